@@ -1,0 +1,31 @@
+"""One file of evidence, wherever it lies: a member of a bundle, a file of a directory, a loose file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import BinaryIO
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """A readable artefact with what is known of its origin before its content is looked at.
+
+    `path` is its name for people and for evidence lines. `rank` comes from the manifest, else from the path, and
+    `rank_method` says which (`manifest`, `path` or None). `sample` counts repeated captures of the same thing. `pid` and
+    `is_child` are set where the manifest tells. `captured_ns` is CLOCK_REALTIME (ns) at capture, from the manifest.
+    `stored_bytes` is the size in the container; `open` gives the bytes, decompressed and bounded.
+    """
+
+    path: str
+    stored_bytes: int
+    open: Callable[[], BinaryIO]
+    sha256: str | None = None
+    host: str | None = None
+    rank: int | None = None
+    rank_method: str | None = None
+    pid: int | None = None
+    is_child: bool | None = None
+    sample: int | None = None
+    collector: str | None = None
+    captured_ns: int | None = None

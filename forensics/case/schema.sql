@@ -1,0 +1,455 @@
+-- The tables every source is normalised into. Facts only: one fact a row, each with the artefact it came from
+-- (source_id) and a locator inside it (entry, line or event number). Times are nanoseconds on the source's own clock.
+-- `-- table:` and the comment behind each column are the documentation: docs/case.md is generated from them.
+
+-- table: One artefact that was looked at.
+CREATE TABLE sources (
+    source_id BIGINT PRIMARY KEY,   -- number of the artefact in this case, in path order
+    path VARCHAR NOT NULL,          -- where it lies in the bundle, or the path given by the user
+    kind VARCHAR,                   -- format that was recognised; null when none was
+    parser VARCHAR,                 -- ingester that read it
+    host VARCHAR,                   -- host it was collected on, when known
+    rank INTEGER,                   -- rank it belongs to, when known
+    rank_method VARCHAR,            -- where the rank was read: content, manifest, path, guessed
+    captured_ns BIGINT,             -- realtime clock when it was captured (from the manifest); null when unknown
+    sha256 VARCHAR,                 -- digest of the stored bytes
+    bytes BIGINT,                   -- stored size
+    status VARCHAR NOT NULL,        -- ok, partial, rejected or ignored
+    rows BIGINT NOT NULL,           -- facts taken from it
+    reason VARCHAR                  -- why it is not ok
+);
+
+-- table: Something in an artefact that could not be read, with its position.
+CREATE TABLE ingest_warnings (
+    source_id BIGINT,               -- artefact; null for the bundle itself
+    path VARCHAR,                   -- artefact's path
+    locator VARCHAR,                -- entry, line or byte position inside it
+    message VARCHAR NOT NULL        -- what was wrong, in one sentence
+);
+
+-- table: Per rank (or host) and kind of evidence: is it there, and if not, why not.
+CREATE TABLE coverage (
+    source_id BIGINT,               -- artefact that says so (the manifest)
+    scope VARCHAR NOT NULL,         -- rank or host
+    host VARCHAR,                   -- host of the row
+    rank INTEGER,                   -- rank of the row; null for a host
+    kind VARCHAR NOT NULL,          -- collector id or kind of evidence
+    status VARCHAR NOT NULL,        -- ok, partial, timeout, permission, not_found, not_configured, unsupported, killed, skipped_by_policy, node_unreachable
+    reason VARCHAR,                 -- in words
+    begin_ns BIGINT,                -- realtime clock when the collector started
+    end_ns BIGINT                   -- realtime clock when it ended
+);
+
+-- table: Configuration of the job, each value with the place it was read.
+CREATE TABLE job_config (
+    source_id BIGINT,               -- artefact it was read from
+    host VARCHAR,                   -- host of the value, when it has one
+    rank INTEGER,                   -- rank of the value, when it has one
+    key VARCHAR NOT NULL,           -- name, for example world_size or env.NCCL_DEBUG
+    value VARCHAR,                  -- value as text
+    confidence VARCHAR              -- read or guessed
+);
+
+-- table: Ranks, as discovered on the hosts.
+CREATE TABLE ranks (
+    source_id BIGINT,               -- artefact
+    rank INTEGER NOT NULL,          -- global rank
+    host VARCHAR,                   -- host
+    local_rank INTEGER,             -- rank within the host
+    gpu VARCHAR,                    -- CUDA device or PCI bus id
+    pid BIGINT,                     -- process id on the host; null when there is no process
+    state VARCHAR,                  -- alive, absent, zombie or unknown
+    rank_method VARCHAR,            -- environment variable or guess that gave the rank
+    exit_signal INTEGER,            -- signal that ended the process, when known
+    exit_code INTEGER               -- exit code of the process, when known
+);
+
+-- table: GPUs, NICs and ports of a host.
+CREATE TABLE devices (
+    source_id BIGINT,               -- artefact
+    host VARCHAR,                   -- host
+    device VARCHAR NOT NULL,        -- name, for example mlx5_0 or GPU-0
+    kind VARCHAR NOT NULL,          -- gpu, nic or port
+    parent VARCHAR,                 -- device it belongs to
+    numa_node INTEGER,              -- NUMA node
+    pci VARCHAR,                    -- PCI bus id
+    rank INTEGER,                   -- rank that uses it
+    rate_bytes_per_s BIGINT,        -- nominal rate in bytes per second
+    state VARCHAR                   -- reported state
+);
+
+-- table: Links between devices.
+CREATE TABLE links (
+    source_id BIGINT,               -- artefact
+    host VARCHAR,                   -- host
+    device_a VARCHAR NOT NULL,      -- one end
+    device_b VARCHAR NOT NULL,      -- other end
+    kind VARCHAR,                   -- pcie, nvlink, ib or ethernet
+    path VARCHAR,                   -- switch path
+    rate_bytes_per_s BIGINT         -- nominal rate in bytes per second
+);
+
+-- table: What one rank says of one of its process groups (Flight Recorder pg_config and pg_status).
+CREATE TABLE group_views (
+    source_id BIGINT,               -- artefact
+    rank INTEGER,                   -- rank whose view it is
+    pg_id INTEGER,                  -- number of the group in that process; null when not reported
+    pg_name VARCHAR,                -- group name; null when not reported
+    description VARCHAR,            -- group description
+    members INTEGER[],              -- global ranks in order; null when not reported
+    last_enqueued BIGINT,           -- pg_status: last enqueued number; -1 for none, null when not reported
+    last_started BIGINT,            -- pg_status: last started number
+    last_completed BIGINT,          -- pg_status: last completed number
+    locator VARCHAR                 -- place in the artefact
+);
+
+-- table: Communicators over all ranks; derived from group_views and operations.
+CREATE TABLE communicators (
+    communicator VARCHAR PRIMARY KEY, -- stable label, for example 0:default_pg
+    generation INTEGER,             -- counts groups that reuse a name with other members
+    pg_name VARCHAR,                -- group name shared by the members
+    description VARCHAR,            -- group description
+    backend VARCHAR,                -- nccl, gloo, ...
+    size INTEGER,                   -- number of members
+    method VARCHAR NOT NULL,        -- reported (pg_config), world (default group), or peers (ranks seen using it)
+    confidence VARCHAR NOT NULL     -- read, inferred or assumed
+);
+
+-- table: Ordered members of a communicator.
+CREATE TABLE members (
+    communicator VARCHAR NOT NULL,  -- communicator
+    position INTEGER NOT NULL,      -- group-local rank
+    rank INTEGER NOT NULL,          -- global rank
+    pg_id INTEGER                   -- number of the group in that rank's process
+);
+
+-- table: One collective or point-to-point call of one rank.
+CREATE TABLE operations (
+    source_id BIGINT,               -- artefact
+    locator BIGINT,                 -- entry number in the artefact
+    snapshot INTEGER,               -- 0 for the first dump of a rank, 1 for a later one, ...
+    rank INTEGER,                   -- rank that made the call
+    host VARCHAR,                   -- its host
+    pg_id INTEGER,                  -- number of the group in that process
+    pg_name VARCHAR,                -- group name
+    communicator VARCHAR,           -- communicator; filled by alignment, null before
+    backend VARCHAR,                -- nccl, gloo, ...
+    sequence BIGINT,                -- collective_seq_id, or p2p_seq_id for point to point
+    op_id BIGINT,                   -- counter over collectives and point-to-point calls of the group
+    record_id BIGINT,               -- monotonic number in the process
+    group_call BIGINT,              -- group-call id shared by coalesced operations
+    kind VARCHAR,                   -- all_reduce, broadcast, send, ...
+    is_p2p BOOLEAN,                 -- point to point
+    peer INTEGER,                   -- group-local peer of a point-to-point call
+    root INTEGER,                   -- root of a rooted collective, when recorded
+    count BIGINT,                   -- elements in
+    dtype VARCHAR,                  -- element types in, comma separated
+    bytes BIGINT,                   -- bytes in, when the type's width is known
+    input_sizes VARCHAR,            -- shapes in as JSON
+    output_sizes VARCHAR,           -- shapes out as JSON
+    splits VARCHAR,                 -- split list as JSON, when recorded
+    algorithm VARCHAR,              -- ring, tree, ...
+    protocol VARCHAR,               -- ll, ll128, simple
+    stream BIGINT,                  -- stream
+    call_path BIGINT,               -- call path in call_paths; null when no frames were recorded
+    thread VARCHAR,                 -- thread that made the call
+    graph_captured BOOLEAN,         -- replayed from a captured graph
+    enqueued_ns BIGINT,             -- host enqueued it (realtime clock of the host)
+    entered_ns BIGINT,              -- host entered the library call
+    device_start_ns BIGINT,         -- kernel or proxy start (discovered by the watchdog for Flight Recorder)
+    proxy_end_ns BIGINT,            -- proxy finished
+    device_end_ns BIGINT,           -- kernel end (discovered by the watchdog for Flight Recorder)
+    duration_ns BIGINT,             -- device duration, when timing was on
+    retired BOOLEAN,                -- the recorder let it go: done, or failed
+    timeout_ns BIGINT,              -- watchdog timeout
+    state VARCHAR NOT NULL          -- pending, started or done, after the repairs of the format's page
+);
+
+-- table: One flow of one operation.
+CREATE TABLE flows (
+    source_id BIGINT,               -- artefact
+    locator BIGINT,                 -- record number
+    rank INTEGER,                   -- rank
+    communicator VARCHAR,           -- communicator
+    sequence BIGINT,                -- operation
+    channel INTEGER,                -- channel
+    queue_pair VARCHAR,             -- queue pair
+    peer INTEGER,                   -- peer rank
+    direction VARCHAR,              -- send or recv
+    local_nic VARCHAR,              -- local NIC
+    remote_nic VARCHAR,             -- remote NIC
+    bytes BIGINT,                   -- bytes
+    start_ns BIGINT,                -- first byte
+    end_ns BIGINT                   -- last byte; null while open
+);
+
+-- table: Counters of one flow at one time.
+CREATE TABLE chunk_states (
+    source_id BIGINT,               -- artefact
+    locator BIGINT,                 -- record number
+    time_ns BIGINT,                 -- sample time
+    rank INTEGER,                   -- rank
+    communicator VARCHAR,           -- communicator
+    sequence BIGINT,                -- operation
+    channel INTEGER,                -- channel
+    peer INTEGER,                   -- peer rank
+    direction VARCHAR,              -- send or recv
+    total BIGINT,                   -- chunks of the flow
+    posted BIGINT,                  -- posted
+    gpu_ready BIGINT,               -- handed over by the GPU
+    transmitted BIGINT,             -- posted to the NIC
+    done BIGINT,                    -- completed by the NIC
+    received BIGINT,                -- arrived
+    consumed BIGINT,                -- consumed by the GPU
+    wait_gpu_ns BIGINT,             -- time spent waiting for the GPU
+    wait_credit_ns BIGINT,          -- time spent waiting for the peer's credit
+    wait_nic_ns BIGINT,             -- time spent waiting for the NIC
+    wait_wire_ns BIGINT,            -- time the receiver waited for the wire
+    wait_flush_ns BIGINT,           -- time the receiver waited for the flush
+    stuck_ns BIGINT                 -- time since the last change
+);
+
+-- table: Queue pair to peer map.
+CREATE TABLE queue_pairs (
+    source_id BIGINT,               -- artefact
+    locator BIGINT,                 -- record number
+    rank INTEGER,                   -- rank
+    host VARCHAR,                   -- host
+    queue_pair VARCHAR NOT NULL,    -- local queue pair number
+    generation INTEGER,             -- counts reuse of the number
+    nic VARCHAR,                    -- local NIC
+    port INTEGER,                   -- local port
+    remote_queue_pair VARCHAR,      -- remote number
+    remote_nic VARCHAR,             -- remote NIC or GID
+    peer INTEGER                    -- peer rank
+);
+
+-- table: Work-request accounting of one queue pair at one time.
+CREATE TABLE wr_samples (
+    source_id BIGINT,               -- artefact
+    locator BIGINT,                 -- record number
+    time_ns BIGINT,                 -- sample time
+    rank INTEGER,                   -- rank
+    queue_pair VARCHAR,             -- queue pair
+    posted BIGINT,                  -- work requests posted
+    completed BIGINT,               -- work requests completed
+    posted_bytes BIGINT,            -- bytes posted
+    completed_bytes BIGINT,         -- bytes completed
+    in_flight BIGINT,               -- posted and not completed
+    oldest_ns BIGINT,               -- age of the oldest signaled work request
+    window_rate BIGINT,             -- bytes per second over the sliding window
+    busy_ns BIGINT,                 -- time with work in flight
+    error_status INTEGER,           -- first completion status that was an error
+    vendor_error INTEGER            -- its vendor code
+);
+
+-- table: One NIC capture.
+CREATE TABLE captures (
+    source_id BIGINT,               -- artefact
+    capture_id BIGINT NOT NULL,     -- number
+    host VARCHAR,                   -- host
+    nic VARCHAR,                    -- NIC
+    epoch_ns BIGINT,                -- epoch length
+    unit VARCHAR,                   -- unit of the values
+    clock VARCHAR,                  -- clock of the first epoch
+    lost VARCHAR                    -- lost ranges as JSON
+);
+
+-- table: Runs of bytes per queue pair; a view unrolls them.
+CREATE TABLE nic_epochs (
+    source_id BIGINT,               -- artefact
+    capture_id BIGINT NOT NULL,     -- capture
+    queue_pair VARCHAR,             -- queue pair
+    direction VARCHAR,              -- send or recv
+    first_epoch BIGINT NOT NULL,    -- index of the first value
+    values BIGINT[]                 -- one value an epoch
+);
+
+-- table: One training step of one rank.
+CREATE TABLE steps (
+    source_id BIGINT,               -- artefact
+    rank INTEGER,                   -- rank
+    step BIGINT,                    -- step
+    begin_ns BIGINT,                -- begin
+    end_ns BIGINT,                  -- end
+    wall_ns BIGINT,                 -- wall time
+    batch BIGINT,                   -- batch consumed
+    accumulation INTEGER            -- accumulation index
+);
+
+-- table: One ordered stage of one rank in one step.
+CREATE TABLE stage_spans (
+    source_id BIGINT,               -- artefact
+    rank INTEGER,                   -- rank
+    step BIGINT,                    -- step
+    stage VARCHAR,                  -- stage
+    order_index INTEGER,            -- order of the stage in the step
+    schema_hash VARCHAR,            -- ordered-stage schema
+    substep INTEGER,                -- substep
+    group_role VARCHAR,             -- group or role
+    side_channel BOOLEAN,           -- side-channel measurement, never in the prefix
+    begin_ns BIGINT,                -- begin
+    duration_ns BIGINT,             -- duration
+    device_ns BIGINT,               -- device time
+    device_ready BOOLEAN            -- device time was ready when read
+);
+
+-- table: Anything else with a begin and an end.
+CREATE TABLE spans (
+    source_id BIGINT,               -- artefact
+    locator BIGINT,                 -- event number
+    rank INTEGER,                   -- rank
+    name VARCHAR,                   -- name
+    category VARCHAR,               -- category
+    track VARCHAR,                  -- thread or stream
+    begin_ns BIGINT,                -- begin
+    end_ns BIGINT,                  -- end; null while open
+    correlation BIGINT              -- correlation id
+);
+
+-- table: One call path element; call paths are shared by operations and stacks.
+CREATE TABLE call_paths (
+    call_path BIGINT NOT NULL,      -- content hash of the frames, innermost first
+    depth INTEGER NOT NULL,         -- 0 is the innermost frame
+    frame BIGINT NOT NULL           -- frame
+);
+
+-- table: One distinct frame.
+CREATE TABLE frames (
+    frame BIGINT NOT NULL,          -- content hash of name, file and line
+    name VARCHAR NOT NULL,          -- function, as the sampler wrote it
+    filename VARCHAR,               -- file, as the sampler wrote it
+    line INTEGER                    -- line; null when unknown
+);
+
+-- table: One sample of one thread.
+CREATE TABLE stacks (
+    source_id BIGINT,               -- artefact
+    locator VARCHAR,                -- thread=OS thread id
+    rank INTEGER,                   -- rank whose process (or child process) it is
+    host VARCHAR,                   -- host
+    pid BIGINT,                     -- process
+    is_child BOOLEAN,               -- a child process of the rank, not the rank itself
+    sample INTEGER,                 -- number of the sample, 0 first
+    time_ns BIGINT,                 -- realtime clock of the sample; null when unknown
+    thread BIGINT,                  -- OS thread id
+    thread_name VARCHAR,            -- thread name
+    is_main BOOLEAN,                -- main thread of its process
+    active BOOLEAN,                 -- on a CPU, as the sampler saw it
+    owns_gil BOOLEAN,               -- held the interpreter lock
+    call_path BIGINT                -- call path in call_paths
+);
+
+-- table: One look at one thread of a process (a process is its main thread).
+CREATE TABLE processes (
+    source_id BIGINT,               -- artefact
+    rank INTEGER,                   -- rank whose process tree it is in
+    host VARCHAR,                   -- host
+    pid BIGINT,                     -- process
+    thread BIGINT,                  -- OS thread id; equal to pid for the main thread
+    is_child BOOLEAN,               -- a child process of the rank, not the rank itself
+    sample INTEGER,                 -- number of the look, 0 first
+    time_ns BIGINT,                 -- realtime clock of the look
+    name VARCHAR,                   -- comm
+    state VARCHAR,                  -- R, S, D, T, t, Z, X
+    wchan VARCHAR,                  -- kernel function it sleeps in
+    kernel_stack VARCHAR,           -- kernel stack, one frame a line, when readable
+    cpu_ticks BIGINT,               -- user and system time in clock ticks
+    switches BIGINT,                -- voluntary and involuntary context switches
+    tracer BIGINT                   -- pid of a tracer; 0 for none
+);
+
+-- table: One understood log line.
+CREATE TABLE log_events (
+    source_id BIGINT,               -- artefact
+    locator BIGINT,                 -- line
+    time_ns BIGINT,                 -- realtime clock, when the line has a time
+    host VARCHAR,                   -- host
+    rank INTEGER,                   -- rank
+    kind VARCHAR NOT NULL,          -- what it means: exception, peer_closed, watchdog_timeout, oom_kill, xid, hung_task, ...
+    subject VARCHAR,                -- what it is about: exception type, pid, device
+    text VARCHAR NOT NULL           -- the line, terminal escapes removed
+);
+
+-- table: Hardware events.
+CREATE TABLE device_events (
+    source_id BIGINT,               -- artefact
+    locator BIGINT,                 -- line
+    time_ns BIGINT,                 -- realtime clock
+    host VARCHAR,                   -- host
+    device VARCHAR,                 -- device
+    kind VARCHAR NOT NULL,          -- xid, ecc, link_down, throttle, ...
+    code INTEGER,                   -- code, for example the Xid number
+    text VARCHAR                    -- as reported
+);
+
+-- table: One counter at one time; two reads make a delta.
+CREATE TABLE counters (
+    source_id BIGINT,               -- artefact
+    host VARCHAR,                   -- host
+    device VARCHAR,                 -- device and port
+    counter VARCHAR NOT NULL,       -- name
+    sample INTEGER,                 -- number of the read, 0 first
+    time_ns BIGINT,                 -- realtime clock
+    value BIGINT                    -- value
+);
+
+-- table: Clocks of a host, and offsets between hosts.
+CREATE TABLE clocks (
+    source_id BIGINT,               -- artefact
+    host VARCHAR NOT NULL,          -- host
+    reference VARCHAR,              -- host it is compared with; null for a reading of its own
+    offset_ns BIGINT,               -- host minus reference
+    bound_ns BIGINT,                -- error bound
+    method VARCHAR,                 -- from what
+    realtime_ns BIGINT,             -- CLOCK_REALTIME
+    monotonic_ns BIGINT,            -- CLOCK_MONOTONIC read together with it
+    boottime_ns BIGINT              -- CLOCK_BOOTTIME read together with it
+);
+
+-- table: Derived: what an operation was for.
+CREATE TABLE operation_roles (
+    source_id BIGINT,               -- artefact of the operation
+    locator BIGINT,                 -- entry of the operation
+    direction VARCHAR,              -- forward or backward
+    microbatch INTEGER,             -- microbatch
+    model_chunk INTEGER,            -- model chunk
+    pipeline_stage INTEGER,         -- pipeline stage
+    method VARCHAR NOT NULL,        -- how it was inferred
+    confidence VARCHAR NOT NULL     -- read, inferred or assumed
+);
+
+-- table: Derived: what a communicator is for.
+CREATE TABLE communicator_roles (
+    communicator VARCHAR NOT NULL,  -- communicator
+    role VARCHAR NOT NULL,          -- tp, pp, dp, cp, ep or world
+    method VARCHAR NOT NULL,        -- how it was inferred
+    confidence VARCHAR NOT NULL     -- read, inferred or assumed
+);
+
+-- table: What the rules said.
+CREATE TABLE findings (
+    finding_id INTEGER PRIMARY KEY, -- number
+    rule VARCHAR NOT NULL,          -- rule code
+    role VARCHAR NOT NULL,          -- root, victim or confirmation
+    ranks INTEGER[],                -- subject
+    stage VARCHAR,                  -- stage
+    cause VARCHAR,                  -- cause
+    confidence VARCHAR,             -- confirmed, likely or suspect
+    strength DOUBLE                 -- order among findings of equal belief
+);
+
+-- table: Evidence of the findings.
+CREATE TABLE evidence (
+    finding_id INTEGER NOT NULL,    -- finding
+    position INTEGER NOT NULL,      -- order
+    supports BOOLEAN NOT NULL,      -- for or against
+    statement VARCHAR NOT NULL,     -- statement
+    source VARCHAR                  -- path#locator
+);
+
+-- table: The verdict, as its JSON document.
+CREATE TABLE verdict (
+    outcome VARCHAR NOT NULL,       -- outcome
+    document VARCHAR NOT NULL       -- forensics.verdict/1 as JSON
+);

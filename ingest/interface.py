@@ -1,0 +1,60 @@
+"""What an ingester is: one module of this package that knows one source format.
+
+A module takes part by having a module-level `INGESTER: Ingester`; there is no list to edit. An ingester never raises on bad
+evidence: it yields a `Problem` with its position and goes on. It emits columns, not an object per event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from forensics.bundle.artefact import Artefact
+
+Column = Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows for one table of `case/schema.sql`, as columns of equal length.
+
+    Columns that are absent become null; `source_id`, and `host` and `rank` where the table has them and the batch has
+    not, are filled from the artefact.
+    """
+
+    table: str
+    columns: Mapping[str, Column]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that could not be read; `locator` is its position in the artefact (`entry=12`, `line=3`, `byte=4096`).
+
+    `fatal` means that nothing (more) of the artefact could be used.
+    """
+
+    message: str
+    locator: str | None = None
+    fatal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the content itself says of its origin; overrides what the path suggested."""
+
+    rank: int | None = None
+    host: str | None = None
+
+
+Item = Batch | Problem | Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Ingester:
+    """One format: `sniff(head, path)` gives 0..100 from the first 4 KiB and the path; `rows(artefact)` streams its facts."""
+
+    name: str
+    kind: str
+    sniff: Callable[[bytes, str], int]
+    rows: Callable[[Artefact], Iterator[Item]]
