@@ -1,0 +1,1 @@
+"""Pure functions from the columns of a case to the small structures that rules look at."""

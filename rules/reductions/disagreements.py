@@ -1,0 +1,153 @@
+"""Where the members of a communicator issued different operations under the same sequence number.
+
+Every member votes with the signature of its operation; the majority is the reference, never the first file. An even split is
+said to be undecidable. The odd rank's sequence is then moved by one against its peers' to tell a skipped call from an extra
+one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from duckdb import DuckDBPyConnection
+
+# Operations whose members may legally bring different sizes: only their kind is compared.
+UNEVEN = (
+    "all_gather", "all_gather_v", "reduce_scatter", "reduce_scatter_v", "all_to_all", "all_to_all_single", "alltoall",
+    "alltoall_base", "gather", "scatter", "all_gather_object", "coalesced", "all_gather_coalesced", "reduce_scatter_coalesced",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One rank's operation at the disputed sequence: kind, sizes and types as text, call path, and where it was read."""
+
+    kind: str
+    sizes: str
+    signature: str
+    call_path: int | None
+    state: str
+    enqueued_ns: int | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """The first sequence of a communicator at which signatures differ.
+
+    `majority` is empty when the vote is tied. `shift` says how the odd ranks' calls line up with their peers' when moved by
+    one: `missing` (they skipped a call), `extra` (they issued one more), `either` (the pattern cannot tell), or None.
+    """
+
+    communicator: str
+    sequence: int
+    calls: Mapping[int, Call]
+    majority: tuple[int, ...]
+    odd: tuple[int, ...]
+    shift: str | None
+
+    @property
+    def tied(self) -> bool:
+        """Whether no signature has more votes than every other."""
+        return not self.majority
+
+    @property
+    def kinds_differ(self) -> bool:
+        """Whether the operations themselves differ, not only their sizes or types."""
+        return len({call.kind for call in self.calls.values()}) > 1
+
+
+_SIGNED = f"""
+WITH newest AS (
+    SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank
+), signed AS (
+    SELECT o.communicator, o.sequence, o.rank, o.kind, o.call_path, o.state, o.enqueued_ns, o.source_id, o.locator,
+           coalesce(o.input_sizes, '') || ' ' || coalesce(o.dtype, '') AS sizes, o.record_id,
+           CASE WHEN o.kind IN {UNEVEN} THEN o.kind
+                ELSE o.kind || ' ' || coalesce(o.input_sizes, '') || ' ' || coalesce(o.dtype, '') END AS signature
+    FROM operations o JOIN newest USING (rank, snapshot)
+    WHERE NOT coalesce(o.is_p2p, false) AND o.communicator IS NOT NULL AND o.sequence IS NOT NULL
+    QUALIFY row_number() OVER (PARTITION BY o.communicator, o.rank, o.sequence ORDER BY o.record_id, o.locator) = 1
+)
+"""
+
+_FIRST = (
+    _SIGNED
+    + """, disputed AS (
+    SELECT communicator, sequence FROM signed GROUP BY communicator, sequence HAVING min(signature) <> max(signature)
+), first AS (SELECT communicator, min(sequence) AS sequence FROM disputed GROUP BY communicator)
+SELECT s.communicator, s.sequence, s.rank, s.kind, s.sizes, s.signature, s.call_path, s.state, s.enqueued_ns,
+       src.path, s.locator
+FROM signed s JOIN first USING (communicator, sequence) JOIN sources src USING (source_id)
+ORDER BY s.communicator, s.rank
+"""
+)
+
+_HISTORY = (
+    _SIGNED
+    + """
+SELECT sequence, signature || coalesce(' ' || call_path, '') FROM signed WHERE communicator = ? AND rank = ? ORDER BY sequence
+"""
+)
+
+
+def disagreements(connection: DuckDBPyConnection) -> tuple[Disagreement, ...]:
+    """Find the first disputed sequence of every communicator, in label order."""
+    disputed: dict[tuple[str, int], dict[int, Call]] = {}
+    for communicator, sequence, rank, kind, sizes, signature, call_path, state, ns, path, locator in connection.execute(
+        _FIRST
+    ).fetchall():
+        call = Call(kind, sizes.strip(), signature, call_path, state, ns, f"{path}#entry={locator}")
+        disputed.setdefault((communicator, sequence), {})[rank] = call
+    return tuple(_decide(connection, *key, calls) for key, calls in disputed.items())
+
+
+def _decide(connection: DuckDBPyConnection, communicator: str, sequence: int, calls: Mapping[int, Call]) -> Disagreement:
+    majority = vote({rank: call.signature for rank, call in calls.items()})
+    odd = tuple(sorted(set(calls) - set(majority)))
+    shift = None
+    if majority:
+        reference = _history(connection, communicator, majority[0])
+        shifts = {_shift(reference, _history(connection, communicator, rank), sequence) for rank in odd}
+        shift = shifts.pop() if len(shifts) == 1 else None
+    return Disagreement(communicator, sequence, calls, majority, odd, shift)
+
+
+def vote(signatures: Mapping[int, str]) -> tuple[int, ...]:
+    """Ranks that hold the majority signature; empty when the two largest camps are equal."""
+    camps = Counter(signatures.values()).most_common(2)
+    if len(camps) == 2 and camps[0][1] == camps[1][1]:
+        return ()
+    return tuple(sorted(rank for rank, signature in signatures.items() if signature == camps[0][0]))
+
+
+def _history(connection: DuckDBPyConnection, communicator: str, rank: int) -> dict[int, str]:
+    return dict(connection.execute(_HISTORY, [communicator, rank]).fetchall())
+
+
+def _shift(reference: Mapping[int, str], odd: Mapping[int, str], sequence: int) -> str | None:
+    """Move the odd rank's calls by one against the reference, by what follows and, at the end, by what usually follows."""
+    missing = _follows(reference, odd, sequence)
+    extra = _follows(odd, reference, sequence)
+    if missing and extra:
+        return "either"
+    return "missing" if missing else "extra" if extra else None
+
+
+def _follows(ahead: Mapping[int, str], behind: Mapping[int, str], sequence: int) -> bool:
+    """Whether `behind` at `sequence` is the call that comes after `ahead`'s call at `sequence`."""
+    following = ahead.get(sequence + 1)
+    if following is None:
+        following = _usual_successor(ahead, sequence)
+    return following is not None and following == behind.get(sequence)
+
+
+def _usual_successor(history: Mapping[int, str], sequence: int) -> str | None:
+    """What most often came after this call earlier in the run."""
+    call = history.get(sequence)
+    after = Counter(
+        history[s + 1] for s in history if s < sequence and history[s] == call and s + 1 in history and s + 1 < sequence
+    )
+    return after.most_common(1)[0][0] if after else None

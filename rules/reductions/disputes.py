@@ -1,0 +1,99 @@
+"""Disputed operations that block somebody: evidence shared by the rules on skipped, extra and mismatching collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.model import (
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Members,
+    Role,
+    StageName,
+    StageRef,
+)
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.call_paths import application_frame
+from forensics.rules.reductions.disagreements import Call, Disagreement
+from forensics.rules.reductions.job import Job
+
+
+def blocking(job: Job) -> Iterator[Disagreement]:
+    """Disputes after which the communicator did not get any further: somebody is stuck at the disputed call or behind it."""
+    stuck = {wait.communicator: wait.sequence for wait in job.graph.waits}
+    for dispute in job.disagreements:
+        if dispute.communicator in stuck and stuck[dispute.communicator] >= dispute.sequence:
+            yield dispute
+
+
+def accused(dispute: Disagreement) -> tuple[int, ...]:
+    """The odd ranks, or every voter when the vote is tied."""
+    return tuple(sorted(dispute.calls)) if dispute.tied else dispute.odd
+
+
+def dispute_finding(
+    job: Job, dispute: Disagreement, rule: str, cause: Cause, confidence: Confidence, next_step: str
+) -> Finding:
+    """Build the finding of a rule on a dispute; a tie accuses nobody in particular."""
+    ranks = accused(dispute)
+    waits = [wait for wait in job.graph.waits if wait.communicator == dispute.communicator]
+    return Finding(
+        rule=rule,
+        ranks=ranks,
+        role=Role.ROOT,
+        cause=cause,
+        stage=_stage(job, dispute, ranks),
+        belief=Belief.MISMATCH,
+        confidence=Confidence.SUSPECT if dispute.tied else confidence,
+        strength=0.3 if dispute.tied else 0.8,
+        evidence=tuple(_evidence(job, dispute)),
+        granularity=Granularity.RANK if len(ranks) == 1 else Granularity.GROUP,
+        members=Members.ONE_OF if dispute.tied else Members.EACH,
+        since=statements.since(job, waits),
+        next_steps=(next_step,),
+    )
+
+
+def _stage(job: Job, dispute: Disagreement, ranks: tuple[int, ...]) -> StageRef:
+    stages = {activity.stage for rank in ranks if (activity := job.activity(rank))} - {StageName.UNKNOWN}
+    call = dispute.calls[ranks[0]]
+    return StageRef(
+        name=stages.pop() if len(stages) == 1 else StageName.UNKNOWN,
+        component=Component.COMMUNICATION,
+        operation=call.kind,
+        communicator=dispute.communicator,
+        sequence=dispute.sequence,
+        substage=_line(job, call),
+    )
+
+
+def _evidence(job: Job, dispute: Disagreement) -> Iterator[Evidence]:
+    camps: dict[str, list[int]] = {}
+    for rank, call in sorted(dispute.calls.items()):
+        camps.setdefault(call.signature, []).append(rank)
+    for ranks in sorted(camps.values(), key=lambda camp: (-len(camp), camp)):
+        call = dispute.calls[ranks[0]]
+        line = _line(job, call)
+        at = f" at {line}" if line else ""
+        what = f"{call.kind} {call.sizes}".strip()
+        yield Evidence(
+            f"{statements.ranks_text(ranks)} issued {what} as number {dispute.sequence} of {dispute.communicator}{at}",
+            call.source,
+        )
+    if dispute.tied:
+        yield Evidence(
+            f"the vote is tied ({' : '.join(str(len(c)) for c in camps.values())}): undecidable which side is wrong", None
+        )
+    for rank in accused(dispute)[:4]:
+        yield from statements.stack(job, rank)
+
+
+def _line(job: Job, call: Call) -> str | None:
+    path = job.paths.get(call.call_path) if call.call_path is not None else None
+    frame = application_frame(path) if path else None
+    return str(frame) if frame else None

@@ -1,0 +1,160 @@
+"""The reduced job: everything rules look at, built once from the case."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from duckdb import DuckDBPyConnection
+
+from forensics.model import WaitKind
+from forensics.rules.reductions.activity import Activity
+from forensics.rules.reductions.call_paths import CallPath, call_paths
+from forensics.rules.reductions.disagreements import Disagreement, disagreements
+from forensics.rules.reductions.habits import broke_habit
+from forensics.rules.reductions.liveness import SILENCE_FACTOR, Liveness, liveness
+from forensics.rules.reductions.positions import Communicator, communicators
+from forensics.rules.reductions.roster import RankFacts, Roster, roster
+from forensics.rules.reductions.samples import Stacks, stacks
+from forensics.rules.reductions.waits import RootKind, Wait, WaitGraph, recorded_waits, unrecorded_wait, wait_graph
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """One understood log line of a rank or a host; `source` is `path#line=N`."""
+
+    kind: str
+    subject: str | None
+    text: str
+    time_ns: int | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All reductions of one case.
+
+    `paths` holds the call paths of waiting and disputed operations, `broke_habit` the ranks of cycles whose last call came in
+    an order they never used before. `available` names the kinds of evidence there are: recorder, stacks, processes, logs.
+    """
+
+    roster: Roster
+    groups: tuple[Communicator, ...]
+    stacks: Mapping[int, Stacks]
+    graph: WaitGraph
+    disagreements: tuple[Disagreement, ...]
+    liveness: Liveness
+    logs: Mapping[int, tuple[LogEvent, ...]]
+    host_logs: tuple[LogEvent, ...]
+    paths: Mapping[int, CallPath]
+    broke_habit: frozenset[int]
+    available: frozenset[str]
+
+    def rank(self, rank: int) -> RankFacts:
+        """Return the facts of a rank; unknown everywhere for a rank without trace."""
+        return self.roster.ranks.get(rank) or RankFacts(rank)
+
+    def activity(self, rank: int) -> Activity | None:
+        """Newest activity of the rank's main thread."""
+        found = self.stacks.get(rank)
+        return found.latest if found else None
+
+    def waiters(self, rank: int) -> tuple[int, ...]:
+        """Ranks that wait for `rank`, directly or through others."""
+        reached: set[int] = set()
+        frontier = {rank}
+        while frontier:
+            frontier = {r for r, whom in self.graph.waits_for.items() if r not in reached and not frontier.isdisjoint(whom)} - {
+                rank
+            }
+            reached |= frontier
+        return tuple(sorted(reached))
+
+
+def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_FACTOR) -> Job:
+    """Build the reduced job from an aligned case; `silence_factor` is the threshold of `liveness`."""
+    ranks = roster(connection)
+    samples = stacks(connection)
+    groups = communicators(connection)
+    found = disagreements(connection)
+    waits = _waits(groups, ranks, samples)
+    called = {op.call_path for wait in waits for op in wait.waiting.values() if op and op.call_path is not None}
+    called |= {call.call_path for item in found for call in item.calls.values() if call.call_path is not None}
+    logs, host_logs = _logs(connection)
+    graph = wait_graph(waits)
+    in_cycles = {rank for root in graph.roots if root.kind is RootKind.CYCLE for rank in root.ranks}
+    return Job(
+        roster=ranks,
+        groups=groups,
+        stacks=samples,
+        graph=graph,
+        disagreements=found,
+        liveness=liveness(connection, ranks, samples, silence_factor),
+        logs=logs,
+        host_logs=host_logs,
+        paths=call_paths(connection, called),
+        broke_habit=broke_habit(connection, in_cycles),
+        available=_available(ranks, samples, bool(logs or host_logs)),
+    )
+
+
+def _available(ranks: Roster, samples: Mapping[int, Stacks], logs: bool) -> frozenset[str]:
+    facts = ranks.ranks.values()
+    present = {
+        "recorder": any(f.has_recorder for f in facts),
+        "stacks": bool(samples),
+        "processes": any(f.state or f.thread_states for f in facts),
+        "logs": logs,
+    }
+    return frozenset(kind for kind, there in present.items() if there)
+
+
+def _waits(groups: Iterable[Communicator], ranks: Roster, samples: Mapping[int, Stacks]) -> tuple[Wait, ...]:
+    """Waits that the recorder shows, then waits that only stacks show."""
+    gone = {rank for rank, facts in ranks.ranks.items() if facts.dead}
+    recorded = recorded_waits(tuple(groups), ranks.ranks.keys(), ignore=gone)
+    explained = {rank for wait in recorded for rank in wait.waiting}
+    unexplained = _unexplained(samples, explained | gone, ranks)
+    if not unexplained:
+        return recorded
+    busy = {rank for rank in ranks.ranks if rank not in explained and rank not in unexplained}
+    return (*recorded, unrecorded_wait(dict.fromkeys(sorted(unexplained)), busy))
+
+
+def _unexplained(samples: Mapping[int, Stacks], explained: set[int], ranks: Roster) -> set[int]:
+    """Ranks that stacks show inside communication although no recorder describes the operation.
+
+    Native waits leave no Python frame of their own: a rank that sleeps below the autograd engine is counted when others show
+    communication or when some rank is elsewhere, never when all ranks are there.
+    """
+    candidates = {rank: found for rank, found in samples.items() if rank not in explained and not ranks.ranks[rank].stopped}
+    sure = {rank for rank, found in candidates.items() if found.communicating or _in_store(found)}
+    perhaps = {rank for rank, found in candidates.items() if rank not in sure and _below_autograd(found)}
+    elsewhere = set(ranks.ranks) - explained - sure - perhaps
+    return sure | perhaps if elsewhere else sure
+
+
+def _in_store(found: Stacks) -> bool:
+    return bool(found.main) and all(sample.activity.wait is WaitKind.STORE for sample in found.main)
+
+
+def _below_autograd(found: Stacks) -> bool:
+    return bool(found.main) and all(
+        sample.activity.path[:1] and sample.activity.path[0].function == "_engine_run_backward" for sample in found.main
+    )
+
+
+def _logs(connection: DuckDBPyConnection) -> tuple[Mapping[int, tuple[LogEvent, ...]], tuple[LogEvent, ...]]:
+    rows = connection.execute(
+        """
+        SELECT l.rank, l.kind, l.subject, l.text, l.time_ns, s.path, l.locator
+        FROM log_events l JOIN sources s USING (source_id) ORDER BY s.path, l.locator
+        """
+    ).fetchall()
+    by_rank: dict[int, list[LogEvent]] = defaultdict(list)
+    of_hosts: list[LogEvent] = []
+    for rank, kind, subject, text, time_ns, path, locator in rows:
+        event = LogEvent(kind, subject, text, time_ns, f"{path}#line={locator}")
+        (of_hosts if rank is None else by_rank[rank]).append(event)
+    return {rank: tuple(events) for rank, events in sorted(by_rank.items())}, tuple(of_hosts)

@@ -1,0 +1,130 @@
+"""Does the job still move? Progress between two dumps, silence against its own rhythm, stacks that stay where they are.
+
+Dumps are not a snapshot: a healthy moving job looks like a hang in a single set of dumps. A job is called stalled only when its
+silence is longer than twice a pause that it has already made at least twice (VenusTrace section 4.2: n = 2 times the expected
+time), or when two looks at the same rank found it at the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.roster import Roster
+from forensics.rules.reductions.samples import Stacks
+
+SILENCE_FACTOR = 2.0
+
+
+class Motion(StrEnum):
+    """What the looks say of the whole job."""
+
+    MOVING = "moving"
+    STALLED = "stalled"
+    TOO_EARLY = "too_early"
+    UNSEEN = "unseen"
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """The decision with its reason.
+
+    `advanced` are ranks whose recorder moved between two dumps, `frozen` those whose recorder did not. `silence_ns` is the time
+    between the job's newest operation and the capture, `pause_ns` the second longest pause between operations before that.
+    """
+
+    motion: Motion
+    reason: str
+    advanced: tuple[int, ...] = ()
+    frozen: tuple[int, ...] = ()
+    silence_ns: int | None = None
+    pause_ns: int | None = None
+    source: str | None = None
+
+
+_PROGRESS = """
+WITH counted AS (
+    SELECT rank, snapshot, max(record_id) AS newest, count(*) FILTER (state = 'done') AS done
+    FROM operations WHERE rank IS NOT NULL GROUP BY rank, snapshot
+), ends AS (
+    SELECT rank, min(snapshot) AS first, max(snapshot) AS last FROM counted GROUP BY rank HAVING min(snapshot) < max(snapshot)
+)
+SELECT e.rank, (a.newest, a.done) <> (b.newest, b.done)
+FROM ends e JOIN counted a ON a.rank = e.rank AND a.snapshot = e.first
+            JOIN counted b ON b.rank = e.rank AND b.snapshot = e.last
+ORDER BY e.rank
+"""
+
+_SILENCE = """
+WITH newest AS (
+    SELECT o.rank, max(o.snapshot) AS snapshot FROM operations o WHERE o.rank IS NOT NULL GROUP BY o.rank
+), calls AS (
+    SELECT DISTINCT o.rank, o.enqueued_ns, s.captured_ns, s.path FROM operations o JOIN newest USING (rank, snapshot)
+    JOIN sources s USING (source_id) WHERE o.enqueued_ns IS NOT NULL
+), pauses AS (
+    SELECT rank, enqueued_ns - lag(enqueued_ns) OVER (PARTITION BY rank ORDER BY enqueued_ns) AS pause FROM calls
+), ranked AS (
+    SELECT rank, pause, row_number() OVER (PARTITION BY rank ORDER BY pause DESC) AS place FROM pauses WHERE pause IS NOT NULL
+)
+SELECT (SELECT max(captured_ns) FROM calls), (SELECT max(enqueued_ns) FROM calls),
+       (SELECT max(pause) FROM ranked WHERE place = 2), (SELECT arg_max(path, enqueued_ns) FROM calls)
+"""
+
+
+def liveness(
+    connection: DuckDBPyConnection, roster: Roster, stacks: Mapping[int, Stacks], factor: float = SILENCE_FACTOR
+) -> Liveness:
+    """Decide whether the job moves; `UNSEEN` when there was only one look and nothing dates it.
+
+    `factor` is how many of its own recurring pauses a silence must last to count as a stall.
+    """
+    progress = dict(connection.execute(_PROGRESS).fetchall())
+    ((captured, newest, pause, source),) = connection.execute(_SILENCE).fetchall()
+    silence = captured - newest if captured is not None and newest is not None else None
+    advanced = tuple(rank for rank, moved in progress.items() if moved)
+    frozen = tuple(rank for rank, moved in progress.items() if not moved)
+    motion, reason = _recorded(advanced, frozen, silence, pause, factor)
+    if motion is Motion.UNSEEN:
+        motion, reason = _sampled(roster, stacks)
+    return Liveness(motion, reason, advanced, frozen, silence, pause, source)
+
+
+def _recorded(
+    advanced: tuple[int, ...], frozen: tuple[int, ...], silence: int | None, pause: int | None, factor: float
+) -> tuple[Motion, str]:
+    if advanced and not frozen:
+        return Motion.MOVING, f"all {len(advanced)} recorders advanced between two dumps"
+    if silence is not None and pause is not None:
+        text = (
+            f"no operation for {_seconds(silence)} before the capture; pauses of up to {_seconds(pause)} occurred twice before"
+        )
+        if silence < factor * pause:
+            return Motion.TOO_EARLY, text
+        return Motion.STALLED, text
+    if frozen and not advanced:
+        return Motion.STALLED, f"none of {len(frozen)} recorders advanced between two dumps"
+    if frozen:
+        return Motion.STALLED, f"{len(frozen)} of {len(frozen) + len(advanced)} recorders did not advance between two dumps"
+    return Motion.UNSEEN, "one undated dump a rank cannot show motion"
+
+
+def _sampled(roster: Roster, stacks: Mapping[int, Stacks]) -> tuple[Motion, str]:
+    """Judge from stacks alone: ranks that wait in communication and never ran between looks are stuck."""
+    several = {rank: found for rank, found in stacks.items() if len(found.main) > 1}
+    still = [rank for rank, found in several.items() if not found.moved and not (roster.ranks[rank].switches or 0)]
+    moved = [rank for rank, found in several.items() if found.moved]
+    waiting = [rank for rank in still if several[rank].communicating]
+    if waiting:
+        return Motion.STALLED, f"{len(waiting)} ranks stayed inside the same call over all stack samples"
+    if several and len(moved) == len(several):
+        return Motion.MOVING, f"all {len(moved)} ranks were at different places in their stack samples"
+    if several and len(still) == len(several):
+        return Motion.STALLED, f"all {len(still)} ranks stayed at the same place over all stack samples"
+    return Motion.UNSEEN, "nothing was looked at twice"
+
+
+def _seconds(ns: int) -> str:
+    return f"{ns / 1e9:.1f} s"

@@ -1,0 +1,138 @@
+"""Where every rank stands in every communicator: the columns that the wait-for graph is built from.
+
+Numbers are taken from the newest dump of each rank. `entered` is the highest collective sequence a rank issued, `pending` the
+first one it issued that is not done. A rank without recorder evidence has no row: absence is not zero.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from duckdb import DuckDBPyConnection
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """The facts of one pending operation that a report needs; `source` is `path#entry=N`."""
+
+    kind: str
+    sizes: str
+    enqueued_ns: int | None
+    call_path: int | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One rank in one communicator; `entered` and `done` are 0 before the first collective."""
+
+    rank: int
+    entered: int
+    done: int
+    pending: int | None
+    operation: Operation | None
+
+
+@dataclass(frozen=True, slots=True)
+class Communicator:
+    """A communicator, its members, how membership was found, and the positions of the members that have a dump."""
+
+    label: str
+    members: tuple[int, ...]
+    confidence: str
+    positions: Mapping[int, Position]
+
+    @property
+    def pending(self) -> tuple[Position, ...]:
+        """Positions of the members that wait inside an operation of this communicator."""
+        return tuple(p for _, p in sorted(self.positions.items()) if p.pending is not None)
+
+
+_POSITIONS = """
+WITH newest AS (
+    SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank
+), numbered AS (
+    SELECT o.* FROM operations o JOIN newest USING (rank, snapshot)
+    WHERE NOT coalesce(is_p2p, false) AND communicator IS NOT NULL AND sequence IS NOT NULL
+), summary AS (
+    SELECT communicator, rank, max(sequence) AS entered,
+           coalesce(max(sequence) FILTER (state = 'done'), 0) AS done,
+           min(sequence) FILTER (state <> 'done') AS pending
+    FROM numbered GROUP BY communicator, rank
+)
+SELECT s.communicator, s.rank, s.entered, s.done, s.pending,
+       n.kind, coalesce(n.input_sizes, ''), n.enqueued_ns, n.call_path, src.path, n.locator
+FROM summary s
+LEFT JOIN numbered n ON n.communicator = s.communicator AND n.rank = s.rank AND n.sequence = s.pending
+     AND n.state <> 'done'
+LEFT JOIN sources src ON src.source_id = n.source_id
+QUALIFY row_number() OVER (PARTITION BY s.communicator, s.rank ORDER BY n.record_id, n.locator) = 1
+ORDER BY s.communicator, s.rank
+"""
+
+# A rank whose dump holds no entry of a group may still report its counters (dumps with active entries only).
+_REPORTED = """
+SELECT m.communicator, v.rank, greatest(max(v.last_enqueued), 0), greatest(max(v.last_completed), 0)
+FROM group_views v
+JOIN communicators c ON c.pg_name = v.pg_name AND c.backend <> 'gloo'
+JOIN members m ON m.communicator = c.communicator AND m.rank = v.rank
+WHERE v.last_enqueued IS NOT NULL
+GROUP BY m.communicator, v.rank
+"""
+
+
+def communicators(connection: DuckDBPyConnection) -> tuple[Communicator, ...]:
+    """Read all communicators with positions, in label order."""
+    positions: dict[str, dict[int, Position]] = defaultdict(dict)
+    for communicator, rank, entered, done in connection.execute(_REPORTED).fetchall():
+        positions[communicator][rank] = Position(rank, entered, done, None, None)
+    for label, rank, entered, done, pending, *operation in connection.execute(_POSITIONS).fetchall():
+        positions[label][rank] = Position(rank, entered, done, pending, _operation(pending, operation))
+    _add_unused(connection, positions)
+    return tuple(
+        Communicator(label, members, confidence, positions[label]) for label, members, confidence in _members(connection)
+    )
+
+
+def _operation(pending: int | None, row: list[object]) -> Operation | None:
+    if pending is None:
+        return None
+    kind, sizes, enqueued_ns, call_path, path, locator = row
+    return Operation(
+        str(kind),
+        str(sizes),
+        enqueued_ns if isinstance(enqueued_ns, int) else None,
+        call_path if isinstance(call_path, int) else None,
+        f"{path}#entry={locator}",
+    )
+
+
+def _add_unused(connection: DuckDBPyConnection, positions: dict[str, dict[int, Position]]) -> None:
+    """A member whose dump was read and holds nothing of a group has not entered it: position zero.
+
+    The dump must reach back far enough: a ring that wrapped may have lost the group's entries.
+    """
+    rows = connection.execute(
+        """
+        WITH complete AS (
+            SELECT rank FROM group_views WHERE rank IS NOT NULL GROUP BY rank
+            HAVING rank NOT IN (SELECT rank FROM operations WHERE rank IS NOT NULL GROUP BY rank
+                                HAVING coalesce(min(record_id), 0) > 0)
+        )
+        SELECT communicator, rank FROM members JOIN complete USING (rank)
+        """
+    ).fetchall()
+    for communicator, rank in rows:
+        positions[communicator].setdefault(rank, Position(rank, 0, 0, None, None))
+
+
+def _members(connection: DuckDBPyConnection) -> list[tuple[str, tuple[int, ...], str]]:
+    rows = connection.execute(
+        """
+        SELECT communicator, list(rank ORDER BY position), any_value(confidence)
+        FROM members JOIN communicators USING (communicator) GROUP BY communicator ORDER BY communicator
+        """
+    ).fetchall()
+    return [(label, tuple(ranks), confidence) for label, ranks, confidence in rows]

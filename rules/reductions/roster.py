@@ -1,0 +1,148 @@
+"""Who belongs to the job and what is known of each rank's process."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from duckdb import DuckDBPyConnection
+
+from forensics.case.alignment import configured_world_size
+
+STOPPED = frozenset("Tt")
+
+
+@dataclass(frozen=True, slots=True)
+class RankFacts:
+    """One rank: where it ran, what became of its process, and which kinds of evidence it left.
+
+    `state` is alive, absent, zombie or unknown (None when no collector looked). `thread_states` are the states of the main
+    thread, one for each look; `switches` is the number of context switches of the main thread over all looks, None when
+    there were less than two looks.
+    """
+
+    rank: int
+    host: str | None = None
+    pid: int | None = None
+    state: str | None = None
+    state_source: str | None = None
+    rank_method: str | None = None
+    exit_signal: int | None = None
+    exit_code: int | None = None
+    thread_states: tuple[str, ...] = ()
+    wchan: str | None = None
+    tracer: int | None = None
+    switches: int | None = None
+    process_source: str | None = None
+    has_recorder: bool = False
+    has_stack: bool = False
+
+    @property
+    def dead(self) -> bool:
+        """Whether the process is known to be gone."""
+        return self.state in ("absent", "zombie") or self.exit_signal is not None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether every look found the main thread stopped."""
+        return bool(self.thread_states) and set(self.thread_states) <= STOPPED
+
+    @property
+    def silent(self) -> bool:
+        """Whether the rank left nothing at all to look at."""
+        return not (self.has_recorder or self.has_stack or self.thread_states) and self.state is None
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """All ranks that are known or expected; `world_size` is None when nothing tells it."""
+
+    ranks: Mapping[int, RankFacts]
+    world_size: int | None
+
+    def host_of(self, rank: int) -> str | None:
+        """Host of a rank, when known."""
+        facts = self.ranks.get(rank)
+        return facts.host if facts else None
+
+
+def roster(connection: DuckDBPyConnection) -> Roster:
+    """Read the roster of a case; ranks without any trace are present with every field unknown."""
+    world_size = _world_size(connection)
+    processes = _processes(connection)
+    main_threads = _main_threads(connection)
+    recorders = _ranks_of(connection, "operations") | _ranks_of(connection, "group_views")
+    stacks = _ranks_of(connection, "stacks WHERE NOT is_child")
+    hosts = _hosts(connection)
+    known = set(processes) | set(main_threads) | recorders | stacks | _members(connection)
+    blank = RankFacts(rank=-1)
+    facts = {}
+    for rank in sorted(known | set(range(world_size or 0))):
+        base = main_threads.get(rank, blank)
+        fields = processes.get(rank, {})
+        facts[rank] = replace(
+            replace(base, host=hosts.get(rank)), rank=rank, has_recorder=rank in recorders, has_stack=rank in stacks, **fields
+        )
+    return Roster(facts, world_size)
+
+
+def _world_size(connection: DuckDBPyConnection) -> int | None:
+    ((reported,),) = connection.execute("SELECT max(size) FROM communicators WHERE method = 'reported'").fetchall()
+    return configured_world_size(connection) or (int(reported) if reported else None)
+
+
+def _processes(connection: DuckDBPyConnection) -> dict[int, dict[str, Any]]:
+    rows = connection.execute(
+        """
+        SELECT r.rank, r.host, r.pid, r.state, s.path, r.rank_method, r.exit_signal, r.exit_code
+        FROM ranks r LEFT JOIN sources s USING (source_id) ORDER BY r.rank, s.path DESC
+        """
+    ).fetchall()
+    names = ("host", "pid", "state", "state_source", "rank_method", "exit_signal", "exit_code")
+    found = {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
+    return {rank: {name: value for name, value in fields.items() if value is not None} for rank, fields in found.items()}
+
+
+def _main_threads(connection: DuckDBPyConnection) -> dict[int, RankFacts]:
+    rows = connection.execute(
+        """
+        SELECT p.rank, p.state, p.wchan, p.tracer, p.switches, s.path
+        FROM processes p LEFT JOIN sources s USING (source_id)
+        WHERE p.thread = p.pid AND NOT p.is_child AND p.rank IS NOT NULL ORDER BY p.rank, p.sample, s.path
+        """
+    ).fetchall()
+    looks = defaultdict(list)
+    for rank, *look in rows:
+        looks[rank].append(look)
+    return {rank: _main_thread(samples) for rank, samples in looks.items()}
+
+
+def _main_thread(looks: list[list[Any]]) -> RankFacts:
+    _, wchan, tracer, _, path = looks[-1]
+    counts = [look[3] for look in looks if look[3] is not None]
+    return RankFacts(
+        rank=-1,
+        thread_states=tuple(look[0] for look in looks if look[0]),
+        wchan=wchan if wchan not in ("0", "") else None,
+        tracer=tracer,
+        switches=counts[-1] - counts[0] if len(counts) > 1 else None,
+        process_source=path,
+    )
+
+
+def _ranks_of(connection: DuckDBPyConnection, table: str) -> set[int]:
+    rows = connection.execute(f"SELECT DISTINCT rank FROM {table}").fetchall()
+    return {rank for (rank,) in rows if rank is not None}
+
+
+def _members(connection: DuckDBPyConnection) -> set[int]:
+    return _ranks_of(connection, "members JOIN communicators USING (communicator) WHERE method <> 'peers'")
+
+
+def _hosts(connection: DuckDBPyConnection) -> dict[int, str]:
+    rows = connection.execute(
+        "SELECT rank, min(host) FROM sources WHERE rank IS NOT NULL AND host IS NOT NULL GROUP BY rank"
+    ).fetchall()
+    return dict(rows)

@@ -1,0 +1,85 @@
+"""Stack samples of every rank, classified, with what stayed the same between samples."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.activity import Activity, activity
+from forensics.rules.reductions.call_paths import call_paths
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sample of one thread, classified; `source` is `path#thread=N`."""
+
+    number: int
+    pid: int
+    thread: int
+    is_main: bool
+    owns_gil: bool
+    activity: Activity
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """Samples of one rank: its main thread, its other threads, and the main threads of its child processes, in sample order."""
+
+    main: tuple[Sample, ...]
+    threads: tuple[Sample, ...]
+    children: tuple[Sample, ...]
+
+    @property
+    def latest(self) -> Activity | None:
+        """Activity of the main thread in the newest sample."""
+        return self.main[-1].activity if self.main else None
+
+    @property
+    def communicating(self) -> bool:
+        """Whether every sample found the main thread inside a collective or point-to-point call."""
+        return bool(self.main) and all(sample.activity.communicating for sample in self.main)
+
+    @property
+    def moved(self) -> bool:
+        """Whether the job's own code was at different places in the samples; never true for a single sample."""
+        places = {tuple(entry for entry in s.activity.path if entry.origin == "app") for s in self.main}
+        return len(places) > 1
+
+    def latest_children(self) -> tuple[Sample, ...]:
+        """Newest sample of each child process."""
+        newest = {sample.pid: sample for sample in self.children}
+        return tuple(newest[pid] for pid in sorted(newest))
+
+
+_SAMPLES = """
+SELECT k.rank, k.sample, k.pid, k.thread, k.is_main, k.is_child, coalesce(k.owns_gil, false), k.call_path, s.path, k.locator,
+       p.wchan
+FROM stacks k JOIN sources s USING (source_id)
+LEFT JOIN (SELECT rank, pid, thread, sample, any_value(wchan) AS wchan FROM processes GROUP BY ALL) p
+  ON p.rank = k.rank AND p.thread = k.thread AND p.sample = k.sample
+WHERE k.rank IS NOT NULL
+ORDER BY k.rank, k.sample, s.path, k.thread
+"""
+
+
+def stacks(connection: DuckDBPyConnection) -> Mapping[int, Stacks]:
+    """Classify every sample of a case, by rank; each distinct call path is looked at once."""
+    rows = connection.execute(_SAMPLES).fetchall()
+    paths = call_paths(connection, (row[7] for row in rows if row[7] is not None))
+    known: dict[tuple[int | None, str | None], Activity] = {}
+    found: dict[int, tuple[list[Sample], list[Sample], list[Sample]]] = defaultdict(lambda: ([], [], []))
+    for rank, number, pid, thread, is_main, is_child, owns_gil, call_path, path, locator, wchan in rows:
+        key = (call_path, wchan)
+        if key not in known:
+            known[key] = activity(paths.get(call_path, ()), wchan)
+        sample = Sample(number or 0, pid or 0, thread or 0, bool(is_main), owns_gil, known[key], f"{path}#{locator}")
+        main, threads, children = found[rank]
+        if not is_child:
+            (main if is_main else threads).append(sample)
+        elif is_main:
+            children.append(sample)
+    return {rank: Stacks(tuple(m), tuple(t), tuple(c)) for rank, (m, t, c) in found.items()}

@@ -1,0 +1,170 @@
+"""The tables that map frames to a training stage and to a kind of wait.
+
+Structure first: modules of torch, the standard library and the known trainers. Words in the job's own function names come last
+and are marked as such. Each row is (result, module pattern, function pattern); patterns are anchored at the module's root and
+matched against the last component of the function name. Sources: torch 2.13, lightning 2.x, transformers 4.x, deepspeed
+0.1x, Megatron-LM core_r0.x.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from forensics.model import StageName, WaitKind
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern(Generic[Result]):
+    """A frame whose module and function match means `result`."""
+
+    result: Result
+    module: re.Pattern[str]
+    function: re.Pattern[str]
+
+
+def _rows(*rows: tuple[Result, str, str]) -> tuple[Pattern[Result], ...]:
+    return tuple(Pattern(result, re.compile(module), re.compile(function + r"\Z")) for result, module, function in rows)
+
+
+_P2P = r"(?:i?send|i?recv|batch_isend_irecv|(?:send|recv)_object_list|_send_recv\w*|recv_(?:forward|backward)|send_(?:forward|backward)\w*)"
+_ANY = r".*"
+_LIGHTNING = r"(?:lightning/pytorch|pytorch_lightning)/"
+
+WAITS = _rows(
+    (WaitKind.EXITING, r"torch/distributed/distributed_c10d\.py", r"destroy_process_group|_shutdown_backend|_abort_process_group"),
+    (WaitKind.EXITING, r"threading\.py", r"_shutdown"),
+    (WaitKind.EXITING, r"multiprocessing/util\.py", r"_exit_function"),
+    (WaitKind.EXITING, r"concurrent/futures/(?:thread|process)\.py", r"_python_exit"),
+    (WaitKind.STORE, r"torch/distributed/(?:distributed_c10d|rendezvous)\.py", r"init_process_group|_store_based_barrier|_new_process_group_helper|rendezvous|_\w*rendezvous_handler|_create_c10d_store|new_group|_new_group_with_tag|split_group|new_subgroups\w*"),
+    (WaitKind.STORE, r"torch/distributed/(?:elastic/(?:rendezvous|utils/store)|device_mesh|_store_collectives)", _ANY),
+    (WaitKind.POINT_TO_POINT, r"torch/distributed/(?:distributed_c10d\.py|pipelining/|nn/)", _P2P),
+    (WaitKind.POINT_TO_POINT, r"(?:megatron/core/pipeline_parallel/p2p_communication|deepspeed/runtime/pipe/p2p)\.py", _ANY),
+    (WaitKind.COLLECTIVE, r"torch/distributed/(?:distributed_c10d|_functional_collectives|c10d_logger)\.py", r"(?!wrapper|__|_exception_logger|_time_logger|get_|is_|init|new_|_get)\w*(?:all_?reduce|reduce|broadcast|gather|scatter|all_?to_?all|barrier|wait_tensor|_object_list|_object)\w*"),
+    (WaitKind.COLLECTIVE, r"torch/distributed/(?:nn/functional|fsdp/_runtime_utils|algorithms/)", _ANY),
+    (WaitKind.COLLECTIVE, r"deepspeed/comm/", r"\w*(?:reduce|broadcast|gather|scatter|all_to_all|barrier)\w*"),
+    (WaitKind.DATA, r"torch/utils/data/dataloader\.py", r"_?(?:next_data|get_data|try_get_data)|__next__"),
+    (WaitKind.DATA, r"torch/utils/data/_utils/worker\.py", r"_worker_loop"),
+    (WaitKind.DEVICE, r"torch/(?:cuda|xpu|npu)/", r"synchronize|wait_event|wait_stream|current_stream"),
+    (WaitKind.COMPILE, r"torch/(?:_dynamo|_inductor|fx|_functorch)/", _ANY),
+    (WaitKind.COMPILE, r"triton/(?:compiler|runtime)/", _ANY),
+    (WaitKind.COMPILE, r"torch/utils/cpp_extension\.py", _ANY),
+    (WaitKind.CHILD, r"multiprocessing/(?:popen_\w+|process)\.py", r"poll|wait|join"),
+    (WaitKind.CHILD, r"subprocess\.py", r"wait|_wait|communicate|_communicate|_try_wait"),
+    (WaitKind.LOCK, r"threading\.py", r"acquire|wait|wait_for|__enter__|join|_wait_for_tstate_lock|_acquire_restore"),
+    (WaitKind.LOCK, r"multiprocessing/synchronize\.py", r"acquire|wait|__enter__"),
+    (WaitKind.LOCK, r"(?:queue|multiprocessing/queues)\.py", r"get|put"),
+    (WaitKind.LOCK, r"concurrent/futures/_base\.py", r"result|wait|as_completed"),
+    (WaitKind.LOCK, r"filelock/", r"acquire|_acquire|__enter__"),
+    (WaitKind.IO, r"(?:socket|ssl|http/client|urllib/\w+|multiprocessing/connection|selectors|shutil)\.py", _ANY),
+    (WaitKind.IO, r"(?:urllib3|requests|botocore|boto3|s3fs|fsspec|aiohttp|gcsfs|google/cloud)/", _ANY),
+)  # fmt: skip
+
+# Read innermost frame first: the first frame that has a stage decides, except where `OVERRIDES` says that an outer one wins.
+STAGES = _rows(
+    (StageName.CHECKPOINT, r"torch/serialization\.py", _ANY),
+    (StageName.CHECKPOINT, r"torch/distributed/(?:checkpoint|_shard/checkpoint)/", _ANY),
+    (StageName.CHECKPOINT, r"safetensors/", r"save\w*|load\w*|_flatten|serialize\w*"),
+    (StageName.CHECKPOINT, r"(?:megatron/(?:training/checkpointing|core/dist_checkpointing)|deepspeed/(?:runtime/checkpoint_engine|checkpoint))", _ANY),
+    (StageName.CHECKPOINT, r"deepspeed/runtime/engine\.py", r"(?:save|load|_save|_load)_\w*checkpoint\w*|save_16bit_model"),
+    (StageName.CHECKPOINT, _LIGHTNING + r"(?:callbacks/model_checkpoint|plugins/io|trainer/connectors/checkpoint_connector)", _ANY),
+    (StageName.CHECKPOINT, r"accelerate/(?:checkpointing|accelerator)\.py", r"(?:save|load)_\w+"),
+    (StageName.CHECKPOINT, r"transformers/(?:trainer|modeling_utils)\.py", r"_save_\w*checkpoint\w*|_save_optimizer_and_scheduler|save_model|save_pretrained|_save"),
+    (StageName.DATA, r"torch/utils/data/", _ANY),
+    (StageName.DATA, r"(?:datasets|webdataset|streaming|nvidia/dali|torchdata|tensorflow_datasets|megatron/energon|litdata|mosaicml_streaming)/", _ANY),
+    (StageName.DATA, r"(?:megatron/core/datasets|megatron/legacy/data|accelerate/data_loader|deepspeed/runtime/dataloader)", _ANY),
+    (StageName.EVAL, _LIGHTNING + r"loops/evaluation_loop\.py", _ANY),
+    (StageName.EVAL, r"transformers/trainer\w*\.py", r"evaluate|evaluation_loop|prediction_loop|prediction_step|_maybe_log_save_evaluate|predict|_evaluate"),
+    (StageName.EVAL, r"megatron/training/training\.py", r"evaluate\w*"),
+    (StageName.CALLBACKS, _LIGHTNING + r"(?:callbacks/|loggers/|trainer/call\.py)", r"(?!_call_strategy_hook|_call_lightning_module_hook)\w*"),
+    (StageName.CALLBACKS, r"transformers/(?:trainer_callback|integrations)", _ANY),
+    (StageName.CALLBACKS, r"(?:wandb|mlflow|tensorboard|torch/utils/tensorboard|comet_ml|neptune)/", _ANY),
+    (StageName.OPTIMIZER, r"torch/optim/", _ANY),
+    (StageName.OPTIMIZER, r"torch/nn/utils/clip_grad\.py", _ANY),
+    (StageName.OPTIMIZER, r"torch/(?:amp|cuda/amp)/grad_scaler\.py", r"step|unscale_|update|_unscale_grads_|_maybe_opt_step"),
+    (StageName.OPTIMIZER, r"(?:apex/optimizers|bitsandbytes/optim|deepspeed/ops/adam|megatron/core/optimizer|torch/distributed/optim)", _ANY),
+    (StageName.OPTIMIZER, r"deepspeed/runtime/(?:engine|zero/\w+|bf16_optimizer|fp16/\w+)\.py", r"step|_take_model_step|_optimizer_step|unscale_and_clip_grads"),
+    (StageName.BACKWARD, r"torch/autograd/", r"backward|grad|_engine_run_backward|_make_grads"),
+    (StageName.BACKWARD, r"torch/_tensor\.py", r"backward"),
+    (StageName.BACKWARD, r"(?:deepspeed/runtime/(?:engine|zero/\w+|pipe/engine)|megatron/core/pipeline_parallel/schedules)\.py", r"backward\w*|_exec_(?:backward|reduce)\w*|allreduce_gradients|backward_step"),
+    (StageName.BACKWARD, r"megatron/core/distributed/(?:finalize_model_grads|distributed_data_parallel|param_and_grad_buffer)", _ANY),
+    (StageName.BACKWARD, r"torch/distributed/fsdp/_runtime_utils\.py", r"_post_backward\w*|_reduce_grad\w*|_pre_backward\w*"),
+    (StageName.INIT, r"torch/nn/parallel/distributed\.py", r"__init__|_ddp_init_helper|_sync_module_states|_verify_\w*"),
+    (StageName.BACKWARD, r"torch/distributed/(?:algorithms/ddp_comm_hooks|algorithms/_comm_hooks)", _ANY),
+    (StageName.FORWARD, r"torch/nn/(?!utils/)", _ANY),
+    (StageName.FORWARD, r"torch/distributed/fsdp/", r"_pre_forward\w*|forward|_unshard\w*|_post_forward\w*"),
+    (StageName.FORWARD, r"megatron/core/(?:transformer|models|tensor_parallel)/", _ANY),
+    (StageName.FORWARD, r"megatron/core/pipeline_parallel/schedules\.py", r"forward_step\w*"),
+    (StageName.FORWARD, r"deepspeed/runtime/(?:engine|pipe/engine)\.py", r"forward|_exec_forward\w*"),
+    (StageName.INIT, r"torch/distributed/(?:distributed_c10d|rendezvous|device_mesh)\.py", r"init_process_group|rendezvous|new_group|_new_group_with_tag|new_subgroups\w*|split_group|_store_based_barrier|init_device_mesh|_new_process_group_helper"),
+    (StageName.INIT, r"torch/distributed/elastic/", _ANY),
+    (StageName.INIT, r"(?:deepspeed/__init__|megatron/training/initialize|accelerate/state)\.py", r"initialize\w*|__init__|_initialize\w*"),
+)  # fmt: skip
+
+# An outer stage that takes over the inner one: forward inside evaluation is evaluation, recomputed forward is backward.
+OVERRIDES = frozenset(
+    {
+        (StageName.FORWARD, StageName.EVAL),
+        (StageName.FORWARD, StageName.BACKWARD),
+        (StageName.FORWARD, StageName.CALLBACKS),
+        (StageName.BACKWARD, StageName.OPTIMIZER),
+    }
+)
+
+
+# Words in the job's own function and file names, innermost application frame first. A person reading the stack would use
+# them too. `alone` words tell the stage by themselves; otherwise one of `verbs` must meet one of `nouns` (`load_batch`, but not
+# `train_batch`).
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Words of one stage."""
+
+    stage: StageName
+    alone: frozenset[str]
+    verbs: frozenset[str] = frozenset()
+    nouns: frozenset[str] = frozenset()
+
+
+def _words(stage: StageName, alone: str, verbs: str = "", nouns: str = "") -> Words:
+    return Words(stage, frozenset(alone.split()), frozenset(verbs.split()), frozenset(nouns.split()))
+
+
+WORDS = (
+    _words(
+        StageName.CHECKPOINT,
+        "checkpoint checkpoints checkpointing checkpointer ckpt ckpts savepoint",
+        "save saving dump persist write flush export restore upload serialize",
+        "model models state states weights weight params parameters optimizer snapshot snapshots artifact artifacts shard shards save",
+    ),
+    _words(StageName.EVAL, "eval evaluate evaluation evaluator validate validation validator"),
+    _words(
+        StageName.DATA,
+        "dataloader dataloaders dataset datasets prefetch prefetcher collate collator tokenize tokenizer datapipe datamodule",
+        "load loading get next read fetch prepare build make iter iterate stream pull open download decode parse refill receive wait",
+        "data batch batches minibatch minibatches sample samples example examples record records shard shards token tokens corpus image images loader input inputs file files",
+    ),
+    _words(
+        StageName.BACKWARD,
+        "backward backprop gradients grads",
+        "sync average reduce allreduce synchronize accumulate flush",
+        "grad gradient bucket buckets",
+    ),
+    _words(StageName.OPTIMIZER, "optimizer optim optimize", "update apply clip step", "params parameters weights grad norm"),
+    _words(StageName.FORWARD, "forward"),
+    _words(StageName.CALLBACKS, "callback callbacks hook hooks logging logger telemetry", "log report publish emit push send", "metrics metric stats scalars progress"),
+    _words(StageName.INIT, "init initialize setup bootstrap rendezvous"),
+)  # fmt: skip
+
+# Python's iterator protocol in the job's own code: whoever drives it is fetching something.
+ITERATOR_METHODS = frozenset({"__next__", "__getitem__", "__getitems__", "__anext__"})
+
+# Kernel functions (`wchan`) that tell what a thread without telling Python frames waits for.
+WCHANS = (
+    (WaitKind.IO, re.compile(r".*(?:pipe_(?:read|write)|wait_for_partner|fifo_open|nfs|rpc_wait|fuse|ptlrpc|cl_sync|osc_|ll_|gpfs|mmfs|jbd2|io_schedule|folio_wait|wait_on_page|unix_stream|tcp_recv|inet_|sk_wait|wait_for_data|locks_lock|flock|locks_mandatory)")),
+    (WaitKind.SLEEP, re.compile(r".*nanosleep")),
+    (WaitKind.CHILD, re.compile(r"do_wait")),
+    (WaitKind.LOCK, re.compile(r"futex")),
+)  # fmt: skip

@@ -1,0 +1,137 @@
+"""Sentences of evidence, each with the place it was read; rules put them together, none of them draws a conclusion."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from forensics.model import Component, Evidence, Since, StageName, StageRef
+from forensics.rules.reductions.activity import Activity
+from forensics.rules.reductions.call_paths import application_frame
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.samples import Sample
+from forensics.rules.reductions.waits import Wait
+
+
+def rank_ranges(ranks: Collection[int], limit: int = 12) -> str:
+    """Fold ranks into `0-2,5`; at most `limit` runs, the rest is counted."""
+    runs: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    shown = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs[:limit])
+    rest = sum(b - a + 1 for a, b in runs[limit:])
+    return f"{shown} (+{rest} more)" if rest else shown
+
+
+def ranks_text(ranks: Collection[int]) -> str:
+    """Write `rank 3` or `ranks 0-2`."""
+    return f"rank {rank_ranges(ranks)}" if len(set(ranks)) == 1 else f"ranks {rank_ranges(ranks)}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Write `1 communicator` or `3 communicators`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def wait_text(wait: Wait) -> str:
+    """Name the operation of a wait: `all_reduce 7 of 0:default_pg`."""
+    if not wait.communicator:
+        return "a call that no recorder describes"
+    kinds = sorted({op.kind for op in wait.waiting.values() if op is not None})
+    return f"{'/'.join(kinds) or 'operation'} {wait.sequence} of {wait.communicator}"
+
+
+def awaited(job: Job, rank: int) -> Iterator[Evidence]:
+    """Say who waits for `rank` and what it did last in that communicator."""
+    for wait in job.graph.waiting_for(rank):
+        verb = "waits" if len(wait.waiting) == 1 else "wait"
+        source = _first_source(wait)
+        if not wait.communicator:
+            yield Evidence(
+                f"{ranks_text(wait.waiting)} {verb} inside communication, seen in stacks; rank {rank} is in none", source
+            )
+            continue
+        yield Evidence(f"{ranks_text(wait.waiting)} {verb} in {wait_text(wait)}; {_last_issued(job, wait, rank)}", source)
+
+
+def _last_issued(job: Job, wait: Wait, rank: int) -> str:
+    group = next(g for g in job.groups if g.label == wait.communicator)
+    position = group.positions.get(rank)
+    if rank in wait.assumed:
+        return f"rank {rank} was never seen using this group (its members were inferred from the ranks that wait)"
+    if position is None:
+        return f"rank {rank} left no recorder dump, every other member entered it"
+    if position.entered == 0:
+        return f"rank {rank} never entered this communicator"
+    finished = "finished" if position.done == position.entered else "not finished"
+    return f"rank {rank} last issued {position.entered} ({finished})"
+
+
+def _first_source(wait: Wait) -> str | None:
+    return next((op.source for _, op in sorted(wait.waiting.items()) if op is not None), None)
+
+
+def stack(job: Job, rank: int) -> Iterator[Evidence]:
+    """Say where the rank's main thread was, over all samples."""
+    found = job.stacks.get(rank)
+    if found is None or not found.main:
+        return
+    latest = found.main[-1]
+    same = [s for s in found.main if s.activity.path == latest.activity.path]
+    count = f"{len(same)} of {len(found.main)} stack samples" if len(found.main) > 1 else "the stack sample"
+    yield Evidence(f"{count} of rank {rank}'s main thread at {latest.activity.describe()}", latest.source)
+
+
+def child(sample: Sample, rank: int) -> Evidence:
+    """Say where a child process of the rank was."""
+    return Evidence(f"child process {sample.pid} of rank {rank} at {sample.activity.describe()}", sample.source)
+
+
+def process(job: Job, rank: int) -> Iterator[Evidence]:
+    """Say what the kernel showed of the rank's main thread."""
+    facts = job.rank(rank)
+    if not facts.thread_states:
+        return
+    states = "/".join(dict.fromkeys(facts.thread_states))
+    where = f" in {facts.wchan}" if facts.wchan else ""
+    ran = "" if facts.switches is None else f"; it was scheduled {facts.switches} times between the first and the last look"
+    yield Evidence(
+        f"main thread of rank {rank} in state {states}{where} in {len(facts.thread_states)} looks{ran}", facts.process_source
+    )
+
+
+def stage_ref(job: Job, rank: int, stage: StageName, found: Activity | None, component: Component | None = None) -> StageRef:
+    """Build the stage of a suspect: the stage it was in, and the operation its peers wait for."""
+    wait = _principal(job, rank)
+    operation = next((op for op in wait.waiting.values() if op is not None), None) if wait else None
+    application = application_frame(found.path) if found else None
+    return StageRef(
+        name=stage,
+        component=component or (found.component if found else Component.UNKNOWN),
+        direction="backward" if stage is StageName.BACKWARD else "forward" if stage is StageName.FORWARD else None,
+        operation=operation.kind if operation else None,
+        communicator=wait.communicator or None if wait else None,
+        sequence=wait.sequence if wait and wait.communicator else None,
+        substage=str(application) if application else None,
+    )
+
+
+def _principal(job: Job, rank: int) -> Wait | None:
+    waits = job.graph.waiting_for(rank)
+    return min(waits, key=lambda w: (not w.communicator, w.since_ns or 2**63, w.communicator)) if waits else None
+
+
+def since(job: Job, waits: Collection[Wait]) -> Since | None:
+    """When the first of the waits began, on the clock of the host that recorded it."""
+    dated = [(wait.since_ns, wait) for wait in waits if wait.since_ns is not None]
+    if not dated:
+        return None
+    time_ns, wait = min(dated, key=lambda item: (item[0], item[1].communicator))
+    first = min(wait.waiting, key=lambda r: (getattr(wait.waiting[r], "enqueued_ns", None) or 2**63, r))
+    hosts = {job.roster.host_of(rank) for rank in wait.waiting}
+    host = job.roster.host_of(first)
+    return Since(
+        time_ns, f"{host} realtime" if host else "realtime of the recording host", 0 if len(hosts) == 1 else 1_000_000_000
+    )

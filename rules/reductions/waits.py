@@ -1,0 +1,138 @@
+"""The wait-for graph: which rank waits for which, over all communicators, and who waits for nobody.
+
+A rank with a pending operation waits for the members that have not entered it. The graph has one node for a rank and one for
+an operation somebody waits in (communicator, sequence), so that its size grows with the sum of the group sizes, not with
+their squares. A root is a sink of the graph of strongly connected components: a rank that waits for nobody, a cycle, or an
+operation that everyone entered and nobody finished.
+(VenusTrace section 4.2, incomplete graph; MegaTrace Algorithm 1: first incomplete node, then the missing call.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import networkx as nx
+
+from forensics.rules.reductions.positions import Communicator, Operation, Position
+
+
+class RootKind(StrEnum):
+    """What the sink of a chain of waits is."""
+
+    FREE = "free"
+    CYCLE = "cycle"
+    ALL_JOINED = "all_joined"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One operation somebody waits in: who waits (with the operation's facts) and for whom.
+
+    `absent` are members known not to have entered; `unheard` are members without any recorder evidence, filled only when no
+    known member is absent. `assumed` are ranks outside the inferred membership that may belong to the group: used when
+    membership was inferred from the very ranks that wait.
+    """
+
+    communicator: str
+    sequence: int
+    waiting: Mapping[int, Operation | None]
+    absent: tuple[int, ...]
+    unheard: tuple[int, ...] = ()
+    assumed: tuple[int, ...] = ()
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Everyone who is waited for, whatever the strength of the evidence."""
+        return self.absent or self.unheard or self.assumed
+
+    @property
+    def since_ns(self) -> int | None:
+        """When the first of the waiting ranks issued the operation."""
+        times = [op.enqueued_ns for op in self.waiting.values() if op is not None and op.enqueued_ns is not None]
+        return min(times) if times else None
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A sink: its ranks, and the waits that end in it (directly)."""
+
+    kind: RootKind
+    ranks: tuple[int, ...]
+    waits: tuple[Wait, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitGraph:
+    """All waits, the sinks, and for each waiting rank whom it waits for directly."""
+
+    waits: tuple[Wait, ...]
+    roots: tuple[Root, ...]
+    waits_for: Mapping[int, tuple[int, ...]]
+
+    @property
+    def free_roots(self) -> tuple[Root, ...]:
+        """Sinks that are a single rank."""
+        return tuple(root for root in self.roots if root.kind is RootKind.FREE)
+
+    def waiting_for(self, rank: int) -> tuple[Wait, ...]:
+        """Waits in which `rank` is missing."""
+        return tuple(wait for wait in self.waits if rank in wait.missing)
+
+
+def recorded_waits(groups: Sequence[Communicator], world: Collection[int], ignore: Collection[int] = ()) -> tuple[Wait, ...]:
+    """Build the waits that Flight Recorder positions show; `ignore` are ranks whose positions are out of date."""
+    found: list[Wait] = []
+    for group in groups:
+        pending = [p for p in group.pending if p.rank not in ignore]
+        sequences = sorted({p.pending for p in pending if p.pending is not None})
+        found.extend(_wait(group, sequence, pending, world) for sequence in sequences)
+    return tuple(found)
+
+
+def _wait(group: Communicator, sequence: int, pending: Sequence[Position], world: Collection[int]) -> Wait:
+    waiting = {p.rank: p.operation for p in pending if p.pending == sequence}
+    absent = [r for r in group.members if r in group.positions and group.positions[r].entered < sequence]
+    unheard = [] if absent else [r for r in group.members if r not in group.positions]
+    assumed: list[int] = []
+    if group.confidence == "assumed" and not absent and not unheard and set(waiting) == set(group.members):
+        assumed = [r for r in sorted(world) if r not in group.members]
+    return Wait(group.label, sequence, waiting, tuple(absent), tuple(unheard), tuple(assumed))
+
+
+def unrecorded_wait(waiting: Mapping[int, Operation | None], free: Iterable[int]) -> Wait:
+    """Build the wait of ranks whose stacks show a collective that no recorder described; `free` are ranks that are in none."""
+    return Wait("", 0, dict(waiting), (), tuple(sorted(free)))
+
+
+def wait_graph(waits: Sequence[Wait]) -> WaitGraph:
+    """Find the sinks of the waits."""
+    graph: nx.DiGraph = nx.DiGraph()
+    for index, wait in enumerate(waits):
+        node = ("operation", index)
+        graph.add_edges_from((("rank", rank), node) for rank in wait.waiting)
+        graph.add_edges_from((node, ("rank", rank)) for rank in wait.missing)
+    condensed = nx.condensation(graph)
+    sinks = [condensed.nodes[n]["members"] for n in condensed.nodes if condensed.out_degree(n) == 0]
+    roots = sorted((_root(members, waits) for members in sinks), key=lambda root: (root.kind, root.ranks))
+    return WaitGraph(tuple(waits), tuple(roots), _waits_for(waits))
+
+
+def _root(members: Collection[tuple[str, int]], waits: Sequence[Wait]) -> Root:
+    ranks = tuple(sorted(number for what, number in members if what == "rank"))
+    operations = sorted(number for what, number in members if what == "operation")
+    if len(members) == 1 and ranks:
+        return Root(RootKind.FREE, ranks, tuple(wait for wait in waits if ranks[0] in wait.missing))
+    if len(members) == 1:
+        wait = waits[operations[0]]
+        return Root(RootKind.ALL_JOINED, tuple(sorted(wait.waiting)), (wait,))
+    return Root(RootKind.CYCLE, ranks, tuple(waits[index] for index in operations))
+
+
+def _waits_for(waits: Sequence[Wait]) -> dict[int, tuple[int, ...]]:
+    whom: dict[int, set[int]] = {}
+    for wait in waits:
+        for rank in wait.waiting:
+            whom.setdefault(rank, set()).update(wait.missing)
+    return {rank: tuple(sorted(missing - {rank})) for rank, missing in sorted(whom.items())}
