@@ -1,0 +1,129 @@
+"""Merge the findings of all rules into one ranking of suspects (design section 4: the order of belief)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from forensics.model import Belief, Confidence, Evidence, Finding, Granularity, Members, Role, Suspect
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.liveness import Motion
+
+_BELIEFS = tuple(Belief)
+_CONFIDENCES = tuple(Confidence)
+# Beliefs that need no proof that the job stands still.
+_WITHOUT_STALL = frozenset({Belief.DIRECT_RECORD, Belief.MISMATCH})
+_SHOWN_PER_RANK = 4
+
+# A finding with the codes of all rules that came to it.
+Explained = tuple[Finding, tuple[str, ...]]
+
+
+def arbitrate(job: Job, findings: Iterable[Finding]) -> tuple[Suspect, ...]:
+    """Rank the roots: faults by their best explanation, alternatives of one fault behind it."""
+    roots = [finding for finding in findings if finding.role is Role.ROOT and _admissible(job, finding)]
+    merged = _merge_same_cause(_merge_peers(job, roots))
+    return tuple(
+        _suspect(job, number, finding, rules) for number, fault in enumerate(_faults(merged), 1) for finding, rules in fault
+    )
+
+
+def _admissible(job: Job, finding: Finding) -> bool:
+    motion = job.liveness.motion
+    if motion is Motion.MOVING:
+        return finding.belief is Belief.DIRECT_RECORD and bool(job.waiters(finding.ranks[0]))
+    return motion is not Motion.TOO_EARLY or finding.belief in _WITHOUT_STALL
+
+
+def _order(finding: Finding) -> tuple[int, int, float, str, tuple[int, ...]]:
+    return (
+        _BELIEFS.index(finding.belief),
+        _CONFIDENCES.index(finding.confidence),
+        -finding.strength,
+        finding.rule,
+        finding.ranks,
+    )
+
+
+def _merge_peers(job: Job, findings: Sequence[Finding]) -> list[Finding]:
+    """Single ranks that are at the same fault, for the same waits, become one suspect with several ranks."""
+    merged: dict[tuple[object, ...], Finding] = {}
+    for finding in sorted(findings, key=_order):
+        waits = tuple((w.communicator, w.sequence) for rank in finding.ranks for w in job.graph.waiting_for(rank))
+        alone = len(finding.ranks) == 1 and finding.belief is Belief.BEHIND_AND_BUSY
+        key = (
+            (finding.rule, finding.cause, finding.stage.name, waits) if alone else (finding.rule, finding.cause, finding.ranks)
+        )
+        held = merged.get(key)
+        merged[key] = _joined(held, finding) if held else finding
+    return list(merged.values())
+
+
+def _joined(first: Finding, second: Finding) -> Finding:
+    ranks = tuple(sorted({*first.ranks, *second.ranks}))
+    evidence = _distinct((*first.evidence, *second.evidence)) if len(ranks) <= _SHOWN_PER_RANK else first.evidence
+    weaker = max(first.confidence, second.confidence, key=_CONFIDENCES.index)
+    return replace(
+        first, ranks=ranks, evidence=evidence, confidence=weaker, granularity=Granularity.GROUP, members=Members.EACH
+    )
+
+
+def _merge_same_cause(findings: Iterable[Finding]) -> list[Explained]:
+    """Findings of different rules that agree on ranks and cause become one, with all rules named."""
+    merged: dict[tuple[object, ...], Explained] = {}
+    for finding in sorted(findings, key=_order):
+        key = (finding.ranks, finding.cause)
+        if key not in merged:
+            merged[key] = (finding, (finding.rule,))
+            continue
+        best, rules = merged[key]
+        evidence = _distinct((*best.evidence, *finding.evidence))
+        merged[key] = (replace(best, evidence=evidence), tuple(dict.fromkeys((*rules, finding.rule))))
+    return list(merged.values())
+
+
+def _distinct(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
+    return tuple(dict.fromkeys(evidence))
+
+
+def _faults(merged: Sequence[Explained]) -> list[list[Explained]]:
+    """Findings that share a rank explain one fault; a group symptom joins the strongest fault, if there is one."""
+    faults: list[list[Explained]] = []
+    for explained in sorted(merged, key=lambda item: _order(item[0])):
+        ranks = set(explained[0].ranks)
+        home = next((fault for fault in faults if any(ranks & set(finding.ranks) for finding, _ in fault)), None)
+        if home is None and explained[0].belief is Belief.GROUP_SYMPTOM and faults:
+            home = faults[0]
+        if home is None:
+            faults.append([explained])
+        else:
+            home.append(explained)
+    return faults
+
+
+def _suspect(job: Job, fault: int, finding: Finding, rules: tuple[str, ...]) -> Suspect:
+    hosts = {host for rank in finding.ranks if (host := job.roster.host_of(rank))}
+    return Suspect(
+        fault=fault,
+        ranks=finding.ranks,
+        members=finding.members,
+        hosts=tuple(sorted(hosts)),
+        granularity=finding.granularity,
+        resource=finding.resource,
+        anomaly=finding.anomaly,
+        stage=finding.stage,
+        cause=finding.cause,
+        mechanism=finding.mechanism,
+        impact=finding.impact,
+        since=finding.since,
+        confidence=_capped(job, finding),
+        rules=rules,
+        evidence=finding.evidence,
+        next_steps=finding.next_steps,
+    )
+
+
+def _capped(job: Job, finding: Finding) -> Confidence:
+    """Nothing but a direct record is confirmed while nothing proves that the job stands still."""
+    unproven = job.liveness.motion is not Motion.STALLED and finding.belief is not Belief.DIRECT_RECORD
+    return Confidence.LIKELY if unproven and finding.confidence is Confidence.CONFIRMED else finding.confidence

@@ -1,0 +1,1 @@
+"""Rules on the collectives themselves: order, kind, sizes, completion."""

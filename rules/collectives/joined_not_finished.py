@@ -1,0 +1,102 @@
+"""Everyone entered an operation and nobody, or not everybody, came out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.model import (
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Members,
+    Role,
+    StageName,
+    StageRef,
+)
+from forensics.rules.interface import Rule, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.disputes import blocking
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.waits import Root, RootKind
+
+
+def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+    disputed = {dispute.communicator for dispute in blocking(job)}
+    for root in job.graph.roots:
+        if root.kind is RootKind.ALL_JOINED and root.waits[0].communicator not in disputed:
+            yield _finding(job, root)
+
+
+def _finding(job: Job, root: Root) -> Finding:
+    wait = root.waits[0]
+    operation = next((op for op in wait.waiting.values() if op), None)
+    return Finding(
+        rule=RULE.code,
+        ranks=root.ranks,
+        role=Role.ROOT,
+        cause=Cause.UNKNOWN,
+        stage=StageRef(
+            name=_stage(job, root),
+            component=Component.COMMUNICATION,
+            operation=operation.kind if operation else None,
+            communicator=wait.communicator or None,
+            sequence=wait.sequence or None,
+        ),
+        belief=Belief.GROUP_SYMPTOM,
+        confidence=Confidence.SUSPECT,
+        strength=0.2,
+        evidence=tuple(_evidence(job, root)),
+        granularity=Granularity.GROUP,
+        members=Members.ONE_OF,
+        since=statements.since(job, (wait,)),
+        next_steps=("look inside the collective: network, devices, proxy threads; the recorder cannot tell its members apart",),
+    )
+
+
+def _stage(job: Job, root: Root) -> StageName:
+    stages = {activity.stage for rank in root.ranks if (activity := job.activity(rank))} - {StageName.UNKNOWN}
+    return stages.pop() if len(stages) == 1 else StageName.UNKNOWN
+
+
+def _evidence(job: Job, root: Root) -> Iterator[Evidence]:
+    wait = root.waits[0]
+    source = next((op.source for _, op in sorted(wait.waiting.items()) if op), None)
+    if not wait.communicator:
+        yield Evidence(
+            f"{statements.ranks_text(root.ranks)} are inside communication, and no rank is known to be elsewhere", source
+        )
+    else:
+        group = next(g for g in job.groups if g.label == wait.communicator)
+        finished = [r for r, p in group.positions.items() if p.done >= wait.sequence]
+        tail = f"; {statements.ranks_text(finished)} finished it" if finished else "; nobody finished it"
+        yield Evidence(
+            f"all members entered {statements.wait_text(wait)}: {statements.ranks_text(root.ranks)} wait{tail}", source
+        )
+    for rank in root.ranks[:4]:
+        yield from statements.stack(job, rank)
+
+
+def _clears(job: Job) -> str | None:
+    used = [group for group in job.groups if group.positions]
+    return (
+        f"no operation of {statements.counted(len(used), 'communicator')} was entered by all members and left unfinished"
+        if used
+        else None
+    )
+
+
+RULE = Rule(
+    code="FX140",
+    name="joined-not-finished",
+    seed="Mycroft section 6.2 (layering)",
+    needs=(),
+    thresholds=(),
+    concludes="A group whose members cannot be told apart: the fault is below the recorder (network, device, library).",
+    confusions=("a moving job between two dumps", "a member that is already gone but left a dump"),
+    evaluate=_evaluate,
+    clears=_clears,
+)

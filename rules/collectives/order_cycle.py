@@ -1,0 +1,128 @@
+"""Ranks wait for each other in a circle because they used communicators in different orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.model import (
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Members,
+    Role,
+    StageName,
+    StageRef,
+)
+from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.waits import Root, RootKind, Wait
+
+
+def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+    for root in job.graph.roots:
+        if root.kind is RootKind.CYCLE:
+            yield from _findings(job, root)
+
+
+def _findings(job: Job, root: Root) -> Iterator[Finding]:
+    """Name the rank that broke its own order, or the smaller camp; the whole cycle is the alternative, or all there is."""
+    odd, why = _odd(job, root)
+    recorded = all(wait.absent for wait in root.waits)
+    if odd:
+        yield _finding(job, root, odd, Members.EACH, Confidence.LIKELY if recorded else Confidence.SUSPECT, 0.9, why)
+    everyone = Confidence.SUSPECT if odd or not recorded else Confidence.LIKELY
+    yield _finding(job, root, root.ranks, Members.EACH, everyone, 0.6, None)
+
+
+def _odd(job: Job, root: Root) -> tuple[tuple[int, ...], str | None]:
+    ranks = set(root.ranks)
+    broke = tuple(sorted(ranks & job.broke_habit))
+    if broke and set(broke) < ranks:
+        order = "their usual order" if len(broke) > 1 else "its usual order"
+        return broke, f"{statements.ranks_text(broke)} left {order} of communicators with this call; the others kept theirs"
+    camps = sorted((tuple(sorted(ranks & set(wait.waiting))) for wait in root.waits), key=lambda camp: (len(camp), camp))
+    if len(camps) == 2 and len(camps[0]) < len(camps[1]):
+        return camps[0], f"{len(camps[1])} ranks agree on one order, {statements.ranks_text(camps[0])} on the other"
+    return (), None
+
+
+def _finding(
+    job: Job, root: Root, ranks: tuple[int, ...], members: Members, confidence: Confidence, strength: float, why: str | None
+) -> Finding:
+    return Finding(
+        rule=RULE.code,
+        ranks=ranks,
+        role=Role.ROOT,
+        cause=Cause.DEADLOCK,
+        stage=_stage(job, root, ranks),
+        belief=Belief.MISMATCH,
+        confidence=confidence,
+        strength=strength,
+        evidence=(*_edges(root), *([Evidence(why, _source(root, ranks))] if why else []), *_stacks(job, ranks)),
+        granularity=Granularity.GROUP if len(ranks) > 1 else Granularity.RANK,
+        members=members,
+        since=statements.since(job, root.waits),
+        next_steps=("make every rank issue the operations of these communicators in the same order",),
+    )
+
+
+def _stage(job: Job, root: Root, ranks: tuple[int, ...]) -> StageRef:
+    own: Wait = next((wait for wait in root.waits if set(ranks) & set(wait.waiting)), root.waits[0])
+    stages = {activity.stage for rank in ranks if (activity := job.activity(rank))} - {StageName.UNKNOWN}
+    operation = next((op for op in own.waiting.values() if op), None)
+    return StageRef(
+        name=stages.pop() if len(stages) == 1 else StageName.UNKNOWN,
+        component=Component.COMMUNICATION,
+        operation=operation.kind if operation else None,
+        communicator=own.communicator or None,
+        sequence=own.sequence or None,
+    )
+
+
+def _edges(root: Root) -> Iterator[Evidence]:
+    for wait in root.waits:
+        missing = set(wait.missing) & set(root.ranks)
+        source = next((op.source for _, op in sorted(wait.waiting.items()) if op), None)
+        verb = "waits" if len(wait.waiting) == 1 else "wait"
+        yield Evidence(
+            f"{statements.ranks_text(wait.waiting)} {verb} in {statements.wait_text(wait)} "
+            f"for {statements.ranks_text(missing)}",
+            source,
+        )
+
+
+def _source(root: Root, ranks: tuple[int, ...]) -> str | None:
+    for wait in root.waits:
+        for rank in ranks:
+            operation = wait.waiting.get(rank)
+            if operation:
+                return operation.source
+    return None
+
+
+def _stacks(job: Job, ranks: tuple[int, ...]) -> Iterator[Evidence]:
+    for rank in ranks[:4]:
+        yield from statements.stack(job, rank)
+
+
+def _clears(job: Job) -> str | None:
+    used = [group for group in job.groups if group.positions]
+    return f"no circle of waits over {statements.counted(len(used), 'communicator')}" if used else None
+
+
+RULE = Rule(
+    code="FX130",
+    name="order-cycle",
+    seed="Flight Recorder practice",
+    needs=(Need("recorder", "the order of operations over communicators is in the recorder only"),),
+    thresholds=(),
+    concludes="The rank that used the communicators in another order than before or than its peers, else the whole circle.",
+    confusions=("groups whose members were inferred from the waiting ranks themselves",),
+    evaluate=_evaluate,
+    clears=_clears,
+)

@@ -1,0 +1,189 @@
+"""What stands around the suspects in a report: groups, timeline, coverage, what was not checked, what would help."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from duckdb import DuckDBPyConnection
+
+from forensics.model import CoverageRow, Evidence, GroupRow, Suspect, TimelineEntry
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.statements import ranks_text, wait_text
+from forensics.rules.reductions.waits import Wait
+
+# Host collectors whose absence leaves a cause unchecked, and what that cause is.
+_HOST_CHECKS = {
+    "kernel.log": "kernel log (Xid, OOM kills, hung tasks)",
+    "gpu.smi": "GPU state (nvidia-smi)",
+    "nccl.ras": "NCCL RAS",
+    "ib.counters": "NIC counters",
+}
+_MOST_EVENTS = 12
+
+
+def group_rows(job: Job) -> tuple[GroupRow, ...]:
+    """Communicators somebody waits in, then the others; one row for each operation that is waited in."""
+    waits = [_waiting_row(job, wait) for wait in job.graph.waits if wait.communicator]
+    busy = {row.communicator for row in waits}
+    idle = [
+        GroupRow(
+            group.label,
+            group.members,
+            group.confidence,
+            max(p.entered for p in group.positions.values()),
+            None,
+            None,
+            (),
+            (),
+            (),
+        )
+        for group in job.groups
+        if group.label not in busy and group.positions
+    ]
+    return (*waits, *idle)
+
+
+def _waiting_row(job: Job, wait: Wait) -> GroupRow:
+    group = next(g for g in job.groups if g.label == wait.communicator)
+    operation = next((op for _, op in sorted(wait.waiting.items()) if op), None)
+    finished = tuple(sorted(r for r, p in group.positions.items() if p.done >= wait.sequence))
+    return GroupRow(
+        communicator=group.label,
+        members=group.members,
+        membership=group.confidence,
+        sequence=wait.sequence,
+        operation=operation.kind if operation else None,
+        sizes=operation.sizes if operation else None,
+        joined=tuple(sorted(wait.waiting)),
+        missing=wait.missing,
+        finished=finished,
+    )
+
+
+def timeline(connection: DuckDBPyConnection, job: Job) -> tuple[TimelineEntry, ...]:
+    """Dated events around the stall: when the waits began, what logs and kernel said, when it was looked at."""
+    entries = [*_wait_events(job), *_log_events(connection), *_captures(connection)]
+    return tuple(sorted(entries, key=lambda entry: (entry.time_ns, entry.text)))[:_MOST_EVENTS]
+
+
+def _wait_events(job: Job) -> Iterator[TimelineEntry]:
+    for wait in job.graph.waits:
+        dated = sorted((op.enqueued_ns, rank, op.source) for rank, op in wait.waiting.items() if op and op.enqueued_ns)
+        if not dated:
+            continue
+        time_ns, rank, source = dated[0]
+        yield TimelineEntry(time_ns, job.roster.host_of(rank), f"rank {rank} is the first to wait in {wait_text(wait)}", source)
+        if len(dated) > 1:
+            time_ns, rank, source = dated[-1]
+            yield TimelineEntry(time_ns, job.roster.host_of(rank), f"rank {rank} is the last to join {wait_text(wait)}", source)
+
+
+def _log_events(connection: DuckDBPyConnection) -> Iterator[TimelineEntry]:
+    rows = connection.execute(
+        """
+        SELECT l.time_ns, l.host, l.rank, l.kind, l.text, s.path, l.locator FROM log_events l JOIN sources s USING (source_id)
+        WHERE l.time_ns IS NOT NULL ORDER BY l.time_ns, s.path, l.locator LIMIT 6
+        """
+    ).fetchall()
+    for time_ns, host, rank, kind, text, path, line in rows:
+        whose = f"rank {rank}: " if rank is not None else ""
+        yield TimelineEntry(time_ns, host, f"{whose}{kind}: {text}", f"{path}#line={line}")
+
+
+def _captures(connection: DuckDBPyConnection) -> Iterator[TimelineEntry]:
+    ((first, last),) = connection.execute("SELECT min(captured_ns), max(captured_ns) FROM sources").fetchall()
+    if first is not None:
+        yield TimelineEntry(first, None, "first capture", None)
+        if last != first:
+            yield TimelineEntry(last, None, "last capture", None)
+
+
+def coverage(connection: DuckDBPyConnection, job: Job) -> tuple[CoverageRow, ...]:
+    """Evidence by kind: from the collector's own record where there is one, then what the case holds for each rank."""
+    return (*_held(job), *_collected(connection))
+
+
+def _held(job: Job) -> Iterator[CoverageRow]:
+    ranks = job.roster.ranks
+    kinds = {
+        "flight recorder": {rank for rank, facts in ranks.items() if facts.has_recorder},
+        "stacks": {rank for rank, facts in ranks.items() if facts.has_stack},
+        "process": {rank for rank, facts in ranks.items() if facts.state or facts.thread_states},
+    }
+    for kind, present in kinds.items():
+        absent = tuple((str(rank), _why_absent(job, rank)) for rank in sorted(set(ranks) - present))
+        yield CoverageRow(kind, "rank", tuple(str(rank) for rank in sorted(present)), (), absent)
+
+
+def _why_absent(job: Job, rank: int) -> str:
+    facts = job.rank(rank)
+    if facts.dead:
+        return "no process"
+    return "stopped, cannot answer" if facts.stopped else "nothing in this case"
+
+
+def _collected(connection: DuckDBPyConnection) -> Iterator[CoverageRow]:
+    rows = connection.execute(
+        """
+        SELECT scope, kind, coalesce(CAST(rank AS VARCHAR), host), status, coalesce(reason, status) FROM coverage
+        QUALIFY row_number() OVER (
+            PARTITION BY scope, kind, rank, host ORDER BY status = 'ok', status = 'partial', status, reason) = 1
+        ORDER BY scope DESC, kind, rank, host
+        """
+    ).fetchall()
+    kinds: dict[tuple[str, str], list[tuple[str, str, str]]] = defaultdict(list)
+    for scope, kind, subject, status, reason in rows:
+        kinds[scope, kind].append((str(subject), status, reason))
+    for (scope, kind), subjects in kinds.items():
+        yield CoverageRow(
+            kind=kind,
+            scope=scope,
+            present=tuple(subject for subject, status, _ in subjects if status == "ok"),
+            partial=tuple(subject for subject, status, _ in subjects if status == "partial"),
+            absent=tuple(
+                (s, f"{status}: {reason}" if reason != status else status)
+                for s, status, reason in subjects
+                if status not in ("ok", "partial")
+            ),
+        )
+
+
+def not_checked(connection: DuckDBPyConnection, job: Job) -> tuple[str, ...]:
+    """Kinds of evidence that nobody looked at, in words: not collected is never fine."""
+    rows = connection.execute(
+        "SELECT kind, host, status, reason FROM coverage WHERE scope = 'host' AND status NOT IN ('ok', 'partial') ORDER BY ALL"
+    ).fetchall()
+    failed = [f"{_HOST_CHECKS[kind]} on {host}: {status}" for kind, host, status, _ in rows if kind in _HOST_CHECKS]
+    seen = {kind for (kind,) in connection.execute("SELECT DISTINCT kind FROM coverage").fetchall()}
+    never = [f"{what}: not collected" for kind, what in _HOST_CHECKS.items() if kind not in seen]
+    missing = {
+        "processes": "process states: not collected",
+        "stacks": "stacks: not collected",
+        "recorder": "Flight Recorder: not collected",
+    }
+    return (*dict.fromkeys(failed), *never, *(text for kind, text in missing.items() if kind not in job.available))
+
+
+def warnings(connection: DuckDBPyConnection) -> tuple[Evidence, ...]:
+    """What could not be read, with file and position."""
+    rows = connection.execute(
+        "SELECT DISTINCT message, path, locator FROM ingest_warnings ORDER BY path, locator, message"
+    ).fetchall()
+    return tuple(Evidence(message, f"{path}#{locator}" if locator else path, supports=False) for message, path, locator in rows)
+
+
+def would_change(job: Job, suspects: tuple[Suspect, ...]) -> tuple[str, ...]:
+    """Evidence that is lacking about the ranks under suspicion and could turn the verdict."""
+    ranks = {rank for suspect in suspects[:3] for rank in suspect.ranks}
+    facts = [job.rank(rank) for rank in sorted(ranks) if not job.rank(rank).dead]
+    no_stack = [f.rank for f in facts if not f.has_stack]
+    no_dump = [f.rank for f in facts if not f.has_recorder]
+    found = []
+    if no_stack:
+        found.append(f"a stack of {ranks_text(no_stack)}: it tells the stage")
+    if no_dump:
+        found.append(f"a Flight Recorder dump of {ranks_text(no_dump)}: it tells whether it entered the operation")
+    if job.liveness.motion.value in ("unseen", "too_early"):
+        found.append("a second collection some minutes later: it tells a slow job from a stuck one")
+    return tuple(found)

@@ -1,0 +1,148 @@
+"""From an aligned case to a verdict: reduce, run the rules, arbitrate, and say what limits the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from duckdb import DuckDBPyConnection
+
+from forensics.model import Confidence, Finding, Label, Outcome, Role, RuleOutcome, Since, Suspect, Verdict, Victims, WaitKind
+from forensics.rules.arbitration import arbitrate
+from forensics.rules.context import coverage, group_rows, not_checked, timeline, warnings, would_change
+from forensics.rules.engine import Overrides, discover, find, run, thresholds
+from forensics.rules.reductions.activity import Activity
+from forensics.rules.reductions.job import Job, reduce_job
+from forensics.rules.reductions.liveness import Motion
+from forensics.rules.reductions.stack_tree import stack_tree
+from forensics.rules.reductions.statements import ranks_text
+from forensics.rules.reductions.waits import Wait
+
+GATE = "FX190"
+
+
+def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None) -> Verdict:
+    """Diagnose a case; the same case gives the same verdict, whatever the order its sources were read in."""
+    overrides = overrides or {}
+    gate = find(GATE)
+    job = reduce_job(connection, thresholds(gate, overrides)["silence_factor"] if gate else 2.0)
+    findings, outcomes = run(job, discover(), overrides)
+    suspects = arbitrate(job, findings)
+    outcome = _outcome(job, suspects)
+    cases = coverage(connection, job)
+    return Verdict(
+        outcome=outcome,
+        summary=_summary(job, outcome, suspects),
+        since=_since(suspects),
+        suspects=suspects,
+        victims=_victims(job, suspects, findings) if suspects else (),
+        labels=tuple(_labels(job)),
+        world_size=job.roster.world_size,
+        tree=stack_tree(_shown(job)),
+        groups=group_rows(job),
+        timeline=timeline(connection, job),
+        coverage=cases,
+        not_checked=not_checked(connection, job),
+        ruled_out=_ruled_out(outcomes, suspects),
+        warnings=warnings(connection),
+        would_change=would_change(job, suspects),
+        bundle_sha256=_digest(connection),
+    )
+
+
+def _shown(job: Job) -> dict[int, Activity]:
+    """Newest activity of each rank; a native wait that the recorder knows is shown as what it is."""
+    shown = {}
+    for rank, found in job.stacks.items():
+        if found.latest is not None:
+            waits = found.latest.wait is WaitKind.UNKNOWN and rank in job.graph.waits_for
+            shown[rank] = replace(found.latest, wait=WaitKind.COLLECTIVE) if waits else found.latest
+    return shown
+
+
+def _digest(connection: DuckDBPyConnection) -> str | None:
+    rows = connection.execute("SELECT max(value) FROM job_config WHERE key = 'bundle.sha256'").fetchall()
+    return str(rows[0][0]) if rows[0][0] else None
+
+
+def _outcome(job: Job, suspects: tuple[Suspect, ...]) -> Outcome:
+    facts = [f for f in job.roster.ranks.values() if f.state or f.thread_states]
+    if facts and all(f.dead for f in facts) and suspects:
+        return Outcome.FAILSTOP
+    if job.liveness.motion is Motion.MOVING and not suspects:
+        return Outcome.HEALTHY
+    return Outcome.HANG if suspects else Outcome.INCONCLUSIVE
+
+
+def _summary(job: Job, outcome: Outcome, suspects: tuple[Suspect, ...]) -> str:
+    if not suspects:
+        return f"{outcome}: {job.liveness.reason}"
+    first = suspects[0]
+    which = "one of " if first.members == "one_of" else ""
+    waiting = {rank for suspect in first.ranks for rank in job.waiters(suspect)} - set(first.ranks)
+    tail = f"; {len(waiting)} of {len(job.roster.ranks)} ranks wait for it" if waiting else ""
+    return f"{outcome}: {which}{ranks_text(first.ranks)}, stage {first.stage.name}, {first.cause} ({first.confidence}){tail}"
+
+
+def _since(suspects: tuple[Suspect, ...]) -> Since | None:
+    dated = [suspect.since for suspect in suspects if suspect.since]
+    return min(dated, key=lambda since: (since.time_ns, since.clock)) if dated else None
+
+
+def _victims(job: Job, suspects: tuple[Suspect, ...], findings: Iterable[Finding]) -> tuple[Victims, ...]:
+    """Ranks that wait, with whom they wait for; ranks that a strong suspect names are not their own victims."""
+    named = {rank for s in suspects if s.members == "each" and _leads(s, suspects) for rank in s.ranks}
+    camps: dict[tuple[int, ...], list[int]] = {}
+    for finding in findings:
+        if finding.role is Role.VICTIM:
+            camps.setdefault(suspects[0].ranks, []).extend(set(finding.ranks) - named)
+    for rank, whom in job.graph.waits_for.items():
+        if rank not in named and whom:
+            camps.setdefault(whom, []).append(rank)
+    for wait in job.graph.waits:
+        culprits = () if wait.missing else _disputing(wait, suspects)
+        camps.setdefault(culprits, []).extend(set(wait.waiting) - named)
+    camps.pop((), None)
+    found = [Victims(tuple(sorted(set(ranks))), whom) for whom, ranks in camps.items() if ranks]
+    return tuple(sorted(found, key=lambda victims: victims.ranks))
+
+
+def _disputing(wait: Wait, suspects: tuple[Suspect, ...]) -> tuple[int, ...]:
+    """Ranks that a leading suspect names for a dispute in this communicator: everyone entered, they entered something else."""
+    for suspect in suspects:
+        if suspect.members == "each" and suspect.stage.communicator == wait.communicator and _leads(suspect, suspects):
+            return suspect.ranks
+    return ()
+
+
+def _leads(suspect: Suspect, suspects: tuple[Suspect, ...]) -> bool:
+    return next(s for s in suspects if s.fault == suspect.fault) is suspect
+
+
+def _labels(job: Job) -> Iterator[Label]:
+    ranks: Mapping[int, object] = job.roster.ranks
+    blind = [r for r, facts in job.roster.ranks.items() if not (facts.has_recorder or facts.has_stack or facts.dead)]
+    if blind and len(blind) < len(ranks):
+        yield Label("telemetry_limited", "ranks", f"neither dump nor stack of {ranks_text(blind)}")
+    if "recorder" not in job.available:
+        yield Label("telemetry_limited", "recorder", "no Flight Recorder dump: waits are read from stacks only")
+    if "stacks" not in job.available:
+        yield Label("telemetry_limited", "stacks", "no stacks: the training stage cannot be read")
+    if job.liveness.motion is Motion.UNSEEN:
+        yield Label("telemetry_limited", "liveness", f"{job.liveness.reason}: a moving job can look like this")
+    if job.liveness.motion is Motion.TOO_EARLY:
+        yield Label("telemetry_limited", "liveness", f"too early to call it a hang: {job.liveness.reason}")
+    if job.roster.world_size is None:
+        yield Label("telemetry_limited", "membership", "the world size is not known: absent ranks cannot be counted")
+
+
+def _ruled_out(outcomes: tuple[RuleOutcome, ...], suspects: tuple[Suspect, ...]) -> tuple[RuleOutcome, ...]:
+    """Causes that were checked and found in order, then rules that lacked their evidence."""
+    fired = {code for suspect in suspects for code in suspect.rules}
+    kept = [outcome for outcome in outcomes if outcome.rule not in fired and outcome.status != "fired"]
+    return tuple(sorted(kept, key=lambda o: (("ruled_out", "silent", "not_applicable").index(o.status), o.rule)))
+
+
+def culprit_named(suspects: tuple[Suspect, ...]) -> bool:
+    """Whether the best suspect is more than a suspicion."""
+    return bool(suspects) and suspects[0].confidence is not Confidence.SUSPECT

@@ -1,0 +1,1 @@
+"""Rules on what a rank's host code was doing while its peers waited."""

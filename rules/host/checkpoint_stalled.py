@@ -1,0 +1,47 @@
+"""A rank is stuck writing or reading a checkpoint while its peers wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.model import Cause, Finding, StageName
+from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.stalls import Stall, stall_finding, stalls
+
+
+def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+    for stall in stalls(job):
+        if stall.stage is StageName.CHECKPOINT:
+            yield stall_finding(job, stall, RULE.code, Cause.CHECKPOINT_STALL, _next_steps(job, stall))
+
+
+def _next_steps(job: Job, stall: Stall) -> tuple[str, ...]:
+    facts = job.rank(stall.rank)
+    where = f" on {facts.host}" if facts.host else ""
+    writer = f"pid {stall.child.pid}" if stall.child else f"pid {facts.pid}" if facts.pid else "the process"
+    return (
+        f"check the target that {writer}{where} writes to: mount, quota, free space (statvfs in a shell that can be killed)",
+        "a large checkpoint can be slow rather than stuck: compare with the time of the previous one",
+    )
+
+
+def _clears(job: Job) -> str | None:
+    seen = [rank for rank, found in job.stacks.items() if found.latest]
+    return (
+        f"none of {statements.counted(len(seen), 'rank')} with stacks holds the others up inside a checkpoint" if seen else None
+    )
+
+
+RULE = Rule(
+    code="FX111",
+    name="checkpoint-stalled",
+    seed="Mycroft section 6.2 (py-spy)",
+    needs=(Need("stacks", "only stacks tell what a rank does outside collectives"),),
+    thresholds=(),
+    concludes="A rank that every chain of waits ends in, inside a checkpoint itself or waiting for its writer process.",
+    confusions=("rank 0 alone writes legitimately while the others wait in a barrier: compare the duration",),
+    evaluate=_evaluate,
+    clears=_clears,
+)

@@ -1,0 +1,47 @@
+"""A rank waits for its next batch while its peers wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.model import Cause, Finding, StageName
+from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.stalls import Stall, stall_finding, stalls
+
+
+def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+    for stall in stalls(job):
+        if stall.stage is StageName.DATA:
+            yield stall_finding(job, stall, RULE.code, Cause.DATALOADER_STALL, _next_steps(job, stall))
+
+
+def _next_steps(job: Job, stall: Stall) -> tuple[str, ...]:
+    facts = job.rank(stall.rank)
+    where = f" on {facts.host}" if facts.host else ""
+    reader = f"pid {stall.child.pid}" if stall.child else f"pid {facts.pid}" if facts.pid else "the process"
+    return (
+        f"see what {reader}{where} reads from (its open files and the last line of its stack) and whether that source answers",
+        "compare with the same source on a healthy rank before the node is blamed",
+    )
+
+
+def _clears(job: Job) -> str | None:
+    seen = [rank for rank, found in job.stacks.items() if found.latest]
+    return (
+        f"none of {statements.counted(len(seen), 'rank')} with stacks holds the others up while it loads data" if seen else None
+    )
+
+
+RULE = Rule(
+    code="FX110",
+    name="dataloader-stalled",
+    seed="Mycroft section 6.2 (py-spy)",
+    needs=(Need("stacks", "only stacks tell what a rank does outside collectives"),),
+    thresholds=(),
+    concludes="A rank that every chain of waits ends in, with its main thread or its loader process in data loading.",
+    confusions=("all ranks there at once: shared storage, not one rank", "a slow first batch of a moving job"),
+    evaluate=_evaluate,
+    clears=_clears,
+)

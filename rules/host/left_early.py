@@ -1,0 +1,58 @@
+"""A rank is leaving the job (teardown, interpreter exit) while its peers still wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.model import Cause, Finding, WaitKind
+from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.job import Job, LogEvent
+from forensics.rules.reductions.stalls import Stall, is_leaving, stall_finding, stalls
+
+
+def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+    for stall in stalls(job):
+        if not is_leaving(stall):
+            continue
+        error = _exception(job, stall)
+        if error is None and _lost_a_peer(job, stall.rank):
+            continue
+        cause = Cause.PYTHON_EXCEPTION if error else Cause.EXTRA_OR_MISSING_COLLECTIVE
+        steps = (
+            f"rank {stall.rank} raised: {error.text}"
+            if error
+            else f"find why rank {stall.rank} finished before its peers (uneven inputs, a swallowed exception)",
+        )
+        yield stall_finding(job, stall, RULE.code, cause, steps, sources=(error,) if error else ())
+
+
+def _lost_a_peer(job: Job, rank: int) -> bool:
+    """Whether the rank leaves because a connection to another one broke: then it is a victim."""
+    return any(event.kind == "peer_closed" for event in job.logs.get(rank, ()))
+
+
+def _exception(job: Job, stall: Stall) -> LogEvent | None:
+    if _lost_a_peer(job, stall.rank):
+        return None
+    found = [event for event in job.logs.get(stall.rank, ()) if event.kind == "exception"]
+    return found[-1] if found else None
+
+
+def _clears(job: Job) -> str | None:
+    seen = [found.latest for found in job.stacks.values() if found.latest]
+    leaving = [activity for activity in seen if activity.wait is WaitKind.EXITING]
+    return f"none of {statements.counted(len(seen), 'rank')} with stacks is in teardown" if seen and not leaving else None
+
+
+RULE = Rule(
+    code="FX114",
+    name="left-early",
+    seed="Flight Recorder practice",
+    needs=(Need("stacks", "only stacks show teardown"),),
+    thresholds=(),
+    concludes="A rank in teardown that others wait for: it raised (its log says what) or it ran out of work before them.",
+    confusions=("the normal end of the job: then nobody waits in a collective",),
+    evaluate=_evaluate,
+    clears=_clears,
+)

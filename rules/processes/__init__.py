@@ -1,0 +1,1 @@
+"""Rules on the processes of the ranks."""

@@ -1,0 +1,133 @@
+"""A rank's process is gone while its peers wait for it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Role, StageName
+from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.job import Job, LogEvent
+from forensics.rules.reductions.roster import RankFacts
+
+_ENDED_BY_LAUNCHER = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+
+
+def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+    gone = [facts for _, facts in sorted(job.roster.ranks.items()) if facts.dead]
+    for facts in gone:
+        yield _finding(job, facts, _lost_its_peer(job, facts) and len(gone) > 1)
+
+
+def _finding(job: Job, facts: RankFacts, cascade: bool) -> Finding:
+    own = _own_exception(job, facts.rank)
+    cause = _cause(facts, own)
+    waits = job.graph.waiting_for(facts.rank)
+    return Finding(
+        rule=RULE.code,
+        ranks=(facts.rank,),
+        role=Role.VICTIM if cascade else Role.ROOT,
+        cause=cause,
+        stage=statements.stage_ref(job, facts.rank, StageName.UNKNOWN, None, Component.HOST),
+        belief=Belief.DIRECT_RECORD,
+        confidence=_confidence(job, facts),
+        strength=_strength(facts, own),
+        evidence=tuple(_evidence(job, facts, own)),
+        since=statements.since(job, waits),
+        next_steps=_next_steps(facts),
+    )
+
+
+def _cause(facts: RankFacts, own: LogEvent | None) -> Cause:
+    if facts.exit_signal is None and own is not None:
+        return Cause.PYTHON_EXCEPTION
+    if facts.exit_signal is None and facts.exit_code == 0:
+        return Cause.EXTRA_OR_MISSING_COLLECTIVE
+    return Cause.PROCESS_DEAD
+
+
+def _confidence(job: Job, facts: RankFacts) -> Confidence:
+    if facts.exit_signal is not None or facts.exit_code is not None:
+        return Confidence.CONFIRMED
+    return Confidence.CONFIRMED if job.waiters(facts.rank) else Confidence.LIKELY
+
+
+def _strength(facts: RankFacts, own: LogEvent | None) -> float:
+    """A signal from outside beats an exception of its own, which beats an exit that nothing explains."""
+    if facts.exit_signal is not None:
+        return 0.5 if facts.exit_signal in _ENDED_BY_LAUNCHER else 1.0
+    return 0.9 if own else 0.7
+
+
+def _evidence(job: Job, facts: RankFacts, own: LogEvent | None) -> Iterator[Evidence]:
+    yield Evidence(_end(facts), facts.state_source)
+    if own:
+        yield Evidence(f"its log ends with {own.text}", own.source)
+    yield from statements.awaited(job, facts.rank)
+    for rank, events in job.logs.items():
+        lost = next((event for event in events if event.kind == "peer_closed"), None)
+        if lost and rank != facts.rank:
+            yield Evidence(f"rank {rank} saw a connection closed by a peer: {lost.text}", lost.source)
+    for event in job.host_logs:
+        if event.kind == "oom_kill" and event.subject == str(facts.pid):
+            yield Evidence(f"the kernel's OOM killer ended pid {facts.pid}: {event.text}", event.source)
+
+
+def _end(facts: RankFacts) -> str:
+    pid = f" (pid {facts.pid})" if facts.pid else ""
+    if facts.exit_signal is not None:
+        return f"process of rank {facts.rank}{pid} was ended by signal {facts.exit_signal} ({_signal_name(facts.exit_signal)})"
+    if facts.exit_code is not None:
+        return f"process of rank {facts.rank}{pid} exited with code {facts.exit_code}"
+    return f"no process of rank {facts.rank}{pid} exists on its host"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown signal"
+
+
+def _own_exception(job: Job, rank: int) -> LogEvent | None:
+    """The rank's last exception, unless it only reports the loss of a peer."""
+    found = [event for event in job.logs.get(rank, ()) if event.kind == "exception"]
+    return found[-1] if found and not _lost(job, rank) else None
+
+
+def _lost(job: Job, rank: int) -> bool:
+    return any(event.kind == "peer_closed" for event in job.logs.get(rank, ()))
+
+
+def _lost_its_peer(job: Job, facts: RankFacts) -> bool:
+    """Whether the rank died because another went first: its log says so and no signal ended it."""
+    ended_outside = facts.exit_signal is not None and facts.exit_signal not in (signal.SIGABRT, *_ENDED_BY_LAUNCHER)
+    return _lost(job, facts.rank) and not ended_outside
+
+
+def _next_steps(facts: RankFacts) -> tuple[str, ...]:
+    where = f" on {facts.host}" if facts.host else ""
+    return (
+        f"read the end of rank {facts.rank}'s log and the kernel log{where} for the reason of the exit",
+        "look for an OOM kill, a scheduler kill or a core file before the node is blamed",
+    )
+
+
+def _clears(job: Job) -> str | None:
+    looked = [facts for facts in job.roster.ranks.values() if facts.state == "alive"]
+    expected = job.roster.world_size or len(job.roster.ranks)
+    return f"{len(looked)} of {expected} rank processes are alive" if looked and len(looked) >= expected else None
+
+
+RULE = Rule(
+    code="FX101",
+    name="rank-process-dead",
+    seed="Flight Recorder practice",
+    needs=(Need("processes", "only a look at the host tells that a process is gone"),),
+    thresholds=(),
+    concludes="The rank whose process ended first; peers that died of the lost connection are victims.",
+    confusions=("a watchdog that aborts a victim later", "a launcher that ends all ranks after the first failure"),
+    evaluate=_evaluate,
+    clears=_clears,
+)

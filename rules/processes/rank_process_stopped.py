@@ -1,0 +1,65 @@
+"""A rank's process is stopped by a signal, a debugger or the freezer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Role, StageName
+from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.roster import RankFacts
+
+
+def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+    for rank, facts in sorted(job.roster.ranks.items()):
+        if facts.stopped and not facts.dead:
+            yield _finding(job, rank, facts)
+
+
+def _finding(job: Job, rank: int, facts: RankFacts) -> Finding:
+    activity = job.activity(rank)
+    return Finding(
+        rule=RULE.code,
+        ranks=(rank,),
+        role=Role.ROOT,
+        cause=Cause.PROCESS_STOPPED,
+        stage=statements.stage_ref(job, rank, activity.stage if activity else StageName.UNKNOWN, activity, Component.HOST),
+        belief=Belief.DIRECT_RECORD,
+        confidence=Confidence.CONFIRMED if len(facts.thread_states) > 1 else Confidence.LIKELY,
+        strength=1.0,
+        evidence=(*_process(facts), *statements.awaited(job, rank), *statements.stack(job, rank)),
+        since=statements.since(job, job.graph.waiting_for(rank)),
+        next_steps=_next_steps(facts),
+    )
+
+
+def _process(facts: RankFacts) -> Iterator[Evidence]:
+    looks = len(facts.thread_states)
+    traced = f", traced by pid {facts.tracer}" if facts.tracer else ", no tracer"
+    who = f"main thread of rank {facts.rank} (pid {facts.pid})"
+    yield Evidence(f"{who} stopped (state {facts.thread_states[-1]}) in {looks} of {looks} looks{traced}", facts.process_source)
+
+
+def _next_steps(facts: RankFacts) -> tuple[str, ...]:
+    if facts.tracer:
+        return (f"pid {facts.tracer} is attached to the rank as a debugger: detach it",)
+    return (f"find who stopped pid {facts.pid} (operator, job control, cgroup freezer); `kill -CONT {facts.pid}` resumes it",)
+
+
+def _clears(job: Job) -> str | None:
+    looked = [facts for facts in job.roster.ranks.values() if facts.thread_states]
+    return f"{len(looked)} of {len(job.roster.ranks)} rank processes are not stopped" if looked else None
+
+
+RULE = Rule(
+    code="FX102",
+    name="rank-process-stopped",
+    seed="Flight Recorder practice",
+    needs=(Need("processes", "the state of a process is read from the host"),),
+    thresholds=(),
+    concludes="The rank whose main thread every look found in state T or t.",
+    confusions=("a debugger attached after the hang began",),
+    evaluate=_evaluate,
+    clears=_clears,
+)

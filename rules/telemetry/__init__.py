@@ -1,0 +1,1 @@
+"""Rules on what is missing from the evidence."""

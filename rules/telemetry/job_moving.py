@@ -1,0 +1,40 @@
+"""The job still moves, or it is too early to say that it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.model import Finding
+from forensics.rules.interface import Rule, Threshold, Thresholds
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.liveness import SILENCE_FACTOR, Motion
+
+
+def _evaluate(_: Job, __: Thresholds) -> Iterator[Finding]:
+    """Accuse nobody: this rule only withholds accusations (see `forensics.rules.arbitration`)."""
+    return iter(())
+
+
+def _clears(job: Job) -> str | None:
+    if job.liveness.motion is Motion.STALLED:
+        return f"the job does not move: {job.liveness.reason}"
+    return None
+
+
+RULE = Rule(
+    code="FX190",
+    name="job-moving",
+    seed="VenusTrace section 4.2",
+    needs=(),
+    thresholds=(
+        Threshold(
+            "silence_factor",
+            SILENCE_FACTOR,
+            "VenusTrace calls a hang after n = 2 times the expected time; expected is a pause the job made at least twice",
+        ),
+    ),
+    concludes="Outcome healthy when every recorder advanced between two looks; no accusation while a silence is still usual.",
+    confusions=("a periodic pause (evaluation, checkpoint) that the ring no longer remembers",),
+    evaluate=_evaluate,
+    clears=_clears,
+)

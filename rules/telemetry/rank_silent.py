@@ -1,0 +1,62 @@
+"""A rank left no evidence at all, and its peers wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.model import Belief, Cause, Confidence, Evidence, Finding, Granularity, Members, Role, StageName
+from forensics.rules.interface import Rule, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.job import Job
+
+
+def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+    silent = tuple(root.ranks[0] for root in job.graph.free_roots if job.rank(root.ranks[0]).silent)
+    if 0 < len(silent) <= len(job.roster.ranks) / 2:
+        yield _finding(job, silent)
+
+
+def _finding(job: Job, silent: tuple[int, ...]) -> Finding:
+    """Nothing tells the cause: dead, unreachable, or in teardown with its recorder already closed.
+
+    Several silent ranks cannot be told apart: one of them is missing, the others may only not have been collected.
+    """
+    rank, alone = silent[0], len(silent) == 1
+    recorded = any(rank in wait.unheard for wait in job.graph.waits)
+    who, which = statements.ranks_text(silent), "it is" if alone else "one of them is"
+    return Finding(
+        rule=RULE.code,
+        ranks=silent,
+        role=Role.ROOT,
+        cause=Cause.UNKNOWN,
+        stage=statements.stage_ref(job, rank, StageName.UNKNOWN, None),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.LIKELY if alone and recorded else Confidence.SUSPECT,
+        strength=0.4,
+        evidence=(
+            Evidence(f"{who} left no recorder dump, no stack and no process record; {which} what the others wait for"),
+            *(statements.awaited(job, rank) if alone else ()),
+        ),
+        granularity=Granularity.RANK if alone else Granularity.GROUP,
+        members=Members.EACH if alone else Members.ONE_OF,
+        since=statements.since(job, job.graph.waiting_for(rank)),
+        next_steps=(f"find host, process and end of the log of {who}; collect there",),
+    )
+
+
+def _clears(job: Job) -> str | None:
+    silent = [rank for rank, facts in job.roster.ranks.items() if facts.silent]
+    return None if silent else f"all {len(job.roster.ranks)} ranks left some evidence"
+
+
+RULE = Rule(
+    code="FX150",
+    name="rank-silent",
+    seed="Flight Recorder practice",
+    needs=(),
+    thresholds=(),
+    concludes="A rank that the others wait for and that nothing was collected from; the absence is the evidence.",
+    confusions=("a host that was not collected",),
+    evaluate=_evaluate,
+    clears=_clears,
+)
