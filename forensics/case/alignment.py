@@ -1,0 +1,158 @@
+"""Find the communicators of a case: who are the members of each group, and which operation belongs to which.
+
+Group numbers (`pg_id`) are local to a process; the name and the member set are the only keys that hold across ranks. gloo
+reports no members (docs/formats/flight-recorder.md), so they are inferred from the ranks that were seen using the group.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from duckdb import DuckDBPyConnection
+
+DEFAULT_GROUP = "default_pg"
+# Beyond this a rank number is a misread file name, not a rank.
+LARGEST_WORLD = 1 << 18
+
+
+@dataclass(slots=True)
+class _Group:
+    """What all ranks together say of one (name, backend): users by rank, and the member lists that were reported."""
+
+    name: str
+    backend: str
+    description: str = ""
+    users: dict[int, int | None] = field(default_factory=dict)
+    reported: dict[tuple[int, ...], list[int]] = field(default_factory=lambda: defaultdict(list))
+
+
+def align(connection: DuckDBPyConnection) -> None:
+    """Fill `communicators`, `members` and `operations.communicator` from `operations`, `group_views` and `job_config`."""
+    world = _world(connection)
+    rows: list[tuple[object, ...]] = []
+    members: list[tuple[object, ...]] = []
+    keys: list[tuple[object, ...]] = []
+    groups = _groups(connection)
+    several_backends = _names_with_several_backends(groups)
+    for group in groups:
+        for generation, (label, method, ranks) in enumerate(_member_sets(group, world, several_backends)):
+            confidence = {"reported": "read", "world": "inferred", "peers": "assumed"}[method]
+            rows.append((label, generation, group.name, group.description, group.backend, len(ranks), method, confidence))
+            members.extend((label, i, rank, group.users.get(rank)) for i, rank in enumerate(ranks))
+            keys.extend((group.name, group.backend, rank, label) for rank in ranks)
+    _store(connection, rows, members, keys)
+
+
+def _store(
+    connection: DuckDBPyConnection,
+    rows: list[tuple[object, ...]],
+    members: list[tuple[object, ...]],
+    keys: list[tuple[object, ...]],
+) -> None:
+    if not rows:
+        return
+    connection.executemany("INSERT INTO communicators VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    _insert(connection, "members", "communicator position rank pg_id", members)
+    connection.execute("CREATE TEMP TABLE group_keys (pg_name VARCHAR, backend VARCHAR, rank INTEGER, label VARCHAR)")
+    _insert(connection, "group_keys", "pg_name backend rank label", keys)
+    connection.execute(
+        """
+        UPDATE operations SET communicator = k.label FROM group_keys k
+        WHERE operations.pg_name = k.pg_name AND operations.backend = k.backend AND operations.rank = k.rank
+        """
+    )
+    connection.execute("DROP TABLE group_keys")
+
+
+def _insert(connection: DuckDBPyConnection, table: str, columns: str, rows: list[tuple[object, ...]]) -> None:
+    import numpy as np
+
+    names = columns.split()
+    batch = {name: np.array([row[i] for row in rows], dtype=object) for i, name in enumerate(names)}
+    connection.register("rows_to_insert", batch)
+    listed = ", ".join(names)
+    connection.execute(f"INSERT INTO {table} ({listed}) SELECT {listed} FROM rows_to_insert")
+    connection.unregister("rows_to_insert")
+
+
+def _world(connection: DuckDBPyConnection) -> tuple[int, ...]:
+    """Ranks of the default group: ranks count from 0, so the highest one seen implies the others."""
+    configured = configured_world_size(connection)
+    ((highest,),) = connection.execute(
+        f"""
+        SELECT max(rank) FROM (SELECT rank FROM ranks UNION SELECT rank FROM operations UNION SELECT rank FROM group_views
+        UNION SELECT rank FROM stacks UNION SELECT rank FROM sources) WHERE rank < {LARGEST_WORLD}
+        """
+    ).fetchall()
+    return tuple(range(configured or (-1 if highest is None else highest) + 1))
+
+
+def configured_world_size(connection: DuckDBPyConnection) -> int | None:
+    """Return the world size that the job's configuration tells, None when nothing tells it or it is absurd."""
+    ((size,),) = connection.execute(
+        "SELECT max(try_cast(value AS INTEGER)) FROM job_config WHERE key = 'world_size'"
+    ).fetchall()
+    return int(size) if size is not None and 0 < size <= LARGEST_WORLD else None
+
+
+def _groups(connection: DuckDBPyConnection) -> list[_Group]:
+    groups: dict[tuple[str, str], _Group] = {}
+    used = connection.execute(
+        """
+        SELECT pg_name, backend, rank, any_value(pg_id) FROM operations
+        WHERE pg_name IS NOT NULL AND rank IS NOT NULL GROUP BY ALL ORDER BY ALL
+        """
+    ).fetchall()
+    for name, backend, rank, pg_id in used:
+        groups.setdefault((name, backend), _Group(name, backend)).users[rank] = pg_id
+    _add_views(connection, groups)
+    return [groups[key] for key in sorted(groups, key=lambda k: (k[0], str(k[1])))]
+
+
+def _add_views(connection: DuckDBPyConnection, groups: dict[tuple[str, str], _Group]) -> None:
+    """Add what ranks report of groups; a group without a single recorded operation has no backend of its own."""
+    views = connection.execute(
+        """
+        SELECT DISTINCT pg_name, rank, description, members, pg_id FROM group_views
+        WHERE pg_name IS NOT NULL AND rank IS NOT NULL ORDER BY ALL
+        """
+    ).fetchall()
+    by_name: dict[str, list[_Group]] = defaultdict(list)
+    for group in groups.values():
+        by_name[group.name].append(group)
+    for name, rank, description, members, pg_id in views:
+        if name not in by_name:
+            by_name[name].append(groups.setdefault((name, "unknown"), _Group(name, "unknown")))
+        for group in by_name[name]:
+            group.description = group.description or description or ""
+            if members:
+                group.reported[tuple(members)].append(rank)
+            else:
+                group.users.setdefault(rank, pg_id)
+
+
+def _names_with_several_backends(groups: list[_Group]) -> frozenset[str]:
+    names = [group.name for group in groups]
+    return frozenset(name for name in names if names.count(name) > 1)
+
+
+def _member_sets(group: _Group, world: tuple[int, ...], ambiguous: frozenset[str]) -> list[tuple[str, str, tuple[int, ...]]]:
+    """Member sets of one name, each with its label and the method that gave it."""
+    label = group.name
+    if group.description and group.description != "undefined":
+        label += f":{group.description}"
+    if group.name in ambiguous:
+        label += f"/{group.backend}"
+    if group.reported:
+        sets = sorted(group.reported, key=lambda ranks: (ranks[0], len(ranks), ranks))
+        if len(sets) == 1:
+            return [(label, "reported", sets[0])]
+        return [(f"{label}[{_span(ranks)}]", "reported", ranks) for ranks in sets]
+    if group.description == DEFAULT_GROUP or (group.name == "0" and set(group.users) <= set(world)):
+        return [(label, "world", tuple(sorted(set(world) | set(group.users))))]
+    return [(label, "peers", tuple(sorted(group.users)))]
+
+
+def _span(ranks: tuple[int, ...]) -> str:
+    return ",".join(map(str, ranks)) if len(ranks) <= 4 else f"{ranks[0]},{ranks[1]}..{ranks[-1]}"

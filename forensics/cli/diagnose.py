@@ -1,0 +1,91 @@
+"""`forensics diagnose`: from whatever survived to one ranked verdict."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from forensics.cli.progress import reading
+from forensics.errors import ExitCode, ForensicsError
+
+if TYPE_CHECKING:
+    from forensics.model import Verdict
+
+
+class Format(StrEnum):
+    """Forms of the report."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
+def diagnose(
+    paths: Annotated[list[Path], typer.Argument(help="A bundle, a case, a directory, or loose files as they were found.")],
+    form: Annotated[Format, typer.Option("--format", "-f", help="Form of the report.")] = Format.TEXT,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
+    case: Annotated[Path | None, typer.Option("--case", help="Keep the store in this DuckDB file (see `query`).")] = None,
+    thresholds: Annotated[Path | None, typer.Option(help="TOML file that overrides thresholds of rules.")] = None,
+    width: Annotated[int | None, typer.Option(help="Columns of the text report (default: the terminal's, else 100).")] = None,
+    all_ranks: Annotated[bool, typer.Option("--all-ranks", help="Never shorten lists of ranks.")] = False,
+    max_bytes: Annotated[int | None, typer.Option(help="Cut the markdown report to this size, for trackers.")] = None,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit 10: culprit named, 11: suspects only, 12: no hang seen.")
+    ] = False,
+) -> None:
+    """Diagnose a hung or slow job: which rank, which training stage, why, with evidence.
+
+    Example: forensics diagnose bundle.tar --format markdown -o ticket.md
+    """
+    from forensics.case.build import open_case
+    from forensics.rules.diagnosis import diagnose as decide
+    from forensics.rules.engine import read_thresholds
+    from forensics.report.record import record
+
+    overrides = read_thresholds(thresholds) if thresholds else {}
+    with reading() as progress:
+        connection = open_case(paths, case, progress)
+    verdict = decide(connection, overrides)
+    record(connection, verdict)
+    connection.close()
+    _write(_render(verdict, form, width, all_ranks, max_bytes, output), output)
+    raise typer.Exit(_code(verdict, exit_code))
+
+
+def _render(
+    verdict: Verdict, form: Format, width: int | None, all_ranks: bool, max_bytes: int | None, output: Path | None
+) -> str:
+    from forensics.cli.terminal import colours, columns
+    from forensics.report import json, markdown, text
+
+    if form is Format.JSON:
+        return json.render(verdict).decode()
+    if form is Format.MARKDOWN:
+        return markdown.render(verdict, max_bytes=max_bytes)
+    return text.render(verdict, width or columns(output), color=colours(output), all_ranks=all_ranks)
+
+
+def _write(report: str, output: Path | None) -> None:
+    if output is None:
+        typer.echo(report.rstrip("\n"))
+        return
+    try:
+        output.write_text(report.rstrip("\n") + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ForensicsError(f"cannot write {output}: {error.strerror}", ExitCode.USAGE) from error
+
+
+def _code(verdict: Verdict, wanted: bool) -> ExitCode:
+    from forensics.model import Outcome
+    from forensics.rules.diagnosis import culprit_named
+
+    if verdict.outcome is Outcome.INCONCLUSIVE:
+        return ExitCode.INSUFFICIENT
+    if not wanted:
+        return ExitCode.ANALYSED
+    if verdict.outcome is Outcome.HEALTHY:
+        return ExitCode.NO_HANG
+    return ExitCode.CULPRIT if culprit_named(verdict.suspects) else ExitCode.SUSPECTS

@@ -1,0 +1,39 @@
+"""`forensics ingest`: normalise sources into a case that can be queried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from forensics.cli.progress import reading
+from forensics.errors import ExitCode, ForensicsError
+
+
+def ingest(
+    paths: Annotated[list[Path], typer.Argument(help="A bundle, a directory, or loose files as they were found.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="DuckDB file to write.")] = Path("case.duckdb"),
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Read sources into a case file and say what was understood.
+
+    Example: forensics ingest bundle.tar -o case.duckdb; forensics query case.duckdb "SELECT * FROM operations LIMIT 5"
+    """
+    from forensics.case.build import open_case
+
+    if output.exists() and not force:
+        raise ForensicsError(f"{output} exists; --force replaces it", ExitCode.USAGE)
+    output.unlink(missing_ok=True)
+    with reading() as progress:
+        connection = open_case(paths, output, progress)
+    rows = connection.execute(
+        "SELECT coalesce(kind, 'not recognised'), status, count(*), sum(rows) FROM sources GROUP BY ALL ORDER BY ALL"
+    ).fetchall()
+    for kind, status, files, facts in rows:
+        typer.echo(f"{kind}\t{status}\t{files} files\t{facts} facts")
+    for path, locator, message in connection.execute(
+        "SELECT path, locator, message FROM ingest_warnings ORDER BY ALL"
+    ).fetchall():
+        typer.echo(f"warning: {path}{'#' + locator if locator else ''}: {message}", err=True)
+    connection.close()
