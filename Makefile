@@ -1,0 +1,70 @@
+# Needs Python 3.11 or newer, a C compiler and make; everything else is installed into .venv.
+PYTHON ?= python3
+VENV ?= .venv
+WORKERS ?= 2
+# Bundle that `make demo` diagnoses.
+BUNDLE ?= $(firstword $(sort $(wildcard fixtures/recorded/*.tar)))
+
+BIN := $(VENV)/bin
+NATIVE := $(shell find native -type f 2>/dev/null)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-live bench check format docs clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+demo: $(VENV)/.installed  ## install, then diagnose a recorded bundle
+	@test -n "$(BUNDLE)" || { echo "no bundle in fixtures/recorded" >&2; exit 1; }
+	@$(BIN)/forensics diagnose $(BUNDLE)
+
+test: $(VENV)/.dev  ## unit, property, scenario and native tests
+	$(BIN)/pytest -q -n $(WORKERS)
+
+test-live: $(VENV)/.live  ## tests that hang or slow real torch jobs on purpose
+	$(BIN)/pytest -q tests/live
+
+bench: $(VENV)/.dev  ## time and memory on large inputs
+	$(BIN)/pytest -q -s tests/benchmarks
+
+check: $(VENV)/.dev  ## lint, format, types, import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict forensics tests
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev  ## format the tree and apply safe fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/.installed  ## regenerate the generated pages
+	$(BIN)/python -m forensics.case.describe > docs/case.md.new
+	mv docs/case.md.new docs/case.md
+	$(BIN)/python docs/regenerate.py
+
+clean:  ## remove the environment and every build product
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+# Each stamp is newer than what it was made from, so a second run starts at once. The package is reinstalled when a
+# native source changes: an editable install does not rebuild libraries by itself.
+$(VENV)/.pip:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "forensics needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml $(NATIVE) $(VENV)/.pip
+	$(BIN)/python -m pip install --quiet --config-settings=cmake.define.FORENSICS_WARNINGS_ARE_ERRORS=ON --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --group dev
+	@touch $@
+
+# The newest torch resolves to builds with several GB of CUDA libraries that no test here uses.
+$(VENV)/.live: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	@touch $@
