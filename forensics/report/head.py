@@ -1,0 +1,91 @@
+"""The first three lines: what happened to whom, who waits since when, and why we say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.model import CoverageRow, GroupRow, Outcome, StageRef, Suspect, Verdict, Victims
+from forensics.report import ranks, suspects, times
+
+_WORD = {
+    Outcome.HANG: "HANG",
+    Outcome.SLOWDOWN: "SLOWDOWN",
+    Outcome.FAILSTOP: "FAILSTOP",
+    Outcome.HEALTHY: "HEALTHY",
+    Outcome.INCONCLUSIVE: "INCONCLUSIVE",
+}
+_NOBODY = {
+    Outcome.HEALTHY: "the job was moving; nobody is accused",
+    Outcome.INCONCLUSIVE: "this evidence accuses nobody   confidence: none",
+}
+
+
+def word(verdict: Verdict) -> str:
+    """The outcome as the first word of a report."""
+    return _WORD[verdict.outcome]
+
+
+def lines(verdict: Verdict) -> tuple[str, ...]:
+    """Three lines, and a fourth when there are independent faults beside the first."""
+    first = verdict.suspects[0] if verdict.suspects else None
+    if first is None:
+        what = _NOBODY.get(verdict.outcome, "nobody can be named   confidence: none")
+        return what, _looked_at(verdict), _reason(verdict, first)
+    return suspects.verdict_line(first), _waiting(verdict, first), _reason(verdict, first), *_others(verdict, first)
+
+
+def _waiting(verdict: Verdict, first: Suspect) -> str:
+    since = f"since {times.short(verdict.since)}" if verdict.since else "since when is not known"
+    victims = next((v for v in verdict.victims if set(v.waits_for) & set(first.ranks)), None)
+    victims = victims or next(iter(verdict.victims), None)
+    if victims is None:
+        return f"{suspects.cost(first.impact) or 'no rank is known to wait for it'}; {since}"
+    whom = "" if set(victims.waits_for) <= set(first.ranks) else f" for {ranks.phrase(victims.waits_for, most=4)}"
+    return f"{_who(victims, verdict.world_size)}{whom}{_operation(verdict, first)} {since}"
+
+
+def _who(victims: Victims, world_size: int | None) -> str:
+    count = len(set(victims.ranks))
+    of = f" of {world_size}" if world_size else ""
+    return f"{ranks.phrase(victims.ranks, most=4)} ({count}{of}) {'waits' if count == 1 else 'wait'}"
+
+
+def _operation(verdict: Verdict, first: Suspect) -> str:
+    """The operation that is waited in: one the suspect has not joined, else the one its stage names."""
+    rows = [row for row in verdict.groups if row.operation and set(row.missing) & set(first.ranks)]
+    named = [row for row in rows if row.communicator == first.stage.communicator]
+    where: GroupRow | StageRef = next(iter(named or rows), first.stage)
+    if where.operation is None:
+        return ""
+    sequence = "" if where.sequence is None else f" seq {where.sequence}"
+    communicator = f" of {where.communicator}" if where.communicator else ""
+    return f" in {where.operation}{sequence}{communicator}"
+
+
+def _reason(verdict: Verdict, first: Suspect | None) -> str:
+    """The strongest statement about the suspect; without a suspect, why there is none."""
+    statements = [item.statement for item in first.evidence if item.supports] if first else []
+    labels = [label.reason for label in verdict.labels]
+    return next((text for text in (*statements, verdict.summary, *labels) if text), "no reason was recorded")
+
+
+def _others(verdict: Verdict, first: Suspect) -> Iterator[str]:
+    faults = {suspect.fault for suspect in verdict.suspects} - {first.fault}
+    if faults:
+        numbers = ", ".join(str(fault) for fault in sorted(faults))
+        yield f"independent of it: fault {numbers}, below"
+
+
+def _looked_at(verdict: Verdict) -> str:
+    """What the absence of an accusation rests on, and what it does not."""
+    if not verdict.coverage:
+        return "the evidence does not say what was collected"
+    gaps = [row for row in verdict.coverage if row.absent or row.partial]
+    whole = [row for row in verdict.coverage if row not in gaps]
+    said = [f"complete: {_counts(whole)}" if whole else "", f"INCOMPLETE: {_counts(gaps)}" if gaps else ""]
+    missed = [f"not checked: {len(verdict.not_checked)} (see COVERAGE)" if verdict.not_checked else ""]
+    return "; ".join(part for part in said + missed if part)
+
+
+def _counts(rows: list[CoverageRow]) -> str:
+    return ", ".join(f"{row.kind} {len(row.present)}/{len(row.present) + len(row.partial) + len(row.absent)}" for row in rows)

@@ -1,0 +1,113 @@
+"""The verdict as a JSON document: schema `forensics.verdict/1`, described in docs/verdict.md and docs/verdict.schema.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+
+import forensics
+from forensics.model import CoverageRow, Evidence, Suspect, Verdict
+
+SCHEMA = "forensics.verdict/1"
+"""Name of the schema; the number changes when a key is removed or its meaning changes, never when one is added."""
+
+
+def render(verdict: Verdict) -> bytes:
+    """The document as indented UTF-8 with a fixed key order, ending in a newline."""
+    tree = document(verdict)
+    options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    try:
+        return orjson.dumps(tree, option=options)
+    except orjson.JSONEncodeError:
+        return orjson.dumps(_encodable(tree), option=options)
+
+
+def document(verdict: Verdict) -> dict[str, Any]:
+    """The document as plain dictionaries and lists: the keys of the contract first, then those added since."""
+    return {
+        "schema": SCHEMA,
+        "outcome": verdict.outcome,
+        "since": _optional(verdict.since),
+        "suspects": [_suspect(suspect) for suspect in verdict.suspects],
+        "victims": _rows(verdict.victims),
+        "labels": [
+            {"label": label.label, "axis": label.axis, "stage": label.stage, "reason": label.reason} for label in verdict.labels
+        ],
+        "frontier": None,
+        "critical_path": None,
+        "coverage": _coverage(verdict.coverage),
+        "not_checked": list(verdict.not_checked),
+        "ruled_out": _rows(verdict.ruled_out),
+        **_additions(verdict),
+    }
+
+
+def _additions(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "summary": verdict.summary,
+        "world_size": verdict.world_size,
+        "tree": _rows(verdict.tree),
+        "groups": _rows(verdict.groups),
+        "timeline": _rows(verdict.timeline),
+        "warnings": [_evidence(warning) for warning in verdict.warnings],
+        "would_change": list(verdict.would_change),
+        "bundle_sha256": verdict.bundle_sha256,
+        "tool": f"forensics {forensics.__version__}",
+    }
+
+
+def _suspect(suspect: Suspect) -> dict[str, Any]:
+    return {
+        "fault": suspect.fault,
+        "ranks": list(suspect.ranks),
+        "members": suspect.members,
+        "hosts": list(suspect.hosts),
+        "granularity": suspect.granularity,
+        "resource": _optional(suspect.resource),
+        "anomaly": suspect.anomaly,
+        "stage": asdict(suspect.stage),
+        "cause": suspect.cause,
+        "mechanism": _optional(suspect.mechanism),
+        "impact": _optional(suspect.impact),
+        "since": _optional(suspect.since),
+        "confidence": suspect.confidence,
+        "rules": list(suspect.rules),
+        "evidence": [_evidence(item) for item in suspect.evidence],
+        "next_steps": list(suspect.next_steps),
+    }
+
+
+def _evidence(item: Evidence) -> dict[str, Any]:
+    return {"statement": item.statement, "for": item.supports, "source": item.source}
+
+
+def _coverage(rows: Iterable[CoverageRow]) -> dict[str, list[dict[str, Any]]]:
+    """The rows under their scope, `rank` or `host`."""
+    by_scope: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        absent = [{"subject": subject, "reason": reason} for subject, reason in row.absent]
+        entry = {"kind": row.kind, "present": list(row.present), "partial": list(row.partial), "absent": absent}
+        by_scope.setdefault(row.scope, []).append(entry)
+    return by_scope
+
+
+def _rows(items: Iterable[Any]) -> list[dict[str, Any]]:
+    return [asdict(item) for item in items]
+
+
+def _optional(item: Any) -> dict[str, Any] | None:
+    return None if item is None else asdict(item)
+
+
+def _encodable(value: Any) -> Any:
+    """The same value with what JSON cannot hold (bytes that were no text) as visible escapes."""
+    if isinstance(value, dict):
+        return {key: _encodable(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encodable(each) for each in value]
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    return value

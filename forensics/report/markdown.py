@@ -1,0 +1,126 @@
+"""The report for a ticket: a summary block, then everything else folded away.
+
+Nothing that came out of evidence may format, link or notify anybody. In the summary every string is escaped for Markdown and
+HTML, and what trackers link by themselves (@names, #numbers, addresses) is split by an invisible joiner; sources and folded
+sections are code, fenced by more backticks than they contain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from forensics.errors import ExitCode, ForensicsError
+from forensics.model import Verdict
+from forensics.report import head, outline, text
+from forensics.report.plain import plain
+
+SMALLEST = 2000
+"""Smallest `max_bytes`: room for the notice and a few lines of the verdict."""
+
+_WIDTH = 100
+_JOINER = "&#8288;"
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"}
+_MARKS = frozenset("\\`*_{}[]|~!")
+_LINKED = re.compile(r"(?<=[@#!~%&$])(?=\w)|(?<=:)(?=//|[A-Za-z_+-]\w*:)|(?<=www)(?=\.)", re.IGNORECASE)
+_LIST = re.compile(r"^(?:[-+=#]|\d+(?=[.)]))")
+
+
+def render(verdict: Verdict, max_bytes: int | None = None, all_ranks: bool = False) -> str:
+    """The whole report; with `max_bytes`, parts that do not fit are left out and named in a notice."""
+    if max_bytes is not None and max_bytes < SMALLEST:
+        raise ForensicsError(f"a ticket needs at least {SMALLEST} bytes, not {max_bytes}", ExitCode.USAGE)
+    parts = [("the verdict", _summary(verdict)), *_parts(verdict, all_ranks), ("the footer", _footer(verdict))]
+    return "\n\n".join(_fitting(parts, max_bytes)) + "\n"
+
+
+def escape(raw: str) -> str:
+    """The string as Markdown text that shows exactly its characters, on one line."""
+    pieces = _LINKED.split(plain(raw).strip())
+    return _LIST.sub(_escape_start, _JOINER.join("".join(_escape(char) for char in piece) for piece in pieces))
+
+
+def code(raw: str) -> str:
+    """The string as a code span."""
+    shown = plain(raw)
+    fence = "`" * (_longest_run(shown) + 1)
+    pad = " " if "`" in shown or not shown.strip() else ""
+    return f"{fence}{pad}{shown}{pad}{fence}"
+
+
+def _escape(char: str) -> str:
+    return "\\" + char if char in _MARKS else _ENTITIES.get(char, char)
+
+
+def _escape_start(match: re.Match[str]) -> str:
+    start = match.group()
+    return start + "\\" if start.isdigit() else "\\" + start
+
+
+def _longest_run(shown: str) -> int:
+    return max((len(run) for run in re.findall("`+", shown)), default=0)
+
+
+def _summary(verdict: Verdict) -> str:
+    first, *rest = head.lines(verdict)
+    return "\n\n".join((f"### {head.word(verdict)}: {escape(first)}", *(escape(line) for line in rest)))
+
+
+def _parts(verdict: Verdict, all_ranks: bool) -> list[tuple[str, str]]:
+    """(title, Markdown) of each section: first those of the summary, then the folded ones."""
+    sections = outline.sections(verdict, all_ranks)
+    vital = [(section.title, _list(section)) for section in sections if section.vital]
+    return vital + [(section.title, _folded(section)) for section in sections if not section.vital]
+
+
+def _list(section: outline.Section) -> str:
+    items = "\n".join(_entry(item) for item in section.items)
+    return f"**{escape(section.title)}**\n\n{items}"
+
+
+def _entry(item: outline.Item) -> str:
+    marker = "" if item.marker.isdigit() or not item.marker else f"{escape(item.marker.strip())} "
+    return f"- {marker}{escape(item.text)}" + (f" {code(item.source)}" if item.source else "")
+
+
+def _folded(section: outline.Section) -> str:
+    lines = list(text.body(section, _WIDTH))
+    fence = "`" * max(3, *(_longest_run(line) + 1 for line in lines))
+    block = "\n".join((f"{fence}text", *lines, fence))
+    return f"<details><summary>{section.title}</summary>\n\n{block}\n\n</details>"
+
+
+def _footer(verdict: Verdict) -> str:
+    return "  \n".join(code(line) for line in text.footer(verdict))
+
+
+def _fitting(parts: Sequence[tuple[str, str]], max_bytes: int | None) -> Iterator[str]:
+    """The parts that fit, in order, and a notice that names the others; the first part is cut rather than left out."""
+    if max_bytes is None or sum(_size(part) for _, part in parts) <= max_bytes:
+        yield from (part for _, part in parts)
+        return
+    room = max_bytes - _size(_notice([title for title, _ in parts], max_bytes))
+    left_out: list[str] = []
+    for place, (title, part) in enumerate(parts):
+        fits = _size(part) <= room
+        if not fits:
+            left_out.append(title)
+        if fits or place == 0:
+            shown = part if fits else _cut(part, room)
+            room -= _size(shown)
+            yield shown
+    yield _notice(left_out, max_bytes)
+
+
+def _size(part: str) -> int:
+    return len(part.encode()) + len("\n\n")
+
+
+def _cut(part: str, room: int) -> str:
+    """The part's first bytes, ending before an escape that the cut would split."""
+    kept = part.encode()[: max(room - len("...\n\n"), 0)].decode(errors="ignore")
+    return re.sub(r"(?:\\|&[#\w]*)$", "", kept) + "..."
+
+
+def _notice(titles: Sequence[str], max_bytes: int) -> str:
+    return f"*Left out or cut to stay below {max_bytes} bytes: {', '.join(escape(title) for title in titles)}.*"

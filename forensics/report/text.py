@@ -1,0 +1,93 @@
+"""The report for a terminal: the verdict in the first three lines, then everything it rests on."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+import forensics
+from forensics.model import Outcome, Verdict
+from forensics.report import head, outline
+from forensics.report.plain import plain
+
+NARROWEST = 40
+"""Columns below which lines are no longer wrapped more tightly."""
+
+_COLUMN = 40
+_BOLD = "1"
+_COLOURS = {
+    Outcome.HANG: "1;31",
+    Outcome.FAILSTOP: "1;31",
+    Outcome.SLOWDOWN: "1;33",
+    Outcome.INCONCLUSIVE: "1;33",
+    Outcome.HEALTHY: "1;32",
+}
+
+
+def render(verdict: Verdict, width: int = 100, color: bool = False, all_ranks: bool = False) -> str:
+    """The whole report, ending in a newline; colour only repeats what the words say.
+
+    Lines are wrapped to `width`, except the head, so that its three lines stay three (`head -3` is the verdict), and
+    sources, so that they can be copied.
+    """
+    width = max(width, NARROWEST)
+    lines = list(_head(verdict, color))
+    for section in outline.sections(verdict, all_ranks):
+        lines += ["", _paint(plain(section.title), _BOLD, color), *body(section, width)]
+    lines += ["", *footer(verdict)]
+    return "\n".join(lines) + "\n"
+
+
+def body(section: outline.Section, width: int) -> Iterator[str]:
+    """The lines of a section below its title."""
+    widths = [len(plain(item.marker)) for item in section.items]
+    column = max((each for each in widths if each <= _COLUMN), default=0)
+    for item in section.items:
+        yield from _item(item, column, width)
+
+
+def footer(verdict: Verdict) -> tuple[str, str]:
+    """Where to read on with which version, and what exactly was looked at."""
+    rule = next((code for suspect in verdict.suspects for code in suspect.rules), None)
+    explain = f"forensics explain {plain(rule)} | " if rule else ""
+    return f"{explain}forensics {forensics.__version__}", f"bundle sha256 {plain(verdict.bundle_sha256 or 'not known')}"
+
+
+def _head(verdict: Verdict, color: bool) -> Iterator[str]:
+    first, *rest = head.lines(verdict)
+    yield _paint(head.word(verdict), _COLOURS[verdict.outcome], color) + "  " + plain(first)
+    for line in rest:
+        yield "  " + plain(line)
+
+
+def _item(item: outline.Item, column: int, width: int) -> Iterator[str]:
+    """The marker in its column, or above the text where it is too long for one."""
+    marker = plain(item.marker)
+    if len(marker) > _COLUMN:
+        yield from _wrap(marker, "  ", width)
+        marker = ""
+    prefix = "  " + (marker.ljust(column) + "  " if column else "")
+    lines = _wrap(item.text, prefix + item.drawing, width)
+    yield from lines[:-1]
+    yield from _with_source(lines[-1], plain(item.source or ""), len(prefix), width)
+
+
+def _with_source(line: str, source: str, indent: int, width: int) -> Iterator[str]:
+    """The source at the right edge when the line has room, else on a line of its own, whole, so that it can be copied."""
+    if not source:
+        yield line
+    elif len(line) + 3 + len(source) <= width:
+        yield line + source.rjust(width - len(line))
+    else:
+        yield from (line, " " * indent + source)
+
+
+def _wrap(text: str, prefix: str, width: int) -> Sequence[str]:
+    room = max(width, len(prefix) + NARROWEST // 2)
+    indent = " " * len(prefix)
+    shown = textwrap.wrap(plain(text), room, initial_indent=prefix, subsequent_indent=indent, break_on_hyphens=False)
+    return shown or [prefix.rstrip()]
+
+
+def _paint(text: str, code: str, color: bool) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if color else text
