@@ -1,0 +1,67 @@
+"""Regenerate what the documentation quotes from the program: the rule index and the example of every rule page.
+
+Run by `make docs`; tests/scenarios checks that the pages are current.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from forensics.case.build import open_case
+from forensics.report import text
+from forensics.rules.diagnosis import diagnose
+from forensics.rules.engine import discover, page, page_path
+from forensics.rules.interface import Rule
+
+ROOT = Path(__file__).parents[1]
+INDEX = ROOT / "docs" / "rules.md"
+HEAD_LINES = 3
+_EXAMPLE = re.compile(r"```console\n\$ forensics diagnose (\S+)\n.*?```", re.DOTALL)
+
+
+def rules_index() -> str:
+    """Render docs/rules.md."""
+    rows = [_row(rule) for rule in discover()]
+    head = [
+        "# Rules",
+        "",
+        "`forensics explain CODE` prints the page of a rule. Thresholds are overridden by",
+        "`forensics diagnose --thresholds FILE` with `[rules.CODE]` tables.",
+        "",
+        "| code | name | concludes | needs | seed |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join([*head, *rows, ""])
+
+
+def _row(rule: Rule) -> str:
+    where = page_path(rule).relative_to(ROOT)
+    return f"| [{rule.code}](../{where}) | {rule.name} | {rule.concludes} | {_needs(rule)} | {rule.seed} |"
+
+
+def _needs(rule: Rule) -> str:
+    return ", ".join(need.kind for need in rule.needs) or "any evidence"
+
+
+def example(rule: Rule) -> str:
+    """Render a rule's page with the head of the report that its example gives now."""
+    return _EXAMPLE.sub(lambda found: f"```console\n$ forensics diagnose {found[1]}\n{_head(found[1])}\n```", page(rule))
+
+
+def _head(path: str) -> str:
+    connection = open_case([ROOT / path])
+    report = text.render(diagnose(connection), 100)
+    connection.close()
+    return "\n".join(report.splitlines()[:HEAD_LINES])
+
+
+def main() -> None:
+    """Write the index and all rule pages."""
+    INDEX.write_text(rules_index(), encoding="utf-8")
+    for rule in discover():
+        page_path(rule).write_text(example(rule), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
