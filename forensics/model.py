@@ -6,148 +6,18 @@ Field names and enum values are those of the verdict schema `forensics.verdict/1
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-
-class Outcome(StrEnum):
-    """What happened to the job as a whole."""
-
-    HANG = "hang"
-    SLOWDOWN = "slowdown"
-    FAILSTOP = "failstop"
-    HEALTHY = "healthy"
-    INCONCLUSIVE = "inconclusive"
-
-
-class StageName(StrEnum):
-    """The training stage a rank was in."""
-
-    INIT = "init"
-    DATA = "data"
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    OPTIMIZER = "optimizer"
-    CALLBACKS = "callbacks"
-    CHECKPOINT = "checkpoint"
-    EVAL = "eval"
-    OTHER = "other"
-    UNKNOWN = "unknown"
-
-
-class WaitKind(StrEnum):
-    """What a thread was waiting for at its innermost frames; not a stage."""
-
-    COLLECTIVE = "collective_wait"
-    POINT_TO_POINT = "p2p_wait"
-    STORE = "store_wait"
-    DATA = "data_wait"
-    CHILD = "child_wait"
-    LOCK = "lock"
-    IO = "io"
-    SLEEP = "sleep"
-    DEVICE = "device_sync"
-    COMPILE = "compile"
-    GC = "gc"
-    EXITING = "exiting"
-    RUNNING = "running"
-    UNKNOWN = "unknown"
-
-
-class Component(StrEnum):
-    """Which part of the machine a stage was using."""
-
-    COMPUTE = "compute"
-    COMMUNICATION = "communication"
-    HOST = "host"
-    UNKNOWN = "unknown"
-
-
-class Cause(StrEnum):
-    """Why, in the fixed words of the verdict schema."""
-
-    DATALOADER_STALL = "dataloader_stall"
-    CHECKPOINT_STALL = "checkpoint_stall"
-    HOST_STALL = "host_stall"
-    PROCESS_DEAD = "process_dead"
-    PROCESS_STOPPED = "process_stopped"
-    GIL_HELD = "gil_held"
-    PYTHON_EXCEPTION = "python_exception"
-    COMPUTE_HANG = "compute_hang"
-    COMPUTE_SLOW = "compute_slow"
-    GPU_FAULT = "gpu_fault"
-    GPU_THROTTLED = "gpu_throttled"
-    GPU_CONTENTION = "gpu_contention"
-    CPU_CONTENTION = "cpu_contention"
-    INTERMITTENT_HOST_LOAD = "intermittent_host_load"
-    NETWORK_DOWN = "network_down"
-    NETWORK_SLOW = "network_slow"
-    NETWORK_CONGESTION = "network_congestion"
-    NIC_OR_PCIE_SLOW = "nic_or_pcie_slow"
-    PCIE_DEGRADED = "pcie_degraded"
-    NUMA_BINDING = "numa_binding"
-    MEMORY_ALIGNMENT = "memory_alignment"
-    PROXY_DELAY = "proxy_delay"
-    COLLECTIVE_MISMATCH = "collective_mismatch"
-    SHAPE_MISMATCH = "shape_mismatch"
-    DEADLOCK = "deadlock"
-    P2P_UNMATCHED = "p2p_unmatched"
-    EXTRA_OR_MISSING_COLLECTIVE = "extra_or_missing_collective"
-    EXPERT_IMBALANCE = "expert_imbalance"
-    INIT_STALL = "init_stall"
-    OTHER = "other"
-    UNKNOWN = "unknown"
-
-
-class Anomaly(StrEnum):
-    """Whether the fault stopped the rank or only slowed it."""
-
-    FAIL_STOP = "fail_stop"
-    FAIL_SLOW = "fail_slow"
-
-
-class Granularity(StrEnum):
-    """The smallest thing the evidence can name."""
-
-    RANK = "rank"
-    GPU = "gpu"
-    NIC = "nic"
-    FLOW = "flow"
-    LINK = "link"
-    HOST = "host"
-    GROUP = "group"
-    JOB = "job"
-
-
-class Members(StrEnum):
-    """How to read a suspect with several ranks: all of them, or one that the evidence cannot single out."""
-
-    EACH = "each"
-    ONE_OF = "one_of"
-
-
-class Confidence(StrEnum):
-    """Fixed words, strongest first."""
-
-    CONFIRMED = "confirmed"
-    LIKELY = "likely"
-    SUSPECT = "suspect"
-
-
-class Role(StrEnum):
-    """What a finding says of its subject."""
-
-    ROOT = "root"
-    VICTIM = "victim"
-    CONFIRMATION = "confirmation"
-
-
-class Belief(StrEnum):
-    """The order of belief of the design (section 4, principle 2), strongest first."""
-
-    DIRECT_RECORD = "direct_record"
-    BEHIND_AND_BUSY = "behind_and_busy"
-    MISMATCH = "mismatch"
-    GROUP_SYMPTOM = "group_symptom"
+from forensics.vocabulary import Anomaly as Anomaly
+from forensics.vocabulary import Belief as Belief
+from forensics.vocabulary import Cause as Cause
+from forensics.vocabulary import Component as Component
+from forensics.vocabulary import Confidence as Confidence
+from forensics.vocabulary import Granularity as Granularity
+from forensics.vocabulary import Members as Members
+from forensics.vocabulary import Outcome as Outcome
+from forensics.vocabulary import Role as Role
+from forensics.vocabulary import StageName as StageName
+from forensics.vocabulary import WaitKind as WaitKind
 
 
 @dataclass(frozen=True, slots=True)

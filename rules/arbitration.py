@@ -8,6 +8,7 @@ from dataclasses import replace
 from forensics.model import Belief, Confidence, Evidence, Finding, Granularity, Members, Role, Suspect
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.liveness import Motion
+from forensics.rules.reductions.waits import RootKind
 
 _BELIEFS = tuple(Belief)
 _CONFIDENCES = tuple(Confidence)
@@ -29,10 +30,26 @@ def arbitrate(job: Job, findings: Iterable[Finding]) -> tuple[Suspect, ...]:
 
 
 def _admissible(job: Job, finding: Finding) -> bool:
+    """Principle 6, abstain rather than guess: what the job's motion does not support accuses nobody."""
     motion = job.liveness.motion
     if motion is Motion.MOVING:
         return finding.belief is Belief.DIRECT_RECORD and bool(job.waiters(finding.ranks[0]))
-    return motion is not Motion.TOO_EARLY or finding.belief in _WITHOUT_STALL
+    if motion is Motion.STALLED or finding.belief in _WITHOUT_STALL:
+        return True
+    return motion is Motion.UNSEEN and _settled(job)
+
+
+def _settled(job: Job) -> bool:
+    """Whether one undated look already has the shape of a hang: everybody waits or is waited for, and most wait.
+
+    In a moving job some ranks are between operations, or still inside one that others have left.
+    """
+    seen = {rank for rank, facts in job.roster.ranks.items() if facts.has_recorder or facts.has_stack}
+    waiting = seen & set(job.graph.waits_for)
+    awaited = {rank for wait in job.graph.waits for rank in wait.missing}
+    kinds = {root.kind for root in job.graph.roots}
+    passing = {RootKind.FREE, RootKind.ALL_JOINED} <= kinds
+    return seen <= waiting | awaited and not passing and 2 * len(waiting) >= len(seen)
 
 
 def _order(finding: Finding) -> tuple[int, int, float, str, tuple[int, ...]]:

@@ -37,10 +37,15 @@ def find(code: str) -> Rule | None:
     return next((rule for rule in discover() if wanted in (rule.code.lower(), rule.name)), None)
 
 
-def page(rule: Rule) -> str:
-    """Return the Markdown page that lies beside the rule's module."""
+def page_path(rule: Rule) -> Path:
+    """Return where the page of a rule lies: beside its module."""
     module = importlib.import_module(rule.evaluate.__module__)
-    return Path(str(module.__file__)).with_suffix(".md").read_text(encoding="utf-8")
+    return Path(str(module.__file__)).resolve().with_suffix(".md")
+
+
+def page(rule: Rule) -> str:
+    """Return the Markdown page of a rule."""
+    return page_path(rule).read_text(encoding="utf-8")
 
 
 def read_thresholds(path: Path) -> Overrides:

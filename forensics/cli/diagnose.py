@@ -64,7 +64,7 @@ def _render(
     if form is Format.JSON:
         return json.render(verdict).decode()
     if form is Format.MARKDOWN:
-        return markdown.render(verdict, max_bytes=max_bytes)
+        return markdown.render(verdict, max_bytes=max_bytes, all_ranks=all_ranks)
     return text.render(verdict, width or columns(output), color=colours(output), all_ranks=all_ranks)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.model import Cause, Confidence, Finding
-from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.model import Belief, Cause, Component, Confidence, Finding, Granularity, Role, StageRef
+from forensics.rules.interface import Rule, Thresholds
 from forensics.rules.reductions import statements
+from forensics.rules.reductions.disagreements import vote
 from forensics.rules.reductions.disputes import accused, blocking, dispute_finding
 from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.waits import RootKind
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
@@ -18,6 +20,33 @@ def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
         cause = Cause.COLLECTIVE_MISMATCH if dispute.kinds_differ else Cause.SHAPE_MISMATCH
         step = f"compare the code that {statements.ranks_text(accused(dispute))} ran before this call with its peers'"
         yield dispute_finding(job, dispute, RULE.code, cause, Confidence.LIKELY, step)
+    for root in job.graph.roots:
+        if root.kind is RootKind.ALL_JOINED and not root.waits[0].communicator:
+            yield from _from_stacks(job, root.ranks)
+
+
+def _from_stacks(job: Job, ranks: tuple[int, ...]) -> Iterator[Finding]:
+    """Without a recorder the stacks still show who called something else; which call was wrong they do not show."""
+    calls = {rank: a.call_frame.function for rank in ranks if (a := job.activity(rank)) and a.call_frame}
+    majority = vote(calls) if len(calls) == len(ranks) else ()
+    odd = tuple(rank for rank in ranks if rank not in majority)
+    if not majority or not odd:
+        return
+    yield Finding(
+        rule=RULE.code,
+        ranks=odd,
+        role=Role.ROOT,
+        cause=Cause.COLLECTIVE_MISMATCH,
+        stage=StageRef(component=Component.COMMUNICATION, operation=calls[odd[0]]),
+        belief=Belief.MISMATCH,
+        confidence=Confidence.SUSPECT,
+        strength=0.4,
+        evidence=tuple(e for rank in (majority[0], *odd[:4]) for e in statements.stack(job, rank)),
+        granularity=Granularity.RANK if len(odd) == 1 else Granularity.GROUP,
+        next_steps=(
+            f"compare the code before this call; a recorder dump would show where {statements.ranks_text(odd)} parted",
+        ),
+    )
 
 
 def _clears(job: Job) -> str | None:
@@ -32,9 +61,9 @@ RULE = Rule(
     code="FX121",
     name="collective-mismatched",
     seed="Flight Recorder practice",
-    needs=(Need("recorder", "operations are compared number by number"),),
+    needs=(),
     thresholds=(),
-    concludes="The rank whose operation differs from the majority's under the same number; a tie is said to be undecidable.",
+    concludes="The rank whose operation differs from the majority's under the same number, or whose stack is in another call.",
     confusions=("operations that may legally have uneven sizes: only their kind is compared", "a ring that wrapped"),
     evaluate=_evaluate,
     clears=_clears,

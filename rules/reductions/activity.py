@@ -34,6 +34,11 @@ class Activity:
         return self.wait in COMMUNICATING
 
     @property
+    def below_autograd(self) -> bool:
+        """Whether the innermost Python frame is the autograd engine: hooks that communicate leave no frame of their own."""
+        return bool(self.path) and self.path[0].function == "_engine_run_backward"
+
+    @property
     def component(self) -> Component:
         """Component that the stage was using at that moment."""
         if self.communicating:

@@ -9,7 +9,8 @@ from duckdb import DuckDBPyConnection
 
 _ORDER = """
 WITH newest AS (SELECT max(snapshot) AS snapshot FROM operations WHERE rank = $rank)
-SELECT communicator || ' ' || kind || ' ' || coalesce(input_sizes, ''), communicator, state FROM operations JOIN newest USING (snapshot)
+SELECT communicator || ' ' || kind || ' ' || coalesce(input_sizes, ''), communicator, state
+FROM operations JOIN newest USING (snapshot)
 WHERE rank = $rank AND communicator IS NOT NULL AND NOT coalesce(is_p2p, false) ORDER BY record_id, locator
 """
 

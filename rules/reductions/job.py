@@ -140,9 +140,7 @@ def _in_store(found: Stacks) -> bool:
 
 
 def _below_autograd(found: Stacks) -> bool:
-    return bool(found.main) and all(
-        sample.activity.path[:1] and sample.activity.path[0].function == "_engine_run_backward" for sample in found.main
-    )
+    return bool(found.main) and all(sample.activity.below_autograd for sample in found.main)
 
 
 def _logs(connection: DuckDBPyConnection) -> tuple[Mapping[int, tuple[LogEvent, ...]], tuple[LogEvent, ...]]:

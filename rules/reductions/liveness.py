@@ -112,18 +112,18 @@ def _recorded(
 
 
 def _sampled(roster: Roster, stacks: Mapping[int, Stacks]) -> tuple[Motion, str]:
-    """Judge from stacks alone: ranks that wait in communication and never ran between looks are stuck."""
+    """Judge from stacks alone: a rank that entered or left communication between samples shows that the job moves."""
     several = {rank: found for rank, found in stacks.items() if len(found.main) > 1}
-    still = [rank for rank, found in several.items() if not found.moved and not (roster.ranks[rank].switches or 0)]
     moved = [rank for rank, found in several.items() if found.moved]
-    waiting = [rank for rank in still if several[rank].communicating]
-    if waiting:
-        return Motion.STALLED, f"{len(waiting)} ranks stayed inside the same call over all stack samples"
-    if several and len(moved) == len(several):
+    passing = [rank for rank in moved if several[rank].communicated]
+    still = [rank for rank in several if rank not in moved and not (roster.ranks[rank].switches or 0)]
+    if passing and len(moved) == len(several):
         return Motion.MOVING, f"all {len(moved)} ranks were at different places in their stack samples"
-    if several and len(still) == len(several):
-        return Motion.STALLED, f"all {len(still)} ranks stayed at the same place over all stack samples"
-    return Motion.UNSEEN, "nothing was looked at twice"
+    if passing:
+        return Motion.TOO_EARLY, f"{len(passing)} ranks entered or left communication between stack samples"
+    if any(several[rank].communicating for rank in still):
+        return Motion.STALLED, f"{len(still)} ranks stayed at the same place over all stack samples"
+    return Motion.UNSEEN, "nothing was looked at twice" if not several else "repeated stacks do not tell whether the job moves"
 
 
 def _seconds(ns: int) -> str:

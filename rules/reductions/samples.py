@@ -44,6 +44,11 @@ class Stacks:
         return bool(self.main) and all(sample.activity.communicating for sample in self.main)
 
     @property
+    def communicated(self) -> bool:
+        """Whether any sample found the main thread in communication, or below the autograd engine, which hides it."""
+        return any(sample.activity.communicating or sample.activity.below_autograd for sample in self.main)
+
+    @property
     def moved(self) -> bool:
         """Whether the job's own code was at different places in the samples; never true for a single sample."""
         places = {tuple(entry for entry in s.activity.path if entry.origin == "app") for s in self.main}

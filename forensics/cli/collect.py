@@ -1,0 +1,148 @@
+"""`forensics collect`: one command on the host of a stuck job, one bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forensics.collect.session import Options
+    from forensics.collect.summary import Summary
+
+
+def collect(
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Bundle to write: .tar, .tar.gz or .tar.zst. Default: forensics-HOST-TIME.tar."),
+    ] = None,
+    pid: Annotated[str | None, typer.Option(help="Collect from these processes (PID[,PID]) instead of searching.")] = None,
+    ranks: Annotated[str | None, typer.Option(help="Collect from these ranks only, such as 0-3,7.")] = None,
+    job: Annotated[
+        str | None, typer.Option(help="Which job, where several run: scheduler id, run id, or MASTER_ADDR:PORT.")
+    ] = None,
+    interval: Annotated[float, typer.Option(min=0.0, help="Seconds between the stack samples.")] = 2.0,
+    samples: Annotated[int, typer.Option(min=1, max=100, help="Stack samples to take.")] = 3,
+    deadline: Annotated[float, typer.Option(min=1.0, help="Seconds after which what is there is packed.")] = 120.0,
+    log_tail: Annotated[int, typer.Option(min=0, max=64, help="MiB kept of the end of each log, besides its first MiB.")] = 4,
+    fr_pipe: Annotated[bool, typer.Option(help="Ask for a Flight Recorder dump through the job's named pipe.")] = True,
+    host_only: Annotated[bool, typer.Option("--host-only", help="Collect the facts of the host without any rank.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 5 when something that exists could not be taken or a rank is dead.")
+    ] = False,
+) -> None:
+    """Collect a bundle on the host of a stuck job; the job is left as it is.
+
+    Finds the ranks itself, takes their stacks, thread states, Flight Recorder and logs, and says what could not be had.
+    As root it sees most. Exit codes: 0 written, 5 partial (with --strict), 6 nothing collected, 7 no ranks found,
+    130 interrupted (the bundle is written all the same).
+
+    Example: forensics collect -o bundle.tar && forensics diagnose bundle.tar
+    """
+    from forensics.collect.session import Options
+    from forensics.collect.target import Settings
+    from forensics.errors import ExitCode, ForensicsError
+
+    settings = Settings(interval_s=interval, samples=samples, log_tail=log_tail << 20, use_pipe=fr_pipe)
+    try:
+        options = Options(output or _default_output(), force, _pids(pid), _ranks(ranks), job, deadline, host_only, settings)
+        summary = _run(options)
+    except ForensicsError as error:
+        typer.echo(error.message, err=True)
+        raise typer.Exit(error.code) from None
+    except KeyboardInterrupt:
+        typer.echo("stopped at once; what was collected is in the .partial directory beside the output", err=True)
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    _tell(summary)
+    raise typer.Exit(summary.exit_code(strict))
+
+
+def _run(options: Options) -> Summary:
+    """Collect with a progress bar on a terminal, without one elsewhere."""
+    import sys
+
+    from forensics.collect.session import collect as collect_bundle
+
+    if not sys.stderr.isatty():
+        return collect_bundle(options)
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
+    # No refresh thread: the orchestrator forks, and a fork of a process with threads may deadlock.
+    with Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False) as progress:
+        bar = progress.add_task("finding ranks", total=None)
+
+        def observe(done: int, total: int) -> None:
+            progress.update(bar, description="collecting", completed=done, total=total)
+            progress.refresh()
+
+        progress.refresh()
+        return collect_bundle(options, observe)
+
+
+def _tell(summary: Summary) -> None:
+    """The summary on standard error."""
+    from forensics.collect.ranges import format_ranks
+
+    def say(text: str) -> None:
+        typer.echo(text, err=True)
+
+    for warning in summary.warnings:
+        say(f"warning: {warning}")
+    of_all = f" of {summary.world_size}" if summary.world_size is not None else ""
+    if summary.living:
+        say(f"ranks {format_ranks(summary.living)}{of_all} are running here")
+    _tell_missing(summary, say)
+    if summary.gaps:
+        say("not collected:")
+    for gap in summary.gaps:
+        whose = f"rank {format_ranks(gap.ranks)}" if gap.ranks else "host"
+        say(f"  {gap.collector:<12} {whose:<10} {gap.status.value}: {gap.reason}")
+    if summary.interrupted:
+        say("interrupted: the bundle holds what there was")
+    elif summary.cut_short:
+        say("the overall deadline passed: the bundle holds what there was")
+    say(f"wrote {summary.output} ({summary.size / 1024:.0f} KiB)")
+    say(f"next: forensics diagnose {summary.output}")
+
+
+def _tell_missing(summary: Summary, say: Callable[[str], None]) -> None:
+    """Ranks without a process, those with the same story together."""
+    from forensics.collect.ranges import format_ranks
+
+    stories: dict[tuple[str, str], list[int]] = {}
+    for rank, state, method in summary.missing:
+        stories.setdefault((state, method), []).append(rank)
+    for (state, method), ranks in stories.items():
+        say(f"rank {format_ranks(ranks)} {'is' if len(ranks) == 1 else 'are'} {state}: {method}")
+
+
+def _default_output() -> Path:
+    import os
+    import time
+
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    return Path(f"forensics-{os.uname().nodename}-{stamp}.tar")
+
+
+def _pids(text: str | None) -> tuple[int, ...]:
+    words = [word.strip() for word in text.split(",")] if text else []
+    if not all(word.isdecimal() for word in words):
+        raise typer.BadParameter(f"{text!r} is not a list of process ids such as 4231,4232", param_hint="--pid")
+    return tuple(dict.fromkeys(int(word) for word in words))
+
+
+def _ranks(text: str | None) -> frozenset[int] | None:
+    from forensics.collect.ranges import parse_ranks
+
+    if text is None:
+        return None
+    try:
+        return parse_ranks(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--ranks") from error
