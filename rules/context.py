@@ -47,17 +47,16 @@ def group_rows(job: Job) -> tuple[GroupRow, ...]:
 def _waiting_row(job: Job, wait: Wait) -> GroupRow:
     group = next(g for g in job.groups if g.label == wait.communicator)
     operation = next((op for _, op in sorted(wait.waiting.items()) if op), None)
-    finished = tuple(sorted(r for r, p in group.positions.items() if p.done >= wait.sequence))
     return GroupRow(
         communicator=group.label,
-        members=group.members,
+        members=wait.peers or group.members,
         membership=group.confidence,
         sequence=wait.sequence,
         operation=operation.kind if operation else None,
         sizes=operation.sizes if operation else None,
         joined=tuple(sorted(wait.waiting)),
         missing=wait.missing,
-        finished=finished,
+        finished=() if wait.peers else group.finished(wait.sequence),
     )
 
 

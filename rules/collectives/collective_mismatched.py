@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.model import Belief, Cause, Component, Confidence, Finding, Granularity, Role, StageRef
+from forensics.model import Belief, Cause, Component, Confidence, Finding, Granularity, Role, StageRef, WaitKind
 from forensics.rules.interface import Rule, Thresholds
 from forensics.rules.reductions import statements
+from forensics.rules.reductions.activity import Activity
 from forensics.rules.reductions.disagreements import vote
 from forensics.rules.reductions.disputes import accused, blocking, dispute_finding
 from forensics.rules.reductions.job import Job
@@ -26,8 +27,8 @@ def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
 
 
 def _from_stacks(job: Job, ranks: tuple[int, ...]) -> Iterator[Finding]:
-    """Without a recorder the stacks still show who called something else; which call was wrong they do not show."""
-    calls = {rank: a.call_frame.function for rank in ranks if (a := job.activity(rank)) and a.call_frame}
+    """Without a recorder the stacks still show who called from elsewhere; which call was wrong they do not show."""
+    calls = {rank: _call(a) for rank in ranks if (a := job.activity(rank)) and a.wait is WaitKind.COLLECTIVE}
     majority = vote(calls) if len(calls) == len(ranks) else ()
     odd = tuple(rank for rank in ranks if rank not in majority)
     if not majority or not odd:
@@ -37,7 +38,7 @@ def _from_stacks(job: Job, ranks: tuple[int, ...]) -> Iterator[Finding]:
         ranks=odd,
         role=Role.ROOT,
         cause=Cause.COLLECTIVE_MISMATCH,
-        stage=StageRef(component=Component.COMMUNICATION, operation=calls[odd[0]]),
+        stage=StageRef(component=Component.COMMUNICATION, operation=calls[odd[0]].split(" at ")[0]),
         belief=Belief.MISMATCH,
         confidence=Confidence.SUSPECT,
         strength=0.4,
@@ -47,6 +48,12 @@ def _from_stacks(job: Job, ranks: tuple[int, ...]) -> Iterator[Finding]:
             f"compare the code before this call; a recorder dump would show where {statements.ranks_text(odd)} parted",
         ),
     )
+
+
+def _call(activity: Activity) -> str:
+    """Name the call and where the job made it."""
+    function = activity.call_frame.function if activity.call_frame else "?"
+    return f"{function} at {activity.application}" if activity.application else function
 
 
 def _clears(job: Job) -> str | None:

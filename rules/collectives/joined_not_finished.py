@@ -14,11 +14,10 @@ from forensics.model import (
     Granularity,
     Members,
     Role,
-    StageName,
-    StageRef,
 )
 from forensics.rules.interface import Rule, Thresholds
 from forensics.rules.reductions import statements
+from forensics.rules.reductions.completions import device_stall
 from forensics.rules.reductions.disputes import blocking
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.waits import Root, RootKind
@@ -27,25 +26,20 @@ from forensics.rules.reductions.waits import Root, RootKind
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
     disputed = {dispute.communicator for dispute in blocking(job)}
     for root in job.graph.roots:
-        if root.kind is RootKind.ALL_JOINED and root.waits[0].communicator not in disputed:
+        if root.kind is not RootKind.ALL_JOINED or device_stall(job, root):
+            continue
+        if root.waits[0].communicator not in disputed:
             yield _finding(job, root)
 
 
 def _finding(job: Job, root: Root) -> Finding:
     wait = root.waits[0]
-    operation = next((op for op in wait.waiting.values() if op), None)
     return Finding(
         rule=RULE.code,
         ranks=root.ranks,
         role=Role.ROOT,
         cause=Cause.UNKNOWN,
-        stage=StageRef(
-            name=_stage(job, root),
-            component=Component.COMMUNICATION,
-            operation=operation.kind if operation else None,
-            communicator=wait.communicator or None,
-            sequence=wait.sequence or None,
-        ),
+        stage=statements.joined_stage(job, wait, root.ranks, Component.COMMUNICATION),
         belief=Belief.GROUP_SYMPTOM,
         confidence=Confidence.SUSPECT,
         strength=0.2,
@@ -57,11 +51,6 @@ def _finding(job: Job, root: Root) -> Finding:
     )
 
 
-def _stage(job: Job, root: Root) -> StageName:
-    stages = {activity.stage for rank in root.ranks if (activity := job.activity(rank))} - {StageName.UNKNOWN}
-    return stages.pop() if len(stages) == 1 else StageName.UNKNOWN
-
-
 def _evidence(job: Job, root: Root) -> Iterator[Evidence]:
     wait = root.waits[0]
     source = next((op.source for _, op in sorted(wait.waiting.items()) if op), None)
@@ -71,7 +60,7 @@ def _evidence(job: Job, root: Root) -> Iterator[Evidence]:
         )
     else:
         group = next(g for g in job.groups if g.label == wait.communicator)
-        finished = [r for r, p in group.positions.items() if p.done >= wait.sequence]
+        finished = () if wait.peers else group.finished(wait.sequence)
         tail = f"; {statements.ranks_text(finished)} finished it" if finished else "; nobody finished it"
         yield Evidence(
             f"all members entered {statements.wait_text(wait)}: {statements.ranks_text(root.ranks)} wait{tail}", source

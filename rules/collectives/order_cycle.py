@@ -14,7 +14,6 @@ from forensics.model import (
     Granularity,
     Members,
     Role,
-    StageName,
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Thresholds
@@ -73,15 +72,7 @@ def _finding(
 
 def _stage(job: Job, root: Root, ranks: tuple[int, ...]) -> StageRef:
     own: Wait = next((wait for wait in root.waits if set(ranks) & set(wait.waiting)), root.waits[0])
-    stages = {activity.stage for rank in ranks if (activity := job.activity(rank))} - {StageName.UNKNOWN}
-    operation = next((op for op in own.waiting.values() if op), None)
-    return StageRef(
-        name=stages.pop() if len(stages) == 1 else StageName.UNKNOWN,
-        component=Component.COMMUNICATION,
-        operation=operation.kind if operation else None,
-        communicator=own.communicator or None,
-        sequence=own.sequence or None,
-    )
+    return statements.joined_stage(job, own, ranks, Component.COMMUNICATION)
 
 
 def _edges(root: Root) -> Iterator[Evidence]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
@@ -14,6 +14,7 @@ from forensics.rules.reductions.call_paths import CallPath, call_paths
 from forensics.rules.reductions.disagreements import Disagreement, disagreements
 from forensics.rules.reductions.habits import broke_habit
 from forensics.rules.reductions.liveness import SILENCE_FACTOR, Liveness, liveness
+from forensics.rules.reductions.point_to_point import point_to_point_waits
 from forensics.rules.reductions.positions import Communicator, communicators
 from forensics.rules.reductions.roster import RankFacts, Roster, roster
 from forensics.rules.reductions.samples import Stacks, stacks
@@ -78,7 +79,7 @@ def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_F
     samples = stacks(connection)
     groups = communicators(connection)
     found = disagreements(connection)
-    waits = _waits(groups, ranks, samples)
+    waits = _waits(connection, groups, ranks, samples)
     called = {op.call_path for wait in waits for op in wait.waiting.values() if op and op.call_path is not None}
     called |= {call.call_path for item in found for call in item.calls.values() if call.call_path is not None}
     logs, host_logs = _logs(connection)
@@ -110,10 +111,14 @@ def _available(ranks: Roster, samples: Mapping[int, Stacks], logs: bool) -> froz
     return frozenset(kind for kind, there in present.items() if there)
 
 
-def _waits(groups: Iterable[Communicator], ranks: Roster, samples: Mapping[int, Stacks]) -> tuple[Wait, ...]:
+def _waits(
+    connection: DuckDBPyConnection, groups: tuple[Communicator, ...], ranks: Roster, samples: Mapping[int, Stacks]
+) -> tuple[Wait, ...]:
     """Waits that the recorder shows, then waits that only stacks show."""
     gone = {rank for rank, facts in ranks.ranks.items() if facts.dead}
-    recorded = recorded_waits(tuple(groups), ranks.ranks.keys(), ignore=gone)
+    heard = {rank for rank, facts in ranks.ranks.items() if facts.has_recorder}
+    collective = recorded_waits(groups, ranks.ranks.keys(), ignore=gone)
+    recorded = (*collective, *point_to_point_waits(connection, groups, heard, ignore=gone))
     explained = {rank for wait in recorded for rank in wait.waiting}
     unexplained = _unexplained(samples, explained | gone, ranks)
     if not unexplained:

@@ -15,13 +15,14 @@ from duckdb import DuckDBPyConnection
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """The facts of one pending operation that a report needs; `source` is `path#entry=N`."""
+    """The facts of one pending operation; `source` is `path#entry=N`, `order` its number among all calls of its process."""
 
     kind: str
     sizes: str
     enqueued_ns: int | None
     call_path: int | None
     source: str
+    order: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ class Communicator:
     members: tuple[int, ...]
     confidence: str
     positions: Mapping[int, Position]
+    backend: str = "unknown"
+
+    def finished(self, sequence: int) -> tuple[int, ...]:
+        """Members that are known to have completed the operation `sequence`."""
+        return tuple(sorted(rank for rank, position in self.positions.items() if position.done >= sequence))
 
     @property
     def pending(self) -> tuple[Position, ...]:
@@ -55,7 +61,7 @@ WITH newest AS (
     SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank
 ), numbered AS (
     SELECT o.* FROM operations o JOIN newest USING (rank, snapshot)
-    WHERE NOT coalesce(is_p2p, false) AND communicator IS NOT NULL AND sequence IS NOT NULL
+    WHERE NOT coalesce(is_p2p, false) AND kind NOT IN ('send', 'recv') AND communicator IS NOT NULL AND sequence IS NOT NULL
 ), summary AS (
     SELECT communicator, rank, max(sequence) AS entered,
            coalesce(max(sequence) FILTER (state = 'done'), 0) AS done,
@@ -63,7 +69,8 @@ WITH newest AS (
     FROM numbered GROUP BY communicator, rank
 )
 SELECT s.communicator, s.rank, s.entered, s.done, s.pending,
-       n.kind, coalesce(n.input_sizes, ''), n.enqueued_ns, n.call_path, src.path, n.locator
+       n.kind, coalesce(n.input_sizes, ''), n.enqueued_ns, n.call_path, src.path, n.locator,
+       coalesce(n.record_id, n.locator)
 FROM summary s
 LEFT JOIN numbered n ON n.communicator = s.communicator AND n.rank = s.rank AND n.sequence = s.pending
      AND n.state <> 'done'
@@ -72,7 +79,8 @@ QUALIFY row_number() OVER (PARTITION BY s.communicator, s.rank ORDER BY n.record
 ORDER BY s.communicator, s.rank
 """
 
-# A rank whose dump holds no entry of a group may still report its counters (dumps with active entries only).
+# Dumps with active entries only hold no completed ones, but the counters of each group. Counters of groups that mix
+# collectives with point-to-point calls only ever raise a position of a collective that was recorded.
 _REPORTED = """
 SELECT m.communicator, v.rank, greatest(max(v.last_enqueued), 0), greatest(max(v.last_completed), 0)
 FROM group_views v
@@ -89,23 +97,27 @@ def communicators(connection: DuckDBPyConnection) -> tuple[Communicator, ...]:
     for communicator, rank, entered, done in connection.execute(_REPORTED).fetchall():
         positions[communicator][rank] = Position(rank, entered, done, None, None)
     for label, rank, entered, done, pending, *operation in connection.execute(_POSITIONS).fetchall():
+        reported = positions[label].get(rank)
+        done = max(done, reported.done) if reported else done
         positions[label][rank] = Position(rank, entered, done, pending, _operation(pending, operation))
     _add_unused(connection, positions)
     return tuple(
-        Communicator(label, members, confidence, positions[label]) for label, members, confidence in _members(connection)
+        Communicator(label, members, confidence, positions[label], backend)
+        for label, members, confidence, backend in _members(connection)
     )
 
 
 def _operation(pending: int | None, row: list[object]) -> Operation | None:
     if pending is None:
         return None
-    kind, sizes, enqueued_ns, call_path, path, locator = row
+    kind, sizes, enqueued_ns, call_path, path, locator, order = row
     return Operation(
         str(kind),
         str(sizes),
         enqueued_ns if isinstance(enqueued_ns, int) else None,
         call_path if isinstance(call_path, int) else None,
         f"{path}#entry={locator}",
+        order if isinstance(order, int) else 0,
     )
 
 
@@ -128,11 +140,11 @@ def _add_unused(connection: DuckDBPyConnection, positions: dict[str, dict[int, P
         positions[communicator].setdefault(rank, Position(rank, 0, 0, None, None))
 
 
-def _members(connection: DuckDBPyConnection) -> list[tuple[str, tuple[int, ...], str]]:
+def _members(connection: DuckDBPyConnection) -> list[tuple[str, tuple[int, ...], str, str]]:
     rows = connection.execute(
         """
-        SELECT communicator, list(rank ORDER BY position), any_value(confidence)
+        SELECT communicator, list(rank ORDER BY position), any_value(confidence), any_value(backend)
         FROM members JOIN communicators USING (communicator) GROUP BY communicator ORDER BY communicator
         """
     ).fetchall()
-    return [(label, tuple(ranks), confidence) for label, ranks, confidence in rows]
+    return [(label, tuple(ranks), confidence, backend) for label, ranks, confidence, backend in rows]

@@ -75,7 +75,8 @@ def stall_evidence(job: Job, stall: Stall) -> tuple[Evidence, ...]:
 
 
 def stall_confidence(job: Job, stall: Stall) -> Confidence:
-    """Confirmed when recorder, repeated stacks and the kernel agree; likely when two kinds do; else suspect."""
+    """Confirmed when recorder, repeated stacks and the kernel agree; likely when two kinds do,
+    or when the recorder shows that at least half of the ranks end up waiting for it; else suspect."""
     facts = job.rank(stall.rank)
     waits = job.graph.waiting_for(stall.rank)
     recorded = any(stall.rank in wait.absent for wait in waits)
@@ -83,6 +84,8 @@ def stall_confidence(job: Job, stall: Stall) -> Confidence:
     stayed = found is not None and len(found.main) > 1 and not found.moved
     if recorded and stayed and bool(facts.thread_states):
         return Confidence.CONFIRMED
+    if recorded and 2 * len(job.waiters(stall.rank)) >= len(job.roster.ranks):
+        return Confidence.LIKELY
     kinds = recorded + (found is not None and bool(found.main)) + bool(facts.thread_states)
     return Confidence.LIKELY if kinds >= 2 else Confidence.SUSPECT
 

@@ -11,6 +11,8 @@ from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.samples import Sample
 from forensics.rules.reductions.waits import Wait
 
+SHOWN_WAITS = 3
+
 
 def rank_ranges(ranks: Collection[int], limit: int = 12) -> str:
     """Fold ranks into `0-2,5`; at most `limit` runs, the rest is counted."""
@@ -40,23 +42,28 @@ def wait_text(wait: Wait) -> str:
     if not wait.communicator:
         return "a call that no recorder describes"
     kinds = sorted({op.kind for op in wait.waiting.values() if op is not None})
+    if wait.peers:
+        return f"{'/'.join(kinds)} {wait.sequence} from rank {wait.peers[0]} to rank {wait.peers[1]}"
     return f"{'/'.join(kinds) or 'operation'} {wait.sequence} of {wait.communicator}"
 
 
 def awaited(job: Job, rank: int) -> Iterator[Evidence]:
-    """Say who waits for `rank` and what it did last in that communicator."""
-    for wait in job.graph.waiting_for(rank):
+    """Say who waits for `rank` and what it did last in that communicator; the earliest waits, the rest is counted."""
+    waits = sorted(job.graph.waiting_for(rank), key=lambda w: (w.peers is not None, w.since_ns or 2**63, w.communicator))
+    for wait in waits[:SHOWN_WAITS]:
         verb = "waits" if len(wait.waiting) == 1 else "wait"
-        source = _first_source(wait)
+        what = f"{ranks_text(wait.waiting)} {verb} in {wait_text(wait)}; {_last_issued(job, wait, rank)}"
         if not wait.communicator:
-            yield Evidence(
-                f"{ranks_text(wait.waiting)} {verb} inside communication, seen in stacks; rank {rank} is in none", source
-            )
-            continue
-        yield Evidence(f"{ranks_text(wait.waiting)} {verb} in {wait_text(wait)}; {_last_issued(job, wait, rank)}", source)
+            what = f"{ranks_text(wait.waiting)} {verb} inside communication, seen in stacks; rank {rank} is in none"
+        yield Evidence(what, _first_source(wait))
+    if len(waits) > SHOWN_WAITS:
+        rest = counted(len(waits) - SHOWN_WAITS, "more operation")
+        yield Evidence(f"{rest} wait for rank {rank}", _first_source(waits[SHOWN_WAITS]))
 
 
 def _last_issued(job: Job, wait: Wait, rank: int) -> str:
+    if wait.peers:
+        return f"rank {rank} has not posted its side" if rank in wait.absent else f"rank {rank} left no recorder dump"
     group = next(g for g in job.groups if g.label == wait.communicator)
     position = group.positions.get(rank)
     if rank in wait.assumed:
@@ -115,6 +122,19 @@ def stage_ref(job: Job, rank: int, stage: StageName, found: Activity | None, com
         communicator=wait.communicator or None if wait else None,
         sequence=wait.sequence if wait and wait.communicator else None,
         substage=str(application) if application else None,
+    )
+
+
+def joined_stage(job: Job, wait: Wait, ranks: Collection[int], component: Component) -> StageRef:
+    """Build the stage of ranks that are inside one operation: their common stage, and the operation."""
+    stages = {found.stage for rank in ranks if (found := job.activity(rank))} - {StageName.UNKNOWN}
+    operation = next((op for _, op in sorted(wait.waiting.items()) if op), None)
+    return StageRef(
+        name=stages.pop() if len(stages) == 1 else StageName.UNKNOWN,
+        component=component,
+        operation=operation.kind if operation else None,
+        communicator=wait.communicator or None,
+        sequence=wait.sequence or None,
     )
 
 

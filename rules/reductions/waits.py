@@ -32,7 +32,7 @@ class Wait:
 
     `absent` are members known not to have entered; `unheard` are members without any recorder evidence, filled only when no
     known member is absent. `assumed` are ranks outside the inferred membership that may belong to the group: used when
-    membership was inferred from the very ranks that wait.
+    membership was inferred from the very ranks that wait. `peers` are sender and receiver of a point-to-point call.
     """
 
     communicator: str
@@ -41,6 +41,7 @@ class Wait:
     absent: tuple[int, ...]
     unheard: tuple[int, ...] = ()
     assumed: tuple[int, ...] = ()
+    peers: tuple[int, int] | None = None
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -107,16 +108,33 @@ def unrecorded_wait(waiting: Mapping[int, Operation | None], free: Iterable[int]
 
 
 def wait_graph(waits: Sequence[Wait]) -> WaitGraph:
-    """Find the sinks of the waits."""
+    """Find the sinks of the waits.
+
+    A joined operation that some member has only queued behind an earlier one (the host runs ahead of the device) is not where
+    that member is stuck: it depends on the member's first pending operation.
+    """
     graph: nx.DiGraph = nx.DiGraph()
+    heads = _heads(waits)
     for index, wait in enumerate(waits):
         node = ("operation", index)
         graph.add_edges_from((("rank", rank), node) for rank in wait.waiting)
         graph.add_edges_from((node, ("rank", rank)) for rank in wait.missing)
+        if not wait.missing:
+            graph.add_edges_from((node, ("operation", heads[rank])) for rank in wait.waiting if heads[rank] != index)
     condensed = nx.condensation(graph)
     sinks = [condensed.nodes[n]["members"] for n in condensed.nodes if condensed.out_degree(n) == 0]
     roots = sorted((_root(members, waits) for members in sinks), key=lambda root: (root.kind, root.ranks))
-    return WaitGraph(tuple(waits), tuple(roots), _waits_for(waits))
+    return WaitGraph(tuple(waits), tuple(roots), _waits_for(waits, heads))
+
+
+def _heads(waits: Sequence[Wait]) -> dict[int, int]:
+    """First pending operation of each waiting rank, as an index into `waits`."""
+    first: dict[int, tuple[int, int]] = {}
+    for index, wait in enumerate(waits):
+        for rank, operation in wait.waiting.items():
+            place = (operation.order if operation else 0, index)
+            first[rank] = min(place, first.get(rank, place))
+    return {rank: index for rank, (_, index) in first.items()}
 
 
 def _root(members: Collection[tuple[str, int]], waits: Sequence[Wait]) -> Root:
@@ -130,9 +148,11 @@ def _root(members: Collection[tuple[str, int]], waits: Sequence[Wait]) -> Root:
     return Root(RootKind.CYCLE, ranks, tuple(waits[index] for index in operations))
 
 
-def _waits_for(waits: Sequence[Wait]) -> dict[int, tuple[int, ...]]:
+def _waits_for(waits: Sequence[Wait], heads: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
+    """Whom each waiting rank waits for: members that have not entered, or entered but are stuck in something earlier."""
     whom: dict[int, set[int]] = {}
-    for wait in waits:
+    for index, wait in enumerate(waits):
+        late = {rank for rank in wait.waiting if heads[rank] != index}
         for rank in wait.waiting:
-            whom.setdefault(rank, set()).update(wait.missing)
+            whom.setdefault(rank, set()).update(wait.missing or (late if heads[rank] == index else ()))
     return {rank: tuple(sorted(missing - {rank})) for rank, missing in sorted(whom.items())}

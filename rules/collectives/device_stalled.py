@@ -1,0 +1,78 @@
+"""A rank entered a collective like its peers, they finished it, and its own completion never came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.model import (
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Role,
+)
+from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.completions import device_stall
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.waits import Root, Wait
+
+
+def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+    for root in job.graph.roots:
+        finished = device_stall(job, root)
+        if finished:
+            for rank in root.ranks:
+                yield _finding(job, root, rank, finished)
+
+
+def _finding(job: Job, root: Root, rank: int, finished: tuple[int, ...]) -> Finding:
+    wait = root.waits[0]
+    return Finding(
+        rule=RULE.code,
+        ranks=(rank,),
+        role=Role.ROOT,
+        cause=Cause.COMPUTE_HANG,
+        stage=statements.joined_stage(job, wait, (rank,), Component.COMPUTE),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.LIKELY,
+        strength=0.6,
+        evidence=(_completion(wait, rank, finished), *statements.stack(job, rank), *statements.process(job, rank)),
+        granularity=Granularity.GPU,
+        since=statements.since(job, (wait,)),
+        next_steps=(
+            f"check the GPU of rank {rank}: Xid in the kernel log, nvidia-smi, clocks and power against its peers",
+            "a kernel in front of the collective on the same stream looks the same: see what was launched before it",
+        ),
+    )
+
+
+def _completion(wait: Wait, rank: int, finished: tuple[int, ...]) -> Evidence:
+    operation = wait.waiting[rank]
+    who = statements.ranks_text(finished)
+    return Evidence(
+        f"rank {rank} entered {statements.wait_text(wait)} like its peers; {who} finished it, its own completion never came",
+        operation.source if operation else None,
+    )
+
+
+def _clears(job: Job) -> str | None:
+    used = [group for group in job.groups if group.positions and group.backend not in ("gloo", "unknown")]
+    where = statements.counted(len(used), "communicator")
+    return f"no device is behind its peers in an operation that they finished, in {where}" if used else None
+
+
+RULE = Rule(
+    code="FX141",
+    name="device-stalled",
+    seed="Mycroft section 8, case three (a)",
+    needs=(Need("recorder", "completions are in the recorder only"),),
+    thresholds=(),
+    concludes="A rank whose device does not come out of an operation that its peers finished.",
+    confusions=("tree algorithms finish on some members earlier: then the job moves on", "the link of that rank alone is down"),
+    evaluate=_evaluate,
+    clears=_clears,
+)
