@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.model import Cause, Finding, StageName, WaitKind
+from forensics.model import Cause, Finding, StageName
 from forensics.rules.interface import Need, Rule, Thresholds
 from forensics.rules.reductions import statements
 from forensics.rules.reductions.job import Job
@@ -13,7 +13,7 @@ from forensics.rules.reductions.stalls import Stall, stall_finding, stalls
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
     for stall in stalls(job):
-        if stall.stage is StageName.INIT or _peers_initialise(job, stall):
+        if stall.stage is StageName.INIT:
             yield stall_finding(
                 job,
                 stall,
@@ -21,15 +21,6 @@ def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
                 Cause.INIT_STALL,
                 (f"see what rank {stall.rank} does before it joins the group; check its MASTER_ADDR, WORLD_SIZE and RANK",),
             )
-
-
-def _peers_initialise(job: Job, stall: Stall) -> bool:
-    """Whether everyone who waits for this rank waits in a store, with nothing recorded yet."""
-    waiters = job.waiters(stall.rank)
-    if stall.stage is not StageName.UNKNOWN or not waiters:
-        return False
-    activities = [job.activity(rank) for rank in waiters]
-    return all(activity is not None and activity.wait is WaitKind.STORE for activity in activities)
 
 
 def _clears(job: Job) -> str | None:

@@ -37,11 +37,17 @@ def _stall(job: Job, rank: int) -> Stall:
     latest = found.latest if found else None
     if found is None or latest is None:
         return Stall(rank, StageName.UNKNOWN, None, None)
-    stage = _steady_stage(found)
+    stage = StageName.INIT if _peers_initialise(job, rank) else _steady_stage(found)
     blocked = _explaining_child(found, stage) if latest.wait in _POLLING else None
     if stage is StageName.UNKNOWN and blocked:
         stage = blocked.activity.stage
     return Stall(rank, stage, latest, blocked)
+
+
+def _peers_initialise(job: Job, rank: int) -> bool:
+    """Whether everyone who waits for this rank waits in a rendezvous or store: whatever it does, it holds up the start."""
+    activities = [job.activity(waiter) for waiter in job.waiters(rank)]
+    return bool(activities) and all(found is not None and found.wait is WaitKind.STORE for found in activities)
 
 
 def _steady_stage(found: Stacks) -> StageName:
