@@ -91,11 +91,11 @@ def _log_events(connection: DuckDBPyConnection) -> Iterator[TimelineEntry]:
 
 
 def _captures(connection: DuckDBPyConnection) -> Iterator[TimelineEntry]:
-    ((first, last),) = connection.execute("SELECT min(captured_ns), max(captured_ns) FROM sources").fetchall()
+    ((first, last),) = connection.execute("SELECT min(begin_ns), max(end_ns) FROM coverage").fetchall()
     if first is not None:
-        yield TimelineEntry(first, None, "first capture", None)
-        if last != first:
-            yield TimelineEntry(last, None, "last capture", None)
+        yield TimelineEntry(first, None, "the collection began", None)
+    if last is not None:
+        yield TimelineEntry(last, None, "the collection ended", None)
 
 
 def coverage(connection: DuckDBPyConnection, job: Job) -> tuple[CoverageRow, ...]:

@@ -55,7 +55,7 @@ def _shown(job: Job) -> dict[int, Activity]:
     shown = {}
     for rank, found in job.stacks.items():
         if found.latest is not None:
-            waits = found.latest.wait is WaitKind.UNKNOWN and rank in job.graph.waits_for
+            waits = found.latest.wait in (WaitKind.UNKNOWN, WaitKind.LOCK) and rank in job.graph.waits_for
             shown[rank] = replace(found.latest, wait=WaitKind.COLLECTIVE) if waits else found.latest
     return shown
 

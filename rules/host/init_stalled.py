@@ -8,7 +8,7 @@ from forensics.model import Cause, Finding, StageName
 from forensics.rules.interface import Need, Rule, Thresholds
 from forensics.rules.reductions import statements
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.stalls import Stall, stall_finding, stalls
+from forensics.rules.reductions.stalls import stall_finding, stalls
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:

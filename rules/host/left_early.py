@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from forensics.model import Cause, Finding, WaitKind
+from forensics.model import Cause, Finding, Role, WaitKind
 from forensics.rules.interface import Need, Rule, Thresholds
 from forensics.rules.reductions import statements
 from forensics.rules.reductions.job import Job, LogEvent
@@ -13,18 +14,18 @@ from forensics.rules.reductions.stalls import Stall, is_leaving, stall_finding, 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
     for stall in stalls(job):
-        if not is_leaving(stall):
-            continue
-        error = _exception(job, stall)
-        if error is None and _lost_a_peer(job, stall.rank):
-            continue
-        cause = Cause.PYTHON_EXCEPTION if error else Cause.EXTRA_OR_MISSING_COLLECTIVE
-        steps = (
-            f"rank {stall.rank} raised: {error.text}"
-            if error
-            else f"find why rank {stall.rank} finished before its peers (uneven inputs, a swallowed exception)",
-        )
-        yield stall_finding(job, stall, RULE.code, cause, steps, sources=(error,) if error else ())
+        if is_leaving(stall):
+            yield _finding(job, stall)
+
+
+def _finding(job: Job, stall: Stall) -> Finding:
+    error, rank = _exception(job, stall), stall.rank
+    if error is None:
+        step = f"find why rank {rank} finished before its peers (uneven inputs, a swallowed exception)"
+        return stall_finding(job, stall, RULE.code, Cause.EXTRA_OR_MISSING_COLLECTIVE, (step,))
+    step = f"rank {rank} raised: {error.text}"
+    found = stall_finding(job, stall, RULE.code, Cause.PYTHON_EXCEPTION, (step,), sources=(error,))
+    return replace(found, role=Role.VICTIM) if _lost_a_peer(job, rank) else found
 
 
 def _lost_a_peer(job: Job, rank: int) -> bool:
@@ -33,8 +34,6 @@ def _lost_a_peer(job: Job, rank: int) -> bool:
 
 
 def _exception(job: Job, stall: Stall) -> LogEvent | None:
-    if _lost_a_peer(job, stall.rank):
-        return None
     found = [event for event in job.logs.get(stall.rank, ()) if event.kind == "exception"]
     return found[-1] if found else None
 

@@ -17,7 +17,11 @@ _ENDED_BY_LAUNCHER = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
     gone = [facts for _, facts in sorted(job.roster.ranks.items()) if facts.dead]
     for facts in gone:
-        yield _finding(job, facts, _lost_its_peer(job, facts) and len(gone) > 1)
+        if facts.exit_code != 0 or job.waiters(facts.rank):
+            yield _finding(job, facts, _lost_its_peer(job, facts) and len(gone) > 1)
+    if gone:
+        survivors = [job.rank(rank) for rank in job.logs if _lost(job, rank) and not job.rank(rank).dead]
+        yield from (_finding(job, facts, cascade=True) for facts in survivors)
 
 
 def _finding(job: Job, facts: RankFacts, cascade: bool) -> Finding:
@@ -80,6 +84,8 @@ def _end(facts: RankFacts) -> str:
         return f"process of rank {facts.rank}{pid} was ended by signal {facts.exit_signal} ({_signal_name(facts.exit_signal)})"
     if facts.exit_code is not None:
         return f"process of rank {facts.rank}{pid} exited with code {facts.exit_code}"
+    if not facts.dead:
+        return f"process of rank {facts.rank}{pid} is alive and lost the connection to a peer"
     return f"no process of rank {facts.rank}{pid} exists on its host"
 
 

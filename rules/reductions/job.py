@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
 
-from forensics.model import WaitKind
 from forensics.rules.reductions.activity import Activity
 from forensics.rules.reductions.call_paths import CallPath, call_paths
 from forensics.rules.reductions.disagreements import Disagreement, disagreements
@@ -134,14 +133,10 @@ def _unexplained(samples: Mapping[int, Stacks], explained: set[int], ranks: Rost
     communication or when some rank is elsewhere, never when all ranks are there.
     """
     candidates = {rank: found for rank, found in samples.items() if rank not in explained and not ranks.ranks[rank].stopped}
-    sure = {rank for rank, found in candidates.items() if found.communicating or _in_store(found)}
+    sure = {rank for rank, found in candidates.items() if found.communicating or found.in_store}
     perhaps = {rank for rank, found in candidates.items() if rank not in sure and _below_autograd(found)}
     elsewhere = set(ranks.ranks) - explained - sure - perhaps
     return sure | perhaps if elsewhere else sure
-
-
-def _in_store(found: Stacks) -> bool:
-    return bool(found.main) and all(sample.activity.wait is WaitKind.STORE for sample in found.main)
 
 
 def _below_autograd(found: Stacks) -> bool:

@@ -121,7 +121,7 @@ def _sampled(roster: Roster, stacks: Mapping[int, Stacks]) -> tuple[Motion, str]
         return Motion.MOVING, f"all {len(moved)} ranks were at different places in their stack samples"
     if passing:
         return Motion.TOO_EARLY, f"{len(passing)} ranks entered or left communication between stack samples"
-    if any(several[rank].communicating for rank in still):
+    if any(several[rank].communicating or several[rank].in_store for rank in still):
         return Motion.STALLED, f"{len(still)} ranks stayed at the same place over all stack samples"
     return Motion.UNSEEN, "nothing was looked at twice" if not several else "repeated stacks do not tell whether the job moves"
 

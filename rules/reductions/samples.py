@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
 
+from forensics.model import WaitKind
 from forensics.rules.reductions.activity import Activity, activity
 from forensics.rules.reductions.call_paths import call_paths
 
@@ -42,6 +43,11 @@ class Stacks:
     def communicating(self) -> bool:
         """Whether every sample found the main thread inside a collective or point-to-point call."""
         return bool(self.main) and all(sample.activity.communicating for sample in self.main)
+
+    @property
+    def in_store(self) -> bool:
+        """Whether every sample found the main thread waiting in a rendezvous or store."""
+        return bool(self.main) and all(sample.activity.wait is WaitKind.STORE for sample in self.main)
 
     @property
     def communicated(self) -> bool:

@@ -154,7 +154,7 @@ WORDS = (
     ),
     _words(StageName.OPTIMIZER, "optimizer optim optimize", "update apply clip step", "params parameters weights grad norm"),
     _words(StageName.FORWARD, "forward"),
-    _words(StageName.CALLBACKS, "callback callbacks hook hooks logging logger telemetry", "log report publish emit push send", "metrics metric stats scalars progress"),
+    _words(StageName.CALLBACKS, "callback callbacks hook hooks logging logger telemetry", "log report publish emit push send", "metrics metric stats stat statistics scalars progress summary summaries losses"),
     _words(StageName.INIT, "init initialize setup bootstrap rendezvous"),
 )  # fmt: skip
 

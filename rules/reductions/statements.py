@@ -52,10 +52,12 @@ def awaited(job: Job, rank: int) -> Iterator[Evidence]:
     waits = sorted(job.graph.waiting_for(rank), key=lambda w: (w.peers is not None, w.since_ns or 2**63, w.communicator))
     for wait in waits[:SHOWN_WAITS]:
         verb = "waits" if len(wait.waiting) == 1 else "wait"
-        what = f"{ranks_text(wait.waiting)} {verb} in {wait_text(wait)}; {_last_issued(job, wait, rank)}"
-        if not wait.communicator:
-            what = f"{ranks_text(wait.waiting)} {verb} inside communication, seen in stacks; rank {rank} is in none"
-        yield Evidence(what, _first_source(wait))
+        who = f"{ranks_text(wait.waiting)} {verb}"
+        if wait.communicator:
+            yield Evidence(f"{who} in {wait_text(wait)}; {_last_issued(job, wait, rank)}", _first_source(wait))
+        else:
+            seen = f"{who} in communication or for a store, as their stacks show; rank {rank} is in neither"
+            yield Evidence(seen, _stack_source(job, min(wait.waiting)))
     if len(waits) > SHOWN_WAITS:
         rest = counted(len(waits) - SHOWN_WAITS, "more operation")
         yield Evidence(f"{rest} wait for rank {rank}", _first_source(waits[SHOWN_WAITS]))
@@ -74,6 +76,11 @@ def _last_issued(job: Job, wait: Wait, rank: int) -> str:
         return f"rank {rank} never entered this communicator"
     finished = "finished" if position.done == position.entered else "not finished"
     return f"rank {rank} last issued {position.entered} ({finished})"
+
+
+def _stack_source(job: Job, rank: int) -> str | None:
+    found = job.stacks.get(rank)
+    return found.main[-1].source if found and found.main else None
 
 
 def _first_source(wait: Wait) -> str | None:
