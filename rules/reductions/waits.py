@@ -33,6 +33,7 @@ class Wait:
     `absent` are members known not to have entered; `unheard` are members without any recorder evidence, filled only when no
     known member is absent. `assumed` are ranks outside the inferred membership that may belong to the group: used when
     membership was inferred from the very ranks that wait. `peers` are sender and receiver of a point-to-point call.
+    `queued` are members that issued it behind an earlier operation of the same communicator that they are still in.
     """
 
     communicator: str
@@ -42,6 +43,7 @@ class Wait:
     unheard: tuple[int, ...] = ()
     assumed: tuple[int, ...] = ()
     peers: tuple[int, int] | None = None
+    queued: tuple[int, ...] = ()
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -99,7 +101,8 @@ def _wait(group: Communicator, sequence: int, pending: Sequence[Position], world
     assumed: list[int] = []
     if group.confidence == "assumed" and not absent and not unheard and set(waiting) == set(group.members):
         assumed = [r for r in sorted(world) if r not in group.members]
-    return Wait(group.label, sequence, waiting, tuple(absent), tuple(unheard), tuple(assumed))
+    queued = tuple(p.rank for p in pending if p.pending is not None and p.pending < sequence <= p.entered)
+    return Wait(group.label, sequence, waiting, tuple(absent), tuple(unheard), tuple(assumed), queued=queued)
 
 
 def unrecorded_wait(waiting: Mapping[int, Operation | None], free: Iterable[int]) -> Wait:
@@ -120,11 +123,16 @@ def wait_graph(waits: Sequence[Wait]) -> WaitGraph:
         graph.add_edges_from((("rank", rank), node) for rank in wait.waiting)
         graph.add_edges_from((node, ("rank", rank)) for rank in wait.missing)
         if not wait.missing:
-            graph.add_edges_from((node, ("operation", heads[rank])) for rank in wait.waiting if heads[rank] != index)
+            graph.add_edges_from((node, ("operation", heads[rank])) for rank in _late(wait, index, heads))
     condensed = nx.condensation(graph)
     sinks = [condensed.nodes[n]["members"] for n in condensed.nodes if condensed.out_degree(n) == 0]
     roots = sorted((_root(members, waits) for members in sinks), key=lambda root: (root.kind, root.ranks))
     return WaitGraph(tuple(waits), tuple(roots), _waits_for(waits, heads))
+
+
+def _late(wait: Wait, index: int, heads: Mapping[int, int]) -> set[int]:
+    """Members that issued the operation but are stuck in an earlier one."""
+    return {rank for rank in (*wait.waiting, *wait.queued) if heads.get(rank, index) != index}
 
 
 def _heads(waits: Sequence[Wait]) -> dict[int, int]:
@@ -152,7 +160,7 @@ def _waits_for(waits: Sequence[Wait], heads: Mapping[int, int]) -> dict[int, tup
     """Whom each waiting rank waits for: members that have not entered, or entered but are stuck in something earlier."""
     whom: dict[int, set[int]] = {}
     for index, wait in enumerate(waits):
-        late = {rank for rank in wait.waiting if heads[rank] != index}
+        late = _late(wait, index, heads)
         for rank in wait.waiting:
             whom.setdefault(rank, set()).update(wait.missing or (late if heads[rank] == index else ()))
     return {rank: tuple(sorted(missing - {rank})) for rank, missing in sorted(whom.items())}

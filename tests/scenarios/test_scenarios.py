@@ -1,0 +1,98 @@
+"""The whole pipeline on real recordings: bundle in, verdict out.
+
+A scenario is a folder `fixtures/scenarios/<name>/` with `bundle.tar.zst` and `expected.json`; there is one for every rule,
+under its name.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from forensics.case.build import open_case
+from forensics.report import json as json_report
+from forensics.report import markdown, text
+from forensics.rules.diagnosis import diagnose
+from forensics.rules.engine import discover
+
+ROOT = Path(__file__).parents[2]
+SCENARIOS = sorted(path.parent for path in (ROOT / "fixtures/scenarios").glob("*/expected.json"))
+
+
+@cache
+def verdict(scenario: Path) -> dict[str, Any]:
+    connection = open_case([scenario / "bundle.tar.zst"])
+    document: dict[str, Any] = json.loads(json_report.render(diagnose(connection)))
+    return document
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda path: path.name)
+def test_verdict(scenario: Path) -> None:
+    expected = json.loads((scenario / "expected.json").read_text())
+    found = verdict(scenario)
+    assert found["outcome"] == expected["outcome"], found["summary"]
+    first = [
+        {
+            "ranks": s["ranks"],
+            "stage": s["stage"]["name"],
+            "cause": s["cause"],
+            "confidence": s["confidence"],
+            "rules": s["rules"],
+        }
+        for s in found["suspects"]
+        if s is found["suspects"][0] or s["fault"] != found["suspects"][0]["fault"]
+    ]
+    assert first == expected["suspects"]
+    assert found["victims"] == expected["victims"]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda path: path.name)
+def test_every_evidence_line_can_be_opened(scenario: Path) -> None:
+    """A report points at artefacts by path; each must be one that the case read."""
+    connection = open_case([scenario / "bundle.tar.zst"])
+    paths = {path for (path,) in connection.execute("SELECT path FROM sources").fetchall()}
+    for suspect in verdict(scenario)["suspects"]:
+        assert suspect["evidence"]
+        for line in suspect["evidence"]:
+            assert line["source"] is None or line["source"].rpartition("#")[0] in paths or line["source"] in paths
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda path: path.name)
+def test_same_bundle_same_bytes(scenario: Path) -> None:
+    once, again = (diagnose(open_case([scenario / "bundle.tar.zst"])) for _ in range(2))
+    assert json_report.render(once) == json_report.render(again)
+    assert text.render(once, 100) == text.render(again, 100)
+    assert markdown.render(once) == markdown.render(again)
+
+
+def test_every_rule_has_a_page_and_a_scenario() -> None:
+    names = {scenario.name for scenario in SCENARIOS}
+    assert {rule.name for rule in discover()} <= names
+
+
+def regenerate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("regenerate", ROOT / "docs/regenerate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["regenerate"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("rule", discover(), ids=lambda rule: rule.code)
+def test_the_example_of_a_rule_page_is_what_the_program_prints(rule: Any) -> None:
+    module = regenerate()
+    assert "```console\n$ forensics diagnose" in module.page(rule)
+    assert module.example(rule) == module.page(rule), "run `make docs`"
+
+
+def test_the_rule_index_is_current() -> None:
+    module = regenerate()
+    assert module.INDEX.read_text(encoding="utf-8") == module.rules_index(), "run `make docs`"
