@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
 # Bundle that `make demo` diagnoses.
-BUNDLE ?= $(firstword $(sort $(wildcard fixtures/recorded/*.tar)))
+BUNDLE ?= $(firstword $(sort $(wildcard fixtures/recorded/*.tar fixtures/recorded/*.tar.zst)))
 
 BIN := $(VENV)/bin
 NATIVE := $(shell find native -type f 2>/dev/null)

@@ -1,4 +1,4 @@
-"""Regenerate what the documentation quotes from the program: the rule index and the example of every rule page.
+"""Regenerate what the documentation quotes from the program: the rule index, the examples, and whole reports.
 
 Run by `make docs`; tests/scenarios checks that the pages are current.
 """
@@ -9,7 +9,8 @@ import re
 from pathlib import Path
 
 from forensics.case.build import open_case
-from forensics.report import text
+from forensics.model import Verdict
+from forensics.report import markdown, text
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import discover, page, page_path
 from forensics.rules.interface import Rule
@@ -17,6 +18,7 @@ from forensics.rules.interface import Rule
 ROOT = Path(__file__).parents[1]
 INDEX = ROOT / "docs" / "rules.md"
 HEAD_LINES = 3
+_QUOTED = re.compile(r"<!-- report -->.*?<!-- /report -->", re.DOTALL)
 _EXAMPLE = re.compile(r"```console\n\$ forensics diagnose (\S+)\n.*?```", re.DOTALL)
 
 
@@ -50,17 +52,35 @@ def example(rule: Rule) -> str:
 
 
 def _head(path: str) -> str:
+    return "\n".join(text.render(_verdict(path), 100).splitlines()[:HEAD_LINES])
+
+
+def _verdict(path: str) -> Verdict:
     connection = open_case([ROOT / path])
-    report = text.render(diagnose(connection), 100)
+    verdict = diagnose(connection)
     connection.close()
-    return "\n".join(report.splitlines()[:HEAD_LINES])
+    return verdict
+
+
+def quoted_reports() -> dict[Path, str]:
+    """Render the pages that quote a whole report between `<!-- report -->` marks."""
+    readme, study = ROOT / "README.md", ROOT / "docs/case-studies/part-of-a-checkpoint.md"
+    report = text.render(_verdict("fixtures/recorded/recommender-hang.tar.zst"), 100)
+    ticket = markdown.render(_verdict("fixtures/scenarios/checkpoint-stalled/bundle.tar.zst"))
+    return {readme: _quote(readme, f"```text\n{report.rstrip()}\n```"), study: _quote(study, f"---\n\n{ticket.rstrip()}")}
+
+
+def _quote(page: Path, report: str) -> str:
+    return _QUOTED.sub(lambda _: f"<!-- report -->\n{report}\n<!-- /report -->", page.read_text(encoding="utf-8"))
 
 
 def main() -> None:
-    """Write the index and all rule pages."""
+    """Write the index, all rule pages and the quoted reports."""
     INDEX.write_text(rules_index(), encoding="utf-8")
     for rule in discover():
         page_path(rule).write_text(example(rule), encoding="utf-8")
+    for page_, content in quoted_reports().items():
+        page_.write_text(content, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -96,3 +96,8 @@ def test_the_example_of_a_rule_page_is_what_the_program_prints(rule: Any) -> Non
 def test_the_rule_index_is_current() -> None:
     module = regenerate()
     assert module.INDEX.read_text(encoding="utf-8") == module.rules_index(), "run `make docs`"
+
+
+def test_quoted_reports_are_what_the_program_prints() -> None:
+    for page, content in regenerate().quoted_reports().items():
+        assert page.read_text(encoding="utf-8") == content, "run `make docs`"
