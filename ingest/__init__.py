@@ -1,0 +1,27 @@
+"""Ingesters: one module for each source format, found by looking into this folder."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+
+from forensics.ingest.interface import Ingester
+
+SNIFF_BYTES = 4096
+"""How much of an artefact an ingester sees before it is chosen."""
+
+
+@cache
+def discover() -> tuple[Ingester, ...]:
+    """All ingesters, by name; modules whose name starts with an underscore are parts of an ingester."""
+    names = sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_"))
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    return tuple(module.INGESTER for module in modules if hasattr(module, "INGESTER"))
+
+
+def choose(head: bytes, path: str) -> Ingester | None:
+    """The ingester that is surest of the first `SNIFF_BYTES`; the first by name among equals, None when nobody knows them."""
+    scores = [(ingester.sniff(head, path), ingester) for ingester in discover()]
+    best = max(score for score, _ in scores)
+    return next(ingester for score, ingester in scores if score == best) if best > 0 else None

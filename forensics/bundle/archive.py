@@ -1,0 +1,137 @@
+"""Members of a tar, read in place: nothing is extracted, and a cut or damaged tar is used up to the damage."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import PurePosixPath
+from typing import IO, BinaryIO, cast
+
+from forensics.bundle import limits
+from forensics.bundle.members import BundleWarning, Contents, Member, distinct, is_hidden, printable
+from forensics.bundle.streams import (
+    DamagedMember,
+    Window,
+    chunks,
+    compression,
+    decompressed,
+    file_opener,
+    first_bytes,
+    window_opener,
+)
+
+BLOCK = tarfile.BLOCKSIZE
+Opener = Callable[[int, int], Callable[[], BinaryIO]]
+
+
+class _Headers(io.BufferedReader):
+    """The file as `tarfile` sees it: it reads headers only, so a large read is an oversized extended header."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read up to `size` bytes; more than a header may hold is refused."""
+        if size is None or not 0 <= size <= limits.MAX_EXTENDED_HEADER_BYTES:
+            raise tarfile.ReadError(f"extended header of {size} bytes refused")
+        return super().read(size)
+
+
+def is_tar(head: bytes) -> bool:
+    """Whether 512 bytes are a tar header: its checksum holds (this also knows tars older than the `ustar` mark)."""
+    if len(head) < BLOCK or not any(head[:100]):
+        return False
+    stored = head[148:156].strip(b" \0")
+    try:
+        return int(stored, 8) == sum(head[:148]) + 8 * 32 + sum(head[156:BLOCK])
+    except ValueError:
+        return False
+
+
+def looks_like_tar(member: Member) -> bool:
+    """Whether the stored bytes are a tar or a compressed tar, by their content."""
+    try:
+        with decompressed(member.open_raw(), member.stored_bytes) as stream:
+            return is_tar(first_bytes(stream, BLOCK))
+    except OSError:
+        return False
+
+
+def read_archive(location: str, name: str) -> Contents:
+    """Members of the tar, tar.gz or tar.zst at `location`; `name` is what warnings call it."""
+    warnings: list[BundleWarning] = []
+    source = io.FileIO(location)
+    size = os.fstat(source.fileno()).st_size
+    if compression(os.pread(source.fileno(), 4, 0)) is None:
+        with source:
+            members = list(_walk(source, size, name, partial(file_opener, location), warnings))
+    else:
+        with source:
+            spool, spooled_size = _spooled(io.BufferedReader(source), size, name, warnings)
+        members = list(_walk(spool, spooled_size, name, partial(window_opener, spool), warnings))
+    contents = distinct(members)
+    return Contents(contents.members, [*warnings, *contents.warnings])
+
+
+def _spooled(raw: BinaryIO, stored: int, name: str, warnings: list[BundleWarning]) -> tuple[IO[bytes], int]:
+    """A plain tar for a compressed one, in an unnamed temporary file, as far as it could be decompressed."""
+    spool = cast(IO[bytes], tempfile.TemporaryFile(buffering=0))  # noqa: SIM115 - lives as long as its members
+    stream = decompressed(raw, stored, limits.MAX_ARCHIVE_BYTES)
+    try:
+        for chunk in chunks(stream):
+            spool.write(chunk)
+    except DamagedMember as error:
+        warnings.append(BundleWarning(name, None, f"compressed archive: {error}"))
+    return spool, os.fstat(spool.fileno()).st_size
+
+
+def _walk(source: IO[bytes], size: int, name: str, opener: Opener, warnings: list[BundleWarning]) -> Iterator[Member]:
+    """Regular members in archive order; refusals and the place where reading ended are added to `warnings`."""
+    position = 0
+    damage = ""
+    try:
+        with tarfile.open(fileobj=_Headers(Window(source, 0, size)), mode="r:") as archive:
+            for _ in range(limits.MAX_MEMBERS):
+                info = archive.next()
+                if info is None:
+                    break
+                position = info.offset_data + (-(-info.size // BLOCK) * BLOCK if info.isreg() else 0)
+                yield from _admit(info, size, opener, warnings)
+            else:
+                message = f"more than {limits.MAX_MEMBERS} members; the rest was left out"
+                warnings.append(BundleWarning(name, f"byte={position}", message))
+                return
+    except (tarfile.TarError, OSError, ValueError, OverflowError) as error:
+        damage = f": {error}"
+    if position > size or os.pread(source.fileno(), BLOCK, position) != bytes(BLOCK):
+        cut = min(position, size)
+        message = f"archive is cut or damaged at byte {cut}; it was read up to there{damage}"
+        warnings.append(BundleWarning(name, f"byte={cut}", message))
+
+
+def _admit(info: tarfile.TarInfo, size: int, opener: Opener, warnings: list[BundleWarning]) -> Iterator[Member]:
+    """The member as readable bytes, or a warning why it is refused; directories and hidden files pass silently."""
+    refusal = _refusal(info)
+    path = PurePosixPath(printable(info.name)).as_posix()
+    if refusal is not None:
+        warnings.append(BundleWarning(path, f"byte={info.offset}", f"archive member refused: {refusal}"))
+    elif info.isreg() and not is_hidden(path):
+        present = max(0, min(info.size, size - info.offset_data))
+        cut = info.offset_data + present if present < info.size else None
+        if cut is not None:
+            message = f"only {present} of {info.size} bytes are there; the archive was cut at byte {cut}"
+            warnings.append(BundleWarning(path, f"byte={present}", message))
+        yield Member(path, present, opener(info.offset_data, present), cut)
+
+
+def _refusal(info: tarfile.TarInfo) -> str | None:
+    """Why a member is unsafe or no plain file, None when it is fine."""
+    parts = PurePosixPath(info.name).parts
+    if info.name.startswith("/") or ".." in parts or "\0" in info.name:
+        return "its path leaves the archive"
+    if info.issym() or info.islnk():
+        return "it is a link"
+    if info.issparse():
+        return "it is a sparse file"
+    return None if info.isreg() or info.isdir() else "it is not a plain file"

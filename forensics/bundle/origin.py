@@ -1,0 +1,144 @@
+"""What a path says of its file: rank, host, process, sample. The rules are documented in docs/formats/README.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from forensics.bundle.streams import COMPRESSED_SUFFIXES
+
+# `local_rank3` and the coordinates of a parallel layout are not the global rank.
+_RANK_WORD = re.compile(
+    r"(?<![a-z])(?:(?P<other>local|node|group|[tpdecsmv]p|data|model|pipeline|tensor|expert|context)[_.-]?)?"
+    r"rank[_.=-]?(?P<rank>\d{1,7})(?!\d)",
+    re.IGNORECASE,
+)
+_RECORDER = re.compile(r"(?:^|_)(?:dump|trace)_(\d{1,7})$")
+_TRAILING = re.compile(r"(?:^|(?P<before>[A-Za-z]*)[_.-])(?P<number>\d{1,5})$")
+_NOT_A_RANK = frozenset(
+    {"rank", "pid", "tid", "child", "sample", "attempt", "step", "iter", "epoch", "part", "v", "version", "worker"}
+)
+_SAMPLE = re.compile(r"(?<![a-z])sample[_.-]?(\d{1,4})(?!\d)", re.IGNORECASE)
+_TRAILING_SAMPLE = re.compile(r"[_.-](\d{1,4})$")
+_PID = re.compile(r"(?<![a-z])(?:child|pid)[_.-]?(\d+)", re.IGNORECASE)
+_CHILD = re.compile(r"(?<![a-z])(?:child|dataloader)", re.IGNORECASE)
+_WORKER = re.compile(r"(?<![a-z])worker", re.IGNORECASE)
+_HOST = re.compile(r"(?:node|host|gpu|dgx|hgx|ip|nid|cn|compute|pod)[-_.]?[\w.-]*\d[\w.-]*", re.IGNORECASE)
+_GPU_INDEX = re.compile(r"gpu[-_]?\d{1,2}", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What was read from a path; `rank_method` is `path`, or `guessed` for a bare number at the end of the name."""
+
+    rank: int | None = None
+    rank_method: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    is_child: bool | None = None
+    sample: int | None = None
+
+
+def origin(path: str) -> Origin:
+    """The origin of a loose file from its path alone."""
+    parts = PurePosixPath(path).parts
+    stem = _stem(parts[-1] if parts else "")
+    word = _rank_word(stem)
+    rank, method = _rank(parts, stem)
+    explicit = _SAMPLE.search(stem)
+    pid = _PID.search(stem)
+    rest = stem[word.end() :] if word else stem
+    sample: int | None = None
+    if explicit:
+        sample = int(explicit[1])
+    elif rank is not None and (word is not None or _number_is_spare(parts, stem)):
+        sample = _trailing_sample(rest if word else f"_{rest}")
+    is_child = True if _CHILD.search(stem) or (word and _WORKER.search(rest)) else None
+    return Origin(rank, method, _host(parts, stem), int(pid[1]) if pid else None, is_child, sample)
+
+
+def bundle_origin(path: str) -> Origin:
+    """The origin of a member of a bundle, whose layout (docs/bundle.md) says it without guessing."""
+    parts = PurePosixPath(path).parts
+    if len(parts) < 3 or parts[0] not in ("ranks", "nodes"):
+        return Origin()
+    stem = _stem(parts[-1])
+    sample = _trailing_sample(f"_{stem}")
+    if parts[0] == "nodes":
+        return Origin(host=parts[1], sample=sample)
+    if not parts[1].isdecimal() or len(parts[1]) > 7:
+        return Origin(sample=sample)
+    pid = _PID.search(stem)
+    is_child = stem.startswith("child-") if parts[2] == "stacks" else None
+    own_name = parts[2] == "fr" and not stem.isdecimal()  # files found on disk keep their names; a number there is the rank
+    sample = None if own_name else sample
+    return Origin(int(parts[1]), "path", None, int(pid[1]) if pid else None, is_child, sample)
+
+
+def _stem(name: str) -> str:
+    """The file name without compression suffix and extension; a number is not an extension, `#2` marks a duplicate."""
+    name = name.partition("#")[0]
+    for suffix in COMPRESSED_SUFFIXES:
+        name = name.removesuffix(suffix)
+    return re.sub(r"\.[A-Za-z][A-Za-z0-9]{0,7}$", "", name) or name
+
+
+def _rank_word(text: str) -> re.Match[str] | None:
+    """The last `rank<n>` of a name that means the global rank."""
+    found = [match for match in _RANK_WORD.finditer(text) if match["other"] is None]
+    return found[-1] if found else None
+
+
+def _rank(parts: tuple[str, ...], stem: str) -> tuple[int | None, str | None]:
+    """The most specific rank a path names: the word in the file name, a rank's directory, a recorder's name, a number."""
+    if word := _rank_word(stem):
+        return int(word["rank"]), "path"
+    for directory_rank in _directory_ranks(parts):
+        return directory_rank, "path"
+    if recorder := _RECORDER.search(stem):
+        return int(recorder[1]), "path"
+    trailing = _TRAILING.search(stem)
+    if trailing and (trailing["before"] or "").lower() not in _NOT_A_RANK:
+        return int(trailing["number"]), "guessed"
+    return None, None
+
+
+def _directory_ranks(parts: tuple[str, ...]) -> Iterator[int]:
+    """Ranks of directories called `rank3`, `host_rank3` or `ranks/3`, nearest first.
+
+    A folder such as `hang_of_rank3_tuesday` is named after an incident and says nothing of the files in it.
+    """
+    for index in range(len(parts) - 2, -1, -1):
+        word = _rank_word(parts[index])
+        prefix = parts[index][: word.start()].rstrip("_.-") if word else ""
+        if word and word.end() == len(parts[index]) and (not prefix or _looks_like_host(prefix)):
+            yield int(word["rank"])
+        elif parts[index].isdecimal() and len(parts[index]) <= 7 and index and parts[index - 1].lower() == "ranks":
+            yield int(parts[index])
+
+
+def _number_is_spare(parts: tuple[str, ...], stem: str) -> bool:
+    """Whether a number in the file name is left over for the sample, because a directory gave the rank."""
+    return _rank_word(stem) is None and any(True for _ in _directory_ranks(parts)) and not _RECORDER.search(stem)
+
+
+def _trailing_sample(text: str) -> int | None:
+    match = _TRAILING_SAMPLE.search(text)
+    return int(match[1]) if match else None
+
+
+def _host(parts: tuple[str, ...], stem: str) -> str | None:
+    """The host: what stands before `rank` in the file name, else the nearest directory that is called like a host."""
+    word = _rank_word(stem)
+    candidates = [stem[: word.start()].rstrip("_.-")] if word else []
+    for part in reversed(parts[:-1]):
+        inner = _rank_word(part)
+        candidates.append(part[: inner.start()].rstrip("_.-") if inner else part)
+    return next((name for name in candidates if _looks_like_host(name)), None)
+
+
+def _looks_like_host(name: str) -> bool:
+    """Whether a name is surely a host's; `gpu3` is a device."""
+    return bool(_HOST.fullmatch(name)) and not _GPU_INDEX.fullmatch(name)

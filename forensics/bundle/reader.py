@@ -1,0 +1,236 @@
+"""Opens whatever the user has: a bundle (tar or directory), a folder of dumps, loose files, or several of these."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from forensics.bundle.archive import looks_like_tar, read_archive
+from forensics.bundle.artefact import Artefact
+from forensics.bundle.directory import read_directory, read_file
+from forensics.bundle.layout import BUNDLE
+from forensics.bundle.manifest import Manifest, Run, read_manifest
+from forensics.bundle.members import BundleWarning, Member
+from forensics.bundle.origin import bundle_origin, origin
+from forensics.bundle.streams import chunks, content_opener
+from forensics.errors import ExitCode, ForensicsError
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Everything readable of the input.
+
+    `kind` is `bundle` when a bundle.json was found, else `files`. `sha256` is the digest over the sorted (path, digest)
+    pairs of the members, equal for a tar and for the directory it was made from; None when a member could not be read.
+    `damaged` says of a path why its bytes are not those that were written: cut, or not matching SHA256SUMS.
+    """
+
+    artefacts: Sequence[Artefact]
+    warnings: Sequence[BundleWarning]
+    kind: str
+    sha256: str | None
+    damaged: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Members of all inputs by path.
+
+    `archives` are those found inside a directory: its digest counts them, and not the `nested` members they hold.
+    """
+
+    members: dict[str, Member] = field(default_factory=dict)
+    archives: dict[str, Member] = field(default_factory=dict)
+    nested: set[str] = field(default_factory=set)
+    warnings: list[BundleWarning] = field(default_factory=list)
+    damaged: dict[str, str] = field(default_factory=dict)
+
+
+def open_bundle(paths: Sequence[Path]) -> Bundle:
+    """Open the given bundles, directories and files as one body of evidence, in path order.
+
+    Raises ForensicsError(UNREADABLE) when a path does not exist or cannot be read, or when there is nothing in them.
+    """
+    labelled = _labelled(paths)
+    gathered = _Gathered()
+    for path, label in labelled:
+        try:
+            _gather(path, label, "" if len(labelled) == 1 else f"{label}/", gathered)
+        except OSError as error:
+            raise ForensicsError(f"{path}: cannot be read: {error.strerror or error}", ExitCode.UNREADABLE) from error
+    if not any(member.stored_bytes for member in gathered.members.values()):
+        raise ForensicsError(f"{', '.join(map(str, paths))}: empty, there is nothing to read", ExitCode.UNREADABLE)
+    return _assemble(_without_only_root(gathered))
+
+
+def _labelled(paths: Sequence[Path]) -> list[tuple[Path, str]]:
+    """Each distinct input with its name below the folder common to all of them, in the order of these names."""
+    real = {os.path.realpath(path): path for path in paths}
+    if not real:
+        raise ForensicsError("no input was given", ExitCode.USAGE)
+    for path in paths:
+        if not path.is_file() and not path.is_dir():
+            problem = "neither a file nor a directory" if path.exists() else "no such file or directory"
+            raise ForensicsError(f"{path}: {problem}", ExitCode.UNREADABLE)
+    common = os.path.commonpath([os.path.dirname(name) for name in real])  # noqa: PTH120
+    labels = {name: Path(os.path.relpath(name, common)).as_posix() for name in real}
+    return sorted(((real[name], labels[name]) for name in real), key=lambda item: item[1])
+
+
+def _gather(path: Path, label: str, prefix: str, gathered: _Gathered) -> None:
+    """Add one input; archives that lie in a directory are opened too, archives in archives are not."""
+    if path.is_file():
+        member = read_file(path, label)
+        if looks_like_tar(member):
+            _gather_archive(member, prefix, gathered)
+        else:
+            gathered.members[member.path] = member
+        return
+    contents = read_directory(path)
+    gathered.warnings += [_prefixed(warning, prefix) for warning in contents.warnings]
+    for found in contents.members:
+        member = replace(found, path=prefix + found.path)
+        if looks_like_tar(member):
+            gathered.archives[member.path] = member
+            gathered.nested |= _gather_archive(member, f"{member.path}/", gathered)
+        else:
+            gathered.members[member.path] = member
+
+
+def _gather_archive(member: Member, prefix: str, gathered: _Gathered) -> set[str]:
+    """Add what an archive holds, and give the paths of its members."""
+    contents = read_archive(str(member.location), member.path)
+    inner = {prefix + found.path: replace(found, path=prefix + found.path) for found in contents.members}
+    gathered.members.update(inner)
+    for warning in contents.warnings:
+        gathered.warnings.append(warning if warning.path == member.path else _prefixed(warning, prefix))
+    return set(inner)
+
+
+def _prefixed(warning: BundleWarning, prefix: str) -> BundleWarning:
+    return replace(warning, path=prefix + warning.path) if warning.path is not None else warning
+
+
+def _without_only_root(gathered: _Gathered) -> _Gathered:
+    """Shorter paths when everything lies in one bundle's folder, as in a tar made of the folder itself."""
+    folders = _root_folders(gathered.members)
+    everything = [*gathered.members, *gathered.archives]
+    if len(folders) != 1 or not folders[0] or not all(path.startswith(folders[0]) for path in everything):
+        return gathered
+    cut = len(folders[0])
+
+    def renamed(members: Mapping[str, Member]) -> dict[str, Member]:
+        return {path[cut:]: replace(member, path=path[cut:]) for path, member in members.items()}
+
+    warnings = [
+        replace(warning, path=warning.path.removeprefix(folders[0]) if warning.path else None) for warning in gathered.warnings
+    ]
+    nested = {path[cut:] for path in gathered.nested}
+    return _Gathered(renamed(gathered.members), renamed(gathered.archives), nested, warnings)
+
+
+def _root_folders(members: Mapping[str, Member]) -> list[str]:
+    """Folders (with a closing slash, empty for the top) that hold a bundle.json; deepest first."""
+    found = (path.removesuffix(BUNDLE) for path in members if path.rpartition("/")[2] == BUNDLE)
+    return sorted(found, key=lambda folder: (-len(folder), folder))
+
+
+def _assemble(gathered: _Gathered) -> Bundle:
+    """Digests, manifests and origins of everything that was gathered."""
+    members = gathered.members
+    digests = {path: _digest(member, gathered) for path, member in {**gathered.archives, **members}.items()}
+    for path, member in members.items():
+        if member.cut_at is not None:
+            gathered.damaged[path] = f"the archive was cut at byte {member.cut_at}, inside this member"
+    folders = _root_folders(members)
+    manifests = {folder: read_manifest(_below(folder, folders, members)) for folder in folders}
+    for folder in folders:
+        _verify(folder, manifests[folder], digests, gathered)
+    artefacts = []
+    for path in sorted(members):
+        home = next((folder for folder in folders if path.startswith(folder)), None)
+        manifest = None if home is None else manifests[home]
+        artefacts.append(_artefact(members[path], digests[path], home or "", manifest))
+    warnings = sorted(gathered.warnings, key=lambda item: (item.path or "", item.locator or "", item.message))
+    top = {path: digest for path, digest in digests.items() if path not in gathered.nested}
+    return Bundle(artefacts, warnings, "bundle" if folders else "files", _whole_digest(top), gathered.damaged)
+
+
+def _below(folder: str, folders: Sequence[str], members: Mapping[str, Member]) -> dict[str, Member]:
+    """Members of one bundle, by their path below its folder; those of a bundle inside it are its own business."""
+    inner = tuple(other for other in folders if other != folder and other.startswith(folder))
+    return {
+        path.removeprefix(folder): member
+        for path, member in members.items()
+        if path.startswith(folder) and not (inner and path.startswith(inner))
+    }
+
+
+def _digest(member: Member, gathered: _Gathered) -> str | None:
+    """SHA-256 of the stored bytes, None with a warning when they cannot be read."""
+    digest = hashlib.sha256()
+    try:
+        with member.open_raw() as stream:
+            for chunk in chunks(stream):
+                digest.update(chunk)
+        return digest.hexdigest()
+    except OSError as error:
+        message = f"file cannot be read: {error.strerror or error}"
+        gathered.warnings.append(BundleWarning(member.path, None, message))
+        gathered.damaged[member.path] = message
+        return None
+
+
+def _shared_folder(paths: Sequence[str]) -> str:
+    """The folder all paths lie in, with a closing slash: a tar of a folder often has it, the folder itself has not."""
+    common = os.path.commonpath([path.rpartition("/")[0] for path in paths]) if paths else ""
+    return f"{common}/" if common else ""
+
+
+def _whole_digest(digests: Mapping[str, str | None]) -> str | None:
+    if any(digest is None for digest in digests.values()):
+        return None
+    shared = _shared_folder(list(digests))
+    lines = (f"{digests[path]}  {path[len(shared) :]}\n" for path in sorted(digests))
+    return hashlib.sha256("".join(lines).encode("utf-8", "replace")).hexdigest()
+
+
+def _verify(folder: str, manifest: Manifest, digests: Mapping[str, str | None], gathered: _Gathered) -> None:
+    """Compare the members with SHA256SUMS; a member that does not match is marked and still read."""
+    for path, expected in manifest.digests.items():
+        name = folder + path
+        actual = digests.get(name)
+        message = None
+        if name not in digests:
+            message = "named in SHA256SUMS but not there"
+        elif actual is not None and actual != expected:
+            message = "content does not match SHA256SUMS: changed or damaged after it was collected"
+            gathered.damaged.setdefault(name, message)
+        if message is not None:
+            gathered.warnings.append(BundleWarning(name, None, message))
+
+
+def _artefact(member: Member, sha256: str | None, folder: str, manifest: Manifest | None) -> Artefact:
+    """The member with what the manifest says of it, completed by what its path says."""
+    inner = member.path.removeprefix(folder)
+    run = Run() if manifest is None else manifest.runs.get(inner, Run())
+    from_path = origin(inner) if manifest is None else bundle_origin(inner)
+    rank = from_path.rank if run.rank is None else run.rank
+    node = manifest.nodes.get(rank) if manifest is not None and rank is not None else None
+    return Artefact(
+        path=member.path,
+        stored_bytes=member.stored_bytes,
+        open=content_opener(member.open_raw, member.stored_bytes),
+        sha256=sha256,
+        host=run.node or node or from_path.host,
+        rank=rank,
+        rank_method=from_path.rank_method if run.rank is None else "manifest",
+        pid=from_path.pid if run.pid is None else run.pid,
+        is_child=from_path.is_child,
+        sample=from_path.sample if run.sample is None else run.sample,
+        collector=run.collector,
+        captured_ns=run.content_ns,
+    )

@@ -1,0 +1,160 @@
+"""Byte streams over members: a window into a container without moving a shared position, and bounded decompression."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from typing import IO, BinaryIO, Protocol, cast
+
+import zstandard
+
+from forensics.bundle import limits
+
+GZIP_MAGIC = b"\x1f\x8b"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+COMPRESSED_SUFFIXES = (".gz", ".tgz", ".zst")
+
+
+class DamagedMember(OSError):
+    """The bytes of a member cannot be had: a broken or cut compressed stream, or one that expands beyond the limits."""
+
+
+class Window(io.RawIOBase):
+    """Bytes `[start, start + size)` of an open file, read in place by position.
+
+    Windows that share one descriptor do not disturb each other; one that owns its file closes it.
+    """
+
+    def __init__(self, source: IO[bytes], start: int, size: int, owns: bool = False) -> None:
+        super().__init__()
+        self._source = source
+        self._owns = owns
+        self._start = start
+        self._size = size
+        self._position = 0
+
+    def readable(self) -> bool:
+        """Windows are read-only."""
+        return True
+
+    def seekable(self) -> bool:
+        """Windows may be read from anywhere."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move within the window; positions before its start become its start."""
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, origin + offset)
+        return self._position
+
+    def readinto(self, buffer: object) -> int:
+        """Fill `buffer` from the current position; 0 at the end of the window."""
+        view = memoryview(cast(bytearray, buffer)).cast("B")
+        wanted = min(len(view), self._size - self._position)
+        if wanted <= 0:
+            return 0
+        data = os.pread(self._source.fileno(), wanted, self._start + self._position)
+        view[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        """Close the file too when this window opened it."""
+        if self._owns:
+            self._source.close()
+        super().close()
+
+
+class _Decompressing(Protocol):
+    """What both decompressors offer: at most one read of the source, so that nothing is lost when the next one fails."""
+
+    def read1(self, size: int, /) -> bytes: ...
+
+
+class Bounded(io.RawIOBase):
+    """A decompressing stream that stops with `DamagedMember` beyond `limit` bytes or the ratio limit."""
+
+    def __init__(self, inner: _Decompressing, stored: int, limit: int) -> None:
+        super().__init__()
+        self._inner = inner
+        self._limit = min(limit, max(limits.RATIO_FREE_BYTES, stored * limits.MAX_RATIO))
+        self._count = 0
+
+    def readable(self) -> bool:
+        """Decompressed streams are read once, forwards."""
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        """Decompress the next bytes; broken streams raise `DamagedMember` after all sound bytes were given."""
+        view = memoryview(cast(bytearray, buffer)).cast("B")
+        try:
+            data = self._inner.read1(len(view))
+        except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
+            raise DamagedMember(f"compressed data is cut or damaged after {self._count} bytes: {error}") from error
+        self._count += len(data)
+        if self._count > self._limit:
+            raise DamagedMember(f"expands beyond {self._limit} bytes; refused as a decompression bomb")
+        view[: len(data)] = data
+        return len(data)
+
+
+def compression(head: bytes) -> str | None:
+    """`gzip` or `zstd` by the first bytes, None when they are neither."""
+    if head.startswith(GZIP_MAGIC):
+        return "gzip"
+    return "zstd" if head.startswith(ZSTD_MAGIC) else None
+
+
+def decompressed(raw: BinaryIO, stored: int, limit: int = limits.MAX_MEMBER_BYTES) -> BinaryIO:
+    """`raw` itself, or a bounded stream over what it holds when it is gzip or zstd by its content."""
+    method = compression(raw.read(4))
+    raw.seek(0)
+    if method is None:
+        return raw
+    if method == "gzip":
+        inner: _Decompressing = gzip.GzipFile(fileobj=raw)
+    else:
+        decoder = zstandard.ZstdDecompressor(max_window_size=limits.ZSTD_WINDOW_BYTES)
+        inner = decoder.stream_reader(raw, read_across_frames=True)
+    return io.BufferedReader(Bounded(inner, stored, limit), 1 << 18)
+
+
+def chunks(stream: BinaryIO, size: int = 1 << 20) -> Iterator[bytes]:
+    """The bytes as they come: where a stream breaks, everything before was given."""
+    read = stream.read1 if isinstance(stream, io.BufferedIOBase) else stream.read
+    while chunk := read(size):
+        yield chunk
+
+
+def first_bytes(stream: BinaryIO, size: int) -> bytes:
+    """Up to `size` bytes from the start, fewer when the stream ends or breaks; OSError when it breaks at once."""
+    head = b""
+    try:
+        for chunk in chunks(stream, size):
+            head += chunk
+            if len(head) >= size:
+                break
+    except OSError:
+        if not head:
+            raise
+    return head[:size]
+
+
+def file_opener(path: str, start: int = 0, size: int | None = None) -> Callable[[], BinaryIO]:
+    """Opens bytes of a file, each time anew: thousands of members then need no descriptor until they are read."""
+    if size is None:
+        return lambda: io.BufferedReader(io.FileIO(path), 1 << 18)
+    return lambda: io.BufferedReader(Window(io.FileIO(path), start, size, owns=True), 1 << 18)
+
+
+def window_opener(source: IO[bytes], start: int, size: int) -> Callable[[], BinaryIO]:
+    """Opens bytes of a file that has no name and therefore stays open as long as its members."""
+    return lambda: io.BufferedReader(Window(source, start, size), 1 << 18)
+
+
+def content_opener(raw: Callable[[], BinaryIO], stored: int) -> Callable[[], BinaryIO]:
+    """Opens the decompressed, bounded content of a member whose stored bytes `raw` opens."""
+    return lambda: decompressed(raw(), stored)

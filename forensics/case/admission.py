@@ -1,0 +1,109 @@
+"""Keep dumps of another job, or of an earlier attempt, out of the diagnosis.
+
+A Flight Recorder dump says neither which job nor which process it is from. Two signs remain: when its operations happened, and
+whether they are the operations of its peers. A dump that is turned away stays in `sources` with the reason, and is warned of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from duckdb import DuckDBPyConnection
+
+# A hung rank and its peers stop within one watchdog timeout; an hour is beyond any that is in use.
+SLACK_NS = 3_600_000_000_000
+# Share of common operations that must agree with the majority: a real mismatch is one operation, another job is all of them.
+LEAST_AGREEMENT = 0.2
+LEAST_COMMON = 8
+
+_WINDOWS = """
+SELECT s.source_id, s.path, s.rank, min(o.enqueued_ns), max(o.enqueued_ns)
+FROM operations o JOIN sources s USING (source_id)
+WHERE o.enqueued_ns IS NOT NULL AND s.rank IS NOT NULL GROUP BY ALL ORDER BY s.path
+"""
+
+# Two dumps are of one process when a record that both hold was made at the same time.
+_OTHER_PROCESS = """
+SELECT a.source_id, b.source_id FROM operations a JOIN operations b
+ON a.rank = b.rank AND a.source_id < b.source_id AND a.record_id = b.record_id
+WHERE a.rank IN (SELECT rank FROM operations GROUP BY rank HAVING count(DISTINCT source_id) > 1)
+GROUP BY ALL HAVING bool_and(a.enqueued_ns <> b.enqueued_ns) ORDER BY ALL
+"""
+
+_AGREEMENT = f"""
+WITH calls AS (
+    SELECT DISTINCT source_id, rank, pg_name, backend, sequence, kind || ' ' || coalesce(input_sizes, '') AS signature
+    FROM operations WHERE pg_name IS NOT NULL AND sequence IS NOT NULL AND NOT coalesce(is_p2p, false)
+), majority AS (
+    SELECT pg_name, backend, sequence, mode(signature) AS signature, count(DISTINCT rank) AS voters
+    FROM calls GROUP BY pg_name, backend, sequence HAVING count(DISTINCT rank) > 2
+)
+SELECT c.source_id, avg(CAST(c.signature = m.signature AS DOUBLE)) AS agreement FROM calls c
+JOIN majority m USING (pg_name, backend, sequence)
+GROUP BY c.source_id HAVING count(*) >= {LEAST_COMMON} AND agreement < {LEAST_AGREEMENT} ORDER BY c.source_id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Dump:
+    source_id: int
+    path: str
+    rank: int
+    first_ns: int
+    last_ns: int
+
+
+def admit(connection: DuckDBPyConnection) -> None:
+    """Turn away dumps that are not of this job's newest attempt: their rows leave `operations` and `group_views`."""
+    dumps = [_Dump(*row) for row in connection.execute(_WINDOWS).fetchall()]
+    if len(dumps) < 2:
+        return
+    refused = dict(_of_another_time(dumps))
+    refused |= {key: why for key, why in _of_another_process(connection, dumps) if key not in refused}
+    refused |= {key: why for key, why in _of_another_program(connection) if key not in refused}
+    for source_id, reason in sorted(refused.items()):
+        _refuse(connection, source_id, reason)
+
+
+def _of_another_time(dumps: Sequence[_Dump]) -> Iterator[tuple[int, str]]:
+    """Dumps whose operations lie hours away from the majority's; with two camps of equal size nobody is turned away."""
+    first, last = median(dump.first_ns for dump in dumps), median(dump.last_ns for dump in dumps)
+    strangers = [d for d in dumps if d.last_ns < first - SLACK_NS or d.first_ns > last + SLACK_NS]
+    if len(strangers) * 2 >= len(dumps):
+        return
+    for dump in strangers:
+        hours = min(abs(dump.last_ns - first), abs(dump.first_ns - last)) / SLACK_NS
+        yield dump.source_id, f"its operations lie {hours:.1f} hours from those of the other ranks: another job or attempt"
+
+
+def _of_another_process(connection: DuckDBPyConnection, dumps: Sequence[_Dump]) -> Iterator[tuple[int, str]]:
+    """Of two processes that claim one rank, keep the one whose operations overlap its peers' most, then the newer one."""
+    known = {dump.source_id: dump for dump in dumps}
+    for one, two in connection.execute(_OTHER_PROCESS).fetchall():
+        if one not in known or two not in known:
+            continue
+        peers = [dump for dump in dumps if dump.rank != known[one].rank]
+        loser, keeper = sorted((known[one], known[two]), key=lambda dump: (_overlap(dump, peers), dump.last_ns))
+        yield loser.source_id, f"another process claims rank {loser.rank} in {keeper.path}, which fits the other ranks better"
+
+
+def _overlap(dump: _Dump, peers: Sequence[_Dump]) -> int:
+    return sum(min(dump.last_ns, peer.last_ns) >= max(dump.first_ns, peer.first_ns) for peer in peers)
+
+
+def _of_another_program(connection: DuckDBPyConnection) -> Iterator[tuple[int, str]]:
+    for source_id, agreement in connection.execute(_AGREEMENT).fetchall():
+        share = f"{100 * agreement:.0f} %"
+        yield source_id, f"only {share} of its operations are those of the other ranks under the same number: another job"
+
+
+def _refuse(connection: DuckDBPyConnection, source_id: int, reason: str) -> None:
+    for table in ("operations", "group_views"):
+        connection.execute(f"DELETE FROM {table} WHERE source_id = ?", [source_id])
+    connection.execute("UPDATE sources SET status = 'rejected', reason = ? WHERE source_id = ?", [reason, source_id])
+    connection.execute(
+        "INSERT INTO ingest_warnings SELECT source_id, path, NULL, 'left out: ' || ? FROM sources WHERE source_id = ?",
+        [reason, source_id],
+    )

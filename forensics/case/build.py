@@ -1,0 +1,190 @@
+"""Builds a case: every artefact is given to the ingester that knows it, and its facts become rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from forensics.bundle.artefact import Artefact
+from forensics.bundle.reader import Bundle, open_bundle
+from forensics.bundle.streams import first_bytes
+from forensics.case.admission import admit
+from forensics.case.alignment import align
+from forensics.case.columns import CaseWriter
+from forensics.case.database import Connection, existing_case, is_case_file, new_case
+from forensics.case.settle import settle_case
+from forensics.errors import ExitCode, ForensicsError
+from forensics.ingest import SNIFF_BYTES, choose
+from forensics.ingest.interface import Batch, Identity, Ingester, Problem
+
+Progress = Callable[[int, int, str], None]
+"""Called with the artefacts done, their total, and the path of the next one."""
+
+_RANKED = frozenset({"flight_recorder", "python_stacks"})
+_SHARED = {"frames": "frame", "call_paths": "call_path"}
+
+
+_UNKNOWN = Identity()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one artefact gave: made from the artefact alone, so that artefacts can be read in any order."""
+
+    ingester: Ingester | None
+    batches: Sequence[Batch] = ()
+    problems: Sequence[Problem] = ()
+    identity: Identity = _UNKNOWN
+    reason: str | None = None
+
+
+def open_case(paths: Sequence[Path], case_file: Path | None = None, progress: Progress | None = None) -> Connection:
+    """The case of the given bundles, directories or files, in memory or in the new file `case_file`.
+
+    A single case file (DuckDB) is copied into memory as it is. Raises ForensicsError for input that cannot be used at all.
+    """
+    if any(is_case_file(path) for path in paths):
+        if len(paths) != 1 or case_file is not None:
+            raise ForensicsError("a case file is opened alone: build a new case from the bundles instead", ExitCode.USAGE)
+        return existing_case(paths[0])
+    bundle = open_bundle(paths)
+    connection = new_case(case_file)
+    build_case(bundle, connection, progress)
+    admit(connection)
+    align(connection)
+    return connection
+
+
+def build_case(bundle: Bundle, connection: Connection, progress: Progress | None = None) -> None:
+    """Read every artefact of the bundle into the tables of an empty case, in path order."""
+    writer = CaseWriter(connection)
+    seen: dict[str, set[int]] = {table: set() for table in _SHARED}
+    total = len(bundle.artefacts)
+    _warn(writer, None, [(warning.path, warning.locator, warning.message) for warning in bundle.warnings])
+    copies = _Copies()
+    for source_id, artefact in enumerate(bundle.artefacts, start=1):
+        if progress is not None:
+            progress(source_id - 1, total, artefact.path)
+        reading = copies.checked(artefact, read_artefact(artefact))
+        _write(writer, source_id, artefact, reading, bundle.damaged.get(artefact.path), seen)
+    facts = [("bundle.kind", bundle.kind), ("bundle.sha256", bundle.sha256)]
+    known = [(key, value) for key, value in facts if value is not None]
+    writer.add("job_config", {"key": [key for key, _ in known], "value": [value for _, value in known]}, {"confidence": "read"})
+    writer.flush()
+    settle_case(connection, {number: item.sample for number, item in enumerate(bundle.artefacts, start=1)})
+
+
+def read_artefact(artefact: Artefact) -> Reading:
+    """Choose the ingester by content and collect what it finds; nothing in the evidence makes this raise."""
+    ingester: Ingester | None = None
+    batches: list[Batch] = []
+    problems: list[Problem] = []
+    identity = _UNKNOWN
+    try:
+        with artefact.open() as stream:
+            head = first_bytes(stream, SNIFF_BYTES)
+        ingester = choose(head, artefact.path)
+        if ingester is None:
+            return Reading(None, reason="empty" if not head else "no ingester for this format")
+        for item in ingester.rows(artefact):
+            if isinstance(item, Batch):
+                batches.append(item)
+            elif isinstance(item, Problem):
+                problems.append(item)
+            else:
+                identity = item
+    except OSError as error:
+        problems.append(Problem(f"cannot be read: {error.strerror or error}", fatal=True))
+    except Exception as error:  # a defect of one ingester must not cost the evidence of the others
+        problems.append(Problem(f"its ingester failed: {type(error).__name__}: {error}", fatal=True))
+    return Reading(ingester, batches, problems, identity)
+
+
+class _Copies:
+    """Finds artefacts of equal bytes: a second copy is no second witness, and one file cannot be of two ranks."""
+
+    def __init__(self) -> None:
+        self._paths: dict[tuple[object, ...], str] = {}
+        self._ranks: dict[str, tuple[int, str]] = {}
+
+    def checked(self, artefact: Artefact, reading: Reading) -> Reading:
+        """The reading, without rows when it is a copy, with a warning when the same bytes came for another rank."""
+        if artefact.sha256 is None or reading.ingester is None or not reading.batches:
+            return reading
+        place = (artefact.sha256, artefact.rank, artefact.host, artefact.sample, artefact.captured_ns)
+        first = self._paths.setdefault(place, artefact.path)
+        if first != artefact.path:
+            return Reading(None, reason=f"same bytes as {first}")
+        if reading.ingester.kind not in _RANKED or artefact.rank is None or reading.identity.rank is not None:
+            return reading
+        rank, path = self._ranks.setdefault(artefact.sha256, (artefact.rank, artefact.path))
+        if rank == artefact.rank:
+            return reading
+        problem = Problem(f"same bytes as {path} of rank {rank}: one of them is under a wrong rank")
+        return replace(reading, problems=[*reading.problems, problem])
+
+
+def _write(
+    writer: CaseWriter, source_id: int, artefact: Artefact, reading: Reading, damage: str | None, seen: dict[str, set[int]]
+) -> None:
+    """Rows of one artefact, its row in `sources`, and its warnings."""
+    identity = reading.identity
+    rank = artefact.rank if identity.rank is None else identity.rank
+    host = identity.host or artefact.host
+    fill = {"source_id": source_id, "rank": rank, "host": host}
+    rows = 0
+    for batch in reading.batches:
+        columns = _unseen(batch, seen) if batch.table in _SHARED else batch.columns
+        count = writer.add(batch.table, columns, fill)
+        rows += 0 if batch.table in _SHARED else count
+    problems = list(reading.problems)
+    kind = reading.ingester.kind if reading.ingester is not None else None
+    if kind in _RANKED and rank is None:
+        problems.append(Problem("no rank is known: neither its content, nor a manifest, nor its path says one"))
+    _warn(writer, source_id, [(artefact.path, problem.locator, problem.message) for problem in problems])
+    status, reason = _status(reading, rows, damage)
+    record: dict[str, Any] = {
+        "source_id": source_id,
+        "path": artefact.path,
+        "kind": kind,
+        "parser": reading.ingester.name if reading.ingester is not None else None,
+        "host": host,
+        "rank": rank,
+        "rank_method": artefact.rank_method if identity.rank is None else "content",
+        "captured_ns": artefact.captured_ns,
+        "sha256": artefact.sha256,
+        "bytes": artefact.stored_bytes,
+        "status": status,
+        "rows": rows,
+        "reason": reason,
+    }
+    writer.add("sources", {name: [value] for name, value in record.items()}, {})
+
+
+def _status(reading: Reading, rows: int, damage: str | None) -> tuple[str, str | None]:
+    """ok, partial, rejected or ignored, with the reason when it is not ok."""
+    fatal = next((problem.message for problem in reading.problems if problem.fatal), None)
+    if fatal is not None:
+        return ("partial" if rows else "rejected"), fatal
+    if reading.ingester is None:
+        return "ignored", reading.reason
+    first = reading.problems[0].message if reading.problems else damage
+    return ("ok", None) if first is None else ("partial", first)
+
+
+def _unseen(batch: Batch, seen: dict[str, set[int]]) -> dict[str, list[Any]]:
+    """Rows of a table of shared, content-hashed facts that no earlier artefact brought."""
+    keys = batch.columns[_SHARED[batch.table]]
+    known = seen[batch.table]
+    kept = [index for index, key in enumerate(keys) if key not in known]
+    known.update(keys[index] for index in kept)
+    return {name: [values[index] for index in kept] for name, values in batch.columns.items()}
+
+
+def _warn(writer: CaseWriter, source_id: int | None, warnings: Sequence[tuple[str | None, str | None, str]]) -> None:
+    """Rows of `ingest_warnings`."""
+    if warnings:
+        paths, locators, messages = zip(*warnings, strict=True)
+        writer.add("ingest_warnings", {"path": paths, "locator": locators, "message": messages}, {"source_id": source_id})

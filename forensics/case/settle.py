@@ -1,0 +1,46 @@
+"""What can only be settled when all artefacts are in: facts of one that complete or repeat those of another."""
+
+from __future__ import annotations
+
+from forensics.case.database import Connection
+from forensics.case.repeats import Samples, number_repeats
+
+# A process that is a child by the look of its stack only is one when the rank is known to be another process.
+_CHILDREN = """
+UPDATE stacks SET is_child = EXISTS (
+    SELECT 1 FROM ranks r WHERE r.rank = stacks.rank AND r.pid IS NOT NULL AND r.pid <> stacks.pid
+    UNION ALL
+    SELECT 1 FROM stacks o WHERE o.rank = stacks.rank AND o.pid <> stacks.pid AND o.is_child = false
+) WHERE is_child IS NULL
+"""
+
+# bundle.json repeats in short what rank.json and collectors.jsonl say; it counts for what they are missing for.
+_SUMMARIES = """
+DELETE FROM ranks USING sources s WHERE ranks.source_id = s.source_id AND s.parser = 'bundle_manifest'
+    AND EXISTS (SELECT 1 FROM ranks o WHERE o.rank = ranks.rank AND o.source_id <> ranks.source_id);
+DELETE FROM coverage USING sources s WHERE coverage.source_id = s.source_id AND s.parser = 'bundle_manifest'
+    AND EXISTS (SELECT 1 FROM coverage o WHERE o.source_id <> coverage.source_id AND o.scope = coverage.scope
+        AND o.kind = coverage.kind AND CASE o.scope WHEN 'rank' THEN o.rank = coverage.rank ELSE o.host = coverage.host END);
+"""
+
+# The kernel stamps its log in seconds since boot; a reading of both clocks on that host turns them into realtime.
+_BOOT_TIMES = """
+UPDATE {table} SET time_ns = clock.since_ns
+    + CAST(1e9 * CAST(regexp_extract(text, '^(?:<[0-9]+>)?\\[ *([0-9]+\\.[0-9]{{6}})\\]', 1) AS DOUBLE) AS BIGINT)
+FROM (
+    SELECT host, arg_min(realtime_ns - monotonic_ns, coalesce(bound_ns, 0)) AS since_ns FROM clocks
+    WHERE reference IS NULL AND realtime_ns IS NOT NULL AND monotonic_ns IS NOT NULL GROUP BY host
+) clock
+WHERE {table}.time_ns IS NULL AND {table}.host = clock.host
+    AND {table}.source_id IN (SELECT source_id FROM sources WHERE kind = 'kernel_log')
+    AND regexp_matches(text, '^(?:<[0-9]+>)?\\[ *[0-9]+\\.[0-9]{{6}}\\]')
+"""
+
+
+def settle_case(connection: Connection, samples: Samples) -> None:
+    """Number repeated captures, tell children from ranks, drop summaries of what is there in full, date kernel messages."""
+    number_repeats(connection, samples)
+    connection.execute(_CHILDREN)
+    connection.execute(_SUMMARIES)
+    for table in ("log_events", "device_events"):
+        connection.execute(_BOOT_TIMES.format(table=table))

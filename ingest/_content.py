@@ -1,0 +1,82 @@
+"""Reading an artefact: whole, within a limit, or line by line with bounded memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from forensics.bundle.artefact import Artefact
+from forensics.bundle.streams import chunks
+from forensics.ingest.interface import Problem
+
+MAX_DOCUMENT_BYTES = 1 << 30
+MAX_LINE_BYTES = 1 << 16
+_ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def read_document(artefact: Artefact) -> bytes | Problem:
+    """The whole content, or why it cannot be had; compressed content that is cut is given as far as it goes."""
+    content = bytearray()
+    try:
+        with artefact.open() as stream:
+            for chunk in chunks(stream):
+                content += chunk
+                if len(content) > MAX_DOCUMENT_BYTES:
+                    return Problem(f"larger than {MAX_DOCUMENT_BYTES} bytes; not read", f"byte={len(content)}", fatal=True)
+    except OSError as error:
+        if not content:
+            return Problem(f"cannot be read: {error}", "byte=0", fatal=True)
+    return bytes(content)
+
+
+def read_json(artefact: Artefact) -> Any | Problem:
+    """The parsed JSON document, or a fatal Problem with the byte where it stops being JSON."""
+    content = read_document(artefact)
+    return content if isinstance(content, Problem) else parse_json(content)
+
+
+def read_object(artefact: Artefact) -> dict[str, Any] | Problem:
+    """A JSON document that must be an object."""
+    value = read_json(artefact)
+    if isinstance(value, (dict, Problem)):
+        return value
+    return Problem("not a JSON object", "byte=0", fatal=True)
+
+
+def parse_json(content: bytes) -> Any | Problem:
+    """JSON text (a byte-order mark is skipped) as a value, or a fatal Problem with its position."""
+    try:
+        return orjson.loads(content.removeprefix(b"\xef\xbb\xbf"))
+    except orjson.JSONDecodeError as error:
+        if not content.strip():
+            return Problem("empty", "byte=0", fatal=True)
+        return Problem(f"not valid JSON: {error.msg}", f"byte={len(error.doc[: error.pos].encode())}", fatal=True)
+
+
+class Lines:
+    """Lines from 1 without terminal escapes; a longer one is cut at `MAX_LINE_BYTES`, a carriage return starts a new part.
+
+    When the content cannot be read to its end the iteration stops there, and `problem` says so.
+    """
+
+    def __init__(self, artefact: Artefact) -> None:
+        self._artefact = artefact
+        self.problem: Problem | None = None
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        """(number, line) of each line; the parts of one line share its number."""
+        number = 0
+        try:
+            with self._artefact.open() as stream:
+                while line := stream.readline(MAX_LINE_BYTES):
+                    number += 1
+                    rest = line
+                    while len(rest) == MAX_LINE_BYTES and not rest.endswith(b"\n"):
+                        rest = stream.readline(MAX_LINE_BYTES)
+                    for part in line.rstrip(b"\r\n").split(b"\r"):
+                        yield number, _ESCAPES.sub(b"", part).decode("utf-8", "replace")
+        except OSError as error:
+            self.problem = Problem(f"cannot be read any further: {error}", f"line={number + 1}", fatal=True)

@@ -1,0 +1,118 @@
+"""What the lines of a training log mean: the table of patterns, and the readers for what spans several lines."""
+
+from __future__ import annotations
+
+import re
+
+from forensics.ingest._log_patterns import pattern
+from forensics.ingest._values import rank_number
+
+_PEER = r"\[?(?P<peer>[0-9A-Fa-f.:]+[0-9A-Fa-f]|[\w.-]+)\]?(?::(?P<port>\d{1,5}))?"
+
+PATTERNS = (
+    pattern("peer_closed", rf"(?:Read|Write) error {_PEER}: (?:Connection|Broken pipe)", "{peer}:{port}"),
+    pattern("peer_closed", rf"Connection (?:closed|reset) by (?:remote )?peer {_PEER}", "{peer}:{port}"),
+    pattern("peer_closed", r"(?:gloo|c10d|TCPStore|NCCL).*(?:Connection (?:closed|reset) by|Broken pipe)", ""),
+    pattern(
+        "watchdog_timeout",
+        r"Watchdog caught collective operation timeout: Work\w+\(SeqNum=(?P<sequence>\d+), OpType=(?P<operation>\w+)",
+        "{operation} seq={sequence}",
+    ),
+    pattern(
+        "watchdog_progress",
+        r"\[PG (?:ID \d+ PG GUID )?(?P<group>[^\]]{0,200}?) Rank \d+\].*"
+        r"last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)",
+        "pg={group} enqueued={enqueued} completed={completed}",
+    ),
+    pattern("watchdog_stuck", r"[Ww]atchdog got stuck for (?P<seconds>\d+) seconds", "{seconds} s"),
+    pattern(
+        "transfer_timeout", r"Timed out waiting (?P<ms>\d+)ms for (?P<what>\w+) operation to complete", "{what} after {ms} ms"
+    ),
+    pattern("size_mismatch", r"enforce fail at \S*gloo\S*\].*?(?P<got>\d+) vs (?P<expected>\d+)", "{got} vs {expected}"),
+    pattern(
+        "process_exit",
+        r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)",
+        "exitcode={code} pid={pid} local_rank={local}",
+    ),
+    pattern(
+        "process_exit",
+        r"srun: error: (?P<host>\S+): tasks? (?P<task>[\d,-]+): (?P<how>[\w .]+)",
+        "task={task} host={host} {how}",
+    ),
+    pattern(
+        "process_exit",
+        r"line \d+: +(?P<pid>\d+) (?P<how>Killed|Aborted|Segmentation fault|Bus error|Terminated)\b",
+        "pid={pid} {how}",
+    ),
+    pattern("process_exit", r"^(?P<how>Killed|Aborted|Segmentation fault|Bus error)(?: \(core dumped\))?$", "{how}"),
+    pattern(
+        "worker_exit",
+        r"DataLoader worker \(pid\(?s?\)? (?P<pid>[\d, ]+)\) (?P<how>is killed by signal: \w+|exited unexpectedly)",
+        "pid={pid} {how}",
+    ),
+    pattern("fatal_error", r"^Fatal Python error: (?P<what>.+)", "{what}"),
+    pattern(
+        "signal_sent",
+        r"(?:Sending process|Closing process) (?P<pid>\d+) (?:closing signal|via signal) (?P<signal>\w+)",
+        "pid={pid} {signal}",
+    ),
+    pattern(
+        "job_cancelled", r"(?:JOB|STEP) (?P<job>[\d.]+) ON \S+ CANCELLED AT \S+(?P<why> DUE TO [A-Z ]+)?", "job={job}{why}"
+    ),
+)
+"""In the order of preference within one kind."""
+
+# One cheap look decides for most lines that none of the patterns can match.
+WORTH_A_LOOK = re.compile(
+    r"peer|Broken pipe|atchdog|last enqueued|Timed out|enforce fail|exitcode|srun: error|Killed|Aborted|Segmentation"
+    r"|Bus error|Terminated|DataLoader worker|Fatal Python|ing process|CANCELLED"
+)
+
+TRACEBACK = "Traceback (most recent call last):"
+_EXCEPTION = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?::(?: .*)?)?")
+_FAILED_RANK = re.compile(r"  rank\s+: (\d{1,7}) \(local_rank: \d+\)")
+_FAILED_EXIT = re.compile(r"  exitcode\s+: (-?\d{1,5}) +\(pid: (\d{1,9})\)")
+_MAX_OPEN = 1024
+
+
+class Tracebacks:
+    """Finds the last line of tracebacks, several at once when ranks share a log and each line starts with its rank."""
+
+    def __init__(self) -> None:
+        self._open: set[str] = set()
+
+    def feed(self, line: str) -> str | None:
+        """The exception type when this line ends a traceback."""
+        start = line.find(TRACEBACK)
+        if start >= 0:
+            if len(self._open) < _MAX_OPEN:
+                self._open.add(line[:start].removesuffix("Original "))
+            return None
+        for prefix in [prefix for prefix in self._open if line.startswith(prefix)]:
+            if match := _EXCEPTION.fullmatch(line[len(prefix) :]):
+                self._open.discard(prefix)
+                return match[1]
+        return None
+
+
+class Failures:
+    """Reads torchrun's table of failed ranks: a line with the rank, then one with its exit code.
+
+    What stands under `Root Cause` failed first; the launcher ended the others by SIGTERM after that.
+    """
+
+    def __init__(self) -> None:
+        self._rank: int | None = None
+        self._mark = ""
+
+    def feed(self, line: str) -> tuple[int, str] | None:
+        """(rank, subject) when this line completes an entry of the table."""
+        if line.endswith("Root Cause (first observed failure):"):
+            self._mark = " first"
+        elif match := _FAILED_RANK.search(line):
+            self._rank = rank_number(match[1])
+        elif (match := _FAILED_EXIT.search(line)) and self._rank is not None:
+            rank, subject = self._rank, f"exitcode={match[1]} pid={match[2]}{self._mark}"
+            self._rank, self._mark = None, ""
+            return rank, subject
+        return None

@@ -1,0 +1,48 @@
+"""Log lines that mean something, as data: the kind of event, how it reads, and what its subject is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LinePattern:
+    """One understood line; `subject` is filled from the named groups of `regex`, those that did not match left empty."""
+
+    kind: str
+    regex: re.Pattern[str]
+    subject: str
+
+
+def pattern(kind: str, regex: str, subject: str) -> LinePattern:
+    """A pattern that may stand anywhere in a line."""
+    return LinePattern(kind, re.compile(regex), subject)
+
+
+def matches(patterns: Sequence[LinePattern], line: str) -> Iterator[tuple[LinePattern, re.Match[str], str | None]]:
+    """The first pattern of each kind that the line matches, with its match and its subject."""
+    found: set[str] = set()
+    for known in patterns:
+        if known.kind not in found and (match := known.regex.search(line)):
+            found.add(known.kind)
+            groups = {name: value or "" for name, value in match.groupdict().items()}
+            yield known, match, known.subject.format_map(groups).strip() or None
+
+
+def iso_time(line: str) -> int | None:
+    """CLOCK_REALTIME in ns of a line that starts with an ISO time and its offset; local times without one are unknown."""
+    match = _ISO.match(line)
+    if match is None:
+        return None
+    stamp = match[1].replace(",", ".").replace("Z", "+00:00")
+    try:
+        moment = datetime.fromisoformat(stamp)
+    except ValueError:
+        return None
+    return round(moment.replace(microsecond=0).timestamp()) * 1_000_000_000 + moment.microsecond * 1000
+
+
+_ISO = re.compile(r"\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?(?:Z|[+-]\d\d:?\d\d))")

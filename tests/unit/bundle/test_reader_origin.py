@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pytest
+
+from forensics.bundle.origin import bundle_origin, origin
+
+
+@pytest.mark.parametrize(
+    ("path", "rank", "method"),
+    [
+        ("nccl_trace_rank_3", 3, "path"),
+        ("comm_lib_trace_rank_12", 12, "path"),
+        ("_dump_15", 15, "path"),
+        ("gpu-017_rank3.json", 3, "path"),
+        ("rank2.fr.0.json", 2, "path"),
+        ("rank-7.log.gz", 7, "path"),
+        ("stack.rank=4.txt", 4, "path"),
+        ("ranks/6/fr/0.json", 6, "path"),
+        ("node3/rank_5/stack_1.json", 5, "path"),
+        ("rank_5/_dump_5", 5, "path"),
+        ("dump.3", 3, "guessed"),
+        ("7.json", 7, "guessed"),
+        ("fr_11.pickle", 11, "guessed"),
+        ("rank3.json#2", 3, "path"),
+        ("global_rank_8_local_rank_0.json", 8, "path"),
+        ("local_rank_2.log", None, None),
+        ("tp_rank3.json", None, None),
+        ("hang_of_rank2/_dump_1", 1, "path"),
+        ("hang_of_rank2_tuesday/fr.json", None, None),
+        ("stack_pid_41.json", None, None),
+        ("step_100.log", None, None),
+        ("log_20250101.txt", None, None),
+        ("train.log", None, None),
+        ("", None, None),
+    ],
+)
+def test_the_rank_a_path_names(path: str, rank: int | None, method: str | None) -> None:
+    found = origin(path)
+    assert (found.rank, found.rank_method) == (rank, method)
+
+
+@pytest.mark.parametrize(
+    ("path", "sample"),
+    [
+        ("rank2.fr.0.json", 0),
+        ("rank2.fr.1.json", 1),
+        ("rank2_sample3.json", 3),
+        ("rank_2/stack_1.json", 1),
+        ("rank_2/1.json", 1),
+        ("rank2.json", None),
+        ("nccl_trace_rank_3", None),
+        ("_dump_3", None),
+        ("fr.7", None),
+        ("rank2_20250101.json", None),
+    ],
+)
+def test_the_sample_is_the_number_that_is_left_over(path: str, sample: int | None) -> None:
+    assert origin(path).sample == sample
+
+
+@pytest.mark.parametrize(
+    ("path", "is_child", "pid"),
+    [
+        ("rank0.child5771.0.json", True, 5771),
+        ("rank0_worker_1.json", True, None),
+        ("rank0_dataloader.json", True, None),
+        ("trainjob-worker-3_rank3.json", None, None),
+        ("rank0_pid41.json", None, 41),
+    ],
+)
+def test_children(path: str, is_child: bool | None, pid: int | None) -> None:
+    found = origin(path)
+    assert (found.is_child, found.pid) == (is_child, pid)
+
+
+@pytest.mark.parametrize(
+    ("path", "host"),
+    [
+        ("gpu-017_rank3.json", "gpu-017"),
+        ("ip-10-0-0-1/rank3.json", "ip-10-0-0-1"),
+        ("node3/rank_5/0.json", "node3"),
+        ("gpu3/rank3.json", None),
+        ("nccl_trace_rank_3", None),
+        ("step100_rank3.json", None),
+    ],
+)
+def test_hosts(path: str, host: str | None) -> None:
+    assert origin(path).host == host
+
+
+def test_the_layout_of_a_bundle_needs_no_guess() -> None:
+    assert bundle_origin("nodes/gpu-1/nccl/ras-0.txt").rank is None
+    assert bundle_origin("job/rank_3.txt").rank is None
+    assert bundle_origin("ranks/12/proc/2.json").rank == 12
+    assert bundle_origin("ranks/x/proc/2.json").rank is None

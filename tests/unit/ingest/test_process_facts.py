@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import json
+
+from forensics.ingest.interface import Identity
+from tests.unit.ingest.reading import read, sample
+
+
+def test_threads_of_a_rank_and_its_child() -> None:
+    result = sample("process_facts/0.json", sample=0)
+    assert result.identities == [Identity(rank=1)]
+    processes = result.rows("processes")
+    assert [row["is_child"] for row in processes] == [False, False, False, True, True, True]
+    rank = result.row("processes", thread=27835)
+    assert (rank["pid"], rank["name"], rank["state"]) == (27835, "python", "S")
+    assert rank["wchan"] == "poll_schedule_timeout.constprop.0"
+    assert rank["kernel_stack"].startswith("[<0>] poll_schedule_timeout")
+    assert (rank["cpu_ticks"], rank["switches"], rank["tracer"]) == (72 + 13, 38 + 506, 0)
+    child = result.row("processes", is_child=True, thread=27945)
+    assert child["wchan"] == "anon_pipe_read"
+
+
+def test_what_the_kernel_does_not_show_is_null_and_errors_are_warnings() -> None:
+    thread = {"tid": 3, "name": "python", "state": "D", "wchan": "0", "utime_ticks": 1}
+    process = {"pid": 3, "is_child": False, "threads": [thread, 5], "errors": ["stack: permission denied"]}
+    result = read(json.dumps({"schema": "forensics.proc/1", "rank": None, "processes": [process, None]}).encode())
+    (row,) = result.rows("processes")
+    assert (row["wchan"], row["cpu_ticks"], row["kernel_stack"], row["time_ns"]) == (None, None, None, None)
+    assert [(p.message, p.locator) for p in result.problems] == [("collector: stack: permission denied", "pid=3")]
+    assert result.identities == []

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.ingest.reading import read, sample
+
+TORCH = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
+
+
+def events(text: str, path: str = "rank4.log", **known: object) -> list[tuple[int | None, int, str, str | None]]:
+    rows = read(text.encode(), path, **known).rows("log_events")
+    return [(row["rank"], row["locator"], row["kind"], row["subject"]) for row in rows]
+
+
+def test_a_killed_rank_and_the_victim_that_torchrun_ended() -> None:
+    rows = sample("training_log/kill.log").rows("log_events")
+    assert [(row["rank"], row["kind"], row["subject"]) for row in rows] == [
+        (0, "exception", "RuntimeError"),
+        (0, "peer_closed", "127.0.0.1:9886"),
+        (None, "signal_sent", "pid=17266 SIGTERM"),
+        (None, "process_exit", "exitcode=-9 pid=17267 local_rank=1"),
+        (None, "exception", TORCH),
+        (0, "process_exit", "exitcode=-15 pid=17266"),
+        (1, "process_exit", "exitcode=-9 pid=17267 first"),
+    ]
+
+
+def test_a_size_mismatch() -> None:
+    result = sample("training_log/size.log")
+    row = result.row("log_events", kind="size_mismatch")
+    assert (row["subject"], row["locator"], row["rank"]) == ("1000 vs 700", 2, None)
+
+
+def test_a_timeout_of_gloo() -> None:
+    assert sample("training_log/timeout.log").row("log_events", kind="transfer_timeout")["subject"] == "recv after 8000 ms"
+
+
+def test_an_exception_of_a_data_worker_is_read_through_and_no_lost_peer_is_made_of_its_queue() -> None:
+    rows = sample("training_log/worker.log").rows("log_events")
+    found = [(row["rank"], row["subject"]) for row in rows if row["kind"] == "exception"]
+    assert found == [(0, "ValueError"), (0, "ValueError"), (1, "ConnectionResetError"), (None, TORCH)]
+    assert not [row for row in rows if row["kind"] == "peer_closed"]
+
+
+def test_nccl_watchdog_lines_and_the_end_of_the_job() -> None:
+    rows = sample("training_log/handmade_watchdog_rank1.log").rows("log_events")
+    assert [(row["rank"], row["kind"], row["subject"]) for row in rows] == [
+        (1, "watchdog_timeout", "ALLREDUCE seq=1580"),
+        (1, "watchdog_progress", "pg=0(default_pg) enqueued=1582 completed=1579"),
+        (None, "job_cancelled", "job=4711 DUE TO TIME LIMIT"),
+    ]
+
+
+def test_tracebacks_of_ranks_that_write_at_once() -> None:
+    text = (
+        "[rank1]: Traceback (most recent call last):\n[rank3]: Traceback (most recent call last):\n"
+        '[rank1]:   File "x.py", line 1, in f\nstep 5\n[rank3]:   File "x.py", line 2, in f\n'
+        "[rank3]: KeyError: 'loss'\n[rank1]: torch.OutOfMemoryError: CUDA out of memory.\n"
+    )
+    assert events(text, rank=0) == [(3, 6, "exception", "KeyError"), (1, 7, "exception", "torch.OutOfMemoryError")]
+
+
+def test_a_line_that_looks_like_an_exception_needs_a_traceback() -> None:
+    assert events("Done\nValueError: x\nEpoch: 3\n") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "subject"),
+    [
+        ("NET/Socket : Connection closed by remote peer gpu-002<45123>", "peer_closed", "gpu-002"),
+        ("Connection closed by peer [10.0.0.2]:3991", "peer_closed", "10.0.0.2:3991"),
+        ("[c10d] TCPStore recvVector failed: Broken pipe", "peer_closed", None),
+        ("Process group watchdog got stuck for 480 seconds without making progress", "watchdog_stuck", "480 s"),
+        ("srun: error: gpu-003: task 12: Killed", "process_exit", "task=12 host=gpu-003 Killed"),
+        ("run.sh: line 5: 4242 Killed                  python train.py", "process_exit", "pid=4242 Killed"),
+        ("Killed", "process_exit", "Killed"),
+        (
+            "RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed. ",
+            "worker_exit",
+            "pid=77 is killed by signal: Killed",
+        ),
+        ("Fatal Python error: Segmentation fault", "fatal_error", "Segmentation fault"),
+        ("Closing process 293866 via signal SIGTERM", "signal_sent", "pid=293866 SIGTERM"),
+    ],
+)
+def test_single_lines(line: str, kind: str, subject: str | None) -> None:
+    assert events(line + "\n", rank=4) == [(4, 1, kind, subject)]
+
+
+def test_ranks_of_groups_and_hosts_are_not_taken_for_global_ones() -> None:
+    line = (
+        "[E ProcessGroupNCCL.cpp:563] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8, OpType=GATHER)"
+    )
+    assert events(line, rank=6) == [(6, 1, "watchdog_timeout", "GATHER seq=8")]
+
+
+def test_escapes_are_removed_and_progress_bars_split() -> None:
+    text = "\x1b[31mEpoch 0:  1%\rEpoch 0:  2%\rConnection closed by peer [10.0.0.2]:3991\x1b[0m\n"
+    (row,) = read(text.encode(), "out.log").rows("log_events")
+    assert (row["locator"], row["text"]) == (1, "Connection closed by peer [10.0.0.2]:3991")
+
+
+def test_times_need_a_zone() -> None:
+    stamps = ("2026-03-21T02:07:08.5+00:00", "2026-03-21 02:07:08")
+    text = "\n".join(f"{stamp} Connection closed by peer [10.0.0.2]:1" for stamp in stamps)
+    rows = read(text.encode(), "out.log").rows("log_events")
+    assert [row["time_ns"] for row in rows] == [1774058828500000000, None]
+
+
+def test_a_line_of_any_length_costs_no_memory_and_keeps_the_numbering() -> None:
+    text = b"x" * 3_000_000 + b"\nConnection closed by peer [10.0.0.2]:1\n"
+    (row,) = read(text, "out.log").rows("log_events")
+    assert row["locator"] == 2
+
+
+def test_source_code_and_documents_are_no_logs() -> None:
+    from forensics.ingest import choose
+
+    assert choose(b"import os\n", "logs/train.py") is None
+    assert choose(b"hello\n", "README.txt") is None
+    assert choose(b"\x00\x01", "train.log") is None
