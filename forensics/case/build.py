@@ -117,13 +117,19 @@ class _Copies:
         first = self._paths.setdefault(place, artefact.path)
         if first != artefact.path:
             return Reading(None, reason=f"same bytes as {first}")
-        if reading.ingester.kind not in _RANKED or artefact.rank is None or reading.identity.rank is not None:
+        if not _tells_of_its_rank(reading) or artefact.rank is None or reading.identity.rank is not None:
             return reading
         rank, path = self._ranks.setdefault(artefact.sha256, (artefact.rank, artefact.path))
         if rank == artefact.rank:
             return reading
         problem = Problem(f"same bytes as {path} of rank {rank}: one of them is under a wrong rank")
         return replace(reading, problems=[*reading.problems, problem])
+
+
+def _tells_of_its_rank(reading: Reading) -> bool:
+    """Whether the content is of one rank only: dumps of ranks that have not communicated yet are all alike."""
+    ranked = reading.ingester is not None and reading.ingester.kind in _RANKED
+    return ranked and any(batch.table in ("operations", "stacks") for batch in reading.batches)
 
 
 def _write(

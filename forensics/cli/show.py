@@ -30,12 +30,18 @@ def show(
         for artefact in opened.artefacts:
             typer.echo(f"{artefact.stored_bytes:>12}  {plain(artefact.path)}")
         return
-    path, _, locator = source.rpartition("#") if "#" in source else (source, "", "")
+    path, locator = _parted(source)
     found = next((artefact for artefact in opened.artefacts if artefact.path == path), None)
     if found is None:
         raise ForensicsError(f"{bundle} has no artefact {path!r}; `forensics show {bundle}` lists them", ExitCode.USAGE)
-    text = excerpt(found, locator or None)
+    text = excerpt(found, locator)
     if isinstance(text, Problem):
         raise ForensicsError(f"{path}: {text.message}", ExitCode.UNREADABLE)
     for line in text.split("\n"):
         typer.echo(plain(line))
+
+
+def _parted(source: str) -> tuple[str, str | None]:
+    """Split PATH#LOCATOR; a locator has the form `word=number`, a duplicate member's name ends in `#2`."""
+    path, mark, locator = source.rpartition("#")
+    return (path, locator) if mark and "=" in locator else (source, None)
