@@ -45,15 +45,12 @@ def collect(
     """
     from forensics.collect.session import Options
     from forensics.collect.target import Settings
-    from forensics.errors import ExitCode, ForensicsError
+    from forensics.errors import ExitCode
 
     settings = Settings(interval_s=interval, samples=samples, log_tail=log_tail << 20, use_pipe=fr_pipe)
+    options = Options(output or _default_output(), force, _pids(pid), _ranks(ranks), job, deadline, host_only, settings)
     try:
-        options = Options(output or _default_output(), force, _pids(pid), _ranks(ranks), job, deadline, host_only, settings)
         summary = _run(options)
-    except ForensicsError as error:
-        typer.echo(error.message, err=True)
-        raise typer.Exit(error.code) from None
     except KeyboardInterrupt:
         typer.echo("stopped at once; what was collected is in the .partial directory beside the output", err=True)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
@@ -62,11 +59,13 @@ def collect(
 
 
 def _run(options: Options) -> Summary:
-    """Collect with a progress bar on a terminal, without one elsewhere."""
+    """Collect out of the way of the job, with a progress bar on a terminal and without one elsewhere."""
+    import os
     import sys
 
     from forensics.collect.session import collect as collect_bundle
 
+    os.setpriority(os.PRIO_PROCESS, 0, 19)
     if not sys.stderr.isatty():
         return collect_bundle(options)
     from rich.console import Console
@@ -86,17 +85,18 @@ def _run(options: Options) -> Summary:
 
 
 def _tell(summary: Summary) -> None:
-    """The summary on standard error."""
+    """The summary on standard error, without control characters that names of the job may hold."""
     from forensics.collect.ranges import format_ranks
 
     def say(text: str) -> None:
-        typer.echo(text, err=True)
+        typer.echo("".join(char if char.isprintable() else "?" for char in text), err=True)
 
     for warning in summary.warnings:
         say(f"warning: {warning}")
     of_all = f" of {summary.world_size}" if summary.world_size is not None else ""
     if summary.living:
-        say(f"ranks {format_ranks(summary.living)}{of_all} are running here")
+        one = len(summary.living) == 1
+        say(f"rank{'' if one else 's'} {format_ranks(summary.living)}{of_all} {'is' if one else 'are'} running here")
     _tell_missing(summary, say)
     if summary.gaps:
         say("not collected:")

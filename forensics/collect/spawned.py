@@ -1,0 +1,89 @@
+"""Ranks of jobs that set RANK after exec, such as those of torch.multiprocessing.spawn: nothing in their environment tells.
+
+A rank is then a Python process that maps libtorch and holds TCP sockets of its own: the store and the transports of
+torch.distributed use TCP, a DataLoader worker at most inherits its parent's. Ranks of one parent are numbered in the order
+they were started, which is how spawn numbers them. This is a guess and is reported as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from forensics.collect.claims import claim
+from forensics.collect.discovery import Discovery, FoundRank
+from forensics.collect.processes import ProcFs, ancestors, inodes
+from forensics.collect.ranges import format_ranks
+from forensics.collect.scan import Process, Scan
+
+GUESSED = "guessed"
+
+
+def guess_ranks(procfs: ProcFs, scan: Scan, excluded: frozenset[int]) -> Discovery:
+    """The largest family of processes that look like ranks; the scan must have looked at the maps of Python processes."""
+    torch = [one for pid, one in scan.processes.items() if one.maps_torch and pid not in excluded]
+    networked = [one for one in torch if _has_own_tcp(procfs, one)]
+    below = {pid for one in networked for pid in ancestors(scan.stats, one.pid)}
+    families: dict[int, list[Process]] = {}
+    for process in networked:
+        if process.pid not in below:
+            families.setdefault(process.stat.ppid, []).append(process)
+    if not families:
+        return Discovery()
+    parent = min(families, key=lambda ppid: (-len(families[ppid]), ppid))
+    found = numbered(families[parent], frozenset())
+    others = sorted(one.pid for ppid, family in families.items() if ppid != parent for one in family)
+    pids = ", ".join(str(one.process.pid) for one in found)
+    warnings = [
+        "no process shows a rank in its environment (jobs started by torch.multiprocessing.spawn do not): guessed ranks "
+        f"{format_ranks(one.rank for one in found)} from the start order of the {len(found)} processes of parent {parent} "
+        f"that map libtorch and hold their own TCP connections (pids {pids})"
+    ]
+    if others:
+        warnings.append(f"left out processes that look like ranks too: pids {', '.join(map(str, others))}; use --pid to choose")
+    return Discovery(found, warnings=tuple(warnings))
+
+
+def given_ranks(scan: Scan, pids: Sequence[int]) -> Discovery:
+    """The processes a user named: by their environment where it gives a rank, else numbered in start order."""
+    claimed: list[FoundRank] = []
+    silent: list[Process] = []
+    warnings: list[str] = []
+    for pid in pids:
+        process = scan.processes[pid]
+        made = claim(process.environ or {}, process.net_ns)
+        if made is None or made.rank in (one.rank for one in claimed):
+            silent.append(process)
+        else:
+            claimed.append(FoundRank(made.rank, made.method, process, process, made))
+    guessed = numbered(silent, frozenset(one.rank for one in claimed))
+    reasons: dict[str, list[FoundRank]] = {}
+    for one in guessed:
+        reasons.setdefault(one.process.error or "the environment gives no rank, or one that is taken", []).append(one)
+    for why, same in reasons.items():
+        pids_of_same = ", ".join(str(one.process.pid) for one in same)
+        numbers = format_ranks(one.rank for one in same)
+        warnings.append(f"pid {pids_of_same} called rank {numbers} by start order only: {why}")
+    ranks = sorted((*claimed, *guessed), key=lambda one: one.rank)
+    sizes = [one.claim.world_size for one in claimed if one.claim and one.claim.world_size is not None]
+    job = claimed[0].claim.job if claimed and claimed[0].claim else None
+    return Discovery(tuple(ranks), job, max(sizes, default=None), warnings=tuple(warnings))
+
+
+def numbered(processes: Sequence[Process], taken: frozenset[int]) -> tuple[FoundRank, ...]:
+    """Processes as ranks in start order, with the smallest numbers that are not taken."""
+    ordered = sorted(processes, key=lambda one: (one.stat.start_ticks, one.pid))
+    free = (rank for rank in range(len(taken) + len(ordered)) if rank not in taken)
+    return tuple(FoundRank(rank, GUESSED, one, one) for rank, one in zip(free, ordered, strict=False))
+
+
+def _has_own_tcp(procfs: ProcFs, process: Process) -> bool:
+    """Whether it holds a TCP socket that its parent does not."""
+    try:
+        own = inodes(procfs.descriptors(process.pid)) & procfs.tcp_inodes(process.pid)
+    except OSError:
+        return False
+    try:
+        inherited = inodes(procfs.descriptors(process.stat.ppid))
+    except OSError:
+        inherited = set()
+    return bool(own - inherited)

@@ -1,0 +1,90 @@
+"""The directory beside the output in which a bundle grows: every file appears complete, under its final name.
+
+It has the layout of a bundle, so a collection that was killed leaves something that can be read as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file that was written: its path in the bundle, size, digest, and whether a limit cut it."""
+
+    path: str
+    bytes: int
+    sha256: str
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """A staging directory; safe for several processes at once, since no two write the same path."""
+
+    root: Path
+
+    def write(self, path: str, content: bytes) -> Written:
+        """Write one member."""
+        return self.write_stream(path, (content,))
+
+    def write_json(self, path: str, document: Any) -> Written:
+        """Write one member as indented JSON with a fixed key order."""
+        options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
+        return self.write(path, orjson.dumps(document, option=options))
+
+    def write_stream(self, path: str, chunks: Iterable[bytes], limit: int | None = None) -> Written:
+        """Write one member from pieces, at most `limit` bytes; nothing appears when a piece raises."""
+        target = self.root / path
+        partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        digest, size, truncated = hashlib.sha256(), 0, False
+        try:
+            with partial.open("wb") as stream:
+                for chunk in chunks:
+                    if limit is not None and size + len(chunk) > limit:
+                        chunk, truncated = chunk[: limit - size], True
+                    stream.write(chunk)
+                    digest.update(chunk)
+                    size += len(chunk)
+                    if truncated:
+                        break
+            partial.replace(target)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        return Written(path, size, digest.hexdigest(), truncated)
+
+    def append_line(self, path: str, document: Any) -> None:
+        """Append one JSON object as a line; only the orchestrator does this."""
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("ab") as stream:
+            stream.write(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
+
+    def remove(self) -> None:
+        """Delete the directory."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def create_staging(output: Path) -> Staging:
+    """A new directory `<output>.partial`, or `<output>.partial-2` and so on where an earlier collection left one.
+
+    Raises OSError when the folder of the output cannot be written.
+    """
+    for number in range(1, 1000):
+        root = output.with_name(f"{output.name}.partial" + (f"-{number}" if number > 1 else ""))
+        try:
+            root.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        return Staging(root)
+    raise FileExistsError(f"too many unfinished collections beside {output}")

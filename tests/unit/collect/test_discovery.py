@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from forensics.collect.discovery import Discovery, discover, own_tree
+from forensics.collect.spawned import given_ranks, guess_ranks
+from tests.unit.collect.fake_proc import FakeProc
+
+OWN = 9000
+
+
+def rank_env(rank: int, world: int = 2, port: int = 29500, **more: str | int) -> dict[str, str | int]:
+    return {"RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **more}
+
+
+def add_job(proc: FakeProc, first_pid: int, world: int, launcher: int, port: int = 29500) -> None:
+    proc.add(launcher, 1, start=50)
+    for rank in range(world):
+        proc.add(first_pid + rank, launcher, environ=rank_env(rank, world, port), torch=True, start=100 + rank)
+
+
+def found(proc: FakeProc, job: str | None = None) -> Discovery:
+    proc.add(OWN, 1, cmdline=("python", "-m", "forensics"))
+    return discover_beside(proc, OWN, job)
+
+
+def discover_beside(proc: FakeProc, own_pid: int, job: str | None = None) -> Discovery:
+    scan = proc.scan()
+    return discover(scan, own_tree(scan, own_pid), job)
+
+
+def pids(discovery: Discovery) -> dict[int, int]:
+    return {one.rank: one.process.pid for one in discovery.ranks}
+
+
+def test_workers_inherit_the_rank_and_are_not_ranks(proc: FakeProc) -> None:
+    add_job(proc, 100, 2, launcher=90)
+    proc.add(200, 100, environ=rank_env(0), torch=True, start=300)
+    proc.add(201, 200, environ=rank_env(0), torch=True, start=301)
+    assert pids(found(proc)) == {0: 100, 1: 101}
+
+
+def test_the_trainer_is_found_below_a_shell(proc: FakeProc) -> None:
+    proc.add(90)
+    proc.add(100, 90, environ=rank_env(0), exe="/bin/bash", comm="bash", cmdline=("bash", "run.sh"))
+    proc.add(101, 100, environ=rank_env(0), exe="/usr/bin/sidecar", comm="sidecar", cmdline=("sidecar",), start=1001)
+    proc.add(102, 100, environ=rank_env(0), torch=True, start=1002)
+    discovery = found(proc)
+    assert pids(discovery) == {0: 102}
+    assert discovery.ranks[0].head.pid == 100
+
+
+def test_a_python_that_has_not_loaded_torch_yet_is_still_a_rank(proc: FakeProc) -> None:
+    proc.add(100, 1, environ=rank_env(0), exe="/bin/sh", cmdline=("sh", "-c", "x"))
+    proc.add(101, 100, environ=rank_env(0))
+    assert pids(found(proc)) == {0: 101}
+
+
+def test_the_number_of_a_pod_is_not_a_rank(proc: FakeProc) -> None:
+    pod: dict[str, str | int] = {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "pod-0", "MASTER_PORT": 23456}
+    proc.add(90, 1, environ=pod, exe="/bin/bash", cmdline=("bash",))
+    proc.add(91, 90, environ=pod, torch=True, cmdline=("python", "torchrun"))
+    for rank in range(2):
+        proc.add(100 + rank, 91, environ={**pod, "RANK": rank, "WORLD_SIZE": 4, "LOCAL_RANK": rank}, torch=True)
+    discovery = found(proc)
+    assert pids(discovery) == {0: 100, 1: 101}
+    assert discovery.world_size == 4
+    assert discovery.warnings == ()
+
+
+def test_the_task_of_srun_that_runs_torchrun_is_not_a_rank(proc: FakeProc) -> None:
+    task = {"SLURM_JOB_ID": 5, "SLURM_PROCID": 1, "SLURM_LOCALID": 0}
+    proc.add(91, 1, environ=task, torch=True, cmdline=("python", "torchrun"))
+    for rank in (8, 9):
+        proc.add(100 + rank, 91, environ={**task, **rank_env(rank, 16), "LOCAL_RANK": rank - 8}, torch=True)
+    assert pids(found(proc)) == {8: 108, 9: 109}
+
+
+def test_of_two_jobs_the_one_with_more_ranks_is_taken_and_the_other_named(proc: FakeProc) -> None:
+    add_job(proc, 100, 2, launcher=90)
+    add_job(proc, 200, 3, launcher=91, port=29501)
+    discovery = found(proc)
+    assert pids(discovery) == {0: 200, 1: 201, 2: 202}
+    assert "ranks collide (rank 0-1)" in discovery.warnings[0]
+    assert "--job 127.0.0.1:29500" in discovery.warnings[1]
+
+
+def test_a_job_can_be_named(proc: FakeProc) -> None:
+    add_job(proc, 100, 2, launcher=90)
+    add_job(proc, 200, 3, launcher=91, port=29501)
+    discovery = found(proc, job="29500")
+    assert pids(discovery) == {0: 100, 1: 101}
+    assert discovery.warnings == ()
+    assert found_nothing_but_jobs(proc)
+
+
+def found_nothing_but_jobs(proc: FakeProc) -> bool:
+    other = discover_beside(proc, OWN, "no such job")
+    return other.ranks == () and len(other.jobs_seen) == 2
+
+
+def test_two_processes_of_one_job_that_claim_one_rank_are_told(proc: FakeProc) -> None:
+    add_job(proc, 100, 2, launcher=90)
+    proc.add(150, 90, environ=rank_env(1), torch=False, start=1)
+    discovery = found(proc)
+    assert pids(discovery) == {0: 100, 1: 101}
+    assert discovery.warnings == (
+        "rank 1 is claimed by several processes: took pid 101 (maps libtorch and started first), left out 150",
+    )
+
+
+def test_what_a_dead_rank_left_behind_is_not_that_rank(proc: FakeProc) -> None:
+    proc.add(80, 1, exe="/bin/bash", comm="bash", cmdline=("bash",))
+    proc.add(90, 80, start=50)
+    proc.add(100, 90, environ=rank_env(0), torch=True, start=100)
+    proc.add(140, 1, environ=rank_env(1), torch=True, start=500)
+    discovery = found(proc)
+    assert pids(discovery) == {0: 100}
+    assert [one.pid for one in discovery.orphans[1]] == [140]
+
+
+def test_a_data_loader_worker_is_known_by_the_name_torch_gives_it(proc: FakeProc) -> None:
+    proc.add(140, 1, environ=rank_env(1), torch=True, comm="pt_data_worker")
+    discovery = found(proc)
+    assert pids(discovery) == {}
+    assert [one.pid for one in discovery.orphans[1]] == [140]
+
+
+def test_a_rank_whose_launcher_died_too_is_a_rank(proc: FakeProc) -> None:
+    for rank in range(2):
+        proc.add(100 + rank, 1, environ=rank_env(rank), torch=True, start=100 + rank)
+    assert pids(found(proc)) == {0: 100, 1: 101}
+
+
+def test_the_collector_and_its_shell_are_left_out_but_not_a_trainer_that_starts_it(proc: FakeProc) -> None:
+    proc.add(100, 1, environ=rank_env(0), torch=True)
+    proc.add(8000, 100, environ=rank_env(0), exe="/bin/bash", cmdline=("bash",))
+    proc.add(OWN, 8000, environ=rank_env(0), cmdline=("python", "-m", "forensics"))
+    proc.add(9001, OWN, environ=rank_env(0))
+    assert pids(discover_beside(proc, OWN)) == {0: 100}
+    shell = {"SLURM_PROCID": 0, "SLURM_JOB_ID": 5}
+    proc.add(8100, 1, environ=shell, exe="/bin/bash", cmdline=("bash",))
+    proc.add(9100, 8100, environ=shell)
+    assert pids(discover_beside(proc, 9100)) == {0: 100}
+
+
+def test_what_the_collector_had_started_before_it_began_is_not_its_own(proc: FakeProc) -> None:
+    proc.add(OWN, 1, start=10)
+    proc.add(100, OWN, environ=rank_env(0), start=500)
+    proc.add(9001, OWN, environ=rank_env(0), start=700)
+    assert own_tree(proc.scan(), OWN, began_ticks=600) == {1, OWN, 9001}
+
+
+def test_spawned_ranks_are_guessed_from_the_order_of_their_start(proc: FakeProc) -> None:
+    proc.add(90, 1, torch=True, fds={0: "/dev/null"})
+    proc.network(90)
+    for index, pid in enumerate((103, 101, 102)):
+        proc.add(pid, 90, torch=True, start=100 + index, fds={3: f"socket:[{pid}]"})
+        proc.network(pid, tcp=(101, 102, 103))
+    proc.add(200, 101, torch=True, start=500, fds={3: "socket:[101]"})
+    proc.network(200, tcp=(101, 102, 103))
+    proc.add(OWN, 1)
+    discovery = guess_ranks(proc.procfs, proc.scan(), frozenset({OWN}))
+    assert pids(discovery) == {0: 103, 1: 101, 2: 102}
+    assert {one.method for one in discovery.ranks} == {"guessed"}
+    assert "guessed ranks 0-2" in discovery.warnings[0]
+
+
+def test_nothing_is_guessed_from_a_torch_without_connections(proc: FakeProc) -> None:
+    proc.add(100, 1, torch=True)
+    proc.network(100)
+    assert guess_ranks(proc.procfs, proc.scan(), frozenset()).ranks == ()
+
+
+def test_named_processes_keep_their_rank_and_the_others_get_the_free_numbers(proc: FakeProc) -> None:
+    proc.add(100, 1, environ=rank_env(1, 4), torch=True)
+    proc.add(101, 1, start=300)
+    proc.add(102, 1, start=200)
+    discovery = given_ranks(proc.scan(), (100, 101, 102))
+    assert pids(discovery) == {0: 102, 1: 100, 2: 101}
+    assert discovery.world_size == 4
+    assert len(discovery.warnings) == 1

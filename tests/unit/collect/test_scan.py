@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import os
+
+from forensics.collect.processes import ProcFs
+from forensics.collect.scan import is_python, scan
+from tests.unit.collect.fake_proc import FakeProc
+
+
+def test_a_process_that_blocks_its_reader_is_left_and_the_others_are_read(proc: FakeProc) -> None:
+    for pid in (100, 101, 102):
+        proc.add(pid, environ={"RANK": pid})
+    blocked = proc.root / "101/environ"
+    blocked.unlink()
+    os.mkfifo(blocked)  # opening it waits for a writer for ever, as reading a locked address space does
+    found = scan(proc.procfs, stall_s=0.2)
+    assert found.stuck == (101,)
+    assert found.processes[101].error == "reading its environment blocked"
+    assert [found.processes[pid].environ for pid in (100, 102)] == [{"RANK": "100"}, {"RANK": "102"}]
+
+
+class Locked(ProcFs):
+    """A /proc that refuses one process."""
+
+    def environ(self, pid: int) -> dict[str, str]:
+        if pid == 100:
+            raise PermissionError
+        return super().environ(pid)
+
+
+def test_processes_that_may_not_be_read_are_counted(proc: FakeProc) -> None:
+    proc.add(100, environ={"RANK": 0})
+    proc.add(101, environ={"RANK": 1})
+    found = scan(Locked(proc.root))
+    assert found.unreadable == (100,)
+    assert found.processes[100].environ is None
+    assert found.processes[101].environ == {"RANK": "1"}
+
+
+def test_environments_are_kept_only_of_what_may_be_a_rank(proc: FakeProc) -> None:
+    proc.add(100, environ={"SECRET": "x"}, exe="/usr/sbin/sshd", cmdline=("sshd",))
+    assert scan(proc.procfs).processes[100].environ == {}
+
+
+def test_torch_is_looked_for_only_where_it_matters(proc: FakeProc) -> None:
+    proc.add(100, environ={"RANK": 0}, torch=True)
+    proc.add(101, torch=True)
+    plain = scan(proc.procfs).processes
+    assert (plain[100].maps_torch, plain[101].maps_torch) == (True, None)
+    assert scan(proc.procfs, maps_of_python=True).processes[101].maps_torch is True
+
+
+def test_kernel_threads_are_not_processes(proc: FakeProc) -> None:
+    proc.add(2, 0, comm="kthreadd")
+    stat = proc.root / "2/stat"
+    stat.write_text(stat.read_text().replace(" 4194304 ", f" {0x00200000} "))
+    assert 2 not in scan(proc.procfs).processes
+
+
+def test_pythons_are_known_by_program_or_first_word() -> None:
+    assert is_python("/usr/bin/python3.11", ())
+    assert is_python(None, ("/venv/bin/python", "x.py"))
+    assert not is_python("/usr/bin/bash", ("bash", "python"))
