@@ -44,13 +44,15 @@ def rows(artefact: Artefact) -> Iterator[Item]:
 
 
 def _run(line: str) -> dict[str, Any] | None:
-    """The row of one line, None when it cannot be understood."""
+    """The row of one line, empty for a run that says nothing of coverage, None when it cannot be understood."""
     try:
         run = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
     if not isinstance(run, dict) or not isinstance(run.get("id"), str) or run.get("status") not in STATUSES:
         return None
+    if run.get("counts") is False:
+        return {}
     rank = rank_number(run.get("rank"))
     times = {key: integer(run.get(key)) for key in ("begin_ns", "end_ns")}
     scope = "host" if rank is None else "rank"

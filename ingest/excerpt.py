@@ -32,9 +32,15 @@ def excerpt(artefact: Artefact, locator: str | None) -> str | Problem:
     document = parse_json(content)
     if isinstance(document, Problem):
         return content.decode("utf-8", "replace")
-    if kind == "thread" and isinstance(document, list):
-        document = [t for t in document if isinstance(t, dict) and str(t.get("os_thread_id")) == number] or document
+    if kind == "thread":
+        return _thread(document, number)
     return _pretty(document)
+
+
+def _thread(document: Any, number: str) -> str | Problem:
+    threads = document if isinstance(document, list) else []
+    chosen = [thread for thread in threads if isinstance(thread, dict) and str(thread.get("os_thread_id")) == number]
+    return _pretty(chosen) if chosen else Problem(f"there is no thread {number} in it", f"thread={number}")
 
 
 def _whole(values: dict[str, Any], problems: list[Problem], locator: str | None) -> str | Problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -54,8 +55,11 @@ def read_thresholds(path: Path) -> Overrides:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ForensicsError(f"{path}: {error}", ExitCode.USAGE) from error
+    tables = document.get("rules", {})
+    if set(document) - {"rules"} or not isinstance(tables, dict):
+        raise ForensicsError(f"{path}: only tables [rules.CODE] are understood", ExitCode.USAGE)
     overrides: dict[str, dict[str, float]] = {}
-    for code, values in document.get("rules", {}).items():
+    for code, values in tables.items():
         rule = find(code)
         if rule is None or not isinstance(values, dict):
             raise ForensicsError(f"{path}: [rules.{code}] is no rule (see `forensics rules`)", ExitCode.USAGE)
@@ -65,10 +69,11 @@ def read_thresholds(path: Path) -> Overrides:
 
 def _number(path: Path, rule: Rule, name: str, value: object) -> float:
     known = {threshold.name for threshold in rule.thresholds}
-    if name not in known or isinstance(value, bool) or not isinstance(value, int | float):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if name not in known or not is_number:
         expected = ", ".join(sorted(known)) or "none"
         raise ForensicsError(f"{path}: {rule.code} has no numeric threshold {name!r} (it has: {expected})", ExitCode.USAGE)
-    return float(value)
+    return float(str(value))
 
 
 def thresholds(rule: Rule, overrides: Overrides) -> Mapping[str, float]:

@@ -1,0 +1,1 @@
+"""The bundle: what a collection is made of, read from wherever it lies, and written."""

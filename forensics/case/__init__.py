@@ -1,0 +1,1 @@
+"""The case: every fact of every source, in documented tables."""

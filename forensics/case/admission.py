@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from duckdb import DuckDBPyConnection
 
@@ -68,14 +67,33 @@ def admit(connection: DuckDBPyConnection) -> None:
 
 
 def _of_another_time(dumps: Sequence[_Dump]) -> Iterator[tuple[int, str]]:
-    """Dumps whose operations lie hours away from the majority's; with two camps of equal size nobody is turned away."""
-    first, last = median(dump.first_ns for dump in dumps), median(dump.last_ns for dump in dumps)
-    strangers = [d for d in dumps if d.last_ns < first - SLACK_NS or d.first_ns > last + SLACK_NS]
-    if len(strangers) * 2 >= len(dumps):
+    """Dumps whose operations lie hours away from the majority's; without a majority nobody can say which job is meant."""
+    camps = _camps(dumps)
+    largest = max(camps, key=len)
+    if len(camps) > 1 and 2 * len(largest) <= len(dumps):
+        for dump in dumps:
+            yield (
+                dump.source_id,
+                f"its operations are of one of {len(camps)} times hours apart, none in the majority: give one job",
+            )
         return
-    for dump in strangers:
-        hours = min(abs(dump.last_ns - first), abs(dump.first_ns - last)) / SLACK_NS
-        yield dump.source_id, f"its operations lie {hours:.1f} hours from those of the other ranks: another job or attempt"
+    first, last = min(dump.first_ns for dump in largest), max(dump.last_ns for dump in largest)
+    for camp in camps:
+        for dump in camp if camp is not largest else ():
+            hours = max(first - dump.last_ns, dump.first_ns - last) / SLACK_NS
+            yield dump.source_id, f"its operations lie {hours:.1f} hours from those of the other ranks: another job or attempt"
+
+
+def _camps(dumps: Sequence[_Dump]) -> list[list[_Dump]]:
+    """Dumps grouped by time: a new camp begins after a silence of `SLACK_NS`."""
+    camps: list[list[_Dump]] = []
+    end = None
+    for dump in sorted(dumps, key=lambda item: (item.first_ns, item.path)):
+        if end is None or dump.first_ns > end + SLACK_NS:
+            camps.append([])
+        camps[-1].append(dump)
+        end = max(dump.last_ns, end or 0)
+    return camps
 
 
 def _of_another_process(connection: DuckDBPyConnection, dumps: Sequence[_Dump]) -> Iterator[tuple[int, str]]:

@@ -41,9 +41,9 @@ def diagnose(
     Example: forensics diagnose bundle.tar --format markdown -o ticket.md
     """
     from forensics.case.build import open_case
+    from forensics.report.record import record
     from forensics.rules.diagnosis import diagnose as decide
     from forensics.rules.engine import read_thresholds
-    from forensics.report.record import record
 
     overrides = read_thresholds(thresholds) if thresholds else {}
     with reading() as progress:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from forensics.cli.progress import reading
 from forensics.errors import ExitCode, ForensicsError
+from forensics.report.plain import plain
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 
 def ingest(
@@ -24,9 +28,20 @@ def ingest(
 
     if output.exists() and not force:
         raise ForensicsError(f"{output} exists; --force replaces it", ExitCode.USAGE)
-    output.unlink(missing_ok=True)
-    with reading() as progress:
-        connection = open_case(paths, output, progress)
+    unfinished = output.with_name(f".{output.name}.partial")
+    unfinished.unlink(missing_ok=True)
+    try:
+        with reading() as progress:
+            connection = open_case(paths, unfinished, progress)
+        _report(connection)
+        connection.close()
+        unfinished.replace(output)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _report(connection: DuckDBPyConnection) -> None:
+    """Say what was understood, and warn of what was not."""
     rows = connection.execute(
         "SELECT coalesce(kind, 'not recognised'), status, count(*), sum(rows) FROM sources GROUP BY ALL ORDER BY ALL"
     ).fetchall()
@@ -35,5 +50,4 @@ def ingest(
     for path, locator, message in connection.execute(
         "SELECT path, locator, message FROM ingest_warnings ORDER BY ALL"
     ).fetchall():
-        typer.echo(f"warning: {path}{'#' + locator if locator else ''}: {message}", err=True)
-    connection.close()
+        typer.echo(f"warning: {plain(path or 'input')}{'#' + locator if locator else ''}: {plain(message)}", err=True)

@@ -34,6 +34,8 @@ def query(
 
     from forensics.case.build import open_case
 
+    if not sql.strip(" ;\n\t"):
+        raise ForensicsError("SQL: there is no statement", ExitCode.USAGE)
     connection = open_case([case])
     try:
         cursor = connection.execute(sql)

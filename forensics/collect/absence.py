@@ -10,6 +10,8 @@ import os
 import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from math import comb
 
 from forensics.collect.claims import is_loopback
 from forensics.collect.discovery import Discovery, FoundRank
@@ -19,6 +21,7 @@ from forensics.collect.scan import Process, Scan
 _MAX_UNKNOWN = 256
 # A launcher that never reaps keeps the dead of earlier launches; ranks of one launch start together.
 _SAME_LAUNCH_S = 300
+_MOST_CHOICES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +153,16 @@ def _assign(missing: Sequence[int], dead: Sequence[Process], ranks: Sequence[Fou
     pids = ", ".join(str(process.pid) for process in dead)
     if len(missing) == 1 and len(dead) == 1:
         return {missing[0]: dead[0]}, f"pid {pids} is the only dead child of the launcher and this the only missing rank"
-    if len(missing) == len(dead) and _in_start_order(missing, dead, ranks):
-        return dict(
-            zip(missing, dead, strict=True)
-        ), "assigned to the launcher's dead children by start order, as ranks start in order"
+    fitting = [chosen for chosen in _choices(dead, len(missing)) if _in_start_order(missing, chosen, ranks)]
+    if len(fitting) == 1:
+        how = "assigned to the launcher's dead children by start order, as ranks start in order"
+        return dict(zip(missing, fitting[0], strict=True)), how
     return {}, f"the launcher has dead children (pids {pids}) that cannot be told apart for ranks {format_ranks(missing)}"
+
+
+def _choices(dead: Sequence[Process], count: int) -> Iterable[Sequence[Process]]:
+    """Ways to choose that many dead children; none when they are too many to try."""
+    return combinations(dead, count) if comb(len(dead), count) <= _MOST_CHOICES else ()
 
 
 def _in_start_order(missing: Sequence[int], dead: Sequence[Process], ranks: Sequence[FoundRank]) -> bool:

@@ -44,6 +44,8 @@ def _finding(job: Job, facts: RankFacts, cascade: bool) -> Finding:
 
 
 def _cause(facts: RankFacts, own: LogEvent | None) -> Cause:
+    if own is not None and own.kind == "size_mismatch":
+        return Cause.SHAPE_MISMATCH
     if facts.exit_signal is None and own is not None:
         return Cause.PYTHON_EXCEPTION
     if facts.exit_signal is None and facts.exit_code == 0:
@@ -97,8 +99,12 @@ def _signal_name(number: int) -> str:
 
 
 def _own_exception(job: Job, rank: int) -> LogEvent | None:
-    """The rank's last exception, unless it only reports the loss of a peer."""
-    found = [event for event in job.logs.get(rank, ()) if event.kind == "exception"]
+    """What ended the rank by its own log: sizes that did not fit, else its last exception unless that reports a lost peer."""
+    events = job.logs.get(rank, ())
+    sizes = [event for event in events if event.kind == "size_mismatch"]
+    found = [event for event in events if event.kind == "exception"]
+    if sizes:
+        return sizes[-1]
     return found[-1] if found and not _lost(job, rank) else None
 
 

@@ -24,10 +24,9 @@ from forensics.rules.reductions.job import Job
 
 
 def blocking(job: Job) -> Iterator[Disagreement]:
-    """Disputes after which the communicator did not get any further: somebody is stuck at the disputed call or behind it."""
-    stuck = {wait.communicator: wait.sequence for wait in job.graph.waits}
+    """Disputes in which somebody is stuck; one that everybody got past explains nothing."""
     for dispute in job.disagreements:
-        if dispute.communicator in stuck and stuck[dispute.communicator] >= dispute.sequence:
+        if any(call.state != "done" for call in dispute.calls.values()):
             yield dispute
 
 

@@ -23,6 +23,7 @@ def _finding(job: Job, silent: tuple[int, ...]) -> Finding:
     """
     rank, alone = silent[0], len(silent) == 1
     recorded = any(rank in wait.unheard for wait in job.graph.waits)
+    behind = [root for root in job.graph.free_roots if not job.rank(root.ranks[0]).silent]
     who, which = statements.ranks_text(silent), "it is" if alone else "one of them is"
     return Finding(
         rule=RULE.code,
@@ -31,7 +32,7 @@ def _finding(job: Job, silent: tuple[int, ...]) -> Finding:
         cause=Cause.UNKNOWN,
         stage=statements.stage_ref(job, rank, StageName.UNKNOWN, None),
         belief=Belief.BEHIND_AND_BUSY,
-        confidence=Confidence.LIKELY if alone and recorded else Confidence.SUSPECT,
+        confidence=Confidence.LIKELY if alone and recorded and not behind else Confidence.SUSPECT,
         strength=0.4,
         evidence=(
             Evidence(f"{who} left no recorder dump, no stack and no process record; {which} what the others wait for"),
