@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from forensics.model import Belief, Confidence, Evidence, Finding, Granularity, Members, Role, Suspect
+from forensics.model import Anomaly, Belief, Confidence, Evidence, Finding, Granularity, Members, Role, Suspect
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.liveness import Motion
 from forensics.rules.reductions.waits import RootKind
@@ -32,6 +32,8 @@ def arbitrate(job: Job, findings: Iterable[Finding]) -> tuple[Suspect, ...]:
 def _admissible(job: Job, finding: Finding) -> bool:
     """Principle 6, abstain rather than guess: what the job's motion does not support accuses nobody."""
     motion = job.liveness.motion
+    if finding.anomaly is Anomaly.FAIL_SLOW:
+        return motion is Motion.MOVING
     if motion is Motion.MOVING:
         return finding.belief is Belief.DIRECT_RECORD and bool(job.waiters(finding.ranks[0]))
     if motion is Motion.STALLED or finding.belief in _WITHOUT_STALL:

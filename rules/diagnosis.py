@@ -7,7 +7,20 @@ from dataclasses import replace
 
 from duckdb import DuckDBPyConnection
 
-from forensics.model import Confidence, Finding, Label, Outcome, Role, RuleOutcome, Since, Suspect, Verdict, Victims, WaitKind
+from forensics.model import (
+    Anomaly,
+    Confidence,
+    Finding,
+    Label,
+    Outcome,
+    Role,
+    RuleOutcome,
+    Since,
+    Suspect,
+    Verdict,
+    Victims,
+    WaitKind,
+)
 from forensics.rules.arbitration import arbitrate
 from forensics.rules.context import coverage, group_rows, not_checked, timeline, warnings, would_change
 from forensics.rules.engine import Overrides, discover, find, run, thresholds
@@ -71,6 +84,8 @@ def _outcome(job: Job, suspects: tuple[Suspect, ...]) -> Outcome:
         return Outcome.FAILSTOP
     if job.liveness.motion is Motion.MOVING and not suspects:
         return Outcome.HEALTHY
+    if suspects and all(suspect.anomaly is Anomaly.FAIL_SLOW for suspect in suspects):
+        return Outcome.SLOWDOWN
     return Outcome.HANG if suspects else Outcome.INCONCLUSIVE
 
 

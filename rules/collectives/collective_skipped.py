@@ -7,22 +7,23 @@ from collections.abc import Iterator
 from forensics.model import Cause, Confidence, Finding
 from forensics.rules.interface import Need, Rule, Thresholds
 from forensics.rules.reductions import statements
-from forensics.rules.reductions.disputes import blocking, dispute_finding
+from forensics.rules.reductions.disputes import blocking, dispute_finding, went_elsewhere
 from forensics.rules.reductions.job import Job
 
 _WORDS = {
     "missing": "skipped a call that the others made",
     "extra": "made a call that the others did not make",
     "either": "made one call more or less than the others",
+    "left": "is already at a later place of the program, so it made fewer calls than the others",
 }
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
     for dispute in blocking(job):
-        if dispute.shift is None:
+        if dispute.shift is None and not went_elsewhere(job, dispute):
             continue
         who = statements.ranks_text(dispute.odd)
-        what = f"{who} {_WORDS[dispute.shift]}: look for a branch that depends on the rank or its data"
+        what = f"{who} {_WORDS[dispute.shift or 'left']}: look for a branch that depends on the rank or its data"
         yield dispute_finding(job, dispute, RULE.code, Cause.EXTRA_OR_MISSING_COLLECTIVE, Confidence.LIKELY, what)
 
 

@@ -39,6 +39,7 @@ class Disagreement:
 
     `majority` is empty when the vote is tied. `shift` says how the odd ranks' calls line up with their peers' when moved by
     one: `missing` (they skipped a call), `extra` (they issued one more), `either` (the pattern cannot tell), or None.
+    `novel` is set when the odd ranks' call was never made in this communicator before.
     """
 
     communicator: str
@@ -47,6 +48,7 @@ class Disagreement:
     majority: tuple[int, ...]
     odd: tuple[int, ...]
     shift: str | None
+    novel: bool = False
 
     @property
     def tied(self) -> bool:
@@ -88,7 +90,7 @@ ORDER BY s.communicator, s.rank
 _HISTORY = (
     _SIGNED
     + """
-SELECT sequence, signature || coalesce(' ' || call_path, '') FROM signed WHERE communicator = ? AND rank = ? ORDER BY sequence
+SELECT sequence, signature, call_path FROM signed WHERE communicator = ? AND rank = ? ORDER BY sequence
 """
 )
 
@@ -107,12 +109,14 @@ def disagreements(connection: DuckDBPyConnection) -> tuple[Disagreement, ...]:
 def _decide(connection: DuckDBPyConnection, communicator: str, sequence: int, calls: Mapping[int, Call]) -> Disagreement:
     majority = vote({rank: call.signature for rank, call in calls.items()})
     odd = tuple(sorted(set(calls) - set(majority)))
-    shift = None
+    shift, novel = None, False
     if majority:
         reference = _history(connection, communicator, majority[0])
-        shifts = {_shift(reference, _history(connection, communicator, rank), sequence) for rank in odd}
+        shifts = {_shift(*_comparable(reference, _history(connection, communicator, rank)), sequence) for rank in odd}
         shift = shifts.pop() if len(shifts) == 1 else None
-    return Disagreement(communicator, sequence, calls, majority, odd, shift)
+        before = {signature for number, (signature, _) in reference.items() if number < sequence}
+        novel = not any(calls[rank].signature in before for rank in odd)
+    return Disagreement(communicator, sequence, calls, majority, odd, shift, novel)
 
 
 def vote(signatures: Mapping[int, str]) -> tuple[int, ...]:
@@ -123,8 +127,23 @@ def vote(signatures: Mapping[int, str]) -> tuple[int, ...]:
     return tuple(sorted(rank for rank, signature in signatures.items() if signature == camps[0][0]))
 
 
-def _history(connection: DuckDBPyConnection, communicator: str, rank: int) -> dict[int, str]:
-    return dict(connection.execute(_HISTORY, [communicator, rank]).fetchall())
+_History = Mapping[int, tuple[str, int | None]]
+
+
+def _history(connection: DuckDBPyConnection, communicator: str, rank: int) -> _History:
+    """Signature and call path of the rank's calls, by sequence."""
+    rows = connection.execute(_HISTORY, [communicator, rank]).fetchall()
+    return {sequence: (signature, call_path) for sequence, signature, call_path in rows}
+
+
+def _comparable(one: _History, two: _History) -> tuple[Mapping[int, str], Mapping[int, str]]:
+    """Both histories as text; call paths count only when every call of both has one."""
+    pathless = any(path is None for history in (one, two) for _, path in history.values())
+    first, second = (
+        {number: signature if pathless else f"{signature} {path}" for number, (signature, path) in history.items()}
+        for history in (one, two)
+    )
+    return first, second
 
 
 def _shift(reference: Mapping[int, str], odd: Mapping[int, str], sequence: int) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from forensics.model import (
     Belief,
@@ -28,6 +29,34 @@ def blocking(job: Job) -> Iterator[Disagreement]:
     for dispute in job.disagreements:
         if any(call.state != "done" for call in dispute.calls.values()):
             yield dispute
+
+
+def went_elsewhere(job: Job, dispute: Disagreement) -> bool:
+    """Whether the odd ranks left the part of the program their peers are still in: then they made fewer calls.
+
+    Their call was never made before, and either it is a barrier, which carries no data of a step, or the paths part above the
+    function that makes the majority's call. Paths that part inside that function are a branch between two kinds of call.
+    """
+    if not (dispute.novel and dispute.kinds_differ and dispute.majority):
+        return False
+    barrier = all(dispute.calls[rank].kind == "barrier" for rank in dispute.odd)
+    usual = _place(job, dispute, dispute.majority[0])
+    places = [_place(job, dispute, rank) for rank in dispute.odd]
+    return barrier or all(_part_above(usual, place) for place in places)
+
+
+def _part_above(usual: tuple[str, ...], place: tuple[str, ...]) -> bool:
+    """Whether two paths (outermost first) part before the last function of the usual one."""
+    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(usual, place, strict=False)))
+    return bool(usual and place) and common < len(usual)
+
+
+def _place(job: Job, dispute: Disagreement, rank: int) -> tuple[str, ...]:
+    """Functions of the job on the way to the call, outermost first, from the recorder's frames or the stack of a rank in it."""
+    recorded = job.paths.get(dispute.calls[rank].call_path or 0, ())
+    seen = job.activity(rank)
+    path = recorded or (seen.path if seen and (seen.communicating or seen.below_autograd) else ())
+    return tuple(frame.name for frame in reversed(path) if frame.origin == "app")
 
 
 def accused(dispute: Disagreement) -> tuple[int, ...]:

@@ -9,15 +9,19 @@ from dataclasses import dataclass
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.activity import Activity
+from forensics.rules.reductions.arrivals import Lateness, lateness
 from forensics.rules.reductions.call_paths import CallPath, call_paths
 from forensics.rules.reductions.disagreements import Disagreement, disagreements
 from forensics.rules.reductions.habits import broke_habit
-from forensics.rules.reductions.liveness import SILENCE_FACTOR, Liveness, liveness
+from forensics.rules.reductions.liveness import SILENCE_FACTOR, Liveness, Motion, liveness
 from forensics.rules.reductions.point_to_point import point_to_point_waits
 from forensics.rules.reductions.positions import Communicator, communicators
 from forensics.rules.reductions.roster import RankFacts, Roster, roster
 from forensics.rules.reductions.samples import Stacks, stacks
 from forensics.rules.reductions.waits import RootKind, Wait, WaitGraph, recorded_waits, unrecorded_wait, wait_graph
+
+# Below a millisecond the order of arrival is the scheduler's.
+LEAST_GAP_NS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class Job:
     """All reductions of one case.
 
     `paths` holds the call paths of waiting and disputed operations, `broke_habit` the ranks of cycles whose last call came in
-    an order they never used before. `available` names the kinds of evidence there are: recorder, stacks, processes, logs.
+    an order they never used before; `late` is filled for a job that moves. `available` names the kinds of evidence there are: recorder, stacks, processes, logs.
     """
 
     roster: Roster
@@ -49,6 +53,7 @@ class Job:
     host_logs: tuple[LogEvent, ...]
     paths: Mapping[int, CallPath]
     broke_habit: frozenset[int]
+    late: tuple[Lateness, ...]
     available: frozenset[str]
 
     def rank(self, rank: int) -> RankFacts:
@@ -83,6 +88,7 @@ def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_F
     called |= {call.call_path for item in found for call in item.calls.values() if call.call_path is not None}
     logs, host_logs = _logs(connection)
     graph = wait_graph(waits)
+    motion = liveness(connection, ranks, samples, silence_factor)
     in_cycles = {rank for root in graph.roots if root.kind is RootKind.CYCLE for rank in root.ranks}
     return Job(
         roster=ranks,
@@ -90,11 +96,12 @@ def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_F
         stacks=samples,
         graph=graph,
         disagreements=found,
-        liveness=liveness(connection, ranks, samples, silence_factor),
+        liveness=motion,
         logs=logs,
         host_logs=host_logs,
         paths=call_paths(connection, called),
         broke_habit=broke_habit(connection, in_cycles),
+        late=lateness(connection, LEAST_GAP_NS) if motion.motion is Motion.MOVING else (),
         available=_available(ranks, samples, bool(logs or host_logs)),
     )
 

@@ -94,8 +94,13 @@ def stack(job: Job, rank: int) -> Iterator[Evidence]:
         return
     latest = found.main[-1]
     same = [s for s in found.main if s.activity.path == latest.activity.path]
-    count = f"{len(same)} of {len(found.main)} stack samples" if len(found.main) > 1 else "the stack sample"
-    yield Evidence(f"{count} of rank {rank}'s main thread at {latest.activity.describe()}", latest.source)
+    where = latest.activity.describe()
+    if len(found.main) == 1:
+        yield Evidence(f"the stack sample of rank {rank}'s main thread at {where}", latest.source)
+    elif len(same) == 1:
+        yield Evidence(f"rank {rank}'s main thread was at another place in each stack sample, at last {where}", latest.source)
+    else:
+        yield Evidence(f"{len(same)} of {len(found.main)} stack samples of rank {rank}'s main thread at {where}", latest.source)
 
 
 def child(sample: Sample, rank: int) -> Evidence:

@@ -1,0 +1,62 @@
+"""A native call of a rank holds Python's interpreter lock and does not come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from forensics.model import Cause, Evidence, Finding, StageName
+from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.reductions.interpreter_lock import lock_holder
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.samples import Sample
+from forensics.rules.reductions.stalls import Stall, stall_finding, stalls
+
+# Stages in which a blocked read or write explains the stall by itself; the lock is then a side effect of it.
+_EXPLAINED = frozenset({StageName.DATA, StageName.CHECKPOINT})
+
+
+def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+    for stall in stalls(job):
+        holder = lock_holder(job, stall.rank)
+        if holder is not None:
+            yield _finding(job, stall, holder)
+
+
+def _finding(job: Job, stall: Stall, holder: Sample) -> Finding:
+    thread = "main thread" if holder.is_main else f"thread {holder.thread}"
+    held = Evidence(
+        f"{thread} of rank {stall.rank} held the interpreter lock in every sample, at {holder.activity.describe()}",
+        holder.source,
+    )
+    found = stall_finding(job, stall, RULE.code, Cause.GIL_HELD, _next_steps(stall, holder))
+    strength = 0.1 if stall.stage in _EXPLAINED else found.strength + 0.05
+    return replace(found, evidence=(held, *found.evidence), strength=strength)
+
+
+def _next_steps(stall: Stall, holder: Sample) -> tuple[str, ...]:
+    where = holder.activity.application
+    place = f" below {where}" if where else ""
+    return (
+        f"see which native call{place} keeps the lock (a native stack of pid {holder.pid} shows it); it should release it",
+        "until then every Python thread of the rank stands still, watchdogs and dump threads included",
+    )
+
+
+def _clears(job: Job) -> str | None:
+    seen = [rank for rank, found in job.stacks.items() if len(found.main) > 1]
+    held = [rank for rank in seen if lock_holder(job, rank)]
+    return f"no thread of {len(seen)} ranks kept the interpreter lock over all samples" if seen and not held else None
+
+
+RULE = Rule(
+    code="FX116",
+    name="interpreter-lock-held",
+    seed="Flight Recorder practice",
+    needs=(Need("stacks", "samplers show who holds the lock"),),
+    thresholds=(),
+    concludes="The rank that others wait for and of which one thread holds the interpreter lock in a native call.",
+    confusions=("a read or write that blocks with the lock held: the stage explains it", "a one-line busy loop in Python"),
+    evaluate=_evaluate,
+    clears=_clears,
+)

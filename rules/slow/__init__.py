@@ -1,0 +1,1 @@
+"""Rules on jobs that move, but slower than they could."""
