@@ -24,7 +24,7 @@ from forensics.rules.reductions.waits import Root, RootKind, Wait
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
     for root in job.graph.roots:
-        if root.kind is RootKind.CYCLE:
+        if root.kind is RootKind.CYCLE and all(wait.communicator for wait in root.waits):
             yield from _findings(job, root)
 
 

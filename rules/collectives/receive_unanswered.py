@@ -8,46 +8,54 @@ from forensics.model import Belief, Cause, Component, Confidence, Evidence, Find
 from forensics.rules.interface import Need, Rule, Thresholds
 from forensics.rules.reductions import statements
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.waits import Root, RootKind
+from forensics.rules.reductions.waits import Root, RootKind, Wait
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
     for root in job.graph.roots:
-        if root.kind is RootKind.ALL_JOINED and not root.waits[0].communicator and _point_to_point(job, root):
-            yield _finding(job, root)
+        for wait in root.waits:
+            waiting = tuple(rank for rank in root.ranks if rank in wait.waiting)
+            if root.kind is not RootKind.FREE and not wait.communicator and _point_to_point(job, waiting):
+                yield _finding(job, root, wait, waiting)
 
 
-def _point_to_point(job: Job, root: Root) -> bool:
-    found = [job.activity(rank) for rank in root.ranks]
+def _point_to_point(job: Job, ranks: tuple[int, ...]) -> bool:
+    found = [job.activity(rank) for rank in ranks]
     return all(activity is not None and activity.wait is WaitKind.POINT_TO_POINT for activity in found)
 
 
-def _finding(job: Job, root: Root) -> Finding:
-    """One rank that receives what nobody sends, or several that wait for each other."""
-    ranks, wait = root.ranks, root.waits[0]
-    calls = {activity.call_frame.function for rank in ranks if (activity := job.activity(rank)) and activity.call_frame}
-    together = len(ranks) > 1
-    behind = sorted({waiter for rank in ranks for waiter in job.waiters(rank)} - set(ranks))
-    what = "the same call" if len(calls) == 1 else "calls"
+def _finding(job: Job, root: Root, wait: Wait, waiting: tuple[int, ...]) -> Finding:
+    """Name those who all receive; else the few who went past the exchange; else those who are left in it."""
+    functions = (activity.call_frame.function for rank in waiting if (activity := job.activity(rank)) and activity.call_frame)
+    calls = sorted(set(functions))
+    past = tuple(rank for rank in root.ranks if rank not in waiting)
+    only_receive = len(waiting) > 1 and set(calls) <= {"recv", "irecv"}
+    ranks = past if past and len(past) < len(waiting) and not only_receive else waiting
     return Finding(
         rule=RULE.code,
         ranks=ranks,
         role=Role.ROOT,
-        cause=Cause.DEADLOCK if together and calls <= {"recv", "irecv"} else Cause.P2P_UNMATCHED,
+        cause=Cause.DEADLOCK if only_receive else Cause.P2P_UNMATCHED,
         stage=statements.joined_stage(job, wait, ranks, Component.COMMUNICATION),
         belief=Belief.MISMATCH,
-        confidence=Confidence.LIKELY if together else Confidence.SUSPECT,
+        confidence=Confidence.LIKELY if len(waiting) > 1 else Confidence.SUSPECT,
         strength=0.5,
-        evidence=(
-            Evidence(
-                f"{statements.ranks_text(ranks)} wait in {what} ({'/'.join(sorted(calls))}), and no rank is free to answer"
-            ),
-            *(line for rank in ranks[:4] for line in statements.stack(job, rank)),
-            *([Evidence(f"{statements.ranks_text(behind)} wait behind them")] if behind else []),
-        ),
-        granularity=Granularity.GROUP if together else Granularity.RANK,
+        evidence=tuple(_evidence(job, waiting, past, calls)),
+        granularity=Granularity.GROUP if len(ranks) > 1 else Granularity.RANK,
         next_steps=("match the sends and receives of these ranks call by call; the recorder of gloo does not hold them",),
     )
+
+
+def _evidence(job: Job, waiting: tuple[int, ...], past: tuple[int, ...], calls: list[str]) -> Iterator[Evidence]:
+    verb = "waits" if len(waiting) == 1 else "wait"
+    found = job.stacks[waiting[0]].main[-1].source
+    yield Evidence(f"{statements.ranks_text(waiting)} {verb} in {'/'.join(calls)}, and no rank is free to answer", found)
+    if past:
+        verb = "waits" if len(past) == 1 else "wait"
+        source = next((line.source for rank in past for line in statements.stack(job, rank)), None)
+        yield Evidence(f"{statements.ranks_text(past)} {verb} for them elsewhere, past the exchange", source)
+    for rank in (*past[:2], *waiting[:4]):
+        yield from statements.stack(job, rank)
 
 
 def _clears(job: Job) -> str | None:

@@ -4,23 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.model import Cause, Finding, StageName
+from forensics.model import (
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Role,
+    StageName,
+    StageRef,
+)
 from forensics.rules.interface import Need, Rule, Thresholds
 from forensics.rules.reductions import statements
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.stalls import stall_finding, stalls
+from forensics.rules.reductions.waits import Root, RootKind
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
     for stall in stalls(job):
         if stall.stage is StageName.INIT:
-            yield stall_finding(
-                job,
-                stall,
-                RULE.code,
-                Cause.INIT_STALL,
-                (f"see what rank {stall.rank} does before it joins the group; check its MASTER_ADDR, WORLD_SIZE and RANK",),
-            )
+            step = f"see what rank {stall.rank} does before it joins the group; check its MASTER_ADDR, WORLD_SIZE and RANK"
+            yield stall_finding(job, stall, RULE.code, Cause.INIT_STALL, (step,))
+    for root in job.graph.roots:
+        if root.kind is RootKind.CYCLE:
+            yield from _passed_by(job, root)
+
+
+def _passed_by(job: Job, root: Root) -> Iterator[Finding]:
+    """Ranks that are inside a collective while the others of the circle still wait for them in a store."""
+    for wait in root.waits:
+        in_store = tuple(rank for rank in root.ranks if rank in wait.waiting and job.stacks[rank].in_store)
+        past = tuple(rank for rank in root.ranks if rank not in in_store)
+        if wait.communicator or not in_store or not past or len(past) >= len(in_store):
+            continue
+        who = statements.ranks_text(in_store)
+        yield Finding(
+            rule=RULE.code,
+            ranks=past,
+            role=Role.ROOT,
+            cause=Cause.INIT_STALL,
+            stage=StageRef(name=StageName.INIT, component=Component.COMMUNICATION),
+            belief=Belief.MISMATCH,
+            confidence=Confidence.LIKELY,
+            strength=0.7,
+            evidence=(
+                Evidence(f"{who} wait in a rendezvous or group creation", job.stacks[in_store[0]].main[-1].source),
+                *(line for rank in past[:4] for line in statements.stack(job, rank)),
+            ),
+            granularity=Granularity.RANK if len(past) == 1 else Granularity.GROUP,
+            next_steps=(f"see why {statements.ranks_text(past)} did not create the group that {who} create",),
+        )
 
 
 def _clears(job: Job) -> str | None:

@@ -35,7 +35,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """The first sequence of a communicator at which signatures differ.
+    """The first sequence of a communicator at which signatures differ and somebody is stuck; else the first of all.
 
     `majority` is empty when the vote is tied. `shift` says how the odd ranks' calls line up with their peers' when moved by
     one: `missing` (they skipped a call), `extra` (they issued one more), `either` (the pattern cannot tell), or None.
@@ -78,8 +78,11 @@ WITH newest AS (
 _FIRST = (
     _SIGNED
     + """, disputed AS (
-    SELECT communicator, sequence FROM signed GROUP BY communicator, sequence HAVING min(signature) <> max(signature)
-), first AS (SELECT communicator, min(sequence) AS sequence FROM disputed GROUP BY communicator)
+    SELECT communicator, sequence, bool_or(state <> 'done') AS open FROM signed
+    GROUP BY communicator, sequence HAVING min(signature) <> max(signature)
+), first AS (
+    SELECT communicator, coalesce(min(sequence) FILTER (open), min(sequence)) AS sequence FROM disputed GROUP BY communicator
+)
 SELECT s.communicator, s.sequence, s.rank, s.kind, s.sizes, s.signature, s.call_path, s.state, s.enqueued_ns,
        src.path, s.locator
 FROM signed s JOIN first USING (communicator, sequence) JOIN sources src USING (source_id)

@@ -18,7 +18,8 @@ from forensics.rules.reductions.point_to_point import point_to_point_waits
 from forensics.rules.reductions.positions import Communicator, communicators
 from forensics.rules.reductions.roster import RankFacts, Roster, roster
 from forensics.rules.reductions.samples import Stacks, stacks
-from forensics.rules.reductions.waits import RootKind, Wait, WaitGraph, recorded_waits, unrecorded_wait, wait_graph
+from forensics.rules.reductions.unrecorded import joined_by_stack, waits_by_stack
+from forensics.rules.reductions.waits import RootKind, Wait, WaitGraph, recorded_waits, wait_graph
 
 # Below a millisecond the order of arrival is the scheduler's.
 LEAST_GAP_NS = 1_000_000
@@ -40,7 +41,8 @@ class Job:
     """All reductions of one case.
 
     `paths` holds the call paths of waiting and disputed operations, `broke_habit` the ranks of cycles whose last call came in
-    an order they never used before; `late` is filled for a job that moves. `available` names the kinds of evidence there are: recorder, stacks, processes, logs.
+    an order they never used before; `late` is filled for a job that moves. `available` names the kinds of evidence there
+    are: recorder, stacks, processes, logs.
     """
 
     roster: Roster
@@ -124,30 +126,8 @@ def _waits(
     gone = {rank for rank, facts in ranks.ranks.items() if facts.dead}
     heard = {rank for rank, facts in ranks.ranks.items() if facts.has_recorder}
     collective = recorded_waits(groups, ranks.ranks.keys(), ignore=gone)
-    recorded = (*collective, *point_to_point_waits(connection, groups, heard, ignore=gone))
-    explained = {rank for wait in recorded for rank in wait.waiting}
-    unexplained = _unexplained(samples, explained | gone, ranks)
-    if not unexplained:
-        return recorded
-    busy = {rank for rank in ranks.ranks if rank not in explained and rank not in unexplained}
-    return (*recorded, unrecorded_wait(dict.fromkeys(sorted(unexplained)), busy))
-
-
-def _unexplained(samples: Mapping[int, Stacks], explained: set[int], ranks: Roster) -> set[int]:
-    """Ranks that stacks show inside communication although no recorder describes the operation.
-
-    Native waits leave no Python frame of their own: a rank that sleeps below the autograd engine is counted when others show
-    communication or when some rank is elsewhere, never when all ranks are there.
-    """
-    candidates = {rank: found for rank, found in samples.items() if rank not in explained and not ranks.ranks[rank].stopped}
-    sure = {rank for rank, found in candidates.items() if found.communicating or found.in_store}
-    perhaps = {rank for rank, found in candidates.items() if rank not in sure and _below_autograd(found)}
-    elsewhere = set(ranks.ranks) - explained - sure - perhaps
-    return sure | perhaps if elsewhere else sure
-
-
-def _below_autograd(found: Stacks) -> bool:
-    return bool(found.main) and all(sample.activity.below_autograd for sample in found.main)
+    recorded = joined_by_stack((*collective, *point_to_point_waits(connection, groups, heard, ignore=gone)), ranks, samples)
+    return (*recorded, *waits_by_stack(recorded, ranks, samples, gone))
 
 
 def _logs(connection: DuckDBPyConnection) -> tuple[Mapping[int, tuple[LogEvent, ...]], tuple[LogEvent, ...]]:

@@ -50,6 +50,11 @@ class Stacks:
         return bool(self.main) and all(sample.activity.wait is WaitKind.STORE for sample in self.main)
 
     @property
+    def below_autograd(self) -> bool:
+        """Whether every sample found the main thread below the autograd engine."""
+        return bool(self.main) and all(sample.activity.below_autograd for sample in self.main)
+
+    @property
     def communicated(self) -> bool:
         """Whether any sample found the main thread in communication, or below the autograd engine, which hides it."""
         return any(sample.activity.communicating or sample.activity.below_autograd for sample in self.main)
