@@ -20,6 +20,7 @@ from forensics.rules.reductions import statements
 from forensics.rules.reductions.completions import device_stall
 from forensics.rules.reductions.disputes import blocking
 from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.liveness import Motion
 from forensics.rules.reductions.waits import Root, RootKind
 
 
@@ -38,7 +39,7 @@ def _finding(job: Job, root: Root) -> Finding:
         rule=RULE.code,
         ranks=root.ranks,
         role=Role.ROOT,
-        cause=Cause.UNKNOWN,
+        cause=Cause.NETWORK_DOWN if _nothing_but_the_network(job, root) else Cause.UNKNOWN,
         stage=statements.joined_stage(job, wait, root.ranks, Component.COMMUNICATION),
         belief=Belief.GROUP_SYMPTOM,
         confidence=Confidence.SUSPECT,
@@ -49,6 +50,18 @@ def _finding(job: Job, root: Root) -> Finding:
         since=statements.since(job, (wait,)),
         next_steps=("look inside the collective: network, devices, proxy threads; the recorder cannot tell its members apart",),
     )
+
+
+def _nothing_but_the_network(job: Job, root: Root) -> bool:
+    """Whether every member lives and is inside the same call, made at the same place, of a job that stands still."""
+    seen = [job.activity(rank) for rank in root.ranks]
+    places = {
+        str(activity.application) for activity in seen if activity and (activity.communicating or activity.below_autograd)
+    }
+    alive = all(job.rank(rank).state == "alive" for rank in root.ranks)
+    inside = all(activity and (activity.communicating or activity.below_autograd) for activity in seen)
+    recorded = bool(root.waits[0].communicator)
+    return recorded and alive and inside and len(places) == 1 and job.liveness.motion is Motion.STALLED
 
 
 def _evidence(job: Job, root: Root) -> Iterator[Evidence]:

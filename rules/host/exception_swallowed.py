@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from forensics.model import Cause, Finding
+from forensics.model import Cause, Confidence, Evidence, Finding
 from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.reductions.disagreements import Disagreement
+from forensics.rules.reductions.disputes import blocking, dispute_finding
 from forensics.rules.reductions.job import Job, LogEvent
-from forensics.rules.reductions.stalls import Stall, is_leaving, stall_finding, stalls
+from forensics.rules.reductions.stalls import is_leaving, stall_finding, stalls
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
     for stall in stalls(job):
-        error = own_exception(job, stall)
+        error = _own_exception(job, stall.rank, job.waiters(stall.rank))
         if error is not None and not is_leaving(stall):
-            step = f"rank {stall.rank} raised and went on: {error.text}"
-            found = stall_finding(job, stall, RULE.code, Cause.PYTHON_EXCEPTION, (step,), sources=(error,))
+            found = stall_finding(job, stall, RULE.code, Cause.PYTHON_EXCEPTION, _steps(stall.rank, error), sources=(error,))
             yield replace(found, strength=found.strength + 0.05)
+    for dispute in blocking(job):
+        for rank in dispute.odd:
+            error = _own_exception(job, rank, dispute.majority)
+            if error is not None:
+                yield _elsewhere(job, dispute, rank, error)
 
 
-def own_exception(job: Job, stall: Stall) -> LogEvent | None:
-    """The rank's last exception, when no rank that merely waits has one: what everybody logs explains nobody."""
+def _elsewhere(job: Job, dispute: Disagreement, rank: int, error: LogEvent) -> Finding:
+    """Build the finding on a rank that raised and is now in another call than its peers (a `finally`, a handler)."""
+    step = _steps(rank, error)[0]
+    found = dispute_finding(job, dispute, RULE.code, Cause.PYTHON_EXCEPTION, Confidence.LIKELY, step)
+    raised = Evidence(f"log of rank {rank}: {error.text}", error.source)
+    return replace(found, ranks=(rank,), evidence=(raised, *found.evidence), strength=found.strength + 0.05)
+
+
+def _steps(rank: int, error: LogEvent) -> tuple[str, ...]:
+    return (f"rank {rank} raised and went on: {error.text}",)
+
+
+def _own_exception(job: Job, rank: int, others: Iterable[int]) -> LogEvent | None:
+    """The rank's last exception, when none of `others` has one: what everybody logs explains nobody."""
     raised = {rank for rank, events in job.logs.items() if any(event.kind == "exception" for event in events)}
-    lost = any(event.kind == "peer_closed" for event in job.logs.get(stall.rank, ()))
-    if stall.rank not in raised or lost or raised & set(job.waiters(stall.rank)):
+    lost = any(event.kind == "peer_closed" for event in job.logs.get(rank, ()))
+    if rank not in raised or lost or raised & set(others):
         return None
-    return [event for event in job.logs[stall.rank] if event.kind == "exception"][-1]
+    return [event for event in job.logs[rank] if event.kind == "exception"][-1]
 
 
 def _clears(job: Job) -> str | None:

@@ -39,7 +39,8 @@ class Disagreement:
 
     `majority` is empty when the vote is tied. `shift` says how the odd ranks' calls line up with their peers' when moved by
     one: `missing` (they skipped a call), `extra` (they issued one more), `either` (the pattern cannot tell), or None.
-    `novel` is set when the odd ranks' call was never made in this communicator before.
+    `novel` is set when the odd ranks' call was never made in this communicator before, `by_siblings` when a tie was decided
+    by what communicators of the same size did under the same number.
     """
 
     communicator: str
@@ -49,6 +50,7 @@ class Disagreement:
     odd: tuple[int, ...]
     shift: str | None
     novel: bool = False
+    by_siblings: bool = False
 
     @property
     def tied(self) -> bool:
@@ -111,6 +113,9 @@ def disagreements(connection: DuckDBPyConnection) -> tuple[Disagreement, ...]:
 
 def _decide(connection: DuckDBPyConnection, communicator: str, sequence: int, calls: Mapping[int, Call]) -> Disagreement:
     majority = vote({rank: call.signature for rank, call in calls.items()})
+    by_siblings = not majority
+    if by_siblings:
+        majority = _sided(connection, communicator, sequence, calls)
     odd = tuple(sorted(set(calls) - set(majority)))
     shift, novel = None, False
     if majority:
@@ -119,7 +124,26 @@ def _decide(connection: DuckDBPyConnection, communicator: str, sequence: int, ca
         shift = shifts.pop() if len(shifts) == 1 else None
         before = {signature for number, (signature, _) in reference.items() if number < sequence}
         novel = not any(calls[rank].signature in before for rank in odd)
-    return Disagreement(communicator, sequence, calls, majority, odd, shift, novel)
+    return Disagreement(communicator, sequence, calls, majority, odd, shift, novel, by_siblings and bool(majority))
+
+
+_SIBLINGS = (
+    _SIGNED
+    + """
+SELECT signature, count(*) FROM signed JOIN communicators USING (communicator)
+WHERE sequence = $sequence AND communicator <> $communicator
+  AND size = (SELECT size FROM communicators WHERE communicator = $communicator)
+GROUP BY signature
+"""
+)
+
+
+def _sided(connection: DuckDBPyConnection, communicator: str, sequence: int, calls: Mapping[int, Call]) -> tuple[int, ...]:
+    """Decide a tie by the siblings of a communicator (other tensor-parallel pairs, say), when they side with one camp only."""
+    asked = {"sequence": sequence, "communicator": communicator}
+    siblings = dict(connection.execute(_SIBLINGS, asked).fetchall())
+    backed = {call.signature for call in calls.values() if call.signature in siblings}
+    return tuple(sorted(rank for rank, call in calls.items() if call.signature in backed)) if len(backed) == 1 else ()
 
 
 def vote(signatures: Mapping[int, str]) -> tuple[int, ...]:

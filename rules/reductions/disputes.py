@@ -35,7 +35,7 @@ def went_elsewhere(job: Job, dispute: Disagreement) -> bool:
     """Whether the odd ranks left the part of the program their peers are still in: then they made fewer calls.
 
     Their call was never made before, and either it is a barrier, which carries no data of a step, or the paths part above the
-    function that makes the majority's call. Paths that part inside that function are a branch between two kinds of call.
+    functions that make the two calls. Paths that part inside one of these are a branch between two kinds of call.
     """
     if not (dispute.novel and dispute.kinds_differ and dispute.majority):
         return False
@@ -46,9 +46,9 @@ def went_elsewhere(job: Job, dispute: Disagreement) -> bool:
 
 
 def _part_above(usual: tuple[str, ...], place: tuple[str, ...]) -> bool:
-    """Whether two paths (outermost first) part before the last function of the usual one."""
+    """Whether two paths (outermost first) part above the functions that make the two calls."""
     common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(usual, place, strict=False)))
-    return bool(usual and place) and common < len(usual)
+    return common < min(len(usual), len(place))
 
 
 def _place(job: Job, dispute: Disagreement, rank: int) -> tuple[str, ...]:
@@ -116,6 +116,11 @@ def _evidence(job: Job, dispute: Disagreement) -> Iterator[Evidence]:
     if dispute.tied:
         yield Evidence(
             f"the vote is tied ({' : '.join(str(len(c)) for c in camps.values())}): undecidable which side is wrong", None
+        )
+    if dispute.by_siblings:
+        yield Evidence(
+            f"the vote is even; other communicators of this size issued what {statements.ranks_text(dispute.majority)} issued",
+            None,
         )
     for rank in accused(dispute)[:4]:
         yield from statements.stack(job, rank)

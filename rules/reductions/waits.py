@@ -99,7 +99,9 @@ def _wait(group: Communicator, sequence: int, pending: Sequence[Position], world
     absent = [r for r in group.members if r in group.positions and group.positions[r].entered < sequence]
     unheard = [] if absent else [r for r in group.members if r not in group.positions]
     assumed: list[int] = []
-    if group.confidence == "assumed" and not absent and not unheard and set(waiting) == set(group.members):
+    # A collective that completed had all members: from then on the members that were seen are all there are.
+    proven = any(position.done for position in group.positions.values())
+    if group.confidence == "assumed" and not (proven or absent or unheard) and set(waiting) == set(group.members):
         assumed = [r for r in sorted(world) if r not in group.members]
     queued = tuple(p.rank for p in pending if p.pending is not None and p.pending < sequence <= p.entered)
     return Wait(group.label, sequence, waiting, tuple(absent), tuple(unheard), tuple(assumed), queued=queued)
