@@ -62,15 +62,17 @@ _SILENCE = """
 WITH newest AS (
     SELECT o.rank, max(o.snapshot) AS snapshot FROM operations o WHERE o.rank IS NOT NULL GROUP BY o.rank
 ), calls AS (
-    SELECT DISTINCT o.rank, o.enqueued_ns, s.captured_ns, s.path FROM operations o JOIN newest USING (rank, snapshot)
-    JOIN sources s USING (source_id) WHERE o.enqueued_ns IS NOT NULL
+    SELECT o.source_id, o.rank, o.enqueued_ns FROM operations o JOIN newest USING (rank, snapshot)
+    WHERE o.enqueued_ns IS NOT NULL
+), dumps AS (
+    SELECT s.captured_ns, s.path, c.newest_ns
+    FROM (SELECT source_id, max(enqueued_ns) AS newest_ns FROM calls GROUP BY source_id) c JOIN sources s USING (source_id)
 ), pauses AS (
     SELECT rank, enqueued_ns - lag(enqueued_ns) OVER (PARTITION BY rank ORDER BY enqueued_ns) AS pause FROM calls
-), ranked AS (
-    SELECT rank, pause, row_number() OVER (PARTITION BY rank ORDER BY pause DESC) AS place FROM pauses WHERE pause IS NOT NULL
+), longest AS (
+    SELECT max(pause, 2) AS two FROM pauses WHERE pause > 0 GROUP BY rank
 )
-SELECT (SELECT max(captured_ns) FROM calls), (SELECT max(enqueued_ns) FROM calls),
-       (SELECT max(pause) FROM ranked WHERE place = 2), (SELECT arg_max(path, enqueued_ns) FROM calls)
+SELECT max(captured_ns), max(newest_ns), (SELECT max(two[2]) FROM longest), arg_max(path, newest_ns ORDER BY path) FROM dumps
 """
 
 

@@ -1,6 +1,6 @@
 """Record a live fault as a scenario: `python -m tests.live.record FAULT NAME [--victim R] [--at-step N]`.
 
-Starts the job, collects from outside, rewrites the paths of the recording machine to neutral ones, and writes
+Starts the job, collects from outside, takes out paths and facts of the recording machine, and writes
 fixtures/scenarios/NAME/bundle.tar.zst. `expected.json` is written by hand: it is the truth, not the program's answer.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import io
+import json
 import pickle
 import sys
 import sysconfig
@@ -24,6 +25,7 @@ from tests.live.faults import FAULTS, Fault, Position, moving, moving_with_phase
 from tests.live.rare_faults import RARE_FAULTS
 
 STARTS = {fault.start.__name__: fault for fault in (*FAULTS, *RARE_FAULTS)}
+ORDINARY = frozenset({"HOME", "LANG", "OLDPWD", "PATH", "PWD", "SHELL", "SHLVL", "TERM"})
 HEALTHY = {start.__name__: start for start in (moving, moving_with_phases)}
 
 
@@ -51,11 +53,27 @@ def rewrite(bundle: Path, pairs: list[tuple[bytes, bytes]]) -> bytes:
             content = handle.read() if handle else b""
             if member.name == "SHA256SUMS":
                 content = "".join(sums).encode()
-            content = replaced(content, pairs)
+            content = without_machine(member.name, replaced(content, pairs))
             sums.append(f"{hashlib.sha256(content).hexdigest()}  {member.name}\n")
             member.size = len(content)
             target.addfile(member, io.BytesIO(content))
     return out.getvalue()
+
+
+def without_machine(name: str, content: bytes) -> bytes:
+    """The member without what only describes the recording machine: its kernel, its control groups, its environment."""
+    last = name.rpartition("/")[2]
+    if last == "dmesg.txt":
+        return b"[    0.000000] Linux version 6.18.0\n"
+    if last not in ("rank.json", "node.json"):
+        return content
+    facts = json.loads(content)
+    if last == "rank.json":
+        facts["env_withheld"] = sorted(ORDINARY.intersection(facts.get("env_withheld") or ()))
+        facts["cgroup"] = "/training" if facts.get("cgroup") else None
+    else:
+        facts |= {"kernel": "6.18.0", "boot_id": None, "container": None}
+    return json.dumps(facts, indent=2).encode()
 
 
 def replaced(content: bytes, pairs: list[tuple[bytes, bytes]]) -> bytes:
