@@ -23,6 +23,9 @@ from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.liveness import Motion
 from forensics.rules.reductions.waits import Root, RootKind
 
+# Operations with a root: members that name different roots enter all the same.
+_ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
+
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
     disputed = {dispute.communicator for dispute in blocking(job)}
@@ -39,7 +42,7 @@ def _finding(job: Job, root: Root) -> Finding:
         rule=RULE.code,
         ranks=root.ranks,
         role=Role.ROOT,
-        cause=Cause.NETWORK_DOWN if _nothing_but_the_network(job, root) else Cause.UNKNOWN,
+        cause=_cause(job, root),
         stage=statements.joined_stage(job, wait, root.ranks, Component.COMMUNICATION),
         belief=Belief.GROUP_SYMPTOM,
         confidence=Confidence.SUSPECT,
@@ -50,6 +53,16 @@ def _finding(job: Job, root: Root) -> Finding:
         since=statements.since(job, (wait,)),
         next_steps=("look inside the collective: network, devices, proxy threads; the recorder cannot tell its members apart",),
     )
+
+
+def _cause(job: Job, root: Root) -> Cause:
+    """A rooted operation that only some finished fits members that disagree on the root; else the network is what is left."""
+    wait = root.waits[0]
+    kinds = {operation.kind for operation in wait.waiting.values() if operation}
+    group = next((group for group in job.groups if group.label == wait.communicator), None)
+    if kinds & _ROOTED:
+        return Cause.COLLECTIVE_MISMATCH if group and group.finished(wait.sequence) else Cause.UNKNOWN
+    return Cause.NETWORK_DOWN if _nothing_but_the_network(job, root) else Cause.UNKNOWN
 
 
 def _nothing_but_the_network(job: Job, root: Root) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Role, StageName
 from forensics.rules.interface import Need, Rule, Thresholds
 from forensics.rules.reductions import statements
+from forensics.rules.reductions.disputes import size_dispute
 from forensics.rules.reductions.job import Job, LogEvent
 from forensics.rules.reductions.roster import RankFacts
 
@@ -18,10 +19,17 @@ def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
     gone = [facts for _, facts in sorted(job.roster.ranks.items()) if facts.dead]
     for facts in gone:
         if facts.exit_code != 0 or job.waiters(facts.rank):
-            yield _finding(job, facts, _lost_its_peer(job, facts) and len(gone) > 1)
+            yield _finding(job, facts, (_lost_its_peer(job, facts) and len(gone) > 1) or _met_odd_sizes(job, facts))
     if gone:
         survivors = [job.rank(rank) for rank in job.logs if _lost(job, rank) and not job.rank(rank).dead]
         yield from (_finding(job, facts, cascade=True) for facts in survivors)
+
+
+def _met_odd_sizes(job: Job, facts: RankFacts) -> bool:
+    """Whether the rank ended because another one brought sizes that do not fit: whoever meets them first aborts."""
+    own = _own_exception(job, facts.rank)
+    dispute = size_dispute(job) if own is not None and own.kind == "size_mismatch" else None
+    return dispute is not None and facts.rank not in dispute.odd
 
 
 def _finding(job: Job, facts: RankFacts, cascade: bool) -> Finding:
@@ -35,7 +43,7 @@ def _finding(job: Job, facts: RankFacts, cascade: bool) -> Finding:
         cause=cause,
         stage=statements.stage_ref(job, facts.rank, StageName.UNKNOWN, None, Component.HOST),
         belief=Belief.DIRECT_RECORD,
-        confidence=_confidence(job, facts),
+        confidence=Confidence.LIKELY if cause is Cause.SHAPE_MISMATCH else _confidence(job, facts),
         strength=_strength(facts, own),
         evidence=tuple(_evidence(job, facts, own)),
         since=statements.since(job, waits),

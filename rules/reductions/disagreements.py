@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from duckdb import DuckDBPyConnection
 
@@ -63,13 +64,13 @@ class Disagreement:
         return len({call.kind for call in self.calls.values()}) > 1
 
 
-_SIGNED = f"""
+_SIGNED = """
 WITH newest AS (
     SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank
 ), compared AS (
     SELECT o.communicator, o.sequence, o.rank, o.kind, o.call_path, o.state, o.enqueued_ns, o.source_id, o.locator,
            coalesce(o.input_sizes, '') || ' ' || coalesce(o.dtype, '') AS sizes, o.record_id,
-           CASE WHEN o.kind IN {UNEVEN} THEN o.kind
+           CASE WHEN list_contains($uneven, o.kind) THEN o.kind
                 ELSE o.kind || ' ' || coalesce(o.input_sizes, '') || ' ' || coalesce(o.dtype, '') END AS signature
     FROM operations o JOIN newest USING (rank, snapshot)
     WHERE NOT coalesce(o.is_p2p, false) AND o.communicator IS NOT NULL AND o.sequence IS NOT NULL
@@ -96,54 +97,63 @@ ORDER BY s.communicator, s.rank
 """
 
 _HISTORY = f"""{_SIGNED}, signed AS (
-    SELECT * FROM compared WHERE communicator = ? AND rank = ? {_ONE_CALL}
+    SELECT * FROM compared WHERE communicator = $communicator AND rank = $rank {_ONE_CALL}
 )
 SELECT sequence, signature, call_path FROM signed ORDER BY sequence
 """
 
 
-def disagreements(connection: DuckDBPyConnection) -> tuple[Disagreement, ...]:
-    """Find the first disputed sequence of every communicator, in label order."""
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """Access to the calls of a case; `uneven` are kinds whose sizes are not compared."""
+
+    connection: DuckDBPyConnection
+    uneven: tuple[str, ...]
+
+    def rows(self, query: str, **asked: object) -> list[tuple[Any, ...]]:
+        return self.connection.execute(query, {"uneven": list(self.uneven), **asked}).fetchall()
+
+
+def disagreements(connection: DuckDBPyConnection, sizes_reported: bool = False) -> tuple[Disagreement, ...]:
+    """Find the first disputed sequence of every communicator, in label order.
+
+    `sizes_reported` says that a library complained of sizes that do not fit: then sizes are compared for every kind.
+    """
+    source = _Calls(connection, () if sizes_reported else UNEVEN)
     disputed: dict[tuple[str, int], dict[int, Call]] = {}
-    for communicator, sequence, rank, kind, sizes, signature, call_path, state, ns, path, locator in connection.execute(
-        _FIRST
-    ).fetchall():
+    for communicator, sequence, rank, kind, sizes, signature, call_path, state, ns, path, locator in source.rows(_FIRST):
         call = Call(kind, sizes.strip(), signature, call_path, state, ns, f"{path}#entry={locator}")
         disputed.setdefault((communicator, sequence), {})[rank] = call
-    return tuple(_decide(connection, *key, calls) for key, calls in disputed.items())
+    return tuple(_decide(source, *key, calls) for key, calls in disputed.items())
 
 
-def _decide(connection: DuckDBPyConnection, communicator: str, sequence: int, calls: Mapping[int, Call]) -> Disagreement:
+def _decide(source: _Calls, communicator: str, sequence: int, calls: Mapping[int, Call]) -> Disagreement:
     majority = vote({rank: call.signature for rank, call in calls.items()})
     by_siblings = not majority
     if by_siblings:
-        majority = _sided(connection, communicator, sequence, calls)
+        majority = _sided(source, communicator, sequence, calls)
     odd = tuple(sorted(set(calls) - set(majority)))
     shift, novel = None, False
     if majority:
-        reference = _history(connection, communicator, majority[0])
-        shifts = {_shift(*_comparable(reference, _history(connection, communicator, rank)), sequence) for rank in odd}
+        reference = _history(source, communicator, majority[0])
+        shifts = {_shift(*_comparable(reference, _history(source, communicator, rank)), sequence) for rank in odd}
         shift = shifts.pop() if len(shifts) == 1 else None
         before = {signature for number, (signature, _) in reference.items() if number < sequence}
         novel = not any(calls[rank].signature in before for rank in odd)
     return Disagreement(communicator, sequence, calls, majority, odd, shift, novel, by_siblings and bool(majority))
 
 
-_SIBLINGS = (
-    _SIGNED
-    + """
+_SIBLINGS = f"""{_SIGNED}, signed AS (SELECT * FROM compared WHERE sequence = $sequence {_ONE_CALL})
 SELECT signature, count(*) FROM signed JOIN communicators USING (communicator)
-WHERE sequence = $sequence AND communicator <> $communicator
+WHERE communicator <> $communicator
   AND size = (SELECT size FROM communicators WHERE communicator = $communicator)
 GROUP BY signature
 """
-)
 
 
-def _sided(connection: DuckDBPyConnection, communicator: str, sequence: int, calls: Mapping[int, Call]) -> tuple[int, ...]:
+def _sided(source: _Calls, communicator: str, sequence: int, calls: Mapping[int, Call]) -> tuple[int, ...]:
     """Decide a tie by the siblings of a communicator (other tensor-parallel pairs, say), when they side with one camp only."""
-    asked = {"sequence": sequence, "communicator": communicator}
-    siblings = dict(connection.execute(_SIBLINGS, asked).fetchall())
+    siblings = {signature for signature, _ in source.rows(_SIBLINGS, sequence=sequence, communicator=communicator)}
     backed = {call.signature for call in calls.values() if call.signature in siblings}
     return tuple(sorted(rank for rank, call in calls.items() if call.signature in backed)) if len(backed) == 1 else ()
 
@@ -159,9 +169,9 @@ def vote(signatures: Mapping[int, str]) -> tuple[int, ...]:
 _History = Mapping[int, tuple[str, int | None]]
 
 
-def _history(connection: DuckDBPyConnection, communicator: str, rank: int) -> _History:
+def _history(source: _Calls, communicator: str, rank: int) -> _History:
     """Signature and call path of the rank's calls, by sequence."""
-    rows = connection.execute(_HISTORY, [communicator, rank]).fetchall()
+    rows = source.rows(_HISTORY, communicator=communicator, rank=rank)
     return {sequence: (signature, call_path) for sequence, signature, call_path in rows}
 
 

@@ -31,6 +31,11 @@ def blocking(job: Job) -> Iterator[Disagreement]:
             yield dispute
 
 
+def size_dispute(job: Job) -> Disagreement | None:
+    """The blocking dispute that is about sizes or types only, and that a majority decides."""
+    return next((dispute for dispute in blocking(job) if dispute.majority and not dispute.kinds_differ), None)
+
+
 def went_elsewhere(job: Job, dispute: Disagreement) -> bool:
     """Whether the odd ranks left the part of the program their peers are still in: then they made fewer calls.
 

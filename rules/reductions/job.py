@@ -84,11 +84,11 @@ def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_F
     ranks = roster(connection)
     samples = stacks(connection)
     groups = communicators(connection)
-    found = disagreements(connection)
     waits = _waits(connection, groups, ranks, samples)
+    logs, host_logs = _logs(connection)
+    found = disagreements(connection, _sizes_reported(logs))
     called = {op.call_path for wait in waits for op in wait.waiting.values() if op and op.call_path is not None}
     called |= {call.call_path for item in found for call in item.calls.values() if call.call_path is not None}
-    logs, host_logs = _logs(connection)
     graph = wait_graph(waits)
     motion = liveness(connection, ranks, samples, silence_factor)
     in_cycles = {rank for root in graph.roots if root.kind is RootKind.CYCLE for rank in root.ranks}
@@ -128,6 +128,10 @@ def _waits(
     collective = recorded_waits(groups, ranks.ranks.keys(), ignore=gone)
     recorded = joined_by_stack((*collective, *point_to_point_waits(connection, groups, heard, ignore=gone)), ranks, samples)
     return (*recorded, *waits_by_stack(recorded, ranks, samples, gone))
+
+
+def _sizes_reported(logs: Mapping[int, tuple[LogEvent, ...]]) -> bool:
+    return any(event.kind == "size_mismatch" for events in logs.values() for event in events)
 
 
 def _logs(connection: DuckDBPyConnection) -> tuple[Mapping[int, tuple[LogEvent, ...]], tuple[LogEvent, ...]]:
