@@ -38,13 +38,17 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Communicator:
-    """A communicator, its members, how membership was found, and the positions of the members that have a dump."""
+    """A communicator, its members, how membership was found, and the positions of the members that have a dump.
+
+    `cut` are ranks whose dump could not be read to its end: their positions are the least they reached.
+    """
 
     label: str
     members: tuple[int, ...]
     confidence: str
     positions: Mapping[int, Position]
     backend: str = "unknown"
+    cut: frozenset[int] = frozenset()
 
     def finished(self, sequence: int) -> tuple[int, ...]:
         """Members that are known to have completed the operation `sequence`."""
@@ -100,11 +104,26 @@ def communicators(connection: DuckDBPyConnection) -> tuple[Communicator, ...]:
         reported = positions[label].get(rank)
         done = max(done, reported.done) if reported else done
         positions[label][rank] = Position(rank, entered, done, pending, _operation(pending, operation))
+    cut = _cut(connection)
     _add_unused(connection, positions)
     return tuple(
-        Communicator(label, members, confidence, positions[label], backend)
+        Communicator(label, members, confidence, positions[label], backend, cut)
         for label, members, confidence, backend in _members(connection)
     )
+
+
+def _cut(connection: DuckDBPyConnection) -> frozenset[int]:
+    """Ranks whose newest dump was damaged or cut."""
+    rows = connection.execute(
+        """
+        WITH newest AS (SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank),
+        read AS (SELECT DISTINCT rank, source_id FROM operations JOIN newest USING (rank, snapshot))
+        SELECT DISTINCT r.rank FROM read r JOIN sources USING (source_id) WHERE status = 'partial'
+        UNION SELECT rank FROM sources WHERE kind = 'flight_recorder' AND rank IS NOT NULL
+        GROUP BY rank HAVING bool_and(status NOT IN ('ok', 'ignored'))
+        """
+    ).fetchall()
+    return frozenset(rank for (rank,) in rows)
 
 
 def _operation(pending: int | None, row: list[object]) -> Operation | None:

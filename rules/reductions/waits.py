@@ -30,10 +30,11 @@ class RootKind(StrEnum):
 class Wait:
     """One operation somebody waits in: who waits (with the operation's facts) and for whom.
 
-    `absent` are members known not to have entered; `unheard` are members without any recorder evidence, filled only when no
-    known member is absent. `assumed` are ranks outside the inferred membership that may belong to the group: used when
-    membership was inferred from the very ranks that wait. `peers` are sender and receiver of a point-to-point call.
-    `queued` are members that issued it behind an earlier operation of the same communicator that they are still in.
+    `absent` are members known not to have entered; `unheard` are members without recorder evidence, or whose dump was cut
+    before it, filled only when no known member is absent. `assumed` are ranks outside the inferred membership that may belong
+    to the group: used when membership was inferred from the very ranks that wait. `peers` are sender and receiver of a
+    point-to-point call. `queued` are members that issued it behind an earlier operation of the same communicator that they
+    are still in.
     """
 
     communicator: str
@@ -96,8 +97,9 @@ def recorded_waits(groups: Sequence[Communicator], world: Collection[int], ignor
 
 def _wait(group: Communicator, sequence: int, pending: Sequence[Position], world: Collection[int]) -> Wait:
     waiting = {p.rank: p.operation for p in pending if p.pending == sequence}
-    absent = [r for r in group.members if r in group.positions and group.positions[r].entered < sequence]
-    unheard = [] if absent else [r for r in group.members if r not in group.positions]
+    behind = [r for r in group.members if r in group.positions and group.positions[r].entered < sequence]
+    absent = [r for r in behind if r not in group.cut]
+    unheard = [] if absent else [r for r in group.members if r not in group.positions or r in behind]
     assumed: list[int] = []
     # A collective that completed had all members: from then on the members that were seen are all there are.
     proven = any(position.done for position in group.positions.values())
