@@ -53,6 +53,11 @@ class Call:
     def is_p2p(self) -> bool:
         return self.kind.startswith(("send", "recv"))
 
+    @property
+    def is_recorded(self) -> bool:
+        """gloo counts its sends and receives and records none."""
+        return not (self.is_p2p and self.group.backend == "gloo")
+
 
 @dataclass(slots=True)
 class Job:
@@ -110,7 +115,7 @@ class Job:
                     kind=kind,
                     sequence=1 + sum(call.is_p2p == is_p2p for call in own),
                     operation=1 + len(own),
-                    record=len(self.calls[rank]),
+                    record=sum(call.is_recorded for call in self.calls[rank]),
                     time_ns=self.clocks[rank],
                     done_ns=last + MILLISECOND if done else None,
                     shapes=shapes,
@@ -141,7 +146,8 @@ class Job:
     ) -> dict[str, Any]:
         """The dump of one rank as the pickle holds it; `ring` is the size of its buffer, `skew_ns` the error of its clock."""
         mine = [group for group in self.groups if rank in group.members]
-        kept = [call for call in self.calls[rank] if not only_active or call.done_ns is None][-ring:]
+        recorded = [call for call in self.calls[rank] if call.is_recorded]
+        kept = [call for call in recorded if not only_active or call.done_ns is None][-ring:]
         is_gloo = all(group.backend == "gloo" for group in mine)
         dump: dict[str, Any] = {
             "version": "2.10",

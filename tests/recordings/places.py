@@ -24,6 +24,7 @@ ALL_REDUCE = collective("all_reduce")
 BROADCAST = collective("broadcast", 63)
 BARRIER = collective("barrier", 70)
 RECV: Place = (("recv", _C10D, 2500), _LOGGED, ("run_stage", JOB, 40), *_MAIN)
+SEND: Place = (("send", _C10D, 2440), _LOGGED, ("run_stage", JOB, 42), *_MAIN)
 GRADIENT_HOOK: Place = (
     ("_engine_run_backward", f"{SITE}torch/autograd/graph.py", 979),
     ("backward", f"{SITE}torch/autograd/__init__.py", 395),

@@ -270,7 +270,7 @@ def test_an_ingester_that_fails_costs_only_its_own_artefact(tmp_path: Path, monk
         raise KeyError("surprise")
 
     broken = Ingester("broken", "broken", lambda head, path: 100, explode)
-    monkeypatch.setattr(build, "choose", lambda head, path: broken if "bad" in path else choose(head, path))
+    monkeypatch.setattr("forensics.case.reading.choose", lambda head, path: broken if "bad" in path else choose(head, path))
     put(tmp_path / "bad.json", {})
     put(tmp_path / "rank0.json", dump(True))
     connection = case(tmp_path)

@@ -1,0 +1,52 @@
+"""The whole pipeline in one call, and the parts of a verdict that tests compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from forensics.case.build import open_case
+from forensics.model import Confidence, Suspect, Verdict
+from forensics.rules.diagnosis import diagnose
+
+
+def verdict_of(*paths: Path) -> Verdict:
+    """Bundle, folder or files in, verdict out."""
+    connection = open_case(list(paths))
+    try:
+        return diagnose(connection)
+    finally:
+        connection.close()
+
+
+def named(verdict: Verdict) -> set[int]:
+    """All ranks under any suspicion."""
+    return {rank for suspect in verdict.suspects for rank in suspect.ranks}
+
+
+def blamed(verdict: Verdict) -> set[int]:
+    """Ranks that are named with more confidence than a mere suspicion."""
+    sure = [suspect for suspect in verdict.suspects if suspect.confidence is not Confidence.SUSPECT]
+    return {rank for suspect in sure for rank in suspect.ranks}
+
+
+def leaders(verdict: Verdict) -> list[Suspect]:
+    """The best explanation of each fault, best fault first."""
+    return list({suspect.fault: suspect for suspect in reversed(verdict.suspects)}.values())[::-1]
+
+
+def victims(verdict: Verdict) -> dict[int, tuple[int, ...]]:
+    """Whom each victim waits for."""
+    return {rank: row.waits_for for row in verdict.victims for rank in row.ranks}
+
+
+def told(verdict: Verdict) -> str:
+    """All evidence of the first suspect as one text."""
+    return "\n".join(line.statement for line in verdict.suspects[0].evidence) if verdict.suspects else ""
+
+
+def warned(verdict: Verdict) -> dict[str, list[str]]:
+    """Warnings by the file they are about."""
+    found: dict[str, list[str]] = {}
+    for warning in verdict.warnings:
+        found.setdefault((warning.source or "").partition("#")[0], []).append(warning.statement)
+    return found

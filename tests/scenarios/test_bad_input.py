@@ -1,0 +1,266 @@
+"""Damaged and foreign input from end to end: it is told, the rest is used, and nobody innocent is named."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from forensics.errors import ForensicsError
+from forensics.model import Verdict
+from forensics.report import json as json_report
+from forensics.report import markdown, text
+from tests.recordings.collection import Collection, loose, tar_of, write
+from tests.recordings.commands import Command, command
+from tests.recordings.hang import CULPRIT, VICTIMS_DUMP, collected, hung, with_member
+from tests.recordings.job import SECOND, as_json, as_pickle
+from tests.recordings.places import ALL_REDUCE
+from tests.recordings.verdicts import blamed, named, verdict_of, warned
+
+ANALYSED, UNREADABLE, INSUFFICIENT = 0, 3, 4
+
+
+@pytest.fixture
+def forensics(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    return command(monkeypatch, capsys)
+
+
+def nested_json(depth: int) -> bytes:
+    return b'{"version":"2.10","pg_config":{},"pg_status":{},"entries":' + b"[" * depth + b"]" * depth + b"}"
+
+
+def nested_pickle(depth: int) -> bytes:
+    start = pickle.dumps({"version": "2.10", "pg_config": {}, "pg_status": {}}, protocol=2)[:-2]
+    return start + b"X\x07\x00\x00\x00entries" + b"]" * depth + b"a" * (depth - 1) + b"u."
+
+
+def changed(**values: object) -> bytes:
+    return json.dumps({**hung().dump(0), **values}, default=list).encode()
+
+
+def changed_entry(**values: object) -> bytes:
+    found = json.loads(as_json(hung().dump(0)))
+    found["entries"][-1] |= values
+    return json.dumps(found).encode()
+
+
+NOISE = random.Random(7).randbytes(5000)
+HUGE = 1 << 900
+
+UNRECOGNISED: Mapping[str, bytes] = {
+    "nothing": b"",
+    "noise": NOISE,
+    "noise like a pickle": b"\x80\x02" + NOISE,
+    "another kind of document": b'{"version": 3, "services": {"web": {"image": "nginx"}}}',
+}
+DAMAGED: Mapping[str, bytes] = {
+    "half an object": as_json(hung().dump(0))[:2500],
+    "half a pickle": as_pickle(hung().dump(0))[:2500],
+    "noise like JSON": b'{"version":"2.10","pg_config":{},"entries":[' + NOISE,
+    "bytes that are no text": as_json(hung().dump(0)).replace(b"default_pg", b"def\xff\xfe\xc3(pg"),
+    "not a number": as_json(hung().dump(0)).replace(b'"record_id":3', b'"record_id":NaN'),
+    "infinity": as_json(hung().dump(0)).replace(b'"op_id":4', b'"op_id":Infinity'),
+    "lists without end": nested_json(200_000),
+    "a pickle of lists without end": nested_pickle(200_000),
+    "entries that are a number": changed(entries=12),
+    "entries of the wrong kind": changed(entries=[1, "two", None, [3], {"profiling_name": 4}]),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_a_damaged_dump_is_named_and_the_others_still_tell(tmp_path: Path, kind: str) -> None:
+    verdict = verdict_of(with_member(tmp_path, DAMAGED[kind]))
+    assert named(verdict) == {CULPRIT}
+    assert VICTIMS_DUMP in warned(verdict)
+
+
+@pytest.mark.parametrize("kind", UNRECOGNISED)
+def test_a_file_that_is_no_dump_costs_only_itself(tmp_path: Path, kind: str) -> None:
+    assert named(verdict_of(with_member(tmp_path, UNRECOGNISED[kind]))) == {CULPRIT}
+
+
+ODD: Mapping[str, bytes] = {
+    "an unknown schema": changed(version="99.0"),
+    "a schema that is a list": changed(version=["2", "10"]),
+    "no keys but entries": changed(pg_config=None, pg_status=None, comm_lib_version=None),
+    "huge numbers": changed_entry(collective_seq_id=HUGE, record_id=-HUGE, time_created_ns=HUGE, input_sizes=[[HUGE]]),
+    "texts for numbers": changed_entry(collective_seq_id="13", time_created_ns="soon", record_id=None),
+    "a name of a megabyte": changed_entry(thread_name="a" * 1_000_000),
+    "members that are code": changed(pg_config={"0": {"name": "0", "desc": "default_pg", "ranks": "__import__('os').abort()"}}),
+    "a million members": changed(pg_config={"0": {"name": "0", "desc": "x", "ranks": str(list(range(100_000)))}}),
+    "lone surrogates": changed_entry(thread_name="\udfff\ud800"),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_an_odd_dump_of_a_victim_accuses_nobody_else(tmp_path: Path, kind: str) -> None:
+    verdict = verdict_of(with_member(tmp_path, ODD[kind]))
+    assert named(verdict) <= {CULPRIT}
+    assert "rank 2" in text.render(verdict)
+    assert "rank 2" in markdown.render(verdict)
+    assert b"rank 2" in json_report.render(verdict)
+
+
+def test_a_bundle_cut_anywhere_accuses_nobody_else(tmp_path: Path) -> None:
+    """Every kind of place: in headers, in members, at borders, in the last block."""
+    archive = tar_of(collected().finished())
+    positions = {*range(0, len(archive), len(archive) // 13), 1, 511, 512, 513, 1024, len(archive) - 1024, len(archive) - 1}
+    path = tmp_path / "bundle.tar"
+    for position in sorted(positions):
+        path.write_bytes(archive[:position])
+        try:
+            verdict = verdict_of(path)
+        except ForensicsError as error:
+            assert "bundle.tar" in error.message
+            continue
+        assert blamed(verdict) <= {CULPRIT}, position
+        assert "bundle.tar" in warned(verdict) or not 512 <= position < len(archive) - 1024, position
+
+
+def test_a_bundle_damaged_in_the_middle_is_used_up_to_there(tmp_path: Path) -> None:
+    archive = bytearray(tar_of(collected().finished()))
+    middle = len(archive) // 2
+    archive[middle : middle + 1024] = random.Random(3).randbytes(1024)
+    path = tmp_path / "bundle.tar"
+    path.write_bytes(archive)
+    assert named(verdict_of(path)) <= {CULPRIT}
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_compressed_bundle_cut_anywhere_accuses_nobody_else(tmp_path: Path, suffix: str) -> None:
+    plain = tar_of(collected().finished())
+    archive = gzip.compress(plain, 1, mtime=0) if suffix == ".gz" else zstandard.compress(plain)
+    path = tmp_path / f"bundle.tar{suffix}"
+    for position in range(40, len(archive), len(archive) // 4):
+        path.write_bytes(archive[:position])
+        try:
+            verdict = verdict_of(path)
+        except ForensicsError as error:
+            assert "bundle.tar" in error.message
+            continue
+        assert blamed(verdict) <= {CULPRIT}, position
+
+
+def test_a_dump_of_another_job_is_left_out_and_named(tmp_path: Path, forensics: Command) -> None:
+    folder = loose(hung(), tmp_path / "dumps", ranks=(0, 1, 2))
+    loose(hung(steps=30), folder, ranks=(3,), skew_ns={3: -48 * 3600 * SECOND})
+    answer = forensics("diagnose", folder)
+    assert "nccl_trace_rank_3" in answer.out and "left out" in answer.out
+    assert answer.out.splitlines()[0].startswith("HANG  rank 2 ")
+
+
+def test_two_different_dumps_of_one_rank_accuse_nobody_else(tmp_path: Path) -> None:
+    """Somebody copied dumps of two attempts into one folder."""
+    folder = loose(hung(), tmp_path)
+    old = hung(steps=4)
+    old_dumps = {f"nccl_trace_rank_{rank}": as_pickle(old.dump(rank, skew_ns=-900 * SECOND)) for rank in (0, 3)}
+    write(folder / "attempt1", old_dumps)
+    verdict = verdict_of(folder)
+    assert named(verdict) <= {CULPRIT}
+    assert any(path.startswith("attempt1/") for path in warned(verdict))
+
+
+def test_one_dump_under_two_ranks_is_told(tmp_path: Path) -> None:
+    folder = loose(hung(), tmp_path, ranks=(0, 1, 3))
+    content = (folder / "nccl_trace_rank_0").read_bytes()
+    (folder / "nccl_trace_rank_2").write_bytes(content)
+    assert any("same bytes" in message for message in warned(verdict_of(folder))["nccl_trace_rank_2"])
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+@pytest.mark.parametrize("kept", [(1, 3), (0, 3), (3,)])
+def test_with_half_of_the_ranks_missing_no_victim_is_named(tmp_path: Path, kept: tuple[int, ...], backend: str) -> None:
+    """The culprit is among those that left nothing; who it is cannot be told."""
+    verdict = verdict_of(loose(hung(backend=backend), tmp_path, ranks=kept))
+    assert not named(verdict) & set(kept)
+    assert not blamed(verdict)
+    for suspect in verdict.suspects:
+        assert CULPRIT in suspect.ranks
+        assert suspect.members == "one_of"
+
+
+def test_without_any_sign_of_the_other_half_nobody_is_blamed(tmp_path: Path) -> None:
+    """gloo does not say how large the world is: two ranks look like all there are."""
+    assert not blamed(verdict_of(loose(hung(), tmp_path, ranks=(0, 1))))
+
+
+def test_files_named_like_dumps_that_are_none(tmp_path: Path, forensics: Command) -> None:
+    noise = random.Random(11)
+    files = {f"nccl_trace_rank_{rank}": noise.randbytes(3000) for rank in range(4)}
+    files["rank0.fr.0.json"] = b"\xff\xfe" + noise.randbytes(100)
+    answer = forensics("diagnose", write(tmp_path / "dumps", files))
+    assert answer.code in (UNREADABLE, INSUFFICIENT)
+    assert "rank 0" not in answer.out.splitlines()[0] if answer.out else True
+
+
+@pytest.mark.parametrize("path", ["ranks/0/rank.json", "ranks/0/proc/0.json", "ranks/0/stacks/0.json", "bundle.json"])
+@pytest.mark.parametrize("content", [b"", b'{"rank": "__import__(\'os\')"}', NOISE[:300]])
+def test_damage_to_the_other_members_accuses_nobody_else(tmp_path: Path, path: str, content: bytes) -> None:
+    verdict = verdict_of(with_member(tmp_path, content, path))
+    assert named(verdict) == {CULPRIT}
+
+
+def test_lines_of_the_collectors_journal_may_be_anything(tmp_path: Path) -> None:
+    members = collected().finished()
+    (journal,) = [path for path in members if path.endswith("collectors.jsonl")]
+    odd = b'\n{"id": 3}\nnull\n[]\n{"id":"x","status":"fine"}\n\xff\xfe\n{"id":"fr.live","rank":1e99,"status":"ok"}\n'
+    verdict = verdict_of(write(tmp_path, {**members, journal: members[journal] + odd}))
+    assert named(verdict) == {CULPRIT}
+    assert journal in warned(verdict)
+
+
+def test_a_rank_that_lies_about_its_number_is_told(tmp_path: Path) -> None:
+    """The stack of rank 0 lies in the folder of rank 2: same bytes, two ranks."""
+    members = collected().finished()
+    members["ranks/2/fr/0.json"] = members["ranks/0/fr/0.json"]
+    verdict = verdict_of(write(tmp_path, members))
+    assert "ranks/2/fr/0.json" in warned(verdict)
+
+
+def test_a_log_of_anything_is_read_within_bounds(tmp_path: Path) -> None:
+    found = collected()
+    found.log(0, "\x1b[31m" + "x" * 3_000_000, "Traceback (most recent call last):" * 2000, "\0\0\0", "[rank99999999]: boom")
+    assert named(verdict_of(found.write(tmp_path))) == {CULPRIT}
+
+
+def evidence_of(verdict: Verdict) -> list[str]:
+    return [line.source or "" for suspect in verdict.suspects for line in suspect.evidence]
+
+
+def test_checksums_that_do_not_match_are_told_and_the_content_still_used(tmp_path: Path) -> None:
+    members = collected().finished()
+    sums = "".join(f"{'0' * 64}  {path}\n" for path in ("ranks/2/stacks/0.json", "ranks/1/gone.json"))
+    verdict = verdict_of(write(tmp_path, {**members, "SHA256SUMS": sums.encode()}))
+    assert named(verdict) == {CULPRIT}
+    assert {"ranks/2/stacks/0.json", "ranks/1/gone.json"} <= set(warned(verdict))
+    assert any(source.startswith("ranks/2/stacks/") for source in evidence_of(verdict))
+
+
+def test_an_archive_of_thousands_of_empty_members_ends(tmp_path: Path) -> None:
+    members = collected().finished() | {f"extra/{number}": b"" for number in range(2_000)}
+    path = tmp_path / "bundle.tar"
+    path.write_bytes(tar_of(members))
+    assert named(verdict_of(path)) == {CULPRIT}
+
+
+def test_a_world_of_more_ranks_than_there_can_be(tmp_path: Path, forensics: Command) -> None:
+    """A misread world size must not make a report about a billion absent ranks."""
+    found = collected()
+    found.world = 1_000_000_000
+    folder = found.write(tmp_path / "bundle")
+    assert forensics("diagnose", folder).code in (ANALYSED, INSUFFICIENT)
+    assert named(verdict_of(folder)) <= {CULPRIT}
+
+
+def test_stacks_without_any_frame(tmp_path: Path) -> None:
+    found = Collection(4, hung().now_ns)
+    for rank in range(4):
+        found.stacks(rank, *[() if rank == 1 else ALL_REDUCE] * 3)
+    verdict = verdict_of(found.write(tmp_path))
+    assert all(suspect.confidence != "confirmed" for suspect in verdict.suspects)

@@ -1,0 +1,130 @@
+"""Dumps that are not of this job are left out, said so, and never turned into an accusation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from forensics.case.build import open_case
+from forensics.model import Outcome
+from tests.recordings.collection import loose, write
+from tests.recordings.job import SECOND, Job, as_json, as_pickle
+from tests.recordings.verdicts import named, verdict_of, warned
+
+HOUR = 3600 * SECOND
+
+
+def hung(world: int = 4, absent: int = 2, steps: int = 20) -> Job:
+    job = Job(world)
+    job.steps(steps)
+    job.hang({absent})
+    return job
+
+
+def another_program(world: int) -> Job:
+    """The same groups at the same time, but other operations."""
+    job = Job(world)
+    for step in range(20):
+        job.call(job.everyone, "all_gather", shapes=((step + 1, 7),))
+    return job
+
+
+def refused(*paths: Path) -> dict[str, str]:
+    """Files that were turned away, with the reason."""
+    rows = open_case(list(paths)).execute("SELECT path, reason FROM sources WHERE status = 'rejected'").fetchall()
+    return dict(rows)
+
+
+def test_dumps_of_one_job_are_all_admitted(tmp_path: Path) -> None:
+    assert refused(loose(hung(), tmp_path)) == {}
+
+
+def test_a_dump_from_hours_ago_is_left_out(tmp_path: Path) -> None:
+    loose(hung(), tmp_path, ranks=(0, 1, 2))
+    folder = loose(hung(), tmp_path, ranks=(3,), skew_ns={3: -5 * HOUR})
+    assert set(refused(folder)) == {"nccl_trace_rank_3"}
+    assert "hours" in refused(folder)["nccl_trace_rank_3"]
+    assert warned(verdict_of(folder)).keys() == {"nccl_trace_rank_3"}
+
+
+def test_a_stale_dump_of_the_hung_rank_leaves_it_without_evidence(tmp_path: Path) -> None:
+    """Rank 2 left nothing this time: it stays the suspect, and the old dump does not excuse it or its peers."""
+    loose(hung(), tmp_path, ranks=(0, 1, 3))
+    verdict = verdict_of(loose(hung(absent=1, steps=40), tmp_path, ranks=(2,), skew_ns={2: -9 * HOUR}))
+    assert verdict.suspects[0].ranks == (2,)
+    assert named(verdict) == {2}
+
+
+def test_skewed_clocks_of_one_job_are_no_reason(tmp_path: Path) -> None:
+    assert refused(loose(hung(), tmp_path, skew_ns={1: 40 * SECOND, 2: -35 * SECOND})) == {}
+
+
+def test_a_dump_of_another_program_at_the_same_time_is_left_out(tmp_path: Path) -> None:
+    loose(hung(), tmp_path, ranks=(0, 1, 2))
+    folder = loose(another_program(4), tmp_path, ranks=(3,))
+    assert set(refused(folder)) == {"nccl_trace_rank_3"}
+    assert "another job" in refused(folder)["nccl_trace_rank_3"]
+
+
+def test_a_rank_that_mismatches_once_is_no_other_program(tmp_path: Path) -> None:
+    job = Job(4)
+    job.steps(20)
+    job.call(job.everyone, "broadcast", (2,), done=False)
+    job.call(job.everyone, "all_reduce", (0, 1, 3), done=False)
+    assert refused(loose(job, tmp_path)) == {}
+
+
+def test_of_two_processes_with_one_rank_the_one_among_its_peers_stays(tmp_path: Path) -> None:
+    """A restarted attempt left a dump of rank 1 from minutes before."""
+    job = hung()
+    files = {f"nccl_trace_rank_{rank}": as_pickle(job.dump(rank)) for rank in range(4)}
+    files["old/nccl_trace_rank_1"] = as_pickle(hung(absent=3, steps=12).dump(1, skew_ns=-600 * SECOND))
+    folder = write(tmp_path, files)
+    assert set(refused(folder)) == {"old/nccl_trace_rank_1"}
+    assert "nccl_trace_rank_1" in refused(folder)["old/nccl_trace_rank_1"]
+    assert named(verdict_of(folder)) == {2}
+
+
+def test_two_dumps_of_one_process_are_two_looks(tmp_path: Path) -> None:
+    job = hung()
+    files = {f"rank{rank}.fr.0.json": as_json(job.dump(rank)) for rank in range(4)}
+    job.steps(1)
+    files |= {f"rank{rank}.fr.1.json": as_json(job.dump(rank)) for rank in range(4)}
+    folder = write(tmp_path, files)
+    assert refused(folder) == {}
+    rows = open_case([folder]).execute("SELECT DISTINCT rank, snapshot FROM operations ORDER BY ALL").fetchall()
+    assert rows == [(rank, number) for rank in range(4) for number in (0, 1)]
+
+
+def test_of_two_camps_of_equal_size_neither_is_taken_for_the_job(tmp_path: Path) -> None:
+    """Nothing tells which of the two is meant: nobody is accused, and every file is told."""
+    loose(hung(), tmp_path, ranks=(0, 1))
+    verdict = verdict_of(loose(hung(), tmp_path, ranks=(2, 3), skew_ns={2: -7 * HOUR, 3: -7 * HOUR}))
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert named(verdict) == set()
+    assert set(warned(verdict)) == {f"nccl_trace_rank_{rank}" for rank in range(4)}
+
+
+def test_two_jobs_of_equal_size_accuse_nobody(tmp_path: Path) -> None:
+    """Half of the dumps are of yesterday's job: whoever seems behind is only from another time."""
+    loose(hung(), tmp_path, ranks=(0, 1))
+    yesterday = Job(4)
+    yesterday.steps(9)
+    verdict = verdict_of(loose(yesterday, tmp_path, ranks=(2, 3), skew_ns={2: -24 * HOUR, 3: -24 * HOUR}))
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert named(verdict) == set()
+
+
+def test_what_is_turned_away_is_warned_of_by_name(tmp_path: Path) -> None:
+    loose(hung(), tmp_path, ranks=(0, 1, 2))
+    verdict = verdict_of(loose(another_program(4), tmp_path, ranks=(3,)))
+    ((path, (message,)),) = warned(verdict).items()
+    assert path == "nccl_trace_rank_3"
+    assert message.startswith("left out: ")
+
+
+def test_a_dump_that_was_turned_away_counts_as_absent_evidence(tmp_path: Path) -> None:
+    loose(hung(), tmp_path, ranks=(0, 1, 2))
+    verdict = verdict_of(loose(another_program(4), tmp_path, ranks=(3,)))
+    recorder = next(row for row in verdict.coverage if row.kind == "flight recorder")
+    assert recorder.present == ("0", "1", "2")
+    assert [subject for subject, _ in recorder.absent] == ["3"]

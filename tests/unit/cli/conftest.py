@@ -1,0 +1,32 @@
+"""A command to run, and a bundle to run it on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.recordings.collection import whole
+from tests.recordings.commands import Command, command
+from tests.recordings.job import Job
+from tests.recordings.places import LOADER_QUEUE
+
+
+@pytest.fixture
+def forensics(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """`forensics("diagnose", path)`."""
+    return command(monkeypatch, capsys)
+
+
+def stuck() -> Job:
+    """Rank 2 does not come to the thirteenth reduction."""
+    job = Job(4)
+    job.steps(12)
+    job.hang({2})
+    return job
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """A complete collection of a job whose rank 2 waits for data."""
+    return whole(stuck(), {2: LOADER_QUEUE}).tar(tmp_path / "bundle.tar")

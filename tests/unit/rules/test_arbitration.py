@@ -1,0 +1,273 @@
+"""One ranking out of many findings: the order of belief, what is merged, what is an alternative, and what is withheld."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from forensics.case.build import open_case
+from forensics.model import (
+    Belief,
+    Cause,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Members,
+    Role,
+    StageName,
+    StageRef,
+)
+from forensics.rules.arbitration import arbitrate
+from forensics.rules.reductions.job import Job as Reduced
+from forensics.rules.reductions.job import reduce_job
+from tests.recordings.collection import Collection, loose, whole, write
+from tests.recordings.job import SECOND, Job, as_json
+from tests.recordings.places import ALL_REDUCE, CHECKPOINT, FORWARD, HOST_CODE, LOADER_QUEUE, Place
+from tests.recordings.verdicts import leaders, named, verdict_of, victims
+
+
+def finding(
+    rank: int,
+    belief: Belief = Belief.BEHIND_AND_BUSY,
+    rule: str = "FX1",
+    *,
+    role: Role = Role.ROOT,
+    cause: Cause = Cause.HOST_STALL,
+    confidence: Confidence = Confidence.LIKELY,
+    strength: float = 0.5,
+) -> Finding:
+    return Finding(
+        rule=rule,
+        ranks=(rank,),
+        role=role,
+        cause=cause,
+        stage=StageRef(name=StageName.DATA),
+        belief=belief,
+        confidence=confidence,
+        strength=strength,
+        evidence=(Evidence(f"rank {rank} by {rule}"),),
+    )
+
+
+def hung(world: int = 4, absent: int = 2) -> Job:
+    job = Job(world)
+    job.steps(10)
+    job.hang({absent})
+    return job
+
+
+def reduced(folder: Path) -> Reduced:
+    return reduce_job(open_case([folder]))
+
+
+@pytest.fixture
+def stalled(tmp_path: Path) -> Reduced:
+    """A job that stands still for sure."""
+    return reduced(whole(hung(), {2: HOST_CODE}).write(tmp_path))
+
+
+@pytest.fixture
+def undated(tmp_path: Path) -> Reduced:
+    """One look at a hang that nothing dates."""
+    return reduced(loose(hung(), tmp_path))
+
+
+@pytest.fixture
+def moving(tmp_path: Path) -> Reduced:
+    job = Job(4)
+    job.steps(10)
+    files = {f"rank{rank}.fr.0.json": as_json(job.dump(rank)) for rank in range(4)}
+    job.steps(5)
+    job.hang({2})
+    return reduced(write(tmp_path, files | {f"rank{rank}.fr.1.json": as_json(job.dump(rank)) for rank in range(4)}))
+
+
+def test_belief_orders_before_confidence_and_strength(stalled: Reduced) -> None:
+    found = arbitrate(
+        stalled,
+        [
+            finding(0, Belief.GROUP_SYMPTOM, confidence=Confidence.CONFIRMED, strength=1.0),
+            finding(1, Belief.MISMATCH, confidence=Confidence.CONFIRMED, strength=0.9),
+            finding(2, Belief.BEHIND_AND_BUSY, confidence=Confidence.SUSPECT, strength=0.2),
+            finding(3, Belief.DIRECT_RECORD, confidence=Confidence.SUSPECT, strength=0.1),
+        ],
+    )
+    assert [suspect.ranks for suspect in found] == [(3,), (0,), (2,), (1,)]
+    assert [suspect.fault for suspect in found] == [1, 1, 2, 3]
+
+
+def test_the_order_of_findings_does_not_matter(stalled: Reduced) -> None:
+    found = [finding(rank, belief) for rank, belief in enumerate(Belief)]
+    assert arbitrate(stalled, found) == arbitrate(stalled, found[::-1])
+
+
+def test_equal_belief_is_ordered_by_confidence_then_strength_then_rank(stalled: Reduced) -> None:
+    found = arbitrate(
+        stalled,
+        [
+            finding(0, strength=0.4, cause=Cause.DATALOADER_STALL),
+            finding(1, strength=0.4, cause=Cause.CHECKPOINT_STALL),
+            finding(2, strength=0.9),
+            finding(3, strength=0.1, confidence=Confidence.CONFIRMED, cause=Cause.INIT_STALL),
+        ],
+    )
+    assert [suspect.ranks for suspect in found] == [(3,), (2,), (0,), (1,)]
+
+
+def test_victims_and_confirmations_are_no_suspects(stalled: Reduced) -> None:
+    assert arbitrate(stalled, [finding(1, role=Role.VICTIM), finding(2, role=Role.CONFIRMATION)]) == ()
+
+
+def test_one_rank_with_two_causes_is_one_fault_with_an_alternative(stalled: Reduced) -> None:
+    found = arbitrate(stalled, [finding(2, strength=0.8), finding(2, rule="FX2", cause=Cause.DEADLOCK, strength=0.3)])
+    assert [(suspect.fault, suspect.cause) for suspect in found] == [(1, Cause.HOST_STALL), (1, Cause.DEADLOCK)]
+
+
+def test_two_rules_with_one_answer_are_one_suspect_with_both_names(stalled: Reduced) -> None:
+    (only,) = arbitrate(stalled, [finding(2, rule="FX2"), finding(2, rule="FX1")])
+    assert only.rules == ("FX1", "FX2")
+    assert {line.statement for line in only.evidence} == {"rank 2 by FX1", "rank 2 by FX2"}
+
+
+def test_independent_ranks_are_independent_faults(stalled: Reduced) -> None:
+    found = arbitrate(stalled, [finding(1, cause=Cause.DATALOADER_STALL), finding(2)])
+    assert [suspect.fault for suspect in found] == [1, 2]
+
+
+def test_a_group_symptom_joins_the_strongest_fault(stalled: Reduced) -> None:
+    group = replace(finding(0, Belief.GROUP_SYMPTOM), ranks=(0, 1), members=Members.ONE_OF, granularity=Granularity.GROUP)
+    found = arbitrate(stalled, [group, finding(2)])
+    assert [(suspect.fault, suspect.ranks) for suspect in found] == [(1, (2,)), (1, (0, 1))]
+
+
+def test_a_group_symptom_alone_is_a_fault(stalled: Reduced) -> None:
+    group = replace(finding(0, Belief.GROUP_SYMPTOM), ranks=(0, 1), members=Members.ONE_OF)
+    assert [suspect.fault for suspect in arbitrate(stalled, [group])] == [1]
+
+
+def test_a_moving_job_has_no_suspects(moving: Reduced) -> None:
+    found = [finding(2, belief) for belief in (Belief.BEHIND_AND_BUSY, Belief.MISMATCH, Belief.GROUP_SYMPTOM)]
+    assert arbitrate(moving, found) == ()
+
+
+def test_nothing_but_a_direct_record_is_confirmed_without_proof_of_a_stall(undated: Reduced) -> None:
+    behind = arbitrate(undated, [finding(2, Belief.BEHIND_AND_BUSY, confidence=Confidence.CONFIRMED)])
+    record = arbitrate(undated, [finding(2, Belief.DIRECT_RECORD, confidence=Confidence.CONFIRMED)])
+    assert [suspect.confidence for suspect in behind] == [Confidence.LIKELY]
+    assert [suspect.confidence for suspect in record] == [Confidence.CONFIRMED]
+
+
+def test_a_proven_stall_may_be_confirmed(stalled: Reduced) -> None:
+    (only,) = arbitrate(stalled, [finding(2, confidence=Confidence.CONFIRMED)])
+    assert only.confidence is Confidence.CONFIRMED
+
+
+def test_equal_stalls_that_the_same_waits_wait_for_are_one_suspect(tmp_path: Path) -> None:
+    job = Job(4)
+    job.steps(10)
+    job.hang({1, 2})
+    verdict = verdict_of(whole(job, {1: LOADER_QUEUE, 2: LOADER_QUEUE}).write(tmp_path))
+    (only,) = verdict.suspects
+    assert (only.ranks, only.members, only.granularity) == ((1, 2), Members.EACH, Granularity.GROUP)
+    assert any("rank 1" in line.statement for line in only.evidence)
+    assert any("rank 2" in line.statement for line in only.evidence)
+
+
+def test_merged_stalls_are_as_sure_as_the_weaker_one(stalled: Reduced) -> None:
+    """Ranks 0 and 3 are waited for by nobody, so they are at the same fault by their waits."""
+    (only,) = arbitrate(stalled, [finding(0, confidence=Confidence.CONFIRMED), finding(3, confidence=Confidence.SUSPECT)])
+    assert (only.ranks, only.confidence) == ((0, 3), Confidence.SUSPECT)
+
+
+def test_different_stages_behind_one_wait_are_told_apart(tmp_path: Path) -> None:
+    job = Job(4)
+    job.steps(10)
+    job.hang({1, 2})
+    verdict = verdict_of(whole(job, {1: LOADER_QUEUE, 2: CHECKPOINT}).write(tmp_path))
+    assert {suspect.ranks: suspect.cause for suspect in leaders(verdict)} == {
+        (1,): Cause.DATALOADER_STALL,
+        (2,): Cause.CHECKPOINT_STALL,
+    }
+
+
+def two_halves(low: int, high: int) -> Job:
+    """Two groups of three that share nobody; in each one rank does not come."""
+    job = Job(6)
+    groups = [job.group((0, 1, 2), "LOW"), job.group((3, 4, 5), "HIGH")]
+    for _ in range(8):
+        for group in groups:
+            job.call(group)
+    job.hang({low}, groups[0])
+    job.hang({high}, groups[1])
+    return job
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 3), (2, 4), (1, 5)])
+def test_two_faults_at_once_in_different_groups(tmp_path: Path, low: int, high: int) -> None:
+    places: dict[int, Place] = {low: LOADER_QUEUE, high: HOST_CODE}
+    verdict = verdict_of(whole(two_halves(low, high), places).write(tmp_path))
+    found = leaders(verdict)
+    assert {suspect.ranks: suspect.cause for suspect in found} == {
+        (low,): Cause.DATALOADER_STALL,
+        (high,): Cause.HOST_STALL,
+    }
+    assert len({suspect.fault for suspect in found}) == 2
+    waiting = victims(verdict)
+    assert {rank: waiting[rank] for rank in range(3) if rank != low} == {rank: (low,) for rank in range(3) if rank != low}
+    assert {rank: waiting[rank] for rank in range(3, 6) if rank != high} == {
+        rank: (high,) for rank in range(3, 6) if rank != high
+    }
+
+
+def test_a_dead_rank_is_believed_before_a_stalled_one(tmp_path: Path) -> None:
+    job = two_halves(1, 4)
+    found = Collection(6, job.now_ns + 60 * SECOND)
+    for rank in (0, 1, 2, 3, 5):
+        found.rank(rank)
+        found.looks(rank)
+        found.stacks(rank, *[LOADER_QUEUE if rank == 1 else ALL_REDUCE] * 3)
+        found.dump(job, rank)
+    found.rank(4, "absent", exit_signal=9)
+    ranked = leaders(verdict_of(found.write(tmp_path)))
+    assert [(suspect.ranks, suspect.cause) for suspect in ranked] == [
+        ((4,), Cause.PROCESS_DEAD),
+        ((1,), Cause.DATALOADER_STALL),
+    ]
+
+
+def test_no_rank_is_suspect_and_its_own_victim(tmp_path: Path) -> None:
+    verdict = verdict_of(whole(two_halves(0, 4), {0: FORWARD, 4: CHECKPOINT}).write(tmp_path))
+    for row in verdict.victims:
+        assert not set(row.ranks) & named(verdict)
+
+
+def test_a_stalled_rank_explains_the_mismatch_of_others_only_if_it_must(tmp_path: Path) -> None:
+    """Rank 3 issued another operation in LOW; rank 4 is stuck in HIGH: both are there, the stalled one first."""
+    job = Job(6)
+    low, high = job.group((0, 1, 2, 3), "LOW"), job.group((4, 5), "HIGH")
+    for _ in range(8):
+        job.call(low)
+        job.call(high)
+    job.call(low, "broadcast", (3,), done=False)
+    job.call(low, ranks=(0, 1, 2), done=False)
+    job.hang({4}, high)
+    ranked = leaders(verdict_of(whole(job, {4: LOADER_QUEUE}).write(tmp_path)))
+    assert [(suspect.ranks, suspect.cause) for suspect in ranked] == [
+        ((4,), Cause.DATALOADER_STALL),
+        ((3,), Cause.COLLECTIVE_MISMATCH),
+    ]
+
+
+def test_the_summary_names_the_first_suspect_and_counts_those_that_wait(tmp_path: Path) -> None:
+    verdict = verdict_of(whole(hung(), {2: LOADER_QUEUE}).write(tmp_path))
+    assert verdict.summary.startswith("hang: rank 2, stage data, dataloader_stall")
+    assert "3 of 4 ranks wait" in verdict.summary
+
+
+def test_equal_cases_give_equal_verdicts(tmp_path: Path) -> None:
+    once = whole(two_halves(1, 4), {1: LOADER_QUEUE, 4: HOST_CODE}).write(tmp_path / "once")
+    again = whole(two_halves(1, 4), {1: LOADER_QUEUE, 4: HOST_CODE}).write(tmp_path / "again")
+    assert verdict_of(once) == verdict_of(again)

@@ -1,0 +1,277 @@
+"""What ranks called, in which order, with which sizes: skipped, mismatching, crossed and unfinished operations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.model import Cause, Confidence, StageName
+from tests.recordings.collection import Collection, loose, whole
+from tests.recordings.job import Group, Job
+from tests.recordings.places import ALL_REDUCE, BARRIER, BROADCAST, HOST_CODE, LOADER_QUEUE
+from tests.recordings.verdicts import leaders, named, told, verdict_of, victims
+
+METRIC = ((1,),)
+
+
+def iterations(job: Job, count: int) -> None:
+    """Gradients, a metric, and a norm: each step has three different collectives."""
+    for _ in range(count):
+        job.call(job.everyone)
+        job.call(job.everyone, "all_gather", shapes=METRIC)
+        job.call(job.everyone, "all_reduce", shapes=((8,),))
+
+
+def test_a_rank_that_skips_a_call_is_the_odd_one(tmp_path: Path) -> None:
+    job = Job(4)
+    iterations(job, 8)
+    job.call(job.everyone)
+    job.call(job.everyone, "all_gather", (0, 1, 3), done=False, shapes=METRIC)
+    job.call(job.everyone, "all_reduce", (2,), done=False, shapes=((8,),))
+    verdict = verdict_of(loose(job, tmp_path))
+    (first,) = leaders(verdict)
+    assert (first.ranks, first.cause, first.rules) == ((2,), Cause.EXTRA_OR_MISSING_COLLECTIVE, ("FX120",))
+    assert first.stage.sequence == 26
+
+
+def test_a_rank_that_makes_one_call_more_is_the_odd_one(tmp_path: Path) -> None:
+    job = Job(4)
+    iterations(job, 8)
+    job.call(job.everyone)
+    job.call(job.everyone, "broadcast", (1,), done=False, shapes=METRIC)
+    job.call(job.everyone, "all_gather", (0, 2, 3), done=False, shapes=METRIC)
+    verdict = verdict_of(loose(job, tmp_path))
+    (first,) = leaders(verdict)
+    assert first.ranks == (1,)
+    assert first.cause in (Cause.EXTRA_OR_MISSING_COLLECTIVE, Cause.COLLECTIVE_MISMATCH)
+
+
+def test_another_operation_under_the_same_number_is_a_mismatch(tmp_path: Path) -> None:
+    job = Job(4)
+    job.steps(10)
+    job.call(job.everyone, "broadcast", (1,), done=False)
+    job.call(job.everyone, "all_reduce", (0, 2, 3), done=False)
+    verdict = verdict_of(loose(job, tmp_path))
+    (first,) = leaders(verdict)
+    assert (first.ranks, first.cause, first.rules) == ((1,), Cause.COLLECTIVE_MISMATCH, ("FX121",))
+    assert "broadcast" in told(verdict) and "all_reduce" in told(verdict)
+
+
+def test_other_sizes_are_a_shape_mismatch(tmp_path: Path) -> None:
+    job = Job(4)
+    job.steps(10)
+    job.call(job.everyone, ranks=(3,), done=False, shapes=((4095,),))
+    job.call(job.everyone, ranks=(0, 1, 2), done=False)
+    verdict = verdict_of(loose(job, tmp_path))
+    (first,) = leaders(verdict)
+    assert (first.ranks, first.cause) == ((3,), Cause.SHAPE_MISMATCH)
+    assert "4095" in told(verdict) and "4096" in told(verdict)
+
+
+def test_other_types_are_a_mismatch(tmp_path: Path) -> None:
+    job = Job(4)
+    job.steps(10)
+    job.call(job.everyone, ranks=(3,), done=False, dtype="BFloat16")
+    job.call(job.everyone, ranks=(0, 1, 2), done=False)
+    verdict = verdict_of(loose(job, tmp_path))
+    assert leaders(verdict)[0].ranks == (3,)
+    assert "BFloat16" in told(verdict)
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "all_to_all", "reduce_scatter", "gather"])
+def test_operations_that_may_be_uneven_are_not_compared_by_size(tmp_path: Path, kind: str) -> None:
+    """The rank that did not come is behind; that its peers bring different sizes is legal."""
+    job = Job(4)
+    job.steps(10)
+    for rank in (0, 1, 3):
+        job.call(job.everyone, kind, (rank,), done=False, shapes=((rank + 1, 16),))
+    verdict = verdict_of(whole(job, {2: LOADER_QUEUE}).write(tmp_path))
+    assert [(suspect.ranks, suspect.cause) for suspect in verdict.suspects] == [((2,), Cause.DATALOADER_STALL)]
+
+
+def test_an_even_split_is_said_to_be_undecidable(tmp_path: Path) -> None:
+    job = Job(4)
+    job.steps(10)
+    job.call(job.everyone, "broadcast", (0, 1), done=False)
+    job.call(job.everyone, "all_reduce", (2, 3), done=False)
+    verdict = verdict_of(loose(job, tmp_path))
+    first = verdict.suspects[0]
+    assert (first.members, first.confidence) == ("one_of", Confidence.SUSPECT)
+    assert first.ranks == (0, 1, 2, 3)
+    assert "undecidable" in told(verdict)
+    assert all(suspect.ranks == (0, 1, 2, 3) for suspect in verdict.suspects)
+
+
+def test_two_ranks_that_disagree_are_an_even_split(tmp_path: Path) -> None:
+    job = Job(2)
+    job.steps(10)
+    job.call(job.everyone, "broadcast", (0,), done=False)
+    job.call(job.everyone, "all_reduce", (1,), done=False)
+    verdict = verdict_of(loose(job, tmp_path))
+    assert all(suspect.members == "one_of" for suspect in verdict.suspects)
+
+
+def test_the_order_of_files_does_not_choose_the_reference(tmp_path: Path) -> None:
+    """Rank 0 is the odd one: taking the first file as the reference would blame the three others."""
+    job = Job(4)
+    job.steps(10)
+    job.call(job.everyone, "broadcast", (0,), done=False)
+    job.call(job.everyone, "all_reduce", (1, 2, 3), done=False)
+    assert leaders(verdict_of(loose(job, tmp_path)))[0].ranks == (0,)
+
+
+def test_a_disagreement_that_everybody_got_past_explains_nothing(tmp_path: Path) -> None:
+    """Equal elements in another shape are legal: the reduction finished, and today's stall is somewhere else."""
+    job = Job(4)
+    job.steps(4)
+    job.call(job.everyone, ranks=(3,), shapes=((64, 64),))
+    job.call(job.everyone, ranks=(0, 1, 2))
+    job.steps(10)
+    job.hang({2})
+    verdict = verdict_of(whole(job, {2: LOADER_QUEUE}).write(tmp_path))
+    assert [(suspect.ranks, suspect.cause) for suspect in verdict.suspects] == [((2,), Cause.DATALOADER_STALL)]
+
+
+def test_a_disagreement_that_everybody_got_past_does_not_hide_the_one_that_blocks(tmp_path: Path) -> None:
+    job = Job(4)
+    job.steps(4)
+    job.call(job.everyone, ranks=(3,), shapes=((64, 64),))
+    job.call(job.everyone, ranks=(0, 1, 2))
+    job.steps(10)
+    job.call(job.everyone, "broadcast", (1,), done=False)
+    job.call(job.everyone, "all_reduce", (0, 2, 3), done=False)
+    (first,) = leaders(verdict_of(loose(job, tmp_path)))
+    assert (first.ranks, first.cause) == ((1,), Cause.COLLECTIVE_MISMATCH)
+
+
+def test_agreement_is_said(tmp_path: Path) -> None:
+    job = Job(4)
+    iterations(job, 5)
+    job.hang({2})
+    verdict = verdict_of(loose(job, tmp_path))
+    assert {"FX120", "FX121"} <= {outcome.rule for outcome in verdict.ruled_out if outcome.status == "ruled_out"}
+
+
+def test_stacks_alone_show_who_called_something_else(tmp_path: Path) -> None:
+    found = Collection(4, Job(1).now_ns)
+    for rank in range(4):
+        found.stacks(rank, *[BROADCAST if rank == 1 else ALL_REDUCE] * 3)
+    verdict = verdict_of(found.write(tmp_path))
+    assert [(suspect.ranks, suspect.confidence) for suspect in leaders(verdict)] == [((1,), Confidence.SUSPECT)]
+
+
+def test_stacks_alone_do_not_decide_between_two_halves(tmp_path: Path) -> None:
+    found = Collection(4, Job(1).now_ns)
+    for rank in range(4):
+        found.stacks(rank, *[BROADCAST if rank < 2 else ALL_REDUCE] * 3)
+    verdict = verdict_of(found.write(tmp_path))
+    assert all(suspect.members == "one_of" for suspect in verdict.suspects)
+
+
+def crossed(world: int, odd: tuple[int, ...], *, habit: bool = True, backend: str = "gloo") -> tuple[Job, Group, Group]:
+    """Everybody uses DATA before EXPERT; at the end the odd ranks come the other way round."""
+    job = Job(world, backend)
+    data, expert = job.group(range(world), "DATA"), job.group(range(world), "EXPERT")
+    for _ in range(6 if habit else 0):
+        job.call(data)
+        job.call(expert, "all_to_all")
+    others = [rank for rank in range(world) if rank not in odd]
+    job.call(data, ranks=others, done=False)
+    job.call(expert, "all_to_all", odd, done=False)
+    return job, data, expert
+
+
+def test_the_rank_that_broke_its_own_order_is_named_first(tmp_path: Path) -> None:
+    job, *_ = crossed(4, (2,))
+    verdict = verdict_of(whole(job, {}).write(tmp_path))
+    first = verdict.suspects[0]
+    assert (first.ranks, first.cause, first.rules) == ((2,), Cause.DEADLOCK, ("FX130",))
+    assert {suspect.fault for suspect in verdict.suspects} == {first.fault}
+
+
+def test_in_a_crossing_of_two_ranks_the_habit_decides(tmp_path: Path) -> None:
+    job, *_ = crossed(2, (1,))
+    verdict = verdict_of(whole(job, {}).write(tmp_path))
+    assert (verdict.suspects[0].ranks, verdict.suspects[0].cause) == ((1,), Cause.DEADLOCK)
+
+
+def test_without_a_habit_two_ranks_are_a_circle(tmp_path: Path) -> None:
+    job, *_ = crossed(2, (1,), habit=False, backend="nccl")
+    verdict = verdict_of(whole(job, {}).write(tmp_path))
+    assert [(suspect.ranks, suspect.cause) for suspect in verdict.suspects] == [((0, 1), Cause.DEADLOCK)]
+
+
+def test_without_a_habit_the_smaller_camp_is_the_odd_one(tmp_path: Path) -> None:
+    job, *_ = crossed(4, (3,), habit=False, backend="nccl")
+    verdict = verdict_of(whole(job, {}).write(tmp_path))
+    assert verdict.suspects[0].ranks == (3,)
+
+
+def test_ranks_outside_the_circle_are_its_victims(tmp_path: Path) -> None:
+    job = Job(4)
+    left, right = job.group((0, 1, 2), "LEFT"), job.group((1, 2, 3), "RIGHT")
+    for _ in range(6):
+        job.call(left)
+        job.call(right)
+    job.call(left, ranks=(0, 1), done=False)
+    job.call(right, ranks=(2, 3), done=False)
+    verdict = verdict_of(whole(job, {}).write(tmp_path))
+    assert verdict.suspects[0].ranks == (2,)
+    assert verdict.suspects[0].cause is Cause.DEADLOCK
+    assert named(verdict) <= {1, 2}
+    assert {0, 3} <= set(victims(verdict))
+
+
+def test_a_circle_that_waits_for_a_stalled_rank_is_not_the_root(tmp_path: Path) -> None:
+    job = Job(3)
+    data, pair = job.group((0, 1, 2), "DATA"), job.group((0, 1), "PAIR")
+    for _ in range(6):
+        job.call(data)
+        job.call(pair)
+    job.call(data, ranks=(0,), done=False)
+    job.call(pair, ranks=(1,), done=False)
+    verdict = verdict_of(whole(job, {2: LOADER_QUEUE}).write(tmp_path))
+    assert named(verdict) == {2}
+
+
+def test_everybody_inside_one_operation_is_a_group_that_cannot_be_told_apart(tmp_path: Path) -> None:
+    job = Job(4)
+    job.steps(10)
+    job.hang(set())
+    verdict = verdict_of(whole(job, {}).write(tmp_path))
+    (first,) = verdict.suspects
+    assert (first.ranks, first.members, first.granularity) == ((0, 1, 2, 3), "one_of", "group")
+    assert (first.confidence, first.rules) == (Confidence.SUSPECT, ("FX140",))
+
+
+def test_some_of_a_group_finished_is_said(tmp_path: Path) -> None:
+    """gloo's ring lets some members out before others."""
+    job = Job(4)
+    job.steps(10)
+    job.call(job.everyone, ranks=(0, 1))
+    job.call(job.everyone, ranks=(2, 3), done=False)
+    verdict = verdict_of(whole(job, {0: HOST_CODE, 1: HOST_CODE}).write(tmp_path))
+    assert verdict.suspects
+    assert all(suspect.confidence is Confidence.SUSPECT for suspect in verdict.suspects)
+    assert "ranks 0-1 finished it" in told(verdict)
+
+
+def test_an_unfinished_group_beside_a_named_root_is_not_another_fault(tmp_path: Path) -> None:
+    job = Job(4)
+    low = job.group((0, 1), "LOW")
+    for _ in range(6):
+        job.call(low)
+        job.steps(1)
+    job.call(low, done=False)
+    job.call(job.everyone, ranks=(3,), done=False)
+    verdict = verdict_of(whole(job, {2: LOADER_QUEUE}).write(tmp_path))
+    assert verdict.suspects[0].ranks == (2,)
+    assert {suspect.fault for suspect in verdict.suspects if suspect.members == "each"} == {1}
+
+
+def test_the_stage_of_a_deadlock_is_not_invented(tmp_path: Path) -> None:
+    job, *_ = crossed(4, (2,))
+    verdict = verdict_of(whole(job, dict.fromkeys(range(4), BARRIER)).write(tmp_path))
+    assert verdict.suspects[0].stage.name is StageName.UNKNOWN
+    assert verdict.suspects[0].stage.operation == "all_to_all"
