@@ -5,24 +5,27 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import chain
-from operator import itemgetter
 from typing import Any
 
 import orjson
 
-from forensics.ingest._frames import MAX_DEPTH, FrameTable, read_frame
+from forensics.ingest._frames import MAX_DEPTH, Frame, FrameTable, read_frame
+from forensics.ingest._recorder_entries import Entries
 from forensics.ingest._values import boolean, integer, positive, text
 
-Entries = Sequence[dict[str, Any]]
 Columns = dict[str, Sequence[Any]]
 Shape = tuple[tuple[int, ...], ...]
+Group = tuple[int | None, str | None, str | None]
+"""Number in the process, name and description of an entry's process group."""
 
 _NAME = re.compile(r"(?:(?P<backend>\w+):)?(?P<kind>\S+)(?:\s+(?P<own>\d{1,9})(?:->|<-)(?P<peer>\d{1,9}))?")
 _POINT_TO_POINT = frozenset({"send", "recv", "recvAnySource", "recv_any_source", "isend", "irecv"})
 _NANOSECONDS_PER_MS = 1_000_000
 _MAX_TENSORS = 1 << 16
 _MAX_DIMENSIONS = 64
+_INT64 = range(-(1 << 63), 1 << 63)
 _BYTES = {
     **dict.fromkeys(("Byte", "Char", "Bool", "QInt8", "QUInt8", "Float8_e4m3fn", "Float8_e5m2"), 1),
     **dict.fromkeys(("Float8_e4m3fnuz", "Float8_e5m2fnuz", "Float8_e8m0fnu"), 1),
@@ -33,16 +36,16 @@ _BYTES = {
 }
 
 
-def operation_columns(entries: Entries, frames: FrameTable) -> Columns:
-    """All columns that the entries have something for; call paths go to `frames`."""
-    names = _parsed_names([entry["profiling_name"] for entry in entries])
+def operation_columns(entries: Entries, groups: Sequence[Group], frames: FrameTable) -> Columns:
+    """All columns that the entries have something for; `groups` are those of `process_groups`, call paths go to `frames`."""
+    names = _parsed_names(entries.values("profiling_name"))
     columns: Columns = {
         **names,
-        "pg_id": _integers(entries, "pg_id"),
-        "pg_name": [group[0] for group in process_groups(entries)],
+        "pg_id": [number for number, _, _ in groups],
+        "pg_name": [name for _, name, _ in groups],
         "op_id": _integers(entries, "op_id"),
         "record_id": _integers(entries, "record_id", "id"),
-        "retired": _cleaned(_values(entries, "retired"), {bool}, boolean),
+        "retired": _cleaned(entries.values("retired"), {bool}, boolean),
         "call_path": _call_paths(entries, frames),
         "thread": _threads(entries),
         "enqueued_ns": _created(entries),
@@ -58,31 +61,21 @@ def operation_columns(entries: Entries, frames: FrameTable) -> Columns:
     return columns
 
 
-def process_groups(entries: Entries) -> list[tuple[str | None, str | None]]:
-    """(name, description) of each entry's process group; a pair in every schema, a tuple or a list."""
-    groups: list[tuple[str | None, str | None]] = []
-    for group in _values(entries, "process_group"):
-        if isinstance(group, (tuple, list)) and len(group) == 2 and type(group[0]) is str and type(group[1]) is str:
-            groups.append((group[0], group[1]))
-        else:
-            groups.append((None, None))
-    return groups
-
-
-def group_names(entries: Entries) -> set[tuple[int | None, str | None, str | None]]:
-    """The distinct (pg_id, name, description) of the entries."""
+def process_groups(entries: Entries) -> list[Group]:
+    """The process group of each entry; its name is in every schema, with the description in a tuple or a list."""
+    pairs = entries.values("process_group")
     numbers = _integers(entries, "pg_id")
-    return {(number, *group) for number, group in zip(numbers, process_groups(entries), strict=True)}
+    if set(map(type, pairs)) == {tuple}:
+        with suppress(TypeError):  # a tuple of what cannot be hashed: read one by one
+            named = {pair: _group_name(pair) for pair in set(pairs)}
+            return [(number, *named[pair]) for number, pair in zip(numbers, pairs, strict=True)]
+    return [(number, *_group_name(pair)) for number, pair in zip(numbers, pairs, strict=True)]
 
 
-def _values(entries: Entries, *keys: str) -> list[Any]:
-    """The value of the first key that is there, None where there is none."""
-    try:
-        return list(map(itemgetter(keys[0]), entries))
-    except KeyError:
-        if len(keys) > 1 and not any(keys[0] in entry for entry in entries):
-            return _values(entries, *keys[1:])
-        return [entry.get(keys[0]) for entry in entries]
+def _group_name(pair: Any) -> tuple[str | None, str | None]:
+    if isinstance(pair, (tuple, list)) and len(pair) == 2 and type(pair[0]) is str and type(pair[1]) is str:
+        return pair[0], pair[1]
+    return None, None
 
 
 def _cleaned(values: list[Any], sound: set[type], clean: Callable[[Any], Any]) -> list[Any]:
@@ -91,39 +84,38 @@ def _cleaned(values: list[Any], sound: set[type], clean: Callable[[Any], Any]) -
 
 
 def _integers(entries: Entries, *keys: str) -> list[int | None]:
-    values = _cleaned(_values(entries, *keys), {int}, integer)
-    return _in_range(values)
-
-
-def _in_range(values: list[int | None]) -> list[int | None]:
-    """Integers beyond 64 bits, which only a damaged dump has, become None."""
-    present = [value for value in values if value is not None]
-    if not present or (min(present) >= -(1 << 63) and max(present) < 1 << 63):
+    values = entries.values(*keys)
+    if set(map(type, values)) == {int} and _INT64.start <= min(values) and max(values) < _INT64.stop:
         return values
     return [integer(value) for value in values]
 
 
 def _times(entries: Entries, key: str) -> list[int | None]:
     """Times where 0 and None both mean that the event was not seen."""
-    values = _cleaned(_values(entries, key), {int, type(None)}, positive)
-    return _in_range([value if value and value > 0 else None for value in values])
+    values = entries.values(key)
+    kinds = set(map(type, values))
+    if (kinds == {int} and min(values) > 0 and max(values) < _INT64.stop) or kinds == {type(None)}:
+        return values
+    if kinds <= {int, type(None)}:
+        return [value if value and 0 < value < _INT64.stop else None for value in values]
+    return [positive(value) for value in values]
 
 
 def _created(entries: Entries) -> list[int | None]:
     """Creation times; the earliest schemas wrote microseconds."""
-    if any("time_created_ns" in entry for entry in entries):
+    if "time_created_ns" in entries:
         return _times(entries, "time_created_ns")
-    return _in_range([value * 1000 if value else None for value in _times(entries, "time_created_us")])
+    return [integer(value * 1000) if value else None for value in _times(entries, "time_created_us")]
 
 
 def _nanoseconds(entries: Entries, key: str) -> list[int | None]:
     """Milliseconds, whole or fractional, as nanoseconds."""
-    values = _values(entries, key)
+    values = entries.values(key)
     known: dict[Any, int | None] = {}
     for value in set(values) if set(map(type, values)) <= {int, float, type(None)} else ():
         is_sane = value is not None and abs(value) < 1e12
         known[value] = round(value * _NANOSECONDS_PER_MS) if is_sane else None
-    return [known.get(value) for value in values] if known else [None] * len(values)
+    return list(map(known.get, values)) if known else [None] * len(values)
 
 
 def _parsed_names(names: list[str]) -> Columns:
@@ -139,7 +131,7 @@ def _parsed_names(names: list[str]) -> Columns:
 
 def _sequences(entries: Entries, kinds: Sequence[str]) -> Columns:
     """The sequence number that counts for the operation: that of its kind, collective or point to point."""
-    flags = _cleaned(_values(entries, "is_p2p"), {bool}, boolean)
+    flags = _cleaned(entries.values("is_p2p"), {bool}, boolean)
     is_p2p = [kind in _POINT_TO_POINT if flag is None else flag for flag, kind in zip(flags, kinds, strict=True)]
     collective = _integers(entries, "collective_seq_id", "seq_id")
     if not any(is_p2p):
@@ -160,12 +152,12 @@ def _group_calls(columns: Columns) -> list[int | None]:
 
 def _sizes(entries: Entries) -> Columns:
     """Shapes as JSON text; elements and bytes of the input."""
-    shapes = _shapes(_values(entries, "input_sizes"))
-    dtypes = [_dtypes(value) for value in _values(entries, "input_dtypes")]
+    shapes = _shapes(entries.values("input_sizes"))
+    dtypes = _all_dtypes(entries.values("input_dtypes"))
     known = {pair: _size(*pair) for pair in set(zip(shapes, dtypes, strict=True))}
     rows = [known[pair] for pair in zip(shapes, dtypes, strict=True)]
     texts, names, counts, sizes = zip(*rows, strict=True)
-    out = _shapes(_values(entries, "output_sizes"))
+    out = _shapes(entries.values("output_sizes"))
     out_texts = {shape: _shape_text(shape) for shape in set(out)}
     outputs = [out_texts[shape] for shape in out]
     return {"input_sizes": texts, "dtype": names, "count": counts, "bytes": sizes, "output_sizes": outputs}
@@ -173,8 +165,21 @@ def _sizes(entries: Entries) -> Columns:
 
 def _shapes(values: list[Any]) -> list[Shape | None]:
     """Each sizes list as tuples; equal ones are one object, so that memory follows the number of distinct shapes."""
+    inner = _only_items(values, list)
+    if inner is not None and max(map(len, inner)) <= _MAX_DIMENSIONS and set(map(type, chain.from_iterable(inner))) <= {int}:
+        keys = list(map(tuple, inner))
+        single: dict[tuple[int, ...], Shape] = {key: (key,) for key in set(keys)}
+        return list(map(single.__getitem__, keys))
     known: dict[Shape | None, Shape | None] = {}
     return [known.setdefault(shape, shape) for shape in map(_shape, values)]
+
+
+def _only_items(values: list[Any], kind: type) -> list[Any] | None:
+    """The item of each value when all are lists of one item of this type, as nearly every call has one tensor."""
+    if set(map(type, values)) != {list} or set(map(len, values)) != {1}:
+        return None
+    items = list(chain.from_iterable(values))
+    return items if set(map(type, items)) == {kind} else None
 
 
 def _shape(value: Any) -> Shape | None:
@@ -188,6 +193,15 @@ def _shape(value: Any) -> Shape | None:
             if type(size) is not int:
                 return None
     return tuple([tuple(sizes) for sizes in value])
+
+
+def _all_dtypes(values: list[Any]) -> list[tuple[str, ...] | None]:
+    """Element types of each entry."""
+    names = _only_items(values, str)
+    if names is None:
+        return list(map(_dtypes, values))
+    single: dict[str, tuple[str, ...]] = {name: (name,) for name in set(names)}
+    return list(map(single.__getitem__, names))
 
 
 def _dtypes(value: Any) -> tuple[str, ...] | None:
@@ -230,8 +244,8 @@ def _product(sizes: Sequence[int]) -> int:
 
 def _threads(entries: Entries) -> list[str | None]:
     """`name (id)` of the thread that made the call, as far as it is recorded."""
-    names = _cleaned(_values(entries, "thread_name"), {str}, text)
-    numbers = _cleaned(_values(entries, "thread_id"), {str}, text)
+    names = _cleaned(entries.values("thread_name"), {str}, text)
+    numbers = _cleaned(entries.values("thread_id"), {str}, text)
     known: dict[tuple[str | None, str | None], str | None] = {}
     for name, number in set(zip(names, numbers, strict=True)):
         known[name, number] = f"{name or 'thread'} ({number})" if number else name
@@ -241,14 +255,18 @@ def _threads(entries: Entries) -> list[str | None]:
 def _call_paths(entries: Entries, frames: FrameTable) -> list[int | None]:
     """Call path numbers. Dumps share one object for each distinct frame, so object identities find equal paths fast."""
     known: dict[tuple[int, ...], int | None] = {}
+    read: dict[int, Frame | None] = {}
     paths: list[int | None] = []
-    for stack in _values(entries, "frames"):
+    for stack in entries.values("frames"):
         if type(stack) is not list:
             paths.append(None)
             continue
-        key = tuple(map(id, stack[:MAX_DEPTH]))
+        key = tuple(map(id, stack if len(stack) <= MAX_DEPTH else stack[:MAX_DEPTH]))
         if key not in known:
-            known[key] = frames.call_path([read_frame(frame) for frame in stack])
+            for number, frame in zip(key, stack, strict=False):
+                if number not in read:
+                    read[number] = read_frame(frame)
+            known[key] = frames.call_path([read[number] for number in key])
         paths.append(known[key])
     return paths
 
@@ -258,15 +276,14 @@ def _states(entries: Entries, columns: Columns) -> list[str]:
 
     A backend without any event in the whole dump, as gloo, never leaves `scheduled`: its `retired` says done (or failed).
     """
-    states = [state if type(state) is str else None for state in _values(entries, "state")]
-    rows = zip(columns["backend"], states, columns["device_start_ns"], columns["device_end_ns"], strict=True)
-    with_events = {backend for backend, state, start, end in rows if start or end or state in ("started", "completed")}
-    result = []
-    for backend, state, retired, end in zip(
-        columns["backend"], states, columns["retired"], columns["device_end_ns"], strict=True
-    ):
-        if state == "completed" or end or (retired and backend not in with_events):
-            result.append("done")
-        else:
-            result.append("started" if state == "started" else "pending")
-    return result
+    states = [state if type(state) is str else None for state in entries.values("state")]
+    started, ended = ([time is not None for time in columns[name]] for name in ("device_start_ns", "device_end_ns"))
+    looks = list(zip(columns["backend"], states, started, ended, columns["retired"], strict=True))
+    distinct = set(looks)
+    events = ("started", "completed")
+    with_events = {backend for backend, state, start, end, _ in distinct if start or end or state in events}
+    known = {}
+    for backend, state, start, end, retired in distinct:
+        is_done = state == "completed" or end or (retired and backend not in with_events)
+        known[backend, state, start, end, retired] = "done" if is_done else "started" if state == "started" else "pending"
+    return list(map(known.__getitem__, looks))

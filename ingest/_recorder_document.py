@@ -111,9 +111,9 @@ def _sound_entries(entries: Any, problems: list[Problem]) -> tuple[list[dict[str
     if not isinstance(entries, list):
         problems.append(Problem("`entries` is not a list", None))
         return [], []
-    sound = [type(entry) is dict and type(entry.get("profiling_name")) is str for entry in entries]
-    if all(sound):
+    if set(map(type, entries)) == {dict} and set(map(type, map(_profiling_name, entries))) == {str}:
         return entries, list(range(len(entries)))
+    sound = [type(entry) is dict and type(entry.get("profiling_name")) is str for entry in entries]
     broken = [number for number, is_sound in enumerate(sound) if not is_sound]
     message = "entry is not an object with a profiling_name; left out"
     problems += [Problem(message, f"entry={number}") for number in broken[:_MAX_REPORTED]]
@@ -121,3 +121,7 @@ def _sound_entries(entries: Any, problems: list[Problem]) -> tuple[list[dict[str
         problems.append(Problem(f"{len(broken) - _MAX_REPORTED} more such entries", f"entry={broken[_MAX_REPORTED]}"))
     numbers = [number for number, is_sound in enumerate(sound) if is_sound]
     return [entries[number] for number in numbers], numbers
+
+
+def _profiling_name(entry: dict[str, Any]) -> Any:
+    return entry.get("profiling_name")

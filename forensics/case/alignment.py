@@ -6,7 +6,7 @@ reports no members (docs/formats/flight-recorder.md), so they are inferred from 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from duckdb import DuckDBPyConnection
@@ -15,16 +15,26 @@ DEFAULT_GROUP = "default_pg"
 # Beyond this a rank number is a misread file name, not a rank.
 LARGEST_WORLD = 1 << 18
 
+_NAMED = "FROM group_views WHERE pg_name IS NOT NULL AND rank IS NOT NULL"
+# The first rank that describes a group decides.
+_DESCRIPTIONS = f"""
+SELECT pg_name, coalesce(min_by(description, (rank, description)) FILTER (description <> ''), '')
+{_NAMED} GROUP BY pg_name ORDER BY min(rank), pg_name
+"""
+# Every rank lists all members of every group: distinct here, for a large world has millions of numbers in these lists.
+_MEMBER_LISTS = f"SELECT DISTINCT pg_name, members {_NAMED} AND len(members) > 0"
+_VIEWS_WITHOUT_MEMBERS = f"SELECT DISTINCT pg_name, rank, pg_id {_NAMED} AND coalesce(len(members), 0) = 0 ORDER BY ALL"
+
 
 @dataclass(slots=True)
 class _Group:
-    """What all ranks together say of one (name, backend): users by rank, and the member lists that were reported."""
+    """What all ranks together say of one (name, backend): users by rank, and the distinct member lists they reported."""
 
     name: str
     backend: str
     description: str = ""
     users: dict[int, int | None] = field(default_factory=dict)
-    reported: dict[tuple[int, ...], list[int]] = field(default_factory=lambda: defaultdict(list))
+    reported: set[tuple[int, ...]] = field(default_factory=set)
 
 
 def align(connection: DuckDBPyConnection) -> None:
@@ -50,24 +60,38 @@ def _store(
     members: list[tuple[object, ...]],
     keys: list[tuple[object, ...]],
 ) -> None:
-    if not rows:
-        return
-    connection.executemany("INSERT INTO communicators VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    _insert(connection, "communicators", "communicator generation pg_name description backend size method confidence", rows)
     _insert(connection, "members", "communicator position rank pg_id", members)
     connection.execute("CREATE TEMP TABLE group_keys (pg_name VARCHAR, backend VARCHAR, rank INTEGER, label VARCHAR)")
     _insert(connection, "group_keys", "pg_name backend rank label", keys)
     connection.execute(
         """
-        UPDATE operations SET communicator = k.label FROM group_keys k
-        WHERE operations.pg_name = k.pg_name AND operations.backend = k.backend AND operations.rank = k.rank
+        CREATE TEMP TABLE relabelled AS
+        SELECT used.*, k.label
+        FROM (SELECT DISTINCT pg_name, backend, rank, communicator FROM operations) used
+        LEFT JOIN group_keys k ON k.pg_name = used.pg_name AND k.backend = used.backend AND k.rank = used.rank
+        WHERE used.communicator IS DISTINCT FROM k.label
         """
     )
+    # An ingester's guess is nearly always right, and rewriting a column of millions of rows takes longer than reading it.
+    if connection.execute("SELECT count(*) FROM relabelled").fetchone() != (0,):
+        connection.execute(
+            """
+            UPDATE operations SET communicator = r.label FROM relabelled r
+            WHERE operations.pg_name IS NOT DISTINCT FROM r.pg_name AND operations.backend IS NOT DISTINCT FROM r.backend
+                AND operations.rank IS NOT DISTINCT FROM r.rank
+                AND operations.communicator IS NOT DISTINCT FROM r.communicator
+            """
+        )
+    connection.execute("DROP TABLE relabelled")
     connection.execute("DROP TABLE group_keys")
 
 
 def _insert(connection: DuckDBPyConnection, table: str, columns: str, rows: list[tuple[object, ...]]) -> None:
     import numpy as np
 
+    if not rows:
+        return
     names = columns.split()
     batch = {name: np.array([row[i] for row in rows], dtype=object) for i, name in enumerate(names)}
     connection.register("rows_to_insert", batch)
@@ -112,36 +136,30 @@ def _groups(connection: DuckDBPyConnection) -> list[_Group]:
 
 def _add_views(connection: DuckDBPyConnection, groups: dict[tuple[str, str], _Group]) -> None:
     """Add what ranks report of groups; a group without a single recorded operation has no backend of its own."""
-    views = connection.execute(
-        """
-        SELECT DISTINCT pg_name, rank, description, members, pg_id FROM group_views
-        WHERE pg_name IS NOT NULL AND rank IS NOT NULL ORDER BY ALL
-        """
-    ).fetchall()
     by_name: dict[str, list[_Group]] = defaultdict(list)
     for group in groups.values():
         by_name[group.name].append(group)
-    for name, rank, description, members, pg_id in views:
+    for name, description in connection.execute(_DESCRIPTIONS).fetchall():
         if name not in by_name:
             by_name[name].append(groups.setdefault((name, "unknown"), _Group(name, "unknown")))
         for group in by_name[name]:
-            group.description = group.description or description or ""
-            if members:
-                group.reported[tuple(members)].append(rank)
-            else:
-                group.users.setdefault(rank, pg_id)
+            group.description = description
+    for name, members in connection.execute(_MEMBER_LISTS).fetchall():
+        for group in by_name[name]:
+            group.reported.add(tuple(members))
+    for name, rank, pg_id in connection.execute(_VIEWS_WITHOUT_MEMBERS).fetchall():
+        for group in by_name[name]:
+            group.users.setdefault(rank, pg_id)
 
 
 def _names_with_several_backends(groups: list[_Group]) -> frozenset[str]:
-    names = [group.name for group in groups]
-    return frozenset(name for name in names if names.count(name) > 1)
+    counts = Counter(group.name for group in groups)
+    return frozenset(name for name, count in counts.items() if count > 1)
 
 
 def _member_sets(group: _Group, world: tuple[int, ...], ambiguous: frozenset[str]) -> list[tuple[str, str, tuple[int, ...]]]:
     """Member sets of one name, each with its label and the method that gave it."""
-    label = group.name
-    if group.description and group.description != "undefined":
-        label += f":{group.description}"
+    label = plain_label(group.name, group.description)
     if group.name in ambiguous:
         label += f"/{group.backend}"
     if group.reported:
@@ -152,6 +170,11 @@ def _member_sets(group: _Group, world: tuple[int, ...], ambiguous: frozenset[str
     if group.description == DEFAULT_GROUP or (group.name == "0" and set(group.users) <= set(world)):
         return [(label, "world", tuple(sorted(set(world) | set(group.users))))]
     return [(label, "peers", tuple(sorted(group.users)))]
+
+
+def plain_label(name: str, description: str | None) -> str:
+    """The label of a communicator whose name no other group shares."""
+    return f"{name}:{description}" if description and description != "undefined" else name
 
 
 def _span(ranks: tuple[int, ...]) -> str:

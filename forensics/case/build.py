@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.reader import Bundle, open_bundle
-from forensics.bundle.streams import first_bytes
 from forensics.case.admission import admit
 from forensics.case.alignment import align
 from forensics.case.columns import CaseWriter
-from forensics.case.database import Connection, existing_case, is_case_file, new_case
+from forensics.case.database import Connection, existing_case, is_case_file, new_case, schema_columns
+from forensics.case.packed import PackedBatch, pack
+from forensics.case.reading import Reading
+from forensics.case.reading import read_artefact as read_artefact
 from forensics.case.settle import settle_case
+from forensics.case.workers import readings
 from forensics.errors import ExitCode, ForensicsError
-from forensics.ingest import SNIFF_BYTES, choose
-from forensics.ingest.interface import Batch, Identity, Ingester, Problem
+from forensics.ingest.interface import Batch, Problem
 
 Progress = Callable[[int, int, str], None]
 """Called with the artefacts done, their total, and the path of the next one."""
 
 _RANKED = frozenset({"flight_recorder", "python_stacks"})
 _SHARED = {"frames": "frame", "call_paths": "call_path"}
-
-
-_UNKNOWN = Identity()
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What one artefact gave: made from the artefact alone, so that artefacts can be read in any order."""
-
-    ingester: Ingester | None
-    batches: Sequence[Batch] = ()
-    problems: Sequence[Problem] = ()
-    identity: Identity = _UNKNOWN
-    reason: str | None = None
 
 
 def open_case(paths: Sequence[Path], case_file: Path | None = None, progress: Progress | None = None) -> Connection:
@@ -50,8 +38,9 @@ def open_case(paths: Sequence[Path], case_file: Path | None = None, progress: Pr
             raise ForensicsError("a case file is opened alone: build a new case from the bundles instead", ExitCode.USAGE)
         return existing_case(paths[0])
     bundle = open_bundle(paths)
-    connection = new_case(case_file)
-    build_case(bundle, connection, progress)
+    with readings(bundle.artefacts, schema_columns()) as found:
+        connection = new_case(case_file, sum(artefact.stored_bytes for artefact in bundle.artefacts))
+        _fill(bundle, found, connection, progress)
     admit(connection)
     align(connection)
     return connection
@@ -59,6 +48,11 @@ def open_case(paths: Sequence[Path], case_file: Path | None = None, progress: Pr
 
 def build_case(bundle: Bundle, connection: Connection, progress: Progress | None = None) -> None:
     """Read every artefact of the bundle into the tables of an empty case, in path order."""
+    with readings(bundle.artefacts, schema_columns()) as found:
+        _fill(bundle, found, connection, progress)
+
+
+def _fill(bundle: Bundle, found: Iterator[Reading], connection: Connection, progress: Progress | None) -> None:
     writer = CaseWriter(connection)
     seen: dict[str, set[int]] = {table: set() for table in _SHARED}
     total = len(bundle.artefacts)
@@ -67,39 +61,13 @@ def build_case(bundle: Bundle, connection: Connection, progress: Progress | None
     for source_id, artefact in enumerate(bundle.artefacts, start=1):
         if progress is not None:
             progress(source_id - 1, total, artefact.path)
-        reading = copies.checked(artefact, read_artefact(artefact))
+        reading = copies.checked(artefact, next(found))
         _write(writer, source_id, artefact, reading, bundle.damaged.get(artefact.path), seen)
     facts = [("bundle.kind", bundle.kind), ("bundle.sha256", bundle.sha256)]
     known = [(key, value) for key, value in facts if value is not None]
     writer.add("job_config", {"key": [key for key, _ in known], "value": [value for _, value in known]}, {"confidence": "read"})
     writer.flush()
     settle_case(connection, {number: item.sample for number, item in enumerate(bundle.artefacts, start=1)})
-
-
-def read_artefact(artefact: Artefact) -> Reading:
-    """Choose the ingester by content and collect what it finds; nothing in the evidence makes this raise."""
-    ingester: Ingester | None = None
-    batches: list[Batch] = []
-    problems: list[Problem] = []
-    identity = _UNKNOWN
-    try:
-        with artefact.open() as stream:
-            head = first_bytes(stream, SNIFF_BYTES)
-        ingester = choose(head, artefact.path)
-        if ingester is None:
-            return Reading(None, reason="empty" if not head else "no ingester for this format")
-        for item in ingester.rows(artefact):
-            if isinstance(item, Batch):
-                batches.append(item)
-            elif isinstance(item, Problem):
-                problems.append(item)
-            else:
-                identity = item
-    except OSError as error:
-        problems.append(Problem(f"cannot be read: {error.strerror or error}", fatal=True))
-    except Exception as error:  # a defect of one ingester must not cost the evidence of the others
-        problems.append(Problem(f"its ingester failed: {type(error).__name__}: {error}", fatal=True))
-    return Reading(ingester, batches, problems, identity)
 
 
 class _Copies:
@@ -111,12 +79,12 @@ class _Copies:
 
     def checked(self, artefact: Artefact, reading: Reading) -> Reading:
         """The reading, without rows when it is a copy, with a warning when the same bytes came for another rank."""
-        if artefact.sha256 is None or reading.ingester is None or not reading.batches:
+        if artefact.sha256 is None or reading.parser is None or not reading.batches:
             return reading
         place = (artefact.sha256, artefact.rank, artefact.host, artefact.sample, artefact.captured_ns)
         first = self._paths.setdefault(place, artefact.path)
         if first != artefact.path:
-            return Reading(None, reason=f"same bytes as {first}")
+            return Reading(None, None, reason=f"same bytes as {first}")
         if not _tells_of_its_rank(reading) or artefact.rank is None or reading.identity.rank is not None:
             return reading
         rank, path = self._ranks.setdefault(artefact.sha256, (artefact.rank, artefact.path))
@@ -128,8 +96,7 @@ class _Copies:
 
 def _tells_of_its_rank(reading: Reading) -> bool:
     """Whether the content is of one rank only: dumps of ranks that have not communicated yet are all alike."""
-    ranked = reading.ingester is not None and reading.ingester.kind in _RANKED
-    return ranked and any(batch.table in ("operations", "stacks") for batch in reading.batches)
+    return reading.kind in _RANKED and any(batch.table in ("operations", "stacks") for batch in reading.batches)
 
 
 def _write(
@@ -146,16 +113,15 @@ def _write(
         count = writer.add(batch.table, columns, fill)
         rows += 0 if batch.table in _SHARED else count
     problems = list(reading.problems)
-    kind = reading.ingester.kind if reading.ingester is not None else None
-    if kind in _RANKED and rank is None:
+    if reading.kind in _RANKED and rank is None:
         problems.append(Problem("no rank is known: neither its content, nor a manifest, nor its path says one"))
     _warn(writer, source_id, [(artefact.path, problem.locator, problem.message) for problem in problems])
     status, reason = _status(reading, rows, damage)
     record: dict[str, Any] = {
         "source_id": source_id,
         "path": artefact.path,
-        "kind": kind,
-        "parser": reading.ingester.name if reading.ingester is not None else None,
+        "kind": reading.kind,
+        "parser": reading.parser,
         "host": host,
         "rank": rank,
         "rank_method": artefact.rank_method if identity.rank is None else "content",
@@ -174,19 +140,20 @@ def _status(reading: Reading, rows: int, damage: str | None) -> tuple[str, str |
     fatal = next((problem.message for problem in reading.problems if problem.fatal), None)
     if fatal is not None:
         return ("partial" if rows else "rejected"), fatal
-    if reading.ingester is None:
+    if reading.parser is None:
         return "ignored", reading.reason
     first = reading.problems[0].message if reading.problems else damage
     return ("ok", None) if first is None else ("partial", first)
 
 
-def _unseen(batch: Batch, seen: dict[str, set[int]]) -> dict[str, list[Any]]:
+def _unseen(batch: Batch | PackedBatch, seen: dict[str, set[int]]) -> dict[str, Any]:
     """Rows of a table of shared, content-hashed facts that no earlier artefact brought."""
-    keys = batch.columns[_SHARED[batch.table]]
+    packed = {name: pack(values, "BIGINT") for name, values in batch.columns.items()}
+    keys = packed[_SHARED[batch.table]].expanded().tolist()
     known = seen[batch.table]
     kept = [index for index, key in enumerate(keys) if key not in known]
     known.update(keys[index] for index in kept)
-    return {name: [values[index] for index in kept] for name, values in batch.columns.items()}
+    return {name: column.taken(kept) for name, column in packed.items()}
 
 
 def _warn(writer: CaseWriter, source_id: int | None, warnings: Sequence[tuple[str | None, str | None, str]]) -> None:

@@ -7,29 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from forensics.case.database import Connection, table_columns
+from forensics.case.packed import Array, Packed, Types, constant, is_coded, missing, pack
 
-FLUSH_ROWS = 250_000
-
-Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """One column: its data, and a mask that is True where it is null (None when nothing is, or when data holds None)."""
-
-    data: Array
-    mask: npt.NDArray[np.bool_] | None = None
+FLUSH_ROWS = 245_760
+"""Two row groups of DuckDB: it compresses and stores whole ones, and keeps a rest in memory."""
 
 
 @dataclass(slots=True)
 class _Pending:
     """Batches of one table that were not inserted yet."""
 
+    rows: int = 0
     lengths: list[int] = field(default_factory=list)
-    batches: list[dict[str, _Values]] = field(default_factory=list)
+    batches: list[dict[str, Packed]] = field(default_factory=list)
 
 
 class CaseWriter:
@@ -40,27 +32,25 @@ class CaseWriter:
         self._types = table_columns(connection)
         self._pending: dict[str, _Pending] = {}
 
-    def add(self, table: str, columns: Mapping[str, Sequence[Any]], constants: Mapping[str, Any]) -> int:
+    def add(self, table: str, columns: Mapping[str, Sequence[Any] | Packed], constants: Mapping[str, Any]) -> int:
         """Add rows to a table and give their number.
 
         `constants` fill columns that the table has and `columns` lacks. Raises ValueError for columns of unequal length and
         for columns or tables that the schema does not have: that is a defect of an ingester, not of the evidence.
         """
         types = self._types.get(table, {})
-        lengths = {len(values) for values in columns.values()}
-        if len(lengths) != 1 or not set(columns) <= set(types):
-            raise ValueError(f"rows for {table}: lengths {sorted(lengths)}, columns {sorted(set(columns) - set(types))}")
-        count = lengths.pop()
+        count = row_count(table, columns, types)
         if not count:
             return 0
-        batch = {name: _values(values, types[name]) for name, values in columns.items()}
+        batch = {name: pack(values, types[name]) for name, values in columns.items()}
         for name, value in constants.items():
             if name in types and name not in batch and value is not None:
-                batch[name] = _values([value], types[name], count)
+                batch[name] = constant(value, types[name], count)
         pending = self._pending.setdefault(table, _Pending())
+        pending.rows += count
         pending.lengths.append(count)
         pending.batches.append(batch)
-        if sum(pending.lengths) >= FLUSH_ROWS:
+        if pending.rows >= FLUSH_ROWS:
             self._insert(table)
         return count
 
@@ -73,70 +63,55 @@ class CaseWriter:
         pending = self._pending.pop(table)
         types = self._types[table]
         names = [name for name in types if any(name in batch for batch in pending.batches)]
-        joined = {name: _joined(name, types[name], pending) for name in names}
-        casts = ", ".join(f'TRY_CAST("{name}" AS {types[name]})' for name in names)
-        columns = ", ".join(f'"{name}"' for name in names)
+        joined: dict[str, Array] = {}
+        words: list[list[str | None]] = []
+        cells = []
+        for name in names:
+            parts = _parts(name, types[name], pending)
+            if is_coded(types[name]):
+                joined[name], dictionary = _merged(parts)
+                words.append(dictionary)
+                cells.append(f'TRY_CAST((?::VARCHAR[])["{name}" + 1] AS {types[name]})')
+            else:
+                joined[name] = _concatenated(parts)
+                cells.append(f'TRY_CAST("{name}" AS {types[name]})')
+        listed = ", ".join(f'"{name}"' for name in names)
         self._connection.register("incoming_rows", joined)
         try:
-            self._connection.execute(f"INSERT INTO {table} ({columns}) SELECT {casts} FROM incoming_rows")
+            self._connection.execute(f"INSERT INTO {table} ({listed}) SELECT {', '.join(cells)} FROM incoming_rows", words)
         finally:
             self._connection.unregister("incoming_rows")
 
 
-def _values(values: Sequence[Any], kind: str, repeat: int = 0) -> _Values:
-    """A column as the array DuckDB takes for its SQL type; a single value is repeated `repeat` times."""
-    if kind in ("BIGINT", "INTEGER"):
-        result = _numeric(values, np.int64)
-    elif kind == "DOUBLE":
-        result = _numeric(values, np.float64)
-    elif kind == "BOOLEAN":
-        result = _numeric(values, np.bool_)
-    elif kind.endswith("[]"):
-        result = _Values(_objects([None if value is None else str(list(value)) for value in values]))
-    else:
-        result = _Values(_objects(_encodable(values)))
-    return _Values(np.repeat(result.data, repeat)) if repeat else result
+def row_count(table: str, columns: Mapping[str, Sequence[Any] | Packed], types: Types) -> int:
+    """Rows of a batch; raises ValueError when its columns do not fit each other or the table."""
+    lengths = {len(values) for values in columns.values()}
+    if len(lengths) != 1 or not set(columns) <= set(types):
+        raise ValueError(f"rows for {table}: lengths {sorted(lengths)}, columns {sorted(set(columns) - set(types))}")
+    return lengths.pop()
 
 
-def _numeric(values: Sequence[Any], dtype: type[np.generic]) -> _Values:
-    """Numbers with a mask for None."""
-    if None not in values:
-        return _Values(np.array(values, dtype=dtype))
-    cells = _objects(values)
-    mask = np.array([value is None for value in values], dtype=np.bool_)
-    cells[mask] = 0
-    return _Values(cells.astype(dtype), mask)
+def _parts(name: str, kind: str, pending: _Pending) -> list[Packed]:
+    """All batches of a column, null where a batch lacks it."""
+    pairs = zip(pending.lengths, pending.batches, strict=True)
+    return [batch[name] if name in batch else missing(kind, count) for count, batch in pairs]
 
 
-def _objects(values: Sequence[Any]) -> Array:
-    cells = np.empty(len(values), dtype=object)
-    cells[:] = values
-    return cells
-
-
-def _encodable(values: Sequence[Any]) -> Sequence[Any]:
-    """Texts as valid UTF-8: a pickle or a file name may hold lone surrogates, which no database takes."""
-    repaired = {}
-    for value in set(values):
-        if value is not None and not value.isascii():
-            clean = value.encode("utf-8", "replace").decode("utf-8")
-            if clean != value:
-                repaired[value] = clean
-    return [repaired.get(value, value) for value in values] if repaired else values
-
-
-def _joined(name: str, kind: str, pending: _Pending) -> Array:
-    """All batches of a column one after the other, null where a batch lacks it."""
-    parts = [batch.get(name) or _missing(kind, count) for count, batch in zip(pending.lengths, pending.batches, strict=True)]
-    data = np.concatenate([part.data for part in parts])
+def _concatenated(parts: Sequence[Packed]) -> Array:
+    """Numbers one after the other."""
+    expanded = [part.expanded() for part in parts]
     if all(part.mask is None for part in parts):
-        return data
-    masks = [np.zeros(len(part.data), dtype=np.bool_) if part.mask is None else part.mask for part in parts]
-    return np.ma.masked_array(data, mask=np.concatenate(masks))
+        return np.concatenate(expanded)
+    data = np.concatenate([np.ma.getdata(part) for part in expanded])
+    return np.ma.masked_array(data, mask=np.concatenate([np.ma.getmaskarray(part) for part in expanded]))
 
 
-def _missing(kind: str, count: int) -> _Values:
-    if kind in ("BIGINT", "INTEGER", "DOUBLE", "BOOLEAN"):
-        dtype = {"DOUBLE": np.float64, "BOOLEAN": np.bool_}.get(kind, np.int64)
-        return _Values(np.zeros(count, dtype=dtype), np.ones(count, dtype=np.bool_))
-    return _Values(np.full(count, None, dtype=object))
+def _merged(parts: Sequence[Packed]) -> tuple[Array, list[str | None]]:
+    """Codes one after the other, into one dictionary for all parts."""
+    codes: dict[str | None, int] = {}
+    arrays = []
+    for part in parts:
+        own = np.array([codes.setdefault(word, len(codes)) for word in part.words or ()], dtype=np.int32)
+        data = own[part.data]
+        arrays.append(data if len(data) == part.length else data.repeat(part.length))
+    return np.concatenate(arrays), list(codes)

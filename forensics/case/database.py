@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 
 import duckdb
 
+from forensics.case.describe import tables
 from forensics.errors import ExitCode, ForensicsError
 
 # Files are written in the format of the oldest supported release, else a newer DuckDB writes what an older cannot open.
 STORAGE_VERSION = "v1.0.0"
 _MAGIC = b"DUCK"
+# In memory DuckDB stores rows as they are, 400 bytes for each operation; in a file it compresses them.
+LARGE_BYTES = 64 << 20
+_MEMORY_PER_CORE = 256 << 20
+_LEAST_MEMORY, _MOST_MEMORY = 384 << 20, 4 << 30
+_scratch: list[TemporaryDirectory[str]] = []
 # Base tables only: a view of the same name in a file from elsewhere would run its query.
 _COLUMNS = """
 SELECT table_name, column_name, data_type FROM duckdb_columns() JOIN duckdb_tables() USING (database_oid, table_oid, table_name)
@@ -22,18 +31,39 @@ _OFFLINE = {"autoinstall_known_extensions": "false", "autoload_known_extensions"
 Connection = duckdb.DuckDBPyConnection
 
 
-def new_case(path: Path | None = None) -> Connection:
-    """An empty case with all tables of schema.sql, in memory or in a new file that must not exist yet."""
+def new_case(path: Path | None = None, expected_bytes: int = 0) -> Connection:
+    """An empty case with all tables of schema.sql, in memory or in a new file that must not exist yet.
+
+    A case in memory whose sources are large lies in a temporary file instead, which is removed when the process ends.
+    """
     if path is not None and path.exists():
         raise ForensicsError(f"{path}: already exists; a case is built anew, remove it first", ExitCode.USAGE)
+    is_large = expected_bytes >= LARGE_BYTES
     try:
+        place = path or (_scratch_file(expected_bytes) if is_large else None)
         connection = duckdb.connect(
-            ":memory:" if path is None else str(path), config={**_OFFLINE, "storage_compatibility_version": STORAGE_VERSION}
+            ":memory:" if place is None else str(place), config={**_OFFLINE, "storage_compatibility_version": STORAGE_VERSION}
         )
-    except duckdb.Error as error:
+    except (duckdb.Error, OSError) as error:
         raise ForensicsError(f"{path}: the case cannot be created: {_first_line(error)}") from error
+    if is_large and place is not None:
+        connection.execute(f"SET memory_limit = '{_memory_limit() >> 20}MiB'")
     connection.execute(schema())
     return connection
+
+
+def _scratch_file(expected_bytes: int) -> Path | None:
+    """A place for a large case, None when the disk of temporary files has no room for it."""
+    if shutil.disk_usage(gettempdir()).free < expected_bytes:
+        return None
+    folder = TemporaryDirectory(prefix="forensics-", ignore_cleanup_errors=True)
+    _scratch.append(folder)
+    return Path(folder.name) / "case.duckdb"
+
+
+def _memory_limit() -> int:
+    """Bytes DuckDB may hold before it writes to its file: each of its threads needs some."""
+    return max(_LEAST_MEMORY, min((os.cpu_count() or 1) * _MEMORY_PER_CORE, _MOST_MEMORY))
 
 
 def existing_case(path: Path) -> Connection:
@@ -41,7 +71,7 @@ def existing_case(path: Path) -> Connection:
 
     Refused when a table of schema.sql is missing or lacks a column. Views and macros in the file are not taken over.
     """
-    connection = new_case()
+    connection = new_case(expected_bytes=path.stat().st_size)
     wanted = table_columns(connection)
     literal = str(path).replace("'", "''")
     try:
@@ -72,6 +102,11 @@ def is_case_file(path: Path) -> bool:
 def schema() -> str:
     """The SQL that makes the tables of a case."""
     return files("forensics.case").joinpath("schema.sql").read_text(encoding="utf-8")
+
+
+def schema_columns() -> dict[str, dict[str, str]]:
+    """SQL type of each column of each table, as schema.sql says."""
+    return {table.name: {column.name: column.type for column in table.columns} for table in tables(schema())}
 
 
 def table_columns(connection: Connection) -> dict[str, dict[str, str]]:

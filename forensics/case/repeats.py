@@ -11,20 +11,25 @@ from forensics.case.database import Connection
 Samples = Mapping[int, int | None]
 """The sample number of each source that its manifest or its path gave."""
 
-# What one Flight Recorder dump shows of its rank: when it was newest, and a hash of the state it was in.
+# What one Flight Recorder dump shows of its rank: when it was newest, and a hash of the state it was in. Only of ranks that
+# have several: hashing every operation of a large job would take as long as reading them.
 _DUMPS = """
+WITH repeated AS (
+    SELECT source_id FROM sources WHERE kind = 'flight_recorder' AND rank IN (
+        SELECT rank FROM sources WHERE kind = 'flight_recorder' AND rows > 0 GROUP BY rank HAVING count(*) > 1)
+)
 SELECT s.rank, s.source_id, s.path, s.captured_ns, o.newest, hash(o.state, o.count, g.state)
-FROM sources s
+FROM sources s JOIN repeated USING (source_id)
 LEFT JOIN (
     SELECT source_id, max(greatest(enqueued_ns, device_start_ns, device_end_ns)) AS newest, count(*) AS count,
            bit_xor(hash(pg_id, sequence, op_id, record_id, state, retired)) AS state
-    FROM operations GROUP BY source_id
+    FROM operations JOIN repeated USING (source_id) GROUP BY source_id
 ) o USING (source_id)
 LEFT JOIN (
     SELECT source_id, bit_xor(hash(pg_id, last_enqueued, last_started, last_completed)) AS state
-    FROM group_views GROUP BY source_id
+    FROM group_views JOIN repeated USING (source_id) GROUP BY source_id
 ) g USING (source_id)
-WHERE s.kind = 'flight_recorder' AND s.rank IS NOT NULL AND s.rows > 0
+WHERE s.rows > 0
 ORDER BY s.rank, s.source_id
 """
 

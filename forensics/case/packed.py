@@ -1,0 +1,110 @@
+"""Columns in the form in which they travel between processes and into DuckDB: arrays, and texts as codes into a dictionary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Types = Mapping[str, str]
+"""SQL type by column."""
+
+_DTYPES: dict[str, type[np.generic]] = {"BIGINT": np.int64, "INTEGER": np.int64, "DOUBLE": np.float64, "BOOLEAN": np.bool_}
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A column of `length` values.
+
+    `data` has one value for each row, or a single one that all rows share. `mask` is True where a number is null. `words` is
+    there for texts and lists: `data` then holds codes, and a null is a word that is None. A list is its JSON text.
+    """
+
+    length: int
+    data: Array
+    mask: npt.NDArray[np.bool_] | None = None
+    words: tuple[str | None, ...] | None = None
+
+    def __len__(self) -> int:
+        return self.length
+
+    def expanded(self) -> Array:
+        """One value for each row, masked where null."""
+        data: Array = self.data if self.mask is None else np.ma.masked_array(self.data, mask=self.mask)
+        return data if len(data) == self.length else data.repeat(self.length)
+
+    def taken(self, rows: Sequence[int]) -> Packed:
+        """The column with only these rows."""
+        if len(self.data) != self.length:
+            return Packed(len(rows), self.data, self.mask, self.words)
+        chosen = np.array(rows, dtype=np.intp)
+        return Packed(len(rows), self.data[chosen], None if self.mask is None else self.mask[chosen], self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedBatch:
+    """Rows for one table; a column that the table lacks is left as it came."""
+
+    table: str
+    columns: Mapping[str, Sequence[Any] | Packed]
+
+
+def is_coded(kind: str) -> bool:
+    """Whether columns of a SQL type are codes into a dictionary."""
+    return kind not in _DTYPES
+
+
+def pack(values: Sequence[Any] | Packed, kind: str) -> Packed:
+    """Pack the values of a column of a SQL type; what is packed already stays as it is."""
+    if isinstance(values, Packed):
+        return values
+    cells = values if isinstance(values, (list, tuple)) else list(values)
+    count = len(cells)
+    is_constant = count and cells[0] == cells[-1] and cells.count(cells[0]) == count
+    distinct = cells[:1] if is_constant else cells
+    if is_coded(kind):
+        return _coded(distinct, kind, count)
+    return _numeric(distinct, _DTYPES[kind], count)
+
+
+def constant(value: Any, kind: str, count: int) -> Packed:
+    """A column that holds one value in every row."""
+    packed = pack([value], kind)
+    return Packed(count, packed.data, packed.mask, packed.words)
+
+
+def missing(kind: str, count: int) -> Packed:
+    """A column of nulls."""
+    return constant(None, kind, count)
+
+
+def texts(column: object) -> list[str | None]:
+    """The values of a packed column of texts; none of anything else."""
+    if not isinstance(column, Packed) or column.words is None:
+        return []
+    return [column.words[code] for code in column.expanded().tolist()]
+
+
+def _numeric(values: Sequence[Any], dtype: type[np.generic], count: int) -> Packed:
+    """Numbers with a mask for None."""
+    if None not in values:
+        return Packed(count, np.array(values, dtype=dtype))
+    mask = np.array([value is None for value in values], dtype=np.bool_)
+    return Packed(count, np.array([0 if value is None else value for value in values], dtype=dtype), mask)
+
+
+def _coded(values: Sequence[Any], kind: str, count: int) -> Packed:
+    """Texts and lists as codes."""
+    texts = [None if value is None else str(list(value)) for value in values] if kind.endswith("[]") else values
+    codes = {text: code for code, text in enumerate(dict.fromkeys(texts))}
+    data = np.fromiter(map(codes.__getitem__, texts), dtype=np.int32, count=len(texts))
+    return Packed(count, data, None, tuple(map(_encodable, codes)))
+
+
+def _encodable(text: str | None) -> str | None:
+    """A text as valid UTF-8: a pickle or a file name may hold lone surrogates, which no database takes."""
+    return text if text is None or text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,102 @@
+"""Reads one artefact: the ingester that knows it, its facts as packed columns, and what could not be read."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from forensics.bundle.artefact import Artefact
+from forensics.bundle.streams import first_bytes
+from forensics.case.alignment import plain_label
+from forensics.case.packed import Packed, PackedBatch, Types, pack, texts
+from forensics.ingest import SNIFF_BYTES, choose
+from forensics.ingest.interface import Batch, Identity, Ingester, Problem
+
+_UNKNOWN = Identity()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one artefact gave: made from the artefact alone, so that artefacts can be read in any order and process.
+
+    `parser` and `kind` are the ingester's; None when there is none for this content, for which `reason` says why.
+    """
+
+    parser: str | None
+    kind: str | None
+    batches: Sequence[Batch | PackedBatch] = ()
+    problems: Sequence[Problem] = ()
+    identity: Identity = _UNKNOWN
+    reason: str | None = None
+
+
+def read_artefact(artefact: Artefact) -> Reading:
+    """Choose the ingester by content and collect what it finds; nothing in the evidence makes this raise."""
+    ingester: Ingester | None = None
+    batches: list[Batch] = []
+    problems: list[Problem] = []
+    identity = _UNKNOWN
+    try:
+        with artefact.open() as stream:
+            head = first_bytes(stream, SNIFF_BYTES)
+        ingester = choose(head, artefact.path)
+        if ingester is None:
+            return Reading(None, None, reason="empty" if not head else "no ingester for this format")
+        for item in ingester.rows(artefact):
+            if isinstance(item, Batch):
+                batches.append(item)
+            elif isinstance(item, Problem):
+                problems.append(item)
+            else:
+                identity = item
+    except OSError as error:
+        problems.append(Problem(f"cannot be read: {error.strerror or error}", fatal=True))
+    except Exception as error:  # a defect of one ingester must not cost the evidence of the others
+        problems.append(Problem(f"its ingester failed: {type(error).__name__}: {error}", fatal=True))
+    name, kind = (ingester.name, ingester.kind) if ingester is not None else (None, None)
+    return Reading(name, kind, batches, problems, identity)
+
+
+def read_packed(artefact: Artefact, types: Mapping[str, Types]) -> Reading:
+    """The reading with its columns packed for the tables of a case, a tenth of the size of the values they were made of."""
+    with _without_collection():
+        reading = read_artefact(artefact)
+        batches = [_packed(batch, types.get(batch.table, {})) for batch in reading.batches]
+        return replace(reading, batches=_labelled(batches))
+
+
+def _packed(batch: Batch | PackedBatch, types: Types) -> PackedBatch:
+    """Columns that the table lacks stay as they are: the writer refuses them."""
+    columns = {name: pack(values, types[name]) if name in types else values for name, values in batch.columns.items()}
+    return PackedBatch(batch.table, columns)
+
+
+def _labelled(batches: Sequence[PackedBatch]) -> list[PackedBatch]:
+    """Operations with the communicator's label as far as one rank can know it; alignment corrects what all ranks know."""
+    views = [batch.columns for batch in batches if batch.table == "group_views"]
+    pairs = (zip(texts(view.get("pg_name")), texts(view.get("description")), strict=False) for view in views)
+    descriptions = dict(chain.from_iterable(pairs))
+    labelled = []
+    for batch in batches:
+        names = batch.columns.get("pg_name")
+        if batch.table == "operations" and isinstance(names, Packed) and "communicator" not in batch.columns:
+            words = tuple(name if name is None else plain_label(name, descriptions.get(name)) for name in names.words or ())
+            column = Packed(names.length, names.data, None, words)
+            batch = PackedBatch(batch.table, {**batch.columns, "communicator": column})
+        labelled.append(batch)
+    return labelled
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Pause the cyclic collector: it would look at each of a dump's million values many times, and none is in a cycle."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

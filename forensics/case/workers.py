@@ -1,0 +1,76 @@
+"""Reads the artefacts of a bundle in path order: in this process, or one process for each core when there is much to read."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context
+
+from forensics.bundle.artefact import Artefact
+from forensics.case.packed import Types
+from forensics.case.reading import Reading, read_packed
+from forensics.ingest import discover
+
+LARGE_BYTES = 32 << 20
+"""Below this the start of the processes costs more than they save."""
+_AHEAD = 4
+"""Artefacts a process may be ahead of the one that is written: bounds the readings that wait in memory."""
+
+_work: tuple[Sequence[Artefact], Mapping[str, Types]] = ((), {})
+
+
+@contextmanager
+def readings(artefacts: Sequence[Artefact], types: Mapping[str, Types]) -> Iterator[Iterator[Reading]]:
+    """The reading of every artefact, in order. Processes are started at once: do so before anything has threads."""
+    processes = min(_cores(), len(artefacts))
+    if processes < 2 or sum(artefact.stored_bytes for artefact in artefacts) < LARGE_BYTES or sys.platform != "linux":
+        yield (read_packed(artefact, types) for artefact in artefacts)
+        return
+    discover()  # before the fork, so that it is imported once
+    # A fork inherits the artefacts, whose openers cannot be sent to another process.
+    pool = ProcessPoolExecutor(processes, get_context("fork"), _begin, (artefacts, types))
+    try:
+        started = deque(pool.submit(_read, index) for index in range(min(processes * _AHEAD, len(artefacts))))
+        yield _in_order(pool, started, artefacts, types)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _in_order(
+    pool: ProcessPoolExecutor, started: deque[Future[Reading]], artefacts: Sequence[Artefact], types: Mapping[str, Types]
+) -> Iterator[Reading]:
+    """Readings as they are due; when a process was killed, this one reads the rest."""
+    done, following = 0, len(started)
+    try:
+        while started:
+            reading = started[0].result()
+            started.popleft()
+            if following < len(artefacts):
+                started.append(pool.submit(_read, following))
+                following += 1
+            done += 1
+            yield reading
+    except BrokenProcessPool:
+        yield from (read_packed(artefact, types) for artefact in artefacts[done:])
+
+
+def _begin(artefacts: Sequence[Artefact], types: Mapping[str, Types]) -> None:
+    """Runs once in each process; an interrupt is the parent's to handle."""
+    global _work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _work = (artefacts, types)
+
+
+def _read(index: int) -> Reading:
+    artefacts, types = _work
+    return read_packed(artefacts[index], types)
