@@ -21,12 +21,13 @@ import zstandard
 
 from forensics.ingest._pickle import load_pickle
 from tests.live.commands import ROOT, collect
+from tests.live.deep_faults import DEEP_FAULTS, rows_come_late
 from tests.live.faults import FAULTS, Fault, Position, moving, moving_with_phases
 from tests.live.rare_faults import RARE_FAULTS
 
-STARTS = {fault.start.__name__: fault for fault in (*FAULTS, *RARE_FAULTS)}
+STARTS = {fault.start.__name__: fault for fault in (*FAULTS, *RARE_FAULTS, *DEEP_FAULTS)}
 ORDINARY = frozenset({"HOME", "LANG", "OLDPWD", "PATH", "PWD", "SHELL", "SHLVL", "TERM"})
-HEALTHY = {start.__name__: start for start in (moving, moving_with_phases)}
+HEALTHY = {start.__name__: start for start in (moving, moving_with_phases, rows_come_late)}
 
 
 def neutral(folder: Path) -> list[tuple[bytes, bytes]]:
