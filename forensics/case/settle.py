@@ -37,8 +37,18 @@ WHERE {table}.time_ns IS NULL AND {table}.host = clock.host
 """
 
 
+# A file of a rank that cannot be used is a gap somebody should know of, a photograph beside the dumps is not; where nothing at
+# all was understood, every file is worth a word.
+_UNUSED = """
+INSERT INTO ingest_warnings SELECT source_id, path, NULL, 'not used: ' || reason FROM sources
+WHERE status = 'ignored' AND reason IN ('empty', 'no ingester for this format')
+    AND (rank IS NOT NULL OR NOT EXISTS (SELECT 1 FROM sources WHERE status IN ('ok', 'partial')))
+"""
+
+
 def settle_case(connection: Connection, samples: Samples) -> None:
     """Number repeated captures, tell children from ranks, drop summaries of what is there in full, date kernel messages."""
+    connection.execute(_UNUSED)
     number_repeats(connection, samples)
     connection.execute(_CHILDREN)
     connection.execute(_SUMMARIES)

@@ -19,10 +19,17 @@ def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
     gone = [facts for _, facts in sorted(job.roster.ranks.items()) if facts.dead]
     for facts in gone:
         if facts.exit_code != 0 or job.waiters(facts.rank):
-            yield _finding(job, facts, (_lost_its_peer(job, facts) and len(gone) > 1) or _met_odd_sizes(job, facts))
+            lost = _lost_its_peer(job, facts) and len(gone) > 1
+            yield _finding(job, facts, lost or _met_odd_sizes(job, facts) or _gave_up_waiting(job, facts))
     if gone:
         survivors = [job.rank(rank) for rank in job.logs if _lost(job, rank) and not job.rank(rank).dead]
         yield from (_finding(job, facts, cascade=True) for facts in survivors)
+
+
+def _gave_up_waiting(job: Job, facts: RankFacts) -> bool:
+    """Whether the rank was ended by its watchdog inside a call: it waited, whoever kept it waiting is somebody else."""
+    whom = job.graph.waits_for.get(facts.rank)
+    return facts.aborted and whom is not None and (bool(whom) or facts.timed_out)
 
 
 def _met_odd_sizes(job: Job, facts: RankFacts) -> bool:

@@ -19,19 +19,26 @@ def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
 
 def _finding(job: Job, rank: int, facts: RankFacts) -> Finding:
     activity = job.activity(rank)
+    waits = bool(job.graph.waits_for.get(rank))  # it issued its call: whoever has not is the root, the stop came on top
     return Finding(
         rule=RULE.code,
         ranks=(rank,),
         role=Role.ROOT,
         cause=Cause.PROCESS_STOPPED,
         stage=statements.stage_ref(job, rank, activity.stage if activity else StageName.UNKNOWN, activity, Component.HOST),
-        belief=Belief.DIRECT_RECORD,
-        confidence=Confidence.CONFIRMED if len(facts.thread_states) > 1 else Confidence.LIKELY,
-        strength=1.0,
+        belief=Belief.BEHIND_AND_BUSY if waits else Belief.DIRECT_RECORD,
+        confidence=_confidence(facts, waits),
+        strength=0.1 if waits else 1.0,
         evidence=(*_process(facts), *statements.awaited(job, rank), *statements.stack(job, rank)),
         since=statements.since(job, job.graph.waiting_for(rank)),
         next_steps=_next_steps(facts),
     )
+
+
+def _confidence(facts: RankFacts, waits: bool) -> Confidence:
+    if waits:
+        return Confidence.SUSPECT
+    return Confidence.CONFIRMED if len(facts.thread_states) > 1 else Confidence.LIKELY
 
 
 def _process(facts: RankFacts) -> Iterator[Evidence]:

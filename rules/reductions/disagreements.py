@@ -73,7 +73,7 @@ WITH newest AS (
            CASE WHEN list_contains($uneven, o.kind) THEN o.kind
                 ELSE o.kind || ' ' || coalesce(o.input_sizes, '') || ' ' || coalesce(o.dtype, '') END AS signature
     FROM operations o JOIN newest USING (rank, snapshot)
-    WHERE NOT coalesce(o.is_p2p, false) AND o.communicator IS NOT NULL AND o.sequence IS NOT NULL
+    WHERE NOT coalesce(o.is_p2p, false) AND o.communicator IS NOT NULL AND o.sequence >= 0
 )"""
 
 # Of the calls of one rank that share a number, the first one counts.

@@ -123,7 +123,7 @@ def _waits(
     connection: DuckDBPyConnection, groups: tuple[Communicator, ...], ranks: Roster, samples: Mapping[int, Stacks]
 ) -> tuple[Wait, ...]:
     """Waits that the recorder shows, then waits that only stacks show."""
-    gone = {rank for rank, facts in ranks.ranks.items() if facts.dead}
+    gone = {rank for rank, facts in ranks.ranks.items() if facts.dead and not facts.aborted}
     heard = {rank for rank, facts in ranks.ranks.items() if facts.has_recorder}
     collective = recorded_waits(groups, ranks.ranks.keys(), ignore=gone)
     recorded = joined_by_stack((*collective, *point_to_point_waits(connection, groups, heard, ignore=gone)), ranks, samples)

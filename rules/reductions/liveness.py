@@ -88,16 +88,17 @@ def liveness(
     silence = captured - newest if captured is not None and newest is not None else None
     advanced = tuple(rank for rank, moved in progress.items() if moved)
     frozen = tuple(rank for rank, moved in progress.items() if not moved)
-    motion, reason = _recorded(advanced, frozen, silence, pause, factor)
+    recorders = sum(facts.has_recorder for facts in roster.ranks.values())
+    motion, reason = _recorded(advanced, frozen, recorders, silence, pause, factor)
     if motion is Motion.UNSEEN:
         motion, reason = _sampled(roster, stacks)
     return Liveness(motion, reason, advanced, frozen, silence, pause, source)
 
 
 def _recorded(
-    advanced: tuple[int, ...], frozen: tuple[int, ...], silence: int | None, pause: int | None, factor: float
+    advanced: tuple[int, ...], frozen: tuple[int, ...], recorders: int, silence: int | None, pause: int | None, factor: float
 ) -> tuple[Motion, str]:
-    if advanced and not frozen:
+    if len(advanced) == recorders and not frozen and advanced:
         return Motion.MOVING, f"all {len(advanced)} recorders advanced between two dumps"
     if silence is not None and pause is not None:
         text = (

@@ -65,7 +65,7 @@ WITH newest AS (
     SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank
 ), numbered AS (
     SELECT o.* FROM operations o JOIN newest USING (rank, snapshot)
-    WHERE NOT coalesce(is_p2p, false) AND kind NOT IN ('send', 'recv') AND communicator IS NOT NULL AND sequence IS NOT NULL
+    WHERE NOT coalesce(is_p2p, false) AND kind NOT IN ('send', 'recv') AND communicator IS NOT NULL AND sequence >= 0
 ), summary AS (
     SELECT communicator, rank, max(sequence) AS entered,
            coalesce(max(sequence) FILTER (state = 'done'), 0) AS done,

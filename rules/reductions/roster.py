@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -38,6 +39,9 @@ class RankFacts:
     process_source: str | None = None
     has_recorder: bool = False
     has_stack: bool = False
+    recorder_damaged: bool = False
+    calls_unrecorded: bool = False
+    timed_out: bool = False
 
     @property
     def dead(self) -> bool:
@@ -50,9 +54,18 @@ class RankFacts:
         return bool(self.thread_states) and set(self.thread_states) <= STOPPED
 
     @property
-    def silent(self) -> bool:
-        """Whether the rank left nothing at all to look at."""
-        return not (self.has_recorder or self.has_stack or self.thread_states) and self.state is None
+    def unseen(self) -> bool:
+        """Whether nothing shows what the rank does: no stack, no complete record, no process known to be gone or stopped.
+
+        A gloo recorder of a job with point-to-point calls is not complete: the rank may wait in a receive.
+        """
+        record = self.has_recorder and not (self.recorder_damaged or self.calls_unrecorded)
+        return not (self.has_stack or self.dead or self.stopped or record)
+
+    @property
+    def aborted(self) -> bool:
+        """Whether its own watchdog ended the rank: its dump still tells what it waited in."""
+        return self.dead and (self.timed_out or self.exit_signal == signal.SIGABRT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +87,9 @@ def roster(connection: DuckDBPyConnection) -> Roster:
     processes = _processes(connection)
     main_threads = _main_threads(connection)
     recorders = _ranks_of(connection, "operations") | _ranks_of(connection, "group_views")
+    damaged = _ranks_of(connection, "sources WHERE kind = 'flight_recorder' AND status = 'partial'")
+    timed_out = _ranks_of(connection, "log_events WHERE kind = 'watchdog_timeout'")
+    unrecorded = _ranks_of(connection, "operations WHERE backend = 'gloo' AND op_id > sequence AND NOT coalesce(is_p2p, false)")
     stacks = _ranks_of(connection, "stacks WHERE NOT is_child")
     hosts = _hosts(connection)
     known = set(processes) | set(main_threads) | recorders | stacks | _members(connection)
@@ -83,7 +99,14 @@ def roster(connection: DuckDBPyConnection) -> Roster:
         base = main_threads.get(rank, blank)
         fields = processes.get(rank, {})
         facts[rank] = replace(
-            replace(base, host=hosts.get(rank)), rank=rank, has_recorder=rank in recorders, has_stack=rank in stacks, **fields
+            replace(base, host=hosts.get(rank)),
+            rank=rank,
+            has_recorder=rank in recorders,
+            has_stack=rank in stacks,
+            recorder_damaged=rank in damaged,
+            timed_out=rank in timed_out,
+            calls_unrecorded=rank in unrecorded,
+            **fields,
         )
     return Roster(facts, world_size)
 

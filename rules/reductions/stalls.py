@@ -28,7 +28,7 @@ class Stall:
 def stalls(job: Job) -> tuple[Stall, ...]:
     """Find the free roots whose process lives and runs, in rank order."""
     ranks = [root.ranks[0] for root in job.graph.free_roots]
-    alive = [r for r in ranks if not (job.rank(r).dead or job.rank(r).stopped or job.rank(r).silent)]
+    alive = [r for r in ranks if not (job.rank(r).dead or job.rank(r).stopped or job.rank(r).unseen)]
     return tuple(_stall(job, rank) for rank in alive)
 
 

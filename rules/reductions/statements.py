@@ -165,5 +165,7 @@ def since(job: Job, waits: Collection[Wait]) -> Since | None:
     hosts = {job.roster.host_of(rank) for rank in wait.waiting}
     host = job.roster.host_of(first)
     return Since(
-        time_ns, f"{host} realtime" if host else "realtime of the recording host", 0 if len(hosts) == 1 else 1_000_000_000
+        time_ns,
+        f"{host} realtime" if host else "realtime of the recording host",
+        0 if len(hosts) == 1 and host else 1_000_000_000,
     )

@@ -54,7 +54,8 @@ def waits_by_stack(
     sure, perhaps = _unexplained(ranks, samples, {*explained, *gone})
     elsewhere = set(ranks.ranks) - explained - sure - perhaps
     waiting = sure | perhaps if elsewhere else sure
-    busy = (set(ranks.ranks) - explained - waiting) or explained
+    others = set(ranks.ranks) - explained - waiting
+    busy = {rank for rank in others if not ranks.ranks[rank].unseen} or others or explained
     store = {rank for rank in waiting if samples[rank].in_store}
     for camp in (store, waiting - store):
         if camp:

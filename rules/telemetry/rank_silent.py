@@ -11,7 +11,7 @@ from forensics.rules.reductions.job import Job
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    silent = tuple(root.ranks[0] for root in job.graph.free_roots if job.rank(root.ranks[0]).silent)
+    silent = tuple(root.ranks[0] for root in job.graph.free_roots if job.rank(root.ranks[0]).unseen)
     if 0 < len(silent) <= len(job.roster.ranks) / 2:
         yield _finding(job, silent)
 
@@ -23,7 +23,7 @@ def _finding(job: Job, silent: tuple[int, ...]) -> Finding:
     """
     rank, alone = silent[0], len(silent) == 1
     recorded = any(rank in wait.unheard for wait in job.graph.waits)
-    behind = [root for root in job.graph.free_roots if not job.rank(root.ranks[0]).silent]
+    behind = [root for root in job.graph.free_roots if not job.rank(root.ranks[0]).unseen]
     who, which = statements.ranks_text(silent), "it is" if alone else "one of them is"
     return Finding(
         rule=RULE.code,
@@ -35,7 +35,7 @@ def _finding(job: Job, silent: tuple[int, ...]) -> Finding:
         confidence=Confidence.LIKELY if alone and recorded and not behind else Confidence.SUSPECT,
         strength=0.4,
         evidence=(
-            Evidence(f"{who} left no recorder dump, no stack and no process record; {which} what the others wait for"),
+            Evidence(f"{who} left no stack and no complete record of its calls; {which} what the others wait for"),
             *(statements.awaited(job, rank) if alone else ()),
         ),
         granularity=Granularity.RANK if alone else Granularity.GROUP,
@@ -46,7 +46,7 @@ def _finding(job: Job, silent: tuple[int, ...]) -> Finding:
 
 
 def _clears(job: Job) -> str | None:
-    silent = [rank for rank, facts in job.roster.ranks.items() if facts.silent]
+    silent = [rank for rank, facts in job.roster.ranks.items() if facts.unseen]
     return None if silent else f"all {len(job.roster.ranks)} ranks left some evidence"
 
 

@@ -155,6 +155,16 @@ def test_clocks_that_are_wrong_do_not_matter(hang: Hang, form: str, data: st.Dat
 
 @FEW
 @given(hang=hangs(), form=forms, data=st.data())
+def test_a_victims_dump_cut_anywhere_names_nobody_else(hang: Hang, form: str, data: st.DataObject) -> None:
+    dumps = hang.dumps(form)
+    victim = data.draw(st.sampled_from(hang.victims))
+    dumps[victim] = dumps[victim][: data.draw(st.integers(0, len(dumps[victim]) - 1))]
+    found = diagnosed({NAMES[0].format(rank): content for rank, content in dumps.items()})
+    weaker_or_same(found, plainly(hang, form))
+
+
+@FEW
+@given(hang=hangs(), form=forms, data=st.data())
 def test_a_victims_dump_that_is_missing_names_nobody_else(hang: Hang, form: str, data: st.DataObject) -> None:
     dumps = hang.dumps(form)
     del dumps[data.draw(st.sampled_from(hang.victims))]
