@@ -104,6 +104,10 @@ def short_batch_is_summed(folder: Path, at: Position) -> AbstractContextManager[
     return odd_batch(folder, at, "sum", 5)
 
 
+def long_batch_is_summed(folder: Path, at: Position) -> AbstractContextManager[Job]:
+    return odd_batch(folder, at, "sum", 11)
+
+
 def short_batch_is_gathered(folder: Path, at: Position) -> AbstractContextManager[Job]:
     return odd_batch(folder, at, "gather", 5)
 
@@ -151,6 +155,7 @@ DISAGREEMENTS = (
     Fault(weights_taken_back_alone, Position(2, 16), ODD),
     Fault(rows_sent_instead_of_the_gradient, Position(1, 19), ODD),
     Fault(short_batch_is_summed, Position(2, 12), SHAPE),
+    Fault(long_batch_is_summed, Position(1, 12), SHAPE),
     Fault(short_batch_is_gathered, Position(2, 12), SHAPE_OR_DEAD),
     Fault(long_batch_is_gathered, Position(3, 12), SHAPE),
     Fault(short_batch_receives_a_broadcast, Position(2, 12), SHAPE_OR_DEAD, victims=(1, 2, 3)),

@@ -15,7 +15,7 @@ from tests.live.deep_network import CUTS, collect_apart
 from tests.live.faults import Answer, Fault, Position
 from tests.live.test_faults import inputs_folder, position_of
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.deep]
 
 CAN_CUT = os.geteuid() == 0 and shutil.which("ip") is not None
 
