@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from forensics.model import CoverageRow, GroupRow, Outcome, StageRef, Suspect, Verdict, Victims
 from forensics.report import ranks, suspects, times
+from forensics.report.plain import brief
 
 _WORD = {
     Outcome.HANG: "HANG",
@@ -14,6 +15,8 @@ _WORD = {
     Outcome.HEALTHY: "HEALTHY",
     Outcome.INCONCLUSIVE: "INCONCLUSIVE",
 }
+# The statement stands in full under EVIDENCE; the head is read on a terminal.
+LONGEST_REASON = 300
 _NOBODY = {
     Outcome.HEALTHY: "the job was moving; nobody is accused",
     Outcome.INCONCLUSIVE: "this evidence accuses nobody   confidence: none",
@@ -66,7 +69,8 @@ def _reason(verdict: Verdict, first: Suspect | None) -> str:
     """The strongest statement about the suspect; without a suspect, why there is none."""
     statements = [item.statement for item in first.evidence if item.supports] if first else []
     labels = [label.reason for label in verdict.labels]
-    return next((text for text in (*statements, verdict.summary, *labels) if text), "no reason was recorded")
+    reason = next((text for text in (*statements, verdict.summary, *labels) if text), "no reason was recorded")
+    return brief(reason, LONGEST_REASON)
 
 
 def _others(verdict: Verdict, first: Suspect) -> Iterator[str]:
