@@ -40,7 +40,7 @@ def read_dump(content: bytes) -> Dump:
         if problem is None:
             problems.append(Problem("not a Flight Recorder dump: neither an object nor a list", "byte=0", fatal=True))
         return Dump([], [], {}, problems)
-    problems += _version_problems(value)
+    problems += version_problems(value)
     entries, numbers = _sound_entries(value.get("entries", []), problems)
     return Dump(entries, numbers, value, problems)
 
@@ -98,7 +98,7 @@ def _skip(source: str, position: int) -> int:
     return match.end() if match else position
 
 
-def _version_problems(value: dict[str, Any]) -> Iterator[Problem]:
+def version_problems(value: dict[str, Any]) -> Iterator[Problem]:
     """A major version that is not known yet; the dump is still read key by key."""
     version = text(value.get("version")) or ""
     major = version.partition(".")[0]

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._content import read_document
 from forensics.ingest._frames import FrameTable
-from forensics.ingest._recorder_columns import Group, operation_columns, process_groups
-from forensics.ingest._recorder_document import Dump, read_dump
+from forensics.ingest._recorder_columns import operation_columns, process_groups
+from forensics.ingest._recorder_document import read_dump, version_problems
 from forensics.ingest._recorder_entries import Entries, read_entries
 from forensics.ingest._recorder_groups import group_columns
+from forensics.ingest._recorder_native import open_dump
 from forensics.ingest._values import text
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
+from forensics.ingest.packed import constant, number_column
 
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _MARKS = (b"pg_config", b"pg_status", b"nccl_comm_state", b"comm_lib_version", b"nccl_version")
@@ -38,29 +43,35 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     if isinstance(content, Problem):
         yield content
         return
+    with open_dump(content) as native:
+        if native is not None:
+            yield from version_problems(native.values)
+            yield from _facts(native.entries, range(native.entries.count), native.values, artefact.sample)
+            return
     dump = read_dump(content)
     yield from dump.problems
-    entries = read_entries(dump.entries)
-    named = process_groups(entries)
-    if dump.entries:
-        yield from _operations(dump, entries, named, artefact.sample)
-    groups = group_columns(dump.values, set(named))
-    if groups["pg_name"]:
-        yield Batch("group_views", groups)
+    yield from _facts(read_entries(dump.entries), dump.numbers, dump.values, artefact.sample)
+
+
+def _facts(entries: Entries, numbers: Sequence[int], values: Mapping[str, Any], sample: int | None) -> Iterator[Item]:
+    """The rows of a dump: `numbers` are those of the entries in the artefact."""
+    groups = process_groups(entries)
+    if entries.count:
+        frames = FrameTable()
+        columns = operation_columns(entries, groups, frames)
+        locators = number_column(np.array(numbers, dtype=np.int64), np.zeros(entries.count, dtype=np.bool_))
+        own = {"locator": locators, "snapshot": constant(sample or 0, "INTEGER", entries.count)}
+        yield Batch("operations", {**columns, **own})
+        yield from frames.batches()
+    views = group_columns(values, set(groups.values))
+    if views["pg_name"]:
+        yield Batch("group_views", views)
     keys = {"flight_recorder.version": "version", "comm_lib_version": "comm_lib_version", "nccl_version": "nccl_version"}
-    found = [(name, text(dump.values.get(key))) for name, key in keys.items()]
+    found = [(name, text(values.get(key))) for name, key in keys.items()]
     config = [(name, value) for name, value in found if value]
     if config:
-        names, values = zip(*config, strict=True)
-        yield Batch("job_config", {"key": names, "value": values, "confidence": ["read"] * len(names)})
-
-
-def _operations(dump: Dump, entries: Entries, groups: Sequence[Group], sample: int | None) -> Iterator[Item]:
-    """The entries, and the call paths they refer to."""
-    frames = FrameTable()
-    columns = operation_columns(entries, groups, frames)
-    yield Batch("operations", {**columns, "locator": dump.numbers, "snapshot": [sample or 0] * entries.count})
-    yield from frames.batches()
+        names, texts = zip(*config, strict=True)
+        yield Batch("job_config", {"key": names, "value": texts, "confidence": ["read"] * len(names)})
 
 
 INGESTER = Ingester("flight_recorder", "flight_recorder", sniff, rows)

@@ -13,13 +13,13 @@ from forensics.case.admission import admit
 from forensics.case.alignment import align
 from forensics.case.columns import CaseWriter
 from forensics.case.database import Connection, existing_case, is_case_file, new_case, schema_columns
-from forensics.case.packed import PackedBatch, pack
 from forensics.case.reading import Reading
 from forensics.case.reading import read_artefact as read_artefact
 from forensics.case.settle import settle_case
 from forensics.case.workers import readings
 from forensics.errors import ExitCode, ForensicsError
 from forensics.ingest.interface import Batch, Problem
+from forensics.ingest.packed import PackedBatch, pack
 
 Progress = Callable[[int, int, str], None]
 """Called with the artefacts done, their total, and the path of the next one."""

@@ -20,6 +20,8 @@ _MAGIC = b"DUCK"
 LARGE_BYTES = 64 << 20
 _MEMORY_PER_CORE = 256 << 20
 _LEAST_MEMORY, _MOST_MEMORY = 384 << 20, 4 << 30
+# Tried for every text column and hardly ever chosen, for texts are few and repeated; a third of the time of an insertion.
+_SLOW_COMPRESSION = "fsst,zstd,dict_fsst"
 _scratch: list[TemporaryDirectory[str]] = []
 # Base tables only: a view of the same name in a file from elsewhere would run its query.
 _COLUMNS = """
@@ -48,6 +50,7 @@ def new_case(path: Path | None = None, expected_bytes: int = 0) -> Connection:
         raise ForensicsError(f"{path}: the case cannot be created: {_first_line(error)}") from error
     if is_large and place is not None:
         connection.execute(f"SET memory_limit = '{_memory_limit() >> 20}MiB'")
+        connection.execute(f"SET disabled_compression_methods = '{_SLOW_COMPRESSION}'")
     connection.execute(schema())
     return connection
 

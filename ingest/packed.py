@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,8 @@ Types = Mapping[str, str]
 _DTYPES: dict[str, type[np.generic]] = {"BIGINT": np.int64, "INTEGER": np.int64, "DOUBLE": np.float64, "BOOLEAN": np.bool_}
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+@dataclass(frozen=True, slots=True, eq=False)
+class Packed(Sequence[Any]):
     """A column of `length` values.
 
     `data` has one value for each row, or a single one that all rows share. `mask` is True where a number is null. `words` is
@@ -31,6 +31,21 @@ class Packed:
 
     def __len__(self) -> int:
         return self.length
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        return list(self)[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Packed) and list(self) == list(other)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The values, None where null; a list as its JSON text."""
+        values = self.expanded().tolist()
+        return iter(values if self.words is None else map(self.words.__getitem__, values))
 
     def expanded(self) -> Array:
         """One value for each row, masked where null."""
@@ -87,6 +102,22 @@ def texts(column: object) -> list[str | None]:
     if not isinstance(column, Packed) or column.words is None:
         return []
     return [column.words[code] for code in column.expanded().tolist()]
+
+
+def number_column(data: Array, mask: npt.NDArray[np.bool_]) -> Packed:
+    """A column of numbers, null where the mask is True."""
+    count = len(data)
+    if mask.all():
+        return Packed(count, data[:1], mask[:1]) if count else Packed(0, data)
+    is_constant = not mask.any() and bool((data == data[0]).all())
+    chosen = data[:1] if is_constant else data
+    return Packed(count, chosen, mask if mask.any() else None)
+
+
+def coded_column(codes: Array, values: Sequence[str | None]) -> Packed:
+    """A column of texts, given as codes into the distinct ones."""
+    chosen = codes[:1] if len(values) == 1 else codes
+    return Packed(len(codes), chosen.astype(np.int32), None, tuple(map(_encodable, values)))
 
 
 def _numeric(values: Sequence[Any], dtype: type[np.generic], count: int) -> Packed:

@@ -1,0 +1,64 @@
+/* Pickles of plain data as columns: dictionaries, lists, tuples, texts and numbers, without an object for each value.
+ *
+ * Nothing in a pickle can run: an opcode that names a class or a function is refused. The caller keeps the bytes for as long
+ * as the pickle. Read by ingest/_recorder_pickle.py; anything but FORENSICS_PICKLE_OK is left to Python's own unpickler,
+ * which says what is wrong and salvages what is whole. */
+#ifndef FORENSICS_PICKLE_H
+#define FORENSICS_PICKLE_H
+
+#include <stdint.h>
+
+#include "forensics/export.h"
+
+#define FORENSICS_PICKLE_LAYOUT 1u
+
+enum forensics_pickle_status {
+    FORENSICS_PICKLE_OK = 0,
+    FORENSICS_PICKLE_CUT = 1,         /* the bytes end before the pickle does */
+    FORENSICS_PICKLE_UNSUPPORTED = 2, /* an opcode that plain data does not need, or an integer beyond 64 bits */
+    FORENSICS_PICKLE_MALFORMED = 3,   /* an opcode that the stack or the memo does not fit, or a text that is no UTF-8 */
+    FORENSICS_PICKLE_MEMORY = 4,      /* it would take more memory than allowed */
+};
+
+/* What a value is, in the tags of a column. */
+enum forensics_pickle_tag {
+    FORENSICS_PICKLE_ABSENT = 0, /* the row lacks the key */
+    FORENSICS_PICKLE_NONE = 1,
+    FORENSICS_PICKLE_BOOL = 2,  /* value: 0 or 1 */
+    FORENSICS_PICKLE_INT = 3,   /* value: the integer */
+    FORENSICS_PICKLE_FLOAT = 4, /* value: the bits of the double */
+    FORENSICS_PICKLE_TEXT = 5,  /* value: number of the distinct value, as for what follows */
+    FORENSICS_PICKLE_LIST = 6,
+    FORENSICS_PICKLE_TUPLE = 7,
+    FORENSICS_PICKLE_DICT = 8,
+    FORENSICS_PICKLE_UNREADABLE = 9, /* nested too deep, or in itself */
+};
+
+struct forensics_pickle;
+
+/* FORENSICS_PICKLE_LAYOUT of this library. */
+FORENSICS_EXPORT uint32_t forensics_pickle_layout(void);
+
+/* Reads `size` bytes, taking at most `memory` bytes. Returns null with a status that is not OK. */
+FORENSICS_EXPORT struct forensics_pickle *forensics_pickle_read(const uint8_t *bytes, uint64_t size, uint64_t memory,
+                                                                int *status);
+
+FORENSICS_EXPORT void forensics_pickle_free(struct forensics_pickle *pickle);
+
+/* Number of the distinct value under a key of the pickle's dictionary; -1 without it, -2 when it is unreadable. */
+FORENSICS_EXPORT int64_t forensics_pickle_member(struct forensics_pickle *pickle, const char *key, uint32_t length);
+
+/* Chooses the list under a key of the pickle's dictionary as the rows of `column`. Returns how many there are, or -1 when
+ * it is not a list of dictionaries, or these have keys of too many kinds. */
+FORENSICS_EXPORT int64_t forensics_pickle_rows(struct forensics_pickle *pickle, const char *key, uint32_t length);
+
+/* Writes tag and value of every row under a key. Returns 0, or -1 for want of memory. */
+FORENSICS_EXPORT int forensics_pickle_column(struct forensics_pickle *pickle, const char *key, uint32_t length,
+                                             uint8_t *tags, int64_t *values);
+
+/* Writes a distinct value as JSON and returns its length; one that is longer than `capacity` is not whole, and its length
+ * not counted to the end. Returns -1 when there is no such value or it cannot be JSON. */
+FORENSICS_EXPORT int64_t forensics_pickle_json(const struct forensics_pickle *pickle, int64_t number, char *text,
+                                               uint64_t capacity);
+
+#endif

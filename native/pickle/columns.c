@@ -1,0 +1,149 @@
+/* A pickle's members and rows, as the caller sees them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "pickle.h"
+
+bool array_reserve(struct forensics_pickle *pickle, struct array *array, uint64_t more, size_t width) {
+    if (array->capacity - array->used >= more)
+        return true;
+    uint64_t wanted = array->used + more;
+    uint64_t capacity = wanted > 2 * array->capacity ? wanted : 2 * array->capacity;
+    uint64_t added = (capacity - array->capacity) * width;
+    if (wanted > UINT64_MAX / width / 2 || added > pickle->memory_left)
+        return false;
+    void *items = realloc(array->items, capacity * width);
+    if (items == NULL)
+        return false;
+    pickle->memory_left -= added;
+    array->items = items;
+    array->capacity = capacity;
+    return true;
+}
+
+void array_release(struct forensics_pickle *pickle, struct array *array, size_t width) {
+    pickle->memory_left += array->capacity * width;
+    free(array->items);
+    *array = (struct array){0};
+}
+
+uint32_t forensics_pickle_layout(void) { return FORENSICS_PICKLE_LAYOUT; }
+
+struct forensics_pickle *forensics_pickle_read(const uint8_t *bytes, uint64_t size, uint64_t memory, int *status) {
+    struct forensics_pickle *pickle = calloc(1, sizeof *pickle);
+    if (pickle == NULL) {
+        *status = FORENSICS_PICKLE_MEMORY;
+        return NULL;
+    }
+    pickle->bytes = bytes;
+    pickle->size = size;
+    pickle->memory_left = memory;
+    *status = run_opcodes(pickle);
+    if (*status == FORENSICS_PICKLE_OK)
+        return pickle;
+    forensics_pickle_free(pickle);
+    return NULL;
+}
+
+void forensics_pickle_free(struct forensics_pickle *pickle) {
+    if (pickle == NULL)
+        return;
+    struct array *arrays[] = {&pickle->cells,  &pickle->nodes,    &pickle->stack, &pickle->marks,     &pickle->memo,
+                              &pickle->values, &pickle->children, &pickle->table, &pickle->row_shapes};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        free(arrays[i]->items);
+    free(pickle);
+}
+
+/* The cell under a key of the pickle's dictionary, or null. */
+static const struct cell *member_cell(const struct forensics_pickle *pickle, const char *key, uint32_t length) {
+    if (pickle->root.tag != FORENSICS_PICKLE_DICT)
+        return NULL;
+    const struct node *node = node_at(pickle, pickle->root.as.at);
+    int64_t at = key_position(pickle, node, key, length);
+    return at < 0 ? NULL : cell_at(pickle, node->first + (uint64_t)at + 1);
+}
+
+int64_t forensics_pickle_member(struct forensics_pickle *pickle, const char *key, uint32_t length) {
+    const struct cell *cell = member_cell(pickle, key, length);
+    if (cell == NULL)
+        return -1;
+    int64_t number = distinct_of(pickle, *cell, 0);
+    return number < 0 ? -2 : number;
+}
+
+/* Texts are shared through the memo, so keys of alike rows are the same bytes; others make a shape of their own. */
+static bool same_keys(const struct forensics_pickle *pickle, const struct node *one, const struct node *other) {
+    if (one->count != other->count)
+        return false;
+    for (uint64_t i = 0; i < one->count; i += 2) {
+        const struct cell *key = cell_at(pickle, one->first + i);
+        const struct cell *other_key = cell_at(pickle, other->first + i);
+        if (key->tag != other_key->tag || key->size != other_key->size || key->as.integer != other_key->as.integer)
+            return false;
+    }
+    return true;
+}
+
+static bool has_only_text_keys(const struct forensics_pickle *pickle, const struct node *node) {
+    for (uint64_t i = 0; i < node->count; i += 2)
+        if (cell_at(pickle, node->first + i)->tag != FORENSICS_PICKLE_TEXT)
+            return false;
+    return true;
+}
+
+static int shape_of(struct forensics_pickle *pickle, uint64_t number) {
+    const struct node *node = node_at(pickle, number);
+    for (uint32_t i = 0; i < pickle->shape_count; i++)
+        if (same_keys(pickle, node_at(pickle, pickle->shapes[i].node), node))
+            return (int)i;
+    if (pickle->shape_count == MAX_SHAPES || !has_only_text_keys(pickle, node))
+        return -1;
+    pickle->shapes[pickle->shape_count].node = number;
+    return (int)pickle->shape_count++;
+}
+
+int64_t forensics_pickle_rows(struct forensics_pickle *pickle, const char *key, uint32_t length) {
+    const struct cell *list = member_cell(pickle, key, length);
+    pickle->rows = pickle->row_shapes.used = pickle->shape_count = 0;
+    if (list == NULL || list->tag != FORENSICS_PICKLE_LIST)
+        return -1;
+    const struct node *node = node_at(pickle, list->as.at);
+    if (!array_reserve(pickle, &pickle->row_shapes, node->count, sizeof(uint8_t)))
+        return -1;
+    for (uint64_t i = 0; i < node->count; i++) {
+        const struct cell *row = cell_at(pickle, node->first + i);
+        int shape = row->tag == FORENSICS_PICKLE_DICT ? shape_of(pickle, row->as.at) : -1;
+        if (shape < 0)
+            return -1;
+        ((uint8_t *)pickle->row_shapes.items)[i] = (uint8_t)shape;
+    }
+    pickle->rows_node = list->as.at;
+    pickle->rows = node->count;
+    return (int64_t)pickle->rows;
+}
+
+static void place(struct forensics_pickle *pickle, struct cell cell, uint8_t *tag, int64_t *value) {
+    bool is_plain = !is_container(cell.tag) && cell.tag != FORENSICS_PICKLE_TEXT;
+    int64_t number = is_plain ? cell.as.integer : distinct_of(pickle, cell, 0);
+    bool is_unreadable = !is_plain && number < 0;
+    *tag = is_unreadable ? FORENSICS_PICKLE_UNREADABLE : (uint8_t)cell.tag;
+    *value = is_unreadable ? 0 : number;
+}
+
+int forensics_pickle_column(struct forensics_pickle *pickle, const char *key, uint32_t length, uint8_t *tags,
+                            int64_t *values) {
+    const uint8_t *row_shapes = pickle->row_shapes.items;
+    for (uint32_t i = 0; i < pickle->shape_count; i++)
+        pickle->shapes[i].position = key_position(pickle, node_at(pickle, pickle->shapes[i].node), key, length);
+    for (uint64_t i = 0; i < pickle->rows; i++) {
+        int64_t position = pickle->shapes[row_shapes[i]].position;
+        tags[i] = FORENSICS_PICKLE_ABSENT;
+        values[i] = 0;
+        if (position < 0)
+            continue;
+        uint64_t row = cell_at(pickle, node_at(pickle, pickle->rows_node)->first + i)->as.at;
+        place(pickle, *cell_at(pickle, node_at(pickle, row)->first + (uint64_t)position + 1), tags + i, values + i);
+    }
+    return 0;
+}
