@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 
 from forensics.ingest._frames import MAX_DEPTH, Frame, FrameTable, read_frame
-from forensics.ingest._recorder_entries import Coded, Entries, Numbers, combined
+from forensics.ingest._recorder_entries import Coded, Codes, Entries, Flags, Numbers, combined
 from forensics.ingest._values import integer, text
 from forensics.ingest.packed import Packed
 
@@ -44,6 +44,8 @@ def operation_columns(entries: Entries, groups: Coded[Group], frames: FrameTable
     is_p2p = _is_point_to_point(entries, kinds)
     sequence = _sequence(entries, is_p2p)
     pg_id = groups.mapped(lambda group: group[0])
+    states = _states(entries, names.mapped(lambda name: name[0]), started, ended)
+    calls, in_batch = _batches(kinds, pg_id, is_p2p, sequence)
     return {
         "backend": names.mapped(lambda name: name[0]).texts(),
         "kind": kinds.texts(),
@@ -63,8 +65,8 @@ def operation_columns(entries: Entries, groups: Coded[Group], frames: FrameTable
         "is_p2p": is_p2p.packed(),
         "sequence": sequence.packed(),
         **_sizes(entries),
-        "group_call": _group_calls(kinds, pg_id, is_p2p, sequence),
-        "state": _states(entries, names.mapped(lambda name: name[0]), started, ended),
+        "group_call": sequence.where(in_batch).packed(),
+        "state": _of_batches(states, kinds, calls, in_batch).texts(),
     }
 
 
@@ -128,12 +130,23 @@ def _sequence(entries: Entries, is_p2p: Numbers) -> Numbers:
     return Numbers(data, np.where(is_p2p.data, own.known, collective.known))
 
 
-def _group_calls(kinds: Coded[str], pg_id: Coded[int | None], is_p2p: Numbers, sequence: Numbers) -> Packed:
-    """Coalesced operations share a sequence number: it is their group call. Null where nothing was coalesced."""
+def _batches(kinds: Coded[str], pg_id: Coded[int | None], is_p2p: Numbers, sequence: Numbers) -> tuple[Codes, Flags]:
+    """Which group call each entry is of, and whether it shares it: coalesced operations have one sequence number."""
     if not any("coalesced" in kind for kind in kinds.values):
-        return sequence.where(np.zeros(len(kinds.codes), dtype=np.bool_)).packed()
+        return kinds.codes, np.zeros(len(kinds.codes), dtype=np.bool_)
     calls = combined(pg_id, is_p2p.coded(), sequence.coded()).codes
-    return sequence.where(np.bincount(calls)[calls] > 1).packed()
+    return calls, np.bincount(calls)[calls] > 1
+
+
+def _of_batches(states: Coded[str], kinds: Coded[str], calls: Codes, in_batch: Flags) -> Coded[str]:
+    """The members of a batch stay `scheduled` for ever in the recorder: they are where the entry that closes the batch is."""
+    closing = in_batch & np.array(["coalesced" in kind for kind in kinds.values], dtype=np.bool_)[kinds.codes]
+    if not closing.any():
+        return states
+    state_of_call = np.full(int(calls.max()) + 1, -1)
+    state_of_call[calls[closing]] = states.codes[closing]
+    closed = state_of_call[calls]
+    return Coded(np.where(in_batch & (closed >= 0), closed, states.codes), states.values)
 
 
 def _sizes(entries: Entries) -> Columns:
@@ -215,7 +228,7 @@ def _state(value: Any) -> str | None:
     return value if type(value) is str else None
 
 
-def _states(entries: Entries, backends: Coded[str | None], started: Numbers, ended: Numbers) -> Packed:
+def _states(entries: Entries, backends: Coded[str | None], started: Numbers, ended: Numbers) -> Coded[str]:
     """pending, started or done.
 
     A backend without any event in the whole dump, as gloo, never leaves `scheduled`: its `retired` says done (or failed).
@@ -234,4 +247,4 @@ def _states(entries: Entries, backends: Coded[str | None], started: Numbers, end
     for backend, state, _, end, is_retired in looks.values:
         is_done = state == "completed" or end or (is_retired and backend not in with_events)
         states.append("done" if is_done else "started" if state == "started" else "pending")
-    return Coded(looks.codes, states).texts()
+    return Coded(looks.codes, states)

@@ -10,13 +10,14 @@ from forensics.rules.reductions import statements
 from forensics.rules.reductions.activity import Activity
 from forensics.rules.reductions.disagreements import vote
 from forensics.rules.reductions.disputes import accused, blocking, dispute_finding, went_elsewhere
+from forensics.rules.reductions.extra_calls import made_alone
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.waits import RootKind
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
     for dispute in blocking(job):
-        if dispute.shift is not None or went_elsewhere(job, dispute):
+        if dispute.communicator in job.partings or went_elsewhere(job, dispute) or made_alone(job, dispute):
             continue
         cause = Cause.COLLECTIVE_MISMATCH if dispute.kinds_differ else Cause.SHAPE_MISMATCH
         step = f"compare the code that {statements.ranks_text(accused(dispute))} ran before this call with its peers'"

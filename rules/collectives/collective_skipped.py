@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from forensics.model import Cause, Confidence, Finding
+from forensics.model import Cause, Confidence, Evidence, Finding
 from forensics.rules.interface import Need, Rule, Thresholds
 from forensics.rules.reductions import statements
+from forensics.rules.reductions.alignments import Parting
+from forensics.rules.reductions.call_paths import CallPath
+from forensics.rules.reductions.disagreements import Disagreement
 from forensics.rules.reductions.disputes import blocking, dispute_finding, went_elsewhere
+from forensics.rules.reductions.extra_calls import call_place, made_alone
 from forensics.rules.reductions.job import Job
 
 _WORDS = {
@@ -20,11 +25,70 @@ _WORDS = {
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
     for dispute in blocking(job):
-        if dispute.shift is None and not went_elsewhere(job, dispute):
+        parting = job.partings.get(dispute.communicator)
+        how = parting.kind if parting else _how(job, dispute)
+        if how is None:
             continue
         who = statements.ranks_text(dispute.odd)
-        what = f"{who} {_WORDS[dispute.shift or 'left']}: look for a branch that depends on the rank or its data"
-        yield dispute_finding(job, dispute, RULE.code, Cause.EXTRA_OR_MISSING_COLLECTIVE, Confidence.LIKELY, what)
+        what = f"{who} {_WORDS[how]}: look for a branch that depends on the rank or its data"
+        found = dispute_finding(job, dispute, RULE.code, Cause.EXTRA_OR_MISSING_COLLECTIVE, Confidence.LIKELY, what)
+        yield replace(found, evidence=(*_parting(job, dispute, how), *found.evidence))
+
+
+def _how(job: Job, dispute: Disagreement) -> str | None:
+    if dispute.shift is not None:
+        return dispute.shift
+    if all(dispute.calls[rank].kind == "barrier" for rank in dispute.odd) and went_elsewhere(job, dispute):
+        return "left"
+    if made_alone(job, dispute):
+        return "extra"
+    return "left" if went_elsewhere(job, dispute) else None
+
+
+def _parting(job: Job, dispute: Disagreement, how: str) -> Iterator[Evidence]:
+    """Name the call that was made too much or left out, with its line and its number."""
+    who = statements.ranks_text(dispute.odd)
+    found = job.partings.get(dispute.communicator)
+    if found is not None and found.kind == "either":
+        yield _undecided(job, dispute, who)
+    elif found is not None:
+        yield _aligned(job, dispute, found, who)
+    elif how == "extra":
+        yield _alone(job, dispute, who)
+
+
+def _alone(job: Job, dispute: Disagreement, who: str) -> Evidence:
+    call, usual = dispute.calls[dispute.odd[0]], dispute.calls[dispute.majority[0]]
+    extra = f"{call.kind}{_at(call_place(job, dispute, dispute.odd[0]))}"
+    theirs = f"{usual.kind}{_at(call_place(job, dispute, dispute.majority[0]))}"
+    early = ", or left their part of the program early" if went_elsewhere(job, dispute) else ""
+    text = f"{who} issued one extra {extra} before number {dispute.sequence} of its peers ({theirs}){early}"
+    return Evidence(text, call.source)
+
+
+def _undecided(job: Job, dispute: Disagreement, who: str) -> Evidence:
+    call, usual = dispute.calls[dispute.odd[0]], dispute.calls[dispute.majority[0]]
+    left_out = f"{usual.kind}{_at(call_place(job, dispute, dispute.majority[0]))}"
+    too_much = f"{call.kind}{_at(call_place(job, dispute, dispute.odd[0]))}"
+    text = f"{who} left out one {left_out}, or issued one extra {too_much}, as number {dispute.sequence}: both fit what follows"
+    return Evidence(text, call.source)
+
+
+def _aligned(job: Job, dispute: Disagreement, found: Parting, who: str) -> Evidence:
+    extra = found.kind == "extra"
+    verb = "issued one extra" if extra else "left out one"
+    moved = f"from there on its calls agree with those of rank {dispute.majority[0]} moved by one"
+    if found.call is None:
+        where = f"at number {dispute.sequence} or earlier (the calls before it cannot be told apart)"
+        return Evidence(f"{who} {verb} call {where}", dispute.calls[dispute.odd[0]].source)
+    same = found.call.sequence == dispute.sequence
+    place = found.call.place or (call_place(job, dispute, found.call.rank) if same else ())
+    number = f"as number {found.call.sequence}" if extra else f"that its peers issued as number {found.call.sequence}"
+    return Evidence(f"{who} {verb} {found.call.kind}{_at(place)} {number}; {moved}", found.call.source)
+
+
+def _at(place: CallPath) -> str:
+    return f" at {place[0]}" if place else ""
 
 
 def _clears(job: Job) -> str | None:
@@ -40,8 +104,8 @@ RULE = Rule(
     seed="Flight Recorder practice",
     needs=(Need("recorder", "operations are compared number by number"),),
     thresholds=(),
-    concludes="The rank whose operations line up with its peers' when moved by one.",
-    confusions=("a different collective of the same kind and size: only its call path differs",),
+    concludes="The rank whose operations line up with its peers' when moved by one, or whose call they do not make there.",
+    confusions=("a different collective of the same kind and size: only its call path differs (FX122)",),
     evaluate=_evaluate,
     clears=_clears,
 )

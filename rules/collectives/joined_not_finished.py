@@ -19,6 +19,7 @@ from forensics.rules.interface import Rule, Thresholds
 from forensics.rules.reductions import statements
 from forensics.rules.reductions.completions import device_stall
 from forensics.rules.reductions.disputes import blocking
+from forensics.rules.reductions.entanglements import is_entangled
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.liveness import Motion
 from forensics.rules.reductions.waits import Root, RootKind
@@ -30,7 +31,7 @@ _ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
     disputed = {dispute.communicator for dispute in blocking(job)}
     for root in job.graph.roots:
-        if root.kind is not RootKind.ALL_JOINED or device_stall(job, root):
+        if root.kind not in (RootKind.ALL_JOINED, RootKind.ENTANGLED) or device_stall(job, root) or is_entangled(job, root):
             continue
         if root.waits[0].communicator not in disputed:
             yield _finding(job, root)

@@ -26,6 +26,37 @@ def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
     for root in job.graph.roots:
         if root.kind is RootKind.CYCLE and all(wait.communicator for wait in root.waits):
             yield from _findings(job, root)
+        elif root.kind is RootKind.ENTANGLED and all(wait.peers for wait in root.waits):
+            yield _crossed(job, root)
+
+
+def _crossed(job: Job, root: Root) -> Finding:
+    """Both sides of every transfer are posted, but behind each other: as when all send before they receive."""
+    return Finding(
+        rule=RULE.code,
+        ranks=root.ranks,
+        role=Role.ROOT,
+        cause=Cause.DEADLOCK,
+        stage=_stage(job, root, root.ranks),
+        belief=Belief.MISMATCH,
+        confidence=Confidence.SUSPECT,
+        strength=0.4,
+        evidence=(*_posted_first(root), *_stacks(job, root.ranks)),
+        granularity=Granularity.GROUP,
+        members=Members.EACH,
+        since=statements.since(job, root.waits),
+        next_steps=("let one side receive first, or post both directions in one batch (batch_isend_irecv)",),
+    )
+
+
+def _posted_first(root: Root) -> Iterator[Evidence]:
+    for rank in root.ranks:
+        posted = sorted(
+            ((op.order, wait, op) for wait in root.waits if (op := wait.waiting.get(rank))), key=lambda item: item[0]
+        )
+        (_, wait, first), *later = posted
+        behind = ", ".join(f"its {op.kind} {other.sequence}" for _, other, op in later)
+        yield Evidence(f"rank {rank} is in {first.kind} {wait.sequence} with {behind or 'nothing'} behind it", first.source)
 
 
 def _findings(job: Job, root: Root) -> Iterator[Finding]:
@@ -78,6 +109,8 @@ def _stage(job: Job, root: Root, ranks: tuple[int, ...]) -> StageRef:
 def _edges(root: Root) -> Iterator[Evidence]:
     for wait in root.waits:
         missing = set(wait.missing) & set(root.ranks)
+        if not missing:
+            continue
         source = next((op.source for _, op in sorted(wait.waiting.items()) if op), None)
         verb = "waits" if len(wait.waiting) == 1 else "wait"
         yield Evidence(

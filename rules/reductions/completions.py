@@ -6,7 +6,7 @@ from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.waits import Root, RootKind
 
 # Back ends whose operations run on the host: they have no device that could stall.
-_HOST_BACKENDS = frozenset({"gloo", "mpi", "unknown"})
+HOST_BACKENDS = frozenset({"gloo", "mpi", "unknown"})
 
 
 def device_stall(job: Job, root: Root) -> tuple[int, ...]:
@@ -19,6 +19,6 @@ def device_stall(job: Job, root: Root) -> tuple[int, ...]:
         return ()
     group = next(g for g in job.groups if g.label == wait.communicator)
     finished = tuple(rank for rank in group.finished(wait.sequence) if rank not in wait.waiting)
-    if group.backend in _HOST_BACKENDS or len(finished) < len(wait.waiting):
+    if group.backend in HOST_BACKENDS or len(finished) < len(wait.waiting):
         return ()
     return finished

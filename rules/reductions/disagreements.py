@@ -14,6 +14,8 @@ from typing import Any
 
 from duckdb import DuckDBPyConnection
 
+from forensics.rules.reductions.group_calls import OPERATIONS
+
 # Operations whose members may legally bring different sizes: only their kind is compared.
 UNEVEN = (
     "all_gather", "all_gather_v", "reduce_scatter", "reduce_scatter_v", "all_to_all", "all_to_all_single", "alltoall",
@@ -64,27 +66,42 @@ class Disagreement:
         return len({call.kind for call in self.calls.values()}) > 1
 
 
-_SIGNED = """
+# Sizes that could not be read are no other sizes: where some are known, calls without any have no vote.
+_SIGNED = f"""
 WITH newest AS (
     SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank
+), sized AS (
+    SELECT DISTINCT communicator FROM operations WHERE input_sizes IS NOT NULL AND communicator IS NOT NULL
 ), compared AS (
     SELECT o.communicator, o.sequence, o.rank, o.kind, o.call_path, o.state, o.enqueued_ns, o.source_id, o.locator,
-           coalesce(o.input_sizes, '') || ' ' || coalesce(o.dtype, '') AS sizes, o.record_id,
+           coalesce(o.input_sizes, '') || ' ' || coalesce(o.dtype, '') AS sizes, coalesce(o.record_id, o.locator) AS record_id,
+           o.group_call IS NOT NULL AS coalesced, o.call_size,
            CASE WHEN list_contains($uneven, o.kind) THEN o.kind
                 ELSE o.kind || ' ' || coalesce(o.input_sizes, '') || ' ' || coalesce(o.dtype, '') END AS signature
-    FROM operations o JOIN newest USING (rank, snapshot)
-    WHERE NOT coalesce(o.is_p2p, false) AND o.communicator IS NOT NULL AND o.sequence >= 0
+    FROM {OPERATIONS} o JOIN newest USING (rank, snapshot)
+    WHERE NOT coalesce(o.is_p2p, false) AND o.communicator IS NOT NULL AND o.sequence >= 0 AND NOT o.closes
+        AND (o.input_sizes IS NOT NULL OR o.communicator NOT IN (SELECT communicator FROM sized))
 )"""
 
-# Of the calls of one rank that share a number, the first one counts.
-_ONE_CALL = "QUALIFY row_number() OVER (PARTITION BY communicator, rank, sequence ORDER BY record_id, locator) = 1"
+# Of the calls of one rank that share a number the first one counts, unless one group call issued them: then all do, in order.
+_ONE_CALL = """(
+    SELECT communicator, sequence, rank, string_agg(signature, '; ' ORDER BY record_id) AS signature,
+           CASE WHEN count(*) = 1 THEN min(kind) WHEN min(kind) = max(kind) THEN min(kind) || ' x' || count(*)
+                ELSE string_agg(kind, ' + ' ORDER BY record_id) END AS kind,
+           string_agg(sizes, '; ' ORDER BY record_id) AS sizes, min_by(call_path, record_id) AS call_path, max(state) AS state,
+           min(enqueued_ns) AS enqueued_ns, min_by(source_id, record_id) AS source_id, min_by(locator, record_id) AS locator
+    FROM (SELECT * FROM {calls} QUALIFY coalesced OR 1 = row_number() OVER (
+        PARTITION BY communicator, rank, sequence ORDER BY record_id, locator))
+    GROUP BY communicator, sequence, rank
+)"""
 
 # Numbers are narrowed down by a plain aggregate first: sorting all calls of a large job takes far longer than the rest.
 _FIRST = f"""{_SIGNED}, unequal AS (
-    SELECT communicator, sequence FROM compared GROUP BY communicator, sequence HAVING min(signature) <> max(signature)
-), signed AS (
-    SELECT compared.* FROM compared JOIN unequal USING (communicator, sequence) {_ONE_CALL}
-), disputed AS (
+    SELECT communicator, sequence FROM compared GROUP BY communicator, sequence
+    HAVING min(signature) <> max(signature) OR min(call_size) <> max(call_size)
+), narrowed AS (
+    SELECT compared.* FROM compared JOIN unequal USING (communicator, sequence)
+), signed AS {_ONE_CALL.format(calls="narrowed")}, disputed AS (
     SELECT communicator, sequence, bool_or(state <> 'done') AS open FROM signed
     GROUP BY communicator, sequence HAVING min(signature) <> max(signature)
 ), first AS (
@@ -96,9 +113,9 @@ FROM signed s JOIN first USING (communicator, sequence) JOIN sources src USING (
 ORDER BY s.communicator, s.rank
 """
 
-_HISTORY = f"""{_SIGNED}, signed AS (
-    SELECT * FROM compared WHERE communicator = $communicator AND rank = $rank {_ONE_CALL}
-)
+_HISTORY = f"""{_SIGNED}, own AS (
+    SELECT * FROM compared WHERE communicator = $communicator AND rank = $rank
+), signed AS {_ONE_CALL.format(calls="own")}
 SELECT sequence, signature, call_path FROM signed ORDER BY sequence
 """
 
@@ -143,7 +160,8 @@ def _decide(source: _Calls, communicator: str, sequence: int, calls: Mapping[int
     return Disagreement(communicator, sequence, calls, majority, odd, shift, novel, by_siblings and bool(majority))
 
 
-_SIBLINGS = f"""{_SIGNED}, signed AS (SELECT * FROM compared WHERE sequence = $sequence {_ONE_CALL})
+_SIBLINGS = f"""{_SIGNED}, same AS (SELECT * FROM compared WHERE sequence = $sequence
+), signed AS {_ONE_CALL.format(calls="same")}
 SELECT signature, count(*) FROM signed JOIN communicators USING (communicator)
 WHERE communicator <> $communicator
   AND size = (SELECT size FROM communicators WHERE communicator = $communicator)

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.group_calls import OPERATIONS
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """The facts of one pending operation; `source` is `path#entry=N`, `order` its number among all calls of its process."""
+    """The facts of one pending operation; `source` is `path#entry=N`, `order` its number among all calls of its process.
+
+    Operations of one group call have the same `order`. `started` says that the device has begun it.
+    """
 
     kind: str
     sizes: str
@@ -23,6 +28,7 @@ class Operation:
     call_path: int | None
     source: str
     order: int = 0
+    started: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,8 @@ class Position:
 class Communicator:
     """A communicator, its members, how membership was found, and the positions of the members that have a dump.
 
-    `cut` are ranks whose dump could not be read to its end: their positions are the least they reached.
+    `cut` are ranks whose dump could not be read to its end: their positions are the least they reached. `captured` are the
+    times at which the newest dumps were taken, where a manifest tells: what was issued later is in none of them.
     """
 
     label: str
@@ -49,6 +56,7 @@ class Communicator:
     positions: Mapping[int, Position]
     backend: str = "unknown"
     cut: frozenset[int] = frozenset()
+    captured: Mapping[int, int] = field(default_factory=dict)
 
     def finished(self, sequence: int) -> tuple[int, ...]:
         """Members that are known to have completed the operation `sequence`."""
@@ -60,11 +68,11 @@ class Communicator:
         return tuple(p for _, p in sorted(self.positions.items()) if p.pending is not None)
 
 
-_POSITIONS = """
+_POSITIONS = f"""
 WITH newest AS (
     SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank
 ), numbered AS (
-    SELECT o.* FROM operations o JOIN newest USING (rank, snapshot)
+    SELECT o.* FROM {OPERATIONS} o JOIN newest USING (rank, snapshot)
     WHERE NOT coalesce(is_p2p, false) AND kind NOT IN ('send', 'recv') AND communicator IS NOT NULL AND sequence >= 0
 ), summary AS (
     SELECT communicator, rank, max(sequence) AS entered,
@@ -74,7 +82,7 @@ WITH newest AS (
 )
 SELECT s.communicator, s.rank, s.entered, s.done, s.pending,
        n.kind, coalesce(n.input_sizes, ''), n.enqueued_ns, n.call_path, src.path, n.locator,
-       coalesce(n.record_id, n.locator)
+       n.call_order, n.state = 'started'
 FROM summary s
 LEFT JOIN numbered n ON n.communicator = s.communicator AND n.rank = s.rank AND n.sequence = s.pending
      AND n.state <> 'done'
@@ -105,9 +113,10 @@ def communicators(connection: DuckDBPyConnection) -> tuple[Communicator, ...]:
         done = max(done, reported.done) if reported else done
         positions[label][rank] = Position(rank, entered, done, pending, _operation(pending, operation))
     cut = _cut(connection)
+    captured = _captured(connection)
     _add_unused(connection, positions)
     return tuple(
-        Communicator(label, members, confidence, positions[label], backend, cut)
+        Communicator(label, members, confidence, positions[label], backend, cut, captured)
         for label, members, confidence, backend in _members(connection)
     )
 
@@ -126,10 +135,21 @@ def _cut(connection: DuckDBPyConnection) -> frozenset[int]:
     return frozenset(rank for (rank,) in rows)
 
 
+def _captured(connection: DuckDBPyConnection) -> dict[int, int]:
+    """When the newest dump of each rank was taken, by the manifest."""
+    rows = connection.execute(
+        """
+        SELECT rank, max(captured_ns) FROM sources WHERE kind = 'flight_recorder' AND rank IS NOT NULL AND rows > 0
+        GROUP BY rank HAVING count(captured_ns) = count(*)
+        """
+    ).fetchall()
+    return dict(rows)
+
+
 def _operation(pending: int | None, row: list[object]) -> Operation | None:
     if pending is None:
         return None
-    kind, sizes, enqueued_ns, call_path, path, locator, order = row
+    kind, sizes, enqueued_ns, call_path, path, locator, order, started = row
     return Operation(
         str(kind),
         str(sizes),
@@ -137,6 +157,7 @@ def _operation(pending: int | None, row: list[object]) -> Operation | None:
         call_path if isinstance(call_path, int) else None,
         f"{path}#entry={locator}",
         order if isinstance(order, int) else 0,
+        started is True,
     )
 
 

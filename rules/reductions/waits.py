@@ -24,6 +24,7 @@ class RootKind(StrEnum):
     FREE = "free"
     CYCLE = "cycle"
     ALL_JOINED = "all_joined"
+    ENTANGLED = "entangled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,11 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A sink: its ranks, and the waits that end in it (directly)."""
+    """A sink: its ranks, and the waits that end in it (directly).
+
+    `ENTANGLED` are operations that all members entered, in orders that contradict each other: each is behind another of them on
+    some rank. `ALL_JOINED` is one such operation, or several that group calls of their members tie together.
+    """
 
     kind: RootKind
     ranks: tuple[int, ...]
@@ -98,7 +103,10 @@ def recorded_waits(groups: Sequence[Communicator], world: Collection[int], ignor
 def _wait(group: Communicator, sequence: int, pending: Sequence[Position], world: Collection[int]) -> Wait:
     waiting = {p.rank: p.operation for p in pending if p.pending == sequence}
     behind = [r for r in group.members if r in group.positions and group.positions[r].entered < sequence]
-    absent = [r for r in behind if r not in group.cut]
+    issued = [p.operation.enqueued_ns for p in pending if p.pending == sequence and p.operation and p.operation.enqueued_ns]
+    # A dump that was taken before the first of the others issued the operation does not tell whether its rank followed.
+    early = {r for r in behind if issued and group.captured.get(r, min(issued)) < min(issued)}
+    absent = [r for r in behind if r not in group.cut and r not in early]
     unheard = [] if absent else [r for r in group.members if r not in group.positions or r in behind]
     assumed: list[int] = []
     # A collective that completed had all members: from then on the members that were seen are all there are.
@@ -118,7 +126,7 @@ def wait_graph(waits: Sequence[Wait]) -> WaitGraph:
     """Find the sinks of the waits.
 
     A joined operation that some member has only queued behind an earlier one (the host runs ahead of the device) is not where
-    that member is stuck: it depends on the member's first pending operation.
+    that member is stuck: it depends on the member's first pending operations (several, when one group call issued them).
     """
     graph: nx.DiGraph = nx.DiGraph()
     heads = _heads(waits)
@@ -127,44 +135,54 @@ def wait_graph(waits: Sequence[Wait]) -> WaitGraph:
         graph.add_edges_from((("rank", rank), node) for rank in wait.waiting)
         graph.add_edges_from((node, ("rank", rank)) for rank in wait.missing)
         if not wait.missing:
-            graph.add_edges_from((node, ("operation", heads[rank])) for rank in _late(wait, index, heads))
+            graph.add_edges_from((node, ("call", rank)) for rank in _late(wait, index, heads) | _beside(wait, index, heads))
+    graph.add_edges_from((("call", rank), ("operation", head)) for rank, found in heads.items() for head in found)
     condensed = nx.condensation(graph)
     sinks = [condensed.nodes[n]["members"] for n in condensed.nodes if condensed.out_degree(n) == 0]
-    roots = sorted((_root(members, waits) for members in sinks), key=lambda root: (root.kind, root.ranks))
+    roots = sorted((_root(members, waits, heads) for members in sinks), key=lambda root: (root.kind, root.ranks))
     return WaitGraph(tuple(waits), tuple(roots), _waits_for(waits, heads))
 
 
-def _late(wait: Wait, index: int, heads: Mapping[int, int]) -> set[int]:
+_Heads = Mapping[int, Collection[int]]
+
+
+def _late(wait: Wait, index: int, heads: _Heads) -> set[int]:
     """Members that issued the operation but are stuck in an earlier one."""
-    return {rank for rank in (*wait.waiting, *wait.queued) if heads.get(rank, index) != index}
+    return {rank for rank in (*wait.waiting, *wait.queued) if index not in heads.get(rank, (index,))}
 
 
-def _heads(waits: Sequence[Wait]) -> dict[int, int]:
-    """First pending operation of each waiting rank, as an index into `waits`."""
-    first: dict[int, tuple[int, int]] = {}
+def _beside(wait: Wait, index: int, heads: _Heads) -> set[int]:
+    """Members that issued it in one group call with others: the call completes as a whole."""
+    return {rank for rank in wait.waiting if index in heads[rank] and len(heads[rank]) > 1}
+
+
+def _heads(waits: Sequence[Wait]) -> _Heads:
+    """First pending operations of each waiting rank, as indices into `waits`: nothing orders the members of a group call."""
+    pending: dict[int, list[tuple[int, int]]] = {}
     for index, wait in enumerate(waits):
         for rank, operation in wait.waiting.items():
-            place = (operation.order if operation else 0, index)
-            first[rank] = min(place, first.get(rank, place))
-    return {rank: index for rank, (_, index) in first.items()}
+            pending.setdefault(rank, []).append((operation.order if operation else 0, index))
+    return {rank: [index for order, index in places if order == min(places)[0]] for rank, places in pending.items()}
 
 
-def _root(members: Collection[tuple[str, int]], waits: Sequence[Wait]) -> Root:
+def _root(members: Collection[tuple[str, int]], waits: Sequence[Wait], heads: _Heads) -> Root:
     ranks = tuple(sorted(number for what, number in members if what == "rank"))
     operations = sorted(number for what, number in members if what == "operation")
-    if len(members) == 1 and ranks:
+    cycle = tuple(waits[index] for index in operations)
+    if not operations:
         return Root(RootKind.FREE, ranks, tuple(wait for wait in waits if ranks[0] in wait.missing))
-    if len(members) == 1:
-        wait = waits[operations[0]]
-        return Root(RootKind.ALL_JOINED, tuple(sorted(wait.waiting)), (wait,))
-    return Root(RootKind.CYCLE, ranks, tuple(waits[index] for index in operations))
+    if ranks:
+        return Root(RootKind.CYCLE, ranks, cycle)
+    inside = tuple(sorted({rank for wait in cycle for rank in wait.waiting}))
+    ordered = any(_late(waits[index], index, heads) for index in operations)
+    return Root(RootKind.ENTANGLED if ordered else RootKind.ALL_JOINED, inside, cycle)
 
 
-def _waits_for(waits: Sequence[Wait], heads: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
+def _waits_for(waits: Sequence[Wait], heads: _Heads) -> dict[int, tuple[int, ...]]:
     """Whom each waiting rank waits for: members that have not entered, or entered but are stuck in something earlier."""
     whom: dict[int, set[int]] = {}
     for index, wait in enumerate(waits):
         late = _late(wait, index, heads)
         for rank in wait.waiting:
-            whom.setdefault(rank, set()).update(wait.missing or (late if heads[rank] == index else ()))
+            whom.setdefault(rank, set()).update(wait.missing or (late if index in heads[rank] else ()))
     return {rank: tuple(sorted(missing - {rank})) for rank, missing in sorted(whom.items())}

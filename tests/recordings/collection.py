@@ -137,6 +137,10 @@ class Collection:
     def kernel_log(self, *lines: str) -> None:
         self._member("kernel.log", None, None, f"nodes/{self.node}/kernel/dmesg.txt", ("\n".join(lines) + "\n").encode())
 
+    def service(self, collector: str, sample: int, path: str, content: bytes, at_ns: int) -> None:
+        """What a service of the node answered at a time; `path` is below the folder of the node."""
+        self._member(collector, None, sample, f"nodes/{self.node}/{path}", content, at_ns)
+
     def _member(
         self, collector: str, rank: int | None, sample: int | None, path: str, content: bytes, at_ns: int | None = None
     ) -> None:

@@ -114,6 +114,20 @@ def test_nccl_dump() -> None:
     assert result.config()["nccl_version"] == "2.27.3"
 
 
+@pytest.mark.parametrize("state", ["scheduled", "started", "completed"])
+def test_members_of_a_batch_are_where_the_entry_that_closes_it_is(state: str) -> None:
+    batch = {"is_p2p": True, "p2p_seq_id": 7}
+    found = rows(
+        entry(state="completed"),
+        entry(profiling_name="nccl:send 0->1", **batch),
+        entry(profiling_name="nccl:recv 0<-1", **batch),
+        entry(profiling_name="nccl:coalesced", state=state, **batch),
+        entry(profiling_name="nccl:send 0->1", is_p2p=True, p2p_seq_id=8),
+    )
+    told = {"scheduled": "pending", "started": "started", "completed": "done"}[state]
+    assert [row["state"] for row in found] == ["done", told, told, told, "pending"]
+
+
 def test_group_numbers_join_names_by_creation_when_no_entry_tells() -> None:
     views = {view["pg_name"]: view for view in sample("flight_recorder/handmade_nccl_2.10_rank0.json").rows("group_views")}
     assert (views["44"]["pg_id"], views["44"]["last_enqueued"]) == (7, 27)

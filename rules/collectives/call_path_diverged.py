@@ -1,0 +1,144 @@
+"""Members of a communicator came to one operation from different places of the program and are stuck in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.model import (
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Role,
+    StageName,
+    StageRef,
+)
+from forensics.rules.interface import Rule, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.call_paths import CallPath, Frame
+from forensics.rules.reductions.divergences import Divergence
+from forensics.rules.reductions.job import Job
+
+# In these one rank legitimately calls from a line of its own: it is the root.
+_ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
+_SHIFTS = {
+    "missing": "its next places are those of its peers one number later: it left a call out",
+    "extra": "its next place is where its peers are now: it made a call too much",
+}
+
+
+def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+    for found in job.divergences:
+        yield _finding(job, found)
+
+
+def _finding(job: Job, found: Divergence) -> Finding:
+    who = statements.ranks_text(found.odd)
+    waits = [wait for wait in job.graph.waits if wait.communicator == found.communicator]
+    place = str(_telling(found, found.odd[0]))
+    return Finding(
+        rule=RULE.code,
+        ranks=found.odd,
+        role=Role.ROOT,
+        cause=Cause.EXTRA_OR_MISSING_COLLECTIVE if found.shift else Cause.COLLECTIVE_MISMATCH,
+        stage=_stage(job, found),
+        belief=Belief.MISMATCH,
+        confidence=_confidence(job, found),
+        strength=0.7,
+        evidence=tuple(_evidence(job, found)),
+        granularity=Granularity.RANK if len(found.odd) == 1 else Granularity.GROUP,
+        since=statements.since(job, waits),
+        next_steps=(f"see why {who} came to {place}: a branch that depends on the rank or its data, or another root",),
+    )
+
+
+def _confidence(job: Job, found: Divergence) -> Confidence:
+    """A root may call from a line of its own in the same function; a caller that differs alone is a weak sign."""
+    members = next((len(group.members) for group in job.groups if group.label == found.communicator), 0)
+    usual, odd = found.calls[found.majority[0]], found.calls[found.odd[0]]
+    root_branch = usual.kind in _ROOTED and len(found.odd) == 1 and _function(usual.place[0]) == _function(odd.place[0])
+    if root_branch or not found.innermost or 3 * len(found.majority) < 2 * members:
+        return Confidence.SUSPECT
+    return Confidence.LIKELY
+
+
+def _function(entry: Frame) -> tuple[str, str]:
+    return entry.module, entry.name
+
+
+def _stage(job: Job, found: Divergence) -> StageRef:
+    stages = {activity.stage for rank in found.odd if (activity := job.activity(rank))} - {StageName.UNKNOWN}
+    return StageRef(
+        name=stages.pop() if len(stages) == 1 else StageName.UNKNOWN,
+        component=Component.COMMUNICATION,
+        operation=found.calls[found.odd[0]].kind,
+        communicator=found.communicator,
+        sequence=found.sequence,
+        substage=str(_telling(found, found.odd[0])),
+    )
+
+
+def _evidence(job: Job, found: Divergence) -> Iterator[Evidence]:
+    kind = found.calls[found.majority[0]].kind
+    others = f"the other {len(found.majority)}" if len(found.majority) > 1 else "the other"
+    for place, ranks in _camps(found):
+        verb = "calls" if len(ranks) == 1 else "call"
+        text = f"{statements.ranks_text(ranks)} {verb} {kind} at {place}"
+        usual = f"{others} at {_telling(found, found.majority[0])}"
+        yield Evidence(f"{text}; {usual} (number {found.sequence} of {found.communicator})", found.calls[ranks[0]].source)
+    if found.shift:
+        yield Evidence(_SHIFTS[found.shift], found.calls[found.odd[0]].source)
+    if found.stuck_at != found.sequence:
+        yield Evidence(f"their paths differ from there up to number {found.stuck_at}, in which they are stuck", None)
+    if found.recorded:
+        yield Evidence("these two places never met under one number before that everybody got past", None)
+    else:
+        yield Evidence("the recorder kept no call paths: the stacks of the ranks in the operation show the places", None)
+    for rank in found.odd[:4]:
+        yield from statements.stack(job, rank)
+
+
+def _camps(found: Divergence) -> list[tuple[str, list[int]]]:
+    """Odd ranks by the place that tells them from the majority."""
+    camps: dict[str, list[int]] = {}
+    for rank in found.odd:
+        camps.setdefault(str(_telling(found, rank)), []).append(rank)
+    return sorted(camps.items(), key=lambda item: item[1])
+
+
+def _telling(found: Divergence, rank: int) -> Frame:
+    """The line of the call; where that is the same, the innermost caller that differs from the majority's or the odd rank's."""
+    place = found.calls[rank].place
+    other = found.calls[found.majority[0] if rank in found.odd else found.odd[0]].place
+    return place[0] if found.innermost else _first_difference(place, other)
+
+
+def _first_difference(place: CallPath, other: CallPath) -> Frame:
+    known = {_function(entry) for entry in other}
+    return next((entry for entry in place if _function(entry) not in known), place[-1])
+
+
+def _clears(job: Job) -> str | None:
+    joined = [wait for wait in job.graph.waits if wait.communicator and not wait.missing]
+    placed = any(job.paths.get(op.call_path or 0) for wait in joined for op in wait.waiting.values() if op)
+    return "everybody in the operations that all joined came from one place" if placed and not job.divergences else None
+
+
+RULE = Rule(
+    code="FX122",
+    name="call-path-diverged",
+    seed="Flight Recorder practice",
+    needs=(),
+    thresholds=(),
+    concludes="The few ranks that entered a stuck operation from another place of the program than two thirds of its members.",
+    confusions=(
+        "a root that calls from a line of its own",
+        "pipeline stages with code of their own",
+        "logging on rank 0 around one and the same call",
+    ),
+    evaluate=_evaluate,
+    clears=_clears,
+)

@@ -1,0 +1,146 @@
+"""Operations of two communicators that share ranks are all entered, and each waits for the other on the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, Members, Role
+from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.disputes import blocking
+from forensics.rules.reductions.entanglements import Entanglement, entanglements
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.waits import RootKind, Wait
+
+_SHOWN = 4
+# Log lines that tell of the network or a node: then the operations hang for another reason. A closed connection is not among
+# them: watchdogs that end their ranks close them all.
+_NETWORK = frozenset({"completion_error", "nic_event", "node_failed"})
+
+
+def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+    disputed = {dispute.communicator for dispute in blocking(job)}
+    for found in entanglements(job):
+        if disputed.isdisjoint(wait.communicator for wait in found.waits):
+            yield _finding(job, found)
+
+
+def _finding(job: Job, found: Entanglement) -> Finding:
+    doubts = tuple(_doubts(job, found))
+    overlap = found.order == "overlap"
+    return Finding(
+        rule=RULE.code,
+        ranks=found.ranks,
+        role=Role.ROOT,
+        cause=Cause.DEADLOCK,
+        stage=statements.joined_stage(job, found.waits[0], found.ranks, Component.COMMUNICATION),
+        belief=Belief.GROUP_SYMPTOM if overlap else Belief.MISMATCH,
+        confidence=Confidence.SUSPECT if doubts else Confidence.LIKELY,
+        strength=0.1 if overlap else 0.5,
+        evidence=(
+            *_joined(found),
+            *_order(found),
+            *_habit(job, found),
+            *(Evidence(doubt, None, supports=False) for doubt in doubts),
+        ),
+        granularity=Granularity.GROUP,
+        members=Members.EACH,
+        since=statements.since(job, found.waits),
+        next_steps=(
+            "make every rank launch the operations of these communicators in the same order; where they do, "
+            "NCCL_LAUNCH_ORDER_IMPLICIT=1 (NCCL 2.26 and newer) keeps that order on the devices",
+            "a profiler trace with the start of both kernels on each rank decides whether they wait for each other",
+        ),
+    )
+
+
+def _joined(found: Entanglement) -> Iterator[Evidence]:
+    for wait in found.waits[:_SHOWN]:
+        source = next((op.source for _, op in sorted(wait.waiting.items()) if op), None)
+        members = {*wait.waiting, *wait.queued}
+        yield Evidence(
+            f"all members ({statements.ranks_text(members)}) entered {statements.wait_text(wait)}, nobody finished it", source
+        )
+
+
+def _order(found: Entanglement) -> Iterator[Evidence]:
+    """Who has which operation first, by enqueueing or by what the device has begun."""
+    if found.order == "overlap":
+        yield Evidence(
+            f"both have begun on the devices of {statements.ranks_text(found.ranks)}: they run together, and neither ends",
+            None,
+        )
+        return
+    verb = "enqueued" if found.order == "enqueued" else "began on the device"
+    for wait in found.waits[:_SHOWN]:
+        first = tuple(rank for rank in found.ranks if _is_first(found, wait, rank))
+        if first:
+            source = next((op.source for rank in first if (op := wait.waiting.get(rank))), None)
+            yield Evidence(f"{statements.ranks_text(first)} {verb} {statements.wait_text(wait)} first", source)
+
+
+def _habit(job: Job, found: Entanglement) -> Iterator[Evidence]:
+    broke = tuple(rank for rank in found.ranks if rank in job.broke_habit)
+    if found.order == "enqueued" and broke and set(broke) < set(found.ranks):
+        source = next((op.source for wait in found.waits if (op := wait.waiting.get(broke[0]))), None)
+        yield Evidence(f"{statements.ranks_text(broke)} never took them in this order before; the others kept theirs", source)
+
+
+def _is_first(found: Entanglement, wait: Wait, rank: int) -> bool:
+    own = wait.waiting.get(rank)
+    others = [op for other in found.waits if other is not wait and (op := other.waiting.get(rank))]
+    if own is None or not others:
+        return False
+    if found.order == "started":
+        return own.started and not any(other.started for other in others)
+    return all(own.order < other.order for other in others)
+
+
+def _doubts(job: Job, found: Entanglement) -> Iterator[str]:
+    """What else would leave the same dumps."""
+    if found.order == "overlap":
+        yield (
+            "a network that is down, or one device that stands still, leaves the same dumps when both were launched: "
+            "the order in which the devices took the two operations would decide"
+        )
+    if found.order == "enqueued" and set(found.ranks) <= job.kept_habit:
+        yield "every rank took them in an order that it had finished before"
+    if any(wait.peers for wait in found.waits):
+        yield "sends and receives are among them: small ones are buffered, and their order then does not matter"
+    own = {(wait.communicator, wait.sequence) for wait in found.waits}
+    others = [
+        root
+        for root in job.graph.roots
+        if root.kind is RootKind.ALL_JOINED and not own & {(wait.communicator, wait.sequence) for wait in root.waits}
+    ]
+    if others:
+        elsewhere = statements.counted(len(others), "other operation")
+        yield f"{elsewhere} that all members entered and nobody finished: one fault of the network would explain all of them"
+    lost = [event for events in (*job.logs.values(), job.host_logs) for event in events if event.kind in _NETWORK]
+    if lost:
+        yield f"a log tells of the network: {lost[0].text}"
+
+
+def _clears(job: Job) -> str | None:
+    used = [group for group in job.groups if group.positions and group.backend not in ("gloo", "unknown")]
+    joined = [wait for wait in job.graph.waits if wait.communicator and not wait.missing]
+    if not used or joined:
+        return None
+    return f"no operation that all members entered is left unfinished, in {statements.counted(len(used), 'communicator')}"
+
+
+RULE = Rule(
+    code="FX132",
+    name="communicators-entangled",
+    seed="NCCL user guide, several communicators at a time",
+    needs=(Need("recorder", "the order of operations over communicators is in the recorder only"),),
+    thresholds=(),
+    concludes="Ranks that share communicators whose operations were all entered, in orders that contradict each other.",
+    confusions=(
+        "a stalled device: later operations queue behind it in the same order everywhere",
+        "the network of a host is down: every communicator over it hangs, whatever the order",
+        "operations that were not entered: order-cycle",
+    ),
+    evaluate=_evaluate,
+    clears=_clears,
+)
