@@ -12,22 +12,56 @@ _PEER = r"\[?(?P<peer>[0-9A-Fa-f.:]+[0-9A-Fa-f]|[\w.-]+)\]?(?::(?P<port>\d{1,5})
 PATTERNS = (
     pattern("peer_closed", rf"(?:Read|Write) error {_PEER}: (?:Connection|Broken pipe)", "{peer}:{port}"),
     pattern("peer_closed", rf"Connection (?:closed|reset) by (?:remote )?peer {_PEER}", "{peer}:{port}"),
-    pattern("peer_closed", r"(?:gloo|c10d|TCPStore|NCCL).*(?:Connection (?:closed|reset) by|Broken pipe)", ""),
+    pattern(
+        "peer_closed",
+        r"Call to (?:recv from|send to|connect to) (?P<peer>[\w.:-]+)<(?P<port>\d{1,5})> failed : "
+        r"(?:Connection re|Broken pipe)",
+        "{peer}:{port}",
+    ),
+    # The service thread of NCCL notes how a local rank leaves in good order.
+    pattern("peer_closed", r"(?:gloo|c10d|TCPStore|NCCL).*(?:Connection (?:closed|reset) by(?! localRank)|Broken pipe)", ""),
+    pattern("peer_closed", r"ncclRemoteError|remote process exited or there was a network error", ""),
+    pattern(
+        "completion_error",
+        r"Got completion from peer (?P<peer>\S+) with (?:error |status=(?:[^(,]{1,80}\()?)(?P<status>\d{1,3})\b"
+        r".*?vendor[ _]err[ =](?P<vendor>\d{1,6})(?:.*? hca (?P<nic>[\w.-]+))?",
+        "peer={peer} status={status} vendor={vendor} nic={nic}",
+    ),
+    pattern(
+        "nic_event",
+        r"NET/IB ?: (?P<nic>[\w.-]+:\d+) (?:async fatal event|Got async (?:error )?event)[^:]{0,80}: (?P<what>[\w ]+)",
+        "{nic} {what}",
+    ),
+    pattern("nccl_warning", r"\] (?P<where>\S{1,200}:\d{1,7})(?: \([^)]{0,80}\))? NCCL WARN ", "{where}"),
     pattern(
         "watchdog_timeout",
-        r"Watchdog caught collective operation timeout: Work\w+\(SeqNum=(?P<sequence>\d+), OpType=(?P<operation>\w+)",
+        r"Watchdog caught collective operation timeout: Work\w+\((?:SeqNum=(?P<sequence>\d+), )?OpType=(?P<operation>\w+)",
         "{operation} seq={sequence}",
     ),
     pattern(
         "watchdog_progress",
         r"\[PG (?:ID \d+ PG GUID )?(?P<group>[^\]]{0,200}?) Rank \d+\].*"
-        r"last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)",
+        r"[Ll]ast enqueued (?:\w+ )?work: (?P<enqueued>-?\d+),.{0,120}?last completed (?:\w+ )?work: (?P<completed>-?\d+)",
         "pg={group} enqueued={enqueued} completed={completed}",
     ),
+    pattern(
+        "dump_signal",
+        r"Received a dump signal due to a collective timeout from +(?P<who>this local rank|rank -?\d{1,7})",
+        "{who}",
+    ),
     pattern("watchdog_stuck", r"[Ww]atchdog got stuck for (?P<seconds>\d+) seconds", "{seconds} s"),
+    pattern("watchdog_stuck", r"Heartbeat monitor timed out|detected no heartbeat of its watchdog", ""),
+    pattern("gil_not_free", r"Could not acquire GIL within (?P<ms>\d+) ms on exit", "{ms} ms"),
+    pattern(
+        "desync_report",
+        r"\[(?P<ranks>[\d, ]{1,400})\] (?P<what>joined but didn't finish|finished) collective #(?P<at>\d+)",
+        "ranks={ranks} {what} {at}",
+    ),
+    pattern("desync_report", r"ranks \[(?P<ranks>[\d, ]{1,400})\] are the lagging ranks", "ranks={ranks} never joined"),
     pattern(
         "transfer_timeout", r"Timed out waiting (?P<ms>\d+)ms for (?P<what>\w+) operation to complete", "{what} after {ms} ms"
     ),
+    pattern("store_timeout", r"wait timeout after (?P<ms>\d+)ms, keys: (?P<keys>[^\s,\"']{1,200})", "{keys} after {ms} ms"),
     pattern("size_mismatch", r"enforce fail at \S*gloo\S*\].*?(?P<got>\d+) vs (?P<expected>\d+)", "{got} vs {expected}"),
     pattern(
         "process_exit",
@@ -57,16 +91,39 @@ PATTERNS = (
         "pid={pid} {signal}",
     ),
     pattern(
-        "job_cancelled", r"(?:JOB|STEP) (?P<job>[\d.]+) ON \S+ CANCELLED AT \S+(?P<why> DUE TO [A-Z ]+)?", "job={job}{why}"
+        "job_cancelled",
+        r"(?:JOB|STEP) (?P<job>[\d.+_]+|\S+) ON \S+ CANCELLED AT \S+(?P<why> DUE (?:TO|to) [A-Za-z ]+)?",
+        "job={job}{why}",
     ),
+    pattern(
+        "job_cancelled", r"(?:JOB|STEP) (?P<job>\S+) STEPD TERMINATED ON \S+ AT \S+(?P<why> DUE TO [A-Z ]+)?", "job={job}{why}"
+    ),
+    pattern("job_cancelled", r"srun: .*(?:forcing job termination|Job step aborted: Waiting up to \d+ seconds)", ""),
+    pattern(
+        "job_cancelled",
+        r"Received (?:Signals\.)?(?P<signal>SIG\w+|\d{1,2}) death signal, shutting down workers",
+        "launcher got signal {signal}",
+    ),
+    pattern("job_cancelled", r"SignalException: Process \d+ got signal: (?P<signal>\d+)", "launcher got signal {signal}"),
+    pattern("oom_kill", r"Detected \d+ oom[_-]kill event\w* in (?P<step>\S+?)\. ", "{step}"),
+    pattern("node_failed", r"srun: error: Node failure on (?P<host>\S+)", "{host}"),
 )
 """In the order of preference within one kind."""
 
-# One cheap look decides for most lines that none of the patterns can match.
-WORTH_A_LOOK = re.compile(
-    r"peer|Broken pipe|atchdog|last enqueued|Timed out|enforce fail|exitcode|srun: error|Killed|Aborted|Segmentation"
-    r"|Bus error|Terminated|DataLoader worker|Fatal Python|ing process|CANCELLED"
+# One of these stands in every line that some pattern matches; looking for words is ten times cheaper than one pattern of all.
+_WORDS = (
+    *("peer", "Broken pipe", "ncclRemoteError", "remote process exited", "atchdog", "ast enqueued", "eartbeat", "dump signal"),
+    *("Timed out", "wait timeout", "enforce fail", "exitcode", "srun: ", "Killed", "Aborted", "Segmentation", "Bus error"),
+    *("Terminated", "DataLoader worker", "Fatal Python", "ing process", "CANCELLED", "STEPD TERMINATED", "got signal"),
+    *("death signal", "NCCL WARN", "Got completion", "NET/IB", "Call to ", "acquire GIL", "oom_kill", "oom-kill"),
+    *("collective #", "lagging ranks"),
 )
+
+
+def worth_a_look(line: str) -> bool:
+    """Whether any of the patterns may match."""
+    return any(word in line for word in _WORDS)
+
 
 TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?::(?: .*)?)?")

@@ -33,16 +33,21 @@ def matches(patterns: Sequence[LinePattern], line: str) -> Iterator[tuple[LinePa
 
 
 def iso_time(line: str) -> int | None:
-    """CLOCK_REALTIME in ns of a line that starts with an ISO time and its offset; local times without one are unknown."""
+    """CLOCK_REALTIME in ns of a line that starts with an ISO time and its offset; local times without one are unknown.
+
+    The label of a launcher (`[rank3]:`, `3: `) may stand in front of it.
+    """
     match = _ISO.match(line)
     if match is None:
         return None
-    stamp = match[1].replace(",", ".").replace("Z", "+00:00")
     try:
-        moment = datetime.fromisoformat(stamp)
+        moment = datetime.fromisoformat(match[1] + match[3].replace("Z", "+00:00"))
     except ValueError:
         return None
-    return round(moment.replace(microsecond=0).timestamp()) * 1_000_000_000 + moment.microsecond * 1000
+    return round(moment.timestamp()) * 1_000_000_000 + int((match[2] or "0").ljust(9, "0"))
 
 
-_ISO = re.compile(r"\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?(?:Z|[+-]\d\d:?\d\d))")
+_ISO = re.compile(
+    r"(?: {0,6}\d{1,7}: ?)?(?:\[[A-Za-z_]\w{0,40}\]:? ?)*"
+    r"\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)"
+)

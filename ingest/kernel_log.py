@@ -41,6 +41,26 @@ _LOG_EVENTS = (
     pattern("segfault", r"\[(?P<pid>\d{1,9})\](?:: segfault at| general protection)", "{pid}"),
     pattern("server_not_responding", r"(?:nfs|NFS): server (?P<server>\S+) not responding", "{server}"),
     pattern("server_ok", r"(?:nfs|NFS): server (?P<server>\S+) OK", "{server}"),
+    pattern(
+        "server_not_responding",
+        r"Lustre(?:Error)?: .*Connection to (?P<server>[\w.-]+) \(at (?P<address>[^)\s]+)\) was lost",
+        "{server}",
+    ),
+    pattern(
+        "server_not_responding",
+        r"Lustre: .*Request sent has (?:timed out for (?:slow|sent) \w+|failed due to network error): "
+        r".*->(?P<server>[\w.-]+?)-(?:osc|mdc|mgc)\b",
+        "{server}",
+    ),
+    pattern(
+        "server_not_responding",
+        r"Lustre(?:Error)?: .*Request sent has (?:timed out for (?:slow|sent) \w+|failed due to network error)",
+        "",
+    ),
+    pattern("server_not_responding", r"[Nn]fs4?_\w+: .*server (?P<server>\S+) (?:timed out|unreachable)", "{server}"),
+    pattern("server_ok", r"Lustre: (?P<server>[\w.-]+?)(?:-(?:osc|mdc)[\w.-]*)?: Connection restored to ", "{server}"),
+    pattern("client_evicted", r"Lustre(?:Error)?: .*This client was evicted by (?P<server>[\w.-]+);", "{server}"),
+    pattern("ceph_session_lost", r"ceph: (?P<server>mds\d+) (?:hung|caps stale|reconnect denied)", "{server}"),
 )
 # Both lines of one out-of-memory kill name the same process.
 _SAME_KILL_LINES = 200

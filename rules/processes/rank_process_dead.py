@@ -10,6 +10,7 @@ from forensics.rules.interface import Need, Rule, Thresholds
 from forensics.rules.reductions import statements
 from forensics.rules.reductions.disputes import size_dispute
 from forensics.rules.reductions.job import Job, LogEvent
+from forensics.rules.reductions.logged import Exit
 from forensics.rules.reductions.roster import RankFacts
 
 _ENDED_BY_LAUNCHER = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
@@ -19,8 +20,9 @@ def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
     gone = [facts for _, facts in sorted(job.roster.ranks.items()) if facts.dead]
     for facts in gone:
         if facts.exit_code != 0 or job.waiters(facts.rank):
-            lost = _lost_its_peer(job, facts) and len(gone) > 1
-            yield _finding(job, facts, lost or _met_odd_sizes(job, facts) or _gave_up_waiting(job, facts))
+            lost = _lost_its_peer(job, facts) and (len(gone) > 1 or _seen_by_launcher(job, facts.rank) is not None)
+            follows = lost or _met_odd_sizes(job, facts) or _gave_up_waiting(job, facts) or _ended_after_first(job, facts)
+            yield _finding(job, facts, follows)
     if gone:
         survivors = [job.rank(rank) for rank in job.logs if _lost(job, rank) and not job.rank(rank).dead]
         yield from (_finding(job, facts, cascade=True) for facts in survivors)
@@ -30,6 +32,18 @@ def _gave_up_waiting(job: Job, facts: RankFacts) -> bool:
     """Whether the rank was ended by its watchdog inside a call: it waited, whoever kept it waiting is somebody else."""
     whom = job.graph.waits_for.get(facts.rank)
     return facts.aborted and whom is not None and (bool(whom) or facts.timed_out)
+
+
+def _seen_by_launcher(job: Job, rank: int) -> Exit | None:
+    """How the launcher's log says the rank ended, where nothing but the log says that it did."""
+    facts = job.rank(rank)
+    return next((end for end in job.logged.exits if end.rank == rank and end.source == facts.state_source), None)
+
+
+def _ended_after_first(job: Job, facts: RankFacts) -> bool:
+    """Whether the launcher ended the rank because another one had failed: it marks the one that it saw fail first."""
+    first = {end.rank for end in job.logged.exits if end.first}
+    return bool(first) and facts.rank not in first and facts.exit_signal in _ENDED_BY_LAUNCHER
 
 
 def _met_odd_sizes(job: Job, facts: RankFacts) -> bool:
@@ -69,6 +83,9 @@ def _cause(facts: RankFacts, own: LogEvent | None) -> Cause:
 
 
 def _confidence(job: Job, facts: RankFacts) -> Confidence:
+    unexplained = facts.exit_signal is None and facts.rank not in job.logged.raised
+    if unexplained and _seen_by_launcher(job, facts.rank):
+        return Confidence.SUSPECT
     if facts.exit_signal is not None or facts.exit_code is not None:
         return Confidence.CONFIRMED
     return Confidence.CONFIRMED if job.waiters(facts.rank) else Confidence.LIKELY
@@ -85,6 +102,9 @@ def _evidence(job: Job, facts: RankFacts, own: LogEvent | None) -> Iterator[Evid
     yield Evidence(_end(facts), facts.state_source)
     if own:
         yield Evidence(f"its log ends with {own.text}", own.source)
+    first = next((end for end in job.logged.exits if end.rank == facts.rank and end.first), None)
+    if first:
+        yield Evidence(f"its launcher saw rank {facts.rank} fail first of its node", first.source)
     yield from statements.awaited(job, facts.rank)
     for rank, events in job.logs.items():
         lost = next((event for event in events if event.kind == "peer_closed"), None)

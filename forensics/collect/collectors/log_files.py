@@ -1,5 +1,6 @@
 """Head and tail of the log files that a rank has open as standard output and error, without secrets.
 
+The file that NCCL was told to write its log into (NCCL_DEBUG_FILE) is taken as well, while the rank has it open.
 A file that several ranks write is taken once, for the host: its lines cannot be laid to one rank. The log of a dead rank
 is looked for where the logs of the living ranks are, with its own number in the name.
 """
@@ -27,6 +28,7 @@ ID = "log.files"
 _STREAMS = {1: "stdout", 2: "stderr"}
 _CHUNK = 1 << 16
 _DELETED = " (deleted)"
+_PLACES = {"%h": "[^/]*", "%p": "[0-9]+", "%%": "%"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,8 @@ def collect_logs(context: Context, target: Target, sample: int) -> Iterator[Run]
     own = {number: name for number, name in files.items() if name not in target.shared_logs}
     for source in _sources(context, target, writer, own):
         yield copy_log(context, target.rank, source)
+    for source in _nccl_sources(context, target, writer, files):
+        yield copy_log(context, target.rank, source)
     if not files:
         kinds = ", ".join(f"{_STREAMS[number]} is {_kind(name)}" for number, name in streams.items()) or "both are closed"
         yield Run(ID, target.rank, Status.NOT_FOUND, f"no log file: {kinds}", pid=target.pid)
@@ -109,6 +113,35 @@ def _sources(context: Context, target: Target, pid: int, files: Mapping[int, str
         member = f"{_STREAMS[number]}.{member}" if member in taken else member
         taken.add(member)
         yield LogSource(context.procfs.path(pid, f"fd/{number}"), name, rank_path(target.rank, f"logs/{member}"))
+
+
+def _nccl_sources(context: Context, target: Target, pid: int, known: Mapping[int, str]) -> Iterator[LogSource]:
+    """Open files that NCCL_DEBUG_FILE names; its `%h` is the host as NCCL calls it, `%p` the process as it sees itself.
+
+    Both may differ in a container, so the pattern is laid over what is open instead of being filled in.
+    """
+    pattern = target.environ.get("NCCL_DEBUG_FILE", "")
+    name = Path(pattern).name
+    if not name or is_stream(pattern):
+        return
+    parts = (_PLACES.get(part, re.escape(part)) for part in re.split(r"(%[hp%])", name))
+    wanted = re.compile("".join(parts))
+    try:
+        opened = context.procfs.descriptors(pid)
+    except OSError:
+        return
+    taken = set(known.values())
+    for number, path in sorted(opened.items()):
+        base = Path(path.removesuffix(_DELETED)).name
+        if is_file(path) and path not in taken and wanted.fullmatch(base):
+            taken.add(path)
+            member = rank_path(target.rank, f"logs/nccl.{member_name(base)}")
+            yield LogSource(context.procfs.path(pid, f"fd/{number}"), path, member)
+
+
+def is_stream(pattern: str) -> bool:
+    """Whether NCCL_DEBUG_FILE names a standard stream of the process, whose file is taken anyway."""
+    return pattern.strip().lower() in ("stdout", "stderr") or pattern.startswith("/dev/")
 
 
 def _guessed(context: Context, target: Target) -> Iterator[Run]:

@@ -116,3 +116,14 @@ def test_a_child_of_a_dead_rank_still_has_its_log_open(context: Context, proc: F
     proc.add(500, fds={1: str(log), 2: str(log)})
     (run,) = collect_logs(context, Target(2, "absent", None, 1, 3, os.getuid(), extra=(500,)), 0)
     assert (run.status, run.path) == (Status.OK, "ranks/2/logs/any-name.log")
+
+
+def test_the_log_that_nccl_writes_is_taken_while_it_is_open(context: Context, proc: FakeProc, tmp_path: Path) -> None:
+    log, other = tmp_path / "nccl.gpu-002.4711.log", tmp_path / "weights.bin"
+    log.write_text("gpu-002:4711:4711 [0] NCCL INFO NCCL version 2.28.3+cuda12.9\n")
+    other.write_text("no log")
+    proc.add(100, fds={1: "/dev/null", 2: "/dev/null", 7: str(log), 8: str(log), 9: str(other)})
+    environ = {"NCCL_DEBUG_FILE": f"{tmp_path}/nccl.%h.%p.log"}
+    target = Target(3, "alive", 100, 100, 3, os.getuid(), environ=environ)
+    found = [run for run in collect_logs(context, target, 0) if run.path]
+    assert [(run.status, run.path) for run in found] == [(Status.OK, "ranks/3/logs/nccl.nccl.gpu-002.4711.log")]

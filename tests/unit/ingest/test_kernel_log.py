@@ -15,6 +15,10 @@ def test_events_of_gpus_links_and_memory() -> None:
         ("oom_kill", "4242"),
         ("hung_task", "999"),
         ("server_not_responding", "store-1"),
+        ("server_not_responding", "scratch-OST003a"),
+        ("server_not_responding", "scratch-OST003a"),
+        ("client_evicted", "scratch-OST003a"),
+        ("server_ok", "scratch-OST003a"),
     ]
     assert {row["time_ns"] for row in result.rows("device_events")} == {None}
 

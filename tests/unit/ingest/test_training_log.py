@@ -119,3 +119,124 @@ def test_source_code_and_documents_are_no_logs() -> None:
     assert choose(b"import os\n", "logs/train.py") is None
     assert choose(b"hello\n", "README.txt") is None
     assert choose(b"\x00\x01", "train.log") is None
+
+
+@pytest.mark.parametrize(
+    ("status", "enqueued", "started", "completed", "timed_out"),
+    [
+        (
+            " failure detected by watchdog at work sequence id: 5 PG status: last enqueued work: 7, last completed work: 4",
+            7,
+            None,
+            4,
+            5,
+        ),
+        (
+            "Exception (either an error or timeout) detected by watchdog at work: 5, last enqueued NCCL work: 7, last "
+            "completed NCCL work: 4.",
+            7,
+            None,
+            4,
+            5,
+        ),
+        ("Timeout at NCCL work: 5, last enqueued NCCL work: 7, last completed NCCL work: 4.", 7, None, 4, 5),
+        ("PG status: last enqueued work: 7, last started work: 6 (_ALLGATHER_BASE), last completed work: -1", 7, 6, -1, None),
+        (
+            "Received a dump signal due to a collective timeout from  rank 2 and we will try our best to dump the debug info. "
+            "Last enqueued NCCL work: 7, last completed NCCL work: 7.This is most likely caused by",
+            7,
+            None,
+            7,
+            None,
+        ),
+    ],
+)
+@pytest.mark.parametrize("front", ["[PG ID 2 PG GUID 43(TENSOR (2)) Rank 1]", "[PG 43 Rank 1]", "[PG ID 2 PG GUID 43 Rank 1]"])
+def test_positions_in_the_words_of_all_versions(
+    front: str, status: str, enqueued: int, started: int | None, completed: int, timed_out: int | None
+) -> None:
+    text = f"[rank9]:[E1121 19:03:29.123456789 ProcessGroupNCCL.cpp:2241] {front} {status}\n"
+    (row,) = read(text.encode(), "out.log").rows("log_positions")
+    assert (row["rank"], row["group_rank"], str(row["communicator"])[:2]) == (9, 1, "43")
+    assert (row["enqueued"], row["started"], row["completed"], row["timed_out"]) == (enqueued, started, completed, timed_out)
+
+
+def test_the_work_that_the_watchdog_gave_up_on() -> None:
+    row = sample("training_log/handmade_watchdog_rank1.log").row("log_positions")
+    assert (row["kind"], row["count"], row["timed_out"], row["is_p2p"]) == ("all_reduce", 466119168, 1580, False)
+    assert (row["communicator"], row["rank"], row["locator"]) == ("0:default_pg", 1, 2)
+
+
+def test_a_rank_within_a_group_is_global_in_the_default_group_only() -> None:
+    status = "last enqueued NCCL work: 7, last completed NCCL work: 7."
+    text = f"[PG ID 0 PG GUID 0(default_pg) Rank 3] {status}\n[PG ID 1 PG GUID 5(TENSOR) Rank 1] {status}\n"
+    rows = read(text.encode(), "slurm-1.out").rows("log_positions")
+    assert [(row["rank"], row["group_rank"]) for row in rows] == [(3, 3), (None, 1)]
+
+
+def test_labels_of_launchers_become_ranks_where_the_file_says_so() -> None:
+    status = "[PG ID 1 PG GUID 5(TENSOR) Rank 1] last enqueued NCCL work: 7, last completed NCCL work: 7."
+    tee = f"[default3]:[rank11]: RuntimeError\n[default3]:{status}\n[default2]:Fatal Python error: Aborted\n"
+    result = read(tee.encode(), "node1.log")
+    assert [row["rank"] for row in result.rows("log_positions")] == [11]
+    assert [row["rank"] for row in result.rows("log_events")] == [11, None]
+    tasks = f"0: step\n1: {status}\n1: Fatal Python error: Aborted\n"
+    assert [row["rank"] for row in read(tasks.encode(), "srun.log").rows("log_events")] == [1, 1]
+    nodes = "0: [rank0]: x\n1: [rank8]: x\n1: [rank9]: x\n1: Fatal Python error: Aborted\n"
+    assert [row["rank"] for row in read(nodes.encode(), "srun.log").rows("log_events")] == [None]
+
+
+def test_words_of_the_monitors() -> None:
+    text = (
+        "[rank1]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank 1] Heartbeat monitor timed out! Process will be terminated\n"
+        "[rank1]:[E ProcessGroupNCCL.cpp:1900] [PG 0 Rank 1] Could not acquire GIL within 300 ms on exit, possible GIL\n"
+        "[rank2]:[E ProcessGroupNCCL.cpp:1987] [PG 0 Rank 2] Received a dump signal due to a collective "
+        "timeout from this local rank\n"
+        "\t   - [3] finished collective #41, but didn't join collective #42 (count from 1)\n"
+        "wait timeout after 600000ms, keys: /default_pg/0//cuda:0//0\n"
+    )
+    rows = read(text.encode(), "out.log").rows("log_events")
+    assert [(row["rank"], row["kind"], row["subject"]) for row in rows] == [
+        (1, "watchdog_stuck", None),
+        (1, "gil_not_free", "300 ms"),
+        (2, "dump_signal", "this local rank"),
+        (None, "desync_report", "ranks=3 finished 41"),
+        (None, "store_timeout", "/default_pg/0//cuda:0//0 after 600000 ms"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "subject"),
+    [
+        (
+            "slurmstepd: error: *** STEP 4711.0 ON gpu-001 CANCELLED AT 2026-03-21T02:20:00 DUE to SIGNAL Terminated ***",
+            "job_cancelled",
+            "job=4711.0 DUE to SIGNAL Terminated",
+        ),
+        ("slurmstepd: error: *** JOB 4711 ON gpu-001 CANCELLED AT 2026-03-21T02:20:00 ***", "job_cancelled", "job=4711"),
+        (
+            "slurmstepd: error: *** JOB 4711 ON gpu-001 CANCELLED AT 2026-03-21T02:20:00 DUE TO NODE FAILURE, SEE "
+            "SLURMCTLD LOG ***",
+            "job_cancelled",
+            "job=4711 DUE TO NODE FAILURE",
+        ),
+        ("srun: Job step aborted: Waiting up to 32 seconds for job step to finish.", "job_cancelled", None),
+        ("W0321 Received 15 death signal, shutting down workers", "job_cancelled", "launcher got signal 15"),
+        ("srun: error: Node failure on gpu-017", "node_failed", "gpu-017"),
+        (
+            "slurmstepd: error: Detected 1 oom_kill event in StepId=4711.0. Some of the step tasks have been OOM Killed.",
+            "oom_kill",
+            "StepId=4711.0",
+        ),
+    ],
+)
+def test_what_ended_the_job(line: str, kind: str, subject: str | None) -> None:
+    rows = read((line + "\n").encode(), "slurm-1.out").rows("log_events")
+    assert (kind, subject) in [(row["kind"], row["subject"]) for row in rows]
+
+
+def test_times_to_the_nanosecond_behind_a_label() -> None:
+    stamp = "2026-03-21T02:07:08.500000001Z"
+    text = f"[default0]:{stamp} Connection closed by peer [::1]:1\n{stamp} stdout F Connection closed by peer [::1]:1\n"
+    rows = read(text.encode(), "out.log").rows("log_events")
+    assert [row["time_ns"] for row in rows] == [1774058828500000001] * 2

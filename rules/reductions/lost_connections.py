@@ -1,0 +1,79 @@
+"""Who lost the connection to whom, by the logs: a graph of hosts, and the host that everybody lost and that lost nobody.
+
+A process that goes away takes its peers with it, and they take theirs: the lines alone say who was next, not who was first. The
+host that others name and that names nobody began it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from duckdb import DuckDBPyConnection
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One line: `reporter` (a host) lost `peer` (a host); `status` is the verbs status of a failed completion."""
+
+    reporter: str
+    rank: int | None
+    peer: str
+    status: int | None
+    text: str
+    source: str
+
+
+_LOSSES = """
+SELECT l.kind, l.rank, coalesce(l.host, s.host), l.subject, l.text, s.path || '#line=' || l.locator
+FROM log_events l JOIN sources s USING (source_id)
+WHERE l.kind IN ('peer_closed', 'completion_error') AND l.subject IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM log_events c WHERE c.kind = 'job_cancelled' AND c.source_id = l.source_id
+        AND c.locator < l.locator)
+ORDER BY s.path, l.locator
+"""
+_ADDRESSES = "SELECT value, min(host) FROM job_config WHERE key = 'node.address' GROUP BY value HAVING count(DISTINCT host) = 1"
+_COMPLETION = re.compile(r"peer=(?P<peer>[^\s<]+)\S* status=(?P<status>\d{1,3})")
+_PORT = re.compile(r":\d{1,5}$")
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|.*:.*")
+_MOST = 100_000
+
+
+def lost_connections(connection: DuckDBPyConnection, hosts: Mapping[int, str | None]) -> tuple[Loss, ...]:
+    """All losses between two known hosts, in the order of the logs; `hosts` gives the host of a rank."""
+    addresses = dict(connection.execute(_ADDRESSES).fetchall())
+    found = []
+    for kind, rank, host, subject, text, source in connection.execute(_LOSSES).fetchmany(_MOST):
+        reporter = host or hosts.get(rank)
+        completion = _COMPLETION.search(subject) if kind == "completion_error" else None
+        peer = _host(completion["peer"] if completion else subject, addresses)
+        if reporter and peer and peer != short(reporter):
+            status = int(completion["status"]) if completion else None
+            found.append(Loss(short(reporter), rank, peer, status, text, source))
+    return tuple(found)
+
+
+def short(host: str) -> str:
+    """A host's name without its domain."""
+    return host if _ADDRESS.fullmatch(host) else host.partition(".")[0]
+
+
+def _host(peer: str, addresses: Mapping[str, str]) -> str | None:
+    """The host that a peer's name or address means; None for an address that no log lays to a host."""
+    name = _PORT.sub("", peer) if peer.count(":") == 1 else peer
+    if name in addresses:
+        return short(addresses[name])
+    return None if _ADDRESS.fullmatch(name) or name in ("localhost", "") else short(name)
+
+
+def lost_first(losses: Iterable[Loss]) -> tuple[str, tuple[Loss, ...]] | None:
+    """The one host that others lost and that lost nobody, with the lines that name it; None when there is not exactly one."""
+    named: dict[str, list[Loss]] = defaultdict(list)
+    reporters = set()
+    for loss in losses:
+        named[loss.peer].append(loss)
+        reporters.add(loss.reporter)
+    silent = [host for host in named if host not in reporters]
+    return (silent[0], tuple(named[silent[0]])) if len(silent) == 1 else None

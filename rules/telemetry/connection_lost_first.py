@@ -1,0 +1,90 @@
+"""Everybody lost the connection to one host, which lost nobody: what happened there came first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.model import (
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Members,
+    Role,
+    StageName,
+    StageRef,
+)
+from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.lost_connections import Loss, lost_first, short
+from forensics.rules.reductions.statements import counted, ranks_text
+
+_RETRIES_EXCEEDED = 12
+_SHOWN = 3
+
+
+def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
+    """Nothing where dumps, stacks, numbers in logs or the end of a process tell more than the order of losses."""
+    if job.graph.waits or any(wait.absent for wait in job.logged.graph.waits):
+        return
+    if any(facts.dead and not facts.aborted for facts in job.roster.ranks.values()):
+        return
+    found = lost_first(job.logged.losses)
+    if found is None:
+        return
+    host, losses = found
+    ranks = tuple(rank for rank, facts in sorted(job.roster.ranks.items()) if facts.host and short(facts.host) == host)
+    if ranks:
+        yield _finding(host, ranks, losses, thresholds["least_reporters"])
+
+
+def _finding(host: str, ranks: tuple[int, ...], losses: tuple[Loss, ...], least: float) -> Finding:
+    reporters = sorted({loss.reporter for loss in losses})
+    unanswered = any(loss.status == _RETRIES_EXCEEDED for loss in losses)
+    shown = {loss.reporter: loss for loss in reversed(losses)}
+    who = counted(len(reporters), "other host")
+    return Finding(
+        rule=RULE.code,
+        ranks=ranks,
+        role=Role.ROOT,
+        cause=Cause.NETWORK_DOWN if unanswered else Cause.PROCESS_DEAD,
+        stage=StageRef(name=StageName.UNKNOWN, component=Component.COMMUNICATION),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.LIKELY if len(reporters) >= least else Confidence.SUSPECT,
+        strength=0.2,
+        evidence=(
+            Evidence(
+                f"{who} lost the connection to {host} ({ranks_text(ranks)}), whose logs report no lost peer", losses[0].source
+            ),
+            *(Evidence(f"{name}: {shown[name].text}", shown[name].source) for name in reporters[:_SHOWN]),
+        ),
+        granularity=Granularity.RANK if len(ranks) == 1 else Granularity.HOST,
+        members=Members.EACH if len(ranks) == 1 else Members.ONE_OF,
+        next_steps=(
+            f"look at {host}: the end of its ranks' logs, its kernel log, its NICs and links",
+            "status 12 means that a peer did not answer for about 30 s: host, NIC, cable or switch port",
+        ),
+    )
+
+
+def _clears(job: Job) -> str | None:
+    return None
+
+
+RULE = Rule(
+    code="FX152",
+    name="connection-lost-first",
+    seed="Flight Recorder practice",
+    needs=(Need("logs", "lost connections stand in logs only"),),
+    thresholds=(Threshold("least_reporters", 2, "of two ends of one connection nobody can say which one failed"),),
+    concludes="The host that others lost the connection to and that lost nobody.",
+    confusions=(
+        "a host whose logs are not here: it may have lost somebody first",
+        "peers that left after the job was cancelled",
+    ),
+    evaluate=_evaluate,
+    clears=_clears,
+)

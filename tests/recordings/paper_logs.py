@@ -1,0 +1,69 @@
+"""Write the scenarios of which only logs are left: `python -m tests.recordings.paper_logs`.
+
+They are logs on paper in the words of the programs (tests/recordings/rank_logs.py); fixtures/scenarios/README.md
+says which scenarios those are.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import zstandard
+
+from tests.recordings.rank_logs import RankLogs
+
+ROOT = Path(__file__).parents[2]
+
+
+def behind_in_logs() -> dict[str, str]:
+    """Eight ranks of one node: rank 3 stays in its host code before work 1580, rank 4 reports first, Slurm ends the job."""
+    logs = RankLogs()
+    for rank in range(8):
+        logs.started(rank, 8)
+        if rank == 3:
+            logs.signalled(rank, 1579, 1579, by=4)
+        else:
+            logs.timed_out(rank, 1580, 1582)
+            logs.signalled(rank, 1582, 1579, by=4)
+    files = {f"logs/rank{rank}.log": "\n".join(lines) + "\n" for rank, lines in logs.lines.items()}
+    files["slurm-4711.out"] = (
+        "slurmstepd: error: *** STEP 4711.0 ON gpu-000 CANCELLED AT 2026-03-21T02:20:00 DUE TO TIME LIMIT ***\n"
+        "srun: error: gpu-000: task 3: Killed\n"
+    )
+    return files
+
+
+def connection_lost_first() -> dict[str, str]:
+    """Four hosts of eight ranks: gpu-002 stops answering, the others lose it and then each other."""
+    logs = RankLogs()
+    for rank in range(32):
+        host = rank // 8
+        logs.nccl(rank, f"Bootstrap: Using eth0:10.0.0.{host}<0>")
+        logs.started(rank, 32)
+    for rank in (0, 9, 24, 31):
+        logs.lost(rank, "10.0.0.2", status=12)
+    for rank, peer in ((3, "gpu-001"), (12, "gpu-003"), (27, "gpu-000")):
+        logs.lost(rank, peer)
+    return {f"nccl.{rank}.log": "\n".join(lines) + "\n" for rank, lines in logs.lines.items()}
+
+
+def write(files: Mapping[str, str], name: str) -> None:
+    """Write the files as the scenario's bundle."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for path, text in sorted(files.items()):
+            content = text.encode()
+            member = tarfile.TarInfo(path)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    target = ROOT / "fixtures/scenarios" / name / "bundle.tar.zst"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(zstandard.ZstdCompressor(level=19).compress(out.getvalue()))
+
+
+if __name__ == "__main__":
+    write(behind_in_logs(), "behind-in-logs")
+    write(connection_lost_first(), "connection-lost-first")

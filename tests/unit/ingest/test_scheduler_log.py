@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from forensics.ingest import choose
+from tests.unit.ingest.reading import read, sample
+
+
+def events(name: str) -> list[tuple[str, str | None]]:
+    result = sample(f"scheduler_log/{name}")
+    assert result.ingester == "scheduler_log"
+    return [(row["kind"], row["subject"]) for row in result.rows("log_events")]
+
+
+def test_the_controller_of_slurm() -> None:
+    assert events("handmade_slurmctld.log") == [
+        ("node_not_responding", "gpu-009"),
+        ("node_failed", "gpu-009"),
+        ("job_cancelled", "JobId=4711 node failure gpu-009"),
+        ("job_cancelled", "JobId=4712 node failure gpu-009"),
+        ("job_cancelled", "JobId=4713 time limit"),
+        ("job_cancelled", "JobId=4714 on request"),
+        ("job_cancelled", "JobId=4715 preemption"),
+    ]
+
+
+def test_events_of_kubernetes() -> None:
+    assert events("handmade_kubectl_events.txt") == [
+        ("oom_kill", "node/gpu-017"),
+        ("pod_stopped", "pod/train-worker-3"),
+        ("pod_evicted", "pod/train-worker-5"),
+        ("pod_evicted", "pod/train-worker-6"),
+        ("node_failed", "pod/train-worker-7"),
+    ]
+
+
+def test_a_described_pod() -> None:
+    assert events("handmade_kubectl_describe.txt") == [
+        ("oom_kill", "pod=train-worker-3 OOMKilled"),
+        ("process_exit", "exitcode=137 pod=train-worker-3"),
+    ]
+
+
+def test_local_times_are_unknown_and_zones_are_read() -> None:
+    assert sample("scheduler_log/handmade_slurmctld.log").rows("log_events")[0]["time_ns"] is None
+
+
+def test_other_logs_with_such_times_are_not_taken() -> None:
+    ingester = choose(b"[2026-03-21T02:05:11] step 3 loss 2.1\n[2026-03-21T02:05:12] step 4 loss 2.0\n", "train.log")
+    assert ingester is not None
+    assert ingester.name == "training_log"
+    assert choose(b"", "slurmctld.log") is None
+
+
+def test_cut_and_hostile_lines() -> None:
+    content = b"[2026-03-21T02:05:11.204] error: Nodes " + b"g" * 5_000_000 + b" not responding\n[2026-03-21T02:06"
+    assert read(content, "slurmctld.log").problems == []

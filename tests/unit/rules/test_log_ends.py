@@ -1,0 +1,112 @@
+"""Jobs of which only logs are left: how processes ended, and who lost the connection to whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from forensics.model import Cause, Confidence
+from tests.recordings.rank_logs import RankLogs, one_behind
+from tests.recordings.verdicts import blamed, named, told, verdict_of
+
+
+def torchrun(*failed: tuple[int, int]) -> str:
+    """Its table of failed ranks (rank, exit code), the root cause last."""
+    rows = ["Traceback (most recent call last):", "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "]
+    rows.append("Failures:")
+    for index, (rank, code) in enumerate(failed):
+        if index == len(failed) - 1:
+            rows.append("Root Cause (first observed failure):")
+        rows += [f"[{index}]:", f"  rank      : {rank} (local_rank: {rank})", f"  exitcode  : {code} (pid: {900 + rank})"]
+    return "\n".join(rows) + "\n"
+
+
+def test_the_root_cause_of_torchrun_is_named_and_those_it_ended_are_not(tmp_path: Path) -> None:
+    (tmp_path / "launcher.log").write_text(torchrun((0, -15), (2, -15), (1, -9)))
+    verdict = verdict_of(tmp_path)
+    (first,) = verdict.suspects
+    assert (first.ranks, first.cause, first.rules) == ((1,), Cause.PROCESS_DEAD, ("FX101",))
+    assert "saw rank 1 fail first" in told(verdict)
+
+
+def test_an_exit_that_nothing_explains_is_a_suspicion_and_an_abort_not_even_that(tmp_path: Path) -> None:
+    for code, suspects in ((1, {1}), (-6, set())):
+        (tmp_path / "launcher.log").write_text(torchrun((0, -15), (2, 1), (1, code)))
+        verdict = verdict_of(tmp_path)
+        assert (named(verdict), blamed(verdict)) == (suspects, set())
+
+
+def test_a_root_cause_with_an_exception_of_its_own(tmp_path: Path) -> None:
+    logs = RankLogs()
+    logs.say(1, "[rank1]: Traceback (most recent call last):", '[rank1]:   File "x.py", line 1, in f', "[rank1]: KeyError: 'a'")
+    logs.write(tmp_path)
+    (tmp_path / "launcher.log").write_text(torchrun((0, -15), (2, 1), (1, 1)))
+    (first,) = verdict_of(tmp_path).suspects
+    assert (first.ranks, first.cause, first.confidence) == ((1,), Cause.PYTHON_EXCEPTION, Confidence.CONFIRMED)
+
+
+def test_a_root_cause_that_only_gave_up_waiting_is_a_victim(tmp_path: Path) -> None:
+    logs = one_behind()
+    logs.write(tmp_path)
+    (tmp_path / "launcher.log").write_text(torchrun((0, -15), (4, -6)))
+    verdict = verdict_of(tmp_path)
+    assert [suspect.ranks for suspect in verdict.suspects] == [(3,)]
+
+
+def test_a_root_cause_that_lost_its_peer_is_a_victim(tmp_path: Path) -> None:
+    logs = RankLogs()
+    logs.say(
+        4,
+        "Traceback (most recent call last):",
+        '  File "/srv/job/pretrain.py", line 97, in <module>',
+        "RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.3]:9114",
+    )
+    logs.write(tmp_path)
+    (tmp_path / "launcher.log").write_text(torchrun((4, 1)))
+    assert named(verdict_of(tmp_path)) == set()
+
+
+def four_hosts() -> RankLogs:
+    logs = RankLogs()
+    for rank in range(32):
+        logs.nccl(rank, f"Bootstrap: Using eth0:10.0.0.{rank // 8}<0>")
+        logs.started(rank, 32)
+    return logs
+
+
+def test_the_host_that_all_lost_and_that_lost_nobody(tmp_path: Path) -> None:
+    logs = four_hosts()
+    logs.lost(0, "10.0.0.2", status=12)
+    logs.lost(9, "10.0.0.2", status=12)
+    logs.lost(3, "gpu-001")
+    logs.lost(27, "gpu-000")
+    (first,) = verdict_of(logs.write(tmp_path)).suspects
+    assert (first.ranks, first.members, first.hosts) == (tuple(range(16, 24)), "one_of", ("gpu-002",))
+    assert (first.cause, first.confidence, first.rules) == (Cause.NETWORK_DOWN, Confidence.LIKELY, ("FX152",))
+
+
+def test_two_hosts_that_lost_each_other(tmp_path: Path) -> None:
+    logs = four_hosts()
+    logs.lost(0, "10.0.0.2", status=12)
+    logs.lost(17, "10.0.0.0", status=12)
+    assert named(verdict_of(logs.write(tmp_path))) == set()
+
+
+def test_one_witness_of_a_lost_connection_makes_a_suspicion(tmp_path: Path) -> None:
+    logs = four_hosts()
+    logs.lost(0, "10.0.0.2", status=12)
+    assert blamed(verdict_of(logs.write(tmp_path))) == set()
+
+
+def test_an_address_that_no_log_explains(tmp_path: Path) -> None:
+    logs = four_hosts()
+    logs.lost(0, "10.9.9.9", status=12)
+    logs.lost(9, "10.9.9.9", status=12)
+    assert named(verdict_of(logs.write(tmp_path))) == set()
+
+
+def test_connections_that_closed_after_a_cancel(tmp_path: Path) -> None:
+    logs = four_hosts()
+    for rank in (0, 9):
+        logs.say(rank, "slurmstepd: error: *** STEP 4711.0 ON gpu-000 CANCELLED AT 2026-03-21T02:20:00 ***")
+        logs.lost(rank, "gpu-002")
+    assert named(verdict_of(logs.write(tmp_path))) == set()
