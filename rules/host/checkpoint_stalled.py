@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from forensics.model import Cause, Finding, StageName
 from forensics.rules.interface import Need, Rule, Thresholds
 from forensics.rules.reductions import statements
+from forensics.rules.reductions.background import helped_stalls
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.stalls import Stall, stall_finding, stalls
+from forensics.rules.reductions.stalls import Stall, stall_finding
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    for stall in stalls(job):
+    for helped in helped_stalls(job):
+        stall = helped.stall
         if stall.stage is StageName.CHECKPOINT:
-            yield stall_finding(job, stall, RULE.code, Cause.CHECKPOINT_STALL, _next_steps(job, stall))
+            found = stall_finding(job, stall, RULE.code, Cause.CHECKPOINT_STALL, _next_steps(job, stall))
+            yield replace(found, evidence=(*helped.evidence, *found.evidence))
 
 
 def _next_steps(job: Job, stall: Stall) -> tuple[str, ...]:

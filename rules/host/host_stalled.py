@@ -6,16 +6,19 @@ from collections.abc import Iterator
 
 from forensics.model import Cause, Finding, StageName
 from forensics.rules.interface import Rule, Thresholds
+from forensics.rules.reductions.background import helped_stalls
+from forensics.rules.reductions.host_work import HostWork, host_work
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.stalls import Stall, is_leaving, stall_finding, stalls
+from forensics.rules.reductions.stalls import Stall, is_leaving, stall_finding
 
 # Stages that have a rule of their own.
 _ELSEWHERE = frozenset({StageName.DATA, StageName.CHECKPOINT, StageName.INIT})
+_KNOWN_WORK = frozenset({HostWork.LOCK, HostWork.COMPILE, HostWork.COLLECT})
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    for stall in stalls(job):
-        if stall.stage not in _ELSEWHERE and not is_leaving(stall):
+    for stall in (helped.stall for helped in helped_stalls(job)):
+        if stall.stage not in _ELSEWHERE and not is_leaving(stall) and host_work(job, stall) not in _KNOWN_WORK:
             yield stall_finding(job, stall, RULE.code, Cause.HOST_STALL, _next_steps(job, stall))
 
 
@@ -33,9 +36,10 @@ def _next_steps(job: Job, stall: Stall) -> tuple[str, ...]:
 
 
 def _clears(job: Job) -> str | None:
-    special = [stall for stall in stalls(job) if stall.stage in _ELSEWHERE or is_leaving(stall)]
+    held_up = [helped.stall for helped in helped_stalls(job)]
+    special = [s for s in held_up if s.stage in _ELSEWHERE or is_leaving(s) or host_work(job, s) in _KNOWN_WORK]
     if special:
-        return "whoever is behind its peers is in a stage that has a rule of its own"
+        return "whoever is behind its peers does something that has a rule of its own"
     return "no rank is behind its peers outside a collective" if job.graph.waits else None
 
 

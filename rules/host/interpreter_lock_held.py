@@ -7,17 +7,18 @@ from dataclasses import replace
 
 from forensics.model import Cause, Evidence, Finding, StageName
 from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.reductions.background import helped_stalls
 from forensics.rules.reductions.interpreter_lock import lock_holder
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.samples import Sample
-from forensics.rules.reductions.stalls import Stall, stall_finding, stalls
+from forensics.rules.reductions.stalls import Stall, stall_finding
 
 # Stages in which a blocked read or write explains the stall by itself; the lock is then a side effect of it.
 _EXPLAINED = frozenset({StageName.DATA, StageName.CHECKPOINT})
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    for stall in stalls(job):
+    for stall in (helped.stall for helped in helped_stalls(job)):
         holder = lock_holder(job, stall.rank)
         if holder is not None:
             yield _finding(job, stall, holder)

@@ -142,8 +142,8 @@ def _worded_stage(frames: CallPath) -> tuple[StageName, Frame | None]:
     for entry in frames:
         if entry.origin != "app":
             continue
-        function = _tokens(entry.name)
-        file = _tokens(entry.module.rsplit("/", 1)[-1].removesuffix(".py"))
+        function = words_of(entry.name)
+        file = words_of(entry.module.rsplit("/", 1)[-1].removesuffix(".py"))
         for words in patterns.WORDS:
             if function & words.alone or (function & words.verbs and function & words.nouns):
                 return words.stage, entry
@@ -154,5 +154,6 @@ def _worded_stage(frames: CallPath) -> tuple[StageName, Frame | None]:
     return StageName.UNKNOWN, None
 
 
-def _tokens(name: str) -> frozenset[str]:
+def words_of(name: str) -> frozenset[str]:
+    """Words of an identifier in lower case: `save_shard` and `saveShard` have the same two."""
     return frozenset(word.lower() for word in _WORD.findall(name))

@@ -15,7 +15,7 @@ from forensics.rules.reductions.call_paths import call_paths
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sample of one thread, classified; `source` is `path#thread=N`."""
+    """One sample of one thread, classified; `source` is `path#thread=N`, `active` that the sampler saw it on a CPU."""
 
     number: int
     pid: int
@@ -24,6 +24,8 @@ class Sample:
     owns_gil: bool
     activity: Activity
     source: str
+    active: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,11 @@ class Stacks:
         places = {tuple(entry for entry in s.activity.path if entry.origin == "app") for s in self.main}
         return len(places) > 1
 
+    def latest_threads(self) -> tuple[Sample, ...]:
+        """Newest sample of each thread besides the main one."""
+        newest = {sample.thread: sample for sample in self.threads}
+        return tuple(newest[thread] for thread in sorted(newest))
+
     def latest_children(self) -> tuple[Sample, ...]:
         """Newest sample of each child process."""
         newest = {sample.pid: sample for sample in self.children}
@@ -73,7 +80,7 @@ class Stacks:
 
 _SAMPLES = """
 SELECT k.rank, k.sample, k.pid, k.thread, k.is_main, k.is_child, coalesce(k.owns_gil, false), k.call_path, s.path, k.locator,
-       p.wchan
+       p.wchan, coalesce(k.active, false), coalesce(k.thread_name, '')
 FROM stacks k JOIN sources s USING (source_id)
 LEFT JOIN (SELECT rank, pid, thread, sample, any_value(wchan) AS wchan FROM processes GROUP BY ALL) p
   ON p.rank = k.rank AND p.thread = k.thread AND p.sample = k.sample
@@ -88,11 +95,12 @@ def stacks(connection: DuckDBPyConnection) -> Mapping[int, Stacks]:
     paths = call_paths(connection, (row[7] for row in rows if row[7] is not None))
     known: dict[tuple[int | None, str | None], Activity] = {}
     found: dict[int, tuple[list[Sample], list[Sample], list[Sample]]] = defaultdict(lambda: ([], [], []))
-    for rank, number, pid, thread, is_main, is_child, owns_gil, call_path, path, locator, wchan in rows:
+    for rank, number, pid, thread, is_main, is_child, owns_gil, call_path, path, locator, wchan, active, name in rows:
         key = (call_path, wchan)
         if key not in known:
             known[key] = activity(paths.get(call_path, ()), wchan)
-        sample = Sample(number or 0, pid or 0, thread or 0, bool(is_main), owns_gil, known[key], f"{path}#{locator}")
+        where = f"{path}#{locator}"
+        sample = Sample(number or 0, pid or 0, thread or 0, bool(is_main), owns_gil, known[key], where, active, name)
         main, threads, children = found[rank]
         if not is_child:
             (main if is_main else threads).append(sample)

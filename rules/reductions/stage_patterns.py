@@ -63,6 +63,26 @@ WAITS = _rows(
     (WaitKind.IO, r"(?:urllib3|requests|botocore|boto3|s3fs|fsspec|aiohttp|gcsfs|google/cloud)/", _ANY),
 )  # fmt: skip
 
+# Frames that only run while code is compiled. Compiled code itself runs below frames of the same packages (`eval_frame.py`,
+# `runtime_wrappers.py`, `output_code.py`), which are no sign of a compilation.
+COMPILING = _rows(
+    ("compile", r"torch/_dynamo/(?:convert_frame|symbolic_convert|output_graph|bytecode_\w+|guards|variables/\w+|repro/\w+|backends/(?:inductor|registry))\.py", _ANY),
+    ("compile", r"torch/_inductor/(?:compile_fx\w*|graph|scheduler|codecache|lowering|async_compile|cpp_builder|select_algorithm|autotune_process|ir|fx_passes/\w+|codegen/\w+|compile_worker/\w+)\.py", _ANY),
+    ("compile", r"torch/_inductor/runtime/(?:triton_heuristics|compile_tasks|coordinate_descent_tuner)\.py", r"precompile|_precompile\w*|autotune\w*|bench|benchmark_all_configs|coordinate_descent_tuning|_?worker_compile\w*"),
+    ("compile", r"torch/_functorch/(?:aot_autograd|partitioners|_aot_autograd/(?:graph_compile|dispatch_and_compile_graph|traced_function_transforms|jit_compile_runtime_wrappers))\.py", r"(?!forward\b)\w*(?:compile|trace|partition|graph|dispatch)\w*"),
+    ("compile", r"triton/(?:compiler/|backends/|runtime/(?:build|jit|autotuner)\.py)", r"\w*(?:compile|build|make_\w+|_bench|benchmark|do_bench|add_stages)\w*|_do_compile"),
+    ("compile", r"torch/utils/cpp_extension\.py", r"load\w*|_jit_compile|_write_ninja\w*|_run_ninja_build|verify_ninja_availability"),
+    ("compile", r"deepspeed/ops/op_builder/", r"load|jit_load"),
+    ("compile", r"numba/core/", r"compile\w*|_compile\w*"),
+)  # fmt: skip
+
+# Native frames of the garbage collector (CPython 3.8 to 3.14, Modules/gcmodule.c and Python/gc.c), as samplers with native frames show them.
+COLLECTING = _rows(
+    ("collect", r".*", r"gc_collect\w*|collect_(?:main|with_callback|generations)|_?PyGC_Collect\w*|deduce_unreachable|subtract_refs|update_refs|visit_(?:decref|reachable)|move_unreachable|delete_garbage|finalize_garbage|_Py_RunGC"),
+    ("collect", r"accelerate/utils/memory\.py", r"release_memory|clear_device_cache"),
+)  # fmt: skip
+COLLECTING_WORDS = frozenset({"gc", "garbage"})
+
 # Read innermost frame first: the first frame that has a stage decides, except where `OVERRIDES` says that an outer one wins.
 STAGES = _rows(
     (StageName.CHECKPOINT, r"torch/serialization\.py", _ANY),

@@ -21,7 +21,8 @@ def collect(job: Job, bundle: Path) -> None:
     """Collect from the running job into `bundle`; the job must not notice."""
     before = [kind(state) for state in job.states()]
     forensics(["collect", "-o", str(bundle), *only_this_job(job)])
-    assert [kind(state) for state in job.states()] == before
+    after = [kind(state) for state in job.states()]
+    assert after == before, f"states were {before} and are {after}\n{job.tails()}"
     assert not any(is_traced(pid) for pid in job.pids)
 
 

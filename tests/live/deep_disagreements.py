@@ -141,18 +141,19 @@ def pair_of(at: Position) -> tuple[int, int]:
     return even, even + 1
 
 
+EXTRA = Answer(("extra_or_missing_collective",), rules=("FX120",))
 SHAPE = Answer(("shape_mismatch",))
 SHAPE_OR_DEAD = Answer(("shape_mismatch", "process_dead"), outcomes=("hang", "failstop"))
 ENDED = Answer(("process_dead", "extra_or_missing_collective"), outcomes=("hang", "failstop"))
 ROOT = Answer(("collective_mismatch", "unknown"), ranks=odd_rank_or_roots_or_everybody)
 MISSING = Answer(("p2p_unmatched", "extra_or_missing_collective"))
-FACING = Answer(("p2p_unmatched", "deadlock"), ranks=neighbours)
+FACING = Answer(("deadlock",), ranks=neighbours)
 PAIR = Answer(("collective_mismatch", "extra_or_missing_collective"), stages=("forward",), ranks=odd_rank_or_tensor_pair)
 
 DISAGREEMENTS = (
     Fault(batches_run_out_before_the_summary, Position(1, 13), ODD),
     Fault(batches_run_out_and_the_rank_ends, Position(2, 13), ENDED),
-    Fault(weights_taken_back_alone, Position(2, 16), ODD),
+    Fault(weights_taken_back_alone, Position(2, 16), EXTRA),
     Fault(rows_sent_instead_of_the_gradient, Position(1, 19), ODD),
     Fault(short_batch_is_summed, Position(2, 12), SHAPE),
     Fault(long_batch_is_summed, Position(1, 12), SHAPE),

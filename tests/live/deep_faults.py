@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.live import deep_inputs, inputs
 from tests.live.deep_disagreements import DISAGREEMENTS
 from tests.live.deep_waiting import wait_silent
+from tests.live.deep_work import WORK
 from tests.live.faults import ALL, DATA, DEAD, SAVE, WORLD, Answer, Fault, Position
 from tests.live.harness import Job, launch
 
@@ -118,19 +119,21 @@ def rows_come_late(folder: Path, at: Position) -> Iterator[Job]:
 # A loop of the job's own code shows only the job's own words, and a thread that waits for the interpreter may be anywhere.
 LOOP_IN_DATA = Answer(("host_stall", "dataloader_stall", "compute_hang"), stages=("data", "unknown"))
 LOOP_IN_STEP = Answer(("host_stall", "compute_hang"), stages=("forward", "backward"))
+COMPILER = Answer(("host_stall",), stages=("forward",), rules=("FX119",))
 RETRY = Answer(("python_exception", "dataloader_stall"), stages=("data", "unknown"))
 
 DEEP_FAULTS = (
     Fault(shard_writer_blocks, Position(2, 12), SAVE),
     Fault(address_pattern_explodes, Position(1, 15), Answer(("gil_held",))),
     Fault(table_thread_keeps_the_interpreter, Position(3, 20), Answer(("gil_held",))),
-    Fault(locks_in_another_order, Position(0, 18), Answer(("host_stall", "deadlock"))),
+    Fault(locks_in_another_order, Position(0, 18), Answer(("host_stall",), rules=("FX117",))),
     Fault(packing_never_ends, Position(2, 14), LOOP_IN_DATA),
     Fault(scale_never_fits, Position(1, 17), LOOP_IN_STEP),
-    Fault(compiler_waits_for_a_header, Position(3, 11), Answer(("host_stall",), stages=("forward",))),
+    Fault(compiler_waits_for_a_header, Position(3, 11), COMPILER),
     Fault(record_tried_for_ever, Position(1, 12), RETRY),
     Fault(failed_rank_waits_at_the_exit, Position(3, 14), Answer(("python_exception",))),
     Fault(process_ends_itself, Position(2, 15), DEAD),
     Fault(batch_of_a_pair_never_opens, Position(3, 12), DATA),
     *DISAGREEMENTS,
+    *WORK,
 )

@@ -191,6 +191,17 @@ def bright_batch(path: Path) -> None:
     path.write_bytes(noise(0, 256, low=230))
 
 
+def plans(folder: Path, world: int, *, restart: Record) -> None:
+    """What to do after each step: settle after every fourth, restart once where only one rank has that in its plan."""
+
+    def words(rank: int, number: int) -> str:
+        if (rank, number) == restart:
+            return "restart"
+        return "settle" if number % 4 == restart[1] % 4 else "go"
+
+    rank_lines(folder, "plan", world, restart[1] + SPARE, words)
+
+
 @contextmanager
 def late_feature_service(path: Path, late_to: int, delay_s: float, width: int) -> Iterator[None]:
     """Serve rows on a UNIX socket; rank `late_to` gets each of them `delay_s` late."""

@@ -31,12 +31,13 @@ Start = Callable[[Path, Position], AbstractContextManager[Job]]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What may be said: `ranks` gives the sets of ranks that are right, no stages means any."""
+    """What may be said: `ranks` gives the sets of ranks that are right, no stages means any; `rules` must be named."""
 
     causes: tuple[str, ...]
     stages: tuple[str, ...] = ()
     outcomes: tuple[str, ...] = ("hang",)
     ranks: Callable[[Position], tuple[tuple[int, ...], ...]] = lambda at: ((at.victim,),)
+    rules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,5 +55,6 @@ def assert_answer(verdict: dict[str, Any], right: Answer, at: Position) -> None:
     first, *others = verdict["suspects"]
     assert tuple(sorted(first["ranks"])) in right.ranks(at)
     assert first["cause"] in right.causes
+    assert set(right.rules) <= set(first["rules"])
     assert not right.stages or first["stage"]["name"] in right.stages
     assert all(other["fault"] == first["fault"] for other in others), "a second fault is a false accusation"

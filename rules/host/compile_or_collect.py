@@ -1,0 +1,106 @@
+"""A rank compiles code or collects garbage while its peers wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from forensics.model import Cause, Confidence, Evidence, Finding
+from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.background import helped_stalls
+from forensics.rules.reductions.children import ChildProcess
+from forensics.rules.reductions.host_work import (
+    IDLE_SHARE,
+    HostWork,
+    collecting_frame,
+    compiler,
+    compiling_frame,
+    host_work,
+    moved,
+)
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.stalls import Stall, stall_finding
+
+
+def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
+    for helped in helped_stalls(job):
+        work = host_work(job, helped.stall)
+        if work in (HostWork.COMPILE, HostWork.COLLECT):
+            yield _finding(job, helped.stall, work, _is_working(job, helped.stall, thresholds["idle_share"]))
+
+
+def _finding(job: Job, stall: Stall, work: HostWork, working: bool) -> Finding:
+    """Build the finding; what uses the CPU will probably end, so it is a suspicion only."""
+    found = stall_finding(job, stall, RULE.code, Cause.HOST_STALL, _next_steps(job, stall, work, working))
+    evidence = (*_evidence(job, stall, work), *found.evidence)
+    confidence = Confidence.SUSPECT if working else found.confidence
+    # An interpreter lock that is held meanwhile is a side effect of a collection.
+    return replace(found, evidence=evidence, confidence=confidence, strength=found.strength + 0.06)
+
+
+def _is_working(job: Job, stall: Stall, idle_share: float) -> bool:
+    """Whether the compiler, or else the main thread itself, gets on."""
+    child = compiler(job, stall)
+    share = child.cpu_share if child else job.rank(stall.rank).cpu_share
+    own = job.rank(stall.rank).cpu_share
+    return moved(job, stall.rank) or (share or 0.0) >= idle_share or (own or 0.0) >= idle_share
+
+
+def _evidence(job: Job, stall: Stall, work: HostWork) -> Iterator[Evidence]:
+    path = stall.activity.path if stall.activity else ()
+    frame = compiling_frame(path) if work is HostWork.COMPILE else collecting_frame(path)
+    verb = "compiles code" if work is HostWork.COMPILE else "collects garbage"
+    if frame is not None:
+        yield Evidence(f"rank {stall.rank} {verb}: its main thread is in {frame}", job.stacks[stall.rank].main[-1].source)
+    child = compiler(job, stall) if work is HostWork.COMPILE else None
+    if child is not None:
+        yield Evidence(
+            f"rank {stall.rank} waits for the compiler {child.name} (pid {child.pid}), {_doing(child)}", child.source
+        )
+
+
+def _doing(child: ChildProcess) -> str:
+    state = f"in state {child.state}" + (f" in {child.wchan}" if child.wchan else "")
+    return state if child.cpu_share is None else f"{state}, which used {child.cpu_share:.0%} of a CPU"
+
+
+def _next_steps(job: Job, stall: Stall, work: HostWork, working: bool) -> tuple[str, ...]:
+    child = compiler(job, stall) if work is HostWork.COMPILE else None
+    if working:
+        first = f"it uses the CPU, so it is more likely slow than hung: wait, and look at rank {stall.rank} again"
+    elif child is not None:
+        first = f"see what the compiler (pid {child.pid}) waits for: its open files, a lock of a shared cache, a mount"
+    else:
+        first = f"see what rank {stall.rank} waits for: the lock of a shared compiler cache, a pool of compiler processes"
+    if work is HostWork.COLLECT:
+        return (first, "let every rank collect at the same step (gc.disable(), gc.collect() every so many steps)")
+    return (first, "warm the compiler cache before the run, or compile the same shapes on every rank")
+
+
+def _clears(job: Job) -> str | None:
+    seen = [rank for rank, found in job.stacks.items() if found.latest]
+    work = {host_work(job, helped.stall) for helped in helped_stalls(job)}
+    if not seen or work & {HostWork.COMPILE, HostWork.COLLECT}:
+        return None
+    return f"none of {statements.counted(len(seen), 'rank')} with stacks holds the others up in a compiler or in the collector"
+
+
+RULE = Rule(
+    code="FX119",
+    name="compile-or-collect",
+    seed="Mycroft section 6.2 (py-spy)",
+    needs=(Need("stacks", "they show the compiler's frames, or the call that waits for one"),),
+    thresholds=(
+        Threshold(
+            "idle_share", IDLE_SHARE, "a compiler at work uses a CPU; one that uses less than a tenth waits for something"
+        ),
+    ),
+    concludes="A rank that every chain of waits ends in, compiling (itself or in a child process) or collecting garbage.",
+    confusions=(
+        "compiled code that runs: its frames lie below the same packages, only those of the compiler count",
+        "a compilation that every rank does: then nobody is behind",
+    ),
+    evaluate=_evaluate,
+    clears=_clears,
+)

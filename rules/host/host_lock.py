@@ -1,0 +1,99 @@
+"""A rank waits for a lock, a queue or a condition of its own process while its peers wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from forensics.model import Cause, Evidence, Finding, WaitKind
+from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.background import helped_stalls, is_idle, thread_statement
+from forensics.rules.reductions.host_work import HostWork, host_work
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.samples import Sample
+from forensics.rules.reductions.stalls import Stall, stall_finding
+
+_MOST_THREADS = 3
+
+
+def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+    for helped in helped_stalls(job):
+        if host_work(job, helped.stall) is HostWork.LOCK:
+            yield _finding(job, helped.stall)
+
+
+def _finding(job: Job, stall: Stall) -> Finding:
+    holders = _others(job, stall)
+    found = stall_finding(job, stall, RULE.code, Cause.HOST_STALL, _next_steps(job, stall, holders))
+    evidence = (_waits(job, stall), *_holders(holders, stall), *found.evidence)
+    return replace(found, evidence=evidence, strength=found.strength + 0.03)
+
+
+def _waits(job: Job, stall: Stall) -> Evidence:
+    activity, samples = stall.activity, job.stacks[stall.rank].main
+    where = activity.describe() if activity else "no Python frames"
+    what = _primitive(stall)
+    return Evidence(f"rank {stall.rank} waits for {what} in every stack sample, at {where}", samples[-1].source)
+
+
+def _primitive(stall: Stall) -> str:
+    """Name what is waited for, as far as the frames tell."""
+    frame = stall.activity.call_frame if stall.activity else None
+    if frame is None:
+        return "a lock (its main thread sleeps on a futex)"
+    if frame.module.endswith(("queue.py", "queues.py")):
+        return "a queue"
+    if "concurrent/futures" in frame.module:
+        return "the result of a task in an executor"
+    if frame.function in ("join", "_wait_for_tstate_lock"):
+        return "another thread to end"
+    return "a condition or event" if frame.function in ("wait", "wait_for") else "a lock"
+
+
+def _others(job: Job, stall: Stall) -> tuple[Sample, ...]:
+    """Threads of the process that are neither idle nor without code: one of them may hold what the main thread waits for."""
+    threads = [thread for thread in job.stacks[stall.rank].latest_threads() if not is_idle(thread)]
+    own = [thread for thread in threads if thread.activity.application is not None]
+    # A thread that waits for a lock itself comes first: two that wait for each other never end.
+    return tuple(sorted(own, key=lambda thread: thread.activity.wait is not WaitKind.LOCK))[:_MOST_THREADS]
+
+
+def _holders(holders: tuple[Sample, ...], stall: Stall) -> Iterator[Evidence]:
+    for thread in holders:
+        seen = thread_statement(thread, stall.rank)
+        also = "; it waits for a lock as well: the two may wait for each other" if thread.activity.wait is WaitKind.LOCK else ""
+        yield replace(seen, statement=f"{seen.statement}{also}")
+
+
+def _next_steps(job: Job, stall: Stall, holders: tuple[Sample, ...]) -> tuple[str, ...]:
+    where = stall.activity.application if stall.activity else None
+    place = f" taken at {where}" if where else ""
+    if not holders:
+        return (f"find who should release what rank {stall.rank} waits for{place}; no other thread of the process is at work",)
+    names = ", ".join(thread.name or str(thread.thread) for thread in holders)
+    return (f"find which thread holds the lock{place}: {names} of pid {job.rank(stall.rank).pid or holders[0].pid} is at work",)
+
+
+def _clears(job: Job) -> str | None:
+    seen = [rank for rank, found in job.stacks.items() if found.latest]
+    locked = [helped for helped in helped_stalls(job) if helped.stall.activity and helped.stall.activity.wait is WaitKind.LOCK]
+    if not seen or locked:
+        return None
+    return f"none of {statements.counted(len(seen), 'rank')} with stacks holds the others up while it waits for a lock"
+
+
+RULE = Rule(
+    code="FX117",
+    name="host-lock",
+    seed="Mycroft section 6.2 (py-spy)",
+    needs=(Need("stacks", "only stacks and wait channels show a lock"),),
+    thresholds=(),
+    concludes="A rank that every chain of waits ends in, in a lock, queue or condition, with the threads that may hold it.",
+    confusions=(
+        "a thread that waits for the interpreter lock sleeps on a futex too: then some thread holds that in every sample",
+        "native code that waits for its own threads or a device",
+    ),
+    evaluate=_evaluate,
+    clears=_clears,
+)
