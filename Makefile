@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-deep bench check format docs clean
+.PHONY: help demo test test-live test-deep accuracy bench check format docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -29,6 +29,9 @@ test-live: $(VENV)/.live  ## tests that hang or slow real torch jobs on purpose
 
 test-deep: $(VENV)/.live  ## the long tail of real hangs: loops, locks, disagreements, cut links
 	$(BIN)/pytest -q tests/live -m deep
+
+accuracy: $(VENV)/.live  ## real hangs given to forensics and to other analyzers, 25 minutes (ONLY=fault for one)
+	$(BIN)/python -m tests.accuracy $(addprefix --only ,$(ONLY))
 
 bench: $(VENV)/.dev  ## time and memory on large inputs
 	$(BIN)/pytest -q -s tests/benchmarks

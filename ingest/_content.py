@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from forensics.bundle.artefact import Artefact
-from forensics.bundle.streams import chunks
+from forensics.bundle.streams import OversizedMember, chunks
 from forensics.ingest.interface import Problem
 
 MAX_DOCUMENT_BYTES = 1 << 30
@@ -18,16 +18,22 @@ _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\
 
 
 def read_document(artefact: Artefact) -> bytes | Problem:
-    """The whole content, or why it cannot be had; compressed content that is cut is given as far as it goes."""
+    """The whole content, or why it cannot be had; compressed content that is cut is given as far as it goes.
+
+    Content that expands beyond the limits is refused as a whole: what it would have said cannot be known.
+    """
     content = bytearray()
+    too_large = Problem(f"larger than {MAX_DOCUMENT_BYTES} bytes; not read", f"byte={MAX_DOCUMENT_BYTES}", fatal=True)
+    if artefact.stored_bytes > MAX_DOCUMENT_BYTES:
+        return too_large
     try:
         with artefact.open() as stream:
             for chunk in chunks(stream):
                 content += chunk
                 if len(content) > MAX_DOCUMENT_BYTES:
-                    return Problem(f"larger than {MAX_DOCUMENT_BYTES} bytes; not read", f"byte={len(content)}", fatal=True)
+                    return too_large
     except OSError as error:
-        if not content:
+        if not content or isinstance(error, OversizedMember):
             return Problem(f"cannot be read: {error}", "byte=0", fatal=True)
     return bytes(content)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from forensics.model import Anomaly, Belief, Confidence, Evidence, Finding, Granularity, Members, Role, Suspect
+from forensics.model import Anomaly, Belief, Cause, Confidence, Evidence, Finding, Granularity, Members, Role, Suspect
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.liveness import Motion
 from forensics.rules.reductions.waits import RootKind
@@ -25,7 +25,9 @@ def arbitrate(job: Job, findings: Iterable[Finding]) -> tuple[Suspect, ...]:
     roots = [finding for finding in findings if finding.role is Role.ROOT and _admissible(job, finding)]
     merged = _merge_same_cause(_merge_peers(job, roots))
     return tuple(
-        _suspect(job, number, finding, rules) for number, fault in enumerate(_faults(merged), 1) for finding, rules in fault
+        _suspect(job, number, finding, rules)
+        for number, fault in enumerate(_faults(job, merged), 1)
+        for finding, rules in fault
     )
 
 
@@ -36,7 +38,8 @@ def _admissible(job: Job, finding: Finding) -> bool:
         return motion is Motion.MOVING
     if motion is Motion.MOVING:
         return finding.belief is Belief.DIRECT_RECORD and bool(job.waiters(finding.ranks[0]))
-    if motion is Motion.STALLED or finding.belief in _WITHOUT_STALL:
+    # Who waits for whom is put together from several dumps: only of one moment, or of a job that stands still, is a cycle one.
+    if motion is Motion.STALLED or (finding.belief in _WITHOUT_STALL and finding.cause is not Cause.DEADLOCK):
         return True
     return motion is Motion.UNSEEN and _settled(job)
 
@@ -44,14 +47,14 @@ def _admissible(job: Job, finding: Finding) -> bool:
 def _settled(job: Job) -> bool:
     """Whether one undated look already has the shape of a hang: everybody waits or is waited for, and most wait.
 
-    In a moving job some ranks are between operations, or still inside one that others have left.
+    In a moving job some ranks are between operations, or still inside one that others have left. One rank alone shows nothing.
     """
     seen = {rank for rank, facts in job.roster.ranks.items() if facts.has_recorder or facts.has_stack}
     waiting = seen & set(job.graph.waits_for)
     awaited = {rank for wait in job.graph.waits for rank in wait.missing}
     kinds = {root.kind for root in job.graph.roots}
     passing = {RootKind.FREE, RootKind.ALL_JOINED} <= kinds
-    return seen <= waiting | awaited and not passing and 2 * len(waiting) >= len(seen)
+    return len(seen) != 1 and seen <= waiting | awaited and not passing and 2 * len(waiting) >= len(seen)
 
 
 def _order(finding: Finding) -> tuple[int, int, float, str, tuple[int, ...]]:
@@ -105,8 +108,11 @@ def _distinct(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
     return tuple(dict.fromkeys(evidence))
 
 
-def _faults(merged: Sequence[Explained]) -> list[list[Explained]]:
-    """Findings that share a rank explain one fault; a group symptom joins the strongest fault, if there is one."""
+def _faults(job: Job, merged: Sequence[Explained]) -> list[list[Explained]]:
+    """Findings that share a rank explain one fault; a group symptom joins the strongest fault, if there is one.
+
+    So does a silent rank that may as well be a victim of it: it would wait too, if only something showed what it does.
+    """
     faults: list[list[Explained]] = []
     for explained in sorted(merged, key=lambda item: _order(item[0])):
         ranks = set(explained[0].ranks)
@@ -114,10 +120,21 @@ def _faults(merged: Sequence[Explained]) -> list[list[Explained]]:
         if home is None and explained[0].belief is Belief.GROUP_SYMPTOM and faults:
             home = faults[0]
         if home is None:
+            home = next((fault for fault in faults if _may_be_victims(job, ranks, explained[0], fault[0][0])), None)
+        if home is None:
             faults.append([explained])
         else:
             home.append(explained)
     return faults
+
+
+def _may_be_victims(job: Job, ranks: set[int], finding: Finding, first: Finding) -> bool:
+    """Whether nothing is seen of `ranks`, and each shares a communicator with the ranks of `first` or their waiters."""
+    if finding.belief is Belief.DIRECT_RECORD or not all(job.rank(rank).unseen for rank in ranks):
+        return False
+    held_up = set(first.ranks).union(*(job.waiters(rank) for rank in first.ranks)) - ranks
+    used = [set(group.members) for group in job.groups if group.positions]
+    return all(any(rank in members and members & held_up for members in used) for rank in ranks)
 
 
 def _suspect(job: Job, fault: int, finding: Finding, rules: tuple[str, ...]) -> Suspect:

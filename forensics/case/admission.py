@@ -31,11 +31,15 @@ WHERE a.rank IN (SELECT rank FROM operations GROUP BY rank HAVING count(DISTINCT
 GROUP BY ALL HAVING bool_and(a.enqueued_ns <> b.enqueued_ns) ORDER BY ALL
 """
 
+# The sizes of these may differ from rank to rank in every call.
+_UNEVEN = "kind LIKE '%all\\_to\\_all%' ESCAPE '\\' OR kind LIKE '%\\_v' ESCAPE '\\' OR kind IN ('gather', 'scatter')"
+_SIGNATURE = f"kind || CASE WHEN {_UNEVEN} THEN '' ELSE ' ' || coalesce(input_sizes, '') END"
+
 # A dump can only be turned away for many calls that somebody made differently. A sound job has none and a real mismatch has
 # one: the vote over all operations, which is slow, is then over nothing.
 _AGREEMENT = f"""
 WITH compared AS (
-    SELECT source_id, rank, pg_name, backend, sequence, kind || ' ' || coalesce(input_sizes, '') AS signature
+    SELECT source_id, rank, pg_name, backend, sequence, {_SIGNATURE} AS signature
     FROM operations WHERE pg_name IS NOT NULL AND sequence IS NOT NULL AND NOT coalesce(is_p2p, false)
 ), unequal AS (
     SELECT pg_name, backend, sequence FROM compared
@@ -46,13 +50,17 @@ WITH compared AS (
 ), calls AS (
     SELECT DISTINCT source_id, rank, pg_name, backend, sequence, signature FROM compared
     WHERE EXISTS (SELECT 1 FROM strangers)
+), votes AS (
+    SELECT pg_name, backend, sequence, signature, count(DISTINCT rank) AS votes FROM calls GROUP BY ALL
 ), majority AS (
-    SELECT pg_name, backend, sequence, mode(signature) AS signature, count(DISTINCT rank) AS voters
-    FROM calls GROUP BY pg_name, backend, sequence HAVING count(DISTINCT rank) > 2
+    SELECT pg_name, backend, sequence, CASE WHEN 2 * max(votes) > sum(votes) THEN arg_max(signature, votes) END AS signature
+    FROM votes GROUP BY pg_name, backend, sequence HAVING sum(votes) > 2
 )
-SELECT c.source_id, avg(CAST(c.signature = m.signature AS DOUBLE)) AS agreement FROM calls c
-JOIN majority m USING (pg_name, backend, sequence)
-GROUP BY c.source_id HAVING count(*) >= {LEAST_COMMON} AND agreement < {LEAST_AGREEMENT} ORDER BY c.source_id
+SELECT c.source_id, avg(CAST(c.signature = m.signature AS DOUBLE)) FILTER (m.signature IS NOT NULL) AS agreement,
+       avg(CAST(m.signature IS NULL AS DOUBLE)) AS tied
+FROM calls c JOIN majority m USING (pg_name, backend, sequence)
+GROUP BY c.source_id HAVING count(*) >= {LEAST_COMMON} AND (agreement < {LEAST_AGREEMENT} OR tied > {1 - LEAST_AGREEMENT})
+ORDER BY c.source_id
 """
 
 
@@ -123,9 +131,13 @@ def _overlap(dump: _Dump, peers: Sequence[_Dump]) -> int:
 
 
 def _of_another_program(connection: DuckDBPyConnection) -> Iterator[tuple[int, str]]:
-    for source_id, agreement in connection.execute(_AGREEMENT).fetchall():
-        share = f"{100 * agreement:.0f} %"
-        yield source_id, f"only {share} of its operations are those of the other ranks under the same number: another job"
+    """Dumps of other calls under the same numbers; without a majority for any calls nobody can say which job is meant."""
+    for source_id, agreement, tied in connection.execute(_AGREEMENT).fetchall():
+        if tied > 1 - LEAST_AGREEMENT:
+            yield source_id, "its operations are of one of several programs, none that of the majority: give one job"
+        else:
+            share = f"{100 * agreement:.0f} %"
+            yield source_id, f"only {share} of its operations are those of the other ranks under the same number: another job"
 
 
 def _refuse(connection: DuckDBPyConnection, source_id: int, reason: str) -> None:

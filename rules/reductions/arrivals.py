@@ -31,23 +31,30 @@ class Lateness:
     source: str
 
 
-_ARRIVALS = """
+# Hosts of devices run ahead: only the start on the device tells who was awaited, and the watchdog sees it when it next looks.
+_WATCHDOG_LOOKS_NS = 250_000_000
+
+_ARRIVALS = f"""
 WITH newest AS (SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank
 ), one_host AS (
     SELECT communicator FROM members LEFT JOIN (SELECT rank, min(host) AS host FROM ranks GROUP BY rank) h USING (rank)
     GROUP BY communicator HAVING count(DISTINCT host) = 1 AND count(host) = count(*) AND count(*) > 1
 ), calls AS (
-    SELECT o.communicator, o.sequence, o.rank, o.kind || ' ' || coalesce(o.input_sizes, '') AS signature, o.enqueued_ns,
+    SELECT o.communicator, o.sequence, o.rank, o.kind || ' ' || coalesce(o.input_sizes, '') AS signature,
+           CASE WHEN o.backend = 'gloo' THEN o.enqueued_ns ELSE o.device_start_ns END AS arrived_ns,
+           CASE WHEN o.backend = 'gloo' THEN 0 ELSE {_WATCHDOG_LOOKS_NS} END AS coarse_ns,
            s.path || '#entry=' || o.locator AS source
     FROM operations o JOIN newest USING (rank, snapshot) JOIN one_host USING (communicator) JOIN sources s USING (source_id)
-    WHERE NOT coalesce(o.is_p2p, false) AND o.enqueued_ns IS NOT NULL AND o.sequence IS NOT NULL
+    WHERE NOT coalesce(o.is_p2p, false) AND arrived_ns IS NOT NULL AND o.sequence IS NOT NULL
 ), joined AS (
-    SELECT c.communicator, c.sequence, min(c.signature) AS signature, max(c.enqueued_ns) AS last_ns,
-           arg_max(c.rank, c.enqueued_ns) AS rank, arg_max(c.source, c.enqueued_ns) AS source,
-           list_sort(list(c.enqueued_ns))[-2] AS before_ns
+    SELECT c.communicator, c.sequence, min(c.signature) AS signature, max(c.arrived_ns) AS last_ns,
+           arg_max(c.rank, c.arrived_ns) AS rank, arg_max(c.source, c.arrived_ns) AS source,
+           list_sort(list(c.arrived_ns))[-2] AS before_ns, max(c.coarse_ns) AS coarse_ns
     FROM calls c JOIN communicators m USING (communicator) GROUP BY c.communicator, c.sequence, m.size HAVING count(*) = m.size
 )
-SELECT communicator, signature, rank, last_ns - before_ns, last_ns, source FROM joined ORDER BY communicator, signature, last_ns
+SELECT communicator, signature, rank, CASE WHEN last_ns - before_ns < coarse_ns THEN 0 ELSE last_ns - before_ns END, last_ns,
+       source
+FROM joined ORDER BY communicator, signature, last_ns
 """
 
 
@@ -79,7 +86,7 @@ def _of_one_call(communicator: str, signature: str, rows: list[tuple[int, int, i
             calls=len(rows),
             late=len(gaps),
             lost_ns=sum(gap for gap, _ in gaps),
-            share=sum(gap for gap, _ in gaps) / span if span else 0.0,
+            share=min(1.0, sum(gap for gap, _ in gaps) / span) if span else 0.0,
             typical_ns=sorted(gap for gap, _ in gaps)[len(gaps) // 2],
             source=gaps[-1][1],
         )

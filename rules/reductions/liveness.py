@@ -17,6 +17,10 @@ from forensics.rules.reductions.roster import Roster
 from forensics.rules.reductions.samples import Stacks
 
 SILENCE_FACTOR = 2.0
+# A call that failed is recorded as done too (gloo), so that one finished call more than a member has issued proves nothing.
+LEAST_LEAD = 2
+# Saving, compiling, or a busy host holds up a sound job for as long as this without any rhythm.
+LEAST_SILENCE_NS = 2_000_000_000
 
 
 class Motion(StrEnum):
@@ -75,6 +79,37 @@ WITH newest AS (
 SELECT max(captured_ns), max(newest_ns), (SELECT max(two[2]) FROM longest), arg_max(path, newest_ns ORDER BY path) FROM dumps
 """
 
+# Nobody comes out of these before all members went in.
+_ALL_TO_ALL_MEMBERS = (
+    "('all_reduce', 'all_gather', 'all_gather_base', 'all_gather_single', 'all_gather_into_tensor', 'reduce_scatter', "
+    "'reduce_scatter_base', 'reduce_scatter_single', 'reduce_scatter_tensor', 'all_to_all', 'all_to_all_single', 'barrier')"
+)
+# Sequence numbers of collectives that need everybody, and the counters of dumps that hold active entries only.
+_MOMENTS = f"""
+WITH newest AS (
+    SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank
+), calls AS (
+    SELECT o.communicator, o.rank, o.sequence, o.state = 'done' AS done, s.status <> 'partial' AS whole,
+           coalesce(o.is_p2p, false) AS is_p2p, NOT is_p2p AND ltrim(o.kind, '_') IN {_ALL_TO_ALL_MEMBERS} AS joint
+    FROM operations o JOIN newest USING (rank, snapshot) JOIN sources s USING (source_id)
+    WHERE o.communicator IS NOT NULL AND o.sequence >= 0
+), joint AS (
+    SELECT communicator FROM calls GROUP BY communicator HAVING bool_and(joint)
+), reached AS (
+    SELECT communicator, rank, max(sequence) FILTER (NOT is_p2p) AS issued, max(sequence) FILTER (done AND joint) AS finished
+    FROM calls GROUP BY communicator, rank HAVING bool_and(whole)
+    UNION ALL
+    SELECT m.communicator, v.rank, v.last_enqueued, v.last_completed
+    FROM group_views v JOIN communicators c ON c.pg_name = v.pg_name AND c.backend <> 'gloo'
+    JOIN members m ON m.communicator = c.communicator AND m.rank = v.rank JOIN joint ON joint.communicator = m.communicator
+    WHERE v.last_enqueued >= 0
+), furthest AS (
+    SELECT communicator, rank, max(issued) AS issued, max(finished) AS finished FROM reached GROUP BY communicator, rank
+)
+SELECT communicator, max(finished), min(issued), arg_max(rank, finished ORDER BY rank), arg_min(rank, issued ORDER BY rank)
+FROM furthest GROUP BY communicator HAVING max(finished) >= min(issued) + {LEAST_LEAD} ORDER BY communicator LIMIT 1
+"""
+
 
 def liveness(
     connection: DuckDBPyConnection, roster: Roster, stacks: Mapping[int, Stacks], factor: float = SILENCE_FACTOR
@@ -91,7 +126,7 @@ def liveness(
     recorders = sum(facts.has_recorder for facts in roster.ranks.values())
     motion, reason = _recorded(advanced, frozen, recorders, silence, pause, factor)
     if motion is Motion.UNSEEN:
-        motion, reason = _sampled(roster, stacks)
+        motion, reason = _moments(connection) or _sampled(roster, stacks)
     return Liveness(motion, reason, advanced, frozen, silence, pause, source)
 
 
@@ -100,11 +135,13 @@ def _recorded(
 ) -> tuple[Motion, str]:
     if len(advanced) == recorders and not frozen and advanced:
         return Motion.MOVING, f"all {len(advanced)} recorders advanced between two dumps"
+    if silence is not None and pause is None and silence < LEAST_SILENCE_NS:
+        return Motion.TOO_EARLY, f"no operation for {_seconds(silence)} before the capture, and none often enough before"
     if silence is not None and pause is not None:
         text = (
             f"no operation for {_seconds(silence)} before the capture; pauses of up to {_seconds(pause)} occurred twice before"
         )
-        if silence < factor * pause:
+        if silence < max(factor * pause, LEAST_SILENCE_NS):
             return Motion.TOO_EARLY, text
         return Motion.STALLED, text
     if frozen and not advanced:
@@ -112,6 +149,16 @@ def _recorded(
     if frozen:
         return Motion.STALLED, f"{len(frozen)} of {len(frozen) + len(advanced)} recorders did not advance between two dumps"
     return Motion.UNSEEN, "one undated dump a rank cannot show motion"
+
+
+def _moments(connection: DuckDBPyConnection) -> tuple[Motion, str] | None:
+    """Dumps that cannot be of one moment: a rank has finished calls that need a member whose dump does not have them yet."""
+    for communicator, finished, issued, first, last in connection.execute(_MOMENTS).fetchall():
+        return Motion.TOO_EARLY, (
+            f"rank {first} has finished call {finished} of {communicator}, which rank {last} had not issued when it was dumped "
+            f"(its newest is {issued}): the job moved between the dumps"
+        )
+    return None
 
 
 def _sampled(roster: Roster, stacks: Mapping[int, Stacks]) -> tuple[Motion, str]:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from forensics.model import Belief, Cause, Confidence, Evidence, Finding, Granularity, Members, Role, StageName
 from forensics.rules.interface import Rule, Thresholds
 from forensics.rules.reductions import statements
+from forensics.rules.reductions.disputes import blocking
 from forensics.rules.reductions.job import Job
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    silent = tuple(root.ranks[0] for root in job.graph.free_roots if job.rank(root.ranks[0]).unseen)
+    disputed = {dispute.communicator for dispute in blocking(job)}
+    silent = tuple(root.ranks[0] for root in job.graph.free_roots if _awaited_alone(job, root.ranks[0], disputed))
     if 0 < len(silent) <= len(job.roster.ranks) / 2:
         yield _finding(job, silent)
+
+
+def _awaited_alone(job: Job, rank: int, disputed: Collection[str]) -> bool:
+    """Whether somebody waits for this unseen rank in a call that the others agree on: a dispute explains the wait without it."""
+    return job.rank(rank).unseen and any(wait.communicator not in disputed for wait in job.graph.waiting_for(rank))
 
 
 def _finding(job: Job, silent: tuple[int, ...]) -> Finding:

@@ -16,10 +16,10 @@ from forensics.errors import ForensicsError
 from forensics.model import Verdict
 from forensics.report import json as json_report
 from forensics.report import markdown, text
-from tests.recordings.collection import Collection, loose, tar_of, write
+from tests.recordings.collection import Collection, tar_of, write
 from tests.recordings.commands import Command, command
 from tests.recordings.hang import CULPRIT, VICTIMS_DUMP, collected, hung, with_member
-from tests.recordings.job import SECOND, as_json, as_pickle
+from tests.recordings.job import as_json, as_pickle
 from tests.recordings.places import ALL_REDUCE
 from tests.recordings.verdicts import blamed, named, verdict_of, warned
 
@@ -66,8 +66,8 @@ DAMAGED: Mapping[str, bytes] = {
     "bytes that are no text": as_json(hung().dump(0)).replace(b"default_pg", b"def\xff\xfe\xc3(pg"),
     "not a number": as_json(hung().dump(0)).replace(b'"record_id":3', b'"record_id":NaN'),
     "infinity": as_json(hung().dump(0)).replace(b'"op_id":4', b'"op_id":Infinity'),
-    "lists without end": nested_json(200_000),
-    "a pickle of lists without end": nested_pickle(200_000),
+    "lists without end": nested_json(1_000_000),
+    "a pickle of lists without end": nested_pickle(1_000_000),
     "entries that are a number": changed(entries=12),
     "entries of the wrong kind": changed(entries=[1, "two", None, [3], {"profiling_name": 4}]),
 }
@@ -145,49 +145,6 @@ def test_a_compressed_bundle_cut_anywhere_accuses_nobody_else(tmp_path: Path, su
             assert "bundle.tar" in error.message
             continue
         assert blamed(verdict) <= {CULPRIT}, position
-
-
-def test_a_dump_of_another_job_is_left_out_and_named(tmp_path: Path, forensics: Command) -> None:
-    folder = loose(hung(), tmp_path / "dumps", ranks=(0, 1, 2))
-    loose(hung(steps=30), folder, ranks=(3,), skew_ns={3: -48 * 3600 * SECOND})
-    answer = forensics("diagnose", folder)
-    assert "nccl_trace_rank_3" in answer.out and "left out" in answer.out
-    assert answer.out.splitlines()[0].startswith("HANG  rank 2 ")
-
-
-def test_two_different_dumps_of_one_rank_accuse_nobody_else(tmp_path: Path) -> None:
-    """Somebody copied dumps of two attempts into one folder."""
-    folder = loose(hung(), tmp_path)
-    old = hung(steps=4)
-    old_dumps = {f"nccl_trace_rank_{rank}": as_pickle(old.dump(rank, skew_ns=-900 * SECOND)) for rank in (0, 3)}
-    write(folder / "attempt1", old_dumps)
-    verdict = verdict_of(folder)
-    assert named(verdict) <= {CULPRIT}
-    assert any(path.startswith("attempt1/") for path in warned(verdict))
-
-
-def test_one_dump_under_two_ranks_is_told(tmp_path: Path) -> None:
-    folder = loose(hung(), tmp_path, ranks=(0, 1, 3))
-    content = (folder / "nccl_trace_rank_0").read_bytes()
-    (folder / "nccl_trace_rank_2").write_bytes(content)
-    assert any("same bytes" in message for message in warned(verdict_of(folder))["nccl_trace_rank_2"])
-
-
-@pytest.mark.parametrize("backend", ["gloo", "nccl"])
-@pytest.mark.parametrize("kept", [(1, 3), (0, 3), (3,)])
-def test_with_half_of_the_ranks_missing_no_victim_is_named(tmp_path: Path, kept: tuple[int, ...], backend: str) -> None:
-    """The culprit is among those that left nothing; who it is cannot be told."""
-    verdict = verdict_of(loose(hung(backend=backend), tmp_path, ranks=kept))
-    assert not named(verdict) & set(kept)
-    assert not blamed(verdict)
-    for suspect in verdict.suspects:
-        assert CULPRIT in suspect.ranks
-        assert suspect.members == "one_of"
-
-
-def test_without_any_sign_of_the_other_half_nobody_is_blamed(tmp_path: Path) -> None:
-    """gloo does not say how large the world is: two ranks look like all there are."""
-    assert not blamed(verdict_of(loose(hung(), tmp_path, ranks=(0, 1))))
 
 
 def test_files_named_like_dumps_that_are_none(tmp_path: Path, forensics: Command) -> None:

@@ -9,6 +9,7 @@ import os
 import pickle
 import re
 import tarfile
+import tracemalloc
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -192,6 +193,7 @@ def test_a_decompression_bomb_is_refused(tmp_path: Path, suffix: str) -> None:
     verdict = verdict_of(folder)
     assert named(verdict) == {CULPRIT}
     assert VICTIMS_DUMP + suffix in warned(verdict)
+    assert any("expands beyond" in warning.statement for warning in verdict.warnings)
 
 
 def test_a_compressed_archive_that_is_a_bomb_is_refused(tmp_path: Path, forensics: Command) -> None:
@@ -200,6 +202,48 @@ def test_a_compressed_archive_that_is_a_bomb_is_refused(tmp_path: Path, forensic
     answer = forensics("diagnose", path)
     assert answer.code in (ANALYSED, UNREADABLE, INSUFFICIENT)
     assert "bundle.tar.zst" in answer.out + answer.err
+
+
+START = pickle.dumps({"version": "2.10", "pg_config": {}, "pg_status": {}}, protocol=2)[:-2] + b"X\x07\x00\x00\x00entries"
+
+
+def shared(levels: int) -> list[object]:
+    """A list that is small in the pickle and has ten to the power of `levels` leaves for who walks it."""
+    found: list[object] = [1] * 10
+    for _ in range(levels - 1):
+        found = [found] * 10
+    return found
+
+
+BOMBS: Mapping[str, bytes] = {
+    "a number of two gigabytes": START + b"\x8b" + (2**31 - 1).to_bytes(4, "little") + b"\x7f" * 100 + b"u.",
+    "a number of five megabytes": START + b"\x8b" + (5 << 20).to_bytes(4, "little") + b"\x7f" * (5 << 20) + b"u.",
+    "a number of a million digits": START + b"L" + b"9" * 1_000_000 + b"L\nu.",
+    "a JSON number of a million digits": as_json(hung().dump(0)).replace(b'"op_id":4', b'"op_id":' + b"9" * 1_000_000),
+    "tuples without end": START + b"K\x01" + b"\x85" * 1_000_000 + b"u.",
+    "entries in entries in entries": pickle.dumps({**hung().dump(0), "entries": shared(12)}, protocol=2),
+}
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_a_bomb_in_a_dump_costs_only_itself(tmp_path: Path, kind: str) -> None:
+    verdict = verdict_of(with_member(tmp_path, BOMBS[kind]))
+    assert named(verdict) == {CULPRIT}
+    assert VICTIMS_DUMP in warned(verdict)
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hole behind a sound beginning, as a copy that broke off leaves it."""
+    monkeypatch.setattr("forensics.ingest._content.MAX_DOCUMENT_BYTES", 1 << 20)
+    folder = collected().write(tmp_path)
+    os.truncate(folder / VICTIMS_DUMP, 32 << 20)
+    tracemalloc.start()
+    verdict = verdict_of(folder)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert named(verdict) == {CULPRIT}
+    assert any("larger than" in message for message in warned(verdict)[VICTIMS_DUMP])
+    assert peak < 16 << 20
 
 
 MARKUP = "<script>alert(1)</script>[bold red]x[/bold red]\x1b[31m\x1b]0;owned\x07\u202e\r\n| a | b |\n```\n"

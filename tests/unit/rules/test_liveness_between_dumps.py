@@ -1,0 +1,69 @@
+"""Dumps that cannot be of one moment show a job that moved; a silence of a second or two shows nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from forensics.case.build import open_case
+from forensics.rules.reductions.job import reduce_job
+from forensics.rules.reductions.liveness import Liveness, Motion
+from tests.recordings.collection import loose, whole
+from tests.recordings.hang import hung
+from tests.recordings.job import MILLISECOND, SECOND, Job
+
+
+def liveness_of(path: Path) -> Liveness:
+    connection = open_case([path])
+    try:
+        return reduce_job(connection).liveness
+    finally:
+        connection.close()
+
+
+def dumped_early(steps: Mapping[int, int], kind: str = "all_reduce", backend: str = "nccl") -> Job:
+    """Twenty finished calls; some ranks were dumped after fewer of them."""
+    job = Job(4, backend)
+    for _ in range(20):
+        job.call(job.everyone, kind)
+    calls = {rank: found[: steps.get(rank, 20)] for rank, found in job.calls.items()}
+    return replace(job, calls=calls)
+
+
+def test_a_call_that_all_must_enter_is_done_and_a_member_has_not_issued_it(tmp_path: Path) -> None:
+    found = liveness_of(loose(dumped_early({1: 9}), tmp_path))
+    assert found.motion is Motion.TOO_EARLY
+    assert "rank 1 had not issued" in found.reason
+
+
+def test_other_calls_of_the_group_do_not_matter(tmp_path: Path) -> None:
+    """Nearly every job begins with a broadcast of its weights."""
+    job = Job(4, "gloo")
+    job.call(job.everyone, "broadcast")
+    job.steps(20)
+    early = replace(job, calls={rank: found[: 9 if rank == 1 else 21] for rank, found in job.calls.items()})
+    assert liveness_of(loose(early, tmp_path)).motion is Motion.TOO_EARLY
+
+
+@pytest.mark.parametrize(
+    ("job"),
+    [
+        pytest.param(dumped_early({1: 19}), id="one call may have failed"),
+        pytest.param(dumped_early({1: 9}, "broadcast"), id="the root of a broadcast leaves early"),
+        pytest.param(hung(backend="nccl"), id="nobody comes out of what one did not enter"),
+    ],
+)
+def test_what_proves_no_motion(job: Job, tmp_path: Path) -> None:
+    assert liveness_of(loose(job, tmp_path)).motion is Motion.UNSEEN
+
+
+@pytest.mark.parametrize(("silence", "motion"), [(1500 * MILLISECOND, Motion.TOO_EARLY), (5 * SECOND, Motion.STALLED)])
+def test_a_short_silence_is_no_stall_however_quick_the_job(silence: int, motion: Motion, tmp_path: Path) -> None:
+    assert liveness_of(whole(hung(), {}, silence_ns=silence, samples=1).write(tmp_path)).motion is motion
+
+
+def test_a_short_silence_without_any_rhythm_is_no_stall(tmp_path: Path) -> None:
+    assert liveness_of(whole(hung(steps=0), {}, silence_ns=SECOND, samples=1).write(tmp_path)).motion is Motion.TOO_EARLY
