@@ -155,6 +155,8 @@ def not_checked(connection: DuckDBPyConnection, job: Job) -> tuple[str, ...]:
     ).fetchall()
     failed = [f"{_HOST_CHECKS[kind]} on {host}: {status}" for kind, host, status, _ in rows if kind in _HOST_CHECKS]
     seen = {kind for (kind,) in connection.execute("SELECT DISTINCT kind FROM coverage").fetchall()}
+    if "ras" in job.available:
+        seen.add("nccl.ras")
     never = [f"{what}: not collected" for kind, what in _HOST_CHECKS.items() if kind not in seen]
     missing = {
         "processes": "process states: not collected",

@@ -140,7 +140,8 @@ def _labels(job: Job) -> Iterator[Label]:
     if blind and len(blind) < len(ranks):
         yield Label("telemetry_limited", "ranks", f"neither dump nor stack of {ranks_text(blind)}")
     if "recorder" not in job.available:
-        yield Label("telemetry_limited", "recorder", "no Flight Recorder dump: waits are read from stacks only")
+        source = "stacks" if "stacks" in job.available else "logs and processes"
+        yield Label("telemetry_limited", "recorder", f"no Flight Recorder dump: waits are read from {source} only")
     if "stacks" not in job.available:
         yield Label("telemetry_limited", "stacks", "no stacks: the training stage cannot be read")
     if job.liveness.motion is Motion.UNSEEN:

@@ -22,6 +22,10 @@ class DamagedMember(OSError):
     """The bytes of a member cannot be had: a broken or cut compressed stream, or one that expands beyond the limits."""
 
 
+class OversizedMember(DamagedMember):
+    """A compressed stream that expands beyond the limits: what came out so far is not a document that was cut."""
+
+
 class Window(io.RawIOBase):
     """Bytes `[start, start + size)` of an open file, read in place by position.
 
@@ -96,7 +100,7 @@ class Bounded(io.RawIOBase):
             raise DamagedMember(f"compressed data is cut or damaged after {self._count} bytes: {error}") from error
         self._count += len(data)
         if self._count > self._limit:
-            raise DamagedMember(f"expands beyond {self._limit} bytes; refused as a decompression bomb")
+            raise OversizedMember(f"expands beyond {self._limit} bytes; refused as a decompression bomb")
         view[: len(data)] = data
         return len(data)
 

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.gathered import gathered_world_size
+from forensics.case.logged_groups import logged_groups
+
 DEFAULT_GROUP = "default_pg"
 # Beyond this a rank number is a misread file name, not a rank.
 LARGEST_WORLD = 1 << 18
@@ -101,7 +104,7 @@ def _insert(connection: DuckDBPyConnection, table: str, columns: str, rows: list
 
 
 def _world(connection: DuckDBPyConnection) -> tuple[int, ...]:
-    """Ranks of the default group: ranks count from 0, so the highest one seen implies the others."""
+    """Ranks of the default group: the highest one seen implies the lower ones, and a gather shows how many there are."""
     configured = configured_world_size(connection)
     ((highest,),) = connection.execute(
         f"""
@@ -109,7 +112,8 @@ def _world(connection: DuckDBPyConnection) -> tuple[int, ...]:
         UNION SELECT rank FROM stacks UNION SELECT rank FROM sources) WHERE rank < {LARGEST_WORLD}
         """
     ).fetchall()
-    return tuple(range(configured or (-1 if highest is None else highest) + 1))
+    seen = (-1 if highest is None else int(highest)) + 1
+    return tuple(range(configured or max(seen, gathered_world_size(connection) or 0)))
 
 
 def configured_world_size(connection: DuckDBPyConnection) -> int | None:
@@ -131,6 +135,7 @@ def _groups(connection: DuckDBPyConnection) -> list[_Group]:
     for name, backend, rank, pg_id in used:
         groups.setdefault((name, backend), _Group(name, backend)).users[rank] = pg_id
     _add_views(connection, groups)
+    _add_logged(connection, groups)
     return [groups[key] for key in sorted(groups, key=lambda k: (k[0], str(k[1])))]
 
 
@@ -150,6 +155,16 @@ def _add_views(connection: DuckDBPyConnection, groups: dict[tuple[str, str], _Gr
     for name, rank, pg_id in connection.execute(_VIEWS_WITHOUT_MEMBERS).fetchall():
         for group in by_name[name]:
             group.users.setdefault(rank, pg_id)
+
+
+def _add_logged(connection: DuckDBPyConnection, groups: dict[tuple[str, str], _Group]) -> None:
+    """Add what shim logs say of NCCL communicators; their label is the name of the group."""
+    for told in logged_groups(connection, configured_world_size(connection)):
+        group = groups.setdefault((told.communicator, "nccl"), _Group(told.communicator, "nccl"))
+        for rank in told.seen:
+            group.users.setdefault(rank, None)
+        if told.members:
+            group.reported.add(told.members)
 
 
 def _names_with_several_backends(groups: list[_Group]) -> frozenset[str]:

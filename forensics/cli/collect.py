@@ -19,7 +19,10 @@ def collect(
         Path | None,
         typer.Option("-o", "--output", help="Bundle to write: .tar, .tar.gz or .tar.zst. Default: forensics-HOST-TIME.tar."),
     ] = None,
-    pid: Annotated[str | None, typer.Option(help="Collect from these processes (PID[,PID]) instead of searching.")] = None,
+    pid: Annotated[
+        list[str] | None,
+        typer.Option(help="Collect from these processes (PID[,PID], may be repeated) instead of searching."),
+    ] = None,
     ranks: Annotated[str | None, typer.Option(help="Collect from these ranks only, such as 0-3,7.")] = None,
     job: Annotated[
         str | None, typer.Option(help="Which job, where several run: scheduler id, run id, or MASTER_ADDR:PORT.")
@@ -130,10 +133,11 @@ def _default_output() -> Path:
     return Path(f"forensics-{os.uname().nodename}-{stamp}.tar")
 
 
-def _pids(text: str | None) -> tuple[int, ...]:
-    words = [word.strip() for word in text.split(",")] if text else []
+def _pids(texts: list[str] | None) -> tuple[int, ...]:
+    words = [word.strip() for text in texts or () for word in text.split(",")]
     if not all(word.isdecimal() for word in words):
-        raise typer.BadParameter(f"{text!r} is not a list of process ids such as 4231,4232", param_hint="--pid")
+        given = ",".join(texts or ())
+        raise typer.BadParameter(f"{given!r} is not a list of process ids such as 4231,4232", param_hint="--pid")
     return tuple(dict.fromkeys(int(word) for word in words))
 
 

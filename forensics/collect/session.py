@@ -10,7 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from forensics.bundle.layout import node_path, rank_path
@@ -84,7 +84,7 @@ def _collect(options: Options, staging: Staging, interrupts: Interrupts, observe
     found, seen = _discover(options, context.procfs, interrupts)
     if not found.ranks and not options.host_only and not interrupts.requested:
         raise NoRanksError(explain_no_ranks(seen, found, options.pids, options.job))
-    missing = () if options.pids else missing_ranks(found, seen)
+    missing = () if _named(options, seen)[0] else missing_ranks(found, seen)
     chosen, missing, left_out = _restrict(found, missing, options.ranks)
     if options.ranks is not None and not chosen.ranks and not missing:
         raise NoRanksError(f"none of the ranks asked for is on this host; it has {len(found.ranks)} ranks of the job")
@@ -109,16 +109,30 @@ def _discover(options: Options, procfs: ProcFs, interrupts: Interrupts) -> tuple
     seen = scan(procfs, stopped=stopped)
     if options.host_only:
         return Discovery(), seen
-    if options.pids:
-        gone = [pid for pid in options.pids if pid not in seen.processes]
-        if gone:
-            raise NoRanksError(f"there is no process {', '.join(map(str, gone))} on this host")
-        return given_ranks(seen, options.pids), seen
+    named, said = _named(options, seen)
+    if named:
+        given = given_ranks(seen, named)
+        return replace(given, warnings=(*given.warnings, *said)), seen
     found = discover(seen, own_tree(seen, os.getpid(), began), options.job)
+    found = replace(found, warnings=(*found.warnings, *said))
     if not found.ranks and not found.jobs_seen:
         seen = scan(procfs, maps_of_python=True, stopped=stopped)
         found = guess_ranks(procfs, seen, own_tree(seen, os.getpid(), began))
     return found, seen
+
+
+def _named(options: Options, seen: Scan) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The named processes that live, and what to say of the others; where all of them are dead, their job is searched for."""
+    gone = [pid for pid in options.pids if pid not in seen.processes]
+    dead = [pid for pid in options.pids if pid not in gone and seen.processes[pid].stat.state == "Z"]
+    living = tuple(pid for pid in options.pids if pid not in gone and pid not in dead)
+    said = [f"there is no process {', '.join(map(str, gone))} on this host"] if gone else []
+    if gone and not living and not dead:
+        raise NoRanksError(said[0])
+    if dead:
+        what = "collected from the others" if living else "looked for the ranks of its job instead"
+        said.append(f"pid {', '.join(map(str, dead))} is dead and waits to be reaped; {what}")
+    return living, tuple(said)
 
 
 def _restrict(

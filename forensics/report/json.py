@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
@@ -16,13 +17,31 @@ SCHEMA = "forensics.verdict/1"
 
 
 def render(verdict: Verdict) -> bytes:
-    """The document as indented UTF-8 with a fixed key order, ending in a newline."""
+    """The document as indented UTF-8 with a fixed key order, ending in a newline; what is not printable is escaped."""
     tree = document(verdict)
     options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
     try:
-        return orjson.dumps(tree, option=options)
+        return _printable(orjson.dumps(tree, option=options))
     except orjson.JSONEncodeError:
-        return orjson.dumps(_encodable(tree), option=options)
+        return _printable(orjson.dumps(_encodable(tree), option=options))
+
+
+_NOT_ASCII = re.compile(r"[^\n -~]")
+
+
+def _printable(content: bytes) -> bytes:
+    r"""The same values with control, format and bidirectional characters as `\u202e`: a terminal shows them, and obeys none."""
+    if content.isascii() and b"\x7f" not in content:
+        return content
+    return _NOT_ASCII.sub(lambda found: _escaped(found[0]), content.decode()).encode()
+
+
+def _escaped(char: str) -> str:
+    """Characters beyond the first plane are a surrogate pair in JSON."""
+    if char.isprintable():
+        return char
+    units = char.encode("utf-16-be")
+    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
 
 def document(verdict: Verdict) -> dict[str, Any]:

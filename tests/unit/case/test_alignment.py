@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from forensics.case.build import open_case
 from tests.recordings.collection import Collection, loose, write
 from tests.recordings.job import Job, as_json, as_pickle
@@ -43,6 +45,31 @@ def halves(backend: str) -> Job:
     job.call(low)
     job.call(high)
     return job
+
+
+def gathering(folder: Path, sizes: tuple[int, ...], ranks: tuple[int, ...] = (0, 1)) -> Path:
+    """Dumps of the first ranks of a larger gloo job that gathered one number of each rank."""
+    job = Job(8)
+    job.steps(2)
+    for _ in sizes:
+        job.call(job.everyone, "all_gather", shapes=((1,),))
+    files = {}
+    for rank in ranks:
+        dump = job.dump(rank)
+        dump["pg_config"] = {}
+        for entry, size in zip(dump["entries"][2:], sizes, strict=True):
+            entry["output_sizes"] = [[size, 1]]
+        files[f"nccl_trace_rank_{rank}"] = as_pickle(dump)
+    return write(folder, files)
+
+
+def test_a_gather_shows_how_many_ranks_there_are(tmp_path: Path) -> None:
+    assert members(gathering(tmp_path, (8, 8)))["0:default_pg"] == tuple(range(8))
+
+
+@pytest.mark.parametrize("sizes", [(8, 4), (1, 1), (1 << 40, 1 << 40), (-3, -3)])
+def test_gathers_that_cannot_be_show_nothing(tmp_path: Path, sizes: tuple[int, ...]) -> None:
+    assert members(gathering(tmp_path, sizes))["0:default_pg"] == (0, 1)
 
 
 def test_gloo_does_not_say_who_is_in_a_group_so_its_users_are(tmp_path: Path) -> None:

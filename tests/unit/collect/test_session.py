@@ -149,6 +149,22 @@ def test_processes_that_are_named(tmp_path: Path, job: Job) -> None:
     assert {rank: one["pid"] for rank, one in ranks.items()} == {"0": pids[1], "2": pids[0]}
 
 
+def test_a_named_process_that_is_gone_does_not_stop_the_others(tmp_path: Path, job: Job) -> None:
+    summary, found = gather(tmp_path, job, pids=(2**22 + 1, job.processes[1].pid))
+    assert set(json.loads(found["bundle.json"])["ranks"]) == {"1"}
+    assert any("there is no process" in warning for warning in summary.warnings)
+
+
+def test_a_named_process_that_is_dead_and_not_reaped_leads_to_its_job(tmp_path: Path, job: Job) -> None:
+    dead = job.processes[1]
+    dead.kill()
+    os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
+    summary, found = gather(tmp_path, job, pids=(dead.pid,))
+    ranks = json.loads(found["bundle.json"])["ranks"]
+    assert {rank: one["state"] for rank, one in ranks.items()} == {"0": "alive", "1": "zombie", "2": "alive"}
+    assert any("waits to be reaped" in warning for warning in summary.warnings)
+
+
 def test_an_existing_bundle_is_kept_unless_replacing_it_is_asked_for(tmp_path: Path, job: Job) -> None:
     output = tmp_path / "bundle.tar"
     output.write_bytes(b"precious")

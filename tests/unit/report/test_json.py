@@ -38,6 +38,15 @@ FULL = replace(
 )
 
 
+@pytest.mark.parametrize("char", ["\x1b", "\x7f", "\x85", "\u202e", "\u2066", "\u200b", "\ufeff", "\u2028", "\U000e0001"])
+def test_what_a_terminal_would_obey_is_escaped_and_kept(char: str) -> None:
+    text = f"a{char}b \u00fc \u6f22 \U0001f600"
+    content = json.render(replace(HANG, summary=text))
+    assert content.decode().replace("\n", "").isprintable()
+    assert stdlib_json.loads(content)["summary"] == text
+    assert "\u00fc \u6f22 \U0001f600" in content.decode()
+
+
 def errors(value: Any, rule: dict[str, Any], path: str = "$") -> list[str]:
     """What JSON Schema says against `value`, for the keywords the schema uses; also keys that it does not list."""
     unknown = set(rule) - {"$schema", "$defs", "$ref", "title", "description", "type", "required", "properties"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from forensics.model import Cause, Confidence, Outcome
-from tests.recordings.collection import Collection, loose
+from tests.recordings.collection import Collection, loose, process_look, whole
 from tests.recordings.job import SECOND, Job
 from tests.recordings.places import ALL_REDUCE, HOST_CODE
 from tests.recordings.verdicts import named, verdict_of
@@ -53,3 +53,41 @@ def test_a_rank_without_a_dump_but_inside_the_operation_is_not_silent(tmp_path: 
         if rank != 3:
             found.dump(job, rank)
     assert named(verdict_of(found.write(tmp_path))) == {2}
+
+
+def test_a_silent_victim_in_a_grid_is_no_second_fault(tmp_path: Path) -> None:
+    """TP 2 x DP 2: rank 2 is busy; its partner 3 waits in their pair and left nothing, and rank 1 waits for 3."""
+    job = Job(4)
+    pairs = [job.group((first, first + 1)) for first in (0, 2)]
+    columns = [job.group((first, first + 2)) for first in (0, 1)]
+    for _ in range(8):
+        for group in (*pairs, *columns):
+            job.call(group)
+    job.call(pairs[0])
+    job.hang({2}, pairs[1])
+    job.hang({2}, columns[0])
+    job.hang({3}, columns[1])
+    found = Collection(4, job.now_ns + 60 * SECOND)
+    for rank in (0, 1, 2):
+        found.rank(rank)
+        found.looks(rank)
+        found.dump(job, rank)
+        found.stacks(rank, *[HOST_CODE if rank == 2 else ALL_REDUCE] * 3)
+    verdict = verdict_of(found.write(tmp_path))
+    assert verdict.suspects[0].ranks == (2,)
+    assert {suspect.fault for suspect in verdict.suspects} == {1}
+
+
+def test_a_process_that_ends_while_it_is_looked_at_is_dead(tmp_path: Path) -> None:
+    """It ran when the ranks were found, and was a zombie in the later looks."""
+    job = Job(4)
+    job.steps(10)
+    job.hang({2})
+    found = whole(job, {})
+    for number in range(3):
+        del found.members[f"ranks/2/stacks/{number}.json"]
+        look = process_look(2, found.at_ns + 2 * number * SECOND, state="Z" if number else "R")
+        found.members[f"ranks/2/proc/{number}.json"] = look
+    del found.members["ranks/2/fr/0.json"]
+    first = verdict_of(found.write(tmp_path)).suspects[0]
+    assert (first.ranks, first.cause) == ((2,), Cause.PROCESS_DEAD)
