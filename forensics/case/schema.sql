@@ -136,6 +136,7 @@ CREATE TABLE operations (
     backend VARCHAR,                -- nccl, gloo, ...
     sequence BIGINT,                -- collective_seq_id, or p2p_seq_id for point to point
     op_id BIGINT,                   -- counter over collectives and point-to-point calls of the group
+    pair_number BIGINT,             -- number among the calls of this communicator, peer and direction, from 1; pairs a send with its receive
     record_id BIGINT,               -- monotonic number in the process
     group_call BIGINT,              -- group-call id shared by coalesced operations
     kind VARCHAR,                   -- all_reduce, broadcast, send, ...
@@ -156,6 +157,7 @@ CREATE TABLE operations (
     graph_captured BOOLEAN,         -- replayed from a captured graph
     enqueued_ns BIGINT,             -- host enqueued it (realtime clock of the host)
     entered_ns BIGINT,              -- host entered the library call
+    returned_ns BIGINT,             -- the library call returned: enqueued, not done; null while inside
     device_start_ns BIGINT,         -- kernel or proxy start (discovered by the watchdog for Flight Recorder)
     proxy_end_ns BIGINT,            -- proxy finished
     device_end_ns BIGINT,           -- kernel end (discovered by the watchdog for Flight Recorder)
@@ -200,13 +202,56 @@ CREATE TABLE chunk_states (
     transmitted BIGINT,             -- posted to the NIC
     done BIGINT,                    -- completed by the NIC
     received BIGINT,                -- arrived
+    flushed BIGINT,                 -- made visible to the receiver's GPU
     consumed BIGINT,                -- consumed by the GPU
     wait_gpu_ns BIGINT,             -- time spent waiting for the GPU
     wait_credit_ns BIGINT,          -- time spent waiting for the peer's credit
     wait_nic_ns BIGINT,             -- time spent waiting for the NIC
     wait_wire_ns BIGINT,            -- time the receiver waited for the wire
     wait_flush_ns BIGINT,           -- time the receiver waited for the flush
+    wait_consume_ns BIGINT,         -- time the receiver waited for its GPU to consume
     stuck_ns BIGINT                 -- time since the last change
+);
+
+-- table: What one process says of one NCCL communicator, as its log stood last (shim log).
+CREATE TABLE communicator_states (
+    source_id BIGINT,               -- artefact
+    locator BIGINT,                 -- slot in the log
+    rank INTEGER,                   -- rank whose process it is
+    communicator VARCHAR,           -- label, the same on all members; holds a process and slot when the identity is local
+    parent VARCHAR,                 -- label of the communicator it was split from
+    comm_id VARCHAR,                -- NCCL's own identity, as its profiler tells it
+    name VARCHAR,                   -- name given by the program
+    state VARCHAR,                  -- starting, ready, failed, finalized, destroyed, aborted, revoked
+    group_rank INTEGER,             -- rank of the process in it
+    size INTEGER,                   -- members
+    color INTEGER,                  -- color of the split that made it
+    device INTEGER,                 -- CUDA device
+    nodes INTEGER,                  -- hosts it spans, as the profiler tells
+    graph_captured BOOLEAN,         -- used under stream capture: replays make no call
+    init_entered_ns BIGINT,         -- its init call was entered
+    init_returned_ns BIGINT,        -- and returned; null while inside
+    closed_ns BIGINT,               -- destroy or abort was entered
+    operations BIGINT,              -- operations enqueued: op_id of the last one
+    finished BIGINT,                -- of these, seen to end by the profiler; null without it
+    last_entered_ns BIGINT,         -- last operation entered
+    last_returned_ns BIGINT,        -- and returned; null while inside
+    inside_kind VARCHAR,            -- call that a thread is inside now
+    async_error INTEGER             -- last error of ncclCommGetAsyncError
+);
+
+-- table: One call that made, changed or ended an NCCL communicator (shim log).
+CREATE TABLE communicator_events (
+    source_id BIGINT,               -- artefact
+    locator BIGINT,                 -- record number
+    rank INTEGER,                   -- rank
+    communicator VARCHAR,           -- communicator; the new one for those that make one
+    kind VARCHAR NOT NULL,          -- init_rank, split, destroy, abort, async_error, ...
+    thread VARCHAR,                 -- thread that made the call
+    entered_ns BIGINT,              -- entered
+    returned_ns BIGINT,             -- returned; null while inside
+    result INTEGER,                 -- ncclResult_t; null while inside
+    error INTEGER                   -- async_error: the ncclResult_t it told
 );
 
 -- table: Queue pair to peer map.
@@ -221,7 +266,14 @@ CREATE TABLE queue_pairs (
     port INTEGER,                   -- local port
     remote_queue_pair VARCHAR,      -- remote number
     remote_nic VARCHAR,             -- remote NIC or GID
-    peer INTEGER                    -- peer rank
+    peer INTEGER,                   -- peer rank
+    number BIGINT,                  -- local number as the device gave it
+    gid VARCHAR,                    -- own GID as an address, or LID; matches remote_nic of the other end
+    timeout INTEGER,                -- acknowledgement timeout: 4.096 us x 2^timeout
+    retry_count INTEGER,            -- retries before an error
+    created_ns BIGINT,              -- made
+    connected_ns BIGINT,            -- ready to send
+    ended BOOLEAN                   -- destroyed, or its number was taken by another one
 );
 
 -- table: Work-request accounting of one queue pair at one time.
@@ -240,7 +292,11 @@ CREATE TABLE wr_samples (
     window_rate BIGINT,             -- bytes per second over the sliding window
     busy_ns BIGINT,                 -- time with work in flight
     error_status INTEGER,           -- first completion status that was an error
-    vendor_error INTEGER            -- its vendor code
+    vendor_error BIGINT,            -- its vendor code
+    error_ns BIGINT,                -- when it was polled
+    unacknowledged BIGINT,          -- unsignaled work requests after the last signaled one: unknown, not stuck
+    received_bytes BIGINT,          -- bytes of receive completions
+    poll_gap_ns BIGINT              -- longest time between two polls since the sample before
 );
 
 -- table: One NIC capture.
@@ -371,6 +427,29 @@ CREATE TABLE log_events (
     text VARCHAR NOT NULL           -- the line, terminal escapes removed
 );
 
+-- table: How far one process got in one communicator, by the newest line of its log that says so.
+CREATE TABLE log_positions (
+    source_id BIGINT,               -- artefact
+    locator BIGINT,                 -- line that says it last
+    time_ns BIGINT,                 -- realtime clock of that line, when it has a time with a zone
+    host VARCHAR,                   -- host, as the line names it
+    pid BIGINT,                     -- process, as the line names it
+    rank INTEGER,                   -- global rank; null when the log does not tell
+    group_rank INTEGER,             -- rank within the communicator
+    size INTEGER,                   -- members of the communicator, when told
+    origin VARCHAR NOT NULL,        -- watchdog (torch) or nccl (NCCL INFO lines)
+    communicator VARCHAR,           -- name of the process group, or commId; equal on all members
+    init VARCHAR,                   -- nccl: started, complete, destroyed or aborted; null for the watchdog
+    enqueued BIGINT,                -- watchdog: last enqueued work, nccl: highest opCount; -1 for none, null when not told
+    started BIGINT,                 -- watchdog: last started work
+    completed BIGINT,               -- watchdog: last completed work; null for nccl, whose lines tell the call only
+    timed_out BIGINT,               -- watchdog: the work it gave up on
+    kind VARCHAR,                   -- the work it gave up on, or the last call of the highest opCount
+    count BIGINT,                   -- elements of that call
+    dtype VARCHAR,                  -- element type of that call
+    is_p2p BOOLEAN                  -- point-to-point work was seen here: its numbers differ between members
+);
+
 -- table: Hardware events.
 CREATE TABLE device_events (
     source_id BIGINT,               -- artefact
@@ -392,6 +471,40 @@ CREATE TABLE counters (
     sample INTEGER,                 -- number of the read, 0 first
     time_ns BIGINT,                 -- realtime clock
     value BIGINT                    -- value
+);
+
+-- table: One NCCL RAS report: what the service of one process said of the whole job.
+CREATE TABLE ras_reports (
+    source_id BIGINT,               -- artefact
+    host VARCHAR,                   -- host whose service was asked
+    snapshot INTEGER,               -- 0 for the first query on a host, 1 for a later one, ...
+    form VARCHAR NOT NULL,          -- json or text
+    taken VARCHAR,                  -- wall clock of the service as written, to the second and without a zone; JSON only
+    nccl_version VARCHAR,           -- version of NCCL
+    communicators INTEGER,          -- communicators that the report counts; the text form names only those with a finding
+    gpus INTEGER,                   -- GPUs of the job as the report counts them; text only
+    timeouts INTEGER                -- communication timeouts while the answer was gathered; null when not told
+);
+
+-- table: What NCCL RAS says of one rank of one communicator, by kind of collective; point-to-point calls and replays of a captured graph are not counted.
+CREATE TABLE ras_ranks (
+    source_id BIGINT,               -- artefact
+    locator VARCHAR,                -- place in it: communicator and rank (JSON), line (text)
+    host VARCHAR,                   -- host whose service was asked
+    snapshot INTEGER,               -- 0 for the first query on a host, 1 for a later one, ...
+    communicator VARCHAR,           -- hash of the communicator, 16 hexadecimal digits; null for a process as a whole
+    secondary VARCHAR,              -- second hash, which makes it unique; JSON only
+    size INTEGER,                   -- number of ranks of the communicator
+    comm_rank INTEGER,              -- rank within the communicator; null for a set of ranks that is not named
+    ranks INTEGER,                  -- ranks the row stands for: 1, or the size of such a set
+    address VARCHAR,                -- IP address of the rank's process
+    pid BIGINT,                     -- process, as it numbers itself
+    device INTEGER,                 -- NVML index of its GPU
+    kind VARCHAR,                   -- all_reduce, ...; collective for the sum of all kinds (NCCL 2.24 and 2.25); null for none
+    launched BIGINT,                -- collectives of this kind launched so far; null when not told
+    status VARCHAR,                 -- running, init, init_failed, finalize, abort, nocomm, unresponsive or dead; null when not told
+    init_state INTEGER,             -- result code of the initialisation (0 done, 7 in progress)
+    async_error INTEGER             -- asynchronous result code (0 none)
 );
 
 -- table: Clocks of a host, and offsets between hosts.

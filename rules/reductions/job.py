@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.activity import Activity
+from forensics.rules.reductions.alignments import Parting, partings
 from forensics.rules.reductions.arrivals import Lateness, lateness
 from forensics.rules.reductions.call_paths import CallPath, call_paths
+from forensics.rules.reductions.children import ChildProcess, child_processes
 from forensics.rules.reductions.disagreements import Disagreement, disagreements
-from forensics.rules.reductions.habits import broke_habit
+from forensics.rules.reductions.divergences import Divergence, divergences
+from forensics.rules.reductions.habits import broke_habit, kept_habit
 from forensics.rules.reductions.liveness import SILENCE_FACTOR, Liveness, Motion, liveness
+from forensics.rules.reductions.logged import Logged, heard_in_logs, logged
 from forensics.rules.reductions.point_to_point import point_to_point_waits
 from forensics.rules.reductions.positions import Communicator, communicators
+from forensics.rules.reductions.ras import Ras, ras
 from forensics.rules.reductions.roster import RankFacts, Roster, roster
 from forensics.rules.reductions.samples import Stacks, stacks
 from forensics.rules.reductions.unrecorded import joined_by_stack, waits_by_stack
@@ -41,8 +46,9 @@ class Job:
     """All reductions of one case.
 
     `paths` holds the call paths of waiting and disputed operations, `broke_habit` the ranks of cycles whose last call came in
-    an order they never used before; `late` is filled for a job that moves. `available` names the kinds of evidence there
-    are: recorder, stacks, processes, logs.
+    an order they never used before, `kept_habit` those that used it before; `late` is filled for a job that moves. `available`
+    names the kinds of evidence there are: recorder, stacks, processes, logs, ras. `partings` holds, by disputed communicator,
+    the call that the odd rank made too much or left out; `children` the child processes of each rank; `logged` what logs tell.
     """
 
     roster: Roster
@@ -57,6 +63,12 @@ class Job:
     broke_habit: frozenset[int]
     late: tuple[Lateness, ...]
     available: frozenset[str]
+    partings: Mapping[str, Parting] = field(default_factory=dict)
+    divergences: tuple[Divergence, ...] = ()
+    children: Mapping[int, tuple[ChildProcess, ...]] = field(default_factory=dict)
+    ras: Ras | None = None
+    kept_habit: frozenset[int] = frozenset()
+    logged: Logged = field(default_factory=Logged)
 
     def rank(self, rank: int) -> RankFacts:
         """Return the facts of a rank; unknown everywhere for a rank without trace."""
@@ -81,7 +93,9 @@ class Job:
 
 def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_FACTOR) -> Job:
     """Build the reduced job from an aligned case; `silence_factor` is the threshold of `liveness`."""
-    ranks = roster(connection)
+    known = roster(connection)
+    heard = logged(connection, known.world_size)
+    ranks = heard_in_logs(known, heard)
     samples = stacks(connection)
     groups = communicators(connection)
     waits = _waits(connection, groups, ranks, samples)
@@ -91,7 +105,9 @@ def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_F
     called |= {call.call_path for item in found for call in item.calls.values() if call.call_path is not None}
     graph = wait_graph(waits)
     motion = liveness(connection, ranks, samples, silence_factor)
-    in_cycles = {rank for root in graph.roots if root.kind is RootKind.CYCLE for rank in root.ranks}
+    counted = ras(connection, ranks.world_size)
+    circles = (RootKind.CYCLE, RootKind.ENTANGLED)
+    in_cycles = {rank for root in graph.roots if root.kind in circles for rank in root.ranks}
     return Job(
         roster=ranks,
         groups=groups,
@@ -103,8 +119,14 @@ def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_F
         host_logs=host_logs,
         paths=call_paths(connection, called),
         broke_habit=broke_habit(connection, in_cycles),
+        kept_habit=kept_habit(connection, in_cycles),
         late=lateness(connection, LEAST_GAP_NS) if motion.motion is Motion.MOVING else (),
-        available=_available(ranks, samples, bool(logs or host_logs)),
+        available=_available(ranks, samples, bool(logs or host_logs or heard.groups)) | ({"ras"} if counted else frozenset()),
+        partings=partings(connection, found),
+        divergences=divergences(connection, graph, samples, found),
+        children=child_processes(connection),
+        ras=counted,
+        logged=heard,
     )
 
 

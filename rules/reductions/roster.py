@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import signal
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from duckdb import DuckDBPyConnection
 
 from forensics.case.alignment import configured_world_size
+from forensics.case.gathered import gathered_world_size
 
 STOPPED = frozenset("Tt")
+# The kernel reports times to processes in hundredths of a second on every architecture that trains.
+NS_PER_TICK = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +23,8 @@ class RankFacts:
     """One rank: where it ran, what became of its process, and which kinds of evidence it left.
 
     `state` is alive, absent, zombie or unknown (None when no collector looked). `thread_states` are the states of the main
-    thread, one for each look; `switches` is the number of context switches of the main thread over all looks, None when
-    there were less than two looks.
+    thread, one for each look; `switches` is the number of context switches of the main thread over all looks, `cpu_share` the
+    share of the time between the first and the last look that it was on a CPU; both None with less than two looks.
     """
 
     rank: int
@@ -36,6 +39,7 @@ class RankFacts:
     wchan: str | None = None
     tracer: int | None = None
     switches: int | None = None
+    cpu_share: float | None = None
     process_source: str | None = None
     has_recorder: bool = False
     has_stack: bool = False
@@ -108,12 +112,19 @@ def roster(connection: DuckDBPyConnection) -> Roster:
             calls_unrecorded=rank in unrecorded,
             **fields,
         )
-    return Roster(facts, world_size)
+    return Roster({rank: _last_seen(known) for rank, known in facts.items()}, world_size)
+
+
+def _last_seen(facts: RankFacts) -> RankFacts:
+    """A process that lived when it was found and was dead in the last look ended in between."""
+    if facts.thread_states[-1:] in (("Z",), ("X",)) and facts.state in (None, "alive", "unknown"):
+        return replace(facts, state="zombie", state_source=facts.process_source)
+    return facts
 
 
 def _world_size(connection: DuckDBPyConnection) -> int | None:
     ((reported,),) = connection.execute("SELECT max(size) FROM communicators WHERE method = 'reported'").fetchall()
-    return configured_world_size(connection) or (int(reported) if reported else None)
+    return configured_world_size(connection) or (int(reported) if reported else gathered_world_size(connection))
 
 
 def _processes(connection: DuckDBPyConnection) -> dict[int, dict[str, Any]]:
@@ -131,7 +142,7 @@ def _processes(connection: DuckDBPyConnection) -> dict[int, dict[str, Any]]:
 def _main_threads(connection: DuckDBPyConnection) -> dict[int, RankFacts]:
     rows = connection.execute(
         """
-        SELECT p.rank, p.state, p.wchan, p.tracer, p.switches, s.path
+        SELECT p.rank, p.state, p.wchan, p.tracer, p.switches, s.path, p.cpu_ticks, p.time_ns
         FROM processes p LEFT JOIN sources s USING (source_id)
         WHERE p.thread = p.pid AND NOT p.is_child AND p.rank IS NOT NULL ORDER BY p.rank, p.sample, s.path
         """
@@ -143,7 +154,7 @@ def _main_threads(connection: DuckDBPyConnection) -> dict[int, RankFacts]:
 
 
 def _main_thread(looks: list[list[Any]]) -> RankFacts:
-    _, wchan, tracer, _, path = looks[-1]
+    _, wchan, tracer, _, path, _, _ = looks[-1]
     counts = [look[3] for look in looks if look[3] is not None]
     return RankFacts(
         rank=-1,
@@ -151,8 +162,18 @@ def _main_thread(looks: list[list[Any]]) -> RankFacts:
         wchan=wchan if wchan not in ("0", "") else None,
         tracer=tracer,
         switches=counts[-1] - counts[0] if len(counts) > 1 else None,
+        cpu_share=cpu_share([(look[5], look[6]) for look in looks]),
         process_source=path,
     )
+
+
+def cpu_share(looks: Sequence[tuple[int | None, int | None]]) -> float | None:
+    """Share of the time on a CPU, from (clock ticks, time in ns) of each look; None when fewer than two looks have both."""
+    known = [(ticks, time_ns) for ticks, time_ns in looks if ticks is not None and time_ns is not None]
+    if len(known) < 2 or known[-1][1] <= known[0][1]:
+        return None
+    share = (known[-1][0] - known[0][0]) * NS_PER_TICK / (known[-1][1] - known[0][1])
+    return min(max(share, 0.0), 1.0)
 
 
 def _ranks_of(connection: DuckDBPyConnection, table: str) -> set[int]:
