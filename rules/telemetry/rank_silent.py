@@ -19,7 +19,7 @@ def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
 
 
 def _awaited_alone(job: Job, rank: int, disputed: Collection[str]) -> bool:
-    """Whether somebody waits for this unseen rank in a call that the others agree on: a dispute explains the wait without it."""
+    """Whether this unseen rank is awaited in a call that the others agree on: a dispute explains the wait without it."""
     return job.rank(rank).unseen and any(wait.communicator not in disputed for wait in job.graph.waiting_for(rank))
 
 

@@ -9,13 +9,17 @@ def listed(*command: str) -> list[list[str]]:
     return [line.split() for line in done.stdout.splitlines()]
 
 
+# The shim stands in for functions of others: those of NCCL and verbs that it hooks, and NCCL's entry points for plugins.
+DOORS = {"libforensics_shim.so": ("nccl", "ibv_", "dlsym", "dlvsym")}
+
+
 def test_only_forensics_symbols_are_exported(built: Path) -> None:
     libraries = sorted(built.glob("*.so"))
     assert libraries
     for library in libraries:
         exported = [row[-1] for row in listed("nm", "-D", "--defined-only", str(library))]
         assert exported
-        assert all(symbol.startswith("forensics_") for symbol in exported), library.name
+        assert all(symbol.startswith(("forensics_", *DOORS.get(library.name, ()))) for symbol in exported), library.name
 
 
 def test_libraries_need_nothing_but_libc(built: Path) -> None:

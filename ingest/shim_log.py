@@ -1,0 +1,78 @@
+"""The log of the collector inside a training process, `libforensics_shim.so` (docs/formats/shim-log.md).
+
+Written by `native/ring/`, layout 1. Its records are read as arrays over the file's bytes, never one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from forensics.bundle.artefact import Artefact
+from forensics.ingest._shim_layout import MAGIC
+from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
+
+_OFF = re.compile(rb"FRXSHIM-OFF 1 reason=(\d{1,3}) errno=(\d{1,5})\s*")
+_NAME = re.compile(r"\.\d+\.\d+(?:-\d+)?\.(?:frx|tmp|off)$")
+
+
+def sniff(head: bytes, path: str) -> int:
+    """By its magic; by its name when the magic is gone, so that a damaged log is told as one."""
+    if head.startswith(MAGIC) or _OFF.match(head):
+        return 100
+    return 60 if _NAME.search(path) else 0
+
+
+def rows(artefact: Artefact) -> Iterator[Item]:
+    """Operations, communicators, flows, queue pairs, clocks, coverage; problems for what cannot be trusted."""
+    from forensics.ingest._shim_file import ShimFile, read_file
+
+    with artefact.open() as stream:
+        head = stream.read(256)
+    note = _OFF.match(head)
+    if note:
+        yield from _switched_off(int(note[1]), int(note[2]))
+        return
+    with artefact.open() as stream:
+        for item in read_file(stream):
+            if isinstance(item, ShimFile):
+                yield Identity(rank=item.rank, host=item.host)
+                yield from _facts(item)
+            else:
+                yield item
+
+
+def _switched_off(reason: int, error: int) -> Iterator[Item]:
+    """A process whose log could not be made left a line that says why."""
+    from forensics.ingest._shim_coverage import reason_text
+
+    words = reason_text(reason, error) or "not told"
+    yield Batch("coverage", {"scope": ["rank"], "kind": ["shim_log"], "status": ["not_found"], "reason": [words]})
+    yield Problem(f"the process recorded nothing: {words}", "line=1")
+
+
+def _facts(log: object) -> Iterator[Item]:
+    from forensics.ingest._shim_clock import read_clock
+    from forensics.ingest._shim_coverage import clock_batch, coverage_batches
+    from forensics.ingest._shim_file import ShimFile
+    from forensics.ingest._shim_flows import communicator_batches, flow_batches
+    from forensics.ingest._shim_operations import call_batches
+    from forensics.ingest._shim_queue_pairs import queue_pair_batches
+    from forensics.ingest._shim_rings import read_rings
+
+    assert isinstance(log, ShimFile)
+    clock, readings = read_clock(log)
+    rings = read_rings(log)
+    read = clock_batch(log, readings)
+    if read is not None:
+        yield read
+    if clock.ns_per_tick is None:
+        yield Problem("fewer than two clock readings: its times cannot be told", "clocks")
+    yield from coverage_batches(log, clock, rings)
+    yield from call_batches(log, clock, rings)
+    yield from communicator_batches(log, clock)
+    yield from flow_batches(log, clock, rings)
+    yield from queue_pair_batches(log, clock, rings)
+
+
+INGESTER = Ingester("shim_log", "shim_log", sniff, rows)

@@ -1,0 +1,204 @@
+/* Writing the log: what the NCCL, profiler and verbs doors of the collector use. The layout is forensics/shim_log.h.
+ *
+ * Rules for a door: it never returns an error to the program, and on the hot path it never allocates, locks, or does I/O.
+ * Every function here may be called before the log exists, after it failed, and in a forked child: it then does nothing, or
+ * returns NULL. A slot returned once stays writable memory for the life of the process, also after the log stopped. */
+#ifndef FORENSICS_RING_LOG_H
+#define FORENSICS_RING_LOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "forensics/shim_log.h"
+#include "ring/table.h"
+#include "ring/ticks.h"
+
+/* What is hidden anyway must also be known to be, or each access goes through a table. */
+#pragma GCC visibility push(hidden)
+
+/* The parts of the mapped file; all pointers are NULL or all are valid. */
+struct shim_log {
+    struct shim_head *head;
+    struct shim_live *live;
+    struct forensics_clock_reading *clocks;
+    struct shim_comm *comms;
+    struct shim_proxy_op *proxy_ops;
+    struct shim_queue_pair *queue_pairs;
+    struct shim_epoch_bin *epochs;
+    struct shim_ring *rings;
+    struct shim_record *records;
+    uint32_t clock_count, comm_count, proxy_op_count, queue_pair_count, ring_count;
+};
+
+/* Private to the thread; small, as it lies in static thread-local storage. */
+struct shim_thread {
+    struct shim_cursor *cursors; /* one for each ring class; NULL until the first record */
+    uint32_t inside;             /* depth of calls through the NCCL door: NCCL calls itself */
+    uint32_t groups;             /* open ncclGroupStart */
+    uint32_t refused;            /* classes (bits) for which no ring was free */
+    uint32_t starting;           /* inside shim_start: what it calls must not come back to us */
+};
+
+struct shim_cursor {
+    struct shim_record *records; /* NULL: no ring of this class yet */
+    struct shim_ring *ring;
+    uint64_t mask;
+    uint64_t next; /* records published */
+    uint32_t thread; /* OS thread id of the owner */
+};
+
+extern struct shim_log shim_log;
+#define shim_recording shim_hot.recording
+#define shim_incarnation shim_hot.incarnation
+#define shim_covered shim_hot.covered
+extern _Thread_local struct shim_thread shim_self __attribute__((tls_model("initial-exec")));
+
+/* True while the log takes records. */
+static inline bool shim_on(void)
+{
+    return __builtin_expect(__atomic_load_n(&shim_recording, __ATOMIC_ACQUIRE) != 0, 1);
+}
+
+/* Makes the log and its heartbeat on the first NCCL or verbs call of the process; cheap afterwards. Returns shim_on(). Keeps
+ * errno. Not for constructors: a process that never uses NCCL or verbs leaves nothing behind. */
+bool shim_start(void);
+
+/* Why something was not recorded: the first reason stays in the file. Does not stop the log. */
+void shim_tell(enum shim_reason reason, int error, const char *note);
+
+/* --- Records ------------------------------------------------------------------------------------------------------------ */
+
+/* Slow path of shim_reserve: finds the thread a ring of this class. */
+struct shim_record *shim_reserve_first(enum shim_ring_class ring_class);
+
+/* The next record of this thread's ring, marked as being written; NULL when nothing is recorded (counted where it is a loss).
+ * Fill everything but sequence and check, then shim_publish it before the thread reserves another one of this class. */
+static inline struct shim_record *shim_reserve(enum shim_ring_class ring_class)
+{
+    struct shim_cursor *cursor;
+    struct shim_record *record;
+
+    if (!shim_on())
+        return NULL;
+    if (__builtin_expect(shim_self.cursors == NULL || shim_self.cursors[ring_class].records == NULL, 0))
+        return shim_reserve_first(ring_class);
+    cursor = &shim_self.cursors[ring_class];
+    record = &cursor->records[cursor->next & cursor->mask];
+    __atomic_store_n(&record->sequence, SHIM_BUSY | (cursor->next + 1), __ATOMIC_RELAXED);
+    __atomic_store_n(&record->check, (uint32_t)(cursor->next + 1), __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    return record;
+}
+
+static inline void shim_publish(struct shim_record *record, enum shim_ring_class ring_class)
+{
+    struct shim_cursor *cursor = &shim_self.cursors[ring_class];
+
+    cursor->next++;
+    __atomic_store_n(&record->sequence, cursor->next, __ATOMIC_RELEASE);
+    __atomic_store_n(&cursor->ring->head, cursor->next, __ATOMIC_RELEASE);
+}
+
+/* --- Coverage ----------------------------------------------------------------------------------------------------------- */
+
+/* Bits may be set before the log exists: they are kept and written when it is made. */
+enum shim_coverage { SHIM_HOOKED = 0, SHIM_CALLED = 1, SHIM_UNRESOLVED = 2 };
+void shim_cover_first(enum shim_coverage what, unsigned word, uint64_t bit);
+
+static inline void shim_cover(enum shim_coverage what, unsigned word, unsigned number)
+{
+    uint64_t bit = 1ull << number;
+
+    if (__builtin_expect((__atomic_load_n(&shim_covered[what][word], __ATOMIC_RELAXED) & bit) == 0, 0))
+        shim_cover_first(what, word, bit);
+}
+
+static inline void shim_cover_function(enum shim_coverage what, enum shim_kind function)
+{
+    shim_cover(what, 0, (unsigned)function);
+}
+
+static inline void shim_cover_door(enum shim_coverage what, enum shim_door door)
+{
+    shim_cover(what, 1, (unsigned)door);
+}
+
+/* --- Communicators ------------------------------------------------------------------------------------------------------ */
+
+/* A new slot, state SHIM_COMM_STARTING. identity 0: unknown; rank, ranks SHIM_UNKNOWN: unknown. NULL: none free (counted).
+ * Slots of destroyed communicators are taken again, oldest first, only when no fresh one is left. */
+struct shim_comm *shim_comm_claim(uint64_t identity, uint64_t parent, int32_t rank, int32_t ranks);
+
+/* The communicator of this ncclComm_t, or NULL. A few nanoseconds. */
+extern struct shim_table shim_comm_handles;
+static inline struct shim_comm *shim_comm_find(uint64_t handle)
+{
+    uint32_t slot = shim_on() ? shim_table_find(&shim_comm_handles, handle) : SHIM_NOT_FOUND;
+
+    return slot == SHIM_NOT_FOUND ? NULL : &shim_hot.comms[slot];
+}
+
+/* Binds the handle that init returned. */
+void shim_comm_bind(struct shim_comm *comm, uint64_t handle);
+
+/* The handle means nothing any more (destroy, abort): `state` says why. */
+void shim_comm_close(struct shim_comm *comm, enum shim_comm_state state);
+
+/* For the profiler door: the slot of the communicator whose init is running now with this rank and size (claimed by the NCCL
+ * door), else the one already bound to comm_id and rank, else a new slot with SHIM_COMM_FROM_PROFILER. Sets comm_id, nodes, name. */
+struct shim_comm *shim_comm_for_profiler(uint64_t comm_id, int32_t rank, int32_t ranks, int32_t nodes, const char *name);
+
+/* For profiler versions that tell no identity at init: the slot being initialised by this thread, else NULL. */
+struct shim_comm *shim_comm_starting_here(void);
+
+void shim_comm_name(struct shim_comm *comm, const char *name);
+
+static inline uint16_t shim_comm_slot(const struct shim_comm *comm)
+{
+    return comm == NULL ? (uint16_t)SHIM_NO_COMM : (uint16_t)(comm - shim_hot.comms);
+}
+
+/* FNV-1a, 64 bits: the identity of what is shared by all members (unique id; or parent, color and number of the split). */
+uint64_t shim_hash(const void *bytes, size_t count, uint64_t seed);
+#define SHIM_HASH_SEED 0xcbf29ce484222325ull
+
+/* --- Proxy operations and queue pairs ----------------------------------------------------------------------------------- */
+
+/* A cleared slot in state SHIM_SLOT_FREE with its new generation; fill it, then shim_slot_publish. Any thread may claim; slots
+ * that ended longest ago are taken first. NULL: none free (counted). */
+struct shim_proxy_op *shim_proxy_op_claim(void);
+void shim_proxy_op_publish(struct shim_proxy_op *op); /* state ACTIVE: the heartbeat samples it from now on */
+void shim_proxy_op_end(struct shim_proxy_op *op);     /* state ENDED; the slot stays readable until it is claimed again */
+
+/* Keyed by context and number; generation = how many queue pairs had this key. NULL: none free (counted). Its epoch bins are
+ * shim_queue_pair_bins. */
+struct shim_queue_pair *shim_queue_pair_claim(uint64_t context, uint32_t number);
+struct shim_queue_pair *shim_queue_pair_find(uint64_t context, uint32_t number); /* active ones; lock free */
+void shim_queue_pair_end(struct shim_queue_pair *qp);
+
+static inline struct shim_epoch_bin *shim_queue_pair_bins(const struct shim_queue_pair *qp)
+{
+    return &shim_log.epochs[(size_t)(qp - shim_log.queue_pairs) * SHIM_EPOCH_BINS];
+}
+
+static inline uint32_t shim_queue_pair_slot(const struct shim_queue_pair *qp)
+{
+    return (uint32_t)(qp - shim_log.queue_pairs);
+}
+
+/* Adds completed bytes, and the time since the poll before, to the bin of this tick. One writer for each queue pair. */
+void shim_epoch_add(struct shim_queue_pair *qp, uint64_t now, uint64_t bytes, uint64_t poll_gap);
+
+/* SHIM_PROXY_STATE or SHIM_PROXY_DONE, and its SHIM_PROXY_WAITS, into this thread's ring of that class. */
+void shim_record_proxy(const struct shim_proxy_op *op, enum shim_kind kind, enum shim_ring_class ring_class, uint64_t now);
+
+/* SHIM_QP_EVENT into the rare ring. */
+void shim_record_qp_event(const struct shim_queue_pair *qp, enum shim_qp_event event, uint64_t now);
+
+/* SHIM_OP_DONE: fill all but sequence, check and kind. */
+void shim_record_done(const struct shim_done_record *done);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,75 @@
+/* Groups: what is between the outermost start and end is launched at the end. */
+#include "shim/nccl.h"
+
+typedef nccl_result (*plain)(void);
+typedef nccl_result (*simulate)(void *);
+
+static const struct nccl_facts no_facts = {.peer = SHIM_UNKNOWN, .dtype = 255, .redop = 255};
+
+static struct nccl_facts facts_of(enum shim_kind kind)
+{
+    struct nccl_facts facts = no_facts;
+
+    facts.kind = (uint8_t)kind;
+    return facts;
+}
+
+FORENSICS_EXPORT nccl_result ncclGroupStart(void);
+nccl_result ncclGroupStart(void)
+{
+    const struct nccl_library *library = nccl_library_of(__builtin_return_address(0));
+    const struct nccl_facts facts = facts_of(SHIM_GROUP_START);
+    struct nccl_visit visit;
+    nccl_result result;
+
+    if (library->functions[NCCL_GroupStart] == NULL)
+        return nccl_missing(SHIM_GROUP_START);
+    if (!nccl_is_outer() || shim_self.groups > 0) {
+        shim_self.groups += shim_self.inside == 0;
+        return NCCL_REAL(library, GroupStart, plain)();
+    }
+    nccl_enter(&visit, library, NULL, &facts);
+    result = NCCL_REAL(library, GroupStart, plain)();
+    nccl_leave(&visit, result);
+    shim_self.groups += result == NCCL_SUCCESS;
+    return result;
+}
+
+FORENSICS_EXPORT nccl_result ncclGroupEnd(void);
+nccl_result ncclGroupEnd(void)
+{
+    const struct nccl_library *library = nccl_library_of(__builtin_return_address(0));
+    const struct nccl_facts facts = facts_of(SHIM_GROUP_END);
+    struct nccl_visit visit;
+    nccl_result result;
+
+    if (library->functions[NCCL_GroupEnd] == NULL)
+        return nccl_missing(SHIM_GROUP_END);
+    if (!nccl_is_outer() || shim_self.groups > 1) {
+        shim_self.groups -= shim_self.inside == 0 && shim_self.groups > 0;
+        return NCCL_REAL(library, GroupEnd, plain)();
+    }
+    nccl_enter(&visit, library, NULL, &facts);
+    result = NCCL_REAL(library, GroupEnd, plain)();
+    nccl_leave(&visit, result);
+    shim_self.groups = 0;
+    nccl_bind_pending(library);
+    return result;
+}
+
+FORENSICS_EXPORT nccl_result ncclGroupSimulateEnd(void *info);
+nccl_result ncclGroupSimulateEnd(void *info)
+{
+    const struct nccl_library *library = nccl_library_of(__builtin_return_address(0));
+    const struct nccl_facts facts = facts_of(SHIM_GROUP_SIMULATE_END);
+    struct nccl_visit visit;
+    nccl_result result;
+
+    if (library->functions[NCCL_GroupSimulateEnd] == NULL)
+        return nccl_missing(SHIM_GROUP_SIMULATE_END);
+    nccl_enter(&visit, library, NULL, &facts);
+    result = NCCL_REAL(library, GroupSimulateEnd, simulate)(info);
+    nccl_leave(&visit, result);
+    shim_self.groups -= shim_self.inside == 0 && shim_self.groups > 0;
+    return result;
+}

@@ -1,0 +1,140 @@
+/* The NCCL door: its own minimal declarations of the public NCCL API (2.8 to 2.32), and what its files share. */
+#ifndef FORENSICS_SHIM_NCCL_H
+#define FORENSICS_SHIM_NCCL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "forensics/export.h"
+#include "ring/log.h"
+
+/* Handles are opaque, enums are ints, and the unique id is a struct of 128 bytes that is passed by value: all of it ABI. */
+typedef struct ncclComm *nccl_comm;
+typedef void *nccl_stream;
+typedef int nccl_result;
+struct nccl_unique_id {
+    char internal[128];
+};
+
+#define NCCL_SUCCESS 0
+#define NCCL_INVALID_USAGE 5
+#define NCCL_IN_PROGRESS 7
+#define NCCL_NO_COLOR (-1)
+
+/* Every function that is looked up in the NCCL of the caller; the second list is never hooked. */
+#define NCCL_HOOKED(each)                                                                                                       \
+    each(AllReduce, SHIM_ALL_REDUCE) each(AllGather, SHIM_ALL_GATHER) each(ReduceScatter, SHIM_REDUCE_SCATTER)                  \
+    each(Reduce, SHIM_REDUCE) each(Broadcast, SHIM_BROADCAST) each(Bcast, SHIM_BROADCAST) each(AlltoAll, SHIM_ALL_TO_ALL)       \
+    each(Gather, SHIM_GATHER) each(Scatter, SHIM_SCATTER) each(AllReduceConfig, SHIM_ALL_REDUCE)                                \
+    each(AllGatherConfig, SHIM_ALL_GATHER) each(ReduceScatterConfig, SHIM_REDUCE_SCATTER) each(ReduceConfig, SHIM_REDUCE)       \
+    each(BroadcastConfig, SHIM_BROADCAST) each(AlltoAllConfig, SHIM_ALL_TO_ALL) each(GatherConfig, SHIM_GATHER)                 \
+    each(ScatterConfig, SHIM_SCATTER) each(Send, SHIM_SEND) each(Recv, SHIM_RECV) each(PutSignal, SHIM_PUT_SIGNAL)              \
+    each(Signal, SHIM_SIGNAL) each(WaitSignal, SHIM_WAIT_SIGNAL) each(GroupStart, SHIM_GROUP_START)                             \
+    each(GroupEnd, SHIM_GROUP_END) each(GroupSimulateEnd, SHIM_GROUP_SIMULATE_END) each(GetUniqueId, SHIM_GET_UNIQUE_ID)        \
+    each(CommInitRank, SHIM_INIT_RANK) each(CommInitRankConfig, SHIM_INIT_RANK_CONFIG)                                          \
+    each(CommInitRankScalable, SHIM_INIT_RANK_SCALABLE) each(CommInitAll, SHIM_INIT_ALL) each(CommSplit, SHIM_SPLIT)            \
+    each(CommShrink, SHIM_SHRINK) each(CommGrow, SHIM_GROW) each(CommFinalize, SHIM_FINALIZE) each(CommDestroy, SHIM_DESTROY)   \
+    each(CommAbort, SHIM_ABORT) each(CommRevoke, SHIM_REVOKE) each(CommGetAsyncError, SHIM_ASYNC_ERROR)                         \
+    each(CommSuspend, SHIM_SUSPEND) each(CommResume, SHIM_RESUME)
+#define NCCL_ASKED(each) each(GetVersion, 0) each(CommUserRank, 0) each(CommCount, 0) each(CommCuDevice, 0)
+
+#define NCCL_INDEX(name, kind) NCCL_##name,
+enum nccl_function { NCCL_HOOKED(NCCL_INDEX) NCCL_FUNCTIONS_HOOKED, NCCL_LAST_HOOKED = NCCL_FUNCTIONS_HOOKED - 1, NCCL_ASKED(NCCL_INDEX) NCCL_FUNCTIONS };
+#undef NCCL_INDEX
+
+typedef void (*nccl_pointer)(void);
+
+#pragma GCC visibility push(hidden)
+
+/* One NCCL in this process. */
+struct nccl_library {
+    void *base;
+    nccl_pointer functions[NCCL_FUNCTIONS];
+};
+
+/* A call site and the NCCL of its object. */
+struct nccl_site {
+    void *address;
+    const struct nccl_library *library;
+};
+#define NCCL_SITES 256u /* remembered: a training program has some dozens */
+extern struct nccl_site nccl_sites[NCCL_SITES];
+const struct nccl_library *nccl_resolve(void *return_address) __attribute__((cold));
+
+static inline struct nccl_site *nccl_site_of(void *address)
+{
+    return &nccl_sites[(((uintptr_t)address * 0x9E3779B97F4A7C15ull) >> 40) % NCCL_SITES];
+}
+
+/* The NCCL that the code at this return address is bound to. Never NULL; a library without functions when there is none. */
+static inline const struct nccl_library *nccl_library_of(void *return_address)
+{
+    const struct nccl_site *site = nccl_site_of(return_address);
+    const struct nccl_library *library;
+
+    if (__builtin_expect(__atomic_load_n(&site->address, __ATOMIC_ACQUIRE) == return_address, 1)) {
+        library = __atomic_load_n(&site->library, __ATOMIC_ACQUIRE);
+        /* Another call site may have taken the place between the two reads. */
+        if (__builtin_expect(__atomic_load_n(&site->address, __ATOMIC_RELAXED) == return_address, 1))
+            return library;
+    }
+    return nccl_resolve(return_address);
+}
+
+/* One call on its way through. */
+struct nccl_visit {
+    struct shim_call *record;
+    struct shim_comm *comm;
+    enum shim_ring_class ring_class;
+};
+
+/* What a call asks for. */
+struct nccl_facts {
+    uint64_t count, stream;
+    int32_t peer;
+    uint8_t kind, dtype, redop;
+};
+
+/* Around an operation; the pair also keeps the calls that NCCL makes to itself out of the log. */
+void nccl_enter(struct nccl_visit *visit, const struct nccl_library *library, nccl_comm comm, const struct nccl_facts *facts);
+void nccl_leave(struct nccl_visit *visit, nccl_result result);
+
+/* Around everything else: `comm` may be NULL. */
+void nccl_enter_rare(struct nccl_visit *visit, struct shim_comm *comm, const struct nccl_facts *facts);
+
+/* True for the program's own call, false for one that NCCL makes to itself. */
+static inline bool nccl_is_outer(void)
+{
+    return shim_self.inside == 0 && (shim_on() || shim_start());
+}
+
+/* A hooked function whose real one is not there: the call cannot be made. */
+nccl_result nccl_missing(enum shim_kind kind) __attribute__((cold));
+
+/* communicators.c: a slot for a handle whose making was not seen, or was not finished. */
+struct shim_comm *nccl_adopt(const struct nccl_library *library, nccl_comm handle) __attribute__((cold));
+
+static inline struct shim_comm *nccl_comm_of(const struct nccl_library *library, nccl_comm handle)
+{
+    struct shim_comm *comm = shim_comm_find((uint64_t)(uintptr_t)handle);
+
+    return __builtin_expect(comm != NULL, 1) || handle == NULL || !shim_on() ? comm : nccl_adopt(library, handle);
+}
+
+void nccl_bind_pending(const struct nccl_library *library); /* at the end of a group */
+
+/* A call that makes a communicator returned; its handle is or will be at `where`. */
+void nccl_made(const struct nccl_library *library, struct shim_comm *comm, nccl_comm *where, nccl_result result);
+
+/* Takes the name out of an ncclConfig_t. */
+void nccl_name(struct shim_comm *comm, const void *configuration);
+
+/* numbers.c: the number of this point-to-point call among those of its communicator, peer and direction. */
+uint32_t nccl_p2p_number(const struct shim_comm *comm, int32_t peer, bool is_recv);
+
+#define NCCL_REAL(library, name, type) ((type)(library)->functions[NCCL_##name])
+
+#pragma GCC visibility pop
+
+#endif
