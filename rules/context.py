@@ -106,10 +106,12 @@ def coverage(connection: DuckDBPyConnection, job: Job) -> tuple[CoverageRow, ...
 def _held(job: Job) -> Iterator[CoverageRow]:
     ranks = job.roster.ranks
     kinds = {
-        "flight recorder": {rank for rank, facts in ranks.items() if facts.has_recorder},
+        "flight recorder": {rank for rank, facts in ranks.items() if facts.has_recorder and not job.calls_from_shim},
         "stacks": {rank for rank, facts in ranks.items() if facts.has_stack},
         "process": {rank for rank, facts in ranks.items() if facts.state or facts.thread_states},
     }
+    if job.shim:
+        kinds["shim log"] = set(job.shim)
     for kind, present in kinds.items():
         absent = tuple((str(rank), _why_absent(job, rank)) for rank in sorted(set(ranks) - present))
         yield CoverageRow(kind, "rank", tuple(str(rank) for rank in sorted(present)), (), absent)
@@ -163,7 +165,8 @@ def not_checked(connection: DuckDBPyConnection, job: Job) -> tuple[str, ...]:
         "stacks": "stacks: not collected",
         "recorder": "Flight Recorder: not collected",
     }
-    return (*dict.fromkeys(failed), *never, *(text for kind, text in missing.items() if kind not in job.available))
+    there = job.available - {"recorder"} if job.calls_from_shim else job.available
+    return (*dict.fromkeys(failed), *never, *(text for kind, text in missing.items() if kind not in there))
 
 
 def warnings(connection: DuckDBPyConnection) -> tuple[Evidence, ...]:

@@ -11,6 +11,7 @@ from forensics.model import (
     Anomaly,
     Confidence,
     Finding,
+    FrontierRow,
     Label,
     Outcome,
     Role,
@@ -25,6 +26,9 @@ from forensics.rules.arbitration import arbitrate
 from forensics.rules.context import coverage, group_rows, not_checked, timeline, warnings, would_change
 from forensics.rules.engine import Overrides, discover, find, run, thresholds
 from forensics.rules.reductions.activity import Activity
+from forensics.rules.reductions.frontier import judge
+from forensics.rules.reductions.frontier_gates import Gates
+from forensics.rules.reductions.frontier_rows import frontier_labels, frontier_row
 from forensics.rules.reductions.job import Job, reduce_job
 from forensics.rules.reductions.liveness import Motion
 from forensics.rules.reductions.stack_tree import stack_tree
@@ -32,6 +36,7 @@ from forensics.rules.reductions.statements import ranks_text
 from forensics.rules.reductions.waits import Wait
 
 GATE = "FX190"
+FRONTIER = "FX170"
 
 
 def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None) -> Verdict:
@@ -43,13 +48,14 @@ def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None)
     suspects = arbitrate(job, findings)
     outcome = _outcome(job, suspects)
     cases = coverage(connection, job)
+    windows = frontier_rows(job, overrides)
     return Verdict(
         outcome=outcome,
         summary=_summary(job, outcome, suspects),
         since=_since(suspects),
         suspects=suspects,
         victims=_victims(job, suspects, findings) if suspects else (),
-        labels=tuple(_labels(job)),
+        labels=(*_labels(job), *frontier_labels(windows)),
         world_size=job.roster.world_size,
         tree=stack_tree(_shown(job)),
         groups=group_rows(job),
@@ -60,7 +66,15 @@ def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None)
         warnings=warnings(connection),
         would_change=would_change(job, suspects),
         bundle_sha256=_digest(connection),
+        frontier=windows,
     )
+
+
+def frontier_rows(job: Job, overrides: Overrides) -> tuple[FrontierRow, ...]:
+    """Each window of recorded stages, by the gates in force."""
+    rule = find(FRONTIER)
+    gates = Gates.of(thresholds(rule, overrides)) if rule else Gates()
+    return tuple(frontier_row(judge(window, gates)) for window in job.frontier)
 
 
 def _shown(job: Job) -> dict[int, Activity]:
@@ -96,7 +110,8 @@ def _summary(job: Job, outcome: Outcome, suspects: tuple[Suspect, ...]) -> str:
     which = "one of " if first.members == "one_of" else ""
     waiting = {rank for suspect in first.ranks for rank in job.waiters(suspect)} - set(first.ranks)
     tail = f"; {len(waiting)} of {len(job.roster.ranks)} ranks wait for it" if waiting else ""
-    return f"{outcome}: {which}{ranks_text(first.ranks)}, stage {first.stage.name}, {first.cause} ({first.confidence}){tail}"
+    whom = f"{which}{ranks_text(first.ranks)}" if first.ranks else "the whole job"
+    return f"{outcome}: {whom}, stage {first.stage.name}, {first.cause} ({first.confidence}){tail}"
 
 
 def _since(suspects: tuple[Suspect, ...]) -> Since | None:
@@ -139,10 +154,13 @@ def _labels(job: Job) -> Iterator[Label]:
     blind = [r for r, facts in job.roster.ranks.items() if not (facts.has_recorder or facts.has_stack or facts.dead)]
     if blind and len(blind) < len(ranks):
         yield Label("telemetry_limited", "ranks", f"neither dump nor stack of {ranks_text(blind)}")
-    if "recorder" not in job.available:
+    if job.calls_from_shim:
+        why = "no Flight Recorder dump: calls are read from shim logs, which tell completion between hosts only"
+        yield Label("telemetry_limited", "recorder", why)
+    elif not {"recorder", "stages"} & job.available:
         source = "stacks" if "stacks" in job.available else "logs and processes"
         yield Label("telemetry_limited", "recorder", f"no Flight Recorder dump: waits are read from {source} only")
-    if "stacks" not in job.available:
+    if not {"stacks", "stages"} & job.available:
         yield Label("telemetry_limited", "stacks", "no stacks: the training stage cannot be read")
     if job.liveness.motion is Motion.UNSEEN:
         yield Label("telemetry_limited", "liveness", f"{job.liveness.reason}: a moving job can look like this")

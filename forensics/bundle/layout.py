@@ -23,6 +23,7 @@ _ORDER = tuple(
         r"ranks/[^/]+/stacks/\d+\.json$",
         r"ranks/[^/]+/stacks/",
         r"ranks/[^/]+/fr/",
+        r"(?:ranks|nodes)/[^/]+/shim/",
         r"nodes/[^/]+/nccl/",
         r"nodes/[^/]+/ib/",
         r"nodes/[^/]+/versions\.json$",

@@ -308,7 +308,9 @@ CREATE TABLE captures (
     epoch_ns BIGINT,                -- epoch length
     unit VARCHAR,                   -- unit of the values
     clock VARCHAR,                  -- clock of the first epoch
-    lost VARCHAR                    -- lost ranges as JSON
+    first_epoch BIGINT,             -- first epoch that was captured; null when not told
+    epochs BIGINT,                  -- epochs that were captured: those in no run and not lost had no bytes; null when not told
+    lost VARCHAR                    -- lost ranges (first epoch, epochs) as JSON
 );
 
 -- table: Runs of bytes per queue pair; a view unrolls them.
@@ -339,6 +341,7 @@ CREATE TABLE stage_spans (
     rank INTEGER,                   -- rank
     step BIGINT,                    -- step
     stage VARCHAR,                  -- stage
+    substage VARCHAR,               -- name as it was recorded, when it says more than the stage; null for the plain stage
     order_index INTEGER,            -- order of the stage in the step
     schema_hash VARCHAR,            -- ordered-stage schema
     substep INTEGER,                -- substep

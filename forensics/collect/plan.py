@@ -25,6 +25,7 @@ from forensics.collect.collectors import (
     nccl_ras,
     proc_tasks,
     py_spy,
+    shim_logs,
     versions,
 )
 from forensics.collect.record import Run
@@ -59,6 +60,7 @@ RANK_COLLECTORS = (
     RankCollector(py_spy.ID, py_spy.collect_stacks, lambda settings: settings.stack_s * 4, _samples),
     RankCollector(fr_live.ID, fr_live.collect_live, lambda settings: settings.answer_s * 4 + _RESERVE_S, _twice),
     RankCollector(fr_files.ID, fr_files.collect_files, lambda settings: settings.answer_s * 2 + _SPARE_S),
+    RankCollector(shim_logs.ID, shim_logs.collect_logs, lambda settings: 30.0),
     RankCollector(
         fr_pipe.ID, fr_pipe.collect_pipe, lambda settings: settings.dump_wait_s + _SPARE_S, after=(fr_files.ID, fr_live.ID)
     ),
@@ -122,6 +124,8 @@ def _host_tasks(context: Context, targets: Sequence[Target]) -> Iterable[Task]:
     yield _host_task(gpu_smi.ID, 0, partial(gpu_smi.collect_smi, context, 0), gpu_smi.TIMEOUT_S + _SPARE_S)
     yield _host_task(clock.ID, 0, partial(clock.collect_sync, context, 0), settings.answer_s * 2 + _RESERVE_S)
     yield _host_task(versions.ID, 0, partial(versions.collect_versions, context, targets), settings.answer_s * 2)
+    if not targets:
+        yield _host_task(shim_logs.ID, 0, partial(shim_logs.collect_left, context), 60.0)
     for number, (name, witness) in enumerate(sorted(_shared_logs(targets).items())):
         work = partial(_shared_log, context, name, witness)
         yield _host_task(log_files.ID, number, work, 30.0, settings.interval_s * (settings.samples - 1))

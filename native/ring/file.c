@@ -137,13 +137,15 @@ static bool publish(const struct place *place, const char *temporary)
     return false;
 }
 
-/* Where there is no log, a line beside it says why: no log must not read as a process that never used NCCL. */
+/* Where there is no log, a line in its place says why: no log must not read as a process that never used NCCL. It names the
+ * process, for a reader takes files of equal bytes for copies of one. */
 static void leave_note(const struct place *place, const struct shim_file *file)
 {
-    char path[1024], line[128];
-    int length = snprintf(line, sizeof line, "FRXSHIM-OFF 1 reason=%d errno=%d\n", (int)file->reason, file->error);
-    int descriptor;
+    const char *folder_end = strrchr(place->name, '/'), *name = folder_end != NULL ? folder_end + 1 : place->name;
+    char path[1024], line[512];
+    int descriptor, length;
 
+    length = snprintf(line, sizeof line, "FRXSHIM-OFF 1 reason=%d errno=%d of=%.400s\n", (int)file->reason, file->error, name);
     snprintf(path, sizeof path, "%s.off", place->name);
     descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (descriptor < 0)

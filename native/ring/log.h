@@ -187,7 +187,8 @@ static inline uint32_t shim_queue_pair_slot(const struct shim_queue_pair *qp)
     return (uint32_t)(qp - shim_log.queue_pairs);
 }
 
-/* Adds completed bytes, and the time since the poll before, to the bin of this tick. One writer for each queue pair. */
+/* Adds bytes, and the time since the poll before, to the bin of this tick, where a writer does not spread them. One writer for each
+ * queue pair. */
 void shim_epoch_add(struct shim_queue_pair *qp, uint64_t now, uint64_t bytes, uint64_t poll_gap);
 
 /* SHIM_PROXY_STATE or SHIM_PROXY_DONE, and its SHIM_PROXY_WAITS, into this thread's ring of that class. */

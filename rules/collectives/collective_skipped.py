@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forensics.model import Cause, Confidence, Evidence, Finding
+from forensics.model import (
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Members,
+    Role,
+    StageName,
+    StageRef,
+)
 from forensics.rules.interface import Need, Rule, Thresholds
 from forensics.rules.reductions import statements
 from forensics.rules.reductions.alignments import Parting
@@ -14,6 +26,7 @@ from forensics.rules.reductions.disagreements import Disagreement
 from forensics.rules.reductions.disputes import blocking, dispute_finding, went_elsewhere
 from forensics.rules.reductions.extra_calls import call_place, made_alone
 from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.miscounts import Miscount
 
 _WORDS = {
     "missing": "skipped a call that the others made",
@@ -33,6 +46,47 @@ def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
         what = f"{who} {_WORDS[how]}: look for a branch that depends on the rank or its data"
         found = dispute_finding(job, dispute, RULE.code, Cause.EXTRA_OR_MISSING_COLLECTIVE, Confidence.LIKELY, what)
         yield replace(found, evidence=(*_parting(job, dispute, how), *found.evidence))
+    for miscount in job.miscounts:
+        yield _miscounted(job, miscount)
+
+
+def _miscounted(job: Job, found: Miscount) -> Finding:
+    """A call among calls that all look alike: only their number between two others tells."""
+    who = statements.ranks_text(found.odd)
+    waits = [wait for wait in job.graph.waits if set(found.odd) & (set(wait.waiting) | set(wait.missing))]
+    own = next((wait for wait in waits if set(found.odd) & set(wait.waiting)), None)
+    stage = (
+        statements.joined_stage(job, own, found.odd, Component.COMMUNICATION)
+        if own
+        else StageRef(StageName.UNKNOWN, Component.COMMUNICATION)
+    )
+    return Finding(
+        rule=RULE.code,
+        ranks=found.odd,
+        role=Role.ROOT,
+        cause=Cause.EXTRA_OR_MISSING_COLLECTIVE,
+        stage=replace(stage, communicator=found.where),
+        belief=Belief.MISMATCH,
+        confidence=Confidence.LIKELY if found.by_habit or len(found.voters) > 3 else Confidence.SUSPECT,
+        strength=0.8,
+        evidence=(Evidence(_counts(found, who), found.source), *statements.stack(job, found.odd[0])),
+        granularity=Granularity.RANK if len(found.odd) == 1 else Granularity.GROUP,
+        members=Members.EACH,
+        since=statements.since(job, waits),
+        next_steps=(f"{who} {_WORDS[found.kind]}: look for a branch that depends on the rank or its data",),
+    )
+
+
+def _counts(found: Miscount, who: str) -> str:
+    as_before = ", as before" if found.by_habit else ""
+    others = statements.ranks_text([rank for rank in found.voters if rank not in found.odd])
+    if found.is_open:
+        since = f"since number {found.anchor - 1} of {found.measure}, without another call there"
+        return (
+            f"{who} made {found.made} calls in {found.communicator} {since}; {others} made {found.usual} before it{as_before}"
+        )
+    between = f"between numbers {found.anchor - 1} and {found.anchor} of {found.measure}"
+    return f"{who} made {found.made} calls in {found.communicator} {between}; {others} made {found.usual}{as_before}"
 
 
 def _how(job: Job, dispute: Disagreement) -> str | None:

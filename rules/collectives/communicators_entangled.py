@@ -28,9 +28,11 @@ def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
 def _finding(job: Job, found: Entanglement) -> Finding:
     doubts = tuple(_doubts(job, found))
     overlap = found.order == "overlap"
+    broke = _broke(job, found)
+    ranks = broke or found.ranks
     return Finding(
         rule=RULE.code,
-        ranks=found.ranks,
+        ranks=ranks,
         role=Role.ROOT,
         cause=Cause.DEADLOCK,
         stage=statements.joined_stage(job, found.waits[0], found.ranks, Component.COMMUNICATION),
@@ -43,8 +45,8 @@ def _finding(job: Job, found: Entanglement) -> Finding:
             *_habit(job, found),
             *(Evidence(doubt, None, supports=False) for doubt in doubts),
         ),
-        granularity=Granularity.GROUP,
-        members=Members.EACH,
+        granularity=Granularity.RANK if len(ranks) == 1 else Granularity.GROUP,
+        members=Members.EACH if broke or len(ranks) < 3 else Members.ONE_OF,
         since=statements.since(job, found.waits),
         next_steps=(
             "make every rank launch the operations of these communicators in the same order; where they do, "
@@ -79,9 +81,15 @@ def _order(found: Entanglement) -> Iterator[Evidence]:
             yield Evidence(f"{statements.ranks_text(first)} {verb} {statements.wait_text(wait)} first", source)
 
 
-def _habit(job: Job, found: Entanglement) -> Iterator[Evidence]:
+def _broke(job: Job, found: Entanglement) -> tuple[int, ...]:
+    """Half of the ranks or fewer, when they took the operations in an order they never used before."""
     broke = tuple(rank for rank in found.ranks if rank in job.broke_habit)
-    if found.order == "enqueued" and broke and set(broke) < set(found.ranks):
+    return broke if found.order == "enqueued" and 2 * len(broke) <= len(found.ranks) else ()
+
+
+def _habit(job: Job, found: Entanglement) -> Iterator[Evidence]:
+    broke = _broke(job, found)
+    if broke:
         source = next((op.source for wait in found.waits if (op := wait.waiting.get(broke[0]))), None)
         yield Evidence(f"{statements.ranks_text(broke)} never took them in this order before; the others kept theirs", source)
 

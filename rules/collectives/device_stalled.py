@@ -17,14 +17,19 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Thresholds
 from forensics.rules.reductions import statements
 from forensics.rules.reductions.completions import device_stall
+from forensics.rules.reductions.disputes import blocking
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.waits import Root, Wait
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+    disputed = {dispute.communicator for dispute in blocking(job)}
     for root in job.graph.roots:
         finished = device_stall(job, root)
-        if finished:
+        # Where chunks can be seen, they tell a device from the way to it.
+        seen = {(flow.communicator, flow.number) for flow in job.flows}
+        known = (root.waits[0].communicator, root.waits[0].sequence) in seen
+        if finished and not known and root.waits[0].communicator not in disputed:
             for rank in root.ranks:
                 yield _finding(job, root, rank, finished)
 

@@ -25,9 +25,15 @@ from forensics.rules.reductions.waits import Root, RootKind, Wait
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
     for root in job.graph.roots:
         if root.kind is RootKind.CYCLE and all(wait.communicator for wait in root.waits):
+            if any(set(found.odd) <= _involved(root) for found in job.miscounts):
+                continue  # not another order, but another number of calls (FX120)
             yield from _findings(job, root)
         elif root.kind is RootKind.ENTANGLED and all(wait.peers for wait in root.waits):
             yield _crossed(job, root)
+
+
+def _involved(root: Root) -> set[int]:
+    return set(root.ranks).union(*(wait.waiting for wait in root.waits))
 
 
 def _crossed(job: Job, root: Root) -> Finding:

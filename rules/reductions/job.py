@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from duckdb import DuckDBPyConnection
 
@@ -13,21 +13,31 @@ from forensics.rules.reductions.alignments import Parting, partings
 from forensics.rules.reductions.arrivals import Lateness, lateness
 from forensics.rules.reductions.call_paths import CallPath, call_paths
 from forensics.rules.reductions.children import ChildProcess, child_processes
+from forensics.rules.reductions.chunk_flows import Flow, chunk_flows
 from forensics.rules.reductions.disagreements import Disagreement, disagreements
 from forensics.rules.reductions.divergences import Divergence, divergences
+from forensics.rules.reductions.entered_calls import enter_calls, untold_ranks
+from forensics.rules.reductions.frontier import FrontierWindow
+from forensics.rules.reductions.frontier_motion import moving_by_steps
+from forensics.rules.reductions.frontier_reading import frontier_windows
 from forensics.rules.reductions.habits import broke_habit, kept_habit
 from forensics.rules.reductions.liveness import SILENCE_FACTOR, Liveness, Motion, liveness
 from forensics.rules.reductions.logged import Logged, heard_in_logs, logged
+from forensics.rules.reductions.miscounts import Miscount, miscounts
 from forensics.rules.reductions.point_to_point import point_to_point_waits
 from forensics.rules.reductions.positions import Communicator, communicators
 from forensics.rules.reductions.ras import Ras, ras
 from forensics.rules.reductions.roster import RankFacts, Roster, roster
 from forensics.rules.reductions.samples import Stacks, stacks
+from forensics.rules.reductions.shim_logs import ShimLog, heartbeat_gaps, logged_motion, shim_logs
 from forensics.rules.reductions.unrecorded import joined_by_stack, waits_by_stack
-from forensics.rules.reductions.waits import RootKind, Wait, WaitGraph, recorded_waits, wait_graph
+from forensics.rules.reductions.waits import RootKind, Wait, WaitGraph, explained_waits, recorded_waits, wait_graph
+from forensics.rules.reductions.work_requests import QueuePair, troubled_pairs
 
 # Below a millisecond the order of arrival is the scheduler's.
 LEAST_GAP_NS = 1_000_000
+# The collector in a process beats once a second; on a host without a free core a beat comes late, not five in a row.
+LEAST_HEARTBEAT_GAP_NS = 5_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +57,11 @@ class Job:
 
     `paths` holds the call paths of waiting and disputed operations, `broke_habit` the ranks of cycles whose last call came in
     an order they never used before, `kept_habit` those that used it before; `late` is filled for a job that moves. `available`
-    names the kinds of evidence there are: recorder, stacks, processes, logs, ras. `partings` holds, by disputed communicator,
-    the call that the odd rank made too much or left out; `children` the child processes of each rank; `logged` what logs tell.
+    names the kinds of evidence there are: recorder, stacks, processes, logs, ras, shim, chunks, work_requests. `partings`
+    holds, by disputed communicator, the call that the odd rank made too much or left out; `children` the child processes of
+    each rank; `logged` what logs tell; `frontier` the windows of recorded stages. `shim` are the logs of the collector inside
+    the processes: calls are taken from them when there is no Flight Recorder (then `calls_from_shim`); `flows` are open flows
+    of chunks, `queue_pairs` those in trouble. `miscounts` are ranks of circles that made a call less or more than their peers.
     """
 
     roster: Roster
@@ -69,6 +82,12 @@ class Job:
     ras: Ras | None = None
     kept_habit: frozenset[int] = frozenset()
     logged: Logged = field(default_factory=Logged)
+    shim: Mapping[int, ShimLog] = field(default_factory=dict)
+    calls_from_shim: bool = False
+    flows: tuple[Flow, ...] = ()
+    queue_pairs: tuple[QueuePair, ...] = ()
+    frontier: tuple[FrontierWindow, ...] = ()
+    miscounts: tuple[Miscount, ...] = ()
 
     def rank(self, rank: int) -> RankFacts:
         """Return the facts of a rank; unknown everywhere for a rank without trace."""
@@ -93,18 +112,27 @@ class Job:
 
 def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_FACTOR) -> Job:
     """Build the reduced job from an aligned case; `silence_factor` is the threshold of `liveness`."""
-    known = roster(connection)
+    shim = shim_logs(connection)
+    sources = [log.source_id for log in shim.values()]
+    calls_from_shim = enter_calls(connection, sources, shim.keys())
+    untold = untold_ranks(connection, sources) if calls_from_shim else frozenset()
+    known = _from_logs(roster(connection), shim, untold)
     heard = logged(connection, known.world_size)
     ranks = heard_in_logs(known, heard)
     samples = stacks(connection)
-    groups = communicators(connection)
+    groups = tuple(replace(group, cut=group.cut | untold) for group in communicators(connection))
     waits = _waits(connection, groups, ranks, samples)
+    waits = explained_waits(waits) if calls_from_shim else waits
     logs, host_logs = _logs(connection)
     found = disagreements(connection, _sizes_reported(logs))
     called = {op.call_path for wait in waits for op in wait.waiting.values() if op and op.call_path is not None}
     called |= {call.call_path for item in found for call in item.calls.values() if call.call_path is not None}
     graph = wait_graph(waits)
-    motion = liveness(connection, ranks, samples, silence_factor)
+    silent = [rank for rank, facts in ranks.ranks.items() if facts.heartbeat_gap_ns]
+    motion = logged_motion(shim.values(), silence_factor, silent) if calls_from_shim else None
+    motion = motion or liveness(connection, ranks, samples, silence_factor)
+    windows = frontier_windows(connection, ranks.world_size)
+    motion = moving_by_steps(connection, motion, windows, silence_factor)
     counted = ras(connection, ranks.world_size)
     circles = (RootKind.CYCLE, RootKind.ENTANGLED)
     in_cycles = {rank for root in graph.roots if root.kind in circles for rank in root.ranks}
@@ -121,13 +149,39 @@ def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_F
         broke_habit=broke_habit(connection, in_cycles),
         kept_habit=kept_habit(connection, in_cycles),
         late=lateness(connection, LEAST_GAP_NS) if motion.motion is Motion.MOVING else (),
-        available=_available(ranks, samples, bool(logs or host_logs or heard.groups)) | ({"ras"} if counted else frozenset()),
+        available=_available(ranks, samples, bool(logs or host_logs or heard.groups))
+        | ({"ras"} if counted else frozenset())
+        | ({"stages"} if windows else frozenset())
+        | _hooked(shim),
         partings=partings(connection, found),
         divergences=divergences(connection, graph, samples, found),
         children=child_processes(connection),
         ras=counted,
         logged=heard,
+        shim=shim,
+        calls_from_shim=calls_from_shim,
+        flows=chunk_flows(connection, sources),
+        queue_pairs=troubled_pairs(connection, sources),
+        frontier=windows,
+        miscounts=miscounts(connection, groups, graph.roots),
     )
+
+
+def _from_logs(known: Roster, shim: Mapping[int, ShimLog], untold: frozenset[int]) -> Roster:
+    """Note which processes showed no life any more when their log was taken, and whose calls are not all known."""
+    gaps = {rank: gap for rank, gap in heartbeat_gaps(shim.values()).items() if gap >= LEAST_HEARTBEAT_GAP_NS}
+    ranks = {
+        rank: replace(facts, heartbeat_gap_ns=gaps.get(rank), calls_unrecorded=facts.calls_unrecorded or rank in untold)
+        for rank, facts in known.ranks.items()
+    }
+    return replace(known, ranks=ranks)
+
+
+def _hooked(shim: Mapping[int, ShimLog]) -> frozenset[str]:
+    """Kinds of evidence that the doors of the shim logs gave; a door that was not hooked gave nothing, not zero."""
+    doors = frozenset[str]().union(*(log.doors for log in shim.values()))
+    named = {"nccl_profiler": "chunks", "verbs": "work_requests"}
+    return frozenset(kind for door, kind in named.items() if door in doors) | ({"shim"} if shim else frozenset())
 
 
 def _available(ranks: Roster, samples: Mapping[int, Stacks], logs: bool) -> frozenset[str]:
@@ -145,7 +199,7 @@ def _waits(
     connection: DuckDBPyConnection, groups: tuple[Communicator, ...], ranks: Roster, samples: Mapping[int, Stacks]
 ) -> tuple[Wait, ...]:
     """Waits that the recorder shows, then waits that only stacks show."""
-    gone = {rank for rank, facts in ranks.ranks.items() if facts.dead and not facts.aborted}
+    gone = {rank for rank, facts in ranks.ranks.items() if (facts.dead and not facts.aborted) or facts.heartbeat_gap_ns}
     heard = {rank for rank, facts in ranks.ranks.items() if facts.has_recorder}
     collective = recorded_waits(groups, ranks.ranks.keys(), ignore=gone)
     recorded = joined_by_stack((*collective, *point_to_point_waits(connection, groups, heard, ignore=gone)), ranks, samples)

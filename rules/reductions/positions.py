@@ -136,11 +136,15 @@ def _cut(connection: DuckDBPyConnection) -> frozenset[int]:
 
 
 def _captured(connection: DuckDBPyConnection) -> dict[int, int]:
-    """When the newest dump of each rank was taken, by the manifest."""
+    """When the newest dump of each rank was taken, by the manifest; of a shim log its last sign of life."""
     rows = connection.execute(
         """
         SELECT rank, max(captured_ns) FROM sources WHERE kind = 'flight_recorder' AND rank IS NOT NULL AND rows > 0
         GROUP BY rank HAVING count(captured_ns) = count(*)
+        UNION ALL
+        SELECT rank, max(end_ns) FROM coverage WHERE kind = 'shim_log' AND rank IS NOT NULL
+            AND rank NOT IN (SELECT rank FROM sources WHERE kind = 'flight_recorder' AND rank IS NOT NULL)
+        GROUP BY rank HAVING count(end_ns) > 0
         """
     ).fetchall()
     return dict(rows)
@@ -174,6 +178,8 @@ def _add_unused(connection: DuckDBPyConnection, positions: dict[str, dict[int, P
                                 HAVING coalesce(min(record_id), 0) > 0)
         )
         SELECT communicator, rank FROM members JOIN complete USING (rank)
+        UNION SELECT communicator, rank FROM communicator_states WHERE operations = 0 AND rank IS NOT NULL
+            AND communicator IN (SELECT communicator FROM operations)
         """
     ).fetchall()
     for communicator, rank in rows:

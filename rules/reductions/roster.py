@@ -25,6 +25,7 @@ class RankFacts:
     `state` is alive, absent, zombie or unknown (None when no collector looked). `thread_states` are the states of the main
     thread, one for each look; `switches` is the number of context switches of the main thread over all looks, `cpu_share` the
     share of the time between the first and the last look that it was on a CPU; both None with less than two looks.
+    `heartbeat_gap_ns` is set when the collector inside the process had stopped beating for that long while others went on.
     """
 
     rank: int
@@ -46,6 +47,7 @@ class RankFacts:
     recorder_damaged: bool = False
     calls_unrecorded: bool = False
     timed_out: bool = False
+    heartbeat_gap_ns: int | None = None
 
     @property
     def dead(self) -> bool:
@@ -90,7 +92,8 @@ def roster(connection: DuckDBPyConnection) -> Roster:
     world_size = _world_size(connection)
     processes = _processes(connection)
     main_threads = _main_threads(connection)
-    recorders = _ranks_of(connection, "operations") | _ranks_of(connection, "group_views")
+    # Calls of a shim log that nobody completed (entered_calls) have no snapshot: they are no dump.
+    recorders = _ranks_of(connection, "operations WHERE snapshot IS NOT NULL") | _ranks_of(connection, "group_views")
     damaged = _ranks_of(connection, "sources WHERE kind = 'flight_recorder' AND status = 'partial'")
     timed_out = _ranks_of(connection, "log_events WHERE kind = 'watchdog_timeout'")
     unrecorded = _ranks_of(connection, "operations WHERE backend = 'gloo' AND op_id > sequence AND NOT coalesce(is_p2p, false)")

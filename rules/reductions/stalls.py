@@ -28,7 +28,9 @@ class Stall:
 def stalls(job: Job) -> tuple[Stall, ...]:
     """Find the free roots whose process lives and runs, in rank order."""
     ranks = [root.ranks[0] for root in job.graph.free_roots]
-    alive = [r for r in ranks if not (job.rank(r).dead or job.rank(r).stopped or job.rank(r).unseen)]
+    ended = {rank for rank, log in job.shim.items() if log.ended} if job.calls_from_shim else set()
+    gone = [r for r in ranks if job.rank(r).dead or job.rank(r).stopped or job.rank(r).heartbeat_gap_ns or r in ended]
+    alive = [r for r in ranks if r not in gone and not job.rank(r).unseen]
     return tuple(_stall(job, rank) for rank in alive)
 
 

@@ -65,17 +65,23 @@ def awaited(job: Job, rank: int) -> Iterator[Evidence]:
 
 def _last_issued(job: Job, wait: Wait, rank: int) -> str:
     if wait.peers:
-        return f"rank {rank} has not posted its side" if rank in wait.absent else f"rank {rank} left no recorder dump"
+        return f"rank {rank} has not posted its side" if rank in wait.absent else _unrecorded(job, rank)
     group = next(g for g in job.groups if g.label == wait.communicator)
     position = group.positions.get(rank)
     if rank in wait.assumed:
         return f"rank {rank} was never seen using this group (its members were inferred from the ranks that wait)"
     if position is None:
-        return f"rank {rank} left no recorder dump, every other member entered it"
+        return f"{_unrecorded(job, rank)}, every other member entered it"
     if position.entered == 0:
         return f"rank {rank} never entered this communicator"
+    if job.calls_from_shim:
+        return f"rank {rank} entered {position.entered} last"
     finished = "finished" if position.done == position.entered else "not finished"
     return f"rank {rank} last issued {position.entered} ({finished})"
+
+
+def _unrecorded(job: Job, rank: int) -> str:
+    return f"rank {rank} left no {'log of its calls' if job.calls_from_shim else 'recorder dump'}"
 
 
 def _stack_source(job: Job, rank: int) -> str | None:

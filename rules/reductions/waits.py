@@ -10,7 +10,7 @@ operation that everyone entered and nobody finished.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import networkx as nx
@@ -115,6 +115,17 @@ def _wait(group: Communicator, sequence: int, pending: Sequence[Position], world
         assumed = [r for r in sorted(world) if r not in group.members]
     queued = tuple(p.rank for p in pending if p.pending is not None and p.pending < sequence <= p.entered)
     return Wait(group.label, sequence, waiting, tuple(absent), tuple(unheard), tuple(assumed), queued=queued)
+
+
+def explained_waits(waits: Sequence[Wait]) -> tuple[Wait, ...]:
+    """Drop the unheard members of waits that a known member explains: it is still in an earlier operation itself.
+
+    For logs whose absence says nothing of their rank: they are made with the first call and outlive their process.
+    """
+    heads = _heads(waits)
+    return tuple(
+        replace(wait, unheard=()) if wait.unheard and _late(wait, index, heads) else wait for index, wait in enumerate(waits)
+    )
 
 
 def unrecorded_wait(waiting: Mapping[int, Operation | None], free: Iterable[int]) -> Wait:

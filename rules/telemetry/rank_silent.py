@@ -31,6 +31,8 @@ def _finding(job: Job, silent: tuple[int, ...]) -> Finding:
     rank, alone = silent[0], len(silent) == 1
     recorded = any(rank in wait.unheard for wait in job.graph.waits)
     behind = [root for root in job.graph.free_roots if not job.rank(root.ranks[0]).unseen]
+    # A shim log is made with the first call and outlives its process: where there is none, nobody fetched it.
+    telling = not job.calls_from_shim
     who, which = statements.ranks_text(silent), "it is" if alone else "one of them is"
     return Finding(
         rule=RULE.code,
@@ -39,7 +41,7 @@ def _finding(job: Job, silent: tuple[int, ...]) -> Finding:
         cause=Cause.UNKNOWN,
         stage=statements.stage_ref(job, rank, StageName.UNKNOWN, None),
         belief=Belief.BEHIND_AND_BUSY,
-        confidence=Confidence.LIKELY if alone and recorded and not behind else Confidence.SUSPECT,
+        confidence=Confidence.LIKELY if alone and recorded and telling and not behind else Confidence.SUSPECT,
         strength=0.4,
         evidence=(
             Evidence(f"{who} left no stack and no complete record of its calls; {which} what the others wait for"),

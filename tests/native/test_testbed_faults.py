@@ -8,6 +8,8 @@ import pytest
 
 from tests.native.testbed import Job, Shape, Step, built, start
 
+pytestmark = pytest.mark.slow
+
 # Two stages and two replicas, a host per rank: 0 and 1 are the replicas of the first stage, 2 and 3 of the second.
 SQUARE = Shape(pp=2, dp=2, per_host=1)
 

@@ -127,13 +127,13 @@ struct shim_queue_pair {
     uint64_t received_bytes;
     uint64_t signaled_posted;
     uint64_t signaled_completed;
-    uint64_t oldest_post; /* of the oldest signaled request in flight; 0 none */
+    uint64_t oldest_post; /* of the oldest signaled request in flight; 0 none, or unknown while more were posted than completed */
     uint64_t last_post;
     uint64_t last_completion;
     uint64_t tail_wrs; /* unsignaled requests after the last signaled one: unknown, not stuck */
     uint64_t busy;     /* ticks with signaled work in flight, up to last_completion */
     uint64_t window_bytes; /* of the last SHIM_WINDOW completions */
-    uint64_t window_ticks; /* first to last of them */
+    uint64_t window_ticks; /* ticks with something in flight for them: idle time between does not count */
     uint64_t poll_gap;     /* longest time between two polls since the last sample, ticks */
     uint64_t marks_lost;   /* signaled requests posted while the mark queue was full: completions are then a lower bound */
     uint64_t error_time;
@@ -151,7 +151,7 @@ struct shim_queue_pair {
 
 struct shim_epoch_bin {
     uint64_t epoch;    /* tick >> epoch_shift; stored last; 0 never written */
-    uint32_t bytes;    /* completions polled in this epoch, saturating */
+    uint32_t bytes;    /* share of completions spread over [completion before or post, poll], saturating */
     uint32_t poll_gap; /* longest time without a poll that ended in this epoch, ticks, saturating */
 };
 

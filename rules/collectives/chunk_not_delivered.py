@@ -1,0 +1,109 @@
+"""Chunks were handed to the NIC, or credit was given for them, and the network between two ranks did not bring them over."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from forensics.model import (
+    Belief,
+    Cause,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Mechanism,
+    Members,
+    Resource,
+    Role,
+)
+from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.chunk_flows import NETWORK, Flow, FlowState
+from forensics.rules.reductions.flow_faults import faulty_flows, flow_evidence, flow_since, flow_stage, pair_evidence
+from forensics.rules.reductions.job import Job
+
+_SHOWN = 2
+
+
+def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+    flows = faulty_flows(job, NETWORK)
+    links: dict[frozenset[int], list[Flow]] = defaultdict(list)
+    for flow in flows:
+        links[frozenset((flow.sender, flow.receiver))].append(flow)
+    common = frozenset[int].intersection(*links) if len(links) > 1 else frozenset()
+    if len(common) == 1:
+        yield _finding(job, tuple(common), flows)
+        return
+    for link, found in sorted(links.items(), key=lambda item: sorted(item[0])):
+        yield _finding(job, tuple(sorted(link)), found)
+
+
+def _finding(job: Job, ranks: tuple[int, ...], flows: Sequence[Flow]) -> Finding:
+    """Two ends of one way cannot be told apart; a rank that all broken ways share can."""
+    first = flows[0]
+    waiting = [each for flow in flows for each in pair_evidence(job, flow.sender, flow.receiver)]
+    state = "not_delivered" if first.state is FlowState.NOT_DELIVERED else "not_transmitted"
+    return Finding(
+        rule=RULE.code,
+        ranks=ranks,
+        role=Role.ROOT,
+        cause=Cause.NETWORK_DOWN,
+        stage=flow_stage(first),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.CONFIRMED if waiting and first.receive else Confidence.LIKELY,
+        strength=0.9,
+        evidence=tuple(_evidence(flows, waiting)),
+        granularity=Granularity.NIC if len(ranks) == 1 else Granularity.LINK,
+        members=Members.EACH if len(ranks) == 1 else Members.ONE_OF,
+        resource=_resource(job, first),
+        mechanism=Mechanism(state, "local" if ranks == (first.sender,) else "unknown"),
+        since=flow_since(job, first),
+        next_steps=(
+            f"look at ports and links between {statements.ranks_text((first.sender, first.receiver))}: state, error counters, "
+            "switch log",
+            "run a point-to-point bandwidth test between the two hosts on these NICs",
+        ),
+    )
+
+
+def _evidence(flows: Sequence[Flow], waiting: Sequence[Evidence]) -> Iterator[Evidence]:
+    for flow in flows[:_SHOWN]:
+        yield from flow_evidence(flow)
+        if flow.state is FlowState.CREDIT_LOST:
+            yield Evidence(f"rank {flow.receiver} gave credit that rank {flow.sender} has not seen")
+    yield from dict.fromkeys(waiting[:_SHOWN])
+
+
+def _resource(job: Job, flow: Flow) -> Resource:
+    pair = next((p for p in job.queue_pairs if p.rank == flow.sender and p.peer == flow.receiver), None)
+    return Resource(
+        nic=pair.nic if pair else None,
+        port=str(pair.port) if pair and pair.port else None,
+        channel=flow.channel,
+        queue_pair=pair.name if pair else None,
+        peer_ranks=(flow.receiver,),
+    )
+
+
+def _clears(job: Job) -> str | None:
+    if not job.flows:
+        return None
+    moved = statements.counted(len(job.flows), "open flow")
+    return f"in {moved} of chunks nothing that was handed to a NIC is missing at the other end"
+
+
+RULE = Rule(
+    code="FX142",
+    name="chunk-not-delivered",
+    seed="Mycroft section 5.3, Table 4 (not delivered)",
+    needs=(Need("chunks", "the state of chunks is told by NCCL's profiler interface only"),),
+    thresholds=(),
+    concludes="The two ranks between which chunks, or the credit for them, were lost on the way.",
+    confusions=(
+        "the receiver's process is dead or stopped: then it is the root, not the way to it",
+        "calls that do not match in size: both ends then expect different numbers of steps",
+    ),
+    evaluate=_evaluate,
+    clears=_clears,
+)

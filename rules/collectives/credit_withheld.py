@@ -1,0 +1,63 @@
+"""A rank entered an operation, its proxy posts no receive for it, and the sender's chunks wait for credit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.model import Belief, Cause, Confidence, Finding, Granularity, Mechanism, Resource, Role
+from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.chunk_flows import Flow, FlowState
+from forensics.rules.reductions.flow_faults import faulty_flows, flow_evidence, flow_since, flow_stage
+from forensics.rules.reductions.job import Job
+
+
+def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+    seen: set[int] = set()
+    for flow in faulty_flows(job, {FlowState.NO_CREDIT}):
+        if flow.receiver not in seen:
+            seen.add(flow.receiver)
+            yield _finding(job, flow)
+
+
+def _finding(job: Job, flow: Flow) -> Finding:
+    return Finding(
+        rule=RULE.code,
+        ranks=(flow.receiver,),
+        role=Role.ROOT,
+        cause=Cause.PROXY_DELAY,
+        stage=flow_stage(flow),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.LIKELY,
+        strength=0.7,
+        evidence=(*flow_evidence(flow), *statements.stack(job, flow.receiver), *statements.process(job, flow.receiver)),
+        granularity=Granularity.RANK,
+        resource=Resource(channel=flow.channel, peer_ranks=(flow.sender,)),
+        mechanism=Mechanism("not_transmitted", "remote"),
+        since=flow_since(job, flow),
+        next_steps=(
+            f"look at the NCCL proxy thread of rank {flow.receiver} (a native stack): is it scheduled, is it stuck",
+            f"check CPU limits and pinning of the container of rank {flow.receiver}",
+        ),
+    )
+
+
+def _clears(job: Job) -> str | None:
+    return f"no sender of {statements.counted(len(job.flows), 'open flow')} waits for credit" if job.flows else None
+
+
+RULE = Rule(
+    code="FX143",
+    name="credit-withheld",
+    seed="Mycroft section 5.3, Table 4 (not transmitted, remote)",
+    needs=(Need("chunks", "the state of chunks is told by NCCL's profiler interface only"),),
+    thresholds=(),
+    concludes="A rank that is inside an operation and gives its sender no credit: its proxy does not run.",
+    confusions=(
+        "the rank has not made the call yet: it is behind, which other rules say",
+        "its GPU holds all buffers: then its GPU is the root (FX144)",
+        "the credit was given and lost on the way (FX142)",
+    ),
+    evaluate=_evaluate,
+    clears=_clears,
+)

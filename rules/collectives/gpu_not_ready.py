@@ -1,0 +1,66 @@
+"""A rank entered an operation, its chunks could move, and its own GPU neither produces nor consumes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.model import Belief, Cause, Confidence, Finding, Granularity, Mechanism, Resource, Role
+from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.chunk_flows import Flow, FlowState
+from forensics.rules.reductions.flow_faults import faulty_flows, flow_evidence, flow_since, flow_stage
+from forensics.rules.reductions.job import Job
+
+_STATES = frozenset({FlowState.GPU_NOT_READY, FlowState.NOT_CONSUMED, FlowState.NOT_STARTED})
+
+
+def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+    seen: set[int] = set()
+    for flow in faulty_flows(job, _STATES):
+        rank = flow.holder
+        if rank is not None and rank not in seen:
+            seen.add(rank)
+            yield _finding(job, flow, rank)
+
+
+def _finding(job: Job, flow: Flow, rank: int) -> Finding:
+    other = flow.receiver if rank == flow.sender else flow.sender
+    return Finding(
+        rule=RULE.code,
+        ranks=(rank,),
+        role=Role.ROOT,
+        cause=Cause.COMPUTE_HANG,
+        stage=flow_stage(flow),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.LIKELY if flow.send and flow.receive else Confidence.SUSPECT,
+        strength=0.65,
+        evidence=(*flow_evidence(flow), *statements.stack(job, rank), *statements.process(job, rank)),
+        granularity=Granularity.GPU,
+        resource=Resource(channel=flow.channel, peer_ranks=(other,)),
+        mechanism=Mechanism("not_started" if flow.state is FlowState.NOT_STARTED else "gpu_not_ready", "local"),
+        since=flow_since(job, flow),
+        next_steps=(
+            f"check the GPU of rank {rank}: Xid in the kernel log, nvidia-smi, clocks and power against its peers",
+            "a kernel in front of the collective on the same stream looks the same: see what was launched before it",
+        ),
+    )
+
+
+def _clears(job: Job) -> str | None:
+    return f"in {statements.counted(len(job.flows), 'open flow')} no GPU holds chunks back on its own" if job.flows else None
+
+
+RULE = Rule(
+    code="FX144",
+    name="gpu-not-ready",
+    seed="Mycroft section 5.3, Table 4 (GPU not ready)",
+    needs=(Need("chunks", "the state of chunks is told by NCCL's profiler interface only"),),
+    thresholds=(),
+    concludes="A rank whose GPU does not produce or consume chunks although nothing else holds it up.",
+    confusions=(
+        "a GPU that waits for chunks of its neighbour: the neighbour is looked at first",
+        "an interface below version 4 shows missing credit the same way: then the receiver decides",
+    ),
+    evaluate=_evaluate,
+    clears=_clears,
+)

@@ -1,0 +1,157 @@
+"""The NIC of a rank said that a work request failed: the way to another rank, or the request itself, is broken."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from forensics.model import (
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Mechanism,
+    Members,
+    Resource,
+    Role,
+    Since,
+    StageRef,
+)
+from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.job import LEAST_HEARTBEAT_GAP_NS, Job
+from forensics.rules.reductions.work_requests import FLUSHED, NETWORK_STATUS, STATUS_NAMES, QueuePair
+
+
+def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+    failed = [pair for pair in job.queue_pairs if pair.status not in (None, FLUSHED) and not _peer_gone(job, pair)]
+    failed = [pair for pair in failed if not _may_be_echo(job, pair)]
+    if not failed or not (job.graph.waits or job.flows):
+        return
+    camps: dict[tuple[int, ...], list[QueuePair]] = defaultdict(list)
+    for pair in failed:
+        camps[_ends(pair)].append(pair)
+    common = set[int].intersection(*(set(ends) for ends in camps)) if len(camps) > 1 else set()
+    if len(common) == 1:
+        yield _finding(job, tuple(common), failed)
+        return
+    for ends, pairs in sorted(camps.items()):
+        yield _finding(job, ends, pairs)
+
+
+def _ends(pair: QueuePair) -> tuple[int, ...]:
+    """Who may be at fault: both ends where the way did not answer, else the rank whose request it was."""
+    if pair.status in NETWORK_STATUS and pair.peer is not None and pair.peer != pair.rank:
+        return tuple(sorted((pair.rank, pair.peer)))
+    return (pair.rank,)
+
+
+def _peer_gone(job: Job, pair: QueuePair) -> bool:
+    """Whether the process at the other end is known to be gone: then the error is its echo."""
+    if pair.peer is None:
+        return False
+    facts, log = job.rank(pair.peer), job.shim.get(pair.peer)
+    return facts.dead or facts.stopped or facts.heartbeat_gap_ns is not None or (log is not None and log.ended)
+
+
+def _may_be_echo(job: Job, pair: QueuePair) -> bool:
+    """Whether the other end did not answer and is not known, while ranks without a log could be it: one of them may be gone."""
+    return pair.status in NETWORK_STATUS and pair.peer is None and not set(job.roster.ranks) <= set(job.shim)
+
+
+def _peer_silent(job: Job, pair: QueuePair) -> int:
+    """For how long (ns) the log of the other end had ended before that of this one did, when that is more than a late beat."""
+    own, other = job.shim.get(pair.rank), job.shim.get(pair.peer) if pair.peer is not None else None
+    gap = own.end_ns - other.end_ns if own and other else 0
+    return gap if gap >= LEAST_HEARTBEAT_GAP_NS else 0
+
+
+def _finding(job: Job, ranks: tuple[int, ...], pairs: Sequence[QueuePair]) -> Finding:
+    ordered = sorted(pairs, key=lambda pair: (pair.error_ns is None, pair.error_ns or 0, pair.rank, pair.name))
+    first = ordered[0]
+    network = first.status in NETWORK_STATUS
+    silent = max(_peer_silent(job, pair) for pair in pairs)
+    sure = Confidence.CONFIRMED if len(ranks) > 1 or not network else Confidence.LIKELY
+    return Finding(
+        rule=RULE.code,
+        ranks=ranks,
+        role=Role.ROOT,
+        cause=Cause.NETWORK_DOWN if network else Cause.OTHER,
+        stage=StageRef(component=Component.COMMUNICATION),
+        belief=Belief.DIRECT_RECORD,
+        confidence=Confidence.SUSPECT if silent else sure,
+        strength=0.9,
+        evidence=(*(_failure(pair) for pair in ordered[:4]), *_against(first, silent)),
+        granularity=Granularity.LINK if len(ranks) > 1 else Granularity.NIC,
+        members=Members.ONE_OF if len(ranks) > 1 else Members.EACH,
+        resource=Resource(
+            nic=first.nic,
+            port=str(first.port) if first.port else None,
+            queue_pair=first.name,
+            peer_ranks=() if first.peer is None else (first.peer,),
+            path=first.remote,
+        ),
+        mechanism=Mechanism("not_delivered", "unknown" if len(ranks) > 1 else "local"),
+        since=_since(job, first),
+        next_steps=_next_steps(first, network),
+    )
+
+
+def _failure(pair: QueuePair) -> Evidence:
+    words = STATUS_NAMES.get(pair.status or 0, "unknown status")
+    vendor = f", vendor code {pair.vendor_error:#x}" if pair.vendor_error else ""
+    whom = f" to rank {pair.peer}" if pair.peer is not None else f" to {pair.remote}" if pair.remote else ""
+    return Evidence(
+        f"a work request on queue pair {pair.name} of rank {pair.rank}{whom} failed: status {pair.status} ({words}{vendor})",
+        pair.source,
+    )
+
+
+def _against(pair: QueuePair, silent_ns: int) -> Iterator[Evidence]:
+    """Logs copied at different times look like this too, so it is said and not concluded."""
+    if silent_ns:
+        yield Evidence(
+            f"the log of rank {pair.peer} ends {silent_ns / 1e9:.0f} s before: the error may be the echo of a dead process",
+            supports=False,
+        )
+
+
+def _since(job: Job, pair: QueuePair) -> Since | None:
+    if pair.error_ns is None:
+        return None
+    host = job.roster.host_of(pair.rank)
+    return Since(pair.error_ns, f"{host} realtime" if host else "realtime of the recording host", 0)
+
+
+def _next_steps(pair: QueuePair, network: bool) -> tuple[str, ...]:
+    where = f"{pair.nic or 'the NIC'} of rank {pair.rank}"
+    if not network:
+        return (f"read the vendor code of {where} in the driver's manual; it is about the request, not about the way",)
+    return (
+        f"look at {where} and the way to {pair.remote or 'its peer'}: port state, symbol errors, switch log",
+        "the time of the error is that of the last retry: the way broke up to half a minute earlier",
+    )
+
+
+def _clears(job: Job) -> str | None:
+    failed = [pair for pair in job.queue_pairs if pair.status is not None]
+    return None if failed else f"no work request failed on {statements.ranks_text(job.shim)}" if job.shim else None
+
+
+RULE = Rule(
+    code="FX145",
+    name="work-request-failed",
+    seed="VenusTrace section 4.4 (work requests)",
+    needs=(Need("work_requests", "completions are seen in verbs only"),),
+    thresholds=(),
+    concludes="The link or NIC whose work request failed first, with its status.",
+    confusions=(
+        "the process at the other end is dead: then the error is its echo",
+        "requests flushed behind the first error, on this or other queue pairs",
+    ),
+    evaluate=_evaluate,
+    clears=_clears,
+)

@@ -1,0 +1,77 @@
+"""The collector inside a process stopped beating while those of its peers went on, and they wait for that rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.model import Belief, Cause, Confidence, Evidence, Finding, Role, StageName
+from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.shim_logs import ShimLog
+
+
+def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+    for rank, facts in job.roster.ranks.items():
+        if facts.dead or facts.stopped or not (job.graph.waiting_for(rank) or job.waiters(rank)):
+            continue
+        log = job.shim.get(rank)
+        if log is not None and (facts.heartbeat_gap_ns or (log.ended and job.calls_from_shim)):
+            yield _finding(job, rank, log)
+
+
+def _finding(job: Job, rank: int, log: ShimLog) -> Finding:
+    """Nothing in a log tells a killed process from a stopped one; connections that broke to it, or a collector, do."""
+    broken = [pair for pair in job.queue_pairs if pair.peer == rank and pair.status is not None]
+    errors = tuple(
+        Evidence(f"queue pair {p.name} of rank {p.rank} to rank {rank} failed (status {p.status})", p.source) for p in broken
+    )
+    alive = job.rank(rank).state == "alive"
+    return Finding(
+        rule=RULE.code,
+        ranks=(rank,),
+        role=Role.ROOT,
+        cause=Cause.UNKNOWN if alive else Cause.PROCESS_DEAD,
+        stage=statements.stage_ref(job, rank, StageName.UNKNOWN, job.activity(rank)),
+        belief=Belief.DIRECT_RECORD,
+        confidence=Confidence.LIKELY if log.ended or (broken and not alive) else Confidence.SUSPECT,
+        strength=0.7,
+        evidence=(
+            Evidence(_words(rank, log, job.rank(rank).heartbeat_gap_ns or 0), log.source),
+            *errors[:3],
+            *statements.awaited(job, rank),
+        ),
+        since=statements.since(job, job.graph.waiting_for(rank)),
+        next_steps=(f"look whether the process of rank {rank} exists, its exit status, the OOM killer and its last log lines",),
+    )
+
+
+def _words(rank: int, log: ShimLog, gap_ns: int) -> str:
+    if log.ended:
+        return f"the process of rank {rank} ended in order, as its log says, while others wait for it"
+    return (
+        f"the heartbeat in the process of rank {rank} stopped {gap_ns / 1e9:.0f} s before its log was taken, without an "
+        "orderly exit: the process was killed, crashed, or is stopped"
+    )
+
+
+def _clears(job: Job) -> str | None:
+    if not job.shim or any(facts.heartbeat_gap_ns for facts in job.roster.ranks.values()):
+        return None
+    return f"the heartbeat of {statements.ranks_text(job.shim)} went on to the end, or the process ended in order"
+
+
+RULE = Rule(
+    code="FX146",
+    name="heartbeat-stopped",
+    seed="VenusTrace section 4.2",
+    needs=(Need("shim", "the heartbeat is in the log of the collector inside the process"),),
+    thresholds=(),
+    concludes="A rank whose process showed no life any more while its peers waited for it.",
+    confusions=(
+        "logs that were copied at different times: the manifest tells when, else only logs of one host are compared",
+        "a process that ended in order says so in its log",
+    ),
+    evaluate=_evaluate,
+    clears=_clears,
+)

@@ -1,0 +1,242 @@
+"""Where the chunks of open collectives stopped: both ends of every flow, and which of them waits for nobody else.
+
+One flow is a channel of one operation from a sender to a receiver. The sender counts steps that its GPU has produced, that were
+handed to the NIC after the receiver gave credit, and that the NIC completed; the receiver counts steps it posted, that arrived,
+and that its GPU consumed (Mycroft section 5, Table 4; there from the sender alone). A flow that a shim log shows open is
+matched with its other end by communicator, channel, ranks and number; a rank whose log does not show steps says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from duckdb import DuckDBPyConnection
+
+# Below this a flow may only be between two polls of its proxy, or wait for a kernel of ordinary length.
+LEAST_STUCK_NS = 1_000_000_000
+# Steps of a connection that may be on their way at once (NCCL_STEPS).
+WINDOW = 8
+
+
+class FlowState(StrEnum):
+    """Why a flow does not move."""
+
+    NOT_DELIVERED = "not_delivered"
+    CREDIT_LOST = "credit_lost"
+    NO_CREDIT = "no_credit"
+    NOT_STARTED = "not_started"
+    GPU_NOT_READY = "gpu_not_ready"
+    NOT_CONSUMED = "not_consumed"
+    NOT_ENTERED = "not_entered"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class FlowEnd:
+    """One end as its log stood last; steps counted from 0. `order` is the place of the call among all of its process.
+
+    Of a sender `ready` were produced by its GPU, `passed` handed to the NIC, `done` completed; of a receiver `ready` arrived,
+    `passed` are visible to its GPU, `done` consumed.
+    """
+
+    rank: int
+    total: int
+    posted: int
+    ready: int
+    passed: int
+    done: int
+    since_ns: int
+    stuck_ns: int
+    order: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A flow that at least one end shows open; an end is None when its rank does not show it."""
+
+    communicator: str
+    number: int
+    kind: str
+    channel: int
+    sender: int
+    receiver: int
+    send: FlowEnd | None
+    receive: FlowEnd | None
+    state: FlowState
+
+    @property
+    def ends(self) -> tuple[FlowEnd, ...]:
+        """Ends that are known, the sender first."""
+        return tuple(end for end in (self.send, self.receive) if end is not None)
+
+    @property
+    def holder(self) -> int | None:
+        """Rank whose part it is to move it on; None for the network between the ranks, or when nothing tells."""
+        if self.state in (FlowState.NO_CREDIT, FlowState.NOT_CONSUMED):
+            return self.receiver
+        if self.state is FlowState.GPU_NOT_READY:
+            return self.sender
+        if self.state in (FlowState.NOT_STARTED, FlowState.NOT_ENTERED):
+            return self.sender if self.send is None else self.receiver
+        return None
+
+    def order_at(self, rank: int) -> int | None:
+        """Place of its call in the process of `rank`."""
+        return next((end.order for end in self.ends if end.rank == rank), None)
+
+
+_OPEN = """
+WITH steps AS (
+    SELECT source_id FROM chunk_states GROUP BY source_id HAVING max(posted) > 0
+), calls AS (
+    SELECT source_id, communicator, op_id, any_value(kind) AS kind, any_value(coalesce(is_p2p, false)) AS paired,
+           any_value(CASE WHEN is_p2p THEN pair_number ELSE sequence END) AS number,
+           any_value(coalesce(record_id, locator)) AS place
+    FROM operations WHERE op_id IS NOT NULL GROUP BY source_id, communicator, op_id
+)
+SELECT c.communicator, c.rank, c.channel, p.rank, c.direction, o.number, o.kind, c.total, c.posted,
+       coalesce(c.gpu_ready, c.received), coalesce(c.transmitted, c.flushed), coalesce(c.done, c.consumed),
+       c.time_ns - c.stuck_ns, c.stuck_ns, o.place, s.path || '#entry=' || c.locator
+FROM chunk_states c JOIN sources s USING (source_id) JOIN steps USING (source_id)
+JOIN calls o ON o.source_id = c.source_id AND o.communicator = c.communicator AND o.op_id = c.sequence
+JOIN members p ON p.communicator = c.communicator AND p.position = c.peer
+WHERE c.locator < 0 AND list_contains($sources, c.source_id) AND o.number IS NOT NULL AND c.total > 0
+    AND c.rank IS NOT NULL AND p.rank <> c.rank AND c.stuck_ns IS NOT NULL
+ORDER BY ALL
+"""
+_ENTERED = """
+SELECT communicator, rank, kind, coalesce(peer, -1), max(CASE WHEN is_p2p THEN pair_number ELSE sequence END),
+       max(CASE WHEN is_p2p THEN pair_number ELSE sequence END) FILTER (state = 'done')
+FROM operations WHERE list_contains($sources, source_id) AND communicator IS NOT NULL
+GROUP BY communicator, rank, kind, coalesce(peer, -1)
+"""
+_STEPPED = "SELECT DISTINCT rank FROM chunk_states WHERE list_contains($sources, source_id) AND posted > 0 AND rank IS NOT NULL"
+
+_Key = tuple[str, int, str, int, int, int]
+"""Communicator, number, kind of collective or `p2p`, channel, sender, receiver."""
+
+
+def chunk_flows(connection: DuckDBPyConnection, sources: Collection[int]) -> tuple[Flow, ...]:
+    """All open flows of the given logs, in key order."""
+    if not sources:
+        return ()
+    ends: dict[_Key, dict[str, FlowEnd]] = {}
+    for label, rank, channel, other, direction, number, kind, *counters in connection.execute(
+        _OPEN, {"sources": sorted(sources)}
+    ).fetchall():
+        pair = (rank, other) if direction == "send" else (other, rank)
+        name = "p2p" if kind in ("send", "recv") else kind
+        ends.setdefault((label, number, name, channel, *pair), {})[direction] = FlowEnd(rank, *counters)
+    reached = _reached(connection, sources)
+    return tuple(_flow(key, found, reached) for key, found in sorted(ends.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """Highest number that a rank entered and finished in a communicator, and the ranks whose logs show steps."""
+
+    entered: Mapping[tuple[str, int, str, int], tuple[int, int]]
+    stepped: frozenset[int]
+
+
+def _reached(connection: DuckDBPyConnection, sources: Collection[int]) -> _Reached:
+    asked = {"sources": sorted(sources)}
+    members = connection.execute("SELECT communicator, position, rank FROM members").fetchall()
+    places = {(label, position): rank for label, position, rank in members}
+    entered: dict[tuple[str, int, str, int], tuple[int, int]] = {}
+    for label, rank, kind, peer, last, done in connection.execute(_ENTERED, asked).fetchall():
+        paired = kind in ("send", "recv")
+        key = (label, rank, kind if paired else "", places.get((label, peer), -1) if paired else -1)
+        before = entered.get(key, (0, 0))
+        entered[key] = (max(before[0], last or 0), max(before[1], done or 0))
+    return _Reached(entered, frozenset(rank for (rank,) in connection.execute(_STEPPED, asked).fetchall()))
+
+
+def _flow(key: _Key, ends: Mapping[str, FlowEnd], reached: _Reached) -> Flow:
+    label, number, kind, channel, sender, receiver = key
+    send, receive = ends.get("send"), ends.get("recv")
+    state = _both(send, receive) if send and receive else _one_sided(key, send, receive, reached)
+    return Flow(label, number, kind, channel, sender, receiver, send, receive, state)
+
+
+def _both(send: FlowEnd, receive: FlowEnd) -> FlowState:
+    """Judge a flow whose ends are both known, from the sender on; ends of different length are of calls that do not match."""
+    if send.total != receive.total:
+        return FlowState.UNKNOWN
+    if send.done < send.passed:
+        return FlowState.NOT_DELIVERED
+    if send.passed < send.ready:
+        return _credit(send, receive)
+    if receive.ready < send.done:
+        return FlowState.NOT_DELIVERED
+    if receive.done < receive.ready:
+        return FlowState.NOT_CONSUMED
+    # An interface that cannot tell the two waits shows a missing credit as a GPU that is not ready: the receiver knows.
+    if receive.posted <= send.passed and receive.posted < receive.total:
+        return FlowState.NO_CREDIT
+    return FlowState.GPU_NOT_READY if send.passed < send.total else FlowState.UNKNOWN
+
+
+def _credit(send: FlowEnd, receive: FlowEnd) -> FlowState:
+    if receive.posted > send.passed:
+        return FlowState.CREDIT_LOST
+    full = receive.posted - receive.done >= WINDOW
+    return FlowState.NOT_CONSUMED if full and receive.done < receive.ready else FlowState.NO_CREDIT
+
+
+def _one_sided(key: _Key, send: FlowEnd | None, receive: FlowEnd | None, reached: _Reached) -> FlowState:
+    """Judge a flow of which one end is not open: not entered yet, not begun, or through with it."""
+    label, number, kind, _, sender, receiver = key
+    silent, other = (receiver, sender) if send else (sender, receiver)
+    name = ("" if kind != "p2p" else "recv" if send else "send", other if kind == "p2p" else -1)
+    entered, done = reached.entered.get((label, silent, *name), (0, 0))
+    if entered < number:
+        return FlowState.NOT_ENTERED
+    if silent not in reached.stepped:
+        return FlowState.UNKNOWN
+    if done >= number:
+        return _through(send, receive)
+    return FlowState.NOT_STARTED
+
+
+def _through(send: FlowEnd | None, receive: FlowEnd | None) -> FlowState:
+    """Judge by the end that is left when the other one is through: a receiver that waits for more was promised more."""
+    if send:
+        return FlowState.NOT_DELIVERED if send.done < send.passed else FlowState.UNKNOWN
+    if receive and receive.ready < receive.posted:
+        return FlowState.UNKNOWN
+    return FlowState.NOT_CONSUMED if receive and receive.done < receive.ready else FlowState.UNKNOWN
+
+
+NETWORK = frozenset({FlowState.NOT_DELIVERED, FlowState.CREDIT_LOST})
+_OF_GPU = frozenset({FlowState.GPU_NOT_READY, FlowState.NOT_CONSUMED, FlowState.NOT_STARTED})
+
+
+def root_flows(flows: Iterable[Flow], waits_for: Mapping[int, Collection[int]]) -> tuple[Flow, ...]:
+    """Flows that stand still on their own account: no rank that holds one is itself held up by another flow or another rank.
+
+    `waits_for` are ranks that wait for others to make a call.
+    """
+    stuck = [flow for flow in flows if flow.ends and all(end.stuck_ns >= LEAST_STUCK_NS for end in flow.ends)]
+    return tuple(flow for flow in stuck if flow.state in NETWORK or _on_its_own(flow, stuck, waits_for))
+
+
+def _on_its_own(flow: Flow, stuck: Collection[Flow], waits_for: Mapping[int, Collection[int]]) -> bool:
+    holder = flow.holder
+    if holder is None or flow.state is FlowState.NOT_ENTERED or waits_for.get(holder):
+        return False
+    return not any(_holds_up(other, flow, holder) for other in stuck if other is not flow)
+
+
+def _holds_up(other: Flow, flow: Flow, holder: int) -> bool:
+    """Whether `other` must move before `holder` can move `flow`: it comes earlier, or feeds the same operation."""
+    at, place = other.order_at(holder), flow.order_at(holder)
+    if at is None or other.holder == holder:
+        return False
+    same = (other.communicator, other.number, other.kind) == (flow.communicator, flow.number, flow.kind)
+    if same:
+        return flow.state in _OF_GPU
+    return place is None or at < place

@@ -1,0 +1,84 @@
+"""Open flows that explain a stall: which of them stand still on their own account, and how a report speaks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from forensics.model import Component, Evidence, Since, StageName, StageRef
+from forensics.rules.reductions.chunk_flows import Flow, FlowEnd, FlowState, root_flows
+from forensics.rules.reductions.disputes import blocking
+from forensics.rules.reductions.job import Job
+
+
+def faulty_flows(job: Job, states: Collection[FlowState]) -> tuple[Flow, ...]:
+    """Roots among the open flows that are in one of `states`, in flow order.
+
+    Calls that do not match leave flows that can never finish, and the log of a process that no longer lives is out of date:
+    neither is a fault of the flow. A rank whose NIC reported an error has its proxy stopped by it.
+    """
+    disputed = {dispute.communicator for dispute in blocking(job)}
+    gone = {rank for rank, facts in job.roster.ranks.items() if facts.dead or facts.stopped or facts.heartbeat_gap_ns}
+    broken = {pair.rank for pair in job.queue_pairs if pair.status is not None}
+    alive = [flow for flow in job.flows if not gone & {flow.sender, flow.receiver}]
+    # Whom a rank waits for because of a flow itself is no other reason to wait.
+    elsewhere = {
+        rank: [r for r in whom if job.rank(r).dead or _behind(job, rank, r)] for rank, whom in job.graph.waits_for.items()
+    }
+    found = [flow for flow in root_flows(alive, elsewhere) if flow.state in states and flow.communicator not in disputed]
+    return tuple(flow for flow in found if flow.holder not in broken)
+
+
+def _behind(job: Job, rank: int, other: int) -> bool:
+    """Whether the first call that `rank` waits in is one that `other` has not made."""
+    waits = [wait for wait in job.graph.waits if rank in wait.waiting]
+    first = min(waits, key=lambda wait: getattr(wait.waiting[rank], "order", 0), default=None)
+    return first is not None and other in first.missing
+
+
+def flow_evidence(flow: Flow) -> Iterator[Evidence]:
+    """What both ends count."""
+    what = f"{flow.kind.replace('p2p', 'send')} {flow.number} of {flow.communicator}, channel {flow.channel}"
+    if flow.send:
+        end = flow.send
+        counts = f"{end.ready} of {end.total} steps ready on its GPU, {end.passed} handed to the NIC, {end.done} completed"
+        yield Evidence(f"rank {flow.sender} sends to rank {flow.receiver} in {what}: {counts}; {_still(end)}", end.source)
+    else:
+        yield Evidence(f"rank {flow.sender} shows no open send to rank {flow.receiver} in {what}")
+    if flow.receive:
+        end = flow.receive
+        counts = f"{end.posted} of {end.total} steps posted, {end.ready} arrived, {end.done} consumed by its GPU"
+        yield Evidence(f"rank {flow.receiver} receives it: {counts}; {_still(end)}", end.source)
+    else:
+        yield Evidence(f"rank {flow.receiver} shows no open receive for it")
+
+
+def _still(end: FlowEnd) -> str:
+    return f"nothing moved for {end.stuck_ns / 1e9:.1f} s"
+
+
+def pair_evidence(job: Job, rank: int, peer: int) -> Iterator[Evidence]:
+    """Queue pairs of `rank` towards `peer` with old requests in flight."""
+    for pair in job.queue_pairs:
+        if pair.rank == rank and pair.peer == peer and pair.age_ns is not None and pair.status is None:
+            held = f"{pair.in_flight} signaled requests in flight, the oldest for {pair.age_ns / 1e9:.1f} s"
+            yield Evidence(f"queue pair {pair.name} of rank {rank} to rank {peer} has {held}", pair.source)
+
+
+def flow_stage(flow: Flow) -> StageRef:
+    """The operation the flow belongs to; logs of a library do not tell the stage of the program."""
+    return StageRef(
+        name=StageName.UNKNOWN,
+        component=Component.COMMUNICATION,
+        operation="send" if flow.kind == "p2p" else flow.kind,
+        communicator=flow.communicator,
+        sequence=flow.number,
+    )
+
+
+def flow_since(job: Job, flow: Flow) -> Since | None:
+    """When the flow moved last, on the clock of the end that tells it."""
+    if not flow.ends:
+        return None
+    end = max(flow.ends, key=lambda known: known.since_ns)
+    host = job.roster.host_of(end.rank)
+    return Since(end.since_ns, f"{host} realtime" if host else "realtime of the recording host", 0)

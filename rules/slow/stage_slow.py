@@ -1,0 +1,185 @@
+"""The group loses time to one stage of the step: on one rank that recurs, on changing ranks, or on all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+from forensics.model import (
+    Anomaly,
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Impact,
+    Role,
+    Since,
+    StageName,
+    StageRef,
+)
+from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.reductions.frontier import WindowVerdict, judge
+from forensics.rules.reductions.frontier_culprits import Culprit
+from forensics.rules.reductions.frontier_gates import REASONS, Gates
+from forensics.rules.reductions.frontier_roles import roles_differ
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.statements import ranks_text
+
+_CAUSES = {
+    "data": Cause.DATALOADER_STALL,
+    "checkpoint": Cause.CHECKPOINT_STALL,
+    "forward": Cause.COMPUTE_SLOW,
+    "backward": Cause.COMPUTE_SLOW,
+    "optimizer": Cause.COMPUTE_SLOW,
+}
+_ON_HOST = frozenset({"data", "callbacks", "checkpoint", "eval", "other"})
+_COMPARED = {
+    "peers": "than on its peers",
+    "history": "than before",
+    "usual": "than in its usual step",
+}
+# Fewer steps may recur by chance; the rank is then a lead.
+_LIKELY_STEPS = 10
+
+
+def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
+    gates = Gates.of(thresholds)
+    for window in job.frontier:
+        judged = judge(window, gates)
+        if _is_limited(judged):
+            continue
+        for culprit in judged.attribution.culprits:
+            yield _finding(job, judged, culprit)
+            if culprit.ranks:
+                yield _victims(judged, culprit)
+
+
+def _is_limited(judged: WindowVerdict) -> bool:
+    """Whether the window cannot bear an accusation: ranks of different parts, stages out of order or counted twice."""
+    mixed = judged.attribution.sync is None or roles_differ(judged.matrix, judged.attribution.sync)
+    return bool(mixed) or not judged.matrix.is_ordered or judged.examined.overlap > 0.1
+
+
+def _finding(job: Job, judged: WindowVerdict, culprit: Culprit) -> Finding:
+    name = StageName(culprit.stage) if culprit.stage in set(StageName) else StageName.OTHER
+    component = Component.HOST if culprit.stage in _ON_HOST else Component.COMPUTE if culprit.device else Component.UNKNOWN
+    return Finding(
+        rule=RULE.code,
+        ranks=culprit.ranks,
+        role=Role.ROOT,
+        cause=_CAUSES.get(culprit.stage, Cause.HOST_STALL),
+        stage=StageRef(name=name, component=component, step=culprit.onset, substage=culprit.substage),
+        belief=Belief.BEHIND_AND_BUSY if culprit.ranks else Belief.GROUP_SYMPTOM,
+        confidence=_confidence(judged, culprit),
+        strength=min(1.0, culprit.share),
+        evidence=tuple(_evidence(judged, culprit)),
+        granularity=Granularity.JOB if not culprit.ranks else Granularity.RANK,
+        anomaly=Anomaly.FAIL_SLOW,
+        impact=Impact(round(culprit.lost_ns), round(culprit.share, 3), culprit.affected, "frontier_gain"),
+        since=_since(judged, culprit),
+        next_steps=_next_steps(culprit),
+    )
+
+
+def _confidence(judged: WindowVerdict, culprit: Culprit) -> Confidence:
+    is_sure = (
+        judged.attribution.method in ("aligned", "collectives", "arrivals")
+        and culprit.affected >= _LIKELY_STEPS
+        and not judged.matrix.missing
+    )
+    return Confidence.LIKELY if culprit.ranks and is_sure else Confidence.SUSPECT
+
+
+def _evidence(judged: WindowVerdict, culprit: Culprit) -> Iterator[Evidence]:
+    found, matrix = judged.attribution, judged.matrix
+    path = matrix.path(culprit.ranks[0] if culprit.ranks else None)
+    part = f"{culprit.stage} ({culprit.substage})" if culprit.substage else culprit.stage
+    who = ranks_text(culprit.ranks) if culprit.ranks else "changing ranks" if culprit.changing else "all ranks"
+    longer = f"{part} took {culprit.typical_ns / 1e6:.1f} ms longer on {who} {_COMPARED[culprit.baseline]}"
+    spread = f"in {culprit.affected} of {culprit.steps} steps ({culprit.pattern})"
+    yield Evidence(f"{longer} {spread}: {100 * culprit.share:.0f} % of the group's time", path)
+    meet = {
+        "collectives": "where their collectives are",
+        "arrivals": "where their arrivals were noted",
+        "aligned": "all ranks leave it together",
+        "regular": "their intervals agree best there",
+        "assumed": "assumed",
+    }
+    yield Evidence(
+        f"ranks meet at the end of {found.sync} ({meet[found.method or 'assumed']}); waiting was told by {found.waits}", path
+    )
+    if culprit.device:
+        yield Evidence(f"device time of {culprit.stage} is {culprit.typical_ns / 1e6:.1f} ms above its peers'", path)
+    if found.method == "assumed":
+        yield Evidence("where the ranks meet is not seen, and taken to be the backward pass", None, supports=False)
+    shares = judged.examined.shares
+    if shares is not None:
+        listed = ", ".join(f"{stage} {100 * share:.0f} %" for stage, share in zip(judged.examined.stages, shares, strict=True))
+        yield Evidence(f"exact account of the exposed time, from each rank's own step mark: {listed}", path)
+
+
+def _victims(judged: WindowVerdict, culprit: Culprit) -> Finding:
+    others = tuple(rank for rank in judged.matrix.ranks if rank not in culprit.ranks)
+    return Finding(
+        rule=RULE.code,
+        ranks=others,
+        role=Role.VICTIM,
+        cause=Cause.UNKNOWN,
+        stage=StageRef(),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.LIKELY,
+        strength=0.0,
+        evidence=(),
+        anomaly=Anomaly.FAIL_SLOW,
+    )
+
+
+def _since(judged: WindowVerdict, culprit: Culprit) -> Since | None:
+    matrix = judged.matrix
+    if culprit.onset is None or not matrix.one_clock:
+        return None
+    row = int((matrix.steps < culprit.onset).sum())
+    time_ns = matrix.epoch_ns + int(matrix.begins[row].min())
+    return Since(time_ns, "realtime of the ranks' host", int(matrix.walls[row].max()), culprit.onset)
+
+
+def _next_steps(culprit: Culprit) -> tuple[str, ...]:
+    whom = ranks_text(culprit.ranks) if culprit.ranks else "any rank"
+    looks = {
+        "data": "look at its data workers, storage and prefetching",
+        "callbacks": "look at what its callbacks, logging and hooks do there",
+        "checkpoint": "look at where it saves to",
+        "other": "annotate what it does between the stages",
+    }
+    when = f", at steps {culprit.pattern}" if culprit.pattern.startswith("every") else ""
+    advice = looks.get(culprit.stage, "compare clocks, load and shapes with its peers")
+    return (f"profile {culprit.stage} on {whom}{when}: {advice}",)
+
+
+def _clears(job: Job) -> str | None:
+    judged = [judge(window, Gates()) for window in job.frontier]
+    whole = [each for each in judged if each.attribution.sync is not None and not each.matrix.missing]
+    if not whole:
+        return None
+    steps = sum(each.attribution.steps for each in whole)
+    return f"in {steps} steps no stage cost the group a material part of its time beyond peers and history"
+
+
+RULE = Rule(
+    code="FX170",
+    name="stage-slow",
+    seed="StageFrontier sections 3 and 4, and windows cut where ranks meet",
+    needs=(Need("stages", "stage times of the steps tell where the time went"),),
+    thresholds=tuple(Threshold(field.name, float(str(field.default)), REASONS[field.name]) for field in fields(Gates)),
+    concludes="The stage that a moving job loses time to, the rank when one recurs, and how much would be won.",
+    confusions=(
+        "ranks that play different parts (pipeline stages) without a role that says so",
+        "a delay inside the stage in which ranks meet: its rank needs arrival times",
+        "work of the device that the host only sees later: its stage needs device times",
+    ),
+    evaluate=_evaluate,
+    clears=_clears,
+)
