@@ -2,6 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
+SEED ?= 1
+CASES ?= 10
+SUITES ?= hang slowdown ccl nic frontier healthy
 # Bundle that `make demo` diagnoses.
 BUNDLE ?= $(firstword $(sort $(wildcard fixtures/recorded/*.tar fixtures/recorded/*.tar.zst)))
 
@@ -12,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-deep accuracy bench check format docs clean
+.PHONY: help demo test test-live test-deep accuracy suites bench check format docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -22,9 +25,10 @@ demo: $(VENV)/.installed  ## install, then diagnose a recorded bundle
 	@$(BIN)/forensics diagnose $(BUNDLE)
 
 test: $(VENV)/.dev  ## unit, property, scenario and native tests
-	$(BIN)/pytest -q -n $(WORKERS)
+	$(BIN)/pytest -q -n $(WORKERS) -m "not slow"
 
 test-live: $(VENV)/.live  ## tests that hang or slow real torch jobs on purpose
+	$(BIN)/pytest -q -n $(WORKERS) -m slow
 	$(BIN)/pytest -q tests/live -m "not deep"
 
 test-deep: $(VENV)/.live  ## the long tail of real hangs: loops, locks, disagreements, cut links
@@ -32,6 +36,9 @@ test-deep: $(VENV)/.live  ## the long tail of real hangs: loops, locks, disagree
 
 accuracy: $(VENV)/.live  ## real hangs given to forensics and to other analyzers, 25 minutes (ONLY=fault for one)
 	$(BIN)/python -m tests.accuracy $(addprefix --only ,$(ONLY))
+
+suites: $(VENV)/.dev  ## simulated cases of every suite, half an hour (SEED=, CASES= of each suite, SUITES=)
+	$(BIN)/forensics evaluate $(SUITES) --seed $(SEED) --cases $(CASES) --format markdown --output docs/suites.md
 
 bench: $(VENV)/.dev  ## time and memory on large inputs
 	$(BIN)/pytest -q -s tests/benchmarks

@@ -16,10 +16,14 @@ Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clock:
-    """Readings by rising tick; `ticks` and `realtime_ns` are equally long, and empty when nothing can be converted."""
+    """Readings by rising tick; `ticks` and `realtime_ns` are equally long, and empty when nothing can be converted.
+
+    `slopes` are nanoseconds per tick between two readings.
+    """
 
     ticks: Array
     realtime_ns: Array
+    slopes: npt.NDArray[np.float64]
 
     @property
     def ns_per_tick(self) -> float | None:
@@ -35,17 +39,16 @@ class Clock:
         if len(self.ticks) < 2:
             return np.zeros(len(known), np.int64), np.ones(len(known), np.bool_)
         piece = np.clip(np.searchsorted(self.ticks, known, side="right") - 1, 0, len(self.ticks) - 2)
-        slope = np.diff(self.realtime_ns) / np.diff(self.ticks)
-        since = np.clip((known - self.ticks[piece]) * slope[piece], -9e17, 9e17)
+        since = np.clip((known - self.ticks[piece]) * self.slopes[piece], -9e17, 9e17)
         return np.where(nothing, 0, self.realtime_ns[piece] + since.astype(np.int64)), nothing
 
     def length(self, ticks: npt.NDArray[np.float64]) -> tuple[Array, npt.NDArray[np.bool_]]:
         """Durations in nanoseconds."""
         rate = self.ns_per_tick
         if rate is None:
-            return np.zeros(len(ticks), np.int64), np.ones(len(ticks), np.bool_)
+            return np.zeros(ticks.shape, np.int64), np.ones(ticks.shape, np.bool_)
         sound = np.nan_to_num(ticks * rate, nan=0.0, posinf=9e17, neginf=0.0)
-        return np.clip(sound, 0, 9e17).astype(np.int64), np.zeros(len(ticks), np.bool_)
+        return np.clip(sound, 0, 9e17).astype(np.int64), np.zeros(ticks.shape, np.bool_)
 
 
 def read_clock(log: ShimFile) -> tuple[Clock, Table]:
@@ -62,4 +65,4 @@ def read_clock(log: ShimFile) -> tuple[Clock, Table]:
     ticks, realtime = ticks[order], found["realtime_ns"][order].astype(np.int64)
     if is_monotonic and len(ticks) == 1:  # a second one, as the length of these ticks is known
         ticks, realtime = np.append(ticks, ticks + 1_000_000_000), np.append(realtime, realtime + 1_000_000_000)
-    return Clock(ticks, realtime), found[order]
+    return Clock(ticks, realtime, np.diff(realtime) / np.diff(ticks)), found[order]

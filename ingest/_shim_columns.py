@@ -20,7 +20,10 @@ _LOCAL_ID = 8
 def numbers(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_] | None = None) -> Packed:
     """Integers; unsigned ones of 64 bits keep their bits."""
     wide = values.view(np.int64) if values.dtype == np.uint64 else values.astype(np.int64)
-    return number_column(wide, np.zeros(len(wide), np.bool_) if missing is None else missing)
+    if missing is not None:
+        return number_column(wide, missing)
+    is_constant = len(wide) > 0 and bool((wide == wide[0]).all())
+    return Packed(len(wide), wide[:1] if is_constant else wide)
 
 
 def times(clock: Clock, ticks: npt.NDArray[Any]) -> Packed:

@@ -42,7 +42,6 @@ def pairs(ring: Ring, first: int, second: int) -> tuple[Table, Table, npt.NDArra
 
 def _chunks(log: ShimFile, clock: Clock, states: Table, waits: Table) -> dict[str, Any]:
     is_recv = states["direction"] == 1
-    wait = np.nan_to_num(waits["wait"].astype(np.float64))
     return {
         "time_ns": times(clock, states["time"]),
         "communicator": communicators(log, states),
@@ -58,15 +57,17 @@ def _chunks(log: ShimFile, clock: Clock, states: Table, waits: Table) -> dict[st
         "received": numbers(states["ready"], ~is_recv),
         "flushed": numbers(states["passed"], ~is_recv),
         "consumed": numbers(states["done"], ~is_recv),
-        **_waits(clock, wait, is_recv),
+        **_waits(clock, waits["wait"], is_recv),
         "stuck_ns": lengths(clock, waits["stuck"]),
     }
 
 
-def _waits(clock: Clock, wait: npt.NDArray[np.float64], is_recv: npt.NDArray[np.bool_]) -> dict[str, Any]:
+def _waits(clock: Clock, wait: npt.NDArray[Any], is_recv: npt.NDArray[np.bool_]) -> dict[str, Any]:
     """Waits of the sender and of the receiver; the other side's are null."""
     names = ("wait_gpu_ns", "wait_credit_ns", "wait_nic_ns", "wait_wire_ns", "wait_flush_ns", "wait_consume_ns")
-    return {name: lengths(clock, wait[:, each], is_recv if each < 3 else ~is_recv) for each, name in enumerate(names)}
+    values, unknown = clock.length(wait.astype(np.float64))
+    missing = {True: is_recv | unknown.any(), False: ~is_recv | unknown.any()}
+    return {name: numbers(np.ascontiguousarray(values[:, each]), missing[each < 3]) for each, name in enumerate(names)}
 
 
 def _flows(log: ShimFile, clock: Clock, states: Table, waits: Table) -> dict[str, Any]:

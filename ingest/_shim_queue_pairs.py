@@ -90,7 +90,7 @@ def _samples(clock: Clock, slots: Table, states: Table, rates: Table) -> dict[st
         "completed": numbers(states["completed_wrs"]),
         "posted_bytes": numbers(states["posted_bytes"]),
         "completed_bytes": numbers(states["completed_bytes"]),
-        "in_flight": numbers(states["in_flight"]),
+        "in_flight": numbers(states["in_flight"], (states["oldest"] == 0) & (states["in_flight"] > 0)),
         "unacknowledged": numbers(rates["tail"]),
         "oldest_ns": lengths(clock, states["oldest"], states["oldest"] == 0),
         "window_rate": _rate(clock, rates["window_bytes"], rates["window_ticks"]),
@@ -106,6 +106,7 @@ def _now(clock: Clock, pairs_: Table, used: npt.NDArray[Any], now: int) -> dict[
     oldest = np.where(pairs_["oldest_post"] > 0, newest - np.minimum(pairs_["oldest_post"], newest), 0)
     fine = pairs_["error_status"] == 0
     posted, completed = pairs_["signaled_posted"], pairs_["signaled_completed"]
+    blind = (pairs_["oldest_post"] == 0) & (posted > completed)  # never polled through us, or a count was lost
     return {
         "locator": numbers(-1 - used),
         "time_ns": times(clock, newest),
@@ -114,7 +115,7 @@ def _now(clock: Clock, pairs_: Table, used: npt.NDArray[Any], now: int) -> dict[
         "completed": numbers(pairs_["completed_wrs"]),
         "posted_bytes": numbers(pairs_["posted_bytes"]),
         "completed_bytes": numbers(pairs_["completed_bytes"]),
-        "in_flight": numbers(posted - np.minimum(completed, posted)),
+        "in_flight": numbers(posted - np.minimum(completed, posted), blind),
         "unacknowledged": numbers(pairs_["tail_wrs"]),
         "oldest_ns": lengths(clock, oldest, pairs_["oldest_post"] == 0),
         "window_rate": _rate(clock, pairs_["window_bytes"], pairs_["window_ticks"]),

@@ -12,7 +12,8 @@ from forensics.bundle.artefact import Artefact
 from forensics.ingest._shim_layout import MAGIC
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
 
-_OFF = re.compile(rb"FRXSHIM-OFF 1 reason=(\d{1,3}) errno=(\d{1,5})\s*")
+_OFF = re.compile(rb"FRXSHIM-OFF 1 reason=(\d{1,3}) errno=(\d{1,5})(?: of=([ -~]{1,400}))?\s*")
+_OF = re.compile(r"(?P<host>[\w-][\w.-]{0,255})\.(?P<rank>\d{1,7}|x)\.\d{1,10}\.\d{1,20}")
 _NAME = re.compile(r"\.\d+\.\d+(?:-\d+)?\.(?:frx|tmp|off)$")
 
 
@@ -28,10 +29,10 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     from forensics.ingest._shim_file import ShimFile, read_file
 
     with artefact.open() as stream:
-        head = stream.read(256)
+        head = stream.read(512)
     note = _OFF.match(head)
     if note:
-        yield from _switched_off(int(note[1]), int(note[2]))
+        yield from _switched_off(int(note[1]), int(note[2]), (note[3] or b"").decode())
         return
     with artefact.open() as stream:
         for item in read_file(stream):
@@ -42,10 +43,13 @@ def rows(artefact: Artefact) -> Iterator[Item]:
                 yield item
 
 
-def _switched_off(reason: int, error: int) -> Iterator[Item]:
-    """A process whose log could not be made left a line that says why."""
+def _switched_off(reason: int, error: int, name: str) -> Iterator[Item]:
+    """A process whose log could not be made left a line that says why, and the name that the log would have had."""
     from forensics.ingest._shim_coverage import reason_text
 
+    of = _OF.fullmatch(name)
+    if of is not None:
+        yield Identity(rank=int(of["rank"]) if of["rank"] != "x" else None, host=of["host"])
     words = reason_text(reason, error) or "not told"
     yield Batch("coverage", {"scope": ["rank"], "kind": ["shim_log"], "status": ["not_found"], "reason": [words]})
     yield Problem(f"the process recorded nothing: {words}", "line=1")

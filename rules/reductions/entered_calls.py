@@ -120,7 +120,7 @@ def enter_calls(connection: DuckDBPyConnection, sources: Collection[int], ranks:
     ((recorded,),) = connection.execute(
         """
         SELECT count(DISTINCT o.rank) FROM operations o JOIN sources s USING (source_id)
-        WHERE s.kind <> 'shim_log' AND o.rank IS NOT NULL
+        WHERE s.kind <> 'shim_log' AND o.snapshot IS NOT NULL AND o.rank IS NOT NULL
         """
     ).fetchall()
     if recorded >= len(ranks):

@@ -14,8 +14,10 @@ PAIR = testbed.Shape(pp=2, per_host=1, steps=2)
 
 def check_rank(job: testbed.Job, rank: int, log: Result) -> None:
     assert not log.problems
-    assert Counter(row["total"] for row in log.rows("chunk_states")) == Counter(step.total for step in job.steps(rank))
-    assert all(row["posted"] == row["total"] for row in log.rows("chunk_states"))
+    # An operation that takes longer than a look of the heartbeat has rows of its way besides that of its end.
+    ended = Counter(row["total"] for row in log.rows("chunk_states") if row["posted"] == row["total"])
+    assert not Counter(step.total for step in job.steps(rank)) - ended
+    assert all(row["posted"] <= row["total"] for row in log.rows("chunk_states"))
     found = {row["queue_pair"].split("/")[1]: row for row in log.rows("wr_samples") if row["locator"] < 0}
     for pair in job.pairs(rank):
         row = found[str(pair.number)]

@@ -116,6 +116,18 @@ def test_queue_pairs_and_their_work(log: Result) -> None:
     assert [(row["first_epoch"] > 0, row["values"]) for row in log.rows("nic_epochs")] == [(True, [3000])]
 
 
+def test_work_that_nobody_polled_is_unknown(content: bytes) -> None:
+    """Without an oldest request the counts say nothing of what is in flight."""
+    data = bytearray(content)
+    head = np.frombuffer(content, layout.HEAD, 1)[0]
+    place = next(int(section["offset"]) for section in head["sections"] if section["kind"] == layout.QUEUE_PAIRS)
+    table = np.frombuffer(data, layout.QUEUE_PAIR, 1, place)
+    assert table["signaled_posted"] > table["signaled_completed"]
+    table["oldest_post"] = 0
+    now = next(row for row in read(bytes(data), NAME).rows("wr_samples") if row["locator"] < 0)
+    assert (now["in_flight"], now["oldest_ns"], now["posted"]) == (None, None, 10)
+
+
 def test_coverage_tells_hooked_from_idle(log: Result) -> None:
     status = {row["kind"]: row["status"] for row in log.rows("coverage")}
     assert status == {"nccl_api": "ok", "nccl_profiler": "ok", "verbs": "ok", "shim_log": "ok"}
@@ -229,6 +241,15 @@ def test_a_process_that_could_not_record_says_why() -> None:
     found = read(b"FRXSHIM-OFF 1 reason=2 errno=28\n", "vm.1.4242.1000.off")
     assert [row["reason"] for row in found.rows("coverage")] == ["no space (errno 28)"]
     assert found.problems[0].message == "the process recorded nothing: no space (errno 28)"
+    assert found.identities == []
+
+
+@pytest.mark.parametrize(("rank", "expected"), [("7", 7), ("x", None)])
+def test_a_process_that_could_not_record_says_who_it_was(rank: str, expected: int | None) -> None:
+    note = f"FRXSHIM-OFF 1 reason=3 errno=13 of=node-1.cluster.{rank}.4242.1000\n".encode()
+    found = read(note, "note")
+    assert [(item.rank, item.host) for item in found.identities] == [(expected, "node-1.cluster")]
+    assert "the file could not be made (errno 13)" in found.problems[0].message
 
 
 def test_records_that_were_being_written_are_left_out_and_counted(content: bytes) -> None:

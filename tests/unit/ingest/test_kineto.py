@@ -1,0 +1,139 @@
+"""Kineto traces in every layout, whole, cut, broken and hostile."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from forensics.bundle.artefact import Artefact
+from forensics.bundle.streams import content_opener
+from forensics.ingest import choose
+from forensics.ingest.kineto import INGESTER
+from tests.unit.ingest.reading import SAMPLES, Result, read, sample
+
+PATH = "kineto/rank-0.pt.trace.json"
+STAGES = {"data", "forward", "backward", "callbacks", "optimizer"}
+
+
+def content() -> bytes:
+    return (SAMPLES / PATH).read_bytes()
+
+
+def spans(found: Result) -> list[tuple[int, str, int]]:
+    return [(row["step"], row["stage"], row["duration_ns"]) for row in found.rows("stage_spans")]
+
+
+def test_steps_stages_and_collectives_of_the_sample() -> None:
+    found = sample(PATH)
+    assert found.problems == []
+    assert [row["step"] for row in found.rows("steps")] == [1, 2, 3, 4, 5, 6]
+    assert {row["stage"] for row in found.rows("stage_spans")} == STAGES
+    assert {row["name"] for row in found.rows("spans")} == {"gloo:all_reduce", "gloo:broadcast"}
+    assert found.identities[0].rank == 0 and found.identities[0].host == "node1"
+    assert found.config() == {"world_size": "4"}
+
+
+def test_spans_do_not_overlap_and_lie_in_their_step() -> None:
+    found = sample(PATH)
+    for step in found.rows("steps"):
+        own = sorted((r["begin_ns"], r["duration_ns"]) for r in found.rows("stage_spans") if r["step"] == step["step"])
+        assert own[0][0] >= step["begin_ns"] and sum(own[-1]) <= step["end_ns"]
+        assert all(begin + length <= following for (begin, length), (following, _) in itertools.pairwise(own))
+
+
+@pytest.mark.parametrize("options", [{"separators": (",", ":")}, {}, {"indent": 2}, {"indent": 1}])
+def test_other_layouts_give_the_same(options: dict[str, Any]) -> None:
+    again = json.dumps(json.loads(content()), **options).encode()
+    assert spans(read(again, PATH)) == spans(sample(PATH))
+
+
+def test_a_compressed_trace_that_is_cut_gives_what_came_before() -> None:
+    packed = gzip.compress(content())[:-2000]
+    opener = content_opener(lambda: io.BytesIO(packed), len(packed))
+    found = Result("kineto", list(INGESTER.rows(Artefact(PATH + ".gz", len(packed), opener))))
+    assert 0 < len(found.rows("steps")) <= 6
+    assert any("what came before was used" in problem.message for problem in found.problems)
+
+
+@pytest.mark.parametrize("part", [0.2, 0.5, 0.9])
+def test_a_cut_trace_says_so(part: float) -> None:
+    found = read(content()[: int(part * len(content()))], "rank-0.json.tmp")
+    assert any("cut" in problem.message for problem in found.problems)
+    assert set(spans(found)) <= set(spans(sample(PATH))) | {s for s in spans(found) if s[1] in ("backward", "forward")}
+
+
+def test_a_broken_event_costs_only_itself() -> None:
+    damaged = content().replace(b'"## data ##"', b'"## da"ta ##"', 1)
+    found = read(damaged, PATH)
+    assert "1 events are no valid JSON" in found.problems[0].message
+    assert len(spans(found)) == len(spans(sample(PATH))) - 1
+
+
+def test_without_annotations_the_engine_tells_forward_and_backward() -> None:
+    document = json.loads(content())
+    document["traceEvents"] = [e for e in document["traceEvents"] if not str(e.get("name", "")).startswith("## ")]
+    found = read(json.dumps(document, indent=1).encode(), PATH)
+    assert {"forward", "backward", "optimizer"} <= {row["stage"] for row in found.rows("stage_spans")}
+    assert any("not annotated" in problem.message for problem in found.problems)
+
+
+def test_without_step_marks_the_updates_are_the_marks() -> None:
+    document = json.loads(content())
+    document["traceEvents"] = [e for e in document["traceEvents"] if not str(e.get("name", "")).startswith("ProfilerStep")]
+    found = read(json.dumps(document).encode(), PATH)
+    assert len(found.rows("steps")) == 5
+    assert "no step marks" in found.problems[0].message
+
+
+def test_without_a_rank_nothing_is_guessed_silently() -> None:
+    document = json.loads(content())
+    del document["distributedInfo"]
+    found = read(json.dumps(document).encode(), "trace.json")
+    assert not found.rows("steps") and "no rank is known" in found.problems[0].message
+    named = read(json.dumps(document).encode(), "x_7.json", rank=7, rank_method="guessed")
+    assert named.rows("steps") and "guess" in named.problems[0].message
+
+
+def nccl(**args: Any) -> dict[str, Any]:
+    arguments = {"Collective name": "allreduce", "Process Group Name": "0", "Seq": 4, "In msg nelems": 10, "dtype": "Float"}
+    return {
+        "ph": "X",
+        "cat": "kernel",
+        "name": "ncclDevKernel",
+        "pid": 0,
+        "tid": 20,
+        "ts": 5.0,
+        "dur": 2.5,
+        "args": arguments | args,
+    }
+
+
+def test_collectives_of_the_device_are_operations() -> None:
+    info = {"backend": "nccl", "rank": 3, "world_size": 8}
+    step = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#5", "pid": 1, "tid": 1, "ts": 0, "dur": 100}
+    trace = {"schemaVersion": 1, "distributedInfo": info, "baseTimeNanoseconds": 10**18, "traceEvents": [step, nccl()]}
+    (row,) = read(json.dumps(trace, indent=2).encode(), "t.json").rows("operations")
+    assert (row["kind"], row["pg_name"], row["sequence"], row["duration_ns"]) == ("all_reduce", "0", 4, 2500)
+    assert row["device_start_ns"] == 10**18 + 5000
+
+
+ODD: list[Any] = [None, "x", [], {}, -5, 1e300, float("1e18"), True]
+
+
+@pytest.mark.parametrize("value", ODD, ids=str)
+@pytest.mark.parametrize("key", ["ts", "dur", "name", "args", "cat", "ph", "tid"])
+def test_odd_values_raise_nothing(key: str, value: Any) -> None:
+    document = json.loads(content())
+    for event in document["traceEvents"]:
+        event[key] = value
+    read(json.dumps(document).encode(), PATH)
+
+
+def test_other_traces_of_chrome_are_recognised_and_other_json_is_not() -> None:
+    assert choose(b'{"traceEvents": [{"ph": "X", "cat": "user_annotation"', "t.json") is INGESTER
+    assert choose(b'{"hello": 1}', "t.json") is None
