@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from forensics.step_accounts import AttributionRow as AttributionRow
+from forensics.step_accounts import FrontierRow as FrontierRow
+from forensics.step_accounts import LeaderRow as LeaderRow
+from forensics.step_accounts import LossRow as LossRow
 from forensics.vocabulary import Anomaly as Anomaly
 from forensics.vocabulary import Belief as Belief
 from forensics.vocabulary import Cause as Cause
@@ -232,3 +236,4 @@ class Verdict:
     warnings: tuple[Evidence, ...] = ()
     would_change: tuple[str, ...] = field(default=())
     bundle_sha256: str | None = None
+    frontier: tuple[FrontierRow, ...] = ()

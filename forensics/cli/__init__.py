@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from forensics import __version__
-from forensics.cli import collect, diagnose, explain, ingest, query, rules, show
+from forensics.cli import collect, diagnose, doctor, evaluate, explain, frontier, ingest, query, rules, shim, show, simulate
 from forensics.errors import ExitCode, ForensicsError
 
 app = typer.Typer(
@@ -27,10 +27,15 @@ for command in (
     ingest.ingest,
     query.query,
     show.show,
+    frontier.frontier,
     explain.explain,
     rules.rules,
+    simulate.simulate,
+    evaluate.evaluate,
+    doctor.doctor,
 ):
     app.command()(command)
+app.add_typer(shim.app, name="shim")
 
 
 def _version(wanted: bool) -> None:

@@ -11,6 +11,7 @@ import orjson
 
 import forensics
 from forensics.model import CoverageRow, Evidence, Suspect, Verdict
+from forensics.report import frontier
 
 SCHEMA = "forensics.verdict/1"
 """Name of the schema; the number changes when a key is removed or its meaning changes, never when one is added."""
@@ -55,7 +56,7 @@ def document(verdict: Verdict) -> dict[str, Any]:
         "labels": [
             {"label": label.label, "axis": label.axis, "stage": label.stage, "reason": label.reason} for label in verdict.labels
         ],
-        "frontier": None,
+        "frontier": frontier.document(verdict.frontier),
         "critical_path": None,
         "coverage": _coverage(verdict.coverage),
         "not_checked": list(verdict.not_checked),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from forensics.model import Evidence, GroupRow, Since, Suspect, TimelineEntry, Verdict
-from forensics.report import coverage, ranks, stack_tree, suspects, times
+from forensics.model import Evidence, FrontierRow, GroupRow, Since, Suspect, TimelineEntry, Verdict
+from forensics.report import coverage, frontier, ranks, stack_tree, suspects, times
 
 _LINES = 40
 """Items of a section shown before the rest is counted; evidence, caveats and next steps are never cut."""
@@ -40,6 +40,7 @@ def sections(verdict: Verdict, all_ranks: bool = False) -> list[Section]:
         Section("WAITING", tuple(_waiting(verdict, all_ranks))),
         _cut(Section("WHERE EVERYONE IS", tuple(_tree(verdict, first, all_ranks))), all_ranks),
         _cut(Section("GROUPS", tuple(_groups(verdict, all_ranks))), all_ranks),
+        *(_cut(Section("STAGES", tuple(_stages(row, all_ranks))), all_ranks) for row in verdict.frontier),
         _cut(Section("TIMELINE", tuple(_timeline(verdict))), all_ranks),
         Section("RULED OUT", tuple(_ruled_out(verdict))),
         Section("COVERAGE", tuple(Item(text, kind) for kind, text in coverage.rows(verdict, _most(all_ranks)))),
@@ -114,6 +115,12 @@ def _group(row: GroupRow, most: int | None) -> str:
     sets = (("joined", row.joined), ("missing", row.missing), ("finished", row.finished))
     who = "".join(f"   {name} {len(set(members))} [{ranks.fold(members, most)}]" for name, members in sets if members)
     return f"{doing}{sequence}{sizes}   {len(row.members)} members ({row.membership}){who}"
+
+
+def _stages(row: FrontierRow, all_ranks: bool) -> Iterator[Item]:
+    """The account of one window and the attribution beside it; columns of the heat keep their place."""
+    for marker, text in frontier.lines(row, all_ranks):
+        yield Item(text, marker)
 
 
 def _timeline(verdict: Verdict) -> Iterator[Item]:

@@ -1,0 +1,151 @@
+"""`forensics evaluate`: how often the verdict is right, over simulated jobs drawn from a seed, beside published figures."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from forensics.errors import ExitCode, ForensicsError
+
+if TYPE_CHECKING:
+    from forensics.fixtures.suites.interface import Suite
+    from forensics.fixtures.suites.running import Row
+
+
+class Form(StrEnum):
+    """Forms of the result."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
+def evaluate(
+    suites: Annotated[list[str] | None, typer.Argument(help="hang slowdown ccl nic frontier healthy live (all).")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Decides every case: another seed is another exam.")] = 0,
+    cases: Annotated[int | None, typer.Option(min=1, help="Cases of each suite.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A handful of cases, about half a minute on two cores.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="As many cases as the suites are meant to have; takes hours.")] = False,
+    form: Annotated[Form, typer.Option("--format", "-f", help="Form of the result.")] = Form.TEXT,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the result to a file.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Cases at a time (default: one for each core).")] = None,
+    replay: Annotated[str | None, typer.Option(help="SUITE:SEED:NUMBER: run this case again and show all of it.")] = None,
+    keep: Annotated[Path | None, typer.Option(help="With --replay: leave bundle.tar and truth.json in this folder.")] = None,
+) -> None:
+    """Evaluate the rules on simulated jobs: cases, scores, published figures, and the methods of the papers' comparisons.
+
+    Each case is diagnosed from its bundle alone. What was not found is listed with the command that runs the case again.
+
+    Example: forensics evaluate hang healthy --seed 3 --cases 20
+    """
+    if replay:
+        _replay(replay, keep)
+        return
+    if keep or (quick and full):
+        raise ForensicsError("--keep goes with --replay, and --quick not with --full", ExitCode.USAGE)
+    from forensics.fixtures.suites.registry import chosen
+
+    found = chosen(suites or [])
+    with _progress() as report:
+        results = _run(found, seed, [_count(suite, cases, quick, full) for suite in found], workers, report)
+    chosen_cases = f" --cases {cases}" if cases else " --quick" if quick else " --full" if full else ""
+    command = " ".join(["forensics evaluate", *(suites or []), f"--seed {seed}"]) + chosen_cases
+    _write(_rendered(results, seed, form, command), output)
+
+
+def _count(suite: Suite, cases: int | None, quick: bool, full: bool) -> int:
+    if suite.missing():
+        return 0
+    return cases or (suite.quick if quick else suite.full if full else suite.standard)
+
+
+def _run(
+    suites: list[Suite], seed: int, counts: list[int], workers: int | None, report: Callable[[int, int], None]
+) -> list[tuple[Suite, list[Row]]]:
+    """All cases in one queue; those of real jobs, which need the machine for themselves, one after the other."""
+    from forensics.fixtures.suites.interface import Case
+    from forensics.fixtures.suites.running import run
+
+    listed = [
+        (suite, [Case(suite.name, seed, number) for number in range(count)])
+        for suite, count in zip(suites, counts, strict=True)
+    ]
+    simulated = [case for suite, cases in listed for case in cases if suite.record is None]
+    recorded = [case for suite, cases in listed for case in cases if suite.record is not None]
+    rows = {row.case: row for row in run(simulated, workers or _cores(), report)}
+    rows |= {row.case: row for row in run(recorded, 1, report)}
+    return [(suite, [rows[case] for case in cases]) for suite, cases in listed]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _rendered(results: list[tuple[Suite, list[Row]]], seed: int, form: Form, command: str) -> str:
+    from forensics.fixtures.suites import figures, tables
+
+    if form is Form.MARKDOWN:
+        return tables.markdown(results, command)
+    if form is Form.TEXT:
+        return tables.text(results)
+    found = [figures.document(suite, seed, rows) for suite, rows in results]
+    return _json(found[0] if len(found) == 1 else found)
+
+
+def _json(found: Any) -> str:
+    import json
+
+    return json.dumps(found, indent=1) + "\n"
+
+
+def _replay(text: str, keep: Path | None) -> None:
+    from dataclasses import asdict
+
+    from forensics.fixtures.suites.interface import Case
+    from forensics.fixtures.suites.registry import chosen
+    from forensics.fixtures.suites.running import run_case
+
+    case = Case.parse(text)
+    suite = chosen([case.suite])[0]
+    if suite.missing():
+        raise ForensicsError(f"{suite.name}: {suite.missing()}", ExitCode.USAGE)
+    if keep:
+        keep.mkdir(parents=True, exist_ok=True)
+        if (keep / "bundle.tar").exists():
+            raise ForensicsError(f"{keep / 'bundle.tar'} exists", ExitCode.USAGE)
+    row = run_case(case, keep)
+    typer.echo(_json({**asdict(row), "case": str(case)}).rstrip("\n"))
+    if keep:
+        typer.echo(f"kept {keep / 'bundle.tar'}, next: forensics diagnose {keep / 'bundle.tar'}", err=True)
+
+
+def _write(result: str, output: Path | None) -> None:
+    if output is None:
+        typer.echo(result.rstrip("\n"))
+        return
+    try:
+        output.write_text(result, encoding="utf-8")
+    except OSError as error:
+        raise ForensicsError(f"cannot write {output}: {error.strerror}", ExitCode.USAGE) from error
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("cases", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

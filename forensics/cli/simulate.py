@@ -1,0 +1,118 @@
+"""`forensics simulate`: the bundle that a real job would leave behind after a fault, without owning the job."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from forensics.errors import ExitCode, ForensicsError
+
+if TYPE_CHECKING:
+    from forensics.fixtures.simulator.simulation import Simulation
+
+
+def simulate(
+    job: Annotated[str, typer.Option(help="Which job, see --list.")] = "mycroft",
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(help="KIND@PLACE, KIND@PLACE:LEVEL or KIND@PLACE/STAGE, may be repeated; see --list. Default: none."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Decides names, positions, noise and all that is left open.")] = 0,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Bundle to write.")] = Path("bundle.tar"),
+    truth: Annotated[Path | None, typer.Option(help="Write what is true of the case to this JSON file.")] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="KEY=VALUE: change the job, such as microbatches=4 or noise.kernel=0.")
+    ] = None,
+    iterations: Annotated[int | None, typer.Option(min=2, help="Iterations to run (default: enough for the ring).")] = None,
+    after: Annotated[float | None, typer.Option(min=0.0, help="Seconds between the hang and the collection.")] = None,
+    ring: Annotated[int, typer.Option(min=1, help="Entries that the Flight Recorder keeps.")] = 2000,
+    only_active: Annotated[bool, typer.Option("--only-active", help="Dumps hold unfinished operations only.")] = False,
+    spread: Annotated[float, typer.Option(min=0.0, help="Seconds by which dumps of one collection lie apart.")] = 0.0,
+    watchdog: Annotated[bool, typer.Option("--watchdog", help="Collected after the watchdogs ended the job.")] = False,
+    missing: Annotated[str, typer.Option(help="Ranks that nothing is left of: 0-3,7 or 10%.")] = "",
+    cut: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of the files of ranks that end early.")] = 0.0,
+    only: Annotated[list[str] | None, typer.Option(help="Keep one kind of source: recorder, stacks, processes, logs.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="Show jobs, kinds of faults and places, and end.")] = False,
+) -> None:
+    """Simulate a training job with a fault, and write the bundle that it would leave behind.
+
+    The physics of the job decide what every rank shows; nothing in the bundle tells the fault. The same seed gives the same
+    bytes, another one other names, positions and noise.
+
+    Example: forensics simulate --job mycroft --fault nic-down@node1.gpu1 --seed 7 -o bundle.tar --truth truth.json
+    """
+    if show:
+        _list()
+        return
+    from forensics.fixtures.simulator import bundle, losses
+    from forensics.fixtures.simulator.faults import parse
+    from forensics.fixtures.simulator.presets import PRESETS
+    from forensics.fixtures.simulator.settings import changed
+    from forensics.fixtures.simulator.simulation import simulate as run
+
+    if output.exists() and not force:
+        raise ForensicsError(f"{output} exists; --force replaces it", ExitCode.USAGE)
+    if job not in PRESETS:
+        raise ForensicsError(f"{job!r} is no job; known: {', '.join(PRESETS)}", ExitCode.USAGE)
+    wanted = [parse(text) for text in fault or ["none"]]
+    wait = after if after is not None or not watchdog else 660.0
+    with _progress() as report:
+        made = run(changed(PRESETS[job], change or []), wanted, seed, iterations=iterations, after_s=wait, observe=report)
+        options = bundle.options_of(
+            made, ring=ring, only_active=only_active, spread_s=spread, by_watchdog=watchdog and made.hung
+        )
+        lost = losses.drawn(made.job.parallel.world, made.random("losses"), missing=missing, cut=cut, only=only or ())
+        size = bundle.write(made, options, lost, output, replace=force, observe=report)
+    if truth is not None:
+        _write_truth(made, lost, truth)
+    typer.echo(f"wrote {output} ({size / 1024:.0f} KiB), next: forensics diagnose {output}", err=True)
+
+
+def _write_truth(made: Simulation, lost: object, path: Path) -> None:
+    import json
+
+    from forensics.fixtures.simulator.truth import truth as true_of
+
+    path.write_text(json.dumps(true_of(made, lost), indent=1) + "\n", encoding="utf-8")  # type: ignore[arg-type]
+
+
+def _list() -> None:
+    from forensics.fixtures.simulator.faults import FAULTS, PLACES
+    from forensics.fixtures.simulator.presets import PRESETS
+
+    typer.echo("jobs")
+    for job in PRESETS.values():
+        sizes = job.parallel
+        shape = f"TP{sizes.tensor} PP{sizes.pipeline} DP{sizes.data} CP{sizes.context} EP{sizes.expert}"
+        typer.echo(f"  {job.name:<20} {sizes.world:>5} ranks on {job.hosts} nodes, {shape}, {job.schedule}, {job.data_mode}")
+    typer.echo("faults: KIND@PLACE[:LEVEL][/STAGE]")
+    for kind in FAULTS.values():
+        level = f" [level: {kind.level}, default {kind.default:g}]" if kind.level else ""
+        stages = f" [stage: {', '.join(kind.stages)}]" if kind.stages else ""
+        typer.echo(f"  {kind.name:<24} @{kind.place:<5} {kind.description}{level}{stages}")
+    typer.echo("places, counted from 0")
+    for place, form in PLACES.items():
+        typer.echo(f"  {place:<24} {form}")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("simulating", total=None)
+        yield lambda done, total: bar.update(
+            task, completed=done, total=total, description="simulating" if total == 3 else "writing"
+        )

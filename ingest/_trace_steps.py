@@ -1,0 +1,184 @@
+"""Steps and ordered stages of one rank out of annotated intervals, for every kind of trace."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from forensics.ingest._stage_names import STAGES, bare_name, is_plain, schema_hash, stage_names, stage_of
+from forensics.ingest.interface import Batch, Problem
+
+_ORDER = {stage: place for place, stage in enumerate(STAGES)}
+OPTIMIZER = "Optimizer.step#"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mark:
+    """One interval of one thread: begin and end in ns, its name, the thread, and an id that device work shares."""
+
+    begin: int
+    end: int
+    name: str = ""
+    thread: str = ""
+    link: int | None = None
+
+
+@dataclass(slots=True)
+class Marks:
+    """Intervals of one rank: `annotations` of the host, `gradients` of autograd, `collectives`, `device` time by link."""
+
+    annotations: list[Mark] = field(default_factory=list)
+    gradients: list[Mark] = field(default_factory=list)
+    collectives: list[Mark] = field(default_factory=list)
+    device: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    stage: str
+    name: str
+    begin: int
+    end: int
+    link: int | None = None
+
+
+def steps_of(marks: Marks) -> tuple[list[tuple[int, Mark]], str | None]:
+    """Steps as (number, interval), and how they were found when no mark says it."""
+    named = sorted(mark for mark in marks.annotations if stage_names().is_step(mark.name))
+    if named:
+        thread = max({mark.thread for mark in named}, key=lambda thread: sum(mark.thread == thread for mark in named))
+        found = [
+            (_number(mark.name, place), mark) for place, mark in enumerate(mark for mark in named if mark.thread == thread)
+        ]
+        return list(dict(found).items()), None
+    updates = sorted(mark for mark in marks.annotations if mark.name.startswith(OPTIMIZER))
+    ends = [mark.end for mark in updates]
+    steps = [
+        (place, Mark(before, end, "", updates[place + 1].thread))
+        for place, (before, end) in enumerate(itertools.pairwise(ends))
+    ]
+    return steps, "no step marks: a step is from one optimizer update to the next" if steps else None
+
+
+def _number(name: str, place: int) -> int:
+    digits = "".join(char if char.isdigit() else " " for char in name).split()
+    return int(digits[-1]) if digits and len(digits[-1]) < 18 else place
+
+
+def batches(marks: Marks) -> Iterator[Batch | Problem]:
+    """Rows of `steps` and `stage_spans`, and what had to be inferred or is not there."""
+    steps, inferred = steps_of(marks)
+    if inferred:
+        yield Problem(inferred)
+    if not steps:
+        yield Problem("neither step marks nor optimizer updates: no steps can be told apart")
+        return
+    annotated = sorted(mark for mark in marks.annotations if stage_of(mark.name) and not stage_names().is_step(mark.name))
+    gradients, collectives = sorted(marks.gradients), sorted(marks.collectives)
+    begins = [mark.begin for mark in annotated]
+    found, guessed = [], 0
+    for number, step in steps:
+        own = [
+            mark
+            for mark in annotated[bisect_left(begins, step.begin) : bisect_right(begins, step.end)]
+            if mark.thread == step.thread
+        ]
+        spans = _resolved(own, step)
+        if not any(span.stage == "backward" for span in spans):
+            more = _from_autograd(spans, step, gradients, collectives)
+            guessed += bool(more)
+            spans = sorted([*spans, *more], key=lambda span: span.begin)
+        found.append((number, spans))
+    if guessed:
+        yield Problem(f"forward or backward of {guessed} steps is not annotated and was read off the autograd engine")
+    if not any(spans for _, spans in found):
+        yield Problem("no annotation, update or gradient tells the stages: only the length of the steps is known")
+    yield Batch("steps", _step_columns(steps))
+    columns = _span_columns(found, marks.device)
+    if columns["step"]:
+        yield Batch("stage_spans", columns)
+
+
+def _resolved(marks: Sequence[Mark], step: Mark) -> list[_Span]:
+    """Stages without overlap: the outer of two nested ones, unless it wraps an earlier stage, as a closure's does."""
+    spans: list[_Span] = []
+    outer: list[_Span] = []
+    for mark in sorted(marks, key=lambda mark: (mark.begin, -mark.end)):
+        stage = stage_of(mark.name)
+        span = _Span(stage or "other", mark.name, max(mark.begin, step.begin), min(mark.end, step.end), mark.link)
+        outer = [each for each in outer if each.end > span.begin]
+        if span.end <= span.begin:
+            continue
+        if not outer:
+            outer.append(span)
+            spans.append(span)
+        elif all(_ORDER[span.stage] < _ORDER[each.stage] for each in outer):
+            wrapper = outer[-1]
+            if wrapper in spans:
+                spans.remove(wrapper)
+            # What the wrapper does itself comes after the stages inside it.
+            rest = _Span(wrapper.stage, wrapper.name, span.end, wrapper.end, wrapper.link)
+            spans = [each for each in spans if not (each.stage == rest.stage and each.end == rest.end)]
+            spans += [span, rest] if rest.end > rest.begin else [span]
+            outer.append(span)
+    return sorted(spans, key=lambda span: span.begin)
+
+
+def _from_autograd(spans: Sequence[_Span], step: Mark, gradients: Sequence[Mark], collectives: Sequence[Mark]) -> list[_Span]:
+    """Backward from the first to the last gradient and the collectives begun until then; forward is what comes before it."""
+    own = [mark for mark in _within(gradients, step) if mark.end <= step.end]
+    if not own:
+        return []
+    begin, end = own[0].begin, max(mark.end for mark in own)
+    waits = [mark.end for mark in _within(collectives, Mark(begin, end))]
+    end = min([max([end, *waits]), step.end, *(span.begin for span in spans if span.begin >= end)])
+    found = [_Span("backward", "backward", begin, max(end, begin))]
+    before = max([step.begin, *(span.end for span in spans if span.end <= begin)])
+    if not any(span.stage == "forward" for span in spans) and before < begin:
+        found.append(_Span("forward", "forward", before, begin))
+    return found
+
+
+def _within(marks: Sequence[Mark], step: Mark) -> Sequence[Mark]:
+    return marks[bisect_left(marks, Mark(step.begin, 0)) : bisect_right(marks, Mark(step.end, 0))]
+
+
+def _step_columns(steps: Sequence[tuple[int, Mark]]) -> dict[str, list[Any]]:
+    return {
+        "step": [number for number, _ in steps],
+        "begin_ns": [mark.begin for _, mark in steps],
+        "end_ns": [mark.end for _, mark in steps],
+        "wall_ns": [mark.end - mark.begin for _, mark in steps],
+    }
+
+
+def _span_columns(found: Sequence[tuple[int, list[_Span]]], device: dict[int, int]) -> dict[str, list[Any]]:
+    names = ("step", "stage", "substage", "order_index", "schema_hash", "substep", "begin_ns", "duration_ns", "device_ns")
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    kept: list[tuple[str, ...]] = []
+    for number, spans in found:
+        shown = tuple(_short(span) for span in spans)
+        whole = next((each for each in kept if _is_part(shown, each)), None)
+        if whole is None:
+            kept.append(whole := shown)
+        seen: dict[str, int] = {}
+        for place, (span, name) in enumerate(zip(spans, shown, strict=True)):
+            substep = seen[name] = seen.get(name, -1) + 1
+            part = None if is_plain(name, span.stage) else name
+            time = device.get(span.link) if span.link is not None else None
+            row = (number, span.stage, part, place, schema_hash(whole), substep, span.begin, span.end - span.begin, time)
+            for column, value in zip(names, row, strict=True):
+                columns[column].append(value)
+    return columns
+
+
+def _short(span: _Span) -> str:
+    return bare_name(span.name)[:60]
+
+
+def _is_part(part: tuple[str, ...], whole: tuple[str, ...]) -> bool:
+    rest = iter(whole)
+    return all(name in rest for name in part)

@@ -1,0 +1,186 @@
+"""Nsight Systems exports (`nsys export --type sqlite`): ranges of every process, NCCL kernels, ranges that never ended.
+
+Established on the documented schema 3.x (docs/formats/nsight.md). Tables and columns are made lazily by the exporter, so that
+any of them may be missing.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from forensics.bundle.artefact import Artefact
+from forensics.bundle.streams import chunks
+from forensics.ingest._stage_names import problem, stage_names, stage_of
+from forensics.ingest._trace_steps import Mark, Marks, batches
+from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
+
+_MAGIC = b"SQLite format 3\x00"
+_RANGES = (59, 60, 70, 71)
+_MOST_OPEN = 1000
+_RANK = re.compile(r"\brank\s*[=:]\s*(\d{1,7})\b", re.IGNORECASE)
+_VARIABLE = re.compile(r"^(?:RANK|SLURM_PROCID|OMPI_COMM_WORLD_RANK)=(\d{1,7})$")
+
+
+def sniff(head: bytes, path: str) -> int:
+    """A SQLite database whose first page names a table of an export, or that is called like one."""
+    if not head.startswith(_MAGIC):
+        return 0
+    return 90 if any(name in head for name in (b"StringIds", b"NVTX_EVENTS", b"META_DATA_", b"TARGET_INFO", b"CUPTI_")) else 20
+
+
+def rows(artefact: Artefact) -> Iterator[Item]:
+    """Steps, stages and collectives of every process of the export."""
+    with tempfile.NamedTemporaryFile(prefix="forensics-", suffix=".sqlite") as copy:
+        try:
+            with artefact.open() as stream:
+                for chunk in chunks(stream):
+                    copy.write(chunk)
+            copy.flush()
+            with closing(sqlite3.connect(f"file:{copy.name}?mode=ro&immutable=1", uri=True)) as database:
+                database.execute("PRAGMA trusted_schema = OFF")
+                database.text_factory = lambda raw: raw.decode("utf-8", "replace")
+                yield from _export(_Export.of(database), artefact)
+        except (sqlite3.Error, OSError, ValueError, TypeError, OverflowError) as error:
+            # Damaged pages give values of any kind, and even messages that are no text.
+            yield Problem(f"cannot be read any further: {error}", fatal=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Export:
+    """An open export with the names of its tables and their columns."""
+
+    database: sqlite3.Connection
+    tables: dict[str, frozenset[str]]
+
+    @staticmethod
+    def of(database: sqlite3.Connection) -> _Export:
+        """Look at plain tables only: a view could hold anything."""
+        names = [
+            name
+            for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            if isinstance(name, str) and '"' not in name
+        ]
+        columns = {name: frozenset(row[1] for row in database.execute(f'PRAGMA table_info("{name}")')) for name in names}
+        return _Export(database, columns)
+
+    def table(self, name: str) -> str | None:
+        """The newest version of a table (`NVTX_EVENTS_V2` before `NVTX_EVENTS`), None when there is none."""
+        found = [each for each in self.tables if each == name or re.fullmatch(rf"{name}_V\d+", each)]
+        return max(found, key=lambda each: (len(each), each), default=None)
+
+    def rows(self, name: str, *wanted: str, where: str = "true") -> Iterator[tuple[Any, ...]]:
+        """Columns of a table, null for those it lacks; nothing when there is no such table."""
+        table = self.table(name)
+        if table is not None:
+            listed = ", ".join(f'"{column}"' if column in self.tables[table] else "NULL" for column in wanted)
+            yield from self.database.execute(f'SELECT {listed} FROM "{table}" WHERE {where}')
+
+
+def _export(export: _Export, artefact: Artefact) -> Iterator[Item]:
+    if export.table("NVTX_EVENTS") is None:
+        yield Problem("no NVTX ranges in this export: nothing tells the stages", fatal=True)
+        return
+    if told := problem():
+        yield Problem(told)
+    epoch = next((int(row[0] or 0) for row in export.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")), 0)
+    host = next((str(row[1]) for row in export.rows("TARGET_INFO_SYSTEM_ENV", "name", "value") if row[0] == "Hostname"), None)
+    yield Identity(host=host)
+    for row in export.rows("DIAGNOSTIC_EVENT", "text", "severity"):
+        if row[0] and any(word in str(row[0]).lower() for word in ("lost", "dropped", "overflow", "incomplete")):
+            yield Problem(f"the profiler says: {str(row[0])[:200]}")
+    strings = dict(export.rows("StringIds", "id", "value"))
+    processes = _processes(export, strings, epoch)
+    ranks, guess = _ranks(export, processes, artefact)
+    if guess:
+        yield Problem(guess)
+    _add_kernels(export, strings, processes, epoch)
+    for pid, rank in ranks.items():
+        yield from _ranked(processes[pid], rank)
+
+
+@dataclass(slots=True)
+class _Process:
+    marks: Marks
+    opened: list[tuple[str, int]]
+    said: int | None = None
+
+
+def _processes(export: _Export, strings: dict[Any, Any], epoch: int) -> dict[int, _Process]:
+    """Ranges by process id; those that never ended apart."""
+    found: dict[int, _Process] = {}
+    kinds = f"eventType IN {_RANGES}"
+    for begin, end, text, number, thread in export.rows(
+        "NVTX_EVENTS", "start", "end", "text", "textId", "globalTid", where=kinds
+    ):
+        name = text if isinstance(text, str) else strings.get(number)
+        if not isinstance(name, str) or not isinstance(begin, int) or not isinstance(thread, int):
+            continue
+        process = found.setdefault((thread >> 24) & 0xFFFFFF, _Process(Marks(), []))
+        if end is None:
+            process.opened.append((name, epoch + begin))
+        elif isinstance(end, int) and end >= begin and (stage_names().is_step(name) or stage_of(name)):
+            process.marks.annotations.append(Mark(epoch + begin, epoch + end, name, str(thread & 0xFFFFFF)))
+        said = _RANK.search(name)
+        process.said = int(said[1]) if said and process.said is None else process.said
+    return found
+
+
+def _ranks(export: _Export, processes: dict[int, _Process], artefact: Artefact) -> tuple[dict[int, int], str | None]:
+    """Rank by process id, and what was guessed: from ranges, the environment of the one process, the path, or the order."""
+    busy = [pid for pid, process in sorted(processes.items()) if process.marks.annotations or process.opened]
+    said = {pid: rank for pid in busy if (rank := processes[pid].said) is not None}
+    if len(said) == len(busy) and len(set(said.values())) == len(said):
+        return said, None
+    if len(busy) == 1:
+        told = [match for row in export.rows("META_DATA_CAPTURE", "value") if (match := _VARIABLE.match(str(row[0])))]
+        rank = int(told[0][1]) if told else artefact.rank
+        if rank is not None:
+            return {busy[0]: rank}, None
+    first = (artefact.rank or 0) if len(busy) == 1 else 0
+    guessed = {pid: first + place for place, pid in enumerate(busy)}
+    return guessed, "no rank is known: processes are numbered in the order of their ids, which is a guess" if busy else None
+
+
+def _add_kernels(export: _Export, strings: dict[Any, Any], processes: dict[int, _Process], epoch: int) -> None:
+    """Kernels of NCCL: how long each member is in a collective."""
+    wanted = ("start", "end", "shortName", "globalPid")
+    names = [
+        number for number, name in strings.items() if isinstance(name, str) and name.startswith(("ncclDevKernel", "ncclKernel"))
+    ]
+    if not names or export.table("CUPTI_ACTIVITY_KIND_KERNEL") is None:
+        return
+    listed = f"shortName IN ({', '.join(str(int(number)) for number in names)})"
+    for begin, end, name, pid in export.rows("CUPTI_ACTIVITY_KIND_KERNEL", *wanted, where=listed):
+        process = processes.get((pid >> 24) & 0xFFFFFF) if isinstance(pid, int) else None
+        if process is not None and isinstance(begin, int) and isinstance(end, int) and end >= begin:
+            process.marks.collectives.append(Mark(epoch + begin, epoch + end, str(strings[name])))
+
+
+def _ranked(process: _Process, rank: int) -> Iterator[Item]:
+    """Rows of one process, with its rank."""
+    if process.marks.annotations:
+        for item in batches(process.marks):
+            if isinstance(item, Problem):
+                yield Problem(f"rank {rank}: {item.message}")
+                continue
+            count = len(next(iter(item.columns.values())))
+            yield Batch(item.table, {**item.columns, "rank": [rank] * count})
+    spans: list[tuple[str, str, int, int | None]] = [
+        (mark.name, "collective", mark.begin, mark.end) for mark in process.marks.collectives
+    ]
+    spans += [(name, "open range", begin, None) for name, begin in process.opened[-_MOST_OPEN:]]
+    if spans:
+        names = ("name", "category", "begin_ns", "end_ns")
+        columns: dict[str, list[Any]] = {
+            name: list(values) for name, values in zip(names, zip(*spans, strict=True), strict=True)
+        }
+        yield Batch("spans", {**columns, "rank": [rank] * len(spans)})
+
+
+INGESTER = Ingester("nsight", "nsight", sniff, rows)

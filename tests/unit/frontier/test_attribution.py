@@ -1,0 +1,90 @@
+"""Which stage and rank the group lost its time to: cut where ranks meet, and only what recurs is named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forensics.rules.reductions.frontier import FrontierWindow, judge
+from forensics.rules.reductions.frontier_gates import Gates
+from tests.unit.frontier.jobs import MS, blamed, job, judged
+
+
+@pytest.mark.parametrize("ranks", [4, 8, 32])
+@pytest.mark.parametrize("stage", ["data", "forward", "callbacks", "optimizer", "other"])
+def test_every_stage_of_one_rank_is_found_before_and_after_the_meeting(stage: str, ranks: int) -> None:
+    found = judged(job(stage, ranks=ranks, steps=60))
+    (culprit,) = found.attribution.culprits
+    assert (culprit.stage, culprit.ranks, found.attribution.sync) == (stage, (3,), "backward")
+    assert 0.25 < culprit.share < 0.45
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_stage_before_a_wait_is_recovered(seed: int) -> None:
+    stage = ("data", "forward", "callbacks", "optimizer")[seed % 4]
+    assert blamed(job(stage, rank=seed % 8, seed=seed, steps=40)) == [(stage, (seed % 8,))]
+
+
+def test_inside_the_meeting_the_rank_needs_arrivals_or_collectives() -> None:
+    assert blamed(job("backward")) == []
+    assert blamed(job("backward", arrivals=True)) == [("backward", (3,))]
+    slow = job("backward", arrivals=True)
+    own = (slow.arrived or {})["backward"]
+    waits = slow.durations[:, 2] - own - 15 * MS
+    known = judge(FrontierWindow(replace(slow, arrived=None), (waits, 2)), Gates())
+    assert [(c.stage, c.ranks) for c in known.attribution.culprits] == [("backward", (3,))]
+    assert known.attribution.waits == "collectives"
+
+
+def test_a_late_onset_names_the_stage_even_where_the_rank_is_not_seen() -> None:
+    found = judged(job("backward", when=lambda step: step >= 60)).attribution
+    (culprit,) = found.culprits
+    assert (culprit.stage, culprit.ranks, culprit.onset) == ("backward", (), 60)
+
+
+def test_all_ranks_becoming_slow_is_nobodys_fault() -> None:
+    found = judged(job("forward", when=lambda step: step >= 50, who=lambda _: slice(None))).attribution
+    (culprit,) = found.culprits
+    assert (culprit.stage, culprit.ranks, culprit.onset) == ("forward", (), 50)
+
+
+def test_changing_ranks_name_the_stage_and_no_rank() -> None:
+    chance = np.random.default_rng(5)
+    late = chance.integers(0, 8, 120)
+    (culprit,) = judged(job("data", who=lambda step: int(late[step]))).attribution.culprits
+    assert (culprit.stage, culprit.ranks, culprit.changing) == ("data", (), True)
+
+
+def test_a_spike_every_tenth_step_is_seen_and_its_rhythm_told() -> None:
+    (culprit,) = judged(job("callbacks", delay_ms=700, when=lambda step: step % 10 == 0)).attribution.culprits
+    assert (culprit.stage, culprit.ranks, culprit.pattern) == ("callbacks", (3,), "every 10 steps")
+
+
+def test_a_delay_that_the_device_hides_stays_unnamed() -> None:
+    assert blamed(job("callbacks", absorbed=True, delay_ms=60, when=lambda step: step % 3 == 0)) == []
+
+
+def test_a_small_delay_is_no_charge() -> None:
+    assert blamed(job("data", delay_ms=6)) == []
+
+
+def test_ranks_of_several_hosts_have_no_common_clock() -> None:
+    found = judged(job("data", one_clock=False)).attribution
+    assert found.method in ("regular", "assumed")
+    assert [(c.stage, c.ranks) for c in found.culprits] == [("data", (3,))]
+
+
+def test_without_times_nobody_is_named() -> None:
+    found = judged(replace(job("data"), ends=None)).attribution
+    assert found.culprits == () and found.reason
+
+
+def test_device_work_that_shows_later_goes_back_to_its_stage_and_rank() -> None:
+    slow = job("backward")
+    device = np.full((120, 8), 50 * MS)
+    device[:, 3] += 120 * MS
+    device[1::2] = np.nan
+    found = judged(replace(slow, device={"forward": device}, asked=480)).attribution
+    assert [(c.stage, c.ranks, c.device) for c in found.culprits] == [("forward", (3,), True)]

@@ -1,0 +1,82 @@
+"""`forensics simulate`: what it lists, refuses and writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from forensics.cli import app
+from forensics.errors import ForensicsError
+from forensics.fixtures.simulator.faults import FAULTS, parse
+from forensics.fixtures.simulator.presets import PRESETS
+from forensics.fixtures.simulator.settings import changed
+
+
+def invoke(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["simulate", *arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+def test_list_shows_jobs_faults_and_places() -> None:
+    code, output = invoke("--list")
+    assert code == 0
+    assert all(name in output for name in (*PRESETS, *FAULTS))
+
+
+def test_help_has_an_example() -> None:
+    code, output = invoke("--help")
+    assert code == 0 and "Example: forensics simulate" in output
+
+
+def test_a_bundle_and_its_truth_are_written(tmp_path: Path) -> None:
+    output, truth = tmp_path / "b.tar", tmp_path / "t.json"
+    arguments = ("--job", "gpipe-small", "--fault", "host-hang@rank3", "--seed", "4", "-o", str(output), "--truth", str(truth))
+    code, said = invoke(*arguments, "--set", "microbatches=2", "--set", "noise.kernel=0.02", "--iterations", "4")
+    assert code == 0 and "forensics diagnose" in said
+    assert output.stat().st_size > 10_000
+    assert json.loads(truth.read_text())["faults"][0]["ranks"] == [3]
+    with pytest.raises(ForensicsError, match="--force"):
+        invoke(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nic-on-fire@rank1", "no fault"),
+        ("gpu-throttled@rank1:300parsec/forward", "no stage"),
+        ("compute-delay@rank1:5h", "no level"),
+        ("host-hang@rank1:5", "has no level"),
+    ],
+)
+def test_a_wrong_fault_is_refused_in_words(text: str, said: str) -> None:
+    with pytest.raises(ForensicsError, match=said):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "level"),
+    [("compute-delay@node1.gpu2:30s", "node1.gpu2", 30_000.0), ("nic-down@nic:node0.gpu3", "nic:node0.gpu3", 0.0),
+     ("background-traffic@link:node0-node3:40", "link:node0-node3", 40.0), ("kernel-hang", "random", 0.0)],
+)  # fmt: skip
+def test_a_fault_is_read(text: str, place: str, level: float) -> None:
+    wanted = parse(text)
+    assert (wanted.place, wanted.level) == (place, level)
+
+
+@pytest.mark.parametrize(
+    "change", ["layers", "nonsense=3", "model.nonsense=3", "name.x=1", "parallel.expert=3", "microbatches=many"]
+)
+def test_a_wrong_change_is_refused(change: str) -> None:
+    with pytest.raises(ForensicsError):
+        changed(PRESETS["gpt2-32b"], [change])
+
+
+@pytest.mark.parametrize("place", ["rank99", "node9.gpu0", "node0.gpu9", "somewhere"])
+def test_a_place_outside_the_job_is_refused(place: str, tmp_path: Path) -> None:
+    with pytest.raises(ForensicsError, match=r"outside|no rank"):
+        invoke("--job", "gpipe-small", "--fault", f"kernel-hang@{place}", "-o", str(tmp_path / "b.tar"), "--iterations", "3")

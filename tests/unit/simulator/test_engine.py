@@ -1,0 +1,116 @@
+"""Identities that hold for pipelines and rings whatever the numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forensics.fixtures.simulator.effects import HostDelay, KernelDelay, Position
+from forensics.fixtures.simulator.engine import ring_ns
+from forensics.fixtures.simulator.job import GB, MS, Schedule
+from forensics.fixtures.simulator.physics import Deviation
+from forensics.fixtures.simulator.presets import PRESETS
+from forensics.fixtures.simulator.program import Op, program
+from forensics.fixtures.simulator.standing import standing, standings
+from tests.unit.simulator.small_jobs import DENSE, PIPELINE, quiet, run_with
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize(("stages", "microbatches"), [(2, 4), (4, 6), (4, 2)])
+def test_makespan_of_a_pipeline_is_the_closed_form(schedule: Schedule, stages: int, microbatches: int) -> None:
+    job = replace(PIPELINE, parallel=replace(PIPELINE.parallel, pipeline=stages), schedule=schedule, microbatches=microbatches)
+    forward = job.model.forward_ns
+    backward = forward * job.model.backward_ratio
+    found = run_with(job, iterations=1)
+    assert found.ends.max() == pytest.approx((microbatches + stages - 1) * (forward + backward), rel=1e-6)
+
+
+def test_a_ring_moves_twice_the_bytes_but_one_share() -> None:
+    job = replace(DENSE, rates=replace(DENSE.rates, step_latency_ns=0.0))
+    for size in (2, 4, 8):
+        op = Op("collective", "all_reduce", "backward", axis="dp", bytes=10**9)
+        assert ring_ns(job, op, size, np.array([GB]))[0] == pytest.approx(1e9 * 2 * (size - 1) / size)
+
+
+def test_a_bubble_absorbs_a_delay() -> None:
+    job = quiet(DENSE)
+    last = job.parallel.pipeline - 1
+    plain = run_with(job, iterations=1).ends.max()
+    ops = program(job, 0, 0)
+    waits = max(n for n, op in enumerate(ops) if op.kind == "kernel" and op.is_forward and op.microbatch == 1)
+    in_bubble = KernelDelay(job, range(job.parallel.width), position=Position(0, 0, waits, ops[waits]), extra_ns=5 * MS)
+    assert run_with(job, in_bubble, iterations=1).ends.max() == pytest.approx(plain, rel=0.02)
+    ops = program(job, last, 0)
+    first = next(n for n, op in enumerate(ops) if op.kind == "kernel")
+    ranks = range(job.parallel.width, job.parallel.world)
+    on_path = KernelDelay(job, ranks, position=Position(last, 0, first, ops[first]), extra_ns=50 * MS)
+    assert run_with(job, on_path, iterations=1).ends.max() == pytest.approx(plain + 50 * MS, rel=0.02)
+
+
+def test_a_host_that_stops_freezes_those_who_need_it_and_nobody_else_at_once() -> None:
+    job = quiet(DENSE)
+    rank = 3
+    ops = program(job, 0, 1)
+    number = next(n for n, op in enumerate(ops) if op.axis == "tp" and op.is_forward and op.microbatch == 2)
+    found = run_with(job, HostDelay(job, (rank,), position=Position(0, 1, number, ops[number])))
+    (column,) = [column for iteration, column in found.of_rank(rank) if iteration == 1]
+    assert np.isfinite(column.issued[:number]).all() and np.isinf(column.issued[number:]).all()
+    stuck = {
+        other
+        for other in range(job.parallel.width)
+        for iteration, seen in found.of_rank(other)
+        if iteration == 1 and np.isfinite(seen.issued[number]) and np.isinf(seen.ended[number])
+    }
+    assert stuck == set(job.parallel.members("tp", rank)) - {rank}
+    assert found.hung and len(found.ends) == 2
+
+
+def test_an_unfinished_message_has_no_end_on_either_side() -> None:
+    job = quiet(DENSE)
+    ops = program(job, 1, 0)
+    number = next(n for n, op in enumerate(ops) if op.kind == "recv")
+    rank = job.parallel.rank(1, 0)
+    found = run_with(job, HostDelay(job, (rank,), position=Position(1, 0, number, ops[number])))
+    (_, sender), *_ = found.of_rank(0)
+    send = next(n for n, op in enumerate(sender.ops) if op.kind == "send")
+    assert np.isfinite(sender.issued[send]) and np.isinf(sender.ended[send])
+
+
+@pytest.mark.parametrize("name", ["ddp-8", "llama-interleaved", "fsdp-64"])
+def test_following_every_rank_gives_the_same_times(name: str) -> None:
+    job = quiet(PRESETS[name])
+    job = replace(job, microbatches=min(job.microbatches, 4), model=replace(job.model, layers=8))
+    together = run_with(job, iterations=2)
+    each = run_with(job, deviations=(Deviation(1, 1, list),), iterations=2)
+    assert np.allclose(together.ends, each.ends, rtol=1e-9)
+    for one, other in zip(together.recordings, each.recordings, strict=True):
+        assert np.allclose(one.ended, other.ended, rtol=1e-9)
+
+
+def test_a_skipped_call_shifts_the_later_ones_of_its_group() -> None:
+    job = quiet(DENSE)
+    ops = program(job, 0, 1)
+    number = next(n for n, op in enumerate(ops) if op.axis == "tp" and op.is_forward and op.microbatch == 1)
+    left_out = Deviation(3, 1, lambda common: [op for at, op in enumerate(common) if at != number])
+    found = run_with(job, deviations=(left_out,))
+    (own,) = [column for iteration, column in found.of_rank(3) if iteration == 1]
+    assert found.hung and len(own.ops) == len(ops) - 1
+    peer = next(column for iteration, column in found.of_rank(2) if iteration == 1)
+    assert np.isfinite(peer.ended[number]), "the next call of the odd rank answers: it has the same kind and size"
+    assert np.isinf(found.ends[-1]).all()
+
+
+def test_hosts_stand_where_their_calls_say() -> None:
+    found = run_with(DENSE)
+    for at in np.linspace(0.05, 0.98, 9) * found.ends.max():
+        everyone = standings(found, at)
+        assert everyone == [standing(found, rank, at) for rank in range(DENSE.parallel.world)]
+        for rank, here in enumerate(everyone):
+            if here.op is None:
+                continue
+            column = dict(found.of_rank(rank))[here.iteration]
+            assert column.ops[here.number] is here.op
+            through = column.ended if here.op.kind in ("host", "sync") else column.issued
+            assert through[here.number] > at

@@ -1,0 +1,80 @@
+"""Faults act on the physics from their onset on, and more at a higher level."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from forensics.errors import ForensicsError
+from forensics.fixtures.simulator.faults import FAULTS, parse
+from forensics.fixtures.simulator.job import MS, S
+from forensics.fixtures.simulator.losses import Losses
+from forensics.fixtures.simulator.presets import PRESETS
+from forensics.fixtures.simulator.settings import changed
+from forensics.fixtures.simulator.simulation import Simulation, degraded, makespans, simulate
+from forensics.fixtures.simulator.truth import truth
+from tests.unit.simulator.small_jobs import DENSE
+
+MIXTURE = changed(PRESETS["mixtral-8x7b"], ["model.layers=4", "microbatches=2"])
+
+
+def case(fault: str, seed: int = 2) -> Simulation:
+    job = MIXTURE if "expert" in fault else DENSE
+    return simulate(job, [parse(fault)], seed, iterations=5)
+
+
+@pytest.mark.parametrize("name", sorted(FAULTS))
+def test_every_kind_leaves_the_past_as_it_was_and_says_where_it_is(name: str) -> None:
+    made = case(name)
+    before = max((injection.iteration for injection in made.injections), default=0)
+    assert np.array_equal(made.run.ends[:before], made.reference.ends[:before])
+    assert made.hung == (FAULTS[name].family in ("hang", "program"))
+    for fault in truth(made, Losses())["faults"]:
+        assert fault["ranks"] and fault["hosts"] and fault["accepted_causes"]
+        assert fault["onset_ns"] is not None
+        assert fault["onset_ns"] <= truth(made, Losses())["capture_ns"] + 2e9
+
+
+@pytest.mark.parametrize(
+    ("weak", "strong"),
+    [
+        ("gpu-throttled@rank3:350", "gpu-throttled@rank3:200"),
+        ("nic-slow@rank3:60", "nic-slow@rank3:10"),
+        ("background-compute@node1:10", "background-compute@node1:60"),
+        ("frontier-backward@rank3:12", "frontier-backward@rank3:360"),
+        ("pcie-gpu@rank3:80", "pcie-gpu@rank3:20"),
+    ],
+)
+def test_a_higher_level_costs_more(weak: str, strong: str) -> None:
+    spans = [makespans(case(fault).run)[-1] for fault in (weak, strong)]
+    assert makespans(case("none").run)[-1] < spans[1]
+    assert spans[0] < spans[1]
+
+
+def test_a_proxy_that_sleeps_costs_whole_seconds() -> None:
+    made = case("proxy-delay@rank3:100")
+    ops = next(column.ops for _, column in made.run.of_rank(3))
+    extra = makespans(made.run)[-1] - makespans(made.reference)[-1]
+    assert extra > 2 * S and len(ops) > 2
+    assert degraded(made)
+
+
+def test_a_delay_in_the_critical_place_is_a_slowdown_and_a_small_one_is_not() -> None:
+    assert truth(case("compute-delay@rank3:30s"), Losses())["outcome"] == "slowdown"
+    assert truth(case("compute-delay@rank3:0.01"), Losses())["outcome"] == "healthy"
+    assert truth(case("none"), Losses())["outcome"] == "healthy"
+
+
+def test_the_jobs_of_the_frontier_paper_have_its_step_times() -> None:
+    for name, published in (("ddp-8", 207), ("ddp-32", 235)):
+        made = simulate(PRESETS[name], [parse("none")], 1, iterations=12)
+        assert np.median(makespans(made.run)) / MS == pytest.approx(published, rel=0.05)
+
+
+def test_a_fault_that_a_job_cannot_have_is_refused() -> None:
+    with pytest.raises(ForensicsError, match="no experts"):
+        simulate(DENSE, [parse("expert-imbalance")], 1, iterations=4)
+    with pytest.raises(ForensicsError, match="one node"):
+        simulate(PRESETS["ddp-8"], [parse("background-traffic")], 1, iterations=4)
+    with pytest.raises(ForensicsError, match="nothing over"):
+        simulate(PRESETS["ddp-8"], [parse("nic-slow")], 1, iterations=4)

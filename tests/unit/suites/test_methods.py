@@ -1,0 +1,35 @@
+"""The methods of comparison on recorded jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.case.build import open_case
+from forensics.fixtures.suites.baselines.methods import METHODS
+from tests.recordings.collection import whole
+from tests.recordings.job import Job
+from tests.recordings.places import LOADER_QUEUE
+
+
+@pytest.fixture(scope="module")
+def missing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rank 2 does not come to a reduction."""
+    job = Job(4)
+    job.steps(12)
+    job.hang({2})
+    return whole(job, {2: LOADER_QUEUE}).tar(tmp_path_factory.mktemp("case") / "bundle.tar")
+
+
+def test_a_watchdog_misses_the_rank_that_does_not_come(missing: Path) -> None:
+    assert METHODS["missing rank"](open_case([missing])) == {2}
+
+
+def test_one_that_looks_at_communication_only_sees_nothing_of_it(missing: Path) -> None:
+    assert METHODS["network only"](open_case([missing])) == set()
+
+
+@pytest.mark.parametrize("name", ["fixed threshold", "similarity outlier", "operator level"])
+def test_without_device_times_nobody_is_named(name: str, missing: Path) -> None:
+    assert METHODS[name](open_case([missing])) == set()

@@ -1,0 +1,61 @@
+"""Rules that rank stages: the sums by hand, and the simulated rows of StageFrontier's table 4 against the published ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from forensics.fixtures.simulator.faults import parse
+from forensics.fixtures.simulator.simulation import simulate
+from forensics.fixtures.suites import frontier
+from forensics.fixtures.suites.baselines import stages
+from forensics.fixtures.suites.matrix import STAGES, stage_times
+
+# One step of two ranks: the first is late with its data, the second waits for it in the backward pass.
+LATE = np.array([[[6.0, 1.0, 2.0, 0.0, 0.0], [1.0, 1.0, 7.0, 0.0, 0.0]]])
+
+
+def test_advances_of_the_frontier_add_up_to_the_step() -> None:
+    assert stages.frontier(LATE).tolist() == [6.0, 1.0, 2.0, 0.0, 0.0]
+
+
+def test_other_rules_count_the_wait_too() -> None:
+    assert stages.largest(LATE).tolist() == [6.0, 1.0, 7.0, 0.0, 0.0]
+    assert stages.average(LATE).tolist() == [3.5, 1.0, 4.5, 0.0, 0.0]
+    assert stages.rank_zero(LATE).tolist() == [6.0, 1.0, 2.0, 0.0, 0.0]
+    assert stages.slowest(LATE).tolist() == [6.0, 1.0, 2.0, 0.0, 0.0]
+    assert stages.spread(LATE)[0] == 2.5
+
+
+def test_the_candidate_set_is_the_head_that_holds_most() -> None:
+    found = stages.routing(np.array([50.0, 5.0, 40.0, 5.0, 0.0]), "backward")
+    assert found.ranking[:2] == ("data", "backward")
+    assert (found.size, found.top1, found.top2, found.hit) == (2, False, True, True)
+
+
+@pytest.mark.parametrize(("size", "published_ms"), [(8, 207.0), (32, 235.0)])
+def test_a_step_without_a_fault_takes_about_the_published_time(size: int, published_ms: float) -> None:
+    made = simulate(frontier.job(size), [parse("none")], 1, iterations=12)
+    steps = np.diff(made.run.ends.max(axis=1)) / 1e6
+    assert np.median(steps) == pytest.approx(published_ms, rel=0.05)
+
+
+@pytest.mark.parametrize(("level", "published", "tolerance"), [(12, 0.06, 0.03), (120, 0.43, 0.08)])
+def test_a_late_batch_gets_about_the_published_share(level: int, published: float, tolerance: float) -> None:
+    made = simulate(frontier.job(8), [parse(f"frontier-data@random:{level}ms")], 3, iterations=40)
+    found = stages.routings(stage_times(made))["frontier"]
+    assert found.shares[found.ranking.index("data")] == pytest.approx(published, abs=tolerance)
+
+
+def test_rules_land_near_their_published_values() -> None:
+    made = [
+        simulate(frontier.job(8), [parse(f"frontier-{name}@random:120ms")], 5, iterations=40) for name in frontier.SCENARIOS
+    ]
+    found = [stages.routings(stage_times(one)) for one in made]
+    assert {one.ranking[0] for each in found for one in each.values()} <= set(STAGES)
+    first = {name: sum(each[name].top1 for each in found) / len(found) for name in stages.METHODS}
+    second = {name: sum(each[name].top2 for each in found) / len(found) for name in stages.METHODS}
+    assert (first["frontier"], second["frontier"]) == (0.8, 1.0)
+    assert (first["per-stage max"], second["per-stage max"]) == (0.4, 1.0)
+    assert (first["per-stage average"], second["per-stage average"]) == (0.4, 0.8)
+    assert (first["slowest rank"], second["slowest rank"]) == (0.4, 0.8)
