@@ -159,23 +159,24 @@ def _intervals(calls: _Calls, sources: _Sources) -> list[_Interval]:
 def _at_the_end(
     counted: str, measure: str, intervals: Sequence[_Interval], calls: _Calls, sources: _Sources, totals: Mapping[int, int]
 ) -> Miscount | None:
-    """Who went past the usual number of calls without the measure's next call, or came to it too early."""
+    """Who went past the usual number of calls without the measure's next call.
+
+    Who came to that call too early, or is one call past it, may as well have changed the order of the two: left to FX130.
+    """
     usual = {count for _, made, _ in intervals[-3:] for count in made.values()}
     anchor = next((number for number in sorted(calls) if 0 < len(calls[number]) < len(totals)), None)
     if len(usual) != 1 or 0 in usual or anchor is None or anchor - 1 not in calls or set(calls[anchor - 1]) != set(totals):
         return None
     (habit,) = usual
     before = calls[anchor - 1]
-    early = {rank: count - before[rank] for rank, count in calls[anchor].items() if count - before[rank] < habit}
     past = {rank: totals[rank] - before[rank] for rank in totals.keys() - calls[anchor].keys()}
-    past = {rank: count for rank, count in past.items() if count > habit}
-    odd = early or past
-    if bool(early) == bool(past) or 2 * len(odd) > len(totals):
+    past = {rank: count for rank, count in past.items() if count > habit + 1}
+    if not past or 2 * len(past) > len(totals):
         return None
-    ranks = tuple(sorted(odd))
-    source = sources[anchor if early else anchor - 1][ranks[0]]
+    odd = tuple(sorted(past))
+    source = sources[anchor - 1][odd[0]]
     voters = tuple(sorted(totals))
-    return Miscount(counted, measure, anchor, ranks, voters, odd[ranks[0]], habit, len(intervals) > 1, source, bool(past))
+    return Miscount(counted, measure, anchor, odd, voters, past[odd[0]], habit, len(intervals) > 1, source, is_open=True)
 
 
 def _told(counted: str, measure: str, intervals: Sequence[_Interval]) -> Miscount | None:
