@@ -148,7 +148,7 @@ def _calls(connection: DuckDBPyConnection, counted: str, measure: str, ranks: li
 
 def _intervals(calls: _Calls, sources: _Sources) -> list[_Interval]:
     """Intervals between consecutive calls of the measure that at least two ranks made, in order."""
-    found = []
+    found: list[_Interval] = []
     for before, anchor in pairwise(sorted(calls)):
         made = {rank: count - calls[before][rank] for rank, count in calls[anchor].items() if rank in calls[before]}
         if anchor == before + 1 and len(made) > 1:

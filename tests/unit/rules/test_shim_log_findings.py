@@ -57,11 +57,10 @@ def log(
     rank: int, *, host: str = "a", end: float = 60, active: float = 60, ended: bool = False, copied: float | None = None
 ) -> ShimLog:
     """A log that began at second 0; times in seconds."""
-    at = {"end_ns": BEGIN + int(end * SECOND), "active_ns": BEGIN + int(active * SECOND)}
     taken = None if copied is None else BEGIN + int(copied * SECOND)
     return ShimLog(
-        rank=rank, source_id=rank, source=f"{rank}.frx", host=host, begin_ns=BEGIN, copied_ns=taken, ended=ended,
-        pause_ns=SECOND // 2, doors=frozenset(), **at,
+        rank=rank, source_id=rank, source=f"{rank}.frx", host=host, begin_ns=BEGIN, end_ns=BEGIN + int(end * SECOND),
+        copied_ns=taken, ended=ended, active_ns=BEGIN + int(active * SECOND), pause_ns=SECOND // 2, doors=frozenset(),
     )  # fmt: skip
 
 
