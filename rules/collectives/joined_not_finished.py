@@ -30,6 +30,8 @@ _ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
     disputed = {dispute.communicator for dispute in blocking(job)}
+    # Members that came to it on different lines disagree on what it is: FX122 names them.
+    disputed |= {found.communicator for found in job.divergences if found.innermost}
     for root in job.graph.roots:
         if root.kind not in (RootKind.ALL_JOINED, RootKind.ENTANGLED) or device_stall(job, root) or is_entangled(job, root):
             continue
