@@ -235,6 +235,14 @@ static bool get(struct machine *machine, int width) {
     return push(machine, ((struct cell *)memo->items)[number]);
 }
 
+/* A frame only says how many bytes follow at least. */
+static bool frame(struct machine *machine) {
+    uint64_t size = 0;
+    if (!take_number(machine, 8, &size))
+        return false;
+    return size <= machine->pickle->size - machine->at || fail(machine, FORENSICS_PICKLE_CUT);
+}
+
 /* Runs one opcode; false at the end and on failure. */
 static bool step(struct machine *machine, uint8_t opcode) {
     uint64_t ignored = 0;
@@ -269,7 +277,7 @@ static bool step(struct machine *machine, uint8_t opcode) {
     case 's': return add_last(machine, FORENSICS_PICKLE_DICT, 2);
     case 'u': return add_from_mark(machine, FORENSICS_PICKLE_DICT);
     case 0x80: return take_number(machine, 1, &ignored) && (ignored <= 5 || fail(machine, FORENSICS_PICKLE_UNSUPPORTED));
-    case 0x95: return take_number(machine, 8, &ignored);
+    case 0x95: return frame(machine);
     case '.': return false;
     default: return fail(machine, FORENSICS_PICKLE_UNSUPPORTED);
     }

@@ -136,6 +136,7 @@ HOSTILE = {
     "an item for nothing": b"\x80\x02Na.",
     "a mark that is not open": b"\x80\x02e.",
     "half a pair": b"\x80\x02}(NuN.",
+    "a frame that does not end": b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f}.",
     "no end": b"\x80\x02}",
     "an unknown memo": b"\x80\x02h\x07.",
 }

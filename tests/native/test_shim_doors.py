@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.native import testbed
 from tests.native.shim_jobs import files
 from tests.unit.ingest.reading import Result, read
+
+pytestmark = pytest.mark.slow
 
 PAIR = testbed.Shape(pp=2, per_host=1, steps=2)
 

@@ -9,6 +9,8 @@ import pytest
 from tests.native.shim_drivers import SANITIZERS, driver
 from tests.native.shim_jobs import only_log, run
 
+pytestmark = pytest.mark.slow
+
 WAYS = ("versions", "unbalanced", "foreign", "leak", "abort", "api", "kernel", "threads", "off")
 
 

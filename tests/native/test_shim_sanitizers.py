@@ -8,6 +8,8 @@ import pytest
 
 from tests.native.shim_jobs import HERE, RING, compile_c, only_log, run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_no_finding(sanitizer: str, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import pytest
 from tests.native.shim_drivers import SANITIZERS, driver
 from tests.native.shim_jobs import HERE, compile_c, files, linked, only_log, run
 
+pytestmark = pytest.mark.slow
+
 WAYS = ("credits", "storm", "overflow", "spread", "ways", "threads")
 POSTS = 1_000_000 if os.environ.get("FORENSICS_LONG_TESTS") else 200_000
 """Mixed posts, refusals and completions; a million takes some seconds more."""

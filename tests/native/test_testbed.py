@@ -11,6 +11,8 @@ import pytest
 
 from tests.native.testbed import SOURCES, STATIC, Job, Shape, built, start
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).with_name("collectives.py")
 
 

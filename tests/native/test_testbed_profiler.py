@@ -11,6 +11,8 @@ import pytest
 
 from tests.native.testbed import SOURCES, Shape, built, start
 
+pytestmark = pytest.mark.slow
+
 PLUGIN = Path(__file__).with_name("recording_plugin.c")
 RELEASES = {1: "2.23.4", 2: "2.24.3", 3: "2.26.2", 4: "2.27.3", 5: "2.28.3", 6: "2.30.7", 7: "2.31.2"}
 COLL, P2P, PROXY_OP, PROXY_STEP, KERNEL, COLL_API, P2P_API = 2, 4, 8, 16, 64, 512, 1024

@@ -88,8 +88,17 @@ def reshaped(document: Any, draw: st.DrawFn) -> Any:
 
 @st.composite
 def reshaped_samples(draw: st.DrawFn) -> tuple[str, Any]:
-    path = draw(st.sampled_from([path for path in SAMPLES if path.suffix == ".json"]))
+    path = draw(st.sampled_from([path for path in SAMPLES if path.suffix == ".json" and is_document(path)]))
     return path.name, reshaped(json.loads(path.read_bytes()), draw)
+
+
+def is_document(path: Path) -> bool:
+    """Whether a sample is JSON: some writers leave what only resembles it."""
+    try:
+        json.loads(path.read_bytes())
+    except ValueError:
+        return False
+    return True
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)

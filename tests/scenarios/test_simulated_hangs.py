@@ -15,6 +15,8 @@ from forensics.model import Cause, Outcome, Verdict
 from forensics.rules.diagnosis import diagnose
 from tests.unit.simulator.small_jobs import DENSE
 
+pytestmark = pytest.mark.slow
+
 
 def verdict(fault: str, seed: int, folder: Path, **options: object) -> tuple[Simulation, Verdict]:
     made = simulate(DENSE, [parse(fault)], seed)

@@ -13,6 +13,8 @@ from forensics.fixtures.suites.registry import SUITES
 from forensics.fixtures.suites.running import run_case
 from tests.recordings.commands import Command, command
 
+pytestmark = pytest.mark.slow
+
 SEED = 1
 KEYS = {"suite", "seed", "cases", "exact", "partial", "wrong", "errors", "precision", "recall", "f1", "flagged", "rows"}
 

@@ -15,14 +15,14 @@ import pytest
 from forensics.ingest import _shim_layout as layout
 from tests.unit.ingest.reading import SAMPLES
 
+pytestmark = pytest.mark.slow
+
 FILES, RANKS = 2000, 64
 MOST_CPU_SECONDS, MOST_MIB = 120, 1024
 READ = """
 import json, resource, sys
 from pathlib import Path
 from forensics.case.build import open_case
-
-pytestmark = pytest.mark.slow
 case = open_case([Path(sys.argv[1])])
 ask = lambda query: case.execute(query).fetchall()
 used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
