@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.torch_pickle import HEAD, STOP, Shared, Slot, Writer, scalar
+from forensics.fixtures.simulator.writers.torch_pickle import HEAD, STOP, Parts, Pickler, Shared, Slot, fill
 
 START_NS = 1_790_000_000_000_000_000
 TENSOR_PARALLEL = 8
@@ -61,7 +61,7 @@ def _write_dump(work: tuple[Path, int, int]) -> int:
 
 def dump(rank: int, ranks: int) -> bytes:
     """The dump of one rank."""
-    writer = Writer()
+    writer = Pickler()
     groups = _groups(rank, ranks)
     config = {name: {"name": name, "desc": desc, "ranks": str(members)} for name, desc, members in groups.values()}
     parts = [HEAD, b"}(", writer.value("version"), writer.value("2.10"), writer.value("pg_config"), writer.value(config)]
@@ -92,10 +92,10 @@ def _status(count: int, waits: bool) -> dict[str, int]:
 
 
 def _entries(
-    writer: Writer, rank: int, ranks: int, groups: dict[str, tuple[str, str, list[int]]], counts: dict[str, int]
+    writer: Pickler, rank: int, ranks: int, groups: dict[str, tuple[str, str, list[int]]], counts: dict[str, int]
 ) -> Iterator[bytes]:
     """The entries in order. A site's first entry fills the memo; what follows differs in its numbers only."""
-    templates: dict[tuple[Site, bool], list[bytes | None]] = {}
+    templates: dict[tuple[Site, bool], Parts] = {}
     sites = _calls(ranks // min(TENSOR_PARALLEL, ranks))
     time_ns = START_NS + (rank * 7919) % 100_000
     for number, site in enumerate(sites):
@@ -105,13 +105,13 @@ def _entries(
         parts = templates.get((site, done))
         if parts is None:
             entry = _entry(site, groups, list(groups).index(site.group), done=done)
-            parts = writer.parts(entry)
-            templates[site, done] = writer.parts(entry)
+            parts = writer.template(entry)
+            templates[site, done] = writer.template(entry)
         counts[site.group] += 1
         time_ns += 3_000_000 + (number * 104_729 + rank * 31) % 50_000
         sequence = counts[site.group]
         values = iter((FIRST_RECORD + number, sequence, sequence, time_ns, time_ns + 2_500_000))
-        yield b"".join(scalar(next(values)) if part is None else part for part in parts)
+        yield fill(parts, values)
 
 
 def _entry(site: Site, groups: dict[str, tuple[str, str, list[int]]], number: int, *, done: bool) -> dict[str, Any]:
