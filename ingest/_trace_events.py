@@ -1,61 +1,71 @@
-"""Events of a trace file of any size: needles are looked for in blocks, and only an event that holds one is parsed."""
+"""Events of a trace file of any size as columns: through the native reader, or else block by block in Python."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
+import numpy as np
 import orjson
 
 from forensics.bundle.streams import chunks
+from forensics.ingest import _trace_columns as columns
+from forensics.ingest._trace_columns import Tally, TraceColumns
+from forensics.ingest._trace_native import read_native
+from forensics.ingest._values import integer
 
 BLOCK_BYTES = 4 << 20
 HEAD_BYTES = 1 << 20
 TAIL_BYTES = 1 << 16
 _LONGEST_EVENT = 1 << 20
+_LATEST_US = 4e15  # of a century; with the base of the file it stays within 64 bits of nanoseconds
+# What the text of an event holds that is looked at; native/trace/events.c knows the same kinds.
+_NEEDLES = (
+    b'user_annotation"', b'"record_param_comms"', b'"autograd::engine::evaluate_function', b'"kernel"', b'"Kernel"',
+    b'"gpu_mem', b'"Memcpy"', b'"Memset"', b'_runtime"', b'"cuda_driver"', b'"Runtime"',
+)  # fmt: skip
+_CATEGORIES = {
+    "user_annotation": columns.ANNOTATION, "gpu_user_annotation": columns.DEVICE_ANNOTATION, "kernel": columns.KERNEL,
+    "Kernel": columns.KERNEL, "gpu_memcpy": columns.COPY, "gpu_memset": columns.COPY, "Memcpy": columns.COPY,
+    "Memset": columns.COPY,
+}  # fmt: skip
+_LAUNCHES = re.compile(r"(?:cu|hip).*(?:Launch|Memcpy|Memset)", re.DOTALL)
 # Where the list of events begins, and how its events are indented. Inside a string JSON writes a line break as \\n, so that an
 # indented brace only stands between events; with no line break there, events part where a brace meets a comma and a brace.
 _LIST = re.compile(rb'"traceEvents"\s*:\s*\[\s*?(\n[ \t]*)?\{')
 _KINETO = b"\n  "
 
 
-@dataclass(slots=True)
-class Tally:
-    """What was met on the way: bytes, events parsed, events that are no JSON, and how the content ended."""
-
-    read: int = 0
-    parsed: int = 0
-    broken: int = 0
-    first_broken: int | None = None
-    head: bytes = b""
-    tail: bytes = b""
-    problem: str | None = None
-    has_end: bool = False
+def read_trace(stream: BinaryIO, tally: Tally) -> TraceColumns:
+    """Kept events of a trace; a stream that breaks gives what came before, and `tally` says so."""
+    return read_native(_blocks(stream, tally), tally) or read_slowly(_blocks(stream, tally), tally)
 
 
-def events(stream: BinaryIO, needles: Sequence[bytes], tally: Tally) -> Iterator[dict[str, Any]]:
-    """Every event whose text holds one of the needles, once each; a stream that breaks gives what came before."""
+def read_slowly(blocks: Iterable[bytes], tally: Tally) -> TraceColumns:
+    """The same in Python: needles are looked for in each block, and only an event that holds one is parsed."""
+    found = _Rows()
     rest, before = b"", 0
     indent: bytes | None = None
-    for chunk in _blocks(stream, tally):
+    for chunk in blocks:
         block = rest + chunk
         indent = _indent(block) if indent is None else indent
         end = _last_end(block, indent)
-        yield from _of_block(block, end, needles, indent, before, tally)
+        found.add(block, _spans(block, end, indent), before, tally)
         rest, before = block[end:], before + end
         if len(rest) > 8 * BLOCK_BYTES:
             rest, before = b"", before + len(rest)
     if rest:
-        yield from _of_block(rest + b"\n", len(rest) + 1, needles, indent or b"", before, tally)
+        found.add(rest, _spans(rest + b"\n", len(rest) + 1, indent or b""), before, tally)
+    return found.columns()
 
 
 def _indent(block: bytes) -> bytes:
     """What stands before the brace of an event: a line break and spaces, or nothing."""
     found = _LIST.search(block)
     if found:
-        return found[1] or b""
+        indent = found[1] or b""
+        return indent if indent and indent + b"}" in block else b""
     return _KINETO if _KINETO + b"{" in block else b""
 
 
@@ -89,32 +99,20 @@ def _last_end(block: bytes, indent: bytes) -> int:
     if indent:
         found = block.rfind(indent + b"}")
         return found + len(indent) + 1 if found >= 0 else 0
-    found = max(block.rfind(b"},{"), block.rfind(b"}, {"))
+    found = max(block.rfind(mark) for mark in (b"},{", b"}, {", b"},\n{"))
     return found + 1 if found >= 0 else 0
 
 
-def _of_block(
-    block: bytes, end: int, needles: Sequence[bytes], indent: bytes, before: int, tally: Tally
-) -> Iterator[dict[str, Any]]:
+def _spans(block: bytes, end: int, indent: bytes) -> list[tuple[int, int]]:
+    """Where the events lie whose text holds one of the needles, once each."""
     spans: set[tuple[int, int]] = set()
-    for needle in needles:
+    for needle in _NEEDLES:
         reached = 0
         while (place := block.find(needle, reached, end)) >= 0:
             first, last = _around(block, place, end, indent)
             reached = max(last, place + len(needle))
             spans.add((first, last))
-    for first, last in sorted(spans):
-        try:
-            event = orjson.loads(block[first:last])
-        except orjson.JSONDecodeError:
-            # What is no event at all may hold a needle too, such as the head of the file.
-            if b'"ph"' in block[first : min(last, first + _LONGEST_EVENT)]:
-                tally.broken += 1
-                tally.first_broken = before + first if tally.first_broken is None else tally.first_broken
-            continue
-        if isinstance(event, dict):
-            tally.parsed += 1
-            yield event
+    return sorted(spans)
 
 
 def _around(block: bytes, place: int, end: int, indent: bytes) -> tuple[int, int]:
@@ -127,8 +125,89 @@ def _around(block: bytes, place: int, end: int, indent: bytes) -> tuple[int, int
     low = max(0, place - _LONGEST_EVENT)
     starts = [
         block.rfind(mark, low, place) + len(mark) - 1
-        for mark in (b"},{", b"}, {", b"[{", b"[ {")
+        for mark in (b"},{", b"}, {", b"},\n{", b"[{", b"[ {", b"[\n{")
         if block.rfind(mark, low, place) >= 0
     ]
-    ends = [found + 1 for mark in (b"},{", b"}, {", b"}]", b"} ]") if (found := block.find(mark, place, end)) >= 0]
+    ends = [
+        found + 1
+        for mark in (b"},{", b"}, {", b"},\n{", b"}]", b"} ]", b"}\n]")
+        if (found := block.find(mark, place, end)) >= 0
+    ]
+    # What is left of the block before begins with the comma behind its last event.
+    if not low and (brace := block.find(b"{", 0, 4)) >= 0:
+        starts.append(brace)
     return max(starts, default=place), min(ends, default=end)
+
+
+class _Rows:
+    """Kept events one by one, with their distinct texts."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, int, int, int, int, int, int, int]] = []
+        self._names: dict[str, int] = {}
+        self._tracks: dict[str, int] = {}
+        self._details: list[bytes] = []
+
+    def add(self, block: bytes, spans: list[tuple[int, int]], before: int, tally: Tally) -> None:
+        """Keep what is an event of a known kind with a begin and an end."""
+        for first, last in spans:
+            raw = block[first:last]
+            try:
+                event = orjson.loads(raw)
+            except orjson.JSONDecodeError:
+                # What is no event at all may hold a needle too, such as the head of the file.
+                if b'"ph"' in raw[:_LONGEST_EVENT]:
+                    tally.broken += 1
+                    tally.first_broken = before + first if tally.first_broken is None else tally.first_broken
+                continue
+            if isinstance(event, dict) and (kind := _kind(event)):
+                self._keep(event, kind, raw)
+
+    def _keep(self, event: dict[str, Any], kind: int, raw: bytes) -> None:
+        begin, duration = _nanoseconds(event.get("ts")), _nanoseconds(event.get("dur"))
+        if begin is None or duration is None or duration < 0:
+            return
+        args = event.get("args")
+        args = args if isinstance(args, dict) else {}
+        detail = len(self._details) if "Collective name" in args else -1
+        if detail >= 0:
+            self._details.append(raw)
+        name = self._names.setdefault(event["name"], len(self._names))
+        track = self._tracks.setdefault(f"{event.get('pid', '')}/{event.get('tid', '')}", len(self._tracks))
+        external = _number(args.get("External id", args.get("external id")))
+        self._rows.append((kind, name, track, begin, duration, external, _number(args.get("correlation")), detail))
+
+    def columns(self) -> TraceColumns:
+        """Everything that was kept."""
+        table = np.array(self._rows, dtype=np.int64).reshape(-1, 8).T
+        kinds, names, tracks, begins, durations, externals, correlations, details = table
+        return TraceColumns(
+            kinds.astype(np.uint8), names.astype(np.int32), tracks.astype(np.int32), begins, durations, externals,
+            correlations, details.astype(np.int32), list(self._names), list(self._tracks), self._details,
+        )  # fmt: skip
+
+
+def _kind(event: dict[str, Any]) -> int:
+    """Which kind an event is; 0 for all that is not kept."""
+    name, category = event.get("name"), event.get("cat")
+    if event.get("ph") != "X" or not isinstance(name, str) or not isinstance(category, str):
+        return 0
+    if category in ("cpu_op", "Operator"):
+        if name == "record_param_comms":
+            return columns.CALL
+        return columns.GRADIENT if name.startswith("autograd::engine::evaluate_function") else 0
+    if category in ("cuda_runtime", "cuda_driver", "Runtime"):
+        return columns.LAUNCH if _LAUNCHES.match(name) else 0
+    return _CATEGORIES.get(category, 0)
+
+
+def _nanoseconds(value: Any) -> int | None:
+    """Microseconds as nanoseconds; None for what is no time."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not abs(value) < _LATEST_US:
+        return None
+    return value * 1000 if isinstance(value, int) else round(value * 1000)
+
+
+def _number(value: Any) -> int:
+    number = integer(value)
+    return number if number is not None and 0 <= number < 1 << 62 else -1

@@ -14,6 +14,7 @@ _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})')
 _HOST = re.compile(rb'"host_name"\s*:\s*"([^"\\]{1,255})"')
 _INFO = re.compile(rb'"distributedInfo"\s*:\s*(?=\{)')
 _LONGEST_INFO = 1 << 20
+_LATEST_NS = 4 * 10**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def trace_head(head: bytes, tail: bytes) -> TraceHead:
         world_size=integer(info.get("world_size")),
         backend=text(info.get("backend")),
         host=host[1].decode("utf-8", "replace") if host else None,
-        base_ns=int(base[1]) if base else 0,
+        base_ns=int(base[1]) if base and int(base[1]) < _LATEST_NS else 0,
         groups=tuple(group for group in groups if group),
     )
 

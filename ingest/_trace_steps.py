@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from forensics.ingest._device_work import DeviceWork, Intervals
 from forensics.ingest._stage_names import STAGES, bare_name, is_plain, schema_hash, stage_names, stage_of
 from forensics.ingest.interface import Batch, Problem
 
@@ -28,12 +29,13 @@ class Mark:
 
 @dataclass(slots=True)
 class Marks:
-    """Intervals of one rank: `annotations` of the host, `gradients` of autograd, `collectives`, `device` time by link."""
+    """Intervals of one rank; what its device did is known by annotation (`device`, ns by link) or piece by piece (`work`)."""
 
     annotations: list[Mark] = field(default_factory=list)
-    gradients: list[Mark] = field(default_factory=list)
+    gradients: Intervals = field(default_factory=Intervals)
     collectives: list[Mark] = field(default_factory=list)
     device: dict[int, int] = field(default_factory=dict)
+    work: DeviceWork | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def batches(marks: Marks) -> Iterator[Batch | Problem]:
         yield Problem("neither step marks nor optimizer updates: no steps can be told apart")
         return
     annotated = sorted(mark for mark in marks.annotations if stage_of(mark.name) and not stage_names().is_step(mark.name))
-    gradients, collectives = sorted(marks.gradients), sorted(marks.collectives)
+    gradients, collectives = marks.gradients, sorted(marks.collectives)
     begins = [mark.begin for mark in annotated]
     found, guessed = [], 0
     for number, step in steps:
@@ -98,6 +100,8 @@ def batches(marks: Marks) -> Iterator[Batch | Problem]:
         yield Problem("no annotation, update or gradient tells the stages: only the length of the steps is known")
     yield Batch("steps", _step_columns(steps))
     columns = _span_columns(found, marks.device)
+    if marks.work is not None:
+        columns["device_ns"] = marks.work.of_spans(columns["begin_ns"], columns["duration_ns"])
     if columns["step"]:
         yield Batch("stage_spans", columns)
 
@@ -127,12 +131,12 @@ def _resolved(marks: Sequence[Mark], step: Mark) -> list[_Span]:
     return sorted(spans, key=lambda span: span.begin)
 
 
-def _from_autograd(spans: Sequence[_Span], step: Mark, gradients: Sequence[Mark], collectives: Sequence[Mark]) -> list[_Span]:
+def _from_autograd(spans: Sequence[_Span], step: Mark, gradients: Intervals, collectives: Sequence[Mark]) -> list[_Span]:
     """Backward from the first to the last gradient and the collectives begun until then; forward is what comes before it."""
-    own = [mark for mark in _within(gradients, step) if mark.end <= step.end]
-    if not own:
+    own = gradients.within(step.begin, step.end)
+    if own is None:
         return []
-    begin, end = own[0].begin, max(mark.end for mark in own)
+    begin, end = own
     waits = [mark.end for mark in _within(collectives, Mark(begin, end))]
     end = min([max([end, *waits]), step.end, *(span.begin for span in spans if span.begin >= end)])
     found = [_Span("backward", "backward", begin, max(end, begin))]

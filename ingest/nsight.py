@@ -11,11 +11,16 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import chunks
+from forensics.ingest._collective_kernels import kind_of_call
+from forensics.ingest._nsight_device import busy, device_work, is_collective, operations
+from forensics.ingest._nsight_tables import Export
 from forensics.ingest._stage_names import problem, stage_names, stage_of
 from forensics.ingest._trace_steps import Mark, Marks, batches
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
@@ -45,47 +50,19 @@ def rows(artefact: Artefact) -> Iterator[Item]:
             with closing(sqlite3.connect(f"file:{copy.name}?mode=ro&immutable=1", uri=True)) as database:
                 database.execute("PRAGMA trusted_schema = OFF")
                 database.text_factory = lambda raw: raw.decode("utf-8", "replace")
-                yield from _export(_Export.of(database), artefact)
+                yield from _export(Export.of(database), artefact)
         except (sqlite3.Error, OSError, ValueError, TypeError, OverflowError) as error:
             # Damaged pages give values of any kind, and even messages that are no text.
             yield Problem(f"cannot be read any further: {error}", fatal=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Export:
-    """An open export with the names of its tables and their columns."""
-
-    database: sqlite3.Connection
-    tables: dict[str, frozenset[str]]
-
-    @staticmethod
-    def of(database: sqlite3.Connection) -> _Export:
-        """Look at plain tables only: a view could hold anything."""
-        names = [
-            name
-            for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            if isinstance(name, str) and '"' not in name
-        ]
-        columns = {name: frozenset(row[1] for row in database.execute(f'PRAGMA table_info("{name}")')) for name in names}
-        return _Export(database, columns)
-
-    def table(self, name: str) -> str | None:
-        """The newest version of a table (`NVTX_EVENTS_V2` before `NVTX_EVENTS`), None when there is none."""
-        found = [each for each in self.tables if each == name or re.fullmatch(rf"{name}_V\d+", each)]
-        return max(found, key=lambda each: (len(each), each), default=None)
-
-    def rows(self, name: str, *wanted: str, where: str = "true") -> Iterator[tuple[Any, ...]]:
-        """Columns of a table, null for those it lacks; nothing when there is no such table."""
-        table = self.table(name)
-        if table is not None:
-            listed = ", ".join(f'"{column}"' if column in self.tables[table] else "NULL" for column in wanted)
-            yield from self.database.execute(f'SELECT {listed} FROM "{table}" WHERE {where}')
-
-
-def _export(export: _Export, artefact: Artefact) -> Iterator[Item]:
-    if export.table("NVTX_EVENTS") is None:
-        yield Problem("no NVTX ranges in this export: nothing tells the stages", fatal=True)
+def _export(export: Export, artefact: Artefact) -> Iterator[Item]:
+    has_ranges = export.table("NVTX_EVENTS") is not None
+    if not has_ranges and export.table("CUPTI_ACTIVITY_KIND_KERNEL") is None:
+        yield Problem("neither NVTX ranges nor kernels in this export", fatal=True)
         return
+    if not has_ranges:
+        yield Problem("no NVTX ranges in this export: nothing tells steps and stages")
     if told := problem():
         yield Problem(told)
     epoch = next((int(row[0] or 0) for row in export.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")), 0)
@@ -96,22 +73,31 @@ def _export(export: _Export, artefact: Artefact) -> Iterator[Item]:
             yield Problem(f"the profiler says: {str(row[0])[:200]}")
     strings = dict(export.rows("StringIds", "id", "value"))
     processes = _processes(export, strings, epoch)
+    _add_work(export, strings, processes, epoch)
     ranks, guess = _ranks(export, processes, artefact)
     if guess:
         yield Problem(guess)
-    _add_kernels(export, strings, processes, epoch)
     for pid, rank in ranks.items():
         yield from _ranked(processes[pid], rank)
 
 
 @dataclass(slots=True)
 class _Process:
-    marks: Marks
-    opened: list[tuple[str, int]]
+    """What is known of one process: ranges, calls of NCCL, ranges without an end, and what it says of its rank."""
+
+    marks: Marks = field(default_factory=Marks)
+    calls: list[Mark] = field(default_factory=list)
+    opened: list[tuple[str, int]] = field(default_factory=list)
+    operations: dict[str, list[Any]] = field(default_factory=dict)
     said: int | None = None
 
+    @property
+    def is_marked(self) -> bool:
+        """Whether ranges tell what it did."""
+        return bool(self.marks.annotations or self.opened)
 
-def _processes(export: _Export, strings: dict[Any, Any], epoch: int) -> dict[int, _Process]:
+
+def _processes(export: Export, strings: dict[Any, Any], epoch: int) -> dict[int, _Process]:
     """Ranges by process id; those that never ended apart."""
     found: dict[int, _Process] = {}
     kinds = f"eventType IN {_RANGES}"
@@ -121,9 +107,11 @@ def _processes(export: _Export, strings: dict[Any, Any], epoch: int) -> dict[int
         name = text if isinstance(text, str) else strings.get(number)
         if not isinstance(name, str) or not isinstance(begin, int) or not isinstance(thread, int):
             continue
-        process = found.setdefault((thread >> 24) & 0xFFFFFF, _Process(Marks(), []))
+        process = found.setdefault((thread >> 24) & 0xFFFFFF, _Process())
         if end is None:
             process.opened.append((name, epoch + begin))
+        elif isinstance(end, int) and end >= begin and name.startswith("nccl") and kind_of_call(name):
+            process.calls.append(Mark(epoch + begin, epoch + end, name, str(thread & 0xFFFFFF)))
         elif isinstance(end, int) and end >= begin and (stage_names().is_step(name) or stage_of(name)):
             process.marks.annotations.append(Mark(epoch + begin, epoch + end, name, str(thread & 0xFFFFFF)))
         said = _RANK.search(name)
@@ -131,9 +119,10 @@ def _processes(export: _Export, strings: dict[Any, Any], epoch: int) -> dict[int
     return found
 
 
-def _ranks(export: _Export, processes: dict[int, _Process], artefact: Artefact) -> tuple[dict[int, int], str | None]:
+def _ranks(export: Export, processes: dict[int, _Process], artefact: Artefact) -> tuple[dict[int, int], str | None]:
     """Rank by process id, and what was guessed: from ranges, the environment of the one process, the path, or the order."""
-    busy = [pid for pid, process in sorted(processes.items()) if process.marks.annotations or process.opened]
+    marked = [pid for pid, process in sorted(processes.items()) if process.is_marked]
+    busy = marked or [pid for pid, process in sorted(processes.items()) if process.operations]
     said = {pid: rank for pid in busy if (rank := processes[pid].said) is not None}
     if len(said) == len(busy) and len(set(said.values())) == len(said):
         return said, None
@@ -147,19 +136,16 @@ def _ranks(export: _Export, processes: dict[int, _Process], artefact: Artefact) 
     return guessed, "no rank is known: processes are numbered in the order of their ids, which is a guess" if busy else None
 
 
-def _add_kernels(export: _Export, strings: dict[Any, Any], processes: dict[int, _Process], epoch: int) -> None:
-    """Kernels of NCCL: how long each member is in a collective."""
-    wanted = ("start", "end", "shortName", "globalPid")
-    names = [
-        number for number, name in strings.items() if isinstance(name, str) and name.startswith(("ncclDevKernel", "ncclKernel"))
-    ]
-    if not names or export.table("CUPTI_ACTIVITY_KIND_KERNEL") is None:
-        return
-    listed = f"shortName IN ({', '.join(str(int(number)) for number in names)})"
-    for begin, end, name, pid in export.rows("CUPTI_ACTIVITY_KIND_KERNEL", *wanted, where=listed):
-        process = processes.get((pid >> 24) & 0xFFFFFF) if isinstance(pid, int) else None
-        if process is not None and isinstance(begin, int) and isinstance(end, int) and end >= begin:
-            process.marks.collectives.append(Mark(epoch + begin, epoch + end, str(strings[name])))
+def _add_work(export: Export, strings: dict[Any, Any], processes: dict[int, _Process], epoch: int) -> None:
+    """What the devices did for each process: collectives apart from the rest."""
+    work = device_work(export)
+    collective = is_collective(work, strings)
+    for pid in np.unique(work.process).tolist():
+        process = processes.setdefault(pid, _Process())
+        own = work.process == pid
+        process.marks.work = busy(work.of(own & ~collective), epoch)
+        if (own & collective).any():
+            process.operations = operations(work.of(own & collective), process.calls, strings, epoch)
 
 
 def _ranked(process: _Process, rank: int) -> Iterator[Item]:
@@ -171,16 +157,13 @@ def _ranked(process: _Process, rank: int) -> Iterator[Item]:
                 continue
             count = len(next(iter(item.columns.values())))
             yield Batch(item.table, {**item.columns, "rank": [rank] * count})
-    spans: list[tuple[str, str, int, int | None]] = [
-        (mark.name, "collective", mark.begin, mark.end) for mark in process.marks.collectives
-    ]
-    spans += [(name, "open range", begin, None) for name, begin in process.opened[-_MOST_OPEN:]]
-    if spans:
-        names = ("name", "category", "begin_ns", "end_ns")
-        columns: dict[str, list[Any]] = {
-            name: list(values) for name, values in zip(names, zip(*spans, strict=True), strict=True)
-        }
-        yield Batch("spans", {**columns, "rank": [rank] * len(spans)})
+    if process.operations:
+        columns = {**process.operations, "rank": [rank] * len(process.operations["kind"])}
+        yield Batch("operations", columns)
+    if opened := process.opened[-_MOST_OPEN:]:
+        columns = {"name": [name for name, _ in opened], "begin_ns": [begin for _, begin in opened]}
+        columns |= {"category": ["open range"] * len(opened), "rank": [rank] * len(opened)}
+        yield Batch("spans", columns)
 
 
 INGESTER = Ingester("nsight", "nsight", sniff, rows)

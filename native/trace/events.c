@@ -1,0 +1,137 @@
+/* One event: the members that are needed, and of which kind it is. */
+#define _GNU_SOURCE /* memmem */
+#include <string.h>
+
+#include "trace.h"
+
+static struct piece unquoted(const char *at, const char *after) {
+    return *at == '"' ? (struct piece){at + 1, (size_t)(after - at - 2)} : (struct piece){at, (size_t)(after - at)};
+}
+
+typedef bool take_member(struct event *event, struct piece key, const char *at, const char *after);
+
+static bool take_argument(struct event *event, struct piece key, const char *at, const char *after) {
+    if (is_text(key, "External id") || is_text(key, "external id"))
+        event->external = unquoted(at, after);
+    else if (is_text(key, "correlation"))
+        event->correlation = unquoted(at, after);
+    else if (is_text(key, "Collective name"))
+        event->has_collective = true;
+    return true;
+}
+
+/* The members of an object, from its brace; stops early where `take` says that no more is needed. */
+static const char *read_members(const char *at, const char *end, struct event *event, take_member *take,
+                                enum found *found, bool *is_enough) {
+    at = past_blanks(at + 1, end);
+    while (at < end && *at != '}') {
+        *found = BROKEN;
+        if (*at != '"')
+            return NULL;
+        const char *quote = past_text(at + 1, end, found);
+        if (quote == NULL)
+            return NULL;
+        struct piece key = unquoted(at, quote + 1);
+        at = past_blanks(quote + 1, end);
+        if (at < end && *at != ':') {
+            *found = BROKEN;
+            return NULL;
+        }
+        at = past_blanks(at + (at < end), end);
+        const char *after = past_value(at, end, found);
+        if (after == NULL)
+            return NULL;
+        if (!take(event, key, at, after)) {
+            *is_enough = true;
+            return after;
+        }
+        at = past_blanks(after, end);
+        if (at < end && *at == ',')
+            at = past_blanks(at + 1, end);
+        else if (at < end && *at != '}') {
+            *found = BROKEN;
+            return NULL;
+        }
+    }
+    *found = CUT;
+    return at < end ? at + 1 : NULL;
+}
+
+static bool is_launch(struct piece name) {
+    static const char *const verbs[] = {"Launch", "Memcpy", "Memset"};
+    if (!starts_with(name, "cu") && !starts_with(name, "hip"))
+        return false;
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+        if (memmem(name.at, name.length, verbs[i], strlen(verbs[i])) != NULL)
+            return true;
+    return false;
+}
+
+static int kind_of(const struct event *event) {
+    struct piece category = event->category;
+    if (!is_text(event->phase, "X"))
+        return 0;
+    if (is_text(category, "cpu_op") || is_text(category, "Operator")) {
+        if (is_text(event->name, "record_param_comms"))
+            return FORENSICS_TRACE_CALL;
+        return starts_with(event->name, "autograd::engine::evaluate_function") ? FORENSICS_TRACE_GRADIENT : 0;
+    }
+    if (is_text(category, "cuda_runtime") || is_text(category, "cuda_driver") || is_text(category, "Runtime"))
+        return is_launch(event->name) ? FORENSICS_TRACE_LAUNCH : 0;
+    if (is_text(category, "kernel") || is_text(category, "Kernel"))
+        return FORENSICS_TRACE_KERNEL;
+    if (is_text(category, "user_annotation"))
+        return FORENSICS_TRACE_ANNOTATION;
+    if (is_text(category, "gpu_user_annotation"))
+        return FORENSICS_TRACE_DEVICE_ANNOTATION;
+    if (is_text(category, "gpu_memcpy") || is_text(category, "gpu_memset") || is_text(category, "Memcpy") ||
+        is_text(category, "Memset"))
+        return FORENSICS_TRACE_COPY;
+    return 0;
+}
+
+static bool take_key(struct event *event, struct piece key, const char *at, const char *after) {
+    if (is_text(key, "args")) {
+        enum found found;
+        bool is_enough = false;
+        if (*at == '{' && read_members(at, after, event, take_argument, &found, &is_enough) == NULL)
+            event->dur = (struct piece){0}; /* not used: arguments that are no JSON */
+        return true;
+    }
+    struct piece value = unquoted(at, after);
+    if (is_text(key, "ph"))
+        event->phase = value;
+    else if (is_text(key, "ts"))
+        event->ts = value;
+    else if (is_text(key, "cat"))
+        event->category = value;
+    else if (is_text(key, "name"))
+        event->name = value;
+    else if (is_text(key, "pid"))
+        event->pid = value;
+    else if (is_text(key, "tid"))
+        event->tid = value;
+    else if (is_text(key, "dur"))
+        event->dur = value;
+    if (event->kind == 0 && event->phase.length && event->category.length && event->name.length) {
+        event->kind = kind_of(event);
+        return event->kind != 0;
+    }
+    return true;
+}
+
+const char *read_event(const char *at, const char *end, bool is_whole, struct event *event, enum found *found) {
+    const char *first = at;
+    bool is_enough = false;
+    *event = (struct event){0};
+    const char *after = read_members(at, end, event, take_key, found, &is_enough);
+    if (after == NULL)
+        return NULL;
+    if (is_enough && is_whole)
+        after = end;
+    else if (is_enough)
+        after = past_value(first, end, found);
+    if (after != NULL)
+        *found = FOUND;
+    return after;
+}

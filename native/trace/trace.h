@@ -1,0 +1,83 @@
+/* What the parts of the trace reader share. */
+#ifndef FORENSICS_TRACE_INTERNAL_H
+#define FORENSICS_TRACE_INTERNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "forensics/trace.h"
+
+struct column {
+    char *items;
+    uint64_t used, capacity; /* bytes */
+};
+
+/* Distinct texts: open addressing over the numbers of the texts, 0 for an empty place, else number + 1. */
+struct distinct {
+    uint32_t *places;
+    uint32_t *hashes; /* of each text */
+    uint64_t size;    /* a power of two */
+    uint32_t count;
+};
+
+enum progress { BEFORE_LIST, IN_LIST, AFTER_LIST };
+
+struct forensics_trace {
+    struct column columns[FORENSICS_TRACE_COLUMNS];
+    struct distinct names, tracks;
+    uint64_t memory_left;
+    uint64_t before; /* bytes of the file that were done with in earlier blocks */
+    struct forensics_trace_tally tally;
+    enum progress progress;
+    bool is_indented;  /* events stand on lines of their own, behind `indent` */
+    bool is_known;     /* whether it is known if they do */
+    size_t indent;     /* length of what stands before the brace of an event: a line break and blanks */
+    char lead[64];     /* that, with the brace that ends an event behind it */
+};
+
+/* A piece of the block: a text without its quotes, or a number. */
+struct piece {
+    const char *at;
+    size_t length;
+};
+
+/* An event as far as it is needed. */
+struct event {
+    struct piece phase, category, name, pid, tid, ts, dur, external, correlation;
+    bool has_collective;
+    int kind; /* 0 for what nobody wants, once phase, category and name are known */
+};
+
+enum found { FOUND, CUT, BROKEN };
+
+/* json.c: each returns where it ends, or null when the text ends first (`*found` CUT) or is no JSON (BROKEN). */
+const char *past_text(const char *at, const char *end, enum found *found);
+const char *past_value(const char *at, const char *end, enum found *found);
+/* Microseconds with decimals as whole nanoseconds; false for what is no time. */
+bool nanoseconds(struct piece number, int64_t *ns);
+int64_t whole_number(struct piece number);
+
+static inline const char *past_blanks(const char *at, const char *end) {
+    while (at < end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t'))
+        at++;
+    return at;
+}
+
+/* Inline, so that the length of a literal is a constant. */
+static inline bool starts_with(struct piece piece, const char *text) {
+    return piece.length >= strlen(text) && memcmp(piece.at, text, strlen(text)) == 0;
+}
+
+static inline bool is_text(struct piece piece, const char *text) {
+    return piece.length == strlen(text) && memcmp(piece.at, text, strlen(text)) == 0;
+}
+
+/* events.c: reads an object from its brace on. An event that nobody wants is stepped over unread when `end` is its own end. */
+const char *read_event(const char *at, const char *end, bool is_whole, struct event *event, enum found *found);
+
+/* columns.c: false for want of memory. */
+bool keep_event(struct forensics_trace *trace, const struct event *event, struct piece whole);
+
+#endif
