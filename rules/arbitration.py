@@ -35,7 +35,8 @@ def _admissible(job: Job, finding: Finding) -> bool:
     """Principle 6, abstain rather than guess: what the job's motion does not support accuses nobody."""
     motion = job.liveness.motion
     if finding.anomaly is Anomaly.FAIL_SLOW:
-        return motion is Motion.MOVING
+        # What ended steps cost stays true when it is too early to say whether the job goes on.
+        return motion in (Motion.MOVING, Motion.TOO_EARLY)
     if motion is Motion.MOVING:
         return finding.belief is Belief.DIRECT_RECORD and bool(job.waiters(finding.ranks[0]))
     # Who waits for whom is put together from several dumps: only of one moment, or of a job that stands still, is a cycle one.

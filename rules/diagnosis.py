@@ -26,7 +26,7 @@ from forensics.rules.arbitration import arbitrate
 from forensics.rules.context import coverage, group_rows, not_checked, timeline, warnings, would_change
 from forensics.rules.engine import Overrides, discover, find, run, thresholds
 from forensics.rules.reductions.activity import Activity
-from forensics.rules.reductions.frontier import judge
+from forensics.rules.reductions.frontier import regimes
 from forensics.rules.reductions.frontier_gates import Gates
 from forensics.rules.reductions.frontier_rows import frontier_labels, frontier_row
 from forensics.rules.reductions.job import Job, reduce_job
@@ -74,7 +74,7 @@ def frontier_rows(job: Job, overrides: Overrides) -> tuple[FrontierRow, ...]:
     """Each window of recorded stages, by the gates in force."""
     rule = find(FRONTIER)
     gates = Gates.of(thresholds(rule, overrides)) if rule else Gates()
-    return tuple(frontier_row(judge(window, gates)) for window in job.frontier)
+    return tuple(frontier_row(judged) for window in job.frontier for judged in regimes(window, gates))
 
 
 def _shown(job: Job) -> dict[int, Activity]:

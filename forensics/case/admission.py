@@ -41,6 +41,7 @@ _AGREEMENT = f"""
 WITH compared AS (
     SELECT source_id, rank, pg_name, backend, sequence, {_SIGNATURE} AS signature
     FROM operations WHERE pg_name IS NOT NULL AND sequence IS NOT NULL AND NOT coalesce(is_p2p, false)
+    AND input_sizes IS NOT NULL  -- a trace of the same calls has none
 ), unequal AS (
     SELECT pg_name, backend, sequence FROM compared
     GROUP BY pg_name, backend, sequence HAVING min(signature) <> max(signature)

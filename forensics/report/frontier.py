@@ -40,6 +40,9 @@ def lines(row: FrontierRow, all_ranks: bool = False) -> Iterator[tuple[str, str]
         yield "look first at", ", ".join(row.routing_set)
     for label, where, reason in row.labels[1:]:
         yield "label", f"{label}{f' ({where})' if where else ''}: {reason}"
+    onset = row.attribution.onset_step
+    if onset is not None and row.first_step < onset <= row.last_step:
+        return  # the steps since then follow, with the attribution
     yield "ATTRIBUTION", _attribution(row)
     for loss in row.attribution.losses:
         yield "", _loss(loss)

@@ -74,7 +74,7 @@ def attribute(matrix: StageMatrix, found: Cut | str, gates: Gates) -> Attributio
     else:
         usual = np.median(found.work[rows], axis=0, keepdims=True)
         culprits += [c for c in _against(found, rows, gates, "usual", usual) if c.stage not in named]
-    culprits = _with_device(matrix, culprits, gates, float(np.median(found.lengths)))
+    culprits = _with_device(matrix.since(int(found.steps[first])), culprits, gates, float(np.median(found.lengths[rows])))
     return Attribution(
         sync=found.sync,
         method=found.method,
@@ -209,7 +209,7 @@ def _with_device(matrix: StageMatrix, culprits: list[Culprit], gates: Gates, usu
         if any(culprit.stage == stage and rank in culprit.ranks for culprit in culprits):
             continue
         hidden = [c for c in culprits if not c.ranks or c.ranks == (rank,)]
-        count = len(matrix.steps) - 1
+        count = len(matrix.steps)
         moved = Culprit(
             stage, None, (rank,), excess * count, excess / usual, samples, count, excess, "peers", "throughout", device=True
         )
@@ -222,7 +222,7 @@ def _device_excess(matrix: StageMatrix, gates: Gates, usual: float) -> Iterator[
     device: Mapping[str, Floats] = matrix.device or {}
     for stage, values in device.items():
         sampled = np.isfinite(values).all(axis=1)
-        ready = float(np.isfinite(values).sum()) / matrix.asked if matrix.asked else 1.0
+        ready = float(np.isfinite(values).sum()) / matrix.asked[stage] if matrix.asked.get(stage) else 1.0
         if sampled.sum() < gates.event_samples or ready < gates.event_ready:
             continue
         over = values[sampled] - np.median(values[sampled], axis=1, keepdims=True)

@@ -160,8 +160,9 @@ def _share_of_walls(values: Floats, matrix: StageMatrix) -> float:
 
 
 def _event_ready(matrix: StageMatrix) -> float | None:
-    ready = sum(int(np.isfinite(values).sum()) for values in (matrix.device or {}).values())
-    return min(ready / matrix.asked, 1.0) if matrix.asked else None
+    device, asked = matrix.device or {}, sum(matrix.asked.values())
+    ready = sum(int(np.isfinite(device[stage]).sum()) for stage in matrix.asked if stage in device)
+    return min(ready / asked, 1.0) if asked else None
 
 
 def _labels(matrix: StageMatrix, found: Examined, gates: Gates, waits_in: str | None) -> Iterator[tuple[str, str | None, str]]:
@@ -250,7 +251,7 @@ def _device_labels(matrix: StageMatrix, found: Examined, gates: Gates) -> Iterat
         yield (
             "forward_event_scope_limited",
             _FORWARD,
-            f"{samples} device times of forward are there, of {matrix.asked} asked for",
+            f"{samples} device times of forward are there, of {matrix.asked.get(_FORWARD, 0)} asked for",
         )
         return
     device = float(np.nanmedian(np.nanmax(np.where(np.isfinite(values), values, -1.0), axis=1)))

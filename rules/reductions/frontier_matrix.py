@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,7 @@ class StageMatrix:
 
     `ends` are ends of stages and `begins`, `walls` (`[step, rank]`) those of steps, on the clock of the rank's host less
     `epoch_ns`; `ends` is None when the source has no times. `device` holds sampled device times by stage (NaN: none) and
-    `asked` how many there should be; `arrived` how long each rank was in its own work of a stage before it only waited
+    `asked` how many there should be of each; `arrived` how long each rank was in its own work of a stage before it only waited
     (NaN: unknown). `missing` are ranks that the group should have. `one_clock` tells whether all ranks share a host.
     """
 
@@ -51,7 +51,7 @@ class StageMatrix:
     ends: Ints | None
     epoch_ns: int = 0
     device: Mapping[str, Floats] | None = None
-    asked: int = 0
+    asked: Mapping[str, int] = field(default_factory=dict)
     arrived: Mapping[str, Floats] | None = None
     missing: tuple[int, ...] = ()
     one_clock: bool = True
@@ -63,6 +63,17 @@ class StageMatrix:
         """The artefact of a rank, of the first one without a rank."""
         known = dict(zip(self.ranks, self.paths, strict=False))
         return known.get(self.ranks[0] if rank is None else rank)
+
+    def since(self, step: int) -> StageMatrix:
+        """The same window from a step on."""
+        rows = self.steps >= step
+        device = None if self.device is None else {stage: values[rows] for stage, values in self.device.items()}
+        arrived = None if self.arrived is None else {stage: values[rows] for stage, values in self.arrived.items()}
+        return replace(
+            self, steps=self.steps[rows], durations=self.durations[rows], walls=self.walls[rows], begins=self.begins[rows],
+            ends=None if self.ends is None else self.ends[rows], device=device, arrived=arrived,
+            asked={stage: round(count * float(rows.mean())) for stage, count in self.asked.items()},
+        )  # fmt: skip
 
     @property
     def residual(self) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.frontier import FrontierWindow
-from forensics.rules.reductions.frontier_accounting import Floats, Ints
+from forensics.rules.reductions.frontier_accounting import Flags, Floats, Ints
 from forensics.rules.reductions.frontier_matrix import Column, StageMatrix, merged_order, windows_of
 from forensics.rules.reductions.frontier_waits import collective_waits, of_window
 
@@ -189,6 +189,7 @@ class _Cells:
         epoch = int(begins.min()) if begins.size else 0
         ranks = tuple(self.group.ranks[index] for index in there.tolist())
         device, asked, arrived = self._sides(run, ranks)
+        device = self._launched(inside, (row, codes, place), columns, shape) | device
         return StageMatrix(
             group=self.group.name,
             role=self.group.role,
@@ -226,7 +227,23 @@ class _Cells:
         codes = np.array([where.get(_reduced(column, coarse), 0) for column in self.read.keys] or [0])
         return columns, codes[spans["key"]] if len(columns) else spans["key"], is_ordered, bool(coarse)
 
-    def _sides(self, run: slice, ranks: tuple[int, ...]) -> tuple[dict[str, Floats], int, dict[str, Floats]]:
+    def _launched(
+        self, inside: Flags, at: tuple[Ints, Ints, Ints], columns: tuple[Column, ...], shape: tuple[int, int, int]
+    ) -> dict[str, Floats]:
+        """Time of the device by the broad stage that launched its work, for sources that know it; NaN elsewhere."""
+        known = ~np.ma.getmaskarray(self.spans["device"])[inside]
+        times = np.ma.getdata(self.spans["device"])[inside].astype(np.float64)
+        device: dict[str, Floats] = {}
+        for stage in dict.fromkeys(column.stage for column in columns):
+            mine = known & np.isin(at[1], [number for number, column in enumerate(columns) if column.stage == stage])
+            if mine.any():
+                total, there = np.zeros((shape[0], shape[2])), np.zeros((shape[0], shape[2]), dtype=np.bool_)
+                np.add.at(total, (at[0][mine], at[2][mine]), times[mine])
+                there[at[0][mine], at[2][mine]] = True
+                device[stage] = np.where(there, total, np.nan)
+        return device
+
+    def _sides(self, run: slice, ranks: tuple[int, ...]) -> tuple[dict[str, Floats], dict[str, int], dict[str, Floats]]:
         sides = {name: np.ma.getdata(values) for name, values in self.read.sides.items()}
         known = ~np.ma.getmaskarray(self.read.sides["device"])
         steps = self.numbers[run]
@@ -242,8 +259,8 @@ class _Cells:
             )
             row, column = np.searchsorted(steps, sides["step"][index]), ranks.index(int(sides["rank"][index]))
             target[row, column] = sides["duration" if is_arrival else "device"][index]
-        asked = int((chosen & sides["asked"].astype(np.bool_)).sum()) if len(chosen) else 0
-        return device, asked, arrived
+        asked = Counter(sides["stage"][chosen & sides["asked"].astype(np.bool_)].tolist()) if len(chosen) else Counter()
+        return device, dict(asked), arrived
 
 
 def _coarse_stages(lists: list[list[Column]]) -> frozenset[str]:

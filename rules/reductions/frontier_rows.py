@@ -52,11 +52,12 @@ _AXES = {
 
 
 def frontier_labels(rows: tuple[FrontierRow, ...]) -> tuple[Label, ...]:
-    """Labels of the windows beyond the accounting itself, each once, as labels of the verdict."""
+    """Labels of the windows beyond the accounting itself, each once; of a window with a change, those of the time since."""
     stages = set(StageName)
+    latest = {(row.group, row.role, row.source, row.last_step): row for row in rows}
     found = [
         Label(name, _AXES.get(name, "device"), reason, StageName(stage) if stage in stages else None)
-        for row in rows
+        for row in latest.values()
         for name, stage, reason in row.labels
         if name != "frontier_accounting"
     ]

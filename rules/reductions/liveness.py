@@ -127,6 +127,8 @@ def liveness(
     motion, reason = _recorded(advanced, frozen, recorders, silence, pause, factor)
     if motion is Motion.UNSEEN:
         motion, reason = _moments(connection) or _sampled(roster, stacks)
+    elif motion is Motion.TOO_EARLY and pause is not None and pause < LEAST_SILENCE_NS and (passed := _passed(stacks)):
+        motion, reason = Motion.MOVING, f"{reason}; {passed}"
     return Liveness(motion, reason, advanced, frozen, silence, pause, source)
 
 
@@ -174,6 +176,18 @@ def _sampled(roster: Roster, stacks: Mapping[int, Stacks]) -> tuple[Motion, str]
     if any(several[rank].communicating or several[rank].in_store for rank in still):
         return Motion.STALLED, f"{len(still)} ranks stayed at the same place over all stack samples"
     return Motion.UNSEEN, "nothing was looked at twice" if not several else "repeated stacks do not tell whether the job moves"
+
+
+def _passed(stacks: Mapping[int, Stacks]) -> str | None:
+    """Most ranks were elsewhere when looked at again, some in communication: what the recorder dates as recent goes on.
+
+    Looks lie seconds apart. When a rank stops, the others come to stand at what they share with it within their usual pause.
+    """
+    several = [found for found in stacks.values() if len(found.main) > 1]
+    moved = [found for found in several if found.moved_on]
+    if 2 * len(moved) <= len(several) or not any(found.communicated for found in moved):
+        return None
+    return f"{len(moved)} of {len(several)} ranks were elsewhere at the next look"
 
 
 def _seconds(ns: int) -> str:

@@ -64,8 +64,12 @@ class Stacks:
     @property
     def moved(self) -> bool:
         """Whether the job's own code was at different places in the samples; never true for a single sample."""
-        places = {tuple(entry for entry in s.activity.path if entry.origin == "app") for s in self.main}
-        return len(places) > 1
+        return len({_place(sample) for sample in self.main}) > 1
+
+    @property
+    def moved_on(self) -> bool:
+        """Whether the last two samples found the job's own code at different places."""
+        return len({_place(sample) for sample in self.main[-2:]}) > 1
 
     def latest_threads(self) -> tuple[Sample, ...]:
         """Newest sample of each thread besides the main one."""
@@ -87,6 +91,11 @@ LEFT JOIN (SELECT rank, pid, thread, sample, any_value(wchan) AS wchan FROM proc
 WHERE k.rank IS NOT NULL
 ORDER BY k.rank, k.sample, s.path, k.thread
 """
+
+
+def _place(sample: Sample) -> tuple[object, ...]:
+    """Where the job's own code is: what libraries do below it changes from moment to moment."""
+    return tuple(entry for entry in sample.activity.path if entry.origin == "app")
 
 
 def stacks(connection: DuckDBPyConnection) -> Mapping[int, Stacks]:

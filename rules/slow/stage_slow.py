@@ -21,6 +21,7 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.reductions.completions import HOST_BACKENDS
 from forensics.rules.reductions.frontier import WindowVerdict, judge
 from forensics.rules.reductions.frontier_culprits import Culprit
 from forensics.rules.reductions.frontier_gates import REASONS, Gates
@@ -28,13 +29,8 @@ from forensics.rules.reductions.frontier_roles import roles_differ
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.statements import ranks_text
 
-_CAUSES = {
-    "data": Cause.DATALOADER_STALL,
-    "checkpoint": Cause.CHECKPOINT_STALL,
-    "forward": Cause.COMPUTE_SLOW,
-    "backward": Cause.COMPUTE_SLOW,
-    "optimizer": Cause.COMPUTE_SLOW,
-}
+_CAUSES = {"data": Cause.DATALOADER_STALL, "checkpoint": Cause.CHECKPOINT_STALL}
+_COMPUTES = frozenset({"forward", "backward", "optimizer"})
 _ON_HOST = frozenset({"data", "callbacks", "checkpoint", "eval", "other"})
 _COMPARED = {
     "peers": "than on its peers",
@@ -70,7 +66,7 @@ def _finding(job: Job, judged: WindowVerdict, culprit: Culprit) -> Finding:
         rule=RULE.code,
         ranks=culprit.ranks,
         role=Role.ROOT,
-        cause=_CAUSES.get(culprit.stage, Cause.HOST_STALL),
+        cause=_cause(job, judged, culprit),
         stage=StageRef(name=name, component=component, step=culprit.onset, substage=culprit.substage),
         belief=Belief.BEHIND_AND_BUSY if culprit.ranks else Belief.GROUP_SYMPTOM,
         confidence=_confidence(judged, culprit),
@@ -82,6 +78,20 @@ def _finding(job: Job, judged: WindowVerdict, culprit: Culprit) -> Finding:
         since=_since(judged, culprit),
         next_steps=_next_steps(culprit),
     )
+
+
+def _cause(job: Job, judged: WindowVerdict, culprit: Culprit) -> Cause:
+    """What times of the host allow to say: work of a device shows in none of them until the host waits for it.
+
+    The host waits for gradients, so that what is long in a backward pass without device times may be work or communication.
+    """
+    matrix = judged.matrix
+    if culprit.stage not in _COMPUTES:
+        return _CAUSES.get(culprit.stage, Cause.HOST_STALL)
+    on_device = bool(matrix.device) or matrix.asked or any(group.backend not in HOST_BACKENDS for group in job.groups)
+    if culprit.device or not on_device:
+        return Cause.COMPUTE_SLOW
+    return Cause.UNKNOWN if culprit.stage == judged.attribution.sync else Cause.HOST_STALL
 
 
 def _confidence(judged: WindowVerdict, culprit: Culprit) -> Confidence:

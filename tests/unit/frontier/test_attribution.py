@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forensics.rules.reductions.frontier import FrontierWindow, judge
+from forensics.rules.reductions.frontier import FrontierWindow, judge, regimes
 from forensics.rules.reductions.frontier_gates import Gates
 from tests.unit.frontier.jobs import MS, blamed, job, judged
 
@@ -81,10 +81,28 @@ def test_without_times_nobody_is_named() -> None:
     assert found.culprits == () and found.reason
 
 
+def test_steps_since_a_change_have_an_account_of_their_own() -> None:
+    window = FrontierWindow(job("data", when=lambda step: step >= 80))
+    whole, late = regimes(window, Gates())
+    shares = [dict(zip(each.examined.stages, each.examined.shares or (), strict=True)) for each in (whole, late)]
+    assert late.matrix.steps[0] == 80 and late.attribution is whole.attribution
+    assert shares[0]["data"] < shares[1]["data"] == pytest.approx(125 / 326, abs=0.03)
+    assert len(regimes(FrontierWindow(job("data")), Gates())) == 1
+
+
+def test_device_work_since_a_change_is_what_counts() -> None:
+    slow = job("backward", when=lambda step: step >= 90)
+    device = np.full((120, 8), 50 * MS)
+    device[90:, 3] += 120 * MS
+    beside = {"optimizer": np.full((120, 8), np.nan), "forward": device}
+    found = judged(replace(slow, device=beside, asked={"forward": 960, "optimizer": 960})).attribution
+    assert [(c.stage, c.ranks, c.device) for c in found.culprits] == [("forward", (3,), True)]
+
+
 def test_device_work_that_shows_later_goes_back_to_its_stage_and_rank() -> None:
     slow = job("backward")
     device = np.full((120, 8), 50 * MS)
     device[:, 3] += 120 * MS
     device[1::2] = np.nan
-    found = judged(replace(slow, device={"forward": device}, asked=480)).attribution
+    found = judged(replace(slow, device={"forward": device}, asked={"forward": 480})).attribution
     assert [(c.stage, c.ranks, c.device) for c in found.culprits] == [("forward", (3,), True)]

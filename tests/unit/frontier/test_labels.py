@@ -98,7 +98,7 @@ def with_device(forward_ms: float, device_ms: float, ready: int = 20) -> set[str
     values[:, 2] = 100.0
     device = np.full((20, 4), np.nan)
     device[:ready] = device_ms * MS
-    return labels(matrix(values, device={"forward": device}, asked=80))
+    return labels(matrix(values, device={"forward": device}, asked={"forward": 80}))
 
 
 def test_device_times_tell_forward_work_from_host_overhead_and_spillover() -> None:

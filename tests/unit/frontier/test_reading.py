@@ -178,6 +178,14 @@ def test_the_evidence_of_most_ranks_is_taken(case: Connection) -> None:
     assert matrix.source == "stage_vectors" and len(matrix.steps) == 3
 
 
+def test_device_time_of_a_trace_is_added_up_by_stage(case: Connection) -> None:
+    fill(case, {0: range(4), 1: range(4)}, ("data", "forward/a", "forward/b", "backward"), kind="kineto")
+    case.execute("UPDATE stage_spans SET device_ns = 7 * order_index WHERE stage = 'forward' AND step < 3")
+    device = only(case, 2).device
+    assert device is not None and list(device) == ["forward"]
+    assert (device["forward"][:3] == 7 * (1 + 2)).all() and np.isnan(device["forward"][3]).all()
+
+
 def test_one_rank_is_a_window_without_peers(case: Connection) -> None:
     fill(case, {3: range(4)})
     assert only(case).ranks == (3,)
