@@ -11,9 +11,10 @@ import pytest
 from forensics.case.build import open_case
 from forensics.rules.reductions.job import reduce_job
 from forensics.rules.reductions.liveness import Liveness, Motion
-from tests.recordings.collection import loose, whole
+from tests.recordings.collection import Collection, loose, whole
 from tests.recordings.hang import hung
 from tests.recordings.job import MILLISECOND, SECOND, Job
+from tests.recordings.places import ALL_REDUCE, FORWARD, OTHER_CODE, Place
 
 
 def liveness_of(path: Path) -> Liveness:
@@ -67,3 +68,24 @@ def test_a_short_silence_is_no_stall_however_quick_the_job(silence: int, motion:
 
 def test_a_short_silence_without_any_rhythm_is_no_stall(tmp_path: Path) -> None:
     assert liveness_of(whole(hung(steps=0), {}, silence_ns=SECOND, samples=1).write(tmp_path)).motion is Motion.TOO_EARLY
+
+
+@pytest.mark.parametrize(
+    ("later", "motion"),
+    [
+        pytest.param({0: FORWARD, 1: FORWARD, 2: OTHER_CODE}, Motion.MOVING, id="most went on"),
+        pytest.param({0: FORWARD}, Motion.TOO_EARLY, id="most stayed"),
+        pytest.param({}, Motion.TOO_EARLY, id="all stayed"),
+    ],
+)
+def test_what_is_recent_goes_on_when_most_ranks_were_elsewhere_at_the_last_look(
+    later: Mapping[int, Place], motion: Motion, tmp_path: Path
+) -> None:
+    job = Job(4, "nccl")
+    job.steps(20)
+    found = Collection(job.world, job.now_ns + SECOND // 10)
+    for rank in range(job.world):
+        found.rank(rank)
+        found.dump(job, rank)
+        found.stacks(rank, ALL_REDUCE, ALL_REDUCE, later.get(rank, ALL_REDUCE))
+    assert liveness_of(found.write(tmp_path)).motion is motion
