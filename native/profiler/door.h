@@ -107,6 +107,7 @@ uint32_t profiler_first_generation(void);
 void *operation_start(struct profiler_context *context, int32_t rank, const struct profiler_task *task);
 void operation_stop(uint64_t handle);
 struct operation *operation_of(uint64_t handle); /* NULL when it is gone */
+bool operation_was_ours(uint64_t handle);        /* whether this process gave it, be it gone or not */
 void operation_child_began(struct operation *operation, uint64_t start, uint8_t channel);
 void operation_child_ended(struct operation *operation, uint64_t key, uint64_t bytes, uint64_t now);
 void operations_forget(void);

@@ -4,6 +4,8 @@
 
 #include "profiler/door.h"
 
+#define PAST_GENERATIONS (1u << 20) /* as many uses of a slot ago a captured graph may have been made */
+
 static struct operation operations[HANDLE_SLOTS];
 static uint32_t turn; /* slots are taken in turn, so that a handle stays good long after its event */
 
@@ -34,6 +36,15 @@ struct operation *operation_of(uint64_t handle)
     struct operation *operation = &operations[handle_slot(handle)];
 
     return handle_kind(handle) == HANDLE_OPERATION && LOAD(operation->key) == handle ? operation : NULL;
+}
+
+/* Generations of two processes begin far apart, and those of a slot follow each other. */
+bool operation_was_ours(uint64_t handle)
+{
+    uint64_t key = LOAD(operations[handle_slot(handle)].key);
+
+    return handle_kind(handle) == HANDLE_OPERATION && key != 0 &&
+           handle_generation(key) - handle_generation(handle) < PAST_GENERATIONS;
 }
 
 /* The API door saw no call: NCCL is linked in a way that preloading does not reach. Then this is the only record of it. */

@@ -27,10 +27,16 @@ static struct live_proxy *take(uint64_t *key)
     return NULL;
 }
 
+/* Two containers may share a host and number their processes alike: then the parent still is no handle that was given here. */
+static bool is_of_this_process(uint64_t parent, const struct proxy_op_members *told)
+{
+    return told->pid == (int32_t)getpid() && (parent == 0 || operation_was_ours(parent));
+}
+
 /* The context and the parent of a proxy that works for another process are that process's: not to be looked at. */
 static void fill(struct live_proxy *proxy, void *context, uint64_t parent, const struct proxy_op_members *told)
 {
-    bool is_ours = told->pid == (int32_t)getpid();
+    bool is_ours = is_of_this_process(parent, told);
 
     proxy->context = is_ours ? profiler_context_of(context) : NULL;
     proxy->operation = is_ours ? operation_of(parent) : NULL;

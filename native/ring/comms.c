@@ -7,9 +7,43 @@
 
 #include "ring/internal.h"
 
-struct shim_table shim_comm_handles;
+static struct shim_table handles;
 static uint32_t used;                           /* slots ever claimed */
 static uint32_t starting_thread[SHIM_MAX_COMMS]; /* OS thread in the init call of a slot */
+
+_Static_assert(SHIM_MAX_COMMS <= SHIM_NEAR_SLOTS + 1, "a slot fits into a word of the excerpt");
+
+static void drop_near(uint64_t handle)
+{
+    uint64_t word = shim_near_word(handle);
+
+    for (uint32_t way = 0; way < 2 && word != 0; way++) {
+        uint64_t *place = &shim_hot.near[shim_near_place(handle) ^ way];
+
+        if ((*place & ~SHIM_NEAR_SLOTS) == word)
+            __atomic_store_n(place, 0, __ATOMIC_RELEASE);
+    }
+}
+
+/* What finds both places taken goes to the second one: the communicator that was there is found in the table, a little later. */
+static void put(uint64_t handle, uint32_t slot)
+{
+    uint64_t word = shim_near_word(handle), *place = &shim_hot.near[shim_near_place(handle)];
+
+    drop_near(handle);
+    (void)shim_table_put(&handles, handle, slot);
+    if (*place != 0)
+        place = &shim_hot.near[shim_near_place(handle) ^ 1];
+    if (word != 0)
+        __atomic_store_n(place, word | slot, __ATOMIC_RELEASE);
+}
+
+struct shim_comm *shim_comm_far(uint64_t handle)
+{
+    uint32_t slot = shim_table_find(&handles, handle);
+
+    return slot == SHIM_NOT_FOUND ? NULL : &shim_hot.comms[slot];
+}
 
 static bool is_over(const struct shim_comm *comm)
 {
@@ -79,7 +113,7 @@ void shim_comm_bind(struct shim_comm *comm, uint64_t handle)
         return;
     shim_lock();
     comm->handle = handle;
-    (void)shim_table_put(&shim_comm_handles, handle, shim_comm_slot(comm));
+    put(handle, shim_comm_slot(comm));
     SHIM_STORE(comm->init_leave, shim_now());
     starting_thread[shim_comm_slot(comm)] = 0;
     __atomic_store_n(&comm->state, SHIM_COMM_READY, __ATOMIC_RELEASE);
@@ -91,8 +125,10 @@ void shim_comm_close(struct shim_comm *comm, enum shim_comm_state state)
     if (comm == NULL || !shim_on())
         return;
     shim_lock();
-    if (comm->handle != 0 && shim_table_find(&shim_comm_handles, comm->handle) == shim_comm_slot(comm))
-        shim_table_remove(&shim_comm_handles, comm->handle);
+    if (comm->handle != 0 && shim_table_find(&handles, comm->handle) == shim_comm_slot(comm)) {
+        drop_near(comm->handle);
+        shim_table_remove(&handles, comm->handle);
+    }
     SHIM_STORE(comm->closed, shim_now());
     starting_thread[shim_comm_slot(comm)] = 0;
     __atomic_store_n(&comm->state, state, __ATOMIC_RELEASE);
@@ -187,7 +223,8 @@ struct shim_comm *shim_comm_for_profiler(uint64_t comm_id, int32_t rank, int32_t
 
 void shim_comms_forget(void)
 {
-    memset(&shim_comm_handles, 0, sizeof shim_comm_handles);
+    memset(&handles, 0, sizeof handles);
+    memset(shim_hot.near, 0, sizeof shim_hot.near);
     memset(starting_thread, 0, sizeof starting_thread);
     used = 0;
 }

@@ -4,6 +4,9 @@
 #include "ring/internal.h"
 
 #define PAGE 4096u
+/* So far behind the start of a page the rings begin, that those of calls, which are the last, end in the next page with the first
+ * communicators behind them: a call writes to both, and finds them with one walk of the page table. */
+#define BEFORE_RINGS 512u
 #define STANDARD (8u << 20)          /* the budget for which the counts below are made */
 #define SHIM_SLOT_BUDGET (32u << 20) /* beyond it only the rings grow */
 
@@ -37,6 +40,11 @@ static uint64_t ring_records(int ring_class, uint64_t budget)
     return records;
 }
 
+static uint64_t whole_pages(uint64_t end)
+{
+    return (end + PAGE - 1) / PAGE * PAGE;
+}
+
 static uint64_t add_section(struct shim_head *head, uint64_t end, uint32_t kind, size_t entry, uint64_t count)
 {
     struct shim_section *section = &head->sections[head->section_count++];
@@ -45,7 +53,7 @@ static uint64_t add_section(struct shim_head *head, uint64_t end, uint32_t kind,
     section->entry_bytes = (uint32_t)entry;
     section->offset = end;
     section->count = count;
-    return (end + entry * count + PAGE - 1) / PAGE * PAGE;
+    return end + entry * count;
 }
 
 uint64_t shim_plan(struct shim_head *head, uint64_t budget)
@@ -58,13 +66,13 @@ uint64_t shim_plan(struct shim_head *head, uint64_t budget)
         records += ring_plans[each].rings * ring_records(each, budget);
     }
     head->section_count = 0;
-    end = add_section(head, end, SHIM_SECTION_CLOCKS, sizeof(struct forensics_clock_reading), 512);
-    end = add_section(head, end, SHIM_SECTION_COMMS, sizeof(struct shim_comm), scaled(256, slots, 64));
-    end = add_section(head, end, SHIM_SECTION_PROXY_OPS, sizeof(struct shim_proxy_op), scaled(1024, slots, 128));
-    end = add_section(head, end, SHIM_SECTION_QUEUE_PAIRS, sizeof(struct shim_queue_pair), pairs);
-    end = add_section(head, end, SHIM_SECTION_EPOCHS, sizeof(struct shim_epoch_bin), pairs * SHIM_EPOCH_BINS);
-    end = add_section(head, end, SHIM_SECTION_RINGS, sizeof(struct shim_ring), rings);
-    return add_section(head, end, SHIM_SECTION_RECORDS, sizeof(struct shim_record), records);
+    end = whole_pages(add_section(head, end, SHIM_SECTION_CLOCKS, sizeof(struct forensics_clock_reading), 512));
+    end = add_section(head, end + BEFORE_RINGS, SHIM_SECTION_RINGS, sizeof(struct shim_ring), rings);
+    end = whole_pages(add_section(head, end, SHIM_SECTION_COMMS, sizeof(struct shim_comm), scaled(256, slots, 64)));
+    end = whole_pages(add_section(head, end, SHIM_SECTION_PROXY_OPS, sizeof(struct shim_proxy_op), scaled(1024, slots, 128)));
+    end = whole_pages(add_section(head, end, SHIM_SECTION_QUEUE_PAIRS, sizeof(struct shim_queue_pair), pairs));
+    end = whole_pages(add_section(head, end, SHIM_SECTION_EPOCHS, sizeof(struct shim_epoch_bin), pairs * SHIM_EPOCH_BINS));
+    return whole_pages(add_section(head, end, SHIM_SECTION_RECORDS, sizeof(struct shim_record), records));
 }
 
 static void *at(const struct shim_head *head, uint32_t kind, uint32_t *count)
@@ -84,7 +92,7 @@ void shim_lay_out_rings(struct shim_log *log, uint64_t budget)
     struct shim_ring *ring = log->rings;
     uint64_t first = 0;
 
-    for (int each = 0; each < SHIM_RING_CLASSES; each++) {
+    for (int each = SHIM_RING_CLASSES - 1; each >= 0; each--) {
         for (uint32_t number = 0; number < ring_plans[each].rings; number++, ring++) {
             ring->ring_class = (uint32_t)each;
             ring->first = first;

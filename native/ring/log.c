@@ -173,8 +173,10 @@ uint64_t shim_hash(const void *bytes, size_t count, uint64_t seed)
 }
 
 /* Here and not at the first call: a child forked in the middle of that call would wait for a thread it does not have. */
-__attribute__((constructor)) static void watch_forks(void)
+__attribute__((constructor)) static void prepare(void)
 {
+    if (shim_thread_pointer() != NULL)
+        shim_hot.self = (char *)&shim_self - shim_thread_pointer();
     fork_handled = pthread_atfork(NULL, count_fork, forget_in_child) == 0;
 }
 

@@ -31,15 +31,6 @@ struct shim_log {
     uint32_t clock_count, comm_count, proxy_op_count, queue_pair_count, ring_count;
 };
 
-/* Private to the thread; small, as it lies in static thread-local storage. */
-struct shim_thread {
-    struct shim_cursor *cursors; /* one for each ring class; NULL until the first record */
-    uint32_t inside;             /* depth of calls through the NCCL door: NCCL calls itself */
-    uint32_t groups;             /* open ncclGroupStart */
-    uint32_t refused;            /* classes (bits) for which no ring was free */
-    uint32_t starting;           /* inside shim_start: what it calls must not come back to us */
-};
-
 struct shim_cursor {
     struct shim_record *records; /* NULL: no ring of this class yet */
     struct shim_ring *ring;
@@ -48,11 +39,45 @@ struct shim_cursor {
     uint32_t thread; /* OS thread id of the owner */
 };
 
+/* Private to the thread. One cache line, as each call reads it; not more, as it lies in static thread-local storage: a library
+ * that is loaded late shares what the loader keeps in reserve there with every other one. */
+struct shim_thread {
+    struct shim_cursor calls;    /* of SHIM_RING_CALLS: the only one that is wanted in a hurry */
+    struct shim_cursor *cursors; /* of the other ring classes, by their number; NULL until the first record */
+    uint32_t inside;             /* depth of calls through the NCCL door: NCCL calls itself */
+    uint32_t groups;             /* open ncclGroupStart */
+    uint32_t refused;            /* classes (bits) for which no ring was free */
+    uint32_t starting;           /* inside shim_start: what it calls must not come back to us */
+} __attribute__((aligned(64)));
+_Static_assert(sizeof(struct shim_thread) == 64, "one cache line");
+
 extern struct shim_log shim_log;
 #define shim_recording shim_hot.recording
 #define shim_incarnation shim_hot.incarnation
 #define shim_covered shim_hot.covered
 extern _Thread_local struct shim_thread shim_self __attribute__((tls_model("initial-exec")));
+
+/* What all thread-local storage of this thread is found by; NULL where that is not known. */
+static inline char *shim_thread_pointer(void)
+{
+    char *thread = NULL;
+
+#if defined(__LP64__) && defined(__x86_64__)
+    __asm__("mov %%fs:0, %0" : "=r"(thread));
+#elif defined(__LP64__) && defined(__aarch64__)
+    __asm__("mrs %0, tpidr_el0" : "=r"(thread));
+#endif
+    return thread;
+}
+
+/* This is shim_self. It lies at the same distance from the thread pointer in all threads, but only the loader knows it, and tells
+ * it in a table that is one more page to read. */
+static inline struct shim_thread *shim_me(void)
+{
+    ptrdiff_t self = shim_hot.self; /* set before anybody can call */
+
+    return __builtin_expect(self != 0, 1) ? (struct shim_thread *)(void *)(shim_thread_pointer() + self) : &shim_self;
+}
 
 /* True while the log takes records. */
 static inline bool shim_on(void)
@@ -72,38 +97,55 @@ void shim_tell(enum shim_reason reason, int error, const char *note);
 /* Slow path of shim_reserve: finds the thread a ring of this class. */
 struct shim_record *shim_reserve_first(enum shim_ring_class ring_class);
 
-/* The next record of this thread's ring, marked as being written; NULL when nothing is recorded (counted where it is a loss).
- * Fill everything but sequence and check, then shim_publish it before the thread reserves another one of this class. */
-static inline struct shim_record *shim_reserve(enum shim_ring_class ring_class)
+/* NULL: the thread has no ring but that of calls, if any. */
+static inline struct shim_cursor *shim_cursor(struct shim_thread *me, enum shim_ring_class ring_class)
 {
-    struct shim_cursor *cursor;
-    struct shim_record *record;
+    if (ring_class == SHIM_RING_CALLS)
+        return &me->calls;
+    return me->cursors != NULL ? &me->cursors[ring_class] : NULL;
+}
 
-    if (!shim_on())
-        return NULL;
-    if (__builtin_expect(shim_self.cursors == NULL || shim_self.cursors[ring_class].records == NULL, 0))
+/* shim_reserve for who has just asked shim_on. */
+static inline struct shim_record *shim_reserve_on(struct shim_thread *me, enum shim_ring_class ring_class)
+{
+    struct shim_cursor *cursor = shim_cursor(me, ring_class);
+    struct shim_record *record;
+    uint64_t number;
+
+    if (__builtin_expect(cursor == NULL || cursor->records == NULL, 0))
         return shim_reserve_first(ring_class);
-    cursor = &shim_self.cursors[ring_class];
+    number = cursor->next + 1;
     record = &cursor->records[cursor->next & cursor->mask];
-    __atomic_store_n(&record->sequence, SHIM_BUSY | (cursor->next + 1), __ATOMIC_RELAXED);
-    __atomic_store_n(&record->check, (uint32_t)(cursor->next + 1), __ATOMIC_RELAXED);
+    __atomic_store_n(&record->sequence, SHIM_BUSY | number, __ATOMIC_RELAXED);
+    __atomic_store_n(&record->check, (uint32_t)number, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_RELEASE);
     return record;
 }
 
+static inline void shim_publish_at(struct shim_cursor *cursor, struct shim_record *record)
+{
+    uint64_t number = ++cursor->next;
+
+    __atomic_store_n(&record->sequence, number, __ATOMIC_RELEASE);
+    __atomic_store_n(&cursor->ring->head, number, __ATOMIC_RELEASE);
+}
+
+/* The next record of this thread's ring, marked as being written; NULL when nothing is recorded (counted where it is a loss).
+ * Fill everything but sequence and check, then shim_publish it before the thread reserves another one of this class. */
+static inline struct shim_record *shim_reserve(enum shim_ring_class ring_class)
+{
+    return shim_on() ? shim_reserve_on(shim_me(), ring_class) : NULL;
+}
+
 static inline void shim_publish(struct shim_record *record, enum shim_ring_class ring_class)
 {
-    struct shim_cursor *cursor = &shim_self.cursors[ring_class];
-
-    cursor->next++;
-    __atomic_store_n(&record->sequence, cursor->next, __ATOMIC_RELEASE);
-    __atomic_store_n(&cursor->ring->head, cursor->next, __ATOMIC_RELEASE);
+    shim_publish_at(shim_cursor(shim_me(), ring_class), record);
 }
 
 /* --- Coverage ----------------------------------------------------------------------------------------------------------- */
 
 /* Bits may be set before the log exists: they are kept and written when it is made. */
-enum shim_coverage { SHIM_HOOKED = 0, SHIM_CALLED = 1, SHIM_UNRESOLVED = 2 };
+enum shim_coverage { SHIM_CALLED = 0, SHIM_HOOKED = 1, SHIM_UNRESOLVED = 2 };
 void shim_cover_first(enum shim_coverage what, unsigned word, uint64_t bit);
 
 static inline void shim_cover(enum shim_coverage what, unsigned word, unsigned number)
@@ -130,13 +172,26 @@ static inline void shim_cover_door(enum shim_coverage what, enum shim_door door)
  * Slots of destroyed communicators are taken again, oldest first, only when no fresh one is left. */
 struct shim_comm *shim_comm_claim(uint64_t identity, uint64_t parent, int32_t rank, int32_t ranks);
 
-/* The communicator of this ncclComm_t, or NULL. A few nanoseconds. */
-extern struct shim_table shim_comm_handles;
+/* The slot of this ncclComm_t, or NULL. A few nanoseconds. The two words near at hand are an excerpt of the table, which knows all
+ * handles; both are written under the lock. */
+struct shim_comm *shim_comm_far(uint64_t handle);
+static inline struct shim_comm *shim_comm_find_on(uint64_t handle)
+{
+    uint64_t word = shim_near_word(handle);
+    uint32_t place = shim_near_place(handle);
+
+    for (uint32_t way = 0; way < 2 && word != 0; way++) {
+        uint64_t found = __atomic_load_n(&shim_hot.near[place ^ way], __ATOMIC_ACQUIRE);
+
+        if ((found & ~SHIM_NEAR_SLOTS) == word)
+            return &shim_hot.comms[found & SHIM_NEAR_SLOTS];
+    }
+    return shim_comm_far(handle);
+}
+
 static inline struct shim_comm *shim_comm_find(uint64_t handle)
 {
-    uint32_t slot = shim_on() ? shim_table_find(&shim_comm_handles, handle) : SHIM_NOT_FOUND;
-
-    return slot == SHIM_NOT_FOUND ? NULL : &shim_hot.comms[slot];
+    return shim_on() ? shim_comm_find_on(handle) : NULL;
 }
 
 /* Binds the handle that init returned. */

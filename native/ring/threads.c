@@ -83,10 +83,11 @@ static void give_back(void *value)
     if (shim_self.cursors != cursors)
         return; /* of the parent: this is the forked thread of a child */
     shim_lock();
-    shim_self.cursors = NULL;
     for (int each = 0; each < SHIM_RING_CLASSES; each++)
-        if (cursors[each].ring != NULL)
-            SHIM_STORE(cursors[each].ring->owned, 0u);
+        if (shim_cursor(&shim_self, each)->ring != NULL)
+            SHIM_STORE(shim_cursor(&shim_self, each)->ring->owned, 0u);
+    shim_self.cursors = NULL;
+    memset(&shim_self.calls, 0, sizeof shim_self.calls);
     taken[(cursors - pool[0]) / SHIM_RING_CLASSES] = false;
     shim_unlock();
 }
@@ -101,7 +102,7 @@ static bool take(enum shim_ring_class ring_class)
         return false;
     if (is_new && (shim_self.cursors = free_cursors()) == NULL)
         return false;
-    own(&shim_self.cursors[ring_class], ring);
+    own(shim_cursor(&shim_self, ring_class), ring);
     if (is_new)
         SHIM_ADD(shim_log.live->threads, 1u);
     if (is_new && have_key)
@@ -125,7 +126,7 @@ struct shim_record *shim_reserve_first(enum shim_ring_class ring_class)
         errno = error;
         return NULL;
     }
-    introduce(ring_class, shim_self.cursors[ring_class].thread);
+    introduce(ring_class, shim_cursor(&shim_self, ring_class)->thread);
     errno = error;
     return shim_reserve(ring_class);
 }

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "forensics/clock.h"
+#include "ring/hot.h"
 
 #if defined(__x86_64__)
 #include <x86intrin.h>
@@ -13,18 +14,6 @@
 
 /* What is hidden anyway must also be known to be, or each access goes through a table. */
 #pragma GCC visibility push(hidden)
-
-struct shim_comm;
-
-/* What every call reads, in one cache line: in the middle of a training step each further line is a trip to memory. */
-struct shim_hot {
-    uint16_t recording;     /* 1 while records are taken */
-    uint16_t ticks;         /* enum forensics_counter, or SHIM_TICKS_MONOTONIC_NS; decided before the first record */
-    uint32_t incarnation;   /* changes in a forked child: what a door remembers of slots is then void */
-    struct shim_comm *comms; /* the slots of shim_log */
-    uint64_t covered[3][2]; /* coverage bits that are set already, of this process */
-} __attribute__((aligned(64)));
-extern struct shim_hot shim_hot;
 
 uint64_t shim_monotonic_ns(void);
 

@@ -11,7 +11,7 @@ static inline uint8_t reduction(int op)
 
 /* Defines ncclNAME, which calls pncclNAME of the caller's NCCL. */
 #define OPERATION(NAME, KIND, PARAMETERS, ARGUMENTS, COUNT, DTYPE, REDOP, PEER)                                                 \
-    FORENSICS_EXPORT nccl_result nccl##NAME PARAMETERS;                                                                         \
+    FORENSICS_EXPORT nccl_result nccl##NAME PARAMETERS __attribute__((hot));                                                    \
     nccl_result nccl##NAME PARAMETERS                                                                                           \
     {                                                                                                                           \
         const struct nccl_library *library = nccl_library_of(__builtin_return_address(0));                                      \

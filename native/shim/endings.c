@@ -17,7 +17,7 @@ static void begin(struct nccl_visit *visit, const struct nccl_library *library, 
                   enum shim_comm_state closing)
 {
     const struct nccl_facts facts = facts_of(kind, 0);
-    struct shim_comm *comm = nccl_is_outer() ? nccl_comm_of(library, handle) : NULL;
+    struct shim_comm *comm = nccl_is_outer(shim_me()) ? nccl_comm_of(library, handle) : NULL;
 
     nccl_enter_rare(visit, comm, &facts);
     if (comm != NULL && closing != SHIM_COMM_FREE)
@@ -80,7 +80,7 @@ nccl_result ncclCommGetAsyncError(nccl_comm comm, nccl_result *error)
     if (library->functions[NCCL_CommGetAsyncError] == NULL)
         return nccl_missing(SHIM_ASYNC_ERROR);
     result = NCCL_REAL(library, CommGetAsyncError, real)(comm, error);
-    if (!nccl_is_outer())
+    if (!nccl_is_outer(shim_me()))
         return result;
     shim_cover_function(SHIM_CALLED, SHIM_ASYNC_ERROR);
     if (result == NCCL_SUCCESS && error != NULL)

@@ -24,7 +24,7 @@ nccl_result ncclGroupStart(void)
 
     if (library->functions[NCCL_GroupStart] == NULL)
         return nccl_missing(SHIM_GROUP_START);
-    if (!nccl_is_outer() || shim_self.groups > 0) {
+    if (!nccl_is_outer(shim_me()) || shim_self.groups > 0) {
         shim_self.groups += shim_self.inside == 0;
         return NCCL_REAL(library, GroupStart, plain)();
     }
@@ -45,7 +45,7 @@ nccl_result ncclGroupEnd(void)
 
     if (library->functions[NCCL_GroupEnd] == NULL)
         return nccl_missing(SHIM_GROUP_END);
-    if (!nccl_is_outer() || shim_self.groups > 1) {
+    if (!nccl_is_outer(shim_me()) || shim_self.groups > 1) {
         shim_self.groups -= shim_self.inside == 0 && shim_self.groups > 0;
         return NCCL_REAL(library, GroupEnd, plain)();
     }

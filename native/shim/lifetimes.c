@@ -15,7 +15,7 @@ static struct nccl_facts facts_of(enum shim_kind kind, uint64_t count)
 static struct shim_comm *begin(struct nccl_visit *visit, enum shim_kind kind, uint64_t identity, int ranks, int rank)
 {
     const struct nccl_facts facts = facts_of(kind, 0);
-    struct shim_comm *comm = nccl_is_outer() ? shim_comm_claim(identity, 0, rank, ranks) : NULL;
+    struct shim_comm *comm = nccl_is_outer(shim_me()) ? shim_comm_claim(identity, 0, rank, ranks) : NULL;
 
     nccl_enter_rare(visit, comm, &facts);
     return comm;
@@ -39,7 +39,7 @@ nccl_result ncclGetUniqueId(struct nccl_unique_id *id)
 
     if (library->functions[NCCL_GetUniqueId] == NULL)
         return nccl_missing(SHIM_GET_UNIQUE_ID);
-    (void)nccl_is_outer();
+    (void)nccl_is_outer(shim_me());
     nccl_enter_rare(&visit, NULL, &facts);
     result = NCCL_REAL(library, GetUniqueId, real)(id);
     if (visit.record != NULL && result == NCCL_SUCCESS && id != NULL)
@@ -113,7 +113,7 @@ nccl_result ncclCommInitAll(nccl_comm *comms, int count, const int *devices)
 
     if (library->functions[NCCL_CommInitAll] == NULL)
         return nccl_missing(SHIM_INIT_ALL);
-    if (nccl_is_outer())
+    if (nccl_is_outer(shim_me()))
         claim_all(made, count < 64 ? count : 64, comms);
     nccl_enter_rare(&visit, made[0], &facts);
     result = NCCL_REAL(library, CommInitAll, real)(comms, count, devices);
@@ -127,7 +127,7 @@ nccl_result ncclCommInitAll(nccl_comm *comms, int count, const int *devices)
 static struct shim_comm *begin_child(struct nccl_visit *visit, const struct nccl_library *library, enum shim_kind kind,
                                      nccl_comm handle, int32_t color)
 {
-    struct shim_comm *parent = nccl_is_outer() ? nccl_comm_of(library, handle) : NULL, *child = NULL;
+    struct shim_comm *parent = nccl_is_outer(shim_me()) ? nccl_comm_of(library, handle) : NULL, *child = NULL;
     const struct nccl_facts facts = facts_of(kind, shim_comm_slot(parent));
     uint32_t number = parent != NULL ? __atomic_add_fetch(&parent->splits, 1u, __ATOMIC_RELAXED) : 0;
     uint64_t identity = parent != NULL ? parent->identity : 0;

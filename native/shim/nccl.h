@@ -43,42 +43,33 @@ struct nccl_unique_id {
 enum nccl_function { NCCL_HOOKED(NCCL_INDEX) NCCL_FUNCTIONS_HOOKED, NCCL_LAST_HOOKED = NCCL_FUNCTIONS_HOOKED - 1, NCCL_ASKED(NCCL_INDEX) NCCL_FUNCTIONS };
 #undef NCCL_INDEX
 
-typedef void (*nccl_pointer)(void);
+_Static_assert((int)NCCL_FUNCTIONS <= (int)SHIM_FUNCTIONS, "one NCCL fits into its place");
 
 #pragma GCC visibility push(hidden)
 
-/* One NCCL in this process. */
-struct nccl_library {
-    void *base;
-    nccl_pointer functions[NCCL_FUNCTIONS];
-};
-
-/* A call site and the NCCL of its object. */
-struct nccl_site {
-    void *address;
-    const struct nccl_library *library;
-};
-#define NCCL_SITES 256u /* remembered: a training program has some dozens */
-extern struct nccl_site nccl_sites[NCCL_SITES];
+/* One NCCL in this process, and the call sites that are bound to it. */
+#define nccl_library shim_library
 const struct nccl_library *nccl_resolve(void *return_address) __attribute__((cold));
 
-static inline struct nccl_site *nccl_site_of(void *address)
+static inline uint32_t nccl_site_hash(const void *address)
 {
-    return &nccl_sites[(((uintptr_t)address * 0x9E3779B97F4A7C15ull) >> 40) % NCCL_SITES];
+    return (uint32_t)(((uintptr_t)address * 0x9E3779B97F4A7C15ull) >> 40);
+}
+
+/* The first of four places near at hand for this address. */
+static inline struct shim_site *nccl_sites_of(const void *address)
+{
+    return &shim_hot.sites[nccl_site_hash(address) % (SHIM_SITES / 4) * 4];
 }
 
 /* The NCCL that the code at this return address is bound to. Never NULL; a library without functions when there is none. */
 static inline const struct nccl_library *nccl_library_of(void *return_address)
 {
-    const struct nccl_site *site = nccl_site_of(return_address);
-    const struct nccl_library *library;
+    const struct shim_site *sites = nccl_sites_of(return_address);
 
-    if (__builtin_expect(__atomic_load_n(&site->address, __ATOMIC_ACQUIRE) == return_address, 1)) {
-        library = __atomic_load_n(&site->library, __ATOMIC_ACQUIRE);
-        /* Another call site may have taken the place between the two reads. */
-        if (__builtin_expect(__atomic_load_n(&site->address, __ATOMIC_RELAXED) == return_address, 1))
-            return library;
-    }
+    for (uint32_t each = 0; each < 4; each++)
+        if (__atomic_load_n(&sites[each].address, __ATOMIC_ACQUIRE) == return_address)
+            return sites[each].library;
     return nccl_resolve(return_address);
 }
 
@@ -96,17 +87,19 @@ struct nccl_facts {
     uint8_t kind, dtype, redop;
 };
 
-/* Around an operation; the pair also keeps the calls that NCCL makes to itself out of the log. */
-void nccl_enter(struct nccl_visit *visit, const struct nccl_library *library, nccl_comm comm, const struct nccl_facts *facts);
-void nccl_leave(struct nccl_visit *visit, nccl_result result);
+/* Around an operation; the pair also keeps the calls that NCCL makes to itself out of the log. Hot: the compiler puts them next to
+ * each other and to the operations. */
+void nccl_enter(struct nccl_visit *visit, const struct nccl_library *library, nccl_comm comm, const struct nccl_facts *facts)
+    __attribute__((hot));
+void nccl_leave(struct nccl_visit *visit, nccl_result result) __attribute__((hot));
 
 /* Around everything else: `comm` may be NULL. */
 void nccl_enter_rare(struct nccl_visit *visit, struct shim_comm *comm, const struct nccl_facts *facts);
 
 /* True for the program's own call, false for one that NCCL makes to itself. */
-static inline bool nccl_is_outer(void)
+static inline bool nccl_is_outer(const struct shim_thread *me)
 {
-    return shim_self.inside == 0 && (shim_on() || shim_start());
+    return me->inside == 0 && (shim_on() || shim_start());
 }
 
 /* A hooked function whose real one is not there: the call cannot be made. */
@@ -117,9 +110,12 @@ struct shim_comm *nccl_adopt(const struct nccl_library *library, nccl_comm handl
 
 static inline struct shim_comm *nccl_comm_of(const struct nccl_library *library, nccl_comm handle)
 {
-    struct shim_comm *comm = shim_comm_find((uint64_t)(uintptr_t)handle);
+    struct shim_comm *comm;
 
-    return __builtin_expect(comm != NULL, 1) || handle == NULL || !shim_on() ? comm : nccl_adopt(library, handle);
+    if (handle == NULL || !shim_on())
+        return NULL;
+    comm = shim_comm_find_on((uint64_t)(uintptr_t)handle);
+    return __builtin_expect(comm != NULL, 1) ? comm : nccl_adopt(library, handle);
 }
 
 void nccl_bind_pending(const struct nccl_library *library); /* at the end of a group */

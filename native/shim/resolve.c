@@ -10,7 +10,7 @@
 #include "ring/internal.h"
 #include "shim/nccl.h"
 
-#define LIBRARIES 4u
+#define MORE_SITES 1024u
 
 #define NCCL_NAME(name, kind) "pnccl" #name,
 static const char *const names[NCCL_FUNCTIONS + 1] = {
@@ -21,8 +21,7 @@ static const char *const names[NCCL_FUNCTIONS + 1] = {
 static const unsigned char kinds[] = {NCCL_HOOKED(NCCL_KIND)};
 #undef NCCL_KIND
 
-struct nccl_site nccl_sites[NCCL_SITES];
-static struct nccl_library libraries[LIBRARIES];
+static struct shim_site more_sites[MORE_SITES]; /* those without a place near at hand */
 static const struct nccl_library nothing;
 static uint32_t library_count;
 
@@ -104,8 +103,8 @@ static void tell_version(const struct nccl_library *library)
 static const struct nccl_library *known(const void *base)
 {
     for (uint32_t each = 0; each < __atomic_load_n(&library_count, __ATOMIC_ACQUIRE); each++)
-        if (libraries[each].base == base)
-            return &libraries[each];
+        if (shim_hot.libraries[each].base == base)
+            return &shim_hot.libraries[each];
     return NULL;
 }
 
@@ -116,9 +115,9 @@ static const struct nccl_library *store(const struct nccl_library *found)
 
     shim_lock();
     library = known(found->base);
-    if (library == NULL && library_count < LIBRARIES) {
-        libraries[library_count] = *found;
-        library = &libraries[library_count];
+    if (library == NULL && library_count < SHIM_LIBRARIES) {
+        shim_hot.libraries[library_count] = *found;
+        library = &shim_hot.libraries[library_count];
         __atomic_store_n(&library_count, library_count + 1, __ATOMIC_RELEASE);
     }
     shim_unlock();
@@ -145,22 +144,51 @@ static const struct nccl_library *library_at(void *provider)
     return library;
 }
 
+/* The place of this address among those without one near at hand, or the free one that it may have; NULL: none. */
+static struct shim_site *more_site_of(void *address)
+{
+    for (uint32_t step = 0; step < MORE_SITES; step++) {
+        struct shim_site *site = &more_sites[(nccl_site_hash(address) + step) % MORE_SITES];
+        void *found = __atomic_load_n(&site->address, __ATOMIC_ACQUIRE);
+
+        if (found == NULL || found == address)
+            return site;
+    }
+    return NULL;
+}
+
+static struct shim_site *place_for(void *address)
+{
+    struct shim_site *sites = nccl_sites_of(address);
+
+    for (uint32_t each = 0; each < 4; each++)
+        if (sites[each].address == NULL || sites[each].address == address)
+            return &sites[each];
+    return more_site_of(address);
+}
+
+/* A place is written once: readers take no lock. */
 static void remember(void *return_address, const struct nccl_library *library)
 {
-    struct nccl_site *site = nccl_site_of(return_address);
+    struct shim_site *site;
 
     shim_lock();
-    __atomic_store_n(&site->address, NULL, __ATOMIC_RELEASE);
-    __atomic_store_n(&site->library, library, __ATOMIC_RELEASE);
-    __atomic_store_n(&site->address, return_address, __ATOMIC_RELEASE);
+    site = place_for(return_address);
+    if (site != NULL && site->address == NULL) {
+        site->library = library;
+        __atomic_store_n(&site->address, return_address, __ATOMIC_RELEASE);
+    }
     shim_unlock();
 }
 
 const struct nccl_library *nccl_resolve(void *return_address)
 {
+    const struct shim_site *site = more_site_of(return_address);
     const struct nccl_library *library;
     int error = errno;
 
+    if (site != NULL && __atomic_load_n(&site->address, __ATOMIC_ACQUIRE) == return_address)
+        return site->library;
     (void)shim_start();
     library = library_at(find_provider(return_address));
     if (library != &nothing) {

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from forensics.ingest import _shim_layout as layout
+from forensics.ingest._shim_file import ShimFile, Table, read_file
 from tests.native import testbed
 from tests.native.shim_jobs import files
 from tests.unit.ingest.reading import Result, read
@@ -39,3 +42,35 @@ def test_counts_are_the_truth(built: Path, tmp_path: Path) -> None:
     for rank in range(2):
         (path,) = [path for path in files(logs) if f".{rank}." in path.name]
         check_rank(job, rank, read(path.read_bytes(), path.name))
+
+
+def proxy_slots(content: bytes) -> Table:
+    """The proxy operations of a log's state pages that were ever used."""
+    (log,) = read_file(io.BytesIO(content))
+    assert isinstance(log, ShimFile)
+    table = log.tables[layout.PROXY_OPS]
+    used: Table = table[table["state"] != 0]
+    return used
+
+
+@pytest.mark.parametrize("release", ["2.23.4", "2.30.7"])
+def test_work_for_another_process_is_told_apart(release: str, built: Path, tmp_path: Path) -> None:
+    shim = str(built / "libforensics_shim.so")
+    logs = tmp_path / "logs"
+    doors = {"LD_PRELOAD": shim, "NCCL_PROFILER_PLUGIN": shim, "FORENSICS_SHIM_DIR": str(logs)}
+    bed = {"TESTBED_PXN": "1", "TESTBED_NCCL_VERSION": release}
+    foreign = 0
+    with testbed.start(testbed.built(), tmp_path / "job", testbed.Shape(dp=4, per_host=2, steps=2), env=doors | bed) as job:
+        assert job.finish() == [0] * 4
+    for rank, process in enumerate(job.processes):
+        (path,) = [path for path in files(logs) if f".{rank}." in path.name]
+        slots = proxy_slots(path.read_bytes())
+        told = Counter((row["pid"], row["channel"], row["peer"], row["direction"] == 0, row["total"]) for row in slots)
+        truth = Counter((step.pid, step.channel, step.peer, bool(step.is_send), step.total) for step in job.steps(rank))
+        assert told == truth
+        assert ((slots["comm"] == layout.NO_COMM) == (slots["pid"] != process.pid)).all()
+        assert (slots["op_number"][slots["pid"] != process.pid] == 0).all()
+        unattributed = [row for row in read(path.read_bytes(), path.name).rows("flows") if row["communicator"] is None]
+        assert len(unattributed) == sum(step.pid != process.pid for step in job.steps(rank))
+        foreign += len(unattributed)
+    assert foreign

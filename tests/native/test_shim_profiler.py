@@ -11,7 +11,7 @@ from tests.native.shim_jobs import only_log, run
 
 pytestmark = pytest.mark.slow
 
-WAYS = ("versions", "unbalanced", "foreign", "leak", "abort", "api", "kernel", "threads", "off")
+WAYS = ("versions", "unbalanced", "foreign", "namesake", "leak", "abort", "api", "kernel", "threads", "off")
 
 
 @pytest.fixture(scope="module", params=SANITIZERS)

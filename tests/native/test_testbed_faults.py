@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -130,6 +132,40 @@ def test_reordered_collectives(tmp_path: Path) -> None:
         assert one.comm != other.comm
         last = {rank: [call.elements for call in job.calls(rank)[-2:]] for rank in (0, 1)}
         assert last[1] == last[0][::-1]
+
+
+def test_a_skipped_exchange(tmp_path: Path) -> None:
+    with start(built(), tmp_path / "job", Shape(pp=2), "skip:rank=0,step=1,pair=1") as job:
+        job.until_hung(lambda: all(place.step == 1 for place in job.places()))
+        sent = [call for call in job.calls(0) if call.func == "Send"]
+        awaited = [call for call in job.calls(1) if call.func == "Recv"]
+        assert len(awaited) == len(sent) + 1
+        assert job.stuck(1), "it waits for what was never sent, with the later activations in the wrong places"
+
+
+@pytest.mark.parametrize(("fault", "hangs"), [("reorder:step=1,pair=2", True), ("reorder:rank=0,step=1,pair=2", False)])
+def test_reordered_exchanges_hang_when_both_sides_receive_first(fault: str, hangs: bool, tmp_path: Path) -> None:
+    with start(built(), tmp_path / "job", Shape(pp=2), fault) as job:
+        if not hangs:
+            assert job.finish() == [0, 0]
+            return
+        job.until_hung(lambda: all(place.step == 1 for place in job.places()))
+        for rank in (0, 1):
+            assert [work.func for work in job.stuck(rank)] == ["Recv"]
+            assert [call.func for call in job.calls(rank)[-2:]] == ["Recv", "Send"]
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.004, 0.011, 0.023])
+def test_a_rank_that_is_killed_at_any_moment_holds_nobody_up_but_its_partners(moment: float, tmp_path: Path) -> None:
+    with start(built(), tmp_path / "job", Shape(pp=2, dp=2, per_host=2, steps=10**6)) as job:
+        job.until(lambda: all(place.step >= 1 for place in job.places()))
+        time.sleep(moment)
+        job.processes[2].send_signal(signal.SIGKILL)
+        job.processes[2].wait()
+        job.until_hung()
+        first, last = sorted((job.places()[rank] for rank in (1, 3)), key=lambda place: place.step)
+        assert first.doing == "barrier", "their own pipeline ran to the end of the step"
+        assert last.doing == "barrier" or last.step == first.step + 1, "of the last ring one had all it needed"
 
 
 def test_a_collective_with_a_wrong_size(tmp_path: Path) -> None:

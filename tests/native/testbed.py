@@ -24,7 +24,7 @@ from typing import NamedTuple
 SOURCES = Path(__file__).parents[2] / "native/testbed"
 FLAGS = ["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-fPIC", "-pthread"]
 SANITIZE = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined", "-O0"]
-FOLDERS = ("common", "gpu", "verbs", "nccl", "framework", "trainer")
+FOLDERS = ("common", "gpu", "verbs", "nccl", "framework", "host", "trainer")
 INCLUDES = [f"-I{SOURCES / folder}" for folder in FOLDERS]
 FUNCS = (
     "Broadcast",
@@ -71,6 +71,7 @@ def build(folder: Path, *, sanitize: bool = False) -> Path:
         _run("cc", *strict, soname, "-o", str(folder / name), *inputs, *common, *linking, folder=folder)
 
     library("libtestbed_gpu.so", *objects["gpu"])
+    library("libtestbed_host.so", *objects["host"])
     verbs = [f"-Wl,--version-script={SOURCES / 'verbs/libibverbs.map'}"]
     library("libibverbs.so.1", *objects["verbs"], *verbs)
     nccl = [f"-Wl,--version-script={SOURCES / 'nccl/libnccl.map'}", "-ltestbed_gpu"]
@@ -141,6 +142,7 @@ class Step(NamedTuple):
     received: int
     flushed: int
     done: int
+    pid: int
 
 
 class Pair(NamedTuple):
@@ -200,7 +202,7 @@ class Job:
 
     def steps(self, rank: int) -> list[Step]:
         """The proxy's operations of a rank in order of their launch."""
-        return [Step(*row) for row in _rows(self.folder / f"truth/{rank}.steps", "<QIhhiIIIIIII")]
+        return [Step(*row) for row in _rows(self.folder / f"truth/{rank}.steps", "<QIhhiIIIIIIIi")]
 
     def pairs(self, rank: int) -> list[Pair]:
         """The queue pairs of a rank in order of their creation."""

@@ -47,6 +47,7 @@ static void set(struct fault *fault, const char *name, long value)
         {"rank", &fault->rank, NULL}, {"peer", &fault->peer, NULL},   {"step", &fault->step, NULL},
         {"us", NULL, &fault->us},     {"ms", NULL, &fault->ms},       {"until", &fault->until, NULL},
         {"after", NULL, &fault->after}, {"status", NULL, &fault->status}, {"oneway", &fault->oneway, NULL},
+        {"pair", &fault->pair, NULL},
     };
 
     for (size_t field = 0; field < sizeof fields / sizeof *fields; field++) {
@@ -103,13 +104,21 @@ static int acts(const struct fault *fault, enum fault_kind kind)
     return step >= fault->step && step <= fault->until;
 }
 
-const struct fault *fault_now(enum fault_kind kind)
+const struct fault *fault_on_pair(enum fault_kind kind, int pair)
 {
     pthread_once(&once, read_all);
-    for (int index = 0; index < known; index++)
-        if (acts(&faults[index], kind) && (faults[index].rank < 0 || faults[index].rank == bed_rank()))
-            return &faults[index];
+    for (int index = 0; index < known; index++) {
+        const struct fault *fault = &faults[index];
+
+        if (acts(fault, kind) && fault->pair == pair && (fault->rank < 0 || fault->rank == bed_rank()))
+            return fault;
+    }
     return NULL;
+}
+
+const struct fault *fault_now(enum fault_kind kind)
+{
+    return fault_on_pair(kind, 0);
 }
 
 static int joins(const struct fault *fault, int one, int other)

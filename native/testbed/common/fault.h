@@ -2,7 +2,8 @@
  *
  * rank: the rank at fault (-1: every rank). step, until: first and last step in which it acts. peer: the other end of a
  * link. oneway: 1 if a link fault meets only what `rank` sends. us: microseconds. ms: how long a dead link is silent before
- * the completion with an error. status: of that completion. after: how many work requests of a queue pair pass first. */
+ * the completion with an error. status: of that completion. after: how many work requests of a queue pair pass first. pair: which
+ * exchange with other stages of a step it strikes, from 1, instead of a collective. */
 #ifndef TESTBED_FAULT_H
 #define TESTBED_FAULT_H
 
@@ -26,12 +27,14 @@ enum fault_kind {
 
 struct fault {
     enum fault_kind kind;
-    int rank, peer, step, until, oneway;
+    int rank, peer, step, until, oneway, pair;
     long us, ms, status, after;
 };
 
 /* The fault of a kind that acts now on this rank, or NULL. */
 const struct fault *fault_now(enum fault_kind kind);
+/* The same for the faults that name this exchange of the step. */
+const struct fault *fault_on_pair(enum fault_kind kind, int pair);
 /* The fault of a kind that acts now on what this rank sends to another, or NULL. */
 const struct fault *fault_on_link(enum fault_kind kind, int other);
 /* A pause of up to `us` microseconds where the jitter fault acts. */

@@ -42,7 +42,9 @@ struct truth_step {
     int32_t peer;
     uint32_t total;
     _Atomic uint32_t posted, ready, transmitted, received, flushed, done;
-    uint64_t reserved[2];
+    int32_t pid; /* of the process whose operation it is */
+    int32_t reserved0;
+    uint64_t reserved;
 };
 
 /* What a queue pair carried. Work requests are counted, not posts. */

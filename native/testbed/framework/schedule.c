@@ -76,6 +76,17 @@ static int is_stage(const struct trainer *trainer, int stage)
     return stage >= 0 && stage < trainer->options.pp;
 }
 
+/* Neighbours that both receive before they send wait for each other. */
+static void exchange_in_turn(struct trainer *trainer, float *out, int to, float *in, int from)
+{
+    size_t count = (size_t)trainer->options.elements;
+
+    if (in != NULL)
+        ncclRecv(in, count, DATATYPE, from, trainer->pipe, trainer->transfer);
+    if (out != NULL)
+        ncclSend(out, count, DATATYPE, to, trainer->pipe, trainer->transfer);
+}
+
 /* Sends and receives of one moment are one group, so that neighbours cannot wait for each other. NULL: nothing to move. */
 static void exchange(struct trainer *trainer, float *out, int to, float *in, int from)
 {
@@ -84,13 +95,20 @@ static void exchange(struct trainer *trainer, float *out, int to, float *in, int
 
     if (!sends && !receives)
         return;
+    trainer->exchanges++;
+    if (fault_on_pair(FAULT_SKIP, trainer->exchanges) != NULL)
+        return;
     testbed_stream_wait_event(trainer->transfer, trainer->computed);
-    ncclGroupStart();
-    if (sends)
-        ncclSend(out, count, DATATYPE, to, trainer->pipe, trainer->transfer);
-    if (receives)
-        ncclRecv(in, count, DATATYPE, from, trainer->pipe, trainer->transfer);
-    ncclGroupEnd();
+    if (fault_on_pair(FAULT_REORDER, trainer->exchanges) != NULL) {
+        exchange_in_turn(trainer, sends ? out : NULL, to, receives ? in : NULL, from);
+    } else {
+        ncclGroupStart();
+        if (sends)
+            ncclSend(out, count, DATATYPE, to, trainer->pipe, trainer->transfer);
+        if (receives)
+            ncclRecv(in, count, DATATYPE, from, trainer->pipe, trainer->transfer);
+        ncclGroupEnd();
+    }
     if (receives)
         testbed_stream_synchronize(trainer->transfer);
 }
@@ -106,6 +124,7 @@ int run_step(struct trainer *trainer)
     int warm_up = trainer->options.pp - stage - 1 < count ? trainer->options.pp - stage - 1 : count;
     float **activations = trainer->activations, **gradients = trainer->gradients;
 
+    trainer->exchanges = 0;
     for (long index = 0; index < trainer->options.elements; index++)
         trainer->sums[index] = 0;
     for (int ahead = 0; ahead < warm_up; ahead++) {

@@ -23,7 +23,7 @@ struct trainer {
     float **activations, **gradients; /* per microbatch */
     float *sums;                      /* of the gradients */
     double *loss;
-    int step, wrong;
+    int step, wrong, exchanges; /* exchanges: with other stages, of this step */
 };
 
 /* The door that the executable goes through: the library that brings the collectives with it. */

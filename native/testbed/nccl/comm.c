@@ -9,6 +9,7 @@
 
 #include "comm.h"
 #include "profiler.h"
+#include "pxn.h"
 
 static int count_nodes(const struct ncclComm *comm)
 {
@@ -32,12 +33,14 @@ static ncclResult_t open_comm(struct ncclComm *comm)
     for (int rank = 0; rank < comm->count && result == ncclSuccess; rank++)
         comm->hosts[rank] = all[rank].host;
     comm->nodes = count_nodes(comm);
-    if (result == ncclSuccess)
+    if (result == ncclSuccess && !pxn_is_on())
         result = links_of_ring(comm);
     if (result == ncclSuccess) {
         profiler_init(comm);
         result = proxy_start(comm);
     }
+    if (result == ncclSuccess && pxn_is_on()) /* peers open the links, and this rank some of theirs */
+        result = links_of_ring(comm);
     atomic_store(&comm->error, result);
     atomic_store(&comm->opening, 0);
     return result;
@@ -201,7 +204,7 @@ static int is_drained(struct ncclComm *comm)
 {
     int broken = atomic_load(&comm->error) != ncclSuccess;
 
-    return atomic_load(&comm->works_left) == 0 && (atomic_load(&comm->proxy.left) == 0 || broken);
+    return atomic_load(&comm->works_left) == 0 && ((atomic_load(&comm->proxy.left) == 0 && pxn_is_drained(comm)) || broken);
 }
 
 NCCL_CALL(ncclCommFinalize, (ncclComm_t comm))
@@ -228,6 +231,7 @@ static ncclResult_t end(ncclComm_t comm)
     if (atomic_load(&comm->works_left) > 0 || atomic_load(&comm->opening))
         return ncclSuccess;
     links_close(comm);
+    pxn_close(comm);
     pthread_mutex_destroy(&comm->lock);
     free(comm);
     return ncclSuccess;

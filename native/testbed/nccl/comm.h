@@ -25,12 +25,15 @@ struct slots {
 
 struct net_end;
 struct proxy_op;
+struct pxn_box;
 
 struct link {
     struct ncclComm *comm;
     int peer, channel, is_send, row;
     struct slots *slots;
-    struct net_end *net;      /* NULL: shared memory of one host, no proxy */
+    struct net_end *net;      /* NULL: shared memory of one host, no proxy; or another process has it */
+    struct pxn_box *box;      /* where that process is asked for its work; see pxn.h */
+    struct link *next;        /* of those that are served for other processes */
     uint64_t base;            /* steps that earlier operations used */
     struct proxy_op *current; /* an operation waits for the one before it on the link */
 };
@@ -55,7 +58,8 @@ struct ncclComm {
     uint64_t sequence[FUNCS];
     _Atomic uint32_t works_left;
     pthread_mutex_t lock;
-    struct link **links;
+    struct link **links, *lent;
+    struct pxn_box *in[BED_RANKS], *out[BED_RANKS];
     struct proxy proxy;
     void *profiler;
 };
@@ -104,8 +108,11 @@ struct proxy_op {
     struct truth_step *truth;
     uint32_t total, posted, ready, transmitted, received, flushed, done;
     uint64_t base;
-    int mask, started;
+    int mask, started, pid; /* pid: of the process that asked for it */
+    uint32_t number;
+    struct pxn_box *box; /* NULL: of this process */
     size_t moved; /* bytes of the last step */
+    void *context; /* of the profiler, as that process has it */
     void *task_handle, *handle, *steps[STEPS];
 };
 
@@ -122,6 +129,9 @@ ncclResult_t meet(uint64_t about, int rank, int count, struct meet_word *own, st
 /* Links. Publishing never waits; finishing waits for the peer to publish. */
 struct link *link_publish(struct ncclComm *comm, int p2p, int channel, int peer, int is_send);
 ncclResult_t link_finish(struct link *link);
+/* The same two parts for a link that this process serves; 0, or negative. Ready: 1 once the peer is connected. */
+int link_open_net(struct link *link);
+int link_is_ready(struct link *link);
 ncclResult_t links_of_ring(struct ncclComm *comm);
 void links_close(struct ncclComm *comm);
 
@@ -138,5 +148,6 @@ int work_run(void *work);
 ncclResult_t proxy_start(struct ncclComm *comm);
 void proxy_stop(struct ncclComm *comm);
 void proxy_append(struct ncclComm *comm, struct proxy_op *op);
+void proxy_truth(struct proxy_op *op);
 
 #endif

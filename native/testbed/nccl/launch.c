@@ -2,9 +2,11 @@
  * except for a peer to which no link exists yet. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm.h"
 #include "profiler.h"
+#include "pxn.h"
 
 static _Thread_local struct {
     int depth;
@@ -51,23 +53,37 @@ static ncclResult_t connect_links(const struct task *task, int finish)
     return ncclSuccess;
 }
 
+void proxy_truth(struct proxy_op *op)
+{
+    op->truth = truth_row(TRUTH_STEPS);
+    op->truth->comm = op->link->comm->id;
+    op->truth->number = op->number;
+    op->truth->channel = (int16_t)op->link->channel;
+    op->truth->is_send = (int16_t)op->link->is_send;
+    op->truth->peer = op->link->peer;
+    op->truth->total = op->total;
+    op->truth->pid = op->pid;
+}
+
 static void append_proxy(struct work *work, struct lane *lane, struct link *link, uint64_t steps, uint32_t number)
 {
     struct proxy_op *op;
 
-    if (link == NULL || link->net == NULL || steps == 0 || (op = calloc(1, sizeof *op)) == NULL)
+    if (link == NULL || (link->net == NULL && link->box == NULL) || steps == 0 || (op = calloc(1, sizeof *op)) == NULL)
         return;
     op->link = link;
+    op->number = number;
+    op->pid = getpid();
+    op->context = work->comm->profiler;
     op->total = (uint32_t)steps;
     op->mask = lane->task.mask;
     op->task_handle = lane->task.handle;
-    op->truth = truth_row(TRUTH_STEPS);
-    op->truth->comm = work->comm->id;
-    op->truth->number = number;
-    op->truth->channel = (int16_t)link->channel;
-    op->truth->is_send = (int16_t)link->is_send;
-    op->truth->peer = link->peer;
-    op->truth->total = op->total;
+    if (link->box != NULL) {
+        pxn_append(link, op);
+        free(op);
+        return;
+    }
+    proxy_truth(op);
     proxy_append(work->comm, op);
 }
 

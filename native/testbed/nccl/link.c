@@ -7,6 +7,7 @@
 
 #include "comm.h"
 #include "net.h"
+#include "pxn.h"
 
 #define ROWS 16384
 
@@ -58,12 +59,24 @@ static int open_slots(struct link *link)
         link->slots = bed_map(file, slots_size());
         return 0;
     }
+    if (link->is_send && pxn_rank(link->comm, link->peer) >= 0) {
+        snprintf(file, sizeof file, "link-%d-send", link->row);
+        return pxn_open(link, pxn_rank(link->comm, link->peer), file);
+    }
+    return link_open_net(link);
+}
+
+int link_open_net(struct link *link)
+{
+    char file[64];
+
     snprintf(file, sizeof file, "link-%d-%s", link->row, link->is_send ? "send" : "recv");
     link->net = net_create(file, link->is_send);
     if (link->net == NULL)
         return -1;
     link->slots = &link->net->memory->slots;
     rows()[link->row].addresses[link->is_send] = link->net->own;
+    atomic_store(&rows()[link->row].ready[link->is_send], 1);
     return 0;
 }
 
@@ -80,7 +93,8 @@ static struct link *create(struct ncclComm *comm, int p2p, int channel, int peer
         free(link);
         return NULL;
     }
-    atomic_store(&rows()[link->row].ready[is_send], 1);
+    if (link->box == NULL)
+        atomic_store(&rows()[link->row].ready[is_send], 1);
     return link;
 }
 
@@ -111,6 +125,18 @@ ncclResult_t link_finish(struct link *link)
     return net_connect(link->net) == 0 ? ncclSuccess : ncclSystemError;
 }
 
+int link_is_ready(struct link *link)
+{
+    struct link_row *row = &rows()[link->row];
+
+    if (link->net->remote.qpns[0] != 0)
+        return 1;
+    if (!atomic_load(&row->ready[!link->is_send]))
+        return 0;
+    link->net->remote = row->addresses[!link->is_send];
+    return net_connect(link->net) == 0 ? 1 : -1;
+}
+
 ncclResult_t links_of_ring(struct ncclComm *comm)
 {
     int next = (comm->rank + 1) % comm->count, before = (comm->rank + comm->count - 1) % comm->count;
@@ -137,6 +163,8 @@ void links_close(struct ncclComm *comm)
             continue;
         if (link->net != NULL)
             net_destroy(link->net);
+        else if (link->box != NULL)
+            munmap((char *)link->slots - offsetof(struct net_memory, slots), net_memory_size());
         else
             munmap(link->slots, slots_size());
         free(link);

@@ -102,20 +102,26 @@ static int qps_per_connection(void)
     return wanted < 1 ? 1 : wanted > MAX_QPS ? MAX_QPS : (int)wanted;
 }
 
+#define FLUSH_ROOM 64
+
+size_t net_memory_size(void)
+{
+    return sizeof(struct net_memory) + STEPS * chunk_bytes() + FLUSH_ROOM;
+}
+
 struct net_end *net_create(const char *file, int is_send)
 {
     struct net_end *end = calloc(1, sizeof *end);
-    size_t size = sizeof *end->memory + STEPS * chunk_bytes();
 
     pthread_once(&once, open_device);
     if (pd == NULL || end == NULL) {
         free(end);
         return NULL;
     }
-    end->memory = bed_map(file, size + 64);
-    end->flush_target = (char *)end->memory + size;
+    end->memory = bed_map(file, net_memory_size());
+    end->flush_target = (char *)end->memory + net_memory_size() - FLUSH_ROOM;
     end->cq = verbs.create_cq(context, 2 * CREDITS, NULL, NULL, 0);
-    end->mr = verbs.reg_mr(pd, end->memory, size + 64, 7);
+    end->mr = verbs.reg_mr(pd, end->memory, net_memory_size(), 7);
     end->own = (struct net_address){.gid = gid, .key = end->mr->rkey, .memory = (uint64_t)(uintptr_t)end->memory};
     for (int index = 0; index < qps_per_connection(); index++) {
         end->qps[index] = create_qp(end->cq);
@@ -144,7 +150,7 @@ void net_destroy(struct net_end *end)
         verbs.destroy_qp(end->loop);
     verbs.destroy_cq(end->cq);
     verbs.dereg_mr(end->mr);
-    munmap(end->memory, sizeof *end->memory + STEPS * chunk_bytes() + 64);
+    munmap(end->memory, net_memory_size());
     free(end);
 }
 

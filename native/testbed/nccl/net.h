@@ -31,6 +31,7 @@ struct net_end {
 struct net_end *net_create(const char *file, int is_send);
 int net_connect(struct net_end *end);
 void net_destroy(struct net_end *end);
+size_t net_memory_size(void);
 /* 1: posted. 0: the peer gave no credit. Negative: broken. */
 int net_send(struct net_end *end, uint32_t slot, size_t size);
 int net_receive(struct net_end *end, uint32_t slot);

@@ -130,8 +130,9 @@ void profiler_op_start(struct proxy_op *op)
     event.steps = (int)op->total;
     event.chunk = (int)chunk_bytes();
     event.is_send = op->link->is_send;
+    event.pid = op->pid;
     if (op->mask & PROXY_EVENTS)
-        adapter_start(&event, op->link->comm->profiler, &op->handle);
+        adapter_start(&event, op->context, &op->handle);
 }
 
 /* Up to version 3 the operation has states of its own with a step count; from 4 on only that it is in progress. */
@@ -155,7 +156,7 @@ void profiler_step_start(struct proxy_op *op, uint32_t step)
     struct event event = {.type = EVENT_PROXY_STEP, .parent = op->handle, .rank = op->link->comm->rank, .step = (int)step};
 
     if (op->mask & (EVENT_PROXY_STEP | EVENT_NET_PLUGIN))
-        adapter_start(&event, op->link->comm->profiler, &op->steps[step % STEPS]);
+        adapter_start(&event, op->context, &op->steps[step % STEPS]);
 }
 
 void profiler_step_state(struct proxy_op *op, uint32_t step, enum event_state state)

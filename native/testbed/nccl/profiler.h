@@ -9,7 +9,7 @@
 struct event {
     uint64_t type;
     void *parent, *group;
-    int rank, depth, channel, peer, steps, chunk, is_send, step, channels;
+    int pid, rank, depth, channel, peer, steps, chunk, is_send, step, channels;
     const struct task *task;
     uint64_t comm, sequence, clock;
     const char *comm_name;

@@ -1,6 +1,5 @@
 /* One function per version of the plugin interface: fills that version's descriptor. */
 #include <string.h>
-#include <unistd.h>
 
 #include "profiler.h"
 
@@ -49,7 +48,7 @@ static const char *type_name(ncclDataType_t type)
     descr.p2p.datatype = type_name((event)->task->type)
 #define PROXY(event)                                      \
     case EVENT_PROXY_OP:                                  \
-        descr.proxyOp.pid = (int)getpid();                \
+        descr.proxyOp.pid = (event)->pid;                 \
         descr.proxyOp.channelId = (uint8_t)(event)->channel; \
         descr.proxyOp.peer = (event)->peer;               \
         descr.proxyOp.nSteps = (event)->steps;            \

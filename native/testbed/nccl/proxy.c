@@ -6,6 +6,7 @@
 #include "fault.h"
 #include "net.h"
 #include "profiler.h"
+#include "pxn.h"
 
 #include <stdlib.h>
 
@@ -161,6 +162,8 @@ static int move_op(struct proxy_op *op)
 
     if (link->current != NULL && link->current != op)
         return 0;
+    if (op->box != NULL && link_is_ready(link) <= 0)
+        return link_is_ready(link);
     if (!op->started) {
         link->current = op;
         op->started = 1;
@@ -193,8 +196,11 @@ static int turn(struct ncclComm *comm)
         profiler_op_stop(op);
         op->link->current = NULL;
         *at = op->next;
+        if (op->box != NULL)
+            pxn_done(op);
+        else
+            atomic_fetch_sub(&proxy->left, 1);
         free(op);
-        atomic_fetch_sub(&proxy->left, 1);
     }
     return moved;
 }
@@ -216,7 +222,7 @@ static int take_inbox(struct ncclComm *comm, int wait)
     *end = taken;
     for (; taken != NULL; taken = taken->next, added++)
         profiler_op_start(taken);
-    return added;
+    return added + pxn_take(comm, &proxy->active);
 }
 
 static void discard(struct proxy_op *list)
@@ -238,7 +244,7 @@ static void *run(void *argument)
 
     while (!proxy->ending && !atomic_load(&comm->aborted)) {
         int broken = atomic_load(&comm->error) != ncclSuccess;
-        int added = take_inbox(comm, proxy->active == NULL || broken);
+        int added = take_inbox(comm, (proxy->active == NULL || broken) && !pxn_is_on());
 
         if (added > 0)
             profiler_control(comm, added);

@@ -1,9 +1,12 @@
-/* Prints what a call costs: `cost warm|cold|line|clock CALLS`, one line of nanoseconds per call for each of many runs. */
+/* Prints what a call costs: `cost warm|cold|line|clock|nothing|least CALLS`, one line of nanoseconds per call for each of many runs.
+ * `nothing` and `least` are cold, and frame what a collector can add: an empty function, and one that reads the clock twice and
+ * stores a word in shared memory. */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "nccl_double.h"
@@ -11,6 +14,7 @@
 
 #define RUNS 200 /* short ones: on a busy machine the fastest one is the only undisturbed one */
 #define WALK (48u << 20)
+#define MOST_COLD 4096
 
 static ncclComm_t comm;
 static char lines[10000][128]; /* a ring of text lines, as tools write that log each call as text */
@@ -59,6 +63,21 @@ static void two_reads(long each)
     sum = sum + shim_now();
 }
 
+static volatile uint64_t *shared;
+
+static void nothing(long each)
+{
+    (void)each;
+}
+
+static void least(long each)
+{
+    uint64_t enter = shim_now();
+
+    shared[each * 8] = enter;
+    shared[each * 8 + 1] = shim_now();
+}
+
 static int compare(const void *a, const void *b)
 {
     return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
@@ -76,20 +95,21 @@ static void warm(void (*each_call)(long), long calls)
 }
 
 /* The caches are walked between any two calls: what a call costs in the middle of a training step. */
-static void cold(long calls)
+static void cold(void (*each_call)(long), long calls)
 {
-    static double took[4096];
+    static double took[MOST_COLD];
     char *memory = malloc(WALK);
     unsigned sum = 0;
 
+    calls = calls < MOST_COLD ? calls : MOST_COLD;
     memset(memory, 1, WALK);
-    for (long each = 0; each < calls && each < 4096; each++) {
+    for (long each = 0; each < calls; each++) {
         double begin;
 
         for (size_t at = 0; at < WALK; at += 64)
             sum += (unsigned char)memory[at]++;
         begin = now_ns();
-        call(each);
+        each_call(each);
         took[each] = now_ns() - begin;
     }
     qsort(took, (size_t)calls, sizeof *took, compare);
@@ -103,11 +123,18 @@ int main(int argc, char **argv)
     long calls = argc > 2 ? atol(argv[2]) : 1000000;
     ncclUniqueId id;
 
+    shared = mmap(NULL, MOST_COLD * 64, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (shared == MAP_FAILED)
+        return 1;
     ncclGetUniqueId(&id);
     ncclCommInitRank(&comm, 8, id, 3);
     call(0);
     if (argc > 1 && strcmp(argv[1], "cold") == 0)
-        cold(calls < 4096 ? calls : 4096);
+        cold(call, calls);
+    else if (argc > 1 && strcmp(argv[1], "nothing") == 0)
+        cold(nothing, calls);
+    else if (argc > 1 && strcmp(argv[1], "least") == 0)
+        cold(least, calls);
     else if (argc > 1 && strcmp(argv[1], "clock") == 0)
         warm(two_reads, calls);
     else if (argc > 1 && strcmp(argv[1], "line") == 0)

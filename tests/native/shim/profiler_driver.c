@@ -103,6 +103,7 @@ int main(int count, char **arguments)
             test_version(version);
     else if (strcmp(what, "unbalanced") == 0) test_unbalanced();
     else if (strcmp(what, "foreign") == 0) test_foreign();
+    else if (strcmp(what, "namesake") == 0) test_namesake();
     else if (strcmp(what, "leak") == 0) test_leak();
     else if (strcmp(what, "abort") == 0) test_abort();
     else if (strcmp(what, "api") == 0) test_api();

@@ -65,6 +65,27 @@ static void test_foreign(void)
     finalize(6, context);
 }
 
+/* The same number of process in another container, and even the same address: the parent is still no handle of ours. */
+static void test_namesake(void)
+{
+    int mask;
+    void *context = init(6, 2, &mask), *coll = start_coll(6, context, 2, NULL);
+    void *stranger = (void *)((uintptr_t)coll ^ (uintptr_t)0x5a5a5a5a00000000ull);
+    void *ours = start_proxy(6, context, coll, getpid(), 5, 1, 2, false), *ours_step = start_step(6, context, ours, 0);
+    void *theirs = start_proxy(6, context, stranger, getpid(), 6, 1, 2, false), *step = start_step(6, context, theirs, 0);
+    struct model model = {.sends = false};
+
+    record_step(6, ours_step, 10, 0);
+    record_step(6, step, 10, 0);
+    CHECK(slot_of(&model, 5, 1)->comm != SHIM_NO_COMM);
+    EQUAL(slot_of(&model, 6, 0)->comm, SHIM_NO_COMM);
+    EQUAL(slot_of(&model, 6, 0)->op_number, 0);
+    EQUAL(slot_of(&model, 6, 0)->parent, (uint64_t)(uintptr_t)stranger);
+    stop(6, step);
+    stop(6, theirs);
+    finalize(6, context);
+}
+
 /* Proxies that are told and never heard of again must not use the slots up. */
 static void test_leak(void)
 {

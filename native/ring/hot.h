@@ -1,0 +1,65 @@
+/* What every call reads, in one page: in the middle of a training step each further cache line is a trip to memory, and each
+ * further page is a walk of the page table on top. */
+#ifndef FORENSICS_RING_HOT_H
+#define FORENSICS_RING_HOT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What is hidden anyway must also be known to be, or each access goes through a table. */
+#pragma GCC visibility push(hidden)
+
+#define SHIM_HOT_BYTES 4096u
+#define SHIM_NEAR 128u     /* communicators, in pairs that share a line */
+#define SHIM_SITES 64u     /* call sites, in fours that share a line */
+#define SHIM_FUNCTIONS 44u /* of a library of the program that are called on its behalf */
+#define SHIM_LIBRARIES 4u
+#define SHIM_NEAR_SLOTS 0xFFFull
+
+struct shim_comm;
+typedef void (*shim_function)(void);
+
+/* A library that the collector stands in front of, and its functions. */
+struct shim_library {
+    void *base;
+    shim_function functions[SHIM_FUNCTIONS];
+};
+
+/* A call site and the library that its object is bound to: written once, the address last. */
+struct shim_site {
+    void *address;
+    const struct shim_library *library;
+};
+
+struct shim_hot {
+    uint16_t recording;      /* 1 while records are taken */
+    uint16_t ticks;          /* enum forensics_counter, or SHIM_TICKS_MONOTONIC_NS; decided before the first record */
+    uint32_t incarnation;    /* changes in a forked child: what a door remembers of slots is then void */
+    struct shim_comm *comms; /* the slots of shim_log */
+    ptrdiff_t self;          /* from a thread's own pointer to its shim_self; 0 unknown */
+    uint64_t covered[3][2];  /* coverage bits that are set already, of this process */
+    uint64_t near[SHIM_NEAR] __attribute__((aligned(64))); /* a handle and its slot in one word: shim_near_word */
+    struct shim_site sites[SHIM_SITES] __attribute__((aligned(64)));
+    struct shim_library libraries[SHIM_LIBRARIES];
+} __attribute__((aligned(SHIM_HOT_BYTES)));
+extern struct shim_hot shim_hot;
+
+_Static_assert(sizeof(struct shim_hot) == SHIM_HOT_BYTES, "one page");
+
+/* The word of a handle in slot 0, to which a slot is added; 0 when the two do not fit into a word. Handles are pointers to large
+ * structures, so that the low four bits and the top byte are free. */
+static inline uint64_t shim_near_word(uint64_t handle)
+{
+    uint64_t word = handle << 8 | handle >> 56;
+
+    return (word & SHIM_NEAR_SLOTS) == 0 ? word : 0;
+}
+
+static inline uint32_t shim_near_place(uint64_t handle)
+{
+    return (uint32_t)((handle * 0x9E3779B97F4A7C15ull) >> 57) % SHIM_NEAR;
+}
+
+#pragma GCC visibility pop
+
+#endif
