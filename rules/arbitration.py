@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from forensics.model import Anomaly, Belief, Cause, Confidence, Evidence, Finding, Granularity, Members, Role, Suspect
+from forensics.model import (
+    Anomaly,
+    Belief,
+    Cause,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Members,
+    Role,
+    StageName,
+    Suspect,
+)  # fmt: skip
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.liveness import Motion
 from forensics.rules.reductions.waits import RootKind
@@ -124,9 +136,25 @@ def _faults(job: Job, merged: Sequence[Explained]) -> list[list[Explained]]:
             home = next((fault for fault in faults if _may_be_victims(job, ranks, explained[0], fault[0][0])), None)
         if home is None:
             faults.append([explained])
+        elif _says_less(explained[0], home[0][0]):
+            home[0] = _with_symptom(home[0], explained)
         else:
             home.append(explained)
     return faults
+
+
+def _says_less(symptom: Finding, first: Finding) -> bool:
+    """Whether a group symptom only says that somebody among its ranks is to blame, where better evidence says who."""
+    is_symptom = symptom.belief is Belief.GROUP_SYMPTOM and symptom.anomaly is first.anomaly
+    return is_symptom and first.belief is not Belief.GROUP_SYMPTOM and set(first.ranks) < set(symptom.ranks)
+
+
+def _with_symptom(first: Explained, symptom: Explained) -> Explained:
+    """The better finding, with the stage of the operation where it has none of its own."""
+    finding, rules = first
+    stage = finding.stage if finding.stage.name is not StageName.UNKNOWN else symptom[0].stage
+    evidence = _distinct((*finding.evidence, *symptom[0].evidence[:1]))
+    return replace(finding, stage=stage, evidence=evidence), tuple(dict.fromkeys((*rules, *symptom[1])))
 
 
 def _may_be_victims(job: Job, ranks: set[int], finding: Finding, first: Finding) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from forensics.model import Component, Evidence, Since, StageName, StageRef
-from forensics.rules.reductions.chunk_flows import Flow, FlowEnd, FlowState, root_flows
+from forensics.rules.reductions.chunk_flows import NETWORK, Flow, FlowEnd, FlowState, root_flows
 from forensics.rules.reductions.disputes import blocking
 from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.waits import Root
 
 
 def faulty_flows(job: Job, states: Collection[FlowState]) -> tuple[Flow, ...]:
@@ -25,7 +26,34 @@ def faulty_flows(job: Job, states: Collection[FlowState]) -> tuple[Flow, ...]:
         rank: [r for r in whom if job.rank(r).dead or _behind(job, rank, r)] for rank, whom in job.graph.waits_for.items()
     }
     found = [flow for flow in root_flows(alive, elsewhere) if flow.state in states and flow.communicator not in disputed]
-    return tuple(flow for flow in found if flow.holder not in broken)
+    return tuple(flow for flow in found if flow.holder not in broken and not _explained_above(job, flow))
+
+
+def _explained_above(job: Job, flow: Flow) -> bool:
+    """Whether the recorder says that the device which holds a flow up is itself held up, in another operation.
+
+    A device works off its operations in order: it does nothing for this flow while it is in an earlier one, whose part inside
+    a host no flow shows. What the network itself does not deliver is seen where it is.
+    """
+    if flow.state in NETWORK or flow.holder is None or job.calls_from_shim or not job.graph.roots:
+        return False
+    if not job.rank(flow.holder).has_recorder:
+        return False
+    roots = [root for root in job.graph.roots if flow.holder in root.ranks]
+    return not any(_is_of(job, root, flow) for root in roots)
+
+
+def _is_of(job: Job, root: Root, flow: Flow) -> bool:
+    """Whether a root of the graph of waits is the operation of a flow; recorder and library name communicators differently."""
+    members = {group.label: set(group.members) for group in job.groups}
+    for wait in root.waits:
+        kinds = {call.kind for call in wait.waiting.values() if call is not None}
+        if wait.peers:
+            if flow.kind == "p2p" and wait.peers == (flow.sender, flow.receiver):
+                return True
+        elif flow.kind in kinds and members.get(wait.communicator) == members.get(flow.communicator, set()):
+            return True
+    return False
 
 
 def _behind(job: Job, rank: int, other: int) -> bool:

@@ -30,6 +30,7 @@ from forensics.rules.reductions.ras import Ras, ras
 from forensics.rules.reductions.roster import RankFacts, Roster, roster
 from forensics.rules.reductions.samples import Stacks, stacks
 from forensics.rules.reductions.shim_logs import ShimLog, heartbeat_gaps, logged_motion, shim_logs
+from forensics.rules.reductions.slowness import Slowness, slowness
 from forensics.rules.reductions.unrecorded import joined_by_stack, waits_by_stack
 from forensics.rules.reductions.waits import RootKind, Wait, WaitGraph, explained_waits, recorded_waits, wait_graph
 from forensics.rules.reductions.work_requests import QueuePair, troubled_pairs
@@ -62,6 +63,7 @@ class Job:
     each rank; `logged` what logs tell; `frontier` the windows of recorded stages. `shim` are the logs of the collector inside
     the processes: calls are taken from them when there is no Flight Recorder (then `calls_from_shim`); `flows` are open flows
     of chunks, `queue_pairs` those in trouble. `miscounts` are ranks of circles that made a call less or more than their peers.
+    `slowness` is what the logs tell of the speed of a job that moves.
     """
 
     roster: Roster
@@ -88,6 +90,7 @@ class Job:
     queue_pairs: tuple[QueuePair, ...] = ()
     frontier: tuple[FrontierWindow, ...] = ()
     miscounts: tuple[Miscount, ...] = ()
+    slowness: Slowness = field(default_factory=Slowness)
 
     def rank(self, rank: int) -> RankFacts:
         """Return the facts of a rank; unknown everywhere for a rank without trace."""
@@ -164,6 +167,7 @@ def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_F
         queue_pairs=troubled_pairs(connection, sources),
         frontier=windows,
         miscounts=miscounts(connection, groups, graph.roots),
+        slowness=slowness(connection, sources if motion.motion is Motion.MOVING else ()),
     )
 
 

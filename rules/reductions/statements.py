@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from forensics.model import Component, Evidence, Since, StageName, StageRef
 from forensics.rules.reductions.activity import Activity
 from forensics.rules.reductions.call_paths import application_frame
+from forensics.rules.reductions.call_stages import call_stage
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.samples import Sample
 from forensics.rules.reductions.waits import Wait
@@ -144,12 +145,13 @@ def stage_ref(job: Job, rank: int, stage: StageName, found: Activity | None, com
 
 
 def joined_stage(job: Job, wait: Wait, ranks: Collection[int], component: Component) -> StageRef:
-    """Build the stage of ranks that are inside one operation: their common stage, and the operation."""
-    stages = {found.stage for rank in ranks if (found := job.activity(rank))} - {StageName.UNKNOWN}
+    """Build the stage of ranks that are inside one operation: the stage of the call, and the operation."""
+    name = call_stage(job, wait, ranks)
     operation = next((op for _, op in sorted(wait.waiting.items()) if op), None)
     return StageRef(
-        name=stages.pop() if len(stages) == 1 else StageName.UNKNOWN,
+        name=name,
         component=component,
+        direction=name.value if name in (StageName.FORWARD, StageName.BACKWARD) else None,
         operation=operation.kind if operation else None,
         communicator=wait.communicator or None,
         sequence=wait.sequence or None,

@@ -1,0 +1,54 @@
+"""The training stage of an operation, from where it was called and whom it passes data to: hosts run ahead of devices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from forensics.model import StageName
+from forensics.rules.reductions.activity import activity
+from forensics.rules.reductions.call_paths import CallPath
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.waits import Wait
+
+# Where Python threads begin. A call path that ends elsewhere is of a thread of native code.
+_ROOTS = re.compile(r"<module>|_bootstrap\w*|_run_code|_run_module_code|run_path|main")
+_PIPELINE = re.compile(r"pipe|(?:^|[^a-z])pp(?:[^a-z]|$)", re.IGNORECASE)
+# A path this long may have been cut.
+_LONGEST_OF_A_HOOK = 16
+
+
+def call_stage(job: Job, wait: Wait, ranks: Collection[int]) -> StageName:
+    """The one stage in which these ranks made the call they are in; unknown when they differ or nothing tells."""
+    calls = [call for rank, call in sorted(wait.waiting.items()) if call is not None and rank in ranks]
+    known = (job.paths.get(call.call_path) for call in calls if call.call_path is not None)
+    paths = [path for path in known if path is not None]
+    stages = {stage_of_path(path) for path in paths} - {StageName.UNKNOWN}
+    if stages:
+        return stages.pop() if len(stages) == 1 else StageName.UNKNOWN
+    passed = _passed_on(job, wait)
+    if passed is not StageName.UNKNOWN or paths:
+        return passed
+    places = {found.stage for rank in ranks if (found := job.activity(rank))} - {StageName.UNKNOWN}
+    return places.pop() if len(places) == 1 else StageName.UNKNOWN
+
+
+def stage_of_path(path: CallPath) -> StageName:
+    """The stage of a recorded call. Of native threads only those of the autograd engine call Python that communicates."""
+    found = activity(path).stage
+    if found is StageName.UNKNOWN and path and len(path) <= _LONGEST_OF_A_HOOK and not _ROOTS.fullmatch(path[-1].function):
+        return StageName.BACKWARD if path[-1].origin == "app" or path[-1].module.startswith("torch/autograd/") else found
+    return found
+
+
+def _passed_on(job: Job, wait: Wait) -> StageName:
+    """Along a pipeline activations go up and gradients come down; round its end they go on in the same direction."""
+    group = next((group for group in job.groups if group.label == wait.communicator), None)
+    if not wait.peers or group is None or not _PIPELINE.search(group.label) or not set(wait.peers) <= set(group.members):
+        return StageName.UNKNOWN
+    sender, receiver = (group.members.index(rank) for rank in wait.peers)
+    count = len(group.members)
+    if count == 2:
+        return StageName.FORWARD if sender < receiver else StageName.BACKWARD
+    steps = {1: StageName.FORWARD, count - 1: StageName.BACKWARD}
+    return steps.get((receiver - sender) % count, StageName.UNKNOWN)

@@ -1,0 +1,23 @@
+"""Ranks that a slow one holds up, as a finding that accuses nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from forensics.model import Anomaly, Belief, Cause, Confidence, Finding, Role, StageRef
+
+
+def held_up(rule: str, ranks: Collection[int]) -> Finding:
+    """The finding for ranks that wait in a job that moves."""
+    return Finding(
+        rule=rule,
+        ranks=tuple(sorted(ranks)),
+        role=Role.VICTIM,
+        cause=Cause.UNKNOWN,
+        stage=StageRef(),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.LIKELY,
+        strength=0.0,
+        evidence=(),
+        anomaly=Anomaly.FAIL_SLOW,
+    )

@@ -1,0 +1,163 @@
+"""Lanes whose chunks stay at the NIC longer than those of their peers, again and again.
+
+A lane is one channel of a communicator from one rank to another. Its flows are compared with flows of the same structure (kind
+of operation, members, chunks, bytes) on lanes between other ranks: what a chunk waits for at the NIC does not depend on who is
+late, because it gets there only when its GPU has filled it and the receiver has given credit (Mycroft tables 3 and 4). Where
+no other pair of ranks has such flows, the lane is compared with its own past.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from duckdb import DuckDBPyConnection
+
+Times = npt.NDArray[np.float64]
+
+# A chunk that stays twice as long counts; whether it matters is decided by the sum.
+SLOW_FACTOR = 2.0
+# A lane is sound when what it takes more than its peers is below half of that.
+_SOUND_FACTOR = 1.5
+_LEAST_FLOWS = 5
+_RECURRENCE = 0.6
+# Of two that are alike, both may be slow.
+_LEAST_PEERS = 2
+# Of a lane's own past, the first third is what it was like.
+_PAST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One lane in flows of one structure, over the last flows in which it was slow, or over all when it never was.
+
+    `flows` of these `slow` took at least twice the `expected_ns` that a buffer spends at the NIC; `typical_ns` is the median,
+    `excess_ns` the sum beyond what is expected, `share` its part of the time they span. `rate` bounds the bytes a second from
+    above, `usual_rate` that of the peers from below. `since_ns` is the first start of these flows (clock of the sender's
+    host) when flows before them were not slow. `peers` counts the pairs of ranks it was compared with, 0: its own past.
+    """
+
+    communicator: str
+    kind: str
+    sender: int
+    receiver: int
+    channel: int
+    bytes: int
+    flows: int
+    slow: int
+    expected_ns: float
+    typical_ns: float
+    excess_ns: float
+    share: float
+    rate: float
+    usual_rate: float
+    since_ns: int | None
+    peers: int
+    source: str
+
+    @property
+    def recurs(self) -> bool:
+        """Whether it is slow most of the time, often enough not to be chance."""
+        return self.slow >= _LEAST_FLOWS and self.slow >= _RECURRENCE * self.flows
+
+    @property
+    def sound(self) -> bool:
+        """Whether it is surely as fast as its peers."""
+        known = self.flows >= _LEAST_FLOWS and self.peers >= _LEAST_PEERS
+        return known and not self.recurs and self.typical_ns < _SOUND_FACTOR * self.expected_ns
+
+    @property
+    def slowdown(self) -> float:
+        """How many times slower it is at least; below 1 where nothing is proved."""
+        return self.usual_rate / self.rate if self.rate else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Flows:
+    """Flows of one lane and structure in the order of time; `bound` is the longest that its NIC can have been at work."""
+
+    key: tuple[str, int, int, int]
+    kind: str
+    bytes: int
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    nic: Times
+    bound: Times
+    source: str
+
+
+_LANES = """
+SELECT e.kind, e.size, e.total, round(log2(greatest(e.bytes, 1))) AS scale, e.communicator, e.rank, e.other, e.channel,
+       list(e.start_ns ORDER BY e.end_ns, e.locator), list(e.end_ns ORDER BY e.end_ns, e.locator),
+       list(e.nic_ns ORDER BY e.end_ns, e.locator),
+       list(least(e.nic_ns * e.buffers, e.took_ns) ORDER BY e.end_ns, e.locator),
+       median(e.bytes), any_value(s.path) || '#entry=' || arg_max(e.locator, e.nic_ns)
+FROM ended_flows e JOIN sources s USING (source_id) WHERE e.sends AND e.nic_ns IS NOT NULL
+GROUP BY e.kind, e.size, e.total, scale, e.communicator, e.rank, e.other, e.channel ORDER BY ALL
+"""
+
+
+def lanes(connection: DuckDBPyConnection) -> tuple[Lane, ...]:
+    """All lanes of `ended_flows` that have something to be compared with, by structure."""
+    alike: dict[tuple[object, ...], list[_Flows]] = defaultdict(list)
+    for kind, size, total, scale, *key, starts, ends, nic, bound, count, source in connection.execute(_LANES).fetchall():
+        times = np.array(starts, np.int64), np.array(ends, np.int64), np.array(nic, float), np.array(bound, float)
+        alike[kind, size, total, scale].append(_Flows(tuple(key), kind, int(count), *times, source))
+    return tuple(lane for found in alike.values() for lane in _compared(found))
+
+
+def _compared(found: Sequence[_Flows]) -> Iterator[Lane]:
+    """Compare each lane with the medians of the lanes between other ranks."""
+    pairs: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for place, flows in enumerate(found):
+        pairs[flows.key[1:3]].append(place)
+    usual = {pair: _middle([found[place] for place in places]) for pair, places in pairs.items()}
+    for flows in found:
+        others = np.array([middle for pair, middle in usual.items() if pair != flows.key[1:3]])
+        if len(others):
+            yield _lane(flows, np.median(others, axis=0), len(others))
+        elif len(flows.nic) >= _PAST * _LEAST_FLOWS:
+            past = len(flows.nic) // _PAST
+            yield _lane(flows, np.array([np.median(flows.nic[:past]), np.median(flows.bound[:past])]), 0)
+
+
+def _middle(found: Sequence[_Flows]) -> tuple[float, float]:
+    """Median time at the NIC, and of its bound, over the lanes between two ranks: the slowest of them does not decide."""
+    return (
+        float(np.median([np.median(flows.nic) for flows in found])),
+        float(np.median([np.median(flows.bound) for flows in found])),
+    )
+
+
+def _lane(flows: _Flows, expected: Times, peers: int) -> Lane:
+    usual = max(float(expected[0]), 1.0)
+    slow = flows.nic >= SLOW_FACTOR * usual
+    first = turn(slow)
+    nic, starts = flows.nic[first:], flows.starts[first:]
+    excess = float((nic - usual).sum())
+    span = float(max(int(flows.ends.max()) - int(starts.min()), 1))
+    typical = float(np.median(nic))
+    communicator, sender, receiver, channel = flows.key
+    return Lane(
+        communicator, flows.kind, sender, receiver, channel, flows.bytes, len(nic), int(slow[first:].sum()), usual, typical,
+        excess, excess / span, flows.bytes / max(typical, 1.0) * 1e9, flows.bytes / max(float(expected[1]), 1.0) * 1e9,
+        int(starts.min()) if first else None, peers, flows.source,
+    )  # fmt: skip
+
+
+def turn(slow: npt.NDArray[np.bool_]) -> int:
+    """Where the last flows begin of which most are slow: the suffix with the most slow ones beyond the others; 0 without."""
+    gain = np.cumsum(np.where(slow, 1, -1)[::-1])[::-1]
+    best = int(np.argmax(gain))
+    return best if gain[best] >= _LEAST_FLOWS else 0
+
+
+def by_way(found: Sequence[Lane]) -> Mapping[tuple[int, int], tuple[Lane, ...]]:
+    """Lanes by sender and receiver, the one that loses most first."""
+    ways: dict[tuple[int, int], list[Lane]] = defaultdict(list)
+    for lane in found:
+        ways[lane.sender, lane.receiver].append(lane)
+    return {way: tuple(sorted(each, key=lambda lane: (-lane.share, lane.channel))) for way, each in sorted(ways.items())}

@@ -1,0 +1,102 @@
+"""Chunks are ready, credit is given, and the proxy thread of a rank does not hand them to the NIC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from forensics.model import (
+    Anomaly,
+    Belief,
+    Cause,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Impact,
+    Mechanism,
+    Members,
+    Resource,
+    Role,
+)
+from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.pauses import Pauses
+from forensics.rules.reductions.slow_ends import Blame, blamed
+
+_SHOWN = 3
+
+
+def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
+    slow = job.slowness.slow_ways()
+    paused = {way: each for way, each in job.slowness.pauses.items() if way not in slow}
+    weights = {way: each.share for way, each in paused.items() if each.paused >= thresholds["least_pauses"]}
+    material = [way for way, share in weights.items() if share >= thresholds["least_share"]]
+    for blame in blamed(weights, material, ()):
+        found = [paused[way] for way in sorted(blame.ways, key=lambda way: (-weights[way], way))]
+        yield _finding(job, blame, found)
+
+
+def _finding(job: Job, blame: Blame, found: Sequence[Pauses]) -> Finding:
+    """A rank is named when its ways to several others paused: of one way alone either end may be to blame."""
+    first, single = found[0], len(blame.ranks) == 1
+    return Finding(
+        rule=RULE.code,
+        ranks=blame.ranks,
+        role=Role.ROOT,
+        cause=Cause.PROXY_DELAY,
+        stage=job.slowness.stages.stage(first.communicator, first.kind, first.sender, first.receiver),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.LIKELY if sum(each.paused for each in found) >= 3 else Confidence.SUSPECT,
+        strength=min(1.0, first.share),
+        evidence=tuple(_evidence(found)),
+        granularity=Granularity.RANK if single else Granularity.LINK,
+        members=Members.EACH if single else Members.ONE_OF,
+        anomaly=Anomaly.FAIL_SLOW,
+        resource=Resource(peer_ranks=tuple(sorted({rank for way in blame.ways for rank in way} - set(blame.ranks)))),
+        mechanism=Mechanism("late_start", "local" if single else "unknown"),
+        impact=Impact(round(first.lost_ns), round(first.share, 3), first.paused, "arrival"),
+        next_steps=(
+            f"look at the NCCL proxy threads of {statements.ranks_text(blame.ranks)}: are they scheduled, do they share a core",
+            "check CPU limits, pinning and interrupts on these hosts",
+        ),
+    )
+
+
+def _evidence(found: Sequence[Pauses]) -> Iterator[Evidence]:
+    for each in found[:_SHOWN]:
+        what = "messages" if each.kind == "p2p" else each.kind
+        yield Evidence(
+            f"rank {each.sender} to rank {each.receiver}, {what} of {each.communicator}: in {each.paused} of {each.operations} "
+            f"operations chunks were ready and buffers offered, and nothing was handed to the NIC for "
+            f"{each.typical_ns / 1e6:.1f} ms, {100 * each.share:.0f} % of the time",
+            each.source,
+        )
+    if len({(each.sender, each.receiver) for each in found}) == 1:
+        yield Evidence("a credit that the sender's proxy did not see looks like one that came late", None, supports=False)
+
+
+def _clears(job: Job) -> str | None:
+    if not job.slowness.lanes:
+        return None
+    ways = statements.counted(len(job.slowness.lanes), "way")
+    return f"on {ways} between ranks chunks that are ready and have credit are handed over at once, nearly always"
+
+
+RULE = Rule(
+    code="FX173",
+    name="proxy-paused",
+    seed="Mycroft section 7.1 (NCCL delay) and Table 4 (not transmitted)",
+    needs=(Need("chunks", "when chunks are handed over is told by NCCL's profiler interface only"),),
+    thresholds=(
+        Threshold("least_pauses", 2, "operations that paused; one is an accident"),
+        Threshold("least_share", 0.05, "of the time: shorter pauses are those of a busy host"),
+    ),
+    concludes="The rank whose proxy thread pauses, or the two ends of the way where it does.",
+    confusions=(
+        "a slow network delays the credit as well: chunks then stay at the NIC too (FX171)",
+        "a receiver that offers no buffer: it then does not wait for the wire",
+    ),
+    evaluate=_evaluate,
+    clears=_clears,
+)

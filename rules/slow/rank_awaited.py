@@ -1,0 +1,175 @@
+"""The operations of a moving job wait for one rank, which itself waits for nobody: not the network, but what it does before."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from forensics.model import (
+    Anomaly,
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Impact,
+    Mechanism,
+    Members,
+    Resource,
+    Role,
+    StageName,
+    StageRef,
+)
+from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.awaited import Awaited
+from forensics.rules.reductions.held_up import held_up
+from forensics.rules.reductions.job import Job
+
+_SHOWN = 3
+# Less than this of the lateness in one direction, and the stage is not told.
+_ONE_STAGE = 0.6
+
+
+def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
+    at_slow_ways = {rank for way in job.slowness.slow_ways() for rank in way}
+    late: dict[int, Awaited] = {}
+    for found in sorted(job.slowness.awaited, key=lambda each: (each.lost_ns, each.communicator), reverse=True):
+        alike = job.slowness.stages.alike(found.members)
+        if alike and found.rank not in at_slow_ways and found.by_itself and _material(found, thresholds):
+            late.setdefault(found.rank, found)
+    for together in _in_step(job, late):
+        ranks, members, held = _narrowed([late[rank] for rank in together], thresholds)
+        yield _finding(job, [late[rank] for rank in ranks], members, held)
+        if victims := {rank for each in late.values() for rank in each.members} - set(late):
+            yield held_up(RULE.code, victims)
+
+
+def _material(late: Awaited, thresholds: Thresholds) -> bool:
+    """Most operations wait for it, about equally long or nearly all, and the job loses time to it."""
+    enough = late.counted >= thresholds["least_counted"] or late.late == late.calls > thresholds["least_counted"]
+    regular = late.late >= thresholds["least_share_of_calls"] * late.calls and late.late >= thresholds["least_calls"]
+    always = late.late >= max(2 * thresholds["least_calls"], 0.9 * late.calls)
+    steady = always or late.spread_ns <= thresholds["most_spread"] * late.typical_ns
+    return enough and regular and steady and late.share >= thresholds["least_share_of_time"]
+
+
+def _in_step(job: Job, late: Collection[int]) -> Iterator[tuple[int, ...]]:
+    """Late ranks, those together that work on one layer: members of a communicator of late ranks only."""
+    left = dict.fromkeys(sorted(late))
+    groups = [group.members for group in job.groups if len(group.members) > 1 and set(group.members) <= set(late)]
+    while left:
+        reached = {next(iter(left))}
+        while grown := {rank for members in groups if reached & set(members) for rank in members} - reached:
+            reached |= grown
+        yield tuple(sorted(reached))
+        for rank in reached:
+            left.pop(rank, None)
+
+
+def _narrowed(late: Sequence[Awaited], thresholds: Thresholds) -> tuple[tuple[int, ...], Members, bool]:
+    """Ranks whose GPUs take chunks late as well, if any; else one of all, for ranks that work in step are late together."""
+    held = [each.rank for each in late if each.held_ns >= thresholds["least_held"] * each.typical_ns]
+    ranks = tuple(held or [each.rank for each in late])
+    return ranks, Members.EACH if held or len(ranks) == 1 else Members.ONE_OF, bool(held)
+
+
+def _finding(job: Job, late: Sequence[Awaited], members: Members, held: bool) -> Finding:
+    first = max(late, key=lambda each: (each.lost_ns, -each.rank))
+    ranks = tuple(sorted(each.rank for each in late))
+    single = Granularity.GPU if held else Granularity.RANK
+    others = tuple(rank for rank in first.members if rank not in ranks)
+    return Finding(
+        rule=RULE.code,
+        ranks=ranks,
+        role=Role.ROOT,
+        cause=Cause.COMPUTE_SLOW if held else Cause.UNKNOWN,
+        stage=_stage(job, first, held),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.LIKELY if first.counted >= 3 else Confidence.SUSPECT,
+        strength=min(1.0, first.share),
+        evidence=tuple(_evidence(job, late, first, held)),
+        granularity=single if len(ranks) == 1 else Granularity.GROUP,
+        members=members,
+        anomaly=Anomaly.FAIL_SLOW,
+        resource=Resource(peer_ranks=others),
+        mechanism=Mechanism("gpu_not_ready" if held else "late_start", "local"),
+        impact=Impact(round(first.lost_ns), round(first.share, 3), first.late, "arrival"),
+        next_steps=(
+            f"compare {statements.ranks_text(ranks)} with their peers ({statements.ranks_text(others)}): "
+            "clocks, power and temperature of the GPU, other processes, host load, its share of the data",
+            "the network is not where to look: nothing of it waits at a NIC",
+        ),
+    )
+
+
+def _stage(job: Job, late: Awaited, held: bool) -> StageRef:
+    """Where most of the lateness arose; unknown when on both ways, after the last message, or at an end of the pipeline.
+
+    The first stage sends only forward and the last only backward: what they send comes after work of both kinds.
+    """
+    parts: Mapping[StageName, float] = {StageName.FORWARD: late.forward_ns, StageName.BACKWARD: late.backward_ns}
+    name = max(parts, key=lambda each: parts[each])
+    known = job.slowness.stages.sends_both_ways(late.rank) and parts[name] >= _ONE_STAGE * late.own_ns > 0
+    return StageRef(
+        name=name if known else StageName.UNKNOWN,
+        component=Component.COMPUTE if held else Component.UNKNOWN,
+        direction=name.value if known else None,
+        operation=late.kind,
+        communicator=late.communicator,
+    )
+
+
+def _evidence(job: Job, late: Sequence[Awaited], first: Awaited, held: bool) -> Iterator[Evidence]:
+    for each in sorted(late, key=lambda item: (-item.lost_ns, item.rank))[:_SHOWN]:
+        yield Evidence(
+            f"rank {each.rank} came last to {each.late} of {each.calls} {each.kind} of {each.communicator}, typically by "
+            f"{each.typical_ns / 1e6:.1f} ms: {100 * each.share:.0f} % of the time others wait for it, and it for nobody",
+            each.source,
+        )
+    if first.passed_ns or first.forward_ns or first.backward_ns:
+        arose, came = first.own_ns / 1e6, first.passed_ns / 1e6
+        yield Evidence(
+            f"{arose:.0f} ms of its lateness arose in it, {came:.0f} ms came with messages of other stages", first.source
+        )
+    if held:
+        yield Evidence(
+            f"chunks that had arrived waited {first.held_ns / 1e6:.1f} ms longer for the GPU of rank {first.rank} than for "
+            "those of its peers, in each operation",
+            first.source,
+        )
+    elif len(late) > 1:
+        yield Evidence("they work in step: one of them holds up the others, and which one is not told", None, supports=False)
+    for each in late[:1]:
+        yield from statements.stack(job, each.rank)
+
+
+def _clears(job: Job) -> str | None:
+    known = [each for each in job.slowness.awaited if job.slowness.stages.alike(each.members)]
+    calls = sum(each.calls for each in known)
+    return f"in {calls} collectives between hosts no rank is awaited regularly on its own account" if calls else None
+
+
+RULE = Rule(
+    code="FX172",
+    name="rank-awaited",
+    seed="Mycroft sections 4.3 and 7.1 (late start), VenusTrace section 3.3",
+    needs=(Need("chunks", "who waits inside an operation is told by NCCL's profiler interface only"),),
+    thresholds=(
+        Threshold("least_share_of_calls", 0.6, "a rank that is late now and then is jitter or a periodic duty"),
+        Threshold("least_calls", 5, "fewer are chance"),
+        Threshold("least_counted", 3, "steps that show a lateness of their own; fewer only when all operations agree"),
+        Threshold("most_spread", 0.5, "of the typical lateness: what varies more has no single cause, unless it never fails"),
+        Threshold("least_share_of_time", 0.1, "of the time: below a tenth, jitter of many ranks and overlap explain it"),
+        Threshold("least_held", 0.02, "of the lateness: below that the GPU takes chunks like its peers"),
+    ),
+    concludes="The rank that a moving job waits for although the network does its part, or the group in step it is in.",
+    confusions=(
+        "a slow way out of the rank: its chunks wait at the NIC, which FX171 says",
+        "a stage that waits for a slow one of its pipeline: its lateness came with messages",
+        "members of different stages: they have different work, and are not compared",
+    ),
+    evaluate=_evaluate,
+    clears=_clears,
+)

@@ -1,0 +1,191 @@
+"""Chunks that a rank has handed to its NIC stay there longer than those of its peers, and the job loses time to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from forensics.model import (
+    Anomaly,
+    Belief,
+    Cause,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Impact,
+    Mechanism,
+    Members,
+    Resource,
+    Role,
+    Since,
+    StageName,
+    StageRef,
+)
+from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.reductions import statements
+from forensics.rules.reductions.held_up import held_up
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.pair_rates import PairRate
+from forensics.rules.reductions.slow_ends import Blame, Way, blamed
+from forensics.rules.reductions.slow_lanes import Lane
+from forensics.rules.reductions.slowness import LEAST_SHARE_BESIDE, LEAST_SLOWDOWN, Slowness
+
+_SHOWN = 3
+
+
+def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
+    known = job.slowness
+    slow = known.slow_ways(thresholds["least_slowdown"], thresholds["least_share_beside"])
+    material = [way for way, lane in slow.items() if _is_material(known, lane, thresholds)]
+    for blame in blamed({way: lane.share for way, lane in slow.items()}, material, known.sound_ways(slow)):
+        found = [slow[way] for way in sorted(blame.ways, key=lambda way: (-slow[way].share, way))]
+        yield _finding(job, blame, found)
+        if victims := {rank for lane in found for rank in _members(job, lane)} - set(blame.ranks):
+            yield held_up(RULE.code, victims)
+
+
+def _is_material(slowness: Slowness, lane: Lane, thresholds: Thresholds) -> bool:
+    """A rate that dropped by half counts when it costs anything; a smaller loss when it costs much."""
+    pair = slowness.pair(lane.sender, lane.receiver)
+    halved = pair.slowdown >= thresholds["halved"] if pair else lane.slowdown >= thresholds["halved_bound"]
+    return lane.share >= thresholds["least_share_halved" if halved else "least_share"]
+
+
+def _members(job: Job, lane: Lane) -> Collection[int]:
+    group = next((group for group in job.groups if group.label == lane.communicator), None)
+    return group.members if group else (lane.sender, lane.receiver)
+
+
+def _finding(job: Job, blame: Blame, found: Sequence[Lane]) -> Finding:
+    """One end is named only when ways to several others are slow; the two ends of a single way cannot be told apart."""
+    first, single = found[0], len(blame.ranks) == 1
+    pair = job.slowness.pair(first.sender, first.receiver)
+    return Finding(
+        rule=RULE.code,
+        ranks=blame.ranks,
+        role=Role.ROOT,
+        cause=Cause.NETWORK_SLOW,
+        stage=_stage(job, found),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=_confidence(first, pair),
+        strength=min(1.0, first.share),
+        evidence=tuple(_evidence(job, blame, found)),
+        granularity=Granularity.NIC if single else Granularity.LINK,
+        members=Members.EACH if single else Members.ONE_OF,
+        anomaly=Anomaly.FAIL_SLOW,
+        resource=_resource(job, blame, found, pair),
+        mechanism=Mechanism("slow_flow", "local" if single else "unknown"),
+        impact=Impact(round(first.excess_ns), round(first.share, 3), first.slow, "arrival"),
+        since=_since(job, first),
+        next_steps=(
+            f"look at ports, cables, PCIe width and error counters of the NICs of {statements.ranks_text(blame.ranks)}",
+            "run a point-to-point bandwidth test between the hosts on these NICs, and over another pair for comparison",
+        ),
+    )
+
+
+def _stage(job: Job, found: Sequence[Lane]) -> StageRef:
+    """The stage of the lanes that lose most, as far as they tell it; unknown when they lose in several."""
+    roles = job.slowness.stages
+    heavy = [lane for lane in found if lane.share >= 0.5 * found[0].share]
+    stages = [roles.stage(lane.communicator, lane.kind, lane.sender, lane.receiver) for lane in heavy]
+    told = [stage for stage in stages if stage.name is not StageName.UNKNOWN]
+    if len({stage.name for stage in told}) == 1:
+        return told[0]
+    return replace(stages[0], name=StageName.UNKNOWN, direction=None)
+
+
+def _confidence(lane: Lane, pair: PairRate | None) -> Confidence:
+    slowdown = max(lane.slowdown, pair.slowdown if pair else 0.0)
+    return Confidence.LIKELY if slowdown >= 1.4 and lane.peers > 1 else Confidence.SUSPECT
+
+
+def _evidence(job: Job, blame: Blame, found: Sequence[Lane]) -> Iterator[Evidence]:
+    for lane in found[:_SHOWN]:
+        yield _lane_text(lane)
+        if pair := job.slowness.pair(lane.sender, lane.receiver):
+            yield _pair_text(pair)
+    if blame.spared:
+        ways = ", ".join(f"{sender} to {receiver}" for sender, receiver in blame.spared[:_SHOWN])
+        whose = "it is not the NIC of the other end" if len(blame.ranks) == 1 else "not all ways of its ends are slow"
+        yield Evidence(f"chunks from rank {ways} take as long as on their peers: {whose}")
+    if not found[0].peers:
+        yield Evidence("no other ranks have such flows: the lane was compared with its own past only", None, supports=False)
+
+
+def _lane_text(lane: Lane) -> Evidence:
+    what = "messages" if lane.kind == "p2p" else lane.kind
+    against = f"{lane.expected_ns / 1e6:.2f} ms " + ("on its peers" if lane.peers else "before")
+    return Evidence(
+        f"rank {lane.sender} to rank {lane.receiver}, {what} of {lane.communicator}, channel {lane.channel}: a buffer stays "
+        f"{lane.typical_ns / 1e6:.2f} ms at the NIC, {against}; in {lane.slow} of {lane.flows} operations, "
+        f"{100 * lane.share:.0f} % of the time",
+        lane.source,
+    )
+
+
+def _pair_text(pair: PairRate) -> Evidence:
+    rates = f"{_rate(pair.rate)} while it has work, others of the same use {_rate(pair.usual_rate)}"
+    return Evidence(f"queue pair {pair.name} of rank {pair.rank} to rank {pair.peer} moves {rates}", pair.source)
+
+
+def _rate(bytes_per_second: float) -> str:
+    return f"{bytes_per_second / 1e9:.2f} GB/s" if bytes_per_second >= 1e8 else f"{bytes_per_second / 1e6:.2f} MB/s"
+
+
+def _resource(job: Job, blame: Blame, found: Sequence[Lane], pair: PairRate | None) -> Resource:
+    channels = {lane.channel for lane in found}
+    mine = pair if pair and pair.rank in blame.ranks else None
+    others = sorted({rank for way in blame.ways for rank in way} - set(blame.ranks)) or list(blame.ranks)
+    return Resource(
+        nic=mine.nic if mine else None,
+        port=str(mine.port) if mine and mine.port else None,
+        channel=found[0].channel if len(channels) == 1 and _others_are_sound(job.slowness.lanes, found[0]) else None,
+        queue_pair=mine.name if mine else None,
+        peer_ranks=tuple(others),
+    )
+
+
+def _others_are_sound(lanes: Mapping[Way, tuple[Lane, ...]], slow: Lane) -> bool:
+    """Whether other channels of the same way are as fast as their peers."""
+    rest = [lane for lane in lanes[slow.sender, slow.receiver] if lane.channel != slow.channel]
+    return bool(rest) and all(lane.sound for lane in rest)
+
+
+def _since(job: Job, lane: Lane) -> Since | None:
+    if lane.since_ns is None:
+        return None
+    host = job.roster.host_of(lane.sender)
+    return Since(lane.since_ns, f"{host} realtime" if host else "realtime of the recording host", 0)
+
+
+def _clears(job: Job) -> str | None:
+    compared = [lane for found in job.slowness.lanes.values() for lane in found]
+    if not compared:
+        return None
+    return f"on {statements.counted(len(compared), 'lane')} between ranks chunks stay at the NIC about as long as on others"
+
+
+RULE = Rule(
+    code="FX171",
+    name="transfer-slow",
+    seed="Mycroft section 5.2, Tables 3 and 4, and VenusTrace section 3.2.2",
+    needs=(Need("chunks", "the time of chunks at the NIC is told by NCCL's profiler interface only"),),
+    thresholds=(
+        Threshold("least_slowdown", LEAST_SLOWDOWN, "by work requests: a smaller loss of bandwidth accuses nobody"),
+        Threshold("halved", 2.0, "Mycroft's trigger: a rate that dropped by half"),
+        Threshold("halved_bound", 1.4, "without work requests: times at the NIC bound a loss from below, here three tenths"),
+        Threshold("least_share_halved", 0.02, "of the time: a rate that dropped by half may cost nothing, hidden by overlap"),
+        Threshold("least_share", 0.1, "of the time: a smaller drop must cost much before it accuses anybody"),
+        Threshold("least_share_beside", LEAST_SHARE_BESIDE, "of the time: a way that supports a case must show it"),
+    ),
+    concludes="The NIC, or the two ends of the link, on which chunks take longer than on their peers.",
+    confusions=(
+        "a rank that is late, or a GPU that is slow: chunks then wait for it, and not at the NIC",
+        "a proxy that does not look for completions in time: the work request counts tell them apart",
+        "a network that is slow for all: nobody is accused, for there is no peer that is not",
+    ),
+    evaluate=_evaluate,
+    clears=_clears,
+)

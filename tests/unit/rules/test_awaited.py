@@ -1,0 +1,102 @@
+"""Who is awaited and whether it is late by itself, on flows whose times are made up from waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.awaited import Awaited, awaited
+from tests.unit.rules.made_up_flows import MS, STEP_NS, Waits, flows_of, message, ring
+
+_LEAST_NS = 100_000
+
+
+@pytest.fixture
+def connection() -> Iterator[DuckDBPyConnection]:
+    with flows_of(4) as opened:
+        yield opened
+
+
+def only(found: tuple[Awaited, ...]) -> Awaited:
+    (each,) = found
+    return each
+
+
+def waits_for(rank: int, by_ms: float, held_ms: float = 0.1) -> Waits:
+    """A rank comes `by_ms` late: all others wait for data, and what comes to it waits for its GPU."""
+
+    def waits(sender: int, receiver: int, step: int) -> tuple[float, float, float, float, float]:
+        gpu = 1.0 if sender == rank else 1.0 + by_ms
+        wire, consume = (1.0, held_ms) if receiver == rank else (1.0 + by_ms, 0.1)
+        return gpu, 0.1, 0.2, wire + (sender * 5 + step * 3) % 7 / 100, consume
+
+    return waits
+
+
+@pytest.mark.parametrize("skew_ns", [0, 37 * 60 * 1_000_000_000])
+def test_the_rank_that_waits_for_nobody_is_awaited(connection: DuckDBPyConnection, skew_ns: int) -> None:
+    ring(connection, 4, 10, waits_for(2, 30.0), skew_ns)
+    found = only(awaited(connection, _LEAST_NS))
+    assert (found.rank, found.late, found.calls, found.members) == (2, 10, 10, (0, 1, 2, 3))
+    assert found.typical_ns == pytest.approx(30 * MS, rel=0.02)
+    assert found.share == pytest.approx(0.3, abs=0.04)
+    assert found.by_itself and found.held_ns == pytest.approx(0, abs=MS)
+
+
+def test_chunks_that_wait_for_its_gpu(connection: DuckDBPyConnection) -> None:
+    ring(connection, 4, 10, waits_for(1, 30.0, held_ms=12.0))
+    assert only(awaited(connection, _LEAST_NS)).held_ns == pytest.approx(11.9 * MS, rel=0.01)
+
+
+def test_a_rank_that_waits_at_its_own_nic_is_not_late(connection: DuckDBPyConnection) -> None:
+    """Of a slow way out, everybody waits: the sender at its NIC, the others for data."""
+    ring(connection, 4, 10, lambda s, r, step: (1.0, 0.1, 30.0, 31.0, 0.1) if s == 2 else (30.0, 0.1, 0.5, 31.0, 0.1))
+    found = awaited(connection, _LEAST_NS)
+    assert not any(each.rank == 2 and each.share > 0.1 for each in found)
+
+
+def test_jitter_has_no_rank(connection: DuckDBPyConnection) -> None:
+    order = [0, 2, 1, 3, 3, 0, 1, 2, 0, 1, 2, 3]
+    ring(connection, 4, 12, lambda s, r, step: waits_for(order[step], 5.0)(s, r, step))
+    found = only(awaited(connection, _LEAST_NS))
+    assert found.late <= 4 and found.share < 0.02
+
+
+def test_a_rank_that_becomes_late_is_judged_from_then_on(connection: DuckDBPyConnection) -> None:
+    order = [0, 2, 1, 3, 3, 0, 1, 2, 0, 1, 2, 3] * 2
+    ring(connection, 4, 36, lambda s, r, step: (waits_for(1, 30.0) if step >= 24 else waits_for(order[step], 5.0))(s, r, step))
+    found = only(awaited(connection, _LEAST_NS))
+    assert (found.rank, found.late, found.calls) == (1, 12, 12)
+    assert found.share == pytest.approx(0.3, abs=0.04)
+
+
+def test_members_without_a_log_hide_the_order(connection: DuckDBPyConnection) -> None:
+    ring(connection, 4, 10, waits_for(2, 30.0))
+    connection.execute("DELETE FROM ended_flows WHERE rank = 3")
+    assert awaited(connection, _LEAST_NS) == ()
+
+
+def test_lateness_that_came_with_messages_is_passed_on(connection: DuckDBPyConnection) -> None:
+    """Ranks 0 and 1 reduce together; the message to rank 1 comes late, and what rank 1 sends on is late by no more."""
+    ring(connection, 2, 10, waits_for(1, 30.0))
+    for step in range(9):
+        for rank, arrives, sends in ((0, 20, 40), (1, 50, 70)):
+            begun = step * STEP_NS
+            message(connection, rank + 2, rank, step + 1, begun + arrives * MS, (0, 1))
+            message(connection, rank, rank + 2, step + 1, begun + sends * MS, (1, 0))
+    found = next(each for each in awaited(connection, _LEAST_NS) if each.members == (0, 1))
+    assert found.rank == 1 and not found.by_itself
+    assert found.passed_ns == pytest.approx(9 * 30 * MS, rel=0.05)
+
+
+def test_lateness_that_arose_between_messages_is_its_own(connection: DuckDBPyConnection) -> None:
+    ring(connection, 2, 10, waits_for(1, 30.0))
+    for step in range(9):
+        for rank, arrives, sends in ((0, 20, 40), (1, 20, 70)):
+            begun = step * STEP_NS
+            message(connection, rank + 2, rank, step + 1, begun + arrives * MS, (0, 1))
+            message(connection, rank, rank + 2, step + 1, begun + sends * MS, (1, 0))
+    found = next(each for each in awaited(connection, _LEAST_NS) if each.members == (0, 1))
+    assert found.by_itself and found.backward_ns == pytest.approx(9 * 30 * MS, rel=0.05)
