@@ -1,0 +1,74 @@
+"""The stage of a stuck call is that of the call, not of the place the host has come to since."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.model import StageName
+from forensics.rules.reductions.call_paths import CallPath, frame
+from forensics.rules.reductions.call_stages import stage_of_path
+from tests.recordings.collection import whole
+from tests.recordings.job import Frame, Job
+from tests.recordings.places import HOST_CODE
+from tests.recordings.verdicts import verdict_of
+
+SITE = "/opt/venv/lib/python3.11/site-packages/"
+CALL = ("all_reduce", f"{SITE}torch/distributed/distributed_c10d.py", 2900)
+GRADIENT = ("apply", f"{SITE}torch/autograd/function.py", 311)
+TRAIN = (("train_step", "/srv/job/train.py", 12), ("<module>", "/srv/job/train.py", 30))
+
+
+def path(*frames: Frame) -> CallPath:
+    return tuple(frame(name, file, line) for name, file, line in frames)
+
+
+@pytest.mark.parametrize(
+    ("frames", "stage"),
+    [
+        ((CALL, ("step", f"{SITE}torch/optim/adamw.py", 9), *TRAIN), StageName.OPTIMIZER),
+        ((CALL, ("sum_shards", "/srv/job/layers.py", 9), GRADIENT), StageName.BACKWARD),
+        ((CALL, ("reduce_bucket", "/srv/job/buckets.py", 9)), StageName.BACKWARD),
+        ((CALL, ("sum_shards", "/srv/job/layers.py", 9), *TRAIN), StageName.UNKNOWN),
+        ((CALL, ("beat", "/srv/job/health.py", 9), ("run", "/usr/lib/python3.11/threading.py", 9),
+          ("_bootstrap", "/usr/lib/python3.11/threading.py", 9)), StageName.UNKNOWN),
+        ((CALL, *[("deeper", "/srv/job/layers.py", line) for line in range(40)]), StageName.UNKNOWN),
+        ((), StageName.UNKNOWN),
+    ],
+    ids=["optimizer", "autograd function", "gradient hook", "own code", "another thread", "a path that was cut", "no frames"],
+)  # fmt: skip
+def test_stage_of_a_recorded_call(frames: tuple[Frame, ...], stage: StageName) -> None:
+    assert stage_of_path(path(*frames)) is stage
+
+
+def exchange(description: str, sender: int, receiver: int) -> Job:
+    """Rank 0 to 3 in a line; one message never arrives, and the hosts have gone on."""
+    job = Job(4, "nccl")
+    job.steps(10)
+    line = job.group(range(4), description)
+    for _ in range(3):
+        job.call(line, f"send {sender}->{receiver}", (sender,))
+        job.call(line, f"recv {receiver}<-{sender}", (receiver,))
+    job.call(line, f"send {sender}->{receiver}", (sender,), done=False)
+    job.call(line, f"recv {receiver}<-{sender}", (receiver,), done=False)
+    return job
+
+
+@pytest.mark.parametrize(
+    ("description", "sender", "receiver", "stage"),
+    [
+        ("PIPELINE_MODEL_PARALLEL_GROUP", 1, 2, StageName.FORWARD),
+        ("mesh_pp", 2, 1, StageName.BACKWARD),
+        ("mesh_pp", 3, 0, StageName.FORWARD),
+        ("mesh_pp", 0, 2, StageName.UNKNOWN),
+        ("context_parallel", 1, 2, StageName.UNKNOWN),
+        ("copper", 1, 2, StageName.UNKNOWN),
+    ],
+)
+def test_messages_of_a_pipeline_tell_their_direction(
+    description: str, sender: int, receiver: int, stage: StageName, tmp_path: Path
+) -> None:
+    verdict = verdict_of(whole(exchange(description, sender, receiver), dict.fromkeys(range(4), HOST_CODE)).write(tmp_path))
+    stages = {suspect.stage.name for suspect in verdict.suspects if set(suspect.ranks) == {sender, receiver}}
+    assert stages == {stage}
