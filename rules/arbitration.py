@@ -136,17 +136,25 @@ def _faults(job: Job, merged: Sequence[Explained]) -> list[list[Explained]]:
             home = next((fault for fault in faults if _may_be_victims(job, ranks, explained[0], fault[0][0])), None)
         if home is None:
             faults.append([explained])
-        elif _says_less(explained[0], home[0][0]):
+        elif _says_less(job, explained[0], home[0][0]):
             home[0] = _with_symptom(home[0], explained)
         else:
             home.append(explained)
     return faults
 
 
-def _says_less(symptom: Finding, first: Finding) -> bool:
-    """Whether a group symptom only says that somebody among its ranks is to blame, where better evidence says who."""
-    is_symptom = symptom.belief is Belief.GROUP_SYMPTOM and symptom.anomaly is first.anomaly
-    return is_symptom and first.belief is not Belief.GROUP_SYMPTOM and set(first.ranks) < set(symptom.ranks)
+def _says_less(job: Job, symptom: Finding, first: Finding) -> bool:
+    """Whether a group symptom only says that somebody among its ranks is to blame, where better evidence says who.
+
+    A process that is gone or stopped leaves unfinished operations all around it: in groups of its own, and in those of ranks
+    that share one with it.
+    """
+    if symptom.belief is not Belief.GROUP_SYMPTOM or symptom.anomaly is not first.anomaly:
+        return False
+    if first.belief is Belief.DIRECT_RECORD and first.confidence is Confidence.CONFIRMED:
+        used = [set(group.members) for group in job.groups if group.positions]
+        return any(members & set(first.ranks) and members & set(symptom.ranks) for members in used)
+    return first.belief is not Belief.GROUP_SYMPTOM and set(first.ranks) < set(symptom.ranks)
 
 
 def _with_symptom(first: Explained, symptom: Explained) -> Explained:
