@@ -13,6 +13,7 @@ import typer
 from forensics.errors import ExitCode, ForensicsError
 
 if TYPE_CHECKING:
+    from forensics.fixtures.simulator.losses import Losses
     from forensics.fixtures.simulator.simulation import Simulation
 
 
@@ -36,7 +37,8 @@ def simulate(
     watchdog: Annotated[bool, typer.Option("--watchdog", help="Collected after the watchdogs ended the job.")] = False,
     missing: Annotated[str, typer.Option(help="Ranks that nothing is left of: 0-3,7 or 10%.")] = "",
     cut: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of the files of ranks that end early.")] = 0.0,
-    only: Annotated[list[str] | None, typer.Option(help="Keep one kind of source: recorder, stacks, processes, logs.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Sources to write in place of the usual ones, see --list.")] = None,
+    beside: Annotated[list[str] | None, typer.Option("--with", help="Sources beside the usual ones, see --list.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")] = False,
     show: Annotated[bool, typer.Option("--list", help="Show jobs, kinds of faults and places, and end.")] = False,
 ) -> None:
@@ -55,11 +57,13 @@ def simulate(
     from forensics.fixtures.simulator.presets import PRESETS
     from forensics.fixtures.simulator.settings import changed
     from forensics.fixtures.simulator.simulation import simulate as run
+    from forensics.fixtures.simulator.sources import checked
 
     if output.exists() and not force:
         raise ForensicsError(f"{output} exists; --force replaces it", ExitCode.USAGE)
     if job not in PRESETS:
         raise ForensicsError(f"{job!r} is no job; known: {', '.join(PRESETS)}", ExitCode.USAGE)
+    taken, more = checked(only or ()), checked(beside or ())
     wanted = [parse(text) for text in fault or ["none"]]
     wait = after if after is not None or not watchdog else 660.0
     with _progress() as report:
@@ -67,24 +71,25 @@ def simulate(
         options = bundle.options_of(
             made, ring=ring, only_active=only_active, spread_s=spread, by_watchdog=watchdog and made.hung
         )
-        lost = losses.drawn(made.job.parallel.world, made.random("losses"), missing=missing, cut=cut, only=only or ())
+        lost = losses.drawn(made.job.parallel.world, made.random("losses"), missing=missing, cut=cut, only=taken, beside=more)
         size = bundle.write(made, options, lost, output, replace=force, observe=report)
     if truth is not None:
         _write_truth(made, lost, truth)
     typer.echo(f"wrote {output} ({size / 1024:.0f} KiB), next: forensics diagnose {output}", err=True)
 
 
-def _write_truth(made: Simulation, lost: object, path: Path) -> None:
+def _write_truth(made: Simulation, lost: Losses, path: Path) -> None:
     import json
 
     from forensics.fixtures.simulator.truth import truth as true_of
 
-    path.write_text(json.dumps(true_of(made, lost), indent=1) + "\n", encoding="utf-8")  # type: ignore[arg-type]
+    path.write_text(json.dumps(true_of(made, lost), indent=1) + "\n", encoding="utf-8")
 
 
 def _list() -> None:
     from forensics.fixtures.simulator.faults import FAULTS, PLACES
     from forensics.fixtures.simulator.presets import PRESETS
+    from forensics.fixtures.simulator.sources import SOURCES, known
 
     typer.echo("jobs")
     for job in PRESETS.values():
@@ -99,6 +104,10 @@ def _list() -> None:
     typer.echo("places, counted from 0")
     for place, form in PLACES.items():
         typer.echo(f"  {place:<24} {form}")
+    typer.echo("sources")
+    for name in known():
+        usual = "usual" if SOURCES[name].usual else "with --with or --only"
+        typer.echo(f"  {name:<24} {SOURCES[name].about} ({usual})")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import pickle
@@ -11,13 +12,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
 
 from forensics.case.build import open_case
+from forensics.errors import ForensicsError
 from forensics.fixtures.simulator import bundle, losses
 from forensics.fixtures.simulator.faults import FAULTS, parse
 from forensics.fixtures.simulator.places import draw_places
 from forensics.fixtures.simulator.simulation import Simulation, simulate
+from forensics.fixtures.simulator.sources import SOURCES, USUAL, known
 from forensics.fixtures.simulator.truth import truth
+from tests.unit.simulator.lower_runs import case as lower
 from tests.unit.simulator.small_jobs import DENSE
 
 
@@ -50,17 +55,78 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_other_names(hung: Si
 
 @pytest.mark.parametrize("name", sorted(FAULTS.keys() - {"expert-imbalance"}))
 def test_nothing_tells_the_fault(name: str, tmp_path: Path) -> None:
-    case = made(name)
-    found = contents(write(case, tmp_path / "bundle.tar"))
+    assert_silent(contents(write(made(name), tmp_path / "bundle.tar")), name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("nic-down", "process-oom") else pytest.param(name, marks=pytest.mark.slow)
+        for name in sorted(FAULTS.keys() - {"expert-imbalance"})
+    ],
+)
+def test_no_source_beside_the_usual_ones_tells_the_fault(name: str, tmp_path: Path) -> None:
+    case, options = lower(name)
+    others = [source for source in known() if not SOURCES[source].usual]
+    bundle.write(
+        case, options, losses.drawn(case.job.parallel.world, np.random.default_rng(1), only=others), tmp_path / "b.tar"
+    )
+    found = contents(tmp_path / "b.tar")
+    assert {path.split("/")[2] for path in found if path.count("/") > 1} >= {"shim", "nic"}
+    assert_silent(found, name)
+
+
+def assert_silent(found: dict[str, bytes], name: str) -> None:
+    """No member, unpacked where it is packed, and no name of one has a word of the truth."""
     words = (
         rb"simulat|inject|truth|(?<!de)fault[s_ -]|culprit|forensics\.fixtures",
         name.encode(),
         name.replace("-", "_").encode(),
     )
     secret = re.compile(b"|".join(words if name != "none" else words[:1]))
-    told = {path for path, content in found.items() if secret.search(content)}
+    told = {path for path, content in found.items() if secret.search(unpacked(path, content))}
     assert not told
     assert not [path for path in found if secret.search(path.encode())]
+
+
+def unpacked(path: str, content: bytes) -> bytes:
+    if path.endswith(".gz"):
+        return gzip.decompress(content)
+    return zstandard.ZstdDecompressor().decompress(content) if path.endswith(".zst") else content
+
+
+def test_sources_are_where_a_collection_has_them_with_its_lines(tmp_path: Path) -> None:
+    case, options = lower("nic-down@rank2")
+    lost = losses.drawn(case.job.parallel.world, np.random.default_rng(1), beside=("shim,nic",), missing="4")
+    bundle.write(case, options, lost, tmp_path / "b.tar")
+    found = contents(tmp_path / "b.tar")
+    lines = [
+        json.loads(line)
+        for path, content in found.items()
+        if path.endswith("collectors.jsonl")
+        for line in content.splitlines()
+    ]
+    by_path = {line["path"]: line for line in lines}
+    for rank in set(range(case.job.parallel.world)) - {4}:
+        (log,) = [path for path in found if path.startswith(f"ranks/{rank}/shim/")]
+        assert log.endswith(".frx.zst") and by_path[log]["id"] == "shim.log" and by_path[log]["rank"] == rank
+        assert by_path[log]["captured_ns"] == by_path[log]["begin_ns"]
+    assert not [path for path in found if path.startswith("ranks/4/")]
+    assert {line["id"] for line in lines if line["rank"] is None} >= {"ib.counters", "gpu.smi", "clock", "kernel.log"}
+    connection = open_case([tmp_path / "b.tar"])
+    assert connection.execute("SELECT path, message FROM ingest_warnings").fetchall() == []
+    kinds = dict(connection.execute("SELECT kind, count(*) FROM sources WHERE status = 'ok' GROUP BY kind").fetchall())
+    assert kinds["shim_log"] == case.job.parallel.world - 1 and kinds["nic_epochs"] == case.job.parallel.world
+    assert connection.execute("SELECT count(*) FROM chunk_states").fetchall()[0][0] > 0
+
+
+def test_only_and_with_choose_sources() -> None:
+    chance = np.random.default_rng(1)
+    assert losses.drawn(4, chance).sources == USUAL
+    assert losses.drawn(4, chance, only=("recorder,shim",)).sources == {"recorder", "shim"}
+    assert losses.drawn(4, chance, beside=("nic",)).sources == USUAL | {"nic"}
+    with pytest.raises(ForensicsError, match="recorder"):
+        losses.drawn(4, chance, only=("tea leaves",))
 
 
 @pytest.mark.parametrize("style", ["megatron", "deepspeed", "plain"])
@@ -101,7 +167,7 @@ def test_dumps_have_the_opcodes_of_torch(hung: Simulation, tmp_path: Path) -> No
     names = {opcode.name for opcode, _, _ in pickletools.genops(dump)}
     assert names <= {
         "PROTO", "EMPTY_DICT", "MARK", "BINUNICODE", "BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET", "EMPTY_LIST", "APPENDS",
-        "SETITEMS", "BININT1", "BININT2", "BININT", "LONG1", "NONE", "NEWTRUE", "NEWFALSE", "TUPLE2", "STOP",
+        "SETITEMS", "BININT1", "BININT2", "BININT", "LONG1", "BINFLOAT", "NONE", "NEWTRUE", "NEWFALSE", "TUPLE2", "STOP",
     }  # fmt: skip
     entries = pickle.load(io.BytesIO(dump))["entries"]  # noqa: S301
     assert [entry["record_id"] for entry in entries] == list(
@@ -121,6 +187,21 @@ def test_an_entry_is_pending_exactly_when_its_operation_has_not_ended(hung: Simu
             if op.kind in ("collective", "send", "recv") and np.isfinite(column.issued[n])
         ]
         assert [entry["state"] == "completed" for entry in entries] == ended[-len(entries) :]
+
+
+def test_durations_are_those_between_the_events_of_what_the_watchdog_retired(hung: Simulation, tmp_path: Path) -> None:
+    found = contents(write(hung, tmp_path / "bundle.tar", style="plain", timing=True))
+    (dump,) = [content for path, content in found.items() if path.startswith("ranks/5/fr/")]
+    entries = pickle.loads(dump)["entries"]  # noqa: S301
+    took = [
+        (column.ended[n] - column.began[n]) / 1e6
+        for _, column in hung.run.of_rank(5)
+        for n, op in enumerate(column.ops)
+        if op.kind in ("collective", "send", "recv") and np.isfinite(column.issued[n])
+    ][-len(entries) :]
+    assert all(("duration_ms" in entry) == entry["retired"] for entry in entries)
+    told = [(entry["duration_ms"], real) for entry, real in zip(entries, took, strict=True) if entry["retired"]]
+    assert len(told) > 100 and all(said == pytest.approx(real, rel=1e-5) for said, real in told)
 
 
 def test_losses_are_what_was_asked_for(hung: Simulation, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from forensics.errors import ForensicsError
 from forensics.fixtures.simulator.faults import FAULTS, parse
 from forensics.fixtures.simulator.presets import PRESETS
 from forensics.fixtures.simulator.settings import changed
+from forensics.fixtures.simulator.sources import known
 
 
 def invoke(*arguments: str) -> tuple[int, str]:
@@ -25,7 +27,7 @@ def invoke(*arguments: str) -> tuple[int, str]:
 def test_list_shows_jobs_faults_and_places() -> None:
     code, output = invoke("--list")
     assert code == 0
-    assert all(name in output for name in (*PRESETS, *FAULTS))
+    assert all(name in output for name in (*PRESETS, *FAULTS, *known()))
 
 
 def test_help_has_an_example() -> None:
@@ -74,6 +76,17 @@ def test_a_fault_is_read(text: str, place: str, level: float) -> None:
 def test_a_wrong_change_is_refused(change: str) -> None:
     with pytest.raises(ForensicsError):
         changed(PRESETS["gpt2-32b"], [change])
+
+
+def test_sources_are_written_as_asked_for_and_no_others(tmp_path: Path) -> None:
+    output = tmp_path / "b.tar"
+    arguments = ("--job", "gpipe-small", "--set", "gpus_per_host=2", "--fault", "nic-down@rank3", "--iterations", "3")
+    invoke(*arguments, "--only", "shim,nic", "-o", str(output))
+    with tarfile.open(output) as tar:
+        kinds = {path.split("/")[2] for path in tar.getnames() if path.count("/") > 1}
+    assert kinds == {"collectors.jsonl", "node.json", "shim", "nic"}
+    with pytest.raises(ForensicsError, match="no kind of source"):
+        invoke("--with", "tea,shim", "-o", str(tmp_path / "c.tar"))
 
 
 @pytest.mark.parametrize("place", ["rank99", "node9.gpu0", "node0.gpu9", "somewhere"])

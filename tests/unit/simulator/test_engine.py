@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from forensics.fixtures.simulator.effects import HostDelay, KernelDelay, Position
-from forensics.fixtures.simulator.engine import ring_ns
-from forensics.fixtures.simulator.job import GB, MS, Schedule
+from forensics.fixtures.simulator.job import GB, MS, Parallelism, Schedule
 from forensics.fixtures.simulator.physics import Deviation
 from forensics.fixtures.simulator.presets import PRESETS
 from forensics.fixtures.simulator.program import Op, program
+from forensics.fixtures.simulator.routes import over_nic, own_ns
 from forensics.fixtures.simulator.standing import standing, standings
 from tests.unit.simulator.small_jobs import DENSE, PIPELINE, quiet, run_with
 
@@ -28,10 +28,29 @@ def test_makespan_of_a_pipeline_is_the_closed_form(schedule: Schedule, stages: i
 
 
 def test_a_ring_moves_twice_the_bytes_but_one_share() -> None:
-    job = replace(DENSE, rates=replace(DENSE.rates, step_latency_ns=0.0))
+    op = Op("collective", "all_reduce", "backward", axis="dp", bytes=10**9)
     for size in (2, 4, 8):
-        op = Op("collective", "all_reduce", "backward", axis="dp", bytes=10**9)
-        assert ring_ns(job, op, size, np.array([GB]))[0] == pytest.approx(1e9 * 2 * (size - 1) / size)
+        job = replace(DENSE, parallel=Parallelism(data=size), gpus_per_host=1, rates=replace(DENSE.rates, step_latency_ns=0.0))
+        rates = np.full(size, GB), np.full(size, 10 * GB)
+        assert own_ns(job, 0, op, *rates) == pytest.approx(np.full(size, 1e9 * 2 * (size - 1) / size))
+
+
+def test_members_of_one_host_share_the_crossings_of_their_ring_among_their_nics() -> None:
+    job = replace(DENSE, parallel=Parallelism(data=16), gpus_per_host=8, rates=replace(DENSE.rates, step_latency_ns=0.0))
+    op = Op("collective", "all_reduce", "backward", axis="dp", bytes=10**9)
+    volume, fast = 2 * 15 / 16 * 1e9, np.full(16, 1e30)
+    assert own_ns(job, 0, op, np.full(16, GB), fast) == pytest.approx(np.full(16, volume / 8))
+    assert own_ns(job, 0, op, fast, np.full(16, GB)) == pytest.approx(np.full(16, volume * 7 / 8))
+    slow = np.where(np.arange(16) == 3, GB / 4, GB)
+    assert own_ns(job, 0, op, slow, fast)[3] == pytest.approx(volume / 2)
+
+
+def test_a_small_all_reduce_uses_the_nics_of_the_first_ranks_of_hosts_only() -> None:
+    job = replace(DENSE, parallel=Parallelism(tensor=8, data=4), gpus_per_host=8)
+    small = Op("collective", "all_reduce", "optimizer", axis="world", bytes=4)
+    assert np.flatnonzero(over_nic(job, 0, small)).tolist() == [0, 8, 16, 24]
+    assert not over_nic(job, 0, Op("collective", "all_reduce", "forward", axis="tp", bytes=10**9)).any()
+    assert over_nic(job, 0, Op("collective", "all_reduce", "backward", axis="dp", bytes=10**9)).all()
 
 
 def test_a_bubble_absorbs_a_delay() -> None:

@@ -13,9 +13,9 @@ from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.job import Floats
 from forensics.fixtures.simulator.presets import PRESETS
 from forensics.fixtures.simulator.simulation import simulate
+from forensics.fixtures.simulator.sources import writers
 from forensics.fixtures.simulator.traffic import HEADER_BYTES, PACKET_BYTES
 from forensics.fixtures.simulator.writers.nic_epochs import EPOCH_NS, nic_epochs
-from forensics.fixtures.simulator.writers.transport import transport_writers
 from tests.unit.ingest.reading import Result, read
 from tests.unit.simulator.lower_runs import JOB, case
 
@@ -112,7 +112,7 @@ def test_files_do_not_depend_on_which_others_are_written() -> None:
     made, options = case("nic-slow@rank2:25")
     effects = made.injections[0].effects
     alone = list(nic_epochs(made.run, made.places, made.capture_ns, options, effects))
-    for writer in transport_writers(made):
+    for _, writer in writers(made, ("counters", "nic", "shim")):
         assert list(writer(made.run, made.places, made.capture_ns, options))
     assert alone == list(nic_epochs(made.run, made.places, made.capture_ns, options, effects))
 

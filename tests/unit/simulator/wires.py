@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from forensics.fixtures.simulator.job import Floats, Model, Parallelism, TrainingJob
-from forensics.fixtures.simulator.lanes import Calls, forest, lanes_of, pair_wiring, ring_wiring, tree_wiring
+from forensics.fixtures.simulator.lanes import Calls, forest, lanes_of
 from forensics.fixtures.simulator.messages import messages
 from forensics.fixtures.simulator.network import Stops
 from forensics.fixtures.simulator.ring import ring, ring_plan
 from forensics.fixtures.simulator.slices import Slices
 from forensics.fixtures.simulator.tree import tree
+from forensics.fixtures.simulator.wiring import pair_wiring, ring_wiring, tree_wiring
 
 MB = 1 << 20
 NEVER = float("inf")
@@ -24,9 +25,9 @@ def calls_of(job: TrainingJob, **changes: Floats) -> Calls:
     """Everybody there at 0 with healthy hardware; `nic_stop`, `gpu_stop`, `proxy_stop` are stops."""
     world = job.parallel.world
     stops = [changes.pop(name, np.full(world, NEVER)) for name in ("nic_stop", "gpu_stop", "proxy_stop")]
-    values = {name: np.zeros(world) for name in ("issued", "began", "late")}
+    values = {name: np.zeros(world) for name in ("issued", "began", "late", "away")}
     values |= {"nic": np.full(world, job.rates.nic), "slowness": np.ones(world)}
-    return Calls(**(values | changes), stops=Stops(*stops))
+    return Calls(**(values | changes), stops=Stops(*stops), turn=4e6)
 
 
 def at(world: int, rank: int, value: float, other: float = 0.0) -> Floats:
@@ -38,7 +39,7 @@ def at(world: int, rank: int, value: float, other: float = 0.0) -> Floats:
 
 def run_ring(job: TrainingJob, name: str, count: int, seed: int = 0, **changes: Floats) -> Slices:
     groups = np.arange(job.parallel.world)[None, :]
-    wiring, before = ring_wiring(job, groups)
+    wiring, before = ring_wiring(job.gpus_per_host, groups)
     channels = int(wiring.channel.max()) + 1
     plan = ring_plan(name, count, job.parallel.world, channels)
     return ring(lanes_of(job, wiring, calls_of(job, **changes)), before, plan, np.random.default_rng(seed))
@@ -46,7 +47,7 @@ def run_ring(job: TrainingJob, name: str, count: int, seed: int = 0, **changes: 
 
 def run_tree(job: TrainingJob, count: int, **changes: Floats) -> Slices:
     groups = np.arange(job.parallel.world)[None, :]
-    wiring, child, parent, depths = tree_wiring(job, groups)
+    wiring, child, parent, depths = tree_wiring(job.gpus_per_host, groups)
     calls = calls_of(job, **changes)
     lanes = lanes_of(job, wiring, calls)
     return tree(lanes, forest(groups, child, parent, depths, calls.began), count / 2, np.random.default_rng(0))
