@@ -136,6 +136,7 @@ def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_F
     motion = motion or liveness(connection, ranks, samples, silence_factor)
     windows = frontier_windows(connection, ranks.world_size)
     motion = moving_by_steps(connection, motion, windows, silence_factor)
+    may_move = motion.motion in (Motion.MOVING, Motion.TOO_EARLY)  # what is slow in a job that stands still is another question
     counted = ras(connection, ranks.world_size)
     circles = (RootKind.CYCLE, RootKind.ENTANGLED)
     in_cycles = {rank for root in graph.roots if root.kind in circles for rank in root.ranks}
@@ -151,7 +152,7 @@ def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_F
         paths=call_paths(connection, called),
         broke_habit=broke_habit(connection, in_cycles),
         kept_habit=kept_habit(connection, in_cycles),
-        late=lateness(connection, LEAST_GAP_NS) if motion.motion is Motion.MOVING else (),
+        late=lateness(connection, LEAST_GAP_NS) if may_move else (),
         available=_available(ranks, samples, bool(logs or host_logs or heard.groups))
         | ({"ras"} if counted else frozenset())
         | ({"stages"} if windows else frozenset())
@@ -167,7 +168,7 @@ def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_F
         queue_pairs=troubled_pairs(connection, sources),
         frontier=windows,
         miscounts=miscounts(connection, groups, graph.roots),
-        slowness=slowness(connection, sources if motion.motion is Motion.MOVING else ()),
+        slowness=slowness(connection, sources if may_move else ()),
     )
 
 

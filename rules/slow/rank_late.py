@@ -33,7 +33,7 @@ _CAUSES = {
 
 
 def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
-    if job.liveness.motion is not Motion.MOVING:
+    if job.liveness.motion not in (Motion.MOVING, Motion.TOO_EARLY):
         return
     named: set[int] = set()
     for late in job.late:
@@ -82,7 +82,7 @@ def _usual_stage(job: Job, rank: int) -> StageName:
 
 
 def _clears(job: Job) -> str | None:
-    if job.liveness.motion is not Motion.MOVING:
+    if job.liveness.motion not in (Motion.MOVING, Motion.TOO_EARLY):
         return None
     return "no rank regularly comes late to the collectives of its host" if job.groups else None
 
