@@ -158,8 +158,9 @@ _Heads = Mapping[int, Collection[int]]
 
 
 def _late(wait: Wait, index: int, heads: _Heads) -> set[int]:
-    """Members that issued the operation but are stuck in an earlier one."""
-    return {rank for rank in (*wait.waiting, *wait.queued) if index not in heads.get(rank, (index,))}
+    """Members that issued the operation but are stuck in an earlier one; what the device has begun is behind nothing."""
+    begun = {rank for rank, operation in wait.waiting.items() if operation is not None and operation.started}
+    return {rank for rank in (*wait.waiting, *wait.queued) if index not in heads.get(rank, (index,))} - begun
 
 
 def _beside(wait: Wait, index: int, heads: _Heads) -> set[int]:
