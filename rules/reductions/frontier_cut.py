@@ -8,6 +8,7 @@ arrives last is who the others wait for, and the stage in which it took longer t
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ from forensics.rules.reductions.frontier_matrix import RESIDUAL, Column, StageMa
 from forensics.rules.reductions.frontier_roles import waiting_follows
 
 ASSUMED = "backward"
+_LONGEST_WAIT = 0.3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,8 +81,26 @@ def _told(matrix: StageMatrix, waits: tuple[Floats, int] | None) -> tuple[int, s
     """The stage in which collectives are seen, or of which arrivals were recorded."""
     if waits is not None:
         return waits[1], "collectives", [waits[1]]
-    known = [index for index, column in enumerate(matrix.columns) if column.stage in (matrix.arrived or {})]
+    known = [index for index, column in enumerate(matrix.columns) if column.stage in _arrivals(matrix)]
     return (known[-1], "arrivals", [known[-1]]) if known else None
+
+
+def _arrivals(matrix: StageMatrix) -> Mapping[str, Floats]:
+    """How long each rank worked in a stage before it only waited, where that is what the notes say.
+
+    In a job on devices the notes are of the host, which has launched its last gradients long before they are there: then even
+    the last one to arrive waits for a long part of the step, or the device is timed beside.
+    """
+    if matrix.device or matrix.asked or not matrix.arrived:
+        return {}
+    usable = {}
+    for stage, own in matrix.arrived.items():
+        columns = matrix.members(stage)
+        rest = matrix.durations[:, columns].sum(axis=1) - own
+        known = np.isfinite(rest).all(axis=1)
+        if known.any() and np.median(rest[known].min(axis=1)) <= _LONGEST_WAIT * np.median(matrix.walls):
+            usable[stage] = own
+    return usable
 
 
 def _meeting(matrix: StageMatrix, ends: Ints, gates: Gates) -> tuple[int | None, str, list[int]]:
@@ -130,7 +150,7 @@ def _without_waiting(
     how = "the least of all ranks"
     for number, segment in enumerate(segments):
         inside = segment.stop - 1
-        own = (matrix.arrived or {}).get(columns[inside].stage)
+        own = _arrivals(matrix).get(columns[inside].stage)
         is_last = number == len(segments) - 1
         if own is not None and is_last and np.isfinite(own[following]).mean() > 0.9:
             work[:, inside] = np.fmin(np.where(np.isfinite(own[following]), own[following], np.inf), work[:, inside])

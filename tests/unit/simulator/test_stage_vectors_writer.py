@@ -15,7 +15,8 @@ from forensics.fixtures.simulator import bundle
 from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.job import TrainingJob
 from forensics.fixtures.simulator.simulation import Simulation, simulate
-from forensics.fixtures.simulator.writers.stage_vectors import Recorder, stage_vectors
+from forensics.fixtures.simulator.writers.interface import Recorder
+from forensics.fixtures.simulator.writers.stage_vectors import stage_vectors
 from forensics.fixtures.simulator.writers.trace_hosts import past, programs, stretches
 from forensics.fixtures.suites.frontier import job as ddp
 from forensics.model import Component, StageName
