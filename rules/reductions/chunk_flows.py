@@ -8,6 +8,7 @@ matched with its other end by communicator, channel, ranks and number; a rank wh
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -221,14 +222,18 @@ def root_flows(flows: Iterable[Flow], waits_for: Mapping[int, Collection[int]]) 
     `waits_for` are ranks that wait for others to make a call.
     """
     stuck = [flow for flow in flows if flow.ends and all(end.stuck_ns >= LEAST_STUCK_NS for end in flow.ends)]
-    return tuple(flow for flow in stuck if flow.state in NETWORK or _on_its_own(flow, stuck, waits_for))
+    by_rank: dict[int, list[Flow]] = defaultdict(list)
+    for flow in stuck:
+        for end in flow.ends:
+            by_rank[end.rank].append(flow)
+    return tuple(flow for flow in stuck if flow.state in NETWORK or _on_its_own(flow, by_rank, waits_for))
 
 
-def _on_its_own(flow: Flow, stuck: Collection[Flow], waits_for: Mapping[int, Collection[int]]) -> bool:
+def _on_its_own(flow: Flow, by_rank: Mapping[int, Collection[Flow]], waits_for: Mapping[int, Collection[int]]) -> bool:
     holder = flow.holder
     if holder is None or flow.state is FlowState.NOT_ENTERED or waits_for.get(holder):
         return False
-    return not any(_holds_up(other, flow, holder) for other in stuck if other is not flow)
+    return not any(_holds_up(other, flow, holder) for other in by_rank.get(holder, ()) if other is not flow)
 
 
 def _holds_up(other: Flow, flow: Flow, holder: int) -> bool:

@@ -8,7 +8,7 @@ from forensics.model import Component, Evidence, Since, StageName, StageRef
 from forensics.rules.reductions.chunk_flows import NETWORK, Flow, FlowEnd, FlowState, root_flows
 from forensics.rules.reductions.disputes import blocking
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.waits import Root
+from forensics.rules.reductions.waits import Root, Wait
 
 
 def faulty_flows(job: Job, states: Collection[FlowState]) -> tuple[Flow, ...]:
@@ -22,8 +22,10 @@ def faulty_flows(job: Job, states: Collection[FlowState]) -> tuple[Flow, ...]:
     broken = {pair.rank for pair in job.queue_pairs if pair.status is not None}
     alive = [flow for flow in job.flows if not gone & {flow.sender, flow.receiver}]
     # Whom a rank waits for because of a flow itself is no other reason to wait.
+    first = _first_waits(job)
     elsewhere = {
-        rank: [r for r in whom if job.rank(r).dead or _behind(job, rank, r)] for rank, whom in job.graph.waits_for.items()
+        rank: [r for r in whom if job.rank(r).dead or (rank in first and r in first[rank].missing)]
+        for rank, whom in job.graph.waits_for.items()
     }
     found = [flow for flow in root_flows(alive, elsewhere) if flow.state in states and flow.communicator not in disputed]
     return tuple(flow for flow in found if flow.holder not in broken and not _explained_above(job, flow))
@@ -56,11 +58,15 @@ def _is_of(job: Job, root: Root, flow: Flow) -> bool:
     return False
 
 
-def _behind(job: Job, rank: int, other: int) -> bool:
-    """Whether the first call that `rank` waits in is one that `other` has not made."""
-    waits = [wait for wait in job.graph.waits if rank in wait.waiting]
-    first = min(waits, key=lambda wait: getattr(wait.waiting[rank], "order", 0), default=None)
-    return first is not None and other in first.missing
+def _first_waits(job: Job) -> dict[int, Wait]:
+    """The first call that each rank waits in: whom it lacks has not made it."""
+    first: dict[int, tuple[int, Wait]] = {}
+    for wait in job.graph.waits:
+        for rank, call in wait.waiting.items():
+            order = call.order if call is not None else 0
+            if rank not in first or order < first[rank][0]:
+                first[rank] = (order, wait)
+    return {rank: wait for rank, (_, wait) in first.items()}
 
 
 def flow_evidence(flow: Flow) -> Iterator[Evidence]:
