@@ -27,7 +27,7 @@ for item in INGESTER.rows(Artefact(sys.argv[1], 0, lambda: open(sys.argv[1], "rb
 print(rows)
 """
 ORJSON = "import sys, orjson; print(len(orjson.loads(open(sys.argv[1], 'rb').read())['traceEvents']))"
-HTA = "import sys; from hta.common.trace_parser import parse_trace_file; parse_trace_file(sys.argv[1])"
+HTA = "import sys; from hta.trace_analysis import TraceAnalysis; TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir='')"
 READ_ALL = "import sys; from pathlib import Path; all(path.read_bytes() for path in sorted(Path(sys.argv[1]).iterdir()))"
 
 
@@ -63,6 +63,9 @@ def test_a_set_of_traces(tmp_path: Path) -> None:
 
 
 def _show(name: str, found: Measured, ours: Measured) -> None:
+    if found.code:
+        print(f"  {name:20} failed")
+        return
     ratio = found.cpu_s / max(ours.cpu_s, 1e-9)
     memory = found.peak_bytes / 1e6
     print(f"  {name:20} {found.wall_s:6.2f} s wall {found.cpu_s:6.2f} s cpu ({ratio:.2f} of ours) {memory:7.0f} MB")
