@@ -50,7 +50,8 @@ class FrontierRow:
     """One window: the exact accounting, what limits it, and the attribution beside it.
 
     `advances_ns` and the lists after it go with `stages`. `excess_ns` has a row for each rank: its mean time a step in each
-    stage beyond that of its peers, without the waiting where that is known.
+    stage beyond that of its peers, without the waiting where that is known. `parts` are stage, substage and advance (ns) of
+    what refines a stage.
     """
 
     group: str
@@ -76,3 +77,4 @@ class FrontierRow:
     event_ready: float | None
     excess_ns: tuple[tuple[int, ...], ...]
     attribution: AttributionRow
+    parts: tuple[tuple[str, str, int], ...] = ()

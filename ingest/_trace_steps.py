@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forensics.ingest._device_work import DeviceWork, Intervals
@@ -14,6 +14,9 @@ from forensics.ingest.interface import Batch, Problem
 
 _ORDER = {stage: place for place, stage in enumerate(STAGES)}
 OPTIMIZER = "Optimizer.step#"
+WRAPPED = "Parallel.forward"
+WAKING_NS = 5_000_000
+"""A thread that waits for work is woken within a few milliseconds, on a busy host too."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -78,22 +81,7 @@ def batches(marks: Marks) -> Iterator[Batch | Problem]:
     if not steps:
         yield Problem("neither step marks nor optimizer updates: no steps can be told apart")
         return
-    annotated = sorted(mark for mark in marks.annotations if stage_of(mark.name) and not stage_names().is_step(mark.name))
-    gradients, collectives = marks.gradients, sorted(marks.collectives)
-    begins = [mark.begin for mark in annotated]
-    found, guessed = [], 0
-    for number, step in steps:
-        own = [
-            mark
-            for mark in annotated[bisect_left(begins, step.begin) : bisect_right(begins, step.end)]
-            if mark.thread == step.thread
-        ]
-        spans = _resolved(own, step)
-        if not any(span.stage == "backward" for span in spans):
-            more = _from_autograd(spans, step, gradients, collectives)
-            guessed += bool(more)
-            spans = sorted([*spans, *more], key=lambda span: span.begin)
-        found.append((number, spans))
+    found, guessed = _stages(marks, steps)
     if guessed:
         yield Problem(f"forward or backward of {guessed} steps is not annotated and was read off the autograd engine")
     if not any(spans for _, spans in found):
@@ -104,6 +92,24 @@ def batches(marks: Marks) -> Iterator[Batch | Problem]:
         columns["device_ns"] = marks.work.of_spans(columns["begin_ns"], columns["duration_ns"])
     if columns["step"]:
         yield Batch("stage_spans", columns)
+
+
+def _stages(marks: Marks, steps: Sequence[tuple[int, Mark]]) -> tuple[list[tuple[int, list[_Span]]], int]:
+    """The stages of each step, and in how many steps some of them had to be inferred."""
+    everything, collectives = sorted(marks.annotations), sorted(marks.collectives)
+    begins = [mark.begin for mark in everything]
+    found, guessed = [], 0
+    for number, step in steps:
+        inside = everything[bisect_left(begins, step.begin) : bisect_right(begins, step.end)]
+        own = [mark for mark in inside if mark.thread == step.thread and not stage_names().is_step(mark.name)]
+        spans = _resolved([mark for mark in own if stage_of(mark.name)], step)
+        starts = [mark.begin for mark in own]
+        if not any(span.stage == "backward" for span in spans):
+            more = list(_from_autograd(spans, step, marks.gradients, _within(collectives, step), starts))
+            guessed += bool(more)
+            spans = sorted([*spans, *more], key=lambda span: span.begin)
+        found.append((number, _with_loss(spans, starts)))
+    return found, guessed
 
 
 def _resolved(marks: Sequence[Mark], step: Mark) -> list[_Span]:
@@ -131,18 +137,41 @@ def _resolved(marks: Sequence[Mark], step: Mark) -> list[_Span]:
     return sorted(spans, key=lambda span: span.begin)
 
 
-def _from_autograd(spans: Sequence[_Span], step: Mark, gradients: Intervals, collectives: Sequence[Mark]) -> list[_Span]:
-    """Backward from the first to the last gradient and the collectives begun until then; forward is what comes before it."""
-    own = gradients.within(step.begin, step.end)
-    if own is None:
-        return []
+def _from_autograd(
+    spans: Sequence[_Span], step: Mark, gradients: Intervals, collectives: Sequence[Mark], starts: Sequence[int]
+) -> Iterator[_Span]:
+    """Backward after each forward pass, or one in the step; without a forward pass it is what comes before the gradients."""
+    forward = [span.begin for span in spans if span.stage == "forward"]
+    for begin, end in itertools.pairwise([step.begin, *forward, step.end]):
+        own = gradients.within(begin, end)
+        if own is None:
+            continue
+        reached = _met(own, collectives, min([end, *(start for start in starts if start >= own[1])]))
+        before = max([step.begin, *(span.end for span in spans if span.end <= own[0])])
+        if not forward and before < own[0]:
+            yield _Span("forward", "forward", before, own[0])
+        yield _Span("backward", "backward", own[0], reached)
+
+
+def _met(own: tuple[int, int], collectives: Sequence[Mark], limit: int) -> int:
+    """End of a backward pass: of its last gradient and the collectives that it waits for, not beyond `limit`.
+
+    A thread of gloo's begins them one after the other, the last ones when the gradients are done.
+    """
     begin, end = own
-    waits = [mark.end for mark in _within(collectives, Mark(begin, end))]
-    end = min([max([end, *waits]), step.end, *(span.begin for span in spans if span.begin >= end)])
-    found = [_Span("backward", "backward", begin, max(end, begin))]
-    before = max([step.begin, *(span.end for span in spans if span.end <= begin)])
-    if not any(span.stage == "forward" for span in spans) and before < begin:
-        found.append(_Span("forward", "forward", before, begin))
+    for mark in collectives:
+        if begin <= mark.begin <= end + WAKING_NS and mark.begin < limit:
+            end = max(end, mark.end)
+    return min(end, limit)
+
+
+def _with_loss(spans: Sequence[_Span], starts: Sequence[int]) -> list[_Span]:
+    """The mark of DDP or FSDP ends before the loss: what then leads to the backward pass is forward too."""
+    found = list(spans)
+    for place, (span, after) in enumerate(itertools.pairwise(spans)):
+        is_open = not any(span.end <= start < after.begin for start in starts)
+        if span.name.endswith(WRAPPED) and after.stage == "backward" and is_open:
+            found[place] = replace(span, name="forward", end=max(span.end, after.begin))
     return found
 
 

@@ -24,6 +24,7 @@ _ORDER = tuple(
         r"ranks/[^/]+/stacks/",
         r"ranks/[^/]+/fr/",
         r"(?:ranks|nodes)/[^/]+/shim/",
+        r"ranks/[^/]+/stages/",
         r"nodes/[^/]+/nccl/",
         r"nodes/[^/]+/ib/",
         r"nodes/[^/]+/versions\.json$",

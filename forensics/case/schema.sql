@@ -71,6 +71,8 @@ CREATE TABLE devices (
     device VARCHAR NOT NULL,        -- name, for example mlx5_0 or GPU-0
     kind VARCHAR NOT NULL,          -- gpu, nic or port
     parent VARCHAR,                 -- device it belongs to
+    model VARCHAR,                  -- product, as the device names itself
+    uuid VARCHAR,                   -- UUID of a GPU, GUID of a NIC
     numa_node INTEGER,              -- NUMA node
     pci VARCHAR,                    -- PCI bus id
     rank INTEGER,                   -- rank that uses it

@@ -26,6 +26,7 @@ from forensics.collect.collectors import (
     proc_tasks,
     py_spy,
     shim_logs,
+    stage_files,
     versions,
 )
 from forensics.collect.record import Run
@@ -61,6 +62,7 @@ RANK_COLLECTORS = (
     RankCollector(fr_live.ID, fr_live.collect_live, lambda settings: settings.answer_s * 4 + _RESERVE_S, _twice),
     RankCollector(fr_files.ID, fr_files.collect_files, lambda settings: settings.answer_s * 2 + _SPARE_S),
     RankCollector(shim_logs.ID, shim_logs.collect_logs, lambda settings: 30.0),
+    RankCollector(stage_files.ID, stage_files.collect_stages, lambda settings: 30.0),
     RankCollector(
         fr_pipe.ID, fr_pipe.collect_pipe, lambda settings: settings.dump_wait_s + _SPARE_S, after=(fr_files.ID, fr_live.ID)
     ),

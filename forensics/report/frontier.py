@@ -22,6 +22,7 @@ def document(rows: tuple[FrontierRow, ...]) -> dict[str, Any] | None:
 def _window(row: FrontierRow) -> dict[str, Any]:
     fields = asdict(row)
     fields["gains_by_baseline"] = {name: list(values) for name, values in row.gains_by_baseline}
+    fields["parts"] = [{"stage": stage, "substage": part, "advance_ns": advance} for stage, part, advance in row.parts]
     fields["labels"] = [{"label": label, "stage": stage, "reason": reason} for label, stage, reason in row.labels]
     return fields
 
@@ -36,6 +37,9 @@ def lines(row: FrontierRow, all_ranks: bool = False) -> Iterator[tuple[str, str]
     yield "ACCOUNT", f"exposed time {times.duration(row.exposed_ns)}, exactly the sum of:"
     for place, stage in enumerate(row.stages):
         yield stage, _account(row, place)
+        own = [(part, advance) for of, part, advance in row.parts if of == stage]
+        if len(own) > 1:
+            yield from (("", f"{_part(row, advance)}  {part}") for part, advance in own)
     if row.routing_set:
         yield "look first at", ", ".join(row.routing_set)
     for label, where, reason in row.labels[1:]:
@@ -58,6 +62,11 @@ def _account(row: FrontierRow, place: int) -> str:
     return f"{share:6.1%}  {advance} a step  gain {row.gains[place]:.1%}  {bar}".rstrip()
 
 
+def _part(row: FrontierRow, advance_ns: int) -> str:
+    share = f"{advance_ns / row.exposed_ns:6.1%}  " if row.shares is not None else ""
+    return f"{share}{times.duration(advance_ns // max(row.steps, 1))} a step"
+
+
 def _attribution(row: FrontierRow) -> str:
     found = row.attribution
     if found.reason:
@@ -69,7 +78,8 @@ def _attribution(row: FrontierRow) -> str:
 
 def _loss(loss: LossRow) -> str:
     who = ranks.phrase(loss.ranks, most=4) if loss.ranks else "no single rank"
-    part = f"{loss.stage} ({loss.substage})" if loss.substage else loss.stage
+    stage = "every stage" if loss.stage == "unknown" else loss.stage
+    part = f"{stage} ({loss.substage})" if loss.substage else stage
     much = f"{loss.share:.1%} of the time, {times.duration(loss.lost_ns)} recoverable"
     return f"{part} on {who}: {much}, {loss.affected_steps} steps ({loss.pattern}), against {loss.compared_with}"
 

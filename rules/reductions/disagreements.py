@@ -8,7 +8,7 @@ one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,7 +157,15 @@ def _decide(source: _Calls, communicator: str, sequence: int, calls: Mapping[int
         shift = shifts.pop() if len(shifts) == 1 else None
         before = {signature for number, (signature, _) in reference.items() if number < sequence}
         novel = not any(calls[rank].signature in before for rank in odd)
+        shift = None if _made_differently(calls, odd, majority[0], reference) else shift
     return Disagreement(communicator, sequence, calls, majority, odd, shift, novel, by_siblings and bool(majority))
+
+
+def _made_differently(calls: Mapping[int, Call], odd: Sequence[int], usual: int, reference: _History) -> bool:
+    """Whether the odd call is made at the very place of the peers', in a form that they never have: no call more or less."""
+    paths = {calls[rank].call_path for rank in (*odd, usual)}
+    known = {signature for signature, _ in reference.values()}
+    return len(paths) == 1 and None not in paths and not any(calls[rank].signature in known for rank in odd)
 
 
 _SIBLINGS = f"""{_SIGNED}, same AS (SELECT * FROM compared WHERE sequence = $sequence

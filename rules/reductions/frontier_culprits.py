@@ -12,7 +12,11 @@ from forensics.rules.reductions.frontier_cut import Cut
 from forensics.rules.reductions.frontier_gates import Gates
 from forensics.rules.reductions.frontier_matrix import RESIDUAL, StageMatrix
 
+EVERYWHERE = "unknown"
+"""Stage of a loss that is in no stage more than in the others."""
 _FEW = 5
+_STAGES = 3
+_OF_ROWS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,8 @@ class Culprit:
 
     `lost_ns` is the recoverable time over all steps, `share` its part of their time, `affected` of `steps` steps lost a
     material part. `baseline` is what it was compared with: peers, history (the steps before `onset`), or usual (its own
-    median). `pattern` is how the affected steps are spread; `device` marks device time of the stage as the evidence.
+    median). `pattern` is how the affected steps are spread; `device` marks device time of the stage as the evidence,
+    `tied` a loss that is only won together with those of other ranks.
     """
 
     stage: str
@@ -37,6 +42,7 @@ class Culprit:
     changing: bool = False
     onset: int | None = None
     device: bool = False
+    tied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +76,12 @@ def attribute(matrix: StageMatrix, found: Cut | str, gates: Gates) -> Attributio
         reference = np.median(found.work[:onset], axis=0, keepdims=True)
         step = int(found.steps[onset])
         culprits = [replace(culprit, onset=step) for culprit in culprits]
-        culprits += [c for c in _against(found, rows, gates, "history", reference, step) if c.stage not in named]
+        longer = [c for c in _against(found, rows, gates, "history", reference, step) if c.stage not in named]
+        culprits += [_everywhere(found, onset)] if longer and _is_everywhere(found, onset, gates) else longer
     else:
         usual = np.median(found.work[rows], axis=0, keepdims=True)
         culprits += [c for c in _against(found, rows, gates, "usual", usual) if c.stage not in named]
+    culprits = culprits or _tied(found, rows, gates)
     culprits = _with_device(matrix.since(int(found.steps[first])), culprits, gates, float(np.median(found.lengths[rows])))
     return Attribution(
         sync=found.sync,
@@ -98,6 +106,27 @@ def _onset(lengths: Floats, gates: Gates) -> int | None:
             cost = float(np.abs(lengths[1:place] - before).sum() + np.abs(lengths[place:] - after).sum())
             best = min(best or (cost, place), (cost, place))
     return best[1] if best else None
+
+
+def _is_everywhere(found: Cut, onset: int, gates: Gates) -> bool:
+    """Whether every stage that counts became longer to a similar degree: then none of them is where the cause is."""
+    before, after = (np.median(np.median(rows, axis=0), axis=1) for rows in (found.work[:onset], found.work[onset:]))
+    stages = np.array([column.stage for column in found.columns])
+    parts = np.array([[each[stages == stage].sum() for each in (before, after)] for stage in dict.fromkeys(stages.tolist())])
+    counts = parts[parts[:, 0] >= gates.excess_share * before.sum()]
+    grown = after.sum() / before.sum() - 1
+    return len(counts) >= _STAGES and bool((counts[:, 1] / counts[:, 0] - 1 >= grown / 2).all())
+
+
+def _everywhere(found: Cut, onset: int) -> Culprit:
+    """All stages of all ranks longer since a row (StageFrontier section 6.6, unlocalized slowdowns)."""
+    rows = found.lengths[onset:]
+    lost = np.maximum(rows - np.median(found.lengths[:onset]), 0.0)
+    share, affected = float(lost.sum() / rows.sum()), int((lost > 0).sum())
+    typical, step = float(np.median(lost)), int(found.steps[onset])
+    return Culprit(
+        EVERYWHERE, None, (), float(lost.sum()), share, affected, len(rows), typical, "history", _pattern(lost > 0), onset=step
+    )
 
 
 def _against(
@@ -142,6 +171,21 @@ def _against(
         )
 
 
+def _tied(found: Cut, rows: slice, gates: Gates) -> list[Culprit]:
+    """Delays of several ranks side by side: none alone would win time, each does when the others are taken out.
+
+    StageFrontier section 4 calls such stages co-critical.
+    """
+    excess = np.maximum(found.work - np.median(found.work, axis=2, keepdims=True), 0.0)
+    culprits: list[Culprit] = []
+    for stage in dict.fromkeys(column.stage for column in found.columns):
+        others = np.array([column.stage != stage for column in found.columns])
+        alone = replace(found, work=found.work - excess * others[:, None])
+        own = (culprit for culprit in _against(alone, rows, gates, "peers", None) if culprit.stage == stage)
+        culprits += [replace(culprit, tied=True) for culprit in own if culprit.ranks]
+    return culprits if len({culprit.ranks for culprit in culprits}) > 1 else []
+
+
 def _lost(found: Cut, work: Floats, excess: Floats, columns: list[int]) -> tuple[Floats, Floats]:
     """Time each row loses, and the arrivals without it: the last arrival in every segment, and the last one less the excess."""
     lost, rest = np.zeros(len(work)), np.zeros(len(work))
@@ -175,13 +219,24 @@ def _absorbed(lost: Floats, longer: Floats, usual: float, gates: Gates) -> bool:
 
     `longer` is what each row took beyond its arrivals without the excess.
     """
-    spread = float(lost.std())
-    if spread < gates.excess_share * usual:
-        return False
-    over, longer = lost - lost.mean(), longer - longer.mean()
-    slope = float((over * longer).mean()) / spread**2
-    error = float((longer - slope * over).std()) / (spread * np.sqrt(len(lost)))
-    return bool(slope + 3 * error < gates.absorbed_slope)
+    # What one row in twenty says alone, it may say by a pause that has nothing to do with the delay.
+    for _ in range(2):
+        spread = float(lost.std())
+        if spread < gates.excess_share * usual:
+            return False
+        slope, apart = _line(lost, longer)
+        if slope + 3 * float(apart.std()) / (spread * np.sqrt(len(lost))) >= gates.absorbed_slope:
+            return False
+        kept = np.sort(np.argsort(np.abs((lost - lost.mean()) * apart), kind="stable")[: -(-len(lost) // _OF_ROWS)])
+        lost, longer = lost[kept], longer[kept]
+    return True
+
+
+def _line(along: Floats, values: Floats) -> tuple[float, Floats]:
+    """Slope of values along others, and what is apart from the line."""
+    over, beyond = along - along.mean(), values - values.mean()
+    slope = float((over * beyond).mean()) / float(along.var())
+    return slope, beyond - slope * over
 
 
 def _pattern(affected: Flags) -> str:
@@ -210,9 +265,9 @@ def _with_device(matrix: StageMatrix, culprits: list[Culprit], gates: Gates, usu
             continue
         hidden = [c for c in culprits if not c.ranks or c.ranks == (rank,)]
         count = len(matrix.steps)
-        moved = Culprit(
-            stage, None, (rank,), excess * count, excess / usual, samples, count, excess, "peers", "throughout", device=True
-        )
+        share, onset = excess / usual, next((c.onset for c in hidden if c.baseline == "history"), None)
+        seen = (excess * count, share, samples, count, excess)
+        moved = Culprit(stage, None, (rank,), *seen, "peers", "throughout", onset=onset, device=True)
         culprits = [culprit for culprit in culprits if culprit not in hidden or culprit.stage in ("data", RESIDUAL)] + [moved]
     return culprits
 

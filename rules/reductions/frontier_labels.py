@@ -32,7 +32,8 @@ class Examined:
     """A window's accounting by broad stage, in ns, with its evidence and labels.
 
     `gains` is the best of the baselines `gains_by_baseline` (window_median, cohort_median, reference), as shares. `labels`
-    are triples of label, stage or None, and reason. `closure` and `overlap` are shares of the wall time.
+    are triples of label, stage or None, and reason. `closure` and `overlap` are shares of the wall time. `parts` are stage,
+    substage and advance of what refines a stage.
     """
 
     stages: tuple[str, ...]
@@ -50,6 +51,7 @@ class Examined:
     labels: tuple[tuple[str, str | None, str], ...]
     maxima: tuple[float, ...]
     means: tuple[float, ...]
+    parts: tuple[tuple[str, str, float], ...] = ()
 
     def has(self, label: str) -> bool:
         """Whether a label was given."""
@@ -92,12 +94,23 @@ def examine(matrix: StageMatrix, gates: Gates, waits_in: str | None = None, refe
         labels=(),
         maxima=maxima,
         means=tuple(float(accounting.mean[part].sum()) for part in parts),
+        parts=_refined(matrix, accounting),
     )
     labels = (
         ("frontier_accounting", None, "advances of the frontier add up to the exposed time"),
         *_labels(matrix, draft, gates, waits_in),
     )
     return replace(draft, labels=labels)
+
+
+def _refined(matrix: StageMatrix, accounting: Accounting) -> tuple[tuple[str, str, float], ...]:
+    """The account of substages, those of one name added up."""
+    found: dict[tuple[str, str], float] = {}
+    for place, column in enumerate(matrix.columns):
+        if column.substage:
+            key = (column.stage, column.substage)
+            found[key] = found.get(key, 0.0) + float(accounting.advances[:, place].sum())
+    return tuple((stage, part, advance) for (stage, part), advance in found.items())
 
 
 def _gains(durations: Floats, parts: list[list[int]], exposed: float, reference: Floats | None) -> dict[str, tuple[float, ...]]:

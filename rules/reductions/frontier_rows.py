@@ -24,6 +24,7 @@ def frontier_row(judged: WindowVerdict) -> FrontierRow:
         stages=found.stages,
         advances_ns=tuple(round(value) for value in found.advances_ns),
         exposed_ns=round(found.exposed_ns),
+        parts=tuple((stage, part, round(advance)) for stage, part, advance in found.parts),
         shares=None if found.shares is None else _shares(found.shares),
         gains=_shares(found.gains),
         gains_by_baseline=tuple((name, _shares(values)) for name, values in found.gains_by_baseline.items()),

@@ -21,6 +21,8 @@ from forensics.rules.reductions.frontier import FrontierWindow
 from forensics.rules.reductions.frontier_motion import moving_by_steps
 from forensics.rules.reductions.frontier_reading import frontier_windows
 from forensics.rules.reductions.habits import broke_habit, kept_habit
+from forensics.rules.reductions.hardware_causes import Hardware
+from forensics.rules.reductions.hardware_signs import hardware
 from forensics.rules.reductions.liveness import SILENCE_FACTOR, Liveness, Motion, liveness
 from forensics.rules.reductions.logged import Logged, heard_in_logs, logged
 from forensics.rules.reductions.miscounts import Miscount, miscounts
@@ -63,7 +65,7 @@ class Job:
     each rank; `logged` what logs tell; `frontier` the windows of recorded stages. `shim` are the logs of the collector inside
     the processes: calls are taken from them when there is no Flight Recorder (then `calls_from_shim`); `flows` are open flows
     of chunks, `queue_pairs` those in trouble. `miscounts` are ranks of circles that made a call less or more than their peers.
-    `slowness` is what the logs tell of the speed of a job that moves.
+    `slowness` is what the logs tell of the speed of a job that moves, `hardware` what is odd of GPUs and NICs of its ranks.
     """
 
     roster: Roster
@@ -91,6 +93,7 @@ class Job:
     frontier: tuple[FrontierWindow, ...] = ()
     miscounts: tuple[Miscount, ...] = ()
     slowness: Slowness = field(default_factory=Slowness)
+    hardware: Hardware = field(default_factory=Hardware)
 
     def rank(self, rank: int) -> RankFacts:
         """Return the facts of a rank; unknown everywhere for a rank without trace."""
@@ -169,6 +172,7 @@ def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_F
         frontier=windows,
         miscounts=miscounts(connection, groups, graph.roots),
         slowness=slowness(connection, sources if may_move else ()),
+        hardware=hardware(connection) if may_move else Hardware(),
     )
 
 

@@ -120,12 +120,18 @@ def _wait(group: Communicator, sequence: int, pending: Sequence[Position], world
 def explained_waits(waits: Sequence[Wait]) -> tuple[Wait, ...]:
     """Drop the unheard members of waits that a known member explains: it is still in an earlier operation itself.
 
-    For logs whose absence says nothing of their rank: they are made with the first call and outlive their process.
+    For logs whose absence says nothing of their rank: they are made with the first call and outlive their process. That an
+    operation has started means there that its proxy was handed it, and nothing of the device.
     """
+    waits = [replace(wait, waiting={rank: _unstarted(call) for rank, call in wait.waiting.items()}) for wait in waits]
     heads = _heads(waits)
     return tuple(
         replace(wait, unheard=()) if wait.unheard and _late(wait, index, heads) else wait for index, wait in enumerate(waits)
     )
+
+
+def _unstarted(call: Operation | None) -> Operation | None:
+    return None if call is None else replace(call, started=False)
 
 
 def unrecorded_wait(waiting: Mapping[int, Operation | None], free: Iterable[int]) -> Wait:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import comb
 
 from forensics.model import (
     Anomaly,
@@ -30,6 +31,8 @@ from forensics.rules.reductions.job import Job
 _SHOWN = 3
 # Less than this of the lateness in one direction, and the stage is not told.
 _ONE_STAGE = 0.6
+# Late because its host was late or its GPU: where nothing else tells, the state of the GPU may.
+_REFINED = (Cause.COMPUTE_SLOW, Cause.UNKNOWN)
 
 
 def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
@@ -41,7 +44,8 @@ def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
             late.setdefault(found.rank, found)
     for together in _in_step(job, late):
         ranks, members, held = _narrowed([late[rank] for rank in together], thresholds)
-        yield _finding(job, [late[rank] for rank in ranks], members, held)
+        finding = _finding(job, [late[rank] for rank in ranks], members, held)
+        yield job.hardware.refined(finding, _REFINED)
         if victims := {rank for each in late.values() for rank in each.members} - set(late):
             yield held_up(RULE.code, victims)
 
@@ -52,7 +56,16 @@ def _material(late: Awaited, thresholds: Thresholds) -> bool:
     regular = late.late >= thresholds["least_share_of_calls"] * late.calls and late.late >= thresholds["least_calls"]
     always = late.late >= max(2 * thresholds["least_calls"], 0.9 * late.calls)
     steady = always or late.spread_ns <= thresholds["most_spread"] * late.typical_ns
-    return enough and regular and steady and late.share >= thresholds["least_share_of_time"]
+    material = late.share >= thresholds["least_share_of_time"]
+    return enough and regular and steady and material and _chance(late) <= thresholds["most_chance"]
+
+
+def _chance(late: Awaited) -> float:
+    """How probable it is that one of equal members is last so often; of two, one always is in three calls of five."""
+    alone = 1 / len(late.members)
+    times = range(late.late, late.calls + 1)
+    tail: float = sum(comb(late.calls, n) * alone**n * (1 - alone) ** (late.calls - n) for n in times)
+    return min(1.0, tail * len(late.members))
 
 
 def _in_step(job: Job, late: Collection[int]) -> Iterator[tuple[int, ...]]:
@@ -159,6 +172,7 @@ RULE = Rule(
     thresholds=(
         Threshold("least_share_of_calls", 0.6, "a rank that is late now and then is jitter or a periodic duty"),
         Threshold("least_calls", 5, "fewer are chance"),
+        Threshold("most_chance", 0.01, "that one of equal members is last so often; the other gates must be passed as well"),
         Threshold("least_counted", 3, "steps that show a lateness of their own; fewer only when all operations agree"),
         Threshold("most_spread", 0.5, "of the typical lateness: what varies more has no single cause, unless it never fails"),
         Threshold("least_share_of_time", 0.1, "of the time: below a tenth, jitter of many ranks and overlap explain it"),

@@ -39,7 +39,7 @@ def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
     for late in job.late:
         if late.rank not in named and _material(late, thresholds):
             named.add(late.rank)
-            yield _finding(job, late)
+            yield job.hardware.refined(_finding(job, late), (Cause.COMPUTE_SLOW,))
 
 
 def _material(late: Lateness, thresholds: Thresholds) -> bool:

@@ -23,7 +23,7 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.completions import HOST_BACKENDS
 from forensics.rules.reductions.frontier import WindowVerdict, judge
-from forensics.rules.reductions.frontier_culprits import Culprit
+from forensics.rules.reductions.frontier_culprits import EVERYWHERE, Culprit
 from forensics.rules.reductions.frontier_gates import REASONS, Gates
 from forensics.rules.reductions.frontier_roles import roles_differ
 from forensics.rules.reductions.job import Job
@@ -48,7 +48,7 @@ def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
         if _is_limited(judged):
             continue
         for culprit in judged.attribution.culprits:
-            yield _finding(job, judged, culprit)
+            yield job.hardware.refined(_finding(job, judged, culprit), (Cause.COMPUTE_SLOW,))
             if culprit.ranks:
                 yield _victims(judged, culprit)
 
@@ -86,6 +86,8 @@ def _cause(job: Job, judged: WindowVerdict, culprit: Culprit) -> Cause:
     The host waits for gradients, so that what is long in a backward pass without device times may be work or communication.
     """
     matrix = judged.matrix
+    if culprit.stage == EVERYWHERE:
+        return Cause.UNKNOWN
     if culprit.stage not in _COMPUTES:
         return _CAUSES.get(culprit.stage, Cause.HOST_STALL)
     on_device = bool(matrix.device) or matrix.asked or any(group.backend not in HOST_BACKENDS for group in job.groups)
@@ -96,7 +98,8 @@ def _cause(job: Job, judged: WindowVerdict, culprit: Culprit) -> Cause:
 
 def _confidence(judged: WindowVerdict, culprit: Culprit) -> Confidence:
     is_sure = (
-        judged.attribution.method in ("aligned", "collectives", "arrivals")
+        not culprit.tied
+        and judged.attribution.method in ("aligned", "collectives", "arrivals")
         and culprit.affected >= _LIKELY_STEPS
         and not judged.matrix.missing
     )
@@ -106,7 +109,8 @@ def _confidence(judged: WindowVerdict, culprit: Culprit) -> Confidence:
 def _evidence(judged: WindowVerdict, culprit: Culprit) -> Iterator[Evidence]:
     found, matrix = judged.attribution, judged.matrix
     path = matrix.path(culprit.ranks[0] if culprit.ranks else None)
-    part = f"{culprit.stage} ({culprit.substage})" if culprit.substage else culprit.stage
+    stage = "every stage" if culprit.stage == EVERYWHERE else culprit.stage
+    part = f"{stage} ({culprit.substage})" if culprit.substage else stage
     who = ranks_text(culprit.ranks) if culprit.ranks else "changing ranks" if culprit.changing else "all ranks"
     longer = f"{part} took {culprit.typical_ns / 1e6:.1f} ms longer on {who} {_COMPARED[culprit.baseline]}"
     spread = f"in {culprit.affected} of {culprit.steps} steps ({culprit.pattern})"
@@ -123,6 +127,8 @@ def _evidence(judged: WindowVerdict, culprit: Culprit) -> Iterator[Evidence]:
     )
     if culprit.device:
         yield Evidence(f"device time of {culprit.stage} is {culprit.typical_ns / 1e6:.1f} ms above its peers'", path)
+    if culprit.tied:
+        yield Evidence("alone it would win next to nothing: other ranks are as late in other stages", path, supports=False)
     if found.method == "assumed":
         yield Evidence("where the ranks meet is not seen, and taken to be the backward pass", None, supports=False)
     shares = judged.examined.shares
@@ -157,6 +163,8 @@ def _since(judged: WindowVerdict, culprit: Culprit) -> Since | None:
 
 
 def _next_steps(culprit: Culprit) -> tuple[str, ...]:
+    if culprit.stage == EVERYWHERE:
+        return ("compare load, clocks, power and file systems of the hosts before and after: no stage stands out",)
     whom = ranks_text(culprit.ranks) if culprit.ranks else "any rank"
     looks = {
         "data": "look at its data workers, storage and prefetching",

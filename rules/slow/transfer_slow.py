@@ -40,7 +40,7 @@ def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
     material = [way for way, lane in slow.items() if _is_material(known, lane, thresholds)]
     for blame in blamed({way: lane.share for way, lane in slow.items()}, material, known.sound_ways(slow)):
         found = [slow[way] for way in sorted(blame.ways, key=lambda way: (-slow[way].share, way))]
-        yield _finding(job, blame, found)
+        yield job.hardware.refined(_finding(job, blame, found), (Cause.NETWORK_SLOW,))
         if victims := {rank for lane in found for rank in _members(job, lane)} - set(blame.ranks):
             yield held_up(RULE.code, victims)
 
