@@ -48,7 +48,7 @@ def _admissible(job: Job, finding: Finding) -> bool:
     motion = job.liveness.motion
     if finding.anomaly is Anomaly.FAIL_SLOW:
         # What ended steps cost stays true when it is too early to say whether the job goes on.
-        return motion in (Motion.MOVING, Motion.TOO_EARLY)
+        return job.liveness.may_move
     if motion is Motion.MOVING:
         return finding.belief is Belief.DIRECT_RECORD and bool(job.waiters(finding.ranks[0]))
     # Who waits for whom is put together from several dumps: only of one moment, or of a job that stands still, is a cycle one.

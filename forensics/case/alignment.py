@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 
 from duckdb import DuckDBPyConnection
 
-from forensics.case.gathered import gathered_world_size
+from forensics.case.gathered import LARGEST_WORLD, gathered_world_size
 from forensics.case.logged_groups import logged_groups
 
 DEFAULT_GROUP = "default_pg"
-# Beyond this a rank number is a misread file name, not a rank.
-LARGEST_WORLD = 1 << 18
 
 _NAMED = "FROM group_views WHERE pg_name IS NOT NULL AND rank IS NOT NULL"
 # The first rank that describes a group decides.

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from duckdb import DuckDBPyConnection
 
-# Beyond this a number is a misread shape, not a world.
+# Beyond this a number is a misread shape or file name, not a world or a rank.
 LARGEST_WORLD = 1 << 18
 
 _GATHERS = """

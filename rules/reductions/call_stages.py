@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from forensics.model import StageName
 from forensics.rules.reductions.activity import activity
@@ -20,17 +20,21 @@ _LONGEST_OF_A_HOOK = 16
 
 def call_stage(job: Job, wait: Wait, ranks: Collection[int]) -> StageName:
     """The one stage in which these ranks made the call they are in; unknown when they differ or nothing tells."""
-    calls = [call for rank, call in sorted(wait.waiting.items()) if call is not None and rank in ranks]
-    known = (job.paths.get(call.call_path) for call in calls if call.call_path is not None)
-    paths = [path for path in known if path is not None]
-    stages = {stage_of_path(path) for path in paths} - {StageName.UNKNOWN}
-    if stages:
-        return stages.pop() if len(stages) == 1 else StageName.UNKNOWN
-    passed = _passed_on(job, wait)
-    if passed is not StageName.UNKNOWN or paths:
-        return passed
-    places = {found.stage for rank in ranks if (found := job.activity(rank))} - {StageName.UNKNOWN}
-    return places.pop() if len(places) == 1 else StageName.UNKNOWN
+    calls = [call.call_path for rank, call in sorted(wait.waiting.items()) if call is not None and rank in ranks]
+    stages = _stages(job, calls)
+    passed = StageName.UNKNOWN if stages - {StageName.UNKNOWN} else _passed_on(job, wait)
+    return agreed_stage(job, calls, ranks) if passed is StageName.UNKNOWN else passed
+
+
+def agreed_stage(job: Job, calls: Iterable[int | None], ranks: Collection[int]) -> StageName:
+    """The one stage of some call paths; where none is recorded, of the places of the hosts, which run ahead of devices."""
+    places = (found.stage for rank in ranks if (found := job.activity(rank)))
+    stages = (_stages(job, calls) or set(places)) - {StageName.UNKNOWN}
+    return stages.pop() if len(stages) == 1 else StageName.UNKNOWN
+
+
+def _stages(job: Job, calls: Iterable[int | None]) -> set[StageName]:
+    return {stage_of_path(job.paths[call]) for call in calls if call is not None and call in job.paths}
 
 
 def stage_of_path(path: CallPath) -> StageName:

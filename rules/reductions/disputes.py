@@ -15,12 +15,11 @@ from forensics.model import (
     Granularity,
     Members,
     Role,
-    StageName,
     StageRef,
 )
 from forensics.rules.reductions import statements
 from forensics.rules.reductions.call_paths import application_frame
-from forensics.rules.reductions.call_stages import stage_of_path
+from forensics.rules.reductions.call_stages import agreed_stage
 from forensics.rules.reductions.disagreements import Call, Disagreement
 from forensics.rules.reductions.job import Job
 
@@ -94,14 +93,10 @@ def dispute_finding(
 
 
 def _stage(job: Job, dispute: Disagreement, ranks: tuple[int, ...]) -> StageRef:
-    paths = [path for rank in ranks if rank in dispute.calls and (path := job.paths.get(dispute.calls[rank].call_path or 0))]
-    called = {stage_of_path(path) for path in paths}
-    # Where the recorder has the call, the host's place tells nothing: it runs ahead of its device.
-    seen = called or {activity.stage for rank in ranks if (activity := job.activity(rank))}
-    stages = seen - {StageName.UNKNOWN}
+    calls = [dispute.calls[rank].call_path for rank in ranks if rank in dispute.calls]
     call = dispute.calls[ranks[0]]
     return StageRef(
-        name=stages.pop() if len(stages) == 1 else StageName.UNKNOWN,
+        name=agreed_stage(job, calls, ranks),
         component=Component.COMMUNICATION,
         operation=call.kind,
         communicator=dispute.communicator,

@@ -17,14 +17,14 @@ WHERE rank = $rank AND communicator IS NOT NULL AND NOT coalesce(is_p2p, false) 
 """
 
 
-def broke_habit(connection: DuckDBPyConnection, ranks: Collection[int]) -> frozenset[int]:
-    """Ranks whose pending call never followed the call before it, although something else usually does."""
-    return frozenset(rank for rank in sorted(ranks) if _followed(connection, rank) is False)
-
-
-def kept_habit(connection: DuckDBPyConnection, ranks: Collection[int]) -> frozenset[int]:
-    """Ranks whose pending call came after the call before it as it did earlier in the run."""
-    return frozenset(rank for rank in sorted(ranks) if _followed(connection, rank))
+def habits(connection: DuckDBPyConnection, ranks: Collection[int]) -> tuple[frozenset[int], frozenset[int]]:
+    """Ranks whose pending call never followed the call before it, although something else usually does; and those of which
+    it came after that call as it did earlier in the run.
+    """
+    followed = {rank: _followed(connection, rank) for rank in sorted(ranks)}
+    return frozenset(r for r, usual in followed.items() if usual is False), frozenset(
+        r for r, usual in followed.items() if usual
+    )
 
 
 def _followed(connection: DuckDBPyConnection, rank: int) -> bool | None:

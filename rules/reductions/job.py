@@ -20,10 +20,10 @@ from forensics.rules.reductions.entered_calls import enter_calls, untold_ranks
 from forensics.rules.reductions.frontier import FrontierWindow
 from forensics.rules.reductions.frontier_motion import moving_by_steps
 from forensics.rules.reductions.frontier_reading import frontier_windows
-from forensics.rules.reductions.habits import broke_habit, kept_habit
+from forensics.rules.reductions.habits import habits
 from forensics.rules.reductions.hardware_causes import Hardware
 from forensics.rules.reductions.hardware_signs import hardware
-from forensics.rules.reductions.liveness import SILENCE_FACTOR, Liveness, Motion, liveness
+from forensics.rules.reductions.liveness import SILENCE_FACTOR, Liveness, liveness
 from forensics.rules.reductions.logged import Logged, heard_in_logs, logged
 from forensics.rules.reductions.miscounts import Miscount, miscounts
 from forensics.rules.reductions.point_to_point import point_to_point_waits
@@ -139,10 +139,10 @@ def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_F
     motion = motion or liveness(connection, ranks, samples, silence_factor)
     windows = frontier_windows(connection, ranks.world_size)
     motion = moving_by_steps(connection, motion, windows, silence_factor)
-    may_move = motion.motion in (Motion.MOVING, Motion.TOO_EARLY)  # what is slow in a job that stands still is another question
     counted = ras(connection, ranks.world_size)
     circles = (RootKind.CYCLE, RootKind.ENTANGLED)
     in_cycles = {rank for root in graph.roots if root.kind in circles for rank in root.ranks}
+    broke, kept = habits(connection, in_cycles)
     return Job(
         roster=ranks,
         groups=groups,
@@ -153,9 +153,9 @@ def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_F
         logs=logs,
         host_logs=host_logs,
         paths=call_paths(connection, called),
-        broke_habit=broke_habit(connection, in_cycles),
-        kept_habit=kept_habit(connection, in_cycles),
-        late=lateness(connection, LEAST_GAP_NS) if may_move else (),
+        broke_habit=broke,
+        kept_habit=kept,
+        late=lateness(connection, LEAST_GAP_NS) if motion.may_move else (),
         available=_available(ranks, samples, bool(logs or host_logs or heard.groups))
         | ({"ras"} if counted else frozenset())
         | ({"stages"} if windows else frozenset())
@@ -171,8 +171,8 @@ def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_F
         queue_pairs=troubled_pairs(connection, sources),
         frontier=windows,
         miscounts=miscounts(connection, groups, graph.roots),
-        slowness=slowness(connection, sources if may_move else ()),
-        hardware=hardware(connection) if may_move else Hardware(),
+        slowness=slowness(connection, sources if motion.may_move else ()),
+        hardware=hardware(connection) if motion.may_move else Hardware(),
     )
 
 

@@ -48,6 +48,11 @@ class Liveness:
     pause_ns: int | None = None
     source: str | None = None
 
+    @property
+    def may_move(self) -> bool:
+        """Whether it moves, or it is too early to say: what is slow in a job that stands still is another question."""
+        return self.motion in (Motion.MOVING, Motion.TOO_EARLY)
+
 
 _PROGRESS = """
 WITH counted AS (

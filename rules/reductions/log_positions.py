@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from duckdb import DuckDBPyConnection
 
-from forensics.case.alignment import LARGEST_WORLD as LARGEST
+from forensics.case.gathered import LARGEST_WORLD as LARGEST
 from forensics.rules.reductions.positions import Communicator, Operation, Position
 
 

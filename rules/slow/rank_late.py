@@ -21,7 +21,6 @@ from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions import statements
 from forensics.rules.reductions.arrivals import Lateness
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.liveness import Motion
 
 _CAUSES = {
     StageName.DATA: Cause.DATALOADER_STALL,
@@ -33,8 +32,6 @@ _CAUSES = {
 
 
 def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
-    if job.liveness.motion not in (Motion.MOVING, Motion.TOO_EARLY):
-        return
     named: set[int] = set()
     for late in job.late:
         if late.rank not in named and _material(late, thresholds):
@@ -82,7 +79,7 @@ def _usual_stage(job: Job, rank: int) -> StageName:
 
 
 def _clears(job: Job) -> str | None:
-    if job.liveness.motion not in (Motion.MOVING, Motion.TOO_EARLY):
+    if not job.liveness.may_move:
         return None
     return "no rank regularly comes late to the collectives of its host" if job.groups else None
 

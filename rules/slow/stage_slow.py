@@ -26,6 +26,7 @@ from forensics.rules.reductions.frontier import WindowVerdict, judge
 from forensics.rules.reductions.frontier_culprits import EVERYWHERE, Culprit
 from forensics.rules.reductions.frontier_gates import REASONS, Gates
 from forensics.rules.reductions.frontier_roles import roles_differ
+from forensics.rules.reductions.held_up import held_up
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.statements import ranks_text
 
@@ -50,7 +51,7 @@ def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
         for culprit in judged.attribution.culprits:
             yield job.hardware.refined(_finding(job, judged, culprit), (Cause.COMPUTE_SLOW,))
             if culprit.ranks:
-                yield _victims(judged, culprit)
+                yield held_up(RULE.code, set(judged.matrix.ranks) - set(culprit.ranks))
 
 
 def _is_limited(judged: WindowVerdict) -> bool:
@@ -135,22 +136,6 @@ def _evidence(judged: WindowVerdict, culprit: Culprit) -> Iterator[Evidence]:
     if shares is not None:
         listed = ", ".join(f"{stage} {100 * share:.0f} %" for stage, share in zip(judged.examined.stages, shares, strict=True))
         yield Evidence(f"exact account of the exposed time, from each rank's own step mark: {listed}", path)
-
-
-def _victims(judged: WindowVerdict, culprit: Culprit) -> Finding:
-    others = tuple(rank for rank in judged.matrix.ranks if rank not in culprit.ranks)
-    return Finding(
-        rule=RULE.code,
-        ranks=others,
-        role=Role.VICTIM,
-        cause=Cause.UNKNOWN,
-        stage=StageRef(),
-        belief=Belief.BEHIND_AND_BUSY,
-        confidence=Confidence.LIKELY,
-        strength=0.0,
-        evidence=(),
-        anomaly=Anomaly.FAIL_SLOW,
-    )
 
 
 def _since(judged: WindowVerdict, culprit: Culprit) -> Since | None:
