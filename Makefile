@@ -28,7 +28,8 @@ test: $(VENV)/.dev  ## unit, property, scenario and native tests
 	$(BIN)/pytest -q -n $(WORKERS) -m "not slow"
 
 test-live: $(VENV)/.live  ## tests that hang or slow real torch jobs on purpose
-	$(BIN)/pytest -q -n $(WORKERS) -m slow
+	$(BIN)/pytest -q -n $(WORKERS) -m "slow and not alone"
+	$(BIN)/pytest -q -m "slow and alone"
 	$(BIN)/pytest -q tests/live -m "not deep"
 
 test-deep: $(VENV)/.live  ## the long tail of real hangs: loops, locks, disagreements, cut links

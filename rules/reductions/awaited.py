@@ -61,9 +61,9 @@ class Awaited:
         return self.forward_ns + self.backward_ns + self.end_ns
 
     @property
-    def by_itself(self) -> bool:
-        """Whether most of the lateness did not come with messages of other stages."""
-        return self.own_ns >= self.passed_ns
+    def own_share(self) -> float:
+        """Part of the lateness that did not come with messages of other stages."""
+        return self.own_ns / (self.own_ns + self.passed_ns) if self.own_ns else 0.0
 
 
 @dataclass(frozen=True, slots=True)

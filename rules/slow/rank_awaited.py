@@ -40,7 +40,8 @@ def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
     late: dict[int, Awaited] = {}
     for found in sorted(job.slowness.awaited, key=lambda each: (each.lost_ns, each.communicator), reverse=True):
         alike = job.slowness.stages.alike(found.members)
-        if alike and found.rank not in at_slow_ways and found.by_itself and _material(found, thresholds):
+        by_itself = found.own_share >= thresholds["least_own_share"]
+        if alike and found.rank not in at_slow_ways and by_itself and _material(found, thresholds):
             late.setdefault(found.rank, found)
     for together in _in_step(job, late):
         ranks, members, held = _narrowed([late[rank] for rank in together], thresholds)
@@ -174,6 +175,7 @@ RULE = Rule(
         Threshold("least_calls", 5, "fewer are chance"),
         Threshold("most_chance", 0.01, "that one of equal members is last so often; the other gates must be passed as well"),
         Threshold("least_counted", 3, "steps that show a lateness of their own; fewer only when all operations agree"),
+        Threshold("least_own_share", 0.8, "of its lateness; on a busy host ranks that neighbours delay by turns have less"),
         Threshold("most_spread", 0.5, "of the typical lateness: what varies more has no single cause, unless it never fails"),
         Threshold("least_share_of_time", 0.1, "of the time: below a tenth, jitter of many ranks and overlap explain it"),
         Threshold("least_held", 0.02, "of the lateness: below that the GPU takes chunks like its peers"),

@@ -111,6 +111,7 @@ def test_a_process_that_shows_no_life(fault: str, shim: Path, tmp_path: Path) ->
     assert (first.ranks, first.rules[0]) == ((2,), "FX146")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("fault", ["", "late:rank=1,step=1,us=20000", "jitter:us=3000"])
 def test_what_only_slows_a_few_steps_accuses_nobody(fault: str, shim: Path, tmp_path: Path) -> None:
     with start(built(), tmp_path / "job", SQUARE, fault, env=loaded(shim, tmp_path / "logs")) as job:
@@ -119,6 +120,7 @@ def test_what_only_slows_a_few_steps_accuses_nobody(fault: str, shim: Path, tmp_
     assert (verdict.outcome, verdict.suspects) == (Outcome.HEALTHY, ())
 
 
+@pytest.mark.alone
 def test_a_job_in_the_middle_of_its_work_accuses_nobody(shim: Path, tmp_path: Path) -> None:
     shape = Shape(pp=2, dp=2, per_host=1, steps=2000)
     with start(built(), tmp_path / "job", shape, "jitter:us=2000", env=loaded(shim, tmp_path / "logs")) as job:

@@ -13,7 +13,7 @@ from forensics.rules.diagnosis import diagnose
 from tests.native.shim_scenarios import SQUARE, loaded
 from tests.native.testbed import Shape, built, start
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 STEPS = replace(SQUARE, steps=20)
 RING = Shape(dp=4, per_host=1, steps=20)

@@ -42,7 +42,7 @@ def test_the_rank_that_waits_for_nobody_is_awaited(connection: DuckDBPyConnectio
     assert (found.rank, found.late, found.calls, found.members) == (2, 10, 10, (0, 1, 2, 3))
     assert found.typical_ns == pytest.approx(30 * MS, rel=0.02)
     assert found.share == pytest.approx(0.3, abs=0.04)
-    assert found.by_itself and found.held_ns == pytest.approx(0, abs=MS)
+    assert found.own_share > 0.9 and found.held_ns == pytest.approx(0, abs=MS)
 
 
 def test_chunks_that_wait_for_its_gpu(connection: DuckDBPyConnection) -> None:
@@ -87,7 +87,7 @@ def test_lateness_that_came_with_messages_is_passed_on(connection: DuckDBPyConne
             message(connection, rank + 2, rank, step + 1, begun + arrives * MS, (0, 1))
             message(connection, rank, rank + 2, step + 1, begun + sends * MS, (1, 0))
     found = next(each for each in awaited(connection, _LEAST_NS) if each.members == (0, 1))
-    assert found.rank == 1 and not found.by_itself
+    assert found.rank == 1 and found.own_share < 0.2
     assert found.passed_ns == pytest.approx(9 * 30 * MS, rel=0.05)
 
 
@@ -99,4 +99,4 @@ def test_lateness_that_arose_between_messages_is_its_own(connection: DuckDBPyCon
             message(connection, rank + 2, rank, step + 1, begun + arrives * MS, (0, 1))
             message(connection, rank, rank + 2, step + 1, begun + sends * MS, (1, 0))
     found = next(each for each in awaited(connection, _LEAST_NS) if each.members == (0, 1))
-    assert found.by_itself and found.backward_ns == pytest.approx(9 * 30 * MS, rel=0.05)
+    assert found.own_share > 0.9 and found.backward_ns == pytest.approx(9 * 30 * MS, rel=0.05)
