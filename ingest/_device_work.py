@@ -15,6 +15,25 @@ def _none() -> Integers:
     return np.empty(0, dtype=np.int64)
 
 
+def holding(times: Integers, begins: Integers, ends: Integers) -> Integers:
+    """Place of the interval that holds each time, its end excluded; -1 where none does. Begins are sorted, none overlap."""
+    if not len(begins):
+        return np.full(len(times), -1, dtype=np.int64)
+    place = np.searchsorted(begins, times, side="right") - 1
+    found: Integers = np.where((place >= 0) & (times < ends[np.maximum(place, 0)]), place, -1)
+    return found
+
+
+def partners(wanted: Integers, keys: Integers) -> Integers:
+    """Place of the first equal key for each wanted one; -1 where there is none."""
+    if not len(keys):
+        return np.full(len(wanted), -1, dtype=np.int64)
+    order = np.argsort(keys, kind="stable")
+    place = order[np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)]
+    found: Integers = np.where(keys[place] == wanted, place, -1)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Intervals:
     """Begin and end in ns, sorted by begin."""
@@ -51,8 +70,8 @@ class DeviceWork:
         order = np.argsort(np.asarray(begins, dtype=np.int64), kind="stable")
         first = np.asarray(begins, dtype=np.int64)[order]
         last = first + np.asarray(durations, dtype=np.int64)[order]
-        place = np.searchsorted(first, self.launched, side="right") - 1
-        inside = (place >= 0) & (self.launched < last[np.maximum(place, 0)]) if len(first) else np.zeros(0, dtype=bool)
+        place = holding(self.launched, first, last)
+        inside = place >= 0
         busy = np.zeros(len(first), dtype=np.int64)
         if inside.any():
             busy += _unions(place[inside], self.begins[inside], self.ends[inside], len(first))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from forensics.ingest._log_patterns import pattern
+from forensics.ingest._log_patterns import SLURM_CANCELLED, SLURM_OUT_OF_MEMORY, pattern
 from forensics.ingest._values import rank_number
 
 _PEER = r"\[?(?P<peer>[0-9A-Fa-f.:]+[0-9A-Fa-f]|[\w.-]+)\]?(?::(?P<port>\d{1,5}))?"
@@ -90,11 +90,7 @@ PATTERNS = (
         r"(?:Sending process|Closing process) (?P<pid>\d+) (?:closing signal|via signal) (?P<signal>\w+)",
         "pid={pid} {signal}",
     ),
-    pattern(
-        "job_cancelled",
-        r"(?:JOB|STEP) (?P<job>[\d.+_]+|\S+) ON \S+ CANCELLED AT \S+(?P<why> DUE (?:TO|to) [A-Za-z ]+)?",
-        "job={job}{why}",
-    ),
+    SLURM_CANCELLED,
     pattern(
         "job_cancelled", r"(?:JOB|STEP) (?P<job>\S+) STEPD TERMINATED ON \S+ AT \S+(?P<why> DUE TO [A-Z ]+)?", "job={job}{why}"
     ),
@@ -105,7 +101,7 @@ PATTERNS = (
         "launcher got signal {signal}",
     ),
     pattern("job_cancelled", r"SignalException: Process \d+ got signal: (?P<signal>\d+)", "launcher got signal {signal}"),
-    pattern("oom_kill", r"Detected \d+ oom[_-]kill event\w* in (?P<step>\S+?)\. ", "{step}"),
+    SLURM_OUT_OF_MEMORY,
     pattern("node_failed", r"srun: error: Node failure on (?P<host>\S+)", "{host}"),
 )
 """In the order of preference within one kind."""

@@ -51,3 +51,12 @@ _ISO = re.compile(
     r"(?: {0,6}\d{1,7}: ?)?(?:\[[A-Za-z_]\w{0,40}\]:? ?)*"
     r"\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)"
 )
+
+
+# slurmstepd says these into the log of its daemon and into the output of the job.
+SLURM_CANCELLED = pattern(
+    "job_cancelled",
+    r"(?:JOB|STEP) (?P<job>\S+) ON \S+ CANCELLED AT \S+(?P<why> DUE (?:TO|to) [A-Za-z ]+)?",
+    "job={job}{why}",
+)
+SLURM_OUT_OF_MEMORY = pattern("oom_kill", r"Detected \d+ oom[_-]kill event\w* in (?P<step>\S+?)\. ", "{step}")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from forensics.ingest._collective_kernels import kind_of_call, kind_of_kernel, moves_data
-from forensics.ingest._device_work import DeviceWork
+from forensics.ingest._device_work import DeviceWork, holding, partners
 from forensics.ingest._nsight_tables import Export, Integers
 from forensics.ingest._trace_steps import Mark
 
@@ -38,22 +38,13 @@ def device_work(export: Export) -> Launched:
     begin, end, name, stream, owner, correlation = (np.concatenate(parts) for parts in zip(*tables, strict=True))
     called, thread, number = export.integers("CUPTI_ACTIVITY_KIND_RUNTIME", "start", "globalTid", "correlationId")
     process = (owner >> _PID) & _TID
-    place = _matching(process, correlation, (thread >> _PID) & _TID, number)
+    # Both numbers as one: ids are any 32-bit numbers. A missing one (-1) of either side has no partner.
+    wanted = np.where(correlation >= 0, (process << 32) + correlation, -2)
+    place = partners(wanted, (((thread >> _PID) & _TID) << 32) + number)
     known = place >= 0
     launched = np.where(known, called[place], -1) if len(called) else np.full(len(begin), -1, dtype=np.int64)
     by = np.where(known, thread[place] & _TID, -1) if len(called) else launched
     return Launched(begin, end, name, stream, process, launched, by).of((begin >= 0) & (end >= begin) & (owner >= 0))
-
-
-def _matching(process: Integers, correlation: Integers, other: Integers, number: Integers) -> Integers:
-    """Row of the other side with the same process and correlation, -1 without one."""
-    if not len(number):
-        return np.full(len(process), -1, dtype=np.int64)
-    order = np.lexsort((number, other))
-    # Both numbers as one, by the ranks of their pairs: ids are any 32-bit numbers.
-    keys, wanted = (other.astype(np.int64) << 32) + number, (process << 32) + correlation
-    place = np.minimum(np.searchsorted(keys[order], wanted), len(order) - 1)
-    return np.where((keys[order][place] == wanted) & (correlation >= 0), order[place], -1)
 
 
 def is_collective(work: Launched, strings: Mapping[Any, Any]) -> Any:
@@ -97,8 +88,8 @@ def _enclosing(work: Launched, calls: Sequence[Mark], epoch: int) -> list[Mark |
     for thread in {call.thread for call in calls}:
         own = sorted(call for call in calls if call.thread == thread)
         mine = np.flatnonzero(work.thread == int(thread))
-        places = np.searchsorted(np.array([call.begin for call in own]), work.launched[mine] + epoch, side="right") - 1
+        begins, ends = (np.array(column, dtype=np.int64) for column in zip(*((c.begin, c.end) for c in own), strict=True))
+        places = holding(work.launched[mine] + epoch, begins, ends)
         for row, place in zip(mine.tolist(), places.tolist(), strict=True):
-            if place >= 0 and work.launched[row] + epoch <= own[place].end:
-                found[row] = own[place]
+            found[row] = own[place] if place >= 0 else None
     return found

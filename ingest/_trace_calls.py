@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 
 from forensics.ingest import _trace_columns as trace
 from forensics.ingest._collective_kernels import kind_of_kernel, moves_data
+from forensics.ingest._device_work import holding, partners
 from forensics.ingest._trace_columns import Integers, TraceColumns
 from forensics.ingest._trace_head import TraceHead
 from forensics.ingest._values import integer, rank_number, text
@@ -25,20 +26,37 @@ _KINDS = {
 }  # fmt: skip
 
 
-def is_collective_kernel(columns: TraceColumns, rows: Integers) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which kernels move data between ranks: by their name, or because they describe a collective."""
+class OnDevice(NamedTuple):
+    """Rows of device work, the host's launch of each (-1 where it is not known), and which move data between ranks."""
+
+    rows: Integers
+    launches: Integers
+    is_collective: np.ndarray[Any, np.dtype[np.bool_]]
+
+    def chosen(self, which: Any) -> OnDevice:
+        """Some of them."""
+        return OnDevice(*(column[which] for column in self))
+
+
+def on_device(columns: TraceColumns) -> OnDevice:
+    """Kernels and copies. A collective has the name of one, or describes one."""
+    rows = columns.rows(trace.KERNEL, trace.COPY)
     names = np.array([moves_data(name) for name in columns.name_texts], dtype=bool)
-    return (names[columns.names[rows]] if len(names) else np.zeros(0, dtype=bool)) | (columns.details[rows] >= 0)
+    named = names[columns.names[rows]] if len(names) else np.zeros(0, dtype=bool)
+    calls = columns.rows(trace.LAUNCH)
+    calls = calls[columns.correlations[calls] >= 0]
+    place = partners(columns.correlations[rows], columns.correlations[calls])
+    launches = calls[np.maximum(place, 0)] if len(calls) else place
+    return OnDevice(rows, np.where(place >= 0, launches, -1), named | (columns.details[rows] >= 0))
 
 
-def collective_batches(columns: TraceColumns, head: TraceHead) -> Iterator[Batch]:
+def collective_batches(columns: TraceColumns, work: OnDevice, head: TraceHead) -> Iterator[Batch]:
     """Operations of the device where there are any, else of the host; those of which only a name is known as spans."""
-    kernels = columns.rows(trace.KERNEL)
-    kernels = kernels[is_collective_kernel(columns, kernels)]
+    kernels = work.chosen(work.is_collective & (columns.kinds[work.rows] == trace.KERNEL))
     calls = columns.rows(trace.CALL)
     calls = calls[columns.details[calls] >= 0]
     calls = np.array([row for row in calls.tolist() if _WAIT not in columns.detail_texts[columns.details[row]]], dtype=np.int64)
-    if len(kernels):
+    if len(kernels.rows):
         yield Batch("operations", _of_device(columns, kernels, head))
     elif len(calls):
         yield Batch("operations", _of_host(columns, calls, head))
@@ -75,10 +93,10 @@ def _of_host(columns: TraceColumns, rows: Integers, head: TraceHead) -> dict[str
     return {**found, "entered_ns": begins.tolist(), "returned_ns": (begins + columns.durations[rows]).tolist()}
 
 
-def _of_device(columns: TraceColumns, rows: Integers, head: TraceHead) -> dict[str, list[Any]]:
-    rows = rows[np.argsort(columns.begins[rows], kind="stable")]
+def _of_device(columns: TraceColumns, work: OnDevice, head: TraceHead) -> dict[str, list[Any]]:
+    rows, launches, _ = work.chosen(np.argsort(columns.begins[work.rows], kind="stable"))
     begins = columns.begins[rows] + head.base_ns
-    marks = _enclosing(columns, rows)
+    marks = _enclosing(columns, launches)
     known = marks >= 0
     entered = np.where(known, columns.begins[marks] + head.base_ns, 0).tolist()
     returned = np.where(known, columns.begins[marks] + columns.durations[marks] + head.base_ns, 0).tolist()
@@ -94,35 +112,17 @@ def _of_device(columns: TraceColumns, rows: Integers, head: TraceHead) -> dict[s
     }
 
 
-def _enclosing(columns: TraceColumns, kernels: Integers) -> Integers:
-    """The annotation of a process group in which the host launched each kernel; -1 where there is none."""
-    launched = launches(columns, kernels)
+def _enclosing(columns: TraceColumns, launches: Integers) -> Integers:
+    """The annotation of a process group in which the host made each launch; -1 where there is none."""
     marks = _annotated(columns)
-    nothing = np.full(len(kernels), -1, dtype=np.int64)
-    if not len(marks):
-        return nothing
+    found = np.full(len(launches), -1, dtype=np.int64)
     marks = marks[np.lexsort((columns.begins[marks], columns.tracks[marks]))]
-    found = nothing
     for track in np.unique(columns.tracks[marks]).tolist():
         own = marks[columns.tracks[marks] == track]
-        mine = np.flatnonzero((launched >= 0) & (columns.tracks[np.maximum(launched, 0)] == track))
-        at = columns.begins[launched[mine]]
-        place = np.searchsorted(columns.begins[own], at, side="right") - 1
-        inside = (place >= 0) & (at < (columns.begins[own] + columns.durations[own])[np.maximum(place, 0)])
-        found[mine[inside]] = own[place[inside]]
-    return found
-
-
-def launches(columns: TraceColumns, rows: Integers) -> Integers:
-    """Place of the runtime call that launched each piece of device work, by their correlation; -1 where there is none."""
-    calls = columns.rows(trace.LAUNCH)
-    calls = calls[columns.correlations[calls] >= 0]
-    calls = calls[np.argsort(columns.correlations[calls], kind="stable")]
-    if not len(calls):
-        return np.full(len(rows), -1, dtype=np.int64)
-    wanted = columns.correlations[rows]
-    place = np.minimum(np.searchsorted(columns.correlations[calls], wanted), len(calls) - 1)
-    found: Integers = np.where((columns.correlations[calls[place]] == wanted) & (wanted >= 0), calls[place], -1)
+        mine = np.flatnonzero((launches >= 0) & (columns.tracks[launches] == track))
+        begins = columns.begins[own]
+        place = holding(columns.begins[launches[mine]], begins, begins + columns.durations[own])
+        found[mine] = np.where(place >= 0, own[place], -1)
     return found
 
 

@@ -13,7 +13,7 @@ from forensics.ingest import _trace_columns as trace
 from forensics.ingest._config import config_batches
 from forensics.ingest._device_work import DeviceWork, Intervals
 from forensics.ingest._stage_names import problem
-from forensics.ingest._trace_calls import COLLECTIVE, collective_batches, is_collective_kernel, launches
+from forensics.ingest._trace_calls import COLLECTIVE, OnDevice, collective_batches, on_device
 from forensics.ingest._trace_columns import Tally, TraceColumns
 from forensics.ingest._trace_events import read_trace
 from forensics.ingest._trace_head import TraceHead, trace_head
@@ -53,8 +53,9 @@ def rows(artefact: Artefact) -> Iterator[Item]:
         yield Batch("group_views", views)
     if head.rank is None and artefact.rank is None:
         return
-    yield from batches(_marks(columns, head))
-    yield from collective_batches(columns, head)
+    work = on_device(columns)
+    yield from batches(_marks(columns, work, head))
+    yield from collective_batches(columns, work, head)
 
 
 def _complaints(artefact: Artefact, tally: Tally, head: TraceHead) -> Iterator[Problem]:
@@ -72,12 +73,12 @@ def _complaints(artefact: Artefact, tally: Tally, head: TraceHead) -> Iterator[P
         yield Problem(f"rank {artefact.rank} is a guess from a number in its name")
 
 
-def _marks(columns: TraceColumns, head: TraceHead) -> Marks:
+def _marks(columns: TraceColumns, work: OnDevice, head: TraceHead) -> Marks:
     """Intervals in nanoseconds of the realtime clock."""
     rows = columns.rows(trace.ANNOTATION)
     begins = columns.begins[rows] + head.base_ns
     ends, tracks, links = begins + columns.durations[rows], columns.tracks[rows].tolist(), columns.externals[rows].tolist()
-    marks = Marks(device=_annotated_devices(columns), gradients=_gradients(columns, head), work=_work(columns, head))
+    marks = Marks(device=_annotated_devices(columns), gradients=_gradients(columns, head), work=_work(columns, work, head))
     for begin, end, name, track, link in zip(begins.tolist(), ends.tolist(), columns.named(rows), tracks, links, strict=True):
         target = marks.collectives if COLLECTIVE.match(name) else marks.annotations
         target.append(Mark(begin, end, name, columns.track_texts[track], link if link >= 0 else None))
@@ -96,16 +97,13 @@ def _gradients(columns: TraceColumns, head: TraceHead) -> Intervals:
     return Intervals.of(begins, begins + columns.durations[rows])
 
 
-def _work(columns: TraceColumns, head: TraceHead) -> DeviceWork | None:
+def _work(columns: TraceColumns, work: OnDevice, head: TraceHead) -> DeviceWork | None:
     """Kernels and copies whose launch is known, without collectives; None when there are none."""
-    rows = columns.rows(trace.KERNEL, trace.COPY)
-    rows = rows[~is_collective_kernel(columns, rows)]
-    launched = launches(columns, rows)
-    rows, launched = rows[launched >= 0], launched[launched >= 0]
+    rows, launches, _ = work.chosen(~work.is_collective & (work.launches >= 0))
     if not len(rows):
         return None
     begins = columns.begins[rows] + head.base_ns
-    return DeviceWork(columns.begins[launched] + head.base_ns, begins, begins + columns.durations[rows])
+    return DeviceWork(columns.begins[launches] + head.base_ns, begins, begins + columns.durations[rows])
 
 
 INGESTER = Ingester("kineto", "kineto", sniff, rows)

@@ -13,7 +13,7 @@ from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._content import Lines
-from forensics.ingest._log_patterns import iso_time, matches, pattern
+from forensics.ingest._log_patterns import SLURM_CANCELLED, SLURM_OUT_OF_MEMORY, iso_time, matches, pattern
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 
 MAX_EVENTS = 200_000
@@ -35,12 +35,8 @@ _SLURM_EVENTS = (
     pattern("job_cancelled", r"Time limit exhausted for (?P<job>JobId=\S+)", "{job} time limit"),
     pattern("job_cancelled", r"REQUEST_KILL_JOB (?P<job>JobId=\S+)", "{job} on request"),
     pattern("job_cancelled", r"[Pp]reempted (?P<job>JobId=\S+) (?:has been|had to be) \w+", "{job} preemption"),
-    pattern(
-        "job_cancelled",
-        r"(?:JOB|STEP) (?P<job>\S+) ON \S+ CANCELLED AT \S+(?P<why> DUE (?:TO|to) [A-Za-z ]+)?",
-        "job={job}{why}",
-    ),
-    pattern("oom_kill", r"Detected \d+ oom[_-]kill event\w* in (?P<step>\S+?)\. ", "{step}"),
+    SLURM_CANCELLED,
+    SLURM_OUT_OF_MEMORY,
 )
 _EVENT = re.compile(
     r"(?:Normal|Warning)\s+(?P<reason>[A-Z]\w{1,60})\s+(?P<object>(?:pod|node|job\S*|\w+)/[\w.-]+)\s+(?P<message>.*)"

@@ -16,6 +16,7 @@ from io import FileIO
 from pathlib import Path
 
 from forensics.bundle.layout import Status, member_name, node_path, rank_path
+from forensics.collect.compressed import compressed
 from forensics.collect.processes import ProcFs
 from forensics.collect.record import Run, failure, now_ns
 from forensics.collect.target import Context, Target, visible_path
@@ -32,7 +33,6 @@ MOST_LEFT = 128
 _JOB_VARIABLES = ("FORENSICS_SHIM_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 _NAME = re.compile(r".+\.(?P<rank>\d+|x)\.(?P<pid>\d+)\.(?P<start>\d+)(?:-\d+)?\.(?P<ending>frx|off|tmp)")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def copy_log(context: Context, rank: int | None, log: LogFile, folder: str) -> R
         if not stat_module.S_ISREG(facts.st_mode) or facts.st_uid != log.uid:
             return Run(ID, rank, Status.NOT_FOUND, f"{log.name} is not the plain file it was", pid=log.pid)
         member = f"{folder}/{member_name(log.path.name)}.zst"
-        written = context.staging.write_stream(member, _compressed(_read(stream)))
+        written = context.staging.write_stream(member, compressed(stream, MOST_BYTES))
     too_large = facts.st_size > MOST_BYTES
     return Run(
         ID,
@@ -186,22 +186,6 @@ def _remark(log: LogFile, too_large: bool) -> str | None:
         return f"{log.name}: cut at {MOST_BYTES} bytes"
     unfinished = {"off": "its process recorded nothing; the file says why", "tmp": "its process died while it made the log"}
     return f"{log.name}: {unfinished[log.ending]}" if log.ending in unfinished else None
-
-
-def _read(stream: FileIO) -> Iterator[bytes]:
-    left = MOST_BYTES
-    while left > 0 and (chunk := stream.read(min(_CHUNK, left))):
-        left -= len(chunk)
-        yield chunk
-
-
-def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    import zstandard
-
-    packer = zstandard.ZstdCompressor(level=1).compressobj()
-    for chunk in chunks:
-        yield packer.compress(chunk)
-    yield packer.flush()
 
 
 def _nothing(target: Target, status: Status, reason: str) -> Run:

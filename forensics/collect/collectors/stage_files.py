@@ -18,6 +18,7 @@ from io import FileIO
 from pathlib import Path, PurePosixPath
 
 from forensics.bundle.layout import Status, member_name, rank_path
+from forensics.collect.compressed import compressed
 from forensics.collect.permissions import why_denied
 from forensics.collect.processes import ProcFs
 from forensics.collect.record import Run, failure, now_ns
@@ -32,7 +33,6 @@ MOST_FILES = 4
 """Files taken of one rank."""
 _NAME = re.compile(r"rank_\d+\.stages")
 _DELETED = " (deleted)"
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def _copy(context: Context, target: Target, place: StageFile, member: str) -> Ru
         head = stream.read(len(layout.MAGIC)) or b""
         if head != layout.MAGIC:
             raise _RefusedError(f"{place.name} holds nothing that forensics.recorder wrote")
-        written = context.staging.write_stream(member, _compressed(head, stream))
+        written = context.staging.write_stream(member, compressed(stream, MOST_BYTES, head))
     is_cut = found.st_size > MOST_BYTES
     return Run(
         ID,
@@ -143,15 +143,3 @@ def _check(found: os.stat_result, place: StageFile, target: Target) -> None:
         raise _RefusedError(f"{place.name} belongs to uid {found.st_uid}, not to uid {target.uid} of the job")
     if not place.is_open and found.st_mtime_ns < target.since_ns:
         raise _RefusedError(f"{place.name} is of an earlier run")
-
-
-def _compressed(head: bytes, stream: FileIO) -> Iterator[bytes]:
-    import zstandard
-
-    packer = zstandard.ZstdCompressor(level=1).compressobj()
-    yield packer.compress(head)
-    left = MOST_BYTES - len(head)
-    while left > 0 and (chunk := stream.read(min(_CHUNK, left))):
-        left -= len(chunk)
-        yield packer.compress(chunk)
-    yield packer.flush()
