@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from forensics.ingest._nccl_types import DTYPES
 from forensics.ingest._positions import LogPosition
 from forensics.ingest._values import integer, rank_number
 
@@ -38,11 +39,6 @@ _QUEUE_PAIR = re.compile(
 )
 _ADDRESS = re.compile(r"(?:OOB|Bootstrap ?: Using) [\w.-]{1,64}:\[?(?P<address>[0-9a-fA-F.:]{2,45}?)\]?<\d{1,5}>")
 _USED_NIC = re.compile(r"\[(\d{1,4})\]([\w.-]{1,64}):\d{1,4}/")
-# In the order of ncclDataType_t.
-_TYPES = (
-    *("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "bfloat16"),
-    *("float8_e4m3fn", "float8_e5m2"),
-)
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 MAX_COMMUNICATORS = 1 << 17
 MAX_QUEUE_PAIRS = 200_000
@@ -135,7 +131,7 @@ class NcclLines:
             return
         kind = int(call["type"])
         found.enqueued, found.kind, found.count = number, _WORD.sub("_", call["kind"]).lower(), integer(call["count"])
-        found.dtype = _TYPES[kind] if kind < len(_TYPES) else None
+        found.dtype = DTYPES[kind] if kind < len(DTYPES) else None
 
     def _connected(self, process: _Process, said: LogPosition, pair: re.Match[str]) -> None:
         if len(self.queue_pairs) < MAX_QUEUE_PAIRS:

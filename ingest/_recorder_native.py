@@ -39,7 +39,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "free": (None, (_POINTER,)),
     "member": (ctypes.c_int64, (_POINTER, *_KEY)),
     "rows": (ctypes.c_int64, (_POINTER, *_KEY)),
-    "column": (ctypes.c_int, (_POINTER, *_KEY, _POINTER, _POINTER)),
+    "column": (None, (_POINTER, *_KEY, _POINTER, _POINTER)),
     "json": (ctypes.c_int64, (_POINTER, ctypes.c_int64, _POINTER, ctypes.c_uint64)),
 }
 

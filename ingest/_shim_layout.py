@@ -6,6 +6,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from forensics.ingest._nccl_types import DTYPE_BYTES as DTYPE_BYTES
+from forensics.ingest._nccl_types import DTYPES as DTYPES
+
 MAGIC: Final = b"FRXSHIM\n"
 MAJOR: Final = 1
 HEAD_BYTES: Final = 2048
@@ -54,12 +57,6 @@ EVENTS: Final = {
 THREAD, QP_EVENT_KIND, PROXY_STATE, PROXY_DONE, PROXY_WAITS, OP_DONE, QP_STATE, QP_RATE = 64, 65, 80, 81, 82, 83, 84, 85
 QP_EVENTS: Final = {1: "created", 2: "connected", 3: "ready", 4: "destroyed", 5: "failed", 6: "seen"}
 COMM_STATES: Final = ("free", "starting", "ready", "failed", "finalized", "destroyed", "aborted", "revoked")
-DTYPES: Final = (
-    *("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "bfloat16"),
-    *("float8_e4m3fn", "float8_e5m2"),
-)
-"""Names by ncclDataType_t."""
-DTYPE_BYTES: Final = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
 
 
 def _dtype(size: int, fields: str, **nested: np.dtype[Any]) -> np.dtype[Any]:

@@ -131,8 +131,8 @@ static void place(struct forensics_pickle *pickle, struct cell cell, uint8_t *ta
     *value = is_unreadable ? 0 : number;
 }
 
-int forensics_pickle_column(struct forensics_pickle *pickle, const char *key, uint32_t length, uint8_t *tags,
-                            int64_t *values) {
+void forensics_pickle_column(struct forensics_pickle *pickle, const char *key, uint32_t length, uint8_t *tags,
+                             int64_t *values) {
     const uint8_t *row_shapes = pickle->row_shapes.items;
     for (uint32_t i = 0; i < pickle->shape_count; i++)
         pickle->shapes[i].position = key_position(pickle, node_at(pickle, pickle->shapes[i].node), key, length);
@@ -145,5 +145,4 @@ int forensics_pickle_column(struct forensics_pickle *pickle, const char *key, ui
         uint64_t row = cell_at(pickle, node_at(pickle, pickle->rows_node)->first + i)->as.at;
         place(pickle, *cell_at(pickle, node_at(pickle, row)->first + (uint64_t)position + 1), tags + i, values + i);
     }
-    return 0;
 }

@@ -68,6 +68,8 @@ def measure_all(shims: Sequence[Path], folder: Path, rounds: int = ROUNDS, with_
         if with_cold:
             rest = [bench.best("cold", 200), bench.best("nothing", 200), bench.best("least", 200)]
             cold.append(rest + [bench.best("cold", 200, shim) for shim in shims])
+    if shims and not list(folder.rglob("*.frx")):
+        raise RuntimeError("nothing was recorded, so that nothing was measured")
     plain_ns, line, clock, *added = (min(column) for column in zip(*warm, strict=True))
     least = median(row[2] - row[1] for row in cold) if cold else float("nan")
     extra = [median(row[3 + each] - row[0] for row in cold) if cold else float("nan") for each in range(len(shims))]

@@ -15,8 +15,11 @@ from tests.native.shim_jobs import run
 
 def measure(folder: Path) -> dict[str, float]:
     """`repeated_state`, `empty_poll` and `post_two_poll_one`, in nanoseconds."""
+    folder.mkdir(exist_ok=True)
     program = driver("door_cost", ("profiler", "verbs"))
     done = run([program], folder / "logs", FORENSICS_SHIM_BYTES="1048576")
+    if not list(folder.rglob("*.frx")):
+        raise RuntimeError("nothing was recorded, so that nothing was measured")
     rows = (line.split() for line in done.stdout.splitlines())
     return {name: float(cost) for name, cost in rows}
 

@@ -52,9 +52,9 @@ FORENSICS_EXPORT int64_t forensics_pickle_member(struct forensics_pickle *pickle
  * it is not a list of dictionaries, or these have keys of too many kinds. */
 FORENSICS_EXPORT int64_t forensics_pickle_rows(struct forensics_pickle *pickle, const char *key, uint32_t length);
 
-/* Writes tag and value of every row under a key. Returns 0, or -1 for want of memory. */
-FORENSICS_EXPORT int forensics_pickle_column(struct forensics_pickle *pickle, const char *key, uint32_t length,
-                                             uint8_t *tags, int64_t *values);
+/* Writes tag and value of every row under a key; a value for which memory does not suffice is unreadable. */
+FORENSICS_EXPORT void forensics_pickle_column(struct forensics_pickle *pickle, const char *key, uint32_t length,
+                                              uint8_t *tags, int64_t *values);
 
 /* Writes a distinct value as JSON and returns its length; one that is longer than `capacity` is not whole, and its length
  * not counted to the end. Returns -1 when there is no such value or it cannot be JSON. */
