@@ -17,6 +17,8 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
+#define ROOT_BYTES 513
+
 struct place {
     char folder[768];
     char name[960]; /* without the ending */
@@ -32,8 +34,20 @@ static void clean(char *text)
             text[at] = '_';
 }
 
+static void make_parents(const char *root)
+{
+    char path[ROOT_BYTES];
+
+    snprintf(path, sizeof path, "%s", root);
+    for (char *cut = path + 1; (cut = strchr(cut, '/')) != NULL; *cut++ = '/') {
+        *cut = '\0';
+        (void)mkdir(path, 0755);
+    }
+}
+
 static bool make_folders(struct place *place, const char *root, const char *job)
 {
+    make_parents(root);
     if (mkdir(root, 01777) == 0)
         (void)chmod(root, 01777); /* shared by all users of the host, like /tmp: umask must not decide */
     snprintf(place->folder, sizeof place->folder, "%s/%s", root, job);
@@ -45,7 +59,7 @@ static bool find_place(struct place *place, const struct shim_head *identity)
     const char *root = shim_setting("FORENSICS_SHIM_DIR", "/dev/shm/forensics");
     char job[sizeof identity->job], host[sizeof identity->host], rank[16] = "x";
 
-    if (strlen(root) > 512)
+    if (*root == '\0' || strlen(root) >= ROOT_BYTES)
         return false;
     memcpy(job, identity->job, sizeof job);
     memcpy(host, identity->host, sizeof host);

@@ -106,6 +106,12 @@ def test_a_full_disk_turns_recording_off_and_says_so(lives: Path, shim: Path, tm
     assert "no space (errno 27)" in log.problems[0].message
 
 
+def test_folders_above_the_logs_are_made(lives: Path, shim: Path, tmp_path: Path) -> None:
+    assert run([lives, "threads"], tmp_path / "not/yet/there", shim).returncode == 0
+    (log,) = files(tmp_path)
+    assert log.parts[-5:-2] == ("not", "yet", "there")
+
+
 def test_a_folder_that_cannot_be_made_costs_the_log_only(lives: Path, shim: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     done = run([lives, "threads"], tmp_path / "file", shim)
