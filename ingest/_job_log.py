@@ -76,9 +76,11 @@ class _Reader:
                 self._event(number, known.kind, subject and subject.rstrip(":"), line, origin, host)
 
     def _spanning(self, number: int, line: str, origin: Origin) -> None:
-        exception = self._tracebacks.feed(line)
-        if exception is not None:
-            self._event(number, "exception", exception, line, origin)
+        raised = self._tracebacks.feed(line)
+        if raised is not None:
+            if raised.frames:
+                self._event(number, "traceback", raised.exception, "\n".join(raised.frames), origin)
+            self._event(number, "exception", raised.exception, line, origin)
         failure = self._failures.feed(line)
         if failure is not None:
             self.events.add(number, "process_exit", failure[1], line, failure[0], self.artefact.host, None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import deque
+from typing import NamedTuple
 
 from forensics.ingest._log_patterns import SLURM_CANCELLED, SLURM_OUT_OF_MEMORY, pattern
 from forensics.ingest._values import rank_number
@@ -125,26 +127,37 @@ TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?::(?: .*)?)?")
 _FAILED_RANK = re.compile(r"  rank\s+: (\d{1,7}) \(local_rank: \d+\)")
 _FAILED_EXIT = re.compile(r"  exitcode\s+: (-?\d{1,5}) +\(pid: (\d{1,9})\)")
+_FRAME = re.compile(r'  File "[^"]+", line \d+, in \S')
 _MAX_OPEN = 1024
+_MAX_FRAMES = 64
+
+
+class Raised(NamedTuple):
+    """A traceback that has ended: type of the exception, and its frames as Python prints them, innermost last."""
+
+    exception: str
+    frames: tuple[str, ...]
 
 
 class Tracebacks:
-    """Finds the last line of tracebacks, several at once when ranks share a log and each line starts with its rank."""
+    """Reads tracebacks, several at once when ranks share a log and each line starts with its rank."""
 
     def __init__(self) -> None:
-        self._open: set[str] = set()
+        self._open: dict[str, deque[str]] = {}
 
-    def feed(self, line: str) -> str | None:
-        """The exception type when this line ends a traceback."""
+    def feed(self, line: str) -> Raised | None:
+        """The traceback that this line ends."""
         start = line.find(TRACEBACK)
         if start >= 0:
             if len(self._open) < _MAX_OPEN:
-                self._open.add(line[:start].removesuffix("Original "))
+                self._open[line[:start].removesuffix("Original ")] = deque(maxlen=_MAX_FRAMES)
             return None
         for prefix in [prefix for prefix in self._open if line.startswith(prefix)]:
-            if match := _EXCEPTION.fullmatch(line[len(prefix) :]):
-                self._open.discard(prefix)
-                return match[1]
+            rest = line[len(prefix) :]
+            if _FRAME.match(rest):
+                self._open[prefix].append(rest.strip())
+            elif match := _EXCEPTION.fullmatch(rest):
+                return Raised(match[1], tuple(self._open.pop(prefix)))
         return None
 
 

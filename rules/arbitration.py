@@ -158,9 +158,10 @@ def _says_less(job: Job, symptom: Finding, first: Finding) -> bool:
 
 
 def _with_symptom(first: Explained, symptom: Explained) -> Explained:
-    """The better finding, with the stage of the operation where it has none of its own."""
+    """The better finding, with the stage of the operation where it has none of its own and takes part in it."""
     finding, rules = first
-    stage = finding.stage if finding.stage.name is not StageName.UNKNOWN else symptom[0].stage
+    takes_part = set(finding.ranks) <= set(symptom[0].ranks)
+    stage = symptom[0].stage if takes_part and finding.stage.name is StageName.UNKNOWN else finding.stage
     evidence = _distinct((*finding.evidence, *symptom[0].evidence[:1]))
     return replace(finding, stage=stage, evidence=evidence), tuple(dict.fromkeys((*rules, *symptom[1])))
 

@@ -82,7 +82,7 @@ def _log_events(connection: DuckDBPyConnection) -> Iterator[TimelineEntry]:
     rows = connection.execute(
         """
         SELECT l.time_ns, l.host, l.rank, l.kind, l.text, s.path, l.locator FROM log_events l JOIN sources s USING (source_id)
-        WHERE l.time_ns IS NOT NULL ORDER BY l.time_ns, s.path, l.locator LIMIT 6
+        WHERE l.time_ns IS NOT NULL AND l.kind <> 'traceback' ORDER BY l.time_ns, s.path, l.locator LIMIT 6
         """
     ).fetchall()
     for time_ns, host, rank, kind, text, path, line in rows:

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Role, StageName
 from forensics.rules.interface import Need, Rule, Thresholds
 from forensics.rules.reductions import statements
+from forensics.rules.reductions.activity import Activity
 from forensics.rules.reductions.disputes import size_dispute
 from forensics.rules.reductions.job import Job, LogEvent
 from forensics.rules.reductions.logged import Exit
 from forensics.rules.reductions.roster import RankFacts
+from forensics.rules.reductions.tracebacks import raised_at
 
 _ENDED_BY_LAUNCHER = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
@@ -57,16 +59,17 @@ def _finding(job: Job, facts: RankFacts, cascade: bool) -> Finding:
     own = _own_exception(job, facts.rank)
     cause = _cause(facts, own)
     waits = job.graph.waiting_for(facts.rank)
+    place = raised_at(job.logs.get(facts.rank, ())) if own and own.kind == "exception" else None
     return Finding(
         rule=RULE.code,
         ranks=(facts.rank,),
         role=Role.VICTIM if cascade else Role.ROOT,
         cause=cause,
-        stage=statements.stage_ref(job, facts.rank, StageName.UNKNOWN, None, Component.HOST),
+        stage=statements.stage_ref(job, facts.rank, place.stage if place else StageName.UNKNOWN, place, Component.HOST),
         belief=Belief.DIRECT_RECORD,
         confidence=Confidence.LIKELY if cause is Cause.SHAPE_MISMATCH else _confidence(job, facts),
         strength=_strength(facts, own),
-        evidence=tuple(_evidence(job, facts, own)),
+        evidence=tuple(_evidence(job, facts, own, place)),
         since=statements.since(job, waits),
         next_steps=_next_steps(facts),
     )
@@ -98,10 +101,11 @@ def _strength(facts: RankFacts, own: LogEvent | None) -> float:
     return 0.9 if own else 0.7
 
 
-def _evidence(job: Job, facts: RankFacts, own: LogEvent | None) -> Iterator[Evidence]:
+def _evidence(job: Job, facts: RankFacts, own: LogEvent | None, place: Activity | None) -> Iterator[Evidence]:
     yield Evidence(_end(facts), facts.state_source)
     if own:
-        yield Evidence(f"its log ends with {own.text}", own.source)
+        where = f", raised at {place.describe()}" if place else ""
+        yield Evidence(f"its log ends with {own.text}{where}", own.source)
     first = next((end for end in job.logged.exits if end.rank == facts.rank and end.first), None)
     if first:
         yield Evidence(f"its launcher saw rank {facts.rank} fail first of its node", first.source)

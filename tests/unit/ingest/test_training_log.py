@@ -8,13 +8,14 @@ TORCH = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
 
 
 def events(text: str, path: str = "rank4.log", **known: object) -> list[tuple[int | None, int, str, str | None]]:
+    """What was understood, without the frames of tracebacks."""
     rows = read(text.encode(), path, **known).rows("log_events")
-    return [(row["rank"], row["locator"], row["kind"], row["subject"]) for row in rows]
+    return [(row["rank"], row["locator"], row["kind"], row["subject"]) for row in rows if row["kind"] != "traceback"]
 
 
 def test_a_killed_rank_and_the_victim_that_torchrun_ended() -> None:
     rows = sample("training_log/kill.log").rows("log_events")
-    assert [(row["rank"], row["kind"], row["subject"]) for row in rows] == [
+    assert [(row["rank"], row["kind"], row["subject"]) for row in rows if row["kind"] != "traceback"] == [
         (0, "exception", "RuntimeError"),
         (0, "peer_closed", "127.0.0.1:9886"),
         (None, "signal_sent", "pid=17266 SIGTERM"),
@@ -58,6 +59,15 @@ def test_tracebacks_of_ranks_that_write_at_once() -> None:
         "[rank3]: KeyError: 'loss'\n[rank1]: torch.OutOfMemoryError: CUDA out of memory.\n"
     )
     assert events(text, rank=0) == [(3, 6, "exception", "KeyError"), (1, 7, "exception", "torch.OutOfMemoryError")]
+
+
+def test_frames_of_a_traceback_are_kept_innermost_last_and_bounded() -> None:
+    frames = [f'  File "/srv/job/deep.py", line {line}, in descend' for line in range(1, 201)]
+    lines = ["Traceback (most recent call last):", *(line for each in frames for line in (each, "    descend()")), "E: x"]
+    text = "\n".join(f"[rank3]: {line}" for line in lines)
+    (row,) = (row for row in read(text.encode(), "job.log").rows("log_events") if row["kind"] == "traceback")
+    assert (row["rank"], row["subject"], row["locator"]) == (3, "E", 402)
+    assert row["text"].splitlines() == [each.strip() for each in frames[-64:]]
 
 
 def test_a_line_that_looks_like_an_exception_needs_a_traceback() -> None:

@@ -18,6 +18,7 @@ LOST_PEER = (
     "RuntimeError: [/src/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.3]:9114. This is typically caused "
     "by a remote worker crashing.",
 )
+MAIN = '"/srv/job/pretrain.py", line 9, in <module>'
 OUT_OF_MEMORY = (
     "Traceback (most recent call last):",
     '  File "/srv/job/pretrain.py", line 97, in <module>',
@@ -72,6 +73,21 @@ def test_the_exception_that_ended_it_is_the_cause(tmp_path: Path) -> None:
     verdict = verdict_of(found.write(tmp_path))
     assert verdict.suspects[0].cause is Cause.PYTHON_EXCEPTION
     assert "CUDA out of memory" in told(verdict)
+
+
+@pytest.mark.parametrize(
+    ("frames", "stage"),
+    [
+        ((MAIN, '"/opt/x/site-packages/torch/nn/modules/linear.py", line 4, in forward'), "forward"),
+        ((MAIN, '"/opt/x/site-packages/torch/optim/adamw.py", line 4, in step'), "optimizer"),
+        ((MAIN,), "unknown"),
+        ((), "unknown"),
+    ],
+)  # fmt: skip
+def test_the_traceback_tells_the_stage(frames: tuple[str, ...], stage: str, tmp_path: Path) -> None:
+    found = with_rank_gone(exit_code=1)
+    found.log(2, OUT_OF_MEMORY[0], *(f"  File {frame}" for frame in frames), OUT_OF_MEMORY[-1])
+    assert verdict_of(found.write(tmp_path)).suspects[0].stage.name == stage
 
 
 def test_a_kill_outweighs_an_exception_in_the_log(tmp_path: Path) -> None:
