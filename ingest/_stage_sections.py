@@ -33,6 +33,10 @@ _SPAN = np.dtype(
 )
 _LONGEST_NS = 86_400_000_000_000
 _MOST_SPANS = 4096
+_NOT_TIMED = {
+    layout.NO_TORCH: "torch was not imported", layout.NO_CUDA: "CUDA was not initialised",
+    layout.CAPTURING: "a CUDA graph was being captured",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ class Section:
     pid: int
     host: str | None
     role: str | None
+    device: str | None
     realtime_ns: int
     monotonic_ns: int
     written: int
@@ -81,7 +86,7 @@ class Section:
     spans: npt.NDArray[Any]
 
     def losses(self) -> Iterator[str]:
-        """What the recorder or the reading lost, in sentences."""
+        """What the recorder or the reading lost, in sentences, and device times that could not be taken."""
         words = (
             "steps were dropped, the disk did not answer",
             "stages lay inside another one and were left out",
@@ -91,6 +96,8 @@ class Section:
         for count, what in zip(self.counts, words, strict=True):
             if count:
                 yield f"rank {self.rank}: {count} {what}"
+        if self.device in _NOT_TIMED:
+            yield f"rank {self.rank}: device times were asked for and none was taken, {_NOT_TIMED[self.device]}"
         if self.torn:
             yield f"rank {self.rank}: {self.torn} slots were half written or are damaged, and left out"
 
@@ -182,6 +189,7 @@ def _section(content: bytes, place: int, fields: tuple[Any, ...], slots: npt.NDA
         pid=pid,
         host=text(texts.get("host")),
         role=text(texts.get("role")),
+        device=text(texts.get("device")),
         realtime_ns=fields[12],
         monotonic_ns=fields[13],
         written=fields[14],

@@ -107,7 +107,7 @@ class DeviceTimeContext:
         try:
             pair = EventPair() if self._recorder._samples_device() else None
             self._begin = _clock()
-            self._pair = pair if pair is not None and pair.begin() else None
+            self._pair = pair if pair is not None and self._recorder._counts.has_timed(pair.begin()) else None
         except Exception:
             self._pair = None
 

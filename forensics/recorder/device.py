@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from forensics.recorder import layout
+
 
 class EventPair:
     """Two recorded events; torch is used only when the trainer has imported it and CUDA is initialised."""
@@ -15,14 +17,18 @@ class EventPair:
         self._begin: Any = None
         self._end: Any = None
 
-    def begin(self) -> bool:
-        """Record the first event; False when there is no device to ask."""
+    def begin(self) -> str:
+        """Record the first event, and say so, or why there is no device to ask (words of `layout`)."""
         torch = sys.modules.get("torch")
-        if torch is None or not torch.cuda.is_initialized() or torch.cuda.is_current_stream_capturing():
-            return False
+        if torch is None:
+            return layout.NO_TORCH
+        if not torch.cuda.is_initialized():
+            return layout.NO_CUDA
+        if torch.cuda.is_current_stream_capturing():
+            return layout.CAPTURING
         self._begin = torch.cuda.Event(enable_timing=True)
         self._begin.record()
-        return True
+        return layout.TIMED
 
     def end(self) -> None:
         """Record the second event."""

@@ -27,6 +27,8 @@ TAIL = struct.Struct("<Q")
 """The serial again: a slot whose two serials differ was being written."""
 
 SIDE_CHANNEL = 1
+TIMED, NO_TORCH, NO_CUDA, CAPTURING = "timed", "no torch", "no cuda", "capturing"
+"""Words of `device` in the header's text: device times were taken, or why none was. Without the word nobody asked for any."""
 STEP_RAISED = 1
 STEP_OVERFLOWED = 2
 SPAN_DEVICE_ASKED = 1

@@ -44,13 +44,20 @@ class Origin:
 
 @dataclass(slots=True)
 class Counts:
-    """What was lost, and the names in use."""
+    """What was lost, the names in use, and whether device times were taken (a word of `layout`)."""
 
     dropped: int = 0
     nested: int = 0
     outside: int = 0
     beyond: int = 0
     names: list[tuple[str, int]] = field(default_factory=list)
+    device: str = ""
+
+    def has_timed(self, word: str) -> bool:
+        """Note how asking the device went; one time that was taken is not forgotten."""
+        if self.device != layout.TIMED:
+            self.device = word
+        return word == layout.TIMED
 
 
 class Writer:
@@ -135,7 +142,8 @@ class Writer:
 
     def _write_names(self) -> None:
         origin, counts = self._origin, self._counts
-        text = json.dumps(origin.texts).encode()[: layout.TEXT_BYTES]
+        texts = origin.texts | ({"device": counts.device} if counts.device else {})
+        text = json.dumps(texts).encode()[: layout.TEXT_BYTES]
         names = list(counts.names)
         header = layout.HEADER.pack(
             *(layout.MAGIC, layout.VERSION, 0, layout.NAMES_OFFSET, layout.SLOTS_OFFSET),

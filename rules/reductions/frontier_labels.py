@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forensics.rules.reductions.frontier_accounting import Accounting, Floats, account, gain, over_ranks, over_steps
+from forensics.rules.reductions.frontier_device import BACKWARD, FORWARD, device_labels, event_ready, hides_forward
 from forensics.rules.reductions.frontier_gates import Gates
 from forensics.rules.reductions.frontier_matrix import StageMatrix
 from forensics.rules.reductions.frontier_roles import roles_differ
-
-_FORWARD, _BACKWARD = "forward", "backward"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +89,15 @@ def examine(matrix: StageMatrix, gates: Gates, waits_in: str | None = None, refe
         leader=_leader(matrix, accounting, parts[first], gates) if len(matrix.ranks) > 1 and shares else None,
         closure=_share_of_walls(np.maximum(matrix.residual, 0.0), matrix),
         overlap=_share_of_walls(np.maximum(-matrix.residual, 0.0), matrix),
-        event_ready=_event_ready(matrix),
+        event_ready=event_ready(matrix),
         labels=(),
         maxima=maxima,
         means=tuple(float(accounting.mean[part].sum()) for part in parts),
         parts=_refined(matrix, accounting),
     )
+    if hides_forward(matrix, draft, gates):
+        both = {*draft.ambiguity_set, FORWARD, BACKWARD}
+        draft = replace(draft, ambiguity_set=tuple(stage for stage in stages if stage in both))
     labels = (
         ("frontier_accounting", None, "advances of the frontier add up to the exposed time"),
         *_labels(matrix, draft, gates, waits_in),
@@ -172,12 +174,6 @@ def _share_of_walls(values: Floats, matrix: StageMatrix) -> float:
     return float(values.sum()) / total if total else 0.0
 
 
-def _event_ready(matrix: StageMatrix) -> float | None:
-    device, asked = matrix.device or {}, sum(matrix.asked.values())
-    ready = sum(int(np.isfinite(device[stage]).sum()) for stage in matrix.asked if stage in device)
-    return min(ready / asked, 1.0) if asked else None
-
-
 def _labels(matrix: StageMatrix, found: Examined, gates: Gates, waits_in: str | None) -> Iterator[tuple[str, str | None, str]]:
     limits = list(_limits(matrix, found, gates))
     yield from (("telemetry_limited", None, reason) for reason in limits)
@@ -188,9 +184,10 @@ def _labels(matrix: StageMatrix, found: Examined, gates: Gates, waits_in: str | 
         yield "role_aware_needed", mixed, f"ranks fall into camps by their time in {mixed}: they play different parts"
     if found.shares is None or len(matrix.ranks) == 1:
         return
-    yield from _device_labels(matrix, found, gates)
+    yield from device_labels(matrix, found, gates)
     if not limits and not mixed:
-        yield from _stage_labels(found, gates, waits_in, len(matrix.steps))
+        hidden = hides_forward(matrix, found, gates)
+        yield from _stage_labels(found, gates, waits_in, len(matrix.steps), hidden=hidden)
 
 
 def _limits(matrix: StageMatrix, found: Examined, gates: Gates) -> Iterator[str]:
@@ -208,7 +205,9 @@ def _limits(matrix: StageMatrix, found: Examined, gates: Gates) -> Iterator[str]
         yield "ranks do not agree on the order of their stages"
 
 
-def _stage_labels(found: Examined, gates: Gates, waits_in: str | None, steps: int) -> Iterator[tuple[str, str | None, str]]:
+def _stage_labels(
+    found: Examined, gates: Gates, waits_in: str | None, steps: int, *, hidden: bool
+) -> Iterator[tuple[str, str | None, str]]:
     """Direct exposure, dependence on waiting, or several stages that may all be the bottleneck."""
     shares = found.shares or ()
     first = max(range(len(shares)), key=lambda i: (shares[i], -i))
@@ -229,6 +228,12 @@ def _stage_labels(found: Examined, gates: Gates, waits_in: str | None, steps: in
     if share > gates.dominance and gained >= gates.static_gain and len(tied) == 1 and not rivals:
         if switching:
             yield "co_critical", stage, "the leading rank changes from step to step"
+        elif hidden:
+            yield (
+                "co_critical",
+                None,
+                "all ranks were as long in backward: what a device does for forward may be seen there too",
+            )
         else:
             yield (
                 "direct_exposure",
@@ -251,31 +256,3 @@ def _has_tail(found: Examined, gates: Gates) -> bool:
     """Whether ranks differ materially anywhere: a leading stage that all ranks share evenly is only a long stage."""
     spread = sum(high - mean for high, mean in zip(found.maxima, found.means, strict=True))
     return spread > gates.static_gain * found.exposed_ns
-
-
-def _device_labels(matrix: StageMatrix, found: Examined, gates: Gates) -> Iterator[tuple[str, str | None, str]]:
-    """What sampled device times say of a leading forward or backward stage."""
-    if found.event_ready is None or found.shares is None:
-        return
-    values = (matrix.device or {}).get(_FORWARD)
-    share = dict(zip(found.stages, found.shares, strict=True))
-    samples = int(np.isfinite(values).sum()) if values is not None else 0
-    if found.event_ready < gates.event_ready or samples < gates.event_samples or values is None:
-        yield (
-            "forward_event_scope_limited",
-            _FORWARD,
-            f"{samples} device times of forward are there, of {matrix.asked.get(_FORWARD, 0)} asked for",
-        )
-        return
-    device = float(np.nanmedian(np.nanmax(np.where(np.isfinite(values), values, -1.0), axis=1)))
-    usual = found.exposed_ns / max(len(matrix.steps), 1)
-    is_high = device >= gates.dominance * usual
-    if share.get(_FORWARD, 0.0) > gates.dominance:
-        label = "forward_device_supported" if is_high else "forward_host_overhead_suspected"
-        yield label, _FORWARD, f"device time of forward is {device / 1e6:.1f} ms of a step of {usual / 1e6:.1f} ms"
-    elif is_high and share.get(_BACKWARD, 0.0) > share.get(_FORWARD, 0.0):
-        yield (
-            "forward_spillover_suspected",
-            _FORWARD,
-            f"device time of forward is {device / 1e6:.1f} ms, and seen later, in backward",
-        )

@@ -108,6 +108,31 @@ def test_device_times_tell_forward_work_from_host_overhead_and_spillover() -> No
     assert "forward_event_scope_limited" in with_device(200, 190, ready=4)
 
 
+def test_steps_without_a_sample_say_nothing_of_the_device() -> None:
+    values = np.full((40, 3, 4), 20.0)
+    values[:, 1], values[:, 2] = 200.0, 100.0
+    device = np.full((40, 4), np.nan)
+    device[::20] = 190 * MS
+    assert "forward_device_supported" in labels(matrix(values, device={"forward": device}, asked={"forward": 8}))
+
+
+@pytest.mark.parametrize(("device_ms", "label"), [(None, "co_critical"), (130.0, "co_critical"), (10.0, "direct_exposure")])
+def test_a_backward_that_became_longer_on_all_ranks_may_be_work_of_forward(device_ms: float | None, label: str) -> None:
+    """Without device times, or with long ones of forward; a short forward on the device clears it."""
+    values = np.tile(np.array([5.0, 60.0, 220.0])[None, :, None], (40, 1, 8))
+    told = {} if device_ms is None else {"device": {"forward": np.full((40, 8), device_ms * MS)}, "asked": {"forward": 320}}
+    reference = np.array([5.0, 60.0, 100.0, 0.0])[:, None] * MS
+    found = examine(matrix(values, **told), Gates(), reference=reference)
+    assert found.has(label) and not found.has({"co_critical", "direct_exposure"}.difference({label}).pop())
+    assert set(found.ambiguity_set) == ({"forward", "backward"} if label == "co_critical" else {"backward"})
+
+
+def test_one_rank_long_in_backward_is_exposed_directly() -> None:
+    values = np.tile(np.array([5.0, 60.0, 100.0])[None, :, None], (40, 1, 8))
+    values[:, 2, 3] = 220.0
+    assert examine(matrix(values), Gates()).has("direct_exposure")
+
+
 def test_accumulation_stays_unfolded_until_it_is_reported() -> None:
     """Two microsteps, another rank late in each: folded, the second delay would hide behind the first."""
     columns = (Column("forward"), Column("backward"), Column("forward", "", 1), Column("backward", "", 1))

@@ -224,3 +224,33 @@ def test_device_times_are_written_when_they_are_ready(tmp_path: Path, monkeypatc
         (0, "forward", 12_500_000, True),
         (2, "forward", 12_500_000, True),
     ]
+    assert recorded(tmp_path).problems == []
+
+
+@pytest.mark.parametrize(
+    ("ready", "capturing", "why"), [(False, False, "CUDA was not initialised"), (True, True, "a CUDA graph was being captured")]
+)
+def test_device_times_that_cannot_be_taken_are_told(
+    ready: bool, capturing: bool, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Torch:
+        class cuda:
+            is_initialized = staticmethod(lambda: ready)
+            is_current_stream_capturing = staticmethod(lambda: capturing)
+
+    monkeypatch.setitem(sys.modules, "torch", Torch)
+    perf = Recorder(tmp_path, rank=0, device_share=1.0)
+    with perf.step(), perf.stage("forward"), perf.device_time():
+        pass
+    perf.close()
+    found = recorded(tmp_path)
+    assert [problem.message for problem in found.problems] == [f"rank 0: device times were asked for and none was taken, {why}"]
+    assert len(found.rows("steps")) == 1
+
+
+def test_a_record_without_device_regions_says_nothing_of_devices(tmp_path: Path) -> None:
+    perf = Recorder(tmp_path, rank=0, device_share=1.0)
+    with perf.step(), perf.stage("forward"):
+        pass
+    perf.close()
+    assert recorded(tmp_path).problems == []
