@@ -18,7 +18,22 @@ _RANK_WORD = re.compile(
 _RECORDER = re.compile(r"(?:^|_)(?:dump|trace)_(\d{1,7})$")
 _TRAILING = re.compile(r"(?:^|(?P<before>[A-Za-z]*)[_.-])(?P<number>\d{1,5})$")
 _NOT_A_RANK = frozenset(
-    {"rank", "pid", "tid", "child", "sample", "attempt", "step", "iter", "epoch", "part", "v", "version", "worker"}
+    {
+        "rank",
+        "pid",
+        "tid",
+        "child",
+        "sample",
+        "attempt",
+        "step",
+        "iter",
+        "epoch",
+        "part",
+        "v",
+        "version",
+        "worker",
+        "counters",
+    }
 )
 _SAMPLE = re.compile(r"(?<![a-z])sample[_.-]?(\d{1,4})(?!\d)", re.IGNORECASE)
 _TRAILING_SAMPLE = re.compile(r"[_.-](\d{1,4})$")

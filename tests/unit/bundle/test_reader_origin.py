@@ -29,6 +29,7 @@ from forensics.bundle.origin import bundle_origin, origin
         ("hang_of_rank2_tuesday/fr.json", None, None),
         ("stack_pid_41.json", None, None),
         ("step_100.log", None, None),
+        ("nodes/gpu-017/ib/counters-1.json", None, None),
         ("log_20250101.txt", None, None),
         ("train.log", None, None),
         ("", None, None),

@@ -1,0 +1,61 @@
+"""A simulated collection looks as often as a real one, and a job that moves is seen to."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+
+from forensics.collect.target import Settings
+from forensics.fixtures.simulator import bundle, losses
+from forensics.fixtures.simulator.faults import parse
+from forensics.fixtures.simulator.simulation import simulate
+from tests.unit.simulator.small_jobs import DENSE
+
+# Queues of CUDA hold about a thousand launches, and an operation of the model stands for tens of them.
+JOB = replace(DENSE, ahead=16)
+_LOOK = re.compile(r"ranks/(\d+)/(stacks|proc)/(\d+)\.json\Z")
+
+
+def looks(fault: str) -> dict[tuple[int, str], list[bytes]]:
+    made = simulate(JOB, [parse(fault)], 3)
+    kept = losses.drawn(JOB.parallel.world, made.random("losses"), only=("stacks", "processes"))
+    found: dict[tuple[int, str], list[bytes]] = defaultdict(list)
+    for path, content in bundle.members(made, bundle.options_of(made), kept):
+        if match := _LOOK.match(path):
+            assert int(match[3]) == len(found[int(match[1]), match[2]])
+            found[int(match[1]), match[2]].append(content)
+    return found
+
+
+def switches(look: bytes) -> int:
+    thread = json.loads(look)["processes"][0]["threads"][0]
+    return int(thread["voluntary_switches"])
+
+
+@pytest.fixture(scope="module")
+def moving() -> dict[tuple[int, str], list[bytes]]:
+    return looks("none")
+
+
+def test_stacks_and_threads_are_looked_at_as_often_as_collect_does(moving: dict[tuple[int, str], list[bytes]]) -> None:
+    assert moving.keys() == {(rank, kind) for rank in range(JOB.parallel.world) for kind in ("stacks", "proc")}
+    assert {len(found) for found in moving.values()} == {Settings().samples}
+
+
+def test_a_job_that_moves_is_seen_to(moving: dict[tuple[int, str], list[bytes]]) -> None:
+    for (_, kind), found in moving.items():
+        if kind == "proc":
+            counts = [switches(look) for look in found]
+            assert counts == sorted(set(counts))
+    elsewhere = [len({*found}) > 1 for (_, kind), found in moving.items() if kind == "stacks"]
+    assert sum(elsewhere) > len(elsewhere) / 2
+
+
+def test_a_host_that_hangs_is_found_at_one_place_in_all_looks() -> None:
+    found = looks("process-stopped@rank3")
+    assert len({*found[3, "stacks"]}) == 1
+    assert len({switches(look) for look in found[3, "proc"]}) == 1
