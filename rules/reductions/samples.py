@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
@@ -63,13 +63,13 @@ class Stacks:
 
     @property
     def moved(self) -> bool:
-        """Whether the job's own code was at different places in the samples; never true for a single sample."""
-        return len({_place(sample) for sample in self.main}) > 1
+        """Whether the job's own code was at different places in the samples, or in different calls of communication."""
+        return _differ(self.main)
 
     @property
     def moved_on(self) -> bool:
-        """Whether the last two samples found the job's own code at different places."""
-        return len({_place(sample) for sample in self.main[-2:]}) > 1
+        """Whether the last two samples found the job's own code at different places, or in different calls."""
+        return _differ(self.main[-2:])
 
     def latest_threads(self) -> tuple[Sample, ...]:
         """Newest sample of each thread besides the main one."""
@@ -93,9 +93,23 @@ ORDER BY k.rank, k.sample, s.path, k.thread
 """
 
 
+def _differ(samples: Sequence[Sample]) -> bool:
+    """Whether samples tell that the thread went on; never true for a single one."""
+    calls = {_call(sample) for sample in samples if sample.activity.communicating}
+    return len({_place(sample) for sample in samples}) > 1 or len(calls) > 1
+
+
 def _place(sample: Sample) -> tuple[object, ...]:
     """Where the job's own code is: what libraries do below it changes from moment to moment."""
     return tuple(entry for entry in sample.activity.path if entry.origin == "app")
+
+
+def _call(sample: Sample) -> tuple[object, ...]:
+    """The call of communication a thread is in, and all frames around it, which stand still until it returns."""
+    path, call = sample.activity.path, sample.activity.call_frame
+    if call is None:
+        return ()
+    return (call.module, call.name, *path[path.index(call) + 1 :])
 
 
 def stacks(connection: DuckDBPyConnection) -> Mapping[int, Stacks]:

@@ -163,6 +163,27 @@ def test_stacks_that_change_show_a_moving_job(tmp_path: Path) -> None:
     assert not verdict.suspects
 
 
+@pytest.mark.parametrize(
+    ("inner", "moves"),
+    [
+        ((("all_to_all_single", 4655, 118), ("all_to_all_single", 4655, 118), ("all_reduce", 2953, 118)), True),
+        ((("all_reduce", 2953, 118), ("all_reduce", 2953, 118), ("all_reduce", 2953, 161)), True),
+        ((("all_reduce", 2953, 118), ("all_reduce", 2960, 118), ("all_reduce", 2953, 118)), False),
+    ],
+    ids=["another call", "the same call of another layer", "elsewhere in the same call"],
+)
+def test_calls_from_one_line_of_the_job(inner: tuple[tuple[str, int, int], ...], moves: bool, tmp_path: Path) -> None:
+    """Frames outside a call stand still until it returns; lines inside it do not."""
+    torch = "/opt/venv/lib/python3.11/site-packages/torch/"
+    outer = (("_call_impl", f"{torch}nn/modules/module.py", 1784), ("main", "/srv/job/pretrain.py", 88))
+    places = tuple(
+        ((name, f"{torch}distributed/distributed_c10d.py", line), ("forward", f"{torch}nn/layers.py", layer), *outer)
+        for name, line, layer in inner
+    )
+    verdict = verdict_of(stacks_only(tmp_path, dict.fromkeys(range(4), places)))
+    assert (verdict.suspects == ()) is moves, verdict.summary
+
+
 def test_stacks_of_a_slow_job_are_too_early_to_judge(tmp_path: Path) -> None:
     """One rank left communication between the samples: the job may be slow rather than stuck."""
     samples = {0: (ALL_REDUCE, ALL_REDUCE), 1: (ALL_REDUCE, FORWARD), 2: (FORWARD, FORWARD)}
