@@ -96,7 +96,7 @@ def _outcome(job: Job, suspects: tuple[Suspect, ...]) -> Outcome:
     facts = [f for f in job.roster.ranks.values() if f.state or f.thread_states]
     if facts and all(f.dead for f in facts) and suspects:
         return Outcome.FAILSTOP
-    if job.liveness.motion is Motion.MOVING and not suspects:
+    if job.liveness.shown and not suspects:
         return Outcome.HEALTHY
     if suspects and all(suspect.anomaly is Anomaly.FAIL_SLOW for suspect in suspects):
         return Outcome.SLOWDOWN
@@ -105,7 +105,8 @@ def _outcome(job: Job, suspects: tuple[Suspect, ...]) -> Outcome:
 
 def _summary(job: Job, outcome: Outcome, suspects: tuple[Suspect, ...]) -> str:
     if not suspects:
-        return f"{outcome}: {job.liveness.reason}"
+        goes_on = f"; {job.liveness.goes_on}" if job.liveness.goes_on else ""
+        return f"{outcome}: {job.liveness.reason}{goes_on}"
     first = suspects[0]
     which = "one of " if first.members == "one_of" else ""
     waiting = {rank for suspect in first.ranks for rank in job.waiters(suspect)} - set(first.ranks)
@@ -162,9 +163,9 @@ def _labels(job: Job) -> Iterator[Label]:
         yield Label("telemetry_limited", "recorder", f"no Flight Recorder dump: waits are read from {source} only")
     if not {"stacks", "stages"} & job.available:
         yield Label("telemetry_limited", "stacks", "no stacks: the training stage cannot be read")
-    if job.liveness.motion is Motion.UNSEEN:
+    if job.liveness.motion is Motion.UNSEEN and not job.liveness.shown:
         yield Label("telemetry_limited", "liveness", f"{job.liveness.reason}: a moving job can look like this")
-    if job.liveness.motion is Motion.TOO_EARLY:
+    if job.liveness.motion is Motion.TOO_EARLY and not job.liveness.shown:
         yield Label("telemetry_limited", "liveness", f"too early to call it a hang: {job.liveness.reason}")
     if job.roster.world_size is None:
         yield Label("telemetry_limited", "membership", "the world size is not known: absent ranks cannot be counted")

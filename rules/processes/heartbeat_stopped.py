@@ -12,11 +12,10 @@ from forensics.rules.reductions.shim_logs import ShimLog
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    for rank, facts in job.roster.ranks.items():
-        if facts.dead or facts.stopped or not (job.graph.waiting_for(rank) or job.waiters(rank)):
-            continue
-        log = job.shim.get(rank)
-        if log is not None and (facts.heartbeat_gap_ns or (log.ended and job.calls_from_shim)):
+    for rank, log in sorted(job.shim.items()):
+        facts = job.rank(rank)
+        silent = facts.heartbeat_gap_ns or (log.ended and job.calls_from_shim)
+        if silent and not (facts.dead or facts.stopped) and (job.graph.waiting_for(rank) or job.waiters(rank)):
             yield _finding(job, rank, log)
 
 

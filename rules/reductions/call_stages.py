@@ -6,16 +6,11 @@ import re
 from collections.abc import Collection, Iterable
 
 from forensics.model import StageName
-from forensics.rules.reductions.activity import activity
-from forensics.rules.reductions.call_paths import CallPath
 from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.recorded_stages import stage_of_path
 from forensics.rules.reductions.waits import Wait
 
-# Where Python threads begin. A call path that ends elsewhere is of a thread of native code.
-_ROOTS = re.compile(r"<module>|_bootstrap\w*|_run_code|_run_module_code|run_path|main")
 _PIPELINE = re.compile(r"pipe|(?:^|[^a-z])pp(?:[^a-z]|$)", re.IGNORECASE)
-# A path this long may have been cut.
-_LONGEST_OF_A_HOOK = 16
 
 
 def call_stage(job: Job, wait: Wait, ranks: Collection[int]) -> StageName:
@@ -35,14 +30,6 @@ def agreed_stage(job: Job, calls: Iterable[int | None], ranks: Collection[int]) 
 
 def _stages(job: Job, calls: Iterable[int | None]) -> set[StageName]:
     return {stage_of_path(job.paths[call]) for call in calls if call is not None and call in job.paths}
-
-
-def stage_of_path(path: CallPath) -> StageName:
-    """The stage of a recorded call. Of native threads only those of the autograd engine call Python that communicates."""
-    found = activity(path).stage
-    if found is StageName.UNKNOWN and path and len(path) <= _LONGEST_OF_A_HOOK and not _ROOTS.fullmatch(path[-1].function):
-        return StageName.BACKWARD if path[-1].origin == "app" or path[-1].module.startswith("torch/autograd/") else found
-    return found
 
 
 def _passed_on(job: Job, wait: Wait) -> StageName:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from forensics.model import Component, Evidence, Since, StageName, StageRef
-from forensics.rules.reductions.chunk_flows import NETWORK, Flow, FlowEnd, FlowState, root_flows
+from forensics.rules.reductions.chunk_flows import NETWORK, Flow, FlowEnd, FlowState
 from forensics.rules.reductions.disputes import blocking
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.waits import Root, Wait
@@ -14,20 +14,12 @@ from forensics.rules.reductions.waits import Root, Wait
 def faulty_flows(job: Job, states: Collection[FlowState]) -> tuple[Flow, ...]:
     """Roots among the open flows that are in one of `states`, in flow order.
 
-    Calls that do not match leave flows that can never finish, and the log of a process that no longer lives is out of date:
-    neither is a fault of the flow. A rank whose NIC reported an error has its proxy stopped by it.
+    Calls that do not match leave flows that can never finish: that is no fault of the flow. A rank whose NIC reported an error
+    has its proxy stopped by it.
     """
     disputed = {dispute.communicator for dispute in blocking(job)}
-    gone = {rank for rank, facts in job.roster.ranks.items() if facts.dead or facts.stopped or facts.heartbeat_gap_ns}
     broken = {pair.rank for pair in job.queue_pairs if pair.status is not None}
-    alive = [flow for flow in job.flows if not gone & {flow.sender, flow.receiver}]
-    # Whom a rank waits for because of a flow itself is no other reason to wait.
-    first = _first_waits(job)
-    elsewhere = {
-        rank: [r for r in whom if job.rank(r).dead or (rank in first and r in first[rank].missing)]
-        for rank, whom in job.graph.waits_for.items()
-    }
-    found = [flow for flow in root_flows(alive, elsewhere) if flow.state in states and flow.communicator not in disputed]
+    found = [flow for flow in job.root_flows if flow.state in states and flow.communicator not in disputed]
     return tuple(flow for flow in found if flow.holder not in broken and not _explained_above(job, flow))
 
 
@@ -47,26 +39,24 @@ def _explained_above(job: Job, flow: Flow) -> bool:
 
 def _is_of(job: Job, root: Root, flow: Flow) -> bool:
     """Whether a root of the graph of waits is the operation of a flow; recorder and library name communicators differently."""
-    members = {group.label: set(group.members) for group in job.groups}
     for wait in root.waits:
-        kinds = {call.kind for call in wait.waiting.values() if call is not None}
         if wait.peers:
             if flow.kind == "p2p" and wait.peers == (flow.sender, flow.receiver):
                 return True
-        elif flow.kind in kinds and members.get(wait.communicator) == members.get(flow.communicator, set()):
+        elif any(call is not None and call.kind == flow.kind for call in wait.waiting.values()) and _same_members(
+            job, wait, flow
+        ):
             return True
     return False
 
 
-def _first_waits(job: Job) -> dict[int, Wait]:
-    """The first call that each rank waits in: whom it lacks has not made it."""
-    first: dict[int, tuple[int, Wait]] = {}
-    for wait in job.graph.waits:
-        for rank, call in wait.waiting.items():
-            order = call.order if call is not None else 0
-            if rank not in first or order < first[rank][0]:
-                first[rank] = (order, wait)
-    return {rank: wait for rank, (_, wait) in first.items()}
+def _same_members(job: Job, wait: Wait, flow: Flow) -> bool:
+    return _members(job, wait.communicator) == (_members(job, flow.communicator) or frozenset())
+
+
+def _members(job: Job, communicator: str) -> frozenset[int] | None:
+    """Members of a communicator that the recorder or a log shows calls of; None for one that nothing shows."""
+    return next((frozenset(group.members) for group in reversed(job.groups) if group.label == communicator), None)
 
 
 def flow_evidence(flow: Flow) -> Iterator[Evidence]:

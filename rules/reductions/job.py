@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from duckdb import DuckDBPyConnection
 
+from forensics.model import StageName
 from forensics.rules.reductions.activity import Activity
 from forensics.rules.reductions.alignments import Parting, partings
 from forensics.rules.reductions.arrivals import Lateness, lateness
+from forensics.rules.reductions.brackets import stages_between
 from forensics.rules.reductions.call_paths import CallPath, call_paths
 from forensics.rules.reductions.children import ChildProcess, child_processes
 from forensics.rules.reductions.chunk_flows import Flow, chunk_flows
@@ -20,6 +22,7 @@ from forensics.rules.reductions.entered_calls import enter_calls, untold_ranks
 from forensics.rules.reductions.frontier import FrontierWindow
 from forensics.rules.reductions.frontier_motion import moving_by_steps
 from forensics.rules.reductions.frontier_reading import frontier_windows
+from forensics.rules.reductions.going_on import going_on
 from forensics.rules.reductions.habits import habits
 from forensics.rules.reductions.hardware_causes import Hardware
 from forensics.rules.reductions.hardware_signs import hardware
@@ -29,6 +32,7 @@ from forensics.rules.reductions.miscounts import Miscount, miscounts
 from forensics.rules.reductions.point_to_point import point_to_point_waits
 from forensics.rules.reductions.positions import Communicator, communicators
 from forensics.rules.reductions.ras import Ras, ras
+from forensics.rules.reductions.root_flows import standing_flows
 from forensics.rules.reductions.roster import RankFacts, Roster, roster
 from forensics.rules.reductions.samples import Stacks, stacks
 from forensics.rules.reductions.shim_logs import ShimLog, heartbeat_gaps, logged_motion, shim_logs
@@ -41,6 +45,7 @@ from forensics.rules.reductions.work_requests import QueuePair, troubled_pairs
 LEAST_GAP_NS = 1_000_000
 # The collector in a process beats once a second; on a host without a free core a beat comes late, not five in a row.
 LEAST_HEARTBEAT_GAP_NS = 5_000_000_000
+_CIRCLES = (RootKind.CYCLE, RootKind.ENTANGLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +69,9 @@ class Job:
     holds, by disputed communicator, the call that the odd rank made too much or left out; `children` the child processes of
     each rank; `logged` what logs tell; `frontier` the windows of recorded stages. `shim` are the logs of the collector inside
     the processes: calls are taken from them when there is no Flight Recorder (then `calls_from_shim`); `flows` are open flows
-    of chunks, `queue_pairs` those in trouble. `miscounts` are ranks of circles that made a call less or more than their peers.
-    `slowness` is what the logs tell of the speed of a job that moves, `hardware` what is odd of GPUs and NICs of its ranks.
+    of chunks, `root_flows` those that stand still on their own account, `queue_pairs` those in trouble. `miscounts` are ranks
+    of circles that made a call less or more than their peers. `slowness` is what the logs tell of the speed of a job that
+    moves, `hardware` what is odd of GPUs and NICs of its ranks; `between` the stage that the calls around awaited hosts tell.
     """
 
     roster: Roster
@@ -89,11 +95,13 @@ class Job:
     shim: Mapping[int, ShimLog] = field(default_factory=dict)
     calls_from_shim: bool = False
     flows: tuple[Flow, ...] = ()
+    root_flows: tuple[Flow, ...] = ()
     queue_pairs: tuple[QueuePair, ...] = ()
     frontier: tuple[FrontierWindow, ...] = ()
     miscounts: tuple[Miscount, ...] = ()
     slowness: Slowness = field(default_factory=Slowness)
     hardware: Hardware = field(default_factory=Hardware)
+    between: Mapping[int, StageName] = field(default_factory=dict)
 
     def rank(self, rank: int) -> RankFacts:
         """Return the facts of a rank; unknown everywhere for a rank without trace."""
@@ -134,15 +142,14 @@ def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_F
     called = {op.call_path for wait in waits for op in wait.waiting.values() if op and op.call_path is not None}
     called |= {call.call_path for item in found for call in item.calls.values() if call.call_path is not None}
     graph = wait_graph(waits)
-    silent = [rank for rank, facts in ranks.ranks.items() if facts.heartbeat_gap_ns]
-    motion = logged_motion(shim.values(), silence_factor, silent) if calls_from_shim else None
-    motion = motion or liveness(connection, ranks, samples, silence_factor)
     windows = frontier_windows(connection, ranks.world_size)
+    motion = _logged_motion(shim, ranks, silence_factor) if calls_from_shim else None
+    motion = motion or liveness(connection, ranks, samples, silence_factor)
     motion = moving_by_steps(connection, motion, windows, silence_factor)
+    motion = going_on(connection, motion, shim, ranks, silence_factor)
     counted = ras(connection, ranks.world_size)
-    circles = (RootKind.CYCLE, RootKind.ENTANGLED)
-    in_cycles = {rank for root in graph.roots if root.kind in circles for rank in root.ranks}
-    broke, kept = habits(connection, in_cycles)
+    broke, kept = habits(connection, {rank for root in graph.roots if root.kind in _CIRCLES for rank in root.ranks})
+    flows = chunk_flows(connection, sources)
     return Job(
         roster=ranks,
         groups=groups,
@@ -156,9 +163,9 @@ def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_F
         broke_habit=broke,
         kept_habit=kept,
         late=lateness(connection, LEAST_GAP_NS) if motion.may_move else (),
-        available=_available(ranks, samples, bool(logs or host_logs or heard.groups))
-        | ({"ras"} if counted else frozenset())
-        | ({"stages"} if windows else frozenset())
+        available=_available(
+            ranks, {"stacks": samples, "logs": logs or host_logs or heard.groups, "ras": counted, "stages": windows}
+        )
         | _hooked(shim),
         partings=partings(connection, found),
         divergences=divergences(connection, graph, samples, found),
@@ -167,12 +174,14 @@ def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_F
         logged=heard,
         shim=shim,
         calls_from_shim=calls_from_shim,
-        flows=chunk_flows(connection, sources),
+        flows=flows,
+        root_flows=standing_flows(flows, ranks, graph),
         queue_pairs=troubled_pairs(connection, sources),
         frontier=windows,
         miscounts=miscounts(connection, groups, graph.roots),
         slowness=slowness(connection, sources if motion.may_move else ()),
         hardware=hardware(connection) if motion.may_move else Hardware(),
+        between=stages_between(connection, {rank for root in graph.roots for rank in root.ranks}),
     )
 
 
@@ -186,6 +195,11 @@ def _from_logs(known: Roster, shim: Mapping[int, ShimLog], untold: frozenset[int
     return replace(known, ranks=ranks)
 
 
+def _logged_motion(shim: Mapping[int, ShimLog], ranks: Roster, silence_factor: float) -> Liveness | None:
+    silent = [rank for rank, facts in ranks.ranks.items() if facts.heartbeat_gap_ns]
+    return logged_motion(shim.values(), silence_factor, silent)
+
+
 def _hooked(shim: Mapping[int, ShimLog]) -> frozenset[str]:
     """Kinds of evidence that the doors of the shim logs gave; a door that was not hooked gave nothing, not zero."""
     doors = frozenset[str]().union(*(log.doors for log in shim.values()))
@@ -193,14 +207,10 @@ def _hooked(shim: Mapping[int, ShimLog]) -> frozenset[str]:
     return frozenset(kind for door, kind in named.items() if door in doors) | ({"shim"} if shim else frozenset())
 
 
-def _available(ranks: Roster, samples: Mapping[int, Stacks], logs: bool) -> frozenset[str]:
+def _available(ranks: Roster, found: Mapping[str, object]) -> frozenset[str]:
     facts = ranks.ranks.values()
-    present = {
-        "recorder": any(f.has_recorder for f in facts),
-        "stacks": bool(samples),
-        "processes": any(f.state or f.thread_states for f in facts),
-        "logs": logs,
-    }
+    recorder, processes = any(f.has_recorder for f in facts), any(f.state or f.thread_states for f in facts)
+    present = {"recorder": recorder, "processes": processes, **found}
     return frozenset(kind for kind, there in present.items() if there)
 
 

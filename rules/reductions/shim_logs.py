@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -93,7 +93,7 @@ def heartbeat_gaps(logs: Iterable[ShimLog]) -> Mapping[int, int]:
     newest: dict[str | None, int] = {}
     for log in known:
         newest[log.host] = max(log.end_ns, newest.get(log.host, 0))
-    several = {log.host for log in known if sum(other.host == log.host for other in known) > 1 and log.host is not None}
+    several = {host for host, count in Counter(log.host for log in known).items() if count > 1 and host is not None}
     gaps = {log.rank: log.copied_ns - log.end_ns for log in known if log.copied_ns is not None and not log.ended}
     gaps |= {
         log.rank: newest[log.host] - log.end_ns

@@ -110,7 +110,12 @@ STAGES = _rows(
     (StageName.BACKWARD, r"torch/autograd/", r"backward|grad|_engine_run_backward|_make_grads"),
     (StageName.BACKWARD, r"torch/_tensor\.py", r"backward"),
     (StageName.BACKWARD, r"(?:deepspeed/runtime/(?:engine|zero/\w+|pipe/engine)|megatron/core/pipeline_parallel/schedules)\.py", r"backward\w*|_exec_(?:backward|reduce)\w*|allreduce_gradients|backward_step"),
-    (StageName.BACKWARD, r"megatron/core/distributed/(?:finalize_model_grads|distributed_data_parallel|param_and_grad_buffer)", _ANY),
+    # Parameters are gathered by hooks of the forward, or by the optimizer: an outer frame tells.
+    (StageName.BACKWARD, r"megatron/core/distributed/(?:finalize_model_grads|distributed_data_parallel|param_and_grad_buffer)", r"(?!\w*param_sync|enable_forward|disable_forward|_make_forward)\w*"),
+    (StageName.FORWARD, r"megatron/core/pipeline_parallel/p2p_communication\.py", r"(?:send|recv)_forward"),
+    (StageName.BACKWARD, r"megatron/core/pipeline_parallel/p2p_communication\.py", r"(?:send|recv)_backward"),
+    (StageName.FORWARD, r"deepspeed/runtime/pipe/engine\.py", r"_exec_(?:send|recv)_activations"),
+    (StageName.BACKWARD, r"deepspeed/runtime/pipe/engine\.py", r"_exec_(?:send|recv)_grads"),
     (StageName.BACKWARD, r"torch/distributed/fsdp/_runtime_utils\.py", r"_post_backward\w*|_reduce_grad\w*|_pre_backward\w*"),
     (StageName.INIT, r"torch/nn/parallel/distributed\.py", r"__init__|_ddp_init_helper|_sync_module_states|_verify_\w*"),
     (StageName.BACKWARD, r"torch/distributed/(?:algorithms/ddp_comm_hooks|algorithms/_comm_hooks)", _ANY),

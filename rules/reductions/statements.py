@@ -129,7 +129,8 @@ def process(job: Job, rank: int) -> Iterator[Evidence]:
 
 
 def stage_ref(job: Job, rank: int, stage: StageName, found: Activity | None, component: Component | None = None) -> StageRef:
-    """Build the stage of a suspect: the stage it was in, and the operation its peers wait for."""
+    """Build the stage of a suspect: its own, else that of the calls around it; and the operation its peers wait for."""
+    stage = job.between.get(rank, stage) if stage is StageName.UNKNOWN else stage
     wait = _principal(job, rank)
     operation = next((op for op in wait.waiting.values() if op is not None), None) if wait else None
     application = application_frame(found.path) if found else None

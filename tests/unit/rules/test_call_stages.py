@@ -8,7 +8,7 @@ import pytest
 
 from forensics.model import StageName
 from forensics.rules.reductions.call_paths import CallPath, frame
-from forensics.rules.reductions.call_stages import stage_of_path
+from forensics.rules.reductions.recorded_stages import stage_of_path
 from tests.recordings.collection import whole
 from tests.recordings.job import Frame, Job
 from tests.recordings.places import HOST_CODE
@@ -17,6 +17,10 @@ from tests.recordings.verdicts import verdict_of
 SITE = "/opt/venv/lib/python3.11/site-packages/"
 CALL = ("all_reduce", f"{SITE}torch/distributed/distributed_c10d.py", 2900)
 GRADIENT = ("apply", f"{SITE}torch/autograd/function.py", 311)
+MEGATRON = "/srv/src/Megatron-LM/megatron/core/"
+P2P = f"{MEGATRON}pipeline_parallel/p2p_communication.py"
+STEP = ("DistributedOptimizer.step", f"{MEGATRON}optimizer/distrib_optimizer.py", 9)
+GATHER = ("_ParamAndGradBucketGroup.start_param_sync", f"{MEGATRON}distributed/param_and_grad_buffer.py", 240)
 TRAIN = (("train_step", "/srv/job/train.py", 12), ("<module>", "/srv/job/train.py", 30))
 
 
@@ -35,8 +39,16 @@ def path(*frames: Frame) -> CallPath:
           ("_bootstrap", "/usr/lib/python3.11/threading.py", 9)), StageName.UNKNOWN),
         ((CALL, *[("deeper", "/srv/job/layers.py", line) for line in range(40)]), StageName.UNKNOWN),
         ((), StageName.UNKNOWN),
+        ((CALL, ("P2PCommunicator.send_backward", P2P, 9), *TRAIN), StageName.BACKWARD),
+        ((CALL, ("recv_forward", P2P, 9), *TRAIN), StageName.FORWARD),
+        ((CALL, ("send_forward_recv_backward", P2P, 9), *TRAIN), StageName.UNKNOWN),
+        ((CALL, ("PipelineEngine._exec_send_grads", f"{SITE}deepspeed/runtime/pipe/engine.py", 9), *TRAIN), StageName.BACKWARD),
+        ((CALL, GATHER, STEP, *TRAIN), StageName.OPTIMIZER),
+        ((CALL, GATHER, ("Module._call_impl", f"{SITE}torch/nn/modules/module.py", 9), *TRAIN), StageName.FORWARD),
     ],
-    ids=["optimizer", "autograd function", "gradient hook", "own code", "another thread", "a path that was cut", "no frames"],
+    ids=["optimizer", "autograd function", "gradient hook", "own code", "another thread", "a path that was cut", "no frames",
+         "gradients to the stage before", "activations of the stage before", "both at once", "a stage of DeepSpeed",
+         "parameters after the step", "parameters before a layer"],
 )  # fmt: skip
 def test_stage_of_a_recorded_call(frames: tuple[Frame, ...], stage: StageName) -> None:
     assert stage_of_path(path(*frames)) is stage

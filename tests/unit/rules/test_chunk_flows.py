@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from forensics.rules.reductions.chunk_flows import Flow, FlowEnd, FlowState, _both, root_flows
+from forensics.rules.reductions.root_flows import standing_flows
+from forensics.rules.reductions.roster import RankFacts, Roster
+from forensics.rules.reductions.waits import Wait, wait_graph
 
 LONG = 3_000_000_000
 
@@ -81,3 +84,21 @@ def test_what_moved_a_moment_ago_is_not_stuck() -> None:
 
 def test_a_call_that_was_not_made_is_no_fault_of_a_flow() -> None:
     assert root_flows([flow(0, 1, FlowState.NOT_ENTERED)], {}) == ()
+
+
+def roster(*dead: int) -> Roster:
+    return Roster({rank: RankFacts(rank, state="absent" if rank in dead else "alive") for rank in range(4)}, 4)
+
+
+def test_the_log_of_a_process_that_is_gone_shows_no_root() -> None:
+    broken, other = flow(0, 1, FlowState.NOT_DELIVERED), flow(2, 3, FlowState.NOT_DELIVERED)
+    assert standing_flows([broken, other], roster(), wait_graph(())) == (broken, other)
+    assert standing_flows([broken, other], roster(1), wait_graph(())) == (other,)
+
+
+def test_a_rank_whose_first_call_lacks_a_member_holds_no_flow_up_itself() -> None:
+    held = flow(0, 1, FlowState.GPU_NOT_READY)
+    first = Wait("other", 1, {0: None}, absent=(3,))
+    assert standing_flows([held], roster(), wait_graph([first])) == ()
+    behind = Wait("other", 1, {1: None}, absent=(3,))
+    assert standing_flows([held], roster(), wait_graph([behind])) == (held,), "rank 1 does not hold it"

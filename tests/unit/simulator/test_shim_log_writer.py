@@ -5,7 +5,13 @@ from collections import defaultdict
 from functools import cache
 from typing import Any
 
+import numpy as np
+
+from forensics.fixtures.simulator.network import Network
+from forensics.fixtures.simulator.queue_pairs import connections
+from forensics.fixtures.simulator.transfers import transfers
 from forensics.fixtures.simulator.writers.counters import counters
+from forensics.fixtures.simulator.writers.shim_aside import RECEIVER, SENDER, Aside
 from forensics.fixtures.simulator.writers.shim_log import shim_log
 from tests.unit.ingest.reading import Result, read
 from tests.unit.simulator.lower_runs import JOB, case
@@ -159,3 +165,17 @@ def test_counters_are_read_twice_and_grow_only_while_something_moves() -> None:
         assert (data[1] > data[0]) == moves
         assert first[nic]["ports"]["1"]["state"] == ("4: ACTIVE" if moves else "1: DOWN")
         assert files[f"nodes/{host}/gpu/nvidia-smi.xml"].startswith(b"<?xml")
+
+
+def test_times_that_are_put_aside_come_back_as_they_were() -> None:
+    made, _ = case("none")
+    transfer = next(transfers(Network(made.run, made.effects, made.capture_ns, made.seed), 0.0, made.capture_ns))
+    lane, _ = next(connections(transfer))
+    aside = Aside()
+    spans = [(aside.put(transfer.slices, lane, is_recv), RECEIVER if is_recv else SENDER) for is_recv in (False, True)]
+    for span, stages in spans:
+        times, sizes = aside.get(span)
+        assert all(
+            np.array_equal(times[:, place], getattr(transfer.slices, stage)[:, lane]) for place, stage in enumerate(stages)
+        )
+        assert len(sizes) == len(times) and sizes.sum() == transfer.slices.sizes[:, 0].sum()

@@ -1,0 +1,94 @@
+"""What may show that a job goes on where its recorder cannot tell, and what may not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import pytest
+
+from forensics.case.columns import CaseWriter
+from forensics.case.database import Connection, new_case
+from forensics.rules.reductions.going_on import going_on
+from forensics.rules.reductions.liveness import Liveness, Motion
+from forensics.rules.reductions.roster import RankFacts, Roster
+from forensics.rules.reductions.shim_logs import ShimLog
+
+SECOND = 1_000_000_000
+RECENT = Liveness(Motion.TOO_EARLY, "recent", silence_ns=SECOND // 10, pause_ns=SECOND)
+UNDATED = Liveness(Motion.UNSEEN, "undated")
+RANKS = Roster({rank: RankFacts(rank, host="ab"[rank]) for rank in range(2)}, 2)
+
+
+@pytest.fixture
+def case() -> Iterator[Connection]:
+    connection = new_case(None, 0)
+    yield connection
+    connection.close()
+
+
+def log(rank: int, active_s: float = 59.9, *, ended: bool = False) -> ShimLog:
+    """A log of a minute whose calls come twice a second."""
+    active = int(active_s * SECOND)
+    return ShimLog(rank, rank, f"{rank}.frx", "ab"[rank], 0, 60 * SECOND, None, ended, active, SECOND // 2, frozenset())
+
+
+def read_twice(case: Connection, packets: Mapping[str, int]) -> None:
+    """Two reads, two seconds apart, of one port of each host."""
+    writer = CaseWriter(case)
+    for source, (host, grown) in enumerate(packets.items(), 1):
+        about: dict[str, list[object]] = {
+            "source_id": [source],
+            "path": [host],
+            "kind": ["ib_counters"],
+            "status": ["ok"],
+            "rows": [2],
+        }
+        writer.add("sources", about, {})
+        writer.add(
+            "devices", {"device": ["mlx5_0/1"], "kind": ["port"], "parent": ["mlx5_0"]}, {"source_id": source, "host": host}
+        )
+        reads: dict[str, list[object]] = {
+            "counter": ["port_xmit_packets"] * 2,
+            "sample": [0, 1],
+            "time_ns": [0, 2 * SECOND],
+            "value": [7, 7 + grown],
+        }
+        writer.add("counters", reads, {"source_id": source, "host": host, "device": "mlx5_0/1"})
+    writer.flush()
+
+
+@pytest.mark.parametrize("motion", [RECENT, UNDATED])
+def test_calls_up_to_the_end_of_every_log_show_motion(case: Connection, motion: Liveness) -> None:
+    found = going_on(case, motion, {0: log(0), 1: log(1)}, RANKS, 2.0)
+    assert found.shown and found.motion is motion.motion, "what may be accused stays as it was"
+
+
+@pytest.mark.parametrize(
+    "logs",
+    [
+        pytest.param({0: log(0)}, id="a rank without a log"),
+        pytest.param({0: log(0), 1: log(1, 50)}, id="a rank that made no call lately"),
+        pytest.param({0: log(0), 1: log(1, ended=True)}, id="a process that ended"),
+    ],
+)
+def test_logs_that_do_not_show_it_of_all_ranks_show_nothing(case: Connection, logs: Mapping[int, ShimLog]) -> None:
+    assert not going_on(case, RECENT, logs, RANKS, 2.0).shown
+
+
+def test_a_silent_heartbeat_outweighs_its_calls(case: Connection) -> None:
+    silent = replace(RANKS, ranks={**RANKS.ranks, 1: replace(RANKS.ranks[1], heartbeat_gap_ns=9 * SECOND)})
+    assert not going_on(case, RECENT, {0: log(0), 1: log(1)}, silent, 2.0).shown
+
+
+def test_traffic_on_every_host_shows_motion_beside_a_recent_record_only(case: Connection) -> None:
+    read_twice(case, {"a": 3_000_000, "b": 2_000_000})
+    assert going_on(case, RECENT, {}, RANKS, 2.0).shown
+    assert not going_on(case, UNDATED, {}, RANKS, 2.0).shown
+    assert not going_on(case, replace(RECENT, motion=Motion.STALLED), {}, RANKS, 2.0).shown
+
+
+@pytest.mark.parametrize("packets", [{"a": 3_000_000}, {"a": 3_000_000, "b": 900}])
+def test_traffic_of_some_hosts_or_of_keep_alives_shows_nothing(case: Connection, packets: Mapping[str, int]) -> None:
+    read_twice(case, packets)
+    assert not going_on(case, RECENT, {}, RANKS, 2.0).shown
