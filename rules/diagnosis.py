@@ -55,7 +55,7 @@ def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None)
         since=_since(suspects),
         suspects=suspects,
         victims=_victims(job, suspects, findings) if suspects else (),
-        labels=(*_labels(job), *frontier_labels(windows)),
+        labels=(*_labels(job, suspects), *frontier_labels(windows)),
         world_size=job.roster.world_size,
         tree=stack_tree(_shown(job)),
         groups=group_rows(job),
@@ -150,7 +150,7 @@ def _leads(suspect: Suspect, suspects: tuple[Suspect, ...]) -> bool:
     return next(s for s in suspects if s.fault == suspect.fault) is suspect
 
 
-def _labels(job: Job) -> Iterator[Label]:
+def _labels(job: Job, suspects: tuple[Suspect, ...]) -> Iterator[Label]:
     ranks: Mapping[int, object] = job.roster.ranks
     blind = [r for r, facts in job.roster.ranks.items() if not (facts.has_recorder or facts.has_stack or facts.dead)]
     if blind and len(blind) < len(ranks):
@@ -167,6 +167,10 @@ def _labels(job: Job) -> Iterator[Label]:
         yield Label("telemetry_limited", "liveness", f"{job.liveness.reason}: a moving job can look like this")
     if job.liveness.motion is Motion.TOO_EARLY and not job.liveness.shown:
         yield Label("telemetry_limited", "liveness", f"too early to call it a hang: {job.liveness.reason}")
+    if job.liveness.shown and not suspects and "stages" not in job.available:
+        yield Label(
+            "telemetry_limited", "speed", "it moves; without stage times a job whose steps are slower than before looks alike"
+        )
     if job.roster.world_size is None:
         yield Label("telemetry_limited", "membership", "the world size is not known: absent ranks cannot be counted")
 

@@ -50,6 +50,7 @@ def test_progress_between_two_dumps_is_health(tmp_path: Path) -> None:
     verdict = verdict_of(between_dumps(tmp_path, job, steps=3))
     assert verdict.outcome is Outcome.HEALTHY
     assert not verdict.suspects and not verdict.victims
+    assert any(label.axis == "speed" for label in verdict.labels), "that it moves does not say that it is fast"
 
 
 def test_a_moving_job_seen_in_the_middle_of_a_step_is_health(tmp_path: Path) -> None:
