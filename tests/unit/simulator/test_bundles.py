@@ -141,24 +141,6 @@ def test_our_own_reader_has_no_complaint(hung: Simulation, style: str, tmp_path:
     assert members == [(DENSE.parallel.world,)]
 
 
-def test_dumps_are_what_torch_reads(hung: Simulation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = pytest.importorskip("torch.distributed.flight_recorder.components.loader")
-    builder = pytest.importorskip("torch.distributed.flight_recorder.components.builder")
-    settings = pytest.importorskip("torch.distributed.flight_recorder.components.config_manager")
-    for module in ("builder", "utils"):
-        name = f"torch.distributed.flight_recorder.components.{module}"
-        monkeypatch.setattr(f"{name}.tabulate", lambda *_, **__: "", raising=False)
-    for path, content in contents(write(hung, tmp_path / "bundle.tar", style="megatron")).items():
-        if "/fr/" in path:
-            (tmp_path / path.rpartition("/")[2].replace("pipe.", "")).write_bytes(content)
-    (tmp_path / "bundle.tar").unlink()
-    args = settings.JobConfig().parse_args([str(tmp_path), "--allow-incomplete-ranks"])
-    details, version = loader.read_dir(args)
-    assert len(details) == DENSE.parallel.world and version in ("2.9", "2.10")
-    database = builder.build_db(details, args, version)
-    assert database.collectives
-
-
 def test_dumps_have_the_opcodes_of_torch(hung: Simulation, tmp_path: Path) -> None:
     import pickletools
 
