@@ -16,9 +16,16 @@ from forensics.rules.reductions.stalls import Stall, stall_finding
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
     for helped in helped_stalls(job):
         stall = helped.stall
-        if stall.stage is StageName.CHECKPOINT:
+        if stall.stage is StageName.CHECKPOINT and not _at_work(job, stall):
             found = stall_finding(job, stall, RULE.code, Cause.CHECKPOINT_STALL, _next_steps(job, stall))
             yield replace(found, evidence=(*helped.evidence, *found.evidence))
+
+
+def _at_work(job: Job, stall: Stall) -> bool:
+    """Whether it runs in every look, and nothing tells for how long the others wait: saving takes its time in a sound job."""
+    states = job.rank(stall.rank).thread_states
+    undated = job.liveness.silence_ns is None and not job.liveness.frozen
+    return undated and stall.child is None and len(states) > 1 and set(states) == {"R"}
 
 
 def _next_steps(job: Job, stall: Stall) -> tuple[str, ...]:
@@ -32,6 +39,8 @@ def _next_steps(job: Job, stall: Stall) -> tuple[str, ...]:
 
 
 def _clears(job: Job) -> str | None:
+    if any(helped.stall.stage is StageName.CHECKPOINT for helped in helped_stalls(job)):
+        return None
     seen = [rank for rank, found in job.stacks.items() if found.latest]
     return (
         f"none of {statements.counted(len(seen), 'rank')} with stacks holds the others up inside a checkpoint" if seen else None
@@ -45,7 +54,10 @@ RULE = Rule(
     needs=(Need("stacks", "only stacks tell what a rank does outside collectives"),),
     thresholds=(),
     concludes="A rank that every chain of waits ends in, inside a checkpoint itself or waiting for its writer process.",
-    confusions=("rank 0 alone writes legitimately while the others wait in a barrier: compare the duration",),
+    confusions=(
+        "a rank that runs while it saves, where nothing tells for how long the others wait: not named",
+        "rank 0 alone writes legitimately while the others wait in a barrier: compare the duration",
+    ),
     evaluate=_evaluate,
     clears=_clears,
 )

@@ -254,3 +254,15 @@ def test_the_bundle_of_one_of_two_hosts_names_the_rank_it_does_not_hold(tmp_path
     verdict = verdict_of(found.write(tmp_path))
     assert not named(verdict) & {0, 1}
     assert all(suspect.members == "one_of" for suspect in verdict.suspects)
+
+
+@pytest.mark.parametrize(("state", "named_ranks"), [("R", []), ("S", [(0,)]), ("D", [(0,)])])
+def test_who_saves_and_runs_is_not_stuck_while_nothing_tells_for_how_long(
+    state: str, named_ranks: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    found = Collection(4, 60 * SECOND)
+    for rank in range(4):
+        found.rank(rank)
+        found.looks(rank, state if rank == 0 else "S", moving=rank == 0)
+        found.stacks(rank, *[CHECKPOINT if rank == 0 else BARRIER] * 3)
+    assert [suspect.ranks for suspect in verdict_of(found.write(tmp_path)).suspects] == named_ranks
