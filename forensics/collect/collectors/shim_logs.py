@@ -16,9 +16,9 @@ from io import FileIO
 from pathlib import Path
 
 from forensics.bundle.layout import Status, member_name, node_path, rank_path
-from forensics.collect.compressed import compressed
+from forensics.collect.compressed import copied
 from forensics.collect.processes import ProcFs
-from forensics.collect.record import Run, failure, now_ns
+from forensics.collect.record import Run, failure
 from forensics.collect.target import Context, Target, visible_path
 
 ID = "shim.log"
@@ -32,6 +32,7 @@ MOST_LEFT = 128
 """Logs taken of a host without ranks."""
 _JOB_VARIABLES = ("FORENSICS_SHIM_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 _NAME = re.compile(r".+\.(?P<rank>\d+|x)\.(?P<pid>\d+)\.(?P<start>\d+)(?:-\d+)?\.(?P<ending>frx|off|tmp)")
+_UNFINISHED = {"off": "its process recorded nothing; the file says why", "tmp": "its process died while it made the log"}
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
@@ -165,27 +166,10 @@ def copy_log(context: Context, rank: int | None, log: LogFile, folder: str) -> R
         if not stat_module.S_ISREG(facts.st_mode) or facts.st_uid != log.uid:
             return Run(ID, rank, Status.NOT_FOUND, f"{log.name} is not the plain file it was", pid=log.pid)
         member = f"{folder}/{member_name(log.path.name)}.zst"
-        written = context.staging.write_stream(member, compressed(stream, MOST_BYTES))
-    too_large = facts.st_size > MOST_BYTES
-    return Run(
-        ID,
-        rank,
-        Status.PARTIAL if too_large or log.ending != "frx" else Status.OK,
-        _remark(log, too_large),
-        pid=log.pid,
-        bytes=written.bytes,
-        truncated=too_large,
-        sha256=written.sha256,
-        path=written.path,
-        captured_ns=now_ns(),
-    )
-
-
-def _remark(log: LogFile, too_large: bool) -> str | None:
-    if too_large:
-        return f"{log.name}: cut at {MOST_BYTES} bytes"
-    unfinished = {"off": "its process recorded nothing; the file says why", "tmp": "its process died while it made the log"}
-    return f"{log.name}: {unfinished[log.ending]}" if log.ending in unfinished else None
+        said = _UNFINISHED.get(log.ending)
+        status = Status.OK if log.ending == "frx" else Status.PARTIAL
+        run = Run(ID, rank, status, f"{log.name}: {said}" if said else None, pid=log.pid)
+        return copied(context.staging, run, stream, member, log.name, MOST_BYTES)
 
 
 def _nothing(target: Target, status: Status, reason: str) -> Run:

@@ -18,10 +18,10 @@ from io import FileIO
 from pathlib import Path, PurePosixPath
 
 from forensics.bundle.layout import Status, member_name, rank_path
-from forensics.collect.compressed import compressed
+from forensics.collect.compressed import copied
 from forensics.collect.permissions import why_denied
 from forensics.collect.processes import ProcFs
-from forensics.collect.record import Run, failure, now_ns
+from forensics.collect.record import Run, failure
 from forensics.collect.target import Context, Target, visible_path
 from forensics.recorder import layout
 from forensics.recorder.recorder import FOLDER_VARIABLE
@@ -115,25 +115,12 @@ def _copy(context: Context, target: Target, place: StageFile, member: str) -> Ru
             raise _RefusedError(f"{place.name} is a link") from error
         raise
     with FileIO(descriptor, "rb") as stream:
-        found = os.fstat(descriptor)
-        _check(found, place, target)
+        _check(os.fstat(descriptor), place, target)
         head = stream.read(len(layout.MAGIC)) or b""
         if head != layout.MAGIC:
             raise _RefusedError(f"{place.name} holds nothing that forensics.recorder wrote")
-        written = context.staging.write_stream(member, compressed(stream, MOST_BYTES, head))
-    is_cut = found.st_size > MOST_BYTES
-    return Run(
-        ID,
-        target.rank,
-        Status.PARTIAL if is_cut else Status.OK,
-        f"{place.name}: cut at {MOST_BYTES} bytes" if is_cut else None,
-        pid=target.pid,
-        bytes=written.bytes,
-        truncated=is_cut,
-        sha256=written.sha256,
-        path=written.path,
-        captured_ns=now_ns(),
-    )
+        run = Run(ID, target.rank, Status.OK, pid=target.pid)
+        return copied(context.staging, run, stream, member, place.name, MOST_BYTES, head)
 
 
 def _check(found: os.stat_result, place: StageFile, target: Target) -> None:
