@@ -6,9 +6,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from forensics.ingest._nccl_types import DTYPE_BYTES as DTYPE_BYTES
-from forensics.ingest._nccl_types import DTYPES as DTYPES
-
 MAGIC: Final = b"FRXSHIM\n"
 MAJOR: Final = 1
 HEAD_BYTES: Final = 2048

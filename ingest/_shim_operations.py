@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forensics.ingest import _shim_layout as layout
+from forensics.ingest._nccl_types import DTYPE_BYTES, DTYPES
 from forensics.ingest._shim_clock import Clock
 from forensics.ingest._shim_columns import communicators, numbers, texts, times, words
 from forensics.ingest._shim_file import ShimFile, Table
@@ -70,9 +71,9 @@ def _threads(ring: Ring, rows: npt.NDArray[Any]) -> list[str | None]:
 def _sizes(calls: Table) -> dict[str, Packed]:
     """Elements, their type, and bytes where the width of the type is known."""
     dtypes, counts = calls["dtype"], calls["count"]
-    widths = np.array([*layout.DTYPE_BYTES, *[0] * (256 - len(layout.DTYPE_BYTES))], np.int64)[dtypes]
+    widths = np.array([*DTYPE_BYTES, *[0] * (256 - len(DTYPE_BYTES))], np.int64)[dtypes]
     unknown = (widths == 0) | (counts >= np.uint64(1 << 58))
-    names: dict[int, Any] = {**dict(enumerate(layout.DTYPES)), _NONE: None}
+    names: dict[int, Any] = {**dict(enumerate(DTYPES)), _NONE: None}
     safe = np.where(unknown, 0, counts.astype(np.int64) * widths)
     return {"count": numbers(counts), "dtype": words(dtypes, names), "bytes": numbers(safe, unknown)}
 

@@ -95,12 +95,13 @@ def examine(matrix: StageMatrix, gates: Gates, waits_in: str | None = None, refe
         means=tuple(float(accounting.mean[part].sum()) for part in parts),
         parts=_refined(matrix, accounting),
     )
-    if hides_forward(matrix, draft, gates):
+    hidden = hides_forward(matrix, draft, gates)
+    if hidden:
         both = {*draft.ambiguity_set, FORWARD, BACKWARD}
         draft = replace(draft, ambiguity_set=tuple(stage for stage in stages if stage in both))
     labels = (
         ("frontier_accounting", None, "advances of the frontier add up to the exposed time"),
-        *_labels(matrix, draft, gates, waits_in),
+        *_labels(matrix, draft, gates, waits_in, hidden=hidden),
     )
     return replace(draft, labels=labels)
 
@@ -174,7 +175,9 @@ def _share_of_walls(values: Floats, matrix: StageMatrix) -> float:
     return float(values.sum()) / total if total else 0.0
 
 
-def _labels(matrix: StageMatrix, found: Examined, gates: Gates, waits_in: str | None) -> Iterator[tuple[str, str | None, str]]:
+def _labels(
+    matrix: StageMatrix, found: Examined, gates: Gates, waits_in: str | None, *, hidden: bool
+) -> Iterator[tuple[str, str | None, str]]:
     limits = list(_limits(matrix, found, gates))
     yield from (("telemetry_limited", None, reason) for reason in limits)
     if matrix.collapsed:
@@ -186,7 +189,6 @@ def _labels(matrix: StageMatrix, found: Examined, gates: Gates, waits_in: str | 
         return
     yield from device_labels(matrix, found, gates)
     if not limits and not mixed:
-        hidden = hides_forward(matrix, found, gates)
         yield from _stage_labels(found, gates, waits_in, len(matrix.steps), hidden=hidden)
 
 

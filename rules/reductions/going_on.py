@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from duckdb import DuckDBPyConnection
 
-from forensics.rules.reductions.hardware_state import machines
+from forensics.rules.reductions.hardware_state import ports_read_twice
 from forensics.rules.reductions.liveness import Liveness, Motion
 from forensics.rules.reductions.roster import Roster
 from forensics.rules.reductions.shim_logs import ShimLog, logged_motion
@@ -45,7 +45,7 @@ def _traffic(connection: DuckDBPyConnection, ranks: Roster) -> str | None:
     """The NICs of every host of a job on several hosts carried traffic between two reads of their counters."""
     hosts = {facts.host for facts in ranks.ranks.values()}
     rates = dict.fromkeys(hosts, 0.0)
-    for port in machines(connection).all_ports if len(hosts) > 1 and None not in hosts else ():
+    for port in ports_read_twice(connection) if len(hosts) > 1 and None not in hosts else ():
         rates[port.host] = max(rates.get(port.host, 0.0), port.packets / port.seconds)
     least = min((rates[host] for host in hosts), default=0.0)
     if least < LEAST_PACKETS_PER_S:

@@ -84,7 +84,7 @@ class Machines:
 
 def machines(connection: DuckDBPyConnection) -> Machines:
     """Read the machines of a case; nothing of a host whose state nobody took."""
-    gpus, ports = _gpus(connection), _ports(connection)
+    gpus, ports = _gpus(connection), ports_read_twice(connection)
     processes = _processes(connection)
     if not (gpus or ports):
         return Machines()
@@ -198,8 +198,8 @@ def _gpu(about: Sequence[Any], counters: Iterable[tuple[str, int]], events: Sequ
     )
 
 
-def _ports(connection: DuckDBPyConnection) -> tuple[Port, ...]:
-    """Ports that were read twice; a counter that fell was reset or wrapped, and tells nothing."""
+def ports_read_twice(connection: DuckDBPyConnection) -> tuple[Port, ...]:
+    """What ports carried between two reads; a counter that fell was reset or wrapped, and tells nothing."""
     rows = connection.execute(
         """
         SELECT d.host, d.parent, d.device, c.counter, max(c.time_ns) - min(c.time_ns),
