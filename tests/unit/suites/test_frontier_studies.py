@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forensics.fixtures.suites import frontier_studies as studies
-from forensics.fixtures.suites.frontier_studies import Seen, Table
+from forensics.fixtures.suites.frontier_studies import Table, seen
 from forensics.rules.reductions.frontier import FrontierWindow
 from tests.unit.frontier.jobs import job, matrix
 
@@ -15,8 +15,8 @@ def column(table: Table, name: str) -> list[str]:
 
 
 def test_a_threshold_takes_in_the_next_stage_when_the_leading_ones_stay_below_it() -> None:
-    half = Seen("data", (), FrontierWindow(matrix([[[40.0] * 4, [33.0] * 4, [17.0] * 4, [10.0] * 4, [0.0] * 4]] * 9)))
-    third = Seen("backward", (), half.window)
+    half = seen("data", (), FrontierWindow(matrix([[[40.0] * 4, [33.0] * 4, [17.0] * 4, [10.0] * 4, [0.0] * 4]] * 9)))
+    third = seen("backward", (), half.window)
     table = studies.thresholds([half, third])
     assert column(table, "threshold") == ["0.70", "0.75", "0.80", "0.85", "0.90"]
     assert column(table, "mean size")[:3] == ["2.00", "3.00", "3.00"]
@@ -27,11 +27,11 @@ def test_a_threshold_takes_in_the_next_stage_when_the_leading_ones_stay_below_it
     ("stage", "ranks", "said"), [("data", (3,), "rank"), ("data", (4,), "other"), ("forward", (3,), "other")]
 )
 def test_what_is_named_is_held_against_the_fault(stage: str, ranks: tuple[int, ...], said: str) -> None:
-    assert Seen(stage, ranks, FrontierWindow(job("data"))).named == said
+    assert seen(stage, ranks, FrontierWindow(job("data"))).named == said
 
 
 def test_of_a_sound_job_nobody_is_named() -> None:
-    assert Seen("data", (3,), FrontierWindow(job())).named == "nobody"
+    assert seen("data", (3,), FrontierWindow(job())).named == "nobody"
 
 
 @pytest.mark.slow
@@ -39,7 +39,7 @@ def test_a_delay_that_is_taken_away_leaves_no_trace() -> None:
     before, during, after, begun = studies.removed(1)
     assert before.share("callbacks") == pytest.approx(0.0175, abs=0.005)
     assert during.share("callbacks") == pytest.approx(0.4106, abs=0.05)
-    assert list(studies.shares(during.found()))[:2].count("callbacks") == 1
+    assert list(studies.shares(during.found))[:2].count("callbacks") == 1
     # The paper's tolerance for the step time to have come back.
     assert abs(after.step_ms - before.step_ms) < 8.63
     assert abs(after.share("callbacks") - before.share("callbacks")) < 0.002
