@@ -80,4 +80,4 @@ def test_more_communicators_than_slots_are_counted_once(programs: dict[str, Path
     log = only_log(tmp_path)
     assert len(log.rows("communicator_states")) == 256
     assert len(log.rows("operations")) == 1200
-    assert log.row("coverage", kind="shim_log")["reason"] == "0 records found no ring, 688 states no slot"
+    assert log.row("coverage", kind="shim_log")["reason"] == "0 records found no ring, 690 states no slot"
