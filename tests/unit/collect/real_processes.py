@@ -21,8 +21,9 @@ import ctypes, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 result = libc.ptrace({request}, int(sys.argv[{place}]), 0, 0)
 open({said!r}, "w").write(str(ctypes.get_errno() if result else 0))
-time.sleep(600)
+{then}
 """
+STAY, LEAVE = "time.sleep(600)", "time.sleep(0.1)\nsys.exit(1)"
 # A target that is left between PTRACE_ATTACH and the stop that it asks for stays stopped for ever.
 ATTACH_AND_DIE = "import ctypes, os, sys\nctypes.CDLL(None).ptrace(16, int(sys.argv[5]), 0, 0)\nos._exit(1)"
 
@@ -58,7 +59,7 @@ def tracer(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("TracerPid"))
 
 
-def eventually(is_so: Callable[[], object], attempts: int = 2000) -> bool:
+def eventually(is_so: Callable[[], object], attempts: int = 12000) -> bool:
     """Whether something becomes true in a while that is much longer than it may take."""
     for _ in range(attempts):
         if is_so():

@@ -21,9 +21,11 @@ from forensics.collect.target import Context, Target
 from tests.unit.collect.real_processes import (
     ATTACH,
     ATTACH_AND_DIE,
+    LEAVE,
     SEIZE,
     SLEEP,
     SPIN,
+    STAY,
     TRACE,
     VFORK,
     eventually,
@@ -43,7 +45,7 @@ ASLEEP = pytest.param(VFORK, "uninterruptible sleep (state D)", marks=ON_X86, id
 @pytest.fixture
 def spying(context: Context) -> Context:
     """The real /proc, and the real py-spy."""
-    return replace(context, procfs=ProcFs(), py_spy=find_py_spy())
+    return replace(context, procfs=ProcFs(), py_spy=find_py_spy(), settings=replace(context.settings, stack_s=60.0))
 
 
 def sample(context: Context, pid: int) -> Run:
@@ -51,11 +53,10 @@ def sample(context: Context, pid: int) -> Run:
     return next(run for run in collect_stacks(context, Target(0, "alive", pid), 0) if run.pid == pid)
 
 
-def attacher(context: Context, tmp_path: Path, request: int = ATTACH) -> Context:
-    """A py-spy that attaches to its target, says how that went, and has to be killed."""
+def attacher(context: Context, tmp_path: Path, then: str = LEAVE) -> Context:
+    """A py-spy that attaches to its target, says how that went, and ends without letting go."""
     said = str(tmp_path / "said")
-    program = script(tmp_path / "attach", TRACE.format(request=request, said=said, place=5))
-    return replace(context, py_spy=program, settings=replace(context.settings, stack_s=1.0))
+    return replace(context, py_spy=script(tmp_path / "attach", TRACE.format(request=ATTACH, said=said, place=5, then=then)))
 
 
 def free(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +74,7 @@ def test_the_real_py_spy_works_under_the_filter(spying: Context, code: str) -> N
 
 def test_a_py_spy_that_would_attach_is_refused_and_the_target_runs_on(spying: Context, tmp_path: Path) -> None:
     with running(SPIN) as target:
-        assert sample(attacher(spying, tmp_path), target.pid).status is Status.TIMEOUT
+        assert sample(attacher(spying, tmp_path), target.pid).status is Status.PARTIAL
         assert (tmp_path / "said").read_text() == str(errno.EPERM)
         assert state(target.pid) == "R"
 
@@ -97,7 +98,7 @@ def test_a_py_spy_that_would_send_a_signal_is_refused(spying: Context, tmp_path:
 
 def test_a_process_that_somebody_traces_is_read_and_stays_traced(spying: Context, tmp_path: Path) -> None:
     with running(SPIN) as target:
-        code = "print(0, flush=True)\n" + TRACE.format(request=SEIZE, said=str(tmp_path / "said"), place=1)
+        code = "print(0, flush=True)\n" + TRACE.format(request=SEIZE, said=str(tmp_path / "said"), place=1, then=STAY)
         with running(code, str(target.pid)) as debugger:
             assert eventually(lambda: tracer(target.pid) == debugger.pid)
             assert sample(spying, target.pid).status is Status.OK
@@ -125,7 +126,7 @@ def test_without_a_filter_a_killed_tracer_leaves_its_target_running(
 ) -> None:
     free(monkeypatch)
     with running(SPIN) as target:
-        assert sample(attacher(spying, tmp_path), target.pid).status is Status.TIMEOUT
+        assert sample(attacher(spying, tmp_path), target.pid).status is Status.PARTIAL
         assert (tmp_path / "said").read_text() == "0"
         assert eventually(lambda: state(target.pid) == "R" and tracer(target.pid) == 0)
 
@@ -144,7 +145,7 @@ def test_without_a_filter_the_guard_outlives_a_killed_collector(
     spying: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free(monkeypatch)
-    context = attacher(spying, tmp_path)
+    context = attacher(spying, tmp_path, STAY)
     context = replace(context, settings=replace(context.settings, stack_s=600.0))
     with running(SPIN) as target:
         collector = os.fork()
@@ -166,7 +167,7 @@ def test_without_a_filter_what_was_stopped_before_is_not_continued(
     with running(SPIN) as target:
         target.send_signal(signal.SIGSTOP)
         assert eventually(lambda: state(target.pid) == "T")
-        assert sample(attacher(spying, tmp_path), target.pid).status is Status.TIMEOUT
+        assert sample(attacher(spying, tmp_path), target.pid).status is Status.PARTIAL
         assert eventually(lambda: tracer(target.pid) == 0)
         eventually(lambda: False, attempts=140)  # longer than the guard looks
         assert state(target.pid) == "T"
@@ -178,7 +179,7 @@ def test_without_a_filter_nothing_is_done_to_what_is_traced_or_in_the_kernel(
 ) -> None:
     free(monkeypatch)
     with running(code) as target:
-        tracing = "print(0, flush=True)\n" + TRACE.format(request=SEIZE, said=str(tmp_path / "said"), place=1)
+        tracing = "print(0, flush=True)\n" + TRACE.format(request=SEIZE, said=str(tmp_path / "said"), place=1, then=STAY)
         with running(tracing, str(target.pid)) if code == SPIN else running(SLEEP):
             assert eventually(lambda: state(target.pid) == "D" or tracer(target.pid))
             run = sample(spying, target.pid)

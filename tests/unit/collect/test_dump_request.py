@@ -39,7 +39,7 @@ while True:
 
 @pytest.fixture
 def real(context: Context) -> Context:
-    return replace(context, procfs=ProcFs(), settings=replace(context.settings, dump_wait_s=1.0))
+    return replace(context, procfs=ProcFs(), settings=replace(context.settings, dump_wait_s=0.5))
 
 
 @contextmanager
@@ -67,8 +67,9 @@ def unread(pipe: Path) -> bytes:
 
 
 def test_the_rank_that_reads_gets_one_byte_and_dumps(real: Context, tmp_path: Path) -> None:
+    patient = replace(real, settings=replace(real.settings, dump_wait_s=60.0))
     with monitored(tmp_path) as pid:
-        run = ask(real, tmp_path, pid)
+        run = ask(patient, tmp_path, pid)
     assert (run.status, run.path) == (Status.OK, "ranks/3/fr/pipe.d3")
     assert (real.staging.root / "ranks/3/fr/pipe.d3").read_bytes() == b"dump after 1"
 
