@@ -100,11 +100,10 @@ def _status(path: Path, procfs: Path) -> LogStatus:
 
 
 def _switched_off(line: bytes) -> str:
-    from forensics.ingest._shim_coverage import reason_text
+    from forensics.ingest._shim_coverage import note_text
 
     numbers = [int(word) for word in line.replace(b"=", b" ").split() if word.isdigit()]
-    words = reason_text(numbers[1], numbers[2]) if len(numbers) >= 3 else None
-    return f"recorded nothing: {words or 'not told'}"
+    return note_text(numbers[1], numbers[2]) if len(numbers) >= 3 else "recorded nothing: not told"
 
 
 def _of_log(path: Path, log: ShimFile, problem: str | None, procfs: Path) -> LogStatus:

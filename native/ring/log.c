@@ -36,6 +36,7 @@ static struct shim_head identity(const struct forensics_clock_reading *now)
         .live_offset = SHIM_HEAD_BYTES,
         .live_bytes = SHIM_LIVE_BYTES,
         .epoch_bins = SHIM_EPOCH_BINS,
+        .mode = shim_file_mode(),
         .sample_ms = wanted >= 10 && wanted <= 10000 ? (uint32_t)wanted : 100,
     };
 
@@ -48,22 +49,35 @@ static struct shim_head identity(const struct forensics_clock_reading *now)
 }
 
 /* The child's copy of the mapping is the parent's file. Anonymous memory takes its place, so that a pointer into the log that
- * some thread or NCCL still holds stays writable and writes nowhere. */
+ * some thread or NCCL still holds stays writable and writes nowhere. What a process never used it need not clear: each page that
+ * is written here is copied first. */
+static void forget_log(void)
+{
+    shim_guard_forget();
+    mmap(file.base, file.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    file.base = NULL;
+    memset(&shim_log, 0, sizeof shim_log);
+    shim_threads_forget();
+    shim_comms_forget();
+    shim_slots_forget();
+}
+
+static bool was_called(void)
+{
+    return (shim_covered[SHIM_CALLED][0] | shim_covered[SHIM_CALLED][1]) != 0;
+}
+
 static void forget_in_child(void)
 {
+    if (SHIM_LOAD(phase) == PHASE_DORMANT && !was_called())
+        return;
     SHIM_STORE(shim_recording, (uint16_t)0);
-    if (file.base != NULL)
-        mmap(file.base, file.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-    memset(&file, 0, sizeof file);
-    memset(&shim_log, 0, sizeof shim_log);
     memset(&shim_self, 0, sizeof shim_self);
     memset(shim_covered[SHIM_CALLED], 0, sizeof shim_covered[SHIM_CALLED]);
     shim_incarnation++;
     shim_unlock_in_child();
-    shim_threads_forget();
-    shim_comms_forget();
-    shim_slots_forget();
-    shim_samples_forget();
+    if (file.base != NULL)
+        forget_log();
     SHIM_STORE(phase, PHASE_DORMANT);
 }
 
@@ -97,9 +111,11 @@ static void begin(void)
 
     forensics_clock_read(&reading, 16);
     head = identity(&reading);
+    shim_mask_choose((head.mode & 0077) != 0);
     file = shim_open_file(&head);
     if (file.base == NULL)
         return;
+    shim_guard(&file);
     shim_lay_out(&shim_log, file.base);
     shim_hot.comms = shim_log.comms;
     shim_append_clock(&reading, false);
@@ -109,7 +125,8 @@ static void begin(void)
     __atomic_store_n(&shim_recording, (uint16_t)1, __ATOMIC_RELEASE);
     write_coverage();
     if (file.reason != SHIM_REASON_NONE)
-        shim_tell(file.reason, file.error, "a smaller log: no room for the wanted size");
+        shim_tell(file.reason, file.error, file.reason == SHIM_REASON_SHARE ? "a smaller log: more than a sixteenth of the free space"
+                                                                            : "a smaller log: no room for the wanted size");
     if (!shim_heartbeat_start())
         shim_tell(SHIM_REASON_NO_THREAD, errno, "no heartbeat thread");
 }
