@@ -50,7 +50,7 @@ struct shim_place {
 };
 void shim_find_place(struct shim_place *place, const struct shim_head *head);
 int shim_open_folder(struct shim_place *place);
-int shim_open_own_folder(const struct shim_place *place);
+int shim_open_own_folder(const struct shim_place *place, int number);
 mode_t shim_file_mode(void);
 
 /* notes.c, prune.c */

@@ -41,6 +41,9 @@ void shim_leave_note(const struct shim_place *place, enum shim_reason reason, in
 {
     struct shim_place wanted = *place;
 
-    if (!note_in(shim_open_folder(&wanted), place, reason, error))
-        (void)note_in(shim_open_own_folder(place), place, reason, error);
+    if (note_in(shim_open_folder(&wanted), place, reason, error))
+        return;
+    for (int number = 0; number < 2; number++)
+        if (note_in(shim_open_own_folder(place, number), place, reason, error))
+            return;
 }

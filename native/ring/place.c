@@ -126,17 +126,14 @@ int shim_open_folder(struct shim_place *place)
     return folder;
 }
 
-/* For a note when the wanted place cannot be used: a folder in memory that is ours alone, else one on disk. */
-int shim_open_own_folder(const struct shim_place *place)
+/* For a note when the wanted place cannot be used: folders that are ours alone, the first in memory, the second on disk. */
+int shim_open_own_folder(const struct shim_place *place, int number)
 {
+    const char *below = number == 0 ? "/dev/shm" : "/tmp";
     char path[64];
-    int error, folder;
+    int error;
 
-    snprintf(path, sizeof path, "/dev/shm/forensics-%u", (unsigned)geteuid());
-    folder = open_below(path, true, place->job, &error);
-    if (folder >= 0)
-        return folder;
-    snprintf(path, sizeof path, "/tmp/forensics-%u", (unsigned)geteuid());
+    snprintf(path, sizeof path, "%s/forensics-%u", below, (unsigned)geteuid());
     return open_below(path, true, place->job, &error);
 }
 

@@ -16,7 +16,7 @@
 static ncclComm_t comm;
 static const char *folder;
 static volatile sig_atomic_t faults;
-static char *own_page;
+static char *volatile own_page;
 
 static int is_there(const char *name)
 {
