@@ -60,6 +60,17 @@ class LogStatus:
     torn: int = 0
 
 
+def log_folders(environ: Mapping[str, str]) -> list[Path]:
+    """Where logs are looked for without a place: the folder of the variable, else this user's own; root's are those of all users."""
+    from forensics.collect.collectors.shim_logs import DISK, MEMORY, default_folder, default_folders
+
+    if environ.get("FORENSICS_SHIM_DIR"):
+        return [Path(environ["FORENSICS_SHIM_DIR"])]
+    uid = os.geteuid()
+    found = [folder for below in (MEMORY, DISK) for folder in default_folders(Path(below), uid or None)]
+    return found or [Path(default_folder(uid))]
+
+
 def log_files(place: Path) -> list[Path]:
     """Files of logs at or below a path, by name, at most `MOST_FILES`, the newest ones. Raises OSError."""
     if place.is_file():
