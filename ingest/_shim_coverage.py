@@ -45,7 +45,11 @@ def reason_text(reason: int, error: int) -> str | None:
 def note_text(reason: int, error: int) -> str:
     """What the note beside a log, or in its place, says: why there is none, or why it ends."""
     words = reason_text(reason, error) or "not told"
-    return f"{'recording ended' if reason == _LOST[0] else 'the log is lost'}: {words}" if reason in _LOST else f"recorded nothing: {words}"
+    return (
+        f"{'recording ended' if reason == _LOST[0] else 'the log is lost'}: {words}"
+        if reason in _LOST
+        else f"recorded nothing: {words}"
+    )
 
 
 def coverage_batches(log: ShimFile, clock: Clock, rings: Sequence[Ring]) -> Iterator[Batch | Problem]:

@@ -21,7 +21,18 @@ DEADLINE_S = 30.0
 
 def clean_environment() -> dict[str, str]:
     """The environment without what names a job, a rank or the collector."""
-    names = ("FORENSICS_", "LD_PRELOAD", "SLURM_", "TORCHELASTIC_", "MASTER_", "OMPI_", "PMI_", "RANK", "LOCAL_RANK", "WORLD_SIZE")
+    names = (
+        "FORENSICS_",
+        "LD_PRELOAD",
+        "SLURM_",
+        "TORCHELASTIC_",
+        "MASTER_",
+        "OMPI_",
+        "PMI_",
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+    )
     return {key: value for key, value in os.environ.items() if not key.startswith(names)}
 
 

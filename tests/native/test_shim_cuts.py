@@ -113,7 +113,9 @@ def test_a_job_that_closes_all_descriptors(guests: Path, shim: Path, tmp_path: P
 
 def test_the_handler_can_be_left_out(guests: Path, shim: Path, tmp_path: Path) -> None:
     with running(guests, shim, tmp_path, FORENSICS_SHIM_SIGBUS="0") as job:
-        caught = int(next(line for line in Path(f"/proc/{job.process.pid}/status").read_text().splitlines() if "SigCgt" in line)[8:], 16)
+        caught = int(
+            next(line for line in Path(f"/proc/{job.process.pid}/status").read_text().splitlines() if "SigCgt" in line)[8:], 16
+        )
         assert caught >> (signal.SIGBUS - 1) & 1 == 0
         job.end()
 

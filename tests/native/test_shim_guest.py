@@ -36,7 +36,7 @@ def in_memory(tmp_path: Path, size: str, script: str, shim: Path, *arguments: ob
     """Run a shell script in a private /dev/shm of that size; returns a copy of what it left there."""
     need_mounts()
     kept = tmp_path / "kept"
-    whole = f'{script}\ncode=$?; cp -a /dev/shm {kept}; exit $code'
+    whole = f"{script}\ncode=$?; cp -a /dev/shm {kept}; exit $code"
     variables = {**clean_environment(), "SHIM": str(shim), **({} if "NO_DIR" in os.environ else {})}
     command = mounted(["sh", "-c", whole, "sh", *arguments], Path("/dev/shm"), size, options)
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, check=False)

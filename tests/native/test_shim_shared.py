@@ -49,7 +49,7 @@ def test_only_the_owner_can_read_a_log(program: Path, shim: Path, tmp_path: Path
 
 def test_the_default_folder_is_of_one_user(program: Path, shim: Path, tmp_path: Path) -> None:
     need_mounts()
-    script = f'LD_PRELOAD={shim} {program} threads && cp -a /dev/shm {tmp_path}/kept'
+    script = f"LD_PRELOAD={shim} {program} threads && cp -a /dev/shm {tmp_path}/kept"
     done = subprocess.run(mounted(["sh", "-c", script], Path("/dev/shm"), "256m"), env=clean_environment(), check=False)
     assert done.returncode == 0
     (path,) = files(tmp_path / "kept")
@@ -93,7 +93,9 @@ def test_a_folder_of_others_is_refused_with_a_note(program: Path, shim: Path, tm
 
 
 def test_a_default_folder_that_somebody_else_made_is_refused(program: Path, shim: Path, tmp_path: Path) -> None:
-    prepare = f"unset FORENSICS_SHIM_DIR; mount -t tmpfs tmpfs /mnt; mkdir /dev/shm/forensics-0; chown {NOBODY} /dev/shm/forensics-0"
+    prepare = (
+        f"unset FORENSICS_SHIM_DIR; mount -t tmpfs tmpfs /mnt; mkdir /dev/shm/forensics-0; chown {NOBODY} /dev/shm/forensics-0"
+    )
     kept = in_shared(program, shim, tmp_path, prepare)
     assert files(kept) == []
     (note,) = files(Path("/tmp/forensics-0/one"))
@@ -109,7 +111,13 @@ def test_a_shared_folder_serves_both_its_users(program: Path, shim: Path, tmp_pa
 
 def start_two(program: Path, shim: Path, logs: Path, way: str, **environment: str) -> None:
     """Two ranks of one job, started by a program."""
-    variables = {**clean_environment(), "FORENSICS_SHIM_DIR": str(logs), "LD_PRELOAD": str(shim), "WORLD_SIZE": "2", **environment}
+    variables = {
+        **clean_environment(),
+        "FORENSICS_SHIM_DIR": str(logs),
+        "LD_PRELOAD": str(shim),
+        "WORLD_SIZE": "2",
+        **environment,
+    }
     source = f"""
 import os, subprocess
 ranks = [subprocess.Popen({way!r}.split() + [{str(program)!r}, "threads"], env={{**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank)}}) for rank in (0, 1)]

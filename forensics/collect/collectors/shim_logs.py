@@ -33,7 +33,10 @@ MOST_LEFT = 128
 """Logs taken of a host without ranks."""
 _JOB_VARIABLES = ("FORENSICS_SHIM_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 _NAME = re.compile(r".+\.(?P<rank>\d+|x)\.(?P<pid>\d+)\.(?P<start>\d+)(?:-\d+)?\.(?P<ending>frx|off|tmp)")
-_UNFINISHED = {"off": "its process recorded nothing, or lost its log; the file says why", "tmp": "its process died while it made the log"}
+_UNFINISHED = {
+    "off": "its process recorded nothing, or lost its log; the file says why",
+    "tmp": "its process died while it made the log",
+}
 _OWN = re.compile(r"forensics(-\d+)?")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 

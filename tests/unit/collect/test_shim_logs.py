@@ -134,7 +134,11 @@ def test_a_host_without_ranks_gives_the_newest_job(context: Context, tmp_path: P
 
 def test_only_the_folder_that_has_the_log_of_the_process_is_of_its_job(proc: FakeProc, tmp_path: Path) -> None:
     """Two jobs of one name on a host: what tells their folders apart is behind the name."""
-    for job, name in (("job-29500-11", "h.3.100.500.frx"), ("job-29500-11", "h.4.101.501.frx"), ("job-29500-99", "h.4.300.900.frx")):
+    for job, name in (
+        ("job-29500-11", "h.3.100.500.frx"),
+        ("job-29500-11", "h.4.101.501.frx"),
+        ("job-29500-99", "h.4.300.900.frx"),
+    ):
         (tmp_path / job).mkdir(exist_ok=True)
         (tmp_path / job / name).write_bytes(b"FRXSHIM\n")
     (tmp_path / "jobber").mkdir()
