@@ -61,7 +61,7 @@ class LogStatus:
 
 
 def log_folders(environ: Mapping[str, str]) -> list[Path]:
-    """Where logs are looked for without a place: the folder of the variable, else this user's own; root's are those of all users."""
+    """Where logs are looked for: the folder of the variable, else this user's own, for root those of all users."""
     from forensics.collect.collectors.shim_logs import DISK, MEMORY, default_folder, default_folders
 
     if environ.get("FORENSICS_SHIM_DIR"):

@@ -128,7 +128,7 @@ static void fill_run_by_hand(struct shim_head *head, const struct launcher *laun
     bool is_by_hand = launcher == NULL || launcher == &launchers[0];
     bool is_known = found.start != 0 && !(is_by_hand && found.session == found.pid);
     const char *port = shim_setting("MASTER_PORT", "");
-    char start[24] = "";
+    char start[21] = "";
 
     if (is_known)
         snprintf(start, sizeof start, "%llu", (unsigned long long)found.start);

@@ -66,9 +66,8 @@ def test_fork_of_a_dormant_process(shim: Path, tmp_path: Path) -> None:
     plain = float(found["plain"][1])
     print()
     for name, (faults, nanoseconds) in found.items():
-        print(
-            f"fork and exit, {name:6} {float(nanoseconds) / 1000:8.1f} us {float(nanoseconds) / plain:6.2f} times, {faults} page faults"
-        )
+        time = float(nanoseconds)
+        print(f"fork and exit, {name:6} {time / 1000:8.1f} us {time / plain:6.2f} times, {faults} page faults")
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:

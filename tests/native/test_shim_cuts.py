@@ -37,7 +37,7 @@ def test_a_log_that_is_cut_to_nothing_costs_the_log_only(guests: Path, shim: Pat
         out = job.end()
     assert f"faults=0 child=0 foreign={SIGBUS_CODE}" in out  # in a child too, a fault of its own ends as ever
     assert CUT in notes(tmp_path / "logs")
-    (note,) = [path for path in (tmp_path / "logs").rglob("*.off")]
+    (note,) = list((tmp_path / "logs").rglob("*.off"))
     assert "cut" in read(note.read_bytes(), note.name).problems[0].message
 
 
@@ -87,7 +87,7 @@ def test_a_log_that_is_removed_can_be_read_through_its_process(guests: Path, shi
         path.unlink()
         wait_for(lambda: notes(job.logs))
         folder = Path(f"/proc/{job.process.pid}/fd")
-        (left,) = [entry for entry in folder.iterdir() if path.stem in os.readlink(entry)]
+        (left,) = [entry for entry in folder.iterdir() if path.stem in str(entry.readlink())]
         log = read(left.read_bytes(), path.name)
         assert log.rows("operations") and "was removed" in log.problems[0].message
         job.end()

@@ -10,24 +10,23 @@ import pytest
 from tests.native.shim_guests import clean_environment, mounted, need_mounts
 from tests.native.shim_jobs import HERE, RING, compile_c, only_log, run
 
-SANITIZERS = ["address,undefined", "thread"]
 pytestmark = pytest.mark.slow
 
 
-def built_with(sanitizer: str, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module", params=["address,undefined", "thread"])
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The driver and the writer under a sanitizer; ASan brings LSan."""
+    sanitizer = str(request.param)
     options = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-g", "-O1")
     # gcc says that its thread sanitizer does not model fences; the stores that they order are atomic as well
     quiet = ("-Wno-tsan",) if sanitizer == "thread" else ()
     try:
-        return compile_c(tmp_path / "states", [HERE / "states.c", *RING], *options, *quiet)
+        return compile_c(tmp_path_factory.mktemp("states") / "states", [HERE / "states.c", *RING], *options, *quiet)
     except Exception:  # no runtime of this sanitizer here
         pytest.skip(f"cannot build with -fsanitize={sanitizer}")
 
 
-@pytest.mark.parametrize("sanitizer", SANITIZERS)
-def test_no_finding(sanitizer: str, tmp_path: Path) -> None:
-    program = built_with(sanitizer, tmp_path)
+def test_no_finding(program: Path, tmp_path: Path) -> None:
     done = run([program, 1000], tmp_path / "logs")
     assert (done.returncode, done.stderr) == (0, "")
     log = only_log(tmp_path / "logs")
@@ -38,12 +37,10 @@ def test_no_finding(sanitizer: str, tmp_path: Path) -> None:
     assert {row["peer"] for row in flows} == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("sanitizer", SANITIZERS)
 @pytest.mark.parametrize("size", ["64m", "600k"])
-def test_no_finding_with_a_fork_and_little_room(sanitizer: str, size: str, tmp_path: Path) -> None:
+def test_no_finding_with_a_fork_and_little_room(program: Path, size: str) -> None:
     """Four threads, a child forked in their midst, a file system with room for a small log or for none."""
     need_mounts()
-    program = built_with(sanitizer, tmp_path)
     variables = {**clean_environment(), "TSAN_OPTIONS": "die_after_fork=0"}
     command = mounted([program, 1000, "fork"], Path("/dev/shm"), size)
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, check=False)

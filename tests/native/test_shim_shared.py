@@ -120,24 +120,27 @@ def start_two(program: Path, shim: Path, logs: Path, way: str, **environment: st
     }
     source = f"""
 import os, subprocess
-ranks = [subprocess.Popen({way!r}.split() + [{str(program)!r}, "threads"], env={{**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank)}}) for rank in (0, 1)]
-raise SystemExit(any([rank.wait() for rank in ranks]))
+def start(rank):
+    own = {{**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank)}}
+    return subprocess.Popen({way!r}.split() + [{str(program)!r}, "threads"], env=own)
+raise SystemExit(any([rank.wait() for rank in [start(0), start(1)]]))
 """
     assert subprocess.run([sys.executable, "-S", "-c", source], env=variables, check=False).returncode == 0
 
 
-@pytest.mark.parametrize("way", ["", "env", "sh -c $0$@"])
+@pytest.mark.parametrize("is_wrapped", [False, True])
 @pytest.mark.parametrize(
     "environ", [{"TORCHELASTIC_RUN_ID": "none"}, {"TORCHELASTIC_RUN_ID": "100"}, {"MASTER_PORT": "29500"}, {}], ids=str
 )
 def test_ranks_of_a_job_share_a_folder_and_jobs_do_not(
-    program: Path, shim: Path, tmp_path: Path, environ: dict[str, str], way: str
+    program: Path, shim: Path, tmp_path: Path, environ: dict[str, str], is_wrapped: bool
 ) -> None:
     for number in (1, 2):
-        start_two(program, shim, tmp_path, way.replace("$0$@", "exec"), **environ) if way != "sh -c $0$@" else wrapped(
-            program, shim, tmp_path, **environ
-        )
-        folders = [path for path in tmp_path.iterdir() if path.is_dir() and files(path)]
+        if is_wrapped:
+            wrapped(program, shim, tmp_path, **environ)
+        else:
+            start_two(program, shim, tmp_path, "", **environ)
+        folders = [path for path in tmp_path.iterdir() if path.is_dir()]
         assert len(folders) == number
     assert [len(files(folder)) for folder in folders] == [2, 2]
     assert all(folder.name not in ("none", "job") for folder in folders)

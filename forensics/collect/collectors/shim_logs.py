@@ -1,8 +1,8 @@
 """Logs of the collector inside the ranks, `<host>.<rank>.<pid>.<start>.frx` in `<folder>/<job>/` (docs/formats/shim-log.md).
 
-The folder is that of `FORENSICS_SHIM_DIR` of the rank, else /dev/shm/forensics-<uid>; the file is still there when the process is
-gone, as long as its host or container is. A file is copied while its process writes to it: its layout is made for that. Much of
-it is zero, so each copy is compressed.
+The folder is that of `FORENSICS_SHIM_DIR` of the rank, else /dev/shm/forensics-<uid>; the file is still there when the process
+is gone, as long as its host or container is. A file is copied while its process writes to it: its layout is made for that.
+Much of it is zero, so each copy is compressed.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def choose(target: Target, logs: Sequence[LogFile], pids: Iterable[int]) -> list
 
 
 def collect_left(context: Context, *folders: Path) -> Iterator[Run]:
-    """The newest job of a host without ranks: the newest log of each rank. Without folders, those of all users are looked at."""
+    """The newest job of a host without ranks: the newest log of each rank. Without folders: of all users."""
     try:
         roots = folders or (*default_folders(Path(MEMORY)), *default_folders(Path(DISK)))
         jobs = [Path(entry.path) for root in roots for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False)]
