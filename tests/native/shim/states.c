@@ -78,7 +78,6 @@ static int fork_and_work(void)
 
     if (child == 0) {
         (void)shim_start();
-        rounds = 100;
         (void)work(NULL);
         _exit(0);
     }
