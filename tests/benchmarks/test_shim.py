@@ -55,6 +55,22 @@ def test_time_of_calls(shim: Path) -> None:
         print(f"{what:38} {wanted:>9} {here:7.1f} ns")
 
 
+def test_fork_of_a_dormant_process(shim: Path, tmp_path: Path) -> None:
+    """Fork and exit of a child, preloaded and never used, over the same without; and with a library that is empty."""
+    program = compile_c(tmp_path / "forks", [HERE / "forks.c"])
+    (tmp_path / "empty.c").write_text("int nothing;")
+    empty = compile_c(tmp_path / "empty.so", [tmp_path / "empty.c"], "-shared", "-fPIC")
+    found = {
+        name: run([program, 3000], tmp_path, library).stdout.split()
+        for name, library in (("plain", None), ("empty", empty), ("shim", shim))
+    }
+    plain = float(found["plain"][1])
+    print()
+    for name, (faults, nanoseconds) in found.items():
+        time = float(nanoseconds)
+        print(f"fork and exit, {name:6} {time / 1000:8.1f} us {time / plain:6.2f} times, {faults} page faults")
+
+
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     """`check` compares each log with what its threads knew: no record that is not whole, and every missing one counted."""
     flood = compile_c(tmp_path / "flood", [HERE / "flood.c", *RING])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.conftest import sources_of
+from tests.native.conftest import LINKING, sources_of
 from tests.native.shim_jobs import HERE, ROOT, compile_c, linked, only_log, run
 from tests.unit.ingest.reading import Result
 
@@ -98,7 +98,7 @@ def nccl() -> Path:
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = [Path(name) for name in sources_of("shim")]
     output = tmp_path_factory.mktemp("shim") / "libforensics_shim.so"
-    return compile_c(output, sources, "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-z,nodelete")
+    return compile_c(output, sources, "-shared", "-fPIC", "-fvisibility=hidden", *LINKING["shim"])
 
 
 @pytest.fixture(scope="module")
