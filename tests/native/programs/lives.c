@@ -56,6 +56,7 @@ static __attribute__((noinline)) void framed_group(void)
     (void)CALL(GroupStart, );
     for (int each = 0; each < 3; each++) {
         do_making(&frame[each]);
+        places_settle();
         if (roll(4) == 0)
             do_ending();
     }
@@ -211,7 +212,7 @@ static void live_as_child(void)
         threads[each].is_running = false;
     for (int each = 0; each < worker->comm_count; each++)
         job.door.hand_over(worker->comms[each], worker->slot);
-    if (roll(5) == 0)
+    if (roll(3) == 0 && worker->slot == CHILD_SLOTS) /* of the main thread: one at a time writes to stdout */
         run_leaf();
     for (int each = 0; each < steps; each++)
         step();
