@@ -49,8 +49,12 @@ EVENTS: Final = {
     44: "async_error",
     45: "suspend",
     46: "resume",
+    47: "window_register",
+    48: "window_deregister",
+    49: "dev_comm_create",
+    50: "dev_comm_destroy",
 }
-"""Calls that make, change or end a communicator."""
+"""Calls on a communicator that are no operations: they make, change or end it, or all of its members must make them."""
 THREAD, QP_EVENT_KIND, PROXY_STATE, PROXY_DONE, PROXY_WAITS, OP_DONE, QP_STATE, QP_RATE = 64, 65, 80, 81, 82, 83, 84, 85
 QP_EVENTS: Final = {1: "created", 2: "connected", 3: "ready", 4: "destroyed", 5: "failed", 6: "seen"}
 COMM_STATES: Final = ("free", "starting", "ready", "failed", "finalized", "destroyed", "aborted", "revoked")

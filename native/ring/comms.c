@@ -10,6 +10,7 @@
 static struct shim_table handles;
 static uint32_t used;                           /* slots ever claimed */
 static uint32_t starting_thread[SHIM_MAX_COMMS]; /* OS thread in the init call of a slot */
+static bool all_taken;                          /* by communicators that are not over */
 
 _Static_assert(SHIM_MAX_COMMS <= SHIM_NEAR_SLOTS + 1, "a slot fits into a word of the excerpt");
 
@@ -82,6 +83,7 @@ static struct shim_comm *claim(uint64_t identity, uint64_t parent, int32_t rank,
 
     if (comm == NULL) {
         SHIM_ADD(shim_log.live->lost_comms, 1u);
+        SHIM_STORE(all_taken, true);
         return NULL;
     }
     clear(comm, comm->generation + 1);
@@ -103,6 +105,28 @@ struct shim_comm *shim_comm_claim(uint64_t identity, uint64_t parent, int32_t ra
         return NULL;
     shim_lock();
     comm = claim(identity, parent, rank, ranks);
+    shim_unlock();
+    return comm;
+}
+
+/* A handle that was closed is not taken for a new communicator. */
+static bool was_closed(uint64_t handle)
+{
+    for (uint32_t each = 0; each < used; each++)
+        if (shim_log.comms[each].handle == handle && SHIM_LOAD(shim_log.comms[each].closed) != 0)
+            return true;
+    return false;
+}
+
+struct shim_comm *shim_comm_claim_unseen(uint64_t handle)
+{
+    struct shim_comm *comm = NULL;
+
+    if (!shim_on() || SHIM_LOAD(all_taken))
+        return NULL;
+    shim_lock();
+    if (!was_closed(handle))
+        comm = claim(0, 0, SHIM_UNKNOWN, SHIM_UNKNOWN);
     shim_unlock();
     return comm;
 }
@@ -132,6 +156,7 @@ void shim_comm_close(struct shim_comm *comm, enum shim_comm_state state)
     SHIM_STORE(comm->closed, shim_now());
     starting_thread[shim_comm_slot(comm)] = 0;
     __atomic_store_n(&comm->state, state, __ATOMIC_RELEASE);
+    SHIM_STORE(all_taken, false);
     shim_unlock();
 }
 
@@ -227,4 +252,5 @@ void shim_comms_forget(void)
     memset(shim_hot.near, 0, sizeof shim_hot.near);
     memset(starting_thread, 0, sizeof starting_thread);
     used = 0;
+    all_taken = false;
 }

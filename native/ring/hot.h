@@ -12,20 +12,19 @@
 #define SHIM_HOT_BYTES 4096u
 #define SHIM_NEAR 128u     /* communicators, in pairs that share a line */
 #define SHIM_SITES 64u     /* call sites, in fours that share a line */
-#define SHIM_FUNCTIONS 44u /* of a library of the program that are called on its behalf */
+#define SHIM_FUNCTIONS 48u /* of a library of the program that are called on its behalf */
 #define SHIM_LIBRARIES 4u
 #define SHIM_NEAR_SLOTS 0xFFFull
 
 struct shim_comm;
 typedef void (*shim_function)(void);
 
-/* A library that the collector stands in front of, and its functions. */
+/* What callers of one kind reach behind the collector. */
 struct shim_library {
-    void *base;
     shim_function functions[SHIM_FUNCTIONS];
 };
 
-/* A call site and the library that its object is bound to: written once, the address last. */
+/* A call site and what its object reaches: written once, the address last. */
 struct shim_site {
     void *address;
     const struct shim_library *library;

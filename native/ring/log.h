@@ -172,6 +172,10 @@ static inline void shim_cover_door(enum shim_coverage what, enum shim_door door)
  * Slots of destroyed communicators are taken again, oldest first, only when no fresh one is left. */
 struct shim_comm *shim_comm_claim(uint64_t identity, uint64_t parent, int32_t rank, int32_t ranks);
 
+/* A slot for a handle whose making was not seen. NULL: none free, or the handle is that of a closed communicator, whose memory is
+ * gone. With all slots taken this is one load: more communicators than slots cost no scan and no lock. */
+struct shim_comm *shim_comm_claim_unseen(uint64_t handle);
+
 /* The slot of this ncclComm_t, or NULL. A few nanoseconds. The two words near at hand are an excerpt of the table, which knows all
  * handles; both are written under the lock. */
 struct shim_comm *shim_comm_far(uint64_t handle);

@@ -84,21 +84,19 @@ void nccl_enter(struct nccl_visit *visit, const struct nccl_library *library, nc
         uint64_t now = shim_now();
 
         shim_cover_function(SHIM_CALLED, facts->kind);
-        comm = nccl_comm_of(library, handle);
+        comm = nccl_comm_of(handle);
         record = shim_reserve_on(me, SHIM_RING_CALLS);
         if (__builtin_expect(record != NULL, 1))
             record_enter((struct shim_call *)record, comm, facts, me, now);
     }
-    *visit = (struct nccl_visit){(struct shim_call *)record, comm, SHIM_RING_CALLS};
+    *visit = (struct nccl_visit){(struct shim_call *)record, comm, library, handle, SHIM_RING_CALLS};
 }
 
 void nccl_enter_rare(struct nccl_visit *visit, struct shim_comm *comm, const struct nccl_facts *facts)
 {
     const struct numbers numbers = {.generation = comm != NULL ? (uint8_t)comm->generation : 0};
 
-    visit->comm = comm;
-    visit->ring_class = SHIM_RING_RARE;
-    visit->record = NULL;
+    *visit = (struct nccl_visit){.comm = comm, .ring_class = SHIM_RING_RARE};
     if (shim_me()->inside++ > 0)
         return;
     shim_cover_function(SHIM_CALLED, facts->kind);
@@ -124,6 +122,8 @@ void nccl_leave(struct nccl_visit *visit, nccl_result result)
         return;
     __atomic_store_n(&visit->comm->last_leave, now, __ATOMIC_RELAXED);
     __atomic_store_n(&visit->comm->inside, 0, __ATOMIC_RELAXED);
+    if (__builtin_expect(visit->comm->flags & SHIM_COMM_UNASKED, 0) && result == NCCL_SUCCESS && shim_me()->groups == 0)
+        nccl_learn(visit->library, visit->comm, visit->handle);
 }
 
 nccl_result nccl_missing(enum shim_kind kind)

@@ -25,13 +25,17 @@ nccl_result ncclGroupStart(void)
     if (library->functions[NCCL_GroupStart] == NULL)
         return nccl_missing(SHIM_GROUP_START);
     if (!nccl_is_outer(shim_me()) || shim_self.groups > 0) {
-        shim_self.groups += shim_self.inside == 0;
-        return NCCL_REAL(library, GroupStart, plain)();
+        result = NCCL_REAL(library, GroupStart, plain)();
+        shim_self.groups += shim_self.inside == 0 && result == NCCL_SUCCESS;
+        return result;
     }
     nccl_enter(&visit, library, NULL, &facts);
     result = NCCL_REAL(library, GroupStart, plain)();
     nccl_leave(&visit, result);
-    shim_self.groups += result == NCCL_SUCCESS;
+    if (result == NCCL_SUCCESS) {
+        shim_self.groups++;
+        nccl_group_began();
+    }
     return result;
 }
 
@@ -53,7 +57,7 @@ nccl_result ncclGroupEnd(void)
     result = NCCL_REAL(library, GroupEnd, plain)();
     nccl_leave(&visit, result);
     shim_self.groups = 0;
-    nccl_bind_pending(library);
+    nccl_group_ended(result);
     return result;
 }
 
@@ -70,6 +74,7 @@ nccl_result ncclGroupSimulateEnd(void *info)
     nccl_enter(&visit, library, NULL, &facts);
     result = NCCL_REAL(library, GroupSimulateEnd, simulate)(info);
     nccl_leave(&visit, result);
-    shim_self.groups -= shim_self.inside == 0 && shim_self.groups > 0;
+    if (shim_self.inside == 0 && shim_self.groups > 0 && --shim_self.groups == 0)
+        nccl_group_ended(NCCL_INVALID_USAGE); /* nothing was made */
     return result;
 }

@@ -124,10 +124,9 @@ nccl_result ncclCommInitAll(nccl_comm *comms, int count, const int *devices)
 }
 
 /* A communicator made from another: all members of the parent call it, so that its number there is the same on each. */
-static struct shim_comm *begin_child(struct nccl_visit *visit, const struct nccl_library *library, enum shim_kind kind,
-                                     nccl_comm handle, int32_t color)
+static struct shim_comm *begin_child(struct nccl_visit *visit, enum shim_kind kind, nccl_comm handle, int32_t color)
 {
-    struct shim_comm *parent = nccl_is_outer(shim_me()) ? nccl_comm_of(library, handle) : NULL, *child = NULL;
+    struct shim_comm *parent = nccl_is_outer(shim_me()) ? nccl_comm_of(handle) : NULL, *child = NULL;
     const struct nccl_facts facts = facts_of(kind, shim_comm_slot(parent));
     uint32_t number = parent != NULL ? __atomic_add_fetch(&parent->splits, 1u, __ATOMIC_RELAXED) : 0;
     uint64_t identity = parent != NULL ? parent->identity : 0;
@@ -155,7 +154,7 @@ nccl_result ncclCommSplit(nccl_comm comm, int color, int key, nccl_comm *made, v
 
     if (library->functions[NCCL_CommSplit] == NULL)
         return nccl_missing(SHIM_SPLIT);
-    nccl_name(begin_child(&visit, library, SHIM_SPLIT, comm, color), config);
+    nccl_name(begin_child(&visit, SHIM_SPLIT, comm, color), config);
     return end(&visit, library, made, NCCL_REAL(library, CommSplit, real)(comm, color, key, made, config));
 }
 
@@ -168,18 +167,17 @@ nccl_result ncclCommShrink(nccl_comm comm, int *out, int count, nccl_comm *made,
 
     if (library->functions[NCCL_CommShrink] == NULL)
         return nccl_missing(SHIM_SHRINK);
-    nccl_name(begin_child(&visit, library, SHIM_SHRINK, comm, SHRUNK_COLOR), config);
+    nccl_name(begin_child(&visit, SHIM_SHRINK, comm, SHRUNK_COLOR), config);
     return end(&visit, library, made, NCCL_REAL(library, CommShrink, real)(comm, out, count, made, config, flags));
 }
 
 /* New ranks know only the unique id, most old ones only the parent: the identity is local, the profiler may give a common one. */
-static void begin_grown(struct nccl_visit *visit, const struct nccl_library *library, nccl_comm comm, int ranks, int rank,
-                        const struct nccl_unique_id *id)
+static void begin_grown(struct nccl_visit *visit, nccl_comm comm, int ranks, int rank, const struct nccl_unique_id *id)
 {
     struct shim_comm *child;
 
     if (comm != NULL)
-        child = begin_child(visit, library, SHIM_GROW, comm, GROWN_COLOR);
+        child = begin_child(visit, SHIM_GROW, comm, GROWN_COLOR);
     else
         child = begin(visit, SHIM_GROW, shim_hash(id, id != NULL ? sizeof *id : 0, SHIM_HASH_SEED), ranks, rank);
     if (child != NULL)
@@ -196,7 +194,7 @@ nccl_result ncclCommGrow(nccl_comm comm, int ranks, const struct nccl_unique_id 
 
     if (library->functions[NCCL_CommGrow] == NULL)
         return nccl_missing(SHIM_GROW);
-    begin_grown(&visit, library, comm, ranks, rank, id);
+    begin_grown(&visit, comm, ranks, rank, id);
     nccl_name(visit.comm, config);
     return end(&visit, library, made, NCCL_REAL(library, CommGrow, real)(comm, ranks, id, rank, made, config));
 }

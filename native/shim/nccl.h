@@ -22,7 +22,8 @@ struct nccl_unique_id {
 #define NCCL_IN_PROGRESS 7
 #define NCCL_NO_COLOR (-1)
 
-/* Every function that is looked up in the NCCL of the caller; the second list is never hooked. */
+/* Every function that is looked up for a caller; the second list is never hooked. Which of NCCL's functions are left out, and why,
+ * is said in tests/live/test_real_nccl.py. */
 #define NCCL_HOOKED(each)                                                                                                       \
     each(AllReduce, SHIM_ALL_REDUCE) each(AllGather, SHIM_ALL_GATHER) each(ReduceScatter, SHIM_REDUCE_SCATTER)                  \
     each(Reduce, SHIM_REDUCE) each(Broadcast, SHIM_BROADCAST) each(Bcast, SHIM_BROADCAST) each(AlltoAll, SHIM_ALL_TO_ALL)       \
@@ -36,7 +37,9 @@ struct nccl_unique_id {
     each(CommInitRankScalable, SHIM_INIT_RANK_SCALABLE) each(CommInitAll, SHIM_INIT_ALL) each(CommSplit, SHIM_SPLIT)            \
     each(CommShrink, SHIM_SHRINK) each(CommGrow, SHIM_GROW) each(CommFinalize, SHIM_FINALIZE) each(CommDestroy, SHIM_DESTROY)   \
     each(CommAbort, SHIM_ABORT) each(CommRevoke, SHIM_REVOKE) each(CommGetAsyncError, SHIM_ASYNC_ERROR)                         \
-    each(CommSuspend, SHIM_SUSPEND) each(CommResume, SHIM_RESUME)
+    each(CommSuspend, SHIM_SUSPEND) each(CommResume, SHIM_RESUME) each(CommWindowRegister, SHIM_WINDOW_REGISTER)               \
+    each(CommWindowDeregister, SHIM_WINDOW_DEREGISTER) each(DevCommCreate, SHIM_DEV_COMM_CREATE)                                \
+    each(DevCommDestroy, SHIM_DEV_COMM_DESTROY)
 #define NCCL_ASKED(each) each(GetVersion, 0) each(CommUserRank, 0) each(CommCount, 0) each(CommCuDevice, 0)
 
 #define NCCL_INDEX(name, kind) NCCL_##name,
@@ -47,9 +50,18 @@ _Static_assert((int)NCCL_FUNCTIONS <= (int)SHIM_FUNCTIONS, "one NCCL fits into i
 
 #pragma GCC visibility push(hidden)
 
-/* One NCCL in this process, and the call sites that are bound to it. */
+/* The functions that callers of one kind reach behind the collector, and the call sites that are bound to them. */
 #define nccl_library shim_library
 const struct nccl_library *nccl_resolve(void *return_address) __attribute__((cold));
+
+/* sites.c: call sites without a place near at hand; NULL: not known. */
+const struct nccl_library *nccl_far_site(const void *address) __attribute__((cold));
+void nccl_remember_site(void *address, const struct nccl_library *library) __attribute__((cold));
+
+/* Whether a lookup of this function that would find ours may do so: without the collector it would have found one as well.
+ * `handle` and `caller` are those of the lookup. */
+bool nccl_is_behind(void *handle, const char *name, void *caller) __attribute__((cold));
+bool nccl_is_ours(const void *address) __attribute__((cold));
 
 static inline uint32_t nccl_site_hash(const void *address)
 {
@@ -62,7 +74,7 @@ static inline struct shim_site *nccl_sites_of(const void *address)
     return &shim_hot.sites[nccl_site_hash(address) % (SHIM_SITES / 4) * 4];
 }
 
-/* The NCCL that the code at this return address is bound to. Never NULL; a library without functions when there is none. */
+/* What the code at this return address reaches. Never NULL; a library without functions when there is nothing. */
 static inline const struct nccl_library *nccl_library_of(void *return_address)
 {
     const struct shim_site *sites = nccl_sites_of(return_address);
@@ -77,6 +89,8 @@ static inline const struct nccl_library *nccl_library_of(void *return_address)
 struct nccl_visit {
     struct shim_call *record;
     struct shim_comm *comm;
+    const struct nccl_library *library;
+    nccl_comm handle; /* as the program gave it; NULL: none */
     enum shim_ring_class ring_class;
 };
 
@@ -105,23 +119,28 @@ static inline bool nccl_is_outer(const struct shim_thread *me)
 /* A hooked function whose real one is not there: the call cannot be made. */
 nccl_result nccl_missing(enum shim_kind kind) __attribute__((cold));
 
-/* communicators.c: a slot for a handle whose making was not seen, or was not finished. */
-struct shim_comm *nccl_adopt(const struct nccl_library *library, nccl_comm handle) __attribute__((cold));
+/* communicators.c: a slot for a handle whose making was not seen, or was not finished. NCCL is not asked about it. */
+struct shim_comm *nccl_adopt(nccl_comm handle) __attribute__((cold));
 
-static inline struct shim_comm *nccl_comm_of(const struct nccl_library *library, nccl_comm handle)
+static inline struct shim_comm *nccl_comm_of(nccl_comm handle)
 {
     struct shim_comm *comm;
 
     if (handle == NULL || !shim_on())
         return NULL;
     comm = shim_comm_find_on((uint64_t)(uintptr_t)handle);
-    return __builtin_expect(comm != NULL, 1) ? comm : nccl_adopt(library, handle);
+    return __builtin_expect(comm != NULL, 1) ? comm : nccl_adopt(handle);
 }
 
-void nccl_bind_pending(const struct nccl_library *library); /* at the end of a group */
+/* The outermost group of this thread began, or ended with this result. */
+void nccl_group_began(void);
+void nccl_group_ended(nccl_result result);
 
 /* A call that makes a communicator returned; its handle is or will be at `where`. */
 void nccl_made(const struct nccl_library *library, struct shim_comm *comm, nccl_comm *where, nccl_result result);
+
+/* NCCL has just taken this handle for a ready communicator: what is not known of it yet is asked now. */
+void nccl_learn(const struct nccl_library *library, struct shim_comm *comm, nccl_comm handle) __attribute__((cold));
 
 /* Takes the name out of an ncclConfig_t. */
 void nccl_name(struct shim_comm *comm, const void *configuration);

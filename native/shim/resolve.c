@@ -1,16 +1,19 @@
-/* Finds the real NCCL of a caller. Two copies may live in one process, and a copy loaded by Python is in nobody's global scope:
- * only the caller's own object leads to the right one. */
+/* Finds what a call of NCCL would have reached without the collector: what comes behind us in the order of the program (another
+ * preloaded object, or the NCCL that the program is linked with), else what the caller's own object is linked with. Two copies may
+ * live in one process, and a copy loaded by Python is in nobody's global scope: only the caller's own object leads to it. */
 #define _GNU_SOURCE
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "ring/internal.h"
 #include "shim/nccl.h"
+#include "verbs/next.h"
 
-#define MORE_SITES 1024u
+#define OBJECTS 64u
 
 #define NCCL_NAME(name, kind) "pnccl" #name,
 static const char *const names[NCCL_FUNCTIONS + 1] = {
@@ -21,9 +24,65 @@ static const char *const names[NCCL_FUNCTIONS + 1] = {
 static const unsigned char kinds[] = {NCCL_HOOKED(NCCL_KIND)};
 #undef NCCL_KIND
 
-static struct shim_site more_sites[MORE_SITES]; /* those without a place near at hand */
+/* Objects that called, and what each of them reaches: written once, the base last. */
+static struct {
+    const void *base;
+    const struct nccl_library *library;
+} objects[OBJECTS];
+static const struct nccl_library *more_libraries[OBJECTS]; /* those without a place near at hand */
 static const struct nccl_library nothing;
 static uint32_t library_count;
+
+static const void *base_of(const void *address)
+{
+    Dl_info where;
+
+    return dladdr(address, &where) != 0 ? where.dli_fbase : NULL;
+}
+
+bool nccl_is_ours(const void *address)
+{
+    return address != NULL && base_of(address) == base_of((const void *)(uintptr_t)&nccl_is_ours);
+}
+
+/* The C library's own dlsym, not ours, so that the program's lookups and these are kept apart. */
+static void *look(void *handle, const char *name)
+{
+    lookup real = next_dlsym();
+    void *found = real != NULL ? real(handle, name) : dlsym(handle, name);
+
+    return nccl_is_ours(found) ? NULL : found;
+}
+
+/* As the caller would have found it: by the name that it calls. NCCL's second name of each function (pnccl) serves where that one
+ * is not to be seen; some builds do not have it. */
+static void *find(int function, void *handle)
+{
+    const char *profiling = names[function], *plain = profiling + 1;
+    void *found = look(RTLD_NEXT, plain);
+
+    if (found == NULL && handle != NULL)
+        found = look(handle, plain);
+    if (found == NULL)
+        found = look(RTLD_NEXT, profiling);
+    if (found == NULL && handle != NULL)
+        found = look(handle, profiling);
+    return found;
+}
+
+/* True when anything of NCCL is reached by this handle; NULL stands for what is behind us. */
+static bool fill(struct nccl_library *library, void *handle)
+{
+    bool found_any = false;
+
+    for (int each = 0; each < NCCL_FUNCTIONS; each++) {
+        void *found = find(each, handle);
+
+        memcpy(&library->functions[each], &found, sizeof found);
+        found_any |= found != NULL;
+    }
+    return found_any;
+}
 
 static void *object_of(void *address)
 {
@@ -34,59 +93,53 @@ static void *object_of(void *address)
     return dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
 }
 
-/* pncclGetVersion as the object of this handle sees it; the handle is given back. */
-static void *probe(void *handle)
+/* Fills from this handle and gives it back. */
+static bool try_handle(struct nccl_library *library, void *handle)
 {
-    void *found = handle != NULL ? dlsym(handle, "pncclGetVersion") : NULL;
+    bool found = handle != NULL && fill(library, handle);
 
     if (handle != NULL)
         dlclose(handle);
     return found;
 }
 
-static int look_into(struct dl_phdr_info *info, size_t size, void *result)
+static int look_into(struct dl_phdr_info *info, size_t size, void *library)
 {
-    void *handle;
-
     (void)size;
     if (info->dlpi_name == NULL || info->dlpi_name[0] == '\0')
         return 0;
-    handle = dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
-    *(void **)result = probe(handle);
-    return *(void **)result != NULL;
+    return try_handle(library, dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD));
 }
 
 /* From the surest way to the vaguest; the last ones serve callers that are no object, such as generated code. */
-static void *find_provider(void *return_address)
+static bool find_library(struct nccl_library *library, void *return_address)
 {
-    void *found = probe(object_of(return_address));
-
-    if (found == NULL)
-        found = probe(dlopen(NULL, RTLD_LAZY));
-    if (found == NULL)
-        found = probe(dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD));
-    if (found == NULL)
-        (void)dl_iterate_phdr(look_into, &found);
-    return found;
+    return try_handle(library, object_of(return_address)) || try_handle(library, dlopen(NULL, RTLD_LAZY)) ||
+           try_handle(library, dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD)) || dl_iterate_phdr(look_into, library) != 0;
 }
 
-/* The provider must stay: its functions are remembered. A main program has no handle of its own but the global one. */
-static void *pin(const Dl_info *where)
+/* What is remembered must stay loaded. A main program has no handle of its own, and never goes. */
+static void pin(const struct nccl_library *library)
 {
-    void *handle = dlopen(where->dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    const void *pinned = NULL;
+    Dl_info where;
 
-    return handle != NULL ? handle : dlopen(NULL, RTLD_LAZY);
-}
-
-static void fill(struct nccl_library *library, void *handle)
-{
     for (int each = 0; each < NCCL_FUNCTIONS; each++) {
-        void *found = dlsym(handle, names[each]);
+        void *function;
 
-        memcpy(&library->functions[each], &found, sizeof found);
-        if (found != NULL && each < NCCL_FUNCTIONS_HOOKED)
-            shim_cover_function(SHIM_HOOKED, kinds[each]);
+        memcpy(&function, &library->functions[each], sizeof function);
+        if (function == NULL || dladdr(function, &where) == 0 || where.dli_fbase == pinned)
+            continue;
+        pinned = where.dli_fbase;
+        (void)dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
     }
+}
+
+static void cover(const struct nccl_library *library)
+{
+    for (int each = 0; each < NCCL_FUNCTIONS_HOOKED; each++)
+        if (library->functions[each] != NULL)
+            shim_cover_function(SHIM_HOOKED, kinds[each]);
     shim_cover_door(SHIM_HOOKED, SHIM_DOOR_NCCL_API);
 }
 
@@ -100,101 +153,122 @@ static void tell_version(const struct nccl_library *library)
         __atomic_store_n(&shim_log.live->nccl_version, (uint32_t)version, __ATOMIC_RELAXED);
 }
 
+static const struct nccl_library *library_at(uint32_t number)
+{
+    return number < SHIM_LIBRARIES ? &shim_hot.libraries[number] : more_libraries[number - SHIM_LIBRARIES];
+}
+
+static struct nccl_library *new_library(void)
+{
+    void *memory;
+
+    if (library_count < SHIM_LIBRARIES)
+        return &shim_hot.libraries[library_count];
+    if (library_count - SHIM_LIBRARIES >= OBJECTS)
+        return NULL;
+    memory = mmap(NULL, sizeof(struct nccl_library), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    more_libraries[library_count - SHIM_LIBRARIES] = memory;
+    return memory;
+}
+
+/* Objects that reach the same functions share one library. */
+static const struct nccl_library *store(const struct nccl_library *found)
+{
+    struct nccl_library *place;
+
+    for (uint32_t each = 0; each < library_count; each++)
+        if (memcmp(library_at(each), found, sizeof *found) == 0)
+            return library_at(each);
+    place = new_library();
+    if (place == NULL)
+        return &nothing;
+    *place = *found;
+    if (++library_count > 1)
+        shim_cover_door(SHIM_CALLED, SHIM_DOOR_NCCL_TWO_COPIES);
+    return place;
+}
+
 static const struct nccl_library *known(const void *base)
 {
-    for (uint32_t each = 0; each < __atomic_load_n(&library_count, __ATOMIC_ACQUIRE); each++)
-        if (shim_hot.libraries[each].base == base)
-            return &shim_hot.libraries[each];
+    for (uint32_t each = 0; each < OBJECTS; each++)
+        if (base != NULL && __atomic_load_n(&objects[each].base, __ATOMIC_ACQUIRE) == base)
+            return objects[each].library;
     return NULL;
 }
 
-/* Two threads may have looked at once: the first one counts. */
-static const struct nccl_library *store(const struct nccl_library *found)
+static const struct nccl_library *remember(const void *base, const struct nccl_library *found)
 {
     const struct nccl_library *library;
+    uint32_t at = 0;
 
     shim_lock();
-    library = known(found->base);
-    if (library == NULL && library_count < SHIM_LIBRARIES) {
-        shim_hot.libraries[library_count] = *found;
-        library = &shim_hot.libraries[library_count];
-        __atomic_store_n(&library_count, library_count + 1, __ATOMIC_RELEASE);
+    library = store(found);
+    while (at < OBJECTS && objects[at].base != NULL)
+        at++;
+    if (at < OBJECTS && library != &nothing) {
+        objects[at].library = library;
+        __atomic_store_n(&objects[at].base, base, __ATOMIC_RELEASE);
     }
     shim_unlock();
-    return library != NULL ? library : &nothing;
-}
-
-/* No lock is held while the loader is asked: it has one of its own, and a constructor that runs under it may call NCCL. */
-static const struct nccl_library *library_at(void *provider)
-{
-    struct nccl_library found = {0};
-    const struct nccl_library *library;
-    Dl_info where;
-
-    if (provider == NULL || dladdr(provider, &where) == 0)
-        return &nothing;
-    library = known(where.dli_fbase);
-    if (library != NULL)
-        return library;
-    found.base = where.dli_fbase;
-    fill(&found, pin(&where));
-    library = store(&found);
-    if (library_count > 1)
-        shim_cover_door(SHIM_CALLED, SHIM_DOOR_NCCL_TWO_COPIES);
     return library;
 }
 
-/* The place of this address among those without one near at hand, or the free one that it may have; NULL: none. */
-static struct shim_site *more_site_of(void *address)
+/* No lock is held while the loader is asked: it has one of its own, and a constructor that runs under it may call NCCL. */
+static const struct nccl_library *library_of(void *return_address)
 {
-    for (uint32_t step = 0; step < MORE_SITES; step++) {
-        struct shim_site *site = &more_sites[(nccl_site_hash(address) + step) % MORE_SITES];
-        void *found = __atomic_load_n(&site->address, __ATOMIC_ACQUIRE);
+    struct nccl_library found = {0};
+    const void *base = base_of(return_address);
+    const struct nccl_library *library = known(base);
 
-        if (found == NULL || found == address)
-            return site;
-    }
-    return NULL;
-}
-
-static struct shim_site *place_for(void *address)
-{
-    struct shim_site *sites = nccl_sites_of(address);
-
-    for (uint32_t each = 0; each < 4; each++)
-        if (sites[each].address == NULL || sites[each].address == address)
-            return &sites[each];
-    return more_site_of(address);
-}
-
-/* A place is written once: readers take no lock. */
-static void remember(void *return_address, const struct nccl_library *library)
-{
-    struct shim_site *site;
-
-    shim_lock();
-    site = place_for(return_address);
-    if (site != NULL && site->address == NULL) {
-        site->library = library;
-        __atomic_store_n(&site->address, return_address, __ATOMIC_RELEASE);
-    }
-    shim_unlock();
+    if (library != NULL)
+        return library;
+    if (!find_library(&found, return_address))
+        return &nothing;
+    pin(&found);
+    cover(&found);
+    return remember(base, &found);
 }
 
 const struct nccl_library *nccl_resolve(void *return_address)
 {
-    const struct shim_site *site = more_site_of(return_address);
-    const struct nccl_library *library;
+    const struct nccl_library *library = nccl_far_site(return_address);
     int error = errno;
 
-    if (site != NULL && __atomic_load_n(&site->address, __ATOMIC_ACQUIRE) == return_address)
-        return site->library;
+    if (library != NULL)
+        return library;
     (void)shim_start();
-    library = library_at(find_provider(return_address));
+    library = library_of(return_address);
     if (library != &nothing) {
-        remember(return_address, library);
+        nccl_remember_site(return_address, library);
         tell_version(library);
     }
     errno = error;
     return library;
+}
+
+static bool is_hooked(const char *name)
+{
+    for (int each = 0; each < NCCL_FUNCTIONS_HOOKED; each++)
+        if (strcmp(names[each] + 1, name) == 0)
+            return true;
+    return false;
+}
+
+/* A lookup in the program as a whole also goes through what the caller's object is linked with; one in a handle does not. */
+bool nccl_is_behind(void *handle, const char *name, void *caller)
+{
+    void *object;
+    bool found;
+
+    if (!is_hooked(name) || look(RTLD_NEXT, name) != NULL)
+        return true;
+    if (handle != RTLD_DEFAULT)
+        return false;
+    object = object_of(caller);
+    found = object != NULL && look(object, name) != NULL;
+    if (object != NULL)
+        dlclose(object);
+    return found;
 }

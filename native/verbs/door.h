@@ -8,6 +8,7 @@
 
 #include "ring/log.h"
 #include "verbs/abi.h"
+#include "verbs/next.h"
 
 #pragma GCC visibility push(hidden) /* what only this library uses is reached without a table */
 
@@ -141,12 +142,6 @@ bool known_gid(const struct verbs_context *context, uint8_t port, int index, uin
 
 /* hooks.c: ours for a name that was looked up, or `real` itself when the name is none of ours. */
 void *hook_for(const char *name, void *real);
-
-/* next.c: dlsym and dlvsym behind ours; NULL when there is none. */
-typedef void *(*lookup)(void *handle, const char *name);
-typedef void *(*lookup_version)(void *handle, const char *name, const char *version);
-lookup next_dlsym(void);
-lookup_version next_dlvsym(void);
 
 #pragma GCC visibility pop
 

@@ -6,7 +6,7 @@
 #include <link.h>
 #include <string.h>
 
-#include "verbs/door.h"
+#include "verbs/next.h"
 
 struct tables { const ElfW(Sym) *symbols; const char *strings; const uint32_t *hash; const ElfW(Half) *versions; };
 struct search { const char *name; void *found; bool after_us; };
@@ -77,9 +77,9 @@ static const ElfW(Sym) *find(const struct tables *tables, const char *name)
     }
 }
 
-static bool is_us(const struct dl_phdr_info *object)
+static bool holds(const struct dl_phdr_info *object, const void *address)
 {
-    uintptr_t here = (uintptr_t)&is_us;
+    uintptr_t here = (uintptr_t)address;
 
     for (int each = 0; each < object->dlpi_phnum; each++) {
         const ElfW(Phdr) *part = &object->dlpi_phdr[each];
@@ -90,20 +90,29 @@ static bool is_us(const struct dl_phdr_info *object)
     return false;
 }
 
+static bool is_us(const struct dl_phdr_info *object)
+{
+    return holds(object, (const void *)(uintptr_t)&is_us);
+}
+
+static const ElfW(Sym) *symbol_of(const struct dl_phdr_info *object, const char *name)
+{
+    struct tables tables = read_tables(object);
+
+    return tables.symbols != NULL && tables.strings != NULL && tables.hash != NULL ? find(&tables, name) : NULL;
+}
+
 static int visit(struct dl_phdr_info *object, size_t size, void *data)
 {
     struct search *search = data;
-    struct tables tables;
-    const ElfW(Sym) *symbol = NULL;
+    const ElfW(Sym) *symbol;
 
     (void)size;
     if (!search->after_us) {
         search->after_us = is_us(object);
         return 0;
     }
-    tables = read_tables(object);
-    if (tables.symbols != NULL && tables.strings != NULL && tables.hash != NULL)
-        symbol = find(&tables, search->name);
+    symbol = symbol_of(object, search->name);
     if (symbol == NULL)
         return 0;
     search->found = (void *)(object->dlpi_addr + symbol->st_value);
@@ -134,4 +143,33 @@ lookup_version next_dlvsym(void)
     if (__atomic_load_n(&found, __ATOMIC_ACQUIRE) == NULL)
         __atomic_store_n(&found, (lookup_version)next("dlvsym"), __ATOMIC_RELEASE);
     return found;
+}
+
+struct step {
+    const void *caller;
+    const char *name;
+    bool after_caller, is_us;
+};
+
+static int visit_next(struct dl_phdr_info *object, size_t size, void *data)
+{
+    struct step *step = data;
+
+    (void)size;
+    if (!step->after_caller) {
+        step->after_caller = holds(object, step->caller);
+        return 0;
+    }
+    if (symbol_of(object, step->name) == NULL)
+        return 0;
+    step->is_us = is_us(object);
+    return 1;
+}
+
+bool next_is_us(const void *caller, const char *name)
+{
+    struct step step = {.caller = caller, .name = name};
+
+    dl_iterate_phdr(visit_next, &step);
+    return step.is_us;
 }

@@ -18,6 +18,7 @@ enum shim_kind {
     SHIM_GET_UNIQUE_ID = 32, SHIM_INIT_RANK = 33, SHIM_INIT_RANK_CONFIG = 34, SHIM_INIT_RANK_SCALABLE = 35,
     SHIM_INIT_ALL = 36, SHIM_SPLIT = 37, SHIM_SHRINK = 38, SHIM_GROW = 39, SHIM_FINALIZE = 40, SHIM_DESTROY = 41,
     SHIM_ABORT = 42, SHIM_REVOKE = 43, SHIM_ASYNC_ERROR = 44, SHIM_SUSPEND = 45, SHIM_RESUME = 46,
+    SHIM_WINDOW_REGISTER = 47, SHIM_WINDOW_DEREGISTER = 48, SHIM_DEV_COMM_CREATE = 49, SHIM_DEV_COMM_DESTROY = 50,
     SHIM_THREAD = 64,      /* a thread took the ring */
     SHIM_QP_EVENT = 65,    /* a queue pair was made, connected, destroyed, or failed */
     SHIM_PROXY_STATE = 80, /* sample of a proxy operation in progress; SHIM_PROXY_WAITS follows */

@@ -21,6 +21,7 @@ enum shim_comm_state {
 #define SHIM_COMM_NONBLOCKING 2u
 #define SHIM_COMM_GRAPH 4u      /* used under stream capture: replays are not seen */
 #define SHIM_COMM_LOCAL_ID 8u   /* identity means nothing outside of this process */
+#define SHIM_COMM_UNASKED 16u   /* rank and size were not asked for yet: NCCL has not taken the handle for a ready one so far */
 #define SHIM_COMM_KINDS 16u
 
 struct shim_comm {
