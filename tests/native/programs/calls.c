@@ -25,6 +25,7 @@ void before(enum function function)
 {
     tape("%d %s\n", worker->steps++, function_names[function]);
     (void)job.door.announce((int)function);
+    worker->current = function;
     errno = MARK;
 }
 

@@ -14,7 +14,7 @@
 
 #include "program.h"
 
-#define PATIENCE_S 20
+#define PATIENCE_S 10
 
 struct job job;
 uint64_t program_seed;

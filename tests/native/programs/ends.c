@@ -78,7 +78,7 @@ void end_program(uint32_t how)
         (void)kill(getpid(), signals[roll(4)]);
     if (how == 2)
         abort();
-    if (how == 3 && worker->slot == 0 && may(WITH_LEAVING) && roll(16) == 0)
+    if (how == 3 && worker->slot == 0 && may(WITH_LEAVING) && roll(48) == 0)
         pthread_exit(NULL);
     if (how == 4)
         quick_exit(code);

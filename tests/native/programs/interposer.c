@@ -5,7 +5,7 @@
 
 #include "abi.h"
 
-void programs_saw(const char *name) __attribute__((weak));
+void programs_saw(enum function function) __attribute__((weak));
 
 #define FORWARD(name, parameters, arguments)                                                                                    \
     __attribute__((visibility("default"))) int nccl##name parameters                                                            \
@@ -15,7 +15,7 @@ void programs_saw(const char *name) __attribute__((weak));
                                                                                                                                 \
         memcpy(&next, &found, sizeof found);                                                                                    \
         if (programs_saw != NULL)                                                                                               \
-            programs_saw(#name);                                                                                                \
+            programs_saw(F_##name);                                                                                                \
         return next != NULL ? next arguments : INVALID_USAGE;                                                                   \
     }
 FUNCTIONS(FORWARD)

@@ -38,7 +38,7 @@ void worker_open(struct worker *self, int slot)
 
     *self = (struct worker){.slot = slot, .random = mix(program_seed * SLOTS + (uint64_t)slot), .reuses = reuses};
     worker = self;
-    self->style = (int)roll(5);
+    self->style = (int)roll(may(WITH_BYPASSES) ? 5 : 2);
     job.door.thread(slot);
 }
 

@@ -24,6 +24,7 @@ enum kind {
     WITH_LEAVING = 'l', /* the main thread ends by pthread_exit */
     WITH_PROBES = 'p',  /* dlsym(RTLD_DEFAULT) */
     WITH_CONFIGS = 'c',
+    WITH_BYPASSES = 'b', /* calls that pass the collector by, through the library's own handle */
 };
 bool may(enum kind kind);
 
@@ -41,6 +42,7 @@ struct worker {
     ncclComm_t comms[COMMS], stale[8], kept[PLACES];
     struct place places[PLACES];
     int comm_count, stale_count, place_count, kept_count;
+    enum function current; /* the last that the program called */
     bool reuses;
 };
 

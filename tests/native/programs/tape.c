@@ -77,9 +77,12 @@ int tape_complaints(void)
     return tapes->complaints;
 }
 
-/* Another preloaded object tells what it forwards. */
-__attribute__((visibility("default"))) void programs_saw(const char *name);
-void programs_saw(const char *name)
+/* Another preloaded object tells what it forwards. Questions that the collector asks on its own account are not the program's. */
+__attribute__((visibility("default"))) void programs_saw(enum function function);
+void programs_saw(enum function function)
 {
-    tape("  saw %s\n", name);
+    bool is_question = function == F_GetVersion || function == F_CommUserRank || function == F_CommCount || function == F_CommCuDevice;
+
+    if (worker != NULL && (!is_question || worker->current == function))
+        tape("  saw %s\n", function_names[function]);
 }
