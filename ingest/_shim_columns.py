@@ -31,6 +31,11 @@ def times(clock: Clock, ticks: npt.NDArray[Any]) -> Packed:
     return number_column(*clock.realtime(ticks.astype(np.uint64)))
 
 
+def call_times(clock: Clock, ticks: npt.NDArray[Any]) -> Packed:
+    """When calls returned: null inside, and where the moment was not taken."""
+    return times(clock, np.where(ticks == layout.LEFT, 0, ticks))
+
+
 def lengths(clock: Clock, ticks: npt.NDArray[Any], missing: npt.NDArray[np.bool_] | None = None) -> Packed:
     """Durations in nanoseconds."""
     values, unknown = clock.length(ticks.astype(np.float64))

@@ -1,4 +1,4 @@
-"""Proxy operations of a shim log as rows of `flows` and `chunk_states`; communicators as `communicator_states`."""
+"""Proxy operations of a shim log as rows of `flows` and `chunk_states`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from forensics.ingest import _shim_layout as layout
 from forensics.ingest._shim_clock import TICKS_MONOTONIC, Clock
-from forensics.ingest._shim_columns import communicators, labels, lengths, numbers, texts, times, words
-from forensics.ingest._shim_file import ShimFile, Table, text
+from forensics.ingest._shim_columns import communicators, lengths, numbers, times, words
+from forensics.ingest._shim_file import ShimFile, Table
 from forensics.ingest._shim_rings import Ring
 from forensics.ingest.interface import Batch
 
@@ -129,40 +129,3 @@ def last_tick(log: ShimFile, rings: Sequence[Ring]) -> int:
     beat = int(last["monotonic_ns"] if int(log.head["ticks"]) == TICKS_MONOTONIC else last["counter"])
     records = [int(ring.records["time"][-1]) for ring in rings if len(ring.records)]
     return max([beat if int(log.live["beat_version"]) % 2 == 0 else 0, *records])
-
-
-def communicator_batches(log: ShimFile, clock: Clock) -> Iterator[Batch]:
-    """What is true now of each communicator."""
-    comms = log.tables.get(layout.COMMS)
-    used = np.flatnonzero(comms["state"] != 0) if comms is not None else np.zeros(0, np.int64)
-    if comms is None or not len(used):
-        return
-    rows, names = comms[used], labels(log)
-    inside = rows["inside"] != 0
-    kinds = {**layout.OPERATIONS, **layout.EVENTS}
-    yield Batch(
-        "communicator_states",
-        {
-            "locator": numbers(used),
-            "communicator": texts([names[slot] for slot in used.tolist()]),
-            "parent": texts([f"nccl:{int(parent):016x}" if parent else None for parent in rows["parent"]]),
-            "comm_id": texts([f"{int(value):016x}" if value else None for value in rows["comm_id"]]),
-            "name": texts([text(value) or None for value in rows["name"]]),
-            "state": words(rows["state"], layout.COMM_STATES),
-            "group_rank": numbers(rows["rank"], rows["rank"] < 0),
-            "size": numbers(rows["ranks"], rows["ranks"] < 0),
-            "color": numbers(rows["color"], rows["color"] < 0),
-            "device": numbers(rows["device"], rows["device"] < 0),
-            "nodes": numbers(rows["nodes"], rows["nodes"] < 0),
-            "graph_captured": (rows["flags"] & 4 != 0).tolist(),
-            "init_entered_ns": times(clock, rows["init_enter"]),
-            "init_returned_ns": times(clock, rows["init_leave"]),
-            "closed_ns": times(clock, rows["closed"]),
-            "operations": numbers(np.maximum(rows["ops"], rows["profiler_ops"])),
-            "finished": numbers(rows["ops_done"], rows["profiler_ops"] == 0),
-            "last_entered_ns": times(clock, rows["last_enter"]),
-            "last_returned_ns": times(clock, rows["last_leave"]),
-            "inside_kind": texts([kinds.get(int(kind)) if kind else None for kind in np.where(inside, rows["inside_kind"], 0)]),
-            "async_error": numbers(rows["async_error"], rows["async_error"] == 0),
-        },
-    )

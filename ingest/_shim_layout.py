@@ -56,6 +56,8 @@ EVENTS: Final = {
 }
 """Calls on a communicator that are no operations: they make, change or end it, or all of its members must make them."""
 THREAD, QP_EVENT_KIND, PROXY_STATE, PROXY_DONE, PROXY_WAITS, OP_DONE, QP_STATE, QP_RATE = 64, 65, 80, 81, 82, 83, 84, 85
+LEFT: Final = 1
+"""`leave` of a call that returned before the writer looked: the moment was not taken."""
 QP_EVENTS: Final = {1: "created", 2: "connected", 3: "ready", 4: "destroyed", 5: "failed", 6: "seen"}
 COMM_STATES: Final = ("free", "starting", "ready", "failed", "finalized", "destroyed", "aborted", "revoked")
 
@@ -178,7 +180,7 @@ COMM: Final = _dtype(
     384,
     "state u4, generation u4, handle u8, identity u8, parent u8, comm_id u8, rank i4, ranks i4, color i4, device i4, "
     "nodes i4, flags u4, init_enter u8, init_leave u8, closed u8, ops u8, last_enter u8, last_leave u8, inside u4, "
-    "inside_kind u4, profiler_ops u8, ops_done u8, async_error i4, splits u4, counts u4*16, name S64, 112x",
+    "inside_kind u4, profiler_ops u8, ops_done u8, async_error i4, splits u4, 64x, name S64, 112x",
 )
 """One communicator."""
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from forensics.ingest import _shim_layout as layout
 from forensics.ingest._nccl_types import DTYPE_BYTES, DTYPES
 from forensics.ingest._shim_clock import Clock
-from forensics.ingest._shim_columns import communicators, numbers, texts, times, words
+from forensics.ingest._shim_columns import call_times, communicators, numbers, texts, times, words
 from forensics.ingest._shim_file import ShimFile, Table
 from forensics.ingest._shim_rings import Ring, threads
 from forensics.ingest.interface import Batch
@@ -55,7 +55,8 @@ def _operations(log: ShimFile, clock: Clock, ring: Ring, rows: npt.NDArray[Any],
         "stream": numbers(calls["stream"]),
         "thread": texts(_threads(ring, rows)),
         "entered_ns": times(clock, calls["enter"]),
-        "returned_ns": times(clock, calls["leave"]),
+        "returned_ns": call_times(clock, calls["leave"]),
+        "inside": Packed(len(calls), calls["leave"] == 0),
         "state": _states(calls, *known),
         **_sizes(calls),
     }

@@ -57,9 +57,10 @@ def _switched_off(reason: int, error: int, name: str) -> Iterator[Item]:
 
 def _facts(log: object) -> Iterator[Item]:
     from forensics.ingest._shim_clock import read_clock
+    from forensics.ingest._shim_communicators import communicator_batches
     from forensics.ingest._shim_coverage import clock_batch, coverage_batches
     from forensics.ingest._shim_file import ShimFile
-    from forensics.ingest._shim_flows import communicator_batches, flow_batches
+    from forensics.ingest._shim_flows import flow_batches
     from forensics.ingest._shim_operations import call_batches
     from forensics.ingest._shim_queue_pairs import queue_pair_batches
     from forensics.ingest._shim_rings import read_rings
@@ -74,7 +75,7 @@ def _facts(log: object) -> Iterator[Item]:
         yield Problem("fewer than two clock readings: its times cannot be told", "clocks")
     yield from coverage_batches(log, clock, rings)
     yield from call_batches(log, clock, rings)
-    yield from communicator_batches(log, clock)
+    yield from communicator_batches(log, clock, rings)
     yield from flow_batches(log, clock, rings)
     yield from queue_pair_batches(log, clock, rings)
 

@@ -159,7 +159,8 @@ CREATE TABLE operations (
     graph_captured BOOLEAN,         -- replayed from a captured graph
     enqueued_ns BIGINT,             -- host enqueued it (realtime clock of the host)
     entered_ns BIGINT,              -- host entered the library call
-    returned_ns BIGINT,             -- the library call returned: enqueued, not done; null while inside
+    returned_ns BIGINT,             -- the library call returned: enqueued, not done; null while inside, and when the moment was not taken
+    inside BOOLEAN,                 -- the library call has not returned; null when the source does not tell
     device_start_ns BIGINT,         -- kernel or proxy start (discovered by the watchdog for Flight Recorder)
     proxy_end_ns BIGINT,            -- proxy finished
     device_end_ns BIGINT,           -- kernel end (discovered by the watchdog for Flight Recorder)
@@ -237,7 +238,7 @@ CREATE TABLE communicator_states (
     operations BIGINT,              -- operations enqueued: op_id of the last one
     finished BIGINT,                -- of these, seen to end by the profiler; null without it
     last_entered_ns BIGINT,         -- last operation entered
-    last_returned_ns BIGINT,        -- and returned; null while inside
+    last_returned_ns BIGINT,        -- and returned; null while inside, and when the moment was not taken
     inside_kind VARCHAR,            -- call that a thread is inside now
     async_error INTEGER             -- last error of ncclCommGetAsyncError
 );

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,7 @@ def _of_log(path: Path, log: ShimFile, problem: str | None, procfs: Path) -> Log
         hooked=_doors(log.live["hooked"]),
         called=_doors(log.live["called"]),
         nccl_version=int(log.live["nccl_version"]) or None,
-        communicators=tuple(_communicators(log, _last_kinds(log, rings))),
+        communicators=tuple(_communicators(log, rings)),
         lost=sum(ring.overwritten for ring in rings) + dropped,
         torn=sum(ring.torn for ring in rings),
     )
@@ -161,32 +161,16 @@ def _doors(words: Any) -> tuple[str, ...]:
     return tuple(name for name, bits in _DOORS.items() if any(int(words[1]) >> bit & 1 for bit in bits))
 
 
-def _last_kinds(log: ShimFile, rings: Sequence[Any]) -> Mapping[int, str]:
-    """Kind of the newest operation of each communicator slot."""
-    newest: dict[int, tuple[int, str]] = {}
-    for ring in rings:
-        if ring.ring_class != "calls":
-            continue
-        calls = log.typed(ring.records, layout.CALL)
-        for slot in {int(value) for value in calls["comm"]} - {layout.NO_COMM}:
-            own = calls[(calls["comm"] == slot) & (calls["op_number"] > 0)]
-            if len(own):
-                last = own[int(own["op_number"].argmax())]
-                kind = layout.OPERATIONS.get(int(last["kind"]), f"number {int(last['kind'])}")
-                newest[slot] = max(newest.get(slot, (0, "")), (int(last["op_number"]), kind))
-    return {slot: kind for slot, (_, kind) in newest.items()}
-
-
-def _communicators(log: ShimFile, kinds: Mapping[int, str]) -> Iterator[CommunicatorStatus]:
+def _communicators(log: ShimFile, rings: Sequence[Any]) -> Iterator[CommunicatorStatus]:
     from forensics.ingest._shim_columns import labels
+    from forensics.ingest._shim_communicators import current_communicators
 
-    table = log.tables.get(layout.COMMS)
     names = labels(log)
-    for slot, comm in enumerate(table if table is not None else ()):
+    for slot, comm in enumerate(current_communicators(log, rings)):
         state = int(comm["state"])
         if state == 0:
             continue
-        inside = int(comm["inside_kind"]) if comm["inside"] else 0
+        kind = layout.OPERATIONS.get(int(comm["inside_kind"]))
         yield CommunicatorStatus(
             communicator=names[slot] or f"slot {slot}",
             group_rank=int(comm["rank"]),
@@ -194,6 +178,6 @@ def _communicators(log: ShimFile, kinds: Mapping[int, str]) -> Iterator[Communic
             state=layout.COMM_STATES[state] if state < len(layout.COMM_STATES) else f"number {state}",
             operations=max(int(comm["ops"]), int(comm["profiler_ops"])),
             finished=int(comm["ops_done"]) if comm["profiler_ops"] else None,
-            last_kind=kinds.get(slot),
-            inside={**layout.OPERATIONS, **layout.EVENTS}.get(inside),
+            last_kind=kind,
+            inside=kind if comm["inside"] else None,
         )

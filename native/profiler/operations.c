@@ -62,8 +62,6 @@ static void count_call(struct operation *operation, uint64_t now)
     STORE(comm->ops, LOAD(comm->ops) + 1);
     STORE(comm->last_enter, now);
     STORE(comm->last_leave, 0u);
-    if (operation->kind < SHIM_COMM_KINDS)
-        STORE(comm->counts[operation->kind], LOAD(comm->counts[operation->kind]) + 1);
 }
 
 static void record_call(struct operation *operation, const struct profiler_task *task, uint64_t now)

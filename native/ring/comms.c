@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 static struct shim_table handles;
 static uint32_t used;                           /* slots ever claimed */
 static uint32_t starting_thread[SHIM_MAX_COMMS]; /* OS thread in the init call of a slot */
+struct shim_counter shim_more_counters[SHIM_MAX_COMMS - SHIM_COUNTERS];
 static bool all_taken;                          /* by communicators that are not over */
 
 _Static_assert(SHIM_MAX_COMMS <= SHIM_NEAR_SLOTS + 1, "a slot fits into a word of the excerpt");
@@ -69,12 +71,22 @@ static struct shim_comm *free_slot(void)
     return oldest;
 }
 
+static void clear_counter(struct shim_counter *counter, uint32_t generation)
+{
+    uint32_t *pairs = counter->pairs;
+
+    *counter = (struct shim_counter){.generation = generation & 0xFFu};
+    if (pairs != NULL)
+        munmap(pairs, SHIM_PAIRS_BYTES(pairs[0]));
+}
+
 static void clear(struct shim_comm *comm, uint32_t generation)
 {
     SHIM_STORE(comm->state, SHIM_COMM_FREE);
     memset((char *)comm + sizeof comm->state, 0, sizeof *comm - sizeof comm->state);
     comm->generation = generation;
     comm->color = comm->device = comm->nodes = SHIM_UNKNOWN;
+    clear_counter(shim_counter_of(shim_comm_slot(comm)), generation);
 }
 
 static struct shim_comm *claim(uint64_t identity, uint64_t parent, int32_t rank, int32_t ranks)

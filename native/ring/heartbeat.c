@@ -80,6 +80,8 @@ static void *run(void *nothing)
             beat();
             since_beat = 0;
         }
+        SHIM_STORE(shim_hot.looks, (uint32_t)look | 1u << 31);
+        shim_checkpoint();
         shim_sample_all(look, shim_now());
         clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
         since_beat += sample_ms;

@@ -1,5 +1,6 @@
-/* What every call reads, in one page: in the middle of a training step each further cache line is a trip to memory, and each
- * further page is a walk of the page table on top. */
+/* What every call reads and counts in, in one page: in the middle of a training step each further cache line is a trip to memory,
+ * and each further page is a walk of the page table on top. A call of an operation touches this page and that of its record, and
+ * of the thread one line beside what the C library keeps there. */
 #ifndef FORENSICS_RING_HOT_H
 #define FORENSICS_RING_HOT_H
 
@@ -10,10 +11,11 @@
 #pragma GCC visibility push(hidden)
 
 #define SHIM_HOT_BYTES 4096u
-#define SHIM_NEAR 128u     /* communicators, in pairs that share a line */
+#define SHIM_NEAR 64u      /* communicators, in pairs that share a line */
+#define SHIM_COUNTERS 64u  /* of the first slots of communicators */
 #define SHIM_SITES 64u     /* call sites, in fours that share a line */
 #define SHIM_FUNCTIONS 48u /* of a library of the program that are called on its behalf */
-#define SHIM_LIBRARIES 4u
+#define SHIM_LIBRARIES 3u
 #define SHIM_NEAR_SLOTS 0xFFFull
 
 struct shim_comm;
@@ -23,6 +25,15 @@ typedef void (*shim_function)(void);
 struct shim_library {
     shim_function functions[SHIM_FUNCTIONS];
 };
+
+/* What calls of a communicator are numbered by. Not in the log: the heartbeat brings its slot there up to date, and until then the
+ * records themselves tell. */
+struct shim_counter {
+    uint32_t ops;        /* operations so far */
+    uint32_t generation; /* low byte of that of the slot; SHIM_COUNTER_UNASKED while NCCL was not asked for its rank and size */
+    uint32_t *pairs;     /* point-to-point calls: the number of ranks, then two for each peer; NULL: none so far */
+};
+#define SHIM_COUNTER_UNASKED 0x100u
 
 /* A call site and what its object reaches: written once, the address last. */
 struct shim_site {
@@ -34,12 +45,15 @@ struct shim_hot {
     uint16_t recording;      /* 1 while records are taken */
     uint16_t ticks;          /* enum forensics_counter, or SHIM_TICKS_MONOTONIC_NS; decided before the first record */
     uint32_t incarnation;    /* changes in a forked child: what a door remembers of slots is then void */
+    uint32_t looks;          /* of the heartbeat, never 0 while it runs: a call that spans one reads the clock when it returns */
+    uint32_t reserved;
     struct shim_comm *comms; /* the slots of shim_log */
     ptrdiff_t self;          /* from a thread's own pointer to its shim_self; 0 unknown */
     uint64_t covered[3][2];  /* coverage bits that are set already, of this process */
     uint64_t near[SHIM_NEAR] __attribute__((aligned(64))); /* a handle and its slot in one word: shim_near_word */
     struct shim_site sites[SHIM_SITES] __attribute__((aligned(64)));
     struct shim_library libraries[SHIM_LIBRARIES];
+    struct shim_counter counters[SHIM_COUNTERS] __attribute__((aligned(64)));
 } __attribute__((aligned(SHIM_HOT_BYTES)));
 extern struct shim_hot shim_hot;
 
@@ -56,7 +70,7 @@ static inline uint64_t shim_near_word(uint64_t handle)
 
 static inline uint32_t shim_near_place(uint64_t handle)
 {
-    return (uint32_t)((handle * 0x9E3779B97F4A7C15ull) >> 57) % SHIM_NEAR;
+    return (uint32_t)((handle * 0x9E3779B97F4A7C15ull) >> 58) % SHIM_NEAR;
 }
 
 #pragma GCC visibility pop

@@ -13,6 +13,7 @@
 
 #define SHIM_MAX_THREADS 64 /* threads with rings at one time */
 #define SHIM_MAX_COMMS 1024 /* slots at the largest budget for slots (layout.c) */
+#define SHIM_MAX_RINGS 64
 #define SHIM_MAX_PROXY_OPS 4096
 #define SHIM_MAX_QUEUE_PAIRS 2048
 #define SHIM_LEAST_BYTES (1u << 20)
@@ -55,6 +56,9 @@ void shim_threads_forget(void);
 /* comms.c, slots.c */
 void shim_comms_forget(void);
 void shim_slots_forget(void);
+
+/* journal.c */
+void shim_journal_forget(void);
 
 /* heartbeat.c: false when the thread cannot be started. */
 bool shim_heartbeat_start(void);

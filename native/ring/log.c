@@ -64,6 +64,8 @@ static void forget_in_child(void)
     shim_comms_forget();
     shim_slots_forget();
     shim_samples_forget();
+    shim_journal_forget();
+    SHIM_STORE(shim_hot.looks, 0u);
     SHIM_STORE(phase, PHASE_DORMANT);
 }
 
@@ -186,6 +188,7 @@ __attribute__((destructor)) static void end_in_order(void)
     if (!shim_on())
         return;
     append_clock_now();
+    shim_checkpoint();
     SHIM_STORE(shim_log.live->ended, shim_now());
     SHIM_STORE(shim_log.live->state, SHIM_STATE_ENDED);
 }

@@ -122,6 +122,12 @@ static inline struct shim_record *shim_reserve_on(struct shim_thread *me, enum s
     return record;
 }
 
+/* The head of the ring lies in another page: the heartbeat brings it up to date, and readers go by the records. */
+static inline void shim_publish_call(struct shim_thread *me, struct shim_record *record)
+{
+    __atomic_store_n(&record->sequence, ++me->calls.next, __ATOMIC_RELEASE);
+}
+
 static inline void shim_publish_at(struct shim_cursor *cursor, struct shim_record *record)
 {
     uint64_t number = ++cursor->next;
@@ -217,6 +223,18 @@ static inline uint16_t shim_comm_slot(const struct shim_comm *comm)
 {
     return comm == NULL ? (uint16_t)SHIM_NO_COMM : (uint16_t)(comm - shim_hot.comms);
 }
+
+extern struct shim_counter shim_more_counters[];
+#define SHIM_PAIRS_BYTES(ranks) ((1 + 2 * (size_t)(ranks)) * sizeof(uint32_t))
+
+static inline struct shim_counter *shim_counter_of(uint32_t slot)
+{
+    return slot < SHIM_COUNTERS ? &shim_hot.counters[slot] : &shim_more_counters[slot - SHIM_COUNTERS];
+}
+
+/* journal.c, by the heartbeat and at the end: what the records of calls say of the communicators, into their slots, before newer
+ * records overwrite them. */
+void shim_checkpoint(void);
 
 /* FNV-1a, 64 bits: the identity of what is shared by all members (unique id; or parent, color and number of the split). */
 uint64_t shim_hash(const void *bytes, size_t count, uint64_t seed);

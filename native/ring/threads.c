@@ -75,6 +75,15 @@ static struct shim_cursor *free_cursors(void)
     return NULL;
 }
 
+/* The next owner goes on where this one ended. */
+static void let_go(const struct shim_cursor *cursor)
+{
+    if (cursor->ring == NULL)
+        return;
+    SHIM_STORE(cursor->ring->head, cursor->next);
+    __atomic_store_n(&cursor->ring->owned, 0u, __ATOMIC_RELEASE);
+}
+
 /* Runs when the thread ends. What it records later makes it take rings again, and the library calls here again. */
 static void give_back(void *value)
 {
@@ -84,8 +93,7 @@ static void give_back(void *value)
         return; /* of the parent: this is the forked thread of a child */
     shim_lock();
     for (int each = 0; each < SHIM_RING_CLASSES; each++)
-        if (shim_cursor(&shim_self, each)->ring != NULL)
-            SHIM_STORE(shim_cursor(&shim_self, each)->ring->owned, 0u);
+        let_go(shim_cursor(&shim_self, each));
     shim_self.cursors = NULL;
     memset(&shim_self.calls, 0, sizeof shim_self.calls);
     taken[(cursors - pool[0]) / SHIM_RING_CLASSES] = false;

@@ -1,26 +1,23 @@
 /* The record of a call: written when it is entered, completed when it returns. */
 #include "shim/nccl.h"
 
-#define BUSY_KINDS (SHIM_COMM_KINDS - 1u)
-
 /* What a call has to look up. */
 struct numbers {
-    uint64_t op;
-    uint32_t p2p, of_kind;
+    uint32_t op, p2p;
     uint8_t generation;
 };
 
 /* One thread calls on a communicator at a time, as NCCL asks for: these are no atomic additions. */
-static inline struct numbers count_operation(const struct shim_comm *comm, const struct nccl_facts *facts)
+static inline struct numbers count_operation(struct shim_counter *counter, uint32_t slot, const struct nccl_facts *facts)
 {
     struct numbers numbers = {
-        .op = __atomic_load_n(&comm->ops, __ATOMIC_RELAXED) + 1,
-        .of_kind = __atomic_load_n(&comm->counts[facts->kind & BUSY_KINDS], __ATOMIC_RELAXED) + 1,
-        .generation = (uint8_t)__atomic_load_n(&comm->generation, __ATOMIC_RELAXED),
+        .op = __atomic_load_n(&counter->ops, __ATOMIC_RELAXED) + 1,
+        .generation = (uint8_t)__atomic_load_n(&counter->generation, __ATOMIC_RELAXED),
     };
 
+    __atomic_store_n(&counter->ops, numbers.op, __ATOMIC_RELAXED);
     if (facts->kind == SHIM_SEND || facts->kind == SHIM_RECV)
-        numbers.p2p = nccl_p2p_number(comm, facts->peer, facts->kind == SHIM_RECV);
+        numbers.p2p = nccl_p2p_number(counter, slot, facts->peer, facts->kind == SHIM_RECV);
     return numbers;
 }
 
@@ -38,36 +35,24 @@ static inline void fill(struct shim_call *record, const struct nccl_facts *facts
     record->kind = facts->kind;
 }
 
-static inline void fill_comm(struct shim_call *record, const struct shim_comm *comm, const struct numbers *numbers)
+static inline void fill_comm(struct shim_call *record, uint32_t slot, const struct numbers *numbers)
 {
-    record->op_number = (uint32_t)numbers->op;
+    record->op_number = numbers->op;
     record->p2p_number = numbers->p2p;
     record->generation = numbers->generation;
-    record->comm = shim_comm_slot(comm);
+    record->comm = (uint16_t)slot;
 }
 
-static inline void go_inside(struct shim_comm *comm, const struct numbers *numbers, uint8_t kind, uint32_t thread, uint64_t now)
-{
-    __atomic_store_n(&comm->inside, thread, __ATOMIC_RELAXED);
-    __atomic_store_n(&comm->inside_kind, kind, __ATOMIC_RELAXED);
-    __atomic_store_n(&comm->last_leave, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&comm->last_enter, now, __ATOMIC_RELAXED);
-    __atomic_store_n(&comm->ops, numbers->op, __ATOMIC_RELAXED);
-    __atomic_store_n(&comm->counts[kind & BUSY_KINDS], numbers->of_kind, __ATOMIC_RELAXED);
-}
-
-static inline void record_enter(struct shim_call *record, struct shim_comm *comm, const struct nccl_facts *facts,
-                                struct shim_thread *me, uint64_t now)
+static inline void record_enter(struct shim_call *record, uint32_t slot, const struct nccl_facts *facts, struct shim_thread *me,
+                                uint64_t now)
 {
     struct numbers numbers = {0};
 
-    if (__builtin_expect(comm != NULL, 1))
-        numbers = count_operation(comm, facts);
+    if (__builtin_expect(slot != SHIM_NO_COMM, 1))
+        numbers = count_operation(shim_counter_of(slot), slot, facts);
     fill(record, facts, me->groups, now);
-    fill_comm(record, comm, &numbers);
-    if (__builtin_expect(comm != NULL, 1))
-        go_inside(comm, &numbers, facts->kind, me->calls.thread, now);
-    shim_publish_at(&me->calls, (struct shim_record *)record);
+    fill_comm(record, slot, &numbers);
+    shim_publish_call(me, (struct shim_record *)record);
 }
 
 /* The clock is read early: reading it waits for all memory that was asked for before, and what is asked for after it arrives while
@@ -77,6 +62,7 @@ void nccl_enter(struct nccl_visit *visit, const struct nccl_library *library, nc
     struct shim_thread *me = shim_me();
     struct shim_record *record = NULL;
     struct shim_comm *comm = NULL;
+    uint32_t slot = SHIM_NO_COMM;
     bool is_outer = nccl_is_outer(me);
 
     me->inside++; /* first: what a signal handler calls in between is no call of the program's own */
@@ -85,18 +71,19 @@ void nccl_enter(struct nccl_visit *visit, const struct nccl_library *library, nc
 
         shim_cover_function(SHIM_CALLED, facts->kind);
         comm = nccl_comm_of(handle);
+        slot = shim_comm_slot(comm);
         record = shim_reserve_on(me, SHIM_RING_CALLS);
         if (__builtin_expect(record != NULL, 1))
-            record_enter((struct shim_call *)record, comm, facts, me, now);
+            record_enter((struct shim_call *)record, slot, facts, me, now);
     }
-    *visit = (struct nccl_visit){(struct shim_call *)record, comm, library, handle, SHIM_RING_CALLS};
+    *visit = (struct nccl_visit){(struct shim_call *)record, comm, library, handle, shim_hot.looks, slot};
 }
 
 void nccl_enter_rare(struct nccl_visit *visit, struct shim_comm *comm, const struct nccl_facts *facts)
 {
     const struct numbers numbers = {.generation = comm != NULL ? (uint8_t)comm->generation : 0};
 
-    *visit = (struct nccl_visit){.comm = comm, .ring_class = SHIM_RING_RARE};
+    *visit = (struct nccl_visit){.comm = comm, .slot = SHIM_NO_COMM};
     if (shim_me()->inside++ > 0)
         return;
     shim_cover_function(SHIM_CALLED, facts->kind);
@@ -104,26 +91,33 @@ void nccl_enter_rare(struct nccl_visit *visit, struct shim_comm *comm, const str
     if (visit->record == NULL)
         return;
     fill(visit->record, facts, shim_me()->groups, shim_now());
-    fill_comm(visit->record, comm, &numbers);
+    fill_comm(visit->record, shim_comm_slot(comm), &numbers);
     shim_publish((struct shim_record *)visit->record, SHIM_RING_RARE);
 }
 
+/* The operation was taken by NCCL: its handle is that of a ready communicator. */
+static inline void learn_once(const struct nccl_visit *visit, nccl_result result)
+{
+    if (visit->slot == SHIM_NO_COMM || (shim_counter_of(visit->slot)->generation & SHIM_COUNTER_UNASKED) == 0)
+        return;
+    if (result == NCCL_SUCCESS && shim_me()->groups == 0)
+        nccl_learn(visit->library, visit->comm, visit->handle);
+}
+
+/* Reading the clock is the dearest part of a call, and no rule needs to know when a short one returned: that it did is enough. A call
+ * that spans a look of the heartbeat tells the moment. */
 void nccl_leave(struct nccl_visit *visit, nccl_result result)
 {
-    uint64_t now;
+    uint64_t left = SHIM_LEFT;
 
     shim_me()->inside--;
     if (visit->record == NULL || !shim_on())
         return;
-    now = shim_now();
+    if (visit->looks == 0 || visit->looks != __atomic_load_n(&shim_hot.looks, __ATOMIC_RELAXED))
+        left = shim_now();
     __atomic_store_n(&visit->record->result, (uint8_t)result, __ATOMIC_RELAXED);
-    __atomic_store_n(&visit->record->leave, now, __ATOMIC_RELEASE);
-    if (visit->comm == NULL || visit->ring_class != SHIM_RING_CALLS)
-        return;
-    __atomic_store_n(&visit->comm->last_leave, now, __ATOMIC_RELAXED);
-    __atomic_store_n(&visit->comm->inside, 0, __ATOMIC_RELAXED);
-    if (__builtin_expect(visit->comm->flags & SHIM_COMM_UNASKED, 0) && result == NCCL_SUCCESS && shim_me()->groups == 0)
-        nccl_learn(visit->library, visit->comm, visit->handle);
+    __atomic_store_n(&visit->record->leave, left, __ATOMIC_RELEASE);
+    learn_once(visit, result);
 }
 
 nccl_result nccl_missing(enum shim_kind kind)

@@ -44,13 +44,13 @@ void nccl_learn(const struct nccl_library *library, struct shim_comm *comm, nccl
     learn(library, NCCL_CommCount, handle, &comm->ranks);
     learn(library, NCCL_CommCuDevice, handle, &comm->device);
     shim_self.inside--;
-    __atomic_fetch_and(&comm->flags, ~SHIM_COMM_UNASKED, __ATOMIC_RELAXED);
+    __atomic_fetch_and(&shim_counter_of(shim_comm_slot(comm))->generation, ~SHIM_COUNTER_UNASKED, __ATOMIC_RELAXED);
 }
 
 /* NCCL is not asked about it here: the handle may not be ready, or not even be one. */
 static void bind(struct shim_comm *comm, nccl_comm handle)
 {
-    __atomic_fetch_or(&comm->flags, SHIM_COMM_UNASKED, __ATOMIC_RELAXED);
+    __atomic_fetch_or(&shim_counter_of(shim_comm_slot(comm))->generation, SHIM_COUNTER_UNASKED, __ATOMIC_RELAXED);
     shim_comm_bind(comm, (uint64_t)(uintptr_t)handle);
 }
 

@@ -64,7 +64,7 @@ static void hear_ready(const struct nccl_library *library, struct shim_comm *com
         __atomic_store_n(&comm->init_leave, shim_now(), __ATOMIC_RELAXED);
         set_state(comm, SHIM_COMM_READY);
     }
-    if ((comm->flags & SHIM_COMM_UNASKED) && shim_self.groups == 0)
+    if ((shim_counter_of(shim_comm_slot(comm))->generation & SHIM_COUNTER_UNASKED) && shim_self.groups == 0)
         nccl_learn(library, comm, handle);
 }
 

@@ -91,7 +91,8 @@ struct nccl_visit {
     struct shim_comm *comm;
     const struct nccl_library *library;
     nccl_comm handle; /* as the program gave it; NULL: none */
-    enum shim_ring_class ring_class;
+    uint32_t looks;   /* of the heartbeat when it was entered; 0: the clock is read at its return in any case */
+    uint32_t slot;    /* of the communicator; SHIM_NO_COMM: none */
 };
 
 /* What a call asks for. */
@@ -101,7 +102,7 @@ struct nccl_facts {
     uint8_t kind, dtype, redop;
 };
 
-/* Around an operation; the pair also keeps the calls that NCCL makes to itself out of the log. Hot: the compiler puts them next to
+/* Around an operation or a group; the pair also keeps the calls that NCCL makes to itself out of the log. Hot: the compiler puts them next to
  * each other and to the operations. */
 void nccl_enter(struct nccl_visit *visit, const struct nccl_library *library, nccl_comm comm, const struct nccl_facts *facts)
     __attribute__((hot));
@@ -145,8 +146,17 @@ void nccl_learn(const struct nccl_library *library, struct shim_comm *comm, nccl
 /* Takes the name out of an ncclConfig_t. */
 void nccl_name(struct shim_comm *comm, const void *configuration);
 
-/* numbers.c: the number of this point-to-point call among those of its communicator, peer and direction. */
-uint32_t nccl_p2p_number(const struct shim_comm *comm, int32_t peer, bool is_recv);
+/* numbers.c: the number of this point-to-point call among those of its communicator, peer and direction; 0 unknown. */
+uint32_t nccl_first_p2p_number(uint32_t slot, int32_t peer, bool is_recv) __attribute__((cold));
+
+static inline uint32_t nccl_p2p_number(struct shim_counter *counter, uint32_t slot, int32_t peer, bool is_recv)
+{
+    uint32_t *pairs = counter->pairs;
+
+    if (__builtin_expect(pairs == NULL, 0))
+        return nccl_first_p2p_number(slot, peer, is_recv);
+    return peer >= 0 && (uint32_t)peer < pairs[0] ? ++pairs[1 + 2 * peer + is_recv] : 0;
+}
 
 #define NCCL_REAL(library, name, type) ((type)(library)->functions[NCCL_##name])
 

@@ -6,40 +6,24 @@
 #include "ring/internal.h"
 #include "shim/nccl.h"
 
-struct numbers {
-    uint32_t *values; /* two for each peer */
-    uint32_t generation, incarnation;
-    int32_t ranks;
-};
-
-static struct numbers table[SHIM_MAX_COMMS];
-
 /* Pages are taken as peers are used: a communicator of thousands costs only what it talks to. */
-static bool prepare(struct numbers *numbers, const struct shim_comm *comm)
+static uint32_t *make(int32_t ranks)
 {
-    size_t bytes = (size_t)comm->ranks * 2 * sizeof *numbers->values;
-    void *memory;
+    uint32_t *pairs;
 
-    if (numbers->values != NULL)
-        munmap(numbers->values, (size_t)numbers->ranks * 2 * sizeof *numbers->values);
-    *numbers = (struct numbers){.generation = comm->generation, .incarnation = shim_incarnation};
-    if (comm->ranks <= 0 || comm->ranks > 1 << 20)
-        return false;
-    memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
-        return false;
-    numbers->values = memory;
-    numbers->ranks = comm->ranks;
-    return true;
+    if (ranks <= 0 || ranks > 1 << 20)
+        return NULL;
+    pairs = mmap(NULL, SHIM_PAIRS_BYTES(ranks), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pairs == MAP_FAILED)
+        return NULL;
+    pairs[0] = (uint32_t)ranks;
+    return pairs;
 }
 
-uint32_t nccl_p2p_number(const struct shim_comm *comm, int32_t peer, bool is_recv)
+uint32_t nccl_first_p2p_number(uint32_t slot, int32_t peer, bool is_recv)
 {
-    struct numbers *numbers = &table[shim_comm_slot(comm)];
+    struct shim_counter *counter = shim_counter_of(slot);
 
-    if ((numbers->generation != comm->generation || numbers->incarnation != shim_incarnation) && !prepare(numbers, comm))
-        return 0;
-    if (numbers->values == NULL || peer < 0 || peer >= numbers->ranks)
-        return 0;
-    return ++numbers->values[2 * peer + is_recv];
+    counter->pairs = make(shim_hot.comms[slot].ranks);
+    return counter->pairs != NULL ? nccl_p2p_number(counter, slot, peer, is_recv) : 0;
 }

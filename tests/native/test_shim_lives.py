@@ -60,6 +60,19 @@ def test_a_killed_process_leaves_all_it_did(lives: Path, shim: Path, tmp_path: P
     assert log.config()["shim.state"] == "recording"
 
 
+def test_communicators_are_known_after_their_records_are_gone(shim: Path, tmp_path: Path) -> None:
+    """A call writes its record only; the heartbeat keeps what older records said before newer ones overwrite them."""
+    program = compile_c(tmp_path / "journal", [HERE / "journal.c"], *linked(double(tmp_path)))
+    assert run([program, 3], tmp_path / "logs", shim, FORENSICS_SHIM_BYTES=str(MIB)).returncode == -9
+    log = only_log(tmp_path / "logs")
+    rows = {row["size"]: row for row in log.rows("communicator_states")}
+    assert {size: row["operations"] for size, row in rows.items()} == {4: 5, 2: 4500, 8: 1}
+    assert {size: row["inside_kind"] for size, row in rows.items()} == {4: None, 2: None, 8: "all_reduce"}
+    calls = log.rows("operations")
+    assert not [row for row in calls if row["count"] == 1]  # overwritten
+    assert [row["count"] for row in calls if row["inside"]] == [77]
+
+
 def test_the_head_names_the_process(lives: Path, shim: Path, tmp_path: Path) -> None:
     run([lives, "kill"], tmp_path, shim, SLURM_PROCID="7", SLURM_NTASKS="16", SLURM_LOCALID="3", FORENSICS_SHIM_JOB="a/b")
     (path,) = files(tmp_path)

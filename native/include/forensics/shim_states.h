@@ -21,8 +21,6 @@ enum shim_comm_state {
 #define SHIM_COMM_NONBLOCKING 2u
 #define SHIM_COMM_GRAPH 4u      /* used under stream capture: replays are not seen */
 #define SHIM_COMM_LOCAL_ID 8u   /* identity means nothing outside of this process */
-#define SHIM_COMM_UNASKED 16u   /* rank and size were not asked for yet: NCCL has not taken the handle for a ready one so far */
-#define SHIM_COMM_KINDS 16u
 
 struct shim_comm {
     uint32_t state;      /* enum shim_comm_state; stored last when the slot is filled */
@@ -40,18 +38,18 @@ struct shim_comm {
     uint64_t init_enter;
     uint64_t init_leave;
     uint64_t closed;      /* destroy or abort entered */
-    uint64_t ops;         /* operations enqueued: op_number of the last one */
-    uint64_t last_enter;  /* of the last operation */
-    uint64_t last_leave;  /* 0 while inside */
-    uint32_t inside;      /* OS thread id inside a call now, 0 none */
+    uint64_t ops;         /* operations enqueued when the heartbeat looked: op_number of the last one. Newer records say more */
+    uint64_t last_enter;  /* of that operation */
+    uint64_t last_leave;  /* as in its record */
+    uint32_t inside;      /* OS thread id inside that call, 0 none */
     uint32_t inside_kind; /* enum shim_kind */
     uint64_t profiler_ops; /* operations told by the profiler */
     uint64_t ops_done;    /* of these, finished */
     int32_t async_error;  /* last error that ncclCommGetAsyncError gave, 0 none */
     uint32_t splits;      /* children made from it */
-    uint32_t counts[SHIM_COMM_KINDS]; /* calls by kind */
+    uint8_t reserved0[64];
     char name[64];
-    uint8_t reserved[112];
+    uint8_t reserved1[112];
 };
 
 enum shim_direction { SHIM_DIRECTION_SEND = 0, SHIM_DIRECTION_RECV = 1 };

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifndef DOUBLE_VERSION
 #define DOUBLE_VERSION 23203
@@ -91,8 +92,10 @@ API(CommGetAsyncError, (ncclComm_t comm, int *error))
 
 API(AllReduce, (const void *in, void *out, size_t count, int dtype, int op, ncclComm_t comm, void *stream))
 {
-    (void)in, (void)out, (void)count, (void)dtype, (void)op, (void)comm, (void)stream;
+    (void)out, (void)count, (void)dtype, (void)op, (void)comm, (void)stream;
     calls++;
+    while (in == NEVER_RETURNS)
+        pause();
     return 0;
 }
 

@@ -43,7 +43,6 @@ static void operations(struct shim_comm *comm)
     comm->last_enter = shim_now();
     comm->inside = (uint32_t)getpid();
     comm->inside_kind = SHIM_BROADCAST;
-    comm->counts[SHIM_ALL_REDUCE] = comm->counts[SHIM_SEND] = comm->counts[SHIM_RECV] = comm->counts[SHIM_BROADCAST] = 1;
 }
 
 static struct shim_proxy_op *proxy(uint32_t number, enum shim_kind kind)
