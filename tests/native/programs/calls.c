@@ -35,6 +35,7 @@ int after(enum function function, int result)
 
     if (job.door.announce(NO_FUNCTION) != NO_FUNCTION)
         tape("STRICT: %s did not arrive\n", function_names[function]);
+    worker->current = NO_FUNCTION;
     tape("  -> %d", result);
     if (error != MARK)
         tape(" errno %d", error);

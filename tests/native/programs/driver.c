@@ -73,6 +73,7 @@ static void run_jobs(struct worker *self, uint64_t seed)
 
     for (char *path = strtok_r(jobs, ":", &next); path != NULL;) {
         library = open_job(path);
+        job.is_one_of_many = strchr(getenv("PROGRAMS_JOBS"), ':') != NULL;
         path = strtok_r(NULL, ":", &next);
         run_steps(self, seed);
         *job.at_close = mix(seed) & 1 ? last_calls : NULL;

@@ -9,6 +9,7 @@ struct job {
     struct api global, held; /* by dlsym(RTLD_DEFAULT) and by dlsym of the library's handle */
     struct strict_door door;
     void *(*find)(const char *name, bool everywhere);
+    bool is_one_of_many;
     void (**at_close)(void); /* called by a destructor of this object */
 };
 SHOWN void job_open(struct job *job);
