@@ -1,0 +1,84 @@
+"""Runs random programs without and with the collector, and tells which of them show a difference."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.native.programs.building import Way
+
+LEAST_BYTES = str(1 << 20)
+"""Size of a log: the smallest that the collector makes."""
+LONGEST_S = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is left of a program: wait status in hexadecimal, complaints of the strict library, hash of all that it said."""
+
+    status: str
+    complaints: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """What is preloaded in its place, and what it is told."""
+
+    preload: tuple[str, ...] = ()
+    env: Mapping[str, str] | None = None
+
+
+def outcomes(way: Way, seeds: range, collector: Collector) -> dict[int, Outcome]:
+    """One outcome for each seed, without gaps."""
+    found = {}
+    for line in _run(way, (seeds.start, len(seeds)), collector).splitlines():
+        seed, status, complaints, digest = line.split()
+        found[int(seed)] = Outcome(status, int(complaints), digest)
+    assert list(found) == list(seeds), f"the driver ended at {len(found)} of {len(seeds)}"
+    return found
+
+
+def differing(way: Way, seeds: range, collector: Collector) -> list[int]:
+    """Seeds of the programs that the collector changed."""
+    plain = outcomes(way, seeds, Collector())
+    wrong = [seed for seed, outcome in plain.items() if outcome.complaints]
+    assert not wrong, f"these programs are wrong without any collector: {wrong}"
+    watched = outcomes(way, seeds, collector)
+    return [seed for seed in seeds if watched[seed] != plain[seed]]
+
+
+def difference(way: Way, seed: int, collector: Collector) -> str:
+    """All that a program said, without and with the collector, as a unified diff; empty when they agree."""
+    plain, watched = (_run(way, (seed,), each).splitlines() for each in (Collector(), collector))
+    return "\n".join(difflib.unified_diff(plain, watched, "without the collector", "with it", lineterm="", n=6))
+
+
+def first_change(text: str) -> str:
+    """The line of a diff that tells most: a complaint, or else the first that changed."""
+    changed = [line for line in text.splitlines() if line.startswith(("+", "-")) and not line.startswith(("+++", "---"))]
+    return next((line for line in changed if "STRICT" in line), changed[0] if changed else "no difference this time")
+
+
+def _run(way: Way, arguments: Sequence[int], collector: Collector) -> str:
+    with tempfile.TemporaryDirectory(prefix="programs-", dir=_memory()) as logs:
+        env = {key: value for key, value in os.environ.items() if not key.startswith(("FORENSICS_SHIM", "LD_", "NCCL_"))}
+        env |= {"FORENSICS_SHIM_DIR": logs, "FORENSICS_SHIM_JOB": "job", "FORENSICS_SHIM_BYTES": LEAST_BYTES}
+        env |= way.env | dict(collector.env or {})
+        preload = (*way.before, *collector.preload, *way.after)
+        if preload:
+            env["LD_PRELOAD"] = ":".join(preload)
+        command = [way.command, *map(str, arguments)]
+        done = subprocess.run(command, env=env, capture_output=True, timeout=LONGEST_S)
+        assert done.returncode == 0, done.stderr.decode(errors="replace")[-2000:]
+        return done.stdout.decode(errors="replace")
+
+
+def _memory() -> str | None:
+    """Logs are made and deleted by the thousand: in memory where there is some."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None

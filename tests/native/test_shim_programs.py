@@ -1,0 +1,82 @@
+"""Random programs of NCCL calls say and do the same with the collector as without it (tests/native/programs)."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.native.programs.building import Way, build, collector, runtime
+from tests.native.programs.comparing import Collector, difference, differing, first_change
+
+QUICK = {
+    "full": 80,
+    "inner": 50,
+    "old": 30,
+    "plain": 30,
+    "opened": 40,
+    "reopened": 30,
+    "interposer-first": 20,
+    "interposer-last": 20,
+}
+LONG = {
+    "full": 3000,
+    "inner": 1500,
+    "old": 1000,
+    "plain": 1000,
+    "opened": 1500,
+    "reopened": 1000,
+    "interposer-first": 500,
+    "interposer-last": 500,
+}
+"""Programs by the way in which they reach NCCL; ten thousand together."""
+SANITIZED = 150
+QUIET = "handle_segv=0:handle_abort=0:handle_sigbus=0:handle_sigill=0:handle_sigfpe=0:detect_leaks=0:die_after_fork=0"
+"""The programs' own deaths are not the sanitizer's business."""
+
+
+@pytest.fixture(scope="module")
+def ways(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Way]:
+    return build(tmp_path_factory.mktemp("programs"))
+
+
+@pytest.fixture(scope="module")
+def shim(built: Path) -> Collector:
+    return Collector((str(built / "libforensics_shim.so"),))
+
+
+def judge(name: str, way: Way, seeds: range, watched: Collector) -> None:
+    """Fails with a line for each of the first programs that differ."""
+    wrong = differing(way, seeds, watched)
+    lines = [f"{seed}: {first_change(difference(way, seed, watched))}" for seed in wrong[:10]]
+    told = "\n".join([f"{len(wrong)} of {len(seeds)} differ; python -m tests.native.programs --way {name} SEED", *lines])
+    assert not wrong, f"{told}\nall: {wrong}"
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_collector_changes_nothing(name: str, ways: dict[str, Way], shim: Collector) -> None:
+    judge(name, ways[name], range(QUICK[name]), shim)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LONG)
+def test_the_collector_changes_nothing_in_ten_thousand(name: str, ways: dict[str, Way], shim: Collector) -> None:
+    judge(name, ways[name], range(1000, 1000 + LONG[name]), shim)
+
+
+def test_a_collector_that_is_switched_off_changes_nothing(ways: dict[str, Way], shim: Collector) -> None:
+    judge("full", ways["full"], range(40), Collector(shim.preload, {"FORENSICS_SHIM": "0"}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sanitizer", "library"), [("address,undefined", "libasan.so"), ("thread", "libtsan.so")])
+@pytest.mark.parametrize("name", ["full", "inner", "opened"])
+def test_no_finding(sanitizer: str, library: str, name: str, ways: dict[str, Way], tmp_path: Path) -> None:
+    options = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-O1", "-Wno-tsan" if sanitizer == "thread" else "-g")
+    try:
+        checked = collector(tmp_path / "checked.so", *options)
+    except subprocess.CalledProcessError:
+        pytest.skip(f"cannot build with -fsanitize={sanitizer}")
+    env = {"ASAN_OPTIONS": QUIET, "TSAN_OPTIONS": QUIET, "UBSAN_OPTIONS": "halt_on_error=1"}
+    judge(name, ways[name], range(SANITIZED), Collector((str(runtime(library)), str(checked)), env))
