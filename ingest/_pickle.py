@@ -17,7 +17,7 @@ from forensics.ingest.interface import Problem
 
 MAX_SALVAGE_BYTES = 64 << 20
 _MEMORY_FLOOR = 16 << 20
-_MEMORY_PER_BYTE = 32
+_MEMORY_PER_BYTE = 28
 # Integers beyond 61 bits and tuples have hashes that whoever writes the file can choose. A dump has one tuple an entry.
 _MOST_CHOSEN = 6_000
 _LONG = re.compile(rb"\x8a[\x09-\xff]")

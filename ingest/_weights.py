@@ -64,6 +64,10 @@ class Weights:
                 rest.pop()
             if rest:
                 inner = rest.pop()
+                if len(path) > MAX_HEIGHT:  # the outermost is too deep, and of those between nothing is known yet
+                    for between, _ in path[1:]:
+                        del known[id(between)]
+                    return
                 known[id(inner)] = (_BEYOND, MAX_HEIGHT)
                 path.append((inner, self._inner(inner)))
                 continue

@@ -1,5 +1,8 @@
 /* A pickle's members and rows, as the caller sees them. */
 #include <stdlib.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <string.h>
 
 #include "pickle.h"
@@ -43,14 +46,17 @@ struct forensics_pickle *forensics_pickle_read(const uint8_t *bytes, uint64_t si
     if (*status == FORENSICS_PICKLE_OK)
         return pickle;
     forensics_pickle_free(pickle);
+#ifdef __GLIBC__
+    malloc_trim(0); /* Python reads the file next, and may take as much */
+#endif
     return NULL;
 }
 
 void forensics_pickle_free(struct forensics_pickle *pickle) {
     if (pickle == NULL)
         return;
-    struct array *arrays[] = {&pickle->cells,  &pickle->nodes,    &pickle->stack, &pickle->marks, &pickle->memo,
-                              &pickle->values, &pickle->children, &pickle->table, &pickle->path,  &pickle->row_shapes};
+    struct array *arrays[] = {&pickle->cells,    &pickle->nodes, &pickle->stack, &pickle->marks, &pickle->memo,      &pickle->values,
+                              &pickle->children, &pickle->table, &pickle->texts, &pickle->path,  &pickle->row_shapes};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]->items);
     free(pickle);

@@ -52,6 +52,12 @@ struct distinct {
     uint32_t children;
 };
 
+/* A long text by its place: it is hashed once, however often it is referred to. */
+struct known_text {
+    uint64_t at;
+    uint64_t number; /* of the distinct value plus one, 0 in an empty place */
+};
+
 /* A container whose items are being looked at, up to `next`. */
 struct visit {
     uint64_t node;
@@ -82,7 +88,9 @@ struct forensics_pickle {
     struct array values;   /* struct distinct */
     struct array children; /* uint32_t */
     struct array table;    /* uint32_t: open addressing, number of the value plus one */
-    struct array path;     /* struct visit: from the container asked for to the one in work */
+    struct array texts;    /* struct known_text: open addressing */
+    uint64_t texts_known;
+    struct array path; /* struct visit: from the container asked for to the one in work */
     struct array row_shapes; /* uint8_t */
     struct cell root;
     uint64_t rows_node;

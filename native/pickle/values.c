@@ -3,6 +3,7 @@
 
 #include "pickle.h"
 
+enum { LONG_TEXT = 48 };
 static const uint64_t MOST_WEIGHT = (uint64_t)1 << 62;
 
 static bool same_leaf(const struct forensics_pickle *pickle, struct cell one, struct cell other) {
@@ -75,6 +76,51 @@ static int64_t leaf(struct forensics_pickle *pickle, struct cell cell) {
     return number_of(pickle, &(struct distinct){.cell = cell, .hash = hash_end(&state)});
 }
 
+static struct known_text *place_of(const struct forensics_pickle *pickle, uint64_t at) {
+    struct known_text *texts = pickle->texts.items;
+    struct hash_state state = hash_begin(pickle->key);
+    hash_word(&state, at);
+    uint64_t mask = pickle->texts.used - 1;
+    uint64_t place = hash_end(&state) & mask;
+    while (texts[place].number && texts[place].at != at)
+        place = (place + 1) & mask;
+    return texts + place;
+}
+
+/* Keeps the table of long texts at most half full. */
+static bool grow_texts(struct forensics_pickle *pickle) {
+    struct array before = pickle->texts, larger = {0};
+    if (before.used > 2 * (pickle->texts_known + 1))
+        return true;
+    uint64_t size = before.used ? 2 * before.used : 64;
+    if (!array_reserve(pickle, &larger, size, sizeof(struct known_text)))
+        return false;
+    memset(larger.items, 0, size * sizeof(struct known_text));
+    larger.used = size;
+    pickle->texts = larger;
+    for (uint64_t i = 0; i < before.used; i++) {
+        const struct known_text *text = (struct known_text *)before.items + i;
+        if (text->number)
+            *place_of(pickle, text->at) = *text;
+    }
+    array_release(pickle, &before, sizeof(struct known_text));
+    return true;
+}
+
+static int64_t long_text(struct forensics_pickle *pickle, struct cell cell) {
+    if (!grow_texts(pickle))
+        return UNREADABLE;
+    struct known_text *text = place_of(pickle, cell.as.at);
+    if (text->number)
+        return (int64_t)text->number - 1;
+    int64_t number = leaf(pickle, cell);
+    if (number < 0)
+        return number;
+    *text = (struct known_text){cell.as.at, (uint64_t)number + 1};
+    pickle->texts_known++;
+    return number;
+}
+
 uint64_t weight_of(const struct forensics_pickle *pickle, struct cell cell) {
     if (is_container(cell.tag))
         return node_at(pickle, cell.as.at)->weight;
@@ -93,7 +139,7 @@ static bool note_item(const struct forensics_pickle *pickle, struct node *node, 
 }
 
 static int64_t item_number(struct forensics_pickle *pickle, struct cell item) {
-    return is_container(item.tag) ? node_at(pickle, item.as.at)->distinct : leaf(pickle, item);
+    return is_container(item.tag) ? node_at(pickle, item.as.at)->distinct : distinct_of(pickle, item);
 }
 
 /* The number of a container in which all containers have theirs. */
@@ -160,7 +206,7 @@ static int64_t number_nested(struct forensics_pickle *pickle, struct cell cell) 
 
 int64_t distinct_of(struct forensics_pickle *pickle, struct cell cell) {
     if (!is_container(cell.tag))
-        return leaf(pickle, cell);
+        return cell.tag == FORENSICS_PICKLE_TEXT && cell.size > LONG_TEXT ? long_text(pickle, cell) : leaf(pickle, cell);
     int32_t known = node_at(pickle, cell.as.at)->distinct;
     return known == NOT_YET ? number_nested(pickle, cell) : known;
 }
