@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-
 _OCCURRENCES = 8
 _LITERAL = re.compile(r"[\w :/=-]{4,}(?![?*+{])")
 

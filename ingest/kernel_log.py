@@ -31,7 +31,11 @@ _DEVICE_EVENTS = (
     pattern("sxid", r"SXid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<code>\d{1,5})\b", "{device}"),
     pattern("link_down", r"(?<![\w.-])(?P<device>[\w.-]{1,64}): (?:NIC )?[Ll]ink (?:is )?[Dd]own\b", "{device}"),
     pattern("link_up", r"(?<![\w.-])(?P<device>[\w.-]{1,64}): (?:NIC )?[Ll]ink (?:is )?[Uu]p\b", "{device}"),
-    pattern("pcie_error", r"(?<![\da-f:.])(?P<device>[\da-f]{4}:[\da-f:.]{1,32}): (?:AER: )?PCIe Bus Error: severity=(?!Correct)", "{device}"),
+    pattern(
+        "pcie_error",
+        r"(?<![\da-f:.])(?P<device>[\da-f]{4}:[\da-f:.]{1,32}): (?:AER: )?PCIe Bus Error: severity=(?!Correct)",
+        "{device}",
+    ),
     pattern("machine_check", r"mce: \[Hardware Error\]: Machine check", ""),
 )
 _LOG_EVENTS = (

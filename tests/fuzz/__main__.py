@@ -24,7 +24,25 @@ _OPTIONS = {
     "ASAN_OPTIONS": f"detect_leaks=1:hard_rss_limit_mb={_MOST_MEMORY_MB}:allocator_may_return_null=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
 }
-_PICKLE = (b"h\x00", b"h\x01", b"q\x00", b"\x94", b"0", b"2", b"e", b"a", b"s", b"u", b"(", b"]", b"}", b"N", b"K\x01", b"\x85", b"\x88")
+_PICKLE = (
+    b"h\x00",
+    b"h\x01",
+    b"q\x00",
+    b"\x94",
+    b"0",
+    b"2",
+    b"e",
+    b"a",
+    b"s",
+    b"u",
+    b"(",
+    b"]",
+    b"}",
+    b"N",
+    b"K\x01",
+    b"\x85",
+    b"\x88",
+)
 _JSON = (b"{", b"}", b"[", b"]", b",", b":", b'"', b"1.5", b"1e3", b"null", b"\n", b'"ph":"X",', b'"cat":"kernel",', b'"ts":7,')
 
 

@@ -1,4 +1,4 @@
-"""Builds a fuzz target of a native reader: with every sanitizer that gcc has, and the calls that tell which code was reached."""
+"""Builds a fuzz target of a native reader, with gcc's sanitizers and the calls that tell which code was reached."""
 
 from __future__ import annotations
 

@@ -57,7 +57,9 @@ def _status(content: bytes) -> int:
 def _facts(content: bytes) -> list[str]:
     items = flight_recorder.rows(Artefact("dump", len(content), lambda: io.BytesIO(content)))
     return [
-        repr((item.table, {name: list(column) for name, column in item.columns.items()})) if isinstance(item, Batch) else repr(item)
+        repr((item.table, {name: list(column) for name, column in item.columns.items()}))
+        if isinstance(item, Batch)
+        else repr(item)
         for item in items
     ]
 

@@ -136,7 +136,9 @@ def test_nanoseconds_since_1970_are_exact() -> None:
         assert found.begins.tolist() == [1712195495519689047] and found.durations.tolist() == [2]
 
 
-@pytest.mark.parametrize("written", ["0.0005", "0.0004999", "1712195495519689.0475", "-0.0015", "12.5", "9.99949999999999999", "1e3", "1.5E2"])
+@pytest.mark.parametrize(
+    "written", ["0.0005", "0.0004999", "1712195495519689.0475", "-0.0015", "12.5", "9.99949999999999999", "1e3", "1.5E2"]
+)
 @pytest.mark.parametrize("more", ["", ', "args": {"ts": 0.00051, "dur": 1.25}', ', "args": {"ts": 1712195495519689.04751}'])
 def test_decimals_are_rounded_alike(written: str, more: str) -> None:
     kernel = f'{{"ph": "X", "cat": "kernel", "name": "k", "ts": {written}, "dur": 1.25{more}}}'

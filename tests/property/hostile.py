@@ -72,17 +72,35 @@ def pickles(size: int = SIZE) -> Iterator[tuple[str, bytes]]:
     colliding = [integer(7 + MERSENNE * n) for n in chosen]
     yield "keys with one hash", b"\x80\x02}(" + b"".join(key + b"N" for key in colliding) + b"u."
     yield "values with one hash", dump(b"".join(entry(text("state") + key) for key in colliding[: size // 70]))
-    yield "tuples as keys", b"\x80\x02}(" + b"".join(integer(1 << 40) + integer(n) + b"\x86N" for n in range(1 << 30, (1 << 30) + size // 15)) + b"u."
+    yield (
+        "tuples as keys",
+        b"\x80\x02}("
+        + b"".join(integer(1 << 40) + integer(n) + b"\x86N" for n in range(1 << 30, (1 << 30) + size // 15))
+        + b"u.",
+    )
     spread = b"".join(b"M" + struct.pack("<H", n & 0xFFFF) for n in range(size // 3))
     yield "many integers", dump(entry(text("input_sizes") + b"](](" + spread + b"ee"))
-    yield "integers 2^32 apart", dump(entry(text("input_sizes") + b"](" + b"".join(integer(n << 40) for n in range(1, size // 10)) + b"e"))
-    for name, opcode in (("lists", b"]"), ("dictionaries", b"}"), ("sets", b"\x8f"), ("marks", b"("), ("nones", b"N"), ("memos", b"N\x94")):
+    yield (
+        "integers 2^32 apart",
+        dump(entry(text("input_sizes") + b"](" + b"".join(integer(n << 40) for n in range(1, size // 10)) + b"e")),
+    )
+    for name, opcode in (
+        ("lists", b"]"),
+        ("dictionaries", b"}"),
+        ("sets", b"\x8f"),
+        ("marks", b"("),
+        ("nones", b"N"),
+        ("memos", b"N\x94"),
+    ):
         yield f"nothing but {name}", b"\x80\x04" + filled(opcode, size) + b"."
     yield "cut in the middle", dump(filled(b"}(" + _NAME + text("a") + text("state") + text("b") + b"u", size))[:-20]
     yield "cut among nones", b"\x80\x02(" + filled(b"N", size)
     yield "cut among tuples", b"\x80\x02(" + filled(b"K\x01\x85", size)
     yield "lists in lists", dump(entry(text("frames") + b"](" * (size // 4) + b"e" * (size // 4)))
-    yield "small entries", dump(filled(b"}h\x00h\x01s", size).replace(b"}h\x00h\x01s", b"}" + _NAME + b"q\x00" + text("a") + b"q\x01s", 1))
+    yield (
+        "small entries",
+        dump(filled(b"}h\x00h\x01s", size).replace(b"}h\x00h\x01s", b"}" + _NAME + b"q\x00" + text("a") + b"q\x01s", 1)),
+    )
     yield "a memo far away", b"\x80\x02Nr\xff\xff\xff\x00." + filled(b"N", size)
     yield "a memo farther away", b"\x80\x02Nr\xff\xff\xff\xff."
     yield "empty lists", dump(entry(text("input_sizes") + b"](" + filled(b"]", size) + b"e"))
@@ -117,53 +135,104 @@ def traces(size: int = SIZE) -> Iterator[tuple[str, bytes]]:
     yield "steps on a line", head + b",".join(mark % (n, 1, n * 20) for n in range(count)) + b"]}"
     yield "steps in steps", head + b",".join(mark % (n, 1, n) for n in range(count)) + b"]}"
     yield "steps of threads", head + b",".join(mark % (n, n, n * 20) for n in range(count)) + b"]}"
-    yield "stages in a step", head + mark % (1, 1, 0) + b"," + b",".join(
-        b'{"ph":"X","cat":"user_annotation","name":"forward","pid":1,"tid":1,"ts":%d,"dur":%d}' % (n % 7, n % 5) for n in range(count)
-    ) + b"]}"
-    yield "stages one in another", head + mark.replace(b'"dur":10', b'"dur":99999999') % (1, 1, 0) + b"," + b",".join(
-        b'{"ph":"X","cat":"user_annotation","name":"%b","pid":1,"tid":1,"ts":%d,"dur":%d}'
-        % ((b"forward", b"backward", b"optimizer")[n % 3], n, 2 * (count - n)) for n in range(count)
-    ) + b"]}"
+    yield (
+        "stages in a step",
+        head
+        + mark % (1, 1, 0)
+        + b","
+        + b",".join(
+            b'{"ph":"X","cat":"user_annotation","name":"forward","pid":1,"tid":1,"ts":%d,"dur":%d}' % (n % 7, n % 5)
+            for n in range(count)
+        )
+        + b"]}",
+    )
+    yield (
+        "stages one in another",
+        head
+        + mark.replace(b'"dur":10', b'"dur":99999999') % (1, 1, 0)
+        + b","
+        + b",".join(
+            b'{"ph":"X","cat":"user_annotation","name":"%b","pid":1,"tid":1,"ts":%d,"dur":%d}'
+            % ((b"forward", b"backward", b"optimizer")[n % 3], n, 2 * (count - n))
+            for n in range(count)
+        )
+        + b"]}",
+    )
     yield "kernels of other names", head + b",".join(kernel % (n, n, n) for n in range(count)) + b"]}"
-    launch = b'{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":%d,"dur":9,"args":{"correlation":1}}'
+    launch = (
+        b'{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":%d,"dur":9,"args":{"correlation":1}}'
+    )
     yield "one correlation", head + b",".join([kernel % (1, n, 1) + b"," + launch % n for n in range(count // 2)]) + b"]}"
     call = b'{"ph":"X","cat":"cpu_op","name":"record_param_comms","ts":1,"dur":2,"args":{"Collective name":"allreduce"}}'
     yield "calls", head + b",".join([call] * (size // len(call))) + b"]}"
     gradient = b'{"ph":"X","cat":"cpu_op","name":"autograd::engine::evaluate_function: X","ts":%d,"dur":2}'
-    yield "gradients in steps", head + b",".join(gradient % (n % 99) + b"," + mark % (n, 1, n % 7) for n in range(count // 2)) + b"]}"
+    yield (
+        "gradients in steps",
+        head + b",".join(gradient % (n % 99) + b"," + mark % (n, 1, n % 7) for n in range(count // 2)) + b"]}",
+    )
     for name, part in (
-        ("needles", b'"kernel" '), ("braces", b"{"), ("opened", b'{"a":['), ("broken", b'{"kernel" "ph"},'), ("brackets", b"[{"),
-        ("quotes", b'"'), ("slashes", b"\\"), ("quoted", b'\\"'), ("blanks", b" "), ("breaks", b"\n"), ("odd", b'{"x},{"x'),
-        ("open events", b'{"ph":"X","cat":"kernel","name":"a'), ("keys", b'{"traceEvents":'), ("parted", b"} , {"),
+        ("needles", b'"kernel" '),
+        ("braces", b"{"),
+        ("opened", b'{"a":['),
+        ("broken", b'{"kernel" "ph"},'),
+        ("brackets", b"[{"),
+        ("quotes", b'"'),
+        ("slashes", b"\\"),
+        ("quoted", b'\\"'),
+        ("blanks", b" "),
+        ("breaks", b"\n"),
+        ("odd", b'{"x},{"x'),
+        ("open events", b'{"ph":"X","cat":"kernel","name":"a'),
+        ("keys", b'{"traceEvents":'),
+        ("parted", b"} , {"),
     ):
         yield f"nothing but {name}", head + filled(part, size)
-        yield f"lines of {name}", head + b"\n  {\n    \"ph\": \"X\"\n  },\n" + filled(b"  {" + part + b"\n", size)
+        yield f"lines of {name}", head + b'\n  {\n    "ph": "X"\n  },\n' + filled(b"  {" + part + b"\n", size)
     yield "heads", b'{"schemaVersion":1,' + filled(b'"distributedInfo": ', size)
     yield "bases", b'{"schemaVersion":1,' + filled(b'"baseTimeNanoseconds"   ', size)
     yield "a head without end", b'{"schemaVersion":1,"distributedInfo":' + b"{" * size
     groups = b",".join(b'{"pg_name":"%d","ranks":[%b]}' % (n, b"0," * 50 + b"1") for n in range(size // 140))
-    yield "groups", b'{"schemaVersion":1,"distributedInfo":{"rank":0,"pg_config":[' + groups + b'],"world_size":2},"traceEvents":[]}'
-    yield "names", head + b",".join(
-        b'{"ph":"X","cat":"user_annotation","name":"nccl:%b%d","ts":1,"dur":2}' % (b"a" * 100, n) for n in range(size // 160)
-    ) + b"]}"
-    yield "kernels by name", head + b",".join(
-        b'{"ph":"X","cat":"kernel","name":"nccl%b","ts":1,"dur":2}' % (b"Kernel" * 2000) for _ in range(size // 12_050)
-    ) + b"]}"
+    yield (
+        "groups",
+        b'{"schemaVersion":1,"distributedInfo":{"rank":0,"pg_config":[' + groups + b'],"world_size":2},"traceEvents":[]}',
+    )
+    yield (
+        "names",
+        head
+        + b",".join(
+            b'{"ph":"X","cat":"user_annotation","name":"nccl:%b%d","ts":1,"dur":2}' % (b"a" * 100, n)
+            for n in range(size // 160)
+        )
+        + b"]}",
+    )
+    yield (
+        "kernels by name",
+        head
+        + b",".join(
+            b'{"ph":"X","cat":"kernel","name":"nccl%b","ts":1,"dur":2}' % (b"Kernel" * 2000) for _ in range(size // 12_050)
+        )
+        + b"]}",
+    )
 
 
 WORDS = (
-    *("a", " ", "0", "[", ":", "]", "(", "-", ".", ",", "\\", '"', "/", "=", "\t", "\r", "\x1b[", "\x1b]", "\x1b", "ü", "a.", "A", "A."),
-    *("Read error ", "Connection closed by peer ", "gloo ", "NCCL ", "Got completion from peer 1 with error 1 ", "vendor err 1 "),
-    *("NET/IB : a:1 Got async event", "] a:1 NCCL WARN ", "[PG 0 Rank 1]", "[PG ", "last enqueued work: 1,", "last enqueued work: 1, last completed work: "),
-    *("Timed out waiting 1ms for ", "wait timeout after 1ms, keys: ", "enforce fail at gloo] ", "enforce fail at gloo", "1 vs "),
-    *("srun: error: ", "srun: error: a: task 1: ", "srun: ", "line 1: 1 ", "DataLoader worker (pid 1", "JOB 1 ON ", "STEP a STEPD TERMINATED ON "),
-    *("Detected 1 oom_kill event in ", "[1, 2] ", "ranks [1,", "Call to recv from ", "NVRM: Xid (PCI:0): 1, ", "SXid (PCI:0): 1 "),
-    *("Out of memory ", "oom-kill: ", "oom-kill: pid=", "task a:", "task ", "soft lockup - CPU#1 stuck for [", "Lustre: ", "Lustre: Request sent has timed out for slow reply: "),
-    *("nfs_x: server ", "nfs4_a: ", "a: link ", "00:0", "0000:00: ", "Nodes ", "Node a", "requeue job JobId=", "Normal  A", "Warning Aa pod/a ", "Killing JobId=a "),
-    *("Watchdog caught collective operation timeout: Work", "host:1:1 [0] NCCL INFO ", "h:1:1 [0] a:1 (", "comm 0x1 rank 1 nranks 1 ", "comm 0x1 ", "commId 0x1 ", "NET/IB : "),
-    *("Traceback (most recent call last):", '  File "a', '    a (', 'Thread 1 (idle): "', 'Thread 0x1 [', "    (a (", '  File "a", line 1, in ', "  rank : 1 (", "  exitcode : "),
-    *("[save_count 1] [1.000000001] [Rank 0] Fun A Data 1 stream 0x1 opCount 1 ", " groupHash 1", "2026-01-01T00:00:00", "[a]:", "[rank1]", "1: "),
-    *("  The missing ranks: 1, ", "  Rank 1 ", " 1 1", "  1 ranks reported a ", "Job summary", "from peer 1 with status=1(", "Last enqueued work: 1 Last started work: 1 "),
+    "a", " ", "0", "[", ":", "]", "(", "-", ".", ",", "\\", '"', "/", "=", "\t", "\r", "\x1b[", "\x1b]", "\x1b", "ü",
+    "a.", "A", "A.", "Read error ", "Connection closed by peer ", "gloo ", "NCCL ",
+    "Got completion from peer 1 with error 1 ", "vendor err 1 ", "NET/IB : a:1 Got async event", "] a:1 NCCL WARN ",
+    "[PG 0 Rank 1]", "[PG ", "last enqueued work: 1,", "last enqueued work: 1, last completed work: ",
+    "Timed out waiting 1ms for ", "wait timeout after 1ms, keys: ", "enforce fail at gloo] ", "enforce fail at gloo",
+    "1 vs ", "srun: error: ", "srun: error: a: task 1: ", "srun: ", "line 1: 1 ", "DataLoader worker (pid 1",
+    "JOB 1 ON ", "STEP a STEPD TERMINATED ON ", "Detected 1 oom_kill event in ", "[1, 2] ", "ranks [1,",
+    "Call to recv from ", "NVRM: Xid (PCI:0): 1, ", "SXid (PCI:0): 1 ", "Out of memory ", "oom-kill: ",
+    "oom-kill: pid=", "task a:", "task ", "soft lockup - CPU#1 stuck for [", "Lustre: ",
+    "Lustre: Request sent has timed out for slow reply: ", "nfs_x: server ", "nfs4_a: ", "a: link ", "00:0",
+    "0000:00: ", "Nodes ", "Node a", "requeue job JobId=", "Normal  A", "Warning Aa pod/a ", "Killing JobId=a ",
+    "Watchdog caught collective operation timeout: Work", "host:1:1 [0] NCCL INFO ", "h:1:1 [0] a:1 (",
+    "comm 0x1 rank 1 nranks 1 ", "comm 0x1 ", "commId 0x1 ", "NET/IB : ", "Traceback (most recent call last):",
+    '  File "a', "    a (", 'Thread 1 (idle): "', "Thread 0x1 [", "    (a (", '  File "a", line 1, in ', "  rank : 1 (",
+    "  exitcode : ", "[save_count 1] [1.000000001] [Rank 0] Fun A Data 1 stream 0x1 opCount 1 ", " groupHash 1",
+    "2026-01-01T00:00:00", "[a]:", "[rank1]", "1: ", "  The missing ranks: 1, ", "  Rank 1 ", " 1 1",
+    "  1 ranks reported a ", "Job summary", "from peer 1 with status=1(", "Last enqueued work: 1 Last started work: 1 ",
 )  # fmt: skip
 
 
@@ -222,7 +291,11 @@ def documents(size: int = SIZE) -> Iterator[tuple[str, str, bytes]]:
 
 def _widened(document: object, size: int, place: str = "", depth: int = 3) -> Iterator[tuple[str, object]]:
     items: list[tuple[object, object]] = (
-        list(document.items()) if isinstance(document, dict) else list(enumerate(document)) if isinstance(document, list) else []
+        list(document.items())
+        if isinstance(document, dict)
+        else list(enumerate(document))
+        if isinstance(document, list)
+        else []
     )
     if not items or depth == 0:
         return
