@@ -86,8 +86,8 @@ def _may_collide(content: bytes) -> bool:
     """Whether there may be so many chosen hashes that a dictionary of them takes more than a second for each MB."""
     tuples = sum(map(content.count, (b"\x85", b"\x86", b"\x87", b"\x91"))) + min(content.count(b"t"), content.count(b"("))
     integers = content.count(b"\x8b") + min(sum(map(content.count, _TEXT_INTEGERS)), content.count(b"\n"))
-    bound = _MOST_CHOSEN * max(1.0, len(content) / 1e6) ** 0.5
-    return tuples + integers + sum(1 for _ in _LONG.finditer(content)) > bound
+    bound: float = _MOST_CHOSEN * max(1.0, len(content) / 1e6) ** 0.5
+    return bool(tuples + integers + sum(1 for _ in _LONG.finditer(content)) > bound)
 
 
 def _salvage(content: bytes, reason: str) -> tuple[Any, Problem | None]:

@@ -70,6 +70,13 @@ class PlainPickle:
             raise pickle.UnpicklingError("unpickling stack underflow")
         return self.levels[-1].pop()
 
+    def _drop(self) -> None:
+        """An item, or a mark with nothing above it."""
+        if self.levels[-1]:
+            self.levels[-1].pop()
+        else:
+            self._marked()
+
     def _last(self) -> Any:
         if not self.levels[-1]:
             raise pickle.UnpicklingError("unpickling stack underflow")
@@ -142,7 +149,7 @@ class PlainPickle:
 _OPCODES: dict[int, Callable[[PlainPickle], None]] = {
     ord("("): lambda run: run.levels.append([]),
     ord(")"): lambda run: run._push(()),
-    ord("0"): lambda run: run._pop() if run.levels[-1] else run._marked() and None,
+    ord("0"): lambda run: run._drop(),
     ord("2"): lambda run: run._push(run._last()),
     ord("G"): lambda run: run._push(struct.unpack(">d", run._take(8))[0]),
     ord("J"): lambda run: run._push(int.from_bytes(run._take(4), "little", signed=True)),

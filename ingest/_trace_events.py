@@ -137,11 +137,11 @@ def _bounds(block: bytes, end: int, indent: bytes) -> _Bounds:
     if indent:
         begins, ends = _places(indent + b"{", block, end), _places(indent + b"}", block, end)
         return _Bounds(begins + len(indent), ends + len(indent) + 1)
-    begins = [_places(mark, block, end) + len(mark) - 1 for mark in (*_BETWEEN, *_FIRST)]
-    ends = [_places(mark, block, end) + 1 for mark in (*_BETWEEN, *_LAST)]
+    openings = [_places(mark, block, end) + len(mark) - 1 for mark in (*_BETWEEN, *_FIRST)]
+    closings = [_places(mark, block, end) + 1 for mark in (*_BETWEEN, *_LAST)]
     # What is left of the block before begins with the comma behind its last event.
     left = np.array([brace] if (brace := block.find(b"{", 0, 4)) >= 0 else [], dtype=np.int64)
-    return _Bounds(np.sort(np.concatenate([*begins, left])), np.sort(np.concatenate(ends)))
+    return _Bounds(np.sort(np.concatenate([*openings, left])), np.sort(np.concatenate(closings)))
 
 
 def _places(mark: bytes, block: bytes, end: int) -> npt.NDArray[np.int64]:

@@ -307,7 +307,7 @@ def _widened(document: object, size: int, place: str = "", depth: int = 3) -> It
     for key, value in items[:8]:
         for inner, larger in _widened(value, size, f"{place}/{key}", depth - 1):
             copy = dict(items) if isinstance(document, dict) else [item for _, item in items]
-            copy[key] = larger  # type: ignore[index, call-overload]
+            copy[key] = larger  # type: ignore[call-overload]
             yield inner, copy
 
 

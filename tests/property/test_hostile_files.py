@@ -18,7 +18,7 @@ import pytest
 
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import content_opener
-from forensics.ingest import _recorder_native, _trace_events, discover
+from forensics.ingest import _recorder_native, _trace_native, discover
 from forensics.ingest.interface import Batch, Identity, Problem
 from tests.property import hostile
 
@@ -94,7 +94,7 @@ def survives(file: File, is_native: bool) -> bool:
             resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
             if not is_native:
                 _recorder_native._library = lambda: None  # type: ignore[assignment]
-                _trace_events.read_native = lambda *_: None
+                _trace_native._library = lambda: None  # type: ignore[assignment]
             read(file)
             code = 0
         finally:
