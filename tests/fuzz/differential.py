@@ -21,6 +21,7 @@ from forensics.ingest.interface import Batch
 
 OK, CUT, MALFORMED = 0, 1, 3
 _MEMORY = 64 << 20
+_LAYOUTS: tuple[dict[str, Any], ...] = ({"separators": (",", ":")}, {}, {"indent": 1}, {"indent": 2}, {"indent": "\t"})
 
 
 def disagreement(reader: str, content: bytes) -> str | None:
@@ -70,17 +71,25 @@ def _without_library(content: bytes) -> list[str]:
 
 
 def _of_traces(content: bytes) -> str | None:
-    """Python looks for the ends of events by how they are parted: compared are files that are JSON as a whole."""
+    """Natively the same in blocks of any size; in every layout that a writer of JSON makes, the same in Python."""
+    found = _rows(_native(content, len(content) + 1))
+    for block in (17, 200):
+        if _is_trace(content) and _rows(_native(content, block)) != found:
+            return f"other events in blocks of {block} bytes"
     if not _is_trace(content):
         return None
-    found, tally, expected = read_native([content], Tally()), Tally(), read_slowly([content], Tally())
+    for layout in _LAYOUTS:
+        written = json.dumps(json.loads(content), **layout).encode()
+        here, there = _rows(_native(written, len(written) + 1)), _rows(read_slowly([written], Tally()))
+        if here != there:
+            return f"other events with {layout}: {here!r:.400} natively, {there!r:.400} in Python"
+    return None
+
+
+def _native(content: bytes, block: int) -> TraceColumns:
+    found = read_native([content[at : at + block] for at in range(0, len(content), block)], Tally())
     assert found is not None
-    for block in (17, 200):
-        again = read_native([content[at : at + block] for at in range(0, len(content), block)], tally)
-        if again is None or _rows(again) != _rows(found):
-            return f"other events in blocks of {block} bytes"
-    here, there = _rows(found), _rows(expected)
-    return None if here == there else f"other events: {here!r:.400} natively, {there!r:.400} in Python"
+    return found
 
 
 def _is_trace(content: bytes) -> bool:

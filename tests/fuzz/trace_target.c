@@ -51,6 +51,6 @@ static uint64_t kept(const uint8_t *bytes, size_t size, size_t block) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     kept(bytes, size, size + 1);
-    kept(bytes, size, size ? 16 + bytes[size / 2] : 1);
+    kept(bytes, size, size ? 16 + size / 16 + bytes[size / 2] : 1);
     return 0;
 }
