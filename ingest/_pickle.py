@@ -19,9 +19,8 @@ MAX_SALVAGE_BYTES = 64 << 20
 _MEMORY_FLOOR = 16 << 20
 _MEMORY_PER_BYTE = 28
 # Integers beyond 61 bits and tuples have hashes that whoever writes the file can choose. A dump has one tuple an entry.
-_MOST_CHOSEN = 6_000
-_LONG = re.compile(rb"\x8a[\x09-\xff]")
-_TEXT_INTEGERS = (b"I", b"L")
+_MOST_CHOSEN = 8_000
+_INTEGERS = re.compile(rb"\x8a[\x09-\xff]|\x8b[\x00-\xff]{3}\x00|[IL]-?\d{18}")
 _LIMIT = Lock()
 
 
@@ -85,9 +84,8 @@ def _bounded_memory(size: int) -> Iterator[None]:
 def _may_collide(content: bytes) -> bool:
     """Whether there may be so many chosen hashes that a dictionary of them takes more than a second for each MB."""
     tuples = sum(map(content.count, (b"\x85", b"\x86", b"\x87", b"\x91"))) + min(content.count(b"t"), content.count(b"("))
-    integers = content.count(b"\x8b") + min(sum(map(content.count, _TEXT_INTEGERS)), content.count(b"\n"))
     bound: float = _MOST_CHOSEN * max(1.0, len(content) / 1e6) ** 0.5
-    return bool(tuples + integers + sum(1 for _ in _LONG.finditer(content)) > bound)
+    return bool(tuples + sum(1 for _ in _INTEGERS.finditer(content)) > bound)
 
 
 def _salvage(content: bytes, reason: str) -> tuple[Any, Problem | None]:

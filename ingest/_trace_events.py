@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
@@ -121,14 +122,14 @@ def _spans(block: bytes, end: int, indent: bytes) -> list[tuple[int, int]]:
 class _Bounds(NamedTuple):
     """Where events begin and end in a block, in order."""
 
-    begins: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64]
+    begins: list[int]
+    ends: list[int]
 
     def around(self, place: int, end: int) -> tuple[int, int]:
         """The event around a place; as far as it is known when it does not begin near, or does not end."""
-        before, behind = int(self.begins.searchsorted(place)) - 1, int(self.ends.searchsorted(place, "right"))
-        first = int(self.begins[before]) if before >= 0 else place
-        last = int(self.ends[behind]) if behind < len(self.ends) else end
+        before, behind = bisect_left(self.begins, place) - 1, bisect_right(self.ends, place)
+        first = self.begins[before] if before >= 0 else place
+        last = self.ends[behind] if behind < len(self.ends) else end
         return (first if place - first <= _LONGEST_EVENT else place), min(last, end)
 
 
@@ -136,16 +137,21 @@ def _bounds(block: bytes, end: int, indent: bytes) -> _Bounds:
     """Looked for once a block: each needle searching for its event would take the square of a block on one line."""
     if indent:
         begins, ends = _places(indent + b"{", block, end), _places(indent + b"}", block, end)
-        return _Bounds(begins + len(indent), ends + len(indent) + 1)
+        return _Bounds((begins + len(indent)).tolist(), (ends + len(indent) + 1).tolist())
     openings = [_places(mark, block, end) + len(mark) - 1 for mark in (*_BETWEEN, *_FIRST)]
     closings = [_places(mark, block, end) + 1 for mark in (*_BETWEEN, *_LAST)]
     # What is left of the block before begins with the comma behind its last event.
     left = np.array([brace] if (brace := block.find(b"{", 0, 4)) >= 0 else [], dtype=np.int64)
-    return _Bounds(np.sort(np.concatenate([*openings, left])), np.sort(np.concatenate(closings)))
+    return _Bounds(np.sort(np.concatenate([*openings, left])).tolist(), np.sort(np.concatenate(closings)).tolist())
 
 
 def _places(mark: bytes, block: bytes, end: int) -> npt.NDArray[np.int64]:
-    return np.fromiter((found.start() for found in re.finditer(re.escape(mark), block[:end])), dtype=np.int64)
+    text = np.frombuffer(block, dtype=np.uint8, count=end)
+    last = len(mark) - 1
+    found = np.flatnonzero(text[last:] == mark[last])
+    for place in range(last):
+        found = found[text[found + place] == mark[place]]
+    return found
 
 
 class _Rows:

@@ -12,6 +12,8 @@ from typing import Any
 _LATEST_NS = 4 * 10**18  # of a century; with the base of the file it stays within 64 bits
 _MOST_DIGITS = 19
 _DIGITS = re.compile(r"(-?)(\d{1,40})\.(\d{1,400})")
+_KEYS = {"ts": b'"ts"', "dur": b'"dur"'}
+_USUAL = re.compile(rb"[ \t]?:[ \t]?(-?\d{1,15}\.\d{3})[,}\s]")
 _NUMBERS = {name: re.compile(rb'"%s"\s{0,64}:\s{0,64}(-?[\d.eE+-]{1,500})' % name.encode()) for name in ("ts", "dur")}
 
 
@@ -28,6 +30,11 @@ def nanoseconds(event: dict[str, Any], raw: bytes, name: str) -> int | None:
         return value * 1000 if abs(value) * 1000 < _LATEST_NS else None
     if type(value) is not float or not abs(value) * 1000 <= 2 * _LATEST_NS:
         return None
+    key = _KEYS[name]
+    place = raw.find(key)
+    usual = _USUAL.match(raw, place + len(key))
+    if usual is not None and raw.find(key, usual.end()) < 0:
+        return int(usual[1].replace(b".", b""))
     written = {text.decode() for text in _NUMBERS[name].findall(raw)}
     # The same name may stand in the arguments too. With an exponent it is no time, for either reader.
     return _exact(written.pop() if len(written) == 1 else _written(raw, name))

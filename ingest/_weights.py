@@ -18,7 +18,7 @@ MAX_HEIGHT = 64
 _CONTAINER, _LEAF = 32, 8
 _FLOOR = 1 << 20
 _OF_A_VALUE, _OF_A_KEY = 4, 16
-_BEYOND = 1 << 62
+_BEYOND = (1 << 32) - 1  # the native reader counts no further
 _CONTAINERS = frozenset({list, tuple, dict})
 
 
@@ -31,7 +31,7 @@ class Allowed(NamedTuple):
 
 def allowed(size: int) -> Allowed:
     """For a dump of `size` bytes. Recorded dumps weigh up to ten times their size over all keys."""
-    return Allowed(_FLOOR + _OF_A_VALUE * size, _FLOOR + _OF_A_KEY * size)
+    return Allowed(min(_FLOOR + _OF_A_VALUE * size, _BEYOND - 1), _FLOOR + _OF_A_KEY * size)
 
 
 def too_heavy(key: str) -> Problem:

@@ -99,13 +99,13 @@ static int shape_of(struct forensics_pickle *pickle, uint64_t number) {
         return ++pickle->repeats <= MAX_REPEATS ? node->shape : -1;
     for (uint32_t i = 0; i < pickle->shape_count && node->shape == NOT_YET; i++)
         if (same_keys(pickle, node_at(pickle, pickle->shapes[i].node), node))
-            node->shape = (int32_t)i;
+            node->shape = (int8_t)i;
     if (node->shape != NOT_YET)
         return node->shape;
     if (pickle->shape_count == MAX_SHAPES)
         return -1;
     pickle->shapes[pickle->shape_count].node = number;
-    node->shape = (int32_t)pickle->shape_count;
+    node->shape = (int8_t)pickle->shape_count;
     return (int)pickle->shape_count++;
 }
 

@@ -38,7 +38,7 @@ bool new_node(struct machine *machine, uint32_t tag, uint64_t start) {
         return fail(machine, FORENSICS_PICKLE_MEMORY);
     uint64_t number = nodes->used++;
     *node_at(pickle, number) = (struct node){
-        .first = pickle->cells.used, .tag = tag, .weight = CONTAINER_WEIGHT, .distinct = NOT_YET, .shape = NOT_YET};
+        .first = pickle->cells.used, .tag = (uint8_t)tag, .distinct = NOT_YET, .shape = NOT_YET};
     uint64_t count = pickle->stack.used - start;
     if (count && !extend(machine, number, start, count))
         return false;

@@ -26,10 +26,9 @@ struct node {
     uint32_t count;
     uint32_t capacity;
     int32_t distinct; /* number of its distinct value, or one of the marks below */
-    uint32_t tag;
-    uint32_t height; /* containers nested in it, known with `distinct` */
-    uint64_t weight; /* what it says once all that it refers to is written out, known with `distinct` */
-    int32_t shape; /* place among the shapes of rows, or NOT_YET */
+    uint16_t height;  /* containers nested in it, known with `distinct` */
+    uint8_t tag;
+    int8_t shape; /* place among the shapes of rows, or NOT_YET */
 };
 
 enum { NOT_YET = -1, IN_PROGRESS = -2, UNREADABLE = -3 };
@@ -50,6 +49,7 @@ struct distinct {
     uint64_t hash;
     uint64_t first_child;
     uint32_t children;
+    uint32_t weight; /* what it says once all that it refers to is written out; MOST_WEIGHT and more is the same */
 };
 
 /* A long text by its place: it is hashed once, however often it is referred to. */
@@ -132,7 +132,7 @@ bool is_text(const uint8_t *bytes, uint64_t size);
 int64_t distinct_of(struct forensics_pickle *pickle, struct cell cell);
 
 /* The weight of a value: of a container once it has its number. */
-uint64_t weight_of(const struct forensics_pickle *pickle, struct cell cell);
+uint32_t weight_of(const struct forensics_pickle *pickle, struct cell cell);
 
 /* Position of a key among the pairs of a dictionary, the last one when it is there twice; -1 without it. */
 int64_t key_position(const struct forensics_pickle *pickle, const struct node *node, const char *key, uint32_t length);

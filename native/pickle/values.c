@@ -4,7 +4,7 @@
 #include "pickle.h"
 
 enum { LONG_TEXT = 48 };
-static const uint64_t MOST_WEIGHT = (uint64_t)1 << 62;
+static const uint32_t MOST_WEIGHT = UINT32_MAX;
 
 static bool same_leaf(const struct forensics_pickle *pickle, struct cell one, struct cell other) {
     if (one.tag != other.tag || one.size != other.size)
@@ -121,21 +121,22 @@ static int64_t long_text(struct forensics_pickle *pickle, struct cell cell) {
     return number;
 }
 
-uint64_t weight_of(const struct forensics_pickle *pickle, struct cell cell) {
+uint32_t weight_of(const struct forensics_pickle *pickle, struct cell cell) {
     if (is_container(cell.tag))
-        return node_at(pickle, cell.as.at)->weight;
-    return LEAF_WEIGHT + (cell.tag == FORENSICS_PICKLE_TEXT ? cell.size : 0);
+        return value_at(pickle, (uint64_t)node_at(pickle, cell.as.at)->distinct)->weight;
+    uint64_t weight = LEAF_WEIGHT + (cell.tag == FORENSICS_PICKLE_TEXT ? (uint64_t)cell.size : 0);
+    return weight < MOST_WEIGHT ? (uint32_t)weight : MOST_WEIGHT;
 }
 
-/* Adds what an item brings to the container that holds it; false when it cannot be read. */
-static bool note_item(const struct forensics_pickle *pickle, struct node *node, struct cell item) {
-    uint64_t more = weight_of(pickle, item);
-    node->weight = more > MOST_WEIGHT - node->weight ? MOST_WEIGHT : node->weight + more;
+/* Adds what a readable item brings to the container that holds it; false when that is nested too deep. */
+static bool note_item(const struct forensics_pickle *pickle, struct node *node, uint32_t *weight, struct cell item) {
+    uint32_t more = weight_of(pickle, item);
+    *weight = more > MOST_WEIGHT - *weight ? MOST_WEIGHT : *weight + more;
     if (!is_container(item.tag))
         return true;
-    const struct node *inner = node_at(pickle, item.as.at);
-    node->height = inner->height >= node->height ? inner->height + 1 : node->height;
-    return inner->distinct >= 0 && node->height < MAX_HEIGHT;
+    uint16_t inner = node_at(pickle, item.as.at)->height;
+    node->height = inner >= node->height ? (uint16_t)(inner + 1) : node->height;
+    return node->height < MAX_HEIGHT;
 }
 
 static int64_t item_number(struct forensics_pickle *pickle, struct cell item) {
@@ -147,18 +148,19 @@ static int64_t container(struct forensics_pickle *pickle, struct cell cell) {
     struct node *node = node_at(pickle, cell.as.at);
     struct hash_state state = hash_begin(pickle->key);
     uint64_t first = pickle->children.used;
+    uint32_t weight = CONTAINER_WEIGHT;
     hash_word(&state, cell.tag);
     for (uint64_t i = 0; i < node->count; i++) {
         struct cell item = *cell_at(pickle, node->first + i);
         int64_t number = item_number(pickle, item);
-        if (number < 0 || !note_item(pickle, node, item) || !array_reserve(pickle, &pickle->children, 1, sizeof(uint32_t))) {
+        if (number < 0 || !note_item(pickle, node, &weight, item) || !array_reserve(pickle, &pickle->children, 1, sizeof(uint32_t))) {
             pickle->children.used = first;
             return UNREADABLE;
         }
         ((uint32_t *)pickle->children.items)[pickle->children.used++] = (uint32_t)number;
         hash_word(&state, (uint64_t)number);
     }
-    return number_of(pickle, &(struct distinct){cell, hash_end(&state), first, node->count});
+    return number_of(pickle, &(struct distinct){cell, hash_end(&state), first, node->count, weight});
 }
 
 static bool enter(struct forensics_pickle *pickle, uint64_t number) {
