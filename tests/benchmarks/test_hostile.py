@@ -12,7 +12,7 @@ import pytest
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest import _recorder_native, _trace_native, discover
-from tests.property import hostile
+from tests.property import hostile, hostile_lines
 
 INGESTERS = {ingester.name: ingester for ingester in discover()}
 SHOWN = 5
@@ -27,8 +27,8 @@ def files(kind: str) -> Iterator[tuple[str, str, str, bytes]]:
     elif kind == "traces":
         yield from ((name, "kineto", "rank0.json", content) for name, content in hostile.traces())
     elif kind == "logs":
-        for path, (ingester, head) in hostile.HEADS.items():
-            for word in hostile.WORDS[:: int(os.environ.get("FORENSICS_BENCH_WORDS", "6"))]:
+        for path, (ingester, head) in hostile_lines.HEADS.items():
+            for word in hostile_lines.WORDS[:: int(os.environ.get("FORENSICS_BENCH_WORDS", "6"))]:
                 yield (
                     f"long lines of {word!r}",
                     ingester,

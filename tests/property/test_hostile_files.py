@@ -21,7 +21,7 @@ from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import content_opener
 from forensics.ingest import _recorder_native, _trace_native, discover
 from forensics.ingest.interface import Batch, Identity, Problem
-from tests.property import hostile
+from tests.property import hostile, hostile_lines
 
 SECONDS = 10
 MEMORY = 192 << 20
@@ -42,9 +42,9 @@ def trace_files() -> Iterator[File]:
 
 def log_files() -> Iterator[File]:
     """All words in one file: long lines of each, and each on lines of its own."""
-    lines = [hostile.filled(word.encode(), 4000) + b"\n" for word in hostile.WORDS]
-    own = [hostile.filled(word.encode() + b"\n", 2000) for word in hostile.WORDS]
-    for path, (name, head) in hostile.HEADS.items():
+    lines = [hostile.filled(word.encode(), 4000) + b"\n" for word in hostile_lines.WORDS]
+    own = [hostile.filled(word.encode() + b"\n", 2000) for word in hostile_lines.WORDS]
+    for path, (name, head) in hostile_lines.HEADS.items():
         yield name, path, head + b"".join(lines)
         yield name, path, head + b"".join(own)
         yield name, path, head + b"a\n" * 100_000
