@@ -50,6 +50,7 @@ def laughs(levels: int, width: int = 2, opened: bytes = b"](", closed: bytes = b
 def pickles(size: int = SIZE) -> Iterator[tuple[str, bytes]]:
     for key in ("frames", "input_sizes", "process_group", "state"):
         yield f"laughs in {key}", dump(entry(text(key) + laughs(60, 2)))
+    yield "laughs of 24 levels", b"\x80\x02}(X\x07\x00\x00\x00entries]X\x09\x00\x00\x00pg_config" + laughs(24, 2) + b"u."
     yield "laughs as a member", b"\x80\x02}(X\x07\x00\x00\x00entries]X\x09\x00\x00\x00pg_config" + laughs(60, 2) + b"u."
     long = text("x" * (size // 2)) + b"q\x00"
     yield "one long text many times", dump(entry(text("frames") + b"](" + long + filled(b"h\x00", size // 2) + b"e"))
