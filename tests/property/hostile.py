@@ -39,18 +39,18 @@ def filled(part: bytes, size: int) -> bytes:
     return part * max(1, size // len(part))
 
 
-def laughs(levels: int, width: int = 2, opened: bytes = b"](", closed: bytes = b"e") -> bytes:
-    """A value that holds the one before several times, and so on."""
-    made = b"]q\x00"
+def laughs(levels: int, width: int = 2) -> bytes:
+    """A list of lists, each of which holds the one before several times; without an opcode that plain data does not need."""
+    made = b"](]q\x00"
     for level in range(levels):
-        made += b"0" + opened + (b"h" + bytes([level])) * width + closed + b"q" + bytes([level + 1])
-    return made
+        made += b"](" + (b"h" + bytes([level])) * width + b"eq" + bytes([level + 1])
+    return made + b"e"
 
 
 def pickles(size: int = SIZE) -> Iterator[tuple[str, bytes]]:
     for key in ("frames", "input_sizes", "process_group", "state"):
         yield f"laughs in {key}", dump(entry(text(key) + laughs(60, 2)))
-    yield "laughs of 24 levels", b"\x80\x02}(X\x07\x00\x00\x00entries]X\x09\x00\x00\x00pg_config" + laughs(24, 2) + b"u."
+    yield "laughs of 20 levels", b"\x80\x02}(X\x07\x00\x00\x00entries]X\x09\x00\x00\x00pg_config" + laughs(20, 2) + b"u."
     yield "laughs as a member", b"\x80\x02}(X\x07\x00\x00\x00entries]X\x09\x00\x00\x00pg_config" + laughs(60, 2) + b"u."
     long = text("x" * (size // 2)) + b"q\x00"
     yield "one long text many times", dump(entry(text("frames") + b"](" + long + filled(b"h\x00", size // 2) + b"e"))
