@@ -28,10 +28,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Collector:
-    """What is preloaded in its place, and what it is told."""
+    """What is preloaded in its place, what it is told, and what is preloaded in the run without it."""
 
     preload: tuple[str, ...] = ()
     env: Mapping[str, str] | None = None
+    absent: tuple[str, ...] = ()
+
+    def without(self) -> Collector:
+        """The run that it is compared with."""
+        return Collector(self.absent, self.env)
 
 
 def outcomes(way: Way, seeds: range, collector: Collector) -> dict[int, Outcome]:
@@ -46,7 +51,7 @@ def outcomes(way: Way, seeds: range, collector: Collector) -> dict[int, Outcome]
 
 def differing(way: Way, seeds: range, collector: Collector) -> list[int]:
     """Seeds of the programs that the collector changed."""
-    plain = outcomes(way, seeds, Collector())
+    plain = outcomes(way, seeds, collector.without())
     wrong = [seed for seed, outcome in plain.items() if outcome.complaints]
     assert not wrong, f"these programs are wrong without any collector: {wrong}"
     watched = outcomes(way, seeds, collector)
@@ -55,7 +60,7 @@ def differing(way: Way, seeds: range, collector: Collector) -> list[int]:
 
 def difference(way: Way, seed: int, collector: Collector) -> str:
     """All that a program said, without and with the collector, as a unified diff; empty when they agree."""
-    plain, watched = (_run(way, (seed,), each).splitlines() for each in (Collector(), collector))
+    plain, watched = (_run(way, (seed,), each).splitlines() for each in (collector.without(), collector))
     return "\n".join(difflib.unified_diff(plain, watched, "without the collector", "with it", lineterm="", n=6))
 
 
