@@ -13,6 +13,19 @@ if TYPE_CHECKING:
     from forensics.collect.session import Options
     from forensics.collect.summary import Summary
 
+NcclRas = Annotated[
+    bool | None,
+    typer.Option(
+        "--nccl-ras/--no-nccl-ras",
+        help="Ask NCCL's RAS service whatever its version, or never. Default: from NCCL 2.29.2 on only.",
+        show_default=False,
+    ),
+]
+AskSockets = Annotated[
+    bool,
+    typer.Option("--ask-sockets", help="Ask every UNIX socket of a rank for a worker server, not the configured one only."),
+]
+
 
 def collect(
     output: Annotated[
@@ -32,18 +45,8 @@ def collect(
     deadline: Annotated[float, typer.Option(min=1.0, help="Seconds after which what is there is packed.")] = 120.0,
     log_tail: Annotated[int, typer.Option(min=0, max=64, help="MiB kept of the end of each log, besides its first MiB.")] = 4,
     fr_pipe: Annotated[bool, typer.Option(help="Ask for a Flight Recorder dump through the job's named pipe.")] = True,
-    nccl_ras: Annotated[
-        bool | None,
-        typer.Option(
-            "--nccl-ras/--no-nccl-ras",
-            help="Ask NCCL's RAS service whatever its version, or never. Default: from NCCL 2.29.2 on only.",
-            show_default=False,
-        ),
-    ] = None,
-    ask_sockets: Annotated[
-        bool,
-        typer.Option("--ask-sockets", help="Ask every UNIX socket of a rank for a worker server, not the configured one only."),
-    ] = False,
+    nccl_ras: NcclRas = None,
+    ask_sockets: AskSockets = False,
     host_only: Annotated[bool, typer.Option("--host-only", help="Collect the facts of the host without any rank.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")] = False,
     strict: Annotated[
