@@ -30,7 +30,7 @@ _REASONS = (
 )
 _LOST = (12, 13)
 """Reasons that came after recording had begun."""
-_STATES = {1: "recording", 2: "stopped", 3: "ended"}
+_STATES = {1: "recording", 2: "stopped", 3: "ended", 4: "recording without a heartbeat"}
 _DOOR_NCCL, _DOOR_PROFILER, _DOOR_CONTEXT, _DOOR_LOOKUP, _DOOR_LINKED = 32, 0, 18, 16, 17
 _DOOR_PROXY, _DOOR_TWO_COPIES = 3, 33
 Door = tuple[str, str, str | None]

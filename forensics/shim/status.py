@@ -17,7 +17,7 @@ FRESH_S = 5.0
 """The heartbeat comes every second."""
 RECORDING = 1
 _ENDINGS = (".frx", ".off", ".tmp")
-_STATES = {1: "recording", 2: "stopped", 3: "ended"}
+_STATES = {1: "recording", 2: "stopped", 3: "ended", 4: "recording without a heartbeat"}
 _DOORS = {"profiler": (0,), "verbs": (18, 19, 20, 21), "nccl": (32,)}
 """Bits of each door in the second coverage word (docs/formats/shim-log.md)."""
 

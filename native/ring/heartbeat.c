@@ -3,8 +3,12 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <linux/futex.h>
 #include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "ring/internal.h"
 
@@ -13,6 +17,9 @@
 #define CLOCK_STEP_NS 100000
 #define SECOND_MS 1000u
 
+static pthread_t heartbeat;
+static uint32_t is_stopping; /* a futex */
+static uint32_t runs_in;     /* incarnation of the process that has the thread, and 1; 0: none */
 static struct forensics_clock_reading appended; /* the last one in the table */
 
 static uint64_t clock_slot(uint64_t number)
@@ -70,23 +77,40 @@ static void beat(void)
     shim_append_clock(&reading, true);
 }
 
+/* A process whose main thread ended lasts as long as any other thread, and the last one runs what the program does at its end. That is
+ * none of our business: with the main thread this one goes too. */
+bool shim_is_main_gone(void)
+{
+    char text[1024];
+    const char *state;
+
+    shim_read_text("/proc/self/stat", text, sizeof text);
+    state = strrchr(text, ')');
+    return state != NULL && strncmp(state, ") Z", 3) == 0;
+}
+
+static void look_once(uint64_t look, bool is_beat)
+{
+    if (is_beat)
+        beat();
+    SHIM_STORE(shim_hot.looks, (uint32_t)look | 1u << 31);
+    shim_checkpoint();
+    shim_look_at_file();
+    shim_sample_all(look, shim_now());
+}
+
 static void *run(void *nothing)
 {
-    uint32_t sample_ms = shim_log.head->sample_ms, since_beat = SECOND_MS;
+    uint32_t sample_ms = shim_log.head->sample_ms, looks_a_beat = sample_ms < SECOND_MS ? SECOND_MS / sample_ms : 1;
     struct timespec pause = {.tv_sec = sample_ms / 1000, .tv_nsec = (long)(sample_ms % 1000) * 1000000};
 
-    for (uint64_t look = 0; shim_on(); look++) {
-        if (since_beat >= SECOND_MS) {
-            beat();
-            since_beat = 0;
-        }
-        SHIM_STORE(shim_hot.looks, (uint32_t)look | 1u << 31);
-        shim_checkpoint();
-        shim_look_at_file();
-        shim_sample_all(look, shim_now());
-        clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
-        since_beat += sample_ms;
+    for (uint64_t look = 0; shim_on() && !SHIM_LOAD(is_stopping) && !shim_is_main_gone(); look++) {
+        look_once(look, look % looks_a_beat == 0);
+        (void)syscall(SYS_futex, &is_stopping, FUTEX_WAIT_PRIVATE, 0, &pause, NULL, 0);
     }
+    SHIM_STORE(shim_hot.looks, 0u); /* calls take the moment of their return themselves from now on */
+    if (shim_on())
+        SHIM_STORE(shim_log.live->state, SHIM_STATE_UNWATCHED);
     shim_tell_of_file();
     return nothing;
 }
@@ -108,17 +132,33 @@ static int create(pthread_t *thread, const pthread_attr_t *attributes)
 bool shim_heartbeat_start(void)
 {
     pthread_attr_t attributes;
-    pthread_t thread;
     int error;
 
     if (pthread_attr_init(&attributes) != 0)
         return false;
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    error = create(&thread, &attributes);
+    is_stopping = 0;
+    error = create(&heartbeat, &attributes);
     pthread_attr_destroy(&attributes);
+    runs_in = error == 0 ? shim_incarnation + 1 : 0;
     if (error == 0)
-        (void)pthread_setname_np(thread, "frx-heartbeat");
+        (void)pthread_setname_np(heartbeat, "frx-heartbeat");
     errno = error;
     return error == 0;
+}
+
+/* Called by the main thread when it ends before the process, and by others that end after it. Waiting for it matters: it must not be the
+ * last thread, and it has little left to do. */
+void shim_heartbeat_stop(void)
+{
+    struct timespec until = {0};
+
+    if (runs_in != shim_incarnation + 1)
+        return;
+    runs_in = 0;
+    SHIM_STORE(is_stopping, 1u);
+    (void)syscall(SYS_futex, &is_stopping, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 2;
+    (void)pthread_timedjoin_np(heartbeat, NULL, &until);
 }

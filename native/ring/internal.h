@@ -93,6 +93,7 @@ void shim_journal_forget(void);
 
 /* heartbeat.c: false when the thread cannot be started. */
 bool shim_heartbeat_start(void);
+bool shim_is_main_gone(void);
 void shim_append_clock(const struct forensics_clock_reading *reading, bool only_news);
 
 /* samples.c: one look at everything in progress, by the heartbeat; `beat` counts looks. */

@@ -134,8 +134,10 @@ static void begin(void)
     if (file.reason != SHIM_REASON_NONE)
         shim_tell(file.reason, file.error, file.reason == SHIM_REASON_SHARE ? "a smaller log: more than a sixteenth of the free space"
                                                                             : "a smaller log: no room for the wanted size");
-    if (!shim_heartbeat_start())
-        shim_tell(SHIM_REASON_NO_THREAD, errno, "no heartbeat thread");
+    if (shim_heartbeat_start())
+        return;
+    SHIM_STORE(shim_log.live->state, SHIM_STATE_UNWATCHED);
+    shim_tell(SHIM_REASON_NO_THREAD, errno, "no heartbeat thread");
 }
 
 /* A process that makes no call pays for no handler. */

@@ -89,6 +89,9 @@ static inline bool shim_on(void)
  * errno. Not for constructors: a process that never uses NCCL or verbs leaves nothing behind. */
 bool shim_start(void);
 
+/* Ends the heartbeat, for whoever leaves the process to its other threads; recording goes on. */
+void shim_heartbeat_stop(void);
+
 /* Why something was not recorded: the first reason stays in the file. Does not stop the log. */
 void shim_tell(enum shim_reason reason, int error, const char *note);
 

@@ -98,6 +98,8 @@ static void give_back(void *value)
     memset(&shim_self.calls, 0, sizeof shim_self.calls);
     taken[(cursors - pool[0]) / SHIM_RING_CLASSES] = false;
     shim_unlock();
+    if ((pid_t)syscall(SYS_gettid) == getpid() || shim_is_main_gone())
+        shim_heartbeat_stop();
 }
 
 static bool take(enum shim_ring_class ring_class)

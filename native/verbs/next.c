@@ -154,6 +154,11 @@ int (*next_dlclose(void))(void *handle)
     return found;
 }
 
+void (*next_pthread_exit(void))(void *result)
+{
+    return (void (*)(void *))next("pthread_exit");
+}
+
 struct step {
     const void *caller;
     const char *name;

@@ -20,7 +20,8 @@ class ShimLog:
     `begin_ns` is when the log was made, `end_ns` the last heartbeat or record. `copied_ns` is when the file was taken, where a
     manifest tells. `ended` says that the process left in order, `active_ns` is its last call or movement of a chunk, `pause_ns`
     the second longest pause between its calls. `doors` are the kinds of evidence that were hooked and saw something; `graphs`
-    says that calls were captured in a CUDA graph, whose replays make no call.
+    says that calls were captured in a CUDA graph, whose replays make no call, `beats` that the log has a heartbeat to the end of its
+    process: it has none where its file was cut, or the main thread ended before the process.
     """
 
     rank: int
@@ -35,6 +36,7 @@ class ShimLog:
     pause_ns: int | None
     doors: frozenset[str]
     graphs: bool = False
+    beats: bool = True
 
 
 _LOGS = """
@@ -51,7 +53,8 @@ SELECT s.rank, s.source_id, s.path, s.host, c.begin_ns, c.end_ns, s.captured_ns,
        (SELECT max(time_ns) FROM active a WHERE a.source_id = s.source_id),
        (SELECT max(pause, 2)[2] FROM calls p WHERE p.source_id = s.source_id AND pause > 0),
        (SELECT list(kind ORDER BY kind) FROM coverage d WHERE d.source_id = s.source_id AND d.status IN ('ok', 'partial')),
-       s.source_id IN (SELECT source_id FROM communicator_states WHERE graph_captured)
+       s.source_id IN (SELECT source_id FROM communicator_states WHERE graph_captured),
+       s.source_id NOT IN (SELECT source_id FROM job_config WHERE key = 'shim.state' AND value NOT IN ('recording', 'ended'))
 FROM sources s JOIN coverage c ON c.source_id = s.source_id AND c.kind = 'shim_log' AND c.scope = 'rank'
 WHERE s.kind = 'shim_log' AND s.rank IS NOT NULL AND c.begin_ns IS NOT NULL AND c.end_ns IS NOT NULL
 ORDER BY s.rank, c.begin_ns, c.end_ns, s.path
@@ -70,7 +73,7 @@ def shim_logs(connection: DuckDBPyConnection) -> Mapping[int, ShimLog]:
     processes = dict(connection.execute(_PROCESSES).fetchall())
     by_rank: dict[int, list[ShimLog]] = defaultdict(list)
     for row in connection.execute(_LOGS).fetchall():
-        fields: tuple[Any, ...] = (*row[:-2], frozenset(row[-2] or ()), bool(row[-1]))
+        fields: tuple[Any, ...] = (*row[:-3], frozenset(row[-3] or ()), bool(row[-2]), bool(row[-1]))
         by_rank[row[0]].append(ShimLog(*fields))
     if any(_overlap(logs, processes) for logs in by_rank.values()):
         return {}
@@ -89,7 +92,7 @@ def heartbeat_gaps(logs: Iterable[ShimLog]) -> Mapping[int, int]:
     The moment of the copy is the manifest's; without one it is the newest sign of life in any log of the same host, because
     logs of one host are taken together.
     """
-    known = tuple(logs)
+    known = tuple(log for log in logs if log.beats)
     newest: dict[str | None, int] = {}
     for log in known:
         newest[log.host] = max(log.end_ns, newest.get(log.host, 0))

@@ -16,7 +16,7 @@ import pytest
 
 from tests.benchmarks import shim_cost, shim_door_cost, shim_volume
 from tests.native.shim_drivers import driver
-from tests.native.shim_jobs import HERE, RING, compile_c, run
+from tests.native.shim_jobs import HERE, RING, compile_c, double, linked, run
 from tests.native.shim_scenarios import compiled
 from tests.native.test_shim_kills import check, kill_one, rings_of
 
@@ -69,6 +69,13 @@ def test_fork_of_a_dormant_process(shim: Path, tmp_path: Path) -> None:
     for name, (faults, nanoseconds) in found.items():
         time = float(nanoseconds)
         print(f"fork and exit, {name:6} {time / 1000:8.1f} us {time / plain:6.2f} times, {faults} page faults")
+
+
+def test_pages_of_calls(shim: Path, tmp_path: Path) -> None:
+    """Pages of the collector that one call touches, by the kernel's marks."""
+    program = compile_c(tmp_path / "pages", [HERE / "pages.c"], *linked(double(tmp_path)))
+    done = run([program], tmp_path / "logs", shim, FORENSICS_SHIM_SAMPLE_MS="10000")
+    print("\nwanted: 2 pages", *done.stdout.splitlines(), sep="\n")
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:

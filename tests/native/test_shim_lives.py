@@ -75,6 +75,14 @@ def test_communicators_are_known_after_their_records_are_gone(shim: Path, tmp_pa
     assert [row["count"] for row in calls if row["inside"]] == [77]
 
 
+@pytest.mark.parametrize("order", [(), ("late",)], ids=["main-last", "main-first"])
+@pytest.mark.parametrize("who", ["main", "other", "both"])
+def test_the_heartbeat_is_never_the_last_thread(who: str, order: tuple[str, ...], shim: Path, tmp_path: Path) -> None:
+    program = compile_c(tmp_path / "last", [HERE / "last_thread.c"], *linked(double(tmp_path)))
+    done = run([program, who, *order], tmp_path / "logs", shim)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "ends in a thread of the program: 1\n")
+
+
 def test_the_head_names_the_process(lives: Path, shim: Path, tmp_path: Path) -> None:
     run([lives, "kill"], tmp_path, shim, SLURM_PROCID="7", SLURM_NTASKS="16", SLURM_LOCALID="3", FORENSICS_SHIM_JOB="a/b")
     (path,) = files(tmp_path)

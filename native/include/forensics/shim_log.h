@@ -86,7 +86,7 @@ struct shim_head {
     uint8_t reserved1[416];
 };
 
-enum shim_state { SHIM_STATE_RECORDING = 1, SHIM_STATE_STOPPED = 2, SHIM_STATE_ENDED = 3 };
+enum shim_state { SHIM_STATE_RECORDING = 1, SHIM_STATE_STOPPED = 2, SHIM_STATE_ENDED = 3, SHIM_STATE_UNWATCHED = 4 };
 
 /* Why less was recorded than could have been; 0 for nothing to tell. */
 enum shim_reason {
