@@ -101,7 +101,8 @@ static void look_once(uint64_t look, bool is_beat)
 
 static void *run(void *nothing)
 {
-    uint32_t sample_ms = shim_log.head->sample_ms, looks_a_beat = sample_ms < SECOND_MS ? SECOND_MS / sample_ms : 1;
+    uint32_t wanted = shim_log.head->sample_ms; /* 0: the file was cut before this thread came to run */
+    uint32_t sample_ms = wanted > 0 ? wanted : SECOND_MS, looks_a_beat = sample_ms < SECOND_MS ? SECOND_MS / sample_ms : 1;
     struct timespec pause = {.tv_sec = sample_ms / 1000, .tv_nsec = (long)(sample_ms % 1000) * 1000000};
 
     for (uint64_t look = 0; shim_on() && !SHIM_LOAD(is_stopping) && !shim_is_main_gone(); look++) {
