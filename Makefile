@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
 SEED ?= 1
+SECONDS ?= 60
 CASES ?= 10
 SUITES ?= hang slowdown ccl nic frontier healthy
 # Bundle that `make demo` diagnoses.
@@ -15,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-deep accuracy suites bench check format docs clean
+.PHONY: help demo test fuzz test-live test-deep accuracy suites bench check format docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -26,6 +27,9 @@ demo: $(VENV)/.installed  ## install, then diagnose a recorded bundle
 
 test: $(VENV)/.dev  ## unit, property, scenario and native tests
 	$(BIN)/pytest -q -n $(WORKERS) -m "not slow"
+
+fuzz: $(VENV)/.dev  ## hostile input to the native readers, a minute (SECONDS=, SEED=)
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)
 
 test-live: $(VENV)/.live  ## tests that hang or slow real torch jobs on purpose
 	$(BIN)/pytest -q -n $(WORKERS) -m "slow and not alone"

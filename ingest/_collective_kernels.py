@@ -7,6 +7,7 @@ import re
 _LIBRARY = re.compile(r"^(?:void )?(?:nccl|rccl|msccl)\w*Kernel")
 _WHAT = re.compile(r"^(?:void )?\w*?Kernel\w*?_(AllReduce|ReduceScatter|AllGather|Broadcast|Reduce|SendRecv|AlltoAll)(?![a-z])")
 _CALL = re.compile(r"^nccl(AllReduce|ReduceScatter|AllGather|Broadcast|Bcast|Reduce|Send|Recv|AlltoAll|Gather|Scatter)$")
+_LONGEST = 256
 # Kinds as the Flight Recorder writes them. A kernel that sends and receives may be any group of calls.
 _KINDS = {
     "AllReduce": "all_reduce", "ReduceScatter": "reduce_scatter_base", "AllGather": "all_gather_base", "Broadcast": "broadcast",
@@ -22,7 +23,7 @@ def moves_data(kernel: str) -> bool:
 
 def kind_of_kernel(kernel: str) -> str:
     """The kind of operation that a kernel of a communication library carries out; "unknown" for those that do several."""
-    found = _WHAT.match(kernel)
+    found = _WHAT.match(kernel[:_LONGEST])
     return _KINDS[found[1]] if found else "unknown"
 
 

@@ -82,6 +82,10 @@ class Lines:
                     rest = line
                     while len(rest) == MAX_LINE_BYTES and not rest.endswith(b"\n"):
                         rest = stream.readline(MAX_LINE_BYTES)
+                    text = line.rstrip(b"\r\n").decode("utf-8", "replace")
+                    if text.isprintable():
+                        yield number, text
+                        continue
                     for part in line.rstrip(b"\r\n").split(b"\r"):
                         yield number, _ESCAPES.sub(b"", part).decode("utf-8", "replace")
         except OSError as error:

@@ -24,6 +24,7 @@ MAX_EVENTS = 200_000
 MAX_TEXT = 4096
 # A look that is cheaper than the patterns; a log is mostly lines of training.
 _POSITION_WORDS = (" NCCL ", " work", "Watchdog caught")
+_SHORTEST = min(map(len, _POSITION_WORDS))
 
 
 @dataclass(slots=True)
@@ -64,7 +65,7 @@ class _Reader:
         origin = self.origins.feed(line)
         host = None
         # What ranks did once the job was being ended says nothing of why it stood still.
-        if not self._cancelled and any(word in line for word in _POSITION_WORDS):
+        if not self._cancelled and len(line) > _SHORTEST and any(word in line for word in _POSITION_WORDS):
             time_ns = iso_time(line)
             self.watchdog.feed(number, line, origin.rank, origin.label, time_ns)
             front = self.nccl.feed(number, line, origin.rank, origin.label, time_ns)

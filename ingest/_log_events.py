@@ -12,7 +12,12 @@ from forensics.ingest._values import rank_number
 _PEER = r"\[?(?P<peer>[0-9A-Fa-f.:]+[0-9A-Fa-f]|[\w.-]+)\]?(?::(?P<port>\d{1,5}))?"
 
 PATTERNS = (
-    pattern("peer_closed", rf"(?:Read|Write) error {_PEER}: (?:Connection|Broken pipe)", "{peer}:{port}"),
+    pattern(
+        "peer_closed",
+        rf"(?:Read|Write) error {_PEER}: (?:Connection|Broken pipe)",
+        "{peer}:{port}",
+        ("Read error ", "Write error "),
+    ),
     pattern("peer_closed", rf"Connection (?:closed|reset) by (?:remote )?peer {_PEER}", "{peer}:{port}"),
     pattern(
         "peer_closed",
@@ -21,7 +26,12 @@ PATTERNS = (
         "{peer}:{port}",
     ),
     # The service thread of NCCL notes how a local rank leaves in good order.
-    pattern("peer_closed", r"(?:gloo|c10d|TCPStore|NCCL).*(?:Connection (?:closed|reset) by(?! localRank)|Broken pipe)", ""),
+    pattern(
+        "peer_closed",
+        r"(?:gloo|c10d|TCPStore|NCCL).*(?:Connection (?:closed|reset) by(?! localRank)|Broken pipe)",
+        "",
+        ("gloo", "c10d", "TCPStore", "NCCL"),
+    ),
     pattern("peer_closed", r"ncclRemoteError|remote process exited or there was a network error", ""),
     pattern(
         "completion_error",
@@ -45,13 +55,19 @@ PATTERNS = (
         r"\[PG (?:ID \d+ PG GUID )?(?P<group>[^\]]{0,200}?) Rank \d+\].*"
         r"[Ll]ast enqueued (?:\w+ )?work: (?P<enqueued>-?\d+),.{0,120}?last completed (?:\w+ )?work: (?P<completed>-?\d+)",
         "pg={group} enqueued={enqueued} completed={completed}",
+        ("[PG ",),
     ),
     pattern(
         "dump_signal",
         r"Received a dump signal due to a collective timeout from +(?P<who>this local rank|rank -?\d{1,7})",
         "{who}",
     ),
-    pattern("watchdog_stuck", r"[Ww]atchdog got stuck for (?P<seconds>\d+) seconds", "{seconds} s"),
+    pattern(
+        "watchdog_stuck",
+        r"[Ww]atchdog got stuck for (?P<seconds>\d+) seconds",
+        "{seconds} s",
+        ("Watchdog got", "watchdog got"),
+    ),
     pattern("watchdog_stuck", r"Heartbeat monitor timed out|detected no heartbeat of its watchdog", ""),
     pattern("gil_not_free", r"Could not acquire GIL within (?P<ms>\d+) ms on exit", "{ms} ms"),
     pattern(
@@ -64,7 +80,11 @@ PATTERNS = (
         "transfer_timeout", r"Timed out waiting (?P<ms>\d+)ms for (?P<what>\w+) operation to complete", "{what} after {ms} ms"
     ),
     pattern("store_timeout", r"wait timeout after (?P<ms>\d+)ms, keys: (?P<keys>[^\s,\"']{1,200})", "{keys} after {ms} ms"),
-    pattern("size_mismatch", r"enforce fail at \S*gloo\S*\].*?(?P<got>\d+) vs (?P<expected>\d+)", "{got} vs {expected}"),
+    pattern(
+        "size_mismatch",
+        r"enforce fail at \S{0,200}gloo\S{0,200}\].{0,400}?(?P<got>\d{1,20}) vs (?P<expected>\d{1,20})",
+        "{got} vs {expected}",
+    ),
     pattern(
         "process_exit",
         r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)",
@@ -91,10 +111,14 @@ PATTERNS = (
         "signal_sent",
         r"(?:Sending process|Closing process) (?P<pid>\d+) (?:closing signal|via signal) (?P<signal>\w+)",
         "pid={pid} {signal}",
+        ("Sending process ", "Closing process "),
     ),
     SLURM_CANCELLED,
     pattern(
-        "job_cancelled", r"(?:JOB|STEP) (?P<job>\S+) STEPD TERMINATED ON \S+ AT \S+(?P<why> DUE TO [A-Z ]+)?", "job={job}{why}"
+        "job_cancelled",
+        r"(?:JOB|STEP) (?P<job>\S+) STEPD TERMINATED ON \S+ AT \S+(?P<why> DUE TO [A-Z ]+)?",
+        "job={job}{why}",
+        ("JOB ", "STEP "),
     ),
     pattern("job_cancelled", r"srun: .*(?:forcing job termination|Job step aborted: Waiting up to \d+ seconds)", ""),
     pattern(
@@ -116,11 +140,12 @@ _WORDS = (
     *("death signal", "NCCL WARN", "Got completion", "NET/IB", "Call to ", "acquire GIL", "oom_kill", "oom-kill"),
     *("collective #", "lagging ranks"),
 )
+_SHORTEST = min(map(len, _WORDS))
 
 
 def worth_a_look(line: str) -> bool:
     """Whether any of the patterns may match."""
-    return any(word in line for word in _WORDS)
+    return len(line) >= _SHORTEST and any(word in line for word in _WORDS)
 
 
 TRACEBACK = "Traceback (most recent call last):"
@@ -129,6 +154,7 @@ _FAILED_RANK = re.compile(r"  rank\s+: (\d{1,7}) \(local_rank: \d+\)")
 _FAILED_EXIT = re.compile(r"  exitcode\s+: (-?\d{1,5}) +\(pid: (\d{1,9})\)")
 _FRAME = re.compile(r'  File "[^"]+", line \d+, in \S')
 _MAX_OPEN = 1024
+_LONGEST_PREFIX = 96
 _MAX_FRAMES = 64
 
 
@@ -144,21 +170,31 @@ class Tracebacks:
 
     def __init__(self) -> None:
         self._open: dict[str, deque[str]] = {}
+        self._lengths: set[int] = set()
 
     def feed(self, line: str) -> Raised | None:
         """The traceback that this line ends."""
         start = line.find(TRACEBACK)
         if start >= 0:
-            if len(self._open) < _MAX_OPEN:
-                self._open[line[:start].removesuffix("Original ")] = deque(maxlen=_MAX_FRAMES)
+            prefix = line[:start].removesuffix("Original ")
+            if len(self._open) < _MAX_OPEN and len(prefix) <= _LONGEST_PREFIX:
+                self._open[prefix] = deque(maxlen=_MAX_FRAMES)
+                self._lengths.add(len(prefix))
             return None
-        for prefix in [prefix for prefix in self._open if line.startswith(prefix)]:
+        if not self._open:
+            return None
+        for prefix in self._prefixes(line):
             rest = line[len(prefix) :]
             if _FRAME.match(rest):
                 self._open[prefix].append(rest.strip())
             elif match := _EXCEPTION.fullmatch(rest):
                 return Raised(match[1], tuple(self._open.pop(prefix)))
         return None
+
+    def _prefixes(self, line: str) -> list[str]:
+        """What the line starts with of the open prefixes: looked up by length, for there may be a thousand of them."""
+        found = {line[:length] for length in self._lengths if length <= len(line)}
+        return [prefix for prefix in self._open if prefix in found] if len(found) > 1 else [p for p in found if p in self._open]
 
 
 class Failures:

@@ -7,26 +7,69 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+_OCCURRENCES = 8
+_LITERAL = re.compile(r"[\w :/=-]{4,}(?![?*+{])")
+
 
 @dataclass(frozen=True, slots=True)
 class LinePattern:
-    """One understood line; `subject` is filled from the named groups of `regex`, those that did not match left empty."""
+    """One understood line; `subject` is filled from the named groups of `regex`, those that did not match left empty.
+
+    A regex that begins with one of some `words` is tried where they stand (`match_at`).
+    """
 
     kind: str
     regex: re.Pattern[str]
     subject: str
+    words: tuple[str, ...]
+
+    def search(self, line: str) -> re.Match[str] | None:
+        """The first match in a line."""
+        if not self.words:
+            return self.regex.search(line)
+        found = [match for word in self.words if (match := match_at(self.regex, word, line))]
+        return min(found, key=re.Match.start, default=None)
 
 
-def pattern(kind: str, regex: str, subject: str) -> LinePattern:
-    """A pattern that may stand anywhere in a line."""
-    return LinePattern(kind, re.compile(regex), subject)
+def match_at(regex: re.Pattern[str], word: str, line: str) -> re.Match[str] | None:
+    """The first match of a regex where a word stands, at the first few places only.
+
+    Tried at every place of a line that is nothing but such words, it would take the square of the line's length.
+    """
+    place = -1
+    for _ in range(_OCCURRENCES):
+        place = line.find(word, place + 1)
+        if place < 0:
+            return None
+        if match := regex.match(line, place):
+            return match
+    return None
+
+
+def pattern(kind: str, regex: str, subject: str, words: tuple[str, ...] = ()) -> LinePattern:
+    """A pattern that may stand anywhere in a line; `words` are what it begins with where that is no literal."""
+    found = _LITERAL.match(regex)
+    own = (found[0],) if found and not _has_branches(regex) else ()
+    return LinePattern(kind, re.compile(regex), subject, words or own)
+
+
+def _has_branches(regex: str) -> bool:
+    """Whether there is a `|` outside of all brackets; in a class of characters none of the patterns has brackets."""
+    depth = 0
+    for char in re.sub(r"\\.|\[[^\]]*\]", "", regex):
+        depth += (char == "(") - (char == ")")
+        if char == "|" and depth == 0:
+            return True
+    return False
 
 
 def matches(patterns: Sequence[LinePattern], line: str) -> Iterator[tuple[LinePattern, re.Match[str], str | None]]:
     """The first pattern of each kind that the line matches, with its match and its subject."""
     found: set[str] = set()
     for known in patterns:
-        if known.kind not in found and (match := known.regex.search(line)):
+        if (not known.words or known.words[-1] in line or len(known.words) > 1) and (
+            known.kind not in found and (match := known.search(line))
+        ):
             found.add(known.kind)
             groups = {name: value or "" for name, value in match.groupdict().items()}
             yield known, match, known.subject.format_map(groups).strip() or None
@@ -58,5 +101,6 @@ SLURM_CANCELLED = pattern(
     "job_cancelled",
     r"(?:JOB|STEP) (?P<job>\S+) ON \S+ CANCELLED AT \S+(?P<why> DUE (?:TO|to) [A-Za-z ]+)?",
     "job={job}{why}",
+    ("JOB ", "STEP "),
 )
 SLURM_OUT_OF_MEMORY = pattern("oom_kill", r"Detected \d+ oom[_-]kill event\w* in (?P<step>\S+?)\. ", "{step}")

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from forensics.ingest._log_patterns import match_at
 from forensics.ingest._nccl_types import DTYPES
 from forensics.ingest._positions import LogPosition
 from forensics.ingest._values import integer, rank_number
 
 FRONT = re.compile(
-    r"(?P<host>[A-Za-z0-9][\w.-]{0,254}):(?P<pid>\d{1,9}):(?P<thread>\d{1,9}) \[-?\d{1,4}\] "
+    r"(?<![\w.-])(?P<host>[A-Za-z0-9][\w.-]{0,254}):(?P<pid>\d{1,9}):(?P<thread>\d{1,9}) \[-?\d{1,4}\] "
     r"(?:(?P<where>\S{1,200}:\d{1,7})(?: \([^)]{0,80}\))? )?NCCL (?P<level>INFO|WARN) (?P<text>.*)"
 )
 _COMM = r"comm (?P<comm>0x[0-9a-f]{1,16}) rank (?P<rank>\d{1,7}) n[rR]anks (?P<size>\d{1,7})"
@@ -84,9 +85,9 @@ class NcclLines:
     def _read(self, process: _Process, said: LogPosition, text: str) -> None:
         if call := _CALL.search(text):
             self._called(process, said, call)
-        elif init := _INIT.search(text):
+        elif init := match_at(_INIT, "comm ", text):
             self._initialised(process, said, init, text)
-        elif end := _END.search(text):
+        elif end := match_at(_END, "comm ", text):
             self._ended(process, said, end)
         elif pair := _QUEUE_PAIR.search(text):
             self._connected(process, said, pair)

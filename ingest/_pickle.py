@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -11,16 +12,22 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NoReturn
 
+from forensics.ingest._plain_pickle import ForbiddenPickle, PlainPickle
 from forensics.ingest.interface import Problem
 
 MAX_SALVAGE_BYTES = 64 << 20
-_MEMORY_FLOOR = 512 << 20
-_MEMORY_PER_BYTE = 100
+_MEMORY_FLOOR = 16 << 20
+_MEMORY_PER_BYTE = 28
+# Integers beyond 61 bits and tuples have hashes that whoever writes the file can choose. A dump has one tuple an entry.
+_MOST_CHOSEN = 8_000
+_INTEGERS = re.compile(rb"\x8a[\x09-\xff]|\x8b[\x00-\xff]{3}\x00|[IL]-?\d{18}")
 _LIMIT = Lock()
 
 
 def load_pickle(content: bytes) -> tuple[Any, Problem | None]:
     """The value, and what was wrong; a cut or damaged pickle gives the pairs and complete entries before the damage."""
+    if _may_collide(content):
+        return _salvage(content, "")
     try:
         with _bounded_memory(len(content)):
             return _Closed(io.BytesIO(content)).load(), None
@@ -32,10 +39,6 @@ def load_pickle(content: bytes) -> tuple[Any, Problem | None]:
         return _salvage(content, str(error))
     except Exception as error:  # a hostile or damaged pickle can make the C unpickler raise nearly anything
         return _salvage(content, f"{type(error).__name__}: {error}")
-
-
-class ForbiddenPickle(pickle.UnpicklingError):
-    """The pickle names a class, a function or an outside object; a dump of plain data never does."""
 
 
 class _NoWayOut:
@@ -52,14 +55,6 @@ class _NoWayOut:
 
 class _Closed(_NoWayOut, pickle.Unpickler):
     """The C unpickler, for sound dumps."""
-
-
-class _Stepwise(_NoWayOut, pickle._Unpickler):
-    """The Python unpickler: slow, but its stack can be looked at after it failed."""
-
-    def levels(self) -> list[list[Any]]:
-        """The open marks from the outermost to the innermost, each with the values read since."""
-        return [*getattr(self, "metastack", []), getattr(self, "stack", [])]
 
 
 @contextmanager
@@ -86,24 +81,30 @@ def _bounded_memory(size: int) -> Iterator[None]:
             resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def _salvage(content: bytes, reason: str) -> tuple[Any, Problem]:
-    """Read on with the Python unpickler to its failure, and keep the complete values on its stack."""
-    if len(content) > MAX_SALVAGE_BYTES:
+def _may_collide(content: bytes) -> bool:
+    """Whether there may be so many chosen hashes that a dictionary of them takes more than a second for each MB."""
+    tuples = sum(map(content.count, (b"\x85", b"\x86", b"\x87", b"\x91"))) + min(content.count(b"t"), content.count(b"("))
+    bound: float = _MOST_CHOSEN * max(1.0, len(content) / 1e6) ** 0.5
+    return bool(tuples + sum(1 for _ in _INTEGERS.finditer(content)) > bound)
+
+
+def _salvage(content: bytes, reason: str) -> tuple[Any, Problem | None]:
+    """Read in Python to the end or the failure, and keep the complete values on its stack."""
+    if len(content) > MAX_SALVAGE_BYTES and reason:
         return None, Problem(f"the pickle is cut or damaged, and too large to be salvaged: {reason}", fatal=True)
-    source = io.BytesIO(content)
-    reader = _Stepwise(source)
+    reader = PlainPickle(content)
     try:
         with _bounded_memory(len(content)):
-            reader.load()
+            return reader.load(), None
     except ForbiddenPickle as error:
         return None, Problem(str(error), fatal=True)
     except Exception as error:
         reason = str(error) or reason
-    value = _complete_values(reader.levels())
-    message = f"the pickle is cut or damaged at byte {source.tell()} of {len(content)}: {reason}"
+    value = _complete_values(reader.levels)
+    message = f"the pickle is cut or damaged at byte {reader.at} of {len(content)}: {reason}"
     if value is None:
-        return None, Problem(message, f"byte={source.tell()}", fatal=True)
-    return value, Problem(f"{message}; kept what is complete", f"byte={source.tell()}")
+        return None, Problem(message, f"byte={reader.at}", fatal=True)
+    return value, Problem(f"{message}; kept what is complete", f"byte={reader.at}")
 
 
 def _complete_values(levels: list[list[Any]]) -> dict[str, Any] | None:

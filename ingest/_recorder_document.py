@@ -15,6 +15,7 @@ from forensics.ingest.interface import Problem
 
 _KNOWN_MAJOR = 2
 _MAX_REPORTED = 20
+_MAX_REPEATS = 4096
 _SPACE = re.compile(r"[\s,]*")
 
 
@@ -111,6 +112,9 @@ def _sound_entries(entries: Any, problems: list[Problem]) -> tuple[list[dict[str
     if not isinstance(entries, list):
         problems.append(Problem("`entries` is not a list", None))
         return [], []
+    if len(entries) - len(set(map(id, entries))) > _MAX_REPEATS:
+        problems.append(Problem(f"more than {_MAX_REPEATS} entries are one and the same as another; of those one is used"))
+        entries = list({id(entry): entry for entry in entries}.values())
     if set(map(type, entries)) == {dict} and set(map(type, map(_profiling_name, entries))) == {str}:
         return entries, list(range(len(entries)))
     sound = [type(entry) is dict and type(entry.get("profiling_name")) is str for entry in entries]

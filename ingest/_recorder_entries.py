@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite, prod
 from operator import itemgetter
 from typing import Any, Generic, Protocol, TypeVar
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forensics.ingest._values import integer
+from forensics.ingest._weights import Allowed, Weights, read_within
 from forensics.ingest.packed import Packed, coded_column, number_column
 
 T = TypeVar("T")
@@ -22,7 +23,8 @@ Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int64]
 
-_MAX_NESTING = 4
+_LONGEST_COMPARED, _LONGEST_INNER = 256, 64
+_INT64 = 1 << 63
 _SMALL = 1 << 16
 # What the columns are made from. Keys of a damaged dump may all differ: others are not kept.
 _KEYS = (
@@ -103,6 +105,10 @@ class Entries(Protocol):
     def coded(self, key: str, read: Read[T]) -> Coded[T]:
         """What `read` makes of each distinct value, of None where an entry lacks the key. `read` must be pure."""
 
+    @property
+    def heavy(self) -> list[str]:
+        """Keys of which some values were left out so far, for they say far more than the file holds."""
+
 
 @dataclass(frozen=True, slots=True)
 class ListedEntries:
@@ -110,6 +116,8 @@ class ListedEntries:
 
     count: int
     columns: Mapping[str, Sequence[Any]]
+    allowed: Allowed | None = None
+    heavy: list[str] = field(default_factory=list)
 
     def has(self, key: str) -> bool:
         """Whether any entry has the key."""
@@ -131,31 +139,43 @@ class ListedEntries:
     def coded(self, key: str, read: Read[T]) -> Coded[T]:
         """What `read` makes of each distinct value."""
         values = self._values(key)
-        first: dict[Any, Any] = {}
         numbers: dict[Any, int] = {}
+        first: list[Any] = []
         codes = np.empty(self.count, dtype=np.int64)
+        identities = _Identities()
         for place, value in enumerate(values):
-            identity = _identity(value)
-            codes[place] = numbers.setdefault(identity, len(numbers))
-            first.setdefault(identity, value)
-        return Coded(codes, [read(value) for value in first.values()])
+            code = codes[place] = numbers.setdefault(identities.of(value), len(numbers))
+            if code == len(first):
+                first.append(value)
+        return Coded(codes, self._read(key, first, read))
+
+    def _read(self, key: str, values: Sequence[Any], read: Read[T]) -> list[T]:
+        if self.allowed is None:
+            return [read(value) for value in values]
+        found, is_heavy = read_within(values, Weights().of, read, lambda: read(None), self.allowed)
+        if is_heavy:
+            self.heavy.append(key)
+        return found
 
     def _values(self, *keys: str) -> Sequence[Any]:
         found = next((self.columns[key] for key in keys if key in self.columns), None)
         return [None] * self.count if found is None else found
 
 
-def read_entries(entries: Sequence[dict[str, Any]]) -> ListedEntries:
-    """Take the entries apart. Touching each dictionary once matters: together they do not fit into a processor's cache."""
+def read_entries(entries: Sequence[dict[str, Any]], allowed: Allowed | None = None) -> ListedEntries:
+    """Take the entries apart. Touching each dictionary once matters: together they do not fit into a processor's cache.
+
+    `allowed` is what their values may say, None where nothing in them can refer to anything (JSON).
+    """
     if entries and set(map(len, entries)) == {len(entries[0])} and len(entries[0]) > 1:
         names = list(entries[0])
         try:
             rows = list(map(itemgetter(*names), entries))
-            return ListedEntries(len(rows), dict(zip(names, zip(*rows, strict=True), strict=True)))
+            return ListedEntries(len(rows), dict(zip(names, zip(*rows, strict=True), strict=True)), allowed)
         except KeyError:
             pass
     present = [key for key in _KEYS if any(key in entry for entry in entries)]
-    return ListedEntries(len(entries), {key: [entry.get(key) for entry in entries] for key in present})
+    return ListedEntries(len(entries), {key: [entry.get(key) for entry in entries] for key in present}, allowed)
 
 
 def combined(*columns: Coded[Any]) -> Coded[tuple[Any, ...]]:
@@ -202,12 +222,55 @@ def _is_finite(value: float) -> bool:
         return False
 
 
-def _identity(value: Any, nesting: int = _MAX_NESTING) -> Any:
-    """What equal values share. Dictionaries, of which a dump has one for each distinct frame, are told apart as objects."""
-    if type(value) is list and value and type(value[0]) is dict:
-        return tuple(map(id, value))
-    if isinstance(value, (list, tuple)) and nesting:
-        return type(value), tuple([_identity(item, nesting - 1) for item in value])
-    if isinstance(value, (list, tuple, dict)):
-        return id(value)
-    return type(value), value
+class _Identities:
+    """What equal values share. Dictionaries, of which a dump has one for each distinct frame, are told apart as objects.
+
+    So are long or deep lists, and each object is looked at once: rows may all refer to one list.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, Any] = {}
+        self._inner: dict[int, int] = {}
+        self._numbers: dict[Any, int] = {}
+
+    def of(self, value: Any) -> Any:
+        """A key that is the same for equal values."""
+        kind = type(value)
+        if kind is list or kind is tuple:
+            found = self._known.get(id(value))
+            if found is None:
+                found = self._known[id(value)] = self._of_items(value)
+            return found
+        return ~id(value) if kind is dict else _of_leaf(value)
+
+    def _of_items(self, value: Sequence[Any]) -> Any:
+        if type(value) is list and value and type(value[0]) is dict:
+            return self._number(tuple(map(id, value)))
+        if len(value) > _LONGEST_COMPARED:
+            return ~id(value)
+        return self._number((type(value), tuple([self._of_item(item) for item in value])))
+
+    def _of_item(self, item: Any) -> Any:
+        kind = type(item)
+        if kind is dict:
+            return ~id(item)
+        if kind is not list and kind is not tuple:
+            return _of_leaf(item)
+        found = self._inner.get(id(item))
+        if found is None:
+            found = self._inner[id(item)] = self._of_inner(item)
+        return found
+
+    def _of_inner(self, items: Sequence[Any]) -> int:
+        if len(items) > _LONGEST_INNER or not {list, tuple, dict}.isdisjoint(map(type, items)):
+            return ~id(items)
+        return self._number((type(items), tuple([_of_leaf(item) for item in items])))
+
+    def _number(self, key: Any) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
+
+
+def _of_leaf(value: Any) -> tuple[Any, ...]:
+    """Hashes of integers beyond 64 bits can be chosen, those of texts not."""
+    kind = type(value)
+    return (kind, value) if kind is not int or -_INT64 <= value < _INT64 else (kind, hex(value))

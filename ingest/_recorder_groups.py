@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from forensics.ingest._values import integer, rank_number, text
 
-_RANKS = re.compile(r"\s*\[?\s*(\d{1,7}(?:\s*,\s*\d{1,7})*)?\s*,?\s*\]?\s*")
 _STATUS = ("last_enqueued", "last_started", "last_completed")
 
 Named = tuple[int | None, str | None, str | None]
@@ -59,9 +57,9 @@ def _columns(
 def read_ranks(value: Any) -> list[int] | None:
     """Members from the text `[0, 1, 2]` or a list; None when there are none, for an empty list means `not reported`."""
     if isinstance(value, str):
-        match = _RANKS.fullmatch(value)
-        found = [int(part) for part in match[1].split(",")] if match and match[1] else []
-        return found or None
+        parts = value.strip().removeprefix("[").removesuffix("]").strip().removesuffix(",").split(",")
+        digits = [part.strip() for part in parts]
+        return [int(part) for part in digits] if all(part.isdecimal() and len(part) < 8 for part in digits) else None
     if not isinstance(value, (list, tuple)):
         return None
     ranks = [rank_number(item) for item in value]

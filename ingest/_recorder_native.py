@@ -10,7 +10,7 @@ import ctypes
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,19 +19,22 @@ import numpy.typing as npt
 
 from forensics.ingest._recorder_entries import Coded, Flags, Numbers, Read, dense
 from forensics.ingest._values import integer
+from forensics.ingest._weights import Allowed, allowed, read_within
 from forensics.native import library_path
 
 T = TypeVar("T")
 
-_LAYOUT = 1
+_LAYOUT = 2
 _ABSENT, _NONE, _BOOL, _INT, _FLOAT, _TEXT, _UNREADABLE = 0, 1, 2, 3, 4, 5, 9
-_MEMORY_FLOOR = 64 << 20
-_MEMORY_PER_BYTE = 64
+_TAGS = 16
+_ABSENT_MEMBER = -1
+_MEMORY_FLOOR = 12 << 20
+_MEMORY_PER_BYTE = 24
 _MOST_MEMORY = 2 << 30
-_MOST_JSON = 64 << 20
-_MEMBERS = ("version", "pg_config", "pg_status", "comm_lib_version", "nccl_version", "nccl_comm_state")
+_SHORT, _MOST_JSON = 1 << 16, 64 << 20
+MEMBERS = ("version", "pg_config", "pg_status", "comm_lib_version", "nccl_version", "nccl_comm_state")
 
-# name: result, arguments (native/include/forensics/pickle.h, layout 1).
+# name: result, arguments (native/include/forensics/pickle.h, layout 2).
 _POINTER, _KEY = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_uint32)
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "layout": (ctypes.c_uint32, ()),
@@ -40,6 +43,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "member": (ctypes.c_int64, (_POINTER, *_KEY)),
     "rows": (ctypes.c_int64, (_POINTER, *_KEY)),
     "column": (None, (_POINTER, *_KEY, _POINTER, _POINTER)),
+    "weight": (ctypes.c_int64, (_POINTER, ctypes.c_int64)),
     "json": (ctypes.c_int64, (_POINTER, ctypes.c_int64, _POINTER, ctypes.c_uint64)),
 }
 
@@ -52,6 +56,7 @@ class _Library(NamedTuple):
     member: Any
     rows: Any
     column: Any
+    weight: Any
     json: Any
 
 
@@ -69,6 +74,8 @@ class NativeEntries:
     count: int
     library: _Library
     pickle: int
+    allowed: Allowed
+    heavy: list[str] = field(default_factory=list)
 
     def has(self, key: str) -> bool:
         """Whether any entry has the key."""
@@ -99,11 +106,11 @@ class NativeEntries:
         tags, values = self._column(key)
         if self.count and (tags >= _TEXT).all() and (tags != _UNREADABLE).all():
             distinct, codes = dense(values, int(values.max()) + 1)
-            return Coded(codes, [self._read_distinct(read, number) for number in distinct.tolist()])
-        pairs = list(_pairs(tags, values))
-        places = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
-        codes = np.fromiter(map(places.__getitem__, pairs), dtype=np.int64, count=self.count)
-        return Coded(codes, [self._read_pair(read, tag, value) for tag, value in places])
+            return Coded(codes, self._read_all(key, read, [(_TEXT, number) for number in distinct.tolist()]))
+        distinct, places = np.unique(values, return_inverse=True)
+        kinds, codes = dense(places * _TAGS + tags, len(distinct) * _TAGS)
+        pairs = zip((kinds % _TAGS).tolist(), distinct[kinds // _TAGS].tolist(), strict=True)
+        return Coded(codes, self._read_all(key, read, list(pairs)))
 
     def are_texts(self, key: str) -> bool:
         """Whether every entry has a text under the key."""
@@ -116,9 +123,20 @@ class NativeEntries:
         self.library.column(self.pickle, name, len(name), tags.ctypes.data, values.ctypes.data)
         return _Column(tags, values)
 
-    def _read_pair(self, read: Read[T], tag: int, value: int) -> T:
-        is_distinct = tag >= _TEXT and tag != _UNREADABLE
-        return self._read_distinct(read, value) if is_distinct else read(self._value(tag, value))
+    def _read_all(self, key: str, read: Read[T], pairs: list[tuple[int, int]]) -> list[T]:
+        def read_pair(pair: tuple[int, int]) -> T:
+            tag, value = pair
+            is_distinct = tag >= _TEXT and tag != _UNREADABLE
+            return self._read_distinct(read, value) if is_distinct else read(self._value(tag, value))
+
+        found, is_heavy = read_within(pairs, self._weight, read_pair, lambda: read(None), self.allowed)
+        if is_heavy or any(tag == _UNREADABLE for tag, _ in pairs):
+            self.heavy.append(key)
+        return found
+
+    def _weight(self, pair: tuple[int, int]) -> int:
+        tag, value = pair
+        return int(self.library.weight(self.pickle, value)) if _TEXT <= tag < _UNREADABLE else 0
 
     def _read_distinct(self, read: Read[T], number: int) -> T:
         text = _json_text(self.library, self.pickle, number)
@@ -152,20 +170,26 @@ def open_dump(content: bytes) -> Iterator[NativeDump | None]:
         yield None
         return
     try:
-        entries = NativeEntries(library.rows(pickle, b"entries", len(b"entries")), library, pickle)
+        limits = allowed(len(content))
+        heavy: list[str] = []
+        entries = NativeEntries(library.rows(pickle, b"entries", len(b"entries")), library, pickle, limits, heavy)
         is_sound = entries.count >= 0 and entries.are_texts("profiling_name")
-        yield NativeDump(entries, _members(library, pickle)) if is_sound else None
+        yield NativeDump(entries, _members(library, pickle, limits, heavy)) if is_sound else None
     finally:
         library.free(pickle)
 
 
-def _members(library: _Library, pickle: int) -> dict[str, Any]:
+def _members(library: _Library, pickle: int, limits: Allowed, heavy: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name in _MEMBERS:
+    for name in MEMBERS:
         number = library.member(pickle, name.encode(), len(name))
-        text = _json_text(library, pickle, number) if number >= 0 else None
-        if text is not None:
-            found[name] = json.loads(text)
+        if number == _ABSENT_MEMBER:
+            continue
+        is_light = number >= 0 and library.weight(pickle, number) <= limits.value
+        text = _json_text(library, pickle, number) if is_light else None
+        found[name] = None if text is None else json.loads(text)
+        if not is_light:
+            heavy.append(name)
     return found
 
 
@@ -174,17 +198,17 @@ def _pairs(tags: Flags | npt.NDArray[np.uint8], values: npt.NDArray[np.int64]) -
 
 
 @cache
-def _buffer(size: int) -> ctypes.Array[ctypes.c_char]:
-    return ctypes.create_string_buffer(size)
+def _buffer() -> npt.NDArray[np.uint8]:
+    return np.empty(_SHORT, dtype=np.uint8)
 
 
-def _json_text(library: _Library, pickle: int, number: int, size: int = 1 << 16) -> bytes | None:
+def _json_text(library: _Library, pickle: int, number: int, size: int = _SHORT) -> bytes | None:
     """A distinct value as JSON, None when it is too long or cannot be JSON."""
-    buffer = _buffer(size) if size == 1 << 16 else ctypes.create_string_buffer(size)
-    length = library.json(pickle, number, buffer, size)
+    buffer = _buffer() if size == _SHORT else np.empty(size, dtype=np.uint8)
+    length = library.json(pickle, number, buffer.ctypes.data, size)
     if 0 <= length <= size:
-        return ctypes.string_at(buffer, length)
-    return _json_text(library, pickle, number, size << 4) if length > 0 and size < _MOST_JSON else None
+        return buffer[:length].tobytes()
+    return _json_text(library, pickle, number, size << 2) if length > 0 and size < _MOST_JSON else None
 
 
 @lru_cache(maxsize=1 << 14)

@@ -22,7 +22,14 @@ _REASONS = (
     "an NCCL function was called that the NCCL of its caller does not have",
     "an unknown interface was left alone",
     "internal error",
+    "a smaller log: more than a sixteenth of the free space",
+    "the smallest log is more than a sixteenth of the free space",
+    "the folder is a link, of somebody else, or writable by others",
+    "the file was cut while it was in use, or its file system had no room",
+    "the file was removed while it was in use",
 )
+_LOST = (12, 13)
+"""Reasons that came after recording had begun."""
 _STATES = {1: "recording", 2: "stopped", 3: "ended"}
 _DOOR_NCCL, _DOOR_PROFILER, _DOOR_CONTEXT, _DOOR_LOOKUP, _DOOR_LINKED = 32, 0, 18, 16, 17
 _DOOR_PROXY, _DOOR_TWO_COPIES = 3, 33
@@ -33,6 +40,16 @@ def reason_text(reason: int, error: int) -> str | None:
     """A reason of the writer in words."""
     known = _REASONS[reason] if reason < len(_REASONS) else f"reason {reason}"
     return known if known is None or error == 0 else f"{known} (errno {error})"
+
+
+def note_text(reason: int, error: int) -> str:
+    """What the note beside a log, or in its place, says: why there is none, or why it ends."""
+    words = reason_text(reason, error) or "not told"
+    return (
+        f"{'recording ended' if reason == _LOST[0] else 'the log is lost'}: {words}"
+        if reason in _LOST
+        else f"recorded nothing: {words}"
+    )
 
 
 def coverage_batches(log: ShimFile, clock: Clock, rings: Sequence[Ring]) -> Iterator[Batch | Problem]:
@@ -114,6 +131,7 @@ def _facts(log: ShimFile, rings: Sequence[Ring]) -> Iterator[tuple[str, str | No
     head, live = log.head, log.live
     yield "world_size", str(int(head["world_size"])) if head["world_size"] > 0 else None
     yield "shim.job", text(head["job"])
+    yield "shim.run", text(head["run"])
     yield "shim.pid", str(int(head["pid"]))
     yield "shim.process_start", str(int(head["process_start"]))
     yield "shim.boot_id", text(head["boot_id"])

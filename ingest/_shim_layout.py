@@ -99,8 +99,8 @@ HEAD: Final = _dtype(
     "magic S8, byte_order u4, major u2, minor u2, head_bytes u4, record_bytes u4, file_bytes u8, checksum u4, "
     "section_count u4, section_offset u4, section_entry_bytes u4, pid u8, parent_pid u8, process_start u8, "
     "created_ns i8, created u8, ticks u2, architecture u2, epoch_shift u2, epoch_bins u2, rank i4, local_rank i4, "
-    "world_size i4, sample_ms u4, live_offset u4, live_bytes u4, 8x, host S64, boot_id S40, rank_variable S24, "
-    "executable S128, job S64, visible_devices S64, sections @*32, build S64, 448x",
+    "world_size i4, sample_ms u4, live_offset u4, live_bytes u4, mode u4, 4x, host S64, boot_id S40, rank_variable S24, "
+    "executable S128, job S64, visible_devices S64, sections @*32, build S64, run S32, 416x",
     sections=SECTION,
 )
 """The first 2048 bytes."""
@@ -109,7 +109,7 @@ LIVE: Final = _dtype(
     2048,
     "state u4, reason u4, reason_errno i4, beat_version u4, beats u8, last_clock @, clocks u8, hooked u8*2, "
     "called u8*2, unresolved u8*2, dropped u8*4, threads u8, lost_comms u8, lost_proxy_ops u8, lost_queue_pairs u8, "
-    "ended u8, nccl_version u4, profiler_version u4, profiler_mask u4, verbs_contexts u4, forks u4, 4x, note S128, "
+    "ended u8, nccl_version u4, profiler_version u4, profiler_mask u4, verbs_contexts u4, forks u4, unlocked u4, note S128, "
     "1696x",
     last_clock=CLOCK,
 )

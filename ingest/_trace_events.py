@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 
 from forensics.bundle.streams import chunks
 from forensics.ingest import _trace_columns as columns
 from forensics.ingest._trace_columns import Tally, TraceColumns
 from forensics.ingest._trace_native import read_native
-from forensics.ingest._values import integer
+from forensics.ingest._trace_times import nanoseconds
 
 BLOCK_BYTES = 4 << 20
 HEAD_BYTES = 1 << 20
 TAIL_BYTES = 1 << 16
 _LONGEST_EVENT = 1 << 20
-_LATEST_US = 4e15  # of a century; with the base of the file it stays within 64 bits of nanoseconds
+_MOST_DIGITS = 19
 # What the text of an event holds that is looked at; native/trace/events.c knows the same kinds.
 _NEEDLES = (
     b'user_annotation"', b'"record_param_comms"', b'"autograd::engine::evaluate_function', b'"kernel"', b'"Kernel"',
@@ -35,6 +37,8 @@ _LAUNCHES = re.compile(r"(?:cu|hip).*(?:Launch|Memcpy|Memset)", re.DOTALL)
 # indented brace only stands between events; with no line break there, events part where a brace meets a comma and a brace.
 _LIST = re.compile(rb'"traceEvents"\s*:\s*\[\s*?(\n[ \t]*)?\{')
 _KINETO = b"\n  "
+_BETWEEN = (b"},{", b"}, {", b"},\n{")
+_FIRST, _LAST = (b"[{", b"[ {", b"[\n{"), (b"}]", b"} ]", b"}\n]")
 
 
 def read_trace(stream: BinaryIO, tally: Tally) -> TraceColumns:
@@ -99,44 +103,55 @@ def _last_end(block: bytes, indent: bytes) -> int:
     if indent:
         found = block.rfind(indent + b"}")
         return found + len(indent) + 1 if found >= 0 else 0
-    found = max(block.rfind(mark) for mark in (b"},{", b"}, {", b"},\n{"))
-    return found + 1 if found >= 0 else 0
+    return max((block.rfind(mark) + 1 for mark in _BETWEEN), default=0)
 
 
 def _spans(block: bytes, end: int, indent: bytes) -> list[tuple[int, int]]:
     """Where the events lie whose text holds one of the needles, once each."""
+    bounds = _bounds(block, end, indent)
     spans: set[tuple[int, int]] = set()
     for needle in _NEEDLES:
         reached = 0
         while (place := block.find(needle, reached, end)) >= 0:
-            first, last = _around(block, place, end, indent)
+            first, last = bounds.around(place, end)
             reached = max(last, place + len(needle))
             spans.add((first, last))
     return sorted(spans)
 
 
-def _around(block: bytes, place: int, end: int, indent: bytes) -> tuple[int, int]:
-    """The event around a place."""
+class _Bounds(NamedTuple):
+    """Where events begin and end in a block, in order."""
+
+    begins: list[int]
+    ends: list[int]
+
+    def around(self, place: int, end: int) -> tuple[int, int]:
+        """The event around a place; as far as it is known when it does not begin near, or does not end."""
+        before, behind = bisect_left(self.begins, place) - 1, bisect_right(self.ends, place)
+        first = self.begins[before] if before >= 0 else place
+        last = self.ends[behind] if behind < len(self.ends) else end
+        return (first if place - first <= _LONGEST_EVENT else place), min(last, end)
+
+
+def _bounds(block: bytes, end: int, indent: bytes) -> _Bounds:
+    """Looked for once a block: each needle searching for its event would take the square of a block on one line."""
     if indent:
-        first = block.rfind(indent + b"{", max(0, place - _LONGEST_EVENT), place)
-        last = block.find(indent + b"}", place, end)
-        size = len(indent)
-        return (first + size if first >= 0 else place), (last + size + 1 if last >= 0 else end)
-    low = max(0, place - _LONGEST_EVENT)
-    starts = [
-        block.rfind(mark, low, place) + len(mark) - 1
-        for mark in (b"},{", b"}, {", b"},\n{", b"[{", b"[ {", b"[\n{")
-        if block.rfind(mark, low, place) >= 0
-    ]
-    ends = [
-        found + 1
-        for mark in (b"},{", b"}, {", b"},\n{", b"}]", b"} ]", b"}\n]")
-        if (found := block.find(mark, place, end)) >= 0
-    ]
+        begins, ends = _places(indent + b"{", block, end), _places(indent + b"}", block, end)
+        return _Bounds((begins + len(indent)).tolist(), (ends + len(indent) + 1).tolist())
+    openings = [_places(mark, block, end) + len(mark) - 1 for mark in (*_BETWEEN, *_FIRST)]
+    closings = [_places(mark, block, end) + 1 for mark in (*_BETWEEN, *_LAST)]
     # What is left of the block before begins with the comma behind its last event.
-    if not low and (brace := block.find(b"{", 0, 4)) >= 0:
-        starts.append(brace)
-    return max(starts, default=place), min(ends, default=end)
+    left = np.array([brace] if (brace := block.find(b"{", 0, 4)) >= 0 else [], dtype=np.int64)
+    return _Bounds(np.sort(np.concatenate([*openings, left])).tolist(), np.sort(np.concatenate(closings)).tolist())
+
+
+def _places(mark: bytes, block: bytes, end: int) -> npt.NDArray[np.int64]:
+    text = np.frombuffer(block, dtype=np.uint8, count=end)
+    last = len(mark) - 1
+    found = np.flatnonzero(text[last:] == mark[last])
+    for place in range(last):
+        found = found[text[found + place] == mark[place]]
+    return found
 
 
 class _Rows:
@@ -164,7 +179,7 @@ class _Rows:
                 self._keep(event, kind, raw)
 
     def _keep(self, event: dict[str, Any], kind: int, raw: bytes) -> None:
-        begin, duration = _nanoseconds(event.get("ts")), _nanoseconds(event.get("dur"))
+        begin, duration = nanoseconds(event, raw, "ts"), nanoseconds(event, raw, "dur")
         if begin is None or duration is None or duration < 0:
             return
         args = event.get("args")
@@ -201,13 +216,8 @@ def _kind(event: dict[str, Any]) -> int:
     return _CATEGORIES.get(category, 0)
 
 
-def _nanoseconds(value: Any) -> int | None:
-    """Microseconds as nanoseconds; None for what is no time."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not abs(value) < _LATEST_US:
-        return None
-    return value * 1000 if isinstance(value, int) else round(value * 1000)
-
-
 def _number(value: Any) -> int:
-    number = integer(value)
-    return number if number is not None and 0 <= number < 1 << 62 else -1
+    """Digits, with or without quotes, as the native reader takes them; -1 for anything else."""
+    if isinstance(value, str):
+        value = int(value) if value.isascii() and value.isdigit() and len(value) < _MOST_DIGITS else -1
+    return value if type(value) is int and 0 <= value < 10 ** (_MOST_DIGITS - 1) else -1

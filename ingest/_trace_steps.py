@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +16,7 @@ from forensics.ingest.interface import Batch, Problem
 _ORDER = {stage: place for place, stage in enumerate(STAGES)}
 OPTIMIZER = "Optimizer.step#"
 WRAPPED = "Parallel.forward"
+_MOST_SHARED, _FEWEST_LOOKED_AT = 8, 100_000
 WAKING_NS = 5_000_000
 """A thread that waits for work is woken within a few milliseconds, on a busy host too."""
 
@@ -54,7 +56,7 @@ def steps_of(marks: Marks) -> tuple[list[tuple[int, Mark]], str | None]:
     """Steps as (number, interval), and how they were found when no mark says it."""
     named = sorted(mark for mark in marks.annotations if stage_names().is_step(mark.name))
     if named:
-        thread = max({mark.thread for mark in named}, key=lambda thread: sum(mark.thread == thread for mark in named))
+        ((thread, _),) = Counter(mark.thread for mark in named).most_common(1)
         found = [
             (_number(mark.name, place), mark) for place, mark in enumerate(mark for mark in named if mark.thread == thread)
         ]
@@ -81,7 +83,9 @@ def batches(marks: Marks) -> Iterator[Batch | Problem]:
     if not steps:
         yield Problem("neither step marks nor optimizer updates: no steps can be told apart")
         return
-    found, guessed = _stages(marks, steps)
+    found, guessed, crowded = _stages(marks, steps)
+    if crowded:
+        yield Problem(f"steps overlap so much that the stages of {crowded} of them were not read")
     if guessed:
         yield Problem(f"forward or backward of {guessed} steps is not annotated and was read off the autograd engine")
     if not any(spans for _, spans in found):
@@ -94,13 +98,23 @@ def batches(marks: Marks) -> Iterator[Batch | Problem]:
         yield Batch("stage_spans", columns)
 
 
-def _stages(marks: Marks, steps: Sequence[tuple[int, Mark]]) -> tuple[list[tuple[int, list[_Span]]], int]:
-    """The stages of each step, and in how many steps some of them had to be inferred."""
+def _stages(marks: Marks, steps: Sequence[tuple[int, Mark]]) -> tuple[list[tuple[int, list[_Span]]], int, int]:
+    """The stages of each step, in how many steps some of them had to be inferred, and how many steps were not looked into.
+
+    Steps of a sound trace share few marks. Where thousands of them overlap, all of them together would take the square.
+    """
     everything, collectives = sorted(marks.annotations), sorted(marks.collectives)
     begins = [mark.begin for mark in everything]
-    found, guessed = [], 0
+    found: list[tuple[int, list[_Span]]] = []
+    guessed, crowded, left = 0, 0, _MOST_SHARED * (len(everything) + len(collectives)) + _FEWEST_LOOKED_AT
     for number, step in steps:
-        inside = everything[bisect_left(begins, step.begin) : bisect_right(begins, step.end)]
+        first, last = bisect_left(begins, step.begin), bisect_right(begins, step.end)
+        left -= last - first
+        if left < 0:
+            crowded += 1
+            found.append((number, []))
+            continue
+        inside = everything[first:last]
         own = [mark for mark in inside if mark.thread == step.thread and not stage_names().is_step(mark.name)]
         spans = _resolved([mark for mark in own if stage_of(mark.name)], step)
         starts = [mark.begin for mark in own]
@@ -109,7 +123,7 @@ def _stages(marks: Marks, steps: Sequence[tuple[int, Mark]]) -> tuple[list[tuple
             guessed += bool(more)
             spans = sorted([*spans, *more], key=lambda span: span.begin)
         found.append((number, _with_loss(spans, starts)))
-    return found, guessed
+    return found, guessed, crowded
 
 
 def _resolved(marks: Sequence[Mark], step: Mark) -> list[_Span]:

@@ -15,8 +15,9 @@ from forensics.ingest._recorder_columns import operation_columns, process_groups
 from forensics.ingest._recorder_document import read_dump, version_problems
 from forensics.ingest._recorder_entries import Entries, read_entries
 from forensics.ingest._recorder_groups import group_columns
-from forensics.ingest._recorder_native import open_dump
+from forensics.ingest._recorder_native import MEMBERS, open_dump
 from forensics.ingest._values import text
+from forensics.ingest._weights import Allowed, Weights, allowed, too_heavy
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 from forensics.ingest.packed import constant, number_column
 
@@ -50,7 +51,17 @@ def rows(artefact: Artefact) -> Iterator[Item]:
             return
     dump = read_dump(content)
     yield from dump.problems
-    yield from _facts(read_entries(dump.entries), dump.numbers, dump.values, artefact.sample)
+    limits = allowed(len(content)) if content[:1] == b"\x80" else None
+    entries = read_entries(dump.entries, limits)
+    yield from _facts(entries, dump.numbers, _light(dump.values, limits, entries.heavy), artefact.sample)
+
+
+def _light(values: Mapping[str, Any], limits: Allowed | None, heavy: list[str]) -> Mapping[str, Any]:
+    """The values that are used, None for what says far more than the file holds."""
+    found = {key: values[key] for key in MEMBERS if key in values}
+    weigh = Weights().of
+    heavy += [key for key, value in found.items() if limits is not None and weigh(value) > limits.value]
+    return {key: None if key in heavy else value for key, value in found.items()}
 
 
 def _facts(entries: Entries, numbers: Sequence[int], values: Mapping[str, Any], sample: int | None) -> Iterator[Item]:
@@ -63,6 +74,7 @@ def _facts(entries: Entries, numbers: Sequence[int], values: Mapping[str, Any], 
         own = {"locator": locators, "snapshot": constant(sample or 0, "INTEGER", entries.count)}
         yield Batch("operations", {**columns, **own})
         yield from frames.batches()
+    yield from map(too_heavy, dict.fromkeys(entries.heavy))
     views = group_columns(values, set(groups.values))
     if views["pg_name"]:
         yield Batch("group_views", views)

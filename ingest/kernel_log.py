@@ -18,6 +18,7 @@ MAX_TEXT = 4096
 _PREFIX = re.compile(
     r"(?:<\d+>)?\[ *\d+\.\d{6}\]|\d{1,3},\d+,\d+,[-c+]?;?|.{0,80}\bkernel: |\[\w{3} \w{3} +\d+ [\d:]{8} \d{4}\] "
 )
+_NFS = ("nfs: server ", "NFS: server ")
 _DEVICE_EVENTS = (
     pattern(
         "xid_cascade",
@@ -28,19 +29,23 @@ _DEVICE_EVENTS = (
         "xid", r"NVRM: Xid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<code>\d{1,5})\b(?!.*caused by previous Xid \d)", "{device}"
     ),
     pattern("sxid", r"SXid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<code>\d{1,5})\b", "{device}"),
-    pattern("link_down", r"(?P<device>[\w.-]+): (?:NIC )?[Ll]ink (?:is )?[Dd]own\b", "{device}"),
-    pattern("link_up", r"(?P<device>[\w.-]+): (?:NIC )?[Ll]ink (?:is )?[Uu]p\b", "{device}"),
-    pattern("pcie_error", r"(?P<device>[\da-f]{4}:[\da-f:.]+): (?:AER: )?PCIe Bus Error: severity=(?!Correct)", "{device}"),
+    pattern("link_down", r"(?<![\w.-])(?P<device>[\w.-]{1,64}): (?:NIC )?[Ll]ink (?:is )?[Dd]own\b", "{device}"),
+    pattern("link_up", r"(?<![\w.-])(?P<device>[\w.-]{1,64}): (?:NIC )?[Ll]ink (?:is )?[Uu]p\b", "{device}"),
+    pattern(
+        "pcie_error",
+        r"(?<![\da-f:.])(?P<device>[\da-f]{4}:[\da-f:.]{1,32}): (?:AER: )?PCIe Bus Error: severity=(?!Correct)",
+        "{device}",
+    ),
     pattern("machine_check", r"mce: \[Hardware Error\]: Machine check", ""),
 )
 _LOG_EVENTS = (
-    pattern("oom_kill", r"(?:[Oo]ut of memory|cgroup out of memory).*Kill(?:ed)? process (?P<pid>\d{1,9})", "{pid}"),
+    pattern("oom_kill", r"ut of memory.*Kill(?:ed)? process (?P<pid>\d{1,9})", "{pid}"),
     pattern("oom_kill", r"oom-kill:.*\bpid=(?P<pid>\d{1,9})\b", "{pid}"),
-    pattern("hung_task", r"task .+:(?P<pid>\d{1,9}) blocked for more than \d+ seconds", "{pid}"),
-    pattern("soft_lockup", r"soft lockup - CPU#\d+ stuck for .*\[.*:(?P<pid>\d{1,9})\]", "{pid}"),
+    pattern("hung_task", r"task .{1,64}:(?P<pid>\d{1,9}) blocked for more than \d+ seconds", "{pid}"),
+    pattern("soft_lockup", r"soft lockup - CPU#\d+ stuck for [^\[]{0,64}\[[^\]]{0,64}:(?P<pid>\d{1,9})\]", "{pid}"),
     pattern("segfault", r"\[(?P<pid>\d{1,9})\](?:: segfault at| general protection)", "{pid}"),
-    pattern("server_not_responding", r"(?:nfs|NFS): server (?P<server>\S+) not responding", "{server}"),
-    pattern("server_ok", r"(?:nfs|NFS): server (?P<server>\S+) OK", "{server}"),
+    pattern("server_not_responding", r"(?:nfs|NFS): server (?P<server>\S+) not responding", "{server}", _NFS),
+    pattern("server_ok", r"(?:nfs|NFS): server (?P<server>\S+) OK", "{server}", _NFS),
     pattern(
         "server_not_responding",
         r"Lustre(?:Error)?: .*Connection to (?P<server>[\w.-]+) \(at (?P<address>[^)\s]+)\) was lost",
@@ -48,8 +53,8 @@ _LOG_EVENTS = (
     ),
     pattern(
         "server_not_responding",
-        r"Lustre: .*Request sent has (?:timed out for (?:slow|sent) \w+|failed due to network error): "
-        r".*->(?P<server>[\w.-]+?)-(?:osc|mdc|mgc)\b",
+        r"Lustre: .{0,200}Request sent has (?:timed out for (?:slow|sent) \w+|failed due to network error): "
+        r".{0,400}?->(?P<server>[\w.-]{1,64}?)-(?:osc|mdc|mgc)\b",
         "{server}",
     ),
     pattern(
@@ -57,11 +62,22 @@ _LOG_EVENTS = (
         r"Lustre(?:Error)?: .*Request sent has (?:timed out for (?:slow|sent) \w+|failed due to network error)",
         "",
     ),
-    pattern("server_not_responding", r"[Nn]fs4?_\w+: .*server (?P<server>\S+) (?:timed out|unreachable)", "{server}"),
+    pattern(
+        "server_not_responding",
+        r"[Nn]fs4?_\w+: .*server (?P<server>\S+) (?:timed out|unreachable)",
+        "{server}",
+        ("Nfs", "nfs"),
+    ),
     pattern("server_ok", r"Lustre: (?P<server>[\w.-]+?)(?:-(?:osc|mdc)[\w.-]*)?: Connection restored to ", "{server}"),
     pattern("client_evicted", r"Lustre(?:Error)?: .*This client was evicted by (?P<server>[\w.-]+);", "{server}"),
     pattern("ceph_session_lost", r"ceph: (?P<server>mds\d+) (?:hung|caps stale|reconnect denied)", "{server}"),
 )
+# One of these stands in every line that some pattern matches, and such a line is no shorter ("a: Link Up").
+_WORDS = (
+    *("Xid", "ink ", "PCIe Bus", "Machine check", "ut of memory", "oom-kill", "blocked for", "soft lockup", "segfault at"),
+    *("general protection", "server ", "Lustre", "ceph: "),
+)
+_SHORTEST = 10
 # Both lines of one out-of-memory kill name the same process.
 _SAME_KILL_LINES = 200
 
@@ -83,6 +99,8 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     lines = Lines(artefact)
     for number, whole in lines:
         line = whole[:MAX_TEXT]
+        if len(line) < _SHORTEST or not any(word in line for word in _WORDS):
+            continue
         for known, match, device in matches(_DEVICE_EVENTS, line):
             code = match.groupdict().get("code")
             _add(devices, number, line, known.kind)

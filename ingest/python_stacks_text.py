@@ -18,7 +18,8 @@ MAX_THREADS = 100_000
 
 _PROCESS = re.compile(r"Process (\d{1,9}): ")
 _PY_SPY = re.compile(r'Thread (0x[0-9A-Fa-f]+|\d{1,9}) \(([a-z+]+)\)(?:: "(.*)")?')
-_PY_SPY_FRAME = re.compile(r"    (\S.*) \((.+?)(?::(\d{1,9}))?\)")
+_PY_SPY_FRAME = re.compile(r"    (\S.*)")
+_PLACE = re.compile(r"(.+?)(?::(\d{1,9}))?")
 _FAULTHANDLER = re.compile(r"(?:Thread|Current thread) 0x[0-9a-f]+(?: \[(.*)\])? \(most recent call first\):")
 _FAULTHANDLER_FRAME = re.compile(r'  File "(.+)", line (\d{1,9}|\?\?\?) in (.+)')
 
@@ -107,8 +108,9 @@ def _header(line: str, number: int, pid: int | None) -> _Thread | None:
 
 
 def _frame(line: str) -> Frame | None:
-    if match := _PY_SPY_FRAME.fullmatch(line):
-        return match[1], match[2], int(match[3]) if match[3] and int(match[3]) else None
+    name, opened, rest = line.rpartition(" (")
+    if opened and rest.endswith(")") and (match := _PY_SPY_FRAME.fullmatch(name)) and (place := _PLACE.fullmatch(rest[:-1])):
+        return match[1], place[1], int(place[2]) if place[2] and int(place[2]) else None
     if match := _FAULTHANDLER_FRAME.fullmatch(line):
         return match[3], match[1], int(match[2]) if match[2].isdecimal() else None
     return None

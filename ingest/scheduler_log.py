@@ -31,10 +31,16 @@ _SLURM_EVENTS = (
         "job_cancelled",
         r"(?:requeue job|Killing) (?P<job>JobId=\S+) (?:due to failure of|on failed) node (?P<host>\S+)",
         "{job} node failure {host}",
+        ("requeue job ", "Killing "),
     ),
     pattern("job_cancelled", r"Time limit exhausted for (?P<job>JobId=\S+)", "{job} time limit"),
     pattern("job_cancelled", r"REQUEST_KILL_JOB (?P<job>JobId=\S+)", "{job} on request"),
-    pattern("job_cancelled", r"[Pp]reempted (?P<job>JobId=\S+) (?:has been|had to be) \w+", "{job} preemption"),
+    pattern(
+        "job_cancelled",
+        r"[Pp]reempted (?P<job>JobId=\S+) (?:has been|had to be) \w+",
+        "{job} preemption",
+        ("Preempted ", "preempted "),
+    ),
     SLURM_CANCELLED,
     SLURM_OUT_OF_MEMORY,
 )
@@ -54,6 +60,9 @@ _REASONS = {
     "NodeNotSchedulable": "node_failed",
     "FailedMount": "mount_failed",
 }
+# One of these stands in every line that is understood, and such a line is no shorter ("Name: a").
+_WORDS = ("Name: ", "Node", "JobId=", "CANCELLED", "oom", "Normal", "Warning", "Reason: ", "Exit Code: ")
+_SHORTEST = 7
 _STATE = re.compile(r"\s+Reason: +(?P<reason>OOMKilled|Evicted|ContainerCannotRun|DeadlineExceeded)\s*$")
 _EXIT = re.compile(r"\s+Exit Code: +(?P<code>\d{1,3})\s*$")
 
@@ -79,6 +88,8 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     pod = None
     for number, whole in lines:
         line = whole[:MAX_TEXT]
+        if len(line) < _SHORTEST or not any(word in line for word in _WORDS):
+            continue
         named = _DESCRIBED.match(line)
         pod = named["name"] if named else pod
         for kind, subject in _events(line, pod):

@@ -45,14 +45,15 @@ def rows(artefact: Artefact) -> Iterator[Item]:
 
 def _switched_off(reason: int, error: int, name: str) -> Iterator[Item]:
     """A process whose log could not be made left a line that says why, and the name that the log would have had."""
-    from forensics.ingest._shim_coverage import reason_text
+    from forensics.ingest._shim_coverage import note_text, reason_text
 
     of = _OF.fullmatch(name)
     if of is not None:
         yield Identity(rank=int(of["rank"]) if of["rank"] != "x" else None, host=of["host"])
     words = reason_text(reason, error) or "not told"
     yield Batch("coverage", {"scope": ["rank"], "kind": ["shim_log"], "status": ["not_found"], "reason": [words]})
-    yield Problem(f"the process recorded nothing: {words}", "line=1")
+    said = note_text(reason, error)
+    yield Problem(f"the process {said}" if said.startswith("recorded") else said, "line=1")
 
 
 def _facts(log: object) -> Iterator[Item]:

@@ -13,6 +13,19 @@ if TYPE_CHECKING:
     from forensics.collect.session import Options
     from forensics.collect.summary import Summary
 
+NcclRas = Annotated[
+    bool | None,
+    typer.Option(
+        "--nccl-ras/--no-nccl-ras",
+        help="Ask NCCL's RAS service whatever its version, or never. Default: from NCCL 2.29.2 on only.",
+        show_default=False,
+    ),
+]
+AskSockets = Annotated[
+    bool,
+    typer.Option("--ask-sockets", help="Ask every UNIX socket of a rank for a worker server, not the configured one only."),
+]
+
 
 def collect(
     output: Annotated[
@@ -32,6 +45,8 @@ def collect(
     deadline: Annotated[float, typer.Option(min=1.0, help="Seconds after which what is there is packed.")] = 120.0,
     log_tail: Annotated[int, typer.Option(min=0, max=64, help="MiB kept of the end of each log, besides its first MiB.")] = 4,
     fr_pipe: Annotated[bool, typer.Option(help="Ask for a Flight Recorder dump through the job's named pipe.")] = True,
+    nccl_ras: NcclRas = None,
+    ask_sockets: AskSockets = False,
     host_only: Annotated[bool, typer.Option("--host-only", help="Collect the facts of the host without any rank.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")] = False,
     strict: Annotated[
@@ -50,7 +65,14 @@ def collect(
     from forensics.collect.target import Settings
     from forensics.errors import ExitCode
 
-    settings = Settings(interval_s=interval, samples=samples, log_tail=log_tail << 20, use_pipe=fr_pipe)
+    settings = Settings(
+        interval_s=interval,
+        samples=samples,
+        log_tail=log_tail << 20,
+        use_pipe=fr_pipe,
+        ask_sockets=ask_sockets,
+        nccl_ras=nccl_ras,
+    )
     options = Options(output or _default_output(), force, _pids(pid), _ranks(ranks), job, deadline, host_only, settings)
     try:
         summary = _run(options)
@@ -66,17 +88,21 @@ def _run(options: Options) -> Summary:
     import os
     import sys
 
+    from forensics.collect.child import yield_memory
     from forensics.collect.session import collect as collect_bundle
 
     os.setpriority(os.PRIO_PROCESS, 0, 19)
+    yield_memory()
     if not sys.stderr.isatty():
         return collect_bundle(options)
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from forensics.cli.terminal import lasting_errors
+
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
     # No refresh thread: the orchestrator forks, and a fork of a process with threads may deadlock.
-    with Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False) as progress:
+    with Progress(*columns, console=Console(file=lasting_errors()), transient=True, auto_refresh=False) as progress:
         bar = progress.add_task("finding ranks", total=None)
 
         def observe(done: int, total: int) -> None:
@@ -89,10 +115,13 @@ def _run(options: Options) -> Summary:
 
 def _tell(summary: Summary) -> None:
     """The summary on standard error, without control characters that names of the job may hold."""
+    from forensics.cli.terminal import lasting_errors
     from forensics.collect.ranges import format_ranks
 
+    errors = lasting_errors()
+
     def say(text: str) -> None:
-        typer.echo("".join(char if char.isprintable() else "?" for char in text), err=True)
+        typer.echo("".join(char if char.isprintable() else "?" for char in text), file=errors)
 
     for warning in summary.warnings:
         say(f"warning: {warning}")

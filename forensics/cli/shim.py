@@ -21,7 +21,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Folder = Annotated[Path | None, typer.Option("--dir", help="Folder of the logs [default: /dev/shm/forensics].")]
+Folder = Annotated[Path | None, typer.Option("--dir", help="Folder of the logs [default: /dev/shm/forensics-UID].")]
 JobName = Annotated[str | None, typer.Option("--job", help="Name of the job, a folder below it [default: by the launcher].")]
 Size = Annotated[int | None, typer.Option("--bytes", min=1 << 20, max=256 << 20, help="Size of a log [default: 8388608].")]
 Preload = Annotated[bool, typer.Option("--preload/--no-preload", help="Hook the NCCL functions and verbs (LD_PRELOAD).")]
@@ -85,26 +85,26 @@ def run(
 
 @app.command()
 def status(
-    place: Annotated[Path | None, typer.Argument(help="Folder of logs, or one log [default: /dev/shm/forensics].")] = None,
+    place: Annotated[Path | None, typer.Argument(help="Folder of logs, or one log [default: /dev/shm/forensics-UID].")] = None,
     form: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
 ) -> None:
     """Say what the logs of living or dead processes tell: doors, last operation of each communicator, losses.
 
-    Example: forensics shim status /dev/shm/forensics
+    Example: forensics shim status /dev/shm/forensics-1000
     """
-    from forensics.shim.launch import DEFAULT_FOLDER
-    from forensics.shim.status import log_files, statuses
+    from forensics.shim.status import log_files, log_folders, statuses
 
-    where = place or Path(os.environ.get("FORENSICS_SHIM_DIR") or DEFAULT_FOLDER)
     if form not in ("text", "json"):
         raise ForensicsError(f"--format {form}: choose text or json", ExitCode.USAGE)
-    if not where.exists():
-        raise ForensicsError(f"{where}: no such file or folder: no process has made a log here", ExitCode.UNREADABLE)
-    found = list(statuses(log_files(where)))
+    places = [place] if place is not None else log_folders(os.environ)
+    missing = [where for where in places if not where.exists()]
+    if missing:
+        raise ForensicsError(f"{missing[0]}: no such file or folder: no process has made a log here", ExitCode.UNREADABLE)
+    found = list(statuses([path for where in places for path in log_files(where)]))
     if form == "json":
         _as_json(found)
     else:
-        _as_text(found, where)
+        _as_text(found, places)
 
 
 def _as_json(found: list[LogStatus]) -> None:
@@ -114,11 +114,11 @@ def _as_json(found: list[LogStatus]) -> None:
     typer.echo(json.dumps({"schema": "forensics.shim_status/1", "logs": [asdict(one) for one in found]}, indent=2))
 
 
-def _as_text(found: list[LogStatus], where: Path) -> None:
+def _as_text(found: list[LogStatus], places: list[Path]) -> None:
     from forensics.report.plain import plain
 
     if not found:
-        typer.echo(f"no log in {where}")
+        typer.echo(f"no log in {', '.join(map(str, places))}")
     for line in (line for one in found for line in _lines(one)):
         typer.echo(plain(line))
 

@@ -1,11 +1,13 @@
-"""What the terminal can show: columns and colours."""
+"""What the terminal can show: columns and colours, and that it may go away."""
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
 from pathlib import Path
+from typing import IO, cast
 
 DEFAULT_COLUMNS = 100
 
@@ -21,3 +23,30 @@ def columns(output: Path | None) -> int:
 def colours(output: Path | None) -> bool:
     """Whether to colour: on a terminal only, and never with NO_COLOR."""
     return output is None and sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+class _LastingErrors(io.TextIOBase):
+    """For a command whose work must not end with its terminal: what nobody can read is dropped."""
+
+    def __init__(self) -> None:
+        self._stream = sys.stderr  # a progress bar puts itself in the place of the name
+
+    def write(self, text: str) -> int:
+        """Write, and from the first failure on to nowhere."""
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 2)
+            os.close(null)
+        return len(text)
+
+    def isatty(self) -> bool:
+        """As standard error is."""
+        return self._stream.isatty()
+
+
+def lasting_errors() -> IO[str]:
+    """Standard error that may go away: its terminal is closed, or its reader has ended."""
+    return cast(IO[str], _LastingErrors())

@@ -2,7 +2,7 @@
 
 The orchestrator forks and must therefore have no threads. A child sends JSON lines through a pipe as it goes, so that what
 it found before it was stopped is kept. At the deadline its process group gets SIGTERM, after a grace SIGKILL; a child that
-sleeps in the kernel cannot be reaped even then and is left behind.
+sleeps in the kernel cannot be reaped even then and is left behind. A child is killed with the orchestrator, whatever ends that.
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import orjson
+
+from forensics.collect.confinement import end_with
 
 Emit = Callable[[Any], None]
 """Send one JSON document to the orchestrator."""
@@ -93,23 +97,26 @@ class Child:
 
 
 def _fork(work: Callable[[Emit], None]) -> tuple[int, int]:
+    parent = os.getpid()
     read_end, write_end = os.pipe()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     pid = os.fork()
     if pid == 0:
-        _be_child(work, read_end, write_end)
+        _be_child(work, parent, read_end, write_end)
     signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     os.close(write_end)
     os.set_blocking(read_end, False)
     return pid, read_end
 
 
-def _be_child(work: Callable[[Emit], None], read_end: int, write_end: int) -> None:
+def _be_child(work: Callable[[Emit], None], parent: int, read_end: int, write_end: int) -> None:
     """The whole life of the child; it never returns into the orchestrator's code."""
     code = 70
     try:
+        end_with(parent)
         os.setsid()
         os.setpriority(os.PRIO_PROCESS, 0, 19)  # the job comes first
+        yield_memory()
         os.close(read_end)
         _quiet()
         work(lambda document: _send_line(write_end, document))
@@ -118,6 +125,12 @@ def _be_child(work: Callable[[Emit], None], read_end: int, write_end: int) -> No
         _send_line(write_end, {"failure": f"{type(error).__name__}: {error}"})
     finally:
         os._exit(code)
+
+
+def yield_memory() -> None:
+    """Be the first that the kernel ends when memory runs out: never the job for the sake of a collector."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_bytes(b"1000")
 
 
 def _quiet() -> None:

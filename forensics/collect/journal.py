@@ -26,7 +26,7 @@ class Journal:
         self.found = Discovery()
         self.left_out = Discovery()
         self.missing: tuple[MissingRank, ...] = ()
-        self.interrupted = False
+        self.interrupted = True  # until the books are closed: what a killed collection leaves must not look whole
         self._begin_ns = begin_ns
         self._end_ns = begin_ns
         self._redactions: Counter[tuple[str, str]] = Counter()

@@ -114,6 +114,7 @@ def _host_tasks(context: Context, targets: Sequence[Target]) -> Iterable[Task]:
     ras = partial(
         nccl_ras.collect_ras,
         context,
+        targets,
         address=environ.get("NCCL_RAS_ADDR") or nccl_ras.DEFAULT_ADDRESS,
         switched_off=environ.get("NCCL_RAS_ENABLE") == "0",
     )

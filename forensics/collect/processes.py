@@ -16,7 +16,8 @@ _CMDLINE_LIMIT = 256 << 10
 _SMALL_LIMIT = 1 << 20
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD of include/linux/sched.h
 _LISTENING = 0x00010000  # __SO_ACCEPTCON of include/uapi/linux/net.h
-_TCP_STATES = frozenset({"01", "0A"})  # established, listening
+_TCP_LISTENING = "0A"
+_TCP_STATES = frozenset({"01", _TCP_LISTENING})  # established, listening
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,15 @@ class Stat:
     start_ticks: int
     end: int
     is_kernel: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MappedFile:
+    """A mapped file: its path as the kernel names it, its inode, and the addresses of its first mapping (`start-end`)."""
+
+    name: str
+    inode: int
+    addresses: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +113,10 @@ class ProcFs:
 
     def mapped_files(self, pid: int) -> Iterator[str]:
         """Paths of mapped files, each once."""
+        return (file.name for file in self.mappings(pid))
+
+    def mappings(self, pid: int) -> Iterator[MappedFile]:
+        """The mapped files, each path once."""
         seen: set[str] = set()
         with self.path(pid, "maps").open("rb") as stream:
             for line in stream:
@@ -110,7 +124,8 @@ class ProcFs:
                 path = _text(line[start:].rstrip(b"\n")) if start >= 0 else ""
                 if path and path not in seen:
                     seen.add(path)
-                    yield path
+                    addresses, _, _, _, inode = line[:start].split()[:5]
+                    yield MappedFile(path, int(inode), _text(addresses))
 
     def unix_listeners(self, pid: int) -> dict[int, str]:
         """Inode and bound path of the listening file-system UNIX sockets in the network namespace of a process."""
@@ -123,15 +138,20 @@ class ProcFs:
 
     def tcp_inodes(self, pid: int) -> set[int]:
         """Inodes of established and listening TCP sockets in the network namespace of a process."""
-        found: set[int] = set()
+        return {int(row[9]) for row in self._tcp(str(pid)) if row[3] in _TCP_STATES}
+
+    def tcp_listeners(self, port: int) -> set[int]:
+        """Inodes of the sockets that listen on a TCP port in the network namespace of this process."""
+        rows = (row for row in self._tcp("self") if row[3] == _TCP_LISTENING)
+        return {int(row[9]) for row in rows if int(row[1].rpartition(":")[2], 16) == port}
+
+    def _tcp(self, process: str) -> Iterator[list[str]]:
         for name in ("net/tcp", "net/tcp6"):
             try:
-                content = _text(_read(self.path(pid, name), 64 << 20))
+                content = _text(_read(self.root / process / name, 64 << 20))
             except OSError:
                 continue
-            rows = (line.split() for line in content.splitlines()[1:])
-            found.update(int(row[9]) for row in rows if len(row) > 9 and row[3] in _TCP_STATES)
-        return found
+            yield from (row for line in content.splitlines()[1:] if len(row := line.split()) > 9)
 
 
 def parse_stat(content: bytes) -> Stat:

@@ -5,6 +5,7 @@ It has the layout of a bundle, so a collection that was killed leaves something 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -28,9 +29,13 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """A staging directory; safe for several processes at once, since no two write the same path."""
+    """A staging directory; safe for several processes at once, since no two write the same path.
+
+    A member is given up that would leave less than `reserve` bytes of the disk: the job may write its checkpoints to it.
+    """
 
     root: Path
+    reserve: int = 1 << 30
 
     def write(self, path: str, content: bytes) -> Written:
         """Write one member."""
@@ -54,7 +59,8 @@ class Staging:
                         chunk, truncated = chunk[: limit - size], True
                     stream.write(chunk)
                     digest.update(chunk)
-                    size += len(chunk)
+                    if size >> 20 != (size := size + len(chunk)) >> 20:
+                        self._spare_the_disk()
                     if truncated:
                         break
             partial.replace(target)
@@ -62,6 +68,11 @@ class Staging:
             partial.unlink(missing_ok=True)
             raise
         return Written(path, size, digest.hexdigest(), truncated)
+
+    def _spare_the_disk(self) -> None:
+        found = os.statvfs(self.root)
+        if found.f_bavail * found.f_frsize < self.reserve:
+            raise OSError(errno.ENOSPC, f"less than {self.reserve >> 20} MiB of the disk would be left", str(self.root))
 
     def append_line(self, path: str, document: Any) -> None:
         """Append one JSON object as a line; only the orchestrator does this."""

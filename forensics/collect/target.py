@@ -14,7 +14,10 @@ from forensics.collect.staging import Staging
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Limits and choices of one collection; times in seconds, sizes in bytes."""
+    """Limits and choices of one collection; times in seconds, sizes in bytes.
+
+    `nccl_ras` is None to ask NCCL's RAS service where its version is known to stand that, else whether to ask it.
+    """
 
     interval_s: float = 2.0
     samples: int = 3
@@ -30,6 +33,8 @@ class Settings:
     recorder_bytes: int = 1 << 30
     text_bytes: int = 64 << 20
     use_pipe: bool = True
+    ask_sockets: bool = False
+    nccl_ras: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

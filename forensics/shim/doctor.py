@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,14 +12,16 @@ from enum import StrEnum
 from pathlib import Path
 
 from forensics.collect.collectors.py_spy import find_py_spy
+from forensics.collect.collectors.shim_logs import default_folder
 from forensics.native import library_path
 from forensics.shim.elf import nccl_version, needed
-from forensics.shim.launch import DEFAULT_FOLDER, LIBRARY
+from forensics.shim.launch import LIBRARY
 
 LEAST_PLUGIN = (2, 23)
 """First NCCL that loads profiler plugins (src/include/plugin/profiler of 2.23)."""
 LOG_BYTES = 8 << 20
-_RANKS_OF_A_HOST = 8
+_SHARE = 16
+"""The writer takes at most this part of the free space for a log."""
 _RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 
 
@@ -44,7 +47,7 @@ def host_checks(environ: Mapping[str, str]) -> Iterator[Check]:
     """Checks of this installation and host; `environ` is that of the shell that starts the job."""
     yield from _library()
     yield from _nccl(find_nccl())
-    yield _memory_folder(Path(environ.get("FORENSICS_SHIM_DIR") or DEFAULT_FOLDER))
+    yield _memory_folder(Path(environ.get("FORENSICS_SHIM_DIR") or default_folder(os.geteuid())))
     yield _py_spy()
     yield _ptrace_scope()
     yield recorder_settings(environ)
@@ -133,14 +136,25 @@ def _memory_folder(folder: Path) -> Check:
         return Check(
             "log folder", Health.MISSING, f"{folder}: {error.strerror}", "set FORENSICS_SHIM_DIR to a folder that can be used"
         )
-    free, wanted = facts.f_bavail * facts.f_frsize, _RANKS_OF_A_HOST * LOG_BYTES
-    size = f"{free >> 20} MiB free for logs of {LOG_BYTES >> 20} MiB a rank"
+    free, wanted = facts.f_bavail * facts.f_frsize, _SHARE * LOG_BYTES
+    size = f"{free >> 20} MiB free: a rank takes a sixteenth of it, at most {LOG_BYTES >> 20} MiB"
+    if place == folder and _is_foreign(folder):
+        words = f"{folder} is a link, of somebody else, or writable by others: it is not used"
+        return Check("log folder", Health.MISSING, words, "remove it, or set FORENSICS_SHIM_DIR")
     if not os.access(place, os.W_OK):
         return Check("log folder", Health.MISSING, f"{place} cannot be written", "set FORENSICS_SHIM_DIR to a folder that can")
     if free < wanted:
         advice = "docker run --shm-size=1g, or FORENSICS_SHIM_BYTES=2097152, or FORENSICS_SHIM_DIR on a disk"
         return Check("log folder", Health.WARN, f"{place}: {size}", advice)
     return Check("log folder", Health.OK, f"{place}: {size}")
+
+
+def _is_foreign(folder: Path) -> bool:
+    """The writer's rule for the folder that it makes for itself."""
+    if folder != Path(default_folder(os.geteuid())):
+        return False
+    facts = folder.lstat()
+    return not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or bool(facts.st_mode & 0o022)
 
 
 def _py_spy() -> Check:

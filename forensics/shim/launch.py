@@ -12,7 +12,6 @@ from forensics.errors import ExitCode, ForensicsError
 from forensics.native import library_path
 
 LIBRARY = "forensics_shim"
-DEFAULT_FOLDER = Path("/dev/shm/forensics")
 FORMATS = ("shell", "json", "docker", "slurm")
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from forensics.collect.collectors.shim_logs import find_logs, folder_of, own_log
+from forensics.collect.collectors.shim_logs import find_job, folder_of, own_log
 from forensics.collect.processes import ProcFs
 from forensics.collect.target import visible_path
 from forensics.shim.doctor import Check, Health, linking, plugin_support, recorder_settings
@@ -71,9 +72,10 @@ def _nccl(fs: ProcFs, pid: int, mapped: list[str]) -> Iterator[Check]:
 
 
 def _log(fs: ProcFs, pid: int, environ: Mapping[str, str], loaded: bool) -> Iterator[Check]:
-    name = folder_of(environ)
+    uid = _owner(fs, pid)
+    name = folder_of(environ, os.geteuid() if uid is None else uid)
     try:
-        own = own_log(fs, pid, find_logs(visible_path(fs, pid, name), name))
+        own = own_log(fs, pid, find_job(fs, pid, environ, uid))
     except OSError:
         own = None
     if own is None:
@@ -82,6 +84,13 @@ def _log(fs: ProcFs, pid: int, environ: Mapping[str, str], loaded: bool) -> Iter
         return
     for status in statuses([own.path], fs.root):
         yield from _told(status)
+
+
+def _owner(fs: ProcFs, pid: int) -> int | None:
+    try:
+        return fs.path(pid, "environ").stat().st_uid
+    except OSError:
+        return None
 
 
 def _told(status: LogStatus) -> Iterator[Check]:

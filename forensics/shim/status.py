@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,17 @@ class LogStatus:
     torn: int = 0
 
 
+def log_folders(environ: Mapping[str, str]) -> list[Path]:
+    """Where logs are looked for: the folder of the variable, else this user's own, for root those of all users."""
+    from forensics.collect.collectors.shim_logs import DISK, MEMORY, default_folder, default_folders
+
+    if environ.get("FORENSICS_SHIM_DIR"):
+        return [Path(environ["FORENSICS_SHIM_DIR"])]
+    uid = os.geteuid()
+    found = [folder for below in (MEMORY, DISK) for folder in default_folders(Path(below), uid or None)]
+    return found or [Path(default_folder(uid))]
+
+
 def log_files(place: Path) -> list[Path]:
     """Files of logs at or below a path, by name, at most `MOST_FILES`, the newest ones. Raises OSError."""
     if place.is_file():
@@ -100,11 +111,10 @@ def _status(path: Path, procfs: Path) -> LogStatus:
 
 
 def _switched_off(line: bytes) -> str:
-    from forensics.ingest._shim_coverage import reason_text
+    from forensics.ingest._shim_coverage import note_text
 
     numbers = [int(word) for word in line.replace(b"=", b" ").split() if word.isdigit()]
-    words = reason_text(numbers[1], numbers[2]) if len(numbers) >= 3 else None
-    return f"recorded nothing: {words or 'not told'}"
+    return note_text(numbers[1], numbers[2]) if len(numbers) >= 3 else "recorded nothing: not told"
 
 
 def _of_log(path: Path, log: ShimFile, problem: str | None, procfs: Path) -> LogStatus:

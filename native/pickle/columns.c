@@ -1,5 +1,8 @@
 /* A pickle's members and rows, as the caller sees them. */
 #include <stdlib.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <string.h>
 
 #include "pickle.h"
@@ -38,18 +41,22 @@ struct forensics_pickle *forensics_pickle_read(const uint8_t *bytes, uint64_t si
     pickle->bytes = bytes;
     pickle->size = size;
     pickle->memory_left = memory;
+    pickle->key = new_hash_key();
     *status = run_opcodes(pickle);
     if (*status == FORENSICS_PICKLE_OK)
         return pickle;
     forensics_pickle_free(pickle);
+#ifdef __GLIBC__
+    malloc_trim(0); /* Python reads the file next, and may take as much */
+#endif
     return NULL;
 }
 
 void forensics_pickle_free(struct forensics_pickle *pickle) {
     if (pickle == NULL)
         return;
-    struct array *arrays[] = {&pickle->cells,  &pickle->nodes,    &pickle->stack, &pickle->marks,     &pickle->memo,
-                              &pickle->values, &pickle->children, &pickle->table, &pickle->row_shapes};
+    struct array *arrays[] = {&pickle->cells,    &pickle->nodes, &pickle->stack, &pickle->marks, &pickle->memo,      &pickle->values,
+                              &pickle->children, &pickle->table, &pickle->texts, &pickle->path,  &pickle->row_shapes};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]->items);
     free(pickle);
@@ -68,7 +75,7 @@ int64_t forensics_pickle_member(struct forensics_pickle *pickle, const char *key
     const struct cell *cell = member_cell(pickle, key, length);
     if (cell == NULL)
         return -1;
-    int64_t number = distinct_of(pickle, *cell, 0);
+    int64_t number = distinct_of(pickle, *cell);
     return number < 0 ? -2 : number;
 }
 
@@ -85,27 +92,28 @@ static bool same_keys(const struct forensics_pickle *pickle, const struct node *
     return true;
 }
 
-static bool has_only_text_keys(const struct forensics_pickle *pickle, const struct node *node) {
-    for (uint64_t i = 0; i < node->count; i += 2)
-        if (cell_at(pickle, node->first + i)->tag != FORENSICS_PICKLE_TEXT)
-            return false;
-    return true;
-}
-
+/* The place of a row's shape, looked for once a dictionary; -1 when there are too many, or too many rows are this one. */
 static int shape_of(struct forensics_pickle *pickle, uint64_t number) {
-    const struct node *node = node_at(pickle, number);
-    for (uint32_t i = 0; i < pickle->shape_count; i++)
+    struct node *node = node_at(pickle, number);
+    if (node->shape != NOT_YET)
+        return ++pickle->repeats <= MAX_REPEATS ? node->shape : -1;
+    for (uint32_t i = 0; i < pickle->shape_count && node->shape == NOT_YET; i++)
         if (same_keys(pickle, node_at(pickle, pickle->shapes[i].node), node))
-            return (int)i;
-    if (pickle->shape_count == MAX_SHAPES || !has_only_text_keys(pickle, node))
+            node->shape = (int8_t)i;
+    if (node->shape != NOT_YET)
+        return node->shape;
+    if (pickle->shape_count == MAX_SHAPES)
         return -1;
     pickle->shapes[pickle->shape_count].node = number;
+    node->shape = (int8_t)pickle->shape_count;
     return (int)pickle->shape_count++;
 }
 
 int64_t forensics_pickle_rows(struct forensics_pickle *pickle, const char *key, uint32_t length) {
     const struct cell *list = member_cell(pickle, key, length);
-    pickle->rows = pickle->row_shapes.used = pickle->shape_count = 0;
+    if (pickle->shape_count) /* what nodes remember of shapes is of the rows chosen first */
+        return -1;
+    pickle->rows = 0;
     if (list == NULL || list->tag != FORENSICS_PICKLE_LIST)
         return -1;
     const struct node *node = node_at(pickle, list->as.at);
@@ -125,7 +133,7 @@ int64_t forensics_pickle_rows(struct forensics_pickle *pickle, const char *key, 
 
 static void place(struct forensics_pickle *pickle, struct cell cell, uint8_t *tag, int64_t *value) {
     bool is_plain = !is_container(cell.tag) && cell.tag != FORENSICS_PICKLE_TEXT;
-    int64_t number = is_plain ? cell.as.integer : distinct_of(pickle, cell, 0);
+    int64_t number = is_plain ? cell.as.integer : distinct_of(pickle, cell);
     bool is_unreadable = !is_plain && number < 0;
     *tag = is_unreadable ? FORENSICS_PICKLE_UNREADABLE : (uint8_t)cell.tag;
     *value = is_unreadable ? 0 : number;

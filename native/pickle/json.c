@@ -117,6 +117,12 @@ static void add_cell(struct sink *sink, struct cell cell) {
     }
 }
 
+int64_t forensics_pickle_weight(const struct forensics_pickle *pickle, int64_t number) {
+    if (number < 0 || (uint64_t)number >= pickle->values.used)
+        return -1;
+    return (int64_t)weight_of(pickle, value_at(pickle, (uint64_t)number)->cell);
+}
+
 int64_t forensics_pickle_json(const struct forensics_pickle *pickle, int64_t number, char *text, uint64_t capacity) {
     if (number < 0 || (uint64_t)number >= pickle->values.used || capacity > INT64_MAX)
         return -1;

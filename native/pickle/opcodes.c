@@ -1,18 +1,7 @@
 /* The opcodes that plain data needs, protocols 2 to 5 (CPython Lib/pickletools.py). Whatever else occurs is refused. */
 #include <string.h>
 
-#include "pickle.h"
-
-struct machine {
-    struct forensics_pickle *pickle;
-    uint64_t at;
-    int status;
-};
-
-static bool fail(struct machine *machine, int status) {
-    machine->status = status;
-    return false;
-}
+#include "machine.h"
 
 static const uint8_t *take(struct machine *machine, uint64_t size) {
     if (size > machine->pickle->size - machine->at) {
@@ -34,31 +23,8 @@ static bool take_number(struct machine *machine, int width, uint64_t *number) {
     return true;
 }
 
-static bool push(struct machine *machine, struct cell cell) {
-    struct array *stack = &machine->pickle->stack;
-    if (!array_reserve(machine->pickle, stack, 1, sizeof cell))
-        return fail(machine, FORENSICS_PICKLE_MEMORY);
-    ((struct cell *)stack->items)[stack->used++] = cell;
-    return true;
-}
-
 static bool push_plain(struct machine *machine, uint32_t tag, int64_t integer) {
     return push(machine, (struct cell){.tag = tag, .as.integer = integer});
-}
-
-/* The lowest cell of the stack that belongs to the innermost open mark. */
-static uint64_t floor_of(const struct machine *machine) {
-    const struct array *marks = &machine->pickle->marks;
-    return marks->used ? ((uint64_t *)marks->items)[marks->used - 1] : 0;
-}
-
-static struct cell *top(struct machine *machine, uint64_t below) {
-    struct array *stack = &machine->pickle->stack;
-    if (stack->used - floor_of(machine) <= below) {
-        fail(machine, FORENSICS_PICKLE_MALFORMED);
-        return NULL;
-    }
-    return (struct cell *)stack->items + (stack->used - 1 - below);
 }
 
 static bool mark(struct machine *machine) {
@@ -77,50 +43,6 @@ static bool close_mark(struct machine *machine, uint64_t *start) {
     return true;
 }
 
-/* Adds cells of the stack to a node: in place where it is the last one or has room, else moved to twice the room. */
-static bool extend(struct machine *machine, uint64_t number, uint64_t start, uint64_t count) {
-    struct forensics_pickle *pickle = machine->pickle;
-    struct node *node = node_at(pickle, number);
-    if (count > UINT32_MAX - node->count)
-        return fail(machine, FORENSICS_PICKLE_MEMORY);
-    uint32_t wanted = node->count + (uint32_t)count;
-    bool is_last = node->first + node->capacity == pickle->cells.used;
-    if (wanted > node->capacity) {
-        uint64_t room = is_last ? wanted - node->capacity : node->count ? 2 * (uint64_t)wanted : wanted;
-        if (room > UINT32_MAX || !array_reserve(pickle, &pickle->cells, room, sizeof(struct cell)))
-            return fail(machine, FORENSICS_PICKLE_MEMORY);
-        if (!is_last) {
-            if (node->count)
-                memcpy(cell_at(pickle, pickle->cells.used), cell_at(pickle, node->first), node->count * sizeof(struct cell));
-            node->first = pickle->cells.used;
-            node->capacity = 0;
-        }
-        node->capacity += (uint32_t)room;
-        pickle->cells.used += room;
-    }
-    if (count)
-        memcpy(cell_at(pickle, node->first + node->count), (struct cell *)pickle->stack.items + start,
-               count * sizeof(struct cell));
-    node->count = wanted;
-    return true;
-}
-
-static bool new_node(struct machine *machine, uint32_t tag, uint64_t start) {
-    struct forensics_pickle *pickle = machine->pickle;
-    struct array *nodes = &pickle->nodes;
-    if (!array_reserve(pickle, nodes, 1, sizeof(struct node)))
-        return fail(machine, FORENSICS_PICKLE_MEMORY);
-    uint64_t number = nodes->used++;
-    *node_at(pickle, number) = (struct node){.first = pickle->cells.used, .distinct = NOT_YET};
-    uint64_t count = pickle->stack.used - start;
-    if (tag == FORENSICS_PICKLE_DICT && count % 2)
-        return fail(machine, FORENSICS_PICKLE_MALFORMED);
-    if (count && !extend(machine, number, start, count))
-        return false;
-    pickle->stack.used = start;
-    return push(machine, (struct cell){.tag = tag, .as.at = number});
-}
-
 static bool new_from_mark(struct machine *machine, uint32_t tag) {
     uint64_t start = 0;
     return close_mark(machine, &start) && new_node(machine, tag, start);
@@ -130,21 +52,6 @@ static bool new_tuple(struct machine *machine, uint64_t count) {
     if (count && top(machine, count - 1) == NULL)
         return false;
     return new_node(machine, FORENSICS_PICKLE_TUPLE, machine->pickle->stack.used - count);
-}
-
-/* Puts the cells above `start` into the container under them. */
-static bool add_above(struct machine *machine, uint32_t tag, uint64_t start) {
-    struct array *stack = &machine->pickle->stack;
-    uint64_t count = stack->used - start;
-    if (start <= floor_of(machine) || (tag == FORENSICS_PICKLE_DICT && count % 2))
-        return fail(machine, FORENSICS_PICKLE_MALFORMED);
-    const struct cell *target = (struct cell *)stack->items + (start - 1);
-    if (target->tag != tag)
-        return fail(machine, FORENSICS_PICKLE_MALFORMED);
-    if (!extend(machine, target->as.at, start, count))
-        return false;
-    stack->used = start;
-    return true;
 }
 
 static bool add_from_mark(struct machine *machine, uint32_t tag) {
@@ -203,20 +110,24 @@ static bool push_real(struct machine *machine) {
     return push_plain(machine, FORENSICS_PICKLE_FLOAT, (int64_t)bits);
 }
 
+static bool widen_memo(struct machine *machine, uint64_t number) {
+    struct array *memo = &machine->pickle->memo;
+    uint64_t more = number + 1 - memo->used;
+    if (!array_reserve(machine->pickle, memo, more, sizeof(struct cell)))
+        return fail(machine, FORENSICS_PICKLE_MEMORY);
+    memset((struct cell *)memo->items + memo->used, 0, more * sizeof(struct cell));
+    memo->used = number + 1;
+    return true;
+}
+
 /* Numbers of the memo may have gaps; what a number far beyond the last takes is held against the memory allowed. */
 static bool remember(struct machine *machine, uint64_t number) {
-    struct array *memo = &machine->pickle->memo;
     const struct cell *value = top(machine, 0);
-    if (value == NULL)
+    if (value == NULL || (number >= machine->pickle->memo.used && !widen_memo(machine, number)))
         return false;
-    if (number >= memo->used) {
-        uint64_t more = number + 1 - memo->used;
-        if (!array_reserve(machine->pickle, memo, more, sizeof(struct cell)))
-            return fail(machine, FORENSICS_PICKLE_MEMORY);
-        memset((struct cell *)memo->items + memo->used, 0, more * sizeof(struct cell));
-        memo->used = number + 1;
-    }
-    ((struct cell *)memo->items)[number] = *value;
+    struct cell *place = (struct cell *)machine->pickle->memo.items + number;
+    machine->pickle->remembered += place->tag == FORENSICS_PICKLE_ABSENT;
+    *place = *value;
     return true;
 }
 
@@ -251,7 +162,7 @@ static bool step(struct machine *machine, uint8_t opcode) {
     case 'j': return get(machine, 4);
     case 'q': return put(machine, 1);
     case 'r': return put(machine, 4);
-    case 0x94: return remember(machine, machine->pickle->memo.used);
+    case 0x94: return remember(machine, machine->pickle->remembered); /* as many as are taken, whatever gaps there are */
     case 'X': return push_text(machine, 4);
     case 0x8c: return push_text(machine, 1);
     case 0x8d: return push_text(machine, 8);
@@ -291,8 +202,8 @@ int run_opcodes(struct forensics_pickle *pickle) {
     if (machine.status)
         return machine.status;
     const struct cell *result = top(&machine, 0);
-    if (result == NULL || pickle->stack.used != 1)
-        return FORENSICS_PICKLE_MALFORMED;
+    if (result == NULL || pickle->stack.used != 1) /* Python gives the last of several values */
+        return result == NULL ? FORENSICS_PICKLE_MALFORMED : FORENSICS_PICKLE_UNSUPPORTED;
     pickle->root = *result;
     return FORENSICS_PICKLE_OK;
 }

@@ -3,22 +3,8 @@
 
 #include "pickle.h"
 
-static uint64_t mixed(uint64_t hash, uint64_t word) {
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-    return hash ^ hash >> 29;
-}
-
-static uint64_t hash_bytes(uint64_t hash, const uint8_t *bytes, uint64_t size) {
-    uint64_t word = 0;
-    for (; size >= 8; size -= 8, bytes += 8) {
-        memcpy(&word, bytes, 8);
-        hash = mixed(hash, word);
-    }
-    word = size;
-    for (uint64_t i = 0; i < size; i++)
-        word = word << 8 | bytes[i];
-    return mixed(hash, word);
-}
+enum { LONG_TEXT = 48 };
+static const uint32_t MOST_WEIGHT = UINT32_MAX;
 
 static bool same_leaf(const struct forensics_pickle *pickle, struct cell one, struct cell other) {
     if (one.tag != other.tag || one.size != other.size)
@@ -81,57 +67,150 @@ static int64_t number_of(struct forensics_pickle *pickle, const struct distinct 
 }
 
 static int64_t leaf(struct forensics_pickle *pickle, struct cell cell) {
-    uint64_t hash = cell.tag == FORENSICS_PICKLE_TEXT ? hash_bytes(cell.tag, pickle->bytes + cell.as.at, cell.size)
-                                                      : mixed(cell.tag, (uint64_t)cell.as.integer);
-    return number_of(pickle, &(struct distinct){.cell = cell, .hash = hash});
+    struct hash_state state = hash_begin(pickle->key);
+    hash_word(&state, cell.tag);
+    if (cell.tag == FORENSICS_PICKLE_TEXT)
+        hash_bytes(&state, pickle->bytes + cell.as.at, cell.size);
+    else
+        hash_word(&state, (uint64_t)cell.as.integer);
+    return number_of(pickle, &(struct distinct){.cell = cell, .hash = hash_end(&state)});
 }
 
-/* Gives the containers in a container their numbers, so that what it holds can be written one after the other. */
-static bool inner_containers(struct forensics_pickle *pickle, struct node *node, int depth) {
-    for (uint64_t i = 0; i < node->count; i++) {
-        struct cell item = *cell_at(pickle, node->first + i);
-        if (!is_container(item.tag))
-            continue;
-        if (distinct_of(pickle, item, depth + 1) < 0)
-            return false;
-        uint32_t height = node_at(pickle, item.as.at)->height + 1;
-        node->height = height > node->height ? height : node->height;
+static struct known_text *place_of(const struct forensics_pickle *pickle, uint64_t at) {
+    struct known_text *texts = pickle->texts.items;
+    struct hash_state state = hash_begin(pickle->key);
+    hash_word(&state, at);
+    uint64_t mask = pickle->texts.used - 1;
+    uint64_t place = hash_end(&state) & mask;
+    while (texts[place].number && texts[place].at != at)
+        place = (place + 1) & mask;
+    return texts + place;
+}
+
+/* Keeps the table of long texts at most half full. */
+static bool grow_texts(struct forensics_pickle *pickle) {
+    struct array before = pickle->texts, larger = {0};
+    if (before.used > 2 * (pickle->texts_known + 1))
+        return true;
+    uint64_t size = before.used ? 2 * before.used : 64;
+    if (!array_reserve(pickle, &larger, size, sizeof(struct known_text)))
+        return false;
+    memset(larger.items, 0, size * sizeof(struct known_text));
+    larger.used = size;
+    pickle->texts = larger;
+    for (uint64_t i = 0; i < before.used; i++) {
+        const struct known_text *text = (struct known_text *)before.items + i;
+        if (text->number)
+            *place_of(pickle, text->at) = *text;
     }
+    array_release(pickle, &before, sizeof(struct known_text));
+    return true;
+}
+
+static int64_t long_text(struct forensics_pickle *pickle, struct cell cell) {
+    if (!grow_texts(pickle))
+        return UNREADABLE;
+    struct known_text *text = place_of(pickle, cell.as.at);
+    if (text->number)
+        return (int64_t)text->number - 1;
+    int64_t number = leaf(pickle, cell);
+    if (number < 0)
+        return number;
+    *text = (struct known_text){cell.as.at, (uint64_t)number + 1};
+    pickle->texts_known++;
+    return number;
+}
+
+uint32_t weight_of(const struct forensics_pickle *pickle, struct cell cell) {
+    if (is_container(cell.tag))
+        return value_at(pickle, (uint64_t)node_at(pickle, cell.as.at)->distinct)->weight;
+    uint64_t weight = LEAF_WEIGHT + (cell.tag == FORENSICS_PICKLE_TEXT ? (uint64_t)cell.size : 0);
+    return weight < MOST_WEIGHT ? (uint32_t)weight : MOST_WEIGHT;
+}
+
+/* Adds what a readable item brings to the container that holds it; false when that is nested too deep. */
+static bool note_item(const struct forensics_pickle *pickle, struct node *node, uint32_t *weight, struct cell item) {
+    uint32_t more = weight_of(pickle, item);
+    *weight = more > MOST_WEIGHT - *weight ? MOST_WEIGHT : *weight + more;
+    if (!is_container(item.tag))
+        return true;
+    uint16_t inner = node_at(pickle, item.as.at)->height;
+    node->height = inner >= node->height ? (uint16_t)(inner + 1) : node->height;
     return node->height < MAX_HEIGHT;
 }
 
-static int64_t container(struct forensics_pickle *pickle, struct cell cell, int depth) {
+static int64_t item_number(struct forensics_pickle *pickle, struct cell item) {
+    return is_container(item.tag) ? node_at(pickle, item.as.at)->distinct : distinct_of(pickle, item);
+}
+
+/* The number of a container in which all containers have theirs. */
+static int64_t container(struct forensics_pickle *pickle, struct cell cell) {
     struct node *node = node_at(pickle, cell.as.at);
-    uint64_t count = node->count;
-    if (!inner_containers(pickle, node, depth))
-        return UNREADABLE;
-    uint64_t hash = mixed(cell.tag, count);
+    struct hash_state state = hash_begin(pickle->key);
     uint64_t first = pickle->children.used;
-    for (uint64_t i = 0; i < count; i++) {
+    uint32_t weight = CONTAINER_WEIGHT;
+    hash_word(&state, cell.tag);
+    for (uint64_t i = 0; i < node->count; i++) {
         struct cell item = *cell_at(pickle, node->first + i);
-        int64_t number = is_container(item.tag) ? node_at(pickle, item.as.at)->distinct : leaf(pickle, item);
-        if (number < 0 || !array_reserve(pickle, &pickle->children, 1, sizeof(uint32_t))) {
+        int64_t number = item_number(pickle, item);
+        if (number < 0 || !note_item(pickle, node, &weight, item) || !array_reserve(pickle, &pickle->children, 1, sizeof(uint32_t))) {
             pickle->children.used = first;
             return UNREADABLE;
         }
         ((uint32_t *)pickle->children.items)[pickle->children.used++] = (uint32_t)number;
-        hash = mixed(hash, (uint64_t)number);
+        hash_word(&state, (uint64_t)number);
     }
-    return number_of(pickle, &(struct distinct){cell, hash, first, (uint32_t)count});
+    return number_of(pickle, &(struct distinct){cell, hash_end(&state), first, node->count, weight});
 }
 
-int64_t distinct_of(struct forensics_pickle *pickle, struct cell cell, int depth) {
+static bool enter(struct forensics_pickle *pickle, uint64_t number) {
+    if (!array_reserve(pickle, &pickle->path, 1, sizeof(struct visit)))
+        return false;
+    node_at(pickle, number)->distinct = IN_PROGRESS;
+    ((struct visit *)pickle->path.items)[pickle->path.used++] = (struct visit){.node = number};
+    return true;
+}
+
+/* The next container in one that has no number yet, or null; what is in itself or cannot be read ends the search. */
+static const struct cell *next_unnumbered(const struct forensics_pickle *pickle, struct visit *visit) {
+    const struct node *node = node_at(pickle, visit->node);
+    while (visit->next < node->count) {
+        const struct cell *item = cell_at(pickle, node->first + visit->next++);
+        if (!is_container(item->tag))
+            continue;
+        int32_t distinct = node_at(pickle, item->as.at)->distinct;
+        if (distinct == NOT_YET)
+            return item;
+        if (distinct < 0)
+            visit->next = node->count;
+    }
+    return NULL;
+}
+
+/* Numbers the innermost containers first. Not by calls in calls: the depth of a file is not the depth of a stack. */
+static int64_t number_nested(struct forensics_pickle *pickle, struct cell cell) {
+    struct array *path = &pickle->path;
+    bool is_full = !enter(pickle, cell.as.at);
+    while (path->used) {
+        struct visit *visit = (struct visit *)path->items + (path->used - 1);
+        const struct cell *inner = is_full ? NULL : next_unnumbered(pickle, visit);
+        if (inner != NULL) {
+            is_full = !enter(pickle, inner->as.at);
+            continue;
+        }
+        struct node *node = node_at(pickle, visit->node);
+        int64_t number = is_full ? UNREADABLE : container(pickle, (struct cell){.tag = node->tag, .as.at = visit->node});
+        node->distinct = number < 0 ? UNREADABLE : (int32_t)number;
+        path->used--;
+    }
+    return node_at(pickle, cell.as.at)->distinct;
+}
+
+int64_t distinct_of(struct forensics_pickle *pickle, struct cell cell) {
     if (!is_container(cell.tag))
-        return leaf(pickle, cell);
-    struct node *node = node_at(pickle, cell.as.at);
-    if (node->distinct != NOT_YET)
-        return node->distinct;
-    if (depth >= MAX_HEIGHT)
-        return UNREADABLE;
-    node->distinct = IN_PROGRESS;
-    int64_t number = container(pickle, cell, depth);
-    node->distinct = number < 0 ? UNREADABLE : (int32_t)number;
-    return node->distinct;
+        return cell.tag == FORENSICS_PICKLE_TEXT && cell.size > LONG_TEXT ? long_text(pickle, cell) : leaf(pickle, cell);
+    int32_t known = node_at(pickle, cell.as.at)->distinct;
+    return known == NOT_YET ? number_nested(pickle, cell) : known;
 }
 
 int64_t key_position(const struct forensics_pickle *pickle, const struct node *node, const char *key, uint32_t length) {

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 
 #include "profiler/door.h"
+#include "ring/mask.h"
 
 #define PAST_GENERATIONS (1u << 20) /* as many uses of a slot ago a captured graph may have been made */
 
@@ -74,7 +75,7 @@ static void record_call(struct operation *operation, const struct profiler_task 
     call->enter = now;
     call->leave = 0;
     call->count = task->count;
-    call->stream = task->stream;
+    call->stream = shim_masked(task->stream);
     call->op_number = operation->number;
     call->p2p_number = operation->p2p_number;
     call->peer = operation->peer;

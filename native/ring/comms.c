@@ -13,6 +13,7 @@ static uint32_t used;                           /* slots ever claimed */
 static uint32_t starting_thread[SHIM_MAX_COMMS]; /* OS thread in the init call of a slot */
 struct shim_counter shim_more_counters[SHIM_MAX_COMMS - SHIM_COUNTERS];
 static bool all_taken;                          /* by communicators that are not over */
+static uint64_t bound[SHIM_MAX_COMMS];           /* the handle of a slot; the file may have it masked */
 
 _Static_assert(SHIM_MAX_COMMS <= SHIM_NEAR_SLOTS + 1, "a slot fits into a word of the excerpt");
 
@@ -86,6 +87,7 @@ static void clear(struct shim_comm *comm, uint32_t generation)
     memset((char *)comm + sizeof comm->state, 0, sizeof *comm - sizeof comm->state);
     comm->generation = generation;
     comm->color = comm->device = comm->nodes = SHIM_UNKNOWN;
+    bound[shim_comm_slot(comm)] = 0;
     clear_counter(shim_counter_of(shim_comm_slot(comm)), generation);
 }
 
@@ -125,7 +127,7 @@ struct shim_comm *shim_comm_claim(uint64_t identity, uint64_t parent, int32_t ra
 static bool was_closed(uint64_t handle)
 {
     for (uint32_t each = 0; each < used; each++)
-        if (shim_log.comms[each].handle == handle && SHIM_LOAD(shim_log.comms[each].closed) != 0)
+        if (bound[each] == handle && SHIM_LOAD(shim_log.comms[each].closed) != 0)
             return true;
     return false;
 }
@@ -148,7 +150,8 @@ void shim_comm_bind(struct shim_comm *comm, uint64_t handle)
     if (comm == NULL || !shim_on())
         return;
     shim_lock();
-    comm->handle = handle;
+    bound[shim_comm_slot(comm)] = handle;
+    comm->handle = shim_masked(handle);
     put(handle, shim_comm_slot(comm));
     SHIM_STORE(comm->init_leave, shim_now());
     starting_thread[shim_comm_slot(comm)] = 0;
@@ -158,12 +161,15 @@ void shim_comm_bind(struct shim_comm *comm, uint64_t handle)
 
 void shim_comm_close(struct shim_comm *comm, enum shim_comm_state state)
 {
+    uint64_t handle;
+
     if (comm == NULL || !shim_on())
         return;
     shim_lock();
-    if (comm->handle != 0 && shim_table_find(&handles, comm->handle) == shim_comm_slot(comm)) {
-        drop_near(comm->handle);
-        shim_table_remove(&handles, comm->handle);
+    handle = bound[shim_comm_slot(comm)];
+    if (handle != 0 && shim_table_find(&handles, handle) == shim_comm_slot(comm)) {
+        drop_near(handle);
+        shim_table_remove(&handles, handle);
     }
     SHIM_STORE(comm->closed, shim_now());
     starting_thread[shim_comm_slot(comm)] = 0;
@@ -260,9 +266,12 @@ struct shim_comm *shim_comm_for_profiler(uint64_t comm_id, int32_t rank, int32_t
 
 void shim_comms_forget(void)
 {
-    memset(&handles, 0, sizeof handles);
+    if (used == 0)
+        return;
+    shim_table_clear(&handles);
     memset(shim_hot.near, 0, sizeof shim_hot.near);
-    memset(starting_thread, 0, sizeof starting_thread);
+    memset(starting_thread, 0, used * sizeof *starting_thread);
+    memset(bound, 0, used * sizeof *bound);
     used = 0;
     all_taken = false;
 }

@@ -6,9 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "ring/internal.h"
@@ -17,62 +19,8 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-#define ROOT_BYTES 513
-
-struct place {
-    char folder[768];
-    char name[960]; /* without the ending */
-};
-
-/* A file name from text of unknown origin. */
-static void clean(char *text)
-{
-    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.";
-
-    for (size_t at = 0; text[at] != '\0'; at++)
-        if (strchr(allowed, text[at]) == NULL || (at == 0 && text[at] == '.'))
-            text[at] = '_';
-}
-
-static void make_parents(const char *root)
-{
-    char path[ROOT_BYTES];
-
-    snprintf(path, sizeof path, "%s", root);
-    for (char *cut = path + 1; (cut = strchr(cut, '/')) != NULL; *cut++ = '/') {
-        *cut = '\0';
-        (void)mkdir(path, 0755);
-    }
-}
-
-static bool make_folders(struct place *place, const char *root, const char *job)
-{
-    make_parents(root);
-    if (mkdir(root, 01777) == 0)
-        (void)chmod(root, 01777); /* shared by all users of the host, like /tmp: umask must not decide */
-    snprintf(place->folder, sizeof place->folder, "%s/%s", root, job);
-    return mkdir(place->folder, 0755) == 0 || errno == EEXIST;
-}
-
-static bool find_place(struct place *place, const struct shim_head *identity)
-{
-    const char *root = shim_setting("FORENSICS_SHIM_DIR", "/dev/shm/forensics");
-    char job[sizeof identity->job], host[sizeof identity->host], rank[16] = "x";
-
-    if (*root == '\0' || strlen(root) >= ROOT_BYTES)
-        return false;
-    memcpy(job, identity->job, sizeof job);
-    memcpy(host, identity->host, sizeof host);
-    clean(job);
-    clean(host);
-    if (identity->rank >= 0)
-        snprintf(rank, sizeof rank, "%d", identity->rank);
-    if (!make_folders(place, root, job))
-        return false;
-    snprintf(place->name, sizeof place->name, "%s/%s.%s.%llu.%llu", place->folder, host, rank,
-             (unsigned long long)identity->pid, (unsigned long long)identity->process_start);
-    return true;
-}
+#define SHARE 16u           /* of the free space: what eight ranks take at one time leaves half of it */
+#define HIGH_DESCRIPTOR 300 /* programs count on the low numbers */
 
 static void *map(int descriptor, uint64_t bytes)
 {
@@ -105,68 +53,81 @@ static int reserve(int descriptor, uint64_t bytes)
     return ftruncate(descriptor, 0) == 0 ? posix_fallocate(descriptor, 0, (off_t)bytes) : errno;
 }
 
-/* The largest file between the budget and the least one that there is room for; its head is `identity`, complete. */
-static struct shim_file allocate(int descriptor, const struct shim_head *identity, uint64_t budget)
+/* Others need the file system too, above all data loaders: all we may take of it. */
+static uint64_t share_of(int descriptor)
 {
-    struct shim_file file = {0};
+    struct statvfs facts;
 
-    for (uint64_t size = budget; size >= SHIM_LEAST_BYTES; size /= 2) {
+    if (fstatvfs(descriptor, &facts) != 0 || facts.f_blocks == 0)
+        return UINT64_MAX; /* it does not tell */
+    return (uint64_t)facts.f_bavail * facts.f_frsize / SHARE;
+}
+
+static enum shim_reason reserve_share(struct shim_file *file, uint64_t share)
+{
+    file->error = 0;
+    if (file->bytes > share)
+        return SHIM_REASON_SHARE;
+    file->error = reserve(file->descriptor, file->bytes);
+    return file->error != 0 ? SHIM_REASON_SHRUNK : SHIM_REASON_NONE;
+}
+
+static void give_up(struct shim_file *file, enum shim_reason reason, int error)
+{
+    file->base = NULL;
+    file->reason = reason;
+    file->error = error;
+}
+
+static void fill(struct shim_file *file, const struct shim_head *head, uint64_t size)
+{
+    file->base = map(file->descriptor, file->bytes);
+    if (file->base == MAP_FAILED) {
+        give_up(file, SHIM_REASON_CANNOT_MAP, errno);
+        return;
+    }
+    memcpy(file->base, head, sizeof *head);
+    complete(file, size);
+}
+
+/* The largest file between the budget and the least one that there is room for; its head is `identity`, complete. */
+static void allocate(struct shim_file *file, const struct shim_head *identity, uint64_t budget)
+{
+    uint64_t share = share_of(file->descriptor);
+    enum shim_reason refusal, before = SHIM_REASON_NONE;
+
+    for (uint64_t size = budget; size >= SHIM_LEAST_BYTES; size /= 2, before = refusal) {
         struct shim_head head = *identity;
 
-        file.bytes = shim_plan(&head, size);
-        file.error = reserve(descriptor, file.bytes);
-        if (file.error != 0)
+        file->bytes = shim_plan(&head, size);
+        refusal = reserve_share(file, share);
+        if (refusal != SHIM_REASON_NONE)
             continue;
-        file.base = map(descriptor, file.bytes);
-        if (file.base == MAP_FAILED) {
-            file = (struct shim_file){.reason = SHIM_REASON_CANNOT_MAP, .error = errno};
-            return file;
-        }
-        memcpy(file.base, &head, sizeof head);
-        complete(&file, size);
-        file.reason = size < budget ? SHIM_REASON_SHRUNK : SHIM_REASON_NONE;
-        return file;
+        file->reason = before;
+        fill(file, &head, size);
+        return;
     }
-    file.reason = SHIM_REASON_NO_SPACE;
-    return file;
+    give_up(file, before == SHIM_REASON_SHARE ? SHIM_REASON_NO_SHARE : SHIM_REASON_NO_SPACE, file->error);
 }
 
 /* Gives the file its name. exec keeps pid and start time, so that the name may be taken by what ran here before. */
-static bool publish(const struct place *place, const char *temporary)
+static bool publish(int folder, const struct shim_place *place, const char *temporary)
 {
-    char path[1024];
+    char name[SHIM_NAME_BYTES + 16];
 
     for (int turn = 1; turn < 1000; turn++) {
         if (turn == 1)
-            snprintf(path, sizeof path, "%s.frx", place->name);
+            snprintf(name, sizeof name, "%s.frx", place->name);
         else
-            snprintf(path, sizeof path, "%s-%d.frx", place->name, turn);
-        if (link(temporary, path) == 0) {
-            unlink(temporary);
+            snprintf(name, sizeof name, "%s-%d.frx", place->name, turn);
+        if (linkat(folder, temporary, folder, name, 0) == 0) {
+            unlinkat(folder, temporary, 0);
             return true;
         }
         if (errno != EEXIST)
-            return access(path, F_OK) != 0 && rename(temporary, path) == 0;
+            return faccessat(folder, name, F_OK, AT_SYMLINK_NOFOLLOW) != 0 && renameat(folder, temporary, folder, name) == 0;
     }
     return false;
-}
-
-/* Where there is no log, a line in its place says why: no log must not read as a process that never used NCCL. It names the
- * process, for a reader takes files of equal bytes for copies of one. */
-static void leave_note(const struct place *place, const struct shim_file *file)
-{
-    const char *folder_end = strrchr(place->name, '/'), *name = folder_end != NULL ? folder_end + 1 : place->name;
-    char path[1024], line[512];
-    int descriptor, length;
-
-    length = snprintf(line, sizeof line, "FRXSHIM-OFF 1 reason=%d errno=%d of=%.400s\n", (int)file->reason, file->error, name);
-    snprintf(path, sizeof path, "%s.off", place->name);
-    descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (descriptor < 0)
-        return;
-    if (write(descriptor, line, (size_t)length) != length)
-        (void)unlink(path);
-    close(descriptor);
 }
 
 static uint64_t budget(void)
@@ -176,30 +137,62 @@ static uint64_t budget(void)
     return wanted < SHIM_LEAST_BYTES ? SHIM_LEAST_BYTES : wanted > SHIM_MOST_BYTES ? SHIM_MOST_BYTES : wanted;
 }
 
+/* The lock says that the process lives, to whoever cleans up here, in whatever process namespace. */
+static int create(int folder, const char *temporary)
+{
+    int descriptor, high;
+
+    (void)unlinkat(folder, temporary, 0); /* of an exec that was killed here */
+    descriptor = openat(folder, temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, shim_file_mode());
+    if (descriptor < 0)
+        return -1;
+    (void)fchmod(descriptor, shim_file_mode()); /* umask may have taken the group's bits */
+    (void)flock(descriptor, LOCK_EX | LOCK_NB);
+    high = fcntl(descriptor, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR);
+    if (high < 0)
+        return descriptor;
+    close(descriptor);
+    return high;
+}
+
+static void make(struct shim_file *file, int folder, const struct shim_head *identity, const struct shim_place *place)
+{
+    char temporary[SHIM_NAME_BYTES + 8];
+
+    snprintf(temporary, sizeof temporary, "%s.tmp", place->name);
+    file->descriptor = create(folder, temporary);
+    if (file->descriptor < 0) {
+        file->error = errno;
+        return;
+    }
+    allocate(file, identity, budget());
+    if (file->base != NULL && !publish(folder, place, temporary)) {
+        int error = errno;
+
+        munmap(file->base, file->bytes);
+        give_up(file, SHIM_REASON_CANNOT_CREATE, error);
+    }
+    if (file->base != NULL)
+        return;
+    (void)unlinkat(folder, temporary, 0);
+    close(file->descriptor);
+}
+
 struct shim_file shim_open_file(const struct shim_head *identity)
 {
-    struct shim_file file = {.reason = SHIM_REASON_CANNOT_CREATE};
-    struct place place;
-    char temporary[1024];
-    int descriptor;
+    struct shim_file file = {.reason = SHIM_REASON_CANNOT_CREATE, .descriptor = -1};
+    int folder;
 
-    if (!find_place(&place, identity))
+    shim_find_place(&file.place, identity);
+    folder = shim_open_folder(&file.place);
+    if (folder < 0) {
+        shim_leave_note(&file.place, file.place.reason, file.place.error);
         return file;
-    snprintf(temporary, sizeof temporary, "%s.tmp", place.name);
-    (void)unlink(temporary); /* of an exec that was killed here */
-    descriptor = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-    file.error = errno;
-    if (descriptor < 0)
-        return file;
-    file = allocate(descriptor, identity, budget());
-    if (file.base != NULL && !publish(&place, temporary)) {
-        munmap(file.base, file.bytes);
-        file = (struct shim_file){.reason = SHIM_REASON_CANNOT_CREATE, .error = errno};
     }
-    close(descriptor);
-    if (file.base == NULL) {
-        (void)unlink(temporary);
-        leave_note(&place, &file);
-    }
+    shim_remove_old_logs(folder, &file.place);
+    make(&file, folder, identity, &file.place);
+    close(folder);
+    if (file.base == NULL)
+        shim_leave_note(&file.place, file.reason, file.error);
     return file;
 }

@@ -8,18 +8,6 @@
 
 #include "ring/internal.h"
 
-struct launcher {
-    const char *rank, *size, *local;
-};
-
-/* In the order in which forensics collect believes them. */
-static const struct launcher launchers[] = {
-    {"RANK", "WORLD_SIZE", "LOCAL_RANK"},
-    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
-};
-
 void shim_copy_text(char *target, size_t size, const char *text)
 {
     size_t length = strnlen(text, size - 1);
@@ -44,42 +32,6 @@ const char *shim_setting(const char *name, const char *fallback)
     const char *value = getenv(name);
 
     return value != NULL && value[0] != '\0' ? value : fallback;
-}
-
-static int32_t number(const char *name)
-{
-    const char *value = shim_setting(name, "");
-    char *end = NULL;
-    long result = strtol(value, &end, 10);
-
-    return value[0] != '\0' && *end == '\0' && result >= 0 && result <= INT32_MAX ? (int32_t)result : SHIM_UNKNOWN;
-}
-
-static void fill_rank(struct shim_head *head)
-{
-    head->rank = head->local_rank = head->world_size = SHIM_UNKNOWN;
-    for (size_t each = 0; each < sizeof launchers / sizeof launchers[0]; each++) {
-        head->rank = number(launchers[each].rank);
-        if (head->rank < 0)
-            continue;
-        head->world_size = number(launchers[each].size);
-        head->local_rank = number(launchers[each].local);
-        shim_copy_text(head->rank_variable, sizeof head->rank_variable, launchers[each].rank);
-        return;
-    }
-}
-
-/* Field 22 of /proc/self/stat; the name in field 2 may hold blanks and parentheses. */
-static uint64_t process_start(void)
-{
-    char text[1024];
-    char *at;
-
-    shim_read_text("/proc/self/stat", text, sizeof text);
-    at = strrchr(text, ')');
-    for (int field = 2; at != NULL && field < 22; field++)
-        at = strchr(at + 1, ' ');
-    return at != NULL ? strtoull(at, NULL, 10) : 0;
 }
 
 static void fill_executable(struct shim_head *head)
@@ -111,21 +63,18 @@ static void fill_host(struct shim_head *head)
 
 void shim_fill_identity(struct shim_head *head)
 {
-    const char *job = shim_setting("FORENSICS_SHIM_JOB", shim_setting("TORCHELASTIC_RUN_ID", shim_setting("SLURM_JOB_ID", "job")));
-
     head->pid = (uint64_t)getpid();
     head->parent_pid = (uint64_t)getppid();
-    head->process_start = process_start();
+    head->process_start = shim_process_start(getpid());
 #if defined(__x86_64__)
     head->architecture = SHIM_ARCH_X86_64;
 #elif defined(__aarch64__)
     head->architecture = SHIM_ARCH_AARCH64;
 #endif
-    fill_rank(head);
+    shim_fill_launch(head);
     fill_host(head);
     fill_executable(head);
     shim_read_text("/proc/sys/kernel/random/boot_id", head->boot_id, sizeof head->boot_id);
-    shim_copy_text(head->job, sizeof head->job, job);
     shim_copy_text(head->visible_devices, sizeof head->visible_devices, shim_setting("CUDA_VISIBLE_DEVICES", ""));
     shim_copy_text(head->build, sizeof head->build, "forensics shim " __VERSION__);
 }

@@ -6,8 +6,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "ring/log.h"
+#include "ring/mask.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -35,14 +37,43 @@ void shim_lay_out(struct shim_log *log, void *base);
 void shim_lay_out_rings(struct shim_log *log, uint64_t budget);
 uint32_t shim_crc32(const void *bytes, size_t count);
 
+/* launch.c: rank, job and run. */
+void shim_fill_launch(struct shim_head *head);
+uint64_t shim_process_start(long pid); /* field 22 of /proc/PID/stat; 0: no such process */
+
+/* place.c: the folder of the job; `name` is that of the file without its ending. Descriptors are -1 when it cannot be used. */
+#define SHIM_ROOT_BYTES 513
+#define SHIM_NAME_BYTES 160
+struct shim_place {
+    char job[104], rank[96], name[SHIM_NAME_BYTES]; /* `rank` is what the names of all files of this rank begin with */
+    enum shim_reason reason;                        /* why the folder cannot be used */
+    int error;
+};
+void shim_find_place(struct shim_place *place, const struct shim_head *head);
+int shim_open_folder(struct shim_place *place);
+int shim_open_own_folder(const struct shim_place *place, int number);
+mode_t shim_file_mode(void);
+
+/* notes.c, prune.c */
+void shim_leave_note(const struct shim_place *place, enum shim_reason reason, int error);
+void shim_remove_old_logs(int folder, const struct shim_place *place);
+
 /* file.c */
 struct shim_file {
     void *base;
     uint64_t bytes;
+    int descriptor;          /* of the file, locked while the process lives */
     enum shim_reason reason; /* why it is smaller, or why there is none */
     int error;
+    struct shim_place place;
 };
 struct shim_file shim_open_file(const struct shim_head *identity);
+
+/* faults.c: the file may be cut or removed while it is mapped. */
+void shim_guard(const struct shim_file *file);
+void shim_guard_forget(void);
+void shim_look_at_file(void);  /* by the heartbeat, with each look */
+void shim_tell_of_file(void);  /* by the heartbeat, when recording is over */
 
 /* lock.c: the slow paths' only lock. */
 void shim_lock(void);
@@ -66,7 +97,6 @@ void shim_append_clock(const struct forensics_clock_reading *reading, bool only_
 
 /* samples.c: one look at everything in progress, by the heartbeat; `beat` counts looks. */
 void shim_sample_all(uint64_t beat, uint64_t now);
-void shim_samples_forget(void);
 
 extern uint32_t shim_active_proxy_ops; /* published and not ended */
 extern uint32_t shim_used_queue_pairs; /* slots ever claimed */

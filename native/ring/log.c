@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "ring/internal.h"
 
@@ -17,7 +18,11 @@ enum phase { PHASE_DORMANT, PHASE_STARTING, PHASE_SETTLED };
 struct shim_log shim_log;
 _Thread_local struct shim_thread shim_self __attribute__((tls_model("initial-exec")));
 
-static uint32_t phase; /* enum phase */
+/* What handlers of forks are registered under. The compiler's start files have it, without which the library is linked. */
+extern void *__dso_handle;
+void *__dso_handle __attribute__((weak, visibility("hidden"))) = &__dso_handle;
+
+static uint32_t phase; /* enum phase; while starting, with the process id */
 static struct shim_file file;
 static bool fork_handled;
 
@@ -36,6 +41,7 @@ static struct shim_head identity(const struct forensics_clock_reading *now)
         .live_offset = SHIM_HEAD_BYTES,
         .live_bytes = SHIM_LIVE_BYTES,
         .epoch_bins = SHIM_EPOCH_BINS,
+        .mode = shim_file_mode(),
         .sample_ms = wanted >= 10 && wanted <= 10000 ? (uint32_t)wanted : 100,
     };
 
@@ -48,24 +54,37 @@ static struct shim_head identity(const struct forensics_clock_reading *now)
 }
 
 /* The child's copy of the mapping is the parent's file. Anonymous memory takes its place, so that a pointer into the log that
- * some thread or NCCL still holds stays writable and writes nowhere. */
+ * some thread or NCCL still holds stays writable and writes nowhere. What a process never used it need not clear: each page that
+ * is written here is copied first. */
+static void forget_log(void)
+{
+    shim_guard_forget();
+    mmap(file.base, file.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    file.base = NULL;
+    memset(&shim_log, 0, sizeof shim_log);
+    shim_threads_forget();
+    shim_comms_forget();
+    shim_slots_forget();
+    shim_journal_forget();
+}
+
+static bool was_called(void)
+{
+    return (shim_covered[SHIM_CALLED][0] | shim_covered[SHIM_CALLED][1]) != 0;
+}
+
 static void forget_in_child(void)
 {
+    if (SHIM_LOAD(phase) == PHASE_DORMANT && !was_called())
+        return;
     SHIM_STORE(shim_recording, (uint16_t)0);
-    if (file.base != NULL)
-        mmap(file.base, file.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-    memset(&file, 0, sizeof file);
-    memset(&shim_log, 0, sizeof shim_log);
     memset(&shim_self, 0, sizeof shim_self);
     memset(shim_covered[SHIM_CALLED], 0, sizeof shim_covered[SHIM_CALLED]);
     shim_incarnation++;
     shim_unlock_in_child();
-    shim_threads_forget();
-    shim_comms_forget();
-    shim_slots_forget();
-    shim_samples_forget();
-    shim_journal_forget();
     SHIM_STORE(shim_hot.looks, 0u);
+    if (file.base != NULL)
+        forget_log();
     SHIM_STORE(phase, PHASE_DORMANT);
 }
 
@@ -99,9 +118,11 @@ static void begin(void)
 
     forensics_clock_read(&reading, 16);
     head = identity(&reading);
+    shim_mask_choose((head.mode & 0077) != 0);
     file = shim_open_file(&head);
     if (file.base == NULL)
         return;
+    shim_guard(&file);
     shim_lay_out(&shim_log, file.base);
     shim_hot.comms = shim_log.comms;
     shim_append_clock(&reading, false);
@@ -111,19 +132,41 @@ static void begin(void)
     __atomic_store_n(&shim_recording, (uint16_t)1, __ATOMIC_RELEASE);
     write_coverage();
     if (file.reason != SHIM_REASON_NONE)
-        shim_tell(file.reason, file.error, "a smaller log: no room for the wanted size");
+        shim_tell(file.reason, file.error, file.reason == SHIM_REASON_SHARE ? "a smaller log: more than a sixteenth of the free space"
+                                                                            : "a smaller log: no room for the wanted size");
     if (!shim_heartbeat_start())
         shim_tell(SHIM_REASON_NO_THREAD, errno, "no heartbeat thread");
 }
 
+/* A process that makes no call pays for no handler. */
+static void prepare(void)
+{
+    if (shim_thread_pointer() != NULL)
+        shim_hot.self = (char *)&shim_self - shim_thread_pointer();
+    if (!fork_handled)
+        fork_handled = pthread_atfork(NULL, count_fork, forget_in_child) == 0;
+}
+
 static void start_once(void)
 {
+    prepare();
     shim_self.starting = 1;
     shim_choose_ticks();
     if (fork_handled && strcmp(shim_setting("FORENSICS_SHIM", "1"), "0") != 0)
         begin();
     shim_self.starting = 0;
     __atomic_store_n(&phase, PHASE_SETTLED, __ATOMIC_RELEASE);
+}
+
+static uint32_t starting_here(void)
+{
+    return PHASE_STARTING | (uint32_t)getpid() << 2;
+}
+
+/* A child that was forked while a thread of its parent was at it, before the handler was there: it has no such thread. */
+static bool is_of_parent(uint32_t found)
+{
+    return (found & 3u) == PHASE_STARTING && found != starting_here();
 }
 
 bool shim_start(void)
@@ -135,8 +178,8 @@ bool shim_start(void)
         return shim_on();
     if (shim_self.starting)
         return false;
-    if (found == PHASE_DORMANT &&
-        __atomic_compare_exchange_n(&phase, &found, PHASE_STARTING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+    if ((found == PHASE_DORMANT || is_of_parent(found)) &&
+        __atomic_compare_exchange_n(&phase, &found, starting_here(), false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
         start_once();
     while (__atomic_load_n(&phase, __ATOMIC_ACQUIRE) != PHASE_SETTLED)
         sched_yield(); /* another thread is at it: some milliseconds, once */
@@ -172,14 +215,6 @@ uint64_t shim_hash(const void *bytes, size_t count, uint64_t seed)
     for (size_t at = 0; at < count; at++)
         seed = (seed ^ byte[at]) * 0x100000001b3ull;
     return seed;
-}
-
-/* Here and not at the first call: a child forked in the middle of that call would wait for a thread it does not have. */
-__attribute__((constructor)) static void prepare(void)
-{
-    if (shim_thread_pointer() != NULL)
-        shim_hot.self = (char *)&shim_self - shim_thread_pointer();
-    fork_handled = pthread_atfork(NULL, count_fork, forget_in_child) == 0;
 }
 
 /* Others may still call NCCL from their own destructors: only the fact is stored. */

@@ -11,10 +11,18 @@ struct memory {
     uint64_t progress; /* sum of counters that only grow, with the generation: equal means unchanged */
     uint64_t due;      /* look of the next sample while unchanged */
     uint32_t gap;
+    uint32_t incarnation; /* of the process that looked: what a parent saw says nothing of its child */
 };
 
 static struct memory proxy_memory[SHIM_MAX_PROXY_OPS];
 static struct memory pair_memory[SHIM_MAX_QUEUE_PAIRS];
+
+static struct memory *remembered(struct memory *memory)
+{
+    if (memory->incarnation != shim_incarnation)
+        *memory = (struct memory){.incarnation = shim_incarnation};
+    return memory;
+}
 
 static float age(uint64_t now, uint64_t since)
 {
@@ -170,7 +178,7 @@ static void record_pair(struct shim_queue_pair *qp, uint64_t now)
 static bool is_due(struct memory *memory, uint64_t progress, uint64_t look)
 {
     if (memory->progress != progress || memory->gap == 0) {
-        *memory = (struct memory){.progress = progress, .due = look + 1, .gap = 1};
+        *memory = (struct memory){.progress = progress, .due = look + 1, .gap = 1, .incarnation = memory->incarnation};
         return true;
     }
     if (look < memory->due)
@@ -187,7 +195,7 @@ static void sample_proxy(uint32_t slot, uint64_t look, uint64_t now)
                         SHIM_LOAD(op->transmitted) + SHIM_LOAD(op->done) + SHIM_LOAD(op->received) + SHIM_LOAD(op->flushed) +
                         SHIM_LOAD(op->consumed);
 
-    if (is_due(&proxy_memory[slot], progress, look))
+    if (is_due(remembered(&proxy_memory[slot]), progress, look))
         shim_record_proxy(op, SHIM_PROXY_STATE, SHIM_RING_SAMPLES, now);
 }
 
@@ -195,7 +203,7 @@ static void sample_proxy(uint32_t slot, uint64_t look, uint64_t now)
 static void sample_pair(uint32_t slot, uint64_t look, uint64_t now)
 {
     struct shim_queue_pair *qp = &shim_log.queue_pairs[slot];
-    struct memory *memory = &pair_memory[slot];
+    struct memory *memory = remembered(&pair_memory[slot]);
     uint64_t in_flight = SHIM_LOAD(qp->signaled_posted) - SHIM_LOAD(qp->signaled_completed);
     uint64_t progress = ((uint64_t)SHIM_LOAD(qp->generation) << 48) + SHIM_LOAD(qp->completed_wrs) + SHIM_LOAD(qp->received_wrs) + SHIM_LOAD(qp->errors);
     bool moved = memory->progress != progress;
@@ -215,10 +223,4 @@ void shim_sample_all(uint64_t look, uint64_t now)
     for (uint32_t slot = 0; slot < SHIM_LOAD(shim_used_queue_pairs); slot++)
         if (__atomic_load_n(&shim_log.queue_pairs[slot].state, __ATOMIC_ACQUIRE) == SHIM_SLOT_ACTIVE)
             sample_pair(slot, look, now);
-}
-
-void shim_samples_forget(void)
-{
-    memset(proxy_memory, 0, sizeof proxy_memory);
-    memset(pair_memory, 0, sizeof pair_memory);
 }

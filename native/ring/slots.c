@@ -77,18 +77,22 @@ static uint64_t queue_pair_key(uint64_t context, uint32_t number)
     return (context ^ ((uint64_t)number * 0x9E3779B97F4A7C15ull)) | 2u; /* never a reserved key of the table */
 }
 
-struct shim_queue_pair *shim_queue_pair_find(uint64_t context, uint32_t number)
+/* `context` as it is stored, here and below. */
+static struct shim_queue_pair *find(uint64_t context, uint32_t number)
 {
     struct shim_queue_pair *qp;
     uint32_t slot;
 
-    if (!shim_on())
-        return NULL;
     slot = shim_table_find(&by_key, queue_pair_key(context, number));
     if (slot == SHIM_NOT_FOUND)
         return NULL;
     qp = &shim_log.queue_pairs[slot];
     return qp->context == context && qp->number == number ? qp : NULL;
+}
+
+struct shim_queue_pair *shim_queue_pair_find(uint64_t context, uint32_t number)
+{
+    return shim_on() ? find(shim_masked(context), number) : NULL;
 }
 
 /* The slot to take, and how often the number was used on its device as far as the slots remember. */
@@ -142,8 +146,9 @@ struct shim_queue_pair *shim_queue_pair_claim(uint64_t context, uint32_t number)
 
     if (!shim_on())
         return NULL;
+    context = shim_masked(context);
     shim_lock();
-    qp = shim_queue_pair_find(context, number);
+    qp = find(context, number);
     if (qp != NULL)
         end(qp); /* its end was not seen */
     qp = claim(context, number);
@@ -162,7 +167,9 @@ void shim_queue_pair_end(struct shim_queue_pair *qp)
 
 void shim_slots_forget(void)
 {
-    memset(busy, 0, sizeof busy);
-    memset(&by_key, 0, sizeof by_key);
+    if (turn != 0)
+        memset(busy, 0, sizeof busy);
+    if (shim_used_queue_pairs != 0)
+        shim_table_clear(&by_key);
     turn = shim_active_proxy_ops = shim_used_queue_pairs = 0;
 }

@@ -43,3 +43,11 @@ void shim_table_remove(struct shim_table *table, uint64_t key)
         return;
     }
 }
+
+/* Pages without a key stay as they are: in a forked child each page that is written is copied first. */
+void shim_table_clear(struct shim_table *table)
+{
+    for (uint32_t at = 0; at < SHIM_TABLE_SIZE; at++)
+        if (table->places[at].key != 0)
+            SHIM_STORE(table->places[at].key, 0u);
+}

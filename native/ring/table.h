@@ -19,6 +19,7 @@ struct shim_table {
 
 bool shim_table_put(struct shim_table *table, uint64_t key, uint32_t value);
 void shim_table_remove(struct shim_table *table, uint64_t key);
+void shim_table_clear(struct shim_table *table); /* nobody else may use it meanwhile */
 
 static inline uint32_t shim_table_place(uint64_t key)
 {

@@ -106,7 +106,7 @@ static bool take(enum shim_ring_class ring_class)
     bool is_new = shim_self.cursors == NULL;
 
     ring = free_ring(ring_class);
-    if (ring == NULL)
+    if (ring == NULL || ring->records == 0) /* the file was cut: recording is over */
         return false;
     if (is_new && (shim_self.cursors = free_cursors()) == NULL)
         return false;

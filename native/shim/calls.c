@@ -1,4 +1,5 @@
 /* The record of a call: written when it is entered, completed when it returns. */
+#include "ring/mask.h"
 #include "shim/nccl.h"
 
 /* What a call has to look up. */
@@ -26,7 +27,7 @@ static inline void fill(struct shim_call *record, const struct nccl_facts *facts
     record->enter = now;
     record->leave = 0;
     record->count = facts->count;
-    record->stream = facts->stream;
+    record->stream = shim_masked(facts->stream);
     record->peer = facts->peer;
     record->dtype = facts->dtype;
     record->redop = facts->redop;

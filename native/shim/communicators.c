@@ -47,20 +47,19 @@ void nccl_learn(const struct nccl_library *library, struct shim_comm *comm, nccl
     __atomic_fetch_and(&shim_counter_of(shim_comm_slot(comm))->generation, ~SHIM_COUNTER_UNASKED, __ATOMIC_RELAXED);
 }
 
-/* NCCL is not asked about it here: the handle may not be ready, or not even be one. */
+/* NCCL is not asked about it here, though it has just given the handle: in a group that the program began out of our sight it is not
+ * made before the group ends. The first call on it that NCCL takes shows that it is there (calls.c, endings.c). */
 static void bind(struct shim_comm *comm, nccl_comm handle)
 {
     __atomic_fetch_or(&shim_counter_of(shim_comm_slot(comm))->generation, SHIM_COUNTER_UNASKED, __ATOMIC_RELAXED);
     shim_comm_bind(comm, (uint64_t)(uintptr_t)handle);
 }
 
-static void settle(const struct nccl_library *library, struct shim_comm *comm, nccl_comm handle, nccl_result result)
+static void settle(struct shim_comm *comm, nccl_comm handle, nccl_result result)
 {
     bind(comm, handle);
-    if (result == NCCL_SUCCESS) {
-        nccl_learn(library, comm, handle);
+    if (result == NCCL_SUCCESS)
         return;
-    }
     comm->flags |= SHIM_COMM_NONBLOCKING;
     __atomic_store_n(&comm->init_leave, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&comm->state, SHIM_COMM_STARTING, __ATOMIC_RELEASE);
@@ -101,7 +100,7 @@ static void remember(struct shim_comm *comm, nccl_comm *where, uint32_t thread)
 }
 
 /* Outside of groups NCCL has stored the handle when it returns, or stores it later where it works in the background. */
-void nccl_made(const struct nccl_library *library, struct shim_comm *comm, nccl_comm *where, nccl_result result)
+void nccl_made(struct shim_comm *comm, nccl_comm *where, nccl_result result)
 {
     if (comm == NULL || !shim_on())
         return;
@@ -110,7 +109,7 @@ void nccl_made(const struct nccl_library *library, struct shim_comm *comm, nccl_
     else if (shim_self.groups > 0)
         remember(comm, where, this_thread());
     else if (*where != NULL)
-        settle(library, comm, *where, result);
+        settle(comm, *where, result);
     else if (result == NCCL_IN_PROGRESS)
         remember(comm, where, 0);
     else
@@ -211,8 +210,10 @@ struct shim_comm *nccl_adopt(nccl_comm handle)
         comm = shim_comm_claim_unseen((uint64_t)(uintptr_t)handle);
     if (comm == NULL)
         return NULL;
-    if (comm->identity == 0)
+    if (comm->identity == 0) {
         comm->flags |= SHIM_COMM_LOCAL_ID;
+        nccl_limit_peers(comm, 0);
+    }
     bind(comm, handle);
     return comm;
 }

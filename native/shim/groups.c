@@ -4,14 +4,9 @@
 typedef nccl_result (*plain)(void);
 typedef nccl_result (*simulate)(void *);
 
-static const struct nccl_facts no_facts = {.peer = SHIM_UNKNOWN, .dtype = 255, .redop = 255};
-
-static struct nccl_facts facts_of(enum shim_kind kind)
+static inline struct nccl_facts facts_of(enum shim_kind kind)
 {
-    struct nccl_facts facts = no_facts;
-
-    facts.kind = (uint8_t)kind;
-    return facts;
+    return (struct nccl_facts){.peer = SHIM_UNKNOWN, .kind = (uint8_t)kind, .dtype = 255, .redop = 255};
 }
 
 FORENSICS_EXPORT nccl_result ncclGroupStart(void);
@@ -19,21 +14,22 @@ nccl_result ncclGroupStart(void)
 {
     const struct nccl_library *library = nccl_library_of(__builtin_return_address(0));
     const struct nccl_facts facts = facts_of(SHIM_GROUP_START);
+    struct shim_thread *me = shim_me();
     struct nccl_visit visit;
     nccl_result result;
 
     if (library->functions[NCCL_GroupStart] == NULL)
         return nccl_missing(SHIM_GROUP_START);
-    if (!nccl_is_outer(shim_me()) || shim_self.groups > 0) {
+    if (!nccl_is_outer(me) || me->groups > 0) {
         result = NCCL_REAL(library, GroupStart, plain)();
-        shim_self.groups += shim_self.inside == 0 && result == NCCL_SUCCESS;
+        me->groups += me->inside == 0 && result == NCCL_SUCCESS;
         return result;
     }
     nccl_enter(&visit, library, NULL, &facts);
     result = NCCL_REAL(library, GroupStart, plain)();
     nccl_leave(&visit, result);
     if (result == NCCL_SUCCESS) {
-        shim_self.groups++;
+        me->groups++;
         nccl_group_began();
     }
     return result;
@@ -44,20 +40,21 @@ nccl_result ncclGroupEnd(void)
 {
     const struct nccl_library *library = nccl_library_of(__builtin_return_address(0));
     const struct nccl_facts facts = facts_of(SHIM_GROUP_END);
+    struct shim_thread *me = shim_me();
     struct nccl_visit visit;
     nccl_result result;
 
     if (library->functions[NCCL_GroupEnd] == NULL)
         return nccl_missing(SHIM_GROUP_END);
-    if (!nccl_is_outer(shim_me()) || shim_self.groups > 1) {
-        shim_self.groups -= shim_self.inside == 0 && shim_self.groups > 0;
+    if (!nccl_is_outer(me) || me->groups > 1) {
+        me->groups -= me->inside == 0 && me->groups > 0;
         return NCCL_REAL(library, GroupEnd, plain)();
     }
     nccl_enter(&visit, library, NULL, &facts);
     visit.looks = 0; /* the launch of all that is in the group: how long it took is told */
     result = NCCL_REAL(library, GroupEnd, plain)();
     nccl_leave(&visit, result);
-    shim_self.groups = 0;
+    me->groups = 0;
     nccl_group_ended(result);
     return result;
 }

@@ -21,10 +21,10 @@ static struct shim_comm *begin(struct nccl_visit *visit, enum shim_kind kind, ui
     return comm;
 }
 
-static nccl_result end(struct nccl_visit *visit, const struct nccl_library *library, nccl_comm *where, nccl_result result)
+static nccl_result end(struct nccl_visit *visit, nccl_comm *where, nccl_result result)
 {
     nccl_leave(visit, result);
-    nccl_made(library, visit->comm, where, result);
+    nccl_made(visit->comm, where, result);
     return result;
 }
 
@@ -58,7 +58,7 @@ nccl_result ncclCommInitRank(nccl_comm *comm, int ranks, struct nccl_unique_id i
     if (library->functions[NCCL_CommInitRank] == NULL)
         return nccl_missing(SHIM_INIT_RANK);
     (void)begin(&visit, SHIM_INIT_RANK, shim_hash(&id, sizeof id, SHIM_HASH_SEED), ranks, rank);
-    return end(&visit, library, comm, NCCL_REAL(library, CommInitRank, real)(comm, ranks, id, rank));
+    return end(&visit, comm, NCCL_REAL(library, CommInitRank, real)(comm, ranks, id, rank));
 }
 
 FORENSICS_EXPORT nccl_result ncclCommInitRankConfig(nccl_comm *comm, int ranks, struct nccl_unique_id id, int rank, void *config);
@@ -71,7 +71,7 @@ nccl_result ncclCommInitRankConfig(nccl_comm *comm, int ranks, struct nccl_uniqu
     if (library->functions[NCCL_CommInitRankConfig] == NULL)
         return nccl_missing(SHIM_INIT_RANK_CONFIG);
     nccl_name(begin(&visit, SHIM_INIT_RANK_CONFIG, shim_hash(&id, sizeof id, SHIM_HASH_SEED), ranks, rank), config);
-    return end(&visit, library, comm, NCCL_REAL(library, CommInitRankConfig, real)(comm, ranks, id, rank, config));
+    return end(&visit, comm, NCCL_REAL(library, CommInitRankConfig, real)(comm, ranks, id, rank, config));
 }
 
 FORENSICS_EXPORT nccl_result ncclCommInitRankScalable(nccl_comm *comm, int ranks, int rank, int count,
@@ -86,7 +86,7 @@ nccl_result ncclCommInitRankScalable(nccl_comm *comm, int ranks, int rank, int c
     if (library->functions[NCCL_CommInitRankScalable] == NULL)
         return nccl_missing(SHIM_INIT_RANK_SCALABLE);
     nccl_name(begin(&visit, SHIM_INIT_RANK_SCALABLE, shim_hash(ids, bytes, SHIM_HASH_SEED), ranks, rank), config);
-    return end(&visit, library, comm, NCCL_REAL(library, CommInitRankScalable, real)(comm, ranks, rank, count, ids, config));
+    return end(&visit, comm, NCCL_REAL(library, CommInitRankScalable, real)(comm, ranks, rank, count, ids, config));
 }
 
 /* All communicators live in this process: the identity need not mean anything elsewhere. */
@@ -119,7 +119,7 @@ nccl_result ncclCommInitAll(nccl_comm *comms, int count, const int *devices)
     result = NCCL_REAL(library, CommInitAll, real)(comms, count, devices);
     nccl_leave(&visit, result);
     for (int each = 0; each < count && each < 64; each++)
-        nccl_made(library, made[each], &comms[each], result);
+        nccl_made(made[each], &comms[each], result);
     return result;
 }
 
@@ -139,6 +139,7 @@ static struct shim_comm *begin_child(struct nccl_visit *visit, enum shim_kind ki
     }
     if (child != NULL) {
         child->color = color;
+        nccl_limit_peers(child, parent->ranks);
         child->flags |= parent->flags & SHIM_COMM_LOCAL_ID;
     }
     nccl_enter_rare(visit, child, &facts);
@@ -155,7 +156,7 @@ nccl_result ncclCommSplit(nccl_comm comm, int color, int key, nccl_comm *made, v
     if (library->functions[NCCL_CommSplit] == NULL)
         return nccl_missing(SHIM_SPLIT);
     nccl_name(begin_child(&visit, SHIM_SPLIT, comm, color), config);
-    return end(&visit, library, made, NCCL_REAL(library, CommSplit, real)(comm, color, key, made, config));
+    return end(&visit, made, NCCL_REAL(library, CommSplit, real)(comm, color, key, made, config));
 }
 
 FORENSICS_EXPORT nccl_result ncclCommShrink(nccl_comm comm, int *out, int count, nccl_comm *made, void *config, int flags);
@@ -168,7 +169,7 @@ nccl_result ncclCommShrink(nccl_comm comm, int *out, int count, nccl_comm *made,
     if (library->functions[NCCL_CommShrink] == NULL)
         return nccl_missing(SHIM_SHRINK);
     nccl_name(begin_child(&visit, SHIM_SHRINK, comm, SHRUNK_COLOR), config);
-    return end(&visit, library, made, NCCL_REAL(library, CommShrink, real)(comm, out, count, made, config, flags));
+    return end(&visit, made, NCCL_REAL(library, CommShrink, real)(comm, out, count, made, config, flags));
 }
 
 /* New ranks know only the unique id, most old ones only the parent: the identity is local, the profiler may give a common one. */
@@ -180,8 +181,10 @@ static void begin_grown(struct nccl_visit *visit, nccl_comm comm, int ranks, int
         child = begin_child(visit, SHIM_GROW, comm, GROWN_COLOR);
     else
         child = begin(visit, SHIM_GROW, shim_hash(id, id != NULL ? sizeof *id : 0, SHIM_HASH_SEED), ranks, rank);
-    if (child != NULL)
-        child->flags |= SHIM_COMM_LOCAL_ID;
+    if (child == NULL)
+        return;
+    child->flags |= SHIM_COMM_LOCAL_ID;
+    nccl_limit_peers(child, ranks);
 }
 
 FORENSICS_EXPORT nccl_result ncclCommGrow(nccl_comm comm, int ranks, const struct nccl_unique_id *id, int rank, nccl_comm *made,
@@ -196,5 +199,5 @@ nccl_result ncclCommGrow(nccl_comm comm, int ranks, const struct nccl_unique_id 
         return nccl_missing(SHIM_GROW);
     begin_grown(&visit, comm, ranks, rank, id);
     nccl_name(visit.comm, config);
-    return end(&visit, library, made, NCCL_REAL(library, CommGrow, real)(comm, ranks, id, rank, made, config));
+    return end(&visit, made, NCCL_REAL(library, CommGrow, real)(comm, ranks, id, rank, made, config));
 }

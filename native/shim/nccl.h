@@ -58,6 +58,12 @@ const struct nccl_library *nccl_resolve(void *return_address) __attribute__((col
 const struct nccl_library *nccl_far_site(const void *address) __attribute__((cold));
 void nccl_remember_site(void *address, const struct nccl_library *library) __attribute__((cold));
 
+/* After an object was unloaded: call sites and objects that are no more. */
+void nccl_forget_unloaded(void) __attribute__((cold));
+bool nccl_is_loaded(const void *address) __attribute__((cold));
+void nccl_forget_sites(void) __attribute__((cold));
+#define NCCL_GONE ((void *)1) /* in place of an address: another one may take the place, for nobody calls from there any more */
+
 /* Whether a lookup of this function that would find ours may do so: without the collector it would have found one as well.
  * `handle` and `caller` are those of the lookup. */
 bool nccl_is_behind(void *handle, const char *name, void *caller) __attribute__((cold));
@@ -138,9 +144,10 @@ void nccl_group_began(void);
 void nccl_group_ended(nccl_result result);
 
 /* A call that makes a communicator returned; its handle is or will be at `where`. */
-void nccl_made(const struct nccl_library *library, struct shim_comm *comm, nccl_comm *where, nccl_result result);
+void nccl_made(struct shim_comm *comm, nccl_comm *where, nccl_result result);
 
-/* NCCL has just taken this handle for a ready communicator: what is not known of it yet is asked now. */
+/* NCCL has just taken this handle for that of a ready communicator, in a call of the program's own: what is not known of it yet is
+ * asked now. */
 void nccl_learn(const struct nccl_library *library, struct shim_comm *comm, nccl_comm handle) __attribute__((cold));
 
 /* Takes the name out of an ncclConfig_t. */
@@ -148,6 +155,7 @@ void nccl_name(struct shim_comm *comm, const void *configuration);
 
 /* numbers.c: the number of this point-to-point call among those of its communicator, peer and direction; 0 unknown. */
 uint32_t nccl_first_p2p_number(uint32_t slot, int32_t peer, bool is_recv) __attribute__((cold));
+void nccl_limit_peers(const struct shim_comm *comm, int32_t most); /* of a communicator whose size is not known yet */
 
 static inline uint32_t nccl_p2p_number(struct shim_counter *counter, uint32_t slot, int32_t peer, bool is_recv)
 {

@@ -24,7 +24,7 @@ static const char *const names[NCCL_FUNCTIONS + 1] = {
 static const unsigned char kinds[] = {NCCL_HOOKED(NCCL_KIND)};
 #undef NCCL_KIND
 
-/* Objects that called, and what each of them reaches: written once, the base last. */
+/* Objects that called, and what each of them reaches: the base is written last. */
 static struct {
     const void *base;
     const struct nccl_library *library;
@@ -205,7 +205,7 @@ static const struct nccl_library *remember(const void *base, const struct nccl_l
 
     shim_lock();
     library = store(found);
-    while (at < OBJECTS && objects[at].base != NULL)
+    while (at < OBJECTS && objects[at].base != NULL && objects[at].base != NCCL_GONE)
         at++;
     if (at < OBJECTS && library != &nothing) {
         objects[at].library = library;
@@ -246,6 +246,25 @@ const struct nccl_library *nccl_resolve(void *return_address)
     }
     errno = error;
     return library;
+}
+
+bool nccl_is_loaded(const void *address)
+{
+    return base_of(address) != NULL;
+}
+
+/* No lock: the loader is asked, and nobody calls from an object that is gone. */
+void nccl_forget_unloaded(void)
+{
+    if (__atomic_load_n(&library_count, __ATOMIC_RELAXED) == 0)
+        return;
+    nccl_forget_sites();
+    for (uint32_t each = 0; each < OBJECTS; each++) {
+        const void *base = __atomic_load_n(&objects[each].base, __ATOMIC_ACQUIRE);
+
+        if (base != NULL && base != NCCL_GONE && !nccl_is_loaded(base))
+            (void)__atomic_compare_exchange_n(&objects[each].base, &base, NCCL_GONE, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+    }
 }
 
 static bool is_hooked(const char *name)

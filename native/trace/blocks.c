@@ -118,6 +118,14 @@ static const char *take_events(struct forensics_trace *trace, const char *block,
     }
 }
 
+/* What is left where no more comes: an event without its end, of which nothing is kept. */
+static void note_cut(struct forensics_trace *trace, const char *block, const char *at, const char *end) {
+    while (at < end && *at != '{')
+        at++;
+    if (at < end)
+        note_broken(trace, block, at);
+}
+
 int64_t forensics_trace_feed(struct forensics_trace *trace, const char *block, uint64_t size, int is_last) {
     const char *at = block, *end = block + size;
     bool is_full = false;
@@ -129,10 +137,12 @@ int64_t forensics_trace_feed(struct forensics_trace *trace, const char *block, u
     }
     if (trace->progress == IN_LIST)
         at = take_events(trace, block, at, end, &is_full);
-    else if (trace->progress == AFTER_LIST || is_last)
-        at = end;
     if (is_full)
         return -1;
+    if (trace->progress == IN_LIST && is_last)
+        note_cut(trace, block, at, end);
+    if (trace->progress == AFTER_LIST || is_last)
+        at = end;
     trace->before += (uint64_t)(at - block);
     return at - block;
 }

@@ -8,8 +8,10 @@ enum { LONGEST_NAME = 1 << 16, LONGEST_DETAIL = 1 << 20, FEWEST_PLACES = 1 << 10
 
 struct forensics_trace *forensics_trace_open(uint64_t memory) {
     struct forensics_trace *trace = calloc(1, sizeof *trace);
-    if (trace != NULL)
-        trace->memory_left = memory;
+    if (trace == NULL)
+        return NULL;
+    trace->memory_left = memory;
+    trace->key = new_hash_key();
     return trace;
 }
 
@@ -63,14 +65,12 @@ static bool append(struct forensics_trace *trace, int which, const void *bytes, 
     return true;
 }
 
-static uint32_t hash_of(struct piece first, struct piece second) {
-    uint32_t hash = 2166136261u; /* FNV-1a */
-    for (size_t i = 0; i < first.length; i++)
-        hash = (hash ^ (uint8_t)first.at[i]) * 16777619u;
-    hash = (hash ^ '/') * 16777619u;
-    for (size_t i = 0; i < second.length; i++)
-        hash = (hash ^ (uint8_t)second.at[i]) * 16777619u;
-    return hash;
+/* Of a text alone or of two: the length of each is in what is hashed, so that no two ways to part a text are alike. */
+static uint32_t hash_of(struct hash_key key, struct piece first, struct piece second) {
+    struct hash_state state = hash_begin(key);
+    hash_bytes(&state, first.at, first.length);
+    hash_bytes(&state, second.at, second.length);
+    return (uint32_t)hash_end(&state);
 }
 
 /* Twice the places; numbers keep. */
@@ -105,10 +105,15 @@ static struct piece text_of(const struct forensics_trace *trace, int bytes, uint
     return (struct piece){trace->columns[bytes].items + begin, ends[number] - begin};
 }
 
+/* An event may lack a member: its piece then has no place, which memcmp must not be given. */
+static bool is_same(const char *at, struct piece piece) {
+    return piece.length == 0 || memcmp(at, piece.at, piece.length) == 0;
+}
+
 static bool is_joined(struct piece whole, struct piece first, struct piece second, bool has_second) {
-    if (whole.length != first.length + (has_second ? second.length + 1 : 0) || memcmp(whole.at, first.at, first.length) != 0)
+    if (whole.length != first.length + (has_second ? second.length + 1 : 0) || !is_same(whole.at, first))
         return false;
-    return !has_second || memcmp(whole.at + first.length + 1, second.at, second.length) == 0;
+    return !has_second || (whole.at[first.length] == '/' && is_same(whole.at + first.length + 1, second));
 }
 
 static bool add_text(struct forensics_trace *trace, int bytes, struct piece first, struct piece second, bool has_second) {
@@ -125,7 +130,7 @@ static int32_t number_of(struct forensics_trace *trace, struct distinct *distinc
                          struct piece second, bool has_second) {
     if (2 * (uint64_t)distinct->count >= distinct->size && !grow(trace, distinct))
         return -1;
-    uint32_t hash = hash_of(first, second);
+    uint32_t hash = hash_of(trace->key, first, second);
     uint64_t place = hash & (distinct->size - 1);
     for (; distinct->places[place]; place = (place + 1) & (distinct->size - 1)) {
         uint32_t number = distinct->places[place] - 1;

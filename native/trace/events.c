@@ -98,21 +98,22 @@ static bool take_key(struct event *event, struct piece key, const char *at, cons
             event->dur = (struct piece){0}; /* not used: arguments that are no JSON */
         return true;
     }
-    struct piece value = unquoted(at, after);
+    struct piece value = unquoted(at, after), none = {"", 0};
+    bool is_quoted = *at == '"';
     if (is_text(key, "ph"))
-        event->phase = value;
+        event->phase = is_quoted ? value : none;
     else if (is_text(key, "ts"))
-        event->ts = value;
+        event->ts = is_quoted ? none : value;
     else if (is_text(key, "cat"))
-        event->category = value;
+        event->category = is_quoted ? value : none;
     else if (is_text(key, "name"))
-        event->name = value;
+        event->name = is_quoted ? value : none;
     else if (is_text(key, "pid"))
         event->pid = value;
     else if (is_text(key, "tid"))
         event->tid = value;
     else if (is_text(key, "dur"))
-        event->dur = value;
+        event->dur = is_quoted ? none : value;
     if (event->kind == 0 && event->phase.length && event->category.length && event->name.length) {
         event->kind = kind_of(event);
         return event->kind != 0;

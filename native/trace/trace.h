@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "forensics/keyed_hash.h"
 #include "forensics/trace.h"
 
 struct column {
@@ -27,6 +28,7 @@ enum progress { BEFORE_LIST, IN_LIST, AFTER_LIST };
 struct forensics_trace {
     struct column columns[FORENSICS_TRACE_COLUMNS];
     struct distinct names, tracks;
+    struct hash_key key;
     uint64_t memory_left;
     uint64_t before; /* bytes of the file that were done with in earlier blocks */
     struct forensics_trace_tally tally;

@@ -1,5 +1,6 @@
 /* Completions. A send queue completes in order, so that one completes everything posted before it. */
 #include "verbs/door.h"
+#include "ring/mask.h"
 
 /* The oldest mark, or the last of those for which there was none. */
 static struct mark pop(struct pair *pair)
@@ -86,7 +87,7 @@ static void failed(struct pair *pair, const struct verbs_wc *wc, uint64_t now)
     if (!is_cause)
         return;
     STORE(slot->error_time, now);
-    STORE(slot->error_wr_id, wc->wr_id);
+    STORE(slot->error_wr_id, shim_masked(wc->wr_id)); /* mostly a pointer */
     STORE(slot->error_vendor, wc->vendor_error);
     STORE(slot->error_status, (uint32_t)wc->status);
     shim_record_qp_event(slot, SHIM_QP_FAILED, now);

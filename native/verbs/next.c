@@ -145,6 +145,15 @@ lookup_version next_dlvsym(void)
     return found;
 }
 
+int (*next_dlclose(void))(void *handle)
+{
+    static int (*found)(void *);
+
+    if (__atomic_load_n(&found, __ATOMIC_ACQUIRE) == NULL)
+        __atomic_store_n(&found, (int (*)(void *))next("dlclose"), __ATOMIC_RELEASE);
+    return found;
+}
+
 struct step {
     const void *caller;
     const char *name;

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.conftest import sources_of
+from tests.native.conftest import LINKING, sources_of
 from tests.native.shim_jobs import HERE, ROOT, compile_c, linked, only_log, run
 from tests.unit.ingest.reading import Result
 
@@ -24,8 +24,8 @@ PACKAGES = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
 FIRST = {
     22203: ("GroupSimulateEnd",),
     22304: ("CommInitRankScalable",),
-    22703: ("CommShrink",),
-    22803: ("AlltoAll", "Gather", "Scatter"),
+    22703: ("CommShrink", "CommWindowRegister", "CommWindowDeregister"),
+    22803: ("AlltoAll", "Gather", "Scatter", "DevCommCreate", "DevCommDestroy"),
     22807: ("CommRevoke",),
     22902: ("CommGrow", "PutSignal", "Signal", "WaitSignal"),
     22907: ("CommSuspend", "CommResume"),
@@ -34,6 +34,43 @@ FIRST = {
         for name in ("AllReduce", "AllGather", "ReduceScatter", "Reduce", "Broadcast", "AlltoAll", "Gather", "Scatter")
     ),
 }
+
+
+ALONE = "works on this rank alone: it waits for no other"
+DEVICE = "arithmetic for kernels and their buffers: no communication"
+SETTING = "reads or sets a parameter of the process"
+LEFT_OUT = {
+    "CommDeregister": ALONE,
+    "CommGetUniqueId": ALONE,
+    "CommMemStats": ALONE,
+    "CommQueryProperties": ALONE,
+    "CommRegister": ALONE,
+    "GetErrorString": SETTING,
+    "GetLastError": SETTING,
+    "MemAlloc": ALONE,
+    "MemFree": ALONE,
+    "RedOpCreatePreMulSum": ALONE,
+    "RedOpDestroy": ALONE,
+    "ResetDebugInit": SETTING,
+    "ResetDebugInitInternal": SETTING,
+    "SetEncryption": SETTING,
+    "WinGetUserPtr": ALONE,
+    **dict.fromkeys(
+        ("GetCftDeviceLeInfo", "GetLsaDevicePointer", "GetLsaMultimemDevicePointer", "GetMultimemDeviceLeInfo"), DEVICE
+    ),
+    **dict.fromkeys(("GetMultimemDevicePointer", "GetPeerDeviceLeInfo", "GetPeerDevicePointer", "LLA2ACalcSlots"), DEVICE),
+    **dict.fromkeys(
+        (f"{name}CreateRequirement" for name in ("GinBarrier", "GinInboxA2A", "GinOutbox", "LLA2A", "LsaBarrier")), DEVICE
+    ),
+    **dict.fromkeys(
+        (f"Team{name}" for name in ("Cft", "CftMultimem", "Lsa", "Rail", "RankToLsa", "RankToWorld", "World")), DEVICE
+    ),
+    **dict.fromkeys(
+        (f"Param{name}" for name in ("Bind", "DumpAll", "Get", "GetAllParameterKeys", "GetParameter", "GetStr")), SETTING
+    ),
+    **dict.fromkeys((f"ParamGet{sign}{bits}" for sign in "IU" for bits in (8, 16, 32, 64)), SETTING),
+}
+"""Functions that are not hooked, and why (src/ of NCCL 2.30.7, headers of 2.32.3)."""
 
 
 def library() -> Path | None:
@@ -61,7 +98,7 @@ def nccl() -> Path:
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = [Path(name) for name in sources_of("shim")]
     output = tmp_path_factory.mktemp("shim") / "libforensics_shim.so"
-    return compile_c(output, sources, "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-z,nodelete")
+    return compile_c(output, sources, "-shared", "-fPIC", "-fvisibility=hidden", *LINKING["shim"])
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +132,15 @@ def test_every_forwarded_function_exists(nccl: Path, job: Path, tmp_path: Path) 
     assert {name for names in FIRST.values() for name in names} <= forwarded()
     there = exported(nccl)
     assert {name for name in forwarded() - later if not {f"nccl{name}", f"pnccl{name}"} <= there} == set()
+
+
+def test_every_other_function_is_left_out_for_a_reason(nccl: Path, job: Path, tmp_path: Path) -> None:
+    """A function of a newer NCCL that nobody has thought about fails here."""
+    there = {name.removeprefix("nccl") for name in exported(nccl) if name.startswith("nccl")}
+    assert sorted(there - forwarded() - set(LEFT_OUT)) == []
+    assert forwarded().isdisjoint(LEFT_OUT)
+    if version_of(run([job], tmp_path).stdout) >= 23203:
+        assert sorted(set(LEFT_OUT) - there) == []
 
 
 def test_it_answers_as_it_does_alone(job: Path, shim: Path, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 _PARTS = {"shim": ("shim", "ring", "profiler", "verbs", "clock")}
 """Folders of a library that has more than its own."""
+LINKING = {"shim": ("-Wl,-z,nodelete", "-nostartfiles", "-Wl,-z,noseparate-code")}
+"""Options of the linker that a library's CMakeLists.txt has."""
 
 
 def sources_of(name: str) -> list[str]:
@@ -25,7 +27,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
             continue
         library = folder / f"libforensics_{sources.parent.name}.so"
         flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fvisibility=hidden"]
-        linking = ["-Wl,--no-undefined", "-Wl,--as-needed", "-pthread", "-ldl", "-lm", "-o", str(library)]
+        linking = [
+            *LINKING.get(sources.parent.name, ()),
+            "-Wl,--no-undefined",
+            "-Wl,--as-needed",
+            "-pthread",
+            "-ldl",
+            "-lm",
+            "-o",
+            str(library),
+        ]
         includes = [f"-I{ROOT / 'native/include'}", f"-I{ROOT / 'native'}"]
         subprocess.run(["cc", *flags, *includes, *sources_of(sources.parent.name), *linking], check=True)
     return folder

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import zstandard
 
-from tests.native.conftest import ROOT, sources_of
+from tests.native.conftest import LINKING, ROOT, sources_of
 from tests.native.testbed import Job, Shape, built, start
 from tests.recordings.shim_logs import bundle, logs_in
 
@@ -62,7 +62,7 @@ def hung_logs(
 def compiled(library: Path) -> Path:
     """The collector, from its sources."""
     includes = [f"-I{ROOT / 'native/include'}", f"-I{ROOT / 'native'}"]
-    options = ["-std=c11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-z,nodelete", "-pthread"]
+    options = ["-std=c11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", *LINKING["shim"], "-pthread"]
     subprocess.run(["cc", *options, *includes, *sources_of("shim"), "-ldl", "-lm", "-o", str(library)], check=True)
     return library
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.benchmarks.shim_cost import measure
+from tests.native.shim_jobs import HERE, compile_c, double, linked, run
 
 # 15 ns for all but the clock; the factor is for machines whose cores are shared.
 BOUND_NS, NOISE = 15.0, 3.0
@@ -14,3 +17,12 @@ def test_a_call_is_recorded_in_nanoseconds(built: Path, tmp_path: Path) -> None:
     cost = measure(built / "libforensics_shim.so", tmp_path, with_cold=False)
     assert cost.shim <= NOISE * (cost.clock + BOUND_NS), cost.lines()
     assert cost.line >= 3 * cost.shim, cost.lines()
+
+
+def test_an_operation_touches_its_record_and_one_page(built: Path, tmp_path: Path) -> None:
+    """What the kernel marks as referenced between two looks of the heartbeat; numbers of pairs are in a page of their own."""
+    program = compile_c(tmp_path / "pages", [HERE / "pages.c"], *linked(double(tmp_path)))
+    done = run([program], tmp_path / "logs", built / "libforensics_shim.so", FORENSICS_SHIM_SAMPLE_MS="10000")
+    if done.returncode == 77:
+        pytest.skip("the kernel keeps no marks of referenced pages")
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "operation 2\nmessage 2\n")

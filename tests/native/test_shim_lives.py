@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -127,5 +129,9 @@ def test_folders_above_the_logs_are_made(lives: Path, shim: Path, tmp_path: Path
 
 def test_a_folder_that_cannot_be_made_costs_the_log_only(lives: Path, shim: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    done = run([lives, "threads"], tmp_path / "file", shim)
+    job = f"test-{os.getpid()}"
+    done = run([lives, "threads"], tmp_path / "file", shim, FORENSICS_SHIM_JOB=job)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    (note,) = Path(f"/dev/shm/forensics-{os.geteuid()}/{job}").iterdir()
+    assert "reason=3" in note.read_text()
+    shutil.rmtree(note.parent)

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.native.shim_guests import clean_environment, mounted, need_mounts
 from tests.native.shim_jobs import HERE, RING, compile_c, only_log, run
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
-def test_no_finding(sanitizer: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module", params=["address,undefined", "thread"])
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The driver and the writer under a sanitizer; ASan brings LSan."""
+    sanitizer = str(request.param)
     options = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-g", "-O1")
     # gcc says that its thread sanitizer does not model fences; the stores that they order are atomic as well
     quiet = ("-Wno-tsan",) if sanitizer == "thread" else ()
     try:
-        program = compile_c(tmp_path / "states", [HERE / "states.c", *RING], *options, *quiet)
+        return compile_c(tmp_path_factory.mktemp("states") / "states", [HERE / "states.c", *RING], *options, *quiet)
     except Exception:  # no runtime of this sanitizer here
         pytest.skip(f"cannot build with -fsanitize={sanitizer}")
+
+
+def test_no_finding(program: Path, tmp_path: Path) -> None:
     done = run([program, 1000], tmp_path / "logs")
     assert (done.returncode, done.stderr) == (0, "")
     log = only_log(tmp_path / "logs")
@@ -28,3 +35,13 @@ def test_no_finding(sanitizer: str, tmp_path: Path) -> None:
     assert {row["end_ns"] is None for row in flows} == {True, False}
     assert all(row["total"] == 4 for row in log.rows("chunk_states"))
     assert {row["peer"] for row in flows} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("size", ["64m", "600k"])
+def test_no_finding_with_a_fork_and_little_room(program: Path, size: str) -> None:
+    """Four threads, a child forked in their midst, a file system with room for a small log or for none."""
+    need_mounts()
+    variables = {**clean_environment(), "TSAN_OPTIONS": "die_after_fork=0"}
+    command = mounted([program, 1000, "fork"], Path("/dev/shm"), size)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

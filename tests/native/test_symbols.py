@@ -10,7 +10,7 @@ def listed(*command: str) -> list[list[str]]:
 
 
 # The shim stands in for functions of others: those of NCCL and verbs that it hooks, and NCCL's entry points for plugins.
-DOORS = {"libforensics_shim.so": ("nccl", "ibv_", "dlsym", "dlvsym")}
+DOORS = {"libforensics_shim.so": ("nccl", "ibv_", "dlsym", "dlvsym", "dlclose")}
 
 
 def test_only_forensics_symbols_are_exported(built: Path) -> None:

@@ -8,13 +8,13 @@ older than the process is of an earlier run and is not taken.
 from __future__ import annotations
 
 import os
-import stat as stat_module
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from forensics.bundle.layout import Status, member_name, rank_path
+from forensics.collect.opening import NotAPlainFileError, open_plain_file
 from forensics.collect.record import Run, failure
 from forensics.collect.target import Context, Target, visible_path
 
@@ -86,7 +86,10 @@ class _RefusedError(Exception):
 
 def copy_dump(context: Context, target: Target, place: DumpPlace, collector: str, member: str) -> Run:
     """Copy one dump. Raises OSError when it cannot be read, or an error of this module when it must not be taken."""
-    descriptor = os.open(place.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        descriptor = open_plain_file(place.path)
+    except NotAPlainFileError as error:
+        raise _RefusedError(f"{place.name} is not a plain file") from error
     with os.fdopen(descriptor, "rb") as stream:
         before = os.fstat(descriptor)
         _check(before, place, target)
@@ -113,8 +116,6 @@ def copy_dump(context: Context, target: Target, place: DumpPlace, collector: str
 
 
 def _check(found: os.stat_result, place: DumpPlace, target: Target) -> None:
-    if not stat_module.S_ISREG(found.st_mode):
-        raise _RefusedError(f"{place.name} is not a plain file")
     # A collector that runs as root must not be led to another user's file by a link or a variable of the job.
     if target.uid and found.st_uid != target.uid:
         raise _RefusedError(f"{place.name} belongs to uid {found.st_uid}, not to uid {target.uid} of the job")

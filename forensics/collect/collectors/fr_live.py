@@ -1,5 +1,8 @@
 """Flight Recorder of a living rank, asked from its worker server: `POST /handler/fr_trace_json`.
 
+Only the configured socket is asked: a server that expects another protocol may end at the first strange word, as one of
+multiprocessing does. `--ask-sockets` asks what else the rank listens on, which finds the path that a trainer sets itself.
+
 `onlyactive` is not asked for: completed entries tell how far a rank came, and gloo never completes one. CUDA builds have a
 second recorder of their own, `dump_nccl_trace_json`, which is taken where it is listed.
 """
@@ -18,6 +21,7 @@ from forensics.collect.target import Context, Target
 
 ID = "fr.live"
 VARIABLE = "TORCH_WORKER_SERVER_SOCKET"
+_LISTED = 4
 _RECORDERS = (("fr_trace_json", "fr/{}.json"), ("dump_nccl_trace_json", "fr/{}.nccl.json"))
 
 
@@ -32,8 +36,10 @@ def collect_live(context: Context, target: Target, sample: int) -> Iterator[Run]
         reason = why_denied(context.procfs, target.pid, "see the sockets")
         yield _without(target, sample, Status.PERMISSION, f"{VARIABLE} is not set, and {reason}")
         return
+    unasked = [place for place in places if not place.configured and not context.settings.ask_sockets]
+    places = [place for place in places if place not in unasked]
     if not places:
-        reason = f"no worker server: {VARIABLE} is not set and the process listens on no UNIX socket"
+        reason = f"no worker server: {VARIABLE} is not set and the process listens on {_sockets(unasked)}"
         yield _without(target, sample, Status.NOT_CONFIGURED, reason)
         return
     failures: list[tuple[Status, str]] = []
@@ -50,6 +56,12 @@ def collect_live(context: Context, target: Target, sample: int) -> Iterator[Run]
     # What failed on a socket that should have answered says more than what is no worker server at all.
     status = min((status for status, _ in failures), key=lambda one: one is Status.NOT_CONFIGURED)
     yield _without(target, sample, status, "; ".join(reason for _, reason in failures))
+
+
+def _sockets(unasked: list[SocketPlace]) -> str:
+    """Sockets that were left alone: what listens there may not stand a request of another protocol."""
+    names = ", ".join(place.name for place in unasked[:_LISTED])
+    return f"{names}, which only --ask-sockets asks" if names else "no UNIX socket"
 
 
 def _ask(context: Context, target: Target, sample: int, place: SocketPlace, names: list[str]) -> Iterator[Run]:

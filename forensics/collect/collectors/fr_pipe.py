@@ -1,15 +1,14 @@
 """Ask a living rank for a Flight Recorder dump through its named pipe, and wait for the file.
 
 ProcessGroupNCCL makes `<stem><rank>.pipe` when the pipe variable is set; its monitor thread polls it and dumps on any byte
-(torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp, DumpPipe). A pipe without reader is a finding: the monitor thread is
+(torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp, DumpPipe). What is written is one byte, and only to a pipe that this very
+rank reads; a byte that it does not read is taken back. A pipe without reader is a finding: the monitor thread is
 gone, as it is in a rank that raised and hangs in teardown.
 """
 
 from __future__ import annotations
 
 import errno
-import os
-import stat as stat_module
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 from forensics.bundle.layout import Status, member_name
 from forensics.collect.collectors.fr_files import DumpPlace, copy_dump, dump_places
 from forensics.collect.collectors.proc_tasks import gone
+from forensics.collect.dump_request import NotAskedError, request
 from forensics.collect.record import Run, failure
 from forensics.collect.target import Context, Target, visible_path
 
@@ -44,28 +44,21 @@ def _trigger(context: Context, target: Target, pid: int, name: str) -> Iterator[
     places = dump_places(context, target)
     before = {place.name: _stamp(place.path) for place in places}
     try:
-        _write_byte(visible_path(context.procfs, pid, name))
+        with request(context.procfs, pid, visible_path(context.procfs, pid, name)) as asked:
+            fresh = _wait_for_dump(places, before, context.settings.dump_wait_s)
+            was_read = fresh or not asked.take_back()
+    except NotAskedError as error:
+        yield _without(target, error.status, f"{name} {error}")
+        return
     except OSError as error:
         yield _without(target, *_why_not(error, name))
         return
-    fresh = _wait_for_dump(places, before, context.settings.dump_wait_s)
     if not fresh:
-        reason = f"{name} was read, but no dump appeared in {context.settings.dump_wait_s:g} s"
-        yield _without(target, Status.TIMEOUT, reason)
+        said = "was read" if was_read else "was not read, and the request was taken back"
+        yield _without(target, Status.TIMEOUT, f"{name} {said}, but no dump appeared in {context.settings.dump_wait_s:g} s")
     for place in fresh:
         # The watchdog's earlier dump has the same name and may hold what this one no longer has.
         yield copy_dump(context, target, place, ID, f"fr/pipe.{member_name(Path(place.name).name)}")
-
-
-def _write_byte(path: Path) -> None:
-    """Write one byte to a pipe that somebody reads. Raises OSError; ENXIO means that nobody reads."""
-    if not stat_module.S_ISFIFO(os.lstat(path).st_mode):
-        raise OSError(errno.EINVAL, "not a named pipe")
-    descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, b"1")
-    finally:
-        os.close(descriptor)
 
 
 def _why_not(error: OSError, name: str) -> tuple[Status, str]:
@@ -73,10 +66,6 @@ def _why_not(error: OSError, name: str) -> tuple[Status, str]:
         return Status.NOT_FOUND, f"nobody reads {name}: the monitor thread of this rank is gone"
     if error.errno == errno.ENOENT:
         return Status.NOT_FOUND, f"{name} does not exist: no NCCL process group was made, or the recorder is off"
-    if error.errno == errno.EAGAIN:
-        return Status.TIMEOUT, f"{name} is full: its monitor thread has stopped reading"
-    if error.errno == errno.EINVAL:
-        return Status.UNSUPPORTED, f"{name} is not a named pipe"
     return failure(error, name)
 
 

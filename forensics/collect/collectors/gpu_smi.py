@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from forensics.bundle.layout import Status, node_path
 from forensics.collect.collectors.command import find_program, run_program
+from forensics.collect.processes import ProcFs, all_stats
 from forensics.collect.record import Run
 from forensics.collect.target import Context
 
 ID = "gpu.smi"
 TIMEOUT_S = 15.0
+
+
+def stuck_before(procfs: ProcFs) -> int | None:
+    """An nvidia-smi that sleeps in the kernel for longer than one is waited for: what cannot be killed must not pile up."""
+    up = time.clock_gettime(time.CLOCK_BOOTTIME)
+    for stat in all_stats(procfs).values():
+        age = up - stat.start_ticks / os.sysconf("SC_CLK_TCK")
+        if stat.comm == "nvidia-smi" and stat.state == "D" and age > TIMEOUT_S:
+            return stat.pid
+    return None
 
 
 def collect_smi(context: Context, sample: int) -> Iterator[Run]:
@@ -23,6 +36,10 @@ def collect_smi(context: Context, sample: int) -> Iterator[Run]:
         yield Run(ID, None, Status.NOT_FOUND, reason)
         return
     argv = (program, "-q", "-x")
+    if stuck := stuck_before(context.procfs):
+        reason = f"nvidia-smi (process {stuck}) hangs in the driver since before (state D): another one would too"
+        yield Run(ID, None, Status.SKIPPED_BY_POLICY, reason, argv=argv)
+        return
     result = run_program(argv, TIMEOUT_S, context.staging.root, context.settings.text_bytes)
     if result.code is None:
         reason = f"nvidia-smi gave no answer in {TIMEOUT_S:g} s: a GPU or its driver hangs"

@@ -28,7 +28,7 @@ def collect_kernel_log(context: Context, sample: int, kmsg: Path = KMSG) -> Iter
     """The whole ring buffer."""
     failures: list[tuple[Status, str]] = []
     try:
-        yield _store(context, b"".join(read_kmsg(kmsg)), (str(kmsg),))
+        yield _store(context, _bounded(read_kmsg(kmsg), context.settings.text_bytes), (str(kmsg),))
         return
     except OSError as error:
         failures.append(failure(error, str(kmsg)))
@@ -48,6 +48,16 @@ def collect_kernel_log(context: Context, sample: int, kmsg: Path = KMSG) -> Iter
     hint = " (needs root, CAP_SYSLOG, or kernel.dmesg_restrict=0)" if denied else ""
     reasons = "; ".join(reason for _, reason in failures)
     yield Run(ID, None, Status.PERMISSION if denied else failures[0][0], f"{_NOT_CHECKED}: {reasons}{hint}")
+
+
+def _bounded(lines: Iterator[bytes], limit: int) -> bytes:
+    """At most `limit` bytes: a kernel that logs without end is never read to its end."""
+    content = bytearray()
+    for line in lines:
+        content += line
+        if len(content) >= limit:
+            break
+    return bytes(content)
 
 
 def read_kmsg(path: Path) -> Iterator[bytes]:

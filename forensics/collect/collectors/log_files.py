@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat as stat_module
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import BinaryIO
 from forensics.bundle.layout import Status, member_name, rank_path
 from forensics.bundle.redaction import redact_stream
 from forensics.collect.collectors.proc_tasks import gone
+from forensics.collect.opening import NotAPlainFileError, open_plain_file
 from forensics.collect.permissions import why_denied
 from forensics.collect.processes import ProcFs
 from forensics.collect.record import Run, failure
@@ -169,9 +169,11 @@ def copy_log(context: Context, rank: int | None, source: LogSource) -> Run:
     """Head and tail of one log. Raises FileNotFoundError when it does not exist."""
     counts: Counter[str] = Counter()
     try:
-        descriptor = os.open(source.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        descriptor = open_plain_file(source.path)
     except FileNotFoundError:
         raise
+    except NotAPlainFileError:
+        return Run(ID, rank, Status.NOT_FOUND, f"{source.name} is not a plain file")
     except OSError as error:
         return Run(ID, rank, *failure(error, source.name))
     with os.fdopen(descriptor, "rb") as stream:
@@ -199,8 +201,6 @@ def copy_log(context: Context, rank: int | None, source: LogSource) -> Run:
 
 
 def _refusal(found: os.stat_result, source: LogSource) -> str | None:
-    if not stat_module.S_ISREG(found.st_mode):
-        return "is not a plain file"
     if source.owner and found.st_uid != source.owner:
         return f"belongs to uid {found.st_uid}, not to uid {source.owner} of the job"
     if found.st_mtime_ns < source.since_ns:

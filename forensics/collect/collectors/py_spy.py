@@ -1,11 +1,15 @@
 """Python stacks of a rank and of its child processes with `py-spy dump --json --nonblocking`.
 
 Always `--nonblocking`: a ptrace stop of a process in uninterruptible sleep hangs the tracer for good, and a stop changes
-the job. Never `--locals`: values of variables are nobody's business. One process is one py-spy with its own deadline.
+the job. It reads memory only (process_vm_readv), whoever traces the process and whatever state it is in; a system call
+filter holds it to that. Where there can be no filter, a process that is traced or in state D is left out, and a guard sets
+others going again that a killed py-spy left stopped. Never `--locals`: values of variables are nobody's business. One
+process is one py-spy with its own deadline.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -20,7 +24,10 @@ from typing import IO
 import orjson
 
 from forensics.bundle.layout import Status, rank_path
+from forensics.collect.collectors.command import start_program
 from forensics.collect.collectors.proc_tasks import gone
+from forensics.collect.confinement import why_unconfined
+from forensics.collect.guard import start_guard, why_not_traceable
 from forensics.collect.permissions import why_denied
 from forensics.collect.processes import ProcFs, all_stats
 from forensics.collect.record import Run, now_ns
@@ -31,6 +38,7 @@ ID = "stack.pyspy"
 _DENIED = re.compile(rb"permission denied|operation not permitted", re.IGNORECASE)
 _NOT_PYTHON = re.compile(rb"python version|python interpreter|not a python|libpython", re.IGNORECASE)
 _POLL_S = 0.005
+_LAST_ATTEMPT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,7 @@ class _Dump:
     begin_ns: int
     deadline: float
     attempt: int
+    guard: int | None
 
 
 def find_py_spy() -> str | None:
@@ -79,29 +88,52 @@ def _looks_python(procfs: ProcFs, pid: int) -> bool:
 
 def _dump_all(context: Context, target: Target, sample: int, tree: Tree, pids: Sequence[int]) -> Iterator[Run]:
     """Run py-spy on all processes, a few at once."""
-    waiting = [(pid, 0) for pid in pids]
+    free = why_unconfined(str(context.py_spy))
+    left_out = {pid: reason for pid in pids if (reason := _why_left_out(context.procfs, pid, free))}
+    for pid, reason in left_out.items():
+        yield Run(ID, target.rank, Status.SKIPPED_BY_POLICY, reason, pid=pid, sample=sample, counts=pid == tree.root)
+    # What left its target stopped is not tried again before the guard has set that going.
+    waiting = [(pid, 0 if free is None else _LAST_ATTEMPT) for pid in pids if pid not in left_out]
     running: list[_Dump] = []
     while waiting or running:
         while waiting and len(running) < context.settings.at_once:
             pid, attempt = waiting.pop(0)
-            running.append(_start(context, pid, attempt))
+            running.append(_start(context, pid, attempt, free is None))
         time.sleep(_POLL_S)
         for dump in [one for one in running if _is_over(one)]:
             running.remove(dump)
             run = _finish(context, target, sample, dump, tree)
             # A nonblocking read of a running interpreter sometimes meets half-changed frames; the next one mostly does not.
-            if run.status is Status.PARTIAL and dump.attempt == 0:
-                waiting.insert(0, (dump.pid, 1))
+            if run.status is Status.PARTIAL and dump.attempt < _LAST_ATTEMPT:
+                waiting.insert(0, (dump.pid, dump.attempt + 1))
             else:
                 yield run
 
 
-def _start(context: Context, pid: int, attempt: int) -> _Dump:
+def _why_left_out(procfs: ProcFs, pid: int, free: str | None) -> str | None:
+    """Why a process is not sampled by a py-spy that is free to attach, for the reason given, to what it looks at."""
+    try:
+        reason = why_not_traceable(procfs, pid) if free is not None else None
+    except (OSError, ValueError, IndexError):  # py-spy says that it is gone
+        return None
+    return f"{reason}, and py-spy cannot be kept from ptrace: {free}" if reason else None
+
+
+def _start(context: Context, pid: int, attempt: int, forbid: bool) -> _Dump:
     output = tempfile.TemporaryFile(dir=context.staging.root)  # noqa: SIM115 - lives as long as the process
     errors = tempfile.TemporaryFile(dir=context.staging.root)  # noqa: SIM115
+    guard = None if forbid else _guard(context.procfs, pid)
     begin = now_ns()
-    process = subprocess.Popen(_argv(context, pid), stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
-    return _Dump(pid, process, output, errors, begin, time.monotonic() + context.settings.stack_s, attempt)
+    held = () if guard is None else (guard,)
+    process = start_program(_argv(context, pid), output, errors, forbid=forbid, held=held)
+    return _Dump(pid, process, output, errors, begin, time.monotonic() + context.settings.stack_s, attempt, guard)
+
+
+def _guard(procfs: ProcFs, pid: int) -> int | None:
+    try:
+        return start_guard(procfs, pid)
+    except (OSError, ValueError, IndexError):  # gone: there is nothing to guard
+        return None
 
 
 def _argv(context: Context, pid: int) -> list[str]:
@@ -120,6 +152,8 @@ def _finish(context: Context, target: Target, sample: int, dump: _Dump, tree: Tr
     written = context.staging.write(rank_path(target.rank, name), content) if content else None
     dump.output.close()
     dump.errors.close()
+    if dump.guard is not None:
+        os.close(dump.guard)
     return Run(
         ID,
         target.rank,

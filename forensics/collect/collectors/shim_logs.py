@@ -1,8 +1,8 @@
 """Logs of the collector inside the ranks, `<host>.<rank>.<pid>.<start>.frx` in `<folder>/<job>/` (docs/formats/shim-log.md).
 
-The folder is that of `FORENSICS_SHIM_DIR` of the rank, else /dev/shm/forensics; the file is still there when the process is
-gone, as long as its host or container is. A file is copied while its process writes to it: its layout is made for that. Much of
-it is zero, so each copy is compressed.
+The folder is that of `FORENSICS_SHIM_DIR` of the rank, else /dev/shm/forensics-<uid>; the file is still there when the process
+is gone, as long as its host or container is. A file is copied while its process writes to it: its layout is made for that.
+Much of it is zero, so each copy is compressed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from forensics.collect.record import Run, failure
 from forensics.collect.target import Context, Target, visible_path
 
 ID = "shim.log"
-DEFAULT_FOLDER = "/dev/shm/forensics"
+MEMORY, DISK = "/dev/shm", "/tmp"
+"""Where the writer makes folders of its own: the default, and where notes go when no other place can be used."""
 LIBRARY = "forensics_shim"
 MOST_BYTES = 256 << 20
 """A log is never larger."""
@@ -32,7 +33,11 @@ MOST_LEFT = 128
 """Logs taken of a host without ranks."""
 _JOB_VARIABLES = ("FORENSICS_SHIM_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 _NAME = re.compile(r".+\.(?P<rank>\d+|x)\.(?P<pid>\d+)\.(?P<start>\d+)(?:-\d+)?\.(?P<ending>frx|off|tmp)")
-_UNFINISHED = {"off": "its process recorded nothing; the file says why", "tmp": "its process died while it made the log"}
+_UNFINISHED = {
+    "off": "its process recorded nothing, or lost its log; the file says why",
+    "tmp": "its process died while it made the log",
+}
+_OWN = re.compile(r"forensics(-\d+)?")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
@@ -50,16 +55,84 @@ class LogFile:
     uid: int
 
 
-def folder_of(environ: Mapping[str, str]) -> str:
-    """Where a process with this environment puts its log."""
-    return f"{environ.get('FORENSICS_SHIM_DIR') or DEFAULT_FOLDER}/{job_name(environ)}"
+def default_folder(uid: int, below: str = MEMORY) -> str:
+    """The folder that the writer makes for itself; `uid` is that inside the process's user namespace."""
+    return f"{below}/forensics-{uid}"
+
+
+def default_folders(below: Path, uid: int | None = None) -> list[Path]:
+    """Folders of the writer that are there, of one user or of all. By owner: the name has the number inside a user namespace.
+
+    The folder without a number is one that an administrator made for all. Links are left.
+    """
+    try:
+        with os.scandir(below) as entries:
+            found = [entry for entry in entries if _OWN.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)]
+            return sorted(Path(one.path) for one in found if uid is None or one.stat(follow_symlinks=False).st_uid == uid)
+    except OSError:
+        return []
+
+
+def folder_of(environ: Mapping[str, str], uid: int) -> str:
+    """Where a process with this environment puts its log; behind the name may stand what tells jobs of one name apart."""
+    return f"{environ.get('FORENSICS_SHIM_DIR') or default_folder(uid)}/{job_name(environ)}"
 
 
 def job_name(environ: Mapping[str, str]) -> str:
-    """Name of the folder of the job, as the writer makes it: cut like its field in the head, with safe characters only."""
-    name = next((environ[variable] for variable in _JOB_VARIABLES if environ.get(variable)), "job")
+    """Name of the job, as the writer makes it: cut like its field in the head, with safe characters only."""
+    variable = next((name for name in _JOB_VARIABLES if environ.get(name)), None)
+    name = environ[variable] if variable else "job"
+    if variable == "TORCHELASTIC_RUN_ID" and name == "none":
+        name = "torchrun"
     safe = _UNSAFE.sub("_", name.encode("utf-8", "surrogateescape")[:63].decode("latin-1"))
     return "_" + safe[1:] if safe.startswith(".") else safe
+
+
+def find_job(procfs: ProcFs, pid: int | None, environ: Mapping[str, str], uid: int | None) -> list[LogFile]:
+    """Logs of the job of a process, newest first: those in its own folder where its log tells which, else all of that name.
+
+    Raises OSError when the folder of logs cannot be read.
+    """
+    name, jobs = job_name(environ), dict[str, list[LogFile]]()
+    for root, is_wanted in _roots(procfs, pid, environ, uid):
+        try:
+            for folder in _job_folders(root[1], name):
+                jobs.setdefault(folder.name, []).extend(find_logs(folder, f"{root[0]}/{folder.name}"))
+        except OSError:
+            if is_wanted:
+                raise
+    own = next((logs for logs in jobs.values() if pid is not None and _holds(procfs, pid, logs)), None)
+    logs = own if own is not None else [log for found in jobs.values() for log in found]
+    return sorted(logs, key=lambda log: (-log.modified_ns, log.name))
+
+
+def _roots(
+    procfs: ProcFs, pid: int | None, environ: Mapping[str, str], uid: int | None
+) -> Iterator[tuple[tuple[str, Path], bool]]:
+    """Folders that may hold folders of jobs, as the job names them and as they can be opened; the first kind must be there."""
+
+    def seen(name: str) -> Path:
+        return visible_path(procfs, pid, name) if pid is not None else Path(name)
+
+    wanted = environ.get("FORENSICS_SHIM_DIR")
+    if wanted:
+        yield (wanted, seen(wanted)), True
+    for below in (MEMORY, DISK):
+        for folder in default_folders(seen(below), uid):
+            yield (f"{below}/{folder.name}", folder), False
+
+
+def _job_folders(root: Path, name: str) -> list[Path]:
+    with os.scandir(root) as entries:
+        found = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return sorted(folder for folder in found if folder.name == name or folder.name.startswith(f"{name}-"))
+
+
+def _holds(procfs: ProcFs, pid: int, logs: Iterable[LogFile]) -> bool:
+    try:
+        return own_log(procfs, pid, logs) is not None
+    except OSError:
+        return False
 
 
 def loaded_by(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -95,10 +168,9 @@ def find_logs(folder: Path, name: str) -> list[LogFile]:
 def collect_logs(context: Context, target: Target, sample: int) -> Iterator[Run]:
     """The logs of one rank, dead or alive: that of its process first, then the newest of its number."""
     witness = target.pid if target.pid is not None and target.state == "alive" else target.witness
-    name = folder_of(target.environ)
-    folder = visible_path(context.procfs, witness, name) if witness is not None else Path(name)
+    name = folder_of(target.environ, target.uid or 0)
     try:
-        found = find_logs(folder, name)
+        found = find_job(context.procfs, witness, target.environ, target.uid)
     except OSError as error:
         yield _nothing(target, *failure(error, name))
         return
@@ -138,21 +210,21 @@ def choose(target: Target, logs: Sequence[LogFile], pids: Iterable[int]) -> list
     return [*first, *(log for log in fitting if log not in first)][:MOST_LOGS]
 
 
-def collect_left(context: Context, folder: Path = Path(DEFAULT_FOLDER)) -> Iterator[Run]:
-    """The newest job of a host without ranks: the newest log of each rank."""
+def collect_left(context: Context, *folders: Path) -> Iterator[Run]:
+    """The newest job of a host without ranks: the newest log of each rank. Without folders: of all users."""
     try:
-        jobs = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+        roots = folders or (*default_folders(Path(MEMORY)), *default_folders(Path(DISK)))
+        jobs = [Path(entry.path) for root in roots for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False)]
         found = [find_logs(job, job.as_posix()) for job in jobs]
     except OSError as error:
-        status, reason = failure(error, folder.as_posix())
-        yield Run(ID, None, status, reason)
+        yield Run(ID, None, *failure(error, ", ".join(map(str, folders)) or MEMORY))
         return
     newest = max((logs for logs in found if logs), key=lambda logs: logs[0].modified_ns, default=[])
     of_ranks = {log.rank: log for log in reversed(newest)}
     for log in sorted(of_ranks.values(), key=lambda log: log.name)[:MOST_LEFT]:
         yield copy_log(context, None, log, node_path(context.node, "shim"))
     if not newest:
-        yield Run(ID, None, Status.NOT_FOUND, f"no log in {folder}")
+        yield Run(ID, None, Status.NOT_FOUND, f"no log in {', '.join(map(str, roots)) or f'{MEMORY}/forensics-*'}")
 
 
 def copy_log(context: Context, rank: int | None, log: LogFile, folder: str) -> Run:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import stat as stat_module
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import FileIO
@@ -19,6 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from forensics.bundle.layout import Status, member_name, rank_path
 from forensics.collect.compressed import copied
+from forensics.collect.opening import NotAPlainFileError, open_plain_file
 from forensics.collect.permissions import why_denied
 from forensics.collect.processes import ProcFs
 from forensics.collect.record import Run, failure
@@ -107,9 +107,10 @@ class _RefusedError(Exception):
 def _copy(context: Context, target: Target, place: StageFile, member: str) -> Run:
     """Copy one file, compressed. Raises OSError when it cannot be read, _RefusedError when it must not be taken."""
     # A descriptor of /proc is a link by its nature; any other link may lead a collector that runs as root elsewhere.
-    follow = 0 if place.is_open else os.O_NOFOLLOW
     try:
-        descriptor = os.open(place.path, os.O_RDONLY | follow | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        descriptor = open_plain_file(place.path, follow=place.is_open)
+    except NotAPlainFileError as error:
+        raise _RefusedError(f"{place.name} is not a plain file") from error
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise _RefusedError(f"{place.name} is a link") from error
@@ -124,8 +125,6 @@ def _copy(context: Context, target: Target, place: StageFile, member: str) -> Ru
 
 
 def _check(found: os.stat_result, place: StageFile, target: Target) -> None:
-    if not stat_module.S_ISREG(found.st_mode):
-        raise _RefusedError(f"{place.name} is not a plain file")
     if target.uid and found.st_uid != target.uid:
         raise _RefusedError(f"{place.name} belongs to uid {found.st_uid}, not to uid {target.uid} of the job")
     if not place.is_open and found.st_mtime_ns < target.since_ns:

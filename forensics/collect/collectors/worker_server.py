@@ -90,14 +90,24 @@ def handlers(path: Path, pid: int, timeout_s: float) -> list[str]:
     Raises NotAWorkerServer, or OSError when nobody answers in time.
     """
     with answer(path, pid, "GET", "/", timeout_s) as (_, chunks):
-        if _TITLE not in b"".join(chunks)[:_PAGE_LIMIT]:
+        if _TITLE not in _page(chunks):
             raise NotAWorkerServer("it is no torch worker server")
     with answer(path, pid, "GET", "/handler/", timeout_s) as (_, chunks):
         try:
-            names = orjson.loads(b"".join(chunks)[:_PAGE_LIMIT])
+            names = orjson.loads(_page(chunks))
         except orjson.JSONDecodeError:
             return []
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def _page(chunks: Iterator[bytes]) -> bytes:
+    """The beginning of a page: something else may answer without end."""
+    page = bytearray()
+    for chunk in chunks:
+        page += chunk
+        if len(page) >= _PAGE_LIMIT:
+            break
+    return bytes(page[:_PAGE_LIMIT])
 
 
 @contextmanager

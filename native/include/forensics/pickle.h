@@ -10,13 +10,13 @@
 
 #include "forensics/export.h"
 
-#define FORENSICS_PICKLE_LAYOUT 1u
+#define FORENSICS_PICKLE_LAYOUT 2u
 
 enum forensics_pickle_status {
     FORENSICS_PICKLE_OK = 0,
     FORENSICS_PICKLE_CUT = 1,         /* the bytes end before the pickle does */
-    FORENSICS_PICKLE_UNSUPPORTED = 2, /* an opcode that plain data does not need, or an integer beyond 64 bits */
-    FORENSICS_PICKLE_MALFORMED = 3,   /* an opcode that the stack or the memo does not fit, or a text that is no UTF-8 */
+    FORENSICS_PICKLE_UNSUPPORTED = 2, /* an opcode that plain data does not need, an integer beyond 64 bits, a key that is no text */
+    FORENSICS_PICKLE_MALFORMED = 3,   /* what no unpickler takes: no fit for stack or memo, no UTF-8, a key without a hash */
     FORENSICS_PICKLE_MEMORY = 4,      /* it would take more memory than allowed */
 };
 
@@ -49,12 +49,16 @@ FORENSICS_EXPORT void forensics_pickle_free(struct forensics_pickle *pickle);
 FORENSICS_EXPORT int64_t forensics_pickle_member(struct forensics_pickle *pickle, const char *key, uint32_t length);
 
 /* Chooses the list under a key of the pickle's dictionary as the rows of `column`. Returns how many there are, or -1 when
- * it is not a list of dictionaries, or these have keys of too many kinds. */
+ * it is not a list of dictionaries, these have keys of too many kinds, or too many are one and the same. */
 FORENSICS_EXPORT int64_t forensics_pickle_rows(struct forensics_pickle *pickle, const char *key, uint32_t length);
 
 /* Writes tag and value of every row under a key; a value for which memory does not suffice is unreadable. */
 FORENSICS_EXPORT void forensics_pickle_column(struct forensics_pickle *pickle, const char *key, uint32_t length,
                                               uint8_t *tags, int64_t *values);
+
+/* What a distinct value says once all that it refers to is written out: of a few bytes, references to references make any
+ * amount. 32 for a container, 8 for any other value, and the bytes of a text. -1 when there is no such value. */
+FORENSICS_EXPORT int64_t forensics_pickle_weight(const struct forensics_pickle *pickle, int64_t number);
 
 /* Writes a distinct value as JSON and returns its length; one that is longer than `capacity` is not whole, and its length
  * not counted to the end. Returns -1 when there is no such value or it cannot be JSON. */

@@ -15,7 +15,7 @@
 #define SHIM_MAGIC "FRXSHIM\n"
 #define SHIM_BYTE_ORDER 0x0A0B0C0Du
 #define SHIM_MAJOR 1u /* another one: the reader stops */
-#define SHIM_MINOR 0u /* a higher one only adds */
+#define SHIM_MINOR 1u /* a higher one only adds */
 #define SHIM_HEAD_BYTES 2048u /* never changes once the file has its name */
 #define SHIM_LIVE_BYTES 2048u /* follows the head; changes all the time */
 #define SHIM_MAX_SECTIONS 32u
@@ -72,7 +72,8 @@ struct shim_head {
     uint32_t sample_ms;     /* how often a state in progress is sampled */
     uint32_t live_offset;
     uint32_t live_bytes;
-    uint8_t reserved0[8];
+    uint32_t mode;          /* of the file; wider than 0600: pointers are masked */
+    uint8_t reserved0[4];
     char host[64];
     char boot_id[40];
     char rank_variable[24]; /* the environment variable that gave the rank */
@@ -81,7 +82,8 @@ struct shim_head {
     char visible_devices[64];
     struct shim_section sections[SHIM_MAX_SECTIONS];
     char build[64];
-    uint8_t reserved1[448];
+    char run[32]; /* tells jobs of one name apart: the folder of the job is called job-run */
+    uint8_t reserved1[416];
 };
 
 enum shim_state { SHIM_STATE_RECORDING = 1, SHIM_STATE_STOPPED = 2, SHIM_STATE_ENDED = 3 };
@@ -97,6 +99,11 @@ enum shim_reason {
     SHIM_REASON_SYMBOL_NOT_FOUND = 6, /* a hooked function without the real one behind it */
     SHIM_REASON_UNKNOWN_ABI = 7,    /* a profiler or verbs layout that is not known: left alone */
     SHIM_REASON_INTERNAL = 8,
+    SHIM_REASON_SHARE = 9,          /* a smaller file was made: the wanted one is more than a sixteenth of the free space */
+    SHIM_REASON_NO_SHARE = 10,      /* none: the smallest one is more than that */
+    SHIM_REASON_FOREIGN_FOLDER = 11, /* none: the folder is a link, of somebody else, or writable by others */
+    SHIM_REASON_CUT = 12,           /* somebody cut the file while it was in use, or its file system had no room: recording stopped */
+    SHIM_REASON_REMOVED = 13,       /* somebody removed the file while it was in use: recording went on without a name */
 };
 
 /* Bits of shim_live.hooked and shim_live.called, word 1 (word 0: bit = enum shim_kind of the NCCL function, < 64). */
@@ -153,7 +160,7 @@ struct shim_live {
     uint32_t profiler_mask;
     uint32_t verbs_contexts;
     uint32_t forks;        /* forks seen; the child has a file of its own or none */
-    uint32_t reserved0;
+    uint32_t unlocked;     /* 1: the job closed the descriptor that holds the lock on the file */
     char note[128];        /* reason in words */
     uint8_t reserved1[1696];
 };

@@ -1,6 +1,6 @@
-/* Prints what a call costs: `cost warm|cold|line|clock|nothing|least CALLS`, one line of nanoseconds per call for each of many runs.
+/* Prints what a call costs: `cost warm|cold|line|clock|nothing|least|beyond CALLS`, one line of nanoseconds per call for each of many runs.
  * `nothing` and `least` are cold, and frame what a collector can add: an empty function, and one that reads the clock twice and
- * stores a word in shared memory. */
+ * stores a word in shared memory. `beyond` calls on a communicator for which the log has no slot left. */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
@@ -15,6 +15,7 @@
 #define RUNS 200 /* short ones: on a busy machine the fastest one is the only undisturbed one */
 #define WALK (48u << 20)
 #define MOST_COLD 4096
+#define BEYOND 2000 /* more communicators than any log has slots for */
 
 static ncclComm_t comm;
 static char lines[10000][128]; /* a ring of text lines, as tools write that log each call as text */
@@ -129,6 +130,8 @@ int main(int argc, char **argv)
     ncclGetUniqueId(&id);
     ncclCommInitRank(&comm, 8, id, 3);
     call(0);
+    for (int each = 0; each < BEYOND && argc > 1 && strcmp(argv[1], "beyond") == 0; each++)
+        ncclCommInitRank(&comm, 8, id, 3);
     if (argc > 1 && strcmp(argv[1], "cold") == 0)
         cold(call, calls);
     else if (argc > 1 && strcmp(argv[1], "nothing") == 0)

@@ -1,7 +1,8 @@
-/* Works every slot and record of the writer from several threads, for the sanitizers: `states ROUNDS`. */
+/* Works every slot and record of the writer from several threads, for the sanitizers: `states ROUNDS [fork]`. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "ring/log.h"
@@ -69,17 +70,35 @@ static void *work(void *which)
     return NULL;
 }
 
+/* In the middle of it all: the child begins a log of its own, or has none when there is no room. */
+static int fork_and_work(void)
+{
+    int status = 0;
+    pid_t child = fork();
+
+    if (child == 0) {
+        (void)shim_start();
+        (void)work(NULL);
+        _exit(0);
+    }
+    waitpid(child, &status, 0);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     pthread_t threads[4];
+    int status = 0;
 
     rounds = argc > 1 ? atoi(argv[1]) : 1000;
-    if (!shim_start())
+    if (!shim_start() && argc < 3)
         return 1;
     for (size_t each = 0; each < 4; each++)
         pthread_create(&threads[each], NULL, work, (void *)each);
+    if (argc > 2)
+        status = fork_and_work();
     for (size_t each = 0; each < 4; each++)
         pthread_join(threads[each], NULL);
     usleep(250000); /* the heartbeat looks twice at what is left in progress */
-    return 0;
+    return status;
 }

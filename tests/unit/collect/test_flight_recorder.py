@@ -94,8 +94,9 @@ def test_a_socket_the_process_listens_on_is_found(context: Context, proc: FakePr
     path = tmp_path / "w.sock"
     rank = target(proc)
     proc.network(PID, unix={77: str(path), 78: "/not/its/own.sock"})
+    asking = replace(context, settings=replace(context.settings, ask_sockets=True))
     with server(path, PAGES):
-        assert {run.status for run in collect_live(context, rank, 0)} == {Status.OK}
+        assert {run.status for run in collect_live(asking, rank, 0)} == {Status.OK}
 
 
 def test_sockets_of_multiprocessing_are_not_spoken_to(context: Context, proc: FakeProc) -> None:
@@ -241,7 +242,9 @@ def test_the_pipe_makes_the_rank_write_a_new_dump(context: Context, proc: FakePr
     thread = threading.Thread(target=monitor)
     thread.start()
     environ = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{tmp_path}/pipe_", "TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/dump_"}
-    run = one(collect_pipe(context, target(proc, **environ), 0))
+    rank = target(proc, **environ)
+    (proc.root / f"{PID}/fd/6").symlink_to(pipe)
+    run = one(collect_pipe(context, rank, 0))
     thread.join()
     os.close(reader)
     assert (run.status, run.path) == (Status.OK, "ranks/3/fr/pipe.dump_3")
@@ -253,9 +256,12 @@ def test_a_pipe_that_is_read_without_a_dump_following(context: Context, proc: Fa
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     hasty = replace(context, settings=replace(context.settings, dump_wait_s=0.3))
-    run = one(collect_pipe(hasty, target(proc, TORCH_NCCL_DEBUG_INFO_PIPE_FILE=f"{tmp_path}/pipe_"), 0))
-    os.close(reader)
+    rank = target(proc, TORCH_NCCL_DEBUG_INFO_PIPE_FILE=f"{tmp_path}/pipe_")
+    (proc.root / f"{PID}/fd/6").symlink_to(pipe)
+    run = one(collect_pipe(hasty, rank, 0))
     assert run.status is Status.TIMEOUT
+    assert os.read(reader, 128) == b""
+    os.close(reader)
 
 
 def test_the_pipe_can_be_left_alone(context: Context, proc: FakeProc, tmp_path: Path) -> None:

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import threading
 from collections import Counter
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from forensics.collect.collectors.clock import SYNC_FILE, collect_sync
 from forensics.collect.collectors.gpu_smi import collect_smi
 from forensics.collect.collectors.ib_counters import collect_counters
 from forensics.collect.collectors.kernel_log import collect_kernel_log, read_kmsg
-from forensics.collect.collectors.nccl_ras import collect_ras
 from forensics.collect.collectors.versions import collect_versions
 from forensics.collect.environment import split_environment
 from forensics.collect.record import Run
@@ -107,52 +104,6 @@ def test_the_first_clock_program_that_answers_is_kept(context: Context, programs
     (run,) = collect_sync(context, 0)
     assert (run.status, run.argv[0]) == (Status.OK, "timedatectl")
     assert (context.staging.root / SYNC_FILE).read_text() == "NTPSynchronized=yes\n"
-
-
-def ras_server(answers: dict[bytes, bytes]) -> tuple[socket.socket, str]:
-    """A service that answers known lines and closes after VERBOSE STATUS."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection, connection.makefile("rb") as lines:
-                for line in lines:
-                    connection.sendall(answers.get(line.strip(), b"ERROR: Unknown command\n"))
-                    if line.startswith(b"VERBOSE"):
-                        break
-
-    threading.Thread(target=serve, daemon=True).start()
-    return listener, f"127.0.0.1:{listener.getsockname()[1]}"
-
-
-@pytest.mark.parametrize(
-    ("answers", "path"),
-    [
-        ({b"SET FORMAT json": b"OK\n", b"VERBOSE STATUS": b'{"nccl_version": "2.28.9"}'}, "nodes/host-1/nccl/ras-1.json"),
-        ({b"VERBOSE STATUS": b"NCCL version 2.27.3\nJob summary\n"}, "nodes/host-1/nccl/ras-1.txt"),
-    ],
-)
-def test_ras_is_asked_for_json_and_else_for_text(context: Context, answers: dict[bytes, bytes], path: str) -> None:
-    listener, address = ras_server(answers)
-    (run,) = collect_ras(context, 1, address)
-    listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
-    assert (run.status, run.path) == (Status.OK, path)
-    assert content(context, run) == answers[b"VERBOSE STATUS"]
-
-
-def test_ras_that_is_not_there_or_switched_off(context: Context) -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
-    address = f"127.0.0.1:{listener.getsockname()[1]}"
-    listener.close()
-    (run,) = collect_ras(context, 0, address)
-    assert (run.status, run.path) == (Status.NOT_FOUND, None)
-    (run,) = collect_ras(context, 0, address, switched_off=True)
-    assert run.status is Status.NOT_CONFIGURED
 
 
 def test_infiniband_counters(context: Context) -> None:

@@ -16,6 +16,8 @@ from forensics.collect.collectors.shim_logs import (
     choose,
     collect_left,
     collect_logs,
+    default_folders,
+    find_job,
     folder_of,
     job_name,
     own_log,
@@ -48,6 +50,7 @@ def add_log(folder: Path, name: str, content: bytes = b"FRXSHIM\n", *, at: int =
         ({}, "job"),
         ({"SLURM_JOB_ID": "77"}, "77"),
         ({"SLURM_JOB_ID": "77", "TORCHELASTIC_RUN_ID": "run"}, "run"),
+        ({"TORCHELASTIC_RUN_ID": "none"}, "torchrun"),
         ({"FORENSICS_SHIM_JOB": "a/b c", "SLURM_JOB_ID": "77"}, "a_b_c"),
         ({"FORENSICS_SHIM_JOB": "../up"}, "_._up"),
         ({"FORENSICS_SHIM_JOB": "x" * 80}, "x" * 63),
@@ -55,7 +58,7 @@ def add_log(folder: Path, name: str, content: bytes = b"FRXSHIM\n", *, at: int =
 )
 def test_the_folder_of_a_job_is_named_as_the_writer_names_it(environ: dict[str, str], name: str) -> None:
     assert job_name(environ) == name
-    assert folder_of(environ) == f"/dev/shm/forensics/{name}"
+    assert folder_of(environ, 1000) == f"/dev/shm/forensics-1000/{name}"
 
 
 def test_the_log_of_a_living_rank_is_copied_compressed(context: Context, proc: FakeProc, tmp_path: Path) -> None:
@@ -127,6 +130,33 @@ def test_a_host_without_ranks_gives_the_newest_job(context: Context, tmp_path: P
     assert [run.path for run in runs] == ["nodes/host-1/shim/h.0.3.1.frx.zst", "nodes/host-1/shim/h.1.4.1.frx.zst"]
     (none,) = collect_left(context, tmp_path / "nowhere")
     assert none.status is Status.NOT_FOUND
+
+
+def test_only_the_folder_that_has_the_log_of_the_process_is_of_its_job(proc: FakeProc, tmp_path: Path) -> None:
+    """Two jobs of one name on a host: what tells their folders apart is behind the name."""
+    for job, name in (
+        ("job-29500-11", "h.3.100.500.frx"),
+        ("job-29500-11", "h.4.101.501.frx"),
+        ("job-29500-99", "h.4.300.900.frx"),
+    ):
+        (tmp_path / job).mkdir(exist_ok=True)
+        (tmp_path / job / name).write_bytes(b"FRXSHIM\n")
+    (tmp_path / "jobber").mkdir()
+    one = target(proc, tmp_path)
+    found = find_job(proc.procfs, one.pid, one.environ, one.uid)
+    assert {log.path.name for log in found} == {"h.3.100.500.frx", "h.4.101.501.frx"}
+    anywhere = find_job(proc.procfs, None, one.environ, one.uid)  # notes of other jobs of that name may lie on this host
+    assert len([log for log in anywhere if log.path.is_relative_to(tmp_path)]) == 3
+
+
+def test_a_collector_of_root_finds_the_folders_of_all_users(tmp_path: Path) -> None:
+    for name in ("forensics", "forensics-0", "forensics-1000", "forensics-x", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "forensics-7").symlink_to(tmp_path / "other")
+    names = ["forensics", "forensics-0", "forensics-1000"]
+    assert [path.name for path in default_folders(tmp_path)] == names
+    assert [path.name for path in default_folders(tmp_path, os.getuid())] == names
+    assert default_folders(tmp_path, os.getuid() + 1) == []
 
 
 def test_the_log_of_a_process_is_told_by_its_start(proc: FakeProc) -> None:

@@ -1,0 +1,116 @@
+"""Whether the native readers and those in Python say the same of an input."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import json
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from forensics.bundle.artefact import Artefact
+from forensics.ingest import _recorder_native, flight_recorder
+from forensics.ingest._pickle import load_pickle
+from forensics.ingest._recorder_native import open_dump
+from forensics.ingest._trace_columns import Tally, TraceColumns
+from forensics.ingest._trace_events import read_slowly
+from forensics.ingest._trace_native import read_native
+from forensics.ingest.interface import Batch
+
+OK, CUT, MALFORMED = 0, 1, 3
+_MEMORY = 64 << 20
+_LAYOUTS: tuple[dict[str, Any], ...] = ({"separators": (",", ":")}, {}, {"indent": 1}, {"indent": 2}, {"indent": "\t"})
+
+
+def disagreement(reader: str, content: bytes) -> str | None:
+    """What the two readers differ in, None where they agree."""
+    return _of_pickles(content) if reader == "pickle" else _of_traces(content)
+
+
+def _of_pickles(content: bytes) -> str | None:
+    status = _status(content)
+    value, problem = load_pickle(content)
+    if status == OK and problem is not None:
+        return f"only the native reader takes it: {problem.message}"
+    if status in (CUT, MALFORMED) and problem is None:
+        return f"only Python takes it: {value!r:.200}"
+    if status != OK or content[:1] != b"\x80":
+        return None
+    with open_dump(content) as native:
+        if native is None:
+            return None
+    here, there = _facts(content), _without_library(content)
+    return None if here == there else f"other facts: {here!r:.400} natively, {there!r:.400} in Python"
+
+
+def _status(content: bytes) -> int:
+    library = _recorder_native._library()
+    assert library is not None
+    status = ctypes.c_int()
+    pickle = library.read(content, len(content), _MEMORY, ctypes.byref(status))
+    if pickle:
+        library.free(pickle)
+    return status.value
+
+
+def _facts(content: bytes) -> list[str]:
+    items = flight_recorder.rows(Artefact("dump", len(content), lambda: io.BytesIO(content)))
+    return [
+        repr((item.table, {name: list(column) for name, column in item.columns.items()}))
+        if isinstance(item, Batch)
+        else repr(item)
+        for item in items
+    ]
+
+
+def _without_library(content: bytes) -> list[str]:
+    with patch.object(_recorder_native, "_library", lambda: None):
+        return _facts(content)
+
+
+def _of_traces(content: bytes) -> str | None:
+    """Natively the same in blocks of any size; in every layout that a writer of JSON makes, the same in Python."""
+    found = _rows(_native(content, len(content) + 1))
+    for block in (17, 200):
+        if _is_trace(content) and _rows(_native(content, block)) != found:
+            return f"other events in blocks of {block} bytes"
+    if not _is_trace(content):
+        return None
+    for layout in _LAYOUTS:
+        written = json.dumps(json.loads(content), **layout).encode()
+        here, there = _rows(_native(written, len(written) + 1)), _rows(read_slowly([written], Tally()))
+        if here != there:
+            return f"other events with {layout}: {here!r:.400} natively, {there!r:.400} in Python"
+    return None
+
+
+def _native(content: bytes, block: int) -> TraceColumns:
+    found = read_native([content[at : at + block] for at in range(0, len(content), block)], Tally())
+    assert found is not None
+    return found
+
+
+def _is_trace(content: bytes) -> bool:
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    events = document.get("traceEvents") if isinstance(document, dict) else None
+    return content.count(b'"traceEvents"') == 1 and isinstance(events, list) and all(map(_is_plain, events))
+
+
+def _is_plain(event: Any) -> bool:
+    """An event as writers make them: its own members are texts and numbers, and no list of objects is in it."""
+    if not isinstance(event, dict) or not all(type(event.get(key, "")) in (str, int) for key in ("pid", "tid")):
+        return False
+    text = json.dumps(event)
+    return "\\" not in text and not any(mark in text for mark in ("[{", "}]", "}, {", "},{")) and len(text) < 1 << 16
+
+
+def _rows(columns: TraceColumns) -> list[tuple[Any, ...]]:
+    everything = np.arange(len(columns.kinds))
+    tracks = [columns.track_texts[code] for code in columns.tracks.tolist()]
+    numbers = (columns.kinds, columns.begins, columns.durations, columns.externals, columns.correlations)
+    return list(zip(*(each.tolist() for each in numbers), columns.named(everything), tracks, strict=True))

@@ -1,0 +1,54 @@
+/* The pickle reader as a fuzz target: every row, member and value of what it reads is asked for. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "forensics/pickle.h"
+#include "target.h"
+
+static const char *const KEYS[] = {"profiling_name", "frames", "input_sizes", "process_group", "state", "version", "pg_config"};
+
+const char *const fuzz_words[] = {"entries", "profiling_name", "frames", "input_sizes", "process_group", "pg_config", "version", NULL};
+const enum fuzz_format fuzz_format = FUZZ_PICKLE;
+
+static void ask_json(struct forensics_pickle *pickle, int64_t number) {
+    static char text[1 << 16];
+    if (number >= 0 && forensics_pickle_weight(pickle, number) <= (int64_t)sizeof text)
+        forensics_pickle_json(pickle, number, text, sizeof text);
+}
+
+static void ask_column(struct forensics_pickle *pickle, const char *key, size_t count, uint8_t *tags, int64_t *values) {
+    forensics_pickle_column(pickle, key, (uint32_t)strlen(key), tags, values);
+    for (size_t row = 0; row < count; row++)
+        if (tags[row] >= FORENSICS_PICKLE_TEXT && tags[row] != FORENSICS_PICKLE_UNREADABLE)
+            ask_json(pickle, values[row]);
+}
+
+static void ask(struct forensics_pickle *pickle) {
+    int64_t rows = forensics_pickle_rows(pickle, "entries", 7);
+    size_t count = rows > 0 ? (size_t)rows : 0;
+    uint8_t *tags = malloc(count + 1);
+    int64_t *values = malloc((count + 1) * sizeof *values);
+    for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++) {
+        ask_json(pickle, forensics_pickle_member(pickle, KEYS[i], (uint32_t)strlen(KEYS[i])));
+        if (rows >= 0)
+            ask_column(pickle, KEYS[i], count, tags, values);
+    }
+    free(tags);
+    free(values);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+    int status = 0;
+    /* Exactly as large as the content: one byte read beyond it is an error the sanitizer sees. */
+    uint8_t *copy = malloc(size + (size == 0));
+    if (size)
+        memcpy(copy, bytes, size);
+    struct forensics_pickle *pickle = forensics_pickle_read(copy, size, (12u << 20) + 24 * size, &status);
+    if (pickle != NULL)
+        ask(pickle);
+    else if (status == FORENSICS_PICKLE_OK)
+        abort();
+    forensics_pickle_free(pickle);
+    free(copy);
+    return 0;
+}
