@@ -61,6 +61,7 @@ static __attribute__((noinline)) void framed_group(void)
         places_settle();
         if (roll(4) == 0)
             do_ending();
+        places_settle(); /* before the page of what was ended serves again */
     }
     do_group_end();
     while (job.door.holds(&frame[0]) || job.door.holds(&frame[1]) || job.door.holds(&frame[2]))
