@@ -67,7 +67,7 @@ def _fill(bundle: Bundle, found: Iterator[Reading], connection: Connection, prog
     known = [(key, value) for key, value in facts if value is not None]
     writer.add("job_config", {"key": [key for key, _ in known], "value": [value for _, value in known]}, {"confidence": "read"})
     writer.flush()
-    settle_case(connection, {number: item.sample for number, item in enumerate(bundle.artefacts, start=1)})
+    settle_case(connection, dict(enumerate(bundle.artefacts, start=1)))
 
 
 class _Copies:
