@@ -109,8 +109,7 @@ def _contest(connection: Connection, captures: Sequence[StackCapture]) -> None:
     contested = {
         rank
         for (rank, _), items in by_process.items()
-        if (len(items) > 1
-        and any(item.taken.number is None for item in items))
+        if (len(items) > 1 and any(item.taken.number is None for item in items))
         or len({(item.process, item.taken.number) for item in items}) < len(items)
         or len({item.process for item in items if not item.process[0]}) > 1
     }

@@ -20,6 +20,11 @@ _SOURCE_TREE = re.compile(
     r"|megatron/(?:core|training|legacy|energon)|deepspeed/(?:runtime|comm|checkpoint)|transformers/trainer"
     r"|(?:lightning/pytorch|pytorch_lightning|lightning/fabric)/|accelerate/(?:accelerator|data_loader|checkpointing|utils)))"
 )
+# What is left of an installed package where a sampler cut its path at `sys.path`: packages that the patterns of stages know.
+_SHORTENED = re.compile(
+    r"(?:torch|torchvision|triton|numpy|megatron|deepspeed|transformers|lightning|pytorch_lightning|accelerate|datasets|safetensors"
+    r"|filelock|urllib3|requests|botocore|boto3|s3fs|fsspec|aiohttp|gcsfs|wandb|mlflow|apex|bitsandbytes|webdataset|torchdata)/"
+)
 # A sampler that shortened the path leaves only the module's tail; these are the stdlib modules that stacks end in.
 _STDLIB_MODULES = frozenset(
     {
@@ -106,6 +111,8 @@ def frame(name: str, filename: str, line: int | None) -> Frame:
         return Frame(name, filename[known.end() :], line, "library")
     if not filename.startswith("/") and filename in _STDLIB_MODULES:
         return Frame(name, filename, line, "stdlib")
+    if _SHORTENED.match(filename):
+        return Frame(name, filename, line, "library")
     return Frame(name, filename.lstrip("/"), line, "app")
 
 
