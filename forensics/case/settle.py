@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from forensics.case.database import Connection
 from forensics.case.repeated_dumps import number_dumps
+from forensics.case.repeated_reports import number_reports
 from forensics.case.repeated_stacks import Artefacts, number_stacks
 
 # A process that is a child by the look of its stack only is one when the rank is known to be another process.
@@ -54,5 +55,6 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     connection.execute(_CHILDREN)
     connection.execute(_SUMMARIES)
     number_stacks(connection, artefacts)
+    number_reports(connection, artefacts)
     for table in ("log_events", "device_events"):
         connection.execute(_BOOT_TIMES.format(table=table))
