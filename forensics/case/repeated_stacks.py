@@ -14,7 +14,7 @@ from forensics.case.stack_forms import Key, StackCapture, forms
 Artefacts = Mapping[int, Artefact]
 """The artefact of each source."""
 
-_OTHER_PROCESS = "of another process than the one that is known to be the rank"
+_OTHER_PROCESS = "of another process than that of the rank"
 _CAPTURES = """
 SELECT k.rank, coalesce(k.is_child, false), k.pid, k.source_id, coalesce(k.sample, 0), s.path, coalesce(s.sha256, ''),
        any_value(k.time_ns)
@@ -68,7 +68,7 @@ def number_stacks(connection: Connection, artefacts: Artefacts) -> None:
     numbers: list[tuple[StackCapture, int]] = []
     records: list[tuple[object, ...]] = []
     for process in _processes(captures):
-        ours, strangers = _of_the_rank(process, known.get(process[0].rank, frozenset()))
+        ours, strangers = _of_the_rank(process, known.get(process[0].rank, frozenset()), captures)
         drops += [(item, _OTHER_PROCESS) for item in strangers]
         moments = _moments(ours)
         for moment, number in zip(moments, _numbers(moments), strict=True):
@@ -102,20 +102,25 @@ def _captures(connection: Connection, artefacts: Artefacts) -> list[StackCapture
 
 
 def _contest(connection: Connection, captures: Sequence[StackCapture]) -> None:
-    """Ranks with more captures than proven numbers, the only ones whose contents must be compared."""
+    """Ranks with more captures than proven numbers, the only ones whose contents are compared; for two processes, with all."""
     by_process: dict[tuple[int, bool], list[StackCapture]] = defaultdict(list)
     for item in captures:
         by_process[item.rank, item.process[0]].append(item)
-    contested = {
-        rank
-        for (rank, _), items in by_process.items()
-        if (len(items) > 1 and any(item.taken.number is None for item in items))
-        or len({(item.process, item.taken.number) for item in items}) < len(items)
-        or len({item.process for item in items if not item.process[0]}) > 1
-    }
+    contested = {rank for (rank, _), items in by_process.items() if _is_contested(items)}
+    if any(len(_pids(items)) > 1 for (_, is_child), items in by_process.items() if not is_child):
+        contested = {item.rank for item in captures}
     connection.execute("CREATE TEMP TABLE contested (rank INTEGER)")
     if contested:
         connection.execute("INSERT INTO contested SELECT unnest(?::INTEGER[])", [sorted(contested)])
+
+
+def _is_contested(captures: Sequence[StackCapture]) -> bool:
+    numbers = {(item.process, item.taken.number) for item in captures}
+    return len(numbers) < len(captures) or (len(captures) > 1 and any(item.taken.number is None for item in captures))
+
+
+def _pids(captures: Sequence[StackCapture]) -> list[int]:
+    return sorted({item.process[1] for item in captures if item.process[1] is not None})
 
 
 def _key(item: StackCapture) -> Key:
@@ -139,13 +144,29 @@ def _processes(captures: Sequence[StackCapture]) -> list[list[StackCapture]]:
     return [items for _, items in sorted(found.items())]
 
 
-def _of_the_rank(captures: Sequence[StackCapture], known: frozenset[int]) -> tuple[list[StackCapture], list[StackCapture]]:
-    """Captures of the rank's own process, and those of another one under its name, as far as its number is known."""
-    ours = [item for item in captures if item.process[1] in known]
-    if captures[0].process[0] or not ours:
+def _of_the_rank(
+    captures: Sequence[StackCapture], known: frozenset[int], peers: Sequence[StackCapture]
+) -> tuple[list[StackCapture], list[StackCapture]]:
+    """Captures of the rank's own process, and those of another one under its name.
+
+    Its number is known, or else its code is: it is the process that runs what the other ranks run.
+    """
+    pids = _pids(captures)
+    if captures[0].process[0] or len(pids) < 2:
         return list(captures), []
-    strangers = [item for item in captures if item.process[1] is not None and item not in ours]
+    own = known.intersection(pids) or _alike(captures, pids, peers) or frozenset(pids)
+    strangers = [item for item in captures if item.process[1] is not None and item.process[1] not in own]
     return [item for item in captures if item not in strangers], strangers
+
+
+def _alike(captures: Sequence[StackCapture], pids: Sequence[int], peers: Sequence[StackCapture]) -> frozenset[int]:
+    """Processes that share functions with most of the other ranks, where one of them does and another does not."""
+    others = [item.functions for item in peers if item.rank != captures[0].rank and not item.process[0] and item.functions]
+    shares: dict[int, float] = {}
+    for pid in pids:
+        own = frozenset().union(*(item.functions for item in captures if item.process[1] == pid))
+        shares[pid] = sum(bool(own & other) for other in others) / max(1, len(others))
+    return frozenset(pid for pid, share in shares.items() if share > 1 / 2)
 
 
 def _moments(captures: Sequence[StackCapture]) -> list[_Moment]:

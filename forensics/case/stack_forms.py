@@ -58,6 +58,11 @@ class StackCapture:
         return next((thread.path for thread in self.threads if thread.is_main), None)
 
     @property
+    def functions(self) -> frozenset[tuple[str, str]]:
+        """Functions that the main thread is in, with their files; not those of Python's own start."""
+        return frozenset((function, file) for function, file, _ in self.place or () if not file.startswith("<"))
+
+    @property
     def richness(self) -> tuple[object, ...]:
         """Sort key, richest first; equally rich ones by content, so that names of files decide nothing."""
         return (*(-number for number in self.detail), self.sha256, self.dump, self.path)

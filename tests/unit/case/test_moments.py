@@ -99,7 +99,7 @@ def test_another_process_under_the_name_of_a_known_rank_is_left_out(tmp_path: Pa
     found.members["ranks/0/stacks/1.json"] = py_spy(HOST_CODE, 99)
     connection = open_case([found.write(tmp_path)])
     assert rows(connection, "SELECT status, reason FROM sources WHERE path = 'ranks/0/stacks/1.json'") == [
-        ("ignored", "of another process than the one that is known to be the rank")
+        ("ignored", "of another process than that of the rank")
     ]
 
 
