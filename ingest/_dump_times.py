@@ -6,7 +6,9 @@ import re
 from datetime import UTC, datetime
 
 _ISO = re.compile(r"(\d{4}-\d\d-\d\d)[T _](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?")
-_DATE = re.compile(r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) +([A-Z][a-z]{2}) +(\d{1,2}) +(\d\d:\d\d:\d\d)(?: [AP]M)?(?: [A-Z]{2,5})? +(\d{4})\b")
+_DATE = re.compile(
+    r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) +([A-Z][a-z]{2}) +(\d{1,2}) +(\d\d:\d\d:\d\d)(?: [AP]M)?(?: [A-Z]{2,5})? +(\d{4})\b"
+)
 
 
 def time_in(line: str) -> int | None:

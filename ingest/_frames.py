@@ -7,9 +7,9 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
+from forensics.frame_form import function_name, is_native, is_upside_down
 from forensics.ingest._values import positive
 from forensics.ingest.interface import Batch
-from forensics.frame_form import function_name, is_native, is_upside_down
 
 Frame = tuple[str, str | None, int | None]
 """Function name, file and line, as the sampler wrote them."""

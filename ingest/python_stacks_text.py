@@ -177,11 +177,8 @@ def _mains(artefact: Artefact, threads: list[_Thread]) -> set[int]:
     runs: dict[tuple[int | None, int], list[int]] = defaultdict(list)
     for index, thread in enumerate(threads):
         pid = artefact.pid if thread.pid is None else thread.pid
-        if thread.number is not None and pid is not None:
-            is_main = thread.number == pid
-        else:
-            is_main = thread.name == "MainThread"
-        if is_main:
+        is_numbered = thread.number is not None and pid is not None
+        if thread.number == pid if is_numbered else thread.name == "MainThread":
             told.add(index)
         runs[pid, thread.dump].append(index)
     for members in runs.values():

@@ -45,8 +45,8 @@ _STDLIB_MODULES = frozenset(
 class Frame:
     """One frame: function, module path below its root (`torch/serialization.py`), line, and origin.
 
-    `origin` is `app` for code of the job, `library` for installed packages, `stdlib` for Python's own and `native` for what is not
-    Python at all.
+    `origin` is `app` for code of the job, `library` for installed packages, `stdlib` for Python's own and `native` for
+    what is not Python at all.
     """
 
     name: str

@@ -180,7 +180,7 @@ def _moments(connection: DuckDBPyConnection) -> tuple[Motion, str] | None:
 
 
 def _undated(connection: DuckDBPyConnection, stacks: Mapping[int, Stacks]) -> tuple[Motion, str] | None:
-    """Stacks that differ although nothing dates them: ranks that enter or leave communication may belong to a job that moves."""
+    """Stacks that differ although nothing dates them: ranks that enter or leave communication may be of a job that moves."""
     differ = [rank for (rank,) in connection.execute(_UNDATED).fetchall() if rank in stacks and stacks[rank].communicated]
     if not differ:
         return None
