@@ -18,7 +18,7 @@ from forensics.model import Confidence, Outcome, Verdict
 from tests.recordings.collection import Collection, write
 from tests.recordings.hang import CULPRIT, collected
 from tests.recordings.places import ALL_REDUCE, FORWARD, HOST_CODE
-from tests.recordings.retellings import SAME_EVIDENCE, Files, handed_over, is_stack, members, py_spy_text
+from tests.recordings.retellings import SAME_EVIDENCE, SAME_FORM, Files, handed_over, is_stack, members, py_spy_text
 from tests.recordings.verdicts import named, verdict_of
 
 ROOT = Path(__file__).parents[2]
@@ -113,6 +113,14 @@ def test_a_source_that_is_taken_away_names_nobody_else(name: str, place: Path, t
         found = judged({path: body for path, body in files.items() if path != lost}, tmp_path / str(number))
         wrong = [s for s in found.suspects if not set(s.ranks) <= right and s.members != "one_of"]
         assert not wrong, (lost, found.summary)
+
+
+@pytest.mark.parametrize("how", SAME_FORM)
+@pytest.mark.parametrize("name", [n if n in USUAL[:3] else pytest.param(n, marks=pytest.mark.slow) for n in recorded()])
+def test_the_form_itself_does_not_matter(name: str, how: str, place: Path, tmp_path: Path) -> None:
+    usual = plain(name, place / name)
+    found = judged(SAME_FORM[how](handed_over(scenario(name))), tmp_path)
+    assert (answer(found), strength(found)) == (answer(usual), strength(usual))
 
 
 def sampled(first: Files, second: Files, apart: int, folder: Path) -> Verdict:

@@ -138,6 +138,16 @@ def _added(change: Callable[[bytes], bytes], suffix: str) -> Retelling:
     return retold
 
 
+def _replaced(change: Callable[[bytes], bytes], suffix: str) -> Retelling:
+    """Files with all stacks in another form only."""
+
+    def retold(files: Files) -> dict[str, bytes]:
+        new = {path.removesuffix(".json") + suffix: change(content) for path, content in files.items() if is_stack(path)}
+        return {**{path: content for path, content in files.items() if not is_stack(path)}, **new}
+
+    return retold
+
+
 def with_copies(files: Files) -> dict[str, bytes]:
     """Every file twice, the copies in a folder of their own."""
     return {**files, **{f"copy/{path}": content for path, content in files.items()}}
@@ -204,4 +214,10 @@ SAME_EVIDENCE: Mapping[str, Retelling] = {
     "dumps of active entries": with_dumps_of_active_entries,
     "merged log": with_merged_log,
     "file of another job": with_file_of_another_job,
+}
+
+SAME_FORM: Mapping[str, Retelling] = {
+    "text": _replaced(py_spy_text, ".txt"),
+    "text with native frames": _replaced(lambda content: py_spy_text(content, native=True), ".txt"),
+    "other line order": _replaced(upside_down, ".json"),
 }
