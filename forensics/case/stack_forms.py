@@ -109,11 +109,12 @@ def _plain(frames: Iterable[_Frame]) -> Path:
 
 
 def _detail(rows: Iterable[tuple[ThreadForm, int | None]], paths: Mapping[int, list[_Frame]]) -> tuple[int, ...]:
-    """Main thread, its Python frames, threads, whole paths, states, native frames: the more the better, in this order."""
+    """Main thread, its Python frames, threads, whole paths, states, whole names, native frames, in this order."""
     listed = list(rows)
     main = max((len(thread.path) for thread, _ in listed if thread.is_main), default=-1)
     frames = [frame for _, call_path in listed for frame in paths.get(call_path or 0, ())]
     absolute = sum((filename or "").startswith("/") and not is_native(name, filename, line) for name, filename, line in frames)
     states = sum(thread.active is not None for thread, _ in listed)
     native = sum(is_native(*frame) for frame in frames)
-    return main, sum(bool(thread.path) for thread, _ in listed), absolute, states, native
+    qualified = sum("." in name and not is_native(name, filename, line) for name, filename, line in frames)
+    return main, sum(bool(thread.path) for thread, _ in listed), absolute, states, qualified, native

@@ -176,7 +176,7 @@ def with_dumps_of_active_entries(files: Files) -> dict[str, bytes]:
 
 def _active(content: bytes) -> bytes:
     dump = json.loads(content)
-    dump["entries"] = [entry for entry in dump["entries"] if entry.get("state") not in ("completed", "done")]
+    dump["entries"] = [entry for entry in dump.get("entries", ()) if entry.get("state") not in ("completed", "done")]
     return json.dumps(dump).encode()
 
 
