@@ -7,6 +7,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
+from forensics.frame_form import function_name, is_native, is_upside_down
 from forensics.ingest._values import positive
 from forensics.ingest.interface import Batch
 
@@ -40,6 +41,17 @@ def read_frame(frame: Any) -> Frame | None:
     filename = frame.get("filename")
     line = positive(frame.get("line"))
     return name, filename if isinstance(filename, str) else None, line if line and line < _LINE_LIMIT else None
+
+
+def innermost_first(frames: Sequence[Frame]) -> Sequence[Frame]:
+    """The frames in the order of a case, whichever end the sampler began with."""
+    return frames[::-1] if is_upside_down(frames) else frames
+
+
+def is_entry(frames: Sequence[Frame]) -> bool:
+    """Whether a thread (innermost frame first) runs the program itself: its outermost Python frame is a module's body."""
+    outermost = next((frame for frame in reversed(frames) if not is_native(*frame)), None)
+    return outermost is not None and function_name(outermost[0]) in ("<module>", "_run_module_as_main")
 
 
 class FrameTable:

@@ -8,7 +8,7 @@ from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._content import read_json
-from forensics.ingest._frames import Frame, FrameTable, read_frame
+from forensics.ingest._frames import Frame, FrameTable, innermost_first, is_entry, read_frame
 from forensics.ingest._processes import is_child_by_stack
 from forensics.ingest._values import boolean, integer, objects, text
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
@@ -39,8 +39,8 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     table = FrameTable()
     columns: dict[str, list[Any]] = defaultdict(list)
     for pid, members in processes.items():
-        stacks = [[read_frame(frame) for frame in objects(thread.get("frames"))] for _, thread in members]
-        main = _main_thread(pid, [thread for _, thread in members])
+        stacks = [_stack(thread) for _, thread in members]
+        main = _main_thread(pid, [thread for _, thread in members], stacks)
         is_child = _is_child(artefact, pid, children, stacks[main] if main is not None else None)
         for index, (number, thread) in enumerate(members):
             _add(columns, thread, number, table.call_path(stacks[index]))
@@ -65,13 +65,23 @@ def _add(columns: dict[str, list[Any]], thread: dict[str, Any], number: int, cal
     columns["call_path"].append(call_path)
 
 
-def _main_thread(pid: int | None, threads: Sequence[dict[str, Any]]) -> int | None:
-    """Index of the main thread: its OS thread id is the pid; else, as in a container's own numbers, it is called MainThread."""
+def _stack(thread: dict[str, Any]) -> Sequence[Frame]:
+    """The frames of a thread that have a name, innermost first."""
+    frames = (read_frame(frame) for frame in objects(thread.get("frames")))
+    return innermost_first([frame for frame in frames if frame is not None])
+
+
+def _main_thread(pid: int | None, threads: Sequence[dict[str, Any]], stacks: Sequence[Sequence[Frame]]) -> int | None:
+    """Index of the main thread: its OS thread id is the pid; else, as in a container's own numbers, it is called MainThread.
+
+    Where it has another title, it is the only thread that runs the program.
+    """
     for index, thread in enumerate(threads):
         if pid is not None and integer(thread.get("os_thread_id")) == pid:
             return index
     named = [index for index, thread in enumerate(threads) if thread.get("thread_name") == "MainThread"]
-    return named[0] if len(named) == 1 else None
+    found = named or [index for index, stack in enumerate(stacks) if is_entry(stack)]
+    return found[0] if len(found) == 1 else None
 
 
 def _subprocesses(threads: Sequence[dict[str, Any]]) -> set[int]:

@@ -122,7 +122,12 @@ def _admit(info: tarfile.TarInfo, size: int, opener: Opener, warnings: list[Bund
         if cut is not None:
             message = f"only {present} of {info.size} bytes are there; the archive was cut at byte {cut}"
             warnings.append(BundleWarning(path, f"byte={present}", message))
-        yield Member(path, present, opener(info.offset_data, present), cut)
+        yield Member(path, present, opener(info.offset_data, present), cut, modified_ns=_modified_ns(info))
+
+
+def _modified_ns(info: tarfile.TarInfo) -> int | None:
+    """The date of the member; None for the zero and the nonsense that some writers leave."""
+    return int(info.mtime * 1e9) if 0 < info.mtime < 1 << 33 else None
 
 
 def _refusal(info: tarfile.TarInfo) -> str | None:

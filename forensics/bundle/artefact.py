@@ -14,6 +14,8 @@ class Artefact:
     `path` is its name for people and for evidence lines. `rank` comes from the manifest, else from the path, and
     `rank_method` says which (`manifest`, `path` or None). `sample` counts repeated captures of the same thing. `pid` and
     `is_child` are set where the manifest tells. `captured_ns` is CLOCK_REALTIME (ns) at capture, from the manifest.
+    `numbered` is set when `sample` is the manifest's or the bundle's layout's, and not a number that the file's name happens to
+    have. `modified_ns` is the date of a file that no manifest describes.
     `stored_bytes` is the size in the container; `open` gives the bytes, decompressed and bounded.
     """
 
@@ -29,3 +31,5 @@ class Artefact:
     sample: int | None = None
     collector: str | None = None
     captured_ns: int | None = None
+    numbered: bool = False
+    modified_ns: int | None = None

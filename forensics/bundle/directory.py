@@ -27,7 +27,9 @@ def read_directory(root: Path) -> Contents:
 
 def read_file(path: Path, name: str) -> Member:
     """One loose file, called `name`."""
-    return Member(printable(name), path.stat().st_size, file_opener(str(path)), location=str(path))
+    status = path.stat()
+    opener = file_opener(str(path))
+    return Member(printable(name), status.st_size, opener, location=str(path), modified_ns=status.st_mtime_ns)
 
 
 def _walk(root: str, warnings: list[BundleWarning]) -> Iterator[Member]:
@@ -60,7 +62,7 @@ def _admit(location: str, root: str, real_root: str, warnings: list[BundleWarnin
         if os.path.commonpath([target, real_root]) != real_root or not os.path.exists(target):  # noqa: PTH110
             warnings.append(BundleWarning(path, None, "link that leaves the directory or leads nowhere; not followed"))
     elif stat.S_ISREG(status.st_mode) and readable:
-        yield Member(path, status.st_size, file_opener(location), location=location)
+        yield Member(path, status.st_size, file_opener(location), location=location, modified_ns=status.st_mtime_ns)
     elif stat.S_ISREG(status.st_mode):
         warnings.append(BundleWarning(path, None, "file cannot be read: permission denied"))
     elif not stat.S_ISDIR(status.st_mode):

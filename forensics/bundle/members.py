@@ -13,7 +13,8 @@ from typing import BinaryIO
 class Member:
     """One file of a container: `open_raw` gives its stored bytes, `cut_at` is set when fewer came than were promised.
 
-    `location` is the file it is stored in when it is a file of its own.
+    `location` is the file it is stored in when it is a file of its own. `modified_ns` is the date of the file, which a copy
+    may have got anew.
     """
 
     path: str
@@ -21,6 +22,7 @@ class Member:
     open_raw: Callable[[], BinaryIO]
     cut_at: int | None = None
     location: str | None = None
+    modified_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

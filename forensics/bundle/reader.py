@@ -233,4 +233,6 @@ def _artefact(member: Member, sha256: str | None, folder: str, manifest: Manifes
         sample=from_path.sample if run.sample is None else run.sample,
         collector=run.collector,
         captured_ns=run.content_ns,
+        numbered=run.sample is not None or (manifest is not None and from_path.sample is not None),
+        modified_ns=member.modified_ns if manifest is None else None,
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import insert_rows
 from forensics.case.gathered import LARGEST_WORLD, gathered_world_size
 from forensics.case.logged_groups import logged_groups
 
@@ -61,10 +62,10 @@ def _store(
     members: list[tuple[object, ...]],
     keys: list[tuple[object, ...]],
 ) -> None:
-    _insert(connection, "communicators", "communicator generation pg_name description backend size method confidence", rows)
-    _insert(connection, "members", "communicator position rank pg_id", members)
+    insert_rows(connection, "communicators", "communicator generation pg_name description backend size method confidence", rows)
+    insert_rows(connection, "members", "communicator position rank pg_id", members)
     connection.execute("CREATE TEMP TABLE group_keys (pg_name VARCHAR, backend VARCHAR, rank INTEGER, label VARCHAR)")
-    _insert(connection, "group_keys", "pg_name backend rank label", keys)
+    insert_rows(connection, "group_keys", "pg_name backend rank label", keys)
     connection.execute(
         """
         CREATE TEMP TABLE relabelled AS
@@ -86,19 +87,6 @@ def _store(
         )
     connection.execute("DROP TABLE relabelled")
     connection.execute("DROP TABLE group_keys")
-
-
-def _insert(connection: DuckDBPyConnection, table: str, columns: str, rows: list[tuple[object, ...]]) -> None:
-    import numpy as np
-
-    if not rows:
-        return
-    names = columns.split()
-    batch = {name: np.array([row[i] for row in rows], dtype=object) for i, name in enumerate(names)}
-    connection.register("rows_to_insert", batch)
-    listed = ", ".join(names)
-    connection.execute(f"INSERT INTO {table} ({listed}) SELECT {listed} FROM rows_to_insert")
-    connection.unregister("rows_to_insert")
 
 
 def _world(connection: DuckDBPyConnection) -> tuple[int, ...]:

@@ -57,7 +57,7 @@ def _fill(bundle: Bundle, found: Iterator[Reading], connection: Connection, prog
     seen: dict[str, set[int]] = {table: set() for table in _SHARED}
     total = len(bundle.artefacts)
     _warn(writer, None, [(warning.path, warning.locator, warning.message) for warning in bundle.warnings])
-    copies = _Copies()
+    copies = _Copies(bundle.artefacts)
     for source_id, artefact in enumerate(bundle.artefacts, start=1):
         if progress is not None:
             progress(source_id - 1, total, artefact.path)
@@ -67,13 +67,14 @@ def _fill(bundle: Bundle, found: Iterator[Reading], connection: Connection, prog
     known = [(key, value) for key, value in facts if value is not None]
     writer.add("job_config", {"key": [key for key, _ in known], "value": [value for _, value in known]}, {"confidence": "read"})
     writer.flush()
-    settle_case(connection, {number: item.sample for number, item in enumerate(bundle.artefacts, start=1)})
+    settle_case(connection, dict(enumerate(bundle.artefacts, start=1)))
 
 
 class _Copies:
     """Finds artefacts of equal bytes: a second copy is no second witness, and one file cannot be of two ranks."""
 
-    def __init__(self) -> None:
+    def __init__(self, artefacts: Sequence[Artefact]) -> None:
+        self._originals = {a.sha256: a.path for a in reversed(artefacts) if a.rank is not None and a.rank_method != "guessed"}
         self._paths: dict[tuple[object, ...], str] = {}
         self._ranks: dict[str, tuple[int, str]] = {}
 
@@ -81,8 +82,12 @@ class _Copies:
         """The reading, without rows when it is a copy, with a warning when the same bytes came for another rank."""
         if artefact.sha256 is None or reading.parser is None or not reading.batches:
             return reading
-        place = (artefact.sha256, artefact.rank, artefact.host, artefact.sample, artefact.captured_ns)
-        first = self._paths.setdefault(place, artefact.path)
+        original = self._originals.get(artefact.sha256)
+        is_nameless = artefact.rank is None or artefact.rank_method == "guessed"
+        number = artefact.sample if artefact.numbered else None
+        host = None if reading.kind in _RANKED else artefact.host
+        place = (artefact.sha256, artefact.rank, host, number, artefact.captured_ns)
+        first = original if original is not None and is_nameless else self._paths.setdefault(place, artefact.path)
         if first != artefact.path:
             return Reading(None, None, reason=f"same bytes as {first}")
         if not _tells_of_its_rank(reading) or artefact.rank is None or reading.identity.rank is not None:

@@ -118,6 +118,20 @@ def table_columns(connection: Connection) -> dict[str, dict[str, str]]:
     return _table_columns(connection, name)
 
 
+def insert_rows(connection: Connection, table: str, columns: str, rows: list[tuple[object, ...]]) -> None:
+    """Add rows to a table; `columns` names their values, in one word each."""
+    import numpy as np
+
+    if not rows:
+        return
+    names = columns.split()
+    batch = {name: np.array([row[i] for row in rows], dtype=object) for i, name in enumerate(names)}
+    connection.register("rows_to_insert", batch)
+    listed = ", ".join(names)
+    connection.execute(f"INSERT INTO {table} ({listed}) SELECT {listed} FROM rows_to_insert")
+    connection.unregister("rows_to_insert")
+
+
 def _table_columns(connection: Connection, database: str) -> dict[str, dict[str, str]]:
     rows = connection.execute(_COLUMNS, [database]).fetchall()
     tables: dict[str, dict[str, str]] = {}

@@ -392,7 +392,7 @@ CREATE TABLE stacks (
     host VARCHAR,                   -- host
     pid BIGINT,                     -- process
     is_child BOOLEAN,               -- a child process of the rank, not the rank itself
-    sample INTEGER,                 -- number of the sample, 0 first
+    sample INTEGER,                 -- number of the sample, 0 first; one for each moment in moments
     time_ns BIGINT,                 -- realtime clock of the sample; null when unknown
     thread BIGINT,                  -- OS thread id
     thread_name VARCHAR,            -- thread name
@@ -400,6 +400,18 @@ CREATE TABLE stacks (
     active BOOLEAN,                 -- on a CPU, as the sampler saw it
     owns_gil BOOLEAN,               -- held the interpreter lock
     call_path BIGINT                -- call path in call_paths
+);
+
+-- table: One moment of a process that its stacks show, whatever the number of files about it.
+CREATE TABLE moments (
+    rank INTEGER NOT NULL,          -- rank whose process (or child process) it is
+    pid BIGINT,                     -- process; null when no form tells it
+    is_child BOOLEAN NOT NULL,      -- a child process of the rank, not the rank itself
+    sample INTEGER NOT NULL,        -- its sample in stacks
+    time_ns BIGINT,                 -- realtime clock; null when unknown
+    captures INTEGER NOT NULL,      -- captures about it: the one in stacks, and those that only repeat it
+    proof VARCHAR,                  -- why it is a moment of its own: given (a time or number), dates (of files), null for the only one when nothing dates it
+    agreed BOOLEAN NOT NULL         -- all of them show the main thread at the same place
 );
 
 -- table: One look at one thread of a process (a process is its main thread).

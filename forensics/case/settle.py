@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from forensics.case.database import Connection
-from forensics.case.repeats import Samples, number_repeats
+from forensics.case.repeated_dumps import number_dumps
+from forensics.case.repeated_reports import number_reports
+from forensics.case.repeated_stacks import Artefacts, number_stacks
 
 # A process that is a child by the look of its stack only is one when the rank is known to be another process.
 _CHILDREN = """
@@ -46,11 +48,13 @@ WHERE status = 'ignored' AND reason IN ('empty', 'no ingester for this format')
 """
 
 
-def settle_case(connection: Connection, samples: Samples) -> None:
+def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     """Number repeated captures, tell children from ranks, drop summaries of what is there in full, date kernel messages."""
     connection.execute(_UNUSED)
-    number_repeats(connection, samples)
+    number_dumps(connection, artefacts)
     connection.execute(_CHILDREN)
     connection.execute(_SUMMARIES)
+    number_stacks(connection, artefacts)
+    number_reports(connection, artefacts)
     for table in ("log_events", "device_events"):
         connection.execute(_BOOT_TIMES.format(table=table))

@@ -38,7 +38,7 @@ def _loops(job: Job, stall: Stall) -> Evidence:
 
 
 def _same(one: Frame, two: Frame) -> bool:
-    return (one.module, one.name) == (two.module, two.name)
+    return one.plain[:2] == two.plain[:2]
 
 
 def _next_steps(job: Job, stall: Stall) -> tuple[str, ...]:

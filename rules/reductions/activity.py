@@ -34,9 +34,14 @@ class Activity:
         return self.wait in COMMUNICATING
 
     @property
+    def python_path(self) -> CallPath:
+        """The frames of Python, without those of compiled libraries that some samplers show."""
+        return tuple(entry for entry in self.path if entry.origin != "native")
+
+    @property
     def below_autograd(self) -> bool:
         """Whether the innermost Python frame is the autograd engine: hooks that communicate leave no frame of their own."""
-        return bool(self.path) and self.path[0].function == "_engine_run_backward"
+        return bool(self.python_path) and self.python_path[0].function == "_engine_run_backward"
 
     @property
     def component(self) -> Component:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from forensics.model import Evidence, StageName, WaitKind
 from forensics.rules.reductions.interpreter_lock import lock_holder
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.samples import Sample, Stacks
+from forensics.rules.reductions.samples import Sample, Stacks, same_place
 from forensics.rules.reductions.stalls import Stall, stalls
 
 # What a thread that waits for another one of its process looks like.
@@ -64,11 +64,12 @@ def _at_work(thread: Sample) -> bool:
 
 def is_idle(thread: Sample) -> bool:
     """Whether the thread waits for work: at a queue or condition of the standard library."""
-    return not thread.activity.path or (thread.activity.wait is WaitKind.LOCK and thread.activity.path[0].origin == "stdlib")
+    path = thread.activity.python_path
+    return not path or (thread.activity.wait is WaitKind.LOCK and path[0].origin == "stdlib")
 
 
 def _stayed(found: Stacks, thread: Sample) -> bool:
-    return len({sample.activity.path for sample in found.threads if sample.thread == thread.thread}) == 1
+    return same_place([sample for sample in found.threads if sample.thread == thread.thread])
 
 
 def thread_statement(thread: Sample, rank: int) -> Evidence:

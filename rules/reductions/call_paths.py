@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
 
+from forensics.frame_form import PlainFrame, function_name, is_native, plain_frame
+
 _SITE = re.compile(r"(?:^|.*/)(?:site-packages|dist-packages)/")
 _STDLIB = re.compile(r"(?:^|.*/)lib(?:64)?/python3(?:\.\d+)?t?/(?!site-packages|dist-packages)|^<frozen ")
 # Trainers are often run from a checkout: known by package and sub-package, wherever the tree lies.
@@ -17,6 +19,11 @@ _SOURCE_TREE = re.compile(
     r"(?:^|.*/)(?=(?:torch/(?:distributed|nn|optim|utils|autograd|cuda|_dynamo|_inductor)|torch/(?:serialization|_tensor)\.py"
     r"|megatron/(?:core|training|legacy|energon)|deepspeed/(?:runtime|comm|checkpoint)|transformers/trainer"
     r"|(?:lightning/pytorch|pytorch_lightning|lightning/fabric)/|accelerate/(?:accelerator|data_loader|checkpointing|utils)))"
+)
+# What is left of an installed package where a sampler cut its path at `sys.path`: packages that the patterns of stages know.
+_SHORTENED = re.compile(
+    r"(?:torch|torchvision|triton|numpy|megatron|deepspeed|transformers|lightning|pytorch_lightning|accelerate|datasets|safetensors"
+    r"|filelock|urllib3|requests|botocore|boto3|s3fs|fsspec|aiohttp|gcsfs|wandb|mlflow|apex|bitsandbytes|webdataset|torchdata)/"
 )
 # A sampler that shortened the path leaves only the module's tail; these are the stdlib modules that stacks end in.
 _STDLIB_MODULES = frozenset(
@@ -38,7 +45,8 @@ _STDLIB_MODULES = frozenset(
 class Frame:
     """One frame: function, module path below its root (`torch/serialization.py`), line, and origin.
 
-    `origin` is `app` for code of the job, `library` for installed packages and `stdlib` for Python's own.
+    `origin` is `app` for code of the job, `library` for installed packages, `stdlib` for Python's own and `native` for
+    what is not Python at all.
     """
 
     name: str
@@ -49,7 +57,12 @@ class Frame:
     @property
     def function(self) -> str:
         """Last component of a qualified name: `Condition.wait` and `wait` are the same function."""
-        return self.name.rsplit(".", 1)[-1]
+        return function_name(self.name)
+
+    @property
+    def plain(self) -> PlainFrame:
+        """The frame as frames of different samplers are compared."""
+        return plain_frame(self.name, self.module, self.line)
 
     def __str__(self) -> str:
         tail = self.module.rsplit("/", 1)[-1]
@@ -85,6 +98,8 @@ def call_paths(connection: DuckDBPyConnection, wanted: Iterable[int]) -> Mapping
 
 def frame(name: str, filename: str, line: int | None) -> Frame:
     """Normalise one frame as a sampler or the recorder wrote it."""
+    if is_native(name, filename, line):
+        return Frame(name, filename.lstrip("/"), line, "native")
     installed = _SITE.match(filename)
     if installed:
         return Frame(name, filename[installed.end() :], line, "library")
@@ -96,8 +111,9 @@ def frame(name: str, filename: str, line: int | None) -> Frame:
         return Frame(name, filename[known.end() :], line, "library")
     if not filename.startswith("/") and filename in _STDLIB_MODULES:
         return Frame(name, filename, line, "stdlib")
-    native = filename.endswith((".so", ".c", ".cc", ".cpp", ".cu")) or ".so." in filename or not filename
-    return Frame(name, filename.lstrip("/"), line, "native" if native else "app")
+    if _SHORTENED.match(filename):
+        return Frame(name, filename, line, "library")
+    return Frame(name, filename.lstrip("/"), line, "app")
 
 
 def own_frames(path: CallPath) -> CallPath:

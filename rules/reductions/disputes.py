@@ -61,7 +61,7 @@ def _place(job: Job, dispute: Disagreement, rank: int) -> tuple[str, ...]:
     recorded = job.paths.get(dispute.calls[rank].call_path or 0, ())
     seen = job.activity(rank)
     path = recorded or (seen.path if seen and (seen.communicating or seen.below_autograd) else ())
-    return tuple(frame.name for frame in reversed(path) if frame.origin == "app")
+    return tuple(frame.function for frame in reversed(path) if frame.origin == "app")
 
 
 def accused(dispute: Disagreement) -> tuple[int, ...]:

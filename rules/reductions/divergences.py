@@ -17,7 +17,7 @@ from forensics.rules.reductions.activity import Activity
 from forensics.rules.reductions.call_paths import CallPath
 from forensics.rules.reductions.disagreements import Disagreement
 from forensics.rules.reductions.histories import PlacedCall, calls_at, calls_of, own_code
-from forensics.rules.reductions.samples import Stacks
+from forensics.rules.reductions.samples import Stacks, library_modules
 from forensics.rules.reductions.waits import RootKind, Wait, WaitGraph
 
 # Fewer than two thirds on one side leave open which side is wrong.
@@ -74,11 +74,14 @@ def _seen_in_stacks(
     wait: Wait, calls: Mapping[int, PlacedCall], samples: Mapping[int, Stacks]
 ) -> Iterator[tuple[int, PlacedCall]]:
     """Ranks that wait in the call and whose every stack sample shows them at one place inside communication."""
+    shown = [samples[rank].main[-1:] for rank in sorted(wait.waiting) if rank in samples]
+    libraries = library_modules(sample for newest in shown for sample in newest)
     for rank in wait.waiting:
         found = samples.get(rank)
         inside = found is not None and not found.moved and found.latest and _inside(found.latest)
         if found and found.latest and inside and rank in calls:
-            yield rank, replace(calls[rank], place=own_code(found.latest.path), source=found.main[-1].source)
+            own = tuple(entry for entry in own_code(found.latest.path) if entry.module not in libraries)
+            yield rank, replace(calls[rank], place=own, source=found.main[-1].source)
 
 
 def _inside(activity: Activity) -> bool:
@@ -105,8 +108,8 @@ def _vote(wait: Wait, calls: Mapping[int, PlacedCall]) -> Divergence | None:
 def _ballot(place: CallPath, innermost: bool) -> tuple[object, ...]:
     """File, function and line of the call; or the functions only, for a caller's line differs for many a good reason."""
     if innermost:
-        return (place[0].module, place[0].name, place[0].line)
-    return tuple((entry.module, entry.name) for entry in place)
+        return place[0].plain
+    return tuple(entry.plain[:2] for entry in place)
 
 
 def _first_of_run(connection: DuckDBPyConnection, found: Divergence) -> Divergence | None:

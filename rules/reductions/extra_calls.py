@@ -38,7 +38,7 @@ def _alone(call: Call, place: CallPath, usual: Call, path: CallPath) -> bool:
 
 
 def _functions(place: CallPath) -> list[tuple[str, str]]:
-    return [(entry.module, entry.name) for entry in place]
+    return [entry.plain[:2] for entry in place]
 
 
 def _directions_differ(call: Call, usual: Call) -> bool:

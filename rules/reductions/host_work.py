@@ -103,9 +103,9 @@ def looping_frame(found: Stacks) -> Frame | None:
     paths = [tuple(entry for entry in sample.activity.path if entry.origin == "app") for sample in found.main]
     if len(paths) < 2:
         return None
-    common = set.intersection(*({(entry.module, entry.name) for entry in path} for path in paths))
+    common = set.intersection(*({entry.plain[:2] for entry in path} for path in paths))
     newest = paths[-1][:-ENTRY_FRAMES]
-    return next((entry for entry in newest if (entry.module, entry.name) in common), None)
+    return next((entry for entry in newest if entry.plain[:2] in common), None)
 
 
 def moved(job: Job, rank: int) -> bool:

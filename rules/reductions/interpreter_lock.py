@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.samples import Sample
+from forensics.rules.reductions.samples import Sample, same_place
 
 
 def lock_holder(job: Job, rank: int) -> Sample | None:
@@ -21,6 +21,6 @@ def lock_holder(job: Job, rank: int) -> Sample | None:
         by_thread[sample.thread].append(sample)
     for _, samples in sorted(by_thread.items()):
         held = all(sample.owns_gil for sample in samples) and len(samples) == len(found.main)
-        if held and len({sample.activity.path for sample in samples}) == 1:
+        if held and same_place(samples):
             return samples[-1]
     return None

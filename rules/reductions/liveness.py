@@ -91,6 +91,8 @@ WITH newest AS (
 SELECT max(captured_ns), max(newest_ns), (SELECT max(two[2]) FROM longest), arg_max(path, newest_ns ORDER BY path) FROM dumps
 """
 
+_UNDATED = "SELECT rank FROM moments WHERE NOT agreed AND NOT is_child AND proof IS NULL ORDER BY rank"
+
 # Nobody comes out of these before all members went in.
 _ALL_TO_ALL_MEMBERS = (
     "('all_reduce', 'all_gather', 'all_gather_base', 'all_gather_single', 'all_gather_into_tensor', 'reduce_scatter', "
@@ -139,6 +141,8 @@ def liveness(
     motion, reason = _recorded(advanced, frozen, recorders, silence, pause, factor)
     if motion is Motion.UNSEEN:
         motion, reason = _moments(connection) or _sampled(roster, stacks)
+    if motion is Motion.UNSEEN:
+        motion, reason = _undated(connection, stacks) or (motion, reason)
     elif motion is Motion.TOO_EARLY and pause is not None and pause < LEAST_SILENCE_NS and (passed := _passed(stacks)):
         motion, reason = Motion.MOVING, f"{reason}; {passed}"
     return Liveness(motion, reason, advanced, frozen, silence, pause, source)
@@ -173,6 +177,14 @@ def _moments(connection: DuckDBPyConnection) -> tuple[Motion, str] | None:
             f"(its newest is {issued}): the job moved between the dumps"
         )
     return None
+
+
+def _undated(connection: DuckDBPyConnection, stacks: Mapping[int, Stacks]) -> tuple[Motion, str] | None:
+    """Stacks that differ although nothing dates them: ranks that enter or leave communication may be of a job that moves."""
+    differ = [rank for (rank,) in connection.execute(_UNDATED).fetchall() if rank in stacks and stacks[rank].communicated]
+    if not differ:
+        return None
+    return Motion.TOO_EARLY, f"stacks of {len(differ)} ranks show different places, and nothing tells when they were taken"
 
 
 def _sampled(roster: Roster, stacks: Mapping[int, Stacks]) -> tuple[Motion, str]:

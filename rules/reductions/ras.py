@@ -76,8 +76,8 @@ class Ras:
 # Every host tells of the whole job: rows that only repeat another host's are folded before they leave the database.
 _ROWS = """
 WITH looks AS (
-    SELECT source_id, dense_rank() OVER (PARTITION BY host ORDER BY snapshot, taken, source_id) AS look
-    FROM (SELECT DISTINCT source_id, host, snapshot, taken FROM ras_reports)
+    SELECT source_id, dense_rank() OVER (PARTITION BY host ORDER BY snapshot) AS look
+    FROM (SELECT DISTINCT source_id, host, snapshot FROM ras_reports)
 )
 SELECT r.communicator, r.comm_rank, r.address, r.pid,
        coalesce(r.device, CASE WHEN r.communicator IS NULL THEN -1 ELSE 0 END), r.kind, l.look, max(r.size), max(r.ranks),
@@ -130,7 +130,7 @@ def ras(connection: DuckDBPyConnection, world_size: int | None) -> Ras | None:
     if not reports:
         return None
     groups, lost = _read(connection)
-    looks = Counter(host for host, *_ in reports)
+    looks = Counter(host for host, _ in {(host, snapshot) for host, snapshot, *_ in reports})
     found = tuple(_group(label, group) for label, group in sorted(groups.items()))
     gpus = next((row[5] for row in reversed(reports) if row[5]), None)
     ranks, method = _global_ranks(connection, found, lost, world_size or gpus)

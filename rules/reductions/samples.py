@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
 
+from forensics.frame_form import PlainFrame
 from forensics.model import WaitKind
 from forensics.rules.reductions.activity import Activity, activity
 from forensics.rules.reductions.call_paths import call_paths
@@ -96,20 +97,41 @@ ORDER BY k.rank, k.sample, s.path, k.thread
 def _differ(samples: Sequence[Sample]) -> bool:
     """Whether samples tell that the thread went on; never true for a single one."""
     calls = {_call(sample) for sample in samples if sample.activity.communicating}
-    return len({_place(sample) for sample in samples}) > 1 or len(calls) > 1
+    return len(set(places(samples))) > 1 or len(calls) > 1
 
 
-def _place(sample: Sample) -> tuple[object, ...]:
-    """Where the job's own code is: what libraries do below it changes from moment to moment."""
-    return tuple(entry for entry in sample.activity.path if entry.origin == "app")
+def places(samples: Sequence[Sample]) -> list[tuple[PlainFrame, ...]]:
+    """Where the job's own code is in each sample: what libraries do below it changes from moment to moment.
+
+    A sampler that shortens paths hides what is a library's; another sample may tell.
+    """
+    libraries = library_modules(samples)
+    own = [[e for e in sample.activity.path if e.origin == "app" and e.module not in libraries] for sample in samples]
+    return [tuple(entry.plain for entry in entries) for entries in own]
+
+
+def library_modules(samples: Iterable[Sample]) -> frozenset[str]:
+    """Modules that any of the samples shows to be a library's or Python's own."""
+    frames = (entry for sample in samples for entry in sample.activity.path)
+    return frozenset(entry.module for entry in frames if entry.origin in ("library", "stdlib"))
+
+
+def same_place(samples: Sequence[Sample]) -> bool:
+    """Whether all Python frames are the same in every sample."""
+    return len({plain_frames(sample) for sample in samples}) == 1
+
+
+def plain_frames(sample: Sample) -> tuple[PlainFrame, ...]:
+    """Python's frames of a sample as they are compared."""
+    return tuple(entry.plain for entry in sample.activity.python_path)
 
 
 def _call(sample: Sample) -> tuple[object, ...]:
     """The call of communication a thread is in, and all frames around it, which stand still until it returns."""
-    path, call = sample.activity.path, sample.activity.call_frame
+    path, call = sample.activity.python_path, sample.activity.call_frame
     if call is None:
         return ()
-    return (call.module, call.name, *path[path.index(call) + 1 :])
+    return (call.plain[:2], *(entry.plain for entry in path[path.index(call) + 1 :]))
 
 
 def stacks(connection: DuckDBPyConnection) -> Mapping[int, Stacks]:

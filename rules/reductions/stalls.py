@@ -68,7 +68,7 @@ def _explaining_child(found: Stacks, stage: StageName) -> Sample | None:
 
 
 def _idle(child: Sample) -> bool:
-    return child.activity.wait is WaitKind.LOCK and child.activity.path[0].origin == "stdlib"
+    return child.activity.wait is WaitKind.LOCK and child.activity.python_path[0].origin == "stdlib"
 
 
 def stall_evidence(job: Job, stall: Stall) -> tuple[Evidence, ...]:

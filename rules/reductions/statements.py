@@ -9,7 +9,7 @@ from forensics.rules.reductions.activity import Activity
 from forensics.rules.reductions.call_paths import application_frame
 from forensics.rules.reductions.call_stages import call_stage
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.samples import Sample
+from forensics.rules.reductions.samples import Sample, same_place
 from forensics.rules.reductions.waits import Wait
 
 SHOWN_WAITS = 3
@@ -100,7 +100,7 @@ def stack(job: Job, rank: int) -> Iterator[Evidence]:
     if found is None or not found.main:
         return
     latest = found.main[-1]
-    same = [s for s in found.main if s.activity.path == latest.activity.path]
+    same = [s for s in found.main if same_place((s, latest))]
     where = latest.activity.describe()
     if len(found.main) == 1:
         yield Evidence(f"the stack sample of rank {rank}'s main thread at {where}", latest.source)

@@ -160,14 +160,15 @@ def test_a_copy_of_a_file_is_no_second_witness(tmp_path: Path) -> None:
 
 
 def test_a_pickle_of_the_moment_lends_its_call_paths_to_the_json(tmp_path: Path) -> None:
-    put(tmp_path / "rank0.fr.0.json", dump(True, False))
-    put(tmp_path / "rank0.fr.1.json", dump(True, False) | {"comm_lib_version": "later"})
-    (tmp_path / "rank0.pickle").write_bytes(pickle.dumps(dump(True, False, frames=True), 2))
+    put(tmp_path / "bundle.json", {"schema": "forensics.bundle/1"})
+    put(tmp_path / "ranks/0/fr/0.json", dump(True, False))
+    put(tmp_path / "ranks/0/fr/1.json", dump(True, False) | {"comm_lib_version": "later"})
+    (tmp_path / "ranks/0/fr/nccl_trace_rank_0").write_bytes(pickle.dumps(dump(True, False, frames=True), 2))
     connection = case(tmp_path)
-    assert rows(connection, "SELECT path, status FROM sources ORDER BY path") == [
-        ("rank0.fr.0.json", "ok"),
-        ("rank0.fr.1.json", "ok"),
-        ("rank0.pickle", "ignored"),
+    assert rows(connection, "SELECT path, status FROM sources WHERE rank = 0 ORDER BY path") == [
+        ("ranks/0/fr/0.json", "ok"),
+        ("ranks/0/fr/1.json", "ok"),
+        ("ranks/0/fr/nccl_trace_rank_0", "ignored"),
     ]
     assert rows(connection, "SELECT snapshot, locator, call_path IS NULL FROM operations ORDER BY ALL") == [
         (0, 0, False),

@@ -83,7 +83,7 @@ def test_the_text_form_does_not_name_who_waits_in_an_unnamed_set(tmp_path: Path)
 def test_the_text_form_of_a_job_with_one_communicator(tmp_path: Path) -> None:
     verdict = asked_twice(tmp_path, [world(9, 9, 8, 9)], form="text")
     assert named(verdict) == {2} and not blamed(verdict)
-    assert "nothing tells how much time" in told(verdict)
+    assert "RAS was asked once" in told(verdict)
 
 
 def test_looks_that_lie_close_together_are_a_suspicion(tmp_path: Path) -> None:
