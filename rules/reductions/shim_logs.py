@@ -20,8 +20,8 @@ class ShimLog:
     `begin_ns` is when the log was made, `end_ns` the last heartbeat or record. `copied_ns` is when the file was taken, where a
     manifest tells. `ended` says that the process left in order, `active_ns` is its last call or movement of a chunk, `pause_ns`
     the second longest pause between its calls. `doors` are the kinds of evidence that were hooked and saw something; `graphs`
-    says that calls were captured in a CUDA graph, whose replays make no call. `beats` says that the log has a heartbeat to the end
-    of its process: it has none where its file was cut, or the main thread ended before the process.
+    says that calls were captured in a CUDA graph, whose replays make no call. `beats` says that a heartbeat
+    tells of the process to its end: not where the file was cut, nor where the main thread ended before the process.
     """
 
     rank: int
