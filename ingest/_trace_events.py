@@ -74,7 +74,7 @@ def _indent(block: bytes, first: int) -> bytes:
     """What stands before the brace of an event: a line break and blanks, or nothing."""
     found = _INDENT.match(block, first)
     indent = found[1] or b"" if found else b""
-    return indent if indent + b"}" in block[first:] else b""
+    return indent if block.find(indent + b"}", first) >= 0 else b""
 
 
 def _blocks(stream: BinaryIO, tally: Tally) -> Iterator[bytes]:

@@ -16,6 +16,7 @@ _BETWEEN = re.compile(r"[ \t\r\n,]*")
 _NEXT = re.compile(r"\}[ \t\r\n]*,[ \t\r\n]*(?=\{)")
 # What an error costs grows with its place in the text, so that events are read out of a small part of a block.
 _PART = 1 << 15
+_LONGEST_MARK = 1 << 12
 _NEAR_END = 16  # a word or an escape that is cut is an error where it begins
 _DEEP = 10_000  # what a text that is nested too deep counts for
 _MOST_REREAD = 8 << 20
@@ -28,6 +29,8 @@ class Walk:
         self._rows = rows
         self._tally = tally
         self._reread = 0
+        # Behind a broken event it may be a list in that event that ends.
+        self._is_sure = True
         self.is_lost = False
         """In or behind a broken event, where the next one has not begun yet."""
         self.is_done = False
@@ -36,7 +39,7 @@ class Walk:
         """Keep the events of a block that begins between two of them; returns where the first that is cut begins."""
         text = block.decode("latin-1")
         part = _Part(text)
-        at = 0
+        at = len(text) if self.is_done else 0
         while not self.is_done:
             if self.is_lost:
                 found = _NEXT.search(text, at)
@@ -47,20 +50,22 @@ class Walk:
             if begin == len(text):
                 return begin
             if text[begin] == "]":
-                self.is_done = True
-                return len(text)
+                found = None if self._is_sure else _NEXT.search(text, begin)
+                self.is_done = found is None
+                at = found.end() if found else len(text)
+                continue
             event, after = part.event(begin) if text[begin] == "{" else (None, begin)
             if event is None and not is_last and after >= len(text) - _NEAR_END and len(text) - begin < LONGEST_EVENT:
                 return at
             if event is not None and self._take(event, block[begin:after]):
-                at = after
+                at, self._is_sure = after, self._is_sure or "ph" in event
                 continue
             self._broken(before + begin)
-            self.is_lost, at = True, begin
+            self.is_lost, self._is_sure, at = True, False, begin
             self._reread += after - begin if event is None else 0
             if self._reread > _MOST_REREAD:  # made to be read over and over
                 return len(text)
-        return len(text)
+        return at
 
     def _take(self, event: dict[str, Any], raw: bytes) -> bool:
         """Whether it is valid JSON; of what nobody wants that is not asked."""
@@ -116,4 +121,5 @@ def _between(text: str, at: int) -> int:
 
 def _left(text: str) -> int:
     """Where what may be the begin of a mark between two events begins, at the end of a block."""
-    return len(text.rstrip(" \t\r\n,").removesuffix("}"))
+    last = text[-_LONGEST_MARK:]
+    return len(text) - len(last) + len(last.rstrip(" \t\r\n,").removesuffix("}"))

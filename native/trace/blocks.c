@@ -81,6 +81,7 @@ static const char *next_event(const struct forensics_trace *trace, const char *a
 }
 
 static void note_broken(struct forensics_trace *trace, const char *block, const char *at) {
+    trace->is_unsure = true;
     if (trace->tally.broken++ == 0)
         trace->tally.first_broken = trace->before + (uint64_t)(at - block);
 }
@@ -104,6 +105,7 @@ static const char *take_event(struct forensics_trace *trace, const char *block, 
     }
     if (!trace->is_known)
         learn_layout(trace, block, at, after);
+    trace->is_unsure = trace->is_unsure && event.phase.length == 0;
     *is_full = event.kind != 0 && !keep_event(trace, &event, (struct piece){at, (size_t)(after - at)});
     return *is_full ? NULL : after;
 }
@@ -116,12 +118,14 @@ static const char *take_events(struct forensics_trace *trace, const char *block,
             next++;
         if (next == end)
             return at; /* with what stands before the next brace, of which the layout may be learnt */
-        if (*next == ']') {
-            trace->progress = AFTER_LIST;
-            return end;
-        }
         const char *after;
-        if (*next == '{') {
+        if (*next == ']') {
+            after = trace->is_unsure ? next_event(trace, next, end) : NULL;
+            if (after == NULL) {
+                trace->progress = AFTER_LIST;
+                return end;
+            }
+        } else if (*next == '{') {
             after = take_event(trace, block, next, end, is_full);
         } else {
             note_broken(trace, block, next);
