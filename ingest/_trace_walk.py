@@ -19,6 +19,7 @@ _PART = 1 << 15
 _LONGEST_MARK = 1 << 12
 _NEAR_END = 16  # a word or an escape that is cut is an error where it begins
 _DEEP = 10_000  # what a text that is nested too deep counts for
+_ERROR = 256  # what any error counts for at least
 _MOST_REREAD = 8 << 20
 
 
@@ -59,12 +60,14 @@ class Walk:
                 return at
             if event is not None and self._take(event, block[begin:after]):
                 at, self._is_sure = after, self._is_sure or "ph" in event
+                self._reread = max(0, self._reread - (after - begin))
                 continue
             self._broken(before + begin)
             self.is_lost, self._is_sure, at = True, False, begin
-            self._reread += after - begin if event is None else 0
+            self._reread += max(_ERROR, after - begin)
             if self._reread > _MOST_REREAD:  # made to be read over and over
-                return len(text)
+                self._tally.problem = "more broken events than are stepped over"
+                self.is_done = True
         return at
 
     def _take(self, event: dict[str, Any], raw: bytes) -> bool:

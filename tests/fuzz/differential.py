@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import orjson
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest import _recorder_native, flight_recorder
@@ -123,6 +124,7 @@ def _native(content: bytes, block: int) -> TraceColumns:
 
 def _is_trace(content: bytes) -> bool:
     try:
+        orjson.loads(content)  # refuses numbers that no double holds
         document = json.loads(content, object_pairs_hook=_without_twins)
     except (ValueError, RecursionError):
         return False
