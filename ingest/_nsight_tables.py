@@ -16,9 +16,9 @@ _ROWS = 1 << 16
 _MOST = 1 << 62
 _KNOWN = re.compile(r"[A-Z][A-Za-z_]{2,60}(?:_V\d{1,4})?$")
 _LONGEST_TEXT = 1 << 20
-_INTEGER = "CASE typeof(\"{0}\") WHEN 'integer' THEN \"{0}\" ELSE -1 END"
+_INTEGER = 'CASE typeof("{0}") WHEN \'integer\' THEN "{0}" ELSE -1 END'
 # Steps of SQLite's machine: a row takes one for each of its columns and a few more, and each table is gone over once or twice.
-_STEPS, _STEPS_OF_A_BYTE = 1000, 3
+_STEPS, _STEPS_OF_A_BYTE = 1000, 1.5
 
 
 class _Limits:
@@ -28,7 +28,7 @@ class _Limits:
     """
 
     def __init__(self, database: sqlite3.Connection, size: int) -> None:
-        self._steps = _STEPS_OF_A_BYTE * size // _STEPS + 100
+        self._steps = int(_STEPS_OF_A_BYTE * size / _STEPS) + 100
         self._bytes = 2 * size + _LONGEST_TEXT
         database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_TEXT)
         database.set_progress_handler(self._is_spent, _STEPS)
