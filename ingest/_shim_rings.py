@@ -42,8 +42,16 @@ def read_rings(log: ShimFile) -> list[Ring]:
     if entries is None or records is None:
         return []
     declared = int(next((s["count"] for s in log.head["sections"] if int(s["kind"]) == layout.RECORDS), 0))
-    found = (_read_ring(entry, records, declared) for entry in entries if entry["thread"])
-    return [ring for ring in found if ring is not None]
+    found = []
+    left = declared  # rings share no records: those that say so would be read over and over
+    for entry in entries:
+        left -= int(entry["records"]) if entry["thread"] else 0
+        ring = _read_ring(entry, records, declared) if entry["thread"] and left >= 0 else None
+        if ring is not None:
+            found.append(ring)
+        if left < 0:
+            break
+    return found
 
 
 def _read_ring(entry: np.void, records: Table, declared: int) -> Ring | None:

@@ -32,6 +32,7 @@ _SPAN = np.dtype(
     [("name", "<u2"), ("substep", "<u2"), ("flags", "<u4"), ("begin", "<i8"), ("duration", "<i8"), ("device", "<i8")]
 )
 _LONGEST_NS = 86_400_000_000_000
+_MOST_SCHEMAS = 64  # that a list is compared with; a job has a few
 _MOST_SPANS = 4096
 _NOT_TIMED = {
     layout.NO_TORCH: "torch was not imported", layout.NO_CUDA: "CUDA was not initialised",
@@ -122,7 +123,7 @@ class Section:
         kept: list[tuple[int, ...]] = []
         codes = {}
         for item in longest:
-            home = next((place for place, whole in enumerate(kept) if _is_part(item, whole)), None)
+            home = next((place for place, whole in enumerate(kept[:_MOST_SCHEMAS]) if _is_part(item, whole)), None)
             if home is None:
                 kept.append(item)
                 home = len(kept) - 1

@@ -15,6 +15,7 @@ from forensics.ingest._values import integer, rank_number, text
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 
 STATUSES = frozenset(Status)
+_MAX_PROBLEMS = 20
 _MARKS = (b'"id"', b'"status"', b'"begin_ns"', b'"end_ns"', b'"argv"')
 
 
@@ -27,24 +28,30 @@ def sniff(head: bytes, path: str) -> int:
 def rows(artefact: Artefact) -> Iterator[Item]:
     """One row of coverage for each run."""
     columns: dict[str, list[Any]] = defaultdict(list)
-    lines = Lines(artefact)
+    lines, refused = Lines(artefact), 0
     for number, line in lines:
         if not line.strip():
             continue
         run = _run(line)
         if run is None:
-            yield Problem("not a run of a collector: no JSON object with id and a known status", f"line={number}")
+            refused += 1
+            if refused <= _MAX_PROBLEMS:
+                yield Problem("not a run of a collector: no JSON object with id and a known status", f"line={number}")
             continue
         for name, value in run.items():
             columns[name].append(value)
     if columns:
         yield Batch("coverage", columns)
+    if refused > _MAX_PROBLEMS:
+        yield Problem(f"{refused} lines in all are not runs of a collector")
     if lines.problem is not None:
         yield lines.problem
 
 
 def _run(line: str) -> dict[str, Any] | None:
     """The row of one line, empty for a run that says nothing of coverage, None when it cannot be understood."""
+    if line[0] != "{" and not line.lstrip().startswith("{"):
+        return None
     try:
         run = orjson.loads(line)
     except orjson.JSONDecodeError:

@@ -79,10 +79,11 @@ def _communicator(table: Rows, communicator: dict[str, Any], place: str) -> Iter
     group = Group(digits, text(communicator.get("secondary_hash")), integer(communicator.get("size")))
     ranks = [rank for rank in objects(communicator.get("ranks")) if rank_number(rank.get("rank")) is not None]
     counts = [_counts(rank) for rank in ranks]
-    # Of the five kinds a communicator uses one or two: a kind that no rank launched has no rows.
-    used = sorted({kind for launched in counts for kind, count in launched.items() if count})
+    # Of the five kinds a communicator uses one or two: a kind that no rank launched has no rows. Each rank tells all of
+    # them, and has no rows for what it does not tell.
+    used = {kind for launched in counts for kind, count in launched.items() if count}
     for rank, launched in zip(ranks, counts, strict=True):
-        _rank(table, group, place, rank, {kind: launched.get(kind) for kind in used})
+        _rank(table, group, place, rank, {kind: launched[kind] for kind in sorted(launched.keys() & used)})
     for rank in objects(communicator.get("missing_ranks")):
         number = rank_number(rank.get("rank"))
         table.add(group, f"{place},rank={number}", **_process(rank), status=_missing(rank.get("status")))

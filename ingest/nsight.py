@@ -49,11 +49,11 @@ def rows(artefact: Artefact) -> Iterator[Item]:
             copy.flush()
             with closing(sqlite3.connect(f"file:{copy.name}?mode=ro&immutable=1", uri=True)) as database:
                 database.execute("PRAGMA trusted_schema = OFF")
-                database.text_factory = lambda raw: raw.decode("utf-8", "replace")
-                yield from _export(Export.of(database), artefact)
+                yield from _export(Export.of(database, copy.tell()), artefact)
         except (sqlite3.Error, OSError, ValueError, TypeError, OverflowError) as error:
             # Damaged pages give values of any kind, and even messages that are no text.
-            yield Problem(f"cannot be read any further: {error}", fatal=True)
+            told = "it has more rows than a file of its size can hold" if str(error) == "interrupted" else error
+            yield Problem(f"cannot be read any further: {told}", fatal=True)
 
 
 def _export(export: Export, artefact: Artefact) -> Iterator[Item]:

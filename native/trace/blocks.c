@@ -40,22 +40,36 @@ static void learn_layout(struct forensics_trace *trace, const char *block, const
     trace->is_indented = (size_t)(after - first) > size && memcmp(after - size, trace->lead, size) == 0;
 }
 
-/* Behind the brace that ends an event on a line of its own. */
-static const char *indented_end(const struct forensics_trace *trace, const char *at, const char *end) {
-    const char *line = at;
+/* Behind the brace that ends an event on a line of its own; null when it is not here yet. `*is_whole` says whether the event is laid
+ * out as the first one: it begins behind `lead`, and each line but its last is further in. */
+static const char *indented_end(const struct forensics_trace *trace, const char *block, const char *at, const char *end,
+                                bool *is_whole) {
+    const char *line = at + (at < end);
     size_t size = trace->indent + 1;
-    while (line < end && (line = memchr(line, '\n', (size_t)(end - line))) != NULL) {
-        if ((size_t)(end - line) >= size && line[trace->indent] == '}' && memcmp(line, trace->lead, size) == 0)
+    *is_whole = (size_t)(at - block) >= trace->indent && memcmp(at - trace->indent, trace->lead, trace->indent) == 0 &&
+                (line >= end || *line == '\n' || *line == '\r');
+    while (*is_whole && line < end && (line = memchr(line, '\n', (size_t)(end - line))) != NULL) {
+        if ((size_t)(end - line) < size)
+            return NULL;
+        if (memcmp(line, trace->lead, size) == 0)
             return line + size;
+        *is_whole = memcmp(line, trace->lead, trace->indent) == 0 && (line[trace->indent] == ' ' || line[trace->indent] == '\t');
         line++;
     }
     return NULL;
 }
 
+/* Behind the next brace that ends an event as the first one ends, whatever stands before it. */
+static const char *next_indented_end(const struct forensics_trace *trace, const char *at, const char *end) {
+    size_t size = trace->indent + 1;
+    const char *found = memmem(at, (size_t)(end - at), trace->lead, size);
+    return found ? found + size : NULL;
+}
+
 /* Where the next event begins behind a broken one: a brace, a comma and a brace. */
 static const char *next_event(const struct forensics_trace *trace, const char *at, const char *end) {
     if (trace->is_indented)
-        return indented_end(trace, at, end);
+        return next_indented_end(trace, at, end);
     while ((at = memchr(at, '}', (size_t)(end - at))) != NULL) {
         const char *comma = past_blanks(at + 1, end);
         const char *brace = comma < end && *comma == ',' ? past_blanks(comma + 1, end) : end;
@@ -67,6 +81,7 @@ static const char *next_event(const struct forensics_trace *trace, const char *a
 }
 
 static void note_broken(struct forensics_trace *trace, const char *block, const char *at) {
+    trace->is_unsure = true;
     if (trace->tally.broken++ == 0)
         trace->tally.first_broken = trace->before + (uint64_t)(at - block);
 }
@@ -76,8 +91,9 @@ static const char *take_event(struct forensics_trace *trace, const char *block, 
                               bool *is_full) {
     struct event event;
     enum found found = FOUND;
-    const char *own_end = trace->is_indented ? indented_end(trace, at, end) : NULL;
-    if (trace->is_indented && own_end == NULL)
+    bool is_whole = false;
+    const char *own_end = trace->is_indented ? indented_end(trace, block, at, end, &is_whole) : NULL;
+    if (is_whole && own_end == NULL)
         return NULL;
     const char *after = read_event(at, own_end ? own_end : end, own_end != NULL, &event, &found);
     /* An odd quote makes all that follows look like one event. */
@@ -89,6 +105,7 @@ static const char *take_event(struct forensics_trace *trace, const char *block, 
     }
     if (!trace->is_known)
         learn_layout(trace, block, at, after);
+    trace->is_unsure = trace->is_unsure && event.phase.length == 0;
     *is_full = event.kind != 0 && !keep_event(trace, &event, (struct piece){at, (size_t)(after - at)});
     return *is_full ? NULL : after;
 }
@@ -101,12 +118,14 @@ static const char *take_events(struct forensics_trace *trace, const char *block,
             next++;
         if (next == end)
             return at; /* with what stands before the next brace, of which the layout may be learnt */
-        if (*next == ']') {
-            trace->progress = AFTER_LIST;
-            return end;
-        }
         const char *after;
-        if (*next == '{') {
+        if (*next == ']') {
+            after = trace->is_unsure ? next_event(trace, next, end) : NULL;
+            if (after == NULL) {
+                trace->progress = AFTER_LIST;
+                return end;
+            }
+        } else if (*next == '{') {
             after = take_event(trace, block, next, end, is_full);
         } else {
             note_broken(trace, block, next);

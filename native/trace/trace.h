@@ -34,6 +34,7 @@ struct forensics_trace {
     struct forensics_trace_tally tally;
     enum progress progress;
     bool is_indented;  /* events stand on lines of their own, behind `indent` */
+    bool is_unsure;    /* behind a broken event, where a bracket may end a list in it */
     bool is_known;     /* whether it is known if they do */
     size_t indent;     /* length of what stands before the brace of an event: a line break and blanks */
     char lead[64];     /* that, with the brace that ends an event behind it */

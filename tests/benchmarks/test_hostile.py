@@ -12,7 +12,7 @@ import pytest
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest import _recorder_native, _trace_native, discover
-from tests.property import hostile, hostile_lines
+from tests.property import hostile, hostile_formats, hostile_lines
 
 INGESTERS = {ingester.name: ingester for ingester in discover()}
 SHOWN = 5
@@ -26,6 +26,8 @@ def files(kind: str) -> Iterator[tuple[str, str, str, bytes]]:
         )
     elif kind == "traces":
         yield from ((name, "kineto", "rank0.json", content) for name, content in hostile.traces())
+    elif kind == "formats":
+        yield from hostile_formats.formats()
     elif kind == "logs":
         for path, (ingester, head) in hostile_lines.HEADS.items():
             for word in hostile_lines.WORDS[:: int(os.environ.get("FORENSICS_BENCH_WORDS", "6"))]:
@@ -39,9 +41,9 @@ def files(kind: str) -> Iterator[tuple[str, str, str, bytes]]:
 
 
 @pytest.mark.parametrize("is_native", [True, False], ids=["native", "python"])
-@pytest.mark.parametrize("kind", ["dumps", "traces", "logs"])
+@pytest.mark.parametrize("kind", ["dumps", "traces", "logs", "formats"])
 def test_hostile_files(kind: str, is_native: bool) -> None:
-    if kind == "logs" and not is_native:
+    if kind in ("logs", "formats") and not is_native:
         pytest.skip("there is one reader only")
     found = [(*_measured(ingester, path, content, is_native), name, ingester) for name, ingester, path, content in files(kind)]
     print(f"\n{kind}, {'native' if is_native else 'python'}: {len(found)} files of 1 MB")

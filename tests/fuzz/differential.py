@@ -5,10 +5,13 @@ from __future__ import annotations
 import ctypes
 import io
 import json
+import random
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import orjson
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest import _recorder_native, flight_recorder
@@ -22,6 +25,7 @@ from forensics.ingest.interface import Batch
 OK, CUT, MALFORMED = 0, 1, 3
 _MEMORY = 64 << 20
 _LAYOUTS: tuple[dict[str, Any], ...] = ({"separators": (",", ":")}, {}, {"indent": 1}, {"indent": 2}, {"indent": "\t"})
+_LEADS = ("", "", " ", "\n", "\n ", "\n  ", "\n  ", "\r\n  ", "\n\t", "\n    ")
 
 
 def disagreement(reader: str, content: bytes) -> str | None:
@@ -78,12 +82,38 @@ def _of_traces(content: bytes) -> str | None:
             return f"other events in blocks of {block} bytes"
     if not _is_trace(content):
         return None
-    for layout in _LAYOUTS:
-        written = json.dumps(json.loads(content), **layout).encode()
+    before = found
+    for layout, written in (("as it is", content), *_layouts(content)):
         here, there = _rows(_native(written, len(written) + 1)), _rows(read_slowly([written], Tally()))
         if here != there:
-            return f"other events with {layout}: {here!r:.400} natively, {there!r:.400} in Python"
+            return f"other events {layout}: {here!r:.400} natively, {there!r:.400} in Python"
+        if layout.startswith("mixed") and here != before:
+            return f"other events {layout}: {here!r:.400}, before {before!r:.400}"
+        before = here
+        parts = [written[at : at + 300] for at in range(0, len(written), 300)]
+        if _rows(read_slowly(parts, Tally())) != there:
+            return f"other events {layout} in blocks of 300 bytes in Python"
     return None
+
+
+def _layouts(content: bytes) -> Iterator[tuple[str, bytes]]:
+    """The same in each layout that a writer of JSON makes, and in several at once."""
+    document = json.loads(content)
+    for layout in _LAYOUTS:
+        yield f"with {layout}", json.dumps(document, **layout).encode()
+    for seed in range(3):
+        yield f"mixed ({seed})", mixed(document, random.Random(f"{seed}{len(content)}"))
+
+
+def mixed(document: dict[str, Any], dice: random.Random) -> bytes:
+    """A trace of which each event has a layout and stands behind white space of its own."""
+    written = []
+    for event in document["traceEvents"]:
+        lead = dice.choice(_LEADS)
+        text = json.dumps(event, **dice.choice(_LAYOUTS))
+        written.append(lead + (text.replace("\n", lead) if dice.random() < 0.5 and "\n" in lead else text))
+    events = "".join(text + dice.choice(_LEADS) + "," for text in written).removesuffix(",")
+    return json.dumps({**document, "traceEvents": 7}).replace('"traceEvents": 7', f'"traceEvents": [{events}]').encode()
 
 
 def _native(content: bytes, block: int) -> TraceColumns:
@@ -94,19 +124,27 @@ def _native(content: bytes, block: int) -> TraceColumns:
 
 def _is_trace(content: bytes) -> bool:
     try:
-        document = json.loads(content)
+        orjson.loads(content)  # refuses numbers that no double holds
+        document = json.loads(content, object_pairs_hook=_without_twins)
     except (ValueError, RecursionError):
         return False
     events = document.get("traceEvents") if isinstance(document, dict) else None
     return content.count(b'"traceEvents"') == 1 and isinstance(events, list) and all(map(_is_plain, events))
 
 
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """No writer gives an object the same name twice; each reader takes another of the two."""
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("the same name twice")
+    return found
+
+
 def _is_plain(event: Any) -> bool:
-    """An event as writers make them: its own members are texts and numbers, and no list of objects is in it."""
+    """An event as writers make them: its own members are texts and numbers."""
     if not isinstance(event, dict) or not all(type(event.get(key, "")) in (str, int) for key in ("pid", "tid")):
         return False
     text = json.dumps(event)
-    return "\\" not in text and not any(mark in text for mark in ("[{", "}]", "}, {", "},{")) and len(text) < 1 << 16
+    return "\\" not in text and len(text) < 1 << 16
 
 
 def _rows(columns: TraceColumns) -> list[tuple[Any, ...]]:

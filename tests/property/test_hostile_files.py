@@ -1,4 +1,4 @@
-"""A file of a megabyte takes neither a reader's time nor its memory, whoever made it: with and without the native readers.
+"""No file takes a reader's time or memory, whoever made it: small ones in the default run, of a megabyte in the slow one.
 
 The bounds are those of a blow-up, not of speed: each file is read in a process of its own that the system ends after some
 seconds of processor time. tests/benchmarks/test_hostile.py prints what each file takes.
@@ -21,8 +21,9 @@ from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import content_opener
 from forensics.ingest import _recorder_native, _trace_native, discover
 from forensics.ingest.interface import Batch, Identity, Problem
-from tests.property import hostile, hostile_lines
+from tests.property import hostile, hostile_formats, hostile_lines
 
+SMALL = 100_000
 SECONDS = 10
 MEMORY = 192 << 20
 STATM = Path("/proc/self/statm")
@@ -30,47 +31,53 @@ INGESTERS = {ingester.name: ingester for ingester in discover()}
 File = tuple[str, str, bytes]
 
 
-def recorder_files() -> Iterator[File]:
-    for _, content in (*hostile.pickles(), *hostile.recorder_json()):
+def recorder_files(size: int) -> Iterator[File]:
+    for _, content in (*hostile.pickles(size), *hostile.recorder_json(size)):
         yield "flight_recorder", "dump", content
 
 
-def trace_files() -> Iterator[File]:
-    for _, content in hostile.traces():
+def trace_files(size: int) -> Iterator[File]:
+    for _, content in hostile.traces(size):
         yield "kineto", "rank0.pt.trace.json", content
 
 
-def log_files() -> Iterator[File]:
+def log_files(size: int) -> Iterator[File]:
     """All words in one file: long lines of each, and each on lines of its own."""
-    lines = [hostile.filled(word.encode(), 4000) + b"\n" for word in hostile_lines.WORDS]
-    own = [hostile.filled(word.encode() + b"\n", 2000) for word in hostile_lines.WORDS]
+    lines = [hostile.filled(word.encode(), size // 250) + b"\n" for word in hostile_lines.WORDS]
+    own = [hostile.filled(word.encode() + b"\n", size // 500) for word in hostile_lines.WORDS]
     for path, (name, head) in hostile_lines.HEADS.items():
         yield name, path, head + b"".join(lines)
         yield name, path, head + b"".join(own)
-        yield name, path, head + b"a\n" * 100_000
+        yield name, path, head + b"a\n" * (size // 10)
 
 
-def packed_files() -> Iterator[File]:
-    for _, path, content in hostile.packed():
+def packed_files(size: int) -> Iterator[File]:
+    for _, path, content in hostile.packed(size):
         if not path.endswith(".tar"):
             yield "kineto", path, content
 
 
-def grown_samples() -> Iterator[File]:
-    for name, path, content in islice(hostile.grown(200_000), 0, None, 5):
+def grown_samples(size: int) -> Iterator[File]:
+    for name, path, content in islice(hostile.grown(size), 0, None, 5):
         yield name.split("/")[0], path, content
 
 
-def widened_samples() -> Iterator[File]:
-    for name, path, content in islice(hostile.documents(200_000), 0, None, 9):
+def widened_samples(size: int) -> Iterator[File]:
+    for name, path, content in islice(hostile.documents(size), 0, None, 9):
         yield name.split("/")[0], path, content
 
 
-FILES: dict[str, Callable[[], Iterable[File]]] = {
+def other_files(size: int) -> Iterator[File]:
+    for _, name, path, content in hostile_formats.formats(size):
+        yield name, path, content
+
+
+FILES: dict[str, Callable[[int], Iterable[File]]] = {
     "dumps": recorder_files,
     "traces": trace_files,
     "logs": log_files,
     "packed": packed_files,
+    "formats": other_files,
     "samples grown": grown_samples,
     "samples widened": widened_samples,
 }
@@ -106,11 +113,14 @@ def survives(file: File, is_native: bool) -> bool:
 @pytest.mark.skipif(not STATM.exists(), reason="memory is bounded on Linux only")
 @pytest.mark.parametrize("is_native", [True, False], ids=["native", "python"])
 @pytest.mark.parametrize("kind", FILES)
-def test_no_file_takes_a_readers_time_or_memory(kind: str, is_native: bool) -> None:
+@pytest.mark.parametrize("size", [SMALL, pytest.param(hostile.SIZE, marks=pytest.mark.slow)])
+def test_no_file_takes_a_readers_time_or_memory(size: int, kind: str, is_native: bool) -> None:
     if not is_native and kind not in ("dumps", "traces"):
         pytest.skip("there is one reader only")
     failed = [
-        (name, path, content[:60]) for name, path, content in FILES[kind]() if not survives((name, path, content), is_native)
+        (name, path, content[:60])
+        for name, path, content in FILES[kind](size)
+        if not survives((name, path, content), is_native)
     ]
     assert failed == []
 

@@ -74,6 +74,14 @@ def test_a_broken_event_costs_only_itself() -> None:
     assert len(spans(found)) == len(spans(sample(PATH))) - 1
 
 
+def test_the_end_of_a_list_in_a_broken_event_is_not_the_end_of_the_trace() -> None:
+    whole = json.dumps(json.loads(content()))
+    event = '{"ph": "X", "args": {"a": [{"b": 1}, {"c": 2}], bad}, "name": "x"}, '
+    found = read(whole.replace('"traceEvents": [', f'"traceEvents": [{event}', 1).encode(), PATH)
+    assert "no valid JSON" in found.problems[0].message
+    assert spans(found) == spans(sample(PATH))
+
+
 def test_without_annotations_the_engine_tells_forward_and_backward() -> None:
     document = json.loads(content())
     document["traceEvents"] = [e for e in document["traceEvents"] if not str(e.get("name", "")).startswith("## ")]
