@@ -40,3 +40,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         includes = [f"-I{ROOT / 'native/include'}", f"-I{ROOT / 'native'}"]
         subprocess.run(["cc", *flags, *includes, *sources_of(sources.parent.name), *linking], check=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def shim(built: Path) -> Path:
+    """The collector inside the ranks."""
+    return built / "libforensics_shim.so"

@@ -20,11 +20,6 @@ SIGBUS_CODE = 128 + signal.SIGBUS
 
 
 @pytest.fixture(scope="module")
-def shim(built: Path) -> Path:
-    return built / "libforensics_shim.so"
-
-
-@pytest.fixture(scope="module")
 def guests(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("guests")
     return compile_c(folder / "guests", [HERE / "guests.c"], *linked(double(folder)))

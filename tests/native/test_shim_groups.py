@@ -22,11 +22,6 @@ CASES = (
 )
 
 
-@pytest.fixture(scope="module")
-def shim(built: Path) -> Path:
-    return built / "libforensics_shim.so"
-
-
 def build(folder: Path, *options: str) -> Path:
     folder.mkdir(exist_ok=True)
     library = compile_c(

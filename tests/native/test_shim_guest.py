@@ -16,11 +16,6 @@ SHARE, NO_SHARE = 9, 10
 
 
 @pytest.fixture(scope="module")
-def shim(built: Path) -> Path:
-    return built / "libforensics_shim.so"
-
-
-@pytest.fixture(scope="module")
 def lives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lives")
     return compile_c(folder / "lives", [HERE / "lives.c"], *linked(double(folder)))

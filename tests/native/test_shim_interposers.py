@@ -10,11 +10,6 @@ from tests.native.shim_jobs import HERE, compile_c, double, linked, only_log, ru
 
 
 @pytest.fixture(scope="module")
-def shim(built: Path) -> Path:
-    return built / "libforensics_shim.so"
-
-
-@pytest.fixture(scope="module")
 def interposer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("interposer") / "libother.so"
     return compile_c(output, [HERE / "interposer.c"], "-shared", "-fPIC")

@@ -14,11 +14,6 @@ CALLS = {"all_reduce": 7, "broadcast": 1, "send": 2, "recv": 1}
 
 
 @pytest.fixture(scope="module")
-def shim(built: Path) -> Path:
-    return built / "libforensics_shim.so"
-
-
-@pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """One command for each way of linking."""
     folder = tmp_path_factory.mktemp("jobs")

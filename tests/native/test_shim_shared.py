@@ -19,11 +19,6 @@ FOREIGN, NOBODY = 11, 65534
 
 
 @pytest.fixture(scope="module")
-def shim(built: Path) -> Path:
-    return built / "libforensics_shim.so"
-
-
-@pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lives")
     return compile_c(folder / "lives", [HERE / "lives.c"], *linked(double(folder)))

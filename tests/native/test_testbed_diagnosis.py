@@ -25,11 +25,6 @@ RING = Shape(dp=4, per_host=1)
 MIXED = Shape(tp=2, dp=2, pp=2, per_host=4)
 
 
-@pytest.fixture(scope="module")
-def shim(built: Path) -> Path:
-    return built / "libforensics_shim.so"
-
-
 def verdict_of(folder: Path, logs: Mapping[int, bytes]) -> Verdict:
     """The verdict on loose logs, as somebody copied them."""
     place = folder / "copied"

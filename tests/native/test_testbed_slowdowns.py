@@ -20,11 +20,6 @@ RING = Shape(dp=4, per_host=1, steps=20)
 STAGES = Shape(pp=4, dp=2, per_host=1, steps=12)
 
 
-@pytest.fixture(scope="module")
-def shim(built: Path) -> Path:
-    return built / "libforensics_shim.so"
-
-
 def slowed(shim: Path, folder: Path, fault: str, shape: Shape = STEPS, **env: str) -> Verdict:
     """The verdict on the logs of a job that ran to its end."""
     with start(built(), folder / "job", shape, fault, env={**loaded(shim, folder / "logs"), **env}) as job:
