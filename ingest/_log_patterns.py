@@ -67,9 +67,13 @@ def matches(patterns: Sequence[LinePattern], line: str) -> Iterator[tuple[LinePa
     """The first pattern of each kind that the line matches, with its match and its subject."""
     found: set[str] = set()
     for known in patterns:
-        if (not known.words or known.words[-1] in line or len(known.words) > 1) and (
-            known.kind not in found and (match := known.search(line))
-        ):
+        for word in known.words:
+            if word in line:
+                break
+        else:
+            if known.words:
+                continue
+        if known.kind not in found and (match := known.search(line)):
             found.add(known.kind)
             groups = {name: value or "" for name, value in match.groupdict().items()}
             yield known, match, known.subject.format_map(groups).strip() or None

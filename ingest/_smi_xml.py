@@ -15,6 +15,7 @@ from forensics.ingest.interface import Problem
 
 MAX_BYTES = 32 << 20
 MAX_DEPTH = 24
+MAX_GPUS = 1_024
 MAX_TEXTS = 4_096
 MAX_TEXT = 512
 _CHUNK = 1 << 16
@@ -69,6 +70,8 @@ class _Builder:
         if len(self.path) > MAX_DEPTH:
             raise RefusedError(f"nested more than {MAX_DEPTH} deep")
         if self.path == ["nvidia_smi_log", "gpu"]:
+            if self.count == MAX_GPUS:
+                raise RefusedError(f"more than {MAX_GPUS} GPUs")
             address = attributes.get("id", "")[:MAX_TEXT]
             self.open = SmiGpu(self.count, address, self.parser.CurrentLineNumber)
             self.count += 1

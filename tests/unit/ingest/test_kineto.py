@@ -12,7 +12,7 @@ import pytest
 
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import content_opener
-from forensics.ingest import choose
+from forensics.ingest import _trace_native, choose
 from forensics.ingest.kineto import INGESTER
 from tests.unit.ingest.reading import SAMPLES, Result, read, sample
 
@@ -74,9 +74,14 @@ def test_a_broken_event_costs_only_itself() -> None:
     assert len(spans(found)) == len(spans(sample(PATH))) - 1
 
 
-def test_the_end_of_a_list_in_a_broken_event_is_not_the_end_of_the_trace() -> None:
+@pytest.mark.parametrize("is_native", [True, False])
+def test_the_end_of_a_list_in_a_broken_event_is_not_the_end_of_the_trace(
+    is_native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_native:
+        monkeypatch.setattr(_trace_native, "_library", lambda: None)
     whole = json.dumps(json.loads(content()))
-    event = '{"ph": "X", "args": {"a": [{"b": 1}, {"c": 2}], bad}, "name": "x"}, '
+    event = '{"ph": "X", "cat": "kernel", "args": {"a": [{"b": 1}, {"c": 2}]}, "name" "x"}, '
     found = read(whole.replace('"traceEvents": [', f'"traceEvents": [{event}', 1).encode(), PATH)
     assert "no valid JSON" in found.problems[0].message
     assert spans(found) == spans(sample(PATH))

@@ -130,3 +130,10 @@ def test_damaged_bytes_end_in_a_problem_and_never_in_an_error() -> None:
             damaged[chance.randrange(200, len(damaged))] = chance.randrange(256)
         result = read(bytes(damaged))
         assert len(result.rows("devices")) == 2 or result.problems
+
+
+def test_more_gpus_than_a_host_has_are_refused() -> None:
+    head = b'<?xml version="1.0" ?>\n<nvidia_smi_log>'
+    found = read(head + b"<gpu/>" * 2000 + b"</nvidia_smi_log>", "smi.xml")
+    assert len(found.rows("devices")) == 1024
+    assert "more than 1024 GPUs" in found.problems[0].message
