@@ -26,7 +26,7 @@ demo: $(VENV)/.installed  ## install, then diagnose a recorded bundle
 	@$(BIN)/forensics diagnose $(BUNDLE)
 
 test: $(VENV)/.dev  ## unit, property, scenario and native tests
-	$(BIN)/pytest -q -n $(WORKERS) -m "not slow"
+	$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not deep"
 
 fuzz: $(VENV)/.dev  ## hostile input to the native readers, a minute (SECONDS=, SEED=)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)
@@ -36,7 +36,8 @@ test-live: $(VENV)/.live  ## tests that hang or slow real torch jobs on purpose
 	$(BIN)/pytest -q -m "slow and alone"
 	$(BIN)/pytest -q tests/live -m "not deep"
 
-test-deep: $(VENV)/.live  ## the long tail of real hangs: loops, locks, disagreements, cut links
+test-deep: $(VENV)/.live  ## the long tail: real hangs, ten thousand random programs, every retelling of the evidence
+	$(BIN)/pytest -q -n $(WORKERS) -m deep
 	$(BIN)/pytest -q tests/live -m deep
 
 accuracy: $(VENV)/.live  ## real hangs given to forensics and to other analyzers, 25 minutes (ONLY=fault for one)

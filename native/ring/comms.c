@@ -85,7 +85,7 @@ static void clear(struct shim_comm *comm, uint32_t generation)
 {
     SHIM_STORE(comm->state, SHIM_COMM_FREE);
     memset((char *)comm + sizeof comm->state, 0, sizeof *comm - sizeof comm->state);
-    comm->generation = generation;
+    SHIM_STORE(comm->generation, generation);
     comm->color = comm->device = comm->nodes = SHIM_UNKNOWN;
     bound[shim_comm_slot(comm)] = 0;
     clear_counter(shim_counter_of(shim_comm_slot(comm)), generation);

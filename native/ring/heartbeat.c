@@ -105,8 +105,12 @@ static void *run(void *nothing)
     uint32_t sample_ms = wanted > 0 ? wanted : SECOND_MS, looks_a_beat = sample_ms < SECOND_MS ? SECOND_MS / sample_ms : 1;
     struct timespec pause = {.tv_sec = sample_ms / 1000, .tv_nsec = (long)(sample_ms % 1000) * 1000000};
 
-    for (uint64_t look = 0; shim_on() && !SHIM_LOAD(is_stopping) && !shim_is_main_gone(); look++) {
-        look_once(look, look % looks_a_beat == 0);
+    for (uint64_t look = 0; shim_on() && !SHIM_LOAD(is_stopping); look++) {
+        bool is_beat = look % looks_a_beat == 0;
+
+        if (is_beat && shim_is_main_gone())
+            break;
+        look_once(look, is_beat);
         (void)syscall(SYS_futex, &is_stopping, FUTEX_WAIT_PRIVATE, 0, &pause, NULL, 0);
     }
     SHIM_STORE(shim_hot.looks, 0u); /* calls take the moment of their return themselves from now on */

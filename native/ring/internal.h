@@ -89,6 +89,7 @@ void shim_comms_forget(void);
 void shim_slots_forget(void);
 
 /* journal.c */
+void shim_journal_start(void);
 void shim_journal_forget(void);
 
 /* heartbeat.c: false when the thread cannot be started. */

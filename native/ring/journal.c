@@ -1,15 +1,20 @@
 /* The records of calls are the journal of the communicators. Every look of the heartbeat writes what they say into the slots, so that
  * it is still there when newer records have overwritten them; what came after the last look is read from the records. */
-#include <string.h>
-
 #include "ring/internal.h"
 
-static uint64_t seen[SHIM_MAX_RINGS]; /* records of each ring that were looked at */
+/* Rings of calls. What the file says of them is not asked again: it may be cut, and then says nothing but zero. */
+static struct shim_journal {
+    struct shim_ring *ring;
+    const struct shim_record *records;
+    uint64_t mask;
+    uint64_t seen; /* records that were looked at */
+} journals[SHIM_MAX_RINGS];
+static uint32_t journal_count;
 
 /* The next record of the ring, copied; false while it is not written, or when it is being overwritten. */
-static bool copy_call(const struct shim_ring *ring, uint64_t number, struct shim_call *call)
+static bool copy_call(const struct shim_journal *journal, uint64_t number, struct shim_call *call)
 {
-    const struct shim_call *record = (const struct shim_call *)&shim_log.records[ring->first + (number & (ring->records - 1))];
+    const struct shim_call *record = (const struct shim_call *)&journal->records[number & journal->mask];
 
     if (__atomic_load_n(&record->sequence, __ATOMIC_ACQUIRE) != number + 1)
         return false;
@@ -39,35 +44,47 @@ static void tell_comm(const struct shim_call *call, uint32_t thread)
 }
 
 /* The first record that may still be there: newer ones are numbered on from it. */
-static uint64_t resume(const struct shim_ring *ring, uint64_t from)
+static uint64_t resume(const struct shim_journal *journal, uint64_t from)
 {
-    const struct shim_record *place = &shim_log.records[ring->first + (from & (ring->records - 1))];
-    uint64_t found = __atomic_load_n(&place->sequence, __ATOMIC_ACQUIRE) & ~SHIM_BUSY;
+    uint64_t found = __atomic_load_n(&journal->records[from & journal->mask].sequence, __ATOMIC_ACQUIRE) & ~SHIM_BUSY;
 
-    return found > from + 1 ? found - ring->records / 2 : from;
+    return found > from + 1 ? found - (journal->mask + 1) / 2 : from;
 }
 
 /* The last one is looked at again the next time: it may be inside now and have left then. */
-static void look_through(struct shim_ring *ring, uint64_t *from)
+static void look_through(struct shim_journal *journal)
 {
     struct shim_call call;
-    uint64_t number = resume(ring, SHIM_LOAD(*from));
+    uint64_t number = resume(journal, journal->seen), most = number + journal->mask;
 
-    for (uint64_t most = number + ring->records; number < most && copy_call(ring, number, &call); number++)
-        tell_comm(&call, SHIM_LOAD(ring->thread));
-    if (number > SHIM_LOAD(ring->head))
-        SHIM_STORE(ring->head, number);
-    SHIM_STORE(*from, number > 0 ? number - 1 : 0);
+    for (; number < most && copy_call(journal, number, &call); number++)
+        tell_comm(&call, SHIM_LOAD(journal->ring->thread));
+    if (number > SHIM_LOAD(journal->ring->head))
+        SHIM_STORE(journal->ring->head, number);
+    journal->seen = number > 0 ? number - 1 : 0;
 }
 
+/* Under the lock, or a slot could be given to another communicator between a look at its generation and a word about it. */
 void shim_checkpoint(void)
 {
-    for (uint32_t each = 0; each < shim_log.ring_count && each < SHIM_MAX_RINGS; each++)
-        if (shim_log.rings[each].ring_class == SHIM_RING_CALLS)
-            look_through(&shim_log.rings[each], &seen[each]);
+    shim_lock();
+    for (uint32_t each = 0; each < journal_count; each++)
+        look_through(&journals[each]);
+    shim_unlock();
+}
+
+void shim_journal_start(void)
+{
+    journal_count = 0;
+    for (uint32_t each = 0; each < shim_log.ring_count && journal_count < SHIM_MAX_RINGS; each++) {
+        struct shim_ring *ring = &shim_log.rings[each];
+
+        if (ring->ring_class == SHIM_RING_CALLS && ring->records > 0)
+            journals[journal_count++] = (struct shim_journal){ring, &shim_log.records[ring->first], ring->records - 1, 0};
+    }
 }
 
 void shim_journal_forget(void)
 {
-    memset(seen, 0, sizeof seen);
+    journal_count = 0;
 }

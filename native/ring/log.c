@@ -78,7 +78,7 @@ static void forget_in_child(void)
     if (SHIM_LOAD(phase) == PHASE_DORMANT && !was_called())
         return;
     SHIM_STORE(shim_recording, (uint16_t)0);
-    memset(&shim_self, 0, sizeof shim_self);
+    shim_self = (struct shim_thread){.groups = shim_self.groups}; /* NCCL's groups stay open in the thread that forked */
     memset(shim_covered[SHIM_CALLED], 0, sizeof shim_covered[SHIM_CALLED]);
     shim_incarnation++;
     shim_unlock_in_child();
@@ -125,6 +125,7 @@ static void begin(void)
     shim_guard(&file);
     shim_lay_out(&shim_log, file.base);
     shim_hot.comms = shim_log.comms;
+    shim_journal_start();
     shim_append_clock(&reading, false);
     append_clock_now(); /* two readings tell the length of a tick, however soon the process ends */
     SHIM_STORE(shim_log.live->state, SHIM_STATE_RECORDING);

@@ -77,7 +77,8 @@ void nccl_enter(struct nccl_visit *visit, const struct nccl_library *library, nc
         if (__builtin_expect(record != NULL, 1))
             record_enter((struct shim_call *)record, slot, facts, me, now);
     }
-    *visit = (struct nccl_visit){(struct shim_call *)record, comm, library, handle, shim_hot.looks, slot};
+    *visit = (struct nccl_visit){(struct shim_call *)record, comm, library, handle,
+                                  __atomic_load_n(&shim_hot.looks, __ATOMIC_RELAXED), slot};
 }
 
 void nccl_enter_rare(struct nccl_visit *visit, struct shim_comm *comm, const struct nccl_facts *facts)

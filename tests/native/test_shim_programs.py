@@ -60,7 +60,7 @@ def test_the_collector_changes_nothing(name: str, ways: dict[str, Way], shim: Co
     judge(name, ways[name], range(QUICK[name]), shim)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize("name", LONG)
 def test_the_collector_changes_nothing_in_ten_thousand(name: str, ways: dict[str, Way], shim: Collector) -> None:
     judge(name, ways[name], range(1000, 1000 + LONG[name]), shim)

@@ -40,7 +40,7 @@ def recorded() -> list[str]:
 USUAL = ("job-moving", "host-busy", "dataloader-stalled", "dataloader-without-recorder", "checkpoint-stalled")
 OFTEN = ("text", "text with native frames", "json with native frames", "two texts in one file", "renamed copies")
 PAIRS = [
-    pytest.param(name, how, marks=() if name in USUAL and how in OFTEN else pytest.mark.slow, id=f"{name}-{how}")
+    pytest.param(name, how, marks=() if name in USUAL and how in OFTEN else pytest.mark.deep, id=f"{name}-{how}")
     for name in recorded()
     for how in SAME_EVIDENCE
 ]
@@ -82,7 +82,7 @@ def test_the_same_told_again_changes_nothing(name: str, how: str, place: Path, t
     assert all(now <= before for now, before in zip(strength(found), strength(usual), strict=True))
 
 
-@pytest.mark.parametrize("name", [n if n in USUAL[:2] else pytest.param(n, marks=pytest.mark.slow) for n in recorded()])
+@pytest.mark.parametrize("name", [n if n in USUAL[:2] else pytest.param(n, marks=pytest.mark.deep) for n in recorded()])
 def test_another_form_beside_a_bundle_changes_nothing(name: str, tmp_path: Path) -> None:
     """The bundle proves its moments; what lies beside it without a time only repeats one of them."""
     bundle = ROOT / f"fixtures/scenarios/{name}/bundle.tar.zst"
@@ -93,7 +93,7 @@ def test_another_form_beside_a_bundle_changes_nothing(name: str, tmp_path: Path)
     assert strength(found) == strength(usual)
 
 
-@pytest.mark.parametrize("name", [n if n in USUAL[:2] else pytest.param(n, marks=pytest.mark.slow) for n in recorded()])
+@pytest.mark.parametrize("name", [n if n in USUAL[:2] else pytest.param(n, marks=pytest.mark.deep) for n in recorded()])
 def test_dates_of_files_do_not_change_one_moment(name: str, place: Path, tmp_path: Path) -> None:
     """Copies and other forms with dates of their own repeat what is there: only contents that differ make a date tell."""
     files = SAME_EVIDENCE["text"](handed_over(scenario(name)))
@@ -108,7 +108,7 @@ SILENT = ("group-not-created", "microbatch-left-out")
 def removals() -> Iterator[object]:
     for name in recorded():
         known = pytest.mark.xfail(reason="a rank of which nothing is left is accused for its silence", strict=True)
-        marks = () if name in USUAL[2:3] else (pytest.mark.slow, known) if name in SILENT else (pytest.mark.slow,)
+        marks = () if name in USUAL[2:3] else (pytest.mark.deep, known) if name in SILENT else (pytest.mark.deep,)
         yield pytest.param(name, marks=marks, id=name)
 
 
@@ -127,7 +127,7 @@ def test_a_source_that_is_taken_away_names_nobody_else(name: str, place: Path, t
 
 
 @pytest.mark.parametrize("how", SAME_FORM)
-@pytest.mark.parametrize("name", [n if n in USUAL[:3] else pytest.param(n, marks=pytest.mark.slow) for n in recorded()])
+@pytest.mark.parametrize("name", [n if n in USUAL[:3] else pytest.param(n, marks=pytest.mark.deep) for n in recorded()])
 def test_the_form_itself_does_not_matter(name: str, how: str, place: Path, tmp_path: Path) -> None:
     usual = plain(name, place / name)
     found = judged(SAME_FORM[how](handed_over(scenario(name))), tmp_path)

@@ -59,7 +59,7 @@ def stuck(tmp_path: Path, ranks: list[subprocess.Popen[bytes]]) -> tuple[subproc
     place.mkdir()
     program = script(tmp_path / "slow", SLOW.format(place=str(place)))
     process = subprocess.Popen(argv(tmp_path / "bundle.tar", ranks, program), stderr=subprocess.DEVNULL)
-    assert eventually(lambda: len(list(place.iterdir())) == len(ranks))
+    assert eventually(lambda: sum(bool(one.read_text()) for one in place.iterdir()) == len(ranks))
     below = children(process.pid)
     assert {int(one.read_text()) for one in place.iterdir()} <= set(below)
     return process, below
