@@ -145,7 +145,7 @@ def test_collectors_give_way_when_memory_runs_out(tmp_path: Path, job: list[subp
     assert scores == {"1000"}
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_hundreds_of_kills_at_random_moments_leave_every_target_running(
     tmp_path: Path, job: list[subprocess.Popen[bytes]]
 ) -> None:
