@@ -93,13 +93,21 @@ static void *object_of(void *address)
     return dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
 }
 
+/* By the C library's own dlclose: nothing is unloaded by what only asked for what is there. */
+static void give_back(void *handle)
+{
+    int (*real)(void *) = next_dlclose();
+
+    if (handle != NULL && real != NULL)
+        (void)real(handle);
+}
+
 /* Fills from this handle and gives it back. */
 static bool try_handle(struct nccl_library *library, void *handle)
 {
     bool found = handle != NULL && fill(library, handle);
 
-    if (handle != NULL)
-        dlclose(handle);
+    give_back(handle);
     return found;
 }
 
@@ -185,7 +193,8 @@ static const struct nccl_library *store(const struct nccl_library *found)
     if (place == NULL)
         return &nothing;
     *place = *found;
-    if (++library_count > 1)
+    __atomic_store_n(&library_count, library_count + 1, __ATOMIC_RELEASE);
+    if (library_count > 1)
         shim_cover_door(SHIM_CALLED, SHIM_DOOR_NCCL_TWO_COPIES);
     return place;
 }
@@ -198,6 +207,13 @@ static const struct nccl_library *known(const void *base)
     return NULL;
 }
 
+static bool is_taken(const void *const *base)
+{
+    const void *found = __atomic_load_n(base, __ATOMIC_ACQUIRE);
+
+    return found != NULL && found != NCCL_GONE;
+}
+
 static const struct nccl_library *remember(const void *base, const struct nccl_library *found)
 {
     const struct nccl_library *library;
@@ -205,7 +221,7 @@ static const struct nccl_library *remember(const void *base, const struct nccl_l
 
     shim_lock();
     library = store(found);
-    while (at < OBJECTS && objects[at].base != NULL && objects[at].base != NCCL_GONE)
+    while (at < OBJECTS && is_taken(&objects[at].base))
         at++;
     if (at < OBJECTS && library != &nothing) {
         objects[at].library = library;
@@ -287,7 +303,6 @@ bool nccl_is_behind(void *handle, const char *name, void *caller)
         return false;
     object = object_of(caller);
     found = object != NULL && look(object, name) != NULL;
-    if (object != NULL)
-        dlclose(object);
+    give_back(object);
     return found;
 }

@@ -27,7 +27,9 @@ static struct shim_site *more_site_of(const void *address)
 
 static bool is_free(const struct shim_site *site)
 {
-    return site->address == NULL || site->address == NCCL_GONE;
+    const void *found = __atomic_load_n(&site->address, __ATOMIC_ACQUIRE);
+
+    return found == NULL || found == NCCL_GONE;
 }
 
 static struct shim_site *place_for(const void *address)
@@ -35,7 +37,7 @@ static struct shim_site *place_for(const void *address)
     struct shim_site *sites = nccl_sites_of(address);
 
     for (uint32_t each = 0; each < 4; each++)
-        if (is_free(&sites[each]) || sites[each].address == address)
+        if (is_free(&sites[each]) || __atomic_load_n(&sites[each].address, __ATOMIC_ACQUIRE) == address)
             return &sites[each];
     return more_site_of(address);
 }
