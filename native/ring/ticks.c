@@ -52,7 +52,7 @@ static uint16_t choose(void)
 
 void shim_choose_ticks(void)
 {
-    shim_hot.ticks = choose();
+    __atomic_store_n(&shim_hot.ticks, choose(), __ATOMIC_RELAXED);
 }
 
 /* An epoch of about 100 us, whatever the counter's rate: long enough for several completions, short against a stall. */

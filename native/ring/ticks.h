@@ -21,10 +21,10 @@ uint64_t shim_monotonic_ns(void);
 static inline uint64_t shim_now(void)
 {
 #if defined(__x86_64__)
-    if (__builtin_expect(shim_hot.ticks == FORENSICS_COUNTER_TSC, 1))
+    if (__builtin_expect(__atomic_load_n(&shim_hot.ticks, __ATOMIC_RELAXED) == FORENSICS_COUNTER_TSC, 1))
         return __rdtsc();
 #elif defined(__aarch64__)
-    if (__builtin_expect(shim_hot.ticks == FORENSICS_COUNTER_CNTVCT, 1)) {
+    if (__builtin_expect(__atomic_load_n(&shim_hot.ticks, __ATOMIC_RELAXED) == FORENSICS_COUNTER_CNTVCT, 1)) {
         uint64_t value;
 
         __asm__ volatile("mrs %0, cntvct_el0" : "=r"(value));
