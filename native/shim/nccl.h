@@ -58,6 +58,9 @@ const struct nccl_library *nccl_resolve(void *return_address) __attribute__((col
 const struct nccl_library *nccl_far_site(const void *address) __attribute__((cold));
 void nccl_remember_site(void *address, const struct nccl_library *library) __attribute__((cold));
 
+/* version.c */
+void nccl_tell_version(const struct nccl_library *library) __attribute__((cold));
+
 /* After an object was unloaded: call sites and objects that are no more. */
 void nccl_forget_unloaded(void) __attribute__((cold));
 bool nccl_is_loaded(const void *address) __attribute__((cold));

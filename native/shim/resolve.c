@@ -151,16 +151,6 @@ static void cover(const struct nccl_library *library)
     shim_cover_door(SHIM_HOOKED, SHIM_DOOR_NCCL_API);
 }
 
-static void tell_version(const struct nccl_library *library)
-{
-    typedef nccl_result (*get_version)(int *);
-    int version = 0;
-
-    if (shim_on() && library->functions[NCCL_GetVersion] != NULL &&
-        NCCL_REAL(library, GetVersion, get_version)(&version) == NCCL_SUCCESS && version > 0)
-        __atomic_store_n(&shim_log.live->nccl_version, (uint32_t)version, __ATOMIC_RELAXED);
-}
-
 static const struct nccl_library *library_at(uint32_t number)
 {
     return number < SHIM_LIBRARIES ? &shim_hot.libraries[number] : more_libraries[number - SHIM_LIBRARIES];
@@ -258,7 +248,7 @@ const struct nccl_library *nccl_resolve(void *return_address)
     library = library_of(return_address);
     if (library != &nothing) {
         nccl_remember_site(return_address, library);
-        tell_version(library);
+        nccl_tell_version(library);
     }
     errno = error;
     return library;
