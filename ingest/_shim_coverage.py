@@ -30,7 +30,6 @@ _REASONS = (
 )
 _LOST = (12, 13)
 """Reasons that came after recording had begun."""
-_STATES = {1: "recording", 2: "stopped", 3: "ended", 4: "recording without a heartbeat"}
 _DOOR_NCCL, _DOOR_PROFILER, _DOOR_CONTEXT, _DOOR_LOOKUP, _DOOR_LINKED = 32, 0, 18, 16, 17
 _DOOR_PROXY, _DOOR_TWO_COPIES = 3, 33
 Door = tuple[str, str, str | None]
@@ -138,7 +137,7 @@ def _facts(log: ShimFile, rings: Sequence[Ring]) -> Iterator[tuple[str, str | No
     yield "shim.executable", text(head["executable"])
     yield "shim.rank_variable", text(head["rank_variable"])
     yield "shim.local_rank", str(int(head["local_rank"])) if head["local_rank"] >= 0 else None
-    yield "shim.state", _STATES.get(int(live["state"]))
+    yield "shim.state", layout.LOG_STATES.get(int(live["state"]))
     yield "shim.beats", str(int(live["beats"]))
     yield "shim.profiler_version", str(int(live["profiler_version"])) if live["profiler_version"] else None
     yield "nccl_version", _version(int(live["nccl_version"]))

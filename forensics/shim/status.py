@@ -17,7 +17,6 @@ FRESH_S = 5.0
 """The heartbeat comes every second."""
 RECORDING = 1
 _ENDINGS = (".frx", ".off", ".tmp")
-_STATES = {1: "recording", 2: "stopped", 3: "ended", 4: "recording without a heartbeat"}
 _DOORS = {"profiler": (0,), "verbs": (18, 19, 20, 21), "nccl": (32,)}
 """Bits of each door in the second coverage word (docs/formats/shim-log.md)."""
 
@@ -129,7 +128,7 @@ def _of_log(path: Path, log: ShimFile, problem: str | None, procfs: Path) -> Log
         rank=log.rank,
         pid=int(log.head["pid"]),
         alive=is_alive(log, procfs),
-        state=_STATES.get(int(log.live["state"])),
+        state=layout.LOG_STATES.get(int(log.live["state"])),
         beat_age_s=_beat_age(log),
         hooked=_doors(log.live["hooked"]),
         called=_doors(log.live["called"]),

@@ -145,7 +145,7 @@ bool shim_heartbeat_start(void)
     is_stopping = 0;
     error = create(&heartbeat, &attributes);
     pthread_attr_destroy(&attributes);
-    runs_in = error == 0 ? shim_incarnation + 1 : 0;
+    SHIM_STORE(runs_in, error == 0 ? shim_incarnation + 1 : 0);
     if (error == 0)
         (void)pthread_setname_np(heartbeat, "frx-heartbeat");
     errno = error;
@@ -158,9 +158,8 @@ void shim_heartbeat_stop(void)
 {
     struct timespec until = {0};
 
-    if (runs_in != shim_incarnation + 1)
-        return;
-    runs_in = 0;
+    if (__atomic_exchange_n(&runs_in, 0u, __ATOMIC_ACQ_REL) != shim_incarnation + 1)
+        return; /* not running here, or somebody else ends it */
     SHIM_STORE(is_stopping, 1u);
     (void)syscall(SYS_futex, &is_stopping, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     clock_gettime(CLOCK_REALTIME, &until);
