@@ -1,4 +1,4 @@
-"""Ingesters: one module for each source format, found by looking into this folder."""
+"""Ingesters: one package for each source format, found by looking into this folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SNIFF_BYTES = 4096
 
 @cache
 def discover() -> tuple[Ingester, ...]:
-    """All ingesters, by name; modules whose name starts with an underscore are parts of an ingester."""
+    """All ingesters, by name; packages whose name starts with an underscore are shared by several."""
     names = sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_"))
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
     return tuple(module.INGESTER for module in modules if hasattr(module, "INGESTER"))

@@ -1,6 +1,6 @@
-"""What an ingester is: one module of this package that knows one source format.
+"""What an ingester is: one package of this one that knows one source format.
 
-A module takes part by having a module-level `INGESTER: Ingester`; there is no list to edit. An ingester never raises on bad
+A package takes part by having a module-level `INGESTER: Ingester`; there is no list to edit. An ingester never raises on bad
 evidence: it yields a `Problem` with its position and goes on. It emits columns, not an object per event.
 """
 

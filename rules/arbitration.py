@@ -19,8 +19,8 @@ from forensics.model import (
     Suspect,
 )  # fmt: skip
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.liveness import Motion
-from forensics.rules.reductions.waits import RootKind
+from forensics.rules.reductions.progress.liveness import Motion
+from forensics.rules.reductions.waits.graph import RootKind
 
 _BELIEFS = tuple(Belief)
 _CONFIDENCES = tuple(Confidence)

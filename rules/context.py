@@ -9,8 +9,8 @@ from duckdb import DuckDBPyConnection
 
 from forensics.model import CoverageRow, Evidence, GroupRow, Suspect, TimelineEntry
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.statements import ranks_text, wait_text
-from forensics.rules.reductions.waits import Wait
+from forensics.rules.reductions.text.evidence_text import ranks_text, wait_text
+from forensics.rules.reductions.waits.graph import Wait
 
 # Host collectors whose absence leaves a cause unchecked, and what that cause is.
 _HOST_CHECKS = {

@@ -25,15 +25,15 @@ from forensics.model import (
 from forensics.rules.arbitration import arbitrate
 from forensics.rules.context import coverage, group_rows, not_checked, timeline, warnings, would_change
 from forensics.rules.engine import Overrides, discover, find, run, thresholds
-from forensics.rules.reductions.activity import Activity
-from forensics.rules.reductions.frontier import regimes
-from forensics.rules.reductions.frontier_gates import Gates
-from forensics.rules.reductions.frontier_rows import frontier_labels, frontier_row
+from forensics.rules.reductions.frontier.gates import Gates
+from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_row
+from forensics.rules.reductions.frontier.verdicts import regimes
 from forensics.rules.reductions.job import Job, reduce_job
-from forensics.rules.reductions.liveness import Motion
-from forensics.rules.reductions.stack_tree import stack_tree
-from forensics.rules.reductions.statements import ranks_text
-from forensics.rules.reductions.waits import Wait
+from forensics.rules.reductions.progress.liveness import Motion
+from forensics.rules.reductions.stacks.activity import Activity
+from forensics.rules.reductions.stacks.tree import stack_tree
+from forensics.rules.reductions.text.evidence_text import ranks_text
+from forensics.rules.reductions.waits.graph import Wait
 
 GATE = "FX190"
 FRONTIER = "FX170"

@@ -18,8 +18,8 @@ from forensics.case.reading import read_artefact as read_artefact
 from forensics.case.settle import settle_case
 from forensics.case.workers import readings
 from forensics.errors import ExitCode, ForensicsError
+from forensics.ingest._shared.packed import PackedBatch, pack
 from forensics.ingest.interface import Batch, Problem
-from forensics.ingest.packed import PackedBatch, pack
 
 Progress = Callable[[int, int, str], None]
 """Called with the artefacts done, their total, and the path of the next one."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from forensics.case.database import Connection, table_columns
-from forensics.ingest.packed import Array, Packed, Types, constant, is_coded, missing, pack
+from forensics.ingest._shared.packed import Array, Packed, Types, constant, is_coded, missing, pack
 
 FLUSH_ROWS = 245_760
 """Two row groups of DuckDB: it compresses and stores whole ones, and keeps a rest in memory."""

@@ -12,8 +12,8 @@ from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import first_bytes
 from forensics.case.alignment import plain_label
 from forensics.ingest import SNIFF_BYTES, choose
+from forensics.ingest._shared.packed import Packed, PackedBatch, Types, pack, texts
 from forensics.ingest.interface import Batch, Identity, Ingester, Problem
-from forensics.ingest.packed import Packed, PackedBatch, Types, pack, texts
 
 _UNKNOWN = Identity()
 

@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from forensics.bundle.artefact import Artefact
 from forensics.case.reading import Reading, read_packed
 from forensics.ingest import discover
-from forensics.ingest.packed import Types
+from forensics.ingest._shared.packed import Types
 
 LARGE_BYTES = 32 << 20
 """Below this the start of the processes costs more than they save."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forensics.ingest import _shim_layout as layout
-from forensics.ingest._shim_file import ShimFile, read_file, text
+from forensics.ingest.shim_log import layout
+from forensics.ingest.shim_log.file import ShimFile, read_file, text
 
 MOST_FILES = 4096
 FRESH_S = 5.0
@@ -110,14 +110,14 @@ def _status(path: Path, procfs: Path) -> LogStatus:
 
 
 def _switched_off(line: bytes) -> str:
-    from forensics.ingest._shim_coverage import note_text
+    from forensics.ingest.shim_log.coverage import note_text
 
     numbers = [int(word) for word in line.replace(b"=", b" ").split() if word.isdigit()]
     return note_text(numbers[1], numbers[2]) if len(numbers) >= 3 else "recorded nothing: not told"
 
 
 def _of_log(path: Path, log: ShimFile, problem: str | None, procfs: Path) -> LogStatus:
-    from forensics.ingest._shim_rings import read_rings
+    from forensics.ingest.shim_log.rings import read_rings
 
     rings = read_rings(log)
     dropped = int(log.live["dropped"].sum())
@@ -171,8 +171,8 @@ def _doors(words: Any) -> tuple[str, ...]:
 
 
 def _communicators(log: ShimFile, rings: Sequence[Any]) -> Iterator[CommunicatorStatus]:
-    from forensics.ingest._shim_columns import labels
-    from forensics.ingest._shim_communicators import current_communicators
+    from forensics.ingest.shim_log.columns import labels
+    from forensics.ingest.shim_log.communicators import current_communicators
 
     names = labels(log)
     for slot, comm in enumerate(current_communicators(log, rings)):

@@ -33,7 +33,7 @@ struct node {
 
 enum { NOT_YET = -1, IN_PROGRESS = -2, UNREADABLE = -3 };
 
-/* Of the weight: what a container and what any other value counts, texts with their bytes on top. ingest/_weights.py counts alike. */
+/* Of the weight: what a container and what any other value counts, texts with their bytes on top. ingest/_shared/weights.py counts alike. */
 enum { CONTAINER_WEIGHT = 32, LEAF_WEIGHT = 8 };
 
 /* A growing array; `items` is null while it is empty. */

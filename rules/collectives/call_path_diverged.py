@@ -17,10 +17,10 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Rule, Thresholds
-from forensics.rules.reductions import statements
-from forensics.rules.reductions.call_paths import CallPath, Frame
-from forensics.rules.reductions.divergences import Divergence
 from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.mismatch.divergences import Divergence
+from forensics.rules.reductions.stacks.call_paths import CallPath, Frame
+from forensics.rules.reductions.text import evidence_text as statements
 
 # In these one rank legitimately calls from a line of its own: it is the root.
 _ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})

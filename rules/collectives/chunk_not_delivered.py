@@ -18,10 +18,10 @@ from forensics.model import (
     Role,
 )
 from forensics.rules.interface import Need, Rule, Thresholds
-from forensics.rules.reductions import statements
-from forensics.rules.reductions.chunk_flows import NETWORK, Flow, FlowState
-from forensics.rules.reductions.flow_faults import faulty_flows, flow_evidence, flow_since, flow_stage, pair_evidence
 from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.network.chunk_flows import NETWORK, Flow, FlowState
+from forensics.rules.reductions.network.flow_faults import faulty_flows, flow_evidence, flow_since, flow_stage, pair_evidence
+from forensics.rules.reductions.text import evidence_text as statements
 
 _SHOWN = 2
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Component, Confidence, Finding, Granularity, Role, StageRef, WaitKind
 from forensics.rules.interface import Rule, Thresholds
-from forensics.rules.reductions import statements
-from forensics.rules.reductions.activity import Activity
-from forensics.rules.reductions.disagreements import vote
-from forensics.rules.reductions.disputes import accused, blocking, dispute_finding, went_elsewhere
-from forensics.rules.reductions.extra_calls import made_alone
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.waits import RootKind
+from forensics.rules.reductions.mismatch.call_mismatches import accused, blocking, dispute_finding, went_elsewhere
+from forensics.rules.reductions.mismatch.disagreements import vote
+from forensics.rules.reductions.mismatch.extra_calls import made_alone
+from forensics.rules.reductions.stacks.activity import Activity
+from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.waits.graph import RootKind
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:

@@ -19,14 +19,14 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Thresholds
-from forensics.rules.reductions import statements
-from forensics.rules.reductions.alignments import Parting
-from forensics.rules.reductions.call_paths import CallPath
-from forensics.rules.reductions.disagreements import Disagreement
-from forensics.rules.reductions.disputes import blocking, dispute_finding, went_elsewhere
-from forensics.rules.reductions.extra_calls import call_place, made_alone
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.miscounts import Miscount
+from forensics.rules.reductions.mismatch.alignments import Parting
+from forensics.rules.reductions.mismatch.call_mismatches import blocking, dispute_finding, went_elsewhere
+from forensics.rules.reductions.mismatch.disagreements import Disagreement
+from forensics.rules.reductions.mismatch.extra_calls import call_place, made_alone
+from forensics.rules.reductions.mismatch.miscounts import Miscount
+from forensics.rules.reductions.stacks.call_paths import CallPath
+from forensics.rules.reductions.text import evidence_text as statements
 
 _WORDS = {
     "missing": "skipped a call that the others made",

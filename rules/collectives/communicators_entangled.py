@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, Members, Role
 from forensics.rules.interface import Need, Rule, Thresholds
-from forensics.rules.reductions import statements
-from forensics.rules.reductions.disputes import blocking
-from forensics.rules.reductions.entanglements import Entanglement, entanglements
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.waits import RootKind, Wait
+from forensics.rules.reductions.mismatch.call_mismatches import blocking
+from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.waits.graph import RootKind, Wait
+from forensics.rules.reductions.waits.launch_orders import Entanglement, entanglements
 
 _SHOWN = 4
 # Log lines that tell of the network or a node: then the operations hang for another reason. A closed connection is not among

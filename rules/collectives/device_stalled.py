@@ -15,11 +15,11 @@ from forensics.model import (
     Role,
 )
 from forensics.rules.interface import Need, Rule, Thresholds
-from forensics.rules.reductions import statements
-from forensics.rules.reductions.completions import device_stall
-from forensics.rules.reductions.disputes import blocking
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.waits import Root, Wait
+from forensics.rules.reductions.mismatch.call_mismatches import blocking
+from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.waits.completions import device_stall
+from forensics.rules.reductions.waits.graph import Root, Wait
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Confidence, Finding, Granularity, Mechanism, Resource, Role
 from forensics.rules.interface import Need, Rule, Thresholds
-from forensics.rules.reductions import statements
-from forensics.rules.reductions.chunk_flows import Flow, FlowState
-from forensics.rules.reductions.flow_faults import faulty_flows, flow_evidence, flow_since, flow_stage
 from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.network.chunk_flows import Flow, FlowState
+from forensics.rules.reductions.network.flow_faults import faulty_flows, flow_evidence, flow_since, flow_stage
+from forensics.rules.reductions.text import evidence_text as statements
 
 _STATES = frozenset({FlowState.GPU_NOT_READY, FlowState.NOT_CONSUMED, FlowState.NOT_STARTED})
 

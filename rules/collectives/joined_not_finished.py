@@ -16,13 +16,13 @@ from forensics.model import (
     Role,
 )
 from forensics.rules.interface import Rule, Thresholds
-from forensics.rules.reductions import statements
-from forensics.rules.reductions.completions import device_stall
-from forensics.rules.reductions.disputes import blocking
-from forensics.rules.reductions.entanglements import is_entangled
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.liveness import Motion
-from forensics.rules.reductions.waits import Root, RootKind
+from forensics.rules.reductions.mismatch.call_mismatches import blocking
+from forensics.rules.reductions.progress.liveness import Motion
+from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.waits.completions import device_stall
+from forensics.rules.reductions.waits.graph import Root, RootKind
+from forensics.rules.reductions.waits.launch_orders import is_entangled
 
 # Operations with a root: members that name different roots enter all the same.
 _ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})

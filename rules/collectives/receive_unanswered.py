@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, Role, WaitKind
 from forensics.rules.interface import Need, Rule, Thresholds
-from forensics.rules.reductions import statements
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.waits import Root, RootKind, Wait
+from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.waits.graph import Root, RootKind, Wait
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:

@@ -21,9 +21,9 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Thresholds
-from forensics.rules.reductions import statements
 from forensics.rules.reductions.job import LEAST_HEARTBEAT_GAP_NS, Job
-from forensics.rules.reductions.work_requests import FLUSHED, NETWORK_STATUS, STATUS_NAMES, QueuePair
+from forensics.rules.reductions.network.work_requests import FLUSHED, NETWORK_STATUS, STATUS_NAMES, QueuePair
+from forensics.rules.reductions.text import evidence_text as statements
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from forensics.model import Cause, Finding, StageName
 from forensics.rules.interface import Need, Rule, Thresholds
-from forensics.rules.reductions import statements
-from forensics.rules.reductions.background import helped_stalls
+from forensics.rules.reductions.host.background import helped_stalls
+from forensics.rules.reductions.host.stalls import Stall, stall_finding
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.stalls import Stall, stall_finding
+from forensics.rules.reductions.text import evidence_text as statements
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:

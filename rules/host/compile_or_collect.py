@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from forensics.model import Cause, Confidence, Evidence, Finding
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions import statements
-from forensics.rules.reductions.background import helped_stalls
-from forensics.rules.reductions.children import ChildProcess
-from forensics.rules.reductions.host_work import (
+from forensics.rules.reductions.host.background import helped_stalls
+from forensics.rules.reductions.host.stalls import Stall, stall_finding
+from forensics.rules.reductions.host.work import (
     IDLE_SHARE,
     HostWork,
     collecting_frame,
@@ -20,7 +19,8 @@ from forensics.rules.reductions.host_work import (
     moved,
 )
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.stalls import Stall, stall_finding
+from forensics.rules.reductions.ranks.children import ChildProcess
+from forensics.rules.reductions.text import evidence_text as statements
 
 
 def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from forensics.model import Cause, Confidence, Evidence, Finding
 from forensics.rules.interface import Need, Rule, Thresholds
-from forensics.rules.reductions.disagreements import Disagreement
-from forensics.rules.reductions.disputes import blocking, dispute_finding
+from forensics.rules.reductions.host.stalls import is_leaving, stall_finding, stalls
 from forensics.rules.reductions.job import Job, LogEvent
-from forensics.rules.reductions.stalls import is_leaving, stall_finding, stalls
+from forensics.rules.reductions.mismatch.call_mismatches import blocking, dispute_finding
+from forensics.rules.reductions.mismatch.disagreements import Disagreement
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from forensics.model import Cause, Evidence, Finding
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions.background import helped_stalls
-from forensics.rules.reductions.call_paths import Frame
-from forensics.rules.reductions.host_work import BUSY_SHARE, HostWork, busy, host_work, looping_frame
+from forensics.rules.reductions.host.background import helped_stalls
+from forensics.rules.reductions.host.stalls import Stall, stall_finding
+from forensics.rules.reductions.host.work import BUSY_SHARE, HostWork, busy, host_work, looping_frame
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.stalls import Stall, stall_finding
+from forensics.rules.reductions.stacks.call_paths import Frame
 
 
 def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from forensics.model import Cause, Evidence, Finding, WaitKind
 from forensics.rules.interface import Need, Rule, Thresholds
-from forensics.rules.reductions import statements
-from forensics.rules.reductions.background import helped_stalls, is_idle, thread_statement
-from forensics.rules.reductions.host_work import HostWork, host_work
+from forensics.rules.reductions.host.background import helped_stalls, is_idle, thread_statement
+from forensics.rules.reductions.host.stalls import Stall, stall_finding
+from forensics.rules.reductions.host.work import HostWork, host_work
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.samples import Sample
-from forensics.rules.reductions.stalls import Stall, stall_finding
+from forensics.rules.reductions.stacks.samples import Sample
+from forensics.rules.reductions.text import evidence_text as statements
 
 _MOST_THREADS = 3
 

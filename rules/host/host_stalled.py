@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from forensics.model import Cause, Finding, StageName
 from forensics.rules.interface import Rule, Thresholds
-from forensics.rules.reductions.background import helped_stalls
-from forensics.rules.reductions.host_work import HostWork, host_work
+from forensics.rules.reductions.host.background import helped_stalls
+from forensics.rules.reductions.host.stalls import Stall, is_leaving, stall_finding
+from forensics.rules.reductions.host.work import HostWork, host_work
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.stalls import Stall, is_leaving, stall_finding
 
 # Stages that have a rule of their own.
 _ELSEWHERE = frozenset({StageName.DATA, StageName.CHECKPOINT, StageName.INIT})

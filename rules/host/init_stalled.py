@@ -17,10 +17,10 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Thresholds
-from forensics.rules.reductions import statements
+from forensics.rules.reductions.host.stalls import stall_finding, stalls
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.stalls import stall_finding, stalls
-from forensics.rules.reductions.waits import Root, RootKind
+from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.waits.graph import Root, RootKind
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:

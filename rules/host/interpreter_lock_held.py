@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from forensics.model import Cause, Evidence, Finding, StageName
 from forensics.rules.interface import Need, Rule, Thresholds
-from forensics.rules.reductions.background import helped_stalls
-from forensics.rules.reductions.interpreter_lock import lock_holder
+from forensics.rules.reductions.host.background import helped_stalls
+from forensics.rules.reductions.host.interpreter_lock import lock_holder
+from forensics.rules.reductions.host.stalls import Stall, stall_finding
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.samples import Sample
-from forensics.rules.reductions.stalls import Stall, stall_finding
+from forensics.rules.reductions.stacks.samples import Sample
 
 # Stages in which a blocked read or write explains the stall by itself; the lock is then a side effect of it.
 _EXPLAINED = frozenset({StageName.DATA, StageName.CHECKPOINT})

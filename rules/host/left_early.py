@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from forensics.model import Cause, Finding, Role, WaitKind
 from forensics.rules.interface import Need, Rule, Thresholds
-from forensics.rules.reductions import statements
+from forensics.rules.reductions.host.stalls import Stall, is_leaving, stall_finding, stalls
 from forensics.rules.reductions.job import Job, LogEvent
-from forensics.rules.reductions.stalls import Stall, is_leaving, stall_finding, stalls
+from forensics.rules.reductions.text import evidence_text as statements
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:

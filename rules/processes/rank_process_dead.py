@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Role, StageName
 from forensics.rules.interface import Need, Rule, Thresholds
-from forensics.rules.reductions import statements
-from forensics.rules.reductions.activity import Activity
-from forensics.rules.reductions.disputes import size_dispute
 from forensics.rules.reductions.job import Job, LogEvent
-from forensics.rules.reductions.logged import Exit
-from forensics.rules.reductions.roster import RankFacts
-from forensics.rules.reductions.tracebacks import raised_at
+from forensics.rules.reductions.logs.log_evidence import Exit
+from forensics.rules.reductions.mismatch.call_mismatches import size_dispute
+from forensics.rules.reductions.ranks.roster import RankFacts
+from forensics.rules.reductions.stacks.activity import Activity
+from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.tracebacks import raised_at
 
 _ENDED_BY_LAUNCHER = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 

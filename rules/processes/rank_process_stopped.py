@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Role, StageName
 from forensics.rules.interface import Need, Rule, Thresholds
-from forensics.rules.reductions import statements
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.roster import RankFacts
+from forensics.rules.reductions.ranks.roster import RankFacts
+from forensics.rules.reductions.text import evidence_text as statements
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:

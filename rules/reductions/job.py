@@ -9,37 +9,37 @@ from dataclasses import dataclass, field, replace
 from duckdb import DuckDBPyConnection
 
 from forensics.model import StageName
-from forensics.rules.reductions.activity import Activity
-from forensics.rules.reductions.alignments import Parting, partings
-from forensics.rules.reductions.arrivals import Lateness, lateness
-from forensics.rules.reductions.brackets import stages_between
-from forensics.rules.reductions.call_paths import CallPath, call_paths
-from forensics.rules.reductions.children import ChildProcess, child_processes
-from forensics.rules.reductions.chunk_flows import Flow, chunk_flows
-from forensics.rules.reductions.disagreements import Disagreement, disagreements
-from forensics.rules.reductions.divergences import Divergence, divergences
-from forensics.rules.reductions.entered_calls import enter_calls, untold_ranks
-from forensics.rules.reductions.frontier import FrontierWindow
-from forensics.rules.reductions.frontier_motion import moving_by_steps
-from forensics.rules.reductions.frontier_reading import frontier_windows
-from forensics.rules.reductions.going_on import going_on
-from forensics.rules.reductions.habits import habits
-from forensics.rules.reductions.hardware_causes import Hardware
-from forensics.rules.reductions.hardware_signs import hardware
-from forensics.rules.reductions.liveness import SILENCE_FACTOR, Liveness, liveness
-from forensics.rules.reductions.logged import Logged, heard_in_logs, logged
-from forensics.rules.reductions.miscounts import Miscount, miscounts
-from forensics.rules.reductions.point_to_point import point_to_point_waits
-from forensics.rules.reductions.positions import Communicator, communicators
-from forensics.rules.reductions.ras import Ras, ras
-from forensics.rules.reductions.root_flows import standing_flows
-from forensics.rules.reductions.roster import RankFacts, Roster, roster
-from forensics.rules.reductions.samples import Stacks, stacks
-from forensics.rules.reductions.shim_logs import ShimLog, heartbeat_gaps, logged_motion, shim_logs
-from forensics.rules.reductions.slowness import Slowness, slowness
-from forensics.rules.reductions.unrecorded import joined_by_stack, waits_by_stack
-from forensics.rules.reductions.waits import RootKind, Wait, WaitGraph, explained_waits, recorded_waits, wait_graph
-from forensics.rules.reductions.work_requests import QueuePair, troubled_pairs
+from forensics.rules.reductions.calls.arrivals import Lateness, lateness
+from forensics.rules.reductions.calls.brackets import stages_between
+from forensics.rules.reductions.calls.order_history import habits
+from forensics.rules.reductions.calls.positions import Communicator, communicators
+from forensics.rules.reductions.calls.shim_calls import enter_calls, untold_ranks
+from forensics.rules.reductions.frontier.reading import frontier_windows
+from forensics.rules.reductions.frontier.verdicts import FrontierWindow
+from forensics.rules.reductions.hardware.causes import Hardware
+from forensics.rules.reductions.hardware.signs import hardware
+from forensics.rules.reductions.logs.log_evidence import Logged, heard_in_logs, logged
+from forensics.rules.reductions.mismatch.alignments import Parting, partings
+from forensics.rules.reductions.mismatch.disagreements import Disagreement, disagreements
+from forensics.rules.reductions.mismatch.divergences import Divergence, divergences
+from forensics.rules.reductions.mismatch.miscounts import Miscount, miscounts
+from forensics.rules.reductions.network.chunk_flows import Flow, chunk_flows
+from forensics.rules.reductions.network.root_flows import standing_flows
+from forensics.rules.reductions.network.slowness import Slowness, slowness
+from forensics.rules.reductions.network.work_requests import QueuePair, troubled_pairs
+from forensics.rules.reductions.progress.liveness import SILENCE_FACTOR, Liveness, liveness
+from forensics.rules.reductions.progress.other_sources import going_on
+from forensics.rules.reductions.progress.shim_logs import ShimLog, heartbeat_gaps, logged_motion, shim_logs
+from forensics.rules.reductions.progress.steps import moving_by_steps
+from forensics.rules.reductions.ranks.children import ChildProcess, child_processes
+from forensics.rules.reductions.ranks.roster import RankFacts, Roster, roster
+from forensics.rules.reductions.ras.report import Ras, ras
+from forensics.rules.reductions.stacks.activity import Activity
+from forensics.rules.reductions.stacks.call_paths import CallPath, call_paths
+from forensics.rules.reductions.stacks.samples import Stacks, stacks
+from forensics.rules.reductions.waits.graph import RootKind, Wait, WaitGraph, explained_waits, recorded_waits, wait_graph
+from forensics.rules.reductions.waits.point_to_point import point_to_point_waits
+from forensics.rules.reductions.waits.unrecorded import joined_by_stack, waits_by_stack
 
 # Below a millisecond the order of arrival is the scheduler's.
 LEAST_GAP_NS = 1_000_000

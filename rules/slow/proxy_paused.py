@@ -19,10 +19,10 @@ from forensics.model import (
     Role,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions import statements
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.pauses import Pauses
-from forensics.rules.reductions.slow_ends import Blame, blamed
+from forensics.rules.reductions.network.proxy_pauses import Pauses
+from forensics.rules.reductions.network.slow_ends import Blame, blamed
+from forensics.rules.reductions.text import evidence_text as statements
 
 _SHOWN = 3
 

@@ -23,10 +23,10 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions import statements
-from forensics.rules.reductions.awaited import Awaited
-from forensics.rules.reductions.held_up import held_up
 from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.network.stragglers import Awaited
+from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.blocked_ranks import held_up
 
 _SHOWN = 3
 # Less than this of the lateness in one direction, and the stage is not told.

@@ -18,9 +18,9 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions import statements
-from forensics.rules.reductions.arrivals import Lateness
+from forensics.rules.reductions.calls.arrivals import Lateness
 from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.text import evidence_text as statements
 
 _CAUSES = {
     StageName.DATA: Cause.DATALOADER_STALL,

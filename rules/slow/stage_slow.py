@@ -21,14 +21,14 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions.completions import HOST_BACKENDS
-from forensics.rules.reductions.frontier import WindowVerdict, judge
-from forensics.rules.reductions.frontier_culprits import EVERYWHERE, Culprit
-from forensics.rules.reductions.frontier_gates import REASONS, Gates
-from forensics.rules.reductions.frontier_roles import roles_differ
-from forensics.rules.reductions.held_up import held_up
+from forensics.rules.reductions.frontier.culprits import EVERYWHERE, Culprit
+from forensics.rules.reductions.frontier.gates import REASONS, Gates
+from forensics.rules.reductions.frontier.roles import roles_differ
+from forensics.rules.reductions.frontier.verdicts import WindowVerdict, judge
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.statements import ranks_text
+from forensics.rules.reductions.text.blocked_ranks import held_up
+from forensics.rules.reductions.text.evidence_text import ranks_text
+from forensics.rules.reductions.waits.completions import HOST_BACKENDS
 
 _CAUSES = {"data": Cause.DATALOADER_STALL, "checkpoint": Cause.CHECKPOINT_STALL}
 _COMPUTES = frozenset({"forward", "backward", "optimizer"})

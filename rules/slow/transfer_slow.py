@@ -23,13 +23,13 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions import statements
-from forensics.rules.reductions.held_up import held_up
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.pair_rates import PairRate
-from forensics.rules.reductions.slow_ends import Blame, Way, blamed
-from forensics.rules.reductions.slow_lanes import Lane
-from forensics.rules.reductions.slowness import LEAST_SHARE_BESIDE, LEAST_SLOWDOWN, Slowness
+from forensics.rules.reductions.network.channel_flows import Lane
+from forensics.rules.reductions.network.pair_rates import PairRate
+from forensics.rules.reductions.network.slow_ends import Blame, Way, blamed
+from forensics.rules.reductions.network.slowness import LEAST_SHARE_BESIDE, LEAST_SLOWDOWN, Slowness
+from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.blocked_ranks import held_up
 
 _SHOWN = 3
 

@@ -21,11 +21,11 @@ from forensics.model import (
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.log_places import EmptyPlace, empty_places
-from forensics.rules.reductions.log_positions import LoggedGroup
-from forensics.rules.reductions.logged_starts import Unstarted, unstarted
-from forensics.rules.reductions.statements import counted, ranks_text
-from forensics.rules.reductions.waits import Root, RootKind, Wait
+from forensics.rules.reductions.logs.empty_places import EmptyPlace, empty_places
+from forensics.rules.reductions.logs.positions import LoggedGroup
+from forensics.rules.reductions.logs.starts import Unstarted, unstarted
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
+from forensics.rules.reductions.waits.graph import Root, RootKind, Wait
 
 _SHOWN = 3
 

@@ -19,11 +19,11 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions import statements
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.liveness import Motion
-from forensics.rules.reductions.ras import Process, Ras, RasGroup, RasMember
-from forensics.rules.reductions.ras_lags import Lag, Lags, lags
+from forensics.rules.reductions.progress.liveness import Motion
+from forensics.rules.reductions.ras.lags import Lag, Lags, lags
+from forensics.rules.reductions.ras.report import Process, Ras, RasGroup, RasMember
+from forensics.rules.reductions.text import evidence_text as statements
 
 _SHOWN = 3
 _ERRORS = {1: "unhandled CUDA error", 2: "system error", 3: "internal error", 6: "remote process error"}

@@ -19,8 +19,8 @@ from forensics.model import (
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.lost_connections import Loss, lost_first, short
-from forensics.rules.reductions.statements import counted, ranks_text
+from forensics.rules.reductions.logs.lost_connections import Loss, lost_first, short
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 
 _RETRIES_EXCEEDED = 12
 _SHOWN = 3

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from forensics.model import Finding
 from forensics.rules.interface import Rule, Threshold, Thresholds
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.liveness import SILENCE_FACTOR, Motion
+from forensics.rules.reductions.progress.liveness import SILENCE_FACTOR, Motion
 
 
 def _evaluate(_: Job, __: Thresholds) -> Iterator[Finding]:

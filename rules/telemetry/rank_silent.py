@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator
 
 from forensics.model import Belief, Cause, Confidence, Evidence, Finding, Granularity, Members, Role, StageName
 from forensics.rules.interface import Rule, Thresholds
-from forensics.rules.reductions import statements
-from forensics.rules.reductions.disputes import blocking
 from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.mismatch.call_mismatches import blocking
+from forensics.rules.reductions.text import evidence_text as statements
 
 
 def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:

@@ -16,9 +16,9 @@ from statistics import fmean, median
 
 import numpy as np
 
-from forensics.ingest import _shim_layout as layout
-from forensics.ingest._shim_file import ShimFile, read_file
-from forensics.ingest._shim_rings import Ring, read_rings
+from forensics.ingest.shim_log import layout
+from forensics.ingest.shim_log.file import ShimFile, read_file
+from forensics.ingest.shim_log.rings import Ring, read_rings
 from tests.native.shim_scenarios import loaded
 from tests.native.testbed import Job, Shape, built, start
 from tests.recordings.shim_logs import logs_in

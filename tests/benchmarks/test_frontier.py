@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from forensics.recorder import Recorder
-from forensics.rules.reductions.frontier_accounting import account
+from forensics.rules.reductions.frontier.accounting import account
 
 STAGES = ("data", "forward", "backward", "callbacks", "optimizer")
 ROUNDS, STEPS = 8, 400

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from forensics.bundle.artefact import Artefact
-from forensics.ingest import _recorder_native, _trace_native, discover
+from forensics.ingest import discover
+from forensics.ingest.flight_recorder import native as recorder_native
+from forensics.ingest.kineto import native as trace_native
 from tests.property import hostile, hostile_formats, hostile_lines
 
 INGESTERS = {ingester.name: ingester for ingester in discover()}
@@ -58,8 +60,8 @@ def _measured(ingester: str, path: str, content: bytes, is_native: bool) -> tupl
     child = os.fork()
     if child == 0:
         if not is_native:
-            _recorder_native._library = lambda: None  # type: ignore[assignment]
-            _trace_native._library = lambda: None  # type: ignore[assignment]
+            recorder_native._library = lambda: None  # type: ignore[assignment]
+            trace_native._library = lambda: None  # type: ignore[assignment]
         Path("/proc/self/clear_refs").write_text("5")
         before, start = _memory("VmRSS"), time.process_time()
         for item in INGESTERS[ingester].rows(

@@ -14,13 +14,14 @@ import numpy as np
 import orjson
 
 from forensics.bundle.artefact import Artefact
-from forensics.ingest import _recorder_native, flight_recorder
-from forensics.ingest._pickle import load_pickle
-from forensics.ingest._recorder_native import open_dump
-from forensics.ingest._trace_columns import Tally, TraceColumns
-from forensics.ingest._trace_events import read_slowly
-from forensics.ingest._trace_native import read_native
+from forensics.ingest import flight_recorder
+from forensics.ingest.flight_recorder import native as recorder_native
+from forensics.ingest.flight_recorder.native import open_dump
+from forensics.ingest.flight_recorder.pickle import load_pickle
 from forensics.ingest.interface import Batch
+from forensics.ingest.kineto.columns import Tally, TraceColumns
+from forensics.ingest.kineto.events import read_slowly
+from forensics.ingest.kineto.native import read_native
 
 OK, CUT, MALFORMED = 0, 1, 3
 _MEMORY = 64 << 20
@@ -50,7 +51,7 @@ def _of_pickles(content: bytes) -> str | None:
 
 
 def _status(content: bytes) -> int:
-    library = _recorder_native._library()
+    library = recorder_native._library()
     assert library is not None
     status = ctypes.c_int()
     pickle = library.read(content, len(content), _MEMORY, ctypes.byref(status))
@@ -70,7 +71,7 @@ def _facts(content: bytes) -> list[str]:
 
 
 def _without_library(content: bytes) -> list[str]:
-    with patch.object(_recorder_native, "_library", lambda: None):
+    with patch.object(recorder_native, "_library", lambda: None):
         return _facts(content)
 
 

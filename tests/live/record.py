@@ -19,7 +19,7 @@ from pathlib import Path
 
 import zstandard
 
-from forensics.ingest._pickle import load_pickle
+from forensics.ingest.flight_recorder.pickle import load_pickle
 from tests.live.commands import ROOT, collect
 from tests.live.deep_faults import DEEP_FAULTS, rows_come_late
 from tests.live.faults import FAULTS, Fault, Position, moving, moving_with_phases

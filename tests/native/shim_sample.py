@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from forensics.ingest import _shim_layout as layout
+from forensics.ingest.shim_log import layout
 from tests.native.shim_jobs import HERE, RING, ROOT, compile_c, files, run
 
 KEPT = {layout.CLOCKS: 8, layout.COMMS: 2, layout.PROXY_OPS: 4, layout.QUEUE_PAIRS: 1, layout.EPOCHS: 128}

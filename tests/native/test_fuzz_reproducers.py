@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from forensics.ingest import _recorder_native, _trace_native
+from forensics.ingest.flight_recorder import native as recorder_native
+from forensics.ingest.kineto import native as trace_native
 from tests.fuzz.building import READERS, NoSanitizers, build, files_of
 from tests.fuzz.differential import disagreement
 
@@ -18,10 +19,10 @@ INPUTS = [(reader, path) for reader in READERS for kind in ("corpus", "reproduce
 @pytest.fixture(autouse=True)
 def library(built: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("FORENSICS_NATIVE_DIR", str(built))
-    for module in (_recorder_native, _trace_native):
+    for module in (recorder_native, trace_native):
         module._library.cache_clear()
     yield
-    for module in (_recorder_native, _trace_native):
+    for module in (recorder_native, trace_native):
         module._library.cache_clear()
 
 

@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forensics.bundle.artefact import Artefact
-from forensics.ingest import _recorder_native, flight_recorder
-from forensics.ingest._recorder_native import NativeDump, open_dump
+from forensics.ingest import flight_recorder
+from forensics.ingest.flight_recorder import native as recorder_native
+from forensics.ingest.flight_recorder.native import NativeDump, open_dump
 from forensics.ingest.interface import Batch, Problem
 from tests.benchmarks.dumps import dump as large_dump
 from tests.recordings.job import Job, as_pickle
@@ -37,9 +38,9 @@ plain = st.recursive(
 @pytest.fixture(autouse=True)
 def library(built: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("FORENSICS_NATIVE_DIR", str(built))
-    _recorder_native._library.cache_clear()
+    recorder_native._library.cache_clear()
     yield
-    _recorder_native._library.cache_clear()
+    recorder_native._library.cache_clear()
 
 
 def facts(content: bytes) -> list[Any]:
@@ -52,7 +53,7 @@ def facts(content: bytes) -> list[Any]:
 
 def without_library(content: bytes) -> list[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_recorder_native, "_library", lambda: None)
+        patch.setattr(recorder_native, "_library", lambda: None)
         return facts(content)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from forensics.ingest import _shim_layout as layout
-from forensics.ingest._shim_file import ShimFile, Table, read_file
+from forensics.ingest.shim_log import layout
+from forensics.ingest.shim_log.file import ShimFile, Table, read_file
 from tests.native import testbed
 from tests.native.shim_jobs import files
 from tests.unit.ingest.reading import Result, read

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forensics.ingest import _shim_layout as layout
-from forensics.ingest._shim_file import ShimFile, read_file
-from forensics.ingest._shim_rings import Ring, read_rings
+from forensics.ingest.shim_log import layout
+from forensics.ingest.shim_log.file import ShimFile, read_file
+from forensics.ingest.shim_log.rings import Ring, read_rings
 from tests.native.shim_jobs import HERE, RING, compile_c, files
 
 KILLS = int(os.environ.get("FORENSICS_KILLS", "50"))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from forensics.ingest import _shim_layout as layout
-from forensics.ingest._shim_file import ShimFile, read_file
+from forensics.ingest.shim_log import layout
+from forensics.ingest.shim_log.file import ShimFile, read_file
 from tests.native.shim_guests import clean_environment, mounted, need_mounts, notes, running
 from tests.native.shim_jobs import HERE, RING, compile_c, double, files, linked, only_log, run
 

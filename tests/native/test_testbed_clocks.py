@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from forensics.case.build import open_case
-from forensics.ingest import _shim_layout as layout
-from forensics.ingest._shim_file import ShimFile, read_file
+from forensics.ingest.shim_log import layout
+from forensics.ingest.shim_log.file import ShimFile, read_file
 from forensics.rules.diagnosis import diagnose
 from tests.native.shim_scenarios import SQUARE, Recording, hung_logs, loaded
 from tests.native.testbed import Shape, start

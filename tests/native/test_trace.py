@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forensics.ingest import _trace_native
-from forensics.ingest._trace_columns import Tally, TraceColumns
-from forensics.ingest._trace_events import read_slowly
-from forensics.ingest._trace_native import read_native
+from forensics.ingest.kineto import native as trace_native
+from forensics.ingest.kineto.columns import Tally, TraceColumns
+from forensics.ingest.kineto.events import read_slowly
+from forensics.ingest.kineto.native import read_native
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "fixtures/samples/kineto/rank-0.pt.trace.json"
@@ -64,9 +64,9 @@ event = st.fixed_dictionaries(
 @pytest.fixture(autouse=True)
 def library(built: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("FORENSICS_NATIVE_DIR", str(built))
-    _trace_native._library.cache_clear()
+    trace_native._library.cache_clear()
     yield
-    _trace_native._library.cache_clear()
+    trace_native._library.cache_clear()
 
 
 def native(content: bytes, block: int = 1 << 22) -> tuple[TraceColumns, Tally]:

@@ -114,7 +114,7 @@ def nic_epochs(size: int = SIZE) -> Iterator[File]:
 
 def overlapping(text: dict[str, Any], size: int) -> bytes:
     """Runs that all point to the same long list of values."""
-    from forensics.ingest import _nic_epochs_layout as layout
+    from forensics.ingest.nic_epochs import layout
 
     content = packed(text, [(0, 0, 1, np.ones(size // 8, np.uint32))] + [(0, 0, 1, np.ones(1, np.uint32))] * (size // 72))
     head = np.frombuffer(content[:32], layout.HEAD).copy()
@@ -207,7 +207,7 @@ def shim_logs(size: int = SIZE) -> Iterator[File]:
 
 def shim_sections(whole: bytes, size: int) -> Iterator[File]:
     """Sections that say that they take all the file, each of them and one after the other."""
-    from forensics.ingest import _shim_layout as layout
+    from forensics.ingest.shim_log import layout
 
     for kinds in ([kind] for kind in range(1, 8)):
         raw = bytearray(whole.ljust(size, b"\0"))

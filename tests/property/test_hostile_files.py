@@ -19,8 +19,10 @@ import pytest
 
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import content_opener
-from forensics.ingest import _recorder_native, _trace_native, discover
+from forensics.ingest import discover
+from forensics.ingest.flight_recorder import native as recorder_native
 from forensics.ingest.interface import Batch, Identity, Problem
+from forensics.ingest.kineto import native as trace_native
 from tests.property import hostile, hostile_formats, hostile_lines
 
 SMALL = 100_000
@@ -101,8 +103,8 @@ def survives(file: File, is_native: bool) -> bool:
             resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
             resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
             if not is_native:
-                _recorder_native._library = lambda: None  # type: ignore[assignment]
-                _trace_native._library = lambda: None  # type: ignore[assignment]
+                recorder_native._library = lambda: None  # type: ignore[assignment]
+                trace_native._library = lambda: None  # type: ignore[assignment]
             read(file)
             code = 0
         finally:
@@ -132,7 +134,7 @@ def test_numbers_do_not_depend_on_the_key_of_a_hash(seed: str) -> None:
     content = pickle.dumps({"version": "2.10", "entries": rows}, 2)
     found = []
     for _ in range(2):
-        with _recorder_native.open_dump(content) as native:
+        with recorder_native.open_dump(content) as native:
             if native is None:
                 pytest.skip("no native library")
             found.append(native.entries._column("state").values.tolist())

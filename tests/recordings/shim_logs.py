@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from forensics.bundle.layout import member_order
-from forensics.ingest import _shim_layout as layout
+from forensics.ingest.shim_log import layout
 
 _USED = {layout.COMMS: "generation", layout.PROXY_OPS: "generation", layout.QUEUE_PAIRS: "generation"}
 _TYPES = {layout.COMMS: layout.COMM, layout.PROXY_OPS: layout.PROXY_OP, layout.QUEUE_PAIRS: layout.QUEUE_PAIR}

@@ -234,7 +234,7 @@ def test_a_bomb_in_a_dump_costs_only_itself(tmp_path: Path, kind: str) -> None:
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hole behind a sound beginning, as a copy that broke off leaves it."""
-    monkeypatch.setattr("forensics.ingest._content.MAX_DOCUMENT_BYTES", 1 << 20)
+    monkeypatch.setattr("forensics.ingest._shared.content.MAX_DOCUMENT_BYTES", 1 << 20)
     folder = collected().write(tmp_path)
     os.truncate(folder / VICTIMS_DUMP, 32 << 20)
     tracemalloc.start()

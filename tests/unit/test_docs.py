@@ -70,7 +70,7 @@ FOREIGN = [ingester for ingester in discover() if ingester.kind != "collection"]
 
 @pytest.mark.parametrize("name", [ingester.name for ingester in FOREIGN])
 def test_every_ingester_has_a_page_and_a_sample(name: str) -> None:
-    assert (ROOT / "ingest" / f"{name}.py").is_file()
+    assert (ROOT / "ingest" / name / "__init__.py").is_file()
     assert (ROOT / "docs/formats" / f"{name.replace('_', '-')}.md").is_file()
     assert any((ROOT / "fixtures/samples" / name).glob("*"))
 

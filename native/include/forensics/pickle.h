@@ -1,7 +1,7 @@
 /* Pickles of plain data as columns: dictionaries, lists, tuples, texts and numbers, without an object for each value.
  *
  * Nothing in a pickle can run: an opcode that names a class or a function is refused. The caller keeps the bytes for as long
- * as the pickle. Read by ingest/_recorder_pickle.py; anything but FORENSICS_PICKLE_OK is left to Python's own unpickler,
+ * as the pickle. Read by ingest/flight_recorder/native.py; anything but FORENSICS_PICKLE_OK is left to Python's own unpickler,
  * which says what is wrong and salvages what is whole. */
 #ifndef FORENSICS_PICKLE_H
 #define FORENSICS_PICKLE_H

@@ -1,7 +1,7 @@
 /* Events of a trace file (the JSON of Chrome's trace viewer, as kineto writes it) as columns, read block by block.
  *
  * Only complete events ("ph": "X") of the kinds below are kept; all others are stepped over. Nothing is kept of a file but
- * these columns. Read by ingest/_trace_native.py. */
+ * these columns. Read by ingest/kineto/native.py. */
 #ifndef FORENSICS_TRACE_H
 #define FORENSICS_TRACE_H
 
@@ -11,7 +11,7 @@
 
 #define FORENSICS_TRACE_LAYOUT 1u
 
-/* Of which kind an event is; ingest/_trace_events.py has the same numbers. */
+/* Of which kind an event is; ingest/kineto/events.py has the same numbers. */
 enum forensics_trace_kind {
     FORENSICS_TRACE_ANNOTATION = 1,        /* user_annotation: record_function, ProfilerStep, nccl:all_reduce */
     FORENSICS_TRACE_DEVICE_ANNOTATION = 2, /* gpu_user_annotation */

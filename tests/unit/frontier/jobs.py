@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from forensics.rules.reductions.frontier import FrontierWindow, WindowVerdict, judge
-from forensics.rules.reductions.frontier_gates import Gates
-from forensics.rules.reductions.frontier_matrix import Column, StageMatrix
+from forensics.rules.reductions.frontier.gates import Gates
+from forensics.rules.reductions.frontier.matrix import Column, StageMatrix
+from forensics.rules.reductions.frontier.verdicts import FrontierWindow, WindowVerdict, judge
 
 ORDER = ("data", "forward", "backward", "callbacks", "optimizer")
 USUAL_MS = {"data": 5.0, "forward": 60.0, "backward": 100.0, "callbacks": 4.0, "optimizer": 20.0, "other": 2.0}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from forensics.rules.reductions.frontier_accounting import account, gain, over_ranks, slack
+from forensics.rules.reductions.frontier.accounting import account, gain, over_ranks, slack
 
 SHAPES = st.tuples(st.integers(1, 6), st.integers(1, 7), st.integers(1, 6))
 DURATIONS = SHAPES.flatmap(lambda shape: arrays(np.float64, shape, elements=st.floats(0, 1e6, width=32)))

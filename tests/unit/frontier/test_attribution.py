@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forensics.rules.reductions.frontier import FrontierWindow, judge, regimes
-from forensics.rules.reductions.frontier_gates import Gates
+from forensics.rules.reductions.frontier.gates import Gates
+from forensics.rules.reductions.frontier.verdicts import FrontierWindow, judge, regimes
 from tests.unit.frontier.jobs import MS, blamed, job, judged
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forensics.rules.reductions.frontier_gates import Gates
-from forensics.rules.reductions.frontier_labels import examine
-from forensics.rules.reductions.frontier_matrix import Column
+from forensics.rules.reductions.frontier.gates import Gates
+from forensics.rules.reductions.frontier.labels import examine
+from forensics.rules.reductions.frontier.matrix import Column
 from tests.unit.frontier.jobs import MS, job, judged, labels, matrix
 
 STRONG = {"direct_exposure", "sync_wait_dependent", "likely_sync_wait", "forward_device_supported"}

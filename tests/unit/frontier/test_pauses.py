@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from forensics.rules.reductions.frontier_matrix import StageMatrix
+from forensics.rules.reductions.frontier.matrix import StageMatrix
 from tests.unit.frontier.jobs import MS, blamed, job
 
 STEP = 13

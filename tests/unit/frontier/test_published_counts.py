@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forensics.rules.reductions.frontier_accounting import Floats, account
+from forensics.rules.reductions.frontier.accounting import Floats, account
 from tests.unit.frontier.jobs import MS, job, judged, matrix
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ import pytest
 
 from forensics.case.columns import CaseWriter
 from forensics.case.database import Connection, new_case
-from forensics.rules.reductions.frontier_matrix import StageMatrix
-from forensics.rules.reductions.frontier_reading import frontier_windows, stage_matrices
+from forensics.rules.reductions.frontier.matrix import StageMatrix
+from forensics.rules.reductions.frontier.reading import frontier_windows, stage_matrices
 
 MS = 1_000_000
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forensics.ingest._collective_kernels import kind_of_call, kind_of_kernel, moves_data
-from forensics.ingest._device_work import DeviceWork
+from forensics.ingest._shared.collective_kernels import kind_of_call, kind_of_kernel, moves_data
+from forensics.ingest._shared.device_work import DeviceWork
 from tests.unit.ingest.reading import Result, read
 
 HEAD = {"schemaVersion": 1, "distributedInfo": {"backend": "nccl", "rank": 2, "world_size": 4}, "baseTimeNanoseconds": 10**18}

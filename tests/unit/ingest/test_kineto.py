@@ -12,8 +12,9 @@ import pytest
 
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import content_opener
-from forensics.ingest import _trace_native, choose
+from forensics.ingest import choose
 from forensics.ingest.kineto import INGESTER
+from forensics.ingest.kineto import native as trace_native
 from tests.unit.ingest.reading import SAMPLES, Result, read, sample
 
 PATH = "kineto/rank-0.pt.trace.json"
@@ -79,7 +80,7 @@ def test_the_end_of_a_list_in_a_broken_event_is_not_the_end_of_the_trace(
     is_native: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not is_native:
-        monkeypatch.setattr(_trace_native, "_library", lambda: None)
+        monkeypatch.setattr(trace_native, "_library", lambda: None)
     whole = json.dumps(json.loads(content()))
     event = '{"ph": "X", "cat": "kernel", "args": {"a": [{"b": 1}, {"c": 2}]}, "name" "x"}, '
     found = read(whole.replace('"traceEvents": [', f'"traceEvents": [{event}', 1).encode(), PATH)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forensics.ingest import _shim_layout as layout
+from forensics.ingest.shim_log import layout
 from tests.unit.ingest.reading import SAMPLES
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from forensics.fixtures.simulator.writers.nic_epochs import packed
-from forensics.ingest import _nic_epochs_layout as layout
+from forensics.ingest.nic_epochs import layout
 from tests.unit.ingest.reading import SAMPLES, Result, read
 
 PAGE = Path(__file__).parents[3] / "docs/formats/nic-epochs.md"

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forensics.ingest._device_work import Intervals
-from forensics.ingest._stage_names import stage_names, stage_of
-from forensics.ingest._trace_steps import Mark, Marks, batches
+from forensics.ingest._shared.device_work import Intervals
+from forensics.ingest._shared.stage_names import stage_names, stage_of
+from forensics.ingest._shared.trace_steps import Mark, Marks, batches
 from forensics.ingest.interface import Batch
 
 MS = 1_000_000

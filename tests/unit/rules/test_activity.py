@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from forensics.model import StageName, WaitKind
-from forensics.rules.reductions.activity import activity
-from forensics.rules.reductions.call_paths import CallPath, frame
+from forensics.rules.reductions.stacks.activity import activity
+from forensics.rules.reductions.stacks.call_paths import CallPath, frame
 
 SITE = "/opt/venv/lib/python3.11/site-packages/"
 LIB = "/usr/lib/python3.11/"

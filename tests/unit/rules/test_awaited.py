@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from duckdb import DuckDBPyConnection
 
-from forensics.rules.reductions.awaited import Awaited, awaited
+from forensics.rules.reductions.network.stragglers import Awaited, awaited
 from tests.unit.rules.made_up_flows import MS, STEP_NS, Waits, flows_of, message, ring
 
 _LEAST_NS = 100_000

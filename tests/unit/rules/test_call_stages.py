@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from forensics.model import StageName
-from forensics.rules.reductions.call_paths import CallPath, frame
-from forensics.rules.reductions.recorded_stages import stage_of_path
+from forensics.rules.reductions.stacks.call_paths import CallPath, frame
+from forensics.rules.reductions.stacks.recorded_stages import stage_of_path
 from tests.recordings.collection import whole
 from tests.recordings.job import Frame, Job
 from tests.recordings.places import HOST_CODE

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from forensics.rules.reductions.chunk_flows import Flow, FlowEnd, FlowState, _both, root_flows
-from forensics.rules.reductions.root_flows import standing_flows
-from forensics.rules.reductions.roster import RankFacts, Roster
-from forensics.rules.reductions.waits import Wait, wait_graph
+from forensics.rules.reductions.network.chunk_flows import Flow, FlowEnd, FlowState, _both, root_flows
+from forensics.rules.reductions.network.root_flows import standing_flows
+from forensics.rules.reductions.ranks.roster import RankFacts, Roster
+from forensics.rules.reductions.waits.graph import Wait, wait_graph
 
 LONG = 3_000_000_000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forensics.rules.reductions.disagreements import _shift, vote
+from forensics.rules.reductions.mismatch.disagreements import _shift, vote
 
 
 def test_the_majority_is_the_reference_whatever_the_order() -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from forensics.case.build import open_case
 from forensics.model import Anomaly, Belief, Cause, Component, Confidence, Evidence, Finding, Members, Role, StageRef
-from forensics.rules.reductions.hardware_causes import Hardware, Oddity
-from forensics.rules.reductions.hardware_signs import hardware, hardware_signs
-from forensics.rules.reductions.hardware_state import Gpu, Machines, Port, Process, gpu_of_rank, machines
+from forensics.rules.reductions.hardware.causes import Hardware, Oddity
+from forensics.rules.reductions.hardware.signs import hardware, hardware_signs
+from forensics.rules.reductions.hardware.state import Gpu, Machines, Port, Process, gpu_of_rank, machines
 
 SAMPLES = Path(__file__).parents[3] / "fixtures" / "samples"
 WORK = {

@@ -10,7 +10,7 @@ import pytest
 
 from forensics.case.build import open_case
 from forensics.rules.reductions.job import reduce_job
-from forensics.rules.reductions.liveness import Liveness, Motion
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from tests.recordings.collection import Collection, loose, whole
 from tests.recordings.hang import hung
 from tests.recordings.job import MILLISECOND, SECOND, Job

@@ -13,7 +13,7 @@ from forensics.case.build import open_case
 from forensics.model import Cause, Finding, Role, StageName
 from forensics.rules.engine import thresholds
 from forensics.rules.interface import Rule
-from forensics.rules.reductions.hardware_causes import Hardware, Oddity, Sign
+from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
 from forensics.rules.reductions.job import Job, reduce_job
 from forensics.rules.slow import rank_awaited, rank_late, stage_slow, transfer_slow
 from tests.unit.frontier.recorded import MS, synchronous, write

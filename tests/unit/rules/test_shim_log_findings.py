@@ -12,8 +12,8 @@ from duckdb import DuckDBPyConnection
 from forensics.case.build import open_case
 from forensics.model import Cause, Confidence, Verdict
 from forensics.rules.diagnosis import diagnose
-from forensics.rules.reductions.liveness import Motion
-from forensics.rules.reductions.shim_logs import ShimLog, heartbeat_gaps, logged_motion, shim_logs
+from forensics.rules.reductions.progress.liveness import Motion
+from forensics.rules.reductions.progress.shim_logs import ShimLog, heartbeat_gaps, logged_motion, shim_logs
 from tests.recordings.shim_logs import tar_of
 
 SCENARIOS = Path(__file__).parents[3] / "fixtures/scenarios"

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from duckdb import DuckDBPyConnection
 
-from forensics.rules.reductions.pauses import pauses
-from forensics.rules.reductions.slow_ends import blamed
-from forensics.rules.reductions.slow_lanes import Lane, lanes
-from forensics.rules.reductions.slowness import Slowness
+from forensics.rules.reductions.network.channel_flows import Lane, lanes
+from forensics.rules.reductions.network.proxy_pauses import pauses
+from forensics.rules.reductions.network.slow_ends import blamed
+from forensics.rules.reductions.network.slowness import Slowness
 from tests.unit.rules.made_up_flows import MS, STEP_NS, flows_of, ring
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from forensics.rules.reductions.positions import Communicator, Operation, Position
-from forensics.rules.reductions.waits import RootKind, WaitGraph, recorded_waits, unrecorded_wait, wait_graph
+from forensics.rules.reductions.calls.positions import Communicator, Operation, Position
+from forensics.rules.reductions.waits.graph import RootKind, WaitGraph, recorded_waits, unrecorded_wait, wait_graph
 
 
 def at(rank: int, entered: int, pending: bool = False) -> Position:

@@ -6,7 +6,7 @@ import pytest
 
 from forensics.fixtures.suites import frontier_studies as studies
 from forensics.fixtures.suites.frontier_studies import Table, seen
-from forensics.rules.reductions.frontier import FrontierWindow
+from forensics.rules.reductions.frontier.verdicts import FrontierWindow
 from tests.unit.frontier.jobs import job, matrix
 
 

@@ -1,0 +1,1 @@
+"""Lines of the logs of a job, whatever format they stand in."""

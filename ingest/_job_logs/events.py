@@ -1,0 +1,220 @@
+"""What the lines of a training log mean: the table of patterns, and the readers for what spans several lines."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import NamedTuple
+
+from forensics.ingest._job_logs.patterns import SLURM_CANCELLED, SLURM_OUT_OF_MEMORY, pattern
+from forensics.ingest._shared.values import rank_number
+
+_PEER = r"\[?(?P<peer>[0-9A-Fa-f.:]+[0-9A-Fa-f]|[\w.-]+)\]?(?::(?P<port>\d{1,5}))?"
+
+PATTERNS = (
+    pattern(
+        "peer_closed",
+        rf"(?:Read|Write) error {_PEER}: (?:Connection|Broken pipe)",
+        "{peer}:{port}",
+        ("Read error ", "Write error "),
+    ),
+    pattern("peer_closed", rf"Connection (?:closed|reset) by (?:remote )?peer {_PEER}", "{peer}:{port}"),
+    pattern(
+        "peer_closed",
+        r"Call to (?:recv from|send to|connect to) (?P<peer>[\w.:-]+)<(?P<port>\d{1,5})> failed : "
+        r"(?:Connection re|Broken pipe)",
+        "{peer}:{port}",
+    ),
+    # The service thread of NCCL notes how a local rank leaves in good order.
+    pattern(
+        "peer_closed",
+        r"(?:gloo|c10d|TCPStore|NCCL).*(?:Connection (?:closed|reset) by(?! localRank)|Broken pipe)",
+        "",
+        ("gloo", "c10d", "TCPStore", "NCCL"),
+    ),
+    pattern("peer_closed", r"ncclRemoteError|remote process exited or there was a network error", ""),
+    pattern(
+        "completion_error",
+        r"Got completion from peer (?P<peer>\S+) with (?:error |status=(?:[^(,]{1,80}\()?)(?P<status>\d{1,3})\b"
+        r".*?vendor[ _]err[ =](?P<vendor>\d{1,6})(?:.*? hca (?P<nic>[\w.-]+))?",
+        "peer={peer} status={status} vendor={vendor} nic={nic}",
+    ),
+    pattern(
+        "nic_event",
+        r"NET/IB ?: (?P<nic>[\w.-]+:\d+) (?:async fatal event|Got async (?:error )?event)[^:]{0,80}: (?P<what>[\w ]+)",
+        "{nic} {what}",
+    ),
+    pattern("nccl_warning", r"\] (?P<where>\S{1,200}:\d{1,7})(?: \([^)]{0,80}\))? NCCL WARN ", "{where}"),
+    pattern(
+        "watchdog_timeout",
+        r"Watchdog caught collective operation timeout: Work\w+\((?:SeqNum=(?P<sequence>\d+), )?OpType=(?P<operation>\w+)",
+        "{operation} seq={sequence}",
+    ),
+    pattern(
+        "watchdog_progress",
+        r"\[PG (?:ID \d+ PG GUID )?(?P<group>[^\]]{0,200}?) Rank \d+\].*"
+        r"[Ll]ast enqueued (?:\w+ )?work: (?P<enqueued>-?\d+),.{0,120}?last completed (?:\w+ )?work: (?P<completed>-?\d+)",
+        "pg={group} enqueued={enqueued} completed={completed}",
+        ("[PG ",),
+    ),
+    pattern(
+        "dump_signal",
+        r"Received a dump signal due to a collective timeout from +(?P<who>this local rank|rank -?\d{1,7})",
+        "{who}",
+    ),
+    pattern(
+        "watchdog_stuck",
+        r"[Ww]atchdog got stuck for (?P<seconds>\d+) seconds",
+        "{seconds} s",
+        ("Watchdog got", "watchdog got"),
+    ),
+    pattern("watchdog_stuck", r"Heartbeat monitor timed out|detected no heartbeat of its watchdog", ""),
+    pattern("gil_not_free", r"Could not acquire GIL within (?P<ms>\d+) ms on exit", "{ms} ms"),
+    pattern(
+        "desync_report",
+        r"\[(?P<ranks>[\d, ]{1,400})\] (?P<what>joined but didn't finish|finished) collective #(?P<at>\d+)",
+        "ranks={ranks} {what} {at}",
+    ),
+    pattern("desync_report", r"ranks \[(?P<ranks>[\d, ]{1,400})\] are the lagging ranks", "ranks={ranks} never joined"),
+    pattern(
+        "transfer_timeout", r"Timed out waiting (?P<ms>\d+)ms for (?P<what>\w+) operation to complete", "{what} after {ms} ms"
+    ),
+    pattern("store_timeout", r"wait timeout after (?P<ms>\d+)ms, keys: (?P<keys>[^\s,\"']{1,200})", "{keys} after {ms} ms"),
+    pattern(
+        "size_mismatch",
+        r"enforce fail at \S{0,200}gloo\S{0,200}\].{0,400}?(?P<got>\d{1,20}) vs (?P<expected>\d{1,20})",
+        "{got} vs {expected}",
+    ),
+    pattern(
+        "process_exit",
+        r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)",
+        "exitcode={code} pid={pid} local_rank={local}",
+    ),
+    pattern(
+        "process_exit",
+        r"srun: error: (?P<host>\S+): tasks? (?P<task>[\d,-]+): (?P<how>[\w .]+)",
+        "task={task} host={host} {how}",
+    ),
+    pattern(
+        "process_exit",
+        r"line \d+: +(?P<pid>\d+) (?P<how>Killed|Aborted|Segmentation fault|Bus error|Terminated)\b",
+        "pid={pid} {how}",
+    ),
+    pattern("process_exit", r"^(?P<how>Killed|Aborted|Segmentation fault|Bus error)(?: \(core dumped\))?$", "{how}"),
+    pattern(
+        "worker_exit",
+        r"DataLoader worker \(pid\(?s?\)? (?P<pid>[\d, ]+)\) (?P<how>is killed by signal: \w+|exited unexpectedly)",
+        "pid={pid} {how}",
+    ),
+    pattern("fatal_error", r"^Fatal Python error: (?P<what>.+)", "{what}"),
+    pattern(
+        "signal_sent",
+        r"(?:Sending process|Closing process) (?P<pid>\d+) (?:closing signal|via signal) (?P<signal>\w+)",
+        "pid={pid} {signal}",
+        ("Sending process ", "Closing process "),
+    ),
+    SLURM_CANCELLED,
+    pattern(
+        "job_cancelled",
+        r"(?:JOB|STEP) (?P<job>\S+) STEPD TERMINATED ON \S+ AT \S+(?P<why> DUE TO [A-Z ]+)?",
+        "job={job}{why}",
+        ("JOB ", "STEP "),
+    ),
+    pattern("job_cancelled", r"srun: .*(?:forcing job termination|Job step aborted: Waiting up to \d+ seconds)", ""),
+    pattern(
+        "job_cancelled",
+        r"Received (?:Signals\.)?(?P<signal>SIG\w+|\d{1,2}) death signal, shutting down workers",
+        "launcher got signal {signal}",
+    ),
+    pattern("job_cancelled", r"SignalException: Process \d+ got signal: (?P<signal>\d+)", "launcher got signal {signal}"),
+    SLURM_OUT_OF_MEMORY,
+    pattern("node_failed", r"srun: error: Node failure on (?P<host>\S+)", "{host}"),
+)
+"""In the order of preference within one kind."""
+
+# One of these stands in every line that some pattern matches; looking for words is ten times cheaper than one pattern of all.
+_WORDS = (
+    *("peer", "Broken pipe", "ncclRemoteError", "remote process exited", "atchdog", "ast enqueued", "eartbeat", "dump signal"),
+    *("Timed out", "wait timeout", "enforce fail", "exitcode", "srun: ", "Killed", "Aborted", "Segmentation", "Bus error"),
+    *("Terminated", "DataLoader worker", "Fatal Python", "ing process", "CANCELLED", "STEPD TERMINATED", "got signal"),
+    *("death signal", "NCCL WARN", "Got completion", "NET/IB", "Call to ", "acquire GIL", "oom_kill", "oom-kill"),
+    *("collective #", "lagging ranks"),
+)
+_SHORTEST = min(map(len, _WORDS))
+
+
+def worth_a_look(line: str) -> bool:
+    """Whether any of the patterns may match."""
+    return len(line) >= _SHORTEST and any(word in line for word in _WORDS)
+
+
+TRACEBACK = "Traceback (most recent call last):"
+_EXCEPTION = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?::(?: .*)?)?")
+_FAILED_RANK = re.compile(r"  rank\s+: (\d{1,7}) \(local_rank: \d+\)")
+_FAILED_EXIT = re.compile(r"  exitcode\s+: (-?\d{1,5}) +\(pid: (\d{1,9})\)")
+_FRAME = re.compile(r'  File "[^"]+", line \d+, in \S')
+_MAX_OPEN = 1024
+_LONGEST_PREFIX = 96
+_MAX_FRAMES = 64
+
+
+class Raised(NamedTuple):
+    """A traceback that has ended: type of the exception, and its frames as Python prints them, innermost last."""
+
+    exception: str
+    frames: tuple[str, ...]
+
+
+class Tracebacks:
+    """Reads tracebacks, several at once when ranks share a log and each line starts with its rank."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, deque[str]] = {}
+        self._lengths: set[int] = set()
+
+    def feed(self, line: str) -> Raised | None:
+        """The traceback that this line ends."""
+        start = line.find(TRACEBACK)
+        if start >= 0:
+            prefix = line[:start].removesuffix("Original ")
+            if len(self._open) < _MAX_OPEN and len(prefix) <= _LONGEST_PREFIX:
+                self._open[prefix] = deque(maxlen=_MAX_FRAMES)
+                self._lengths.add(len(prefix))
+            return None
+        if not self._open:
+            return None
+        for prefix in self._prefixes(line):
+            rest = line[len(prefix) :]
+            if _FRAME.match(rest):
+                self._open[prefix].append(rest.strip())
+            elif match := _EXCEPTION.fullmatch(rest):
+                return Raised(match[1], tuple(self._open.pop(prefix)))
+        return None
+
+    def _prefixes(self, line: str) -> list[str]:
+        """What the line starts with of the open prefixes: looked up by length, for there may be a thousand of them."""
+        found = {line[:length] for length in self._lengths if length <= len(line)}
+        return [prefix for prefix in self._open if prefix in found] if len(found) > 1 else [p for p in found if p in self._open]
+
+
+class Failures:
+    """Reads torchrun's table of failed ranks: a line with the rank, then one with its exit code.
+
+    What stands under `Root Cause` failed first; the launcher ended the others by SIGTERM after that.
+    """
+
+    def __init__(self) -> None:
+        self._rank: int | None = None
+        self._mark = ""
+
+    def feed(self, line: str) -> tuple[int, str] | None:
+        """(rank, subject) when this line completes an entry of the table."""
+        if line.endswith("Root Cause (first observed failure):"):
+            self._mark = " first"
+        elif match := _FAILED_RANK.search(line):
+            self._rank = rank_number(match[1])
+        elif (match := _FAILED_EXIT.search(line)) and self._rank is not None:
+            rank, subject = self._rank, f"exitcode={match[1]} pid={match[2]}{self._mark}"
+            self._rank, self._mark = None, ""
+            return rank, subject
+        return None

@@ -1,0 +1,86 @@
+"""Frames and call paths, each stored once under a content hash so that artefacts of all ranks agree on the number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+from forensics.frame_form import function_name, is_native, is_upside_down
+from forensics.ingest._shared.values import positive
+from forensics.ingest.interface import Batch
+
+Frame = tuple[str, str | None, int | None]
+"""Function name, file and line, as the sampler wrote them."""
+
+_LINE_LIMIT = 1 << 31
+MAX_DEPTH = 10_000
+
+
+@lru_cache(maxsize=1 << 17)
+def frame_number(name: str, filename: str | None, line: int | None) -> int:
+    """Signed 64-bit content hash of one frame."""
+    key = f"{name}\0{filename or ''}\0{'' if line is None else line}"
+    return _number(key.encode("utf-8", "replace"))
+
+
+def path_number(frames: Sequence[int]) -> int:
+    """Signed 64-bit content hash of a call path, given its frames innermost first."""
+    return _number(b"".join(frame.to_bytes(8, "little", signed=True) for frame in frames))
+
+
+def _number(content: bytes) -> int:
+    return int.from_bytes(blake2b(content, digest_size=8).digest(), "little", signed=True)
+
+
+def read_frame(frame: Any) -> Frame | None:
+    """A frame of Flight Recorder or py-spy (an object with name, filename, line); None when it has no name."""
+    if not isinstance(frame, dict) or not isinstance(name := frame.get("name"), str):
+        return None
+    filename = frame.get("filename")
+    line = positive(frame.get("line"))
+    return name, filename if isinstance(filename, str) else None, line if line and line < _LINE_LIMIT else None
+
+
+def innermost_first(frames: Sequence[Frame]) -> Sequence[Frame]:
+    """The frames in the order of a case, whichever end the sampler began with."""
+    return frames[::-1] if is_upside_down(frames) else frames
+
+
+def is_entry(frames: Sequence[Frame]) -> bool:
+    """Whether a thread (innermost frame first) runs the program itself: its outermost Python frame is a module's body."""
+    outermost = next((frame for frame in reversed(frames) if not is_native(*frame)), None)
+    return outermost is not None and function_name(outermost[0]) in ("<module>", "_run_module_as_main")
+
+
+class FrameTable:
+    """Collects the frames and call paths of one artefact."""
+
+    def __init__(self) -> None:
+        self._frames: dict[int, Frame] = {}
+        self._paths: dict[int, tuple[int, ...]] = {}
+
+    def call_path(self, frames: Sequence[Frame | None]) -> int | None:
+        """The number of a call path (innermost frame first), None when it has no frames."""
+        numbers: list[int] = []
+        for frame in frames[:MAX_DEPTH]:
+            if frame is not None:
+                number = frame_number(*frame)
+                self._frames[number] = frame
+                numbers.append(number)
+        if not numbers:
+            return None
+        path = path_number(numbers)
+        self._paths[path] = tuple(numbers)
+        return path
+
+    def batches(self) -> Iterator[Batch]:
+        """What was collected, for the tables `frames` and `call_paths`."""
+        if not self._frames:
+            return
+        names, files, lines = zip(*self._frames.values(), strict=True)
+        yield Batch("frames", {"frame": list(self._frames), "name": names, "filename": files, "line": lines})
+        rows = [(path, depth, frame) for path, frames in self._paths.items() for depth, frame in enumerate(frames)]
+        paths, depths, frames = zip(*rows, strict=True)
+        yield Batch("call_paths", {"call_path": paths, "depth": depths, "frame": frames})

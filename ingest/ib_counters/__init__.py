@@ -1,0 +1,121 @@
+"""State, rate and counters of InfiniBand and RoCE ports, as `forensics collect` reads them (docs/formats/ib-counters.md)."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from forensics.bundle.artefact import Artefact
+from forensics.ingest._shared.content import read_object
+from forensics.ingest._shared.values import integer, text
+from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
+
+SCHEMA = "forensics.ib/1"
+MAX_DEVICES = 1_024
+# The collector numbers its reads; outside of a bundle nothing but the name has the number.
+_READ = re.compile(r"counters-(\d{1,4})\.json(?:\.\w+)?$")
+_RATE = re.compile(r"\s*(\d{1,6}(?:\.\d{1,3})?) Gb/sec")
+_LINK_KINDS = {"InfiniBand": "ib", "Ethernet": "ethernet"}
+
+
+def sniff(head: bytes, path: str) -> int:
+    """Names its schema."""
+    return 95 if b'"forensics.ib/' in head[:512] else 0
+
+
+def rows(artefact: Artefact) -> Iterator[Item]:
+    """NICs and their ports, links to the network with their rates, and one row a counter."""
+    document = read_object(artefact)
+    if isinstance(document, Problem):
+        yield document
+        return
+    node = text(document.get("node"))
+    if node:
+        yield Identity(host=node)
+    if document.get("schema") != SCHEMA:
+        yield Problem(f"schema {text(document.get('schema'))} is not {SCHEMA}; read as far as its keys are known")
+    tables: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    problems: list[Problem] = []
+    for name, facts in _named(document.get("devices"), "devices", problems):
+        _add(tables["devices"], _nic(name, facts))
+        for number, port in _named(facts.get("ports"), f"devices/{name}/ports", problems):
+            _port(tables, name, f"{name}/{number}", port)
+    yield from problems
+    yield from _batches(tables, _sample(artefact), integer(document.get("time_ns")))
+
+
+def _sample(artefact: Artefact) -> int:
+    match = _READ.search(artefact.path)
+    return artefact.sample if artefact.sample is not None else int(match[1]) if match else 0
+
+
+def _named(value: Any, where: str, problems: list[Problem]) -> list[tuple[str, dict[str, Any]]]:
+    """Objects by name; what is none is noted."""
+    if not isinstance(value, dict):
+        problems.append(Problem(f"{where}: not an object", where))
+        return []
+    found = [(name[:64], facts) for name, facts in value.items() if isinstance(facts, dict)]
+    if len(found) < len(value):
+        problems.append(Problem(f"{where}: {len(value) - len(found)} entries are no objects", where))
+    return found[:MAX_DEVICES]
+
+
+def _nic(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "device": name,
+        "kind": "nic",
+        "parent": None,
+        "model": text(facts.get("hca_type")),
+        "uuid": text(facts.get("node_guid")),
+        "numa_node": integer(facts.get("numa_node")),
+        "pci": text(facts.get("pci")),
+        "rank": None,
+        "rate_bytes_per_s": None,
+        "state": None,
+    }
+
+
+def _port(tables: dict[str, dict[str, list[Any]]], nic: str, device: str, port: Mapping[str, Any]) -> None:
+    """A port, its link and its counters; a name that both folders have is taken from `counters`."""
+    rate = _rate(text(port.get("rate")))
+    words = [text(port.get(key)) for key in ("state", "phys_state")]
+    state = ", ".join(word for word in words if word) or None
+    row = dict.fromkeys(("model", "uuid", "numa_node", "pci", "rank"))
+    _add(
+        tables["devices"],
+        row | {"device": device, "kind": "port", "parent": nic, "rate_bytes_per_s": rate, "state": state},
+    )
+    kind = _LINK_KINDS.get(text(port.get("link_layer")) or "")
+    _add(tables["links"], {"device_a": device, "device_b": "network", "kind": kind, "rate_bytes_per_s": rate})
+    found: dict[str, int] = {}
+    for folder in ("counters", "hw_counters"):
+        values = port.get(folder)
+        for name, value in values.items() if isinstance(values, dict) else ():
+            number = integer(value)
+            if number is not None:
+                found.setdefault(name[:64], number)
+    for name, number in found.items():
+        _add(tables["counters"], {"device": device, "counter": name, "value": number})
+
+
+def _rate(words: str | None) -> int | None:
+    """Bytes per second of `400 Gb/sec (4X NDR)`."""
+    match = _RATE.match(words or "")
+    return round(float(match[1]) * 1e9 / 8) if match else None
+
+
+def _add(columns: dict[str, list[Any]], row: Mapping[str, Any]) -> None:
+    for name, value in row.items():
+        columns[name].append(value)
+
+
+def _batches(tables: Mapping[str, dict[str, list[Any]]], sample: int, time_ns: int | None) -> Iterator[Batch]:
+    for table, columns in tables.items():
+        count = len(next(iter(columns.values())))
+        times: dict[str, list[Any]] = {"sample": [sample] * count, "time_ns": [time_ns] * count} if table == "counters" else {}
+        yield Batch(table, {**columns, **times})
+
+
+INGESTER = Ingester("ib_counters", "ib_counters", sniff, rows)

@@ -1,0 +1,134 @@
+"""Kernel logs: GPU and link events, out-of-memory kills, hung tasks (docs/formats/kernel-log.md)."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from forensics.bundle.artefact import Artefact
+from forensics.ingest._job_logs.patterns import iso_time, matches, pattern
+from forensics.ingest._shared.content import Lines
+from forensics.ingest.interface import Batch, Ingester, Item, Problem
+
+MAX_EVENTS = 200_000
+MAX_TEXT = 4096
+
+_PREFIX = re.compile(
+    r"(?:<\d+>)?\[ *\d+\.\d{6}\]|\d{1,3},\d+,\d+,[-c+]?;?|.{0,80}\bkernel: |\[\w{3} \w{3} +\d+ [\d:]{8} \d{4}\] "
+)
+_NFS = ("nfs: server ", "NFS: server ")
+_DEVICE_EVENTS = (
+    pattern(
+        "xid_cascade",
+        r"NVRM: Xid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<code>\d{1,5})\b.*caused by previous Xid \d+",
+        "{device}",
+    ),
+    pattern(
+        "xid", r"NVRM: Xid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<code>\d{1,5})\b(?!.*caused by previous Xid \d)", "{device}"
+    ),
+    pattern("sxid", r"SXid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<code>\d{1,5})\b", "{device}"),
+    pattern("link_down", r"(?<![\w.-])(?P<device>[\w.-]{1,64}): (?:NIC )?[Ll]ink (?:is )?[Dd]own\b", "{device}"),
+    pattern("link_up", r"(?<![\w.-])(?P<device>[\w.-]{1,64}): (?:NIC )?[Ll]ink (?:is )?[Uu]p\b", "{device}"),
+    pattern(
+        "pcie_error",
+        r"(?<![\da-f:.])(?P<device>[\da-f]{4}:[\da-f:.]{1,32}): (?:AER: )?PCIe Bus Error: severity=(?!Correct)",
+        "{device}",
+    ),
+    pattern("machine_check", r"mce: \[Hardware Error\]: Machine check", ""),
+)
+_LOG_EVENTS = (
+    pattern("oom_kill", r"ut of memory.*Kill(?:ed)? process (?P<pid>\d{1,9})", "{pid}"),
+    pattern("oom_kill", r"oom-kill:.*\bpid=(?P<pid>\d{1,9})\b", "{pid}"),
+    pattern("hung_task", r"task .{1,64}:(?P<pid>\d{1,9}) blocked for more than \d+ seconds", "{pid}"),
+    pattern("soft_lockup", r"soft lockup - CPU#\d+ stuck for [^\[]{0,64}\[[^\]]{0,64}:(?P<pid>\d{1,9})\]", "{pid}"),
+    pattern("segfault", r"\[(?P<pid>\d{1,9})\](?:: segfault at| general protection)", "{pid}"),
+    pattern("server_not_responding", r"(?:nfs|NFS): server (?P<server>\S+) not responding", "{server}", _NFS),
+    pattern("server_ok", r"(?:nfs|NFS): server (?P<server>\S+) OK", "{server}", _NFS),
+    pattern(
+        "server_not_responding",
+        r"Lustre(?:Error)?: .*Connection to (?P<server>[\w.-]+) \(at (?P<address>[^)\s]+)\) was lost",
+        "{server}",
+    ),
+    pattern(
+        "server_not_responding",
+        r"Lustre: .{0,200}Request sent has (?:timed out for (?:slow|sent) \w+|failed due to network error): "
+        r".{0,400}?->(?P<server>[\w.-]{1,64}?)-(?:osc|mdc|mgc)\b",
+        "{server}",
+    ),
+    pattern(
+        "server_not_responding",
+        r"Lustre(?:Error)?: .*Request sent has (?:timed out for (?:slow|sent) \w+|failed due to network error)",
+        "",
+    ),
+    pattern(
+        "server_not_responding",
+        r"[Nn]fs4?_\w+: .*server (?P<server>\S+) (?:timed out|unreachable)",
+        "{server}",
+        ("Nfs", "nfs"),
+    ),
+    pattern("server_ok", r"Lustre: (?P<server>[\w.-]+?)(?:-(?:osc|mdc)[\w.-]*)?: Connection restored to ", "{server}"),
+    pattern("client_evicted", r"Lustre(?:Error)?: .*This client was evicted by (?P<server>[\w.-]+);", "{server}"),
+    pattern("ceph_session_lost", r"ceph: (?P<server>mds\d+) (?:hung|caps stale|reconnect denied)", "{server}"),
+)
+# One of these stands in every line that some pattern matches, and such a line is no shorter ("a: Link Up").
+_WORDS = (
+    *("Xid", "ink ", "PCIe Bus", "Machine check", "ut of memory", "oom-kill", "blocked for", "soft lockup", "segfault at"),
+    *("general protection", "server ", "Lustre", "ceph: "),
+)
+_SHORTEST = 10
+# Both lines of one out-of-memory kill name the same process.
+_SAME_KILL_LINES = 200
+
+
+def sniff(head: bytes, path: str) -> int:
+    """Lines that start as dmesg, /dev/kmsg or the journal write kernel messages."""
+    if b"\0" in head:
+        return 0
+    lines = [line for line in head.decode("utf-8", "replace").splitlines()[:50] if line.strip()]
+    fitting = sum(bool(_PREFIX.match(line)) or ("dmesg" in path and iso_time(line) is not None) for line in lines)
+    return 60 if lines and 2 * fitting > len(lines) else 0
+
+
+def rows(artefact: Artefact) -> Iterator[Item]:
+    """Device events and log events in the order of the log."""
+    devices: dict[str, list[Any]] = defaultdict(list)
+    events: dict[str, list[Any]] = defaultdict(list)
+    kills: dict[str, int] = {}
+    lines = Lines(artefact)
+    for number, whole in lines:
+        line = whole[:MAX_TEXT]
+        if len(line) < _SHORTEST or not any(word in line for word in _WORDS):
+            continue
+        for known, match, device in matches(_DEVICE_EVENTS, line):
+            code = match.groupdict().get("code")
+            _add(devices, number, line, known.kind)
+            devices["device"].append(device)
+            devices["code"].append(int(code) if code else None)
+        for known, _, subject in matches(_LOG_EVENTS, line):
+            if known.kind == "oom_kill" and number - kills.get(str(subject), -_SAME_KILL_LINES) < _SAME_KILL_LINES:
+                continue
+            if known.kind == "oom_kill":
+                kills[str(subject)] = number
+            _add(events, number, line, known.kind)
+            events["subject"].append(subject)
+        if len(devices["kind"]) + len(events["kind"]) >= MAX_EVENTS:
+            yield Problem(f"more than {MAX_EVENTS} events; the rest was left out", f"line={number}")
+            break
+    if devices["kind"]:
+        yield Batch("device_events", devices)
+    if events["kind"]:
+        yield Batch("log_events", events)
+    if lines.problem is not None:
+        yield lines.problem
+
+
+def _add(columns: dict[str, list[Any]], number: int, line: str, kind: str) -> None:
+    columns["locator"].append(number)
+    columns["time_ns"].append(iso_time(line))
+    columns["kind"].append(kind)
+    columns["text"].append(line)
+
+
+INGESTER = Ingester("kernel_log", "kernel_log", sniff, rows)

@@ -1,0 +1,227 @@
+"""`nvidia-smi -q -x`: state, clocks, errors and processes of the GPUs of a host (docs/formats/nvidia-smi.md)."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from forensics.bundle.artefact import Artefact
+from forensics.ingest._shared.values import integer
+from forensics.ingest.interface import Batch, Ingester, Item, Problem
+from forensics.ingest.nvidia_smi.document import SmiGpu, SmiProcess, read_gpus
+
+_NUMBER = re.compile(r"(-?\d{1,15}(?:\.\d{1,6})?)\s*(%|C|W|MHz|MiB|us|x)?$")
+_SCALES = {"W": 1_000.0, "MiB": float(1 << 20)}
+_YES = {"Yes": 1, "No": 0}
+_LINK = "pci/pci_gpu_link_info"
+_POWER = ("gpu_power_readings", "power_readings")
+# Counter and the paths where drivers keep it, the first that has a number counts.
+_READINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("pcie_gen", (f"{_LINK}/pcie_gen/current_link_gen",)),
+    ("pcie_gen_max", (f"{_LINK}/pcie_gen/max_link_gen",)),
+    ("pcie_width", (f"{_LINK}/link_widths/current_link_width",)),
+    ("pcie_width_max", (f"{_LINK}/link_widths/max_link_width",)),
+    ("pcie_replays", ("pci/replay_counter",)),
+    ("utilization_percent", ("utilization/gpu_util",)),
+    ("memory_utilization_percent", ("utilization/memory_util",)),
+    ("memory_bytes", ("fb_memory_usage/total",)),
+    ("memory_used_bytes", ("fb_memory_usage/used",)),
+    ("temperature_c", ("temperature/gpu_temp",)),
+    ("memory_temperature_c", ("temperature/memory_temp",)),
+    ("temperature_margin_c", ("temperature/gpu_temp_tlimit",)),
+    ("temperature_slowdown_c", ("temperature/gpu_temp_slow_threshold",)),
+    (
+        "power_mw",
+        tuple(f"{section}/{name}" for section in _POWER for name in ("power_draw", "average_power_draw", "instant_power_draw")),
+    ),
+    (
+        "power_limit_mw",
+        tuple(
+            f"{section}/{name}" for section in _POWER for name in ("enforced_power_limit", "current_power_limit", "power_limit")
+        ),
+    ),
+    ("power_limit_default_mw", tuple(f"{section}/default_power_limit" for section in _POWER)),
+    ("power_limit_max_mw", tuple(f"{section}/max_power_limit" for section in _POWER)),
+    ("clock_sm_mhz", ("clocks/sm_clock", "clocks/graphics_clock")),
+    ("clock_sm_max_mhz", ("max_clocks/sm_clock", "max_clocks/graphics_clock")),
+    ("clock_memory_mhz", ("clocks/mem_clock",)),
+    ("clock_memory_max_mhz", ("max_clocks/mem_clock",)),
+    ("retired_pages_single_bit", ("retired_pages/multiple_single_bit_retirement/retired_count",)),
+    ("retired_pages_double_bit", ("retired_pages/double_bit_retirement/retired_count",)),
+    ("retired_pages_pending", ("retired_pages/pending_retirement",)),
+    ("remapped_rows_corrected", ("remapped_rows/remapped_row_corr",)),
+    ("remapped_rows_uncorrected", ("remapped_rows/remapped_row_unc",)),
+    ("remapped_rows_pending", ("remapped_rows/remapped_row_pending",)),
+    ("remapped_rows_failed", ("remapped_rows/remapped_row_failure",)),
+)
+# Errors by memory are added up; drivers before Ampere give one total.
+_PARTS = {
+    "corrected": (("dram_correctable", "sram_correctable"), "single_bit/total"),
+    "uncorrected": (
+        ("dram_uncorrectable", "sram_uncorrectable", "sram_uncorrectable_parity", "sram_uncorrectable_secded"),
+        "double_bit/total",
+    ),
+}
+_PENDING = {
+    "retired_pages_pending": "a page waits for its retirement",
+    "remapped_rows_pending": "a row waits for its remapping",
+    "remapped_rows_failed": "the remapping of a row failed",
+}
+_REASON = re.compile(r"clocks_(?:throttle|event)_reasons/clocks_(?:throttle|event)_reason_(\w+)$")
+_REASON_TIME = re.compile(r"clocks_event_reasons_counters/clocks_event_reasons_counters_(\w+)$")
+_SAME_REASON = {
+    "sw_therm_slowdown": "sw_thermal_slowdown",
+    "hw_therm_slowdown": "hw_thermal_slowdown",
+    "hw_power_brake": "hw_power_brake_slowdown",
+}
+_LOST = re.compile(r"\[?GPU (?:is lost|requires reset)\]?$", re.IGNORECASE)
+_ADDRESS = re.compile(r"([\da-f]{4,8}):([\da-f]{2}):([\da-f]{2})\.(\d)$", re.IGNORECASE)
+# Bytes per second of one lane after its coding.
+_LANE = {1: 250e6, 2: 500e6, 3: 984.6e6, 4: 1_969e6, 5: 3_938e6, 6: 7_563e6}
+
+
+def sniff(head: bytes, path: str) -> int:
+    """XML whose outermost element is nvidia-smi's."""
+    return 95 if head.lstrip(b"\xef\xbb\xbf \r\n\t")[:5] == b"<?xml" and b"<nvidia_smi_log" in head[:2048] else 0
+
+
+def rows(artefact: Artefact) -> Iterator[Item]:
+    """Devices, links, readings, throttle reasons and processes of each GPU, and a problem where the document ends early."""
+    found = False
+    for gpu in read_gpus(artefact):
+        if isinstance(gpu, Problem):
+            yield gpu
+            found = True
+        else:
+            yield from _gpu(artefact, gpu)
+            found = True
+    if not found:
+        yield Problem("names no GPU", "line=1")
+
+
+def _gpu(artefact: Artefact, gpu: SmiGpu) -> Iterator[Batch]:
+    readings = _readings(gpu.texts)
+    device, lanes = f"GPU-{gpu.index}", _LANE.get(readings.get("pcie_gen_max", 0))
+    yield Batch("devices", {name: [value] for name, value in _device(gpu, device).items()})
+    if lanes and (width := readings.get("pcie_width_max")):
+        rate = round(lanes * width)
+        yield Batch("links", {"device_a": [device], "device_b": ["host"], "kind": ["pcie"], "rate_bytes_per_s": [rate]})
+    for process in gpu.processes:
+        memory, pid = _number(process.texts.get("used_memory")), integer(process.texts.get("pid"))
+        if memory is not None and pid is not None and _computes(process):
+            readings[f"process_memory_bytes.{pid}"] = memory
+    yield _counters(artefact, device, readings)
+    yield from _events(artefact, device, gpu, readings)
+
+
+def _device(gpu: SmiGpu, device: str) -> dict[str, Any]:
+    return {
+        "device": device,
+        "kind": "gpu",
+        "model": gpu.texts.get("product_name"),
+        "uuid": gpu.texts.get("uuid"),
+        "pci": _address(gpu.address or gpu.texts.get("pci/pci_bus_id", "")),
+        "rank": None,
+        "state": gpu.texts.get("performance_state"),
+    }
+
+
+def _address(text: str) -> str | None:
+    """A PCI address as the kernel writes it; nvidia-smi gives the domain eight digits."""
+    match = _ADDRESS.match(text.strip())
+    return f"{int(match[1], 16):04x}:{match[2]}:{match[3]}.{match[4]}".lower() if match else None
+
+
+def _readings(texts: Mapping[str, str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for counter, paths in _READINGS:
+        values = (_number(texts.get(path)) for path in paths)
+        value = next((value for value in values if value is not None), None)
+        if value is not None:
+            found[counter] = value
+    for since in ("volatile", "aggregate"):
+        found |= _errors(texts, since)
+    for path, text in texts.items():
+        match, value = _REASON_TIME.match(path), _number(text)
+        if match and value is not None:
+            found[f"throttled_us.{_SAME_REASON.get(match[1], match[1])}"] = value
+    return found
+
+
+def _errors(texts: Mapping[str, str], since: str) -> dict[str, int]:
+    """ECC errors since the driver was loaded (volatile) or ever (aggregate)."""
+    found = {}
+    for kind, (parts, total) in _PARTS.items():
+        values = [_number(texts.get(f"ecc_errors/{since}/{part}")) for part in parts]
+        known = [value for value in values if value is not None]
+        value = sum(known) if known else _number(texts.get(f"ecc_errors/{since}/{total}"))
+        if value is not None:
+            found[f"ecc_{since}_{kind}"] = value
+    return found
+
+
+def _number(text: str | None) -> int | None:
+    """A whole number in the unit of its counter: watts become milliwatts, MiB bytes; None for what is not available."""
+    if text is None or text in _YES:
+        return _YES.get(text or "")
+    match = _NUMBER.match(text)
+    return round(float(match[1]) * _SCALES.get(match[2] or "", 1.0)) if match else None
+
+
+def _computes(process: SmiProcess) -> bool:
+    """Whether it has a compute context: types are C, G, C+G, and M+C below the MPS server."""
+    return "C" in process.texts.get("type", "C")
+
+
+def _counters(artefact: Artefact, device: str, readings: Mapping[str, int]) -> Batch:
+    count = len(readings)
+    return Batch(
+        "counters",
+        {
+            "device": [device] * count,
+            "counter": list(readings),
+            "sample": [artefact.sample or 0] * count,
+            "time_ns": [artefact.captured_ns] * count,
+            "value": list(readings.values()),
+        },
+    )
+
+
+def _events(artefact: Artefact, device: str, gpu: SmiGpu, readings: Mapping[str, int]) -> Iterator[Batch]:
+    columns: dict[str, list[Any]] = defaultdict(list)
+    for line, kind, code, text in _event_rows(gpu, readings):
+        columns["locator"].append(line)
+        columns["kind"].append(kind)
+        columns["code"].append(code)
+        columns["text"].append(text)
+    count = len(columns["kind"])
+    if count:
+        yield Batch("device_events", {**columns, "device": [device] * count, "time_ns": [artefact.captured_ns] * count})
+
+
+def _event_rows(gpu: SmiGpu, readings: Mapping[str, int]) -> Iterator[tuple[int, str, int | None, str]]:
+    """(line, kind, code, text) of throttle reasons that are active, states that want a reset, and compute processes."""
+    for path, text in gpu.texts.items():
+        match = _REASON.match(path)
+        if match and text == "Active":
+            yield gpu.line, "throttle", None, match[1]
+    for counter, meaning in _PENDING.items():
+        if readings.get(counter):
+            yield gpu.line, counter, None, meaning
+    if lost := next((text for text in gpu.texts.values() if _LOST.match(text)), None):
+        yield gpu.line, "gpu_lost", None, lost.strip("[]")
+    for process in gpu.processes:
+        pid = integer(process.texts.get("pid"))
+        if pid is not None and 0 <= pid < 1 << 31 and _computes(process):
+            yield process.line, "process", pid, _program(process.texts.get("process_name", ""))
+
+
+def _program(name: str) -> str:
+    """The program without its arguments: newer drivers give whole command lines, which may hold anything."""
+    words = name.split()
+    return words[0].rpartition("/")[2][:64] if words else "unknown"
+
+
+INGESTER = Ingester("nvidia_smi", "nvidia_smi", sniff, rows)

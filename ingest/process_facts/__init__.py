@@ -1,0 +1,69 @@
+"""Looks at the threads of a rank and of its children through /proc (docs/formats/process-facts.md)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from forensics.bundle.artefact import Artefact
+from forensics.ingest._shared.content import read_object
+from forensics.ingest._shared.values import boolean, integer, objects, rank_number, strings, text
+from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
+
+SCHEMA = "forensics.proc/1"
+
+
+def sniff(head: bytes, path: str) -> int:
+    """Names its schema."""
+    return 95 if b'"forensics.proc/' in head[:512] else 0
+
+
+def rows(artefact: Artefact) -> Iterator[Item]:
+    """One row a thread, and the collector's own errors as problems."""
+    document = read_object(artefact)
+    if isinstance(document, Problem):
+        yield document
+        return
+    rank = rank_number(document.get("rank"))
+    if rank is not None:
+        yield Identity(rank=rank)
+    if document.get("schema") != SCHEMA:
+        yield Problem(f"schema {text(document.get('schema'))} is not {SCHEMA}; read as far as its keys are known")
+    columns: dict[str, list[Any]] = defaultdict(list)
+    for process in objects(document.get("processes")):
+        pid = integer(process.get("pid"))
+        for thread in objects(process.get("threads")):
+            columns["pid"].append(pid)
+            columns["is_child"].append(boolean(process.get("is_child")))
+            _add(columns, thread)
+        for error in strings(process.get("errors")):
+            yield Problem(f"collector: {error}", f"pid={pid}")
+    count = len(columns["pid"])
+    if count:
+        columns["sample"] = [artefact.sample or 0] * count
+        columns["time_ns"] = [integer(document.get("time_ns"))] * count
+        yield Batch("processes", columns)
+
+
+def _add(columns: dict[str, list[Any]], thread: dict[str, Any]) -> None:
+    """One thread; a wait channel of `0` is the kernel's way to say that there is none or that it is not shown."""
+    columns["thread"].append(integer(thread.get("tid")))
+    columns["name"].append(text(thread.get("name")))
+    columns["state"].append(text(thread.get("state")))
+    wchan = text(thread.get("wchan"))
+    columns["wchan"].append(None if wchan in ("0", "") else wchan)
+    columns["kernel_stack"].append(text(thread.get("stack")))
+    columns["cpu_ticks"].append(_sum([thread.get("utime_ticks"), thread.get("stime_ticks")]))
+    columns["switches"].append(_sum([thread.get("voluntary_switches"), thread.get("involuntary_switches")]))
+    columns["tracer"].append(integer(thread.get("tracer_pid")))
+
+
+def _sum(values: Sequence[Any]) -> int | None:
+    """The sum when every part is known."""
+    numbers = [integer(value) for value in values]
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None
+
+
+INGESTER = Ingester("process_facts", "process_facts", sniff, rows)

@@ -1,0 +1,127 @@
+"""What a scheduler says of a job: daemons of Slurm, `kubectl get events`, `kubectl describe` (docs/formats/scheduler-log.md).
+
+Upstream: src/slurmctld/job_mgr.c and src/slurmd/slurmstepd/req.c of SchedMD/slurm; the tables of kubectl. Times of Slurm
+have no zone, those of kubectl are ages: both are unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from forensics.bundle.artefact import Artefact
+from forensics.ingest._job_logs.patterns import SLURM_CANCELLED, SLURM_OUT_OF_MEMORY, iso_time, matches, pattern
+from forensics.ingest._shared.content import Lines
+from forensics.ingest.interface import Batch, Ingester, Item, Problem
+
+MAX_EVENTS = 200_000
+MAX_TEXT = 4096
+
+_SLURM = re.compile(r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?\] ")
+_EVENTS = re.compile(r"(?:NAMESPACE +)?LAST SEEN +TYPE +REASON +OBJECT +MESSAGE")
+_DESCRIBED = re.compile(r"Name: +(?P<name>[\w.-]+)\s*$")
+_SLURM_WORD = re.compile(r"JobId=|StepId=|slurmd|slurmctld|slurmstepd|Nodes? \S+ not responding|launch task|error: ")
+
+_SLURM_EVENTS = (
+    pattern("node_failed", r"Nodes? (?P<host>\S+?) not responding, setting DOWN", "{host}"),
+    pattern("node_not_responding", r"Nodes? (?P<host>\S+?) not responding(?!, setting)", "{host}"),
+    pattern(
+        "job_cancelled",
+        r"(?:requeue job|Killing) (?P<job>JobId=\S+) (?:due to failure of|on failed) node (?P<host>\S+)",
+        "{job} node failure {host}",
+        ("requeue job ", "Killing "),
+    ),
+    pattern("job_cancelled", r"Time limit exhausted for (?P<job>JobId=\S+)", "{job} time limit"),
+    pattern("job_cancelled", r"REQUEST_KILL_JOB (?P<job>JobId=\S+)", "{job} on request"),
+    pattern(
+        "job_cancelled",
+        r"[Pp]reempted (?P<job>JobId=\S+) (?:has been|had to be) \w+",
+        "{job} preemption",
+        ("Preempted ", "preempted "),
+    ),
+    SLURM_CANCELLED,
+    SLURM_OUT_OF_MEMORY,
+)
+_EVENT = re.compile(
+    r"(?:Normal|Warning)\s+(?P<reason>[A-Z]\w{1,60})\s+(?P<object>(?:pod|node|job\S*|\w+)/[\w.-]+)\s+(?P<message>.*)"
+)
+# Reasons of events of kubelet, scheduler and controllers that end pods; "Killing" is every ordinary stop as well.
+_REASONS = {
+    "OOMKilling": "oom_kill",
+    "SystemOOM": "oom_kill",
+    "Evicted": "pod_evicted",
+    "TaintManagerEviction": "pod_evicted",
+    "Preempted": "pod_evicted",
+    "Preempting": "pod_evicted",
+    "Killing": "pod_stopped",
+    "NodeNotReady": "node_failed",
+    "NodeNotSchedulable": "node_failed",
+    "FailedMount": "mount_failed",
+}
+# One of these stands in every line that is understood, and such a line is no shorter ("Name: a").
+_WORDS = ("Name: ", "Node", "JobId=", "CANCELLED", "oom", "Normal", "Warning", "Reason: ", "Exit Code: ")
+_SHORTEST = 7
+_STATE = re.compile(r"\s+Reason: +(?P<reason>OOMKilled|Evicted|ContainerCannotRun|DeadlineExceeded)\s*$")
+_EXIT = re.compile(r"\s+Exit Code: +(?P<code>\d{1,3})\s*$")
+
+
+def sniff(head: bytes, path: str) -> int:
+    """Lines with the time and words of a Slurm daemon, or the tables of kubectl."""
+    if b"\0" in head:
+        return 0
+    lines = [line for line in head.decode("utf-8", "replace").splitlines()[:50] if line.strip()]
+    slurm = [line for line in lines if _SLURM.match(line)]
+    if lines and 2 * len(slurm) > len(lines) and any(_SLURM_WORD.search(line) for line in slurm):
+        return 50
+    described = (
+        bool(lines) and bool(_DESCRIBED.match(lines[0])) and any(re.match(r"(?:Node|Namespace|Status): ", x) for x in lines)
+    )
+    return 50 if described or (lines and _EVENTS.match(lines[0])) else 0
+
+
+def rows(artefact: Artefact) -> Iterator[Item]:
+    """Log events in the order of the lines."""
+    columns: dict[str, list[Any]] = defaultdict(list)
+    lines = Lines(artefact)
+    pod = None
+    for number, whole in lines:
+        line = whole[:MAX_TEXT]
+        if len(line) < _SHORTEST or not any(word in line for word in _WORDS):
+            continue
+        named = _DESCRIBED.match(line)
+        pod = named["name"] if named else pod
+        for kind, subject in _events(line, pod):
+            for name, value in {
+                "locator": number,
+                "time_ns": iso_time(line),
+                "kind": kind,
+                "subject": subject,
+                "text": line,
+            }.items():
+                columns[name].append(value)
+        if len(columns["kind"]) >= MAX_EVENTS:
+            yield Problem(f"more than {MAX_EVENTS} events; the rest was left out", f"line={number}")
+            break
+    if columns["kind"]:
+        yield Batch("log_events", columns)
+    if lines.problem is not None:
+        yield lines.problem
+
+
+def _events(line: str, pod: str | None) -> Iterator[tuple[str, str | None]]:
+    """(kind, subject) of what a line says."""
+    for known, _, subject in matches(_SLURM_EVENTS, line):
+        yield known.kind, subject
+    if (event := _EVENT.search(line)) and event["reason"] in _REASONS:
+        yield _REASONS[event["reason"]], event["object"]
+    if pod is None:
+        return
+    if state := _STATE.match(line):
+        yield "oom_kill" if state["reason"] == "OOMKilled" else "pod_evicted", f"pod={pod} {state['reason']}"
+    if (code := _EXIT.match(line)) and code["code"] != "0":
+        yield "process_exit", f"exitcode={code['code']} pod={pod}"
+
+
+INGESTER = Ingester("scheduler_log", "scheduler_log", sniff, rows)

@@ -1,0 +1,32 @@
+"""Logs of a rank or of its launcher: exceptions, lost peers, watchdog timeouts, exits (docs/formats/training-log.md).
+
+NCCL's own lines among them are read as in a log of NCCL alone (docs/formats/nccl-log.md).
+"""
+
+from __future__ import annotations
+
+import re
+
+from forensics.ingest._job_logs.events import TRACEBACK
+from forensics.ingest._job_logs.reading import MAX_EVENTS as MAX_EVENTS
+from forensics.ingest._job_logs.reading import rows
+from forensics.ingest.interface import Ingester
+
+_RANK = re.compile(r"\[rank(\d{1,7})\]")
+_WATCHDOG = re.compile(r"ProcessGroupNCCL\.cpp:\d+\]|NCCL (?:INFO|WARN) |slurmstepd: |srun: error: ")
+_LOG_NAME = re.compile(r"(?:^|[/._-])(?:log|logs|out|err|stdout|stderr|output|slurm)(?:[/._-]|\d|$)", re.IGNORECASE)
+_OTHER_NAME = re.compile(r"\.(?:py|pyc|sh|json|jsonl|ya?ml|xml|csv|md|toml|cfg|ini|html)$", re.IGNORECASE)
+
+
+def sniff(head: bytes, path: str) -> int:
+    """Text that is called like a log or reads like one; low, so that every other format goes first."""
+    if not head or b"\0" in head or head[:1] in (b"{", b"\x80"):
+        return 0
+    sample = head.decode("utf-8", "replace")
+    if sample.count("\ufffd") > 1 + len(sample) // 50:
+        return 0
+    named = _LOG_NAME.search(path) and not _OTHER_NAME.search(path)
+    return 5 if named or TRACEBACK in sample or _RANK.search(sample) or _WATCHDOG.search(sample) else 0
+
+
+INGESTER = Ingester("training_log", "training_log", sniff, rows)

@@ -1,0 +1,1 @@
+"""Calls of every rank and where they stand in their communicators."""

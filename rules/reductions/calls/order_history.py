@@ -1,0 +1,38 @@
+"""In which order a rank used its communicators before, and whether its last call broke that habit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.calls.group_calls import OPERATIONS
+
+_ORDER = f"""
+WITH newest AS (SELECT max(snapshot) AS snapshot FROM operations WHERE rank = $rank)
+SELECT communicator || ' ' || kind || ' ' || coalesce(input_sizes, ''), communicator, state
+FROM {OPERATIONS} JOIN newest USING (snapshot)
+WHERE rank = $rank AND communicator IS NOT NULL AND NOT coalesce(is_p2p, false) ORDER BY record_id, locator
+"""
+
+
+def habits(connection: DuckDBPyConnection, ranks: Collection[int]) -> tuple[frozenset[int], frozenset[int]]:
+    """Ranks whose pending call never followed the call before it, although something else usually does; and those of which
+    it came after that call as it did earlier in the run.
+    """
+    followed = {rank: _followed(connection, rank) for rank in sorted(ranks)}
+    return frozenset(r for r, usual in followed.items() if usual is False), frozenset(
+        r for r, usual in followed.items() if usual
+    )
+
+
+def _followed(connection: DuckDBPyConnection, rank: int) -> bool | None:
+    """Whether the first pending call has followed the same predecessor before; None when the predecessor is new."""
+    calls = connection.execute(_ORDER, {"rank": rank}).fetchall()
+    pending = next((i for i, (_, _, state) in enumerate(calls) if state != "done"), None)
+    if not pending:
+        return None
+    before, now = calls[pending - 1], calls[pending]
+    followers = Counter(calls[i + 1][1] for i in range(pending - 1) if calls[i][0] == before[0])
+    return now[1] in followers if followers else None

@@ -1,0 +1,1 @@
+"""Exact accounting of step times over recorded stages."""

@@ -1,0 +1,287 @@
+"""Which stage, and when it recurs which rank, the group's step time was lost to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from forensics.rules.reductions.frontier.accounting import Flags, Floats
+from forensics.rules.reductions.frontier.cut import Cut
+from forensics.rules.reductions.frontier.gates import Gates
+from forensics.rules.reductions.frontier.matrix import RESIDUAL, StageMatrix
+
+EVERYWHERE = "unknown"
+"""Stage of a loss that is in no stage more than in the others."""
+_FEW = 5
+_STAGES = 3
+_OF_ROWS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """A stage that cost the group time, and the ranks it did so on (empty: on all, or on changing ones).
+
+    `lost_ns` is the recoverable time over all steps, `share` its part of their time, `affected` of `steps` steps lost a
+    material part. `baseline` is what it was compared with: peers, history (the steps before `onset`), or usual (its own
+    median). `pattern` is how the affected steps are spread; `device` marks device time of the stage as the evidence,
+    `tied` a loss that is only won together with those of other ranks.
+    """
+
+    stage: str
+    substage: str | None
+    ranks: tuple[int, ...]
+    lost_ns: float
+    share: float
+    affected: int
+    steps: int
+    typical_ns: float
+    baseline: str
+    pattern: str
+    changing: bool = False
+    onset: int | None = None
+    device: bool = False
+    tied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """Where the group's time went, by our reading: from meeting to meeting, without waiting.
+
+    `step_ns` is the usual time from one meeting to the next; `reason` says why there is no attribution.
+    """
+
+    sync: str | None
+    method: str | None
+    waits: str | None
+    steps: int
+    step_ns: float
+    culprits: tuple[Culprit, ...]
+    onset: int | None = None
+    reason: str | None = None
+
+
+def attribute(matrix: StageMatrix, found: Cut | str, gates: Gates) -> Attribution:
+    """Name stages, and ranks that recur, by the time that the group would have saved."""
+    if isinstance(found, str):
+        return Attribution(None, None, None, len(matrix.steps), float(np.median(matrix.walls)), (), reason=found)
+    # The first step of a run pays for start-up, whatever its stages do.
+    onset = _onset(found.lengths, gates)
+    first = onset if onset is not None else int(len(found.lengths) > _FEW)
+    rows = slice(first, None)
+    culprits = [*_against(found, rows, gates, "peers", None)]
+    named = {culprit.stage for culprit in culprits}
+    if onset is not None:
+        reference = np.median(found.work[:onset], axis=0, keepdims=True)
+        step = int(found.steps[onset])
+        culprits = [replace(culprit, onset=step) for culprit in culprits]
+        longer = [c for c in _against(found, rows, gates, "history", reference, step) if c.stage not in named]
+        culprits += [_everywhere(found, onset)] if longer and _is_everywhere(found, onset, gates) else longer
+    else:
+        usual = np.median(found.work[rows], axis=0, keepdims=True)
+        culprits += [c for c in _against(found, rows, gates, "usual", usual) if c.stage not in named]
+    culprits = culprits or _tied(found, rows, gates)
+    culprits = _with_device(matrix.since(int(found.steps[first])), culprits, gates, float(np.median(found.lengths[rows])))
+    return Attribution(
+        sync=found.sync,
+        method=found.method,
+        waits=found.waits,
+        steps=len(found.steps[rows]),
+        step_ns=float(np.median(found.lengths[rows])),
+        culprits=tuple(sorted(culprits, key=lambda c: (-c.lost_ns, c.stage, c.ranks))),
+        onset=None if onset is None else int(found.steps[onset]),
+    )
+
+
+def _onset(lengths: Floats, gates: Gates) -> int | None:
+    """The row from which steps are lastingly longer, None when there is no such row."""
+    least = max(int(gates.least_steps), 5)
+    count = len(lengths)
+    best: tuple[float, int] | None = None
+    for place in range(least, count - least + 1):
+        before, after = np.median(lengths[1:place]), np.median(lengths[place:])
+        apart = float((lengths[place:] > np.quantile(lengths[1:place], 0.9)).mean())
+        if after >= gates.onset_rise * before and apart >= 0.8 and (lengths[place] > 1.05 * before):
+            cost = float(np.abs(lengths[1:place] - before).sum() + np.abs(lengths[place:] - after).sum())
+            best = min(best or (cost, place), (cost, place))
+    return best[1] if best else None
+
+
+def _is_everywhere(found: Cut, onset: int, gates: Gates) -> bool:
+    """Whether every stage that counts became longer to a similar degree: then none of them is where the cause is."""
+    before, after = (np.median(np.median(rows, axis=0), axis=1) for rows in (found.work[:onset], found.work[onset:]))
+    stages = np.array([column.stage for column in found.columns])
+    parts = np.array([[each[stages == stage].sum() for each in (before, after)] for stage in dict.fromkeys(stages.tolist())])
+    counts = parts[parts[:, 0] >= gates.excess_share * before.sum()]
+    grown = after.sum() / before.sum() - 1
+    return len(counts) >= _STAGES and bool((counts[:, 1] / counts[:, 0] - 1 >= grown / 2).all())
+
+
+def _everywhere(found: Cut, onset: int) -> Culprit:
+    """All stages of all ranks longer since a row (StageFrontier section 6.6, unlocalized slowdowns)."""
+    rows = found.lengths[onset:]
+    lost = np.maximum(rows - np.median(found.lengths[:onset]), 0.0)
+    share, affected = float(lost.sum() / rows.sum()), int((lost > 0).sum())
+    typical, step = float(np.median(lost)), int(found.steps[onset])
+    return Culprit(
+        EVERYWHERE, None, (), float(lost.sum()), share, affected, len(rows), typical, "history", _pattern(lost > 0), onset=step
+    )
+
+
+def _against(
+    found: Cut, rows: slice, gates: Gates, baseline: str, reference: Floats | None, onset: int | None = None
+) -> Iterator[Culprit]:
+    work, lengths = found.work[rows], found.lengths[rows]
+    floor = np.median(work, axis=2, keepdims=True) if reference is None else reference
+    excess = np.maximum(work - floor, 0.0)
+    usual = float(np.median(lengths))
+    for stage in dict.fromkeys(column.stage for column in found.columns):
+        columns = [index for index, column in enumerate(found.columns) if column.stage == stage]
+        lost, without = _lost(found, work, excess, columns)
+        affected = lost >= max(gates.excess_share * usual, 2e5)
+        total = float(lost[affected].sum())
+        share = total / float(lengths.sum())
+        if affected.sum() < gates.least_steps and not (affected.sum() >= 3 and share >= gates.stage_share):
+            continue
+        ranks, by_rank = _recurring(found, work, excess, columns, affected, lost, gates)
+        if baseline == "usual":
+            ranks = ()  # what is unusual on one rank only is so against its peers too
+        pattern = _pattern(affected)
+        if share < (gates.rank_share if ranks else gates.stage_share) or _absorbed(lost, lengths - without, usual, gates):
+            continue
+        if baseline == "usual" and not pattern.startswith("every"):
+            continue  # half of the steps are above the median, and a busy host slows some of them
+        typical = float(np.median(lost[affected]))
+        part = _substage(found, excess, columns, affected)
+        is_spread = not ranks and baseline == "peers"
+        yield Culprit(
+            stage,
+            part,
+            ranks,
+            total if not ranks else by_rank,
+            share,
+            int(affected.sum()),
+            len(lost),
+            typical,
+            baseline,
+            pattern,
+            is_spread,
+            onset,
+        )
+
+
+def _tied(found: Cut, rows: slice, gates: Gates) -> list[Culprit]:
+    """Delays of several ranks side by side: none alone would win time, each does when the others are taken out.
+
+    StageFrontier section 4 calls such stages co-critical.
+    """
+    excess = np.maximum(found.work - np.median(found.work, axis=2, keepdims=True), 0.0)
+    culprits: list[Culprit] = []
+    for stage in dict.fromkeys(column.stage for column in found.columns):
+        others = np.array([column.stage != stage for column in found.columns])
+        alone = replace(found, work=found.work - excess * others[:, None])
+        own = (culprit for culprit in _against(alone, rows, gates, "peers", None) if culprit.stage == stage)
+        culprits += [replace(culprit, tied=True) for culprit in own if culprit.ranks]
+    return culprits if len({culprit.ranks for culprit in culprits}) > 1 else []
+
+
+def _lost(found: Cut, work: Floats, excess: Floats, columns: list[int]) -> tuple[Floats, Floats]:
+    """Time each row loses, and the arrivals without it: the last arrival in every segment, and the last one less the excess."""
+    lost, rest = np.zeros(len(work)), np.zeros(len(work))
+    for segment in found.segments:
+        mine = [index for index in columns if segment.start <= index < segment.stop]
+        total = work[:, segment].sum(axis=1)
+        without = (total - excess[:, mine].sum(axis=1)).max(axis=1)
+        lost += total.max(axis=1) - without
+        rest += without
+    return lost, rest
+
+
+def _recurring(
+    found: Cut, work: Floats, excess: Floats, columns: list[int], affected: Flags, lost: Floats, gates: Gates
+) -> tuple[tuple[int, ...], float]:
+    """Ranks that cause most of the affected rows, and what was lost to them; none when the ranks change or all are alike."""
+    over = excess[:, columns].sum(axis=1)
+    causes = affected[:, None] & (over >= 0.5 * lost[:, None]) & (over > 0)
+    # Of several ranks that are late together, those that come near the last.
+    near = over >= 0.5 * over.max(axis=1, keepdims=True)
+    counts = (causes & near).sum(axis=0)
+    chosen = counts >= max(gates.recurrence * affected.sum(), 3)
+    if not chosen.any() or 2 * chosen.sum() > len(chosen):
+        return (), 0.0
+    rows = affected & (causes & near)[:, chosen].any(axis=1)
+    return tuple(rank for rank, is_one in zip(found.ranks, chosen.tolist(), strict=True) if is_one), float(lost[rows].sum())
+
+
+def _absorbed(lost: Floats, longer: Floats, usual: float, gates: Gates) -> bool:
+    """Whether rows in which more was lost surely did not take longer for it: then the others waited for something else anyway.
+
+    `longer` is what each row took beyond its arrivals without the excess.
+    """
+    # What one row in twenty says alone, it may say by a pause that has nothing to do with the delay.
+    for _ in range(2):
+        spread = float(lost.std())
+        if spread < gates.excess_share * usual:
+            return False
+        slope, apart = _line(lost, longer)
+        if slope + 3 * float(apart.std()) / (spread * np.sqrt(len(lost))) >= gates.absorbed_slope:
+            return False
+        kept = np.sort(np.argsort(np.abs((lost - lost.mean()) * apart), kind="stable")[: -(-len(lost) // _OF_ROWS)])
+        lost, longer = lost[kept], longer[kept]
+    return True
+
+
+def _line(along: Floats, values: Floats) -> tuple[float, Floats]:
+    """Slope of values along others, and what is apart from the line."""
+    over, beyond = along - along.mean(), values - values.mean()
+    slope = float((over * beyond).mean()) / float(along.var())
+    return slope, beyond - slope * over
+
+
+def _pattern(affected: Flags) -> str:
+    """throughout, every n-th step, or now and then."""
+    rows = np.nonzero(affected)[0]
+    if len(rows) >= 0.6 * len(affected):
+        return "throughout"
+    gaps = np.diff(rows)
+    if len(gaps) >= 2 and (gaps == gaps[0]).mean() >= 0.9 and gaps[0] > 1:
+        return f"every {int(gaps[0])} steps"
+    return "now and then"
+
+
+def _substage(found: Cut, excess: Floats, columns: list[int], affected: Flags) -> str | None:
+    """The part of a refined stage with most of the excess."""
+    by_column = {index: float(excess[affected][:, index].max(axis=1).sum()) for index in columns}
+    first = max(by_column, key=by_column.__getitem__)
+    return found.columns[first].substage or None
+
+
+def _with_device(matrix: StageMatrix, culprits: list[Culprit], gates: Gates, usual: float) -> list[Culprit]:
+    """Work of the device that shows on the host in a later stage goes back to the stage and rank that launched it."""
+    late = dict(_device_excess(matrix, gates, usual))
+    for stage, (rank, excess, samples) in late.items():
+        if any(culprit.stage == stage and rank in culprit.ranks for culprit in culprits):
+            continue
+        hidden = [c for c in culprits if not c.ranks or c.ranks == (rank,)]
+        count = len(matrix.steps)
+        share, onset = excess / usual, next((c.onset for c in hidden if c.baseline == "history"), None)
+        seen = (excess * count, share, samples, count, excess)
+        moved = Culprit(stage, None, (rank,), *seen, "peers", "throughout", onset=onset, device=True)
+        culprits = [culprit for culprit in culprits if culprit not in hidden or culprit.stage in ("data", RESIDUAL)] + [moved]
+    return culprits
+
+
+def _device_excess(matrix: StageMatrix, gates: Gates, usual: float) -> Iterator[tuple[str, tuple[int, float, int]]]:
+    """Stages whose device time is materially longer on one rank than on its peers, at most samples."""
+    device: Mapping[str, Floats] = matrix.device or {}
+    for stage, values in device.items():
+        sampled = np.isfinite(values).all(axis=1)
+        ready = float(np.isfinite(values).sum()) / matrix.asked[stage] if matrix.asked.get(stage) else 1.0
+        if sampled.sum() < gates.event_samples or ready < gates.event_ready:
+            continue
+        over = values[sampled] - np.median(values[sampled], axis=1, keepdims=True)
+        rank = int(np.argmax(np.median(over, axis=0)))
+        excess = float(np.median(over[:, rank]))
+        if excess >= gates.rank_share * usual and (np.argmax(over, axis=1) == rank).mean() >= gates.recurrence:
+            yield stage, (matrix.ranks[rank], excess, int(sampled.sum()))

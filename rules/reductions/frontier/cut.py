@@ -1,0 +1,164 @@
+"""Windows cut where the ranks meet: what each rank did between two synchronisations, without the waiting.
+
+The identity of the frontier takes each rank's own step mark as its origin. A stage after the last synchronisation of a step
+then shows as a peer's wait in the next one. Between two moments at which all ranks meet, only the work before counts: who
+arrives last is who the others wait for, and the stage in which it took longer than its peers is where.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from forensics.rules.reductions.frontier.accounting import Floats, Ints
+from forensics.rules.reductions.frontier.gates import Gates
+from forensics.rules.reductions.frontier.matrix import RESIDUAL, Column, StageMatrix
+from forensics.rules.reductions.frontier.roles import waiting_follows
+
+ASSUMED = "backward"
+_LONGEST_WAIT = 0.3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cut:
+    """Rows from one synchronisation to the next, in ns: `work[row, stage, rank]` in the order of `columns`.
+
+    `segments` are the stages between meetings, each ending with the stage in which ranks meet. `sync` is the stage at whose
+    end the windows are cut. `method` says how it was found: collectives or arrivals are seen in it, aligned (ranks of one
+    clock leave it together), regular (their intervals agree there best), or assumed. `waits` says how its waiting was taken
+    out: collectives, arrivals, or the least of all ranks. `steps` are the steps in which the rows end, `lengths` the time
+    between meetings.
+    """
+
+    sync: str
+    method: str
+    waits: str
+    columns: tuple[Column, ...]
+    segments: tuple[slice, ...]
+    work: Floats
+    steps: Ints
+    lengths: Floats
+    ranks: tuple[int, ...]
+    waiting_seen: bool
+
+
+def cut(matrix: StageMatrix, gates: Gates, waits: tuple[Floats, int] | None = None) -> Cut | str:
+    """Cut a window, or say why it cannot be; `waits` is time in ns spent waiting in collectives, and the stage they are in."""
+    ends = matrix.ends
+    if ends is None or len(matrix.ranks) < 2 or len(matrix.steps) < 3 or not matrix.columns:
+        return "fewer than two ranks or three steps, or no times"
+    where, method, aligned = _told(matrix, waits) or _meeting(matrix, ends, gates)
+    if where is None:
+        return "no boundary is seen at which the ranks meet: a stage can be named, a rank cannot"
+    following = np.nonzero(np.diff(matrix.steps) == 1)[0] + 1
+    if len(following) < 2:
+        return "no two consecutive steps"
+    columns, work = _rows(matrix, ends, where, following)
+    last = len(columns)
+    inner = sorted(columns.index(matrix.columns[index]) + 1 for index in aligned if index != where)
+    bounds = [0, *inner, last]
+    segments = tuple(slice(a, b) for a, b in itertools.pairwise(bounds) if b > a)
+    how = _without_waiting(matrix, work, columns, segments, following, waits[0] if waits else None)
+    lengths = np.median(ends[following, where] - ends[following - 1, where], axis=1)
+    return Cut(
+        sync=matrix.columns[where].stage,
+        method=method,
+        waits=how,
+        columns=columns,
+        segments=segments,
+        work=work,
+        steps=matrix.steps[following],
+        lengths=np.asarray(lengths, dtype=np.float64),
+        ranks=matrix.ranks,
+        waiting_seen=waiting_follows(matrix, where, gates),
+    )
+
+
+def _told(matrix: StageMatrix, waits: tuple[Floats, int] | None) -> tuple[int, str, list[int]] | None:
+    """The stage in which collectives are seen, or of which arrivals were recorded."""
+    if waits is not None:
+        return waits[1], "collectives", [waits[1]]
+    known = [index for index, column in enumerate(matrix.columns) if column.stage in _arrivals(matrix)]
+    return (known[-1], "arrivals", [known[-1]]) if known else None
+
+
+def _arrivals(matrix: StageMatrix) -> Mapping[str, Floats]:
+    """How long each rank worked in a stage before it only waited, where that is what the notes say.
+
+    In a job on devices the notes are of the host, which has launched its last gradients long before they are there: then even
+    the last one to arrive waits for a long part of the step, or the device is timed beside.
+    """
+    if matrix.device or matrix.asked or not matrix.arrived:
+        return {}
+    usable = {}
+    for stage, own in matrix.arrived.items():
+        columns = matrix.members(stage)
+        rest = matrix.durations[:, columns].sum(axis=1) - own
+        known = np.isfinite(rest).all(axis=1)
+        if known.any() and np.median(rest[known].min(axis=1)) <= _LONGEST_WAIT * np.median(matrix.walls):
+            usable[stage] = own
+    return usable
+
+
+def _meeting(matrix: StageMatrix, ends: Ints, gates: Gates) -> tuple[int | None, str, list[int]]:
+    """The stage at whose end the ranks meet best, how that is known, and all such stages."""
+    length = float(np.median(np.diff(ends[:, -1], axis=0)))
+    if matrix.one_clock:
+        # Means, not medians: a delay in one step of ten is a spread in that step.
+        spread = np.ptp(ends[1:], axis=2).mean(axis=0) / max(length, 1.0)
+        # Ranks stay close for a while after they met: the meeting is where they come together, not where they are closest.
+        before = np.roll(spread, 1)
+        together = (spread <= gates.aligned_ratio * before) | (spread <= gates.aligned_share)
+        if not together.any():
+            return None, "aligned", []
+        best = int(np.argmax(np.where(together, before - spread, -np.inf)))
+        close = max(gates.aligned_share / 2, float(spread[best]))
+        met = (spread <= close) & (spread <= gates.aligned_ratio * before)
+        return best, "aligned", sorted({best, *np.nonzero(met)[0].tolist()})
+    centred = ends - ends.mean(axis=2, keepdims=True)
+    spread = np.ptp(centred - np.median(centred, axis=0, keepdims=True), axis=2).mean(axis=0)
+    best = int(np.argmin(spread))
+    if spread[best] <= gates.aligned_ratio * float(np.median(spread)):
+        return best, "regular", [best]
+    named = [index for index, column in enumerate(matrix.columns) if column.stage == ASSUMED]
+    return (named[-1], "assumed", [named[-1]]) if named else (None, "assumed", [])
+
+
+def _rows(matrix: StageMatrix, ends: Ints, where: int, following: Ints) -> tuple[tuple[Column, ...], Floats]:
+    """Stages after the meeting of one step, what lies in no stage, and stages up to the meeting of the next."""
+    late, early = matrix.columns[where + 1 :], matrix.columns[: where + 1]
+    durations = matrix.durations
+    after, before = durations[following - 1, where + 1 :], durations[following, : where + 1]
+    whole = (ends[following, where] - ends[following - 1, where]).astype(np.float64)
+    rest = np.maximum(whole - after.sum(axis=1) - before.sum(axis=1), 0.0)
+    columns = (*late, Column(RESIDUAL, "", -1), *early)
+    return columns, np.concatenate([after, rest[:, None, :], before], axis=1)
+
+
+def _without_waiting(
+    matrix: StageMatrix,
+    work: Floats,
+    columns: tuple[Column, ...],
+    segments: tuple[slice, ...],
+    following: Ints,
+    waits: Floats | None,
+) -> str:
+    """Take the waiting out of the stages in which ranks meet, in place."""
+    how = "the least of all ranks"
+    for number, segment in enumerate(segments):
+        inside = segment.stop - 1
+        own = _arrivals(matrix).get(columns[inside].stage)
+        is_last = number == len(segments) - 1
+        if own is not None and is_last and np.isfinite(own[following]).mean() > 0.9:
+            work[:, inside] = np.fmin(np.where(np.isfinite(own[following]), own[following], np.inf), work[:, inside])
+            how = "arrivals"
+        elif waits is not None and is_last and np.isfinite(waits[following]).all() and waits.any():
+            work[:, inside] = np.maximum(work[:, inside] - waits[following], 0.0)
+            how = "collectives"
+        else:
+            # Who comes last waits least: its time in the stage is what the stage costs everybody.
+            work[:, inside] = work[:, inside].min(axis=1, keepdims=True)
+    return how

@@ -1,0 +1,285 @@
+"""Stage matrices out of the case: by role, and by window."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.frontier.accounting import Flags, Floats, Ints
+from forensics.rules.reductions.frontier.matrix import Column, StageMatrix, merged_order, windows_of
+from forensics.rules.reductions.frontier.verdicts import FrontierWindow
+from forensics.rules.reductions.frontier.waits import collective_waits, of_window
+
+MOST_WINDOWS = 8
+ARRIVED = "arrived"
+"""Name of the side channel that tells how long a rank worked in a stage before it only waited for others."""
+
+# One source a rank: of the kind of evidence that most ranks have, and of the newest process of the rank.
+_CHOSEN = """
+CREATE OR REPLACE TEMP TABLE chosen_stages AS
+WITH seen AS (
+    SELECT t.source_id, t.rank, s.kind, s.path, max(t.begin_ns) AS newest, count(*) AS steps
+    FROM steps t JOIN sources s USING (source_id)
+    WHERE t.rank IS NOT NULL AND t.step IS NOT NULL AND t.wall_ns IS NOT NULL AND t.begin_ns IS NOT NULL GROUP BY ALL
+), kinds AS (
+    SELECT kind FROM seen GROUP BY kind ORDER BY count(DISTINCT rank) DESC, sum(steps) DESC, kind LIMIT 1
+)
+SELECT source_id, rank, kind, path FROM seen JOIN kinds USING (kind)
+QUALIFY row_number() OVER (PARTITION BY rank ORDER BY newest DESC, source_id DESC) = 1
+"""
+_ROLES = """
+SELECT c.rank, min(p.group_role), (SELECT min(host) FROM sources s WHERE s.source_id = c.source_id),
+    (SELECT min(host) FROM ranks r WHERE r.rank = c.rank), min(c.path), min(c.kind)
+FROM chosen_stages c LEFT JOIN stage_spans p USING (source_id, rank) GROUP BY c.rank, c.source_id ORDER BY c.rank
+"""
+# Megatron and torch call the groups that pass activations on after the pipeline; a rank's place in it is its role.
+_PIPELINES = """
+SELECT m.rank, min(m.position) FROM members m JOIN communicators c USING (communicator)
+WHERE c.description ILIKE '%pipeline%' AND c.description NOT ILIKE '%embedding%' AND c.size > 1 AND c.method <> 'peers'
+GROUP BY m.rank HAVING count(DISTINCT m.position) = 1
+"""
+_STEPS = """
+SELECT rank, step, min(begin_ns) AS begin_ns, sum(wall_ns) AS wall_ns FROM steps JOIN chosen_stages USING (source_id, rank)
+WHERE step IS NOT NULL GROUP BY rank, step ORDER BY step, rank
+"""
+_KEYS = """
+CREATE OR REPLACE TEMP TABLE stage_keys AS
+SELECT row_number() OVER (ORDER BY stage, substage, substep) - 1 AS key, * FROM (
+    SELECT DISTINCT stage, coalesce(substage, '') AS substage, coalesce(substep, 0) AS substep
+    FROM stage_spans JOIN chosen_stages USING (source_id, rank) WHERE NOT coalesce(side_channel, false))
+"""
+_SPANS = """
+SELECT p.rank, p.step, k.key, hash(min(p.schema_hash)) >> 1 AS schema, avg(p.order_index) AS place,
+    sum(p.duration_ns) AS duration, max(p.begin_ns + p.duration_ns) AS ended, sum(p.device_ns) AS device
+FROM stage_spans p JOIN chosen_stages USING (source_id, rank)
+JOIN stage_keys k ON k.stage = p.stage AND k.substage = coalesce(p.substage, '') AND k.substep = coalesce(p.substep, 0)
+WHERE NOT coalesce(p.side_channel, false) AND p.duration_ns >= 0 GROUP BY p.rank, p.step, k.key
+"""
+_SIDES = f"""
+SELECT p.rank, p.step, p.stage, coalesce(p.substage, '') = '{ARRIVED}' AS arrived,
+    sum(p.duration_ns) AS duration, sum(p.device_ns) AS device, bool_or(p.device_ready IS NOT NULL) AS asked
+FROM stage_spans p JOIN chosen_stages USING (source_id, rank)
+WHERE p.side_channel AND (p.device_ready IS NOT NULL OR p.substage = '{ARRIVED}') GROUP BY ALL ORDER BY ALL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Rows of the case as arrays by column name."""
+
+    steps: Mapping[str, Any]
+    spans: Mapping[str, Any]
+    sides: Mapping[str, Any]
+    keys: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    name: str
+    role: str | None
+    ranks: tuple[int, ...]
+    one_clock: bool
+    source: str
+    paths: tuple[str, ...]
+
+
+def frontier_windows(connection: DuckDBPyConnection, world_size: int | None) -> tuple[FrontierWindow, ...]:
+    """The windows of a case, each with the waiting in collectives that is known of it."""
+    matrices = stage_matrices(connection, world_size)
+    waits = collective_waits(connection) if matrices else {}
+    return tuple(FrontierWindow(matrix, of_window(waits, matrix)) for matrix in matrices)
+
+
+def stage_matrices(connection: DuckDBPyConnection, world_size: int | None) -> tuple[StageMatrix, ...]:
+    """The longest windows of every group of ranks that play the same part, in the order of groups and steps."""
+    ((there,),) = connection.execute("SELECT count(*) FROM steps").fetchall()
+    if not there:
+        return ()
+    connection.execute(_CHOSEN)
+    connection.execute(_KEYS)
+    keys = tuple(
+        Column(*row) for row in connection.execute("SELECT stage, substage, substep FROM stage_keys ORDER BY key").fetchall()
+    )
+    if not keys:
+        return ()
+    steps, spans, sides = (connection.execute(sql).fetchnumpy() for sql in (_STEPS, _SPANS, _SIDES))
+    read = _Read(steps, spans, sides, keys)
+    found: list[StageMatrix] = []
+    groups = _groups(connection)
+    for group in groups:
+        expected = range(world_size or 0) if len(groups) == 1 else ()
+        found += _windows(read, group, tuple(expected))
+    for table in ("chosen_stages", "stage_keys"):
+        connection.execute(f"DROP TABLE {table}")
+    return tuple(found)
+
+
+def _groups(connection: DuckDBPyConnection) -> list[_Group]:
+    stages = dict(connection.execute(_PIPELINES).fetchall())
+    by_role: dict[str | None, list[tuple[Any, ...]]] = defaultdict(list)
+    for row in connection.execute(_ROLES).fetchall():
+        position = stages.get(row[0])
+        by_role[row[1] or (f"pipeline stage {position}" if position is not None else None)].append(row)
+    return [
+        _Group(
+            name=role or "all ranks",
+            role=role,
+            ranks=tuple(row[0] for row in rows),
+            one_clock=len({row[2] or row[3] for row in rows}) == 1,
+            source=rows[0][5],
+            paths=tuple(row[4] for row in rows),
+        )
+        for role, rows in sorted(by_role.items(), key=lambda item: item[0] or "")
+    ]
+
+
+def _windows(read: _Read, group: _Group, expected: tuple[int, ...]) -> list[StageMatrix]:
+    """Windows of a group, the longest ones, in order of their steps; one step alone is no window unless it is all there is."""
+    mine = np.isin(read.steps["rank"], group.ranks)
+    rank, step = read.steps["rank"][mine], read.steps["step"][mine]
+    numbers, row = np.unique(step, return_inverse=True)
+    column = np.searchsorted(np.array(group.ranks), rank)
+    shape = (len(numbers), len(group.ranks))
+    present = np.zeros(shape, dtype=np.bool_)
+    present[row, column] = True
+    schema = np.zeros(shape, dtype=np.int64)
+    chosen = np.isin(read.spans["rank"], group.ranks) & np.isin(read.spans["step"], numbers)
+    spans = {name: values[chosen] for name, values in read.spans.items()}
+    at = np.searchsorted(numbers, spans["step"]), np.searchsorted(np.array(group.ranks), spans["rank"])
+    schema[at] = spans["schema"].astype(np.int64)
+    runs = sorted(windows_of(present, schema), key=lambda run: (run.start - run.stop, run.start))[:MOST_WINDOWS]
+    long = [run for run in runs if run.stop - run.start > 1] or runs[:1]
+    walls, begins = np.zeros(shape), np.zeros(shape, dtype=np.int64)
+    walls[row, column], begins[row, column] = read.steps["wall_ns"][mine], read.steps["begin_ns"][mine]
+    cells = _Cells(group, read, spans, at, numbers, present, walls, begins, expected)
+    return [cells.window(run) for run in sorted(long, key=lambda run: run.start)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Everything of one group, from which windows are cut; arrays are `[step, rank]` over all its steps and ranks."""
+
+    group: _Group
+    read: _Read
+    spans: Mapping[str, Any]
+    at: tuple[Ints, Ints]
+    numbers: Ints
+    present: Any
+    walls: Floats
+    begins: Ints
+    expected: tuple[int, ...]
+
+    def window(self, run: slice) -> StageMatrix:
+        """The matrix of a run of steps."""
+        there = np.nonzero(self.present[run.start])[0]
+        inside = (self.at[0] >= run.start) & (self.at[0] < run.stop)
+        spans = {name: np.ma.getdata(values)[inside] for name, values in self.spans.items()}
+        row, place = self.at[0][inside] - run.start, np.searchsorted(there, self.at[1][inside])
+        columns, codes, is_ordered, collapsed = self._columns(spans, place, len(there))
+        shape = (run.stop - run.start, len(columns), len(there))
+        durations, ends = np.zeros(shape), np.full(shape, np.iinfo(np.int64).min)
+        np.add.at(durations, (row, codes, place), spans["duration"].astype(np.float64))
+        np.maximum.at(ends, (row, codes, place), spans["ended"].astype(np.int64))
+        begins = self.begins[run][:, there]
+        epoch = int(begins.min()) if begins.size else 0
+        ranks = tuple(self.group.ranks[index] for index in there.tolist())
+        device, asked, arrived = self._sides(run, ranks)
+        device = self._launched(inside, (row, codes, place), columns, shape) | device
+        return StageMatrix(
+            group=self.group.name,
+            role=self.group.role,
+            source=self.group.source,
+            steps=self.numbers[run],
+            ranks=ranks,
+            columns=columns,
+            durations=durations,
+            walls=self.walls[run][:, there],
+            begins=begins - epoch,
+            ends=_filled(ends, begins) - epoch,
+            epoch_ns=epoch,
+            device=device,
+            asked=asked,
+            arrived=arrived,
+            missing=tuple(sorted(({*self.expected} or {*self.group.ranks}) - set(ranks))),
+            one_clock=self.group.one_clock,
+            is_ordered=is_ordered,
+            collapsed=collapsed,
+            paths=tuple(self.group.paths[index] for index in there.tolist()),
+        )
+
+    def _columns(self, spans: Mapping[str, Any], place: Ints, ranks: int) -> tuple[tuple[Column, ...], Ints, bool, bool]:
+        """Columns, the column of each span, whether all ranks agree on the order, whether parts were collapsed."""
+        used: dict[int, dict[int, float]] = defaultdict(dict)
+        pairs, index = np.unique(place * len(self.read.keys) + spans["key"], return_inverse=True)
+        mean = np.bincount(index, spans["place"]) / np.maximum(np.bincount(index), 1)
+        for pair, order in zip(pairs.tolist(), mean.tolist(), strict=True):
+            used[pair // len(self.read.keys)][pair % len(self.read.keys)] = order
+        own = [[self.read.keys[key] for key in sorted(keys, key=keys.__getitem__)] for keys in used.values()]
+        coarse = _coarse_stages(own)
+        lists = [list(dict.fromkeys(_reduced(column, coarse) for column in each)) for each in own]
+        columns, is_ordered = merged_order(lists)
+        where = {column: number for number, column in enumerate(columns)}
+        codes = np.array([where.get(_reduced(column, coarse), 0) for column in self.read.keys] or [0])
+        return columns, codes[spans["key"]] if len(columns) else spans["key"], is_ordered, bool(coarse)
+
+    def _launched(
+        self, inside: Flags, at: tuple[Ints, Ints, Ints], columns: tuple[Column, ...], shape: tuple[int, int, int]
+    ) -> dict[str, Floats]:
+        """Time of the device by the broad stage that launched its work, for sources that know it; NaN elsewhere."""
+        known = ~np.ma.getmaskarray(self.spans["device"])[inside]
+        times = np.ma.getdata(self.spans["device"])[inside].astype(np.float64)
+        device: dict[str, Floats] = {}
+        for stage in dict.fromkeys(column.stage for column in columns):
+            mine = known & np.isin(at[1], [number for number, column in enumerate(columns) if column.stage == stage])
+            if mine.any():
+                total, there = np.zeros((shape[0], shape[2])), np.zeros((shape[0], shape[2]), dtype=np.bool_)
+                np.add.at(total, (at[0][mine], at[2][mine]), times[mine])
+                there[at[0][mine], at[2][mine]] = True
+                device[stage] = np.where(there, total, np.nan)
+        return device
+
+    def _sides(self, run: slice, ranks: tuple[int, ...]) -> tuple[dict[str, Floats], dict[str, int], dict[str, Floats]]:
+        sides = {name: np.ma.getdata(values) for name, values in self.read.sides.items()}
+        known = ~np.ma.getmaskarray(self.read.sides["device"])
+        steps = self.numbers[run]
+        chosen = np.isin(sides["rank"], ranks) & np.isin(sides["step"], steps)
+        device: dict[str, Floats] = {}
+        arrived: dict[str, Floats] = {}
+        for index in np.nonzero(chosen)[0].tolist():
+            is_arrival = bool(sides["arrived"][index])
+            if not is_arrival and not known[index]:
+                continue
+            target = (arrived if is_arrival else device).setdefault(
+                str(sides["stage"][index]), np.full((len(steps), len(ranks)), np.nan)
+            )
+            row, column = np.searchsorted(steps, sides["step"][index]), ranks.index(int(sides["rank"][index]))
+            target[row, column] = sides["duration" if is_arrival else "device"][index]
+        asked = Counter(sides["stage"][chosen & sides["asked"].astype(np.bool_)].tolist()) if len(chosen) else Counter()
+        return device, dict(asked), arrived
+
+
+def _coarse_stages(lists: list[list[Column]]) -> frozenset[str]:
+    """Stages that one rank records as a whole and another in parts: they can only be compared as a whole."""
+    forms: dict[str, set[bool]] = defaultdict(set)
+    for each in lists:
+        refined: dict[str, set[bool]] = defaultdict(set)
+        for column in each:
+            refined[column.stage].add(bool(column.substage))
+        for stage, kinds in refined.items():
+            forms[stage].add(True in kinds)
+    return frozenset(stage for stage, kinds in forms.items() if len(kinds) > 1)
+
+
+def _reduced(column: Column, coarse: frozenset[str]) -> Column:
+    return Column(column.stage, "", column.substep) if column.stage in coarse else column
+
+
+def _filled(ends: Ints, begins: Ints) -> Ints:
+    """Ends of stages that a step left out become the end of the stage before, or the begin of the step."""
+    filled = np.concatenate([begins[:, None, :], ends], axis=1)
+    return np.asarray(np.maximum.accumulate(filled, axis=1)[:, 1:])

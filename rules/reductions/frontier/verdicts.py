@@ -1,0 +1,72 @@
+"""The frontier of a case: every window's exact accounting beside our attribution of the group's lost time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from forensics.rules.reductions.frontier.accounting import Floats
+from forensics.rules.reductions.frontier.culprits import Attribution, attribute
+from forensics.rules.reductions.frontier.cut import Cut, cut
+from forensics.rules.reductions.frontier.gates import Gates
+from forensics.rules.reductions.frontier.labels import Examined, examine
+from forensics.rules.reductions.frontier.matrix import StageMatrix
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrontierWindow:
+    """One window as it was recorded.
+
+    `waits` is time in ns spent waiting inside collectives, `[step, rank]`, and the stage they are in; None when not known.
+    """
+
+    matrix: StageMatrix
+    waits: tuple[Floats, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowVerdict:
+    """Both readings of a window: the identity with its labels, and the attribution."""
+
+    matrix: StageMatrix
+    examined: Examined
+    attribution: Attribution
+    cut: Cut | None
+
+
+def regimes(window: FrontierWindow, gates: Gates) -> tuple[WindowVerdict, ...]:
+    """A window as a whole and, where its steps became lastingly longer, the account of the steps since then with it."""
+    whole = judge(window, gates)
+    onset, matrix = whole.attribution.onset, whole.matrix
+    if onset is None:
+        return (whole,)
+    late = matrix.since(onset)
+    examined = examine(late, gates, _waits_in(whole.cut), _before(matrix, onset, gates))
+    found = whole.cut
+    if found is not None:
+        rows = found.steps >= onset
+        found = replace(found, work=found.work[rows], steps=found.steps[rows], lengths=found.lengths[rows])
+    return whole, WindowVerdict(late, examined, whole.attribution, found)
+
+
+def _waits_in(found: Cut | None) -> str | None:
+    return found.sync if found is not None and found.waiting_seen else None
+
+
+def _before(matrix: StageMatrix, onset: int, gates: Gates) -> Floats | None:
+    """The usual step before the change, None when too few steps were seen."""
+    early = matrix.steps < onset
+    return np.median(matrix.closed()[early], axis=0) if early.sum() >= gates.least_steps else None
+
+
+@lru_cache(maxsize=64)
+def judge(window: FrontierWindow, gates: Gates) -> WindowVerdict:
+    """Account for a window, cut it where ranks meet, and say what the time was lost to."""
+    matrix = window.matrix
+    found = cut(matrix, gates, window.waits)
+    whole = None if isinstance(found, str) else found
+    attribution = attribute(matrix, found, gates)
+    reference = None if attribution.onset is None else _before(matrix, attribution.onset, gates)
+    return WindowVerdict(matrix, examine(matrix, gates, _waits_in(whole), reference), attribution, whole)

@@ -1,0 +1,90 @@
+"""Time that each rank spent waiting inside collectives, by step: from how long one call took on each of its members.
+
+The member that comes last is in the call for the shortest time; what the others are in it beyond that, they wait. Calls may run
+side by side, so that their waits are united and never added up. Calls of one stream run one after the other while the rank
+works on: once the others wait in the first call of a step, the later ones begin late on them, and last as long as the late rank
+works between its calls, which they would have worked as well. Then only the first wait tells how late it is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import numpy as np
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.frontier.accounting import Floats
+from forensics.rules.reductions.frontier.matrix import StageMatrix
+
+# Calls of one group are matched by their place among its calls of the same kind in one step.
+_CALLS = """
+WITH marks AS (
+    SELECT rank, step, begin_ns FROM steps WHERE begin_ns IS NOT NULL
+), calls AS (
+    SELECT o.rank, coalesce(o.pg_name, '') AS pg, o.kind, o.device_start_ns AS begun, o.duration_ns AS lasted,
+        coalesce(o.enqueued_ns, o.entered_ns, o.device_start_ns) AS called
+    FROM operations o WHERE o.rank IS NOT NULL AND o.device_start_ns IS NOT NULL AND o.duration_ns IS NOT NULL
+        AND NOT coalesce(o.is_p2p, false)
+    UNION ALL
+    SELECT rank, '', name, begin_ns, end_ns - begin_ns, begin_ns FROM spans
+    WHERE category = 'collective' AND rank IS NOT NULL AND end_ns IS NOT NULL
+), placed AS (
+    SELECT c.*, m.step FROM calls c ASOF JOIN marks m ON c.rank = m.rank AND c.called >= m.begin_ns
+), numbered AS (
+    SELECT *, row_number() OVER (PARTITION BY rank, step, pg, kind ORDER BY called, begun) AS place,
+        count(*) OVER (PARTITION BY rank, step, pg, kind) AS many FROM placed
+)
+SELECT rank, step, begun, lasted - min(lasted) OVER same AS waited FROM numbered
+WINDOW same AS (PARTITION BY step, pg, kind, many, place)
+QUALIFY count(*) OVER same > 1 ORDER BY rank, step, called, begun
+"""
+# Of all waiting of a step: a rank that is this late to the first call is late for what it did before.
+_FIRST = 0.2
+
+Waits = dict[tuple[int, int], list[tuple[int, int]]]
+"""Waiting intervals (ns, realtime) by rank and step."""
+
+
+def collective_waits(connection: DuckDBPyConnection) -> Waits:
+    """The waits of a case; empty when no collective was timed on its members."""
+    intervals: Waits = defaultdict(list)
+    for rank, step, begun, waited in connection.execute(_CALLS).fetchall():
+        intervals[rank, step].append((begun, begun + waited))
+    return {key: _told(found) for key, found in intervals.items()}
+
+
+def _told(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The first wait alone where it is a good part of all, else every wait."""
+    first = found[0][1] - found[0][0]
+    waits = [(begin, end) for begin, end in found if end > begin]
+    return found[:1] if waits and first >= _FIRST * united(waits) else waits
+
+
+def united(intervals: Iterable[tuple[int, int]]) -> float:
+    """Length of the union of intervals."""
+    total, reached = 0, None
+    for begin, end in sorted(intervals):
+        start = begin if reached is None else max(begin, reached)
+        total += max(end - start, 0)
+        reached = end if reached is None else max(reached, end)
+    return float(total)
+
+
+def of_window(waits: Waits, matrix: StageMatrix) -> tuple[Floats, int] | None:
+    """Waits in ns as `[step, rank]` and the stage in which most of them are; None when nobody is known to have waited."""
+    if matrix.ends is None or not waits:
+        return None
+    inside = np.zeros(matrix.durations.shape)
+    ends = matrix.ends + matrix.epoch_ns
+    for row, step in enumerate(matrix.steps.tolist()):
+        for column, rank in enumerate(matrix.ranks):
+            for interval in waits.get((rank, step), ()):
+                place = int(np.searchsorted(ends[row, :, column], interval[0], side="right"))
+                if place < len(matrix.columns):
+                    inside[row, place, column] += interval[1] - interval[0]
+    if not inside.any():
+        return None
+    where = int(inside.sum(axis=(0, 2)).argmax())
+    found = np.array([[united(waits.get((rank, step), ())) for rank in matrix.ranks] for step in matrix.steps.tolist()])
+    return found, where

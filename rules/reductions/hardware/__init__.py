@@ -1,0 +1,1 @@
+"""What is odd of GPUs, NICs and ports."""

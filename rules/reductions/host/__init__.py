@@ -1,0 +1,1 @@
+"""What ranks that others wait for do on their hosts."""

@@ -1,0 +1,114 @@
+"""What a rank that holds the others up does on its host: waits for a lock, loops, compiles or collects garbage."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+from forensics.model import StageName, WaitKind
+from forensics.rules.reductions.host.interpreter_lock import lock_holder
+from forensics.rules.reductions.host.stalls import Stall, is_leaving
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.ranks.children import ChildProcess
+from forensics.rules.reductions.stacks import stage_patterns as patterns
+from forensics.rules.reductions.stacks.activity import words_of
+from forensics.rules.reductions.stacks.call_paths import CallPath, Frame
+from forensics.rules.reductions.stacks.samples import Stacks
+
+# Stages whose own rules name the cause; what the host does there is a detail of them.
+EXPLAINED = frozenset({StageName.DATA, StageName.CHECKPOINT, StageName.INIT})
+# Half a CPU: a thread that polls with pauses stays far below, a loop is at one.
+BUSY_SHARE = 0.5
+# Below a tenth somebody waits for something else than the CPU.
+IDLE_SHARE = 0.1
+# The module and the function it calls.
+ENTRY_FRAMES = 2
+_COMPILERS = re.compile(
+    r"(?:cc|c\+\+|gcc|g\+\+|clang(?:\+\+)?(?:-\d+)?|cc1|cc1plus|as|ld|ld\.lld|lld|collect2|nvcc|cicc|ptxas|cudafe\+\+|fatbinary|nvlink"
+    r"|hipcc|hip-clang|icpx|ninja|cmake|make|x86_64-\w[\w-]*|aarch64-\w[\w-]*)\Z"
+)
+
+
+class HostWork(StrEnum):
+    """The kinds that have a rule of their own."""
+
+    LOCK = "lock"
+    BUSY = "busy"
+    COMPILE = "compile"
+    COLLECT = "collect"
+    OTHER = "other"
+
+
+def host_work(job: Job, stall: Stall, busy_share: float = BUSY_SHARE) -> HostWork:
+    """Tell what the stalled rank does; `OTHER` also where a rule on its stage says more."""
+    activity = stall.activity
+    if activity is None or stall.stage in EXPLAINED or is_leaving(stall):
+        return HostWork.OTHER
+    if compiling_frame(activity.path) or compiler(job, stall):
+        return HostWork.COMPILE
+    if collecting_frame(activity.path):
+        return HostWork.COLLECT
+    if busy(job, stall.rank, busy_share):
+        return HostWork.BUSY
+    locked = activity.wait is WaitKind.LOCK and lock_holder(job, stall.rank) is None
+    return HostWork.LOCK if locked and not moved(job, stall.rank) else HostWork.OTHER
+
+
+def compiling_frame(path: CallPath) -> Frame | None:
+    """The innermost frame of a compiler of torch, Triton or an extension: frames that only run while code is compiled."""
+    return next((entry for entry in path if entry.origin != "app" and _matches(patterns.COMPILING, entry)), None)
+
+
+def collecting_frame(path: CallPath) -> Frame | None:
+    """The frame that shows a garbage collection: native frames of the collector, or the job's own word for it."""
+    for entry in path:
+        if entry.origin != "app" and _matches(patterns.COLLECTING, entry):
+            return entry
+        # What a finalizer does happens inside the collection that called it.
+        if entry.origin == "app" and entry.function != "__del__":
+            return entry if words_of(entry.name) & patterns.COLLECTING_WORDS else None
+    return None
+
+
+def _matches(table: tuple[patterns.Pattern[str], ...], entry: Frame) -> bool:
+    return any(row.module.match(entry.module) and row.function.match(entry.function) for row in table)
+
+
+def compiler(job: Job, stall: Stall) -> ChildProcess | None:
+    """The compiler that the main thread of the rank waits for; the innermost of a chain of them."""
+    if stall.activity is None or stall.activity.wait not in (WaitKind.CHILD, WaitKind.COMPILE):
+        return None
+    running = [child for child in job.children.get(stall.rank, ()) if child.running and _COMPILERS.match(child.name)]
+    return running[-1] if running else None
+
+
+def busy(job: Job, rank: int, least_share: float) -> bool:
+    """Whether the main thread keeps a CPU busy, in one function of the job over all of at least two samples."""
+    found = job.stacks.get(rank)
+    if found is None or looping_frame(found) is None or any(sample.activity.communicating for sample in found.main):
+        return False
+    facts = job.rank(rank)
+    if facts.cpu_share is None:
+        return all(sample.active for sample in found.main)
+    # On a crowded host a loop gets less than half a CPU, but it is runnable whenever it is looked at.
+    runnable = len(facts.thread_states) > 1 and set(facts.thread_states) == {"R"}
+    return facts.cpu_share >= (IDLE_SHARE if runnable else least_share)
+
+
+def looping_frame(found: Stacks) -> Frame | None:
+    """The innermost function of the job's own code that all of at least two samples are in, in the newest one.
+
+    What is next to the program's entry is in every sample of a job that moves, too: it is not a loop of its own.
+    """
+    paths = [tuple(entry for entry in sample.activity.path if entry.origin == "app") for sample in found.main]
+    if len(paths) < 2:
+        return None
+    common = set.intersection(*({entry.plain[:2] for entry in path} for path in paths))
+    newest = paths[-1][:-ENTRY_FRAMES]
+    return next((entry for entry in newest if entry.plain[:2] in common), None)
+
+
+def moved(job: Job, rank: int) -> bool:
+    """Whether the job's own code of the rank was at different places in its samples."""
+    found = job.stacks.get(rank)
+    return found is not None and found.moved

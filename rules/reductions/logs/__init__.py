@@ -1,0 +1,1 @@
+"""What log lines tell of positions, waits and ends."""

@@ -1,0 +1,198 @@
+"""How far each rank got in each communicator, as logs tell it: the numbers of watchdogs, and the calls and inits of NCCL.
+
+The numbers of a watchdog are the collective sequence; NCCL's opCount counts launches of one communicator, so it compares
+members with each other and with nothing else. Lines without a rank get one from the process that wrote them: in the
+communicator of all ranks the number within the group is the global rank.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from duckdb import DuckDBPyConnection
+
+from forensics.case.gathered import LARGEST_WORLD as LARGEST
+from forensics.rules.reductions.calls.positions import Communicator, Operation, Position
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """One row of `log_positions` with its rank and `path#line=N`."""
+
+    rank: int | None
+    process: tuple[str, int] | None
+    group_rank: int | None
+    size: int | None
+    origin: str
+    communicator: str
+    init: str | None
+    enqueued: int | None
+    completed: int | None
+    timed_out: int | None
+    kind: str | None
+    is_p2p: bool
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedGroup:
+    """One communicator as logs show it, with one position for each rank that was heard.
+
+    `size` is the number of members, at least, and `exact` says whether that is all of them. `world` is set when its members are
+    the ranks of the job.
+    """
+
+    label: str
+    origin: str
+    positions: Mapping[int, LogPosition]
+    size: int
+    exact: bool
+    world: bool
+
+    @property
+    def heard(self) -> float:
+        """Share of the members that were heard."""
+        return len(self.positions) / max(self.size, 1)
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Global ranks of the members that are known."""
+        return tuple(range(self.size)) if self.world and self.exact else tuple(sorted(self.positions))
+
+
+# torchrun keeps the logs of each start of a job in a folder attempt_N; a new start counts from one again.
+_ATTEMPT = "try_cast(regexp_extract(path, '(?:^|/)attempt_([0-9]{1,6})/', 1) AS INTEGER)"
+_ROWS = f"""
+SELECT p.rank, p.host, p.pid, p.group_rank, p.size, p.origin, p.communicator, p.init, p.enqueued, p.completed, p.timed_out,
+       p.kind, coalesce(p.is_p2p, false), s.path || '#line=' || p.locator
+FROM log_positions p JOIN sources s USING (source_id)
+WHERE p.communicator IS NOT NULL AND p.init IS DISTINCT FROM 'destroyed' AND coalesce(p.size, 2) > 1
+    AND s.source_id NOT IN (SELECT source_id FROM sources WHERE {_ATTEMPT} < (SELECT max({_ATTEMPT}) FROM sources))
+ORDER BY p.origin, p.communicator, p.rank, s.path, p.locator
+"""
+_PROCESSES = "SELECT host, pid, min(rank) FROM ranks WHERE pid IS NOT NULL GROUP BY host, pid HAVING count(DISTINCT rank) = 1"
+
+
+def logged_groups(connection: DuckDBPyConnection, world_size: int | None) -> tuple[LoggedGroup, ...]:
+    """Read all groups that logs speak of, in order of origin and name; `world_size` is None when nothing tells it."""
+    rows = [_position(row) for row in connection.execute(_ROWS).fetchall()]
+    rows = _with_ranks(rows, {(host, pid): rank for host, pid, rank in connection.execute(_PROCESSES).fetchall()}, world_size)
+    world = world_size or _world(rows)
+    groups: dict[tuple[str, str], list[LogPosition]] = defaultdict(list)
+    for row in rows:
+        groups[row.origin, row.communicator].append(row)
+    found = [_group(key, members, world) for key, members in sorted(groups.items())]
+    return tuple(group for group in found if group is not None)
+
+
+def _position(row: Sequence[object]) -> LogPosition:
+    rank, host, pid, *rest = row
+    process = (str(host), int(str(pid))) if host is not None and pid is not None else None
+    return LogPosition(rank, process, *rest)  # type: ignore[arg-type]
+
+
+def _with_ranks(
+    rows: Sequence[LogPosition], processes: Mapping[tuple[str, int], int], world_size: int | None
+) -> list[LogPosition]:
+    known = dict(processes)
+    known.update({row.process: row.rank for row in rows if row.process and row.rank is not None})
+    numbered = _numbered_by_world(rows, known, world_size)
+    return [
+        row
+        if row.rank is not None or row.process is None
+        else replace(row, rank=known.get(row.process, numbered.get(row.process)))
+        for row in rows
+    ]
+
+
+def _numbered_by_world(
+    rows: Sequence[LogPosition], known: Mapping[tuple[str, int], int], world_size: int | None
+) -> dict[tuple[str, int], int]:
+    """Rank of each process by its number in the communicator of all ranks; none when the numbers contradict each other."""
+    size = world_size or max((row.size or 0 for row in rows), default=0)
+    whole = {(row.process, row.group_rank) for row in rows if row.size == size and row.process and row.group_rank is not None}
+    numbered = {process: rank for process, rank in whole if process is not None and rank is not None}
+    contradicted = len(numbered) < len(whole) or len(set(numbered.values())) < len(numbered)
+    if contradicted or any(known.get(process, rank) != rank for process, rank in numbered.items()):
+        return {}
+    return numbered
+
+
+def _world(rows: Iterable[LogPosition]) -> int | None:
+    """Size of the job by its largest communicator, when the numbers in it are the global ranks and every rank fits."""
+    sizes = [row.size for row in rows if row.size]
+    if not sizes:
+        return None
+    whole = [row for row in rows if row.size == max(sizes)]
+    names = {row.communicator for row in whole}
+    fits = all(row.rank == row.group_rank for row in whole) and max((row.rank or 0 for row in rows), default=0) < max(sizes)
+    return max(sizes) if fits and len(names) == 1 else None
+
+
+def _group(key: tuple[str, str], rows: Sequence[LogPosition], world: int | None) -> LoggedGroup | None:
+    """One group, or None when its members cannot be compared.
+
+    That is: point-to-point work, a name that two groups share, or a member whose rank nothing tells (it would look absent).
+    """
+    origin, name = key
+    ranked = [row for row in rows if row.rank is not None and row.rank < LARGEST]
+    numbers = {(row.rank, row.group_rank) for row in ranked if row.group_rank is not None}
+    shared = max(Counter(number for _, number in numbers).values(), default=1) > 1
+    moved = max(Counter(rank for rank, _ in numbers).values(), default=1) > 1
+    if len(ranked) < len(rows) or shared or moved or any(row.is_p2p for row in rows):
+        return None
+    positions: dict[int, LogPosition] = {}
+    for row in ranked:
+        held = positions.get(row.rank or 0)
+        if held is None or _reach(row) > _reach(held):
+            positions[row.rank or 0] = row
+    told = max((row.size or 0 for row in rows), default=0)
+    is_world = told == world if told else name.endswith(":default_pg") or name == "0"
+    least = max((number for _, number in numbers if number is not None), default=-1) + 1
+    size = told or (world if is_world and world else None) or max(least, len(positions))
+    return LoggedGroup(name, origin, dict(sorted(positions.items())), size, bool(told or (is_world and world)), is_world)
+
+
+def _reach(row: LogPosition) -> tuple[int, int, int]:
+    """Two logs of one rank: the one that goes further was not cut."""
+    return (row.completed or 0, -1 if row.enqueued is None else row.enqueued, row.init == "complete")
+
+
+def as_communicator(group: LoggedGroup) -> Communicator:
+    """The group in the form that the wait-for graph is built from."""
+    called = [row.enqueued for row in group.positions.values() if row.enqueued is not None]
+    least = min(called, default=0)
+    found: dict[int, Position] = {}
+    for rank, row in group.positions.items():
+        place = _watchdog_position(rank, row) if group.origin == "watchdog" else _nccl_position(rank, row, least)
+        if place is not None:
+            found[rank] = place
+    # Ranks without numbers of calls are neither behind nor ahead in a communicator that others speak of by calls.
+    members = group.members if group.origin == "watchdog" else tuple(found)
+    return Communicator(group.label, members, "read", found, "nccl")
+
+
+def _watchdog_position(rank: int, row: LogPosition) -> Position | None:
+    if row.enqueued is None or row.completed is None:
+        return None
+    entered, done = max(row.enqueued, 0), max(row.completed, 0)
+    # The work that the watchdog gave up on may be behind others that ended with it.
+    pending = row.timed_out or (done + 1 if entered > done else None)
+    pending = pending if pending is not None and done < pending <= entered else done + 1 if entered > done else None
+    return Position(rank, entered, done, pending, _operation(row) if pending is not None else None)
+
+
+def _nccl_position(rank: int, row: LogPosition, least: int) -> Position | None:
+    """Calls only: whoever called more than the least waits in its last call, for all hosts make the same calls."""
+    if row.enqueued is None:
+        return None
+    entered = row.enqueued + 1
+    if row.enqueued == least:
+        return Position(rank, entered, entered, None, None)
+    return Position(rank, entered, entered - 1, entered, _operation(row))
+
+
+def _operation(row: LogPosition) -> Operation:
+    return Operation((row.kind or "operation").lower().lstrip("_"), "", None, None, row.source)

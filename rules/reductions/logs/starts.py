@@ -1,0 +1,40 @@
+"""Communicators whose init some members never began or completed, by the `Init START` and `Init COMPLETE` lines of NCCL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from forensics.rules.reductions.logs.log_evidence import Logged
+from forensics.rules.reductions.logs.positions import LoggedGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Unstarted:
+    """Ranks that hold up an init: they began it (`began`) or did not; `peers` got further.
+
+    `certain` is set when their own logs are here.
+    """
+
+    group: LoggedGroup
+    ranks: tuple[int, ...]
+    peers: tuple[int, ...]
+    began: bool
+    certain: bool
+
+
+def unstarted(logged: Logged) -> Iterator[Unstarted]:
+    """Inits that a minority holds up, in the order of the groups.
+
+    Where all began and nobody completed, nobody can be told apart.
+    """
+    for group in logged.groups:
+        if group.origin != "nccl":
+            continue
+        began = tuple(rank for rank, row in group.positions.items() if row.init == "started")
+        complete = tuple(rank for rank, row in group.positions.items() if row.init not in ("started", None))
+        missing = tuple(rank for rank in group.members if rank not in group.positions)
+        if complete and 0 < len(began) < len(complete):
+            yield Unstarted(group, began, complete, True, True)
+        elif began and not complete and 0 < len(missing) < len(began):
+            yield Unstarted(group, missing, began, False, all(rank in logged.ranks for rank in missing))

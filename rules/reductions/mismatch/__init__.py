@@ -1,0 +1,1 @@
+"""Calls of one communicator that differ between its members."""

@@ -1,0 +1,71 @@
+"""What one rank called in one communicator, in order, with the place in the job's own code that each call came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.mismatch.disagreements import UNEVEN
+from forensics.rules.reductions.stacks.call_paths import CallPath, call_paths
+
+# Calls before the disputed one that are looked at: more than the records of a usual ring.
+LONGEST = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedCall:
+    """One collective of one rank; `place` are the job's own frames that led to it, innermost first, empty when not recorded."""
+
+    rank: int
+    sequence: int
+    kind: str
+    signature: str
+    place: CallPath
+    state: str
+    source: str
+
+    @property
+    def where(self) -> str:
+        """The call with its line, for a sentence."""
+        return f"{self.kind} at {self.place[0]}" if self.place else self.kind
+
+
+_CALLS = """
+WITH newest AS (SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank)
+SELECT o.rank, o.sequence, o.kind, CASE WHEN list_contains($uneven, o.kind) THEN o.kind
+       ELSE o.kind || ' ' || coalesce(o.input_sizes, '') || ' ' || coalesce(o.dtype, '') END,
+       o.call_path, o.state, s.path, o.locator
+FROM operations o JOIN newest USING (rank, snapshot) JOIN sources s USING (source_id)
+WHERE o.communicator = $communicator AND NOT coalesce(o.is_p2p, false) AND {condition}
+QUALIFY row_number() OVER (PARTITION BY o.rank, o.sequence ORDER BY o.record_id, o.locator) = 1
+ORDER BY o.rank, o.sequence
+"""
+_OF_RANK = "o.rank = $rank AND o.sequence BETWEEN $sequence - $longest AND $sequence + 1"
+_AT_NUMBER = "o.sequence = $sequence"
+
+
+def calls_of(connection: DuckDBPyConnection, communicator: str, rank: int, sequence: int) -> Mapping[int, PlacedCall]:
+    """Calls of one rank by sequence, up to the one after `sequence`."""
+    asked = {"communicator": communicator, "rank": rank, "sequence": sequence, "longest": LONGEST}
+    return {call.sequence: call for call in _read(connection, _OF_RANK, asked)}
+
+
+def calls_at(connection: DuckDBPyConnection, communicator: str, sequence: int) -> Mapping[int, PlacedCall]:
+    """Calls of all ranks under one number, by rank."""
+    asked = {"communicator": communicator, "sequence": sequence}
+    return {call.rank: call for call in _read(connection, _AT_NUMBER, asked)}
+
+
+def _read(connection: DuckDBPyConnection, condition: str, asked: Mapping[str, object]) -> Iterable[PlacedCall]:
+    rows = connection.execute(_CALLS.format(condition=condition), {"uneven": list(UNEVEN), **asked}).fetchall()
+    paths = call_paths(connection, (row[4] for row in rows if row[4] is not None))
+    places = {key: own_code(path) for key, path in paths.items()}
+    for rank, sequence, kind, signature, call_path, state, path, locator in rows:
+        yield PlacedCall(rank, sequence, kind, signature, places.get(call_path, ()), state, f"{path}#entry={locator}")
+
+
+def own_code(path: CallPath) -> CallPath:
+    """The frames of the job's own code."""
+    return tuple(entry for entry in path if entry.origin == "app")

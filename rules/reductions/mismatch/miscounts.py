@@ -1,0 +1,204 @@
+"""Who in a circle of waits made one call less or more than its peers: calls in one communicator between calls in another.
+
+Calls that all look alike show no dispute: an extra one is answered by the peers' next call, and only the end of a step finds
+the ranks in each other's way. But the ranks of a communicator run one program: between two calls of another communicator they
+share, each makes as many calls as its peers, and as many as in the steps before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.calls.positions import Communicator
+from forensics.rules.reductions.waits.graph import Root, RootKind
+
+# Pairs of communicators that are tried for one circle.
+_MOST_PAIRS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Miscount:
+    """Ranks `odd` made `made` calls in `communicator` between calls `anchor` - 1 and `anchor` of `measure`; the others `usual`.
+
+    `by_habit` is set when earlier intervals had the usual number too, on all ranks. `is_open` is set when the odd ranks never
+    made call `anchor`: they went past where it should be. `source` is the last call of the measure that the odd rank made.
+    """
+
+    communicator: str
+    measure: str
+    anchor: int
+    odd: tuple[int, ...]
+    voters: tuple[int, ...]
+    made: int
+    usual: int
+    by_habit: bool
+    source: str
+    is_open: bool = False
+
+    @property
+    def skipped_measure(self) -> bool:
+        """Whether the odd ranks left out a call of the measure itself: then they made the calls of two intervals in one."""
+        return self.usual > 1 and self.made >= 2 * self.usual
+
+    @property
+    def repeated_measure(self) -> bool:
+        """Whether the odd ranks made a call of the measure too much: then there was nothing between it and the one before."""
+        return self.made == 0
+
+    @property
+    def kind(self) -> str:
+        """`missing` or `extra`; `either` when the call that would tell was never made."""
+        if self.is_open:
+            return "either"
+        if self.repeated_measure:
+            return "extra"
+        return "missing" if self.skipped_measure or self.made < self.usual else "extra"
+
+    @property
+    def where(self) -> str:
+        """The communicator in which a call is missing or too many."""
+        return self.measure if self.skipped_measure or self.repeated_measure else self.communicator
+
+
+_COUNTS = """
+WITH newest AS (SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank
+), counted AS (
+    SELECT o.rank, o.communicator, o.sequence, s.path || '#entry=' || o.locator AS source,
+           max(CASE WHEN o.communicator = $counted THEN o.sequence END)
+               OVER (PARTITION BY o.rank ORDER BY o.record_id, o.locator) AS calls
+    FROM operations o JOIN newest USING (rank, snapshot) JOIN sources s USING (source_id)
+    WHERE o.communicator IN ($counted, $measure) AND NOT coalesce(o.is_p2p, false) AND list_contains($ranks, o.rank)
+        AND o.record_id IS NOT NULL AND o.sequence IS NOT NULL
+)
+SELECT sequence, rank, min(calls), min(source) FROM counted WHERE communicator = $measure AND calls IS NOT NULL
+GROUP BY sequence, rank ORDER BY sequence, rank
+"""
+
+_TOTALS = """
+WITH newest AS (SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank)
+SELECT o.rank, max(o.sequence) FROM operations o JOIN newest USING (rank, snapshot)
+WHERE o.communicator = $counted AND NOT coalesce(o.is_p2p, false) AND list_contains($ranks, o.rank) GROUP BY o.rank
+"""
+
+_Interval = tuple[int, Mapping[int, int], Mapping[int, str]]
+"""Number of the measure's call at its end; calls made in it, and the end's place in the dump, by rank."""
+_Calls = dict[int, dict[int, int]]
+_Sources = dict[int, dict[int, str]]
+
+
+def miscounts(connection: DuckDBPyConnection, groups: Sequence[Communicator], roots: Sequence[Root]) -> tuple[Miscount, ...]:
+    """At most one finding for each circle of waits: the first measure that tells."""
+    found = []
+    for root in roots:
+        if root.kind is RootKind.CYCLE:
+            told = next(_of_root(connection, groups, root), None)
+            if told is not None:
+                found.append(told)
+    return tuple(found)
+
+
+def _of_root(connection: DuckDBPyConnection, groups: Sequence[Communicator], root: Root) -> Iterator[Miscount]:
+    involved = set(root.ranks).union(*(wait.waiting for wait in root.waits if wait.missing))
+    for counted, measure, ranks in _pairs(groups, {wait.communicator for wait in root.waits}, involved):
+        calls, sources = _calls(connection, counted, measure, ranks)
+        intervals = _intervals(calls, sources)
+        found = _told(counted, measure, intervals)
+        if found is None and intervals:
+            totals = connection.execute(_TOTALS, {"counted": counted, "ranks": ranks}).fetchall()
+            found = _at_the_end(counted, measure, intervals, calls, sources, dict(totals))
+        if found is not None and set(found.odd) <= involved:
+            yield found
+
+
+def _pairs(groups: Sequence[Communicator], waited: set[str], involved: set[int]) -> list[tuple[str, str, list[int]]]:
+    """Communicators to count in, and to count by, with the ranks they share: one of them is waited in, both have the ranks.
+
+    Many voters come first, then what was called more often: its calls are counted by those of the other.
+    """
+    used = [group for group in groups if group.positions and involved & set(group.members)]
+    pairs = []
+    for counted in used:
+        for measure in used:
+            ranks = sorted(set(counted.members) & set(measure.members))
+            is_told = counted.label in waited or measure.label in waited
+            if counted.label != measure.label and is_told and len(ranks) > 1 and involved & set(ranks):
+                pairs.append((-len(ranks), -_latest(counted), counted.label, measure.label, ranks))
+    return [(counted, measure, ranks) for _, _, counted, measure, ranks in sorted(pairs)[:_MOST_PAIRS]]
+
+
+def _latest(group: Communicator) -> int:
+    return max(position.entered for position in group.positions.values())
+
+
+def _calls(connection: DuckDBPyConnection, counted: str, measure: str, ranks: list[int]) -> tuple[_Calls, _Sources]:
+    """Number of the last counted call before each call of the measure, and that call's place, by its number and rank."""
+    calls: _Calls = {}
+    sources: _Sources = {}
+    asked = {"counted": counted, "measure": measure, "ranks": ranks}
+    for anchor, rank, count, source in connection.execute(_COUNTS, asked).fetchall():
+        calls.setdefault(anchor, {})[rank] = count
+        sources.setdefault(anchor, {})[rank] = source
+    return calls, sources
+
+
+def _intervals(calls: _Calls, sources: _Sources) -> list[_Interval]:
+    """Intervals between consecutive calls of the measure that at least two ranks made, in order."""
+    found: list[_Interval] = []
+    for before, anchor in pairwise(sorted(calls)):
+        made = {rank: count - calls[before][rank] for rank, count in calls[anchor].items() if rank in calls[before]}
+        if anchor == before + 1 and len(made) > 1:
+            found.append((anchor, made, sources[anchor]))
+    return found
+
+
+def _at_the_end(
+    counted: str, measure: str, intervals: Sequence[_Interval], calls: _Calls, sources: _Sources, totals: Mapping[int, int]
+) -> Miscount | None:
+    """Who went past the usual number of calls without the measure's next call.
+
+    Who came to that call too early, or is one call past it, may as well have changed the order of the two: left to FX130.
+    """
+    usual = {count for _, made, _ in intervals[-3:] for count in made.values()}
+    anchor = next((number for number in sorted(calls) if 0 < len(calls[number]) < len(totals)), None)
+    if len(usual) != 1 or 0 in usual or anchor is None or anchor - 1 not in calls or set(calls[anchor - 1]) != set(totals):
+        return None
+    (habit,) = usual
+    before = calls[anchor - 1]
+    past = {rank: totals[rank] - before[rank] for rank in totals.keys() - calls[anchor].keys()}
+    past = {rank: count for rank, count in past.items() if count > habit + 1}
+    if not past or 2 * len(past) > len(totals):
+        return None
+    odd = tuple(sorted(past))
+    source = sources[anchor - 1][odd[0]]
+    voters = tuple(sorted(totals))
+    return Miscount(counted, measure, anchor, odd, voters, past[odd[0]], habit, len(intervals) > 1, source, is_open=True)
+
+
+def _told(counted: str, measure: str, intervals: Sequence[_Interval]) -> Miscount | None:
+    """The first interval in which the ranks differ, when what is usual can be told: by habit, or by a clear majority."""
+    place = next((i for i, (_, made, _) in enumerate(intervals) if len(set(made.values())) > 1), None)
+    if place is None:
+        return None
+    anchor, made, sources = intervals[place]
+    before = {count for _, counts, _ in intervals[max(0, place - 3) : place] for count in counts.values()}
+    habit = before.pop() if len(before) == 1 else None
+    usual = habit if habit in made.values() else _majority(made)
+    if usual is None:
+        return None
+    odd = tuple(sorted(rank for rank, count in made.items() if count != usual))
+    if 2 * len(odd) > len(made) or len({made[rank] for rank in odd}) > 1:
+        return None
+    by_habit = habit == usual
+    if not by_habit and 3 * len(odd) >= len(made):
+        return None
+    return Miscount(counted, measure, anchor, odd, tuple(sorted(made)), made[odd[0]], usual, by_habit, sources[odd[0]])
+
+
+def _majority(made: Mapping[int, int]) -> int | None:
+    (usual, count), *_ = Counter(made.values()).most_common(1)
+    return usual if 2 * count > len(made) else None

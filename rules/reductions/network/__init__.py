@@ -1,0 +1,1 @@
+"""Chunks, messages and queue pairs: what moves and what does not."""

@@ -1,0 +1,53 @@
+"""Flows of chunks that ended, with the time their buffers spent in each state: what slowness is told from.
+
+A flow moves its chunks through at most eight buffers (NCCL_STEPS). A shim log sums up, over all chunks of a flow, how long a
+buffer waited for its GPU, for credit, at the NIC (sender), for the wire, for the flush, to be consumed (receiver). Divided by
+the buffers in use, the sums of one end add up to about the length of the flow: time of a buffer, comparable between flows of
+one structure, and free of any clock but the rank's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.network.chunk_flows import WINDOW
+
+# Numbers of a communicator with collectives and messages differ from member to member: its collectives are not matched.
+_ENDED = f"""
+WITH calls AS (
+    SELECT source_id, communicator, op_id, any_value(kind) AS call, any_value(coalesce(is_p2p, false)) AS paired,
+           any_value(pair_number) AS pair_number
+    FROM {{operations}} WHERE list_contains($sources, source_id) AND op_id > 0 GROUP BY ALL
+), mixed AS (
+    SELECT communicator, bool_or(paired) AND NOT bool_and(paired) AS mixed FROM calls GROUP BY communicator
+)
+SELECT c.source_id, c.locator, c.communicator, c.rank, p.rank AS other, m.position, c.peer, g.size, c.channel,
+       c.direction = 'send' AS sends, CASE WHEN o.paired THEN 'p2p' ELSE o.call END AS kind,
+       CASE WHEN o.paired THEN o.pair_number WHEN NOT x.mixed THEN o.op_id END AS number,
+       c.total, f.bytes, f.start_ns, f.end_ns, f.end_ns - f.start_ns AS took_ns, least({WINDOW}, c.total) AS buffers,
+       c.wait_gpu_ns / buffers AS gpu_ns, c.wait_credit_ns / buffers AS credit_ns, c.wait_nic_ns / buffers AS nic_ns,
+       c.wait_wire_ns / buffers AS wire_ns, c.wait_consume_ns / buffers AS consume_ns
+FROM chunk_states c JOIN flows f ON f.source_id = c.source_id AND f.locator = c.locator
+JOIN calls o ON o.source_id = c.source_id AND o.communicator = c.communicator AND o.op_id = c.sequence
+JOIN mixed x ON x.communicator = c.communicator
+JOIN communicators g ON g.communicator = c.communicator
+JOIN members p ON p.communicator = c.communicator AND p.position = c.peer
+JOIN members m ON m.communicator = c.communicator AND m.rank = c.rank
+WHERE c.locator >= 0 AND list_contains($sources, c.source_id) AND f.end_ns >= f.start_ns AND c.total > 0 AND p.rank <> c.rank
+    AND coalesce(c.wait_nic_ns, c.wait_wire_ns) IS NOT NULL
+"""
+
+
+def show_ended_flows(connection: DuckDBPyConnection, sources: Collection[int]) -> int:
+    """Make the temporary table `ended_flows` of the given logs; returns its rows.
+
+    `rank` is the end whose log it is, `other` the rank at the far end, `kind` the collective or `p2p`; `number` is the same at
+    both ends, null where it cannot be; the waits are ns of a buffer.
+    """
+    ((database,),) = connection.execute("SELECT current_database()").fetchall()
+    query = _ENDED.format(operations=f'"{database}".main.operations')
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE ended_flows AS {query}", {"sources": sorted(sources)})
+    ((rows,),) = connection.execute("SELECT count(*) FROM ended_flows").fetchall()
+    return int(rows)

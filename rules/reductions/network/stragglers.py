@@ -1,0 +1,189 @@
+"""Which rank the others of a collective wait for, told without comparing clocks, and whether it was late by itself.
+
+A rank that comes last to a collective finds everything there: its buffers wait for nobody, while those of all others wait for
+it (Mycroft section 7.1: the abnormal rank begins last, its peers have already sent). What a rank waited in an operation is a
+length on its own clock, so no two clocks are compared. A rank whose own way out is slow waits at its NIC and is not late.
+
+Members of a group that reduces gradients do the same work. Where a late one waited for messages of its pipeline that came late
+against those of its peers, it passes on what another stage lost; where its messages became late without a late one before
+them, the time was lost in it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.network.channel_flows import turn
+
+# Of two equal ranks either is last half the time, so that some end of the record favours one of them: a change must be plain.
+_CHANGED_CALLS = 10
+_CHANGED_SHARE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """The rank that most operations of one kind of a communicator wait for.
+
+    It was last in `late` of the last `calls` operations, since it began to be. In the `counted` ones that show a lateness of
+    their own it came `typical_ns` (median) after the one before it, with a median deviation of `spread_ns`, and `lost_ns` in
+    all: `share` of the time that they span. `held_ns` is how long (median) chunks that had arrived waited for its GPU beyond
+    those of its peers. Of its lateness `forward_ns` and `backward_ns` arose before messages that it sent on, `end_ns` after the
+    last of them, and `passed_ns` came with messages that it received (sums).
+    """
+
+    rank: int
+    communicator: str
+    kind: str
+    members: tuple[int, ...]
+    calls: int
+    late: int
+    counted: int
+    typical_ns: float
+    spread_ns: float
+    lost_ns: float
+    share: float
+    held_ns: float
+    forward_ns: float
+    backward_ns: float
+    end_ns: float
+    passed_ns: float
+    source: str
+
+    @property
+    def own_ns(self) -> float:
+        """What arose in it."""
+        return self.forward_ns + self.backward_ns + self.end_ns
+
+    @property
+    def own_share(self) -> float:
+        """Part of the lateness that did not come with messages of other stages."""
+        return self.own_ns / (self.own_ns + self.passed_ns) if self.own_ns else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One collective as all members saw it: what each waited at most and at least, when it ended for each."""
+
+    number: int
+    most: Mapping[int, float]
+    least: Mapping[int, float]
+    ends: Mapping[int, int]
+    held: Mapping[int, float]
+    source: Mapping[int, str]
+
+    @property
+    def last(self) -> int:
+        """The member that waited least."""
+        return min(self.least, key=lambda rank: (self.least[rank], rank))
+
+    def lateness(self, rank: int) -> float:
+        """ns by which a member came later than the one before it, at least."""
+        return min(waited for other, waited in self.least.items() if other != rank) - self.most[rank]
+
+
+# Buffers to receive into and to send from wait side by side: the longer wait is what a rank waited at least, both what at most.
+_WAITED = """
+WITH ends AS (
+    SELECT communicator, kind, number, rank, size, source_id, max(wire_ns) AS idle, max(credit_ns + nic_ns) AS blocked,
+           max(consume_ns) AS held, max(took_ns) AS took, max(end_ns) AS end_ns, min(locator) AS locator
+    FROM ended_flows WHERE kind <> 'p2p' AND number IS NOT NULL GROUP BY communicator, kind, number, rank, size, source_id
+)
+SELECT e.communicator, e.kind, e.number, list(e.rank ORDER BY e.rank),
+       list(least(coalesce(idle, 0) + coalesce(blocked, 0), took) ORDER BY e.rank),
+       list(greatest(coalesce(idle, 0), coalesce(blocked, 0)) ORDER BY e.rank), list(e.end_ns ORDER BY e.rank),
+       list(coalesce(held, 0) ORDER BY e.rank), list(s.path || '#entry=' || e.locator ORDER BY e.rank)
+FROM ends e JOIN sources s USING (source_id)
+GROUP BY e.communicator, e.kind, e.number, e.size HAVING count(*) = e.size ORDER BY e.communicator, e.kind, e.number
+"""
+
+_MESSAGES = """
+SELECT rank, sends, position, peer, number, max(end_ns) FROM ended_flows WHERE kind = 'p2p' AND number IS NOT NULL
+GROUP BY rank, sends, position, peer, number ORDER BY rank, max(end_ns), sends, peer, number
+"""
+
+_Role = tuple[bool, int, int, int]
+"""Of a message: sent, places of the two ends in the pipeline, number. The same for ranks that do the same work."""
+_Messages = Mapping[int, Sequence[tuple[_Role, int]]]
+
+
+def awaited(connection: DuckDBPyConnection, least_ns: int) -> tuple[Awaited, ...]:
+    """The awaited rank of each communicator and kind in `ended_flows`; lateness below `least_ns` is nobody's."""
+    calls: dict[tuple[str, str], list[_Call]] = defaultdict(list)
+    for communicator, kind, number, ranks, *columns in connection.execute(_WAITED).fetchall():
+        calls[communicator, kind].append(_Call(number, *(dict(zip(ranks, column, strict=True)) for column in columns)))
+    messages: dict[int, list[tuple[_Role, int]]] = defaultdict(list)
+    for rank, sends, place, peer, number, end in connection.execute(_MESSAGES).fetchall():
+        messages[rank].append(((sends, place, peer, number), end))
+    found = (_of_group(*key, each, messages, least_ns) for key, each in sorted(calls.items()))
+    return tuple(late for late in found if late is not None)
+
+
+def _of_group(communicator: str, kind: str, calls: Sequence[_Call], messages: _Messages, least_ns: int) -> Awaited | None:
+    ordered = sorted(calls, key=lambda call: (max(call.ends.values()), call.number))
+    lost: dict[int, float] = defaultdict(float)
+    for call, lateness in _leading(ordered):
+        if lateness >= least_ns:
+            lost[call.last] += lateness
+    if not lost:
+        return None
+    rank = max(lost, key=lambda each: (lost[each], -each))
+    is_late = np.array([call.last == rank and call.lateness(rank) >= least_ns for call in ordered])
+    first = turn(is_late)
+    first = first if len(is_late) - first >= _CHANGED_CALLS and is_late[first:].mean() >= _CHANGED_SHARE else 0
+    ordered, late = ordered[first:], [call for call, is_so in zip(ordered[first:], is_late[first:], strict=True) if is_so]
+    counted = list(_leading(ordered))
+    by = np.array([lateness for call, lateness in counted if call.last == rank and lateness >= least_ns] or [0.0])
+    ends = np.array([call.ends[rank] for call, _ in counted])
+    span = float(np.ptp(ends) + np.median(np.diff(ends))) if len(ends) > 1 else 0.0
+    typical = float(np.median(by))
+    others = [call.held[rank] - float(np.median([v for r, v in call.held.items() if r != rank])) for call in ordered]
+    return Awaited(
+        rank, communicator, kind, tuple(sorted(calls[0].least)), len(ordered), len(late), len(counted), typical,
+        float(np.median(np.abs(by - typical))), float(by.sum()), float(by.sum()) / span if span else 0.0,
+        float(np.median(others)), *_blame(rank, ordered, messages, typical),
+        max(late, key=lambda call: call.lateness(rank)).source[rank],
+    )  # fmt: skip
+
+
+def _leading(calls: Sequence[_Call]) -> Iterator[tuple[_Call, float]]:
+    """Operations with the lateness of their last member; one that ends sooner after another shows the same lateness again."""
+    for before, call in zip((None, *calls), calls, strict=False):
+        by = call.lateness(call.last)
+        if before is None or call.ends[call.last] - before.ends[call.last] >= by:
+            yield call, by
+
+
+def _blame(rank: int, calls: Sequence[_Call], messages: _Messages, typical: float) -> tuple[float, float, float, float]:
+    """Where the lateness of one rank grew: before messages it sent forward, backward, after the last, and as they came to it.
+
+    Its messages are dated from the last collective that had ended for all members, each on its own clock.
+    """
+    members = (rank, *(other for other in calls[0].least if other != rank))
+    ends = [[call.ends[other] for call in calls] for other in members]
+    when = [dict(messages.get(other, ())) for other in members]
+    forward = backward = at_end = passed = reached = 0.0
+    segment = -1
+    for role, _ in messages.get(rank, ()):
+        if not all(role in each for each in when):
+            continue
+        times = [each[role] for each in when]
+        begun = min(bisect_right(end, at) for end, at in zip(ends, times, strict=True))
+        if begun != segment:
+            at_end += max(0.0, typical - reached) if segment > 0 else 0.0
+            reached, segment = 0.0, begun
+        since = [at - end[begun - 1] for end, at in zip(ends, times, strict=True)] if begun else [0, 0]
+        grown = max(0.0, since[0] - float(np.median(since[1:])) - reached)
+        reached += grown
+        sends, place, peer, _ = role
+        passed += 0.0 if sends else grown
+        forward += grown if sends and peer > place else 0.0
+        backward += grown if sends and peer < place else 0.0
+    if not forward + backward + at_end + passed:
+        at_end = typical
+    return forward, backward, at_end, passed

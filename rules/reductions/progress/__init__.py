@@ -1,0 +1,1 @@
+"""Whether the job goes on."""

@@ -1,0 +1,218 @@
+"""Does the job still move? Progress between two dumps, silence against its own rhythm, stacks that stay where they are.
+
+Dumps are not a snapshot: a healthy moving job looks like a hang in a single set of dumps. A job is called stalled only when its
+silence is longer than twice a pause that it has already made at least twice (VenusTrace section 4.2: n = 2 times the expected
+time), or when two looks at the same rank found it at the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.stacks.samples import Stacks
+
+SILENCE_FACTOR = 2.0
+# A call that failed is recorded as done too (gloo), so that one finished call more than a member has issued proves nothing.
+LEAST_LEAD = 2
+# Saving, compiling, or a busy host holds up a sound job for as long as this without any rhythm.
+LEAST_SILENCE_NS = 2_000_000_000
+
+
+class Motion(StrEnum):
+    """What the looks say of the whole job."""
+
+    MOVING = "moving"
+    STALLED = "stalled"
+    TOO_EARLY = "too_early"
+    UNSEEN = "unseen"
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """The decision with its reason.
+
+    `advanced` are ranks whose recorder moved between two dumps, `frozen` those whose recorder did not. `silence_ns` is the time
+    between the job's newest operation and the capture, `pause_ns` the second longest pause between operations before that.
+    `goes_on` is what another source shows of a job of which this alone cannot tell whether it moves.
+    """
+
+    motion: Motion
+    reason: str
+    advanced: tuple[int, ...] = ()
+    frozen: tuple[int, ...] = ()
+    silence_ns: int | None = None
+    pause_ns: int | None = None
+    source: str | None = None
+    goes_on: str | None = None
+
+    @property
+    def shown(self) -> bool:
+        """Whether something shows that it moves."""
+        return self.motion is Motion.MOVING or self.goes_on is not None
+
+    @property
+    def may_move(self) -> bool:
+        """Whether it moves, or it is too early to say: what is slow in a job that stands still is another question."""
+        return self.motion in (Motion.MOVING, Motion.TOO_EARLY)
+
+
+_PROGRESS = """
+WITH counted AS (
+    SELECT rank, snapshot, max(record_id) AS newest, count(*) FILTER (state = 'done') AS done
+    FROM operations WHERE rank IS NOT NULL GROUP BY rank, snapshot
+), ends AS (
+    SELECT rank, min(snapshot) AS first, max(snapshot) AS last FROM counted GROUP BY rank HAVING min(snapshot) < max(snapshot)
+)
+SELECT e.rank, (a.newest, a.done) <> (b.newest, b.done)
+FROM ends e JOIN counted a ON a.rank = e.rank AND a.snapshot = e.first
+            JOIN counted b ON b.rank = e.rank AND b.snapshot = e.last
+ORDER BY e.rank
+"""
+
+_SILENCE = """
+WITH newest AS (
+    SELECT o.rank, max(o.snapshot) AS snapshot FROM operations o WHERE o.rank IS NOT NULL GROUP BY o.rank
+), calls AS (
+    SELECT o.source_id, o.rank, o.enqueued_ns FROM operations o JOIN newest USING (rank, snapshot)
+    WHERE o.enqueued_ns IS NOT NULL
+), dumps AS (
+    SELECT s.captured_ns, s.path, c.newest_ns
+    FROM (SELECT source_id, max(enqueued_ns) AS newest_ns FROM calls GROUP BY source_id) c JOIN sources s USING (source_id)
+), pauses AS (
+    SELECT rank, enqueued_ns - lag(enqueued_ns) OVER (PARTITION BY rank ORDER BY enqueued_ns) AS pause FROM calls
+), longest AS (
+    SELECT max(pause, 2) AS two FROM pauses WHERE pause > 0 GROUP BY rank
+)
+SELECT max(captured_ns), max(newest_ns), (SELECT max(two[2]) FROM longest), arg_max(path, newest_ns ORDER BY path) FROM dumps
+"""
+
+_UNDATED = "SELECT rank FROM moments WHERE NOT agreed AND NOT is_child AND proof IS NULL ORDER BY rank"
+
+# Nobody comes out of these before all members went in.
+_ALL_TO_ALL_MEMBERS = (
+    "('all_reduce', 'all_gather', 'all_gather_base', 'all_gather_single', 'all_gather_into_tensor', 'reduce_scatter', "
+    "'reduce_scatter_base', 'reduce_scatter_single', 'reduce_scatter_tensor', 'all_to_all', 'all_to_all_single', 'barrier')"
+)
+# Sequence numbers of collectives that need everybody, and the counters of dumps that hold active entries only.
+_MOMENTS = f"""
+WITH newest AS (
+    SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank
+), calls AS (
+    SELECT o.communicator, o.rank, o.sequence, o.state = 'done' AS done, s.status <> 'partial' AS whole,
+           coalesce(o.is_p2p, false) AS is_p2p, NOT is_p2p AND ltrim(o.kind, '_') IN {_ALL_TO_ALL_MEMBERS} AS joint
+    FROM operations o JOIN newest USING (rank, snapshot) JOIN sources s USING (source_id)
+    WHERE o.communicator IS NOT NULL AND o.sequence >= 0
+), joint AS (
+    SELECT communicator FROM calls GROUP BY communicator HAVING bool_and(joint)
+), reached AS (
+    SELECT communicator, rank, max(sequence) FILTER (NOT is_p2p) AS issued, max(sequence) FILTER (done AND joint) AS finished
+    FROM calls GROUP BY communicator, rank HAVING bool_and(whole)
+    UNION ALL
+    SELECT m.communicator, v.rank, v.last_enqueued, v.last_completed
+    FROM group_views v JOIN communicators c ON c.pg_name = v.pg_name AND c.backend <> 'gloo'
+    JOIN members m ON m.communicator = c.communicator AND m.rank = v.rank JOIN joint ON joint.communicator = m.communicator
+    WHERE v.last_enqueued >= 0
+), furthest AS (
+    SELECT communicator, rank, max(issued) AS issued, max(finished) AS finished FROM reached GROUP BY communicator, rank
+)
+SELECT communicator, max(finished), min(issued), arg_max(rank, finished ORDER BY rank), arg_min(rank, issued ORDER BY rank)
+FROM furthest GROUP BY communicator HAVING max(finished) >= min(issued) + {LEAST_LEAD} ORDER BY communicator LIMIT 1
+"""
+
+
+def liveness(
+    connection: DuckDBPyConnection, roster: Roster, stacks: Mapping[int, Stacks], factor: float = SILENCE_FACTOR
+) -> Liveness:
+    """Decide whether the job moves; `UNSEEN` when there was only one look and nothing dates it.
+
+    `factor` is how many of its own recurring pauses a silence must last to count as a stall.
+    """
+    progress = dict(connection.execute(_PROGRESS).fetchall())
+    ((captured, newest, pause, source),) = connection.execute(_SILENCE).fetchall()
+    silence = captured - newest if captured is not None and newest is not None else None
+    advanced = tuple(rank for rank, moved in progress.items() if moved)
+    frozen = tuple(rank for rank, moved in progress.items() if not moved)
+    recorders = sum(facts.has_recorder for facts in roster.ranks.values())
+    motion, reason = _recorded(advanced, frozen, recorders, silence, pause, factor)
+    if motion is Motion.UNSEEN:
+        motion, reason = _moments(connection) or _sampled(roster, stacks)
+    if motion is Motion.UNSEEN:
+        motion, reason = _undated(connection, stacks) or (motion, reason)
+    elif motion is Motion.TOO_EARLY and pause is not None and pause < LEAST_SILENCE_NS and (passed := _passed(stacks)):
+        motion, reason = Motion.MOVING, f"{reason}; {passed}"
+    return Liveness(motion, reason, advanced, frozen, silence, pause, source)
+
+
+def _recorded(
+    advanced: tuple[int, ...], frozen: tuple[int, ...], recorders: int, silence: int | None, pause: int | None, factor: float
+) -> tuple[Motion, str]:
+    if len(advanced) == recorders and not frozen and advanced:
+        return Motion.MOVING, f"all {len(advanced)} recorders advanced between two dumps"
+    if silence is not None and pause is None and silence < LEAST_SILENCE_NS:
+        return Motion.TOO_EARLY, f"no operation for {_seconds(silence)} before the capture, and none often enough before"
+    if silence is not None and pause is not None:
+        text = (
+            f"no operation for {_seconds(silence)} before the capture; pauses of up to {_seconds(pause)} occurred twice before"
+        )
+        if silence < max(factor * pause, LEAST_SILENCE_NS):
+            return Motion.TOO_EARLY, text
+        return Motion.STALLED, text
+    if frozen and not advanced:
+        return Motion.STALLED, f"none of {len(frozen)} recorders advanced between two dumps"
+    if frozen:
+        return Motion.STALLED, f"{len(frozen)} of {len(frozen) + len(advanced)} recorders did not advance between two dumps"
+    return Motion.UNSEEN, "one undated dump a rank cannot show motion"
+
+
+def _moments(connection: DuckDBPyConnection) -> tuple[Motion, str] | None:
+    """Dumps that cannot be of one moment: a rank has finished calls that need a member whose dump does not have them yet."""
+    for communicator, finished, issued, first, last in connection.execute(_MOMENTS).fetchall():
+        return Motion.TOO_EARLY, (
+            f"rank {first} has finished call {finished} of {communicator}, which rank {last} had not issued when it was dumped "
+            f"(its newest is {issued}): the job moved between the dumps"
+        )
+    return None
+
+
+def _undated(connection: DuckDBPyConnection, stacks: Mapping[int, Stacks]) -> tuple[Motion, str] | None:
+    """Stacks that differ although nothing dates them: ranks that enter or leave communication may be of a job that moves."""
+    differ = [rank for (rank,) in connection.execute(_UNDATED).fetchall() if rank in stacks and stacks[rank].communicated]
+    if not differ:
+        return None
+    return Motion.TOO_EARLY, f"stacks of {len(differ)} ranks show different places, and nothing tells when they were taken"
+
+
+def _sampled(roster: Roster, stacks: Mapping[int, Stacks]) -> tuple[Motion, str]:
+    """Judge from stacks alone: a rank that entered or left communication between samples shows that the job moves."""
+    several = {rank: found for rank, found in stacks.items() if len(found.main) > 1}
+    moved = [rank for rank, found in several.items() if found.moved]
+    passing = [rank for rank in moved if several[rank].communicated]
+    still = [rank for rank in several if rank not in moved and not (roster.ranks[rank].switches or 0)]
+    if passing and len(moved) == len(several):
+        return Motion.MOVING, f"all {len(moved)} ranks were at different places in their stack samples"
+    if passing:
+        return Motion.TOO_EARLY, f"{len(passing)} ranks entered or left communication between stack samples"
+    if any(several[rank].communicating or several[rank].in_store for rank in still):
+        return Motion.STALLED, f"{len(still)} ranks stayed at the same place over all stack samples"
+    return Motion.UNSEEN, "nothing was looked at twice" if not several else "repeated stacks do not tell whether the job moves"
+
+
+def _passed(stacks: Mapping[int, Stacks]) -> str | None:
+    """Most ranks were elsewhere when looked at again, some in communication: what the recorder dates as recent goes on.
+
+    Looks lie seconds apart. When a rank stops, the others come to stand at what they share with it within their usual pause.
+    """
+    several = [found for found in stacks.values() if len(found.main) > 1]
+    moved = [found for found in several if found.moved_on]
+    if 2 * len(moved) <= len(several) or not any(found.communicated for found in moved):
+        return None
+    return f"{len(moved)} of {len(several)} ranks were elsewhere at the next look"
+
+
+def _seconds(ns: int) -> str:
+    return f"{ns / 1e9:.1f} s"

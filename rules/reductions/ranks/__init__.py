@@ -1,0 +1,1 @@
+"""Who belongs to the job, and what is known of its processes."""

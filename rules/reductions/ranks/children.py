@@ -1,0 +1,55 @@
+"""Child processes of a rank as the kernel shows them: compilers and writers that no Python sampler can look into."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.ranks.roster import cpu_share
+
+
+@dataclass(frozen=True, slots=True)
+class ChildProcess:
+    """One child process in the newest looks; `cpu_share` is the share of the time it was on a CPU, None with a single look."""
+
+    pid: int
+    name: str
+    state: str | None
+    wchan: str | None
+    cpu_share: float | None
+    source: str
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is alive."""
+        return self.state not in ("Z", "X", None)
+
+
+_LOOKS = """
+SELECT p.rank, p.pid, p.name, p.state, p.wchan, p.cpu_ticks, p.time_ns, p.sample, s.path
+FROM processes p JOIN sources s USING (source_id)
+WHERE p.is_child AND p.thread = p.pid AND p.rank IS NOT NULL ORDER BY p.rank, p.pid, p.sample, s.path
+"""
+_LAST = "SELECT rank, max(sample) FROM processes WHERE rank IS NOT NULL GROUP BY rank"
+
+
+def child_processes(connection: DuckDBPyConnection) -> Mapping[int, tuple[ChildProcess, ...]]:
+    """Children that were there in the last look at their rank, by rank."""
+    last = dict(connection.execute(_LAST).fetchall())
+    looks: dict[tuple[int, int], list[tuple[object, ...]]] = defaultdict(list)
+    for rank, pid, *look in connection.execute(_LOOKS).fetchall():
+        looks[rank, pid].append(tuple(look))
+    found: dict[int, list[ChildProcess]] = defaultdict(list)
+    for (rank, pid), seen in sorted(looks.items()):
+        name, state, wchan, _, _, sample, path = seen[-1]
+        if sample == last[rank]:
+            share = cpu_share([(look[3], look[4]) for look in seen])  # type: ignore[misc]
+            found[rank].append(ChildProcess(pid, str(name or ""), _text(state), _text(wchan), share, str(path)))
+    return {rank: tuple(children) for rank, children in found.items()}
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

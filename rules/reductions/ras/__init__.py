@@ -1,0 +1,1 @@
+"""What reports of NCCL RAS tell."""

@@ -1,0 +1,1 @@
+"""What threads were doing, from their call paths."""

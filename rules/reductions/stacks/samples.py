@@ -1,0 +1,154 @@
+"""Stack samples of every rank, classified, with what stayed the same between samples."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from duckdb import DuckDBPyConnection
+
+from forensics.frame_form import PlainFrame
+from forensics.model import WaitKind
+from forensics.rules.reductions.stacks.activity import Activity, activity
+from forensics.rules.reductions.stacks.call_paths import call_paths
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sample of one thread, classified; `source` is `path#thread=N`, `active` that the sampler saw it on a CPU."""
+
+    number: int
+    pid: int
+    thread: int
+    is_main: bool
+    owns_gil: bool
+    activity: Activity
+    source: str
+    active: bool = False
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """Samples of one rank: its main thread, its other threads, and the main threads of its child processes, in sample order."""
+
+    main: tuple[Sample, ...]
+    threads: tuple[Sample, ...]
+    children: tuple[Sample, ...]
+
+    @property
+    def latest(self) -> Activity | None:
+        """Activity of the main thread in the newest sample."""
+        return self.main[-1].activity if self.main else None
+
+    @property
+    def communicating(self) -> bool:
+        """Whether every sample found the main thread inside a collective or point-to-point call."""
+        return bool(self.main) and all(sample.activity.communicating for sample in self.main)
+
+    @property
+    def in_store(self) -> bool:
+        """Whether every sample found the main thread waiting in a rendezvous or store."""
+        return bool(self.main) and all(sample.activity.wait is WaitKind.STORE for sample in self.main)
+
+    @property
+    def below_autograd(self) -> bool:
+        """Whether every sample found the main thread below the autograd engine."""
+        return bool(self.main) and all(sample.activity.below_autograd for sample in self.main)
+
+    @property
+    def communicated(self) -> bool:
+        """Whether any sample found the main thread in communication, or below the autograd engine, which hides it."""
+        return any(sample.activity.communicating or sample.activity.below_autograd for sample in self.main)
+
+    @property
+    def moved(self) -> bool:
+        """Whether the job's own code was at different places in the samples, or in different calls of communication."""
+        return _differ(self.main)
+
+    @property
+    def moved_on(self) -> bool:
+        """Whether the last two samples found the job's own code at different places, or in different calls."""
+        return _differ(self.main[-2:])
+
+    def latest_threads(self) -> tuple[Sample, ...]:
+        """Newest sample of each thread besides the main one."""
+        newest = {sample.thread: sample for sample in self.threads}
+        return tuple(newest[thread] for thread in sorted(newest))
+
+    def latest_children(self) -> tuple[Sample, ...]:
+        """Newest sample of each child process."""
+        newest = {sample.pid: sample for sample in self.children}
+        return tuple(newest[pid] for pid in sorted(newest))
+
+
+_SAMPLES = """
+SELECT k.rank, k.sample, k.pid, k.thread, k.is_main, k.is_child, coalesce(k.owns_gil, false), k.call_path, s.path, k.locator,
+       p.wchan, coalesce(k.active, false), coalesce(k.thread_name, '')
+FROM stacks k JOIN sources s USING (source_id)
+LEFT JOIN (SELECT rank, pid, thread, sample, any_value(wchan) AS wchan FROM processes GROUP BY ALL) p
+  ON p.rank = k.rank AND p.thread = k.thread AND p.sample = k.sample
+WHERE k.rank IS NOT NULL
+ORDER BY k.rank, k.sample, s.path, k.thread
+"""
+
+
+def _differ(samples: Sequence[Sample]) -> bool:
+    """Whether samples tell that the thread went on; never true for a single one."""
+    calls = {_call(sample) for sample in samples if sample.activity.communicating}
+    return len(set(places(samples))) > 1 or len(calls) > 1
+
+
+def places(samples: Sequence[Sample]) -> list[tuple[PlainFrame, ...]]:
+    """Where the job's own code is in each sample: what libraries do below it changes from moment to moment.
+
+    A sampler that shortens paths hides what is a library's; another sample may tell.
+    """
+    libraries = library_modules(samples)
+    own = [[e for e in sample.activity.path if e.origin == "app" and e.module not in libraries] for sample in samples]
+    return [tuple(entry.plain for entry in entries) for entries in own]
+
+
+def library_modules(samples: Iterable[Sample]) -> frozenset[str]:
+    """Modules that any of the samples shows to be a library's or Python's own."""
+    frames = (entry for sample in samples for entry in sample.activity.path)
+    return frozenset(entry.module for entry in frames if entry.origin in ("library", "stdlib"))
+
+
+def same_place(samples: Sequence[Sample]) -> bool:
+    """Whether all Python frames are the same in every sample."""
+    return len({plain_frames(sample) for sample in samples}) == 1
+
+
+def plain_frames(sample: Sample) -> tuple[PlainFrame, ...]:
+    """Python's frames of a sample as they are compared."""
+    return tuple(entry.plain for entry in sample.activity.python_path)
+
+
+def _call(sample: Sample) -> tuple[object, ...]:
+    """The call of communication a thread is in, and all frames around it, which stand still until it returns."""
+    path, call = sample.activity.python_path, sample.activity.call_frame
+    if call is None:
+        return ()
+    return (call.plain[:2], *(entry.plain for entry in path[path.index(call) + 1 :]))
+
+
+def stacks(connection: DuckDBPyConnection) -> Mapping[int, Stacks]:
+    """Classify every sample of a case, by rank; each distinct call path is looked at once."""
+    rows = connection.execute(_SAMPLES).fetchall()
+    paths = call_paths(connection, (row[7] for row in rows if row[7] is not None))
+    known: dict[tuple[int | None, str | None], Activity] = {}
+    found: dict[int, tuple[list[Sample], list[Sample], list[Sample]]] = defaultdict(lambda: ([], [], []))
+    for rank, number, pid, thread, is_main, is_child, owns_gil, call_path, path, locator, wchan, active, name in rows:
+        key = (call_path, wchan)
+        if key not in known:
+            known[key] = activity(paths.get(call_path, ()), wchan)
+        where = f"{path}#{locator}"
+        sample = Sample(number or 0, pid or 0, thread or 0, bool(is_main), owns_gil, known[key], where, active, name)
+        main, threads, children = found[rank]
+        if not is_child:
+            (main if is_main else threads).append(sample)
+        elif is_main:
+            children.append(sample)
+    return {rank: Stacks(tuple(m), tuple(t), tuple(c)) for rank, (m, t, c) in found.items()}

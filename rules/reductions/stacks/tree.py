@@ -1,0 +1,49 @@
+"""All ranks' stacks merged into one prefix tree whose branches carry rank sets (LLNL STAT; unary chains folded)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from forensics.model import TreeLine, WaitKind
+from forensics.rules.reductions.stacks.activity import Activity
+
+
+@dataclass(slots=True)
+class _Node:
+    ranks: list[int] = field(default_factory=list)
+    children: dict[str, _Node] = field(default_factory=dict)
+    wait: WaitKind | None = None
+
+
+def stack_tree(activities: Mapping[int, Activity]) -> tuple[TreeLine, ...]:
+    """Merge one activity a rank; outermost frames first, the largest branch first, ties by the lowest rank."""
+    root = _Node()
+    for rank, found in sorted(activities.items()):
+        node = root
+        for entry in _shown(found):
+            node = node.children.setdefault(entry, _Node())
+            node.ranks.append(rank)
+        node.wait = found.wait
+    return tuple(_lines(root, depth=0))
+
+
+def _shown(found: Activity) -> list[str]:
+    """Frames worth a place in the tree, outermost first: the job's own, and the ones that told stage and wait."""
+    telling = (found.stage_frame, found.call_frame)
+    keep = [entry for entry in found.path if entry.origin == "app" or entry in telling]
+    if found.path and found.path[0] not in keep:
+        keep.insert(0, found.path[0])
+    return [str(entry) for entry in reversed(keep)] or ["(no Python frames)"]
+
+
+def _lines(node: _Node, depth: int) -> Iterator[TreeLine]:
+    ordered = sorted(node.children.items(), key=lambda item: (-len(item[1].ranks), item[1].ranks[0], item[0]))
+    for name, child in ordered:
+        frames = [name]
+        while len(child.children) == 1 and child.wait is None:
+            ((name, child),) = child.children.items()
+            frames.append(name)
+        leaf = child.wait if not child.children else None
+        yield TreeLine(depth, tuple(child.ranks), tuple(frames), leaf)
+        yield from _lines(child, depth + 1)

@@ -1,0 +1,110 @@
+"""Pending sends and receives that their peer has not answered: waits between two ranks.
+
+Peers in a Flight Recorder entry are group-local ranks; the members of the communicator turn them into global ones. gloo records
+no sends and receives, their waits show in stacks only.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.calls.group_calls import OPERATIONS
+from forensics.rules.reductions.calls.positions import Communicator, Operation
+from forensics.rules.reductions.waits.graph import Wait
+
+_PENDING = f"""
+WITH newest AS (SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank)
+SELECT o.communicator, o.rank, o.kind, o.peer, o.sequence, coalesce(o.input_sizes, ''), o.enqueued_ns, o.call_path, s.path,
+       o.locator, o.call_order, o.state = 'started'
+FROM {OPERATIONS} o JOIN newest USING (rank, snapshot) JOIN sources s USING (source_id)
+WHERE o.kind IN ('send', 'recv') AND o.state <> 'done' AND o.peer IS NOT NULL AND o.communicator IS NOT NULL
+ORDER BY o.communicator, o.sequence, o.rank, o.locator
+"""
+
+# How many calls of each kind a rank made to each peer; of ranks whose buffer still holds their first call.
+_POSTED = """
+WITH newest AS (SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank),
+complete AS (SELECT rank FROM operations JOIN newest USING (rank, snapshot) GROUP BY rank HAVING min(record_id) = 0)
+SELECT communicator, rank, kind, peer, count(*) FROM operations JOIN newest USING (rank, snapshot) JOIN complete USING (rank)
+WHERE kind IN ('send', 'recv') AND peer IS NOT NULL AND communicator IS NOT NULL GROUP BY ALL
+"""
+
+
+_Call = tuple[int, Operation]
+"""Sequence and operation."""
+
+
+def point_to_point_waits(
+    connection: DuckDBPyConnection, groups: Sequence[Communicator], heard: Collection[int], ignore: Collection[int] = ()
+) -> tuple[Wait, ...]:
+    """Build the waits of pending sends and receives; `heard` are ranks with a dump, `ignore` those out of date.
+
+    The n-th send of a pair belongs to its n-th receive, over the whole run where both buffers reach back to its start, else
+    among the pending ones. What is left over waits for the other side, unless that side has posted it and is done.
+    """
+    pairs = _pairs(connection, groups, ignore)
+    posted = _posted(connection, groups)
+    return tuple(wait for key, calls in sorted(pairs.items()) for wait in _waits(*key, calls, posted, heard))
+
+
+@dataclass(slots=True)
+class _Calls:
+    """Pending calls between a sender and a receiver, in order."""
+
+    sends: list[_Call] = field(default_factory=list)
+    receives: list[_Call] = field(default_factory=list)
+
+
+_Pair = tuple[str, tuple[int, int]]
+"""Communicator, sender and receiver."""
+
+
+def _pairs(connection: DuckDBPyConnection, groups: Sequence[Communicator], ignore: Collection[int]) -> dict[_Pair, _Calls]:
+    members = {group.label: group.members for group in groups}
+    pairs: dict[_Pair, _Calls] = defaultdict(_Calls)
+    for label, rank, kind, peer, sequence, *operation in connection.execute(_PENDING).fetchall():
+        ranks = members.get(label, ())
+        if rank in ignore or not 0 <= peer < len(ranks) or ranks[peer] == rank:
+            continue
+        sizes, enqueued_ns, call_path, path, locator, *place = operation
+        call = (sequence or 0, Operation(kind, sizes, enqueued_ns, call_path, f"{path}#entry={locator}", *place))
+        if kind == "send":
+            pairs[label, (rank, ranks[peer])].sends.append(call)
+        else:
+            pairs[label, (ranks[peer], rank)].receives.append(call)
+    return pairs
+
+
+def _posted(connection: DuckDBPyConnection, groups: Sequence[Communicator]) -> dict[tuple[_Pair, str], int]:
+    """Sends and receives of each pair over the whole run; for ranks whose buffer wrapped or was cut nothing is known."""
+    members = {group.label: group.members for group in groups}
+    cut = frozenset().union(*(group.cut for group in groups))
+    found: dict[tuple[_Pair, str], int] = {}
+    for label, rank, kind, peer, count in connection.execute(_POSTED).fetchall():
+        ranks = members.get(label, ())
+        if rank not in cut and 0 <= peer < len(ranks):
+            pair = (rank, ranks[peer]) if kind == "send" else (ranks[peer], rank)
+            found[(label, pair), kind] = count
+    return found
+
+
+def _waits(
+    label: str, pair: tuple[int, int], calls: _Calls, posted: Mapping[tuple[_Pair, str], int], heard: Collection[int]
+) -> Iterator[Wait]:
+    sent, received = posted.get(((label, pair), "send")), posted.get(((label, pair), "recv"))
+    numbered = sent is not None and received is not None
+    # Pending calls are the last ones of a kind; without the whole run only their own order is known.
+    sends = dict(enumerate(calls.sends, (sent or 0) - len(calls.sends) if numbered else 0))
+    receives = dict(enumerate(calls.receives, (received or 0) - len(calls.receives) if numbered else 0))
+    totals = (sent or 0, received or 0) if numbered else (0, 0)
+    for number in sorted({*sends, *receives}):
+        sides = (sends.get(number), receives.get(number))
+        waiting = {rank: call[1] for rank, call in zip(pair, sides, strict=True) if call}
+        sequence = next(call[0] for call in sides if call)
+        silent = tuple(rank for rank, total in zip(pair, totals, strict=True) if rank not in waiting and number >= total)
+        absent = tuple(rank for rank in silent if rank in heard)
+        yield Wait(label, sequence, waiting, absent, () if absent else silent, peers=pair)

@@ -1,0 +1,74 @@
+"""Waits that no recorder describes and only stacks show: gloo's point-to-point calls, rendezvous, ranks without a dump."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.stacks.samples import Stacks
+from forensics.rules.reductions.waits.graph import Wait, unrecorded_wait
+
+_STEM = re.compile(r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier|gather|scatter|reduce")
+
+
+def joined_by_stack(waits: Sequence[Wait], ranks: Roster, samples: Mapping[int, Stacks]) -> tuple[Wait, ...]:
+    """Count a member without a dump as waiting too, where its stack is inside the very call that it is missing in.
+
+    A stopped process is not waiting, wherever its stack stands.
+    """
+    running = {rank: found for rank, found in samples.items() if not ranks.ranks[rank].stopped}
+    return tuple(_joined(wait, running) if wait.unheard else wait for wait in waits)
+
+
+def _joined(wait: Wait, samples: Mapping[int, Stacks]) -> Wait:
+    kinds = {_stem(operation.kind) for operation in wait.waiting.values() if operation}
+    inside = [rank for rank in wait.unheard if rank in samples and not kinds.isdisjoint(_calls(samples[rank]))]
+    waiting = {**wait.waiting, **dict.fromkeys(inside)}
+    return replace(wait, waiting=waiting, unheard=tuple(rank for rank in wait.unheard if rank not in inside))
+
+
+def _calls(found: Stacks) -> set[str]:
+    """Collectives that every sample of a rank was in; hooks below the autograd engine reduce gradients."""
+    calls = [
+        "all_reduce" if activity.below_autograd else _stem(activity.call_frame.function if activity.call_frame else "")
+        for activity in (sample.activity for sample in found.main)
+    ]
+    return {calls[0]} if calls and len(set(calls)) == 1 and calls[0] else set()
+
+
+def _stem(name: str) -> str:
+    match = _STEM.search(name)
+    return match[0].replace("allreduce", "all_reduce").replace("allgather", "all_gather") if match else ""
+
+
+def waits_by_stack(
+    waits: Sequence[Wait], ranks: Roster, samples: Mapping[int, Stacks], gone: Collection[int]
+) -> Iterator[Wait]:
+    """Build the waits of ranks that stacks show in communication or in a store, and that no recorded wait explains.
+
+    They wait for ranks that are busy elsewhere; where nobody is, for those inside recorded operations: one owes the answer.
+    """
+    explained = {rank for wait in waits for rank in wait.waiting}
+    sure, perhaps = _unexplained(ranks, samples, {*explained, *gone})
+    elsewhere = set(ranks.ranks) - explained - sure - perhaps
+    waiting = sure | perhaps if elsewhere else sure
+    others = set(ranks.ranks) - explained - waiting
+    busy = {rank for rank in others if not ranks.ranks[rank].unseen} or others or explained
+    store = {rank for rank in waiting if samples[rank].in_store}
+    for camp in (store, waiting - store):
+        if camp:
+            yield unrecorded_wait(dict.fromkeys(sorted(camp)), busy or waiting - camp)
+
+
+def _unexplained(ranks: Roster, samples: Mapping[int, Stacks], explained: Collection[int]) -> tuple[set[int], set[int]]:
+    """Ranks that surely wait, and ranks that perhaps do.
+
+    Native waits leave no Python frame of their own: a rank that sleeps below the autograd engine counts when some rank is
+    elsewhere, never when all ranks are there.
+    """
+    candidates = {rank: found for rank, found in samples.items() if rank not in explained and not ranks.ranks[rank].stopped}
+    sure = {rank for rank, found in candidates.items() if found.communicating or found.in_store}
+    perhaps = {rank for rank, found in candidates.items() if rank not in sure and found.below_autograd}
+    return sure, perhaps
