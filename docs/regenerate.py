@@ -30,16 +30,17 @@ def rules_index() -> str:
         "",
         "`forensics explain CODE` prints the page of a rule. Thresholds are overridden by",
         "`forensics diagnose --thresholds FILE` with `[rules.CODE]` tables.",
+        "Only what a stable rule says may be `confirmed`; the page of each rule says what its maturity rests on.",
         "",
-        "| code | name | concludes | needs | seed |",
-        "|---|---|---|---|---|",
+        "| code | name | maturity | concludes | needs | seed |",
+        "|---|---|---|---|---|---|",
     ]
     return "\n".join([*head, *rows, ""])
 
 
 def _row(rule: Rule) -> str:
     where = page_path(rule).relative_to(ROOT)
-    return f"| [{rule.code}](../{where}) | {rule.name} | {rule.concludes} | {_needs(rule)} | {rule.seed} |"
+    return f"| [{rule.code}](../{where}) | {rule.name} | {rule.maturity} | {rule.concludes} | {_needs(rule)} | {rule.seed} |"
 
 
 def _needs(rule: Rule) -> str:

@@ -7,13 +7,14 @@ import math
 import pkgutil
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import forensics.rules
 from forensics.errors import ExitCode, ForensicsError
-from forensics.model import Finding, RuleOutcome
-from forensics.rules.interface import Rule
+from forensics.model import Confidence, Evidence, Finding, RuleOutcome
+from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.job import Job
 
 Overrides = Mapping[str, Mapping[str, float]]
@@ -88,10 +89,18 @@ def run(job: Job, rules: Iterable[Rule], overrides: Overrides) -> tuple[tuple[Fi
     outcomes: list[RuleOutcome] = []
     for rule in rules:
         missing = rule.missing_evidence(job)
-        found = () if missing else tuple(rule.evaluate(job, thresholds(rule, overrides)))
+        found = () if missing else tuple(_capped(rule, each) for each in rule.evaluate(job, thresholds(rule, overrides)))
         findings.extend(found)
         outcomes.append(_outcome(rule, job, missing, found))
     return tuple(findings), tuple(outcomes)
+
+
+def _capped(rule: Rule, finding: Finding) -> Finding:
+    """A finding as its rule's maturity allows it: what an incubating rule says is never confirmed."""
+    if rule.maturity is Maturity.STABLE or finding.confidence is not Confidence.CONFIRMED:
+        return finding
+    note = Evidence(f"{rule.code} is incubating: it has not yet been right in enough exams to confirm", None, supports=False)
+    return replace(finding, confidence=Confidence.LIKELY, evidence=(*finding.evidence, note))
 
 
 def _outcome(rule: Rule, job: Job, missing: str | None, found: tuple[Finding, ...]) -> RuleOutcome:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from forensics.model import Finding
 from forensics.rules.reductions.job import Job
@@ -30,6 +31,17 @@ class Need:
     why: str
 
 
+class Maturity(StrEnum):
+    """How far a rule is proven: only what a stable one says may be `confirmed`.
+
+    A stable rule has a scenario, tests with look-alikes on which it must not fire, and an exam in which it was right;
+    `tests/unit/rules/test_maturity.py` lists them.
+    """
+
+    STABLE = "stable"
+    INCUBATING = "incubating"
+
+
 Thresholds = Mapping[str, float]
 Evaluate = Callable[[Job, Thresholds], Iterable[Finding]]
 
@@ -39,7 +51,7 @@ class Rule:
     """A rule's identity and contract.
 
     `evaluate(job, thresholds)` yields findings. When it yields none, `clears(job)` says what was checked and found in order, or
-    None when the evidence does not suffice to rule the cause out.
+    None when the evidence would not have shown the fault, had it been there. A new rule is incubating.
     """
 
     code: str
@@ -51,6 +63,7 @@ class Rule:
     confusions: tuple[str, ...]
     evaluate: Evaluate
     clears: Callable[[Job], str | None]
+    maturity: Maturity = Maturity.INCUBATING
 
     def missing_evidence(self, job: Job) -> str | None:
         """Say which need the job cannot meet, or None when the rule applies."""

@@ -16,7 +16,7 @@ from forensics.model import (
     StageName,
     StageRef,
 )
-from forensics.rules.interface import Rule, Thresholds
+from forensics.rules.interface import Maturity, Rule, Thresholds
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.mismatch.divergences import Divergence
 from forensics.rules.reductions.stacks.call_paths import CallPath, Frame
@@ -141,4 +141,5 @@ RULE = Rule(
     ),
     evaluate=_evaluate,
     clears=_clears,
+    maturity=Maturity.STABLE,
 )

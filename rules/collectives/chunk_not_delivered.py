@@ -17,7 +17,7 @@ from forensics.model import (
     Resource,
     Role,
 )
-from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.interface import Maturity, Need, Rule, Thresholds
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.network.chunk_flows import NETWORK, Flow, FlowState
 from forensics.rules.reductions.network.flow_faults import faulty_flows, flow_evidence, flow_since, flow_stage, pair_evidence
@@ -106,4 +106,5 @@ RULE = Rule(
     ),
     evaluate=_evaluate,
     clears=_clears,
+    maturity=Maturity.STABLE,
 )

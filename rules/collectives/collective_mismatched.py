@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Component, Confidence, Finding, Granularity, Role, StageRef, WaitKind
-from forensics.rules.interface import Rule, Thresholds
+from forensics.rules.interface import Maturity, Rule, Thresholds
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.mismatch.call_mismatches import accused, blocking, dispute_finding, went_elsewhere
 from forensics.rules.reductions.mismatch.disagreements import vote
@@ -75,4 +75,5 @@ RULE = Rule(
     confusions=("operations that may legally have uneven sizes: only their kind is compared", "a ring that wrapped"),
     evaluate=_evaluate,
     clears=_clears,
+    maturity=Maturity.STABLE,
 )

@@ -18,7 +18,7 @@ from forensics.model import (
     StageName,
     StageRef,
 )
-from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.interface import Maturity, Need, Rule, Thresholds
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.mismatch.alignments import Parting
 from forensics.rules.reductions.mismatch.call_mismatches import blocking, dispute_finding, went_elsewhere
@@ -162,4 +162,5 @@ RULE = Rule(
     confusions=("a different collective of the same kind and size: only its call path differs (FX122)",),
     evaluate=_evaluate,
     clears=_clears,
+    maturity=Maturity.STABLE,
 )

@@ -15,7 +15,7 @@ from forensics.model import (
     Members,
     Role,
 )
-from forensics.rules.interface import Rule, Thresholds
+from forensics.rules.interface import Maturity, Rule, Thresholds
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.mismatch.call_mismatches import blocking
 from forensics.rules.reductions.progress.liveness import Motion
@@ -117,4 +117,5 @@ RULE = Rule(
     confusions=("a moving job between two dumps", "a member that is already gone but left a dump"),
     evaluate=_evaluate,
     clears=_clears,
+    maturity=Maturity.STABLE,
 )

@@ -16,7 +16,7 @@ from forensics.model import (
     Role,
     StageRef,
 )
-from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.interface import Maturity, Need, Rule, Thresholds
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.waits.graph import Root, RootKind, Wait
@@ -155,4 +155,5 @@ RULE = Rule(
     confusions=("groups whose members were inferred from the waiting ranks themselves",),
     evaluate=_evaluate,
     clears=_clears,
+    maturity=Maturity.STABLE,
 )

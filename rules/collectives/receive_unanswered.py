@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, Role, WaitKind
-from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.interface import Maturity, Need, Rule, Thresholds
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.waits.graph import Root, RootKind, Wait
@@ -77,4 +77,5 @@ RULE = Rule(
     ),
     evaluate=_evaluate,
     clears=_clears,
+    maturity=Maturity.STABLE,
 )

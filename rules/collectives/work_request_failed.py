@@ -20,7 +20,7 @@ from forensics.model import (
     Since,
     StageRef,
 )
-from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.interface import Maturity, Need, Rule, Thresholds
 from forensics.rules.reductions.job import LEAST_HEARTBEAT_GAP_NS, Job
 from forensics.rules.reductions.network.work_requests import FLUSHED, NETWORK_STATUS, STATUS_NAMES, QueuePair
 from forensics.rules.reductions.text import evidence_text as statements
@@ -154,4 +154,5 @@ RULE = Rule(
     ),
     evaluate=_evaluate,
     clears=_clears,
+    maturity=Maturity.STABLE,
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forensics.model import Cause, Finding, StageName
-from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.interface import Maturity, Need, Rule, Thresholds
 from forensics.rules.reductions.host.background import helped_stalls
 from forensics.rules.reductions.host.stalls import Stall, stall_finding
 from forensics.rules.reductions.job import Job
@@ -60,4 +60,5 @@ RULE = Rule(
     ),
     evaluate=_evaluate,
     clears=_clears,
+    maturity=Maturity.STABLE,
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from forensics.model import Cause, Confidence, Evidence, Finding
-from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.interface import Maturity, Need, Rule, Thresholds
 from forensics.rules.reductions.host.stalls import is_leaving, stall_finding, stalls
 from forensics.rules.reductions.job import Job, LogEvent
 from forensics.rules.reductions.mismatch.call_mismatches import blocking, dispute_finding
@@ -62,4 +62,5 @@ RULE = Rule(
     confusions=("an exception that is normal for this job: only a rank that nobody else shares it with is named",),
     evaluate=_evaluate,
     clears=_clears,
+    maturity=Maturity.STABLE,
 )

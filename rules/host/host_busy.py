@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forensics.model import Cause, Evidence, Finding
-from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.interface import Maturity, Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.host.background import helped_stalls
 from forensics.rules.reductions.host.stalls import Stall, stall_finding
 from forensics.rules.reductions.host.work import BUSY_SHARE, HostWork, busy, host_work, looping_frame
@@ -71,4 +71,5 @@ RULE = Rule(
     ),
     evaluate=_evaluate,
     clears=_clears,
+    maturity=Maturity.STABLE,
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forensics.model import Cause, Evidence, Finding, WaitKind
-from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.interface import Maturity, Need, Rule, Thresholds
 from forensics.rules.reductions.host.background import helped_stalls, is_idle, thread_statement
 from forensics.rules.reductions.host.stalls import Stall, stall_finding
 from forensics.rules.reductions.host.work import HostWork, host_work
@@ -96,4 +96,5 @@ RULE = Rule(
     ),
     evaluate=_evaluate,
     clears=_clears,
+    maturity=Maturity.STABLE,
 )

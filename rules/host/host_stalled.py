@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.model import Cause, Finding, StageName
-from forensics.rules.interface import Rule, Thresholds
+from forensics.rules.interface import Maturity, Rule, Thresholds
 from forensics.rules.reductions.host.background import helped_stalls
 from forensics.rules.reductions.host.stalls import Stall, is_leaving, stall_finding
 from forensics.rules.reductions.host.work import HostWork, host_work
@@ -53,4 +53,5 @@ RULE = Rule(
     confusions=("a slow rank of a moving job", "a point-to-point wait that the recorder does not record (gloo)"),
     evaluate=_evaluate,
     clears=_clears,
+    maturity=Maturity.STABLE,
 )

@@ -16,7 +16,7 @@ from forensics.model import (
     StageName,
     StageRef,
 )
-from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.interface import Maturity, Need, Rule, Thresholds
 from forensics.rules.reductions.host.stalls import stall_finding, stalls
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.text import evidence_text as statements
@@ -78,4 +78,5 @@ RULE = Rule(
     confusions=("a node that was never started: then the rank has no process",),
     evaluate=_evaluate,
     clears=_clears,
+    maturity=Maturity.STABLE,
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forensics.model import Cause, Evidence, Finding, StageName
-from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.interface import Maturity, Need, Rule, Thresholds
 from forensics.rules.reductions.host.background import helped_stalls
 from forensics.rules.reductions.host.interpreter_lock import lock_holder
 from forensics.rules.reductions.host.stalls import Stall, stall_finding
@@ -60,4 +60,5 @@ RULE = Rule(
     confusions=("a read or write that blocks with the lock held: the stage explains it", "a one-line busy loop in Python"),
     evaluate=_evaluate,
     clears=_clears,
+    maturity=Maturity.STABLE,
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forensics.model import Cause, Finding, Role, WaitKind
-from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.interface import Maturity, Need, Rule, Thresholds
 from forensics.rules.reductions.host.stalls import Stall, is_leaving, stall_finding, stalls
 from forensics.rules.reductions.job import Job, LogEvent
 from forensics.rules.reductions.text import evidence_text as statements
@@ -54,4 +54,5 @@ RULE = Rule(
     confusions=("the normal end of the job: then nobody waits in a collective",),
     evaluate=_evaluate,
     clears=_clears,
+    maturity=Maturity.STABLE,
 )

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Role, StageName
-from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.interface import Maturity, Need, Rule, Thresholds
 from forensics.rules.reductions.job import Job, LogEvent
 from forensics.rules.reductions.logs.log_evidence import Exit
 from forensics.rules.reductions.mismatch.call_mismatches import size_dispute
@@ -181,4 +181,5 @@ RULE = Rule(
     confusions=("a watchdog that aborts a victim later", "a launcher that ends all ranks after the first failure"),
     evaluate=_evaluate,
     clears=_clears,
+    maturity=Maturity.STABLE,
 )

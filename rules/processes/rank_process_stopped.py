@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Role, StageName
-from forensics.rules.interface import Need, Rule, Thresholds
+from forensics.rules.interface import Maturity, Need, Rule, Thresholds
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.ranks.roster import RankFacts
 from forensics.rules.reductions.text import evidence_text as statements
@@ -69,4 +69,5 @@ RULE = Rule(
     confusions=("a debugger attached after the hang began",),
     evaluate=_evaluate,
     clears=_clears,
+    maturity=Maturity.STABLE,
 )

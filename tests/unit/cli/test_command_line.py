@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -45,7 +46,9 @@ def test_version(forensics: Command) -> None:
     assert (answer.code, answer.out) == (OK, f"forensics {package.__version__}\n")
 
 
-@pytest.mark.parametrize("arguments", [("diagnos",), ("--verbose",), ("explain",), ("rules", "extra")])
+@pytest.mark.parametrize(
+    "arguments", [("diagnos",), ("--verbose",), ("explain",), ("rules", "extra"), ("rules", "--format", "xml")]
+)
 def test_wrong_use_is_told(forensics: Command, arguments: tuple[str, ...]) -> None:
     answer = forensics(*arguments)
     assert answer.code == USAGE
@@ -54,8 +57,13 @@ def test_wrong_use_is_told(forensics: Command, arguments: tuple[str, ...]) -> No
 
 def test_rules_lists_every_rule_with_what_it_concludes(forensics: Command) -> None:
     lines = forensics("rules").out.splitlines()
-    assert [line.split()[:2] for line in lines] == [[rule.code, rule.name] for rule in discover()]
+    assert [line.split()[:3] for line in lines] == [[rule.code, rule.name, rule.maturity] for rule in discover()]
     assert all(rule.concludes in line for rule, line in zip(discover(), lines, strict=True))
+
+
+def test_rules_as_json(forensics: Command) -> None:
+    found = json.loads(forensics("rules", "--format", "json").out)["rules"]
+    assert [(each["code"], each["maturity"]) for each in found] == [(rule.code, rule.maturity) for rule in discover()]
 
 
 @pytest.mark.parametrize("rule", discover(), ids=lambda rule: rule.code)
