@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 from duckdb import DuckDBPyConnection
 
 from forensics.model import StageName
-from forensics.rules.reductions.calls.arrivals import Lateness, lateness
 from forensics.rules.reductions.calls.brackets import stages_between
+from forensics.rules.reductions.calls.lateness import Latenesses, lateness
 from forensics.rules.reductions.calls.order_history import habits
 from forensics.rules.reductions.calls.positions import Communicator, communicators
 from forensics.rules.reductions.calls.shim_calls import enter_calls, untold_ranks
 from forensics.rules.reductions.frontier.reading import frontier_windows
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
 from forensics.rules.reductions.hardware.causes import Hardware
+from forensics.rules.reductions.hardware.cpu import CpuUse, cpu_use
 from forensics.rules.reductions.hardware.signs import hardware
 from forensics.rules.reductions.logs.log_evidence import Logged, heard_in_logs, logged
 from forensics.rules.reductions.mismatch.alignments import Parting, partings
@@ -41,8 +42,6 @@ from forensics.rules.reductions.waits.graph import RootKind, Wait, WaitGraph, ex
 from forensics.rules.reductions.waits.point_to_point import point_to_point_waits
 from forensics.rules.reductions.waits.unrecorded import joined_by_stack, waits_by_stack
 
-# Below a millisecond the order of arrival is the scheduler's.
-LEAST_GAP_NS = 1_000_000
 # The collector in a process beats once a second; on a host without a free core a beat comes late, not five in a row.
 LEAST_HEARTBEAT_GAP_NS = 5_000_000_000
 _CIRCLES = (RootKind.CYCLE, RootKind.ENTANGLED)
@@ -71,7 +70,8 @@ class Job:
     the processes: calls are taken from them when there is no Flight Recorder (then `calls_from_shim`); `flows` are open flows
     of chunks, `root_flows` those that stand still on their own account, `queue_pairs` those in trouble. `miscounts` are ranks
     of circles that made a call less or more than their peers. `slowness` is what the logs tell of the speed of a job that
-    moves, `hardware` what is odd of GPUs and NICs of its ranks; `between` the stage that the calls around awaited hosts tell.
+    moves, `hardware` what is odd of GPUs and NICs of its ranks, `cpu` what its hosts give it;
+    `between` the stage that the calls around awaited hosts tell.
     """
 
     roster: Roster
@@ -84,7 +84,7 @@ class Job:
     host_logs: tuple[LogEvent, ...]
     paths: Mapping[int, CallPath]
     broke_habit: frozenset[int]
-    late: tuple[Lateness, ...]
+    late: Latenesses
     available: frozenset[str]
     partings: Mapping[str, Parting] = field(default_factory=dict)
     divergences: tuple[Divergence, ...] = ()
@@ -102,6 +102,7 @@ class Job:
     slowness: Slowness = field(default_factory=Slowness)
     hardware: Hardware = field(default_factory=Hardware)
     between: Mapping[int, StageName] = field(default_factory=dict)
+    cpu: Mapping[str, CpuUse] = field(default_factory=dict)
 
     def rank(self, rank: int) -> RankFacts:
         """Return the facts of a rank; unknown everywhere for a rank without trace."""
@@ -162,7 +163,7 @@ def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_F
         paths=call_paths(connection, called),
         broke_habit=broke,
         kept_habit=kept,
-        late=lateness(connection, LEAST_GAP_NS) if motion.may_move else (),
+        late=lateness(connection) if motion.may_move else Latenesses(),
         available=_available(
             ranks, {"stacks": samples, "logs": logs or host_logs or heard.groups, "ras": counted, "stages": windows}
         )
@@ -181,6 +182,7 @@ def reduce_job(connection: DuckDBPyConnection, silence_factor: float = SILENCE_F
         miscounts=miscounts(connection, groups, graph.roots),
         slowness=slowness(connection, sources if motion.may_move else ()),
         hardware=hardware(connection) if motion.may_move else Hardware(),
+        cpu=cpu_use(connection) if motion.may_move else {},
         between=stages_between(connection, {rank for root in graph.roots for rank in root.ranks}),
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from math import comb
 
 from forensics.model import (
     Anomaly,
@@ -23,6 +22,7 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.reductions.calls.lateness import chance_of_last
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.network.stragglers import Awaited
 from forensics.rules.reductions.text import evidence_text as statements
@@ -58,15 +58,8 @@ def _material(late: Awaited, thresholds: Thresholds) -> bool:
     always = late.late >= max(2 * thresholds["least_calls"], 0.9 * late.calls)
     steady = always or late.spread_ns <= thresholds["most_spread"] * late.typical_ns
     material = late.share >= thresholds["least_share_of_time"]
-    return enough and regular and steady and material and _chance(late) <= thresholds["most_chance"]
-
-
-def _chance(late: Awaited) -> float:
-    """How probable it is that one of equal members is last so often; of two, one always is in three calls of five."""
-    alone = 1 / len(late.members)
-    times = range(late.late, late.calls + 1)
-    tail: float = sum(comb(late.calls, n) * alone**n * (1 - alone) ** (late.calls - n) for n in times)
-    return min(1.0, tail * len(late.members))
+    chance = chance_of_last(late.late, late.calls, len(late.members))
+    return enough and regular and steady and material and chance <= thresholds["most_chance"]
 
 
 def _in_step(job: Job, late: Collection[int]) -> Iterator[tuple[int, ...]]:

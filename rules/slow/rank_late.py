@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from forensics.model import (
     Anomaly,
@@ -12,14 +12,19 @@ from forensics.model import (
     Confidence,
     Evidence,
     Finding,
+    Granularity,
     Impact,
+    Members,
     Role,
+    Since,
     StageName,
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions.calls.arrivals import Lateness
+from forensics.rules.reductions.calls.lateness import Lateness, roots
+from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
 from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.stacks.samples import Sample
 from forensics.rules.reductions.text import evidence_text as statements
 
 _CAUSES = {
@@ -32,56 +37,116 @@ _CAUSES = {
 
 
 def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
-    named: set[int] = set()
-    for late in job.late:
-        if late.rank not in named and _material(late, thresholds):
-            named.add(late.rank)
-            yield job.hardware.refined(_finding(job, late), (Cause.COMPUTE_SLOW,))
+    late = [item for item in job.late.found if _material(item, thresholds)]
+    found = list(roots(late, job.late.linked))
+    if 2 * len(found) > len(job.roster.ranks):
+        return  # where most ranks are late in turn nobody holds the others up
+    for item, others in found:
+        if _speaks(item, thresholds):
+            yield job.hardware.refined(_finding(job, item, others, thresholds), (Cause.COMPUTE_SLOW,))
 
 
 def _material(late: Lateness, thresholds: Thresholds) -> bool:
+    """Most calls wait for it, more often than by chance, and the time between calls follows."""
     regular = late.late >= thresholds["least_share_of_calls"] * late.calls and late.late >= thresholds["least_calls"]
-    return regular and late.share >= thresholds["least_share_of_time"]
+    likely = late.chance <= thresholds["most_chance"]
+    return regular and likely and late.share >= thresholds["least_share_of_time"] and not late.absorbed
 
 
-def _finding(job: Job, late: Lateness) -> Finding:
-    stage = _usual_stage(job, late.rank)
-    typical = f"{late.typical_ns / 1e6:.0f} ms"
-    what = (
-        f"rank {late.rank} came last to {late.late} of {late.calls} {late.kind} of {late.communicator}, typically by {typical}"
-    )
+def _speaks(late: Lateness, thresholds: Thresholds) -> bool:
+    """Whether the rank became late in the record, or costs so much that it matters how it has always been."""
+    return late.since_ns is not None or late.share >= thresholds["least_share_from_start"]
+
+
+def _finding(job: Job, late: Lateness, others: tuple[int, ...], thresholds: Thresholds) -> Finding:
+    stage, accounted = _usual_stage(job, late)
+    least = thresholds["least_accounted"]
+    against = tuple(_doubts(job, late, others))
+    host = job.roster.host_of(late.rank)
     return Finding(
         rule=RULE.code,
-        ranks=(late.rank,),
+        ranks=tuple(sorted((late.rank, *others))),
         role=Role.ROOT,
-        cause=_CAUSES.get(stage, Cause.HOST_STALL if stage is not StageName.UNKNOWN else Cause.UNKNOWN),
+        cause=_CAUSES.get(stage, Cause.HOST_STALL) if accounted >= least else Cause.UNKNOWN,
         stage=StageRef(name=stage, component=Component.UNKNOWN, operation=late.kind, communicator=late.communicator),
         belief=Belief.BEHIND_AND_BUSY,
-        confidence=Confidence.LIKELY,
+        confidence=Confidence.SUSPECT if against else Confidence.LIKELY,
         strength=min(1.0, late.share),
         evidence=(
-            Evidence(f"{what}: {100 * late.share:.0f} % of the time others wait for it", late.source),
+            *_evidence(late),
             *statements.stack(job, late.rank),
+            *unexplained(accounted if stage is not StageName.UNKNOWN else None, "what its stacks show", least),
+            *against,
         ),
+        granularity=Granularity.GROUP if others else Granularity.RANK,
+        members=Members.ONE_OF if others else Members.EACH,
         anomaly=Anomaly.FAIL_SLOW,
         impact=Impact(late.lost_ns, round(late.share, 3), late.late, "arrival"),
+        since=None if late.since_ns is None else Since(late.since_ns, f"{host} realtime" if host else "its host's realtime", 0),
         next_steps=(
             f"compare what rank {late.rank} does before this call with its peers: load, clocks, its share of the data",
         ),
     )
 
 
-def _usual_stage(job: Job, rank: int) -> StageName:
-    """The stage its stacks show most often outside communication."""
-    found = job.stacks.get(rank)
+def _evidence(late: Lateness) -> Iterator[Evidence]:
+    most = "by up to" if late.is_bound else "typically by"
+    yield Evidence(
+        f"rank {late.rank} came last to {late.late} of {late.calls} {late.kind} of {late.communicator}, {most} "
+        f"{late.typical_ns / 1e6:.0f} ms: {100 * late.share:.0f} % of the time others wait for it",
+        late.source,
+    )
+    if late.before_ns is not None:
+        yield Evidence(f"earlier in the same record it came last by {late.before_ns / 1e6:.0f} ms", late.source)
+    if late.on_own_clocks:
+        yield Evidence(
+            "each member's time in the call is on its own clock; who came last is in it for the shortest", late.source
+        )
+
+
+def _doubts(job: Job, late: Lateness, others: tuple[int, ...]) -> Iterator[Evidence]:
+    """What makes a rank a suspect at most."""
+    use = job.cpu.get(job.roster.host_of(late.rank) or "")
+    if use is not None and use.is_short:
+        yield Evidence(f"{use.statement}: who is late there may only wait for a core", use.source, supports=False)
+    if late.is_bound:
+        why = "start times were not recorded: the others may have had work of their own on the device for a part of it"
+        yield Evidence(why, late.source, supports=False)
+    if others:
+        yield Evidence(
+            "they pass messages on to each other, and cost nearly the same: one of them is late", None, supports=False
+        )
+
+
+def _usual_stage(job: Job, late: Lateness) -> tuple[StageName, float]:
+    """The stage its stacks show most often outside communication, and which part of its cost that accounts for.
+
+    Of its samples, the share in this stage beyond that of the other members is what the stage takes of the time.
+    """
+    found = job.stacks.get(late.rank)
     seen = [s.activity.stage for s in found.main if not s.activity.communicating] if found else []
-    return max(dict.fromkeys(seen), key=seen.count, default=StageName.UNKNOWN)
+    stage = max(dict.fromkeys(seen), key=seen.count, default=StageName.UNKNOWN)
+    if found is None or stage is StageName.UNKNOWN:
+        return stage, 0.0
+    peers = [job.stacks[rank].main for rank in late.members if rank != late.rank and rank in job.stacks]
+    usual = [_part(samples, stage) for samples in peers if samples]
+    beyond = _part(found.main, stage) - (sum(usual) / len(usual) if usual else 0.0)
+    return stage, max(0.0, min(1.0, beyond / late.share))
+
+
+def _part(samples: Sequence[Sample], stage: StageName) -> float:
+    """Share of samples in a stage."""
+    return sum(s.activity.stage is stage and not s.activity.communicating for s in samples) / len(samples)
 
 
 def _clears(job: Job) -> str | None:
-    if not job.liveness.may_move:
+    """Only where a late rank would have been seen: of every rank arrivals at enough calls, whatever its host."""
+    ranks = set(job.roster.ranks)
+    usual = {threshold.name: threshold.default for threshold in RULE.thresholds}
+    if not ranks or not ranks <= job.late.seen or any(_material(item, usual) for item in job.late.found):
         return None
-    return "no rank regularly comes late to the collectives of its host" if job.groups else None
+    told = f"in {job.late.calls} calls none of {len(ranks)} ranks is last in most at the cost of a fifth of the time"
+    return f"{told}, as far as {job.late.least_ns / 1e6:.0f} ms can be seen"
 
 
 RULE = Rule(
@@ -93,9 +158,18 @@ RULE = Rule(
         Threshold("least_share_of_calls", 0.5, "a rank that is late now and then is jitter or a periodic duty"),
         Threshold("least_calls", 5, "fewer are chance"),
         Threshold("least_share_of_time", 0.2, "below a fifth, overlap and legal skew explain it"),
+        Threshold("least_share_from_start", 0.4, "a smaller lag from the first recorded call on may be how the job is made"),
+        Threshold(
+            "least_accounted", LEAST_ACCOUNTED, "of the lost time that must be measured in a stage before it is the cause"
+        ),
+        Threshold("most_chance", 0.01, "that one of equal members is last so often: of two, either is half the time"),
     ),
     concludes="A rank of a moving job that most calls of one kind wait for, with the time lost to it.",
-    confusions=("work that one rank does for all by design", "clocks of different hosts: only ranks of one host are compared"),
+    confusions=(
+        "work that one rank does for all by design",
+        "clocks of different hosts: there, lengths on each rank's own clock are compared",
+        "a host with more threads to run than cores: whoever is late there is a suspect at most",
+    ),
     evaluate=_evaluate,
     clears=_clears,
 )

@@ -1,0 +1,199 @@
+"""Who comes last to collectives, by how much, how regularly and since when: what a moving job loses to one rank.
+
+The time lost to a rank at one collective is the gap between its arrival and the one before it, as far as it arose since the
+call before: without this rank the others would have gone on that much earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import comb
+
+import numpy as np
+import numpy.typing as npt
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.calls.arrivals import Arrival, Series, arrivals
+
+Floats = npt.NDArray[np.float64]
+# Below a millisecond the order of arrival is the scheduler's.
+LEAST_GAP_NS = 1_000_000
+# Of the time between calls: what is less is jitter.
+_LEAST_PART = 0.1
+# Calls on either side of a change; the rank is late in this share of those after it, and half as late before, at most.
+_LEAST_SIDE, _APART, _EARLIER = 5, 0.8, 0.5
+# Of what a rank became later, the time between calls must have grown by this part, else something else hides it.
+_LEAST_FOLLOWED = 0.3
+# The first quarter of a record is start-up; with the rest a rank must have been able to be late five times.
+_LEAST_SEEN = 8
+# A late rank whose receivers are late too is told from them by its cost.
+_CLEARLY = 1.5
+_LINKS = """
+SELECT DISTINCT o.rank, m.rank FROM operations o JOIN members m ON m.communicator = o.communicator AND m.position = o.peer
+WHERE o.is_p2p AND o.rank IS NOT NULL AND o.rank <> m.rank
+UNION SELECT DISTINCT m.rank, o.rank FROM operations o JOIN members m ON m.communicator = o.communicator AND m.position = o.peer
+WHERE o.is_p2p AND o.rank IS NOT NULL AND o.rank <> m.rank
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """One rank at one kind of call of one communicator.
+
+    `late` of `calls` calls had this rank last by a material gap; `lost_ns` is the sum of these gaps, `share` their part of the
+    time that the calls span, `typical_ns` the median gap. With an onset (`since_ns`, on the rank's clock) only the calls since
+    then are counted, and `before_ns` is the median gap before it; None: it was late from the first recorded call.
+    `absorbed` marks an onset that the time between calls did not follow, `is_bound` gaps that are only known to be at most that
+    long, `on_own_clocks` a comparison of lengths instead of arrivals.
+    """
+
+    rank: int
+    communicator: str
+    kind: str
+    members: tuple[int, ...]
+    calls: int
+    late: int
+    lost_ns: int
+    share: float
+    typical_ns: int
+    source: str
+    since_ns: int | None = None
+    before_ns: int | None = None
+    absorbed: bool = False
+    is_bound: bool = False
+    on_own_clocks: bool = False
+
+    @property
+    def chance(self) -> float:
+        """How probable it is that one of equal members is last so often."""
+        return chance_of_last(self.late, self.calls, len(self.members))
+
+
+def chance_of_last(late: int, calls: int, members: int) -> float:
+    """How probable it is that one of equal members is last so often; of two, one always is in three calls of five."""
+    alone = 1 / members
+    tail = sum(comb(calls, n) * alone**n * (1 - alone) ** (calls - n) for n in range(late, calls + 1))
+    return min(1.0, float(tail) * members)
+
+
+@dataclass(frozen=True, slots=True)
+class Latenesses:
+    """Ranks that came late, most lost first, and what could have shown it.
+
+    `linked` are pairs of ranks that send to each other; `seen` the ranks whose arrivals at enough calls are known, not only
+    bounded, `calls` how many calls that were, `least_ns` the lateness that could be seen in all of them.
+    """
+
+    found: tuple[Lateness, ...] = ()
+    linked: frozenset[tuple[int, int]] = frozenset()
+    seen: frozenset[int] = frozenset()
+    calls: int = 0
+    least_ns: int = LEAST_GAP_NS
+
+
+def lateness(connection: DuckDBPyConnection) -> Latenesses:
+    """Sum up the material gaps (a millisecond, and a tenth of the time between calls) by rank."""
+    found = of_series(arrivals(connection))
+    return replace(found, linked=frozenset(connection.execute(_LINKS).fetchall()))
+
+
+def of_series(series: Iterable[Series]) -> Latenesses:
+    """The same of arrivals, without links."""
+    found: list[Lateness] = []
+    seen: set[int] = set()
+    least = [LEAST_GAP_NS]
+    counted = 0
+    for communicator, signature, calls in series:
+        if len(calls) >= _LEAST_SEEN and not any(call.is_bound for call in calls):
+            seen |= calls[0].behind.keys()
+            counted += len(calls)
+            least.append(max(call.coarse_ns for call in calls))
+        last = sorted({call.last for call in calls})
+        found += filter(None, (_of_rank(rank, communicator, signature.split(" ")[0], calls) for rank in last))
+    ordered = sorted(found, key=lambda item: (-item.lost_ns, item.rank, item.communicator, item.kind))
+    return Latenesses(tuple(ordered), seen=frozenset(seen), calls=counted, least_ns=max(least))
+
+
+def roots(found: Sequence[Lateness], linked: Collection[tuple[int, int]]) -> Iterator[tuple[Lateness, tuple[int, ...]]]:
+    """Late ranks that did not only wait for another late one, each with those of nearly its cost that may be meant.
+
+    `found` is in order of cost. Members of groups in which a rank is last wait for it, and so do ranks that receive of those.
+    """
+    kept: list[tuple[Lateness, set[int], set[int]]] = []
+    for item in found:
+        held = next((each for each in kept if item.rank in each[1]), None)
+        if held is None:
+            kept.append((item, _reached(item, found, linked), set()))
+        elif (
+            item.rank != held[0].rank
+            and held[0].lost_ns < _CLEARLY * item.lost_ns
+            and item.rank not in _members(held[0], found)
+        ):
+            held[2].add(item.rank)
+    yield from ((item, tuple(sorted(others))) for item, _, others in kept)
+
+
+def _members(late: Lateness, found: Sequence[Lateness]) -> set[int]:
+    """Members of all groups in which the rank is late."""
+    return {late.rank}.union(*(item.members for item in found if item.rank == late.rank))
+
+
+def _reached(late: Lateness, found: Sequence[Lateness], linked: Collection[tuple[int, int]]) -> set[int]:
+    reached = _members(late, found)
+    while grown := {b for a, b in linked if a in reached} - reached:
+        reached |= grown
+    return reached
+
+
+def _of_rank(rank: int, communicator: str, kind: str, calls: Sequence[Arrival]) -> Lateness | None:
+    gaps = np.array([call.lateness(rank) for call in calls], dtype=np.float64)
+    times = np.array([call.at_ns[rank] for call in calls], dtype=np.float64)
+    onset = _onset(gaps)
+    # The first arrivals of a run wait for start-up, not for a slow rank.
+    first = onset if onset is not None else len(calls) // 4
+    if len(calls) - first < 2:
+        return None
+    span = times[-1] - times[first]
+    least = max(LEAST_GAP_NS, _LEAST_PART * span / (len(calls) - first - 1))
+    late = [index for index in range(first, len(calls)) if gaps[index] >= least]
+    if not late:
+        return None
+    # What a rank is late by since before the call before was lost there already.
+    lost = sum(min(gaps[index], times[index] - times[index - 1] if index else gaps[index]) for index in late)
+    return Lateness(
+        rank=rank,
+        communicator=communicator,
+        kind=kind,
+        members=tuple(sorted(calls[0].behind)),
+        calls=len(calls) - first,
+        late=len(late),
+        lost_ns=int(lost),
+        share=min(1.0, float(lost / span)) if span > 0 else 0.0,
+        typical_ns=int(np.median(gaps[late])),
+        source=calls[late[-1]].source[rank],
+        since_ns=None if onset is None else int(times[onset]),
+        before_ns=None if onset is None else int(np.median(gaps[:onset])),
+        absorbed=onset is not None and not _followed(gaps, times, onset),
+        is_bound=any(calls[index].is_bound for index in late),
+        on_own_clocks=any(call.on_own_clocks for call in calls),
+    )
+
+
+def _onset(gaps: Floats) -> int | None:
+    """The call from which a rank comes lastingly later than before in the same record, None when there is no such call."""
+    best: tuple[float, int] | None = None
+    for place in range(_LEAST_SIDE, len(gaps) - _LEAST_SIDE + 1):
+        before, after = float(np.median(gaps[:place])), float(np.median(gaps[place:]))
+        apart = float((gaps[place:] > np.quantile(gaps[:place], 0.9)).mean())
+        if after >= LEAST_GAP_NS and before <= _EARLIER * after and apart >= _APART and gaps[place] > before:
+            cost = float(np.abs(gaps[:place] - before).sum() + np.abs(gaps[place:] - after).sum())
+            best = min(best or (cost, place), (cost, place))
+    return best[1] if best else None
+
+
+def _followed(gaps: Floats, times: Floats, onset: int) -> bool:
+    """Whether calls came further apart when the rank became late: a lag that others' waiting hides costs nothing."""
+    before, after = np.diff(times[:onset]).mean(), np.diff(times[onset:]).mean()
+    later = np.minimum(gaps[onset + 1 :], np.diff(times[onset:])).mean() - gaps[:onset].mean()
+    return bool(after - before >= _LEAST_FOLLOWED * later)

@@ -1,0 +1,62 @@
+"""Hosts on which more threads of the job want to run than get to run: whoever is late there may only be waiting for a CPU.
+
+Threads found runnable at the looks of the collector are what was asked for; the time that they were on a CPU between the looks
+is what was given. No count of cores is needed, and other jobs on the host count as what they take away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.ranks.roster import NS_PER_TICK
+
+# One thread alone may be found runnable by chance at each of two or three looks.
+_LEAST_RUNNABLE = 2.0
+# Asked for against given: a thread that runs is runnable too, so that one is what a host with free cores shows.
+_LEAST_RATIO = 1.5
+
+_LOOKS = """
+WITH looks AS (
+    SELECT host, pid, thread, min(sample) AS first, max(sample) AS last, max(time_ns) - min(time_ns) AS span,
+           arg_max(cpu_ticks, sample) - arg_min(cpu_ticks, sample) AS ticks, count(*) FILTER (state = 'R') AS runnable,
+           count(*) AS looks, any_value(source_id) AS source_id
+    FROM processes WHERE host IS NOT NULL GROUP BY host, pid, thread HAVING count(DISTINCT sample) > 1
+)
+SELECT l.host, sum(l.runnable / l.looks), sum(ticks), max(span), min(s.path) FROM looks l JOIN sources s USING (source_id)
+GROUP BY l.host HAVING max(span) > 0 ORDER BY l.host
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuUse:
+    """Threads of the job on one host, at the mean: how many wanted a CPU and how many cores they got."""
+
+    host: str
+    runnable: float
+    cores: float
+    source: str
+
+    @property
+    def is_short(self) -> bool:
+        """Whether threads had to wait for a CPU."""
+        return self.runnable >= _LEAST_RUNNABLE and self.runnable >= _LEAST_RATIO * self.cores
+
+    @property
+    def statement(self) -> str:
+        """What was seen, in words."""
+        return (
+            f"{self.host} is short of CPU: {self.runnable:.1f} threads of the job were ready to run at each look and got "
+            f"{self.cores:.1f} cores"
+        )
+
+
+def cpu_use(connection: DuckDBPyConnection) -> Mapping[str, CpuUse]:
+    """What the looks at the processes of each host show; nothing for a host that was looked at less than twice."""
+    rows = connection.execute(_LOOKS).fetchall()
+    return {
+        host: CpuUse(host, float(runnable), float(ticks or 0) * NS_PER_TICK / span, path)
+        for host, runnable, ticks, span, path in rows
+    }

@@ -1,0 +1,116 @@
+"""A rank that comes late to the calls of a moving job: where it may be named, how surely, and where that is ruled out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from forensics.case.build import open_case
+from forensics.model import Cause, Confidence, Verdict
+from forensics.rules.diagnosis import diagnose
+from tests.recordings.collection import Collection, loose
+from tests.recordings.job import MILLISECOND, SECOND, Job
+from tests.recordings.places import ALL_REDUCE, FORWARD, Place
+from tests.recordings.verdicts import leaders, told, verdict_of
+
+APART = {rank: 3 * rank * SECOND for rank in range(4)}
+
+
+def two_looks(folder: Path, late_ms: int, *, backend: str = "nccl", started: bool = False) -> Verdict:
+    """Loose dumps of ranks whose hosts nothing tells, with clocks of their own; rank 2 comes late to every call.
+
+    Where calls are `started`, the device of each member begins when its host issues the call.
+    """
+    job, looks = Job(4, backend), []
+    for number in range(2):
+        for _ in range(12):
+            job.clocks[2] += late_ms * MILLISECOND
+            job.call(job.everyone)
+        for rank, calls in job.calls.items():
+            job.calls[rank] = [replace(call, started_ns=call.time_ns if started else None) for call in calls]
+        name = f"rank{{rank}}.fr.{number}.json"
+        looks.append(loose(job, folder / str(number), form="json", name=name, skew_ns=APART))
+    return verdict_of(*looks)
+
+
+def status(verdict: Verdict) -> str:
+    fired = {rule for suspect in verdict.suspects for rule in suspect.rules}
+    found = {outcome.rule: outcome.status for outcome in verdict.ruled_out}
+    return "fired" if "FX160" in fired else found["FX160"]
+
+
+def on_one_host(late_ms: int, *, place: Place = FORWARD, calls: int = 24, from_call: int = 0) -> Collection:
+    """Two looks at ranks of one host, of which rank 2 is late to each call since `from_call`."""
+    job = Job(4, pace_ns=100 * MILLISECOND)
+    found = Collection(4, job.now_ns)
+    for number in range(calls):
+        job.clocks[2] += late_ms * MILLISECOND if number >= from_call else 0
+        job.call(job.everyone)
+        if number in (calls // 2, calls - 1):
+            found.at_ns = job.now_ns + MILLISECOND
+            for rank in range(4):
+                found.dump(job, rank, int(number == calls - 1), found.at_ns)
+    for rank in range(4):
+        found.rank(rank)
+        found.looks(rank)
+        found.stacks(rank, *[place if rank == 2 else ALL_REDUCE] * 3)
+    return found
+
+
+def test_on_unknown_hosts_the_late_rank_is_in_each_call_for_the_shortest(tmp_path: Path) -> None:
+    verdict = two_looks(tmp_path, 400)
+    (suspect,) = verdict.suspects
+    assert (suspect.ranks, suspect.cause, suspect.confidence) == ((2,), Cause.UNKNOWN, Confidence.SUSPECT)
+    assert "start times were not recorded" in told(verdict)
+
+
+def test_with_start_times_it_is_likely(tmp_path: Path) -> None:
+    (suspect,) = two_looks(tmp_path, 400, started=True).suspects
+    assert (suspect.ranks, suspect.confidence) == ((2,), Confidence.LIKELY)
+
+
+@pytest.mark.parametrize(("backend", "late_ms"), [("gloo", 250), ("nccl", 100), ("nccl", 0)])
+def test_what_dumps_of_unknown_hosts_cannot_show_is_not_ruled_out(tmp_path: Path, backend: str, late_ms: int) -> None:
+    """gloo dates no end, and nothing is finer than the watchdog: a late rank would have looked the same."""
+    verdict = two_looks(tmp_path, late_ms, backend=backend)
+    assert not verdict.suspects
+    assert status(verdict) == "silent"
+
+
+@pytest.mark.parametrize(("calls", "expected"), [(24, "ruled_out"), (6, "silent")])
+def test_on_one_host_enough_calls_rule_it_out(tmp_path: Path, calls: int, expected: str) -> None:
+    assert status(verdict_of(on_one_host(0, calls=calls).write(tmp_path))) == expected
+
+
+def test_a_small_lag_from_the_first_call_on_accuses_nobody_and_is_not_ruled_out(tmp_path: Path) -> None:
+    verdict = verdict_of(on_one_host(40).write(tmp_path))
+    assert (verdict.suspects, status(verdict)) == ((), "silent")
+
+
+def test_a_rank_that_became_late_in_the_record_is_named_with_the_moment(tmp_path: Path) -> None:
+    (suspect,) = leaders(verdict_of(on_one_host(40, from_call=12).write(tmp_path)))
+    assert (suspect.ranks, suspect.confidence) == ((2,), Confidence.LIKELY)
+    assert suspect.since is not None
+
+
+def test_on_a_host_that_is_short_of_cpu_it_is_a_suspect_and_says_so(tmp_path: Path) -> None:
+    with open_case([on_one_host(400).write(tmp_path)]) as connection:
+        assert diagnose(connection).suspects[0].confidence is Confidence.LIKELY
+        connection.execute("UPDATE processes SET state = 'R'")
+        verdict = diagnose(connection)
+    (suspect,) = leaders(verdict)
+    assert (suspect.ranks, suspect.confidence) == ((2,), Confidence.SUSPECT)
+    assert "short of CPU" in told(verdict)
+
+
+def test_a_cause_is_named_only_when_it_accounts_for_the_cost(tmp_path: Path) -> None:
+    """Of three samples one shows another place: two thirds of the time do not explain four fifths of it."""
+    found = on_one_host(400)
+    found.stacks(2, FORWARD, ALL_REDUCE, FORWARD)
+    verdict = verdict_of(found.write(tmp_path))
+    assert verdict.suspects[0].cause is Cause.UNKNOWN
+    assert "cause unknown" in told(verdict)
+    sure = verdict_of(on_one_host(400).write(tmp_path / "sure"))
+    assert sure.suspects[0].cause is Cause.COMPUTE_SLOW

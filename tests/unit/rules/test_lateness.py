@@ -1,0 +1,105 @@
+"""Who comes last to collectives: on one clock, on clocks of their own, from the first call on or since a change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from forensics.rules.reductions.calls.arrivals import WATCHDOG_LOOKS_NS, Arrival
+from forensics.rules.reductions.calls.lateness import Lateness, of_series, roots
+
+MS = 1_000_000
+LINKED = frozenset({(0, 2), (2, 0), (1, 3), (3, 1)})
+
+
+def series(
+    late: Callable[[int], Mapping[int, float]],
+    calls: int = 24,
+    every_ms: Callable[[int], float] = lambda _: 100.0,
+    members: Sequence[int] = range(4),
+    **about: object,
+) -> tuple[str, str, tuple[Arrival, ...]]:
+    """Calls of a group; `late` tells by how many ms which members came after the first."""
+    now, found = 0.0, []
+    for number in range(calls):
+        now += every_ms(number) * MS
+        behind = {rank: int(late(number).get(rank, 0.0) * MS) for rank in members}
+        at = {rank: int(now) + behind[rank] for rank in members}
+        found.append(Arrival(number, behind, at, {rank: f"{rank}#{number}" for rank in members}, **about))  # type: ignore[arg-type]
+    return ("group", "all_reduce [4]", tuple(found))
+
+
+def of_rank(rank: int, *found: tuple[str, str, tuple[Arrival, ...]]) -> Lateness:
+    (late,) = [item for item in of_series(found).found if item.rank == rank]
+    return late
+
+
+def test_a_rank_that_is_late_from_the_first_call_on_has_no_onset() -> None:
+    late = of_rank(2, series(lambda _: {2: 60}))
+    assert (late.late, late.calls, late.since_ns, late.absorbed) == (18, 18, None, False)
+    assert late.share == pytest.approx(18 * 60 / 1700, rel=0.02)
+
+
+def test_a_rank_that_became_late_is_counted_from_then_on() -> None:
+    late = of_rank(2, series(lambda number: {2: 60 if number >= 12 else 2}, every_ms=lambda n: 160 if n >= 12 else 100))
+    assert (late.late, late.calls) == (12, 12)
+    assert late.since_ns is not None and late.before_ns == 2 * MS and not late.absorbed
+
+
+def test_a_lag_that_the_schedule_absorbs_is_marked() -> None:
+    """The others have as much to wait for elsewhere: calls come no further apart than before."""
+    late = of_rank(2, series(lambda number: {2: 60 if number >= 12 else 2}))
+    assert late.absorbed
+
+
+def test_ranks_that_are_late_in_turn_are_so_by_chance() -> None:
+    found = of_series([series(lambda number: {number % 4: 60})]).found
+    assert {item.rank for item in found} == {0, 1, 2, 3}
+    assert all(item.chance > 0.01 for item in found)
+
+
+def test_of_two_members_one_is_always_last() -> None:
+    """Nine of sixteen is what a coin does."""
+    late = of_rank(1, series(lambda number: {1 if number % 9 < 5 else 0: 60}, members=(0, 1)))
+    assert late.late >= 0.5 * late.calls and late.chance > 0.1
+
+
+def test_the_same_lateness_is_lost_once() -> None:
+    """A rank that is 300 ms behind all the step shows it in every call, 30 ms apart."""
+    late = of_rank(2, series(lambda number: {2: 300}, every_ms=lambda _: 30))
+    assert late.share == pytest.approx(1.0) and late.lost_ns <= 18 * 30 * MS
+
+
+def test_less_than_the_watchdog_looks_apart_does_not_count() -> None:
+    assert of_series([series(lambda _: {2: 200}, coarse_ns=WATCHDOG_LOOKS_NS)]).found == ()
+    assert of_rank(2, series(lambda _: {2: 300}, every_ms=lambda _: 500, coarse_ns=WATCHDOG_LOOKS_NS)).late == 18
+
+
+def test_bounds_show_who_is_late_and_not_that_nobody_is() -> None:
+    known, bound = series(lambda _: {}), series(lambda _: {}, is_bound=True)
+    assert of_series([known]).seen == {0, 1, 2, 3}
+    assert of_series([bound]).seen == frozenset()
+    assert of_series([series(lambda _: {}, calls=6)]).seen == frozenset(), "six calls could not have shown it"
+
+
+def late(rank: int, lost: float, members: tuple[int, ...], group: str) -> Lateness:
+    return Lateness(rank, group, "all_reduce", members, 20, 20, int(lost * MS), 0.5, 30 * MS, "dump")
+
+
+def test_who_waits_for_a_late_rank_in_a_group_of_its_own_is_late_elsewhere() -> None:
+    """Rank 1 waits for rank 0 in their pair, and comes late to rank 3 for it."""
+    found = [late(0, 900, (0, 1), "pair"), late(0, 800, (0, 2), "a"), late(1, 790, (1, 3), "b")]
+    assert [(item.rank, others) for item, others in roots(found, ())] == [(0, ())]
+
+
+def test_late_ranks_of_other_groups_are_others_faults() -> None:
+    found = [late(0, 900, (0, 1), "a"), late(4, 500, (4, 5), "b")]
+    assert [item.rank for item, _ in roots(found, ())] == [0, 4]
+
+
+def test_what_comes_late_through_messages_is_passed_on() -> None:
+    clear = [late(0, 900, (0, 1), "a"), late(2, 500, (2, 3), "b")]
+    assert [(item.rank, others) for item, others in roots(clear, LINKED)] == [(0, ())]
+    alike = [late(0, 900, (0, 1), "a"), late(2, 800, (2, 3), "b")]
+    assert [(item.rank, others) for item, others in roots(alike, LINKED)] == [(0, (2,))]
