@@ -24,27 +24,26 @@ from forensics.model import (
 )
 from forensics.rules.arbitration import arbitrate
 from forensics.rules.context import coverage, group_rows, not_checked, timeline, warnings, would_change
-from forensics.rules.engine import Overrides, discover, find, run, thresholds
+from forensics.rules.engine import Overrides, discover, find, run, supply_of, thresholds
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_row
 from forensics.rules.reductions.frontier.verdicts import regimes
-from forensics.rules.reductions.job import Job, reduce_job
+from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.progress.liveness import Motion
 from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.tree import stack_tree
 from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.graph import Wait
 
-GATE = "FX190"
 FRONTIER = "FX170"
 
 
 def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None) -> Verdict:
     """Diagnose a case; the same case gives the same verdict, whatever the order its sources were read in."""
     overrides = overrides or {}
-    gate = find(GATE)
-    job = reduce_job(connection, thresholds(gate, overrides)["silence_factor"] if gate else 2.0)
-    findings, outcomes = run(job, discover(), overrides)
+    supply = supply_of(connection, overrides)
+    job = supply.get(Job)
+    findings, outcomes = run(supply, discover(), overrides)
     suspects = arbitrate(job, findings)
     outcome = _outcome(job, suspects)
     cases = coverage(connection, job)

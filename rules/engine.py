@@ -1,4 +1,4 @@
-"""Find the rules, read their thresholds, run them over a reduced job."""
+"""Find the rules, read their thresholds, run them over a case."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from duckdb import DuckDBPyConnection
+
 import forensics.rules
 from forensics.errors import ExitCode, ForensicsError
 from forensics.model import Confidence, Evidence, Finding, RuleOutcome
-from forensics.rules.interface import Maturity, Rule
-from forensics.rules.reductions.job import Job
+from forensics.rules.interface import Maturity, Rule, Thresholds
+from forensics.rules.supply import Supply, check, needed, providers
 
 Overrides = Mapping[str, Mapping[str, float]]
 
@@ -30,7 +32,14 @@ def discover() -> tuple[Rule, ...]:
         for module in [importlib.import_module(found.name)]
         if hasattr(module, "RULE")
     ]
+    asked = ((rule.code, kind) for rule in rules for kind in _asked(rule))
+    check(providers(), {DuckDBPyConnection, Supply, Thresholds, *_supplied(rules, {})}, asked)
     return tuple(sorted(rules, key=lambda rule: rule.code))
+
+
+def _asked(rule: Rule) -> Iterable[object]:
+    """Types that a rule asks for."""
+    return (*needed(rule.evaluate).values(), *needed(rule.clears).values(), *(need.evidence for need in rule.needs))
 
 
 def find(code: str) -> Rule | None:
@@ -77,22 +86,44 @@ def _number(path: Path, rule: Rule, name: str, value: object) -> float:
     return float(str(value))
 
 
-def thresholds(rule: Rule, overrides: Overrides) -> Mapping[str, float]:
+def thresholds(rule: Rule, overrides: Overrides) -> Thresholds:
     """Return a rule's thresholds with the overrides applied."""
     defaults = {threshold.name: threshold.default for threshold in rule.thresholds}
-    return defaults | dict(overrides.get(rule.code, {}))
+    return Thresholds(defaults | dict(overrides.get(rule.code, {})))
 
 
-def run(job: Job, rules: Iterable[Rule], overrides: Overrides) -> tuple[tuple[Finding, ...], tuple[RuleOutcome, ...]]:
+def supply_of(connection: DuckDBPyConnection, overrides: Overrides | None = None) -> Supply:
+    """Return the supply of an aligned case, with the thresholds that reductions ask for."""
+    return Supply({DuckDBPyConnection: connection, **_supplied(discover(), overrides or {})})
+
+
+def _supplied(rules: Iterable[Rule], overrides: Overrides) -> dict[object, object]:
+    return {
+        threshold.supplies: threshold.supplies(thresholds(rule, overrides)[threshold.name])
+        for rule in rules
+        for threshold in rule.thresholds
+        if threshold.supplies is not None
+    }
+
+
+def run(supply: Supply, rules: Iterable[Rule], overrides: Overrides) -> tuple[tuple[Finding, ...], tuple[RuleOutcome, ...]]:
     """Evaluate the rules; return their findings and what became of each rule."""
-    findings: list[Finding] = []
-    outcomes: list[RuleOutcome] = []
-    for rule in rules:
-        missing = rule.missing_evidence(job)
-        found = () if missing else tuple(_capped(rule, each) for each in rule.evaluate(job, thresholds(rule, overrides)))
-        findings.extend(found)
-        outcomes.append(_outcome(rule, job, missing, found))
-    return tuple(findings), tuple(outcomes)
+    judged = [_judge(rule, supply, thresholds(rule, overrides)) for rule in rules]
+    return tuple(finding for found, _ in judged for finding in found), tuple(outcome for _, outcome in judged)
+
+
+def _judge(rule: Rule, supply: Supply, own: Thresholds) -> tuple[tuple[Finding, ...], RuleOutcome]:
+    """What a rule finds, and what became of it."""
+    lacking = next((need for need in rule.needs if not supply.get(need.evidence)), None)
+    if lacking:
+        why = f"no {lacking.kind} in this case ({lacking.why})"
+        return (), RuleOutcome(rule.code, rule.name, "not_applicable", why)
+    found = tuple(_capped(rule, finding) for finding in supply.call(rule.evaluate, {Thresholds: own}))
+    if found:
+        return found, RuleOutcome(rule.code, rule.name, "fired", f"{len(found)} findings")
+    cleared = supply.call(rule.clears, {Thresholds: own})
+    status = "ruled_out" if cleared else "silent"
+    return (), RuleOutcome(rule.code, rule.name, status, cleared or "did not fire, and the evidence does not rule it out")
 
 
 def _capped(rule: Rule, finding: Finding) -> Finding:
@@ -101,13 +132,3 @@ def _capped(rule: Rule, finding: Finding) -> Finding:
         return finding
     note = Evidence(f"{rule.code} is incubating: it has not yet been right in enough exams to confirm", None, supports=False)
     return replace(finding, confidence=Confidence.LIKELY, evidence=(*finding.evidence, note))
-
-
-def _outcome(rule: Rule, job: Job, missing: str | None, found: tuple[Finding, ...]) -> RuleOutcome:
-    if missing:
-        return RuleOutcome(rule.code, rule.name, "not_applicable", missing)
-    if found:
-        return RuleOutcome(rule.code, rule.name, "fired", f"{len(found)} findings")
-    cleared = rule.clears(job)
-    status = "ruled_out" if cleared else "silent"
-    return RuleOutcome(rule.code, rule.name, status, cleared or "did not fire, and the evidence does not rule it out")

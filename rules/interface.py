@@ -1,7 +1,8 @@
 """What a rule is: a module `rules/<family>/<slug>.py` with a `RULE`, and its page `<slug>.md` beside it.
 
-There is no list to edit: the engine finds every module of every family folder. A rule is a pure function of the reduced job;
-it returns findings about roots, victims or confirmations, and leaves the ranking to arbitration.
+There is no list to edit: the engine finds every module of every family folder. A rule is two pure functions whose parameters
+are types of reductions (`forensics.rules.reductions.interface`); it returns findings about roots, victims or confirmations, and
+leaves the ranking to arbitration.
 """
 
 from __future__ import annotations
@@ -9,24 +10,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NewType
 
 from forensics.model import Finding
-from forensics.rules.reductions.job import Job
+
+Thresholds = NewType("Thresholds", Mapping[str, float])
+"""Thresholds of the rule that asks for them, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A number a rule depends on: default and the reason for it; `[rules.CODE] name = value` in a TOML overrides it."""
+    """A number a rule depends on: default and the reason for it; `[rules.CODE] name = value` in a TOML overrides it.
+
+    `supplies` is the type under which reductions may ask for it too.
+    """
 
     name: str
     default: float
     reason: str
+    supplies: Callable[[float], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A kind of evidence without which the rule cannot speak; `kind` is a key of `Job.available`."""
+    """Evidence without which the rule cannot speak: the type of a reduction that must not be empty, and the word for it."""
 
+    evidence: Callable[..., object]
     kind: str
     why: str
 
@@ -42,16 +51,13 @@ class Maturity(StrEnum):
     INCUBATING = "incubating"
 
 
-Thresholds = Mapping[str, float]
-Evaluate = Callable[[Job, Thresholds], Iterable[Finding]]
-
-
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A rule's identity and contract.
 
-    `evaluate(job, thresholds)` yields findings. When it yields none, `clears(job)` says what was checked and found in order, or
-    None when the evidence would not have shown the fault, had it been there. A new rule is incubating.
+    `evaluate` yields findings of the reductions, and of the `Thresholds`, that its parameters ask for. When it yields none,
+    `clears` says what was checked and found in order, or None when the evidence would not have shown the fault, had it been
+    there. A new rule is incubating.
     """
 
     code: str
@@ -61,13 +67,6 @@ class Rule:
     thresholds: tuple[Threshold, ...]
     concludes: str
     confusions: tuple[str, ...]
-    evaluate: Evaluate
-    clears: Callable[[Job], str | None]
+    evaluate: Callable[..., Iterable[Finding]]
+    clears: Callable[..., str | None]
     maturity: Maturity = Maturity.INCUBATING
-
-    def missing_evidence(self, job: Job) -> str | None:
-        """Say which need the job cannot meet, or None when the rule applies."""
-        for need in self.needs:
-            if need.kind not in job.available:
-                return f"no {need.kind} in this case ({need.why})"
-        return None

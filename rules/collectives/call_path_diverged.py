@@ -16,11 +16,14 @@ from forensics.model import (
     StageName,
     StageRef,
 )
-from forensics.rules.interface import Maturity, Rule, Thresholds
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.mismatch.divergences import Divergence
-from forensics.rules.reductions.stacks.call_paths import CallPath, Frame
+from forensics.rules.interface import Maturity, Rule
+from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.mismatch.divergences import Divergence, Divergences
+from forensics.rules.reductions.stacks.call_paths import CallPath, CallPaths, Frame
+from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.waits.graph import WaitGraph
 
 # In these one rank legitimately calls from a line of its own: it is the root.
 _ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
@@ -30,34 +33,36 @@ _SHIFTS = {
 }
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    for found in job.divergences:
-        yield _finding(job, found)
+def _evaluate(
+    stacks: StacksByRank, graph: WaitGraph, groups: Communicators, divergences: Divergences, text: EvidenceText
+) -> Iterator[Finding]:
+    for found in divergences:
+        yield _finding(stacks, graph, groups, text, found)
 
 
-def _finding(job: Job, found: Divergence) -> Finding:
+def _finding(stacks: StacksByRank, graph: WaitGraph, groups: Communicators, text: EvidenceText, found: Divergence) -> Finding:
     who = statements.ranks_text(found.odd)
-    waits = [wait for wait in job.graph.waits if wait.communicator == found.communicator]
+    waits = [wait for wait in graph.waits if wait.communicator == found.communicator]
     place = str(_telling(found, found.odd[0]))
     return Finding(
         rule=RULE.code,
         ranks=found.odd,
         role=Role.ROOT,
         cause=Cause.EXTRA_OR_MISSING_COLLECTIVE if found.shift else Cause.COLLECTIVE_MISMATCH,
-        stage=_stage(job, found),
+        stage=_stage(stacks, found),
         belief=Belief.MISMATCH,
-        confidence=_confidence(job, found),
+        confidence=_confidence(groups, found),
         strength=0.7,
-        evidence=tuple(_evidence(job, found)),
+        evidence=tuple(_evidence(text, found)),
         granularity=Granularity.RANK if len(found.odd) == 1 else Granularity.GROUP,
-        since=statements.since(job, waits),
+        since=text.since(waits),
         next_steps=(f"see why {who} came to {place}: a branch that depends on the rank or its data, or another root",),
     )
 
 
-def _confidence(job: Job, found: Divergence) -> Confidence:
+def _confidence(groups: Communicators, found: Divergence) -> Confidence:
     """A root may call from a line of its own in the same function; a caller that differs alone is a weak sign."""
-    members = next((len(group.members) for group in job.groups if group.label == found.communicator), 0)
+    members = next((len(group.members) for group in groups if group.label == found.communicator), 0)
     usual, odd = found.calls[found.majority[0]], found.calls[found.odd[0]]
     root_branch = usual.kind in _ROOTED and len(found.odd) == 1 and _function(usual.place[0]) == _function(odd.place[0])
     if root_branch or not found.innermost or 3 * len(found.majority) < 2 * members:
@@ -69,8 +74,8 @@ def _function(entry: Frame) -> tuple[str, str]:
     return entry.module, entry.name
 
 
-def _stage(job: Job, found: Divergence) -> StageRef:
-    stages = {activity.stage for rank in found.odd if (activity := job.activity(rank))} - {StageName.UNKNOWN}
+def _stage(stacks: StacksByRank, found: Divergence) -> StageRef:
+    stages = {activity.stage for rank in found.odd if (activity := activity_of(stacks, rank))} - {StageName.UNKNOWN}
     return StageRef(
         name=stages.pop() if len(stages) == 1 else StageName.UNKNOWN,
         component=Component.COMMUNICATION,
@@ -81,14 +86,14 @@ def _stage(job: Job, found: Divergence) -> StageRef:
     )
 
 
-def _evidence(job: Job, found: Divergence) -> Iterator[Evidence]:
+def _evidence(text: EvidenceText, found: Divergence) -> Iterator[Evidence]:
     kind = found.calls[found.majority[0]].kind
     others = f"the other {len(found.majority)}" if len(found.majority) > 1 else "the other"
     for place, ranks in _camps(found):
         verb = "calls" if len(ranks) == 1 else "call"
-        text = f"{statements.ranks_text(ranks)} {verb} {kind} at {place}"
+        seen = f"{statements.ranks_text(ranks)} {verb} {kind} at {place}"
         usual = f"{others} at {_telling(found, found.majority[0])}"
-        yield Evidence(f"{text}; {usual} (number {found.sequence} of {found.communicator})", found.calls[ranks[0]].source)
+        yield Evidence(f"{seen}; {usual} (number {found.sequence} of {found.communicator})", found.calls[ranks[0]].source)
     if found.shift:
         yield Evidence(_SHIFTS[found.shift], found.calls[found.odd[0]].source)
     if found.stuck_at != found.sequence:
@@ -98,7 +103,7 @@ def _evidence(job: Job, found: Divergence) -> Iterator[Evidence]:
     else:
         yield Evidence("the recorder kept no call paths: the stacks of the ranks in the operation show the places", None)
     for rank in found.odd[:4]:
-        yield from statements.stack(job, rank)
+        yield from text.stack(rank)
 
 
 def _camps(found: Divergence) -> list[tuple[str, list[int]]]:
@@ -121,10 +126,10 @@ def _first_difference(place: CallPath, other: CallPath) -> Frame:
     return next((entry for entry in place if _function(entry) not in known), place[-1])
 
 
-def _clears(job: Job) -> str | None:
-    joined = [wait for wait in job.graph.waits if wait.communicator and not wait.missing]
-    placed = any(job.paths.get(op.call_path or 0) for wait in joined for op in wait.waiting.values() if op)
-    return "everybody in the operations that all joined came from one place" if placed and not job.divergences else None
+def _clears(graph: WaitGraph, divergences: Divergences, paths: CallPaths) -> str | None:
+    joined = [wait for wait in graph.waits if wait.communicator and not wait.missing]
+    placed = any(paths.get(op.call_path or 0) for wait in joined for op in wait.waiting.values() if op)
+    return "everybody in the operations that all joined came from one place" if placed and not divergences else None
 
 
 RULE = Rule(

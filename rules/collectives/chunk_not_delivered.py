@@ -17,32 +17,34 @@ from forensics.model import (
     Resource,
     Role,
 )
-from forensics.rules.interface import Maturity, Need, Rule, Thresholds
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.network.chunk_flows import NETWORK, Flow, FlowState
-from forensics.rules.reductions.network.flow_faults import faulty_flows, flow_evidence, flow_since, flow_stage, pair_evidence
+from forensics.rules.interface import Maturity, Need, Rule
+from forensics.rules.reductions.network.chunk_flows import NETWORK, Flow, FlowState, OpenFlows
+from forensics.rules.reductions.network.flow_faults import FaultyFlows, flow_evidence, flow_since, flow_stage, pair_evidence
+from forensics.rules.reductions.network.work_requests import QueuePairs
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text as statements
 
 _SHOWN = 2
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    flows = faulty_flows(job, NETWORK)
+def _evaluate(roster: Roster, faulty: FaultyFlows, queue_pairs: QueuePairs) -> Iterator[Finding]:
+    flows = [flow for flow in faulty if flow.state in NETWORK]
     links: dict[frozenset[int], list[Flow]] = defaultdict(list)
     for flow in flows:
         links[frozenset((flow.sender, flow.receiver))].append(flow)
     common = frozenset[int].intersection(*links) if len(links) > 1 else frozenset()
     if len(common) == 1:
-        yield _finding(job, tuple(common), flows)
+        yield _finding(roster, queue_pairs, tuple(common), flows)
         return
     for link, found in sorted(links.items(), key=lambda item: sorted(item[0])):
-        yield _finding(job, tuple(sorted(link)), found)
+        yield _finding(roster, queue_pairs, tuple(sorted(link)), found)
 
 
-def _finding(job: Job, ranks: tuple[int, ...], flows: Sequence[Flow]) -> Finding:
+def _finding(roster: Roster, queue_pairs: QueuePairs, ranks: tuple[int, ...], flows: Sequence[Flow]) -> Finding:
     """Two ends of one way cannot be told apart; a rank that all broken ways share can."""
     first = flows[0]
-    waiting = [each for flow in flows for each in pair_evidence(job, flow.sender, flow.receiver)]
+    waiting = [each for flow in flows for each in pair_evidence(queue_pairs, flow.sender, flow.receiver)]
     state = "not_delivered" if first.state is FlowState.NOT_DELIVERED else "not_transmitted"
     return Finding(
         rule=RULE.code,
@@ -56,9 +58,9 @@ def _finding(job: Job, ranks: tuple[int, ...], flows: Sequence[Flow]) -> Finding
         evidence=tuple(_evidence(flows, waiting)),
         granularity=Granularity.NIC if len(ranks) == 1 else Granularity.LINK,
         members=Members.EACH if len(ranks) == 1 else Members.ONE_OF,
-        resource=_resource(job, first),
+        resource=_resource(queue_pairs, first),
         mechanism=Mechanism(state, "local" if ranks == (first.sender,) else "unknown"),
-        since=flow_since(job, first),
+        since=flow_since(roster, first),
         next_steps=(
             f"look at ports and links between {statements.ranks_text((first.sender, first.receiver))}: state, error counters, "
             "switch log",
@@ -75,8 +77,8 @@ def _evidence(flows: Sequence[Flow], waiting: Sequence[Evidence]) -> Iterator[Ev
     yield from dict.fromkeys(waiting[:_SHOWN])
 
 
-def _resource(job: Job, flow: Flow) -> Resource:
-    pair = next((p for p in job.queue_pairs if p.rank == flow.sender and p.peer == flow.receiver), None)
+def _resource(queue_pairs: QueuePairs, flow: Flow) -> Resource:
+    pair = next((p for p in queue_pairs if p.rank == flow.sender and p.peer == flow.receiver), None)
     return Resource(
         nic=pair.nic if pair else None,
         port=str(pair.port) if pair and pair.port else None,
@@ -86,10 +88,10 @@ def _resource(job: Job, flow: Flow) -> Resource:
     )
 
 
-def _clears(job: Job) -> str | None:
-    if not job.flows:
+def _clears(open_flows: OpenFlows) -> str | None:
+    if not open_flows:
         return None
-    moved = statements.counted(len(job.flows), "open flow")
+    moved = statements.counted(len(open_flows), "open flow")
     return f"in {moved} of chunks nothing that was handed to a NIC is missing at the other end"
 
 
@@ -97,7 +99,7 @@ RULE = Rule(
     code="FX142",
     name="chunk-not-delivered",
     seed="Mycroft section 5.3, Table 4 (not delivered)",
-    needs=(Need("chunks", "the state of chunks is told by NCCL's profiler interface only"),),
+    needs=(Need(ChunkLogs, "chunks", "the state of chunks is told by NCCL's profiler interface only"),),
     thresholds=(),
     concludes="The two ranks between which chunks, or the credit for them, were lost on the way.",
     confusions=(

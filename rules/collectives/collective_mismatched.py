@@ -5,31 +5,42 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Component, Confidence, Finding, Granularity, Role, StageRef, WaitKind
-from forensics.rules.interface import Maturity, Rule, Thresholds
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.mismatch.call_mismatches import accused, blocking, dispute_finding, went_elsewhere
-from forensics.rules.reductions.mismatch.disagreements import vote
-from forensics.rules.reductions.mismatch.extra_calls import made_alone
+from forensics.rules.interface import Maturity, Rule
+from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.mismatch.alignments import Partings
+from forensics.rules.reductions.mismatch.call_mismatches import DisputeFindings, accused
+from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes, Disagreements, vote
+from forensics.rules.reductions.mismatch.extra_calls import DisputedPlaces
 from forensics.rules.reductions.stacks.activity import Activity
+from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text as statements
-from forensics.rules.reductions.waits.graph import RootKind
+from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.waits.graph import RootKind, WaitGraph
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    for dispute in blocking(job):
-        if dispute.communicator in job.partings or went_elsewhere(job, dispute) or made_alone(job, dispute):
+def _evaluate(
+    stacks: StacksByRank,
+    graph: WaitGraph,
+    blocking: BlockingDisputes,
+    partings: Partings,
+    places: DisputedPlaces,
+    disputed: DisputeFindings,
+    text: EvidenceText,
+) -> Iterator[Finding]:
+    for dispute in blocking:
+        if dispute.communicator in partings or places.went_elsewhere(dispute) or places.made_alone(dispute):
             continue
         cause = Cause.COLLECTIVE_MISMATCH if dispute.kinds_differ else Cause.SHAPE_MISMATCH
         step = f"compare the code that {statements.ranks_text(accused(dispute))} ran before this call with its peers'"
-        yield dispute_finding(job, dispute, RULE.code, cause, Confidence.LIKELY, step)
-    for root in job.graph.roots:
+        yield disputed.finding(dispute, RULE.code, cause, Confidence.LIKELY, step)
+    for root in graph.roots:
         if root.kind is RootKind.ALL_JOINED and not root.waits[0].communicator:
-            yield from _from_stacks(job, root.ranks)
+            yield from _from_stacks(stacks, text, root.ranks)
 
 
-def _from_stacks(job: Job, ranks: tuple[int, ...]) -> Iterator[Finding]:
+def _from_stacks(stacks: StacksByRank, text: EvidenceText, ranks: tuple[int, ...]) -> Iterator[Finding]:
     """Without a recorder the stacks still show who called from elsewhere; which call was wrong they do not show."""
-    calls = {rank: _call(a) for rank in ranks if (a := job.activity(rank)) and a.wait is WaitKind.COLLECTIVE}
+    calls = {rank: _call(a) for rank in ranks if (a := activity_of(stacks, rank)) and a.wait is WaitKind.COLLECTIVE}
     majority = vote(calls) if len(calls) == len(ranks) else ()
     odd = tuple(rank for rank in ranks if rank not in majority)
     if not majority or not odd:
@@ -43,7 +54,7 @@ def _from_stacks(job: Job, ranks: tuple[int, ...]) -> Iterator[Finding]:
         belief=Belief.MISMATCH,
         confidence=Confidence.SUSPECT,
         strength=0.4,
-        evidence=tuple(e for rank in (majority[0], *odd[:4]) for e in statements.stack(job, rank)),
+        evidence=tuple(e for rank in (majority[0], *odd[:4]) for e in text.stack(rank)),
         granularity=Granularity.RANK if len(odd) == 1 else Granularity.GROUP,
         next_steps=(
             f"compare the code before this call; a recorder dump would show where {statements.ranks_text(odd)} parted",
@@ -57,9 +68,9 @@ def _call(activity: Activity) -> str:
     return f"{function} at {activity.application}" if activity.application else function
 
 
-def _clears(job: Job) -> str | None:
-    compared = [group for group in job.groups if len(group.positions) > 1]
-    if not compared or job.disagreements:
+def _clears(groups: Communicators, disputes: Disagreements) -> str | None:
+    compared = [group for group in groups if len(group.positions) > 1]
+    if not compared or disputes:
         return None
     where = statements.counted(len(compared), "communicator")
     return f"kinds, sizes and types agree at every number that two ranks recorded, in {where}"

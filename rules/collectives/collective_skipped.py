@@ -18,15 +18,18 @@ from forensics.model import (
     StageName,
     StageRef,
 )
-from forensics.rules.interface import Maturity, Need, Rule, Thresholds
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.mismatch.alignments import Parting
-from forensics.rules.reductions.mismatch.call_mismatches import blocking, dispute_finding, went_elsewhere
-from forensics.rules.reductions.mismatch.disagreements import Disagreement
-from forensics.rules.reductions.mismatch.extra_calls import call_place, made_alone
-from forensics.rules.reductions.mismatch.miscounts import Miscount
+from forensics.rules.interface import Maturity, Need, Rule
+from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.mismatch.alignments import Parting, Partings
+from forensics.rules.reductions.mismatch.call_mismatches import DisputeFindings
+from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes, Disagreement, Disagreements
+from forensics.rules.reductions.mismatch.extra_calls import DisputedPlaces
+from forensics.rules.reductions.mismatch.miscounts import Miscount, Miscounts
+from forensics.rules.reductions.ranks.roster import RecordedRanks
 from forensics.rules.reductions.stacks.call_paths import CallPath
 from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.waits.graph import WaitGraph
 
 _WORDS = {
     "missing": "skipped a call that the others made",
@@ -36,27 +39,35 @@ _WORDS = {
 }
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    for dispute in blocking(job):
-        parting = job.partings.get(dispute.communicator)
-        how = parting.kind if parting else _how(job, dispute)
+def _evaluate(
+    graph: WaitGraph,
+    blocking: BlockingDisputes,
+    partings: Partings,
+    miscounts: Miscounts,
+    places: DisputedPlaces,
+    disputed: DisputeFindings,
+    text: EvidenceText,
+) -> Iterator[Finding]:
+    for dispute in blocking:
+        parting = partings.get(dispute.communicator)
+        how = parting.kind if parting else _how(places, dispute)
         if how is None:
             continue
         who = statements.ranks_text(dispute.odd)
         what = f"{who} {_WORDS[how]}: look for a branch that depends on the rank or its data"
-        found = dispute_finding(job, dispute, RULE.code, Cause.EXTRA_OR_MISSING_COLLECTIVE, Confidence.LIKELY, what)
-        yield replace(found, evidence=(*_parting(job, dispute, how), *found.evidence))
-    for miscount in job.miscounts:
-        yield _miscounted(job, miscount)
+        found = disputed.finding(dispute, RULE.code, Cause.EXTRA_OR_MISSING_COLLECTIVE, Confidence.LIKELY, what)
+        yield replace(found, evidence=(*_parting(partings, places, dispute, how), *found.evidence))
+    for miscount in miscounts:
+        yield _miscounted(graph, text, miscount)
 
 
-def _miscounted(job: Job, found: Miscount) -> Finding:
+def _miscounted(graph: WaitGraph, text: EvidenceText, found: Miscount) -> Finding:
     """A call among calls that all look alike: only their number between two others tells."""
     who = statements.ranks_text(found.odd)
-    waits = [wait for wait in job.graph.waits if set(found.odd) & (set(wait.waiting) | set(wait.missing))]
+    waits = [wait for wait in graph.waits if set(found.odd) & (set(wait.waiting) | set(wait.missing))]
     own = next((wait for wait in waits if set(found.odd) & set(wait.waiting)), None)
     stage = (
-        statements.joined_stage(job, own, found.odd, Component.COMMUNICATION)
+        text.joined_stage(own, found.odd, Component.COMMUNICATION)
         if own
         else StageRef(StageName.UNKNOWN, Component.COMMUNICATION)
     )
@@ -69,10 +80,10 @@ def _miscounted(job: Job, found: Miscount) -> Finding:
         belief=Belief.MISMATCH,
         confidence=Confidence.LIKELY if found.by_habit or len(found.voters) > 3 else Confidence.SUSPECT,
         strength=0.8,
-        evidence=(Evidence(_counts(found, who), found.source), *statements.stack(job, found.odd[0])),
+        evidence=(Evidence(_counts(found, who), found.source), *text.stack(found.odd[0])),
         granularity=Granularity.RANK if len(found.odd) == 1 else Granularity.GROUP,
         members=Members.EACH,
-        since=statements.since(job, waits),
+        since=text.since(waits),
         next_steps=(f"{who} {_WORDS[found.kind]}: look for a branch that depends on the rank or its data",),
     )
 
@@ -89,46 +100,46 @@ def _counts(found: Miscount, who: str) -> str:
     return f"{who} made {found.made} calls in {found.communicator} {between}; {others} made {found.usual}{as_before}"
 
 
-def _how(job: Job, dispute: Disagreement) -> str | None:
+def _how(places: DisputedPlaces, dispute: Disagreement) -> str | None:
     if dispute.shift is not None:
         return dispute.shift
-    if all(dispute.calls[rank].kind == "barrier" for rank in dispute.odd) and went_elsewhere(job, dispute):
+    if all(dispute.calls[rank].kind == "barrier" for rank in dispute.odd) and places.went_elsewhere(dispute):
         return "left"
-    if made_alone(job, dispute):
+    if places.made_alone(dispute):
         return "extra"
-    return "left" if went_elsewhere(job, dispute) else None
+    return "left" if places.went_elsewhere(dispute) else None
 
 
-def _parting(job: Job, dispute: Disagreement, how: str) -> Iterator[Evidence]:
+def _parting(partings: Partings, places: DisputedPlaces, dispute: Disagreement, how: str) -> Iterator[Evidence]:
     """Name the call that was made too much or left out, with its line and its number."""
     who = statements.ranks_text(dispute.odd)
-    found = job.partings.get(dispute.communicator)
+    found = partings.get(dispute.communicator)
     if found is not None and found.kind == "either":
-        yield _undecided(job, dispute, who)
+        yield _undecided(places, dispute, who)
     elif found is not None:
-        yield _aligned(job, dispute, found, who)
+        yield _aligned(places, dispute, found, who)
     elif how == "extra":
-        yield _alone(job, dispute, who)
+        yield _alone(places, dispute, who)
 
 
-def _alone(job: Job, dispute: Disagreement, who: str) -> Evidence:
+def _alone(places: DisputedPlaces, dispute: Disagreement, who: str) -> Evidence:
     call, usual = dispute.calls[dispute.odd[0]], dispute.calls[dispute.majority[0]]
-    extra = f"{call.kind}{_at(call_place(job, dispute, dispute.odd[0]))}"
-    theirs = f"{usual.kind}{_at(call_place(job, dispute, dispute.majority[0]))}"
-    early = ", or left their part of the program early" if went_elsewhere(job, dispute) else ""
+    extra = f"{call.kind}{_at(places.of(dispute, dispute.odd[0]))}"
+    theirs = f"{usual.kind}{_at(places.of(dispute, dispute.majority[0]))}"
+    early = ", or left their part of the program early" if places.went_elsewhere(dispute) else ""
     text = f"{who} issued one extra {extra} before number {dispute.sequence} of its peers ({theirs}){early}"
     return Evidence(text, call.source)
 
 
-def _undecided(job: Job, dispute: Disagreement, who: str) -> Evidence:
+def _undecided(places: DisputedPlaces, dispute: Disagreement, who: str) -> Evidence:
     call, usual = dispute.calls[dispute.odd[0]], dispute.calls[dispute.majority[0]]
-    left_out = f"{usual.kind}{_at(call_place(job, dispute, dispute.majority[0]))}"
-    too_much = f"{call.kind}{_at(call_place(job, dispute, dispute.odd[0]))}"
+    left_out = f"{usual.kind}{_at(places.of(dispute, dispute.majority[0]))}"
+    too_much = f"{call.kind}{_at(places.of(dispute, dispute.odd[0]))}"
     text = f"{who} left out one {left_out}, or issued one extra {too_much}, as number {dispute.sequence}: both fit what follows"
     return Evidence(text, call.source)
 
 
-def _aligned(job: Job, dispute: Disagreement, found: Parting, who: str) -> Evidence:
+def _aligned(places: DisputedPlaces, dispute: Disagreement, found: Parting, who: str) -> Evidence:
     extra = found.kind == "extra"
     verb = "issued one extra" if extra else "left out one"
     moved = f"from there on its calls agree with those of rank {dispute.majority[0]} moved by one"
@@ -136,7 +147,7 @@ def _aligned(job: Job, dispute: Disagreement, found: Parting, who: str) -> Evide
         where = f"at number {dispute.sequence} or earlier (the calls before it cannot be told apart)"
         return Evidence(f"{who} {verb} call {where}", dispute.calls[dispute.odd[0]].source)
     same = found.call.sequence == dispute.sequence
-    place = found.call.place or (call_place(job, dispute, found.call.rank) if same else ())
+    place = found.call.place or (places.of(dispute, found.call.rank) if same else ())
     number = f"as number {found.call.sequence}" if extra else f"that its peers issued as number {found.call.sequence}"
     return Evidence(f"{who} {verb} {found.call.kind}{_at(place)} {number}; {moved}", found.call.source)
 
@@ -145,9 +156,9 @@ def _at(place: CallPath) -> str:
     return f" at {place[0]}" if place else ""
 
 
-def _clears(job: Job) -> str | None:
-    compared = [group for group in job.groups if len(group.positions) > 1]
-    if not compared or any(dispute.shift for dispute in job.disagreements):
+def _clears(groups: Communicators, disputes: Disagreements) -> str | None:
+    compared = [group for group in groups if len(group.positions) > 1]
+    if not compared or any(dispute.shift for dispute in disputes):
         return None
     return f"no rank's sequence is shifted against its peers in {statements.counted(len(compared), 'communicator')}"
 
@@ -156,7 +167,7 @@ RULE = Rule(
     code="FX120",
     name="collective-skipped",
     seed="Flight Recorder practice",
-    needs=(Need("recorder", "operations are compared number by number"),),
+    needs=(Need(RecordedRanks, "recorder", "operations are compared number by number"),),
     thresholds=(),
     concludes="The rank whose operations line up with its peers' when moved by one, or whose call they do not make there.",
     confusions=("a different collective of the same kind and size: only its call path differs (FX122)",),

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, Members, Role
-from forensics.rules.interface import Need, Rule, Thresholds
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.mismatch.call_mismatches import blocking
+from forensics.rules.interface import Need, Rule
+from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.logs.events import LogEvents
+from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes
+from forensics.rules.reductions.ranks.roster import RecordedRanks
 from forensics.rules.reductions.text import evidence_text as statements
-from forensics.rules.reductions.waits.graph import RootKind, Wait
-from forensics.rules.reductions.waits.launch_orders import Entanglement, entanglements
+from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.waits.graph import RootKind, Wait, WaitGraph
+from forensics.rules.reductions.waits.launch_orders import Entanglement, Entanglements
+from forensics.rules.reductions.waits.order_history import CallOrder
 
 _SHOWN = 4
 # Log lines that tell of the network or a node: then the operations hang for another reason. A closed connection is not among
@@ -18,36 +22,43 @@ _SHOWN = 4
 _NETWORK = frozenset({"completion_error", "nic_event", "node_failed"})
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    disputed = {dispute.communicator for dispute in blocking(job)}
-    for found in entanglements(job):
+def _evaluate(
+    graph: WaitGraph,
+    blocking: BlockingDisputes,
+    logs: LogEvents,
+    order: CallOrder,
+    text: EvidenceText,
+    entangled: Entanglements,
+) -> Iterator[Finding]:
+    disputed = {dispute.communicator for dispute in blocking}
+    for found in entangled:
         if disputed.isdisjoint(wait.communicator for wait in found.waits):
-            yield _finding(job, found)
+            yield _finding(graph, logs, order, text, found)
 
 
-def _finding(job: Job, found: Entanglement) -> Finding:
-    doubts = tuple(_doubts(job, found))
+def _finding(graph: WaitGraph, logs: LogEvents, order: CallOrder, text: EvidenceText, found: Entanglement) -> Finding:
+    doubts = tuple(_doubts(graph, logs, order, found))
     overlap = found.order == "overlap"
-    broke = _broke(job, found)
+    broke = _broke(order, found)
     ranks = broke or found.ranks
     return Finding(
         rule=RULE.code,
         ranks=ranks,
         role=Role.ROOT,
         cause=Cause.DEADLOCK,
-        stage=statements.joined_stage(job, found.waits[0], found.ranks, Component.COMMUNICATION),
+        stage=text.joined_stage(found.waits[0], found.ranks, Component.COMMUNICATION),
         belief=Belief.GROUP_SYMPTOM if overlap else Belief.MISMATCH,
         confidence=Confidence.SUSPECT if doubts else Confidence.LIKELY,
         strength=0.1 if overlap else 0.5,
         evidence=(
             *_joined(found),
             *_order(found),
-            *_habit(job, found),
+            *_habit(order, found),
             *(Evidence(doubt, None, supports=False) for doubt in doubts),
         ),
         granularity=Granularity.RANK if len(ranks) == 1 else Granularity.GROUP,
         members=Members.EACH if broke or len(ranks) < 3 else Members.ONE_OF,
-        since=statements.since(job, found.waits),
+        since=text.since(found.waits),
         next_steps=(
             "make every rank launch the operations of these communicators in the same order; where they do, "
             "NCCL_LAUNCH_ORDER_IMPLICIT=1 (NCCL 2.26 and newer) keeps that order on the devices",
@@ -81,14 +92,14 @@ def _order(found: Entanglement) -> Iterator[Evidence]:
             yield Evidence(f"{statements.ranks_text(first)} {verb} {statements.wait_text(wait)} first", source)
 
 
-def _broke(job: Job, found: Entanglement) -> tuple[int, ...]:
+def _broke(order: CallOrder, found: Entanglement) -> tuple[int, ...]:
     """Half of the ranks or fewer, when they took the operations in an order they never used before."""
-    broke = tuple(rank for rank in found.ranks if rank in job.broke_habit)
+    broke = tuple(rank for rank in found.ranks if rank in order.broke)
     return broke if found.order == "enqueued" and 2 * len(broke) <= len(found.ranks) else ()
 
 
-def _habit(job: Job, found: Entanglement) -> Iterator[Evidence]:
-    broke = _broke(job, found)
+def _habit(order: CallOrder, found: Entanglement) -> Iterator[Evidence]:
+    broke = _broke(order, found)
     if broke:
         source = next((op.source for wait in found.waits if (op := wait.waiting.get(broke[0]))), None)
         yield Evidence(f"{statements.ranks_text(broke)} never took them in this order before; the others kept theirs", source)
@@ -104,34 +115,34 @@ def _is_first(found: Entanglement, wait: Wait, rank: int) -> bool:
     return all(own.order < other.order for other in others)
 
 
-def _doubts(job: Job, found: Entanglement) -> Iterator[str]:
+def _doubts(graph: WaitGraph, logs: LogEvents, order: CallOrder, found: Entanglement) -> Iterator[str]:
     """What else would leave the same dumps."""
     if found.order == "overlap":
         yield (
             "a network that is down, or one device that stands still, leaves the same dumps when both were launched: "
             "the order in which the devices took the two operations would decide"
         )
-    if found.order == "enqueued" and set(found.ranks) <= job.kept_habit:
+    if found.order == "enqueued" and set(found.ranks) <= order.kept:
         yield "every rank took them in an order that it had finished before"
     if any(wait.peers for wait in found.waits):
         yield "sends and receives are among them: small ones are buffered, and their order then does not matter"
     own = {(wait.communicator, wait.sequence) for wait in found.waits}
     others = [
         root
-        for root in job.graph.roots
+        for root in graph.roots
         if root.kind is RootKind.ALL_JOINED and not own & {(wait.communicator, wait.sequence) for wait in root.waits}
     ]
     if others:
         elsewhere = statements.counted(len(others), "other operation")
         yield f"{elsewhere} that all members entered and nobody finished: one fault of the network would explain all of them"
-    lost = [event for events in (*job.logs.values(), job.host_logs) for event in events if event.kind in _NETWORK]
+    lost = [event for events in (*logs.by_rank.values(), logs.of_hosts) for event in events if event.kind in _NETWORK]
     if lost:
         yield f"a log tells of the network: {lost[0].text}"
 
 
-def _clears(job: Job) -> str | None:
-    used = [group for group in job.groups if group.positions and group.backend not in ("gloo", "unknown")]
-    joined = [wait for wait in job.graph.waits if wait.communicator and not wait.missing]
+def _clears(graph: WaitGraph, groups: Communicators) -> str | None:
+    used = [group for group in groups if group.positions and group.backend not in ("gloo", "unknown")]
+    joined = [wait for wait in graph.waits if wait.communicator and not wait.missing]
     if not used or joined:
         return None
     return f"no operation that all members entered is left unfinished, in {statements.counted(len(used), 'communicator')}"
@@ -141,7 +152,7 @@ RULE = Rule(
     code="FX132",
     name="communicators-entangled",
     seed="NCCL user guide, several communicators at a time",
-    needs=(Need("recorder", "the order of operations over communicators is in the recorder only"),),
+    needs=(Need(RecordedRanks, "recorder", "the order of operations over communicators is in the recorder only"),),
     thresholds=(),
     concludes="Ranks that share communicators whose operations were all entered, in orders that contradict each other.",
     confusions=(

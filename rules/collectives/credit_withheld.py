@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Confidence, Finding, Granularity, Mechanism, Resource, Role
-from forensics.rules.interface import Need, Rule, Thresholds
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.network.chunk_flows import Flow, FlowState
-from forensics.rules.reductions.network.flow_faults import faulty_flows, flow_evidence, flow_since, flow_stage
+from forensics.rules.interface import Need, Rule
+from forensics.rules.reductions.network.chunk_flows import Flow, FlowState, OpenFlows
+from forensics.rules.reductions.network.flow_faults import FaultyFlows, flow_evidence, flow_since, flow_stage
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.evidence_text import EvidenceText
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+def _evaluate(roster: Roster, faulty: FaultyFlows, text: EvidenceText) -> Iterator[Finding]:
     seen: set[int] = set()
-    for flow in faulty_flows(job, {FlowState.NO_CREDIT}):
+    for flow in (each for each in faulty if each.state in {FlowState.NO_CREDIT}):
         if flow.receiver not in seen:
             seen.add(flow.receiver)
-            yield _finding(job, flow)
+            yield _finding(roster, text, flow)
 
 
-def _finding(job: Job, flow: Flow) -> Finding:
+def _finding(roster: Roster, text: EvidenceText, flow: Flow) -> Finding:
     return Finding(
         rule=RULE.code,
         ranks=(flow.receiver,),
@@ -30,11 +32,11 @@ def _finding(job: Job, flow: Flow) -> Finding:
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY,
         strength=0.7,
-        evidence=(*flow_evidence(flow), *statements.stack(job, flow.receiver), *statements.process(job, flow.receiver)),
+        evidence=(*flow_evidence(flow), *text.stack(flow.receiver), *text.process(flow.receiver)),
         granularity=Granularity.RANK,
         resource=Resource(channel=flow.channel, peer_ranks=(flow.sender,)),
         mechanism=Mechanism("not_transmitted", "remote"),
-        since=flow_since(job, flow),
+        since=flow_since(roster, flow),
         next_steps=(
             f"look at the NCCL proxy thread of rank {flow.receiver} (a native stack): is it scheduled, is it stuck",
             f"check CPU limits and pinning of the container of rank {flow.receiver}",
@@ -42,15 +44,15 @@ def _finding(job: Job, flow: Flow) -> Finding:
     )
 
 
-def _clears(job: Job) -> str | None:
-    return f"no sender of {statements.counted(len(job.flows), 'open flow')} waits for credit" if job.flows else None
+def _clears(open_flows: OpenFlows) -> str | None:
+    return f"no sender of {statements.counted(len(open_flows), 'open flow')} waits for credit" if open_flows else None
 
 
 RULE = Rule(
     code="FX143",
     name="credit-withheld",
     seed="Mycroft section 5.3, Table 4 (not transmitted, remote)",
-    needs=(Need("chunks", "the state of chunks is told by NCCL's profiler interface only"),),
+    needs=(Need(ChunkLogs, "chunks", "the state of chunks is told by NCCL's profiler interface only"),),
     thresholds=(),
     concludes="A rank that is inside an operation and gives its sender no credit: its proxy does not run.",
     confusions=(

@@ -14,40 +14,45 @@ from forensics.model import (
     Granularity,
     Role,
 )
-from forensics.rules.interface import Need, Rule, Thresholds
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.mismatch.call_mismatches import blocking
+from forensics.rules.interface import Need, Rule
+from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes
+from forensics.rules.reductions.network.chunk_flows import OpenFlows
+from forensics.rules.reductions.ranks.roster import RecordedRanks
 from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.completions import device_stall
-from forensics.rules.reductions.waits.graph import Root, Wait
+from forensics.rules.reductions.waits.graph import Root, Wait, WaitGraph
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    disputed = {dispute.communicator for dispute in blocking(job)}
-    for root in job.graph.roots:
-        finished = device_stall(job, root)
+def _evaluate(
+    graph: WaitGraph, groups: Communicators, blocking: BlockingDisputes, open_flows: OpenFlows, text: EvidenceText
+) -> Iterator[Finding]:
+    disputed = {dispute.communicator for dispute in blocking}
+    for root in graph.roots:
+        finished = device_stall(groups, root)
         # Where chunks can be seen, they tell a device from the way to it.
-        seen = {(flow.communicator, flow.number) for flow in job.flows}
+        seen = {(flow.communicator, flow.number) for flow in open_flows}
         known = (root.waits[0].communicator, root.waits[0].sequence) in seen
         if finished and not known and root.waits[0].communicator not in disputed:
             for rank in root.ranks:
-                yield _finding(job, root, rank, finished)
+                yield _finding(text, root, rank, finished)
 
 
-def _finding(job: Job, root: Root, rank: int, finished: tuple[int, ...]) -> Finding:
+def _finding(text: EvidenceText, root: Root, rank: int, finished: tuple[int, ...]) -> Finding:
     wait = root.waits[0]
     return Finding(
         rule=RULE.code,
         ranks=(rank,),
         role=Role.ROOT,
         cause=Cause.COMPUTE_HANG,
-        stage=statements.joined_stage(job, wait, (rank,), Component.COMPUTE),
+        stage=text.joined_stage(wait, (rank,), Component.COMPUTE),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY,
         strength=0.6,
-        evidence=(_completion(wait, rank, finished), *statements.stack(job, rank), *statements.process(job, rank)),
+        evidence=(_completion(wait, rank, finished), *text.stack(rank), *text.process(rank)),
         granularity=Granularity.GPU,
-        since=statements.since(job, (wait,)),
+        since=text.since((wait,)),
         next_steps=(
             f"check the GPU of rank {rank}: Xid in the kernel log, nvidia-smi, clocks and power against its peers",
             "a kernel in front of the collective on the same stream looks the same: see what was launched before it",
@@ -64,8 +69,8 @@ def _completion(wait: Wait, rank: int, finished: tuple[int, ...]) -> Evidence:
     )
 
 
-def _clears(job: Job) -> str | None:
-    used = [group for group in job.groups if group.positions and group.backend not in ("gloo", "unknown")]
+def _clears(groups: Communicators) -> str | None:
+    used = [group for group in groups if group.positions and group.backend not in ("gloo", "unknown")]
     where = statements.counted(len(used), "communicator")
     return f"no device is behind its peers in an operation that they finished, in {where}" if used else None
 
@@ -74,7 +79,7 @@ RULE = Rule(
     code="FX141",
     name="device-stalled",
     seed="Mycroft section 8, case three (a)",
-    needs=(Need("recorder", "completions are in the recorder only"),),
+    needs=(Need(RecordedRanks, "recorder", "completions are in the recorder only"),),
     thresholds=(),
     concludes="A rank whose device does not come out of an operation that its peers finished.",
     confusions=("tree algorithms finish on some members earlier: then the job moves on", "the link of that rank alone is down"),

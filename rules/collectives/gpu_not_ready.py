@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Confidence, Finding, Granularity, Mechanism, Resource, Role
-from forensics.rules.interface import Need, Rule, Thresholds
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.network.chunk_flows import Flow, FlowState
-from forensics.rules.reductions.network.flow_faults import faulty_flows, flow_evidence, flow_since, flow_stage
+from forensics.rules.interface import Need, Rule
+from forensics.rules.reductions.network.chunk_flows import Flow, FlowState, OpenFlows
+from forensics.rules.reductions.network.flow_faults import FaultyFlows, flow_evidence, flow_since, flow_stage
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.evidence_text import EvidenceText
 
 _STATES = frozenset({FlowState.GPU_NOT_READY, FlowState.NOT_CONSUMED, FlowState.NOT_STARTED})
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
+def _evaluate(roster: Roster, faulty: FaultyFlows, text: EvidenceText) -> Iterator[Finding]:
     seen: set[int] = set()
-    for flow in faulty_flows(job, _STATES):
+    for flow in (each for each in faulty if each.state in _STATES):
         rank = flow.holder
         if rank is not None and rank not in seen:
             seen.add(rank)
-            yield _finding(job, flow, rank)
+            yield _finding(roster, text, flow, rank)
 
 
-def _finding(job: Job, flow: Flow, rank: int) -> Finding:
+def _finding(roster: Roster, text: EvidenceText, flow: Flow, rank: int) -> Finding:
     other = flow.receiver if rank == flow.sender else flow.sender
     return Finding(
         rule=RULE.code,
@@ -34,11 +36,11 @@ def _finding(job: Job, flow: Flow, rank: int) -> Finding:
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if flow.send and flow.receive else Confidence.SUSPECT,
         strength=0.65,
-        evidence=(*flow_evidence(flow), *statements.stack(job, rank), *statements.process(job, rank)),
+        evidence=(*flow_evidence(flow), *text.stack(rank), *text.process(rank)),
         granularity=Granularity.GPU,
         resource=Resource(channel=flow.channel, peer_ranks=(other,)),
         mechanism=Mechanism("not_started" if flow.state is FlowState.NOT_STARTED else "gpu_not_ready", "local"),
-        since=flow_since(job, flow),
+        since=flow_since(roster, flow),
         next_steps=(
             f"check the GPU of rank {rank}: Xid in the kernel log, nvidia-smi, clocks and power against its peers",
             "a kernel in front of the collective on the same stream looks the same: see what was launched before it",
@@ -46,15 +48,15 @@ def _finding(job: Job, flow: Flow, rank: int) -> Finding:
     )
 
 
-def _clears(job: Job) -> str | None:
-    return f"in {statements.counted(len(job.flows), 'open flow')} no GPU holds chunks back on its own" if job.flows else None
+def _clears(open_flows: OpenFlows) -> str | None:
+    return f"in {statements.counted(len(open_flows), 'open flow')} no GPU holds chunks back on its own" if open_flows else None
 
 
 RULE = Rule(
     code="FX144",
     name="gpu-not-ready",
     seed="Mycroft section 5.3, Table 4 (GPU not ready)",
-    needs=(Need("chunks", "the state of chunks is told by NCCL's profiler interface only"),),
+    needs=(Need(ChunkLogs, "chunks", "the state of chunks is told by NCCL's profiler interface only"),),
     thresholds=(),
     concludes="A rank whose GPU does not produce or consume chunks although nothing else holds it up.",
     confusions=(

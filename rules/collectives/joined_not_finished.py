@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from forensics.model import (
     Belief,
@@ -15,72 +15,87 @@ from forensics.model import (
     Members,
     Role,
 )
-from forensics.rules.interface import Maturity, Rule, Thresholds
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.mismatch.call_mismatches import blocking
-from forensics.rules.reductions.progress.liveness import Motion
+from forensics.rules.interface import Maturity, Rule
+from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes
+from forensics.rules.reductions.mismatch.divergences import Divergences
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.stacks.activity import Activity
+from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.completions import device_stall
-from forensics.rules.reductions.waits.graph import Root, RootKind
+from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
 from forensics.rules.reductions.waits.launch_orders import is_entangled
 
 # Operations with a root: members that name different roots enter all the same.
 _ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    disputed = {dispute.communicator for dispute in blocking(job)}
+def _evaluate(
+    roster: Roster,
+    stacks: StacksByRank,
+    graph: WaitGraph,
+    groups: Communicators,
+    blocking: BlockingDisputes,
+    divergences: Divergences,
+    liveness: Liveness,
+    text: EvidenceText,
+) -> Iterator[Finding]:
+    disputed = {dispute.communicator for dispute in blocking}
     # Members that came to it on different lines disagree on what it is: FX122 names them.
-    disputed |= {found.communicator for found in job.divergences if found.innermost}
-    for root in job.graph.roots:
-        if root.kind not in (RootKind.ALL_JOINED, RootKind.ENTANGLED) or device_stall(job, root) or is_entangled(job, root):
+    disputed |= {found.communicator for found in divergences if found.innermost}
+    for root in graph.roots:
+        if (
+            root.kind not in (RootKind.ALL_JOINED, RootKind.ENTANGLED)
+            or device_stall(groups, root)
+            or is_entangled(groups, root)
+        ):
             continue
         if root.waits[0].communicator not in disputed:
-            yield _finding(job, root)
+            still = liveness.motion is Motion.STALLED and all(roster.rank(rank).state == "alive" for rank in root.ranks)
+            below = still and _inside_one_call([activity_of(stacks, rank) for rank in root.ranks])
+            yield _finding(groups, text, root, below)
 
 
-def _finding(job: Job, root: Root) -> Finding:
+def _finding(groups: Communicators, text: EvidenceText, root: Root, below: bool) -> Finding:
+    """Build the finding; `below` says that nothing but the network is left, below the calls of hosts that live."""
     wait = root.waits[0]
     return Finding(
         rule=RULE.code,
         ranks=root.ranks,
         role=Role.ROOT,
-        cause=_cause(job, root),
-        stage=statements.joined_stage(job, wait, root.ranks, Component.COMMUNICATION),
+        cause=_cause(groups, root, below),
+        stage=text.joined_stage(wait, root.ranks, Component.COMMUNICATION),
         belief=Belief.GROUP_SYMPTOM,
         confidence=Confidence.SUSPECT,
         strength=0.2,
-        evidence=tuple(_evidence(job, root)),
+        evidence=tuple(_evidence(groups, text, root)),
         granularity=Granularity.GROUP,
         members=Members.ONE_OF,
-        since=statements.since(job, (wait,)),
+        since=text.since((wait,)),
         next_steps=("look inside the collective: network, devices, proxy threads; the recorder cannot tell its members apart",),
     )
 
 
-def _cause(job: Job, root: Root) -> Cause:
+def _cause(groups: Communicators, root: Root, below: bool) -> Cause:
     """A rooted operation that only some finished fits members that disagree on the root; else the network is what is left."""
     wait = root.waits[0]
     kinds = {operation.kind for operation in wait.waiting.values() if operation}
-    group = next((group for group in job.groups if group.label == wait.communicator), None)
+    group = next((group for group in groups if group.label == wait.communicator), None)
     if kinds & _ROOTED:
         return Cause.COLLECTIVE_MISMATCH if group and group.finished(wait.sequence) else Cause.UNKNOWN
-    return Cause.NETWORK_DOWN if _nothing_but_the_network(job, root) else Cause.UNKNOWN
+    return Cause.NETWORK_DOWN if below and wait.communicator else Cause.UNKNOWN
 
 
-def _nothing_but_the_network(job: Job, root: Root) -> bool:
-    """Whether every member lives and is inside the same call, made at the same place, of a job that stands still."""
-    seen = [job.activity(rank) for rank in root.ranks]
-    places = {
-        str(activity.application) for activity in seen if activity and (activity.communicating or activity.below_autograd)
-    }
-    alive = all(job.rank(rank).state == "alive" for rank in root.ranks)
-    inside = all(activity and (activity.communicating or activity.below_autograd) for activity in seen)
-    recorded = bool(root.waits[0].communicator)
-    return recorded and alive and inside and len(places) == 1 and job.liveness.motion is Motion.STALLED
+def _inside_one_call(seen: Sequence[Activity | None]) -> bool:
+    """Whether every member is inside the same call, made at the same place."""
+    inside = [activity for activity in seen if activity and (activity.communicating or activity.below_autograd)]
+    return len(inside) == len(seen) and len({str(activity.application) for activity in inside}) == 1
 
 
-def _evidence(job: Job, root: Root) -> Iterator[Evidence]:
+def _evidence(groups: Communicators, text: EvidenceText, root: Root) -> Iterator[Evidence]:
     wait = root.waits[0]
     source = next((op.source for _, op in sorted(wait.waiting.items()) if op), None)
     if not wait.communicator:
@@ -88,18 +103,18 @@ def _evidence(job: Job, root: Root) -> Iterator[Evidence]:
             f"{statements.ranks_text(root.ranks)} are inside communication, and no rank is known to be elsewhere", source
         )
     else:
-        group = next(g for g in job.groups if g.label == wait.communicator)
+        group = next(g for g in groups if g.label == wait.communicator)
         finished = () if wait.peers else group.finished(wait.sequence)
         tail = f"; {statements.ranks_text(finished)} finished it" if finished else "; nobody finished it"
         yield Evidence(
             f"all members entered {statements.wait_text(wait)}: {statements.ranks_text(root.ranks)} wait{tail}", source
         )
     for rank in root.ranks[:4]:
-        yield from statements.stack(job, rank)
+        yield from text.stack(rank)
 
 
-def _clears(job: Job) -> str | None:
-    used = [group for group in job.groups if group.positions]
+def _clears(groups: Communicators) -> str | None:
+    used = [group for group in groups if group.positions]
     return (
         f"no operation of {statements.counted(len(used), 'communicator')} was entered by all members and left unfinished"
         if used

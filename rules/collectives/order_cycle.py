@@ -16,41 +16,45 @@ from forensics.model import (
     Role,
     StageRef,
 )
-from forensics.rules.interface import Maturity, Need, Rule, Thresholds
-from forensics.rules.reductions.job import Job
+from forensics.rules.interface import Maturity, Need, Rule
+from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.mismatch.miscounts import Miscounts
+from forensics.rules.reductions.ranks.roster import RecordedRanks
 from forensics.rules.reductions.text import evidence_text as statements
-from forensics.rules.reductions.waits.graph import Root, RootKind, Wait
+from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph
+from forensics.rules.reductions.waits.order_history import CallOrder
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    for root in job.graph.roots:
+def _evaluate(graph: WaitGraph, miscounts: Miscounts, order: CallOrder, text: EvidenceText) -> Iterator[Finding]:
+    for root in graph.roots:
         if root.kind is RootKind.CYCLE and all(wait.communicator for wait in root.waits):
-            if any(set(found.odd) <= _involved(root) for found in job.miscounts):
+            if any(set(found.odd) <= _involved(root) for found in miscounts):
                 continue  # not another order, but another number of calls (FX120)
-            yield from _findings(job, root)
+            yield from _findings(order, text, root)
         elif root.kind is RootKind.ENTANGLED and all(wait.peers for wait in root.waits):
-            yield _crossed(job, root)
+            yield _crossed(text, root)
 
 
 def _involved(root: Root) -> set[int]:
     return set(root.ranks).union(*(wait.waiting for wait in root.waits))
 
 
-def _crossed(job: Job, root: Root) -> Finding:
+def _crossed(text: EvidenceText, root: Root) -> Finding:
     """Both sides of every transfer are posted, but behind each other: as when all send before they receive."""
     return Finding(
         rule=RULE.code,
         ranks=root.ranks,
         role=Role.ROOT,
         cause=Cause.DEADLOCK,
-        stage=_stage(job, root, root.ranks),
+        stage=_stage(text, root, root.ranks),
         belief=Belief.MISMATCH,
         confidence=Confidence.SUSPECT,
         strength=0.4,
-        evidence=(*_posted_first(root), *_stacks(job, root.ranks)),
+        evidence=(*_posted_first(root), *_stacks(text, root.ranks)),
         granularity=Granularity.GROUP,
         members=Members.EACH,
-        since=statements.since(job, root.waits),
+        since=text.since(root.waits),
         next_steps=("let one side receive first, or post both directions in one batch (batch_isend_irecv)",),
     )
 
@@ -65,22 +69,22 @@ def _posted_first(root: Root) -> Iterator[Evidence]:
         yield Evidence(f"rank {rank} is in {first.kind} {wait.sequence} with {behind or 'nothing'} behind it", first.source)
 
 
-def _findings(job: Job, root: Root) -> Iterator[Finding]:
+def _findings(order: CallOrder, text: EvidenceText, root: Root) -> Iterator[Finding]:
     """Name the rank that broke its own order, or the smaller camp; the whole cycle is the alternative, or all there is."""
-    odd, why = _odd(job, root)
+    odd, why = _odd(order, root)
     recorded = all(wait.absent for wait in root.waits)
     if odd:
-        yield _finding(job, root, odd, Members.EACH, Confidence.LIKELY if recorded else Confidence.SUSPECT, 0.9, why)
+        yield _finding(text, root, odd, Members.EACH, Confidence.LIKELY if recorded else Confidence.SUSPECT, 0.9, why)
     everyone = Confidence.SUSPECT if odd or not recorded else Confidence.LIKELY
-    yield _finding(job, root, root.ranks, Members.EACH, everyone, 0.6, None)
+    yield _finding(text, root, root.ranks, Members.EACH, everyone, 0.6, None)
 
 
-def _odd(job: Job, root: Root) -> tuple[tuple[int, ...], str | None]:
+def _odd(order: CallOrder, root: Root) -> tuple[tuple[int, ...], str | None]:
     ranks = set(root.ranks)
-    broke = tuple(sorted(ranks & job.broke_habit))
+    broke = tuple(sorted(ranks & order.broke))
     if broke and set(broke) < ranks:
-        order = "their usual order" if len(broke) > 1 else "its usual order"
-        return broke, f"{statements.ranks_text(broke)} left {order} of communicators with this call; the others kept theirs"
+        usual = "their usual order" if len(broke) > 1 else "its usual order"
+        return broke, f"{statements.ranks_text(broke)} left {usual} of communicators with this call; the others kept theirs"
     camps = sorted((tuple(sorted(ranks & set(wait.waiting))) for wait in root.waits), key=lambda camp: (len(camp), camp))
     if len(camps) == 2 and len(camps[0]) < len(camps[1]):
         return camps[0], f"{len(camps[1])} ranks agree on one order, {statements.ranks_text(camps[0])} on the other"
@@ -88,28 +92,34 @@ def _odd(job: Job, root: Root) -> tuple[tuple[int, ...], str | None]:
 
 
 def _finding(
-    job: Job, root: Root, ranks: tuple[int, ...], members: Members, confidence: Confidence, strength: float, why: str | None
+    text: EvidenceText,
+    root: Root,
+    ranks: tuple[int, ...],
+    members: Members,
+    confidence: Confidence,
+    strength: float,
+    why: str | None,
 ) -> Finding:
     return Finding(
         rule=RULE.code,
         ranks=ranks,
         role=Role.ROOT,
         cause=Cause.DEADLOCK,
-        stage=_stage(job, root, ranks),
+        stage=_stage(text, root, ranks),
         belief=Belief.MISMATCH,
         confidence=confidence,
         strength=strength,
-        evidence=(*_edges(root), *([Evidence(why, _source(root, ranks))] if why else []), *_stacks(job, ranks)),
+        evidence=(*_edges(root), *([Evidence(why, _source(root, ranks))] if why else []), *_stacks(text, ranks)),
         granularity=Granularity.GROUP if len(ranks) > 1 else Granularity.RANK,
         members=members,
-        since=statements.since(job, root.waits),
+        since=text.since(root.waits),
         next_steps=("make every rank issue the operations of these communicators in the same order",),
     )
 
 
-def _stage(job: Job, root: Root, ranks: tuple[int, ...]) -> StageRef:
+def _stage(text: EvidenceText, root: Root, ranks: tuple[int, ...]) -> StageRef:
     own: Wait = next((wait for wait in root.waits if set(ranks) & set(wait.waiting)), root.waits[0])
-    return statements.joined_stage(job, own, ranks, Component.COMMUNICATION)
+    return text.joined_stage(own, ranks, Component.COMMUNICATION)
 
 
 def _edges(root: Root) -> Iterator[Evidence]:
@@ -135,13 +145,13 @@ def _source(root: Root, ranks: tuple[int, ...]) -> str | None:
     return None
 
 
-def _stacks(job: Job, ranks: tuple[int, ...]) -> Iterator[Evidence]:
+def _stacks(text: EvidenceText, ranks: tuple[int, ...]) -> Iterator[Evidence]:
     for rank in ranks[:4]:
-        yield from statements.stack(job, rank)
+        yield from text.stack(rank)
 
 
-def _clears(job: Job) -> str | None:
-    used = [group for group in job.groups if group.positions]
+def _clears(groups: Communicators) -> str | None:
+    used = [group for group in groups if group.positions]
     return f"no circle of waits over {statements.counted(len(used), 'communicator')}" if used else None
 
 
@@ -149,7 +159,7 @@ RULE = Rule(
     code="FX130",
     name="order-cycle",
     seed="Flight Recorder practice",
-    needs=(Need("recorder", "the order of operations over communicators is in the recorder only"),),
+    needs=(Need(RecordedRanks, "recorder", "the order of operations over communicators is in the recorder only"),),
     thresholds=(),
     concludes="The rank that used the communicators in another order than before or than its peers, else the whole circle.",
     confusions=("groups whose members were inferred from the waiting ranks themselves",),

@@ -5,28 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, Role, WaitKind
-from forensics.rules.interface import Maturity, Need, Rule, Thresholds
-from forensics.rules.reductions.job import Job
+from forensics.rules.interface import Maturity, Need, Rule
+from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text as statements
-from forensics.rules.reductions.waits.graph import Root, RootKind, Wait
+from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    for root in job.graph.roots:
+def _evaluate(stacks: StacksByRank, graph: WaitGraph, text: EvidenceText) -> Iterator[Finding]:
+    for root in graph.roots:
         for wait in root.waits:
             waiting = tuple(rank for rank in root.ranks if rank in wait.waiting)
-            if root.kind is not RootKind.FREE and not wait.communicator and _point_to_point(job, waiting):
-                yield _finding(job, root, wait, waiting)
+            if root.kind is not RootKind.FREE and not wait.communicator and _point_to_point(stacks, waiting):
+                yield _finding(stacks, text, root, wait, waiting)
 
 
-def _point_to_point(job: Job, ranks: tuple[int, ...]) -> bool:
-    found = [job.activity(rank) for rank in ranks]
+def _point_to_point(stacks: StacksByRank, ranks: tuple[int, ...]) -> bool:
+    found = [activity_of(stacks, rank) for rank in ranks]
     return all(activity is not None and activity.wait is WaitKind.POINT_TO_POINT for activity in found)
 
 
-def _finding(job: Job, root: Root, wait: Wait, waiting: tuple[int, ...]) -> Finding:
+def _finding(stacks: StacksByRank, text: EvidenceText, root: Root, wait: Wait, waiting: tuple[int, ...]) -> Finding:
     """Name those who all receive; else the few who went past the exchange; else those who are left in it."""
-    functions = (activity.call_frame.function for rank in waiting if (activity := job.activity(rank)) and activity.call_frame)
+    functions = (
+        activity.call_frame.function for rank in waiting if (activity := activity_of(stacks, rank)) and activity.call_frame
+    )
     calls = sorted(set(functions))
     past = tuple(rank for rank in root.ranks if rank not in waiting)
     only_receive = len(waiting) > 1 and set(calls) <= {"recv", "irecv"}
@@ -36,30 +39,32 @@ def _finding(job: Job, root: Root, wait: Wait, waiting: tuple[int, ...]) -> Find
         ranks=ranks,
         role=Role.ROOT,
         cause=Cause.DEADLOCK if only_receive else Cause.P2P_UNMATCHED,
-        stage=statements.joined_stage(job, wait, ranks, Component.COMMUNICATION),
+        stage=text.joined_stage(wait, ranks, Component.COMMUNICATION),
         belief=Belief.MISMATCH,
         confidence=Confidence.LIKELY if len(waiting) > 1 else Confidence.SUSPECT,
         strength=0.5,
-        evidence=tuple(_evidence(job, waiting, past, calls)),
+        evidence=tuple(_evidence(stacks, text, waiting, past, calls)),
         granularity=Granularity.GROUP if len(ranks) > 1 else Granularity.RANK,
         next_steps=("match the sends and receives of these ranks call by call; the recorder of gloo does not hold them",),
     )
 
 
-def _evidence(job: Job, waiting: tuple[int, ...], past: tuple[int, ...], calls: list[str]) -> Iterator[Evidence]:
+def _evidence(
+    stacks: StacksByRank, text: EvidenceText, waiting: tuple[int, ...], past: tuple[int, ...], calls: list[str]
+) -> Iterator[Evidence]:
     verb = "waits" if len(waiting) == 1 else "wait"
-    found = job.stacks[waiting[0]].main[-1].source
+    found = stacks[waiting[0]].main[-1].source
     yield Evidence(f"{statements.ranks_text(waiting)} {verb} in {'/'.join(calls)}, and no rank is free to answer", found)
     if past:
         verb = "waits" if len(past) == 1 else "wait"
-        source = next((line.source for rank in past for line in statements.stack(job, rank)), None)
+        source = next((line.source for rank in past for line in text.stack(rank)), None)
         yield Evidence(f"{statements.ranks_text(past)} {verb} for them elsewhere, past the exchange", source)
     for rank in (*past[:2], *waiting[:4]):
-        yield from statements.stack(job, rank)
+        yield from text.stack(rank)
 
 
-def _clears(job: Job) -> str | None:
-    seen = [found.latest for found in job.stacks.values() if found.latest]
+def _clears(stacks: StacksByRank) -> str | None:
+    seen = [found.latest for found in stacks.values() if found.latest]
     waiting = [activity for activity in seen if activity.wait is WaitKind.POINT_TO_POINT]
     return f"none of {len(seen)} ranks with stacks waits in a point-to-point call" if seen and not waiting else None
 
@@ -68,7 +73,7 @@ RULE = Rule(
     code="FX131",
     name="receive-unanswered",
     seed="VenusTrace section 6, case 1 (a missing receive)",
-    needs=(Need("stacks", "gloo records no point-to-point calls"),),
+    needs=(Need(StacksByRank, "stacks", "gloo records no point-to-point calls"),),
     thresholds=(),
     concludes="Ranks at the end of all waits that receive (or send) while nobody is left to answer.",
     confusions=(

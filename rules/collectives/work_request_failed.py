@@ -20,26 +20,31 @@ from forensics.model import (
     Since,
     StageRef,
 )
-from forensics.rules.interface import Maturity, Need, Rule, Thresholds
-from forensics.rules.reductions.job import LEAST_HEARTBEAT_GAP_NS, Job
-from forensics.rules.reductions.network.work_requests import FLUSHED, NETWORK_STATUS, STATUS_NAMES, QueuePair
+from forensics.rules.interface import Maturity, Need, Rule
+from forensics.rules.reductions.network.chunk_flows import OpenFlows
+from forensics.rules.reductions.network.work_requests import FLUSHED, NETWORK_STATUS, STATUS_NAMES, QueuePair, QueuePairs
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.ranks.shim_logs import LEAST_HEARTBEAT_GAP_NS, ShimLogs, WorkRequestLogs
 from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.waits.graph import WaitGraph
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    failed = [pair for pair in job.queue_pairs if pair.status not in (None, FLUSHED) and not _peer_gone(job, pair)]
-    failed = [pair for pair in failed if not _may_be_echo(job, pair)]
-    if not failed or not (job.graph.waits or job.flows):
+def _evaluate(
+    roster: Roster, graph: WaitGraph, shim: ShimLogs, open_flows: OpenFlows, queue_pairs: QueuePairs
+) -> Iterator[Finding]:
+    failed = [pair for pair in queue_pairs if pair.status not in (None, FLUSHED) and not _peer_gone(roster, shim, pair)]
+    failed = [pair for pair in failed if not _may_be_echo(roster, shim, pair)]
+    if not failed or not (graph.waits or open_flows):
         return
     camps: dict[tuple[int, ...], list[QueuePair]] = defaultdict(list)
     for pair in failed:
         camps[_ends(pair)].append(pair)
     common = set[int].intersection(*(set(ends) for ends in camps)) if len(camps) > 1 else set()
     if len(common) == 1:
-        yield _finding(job, tuple(common), failed)
+        yield _finding(roster, shim, tuple(common), failed)
         return
     for ends, pairs in sorted(camps.items()):
-        yield _finding(job, ends, pairs)
+        yield _finding(roster, shim, ends, pairs)
 
 
 def _ends(pair: QueuePair) -> tuple[int, ...]:
@@ -49,31 +54,31 @@ def _ends(pair: QueuePair) -> tuple[int, ...]:
     return (pair.rank,)
 
 
-def _peer_gone(job: Job, pair: QueuePair) -> bool:
+def _peer_gone(roster: Roster, shim: ShimLogs, pair: QueuePair) -> bool:
     """Whether the process at the other end is known to be gone: then the error is its echo."""
     if pair.peer is None:
         return False
-    facts, log = job.rank(pair.peer), job.shim.get(pair.peer)
+    facts, log = roster.rank(pair.peer), shim.get(pair.peer)
     return facts.dead or facts.stopped or facts.heartbeat_gap_ns is not None or (log is not None and log.ended)
 
 
-def _may_be_echo(job: Job, pair: QueuePair) -> bool:
+def _may_be_echo(roster: Roster, shim: ShimLogs, pair: QueuePair) -> bool:
     """Whether the other end did not answer and is not known, while ranks without a log could be it: one of them may be gone."""
-    return pair.status in NETWORK_STATUS and pair.peer is None and not set(job.roster.ranks) <= set(job.shim)
+    return pair.status in NETWORK_STATUS and pair.peer is None and not set(roster.ranks) <= set(shim)
 
 
-def _peer_silent(job: Job, pair: QueuePair) -> int:
+def _peer_silent(shim: ShimLogs, pair: QueuePair) -> int:
     """For how long (ns) the log of the other end had ended before that of this one did, when that is more than a late beat."""
-    own, other = job.shim.get(pair.rank), job.shim.get(pair.peer) if pair.peer is not None else None
+    own, other = shim.get(pair.rank), shim.get(pair.peer) if pair.peer is not None else None
     gap = own.end_ns - other.end_ns if own and other else 0
     return gap if gap >= LEAST_HEARTBEAT_GAP_NS else 0
 
 
-def _finding(job: Job, ranks: tuple[int, ...], pairs: Sequence[QueuePair]) -> Finding:
+def _finding(roster: Roster, shim: ShimLogs, ranks: tuple[int, ...], pairs: Sequence[QueuePair]) -> Finding:
     ordered = sorted(pairs, key=lambda pair: (pair.error_ns is None, pair.error_ns or 0, pair.rank, pair.name))
     first = ordered[0]
     network = first.status in NETWORK_STATUS
-    silent = max(_peer_silent(job, pair) for pair in pairs)
+    silent = max(_peer_silent(shim, pair) for pair in pairs)
     sure = Confidence.CONFIRMED if len(ranks) > 1 or not network else Confidence.LIKELY
     return Finding(
         rule=RULE.code,
@@ -95,7 +100,7 @@ def _finding(job: Job, ranks: tuple[int, ...], pairs: Sequence[QueuePair]) -> Fi
             path=first.remote,
         ),
         mechanism=Mechanism("not_delivered", "unknown" if len(ranks) > 1 else "local"),
-        since=_since(job, first),
+        since=_since(roster, first),
         next_steps=_next_steps(first, network),
     )
 
@@ -119,10 +124,10 @@ def _against(pair: QueuePair, silent_ns: int) -> Iterator[Evidence]:
         )
 
 
-def _since(job: Job, pair: QueuePair) -> Since | None:
+def _since(roster: Roster, pair: QueuePair) -> Since | None:
     if pair.error_ns is None:
         return None
-    host = job.roster.host_of(pair.rank)
+    host = roster.host_of(pair.rank)
     return Since(pair.error_ns, f"{host} realtime" if host else "realtime of the recording host", 0)
 
 
@@ -136,16 +141,16 @@ def _next_steps(pair: QueuePair, network: bool) -> tuple[str, ...]:
     )
 
 
-def _clears(job: Job) -> str | None:
-    failed = [pair for pair in job.queue_pairs if pair.status is not None]
-    return None if failed else f"no work request failed on {statements.ranks_text(job.shim)}" if job.shim else None
+def _clears(shim: ShimLogs, queue_pairs: QueuePairs) -> str | None:
+    failed = [pair for pair in queue_pairs if pair.status is not None]
+    return None if failed else f"no work request failed on {statements.ranks_text(shim)}" if shim else None
 
 
 RULE = Rule(
     code="FX145",
     name="work-request-failed",
     seed="VenusTrace section 4.4 (work requests)",
-    needs=(Need("work_requests", "completions are seen in verbs only"),),
+    needs=(Need(WorkRequestLogs, "work_requests", "completions are seen in verbs only"),),
     thresholds=(),
     concludes="The link or NIC whose work request failed first, with its status.",
     confusions=(

@@ -6,30 +6,32 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forensics.model import Cause, Finding, StageName
-from forensics.rules.interface import Maturity, Need, Rule, Thresholds
-from forensics.rules.reductions.host.background import helped_stalls
-from forensics.rules.reductions.host.stalls import Stall, stall_finding
-from forensics.rules.reductions.job import Job
+from forensics.rules.interface import Maturity, Need, Rule
+from forensics.rules.reductions.host.background import HelpedStalls
+from forensics.rules.reductions.host.stalls import Stall, StallFindings
+from forensics.rules.reductions.progress.liveness import Liveness
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.text import evidence_text as statements
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    for helped in helped_stalls(job):
+def _evaluate(roster: Roster, liveness: Liveness, helped_stalls: HelpedStalls, stalled: StallFindings) -> Iterator[Finding]:
+    for helped in helped_stalls:
         stall = helped.stall
-        if stall.stage is StageName.CHECKPOINT and not _at_work(job, stall):
-            found = stall_finding(job, stall, RULE.code, Cause.CHECKPOINT_STALL, _next_steps(job, stall))
+        if stall.stage is StageName.CHECKPOINT and not _at_work(roster, liveness, stall):
+            found = stalled.finding(stall, RULE.code, Cause.CHECKPOINT_STALL, _next_steps(roster, stall))
             yield replace(found, evidence=(*helped.evidence, *found.evidence))
 
 
-def _at_work(job: Job, stall: Stall) -> bool:
+def _at_work(roster: Roster, liveness: Liveness, stall: Stall) -> bool:
     """Whether it runs in every look, and nothing tells for how long the others wait: saving takes its time in a sound job."""
-    states = job.rank(stall.rank).thread_states
-    undated = job.liveness.silence_ns is None and not job.liveness.frozen
+    states = roster.rank(stall.rank).thread_states
+    undated = liveness.silence_ns is None and not liveness.frozen
     return undated and stall.child is None and len(states) > 1 and set(states) == {"R"}
 
 
-def _next_steps(job: Job, stall: Stall) -> tuple[str, ...]:
-    facts = job.rank(stall.rank)
+def _next_steps(roster: Roster, stall: Stall) -> tuple[str, ...]:
+    facts = roster.rank(stall.rank)
     where = f" on {facts.host}" if facts.host else ""
     writer = f"pid {stall.child.pid}" if stall.child else f"pid {facts.pid}" if facts.pid else "the process"
     return (
@@ -38,10 +40,10 @@ def _next_steps(job: Job, stall: Stall) -> tuple[str, ...]:
     )
 
 
-def _clears(job: Job) -> str | None:
-    if any(helped.stall.stage is StageName.CHECKPOINT for helped in helped_stalls(job)):
+def _clears(stacks: StacksByRank, helped_stalls: HelpedStalls) -> str | None:
+    if any(helped.stall.stage is StageName.CHECKPOINT for helped in helped_stalls):
         return None
-    seen = [rank for rank, found in job.stacks.items() if found.latest]
+    seen = [rank for rank, found in stacks.items() if found.latest]
     return (
         f"none of {statements.counted(len(seen), 'rank')} with stacks holds the others up inside a checkpoint" if seen else None
     )
@@ -51,7 +53,7 @@ RULE = Rule(
     code="FX111",
     name="checkpoint-stalled",
     seed="Mycroft section 6.2 (py-spy)",
-    needs=(Need("stacks", "only stacks tell what a rank does outside collectives"),),
+    needs=(Need(StacksByRank, "stacks", "only stacks tell what a rank does outside collectives"),),
     thresholds=(),
     concludes="A rank that every chain of waits ends in, inside a checkpoint itself or waiting for its writer process.",
     confusions=(

@@ -7,53 +7,57 @@ from dataclasses import replace
 
 from forensics.model import Cause, Confidence, Evidence, Finding
 from forensics.rules.interface import Maturity, Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions.host.background import helped_stalls
-from forensics.rules.reductions.host.stalls import Stall, stall_finding
-from forensics.rules.reductions.host.work import (
-    IDLE_SHARE,
-    HostWork,
-    collecting_frame,
-    compiler,
-    compiling_frame,
-    host_work,
-    moved,
-)
-from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.host.background import HelpedStalls
+from forensics.rules.reductions.host.stalls import Stall, StallFindings
+from forensics.rules.reductions.host.work import IDLE_SHARE, HostSigns, HostWork, collecting_frame, compiling_frame
 from forensics.rules.reductions.ranks.children import ChildProcess
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.text import evidence_text as statements
 
 
-def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
-    for helped in helped_stalls(job):
-        work = host_work(job, helped.stall)
+def _evaluate(
+    roster: Roster,
+    stacks: StacksByRank,
+    helped_stalls: HelpedStalls,
+    stalled: StallFindings,
+    signs: HostSigns,
+    thresholds: Thresholds,
+) -> Iterator[Finding]:
+    for helped in helped_stalls:
+        work = signs.work(helped.stall)
         if work in (HostWork.COMPILE, HostWork.COLLECT):
-            yield _finding(job, helped.stall, work, _is_working(job, helped.stall, thresholds["idle_share"]))
+            yield _finding(
+                stacks, stalled, signs, helped.stall, work, _is_working(roster, signs, helped.stall, thresholds["idle_share"])
+            )
 
 
-def _finding(job: Job, stall: Stall, work: HostWork, working: bool) -> Finding:
+def _finding(
+    stacks: StacksByRank, stalled: StallFindings, signs: HostSigns, stall: Stall, work: HostWork, working: bool
+) -> Finding:
     """Build the finding; what uses the CPU will probably end, so it is a suspicion only."""
-    found = stall_finding(job, stall, RULE.code, Cause.HOST_STALL, _next_steps(job, stall, work, working))
-    evidence = (*_evidence(job, stall, work), *found.evidence)
+    found = stalled.finding(stall, RULE.code, Cause.HOST_STALL, _next_steps(signs, stall, work, working))
+    evidence = (*_evidence(stacks, signs, stall, work), *found.evidence)
     confidence = Confidence.SUSPECT if working else found.confidence
     # An interpreter lock that is held meanwhile is a side effect of a collection.
     return replace(found, evidence=evidence, confidence=confidence, strength=found.strength + 0.06)
 
 
-def _is_working(job: Job, stall: Stall, idle_share: float) -> bool:
+def _is_working(roster: Roster, signs: HostSigns, stall: Stall, idle_share: float) -> bool:
     """Whether the compiler, or else the main thread itself, gets on."""
-    child = compiler(job, stall)
-    share = child.cpu_share if child else job.rank(stall.rank).cpu_share
-    own = job.rank(stall.rank).cpu_share
-    return moved(job, stall.rank) or (share or 0.0) >= idle_share or (own or 0.0) >= idle_share
+    child = signs.compiler(stall)
+    share = child.cpu_share if child else roster.rank(stall.rank).cpu_share
+    own = roster.rank(stall.rank).cpu_share
+    return signs.moved(stall.rank) or (share or 0.0) >= idle_share or (own or 0.0) >= idle_share
 
 
-def _evidence(job: Job, stall: Stall, work: HostWork) -> Iterator[Evidence]:
+def _evidence(stacks: StacksByRank, signs: HostSigns, stall: Stall, work: HostWork) -> Iterator[Evidence]:
     path = stall.activity.path if stall.activity else ()
     frame = compiling_frame(path) if work is HostWork.COMPILE else collecting_frame(path)
     verb = "compiles code" if work is HostWork.COMPILE else "collects garbage"
     if frame is not None:
-        yield Evidence(f"rank {stall.rank} {verb}: its main thread is in {frame}", job.stacks[stall.rank].main[-1].source)
-    child = compiler(job, stall) if work is HostWork.COMPILE else None
+        yield Evidence(f"rank {stall.rank} {verb}: its main thread is in {frame}", stacks[stall.rank].main[-1].source)
+    child = signs.compiler(stall) if work is HostWork.COMPILE else None
     if child is not None:
         yield Evidence(
             f"rank {stall.rank} waits for the compiler {child.name} (pid {child.pid}), {_doing(child)}", child.source
@@ -65,8 +69,8 @@ def _doing(child: ChildProcess) -> str:
     return state if child.cpu_share is None else f"{state}, which used {child.cpu_share:.0%} of a CPU"
 
 
-def _next_steps(job: Job, stall: Stall, work: HostWork, working: bool) -> tuple[str, ...]:
-    child = compiler(job, stall) if work is HostWork.COMPILE else None
+def _next_steps(signs: HostSigns, stall: Stall, work: HostWork, working: bool) -> tuple[str, ...]:
+    child = signs.compiler(stall) if work is HostWork.COMPILE else None
     if working:
         first = f"it uses the CPU, so it is more likely slow than hung: wait, and look at rank {stall.rank} again"
     elif child is not None:
@@ -78,9 +82,9 @@ def _next_steps(job: Job, stall: Stall, work: HostWork, working: bool) -> tuple[
     return (first, "warm the compiler cache before the run, or compile the same shapes on every rank")
 
 
-def _clears(job: Job) -> str | None:
-    seen = [rank for rank, found in job.stacks.items() if found.latest]
-    work = {host_work(job, helped.stall) for helped in helped_stalls(job)}
+def _clears(stacks: StacksByRank, helped_stalls: HelpedStalls, signs: HostSigns) -> str | None:
+    seen = [rank for rank, found in stacks.items() if found.latest]
+    work = {signs.work(helped.stall) for helped in helped_stalls}
     if not seen or work & {HostWork.COMPILE, HostWork.COLLECT}:
         return None
     return f"none of {statements.counted(len(seen), 'rank')} with stacks holds the others up in a compiler or in the collector"
@@ -90,7 +94,7 @@ RULE = Rule(
     code="FX119",
     name="compile-or-collect",
     seed="Mycroft section 6.2 (py-spy)",
-    needs=(Need("stacks", "they show the compiler's frames, or the call that waits for one"),),
+    needs=(Need(StacksByRank, "stacks", "they show the compiler's frames, or the call that waits for one"),),
     thresholds=(
         Threshold(
             "idle_share", IDLE_SHARE, "a compiler at work uses a CPU; one that uses less than a tenth waits for something"

@@ -6,23 +6,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forensics.model import Cause, Finding, StageName
-from forensics.rules.interface import Maturity, Need, Rule, Thresholds
-from forensics.rules.reductions.host.background import helped_stalls
-from forensics.rules.reductions.host.stalls import Stall, stall_finding
-from forensics.rules.reductions.job import Job
+from forensics.rules.interface import Maturity, Need, Rule
+from forensics.rules.reductions.host.background import HelpedStalls
+from forensics.rules.reductions.host.stalls import Stall, StallFindings
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.text import evidence_text as statements
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    for helped in helped_stalls(job):
+def _evaluate(roster: Roster, helped_stalls: HelpedStalls, stalled: StallFindings) -> Iterator[Finding]:
+    for helped in helped_stalls:
         stall = helped.stall
         if stall.stage is StageName.DATA:
-            found = stall_finding(job, stall, RULE.code, Cause.DATALOADER_STALL, _next_steps(job, stall))
+            found = stalled.finding(stall, RULE.code, Cause.DATALOADER_STALL, _next_steps(roster, stall))
             yield replace(found, evidence=(*helped.evidence, *found.evidence))
 
 
-def _next_steps(job: Job, stall: Stall) -> tuple[str, ...]:
-    facts = job.rank(stall.rank)
+def _next_steps(roster: Roster, stall: Stall) -> tuple[str, ...]:
+    facts = roster.rank(stall.rank)
     where = f" on {facts.host}" if facts.host else ""
     reader = f"pid {stall.child.pid}" if stall.child else f"pid {facts.pid}" if facts.pid else "the process"
     return (
@@ -31,8 +32,8 @@ def _next_steps(job: Job, stall: Stall) -> tuple[str, ...]:
     )
 
 
-def _clears(job: Job) -> str | None:
-    seen = [rank for rank, found in job.stacks.items() if found.latest]
+def _clears(stacks: StacksByRank) -> str | None:
+    seen = [rank for rank, found in stacks.items() if found.latest]
     return (
         f"none of {statements.counted(len(seen), 'rank')} with stacks holds the others up while it loads data" if seen else None
     )
@@ -42,7 +43,7 @@ RULE = Rule(
     code="FX110",
     name="dataloader-stalled",
     seed="Mycroft section 6.2 (py-spy)",
-    needs=(Need("stacks", "only stacks tell what a rank does outside collectives"),),
+    needs=(Need(StacksByRank, "stacks", "only stacks tell what a rank does outside collectives"),),
     thresholds=(),
     concludes="A rank that every chain of waits ends in, with its main thread or its loader process in data loading.",
     confusions=("all ranks there at once: shared storage, not one rank", "a slow first batch of a moving job"),

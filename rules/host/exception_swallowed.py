@@ -6,30 +6,39 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from forensics.model import Cause, Confidence, Evidence, Finding
-from forensics.rules.interface import Maturity, Need, Rule, Thresholds
-from forensics.rules.reductions.host.stalls import is_leaving, stall_finding, stalls
-from forensics.rules.reductions.job import Job, LogEvent
-from forensics.rules.reductions.mismatch.call_mismatches import blocking, dispute_finding
-from forensics.rules.reductions.mismatch.disagreements import Disagreement
+from forensics.rules.interface import Maturity, Need, Rule
+from forensics.rules.reductions.host.stalls import StallFindings, Stalls, is_leaving
+from forensics.rules.reductions.logs.events import LogEvent, LogEvents, Logs
+from forensics.rules.reductions.mismatch.call_mismatches import DisputeFindings
+from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes, Disagreement
+from forensics.rules.reductions.stacks.samples import StacksByRank
+from forensics.rules.reductions.waits.graph import WaitGraph
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    for stall in stalls(job):
-        error = _own_exception(job, stall.rank, job.waiters(stall.rank))
+def _evaluate(
+    graph: WaitGraph,
+    blocking: BlockingDisputes,
+    disputed: DisputeFindings,
+    logs: LogEvents,
+    stalls: Stalls,
+    stalled: StallFindings,
+) -> Iterator[Finding]:
+    for stall in stalls:
+        error = _own_exception(logs, stall.rank, graph.waiters(stall.rank))
         if error is not None and not is_leaving(stall):
-            found = stall_finding(job, stall, RULE.code, Cause.PYTHON_EXCEPTION, _steps(stall.rank, error), sources=(error,))
+            found = stalled.finding(stall, RULE.code, Cause.PYTHON_EXCEPTION, _steps(stall.rank, error), sources=(error,))
             yield replace(found, strength=found.strength + 0.05)
-    for dispute in blocking(job):
+    for dispute in blocking:
         for rank in dispute.odd:
-            error = _own_exception(job, rank, dispute.majority)
+            error = _own_exception(logs, rank, dispute.majority)
             if error is not None:
-                yield _elsewhere(job, dispute, rank, error)
+                yield _elsewhere(disputed, dispute, rank, error)
 
 
-def _elsewhere(job: Job, dispute: Disagreement, rank: int, error: LogEvent) -> Finding:
+def _elsewhere(disputed: DisputeFindings, dispute: Disagreement, rank: int, error: LogEvent) -> Finding:
     """Build the finding on a rank that raised and is now in another call than its peers (a `finally`, a handler)."""
     step = _steps(rank, error)[0]
-    found = dispute_finding(job, dispute, RULE.code, Cause.PYTHON_EXCEPTION, Confidence.LIKELY, step)
+    found = disputed.finding(dispute, RULE.code, Cause.PYTHON_EXCEPTION, Confidence.LIKELY, step)
     raised = Evidence(f"log of rank {rank}: {error.text}", error.source)
     return replace(found, ranks=(rank,), evidence=(raised, *found.evidence), strength=found.strength + 0.05)
 
@@ -38,25 +47,27 @@ def _steps(rank: int, error: LogEvent) -> tuple[str, ...]:
     return (f"rank {rank} raised and went on: {error.text}",)
 
 
-def _own_exception(job: Job, rank: int, others: Iterable[int]) -> LogEvent | None:
+def _own_exception(logs: LogEvents, rank: int, others: Iterable[int]) -> LogEvent | None:
     """The rank's last exception, when none of `others` has one: what everybody logs explains nobody."""
-    raised = {rank for rank, events in job.logs.items() if any(event.kind == "exception" for event in events)}
-    lost = any(event.kind == "peer_closed" for event in job.logs.get(rank, ()))
+    raised = {rank for rank, events in logs.by_rank.items() if any(event.kind == "exception" for event in events)}
+    lost = any(event.kind == "peer_closed" for event in logs.by_rank.get(rank, ()))
     if rank not in raised or lost or raised & set(others):
         return None
-    return [event for event in job.logs[rank] if event.kind == "exception"][-1]
+    return [event for event in logs.by_rank[rank] if event.kind == "exception"][-1]
 
 
-def _clears(job: Job) -> str | None:
-    raised = any(event.kind == "exception" for events in job.logs.values() for event in events)
-    return None if raised or "logs" not in job.available else "no log of a rank shows an exception"
+def _clears(logs: LogEvents) -> str | None:
+    return None if logs.ranks("exception") else "no log of a rank shows an exception"
 
 
 RULE = Rule(
     code="FX115",
     name="exception-swallowed",
     seed="Flight Recorder practice",
-    needs=(Need("logs", "the exception is in the log only"), Need("stacks", "they show that the rank idles")),
+    needs=(
+        Need(Logs, "logs", "the exception is in the log only"),
+        Need(StacksByRank, "stacks", "they show that the rank idles"),
+    ),
     thresholds=(),
     concludes="The rank that others wait for, alive, whose log alone shows an exception.",
     confusions=("an exception that is normal for this job: only a rank that nobody else shares it with is named",),

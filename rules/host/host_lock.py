@@ -6,32 +6,34 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forensics.model import Cause, Evidence, Finding, WaitKind
-from forensics.rules.interface import Maturity, Need, Rule, Thresholds
-from forensics.rules.reductions.host.background import helped_stalls, is_idle, thread_statement
-from forensics.rules.reductions.host.stalls import Stall, stall_finding
-from forensics.rules.reductions.host.work import HostWork, host_work
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.stacks.samples import Sample
+from forensics.rules.interface import Maturity, Need, Rule
+from forensics.rules.reductions.host.background import HelpedStalls, is_idle, thread_statement
+from forensics.rules.reductions.host.stalls import Stall, StallFindings
+from forensics.rules.reductions.host.work import HostSigns, HostWork
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.stacks.samples import Sample, StacksByRank
 from forensics.rules.reductions.text import evidence_text as statements
 
 _MOST_THREADS = 3
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    for helped in helped_stalls(job):
-        if host_work(job, helped.stall) is HostWork.LOCK:
-            yield _finding(job, helped.stall)
+def _evaluate(
+    roster: Roster, stacks: StacksByRank, helped_stalls: HelpedStalls, stalled: StallFindings, signs: HostSigns
+) -> Iterator[Finding]:
+    for helped in helped_stalls:
+        if signs.work(helped.stall) is HostWork.LOCK:
+            yield _finding(roster, stacks, stalled, helped.stall)
 
 
-def _finding(job: Job, stall: Stall) -> Finding:
-    holders = _others(job, stall)
-    found = stall_finding(job, stall, RULE.code, Cause.HOST_STALL, _next_steps(job, stall, holders))
-    evidence = (_waits(job, stall), *_holders(holders, stall), *found.evidence)
+def _finding(roster: Roster, stacks: StacksByRank, stalled: StallFindings, stall: Stall) -> Finding:
+    holders = _others(stacks, stall)
+    found = stalled.finding(stall, RULE.code, Cause.HOST_STALL, _next_steps(roster, stall, holders))
+    evidence = (_waits(stacks, stall), *_holders(holders, stall), *found.evidence)
     return replace(found, evidence=evidence, strength=found.strength + 0.03)
 
 
-def _waits(job: Job, stall: Stall) -> Evidence:
-    activity, samples = stall.activity, job.stacks[stall.rank].main
+def _waits(stacks: StacksByRank, stall: Stall) -> Evidence:
+    activity, samples = stall.activity, stacks[stall.rank].main
     where = activity.describe() if activity else "no Python frames"
     what = _primitive(stall)
     return Evidence(f"rank {stall.rank} waits for {what} in every stack sample, at {where}", samples[-1].source)
@@ -51,9 +53,9 @@ def _primitive(stall: Stall) -> str:
     return "a condition or event" if frame.function in ("wait", "wait_for") else "a lock"
 
 
-def _others(job: Job, stall: Stall) -> tuple[Sample, ...]:
+def _others(stacks: StacksByRank, stall: Stall) -> tuple[Sample, ...]:
     """Threads of the process that are neither idle nor without code: one of them may hold what the main thread waits for."""
-    threads = [thread for thread in job.stacks[stall.rank].latest_threads() if not is_idle(thread)]
+    threads = [thread for thread in stacks[stall.rank].latest_threads() if not is_idle(thread)]
     own = [thread for thread in threads if thread.activity.application is not None]
     # A thread that waits for a lock itself comes first: two that wait for each other never end.
     return tuple(sorted(own, key=lambda thread: thread.activity.wait is not WaitKind.LOCK))[:_MOST_THREADS]
@@ -66,18 +68,20 @@ def _holders(holders: tuple[Sample, ...], stall: Stall) -> Iterator[Evidence]:
         yield replace(seen, statement=f"{seen.statement}{also}")
 
 
-def _next_steps(job: Job, stall: Stall, holders: tuple[Sample, ...]) -> tuple[str, ...]:
+def _next_steps(roster: Roster, stall: Stall, holders: tuple[Sample, ...]) -> tuple[str, ...]:
     where = stall.activity.application if stall.activity else None
     place = f" taken at {where}" if where else ""
     if not holders:
         return (f"find who should release what rank {stall.rank} waits for{place}; no other thread of the process is at work",)
     names = ", ".join(thread.name or str(thread.thread) for thread in holders)
-    return (f"find which thread holds the lock{place}: {names} of pid {job.rank(stall.rank).pid or holders[0].pid} is at work",)
+    return (
+        f"find which thread holds the lock{place}: {names} of pid {roster.rank(stall.rank).pid or holders[0].pid} is at work",
+    )
 
 
-def _clears(job: Job) -> str | None:
-    seen = [rank for rank, found in job.stacks.items() if found.latest]
-    locked = [helped for helped in helped_stalls(job) if helped.stall.activity and helped.stall.activity.wait is WaitKind.LOCK]
+def _clears(stacks: StacksByRank, helped_stalls: HelpedStalls) -> str | None:
+    seen = [rank for rank, found in stacks.items() if found.latest]
+    locked = [helped for helped in helped_stalls if helped.stall.activity and helped.stall.activity.wait is WaitKind.LOCK]
     if not seen or locked:
         return None
     return f"none of {statements.counted(len(seen), 'rank')} with stacks holds the others up while it waits for a lock"
@@ -87,7 +91,7 @@ RULE = Rule(
     code="FX117",
     name="host-lock",
     seed="Mycroft section 6.2 (py-spy)",
-    needs=(Need("stacks", "only stacks and wait channels show a lock"),),
+    needs=(Need(StacksByRank, "stacks", "only stacks and wait channels show a lock"),),
     thresholds=(),
     concludes="A rank that every chain of waits ends in, in a lock, queue or condition, with the threads that may hold it.",
     confusions=(

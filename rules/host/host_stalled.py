@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.model import Cause, Finding, StageName
-from forensics.rules.interface import Maturity, Rule, Thresholds
-from forensics.rules.reductions.host.background import helped_stalls
-from forensics.rules.reductions.host.stalls import Stall, is_leaving, stall_finding
-from forensics.rules.reductions.host.work import HostWork, host_work
-from forensics.rules.reductions.job import Job
+from forensics.rules.interface import Maturity, Rule
+from forensics.rules.reductions.host.background import HelpedStalls
+from forensics.rules.reductions.host.stalls import Stall, StallFindings, is_leaving
+from forensics.rules.reductions.host.work import HostSigns, HostWork
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.waits.graph import WaitGraph
 
 # Stages that have a rule of their own.
 _ELSEWHERE = frozenset({StageName.DATA, StageName.CHECKPOINT, StageName.INIT})
 _KNOWN_WORK = frozenset({HostWork.LOCK, HostWork.COMPILE, HostWork.COLLECT})
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    for stall in (helped.stall for helped in helped_stalls(job)):
-        if stall.stage not in _ELSEWHERE and not is_leaving(stall) and host_work(job, stall) not in _KNOWN_WORK:
-            yield stall_finding(job, stall, RULE.code, Cause.HOST_STALL, _next_steps(job, stall))
+def _evaluate(roster: Roster, helped_stalls: HelpedStalls, stalled: StallFindings, signs: HostSigns) -> Iterator[Finding]:
+    for stall in (helped.stall for helped in helped_stalls):
+        if stall.stage not in _ELSEWHERE and not is_leaving(stall) and signs.work(stall) not in _KNOWN_WORK:
+            yield stalled.finding(stall, RULE.code, Cause.HOST_STALL, _next_steps(roster, stall))
 
 
-def _next_steps(job: Job, stall: Stall) -> tuple[str, ...]:
-    facts = job.rank(stall.rank)
+def _next_steps(roster: Roster, stall: Stall) -> tuple[str, ...]:
+    facts = roster.rank(stall.rank)
     if stall.activity is None:
         return (f"take stacks of rank {stall.rank}: the recorder shows that it is behind, not what it does",)
     where = stall.activity.application
@@ -35,12 +36,12 @@ def _next_steps(job: Job, stall: Stall) -> tuple[str, ...]:
     )
 
 
-def _clears(job: Job) -> str | None:
-    held_up = [helped.stall for helped in helped_stalls(job)]
-    special = [s for s in held_up if s.stage in _ELSEWHERE or is_leaving(s) or host_work(job, s) in _KNOWN_WORK]
+def _clears(graph: WaitGraph, helped_stalls: HelpedStalls, signs: HostSigns) -> str | None:
+    held_up = [helped.stall for helped in helped_stalls]
+    special = [s for s in held_up if s.stage in _ELSEWHERE or is_leaving(s) or signs.work(s) in _KNOWN_WORK]
     if special:
         return "whoever is behind its peers does something that has a rule of its own"
-    return "no rank is behind its peers outside a collective" if job.graph.waits else None
+    return "no rank is behind its peers outside a collective" if graph.waits else None
 
 
 RULE = Rule(

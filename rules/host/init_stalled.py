@@ -16,27 +16,31 @@ from forensics.model import (
     StageName,
     StageRef,
 )
-from forensics.rules.interface import Maturity, Need, Rule, Thresholds
-from forensics.rules.reductions.host.stalls import stall_finding, stalls
-from forensics.rules.reductions.job import Job
+from forensics.rules.interface import Maturity, Need, Rule
+from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.host.stalls import StallFindings, Stalls
+from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.text import evidence_text as statements
-from forensics.rules.reductions.waits.graph import Root, RootKind
+from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    for stall in stalls(job):
+def _evaluate(
+    stacks: StacksByRank, graph: WaitGraph, text: EvidenceText, stalls: Stalls, stalled: StallFindings
+) -> Iterator[Finding]:
+    for stall in stalls:
         if stall.stage is StageName.INIT:
             step = f"see what rank {stall.rank} does before it joins the group; check its MASTER_ADDR, WORLD_SIZE and RANK"
-            yield stall_finding(job, stall, RULE.code, Cause.INIT_STALL, (step,))
-    for root in job.graph.roots:
+            yield stalled.finding(stall, RULE.code, Cause.INIT_STALL, (step,))
+    for root in graph.roots:
         if root.kind is RootKind.CYCLE:
-            yield from _passed_by(job, root)
+            yield from _passed_by(stacks, text, root)
 
 
-def _passed_by(job: Job, root: Root) -> Iterator[Finding]:
+def _passed_by(stacks: StacksByRank, text: EvidenceText, root: Root) -> Iterator[Finding]:
     """Ranks that are inside a collective while the others of the circle still wait for them in a store."""
     for wait in root.waits:
-        in_store = tuple(rank for rank in root.ranks if rank in wait.waiting and job.stacks[rank].in_store)
+        in_store = tuple(rank for rank in root.ranks if rank in wait.waiting and stacks[rank].in_store)
         past = tuple(rank for rank in root.ranks if rank not in in_store)
         if wait.communicator or not in_store or not past or len(past) >= len(in_store):
             continue
@@ -51,16 +55,16 @@ def _passed_by(job: Job, root: Root) -> Iterator[Finding]:
             confidence=Confidence.LIKELY,
             strength=0.7,
             evidence=(
-                Evidence(f"{who} wait in a rendezvous or group creation", job.stacks[in_store[0]].main[-1].source),
-                *(line for rank in past[:4] for line in statements.stack(job, rank)),
+                Evidence(f"{who} wait in a rendezvous or group creation", stacks[in_store[0]].main[-1].source),
+                *(line for rank in past[:4] for line in text.stack(rank)),
             ),
             granularity=Granularity.RANK if len(past) == 1 else Granularity.GROUP,
             next_steps=(f"see why {statements.ranks_text(past)} did not create the group that {who} create",),
         )
 
 
-def _clears(job: Job) -> str | None:
-    entered = [group.label for group in job.groups if any(p.done for p in group.positions.values())]
+def _clears(groups: Communicators) -> str | None:
+    entered = [group.label for group in groups if any(p.done for p in group.positions.values())]
     return (
         f"collectives completed in {statements.counted(len(entered), 'communicator')}, so the job got past its start"
         if entered
@@ -72,7 +76,7 @@ RULE = Rule(
     code="FX113",
     name="init-stalled",
     seed="Flight Recorder practice",
-    needs=(Need("stacks", "before the first collective there is nothing but stacks"),),
+    needs=(Need(StacksByRank, "stacks", "before the first collective there is nothing but stacks"),),
     thresholds=(),
     concludes="A rank that its peers wait for in a rendezvous, a store barrier or group creation.",
     confusions=("a node that was never started: then the rank has no process",),

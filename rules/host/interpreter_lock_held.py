@@ -6,31 +6,30 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forensics.model import Cause, Evidence, Finding, StageName
-from forensics.rules.interface import Maturity, Need, Rule, Thresholds
-from forensics.rules.reductions.host.background import helped_stalls
-from forensics.rules.reductions.host.interpreter_lock import lock_holder
-from forensics.rules.reductions.host.stalls import Stall, stall_finding
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.stacks.samples import Sample
+from forensics.rules.interface import Maturity, Need, Rule
+from forensics.rules.reductions.host.background import HelpedStalls
+from forensics.rules.reductions.host.interpreter_lock import LockHolders
+from forensics.rules.reductions.host.stalls import Stall, StallFindings
+from forensics.rules.reductions.stacks.samples import Sample, StacksByRank
 
 # Stages in which a blocked read or write explains the stall by itself; the lock is then a side effect of it.
 _EXPLAINED = frozenset({StageName.DATA, StageName.CHECKPOINT})
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    for stall in (helped.stall for helped in helped_stalls(job)):
-        holder = lock_holder(job, stall.rank)
+def _evaluate(helped_stalls: HelpedStalls, stalled: StallFindings, holders: LockHolders) -> Iterator[Finding]:
+    for stall in (helped.stall for helped in helped_stalls):
+        holder = holders.get(stall.rank)
         if holder is not None:
-            yield _finding(job, stall, holder)
+            yield _finding(stalled, stall, holder)
 
 
-def _finding(job: Job, stall: Stall, holder: Sample) -> Finding:
+def _finding(stalled: StallFindings, stall: Stall, holder: Sample) -> Finding:
     thread = "main thread" if holder.is_main else f"thread {holder.thread}"
     held = Evidence(
         f"{thread} of rank {stall.rank} held the interpreter lock in every sample, at {holder.activity.describe()}",
         holder.source,
     )
-    found = stall_finding(job, stall, RULE.code, Cause.GIL_HELD, _next_steps(stall, holder))
+    found = stalled.finding(stall, RULE.code, Cause.GIL_HELD, _next_steps(stall, holder))
     strength = 0.1 if stall.stage in _EXPLAINED else found.strength + 0.05
     return replace(found, evidence=(held, *found.evidence), strength=strength)
 
@@ -44,9 +43,9 @@ def _next_steps(stall: Stall, holder: Sample) -> tuple[str, ...]:
     )
 
 
-def _clears(job: Job) -> str | None:
-    seen = [rank for rank, found in job.stacks.items() if len(found.main) > 1]
-    held = [rank for rank in seen if lock_holder(job, rank)]
+def _clears(stacks: StacksByRank, holders: LockHolders) -> str | None:
+    seen = [rank for rank, found in stacks.items() if len(found.main) > 1]
+    held = [rank for rank in seen if holders.get(rank)]
     return f"no thread of {len(seen)} ranks kept the interpreter lock over all samples" if seen and not held else None
 
 
@@ -54,7 +53,7 @@ RULE = Rule(
     code="FX116",
     name="interpreter-lock-held",
     seed="Flight Recorder practice",
-    needs=(Need("stacks", "samplers show who holds the lock"),),
+    needs=(Need(StacksByRank, "stacks", "samplers show who holds the lock"),),
     thresholds=(),
     concludes="The rank that others wait for and of which one thread holds the interpreter lock in a native call.",
     confusions=("a read or write that blocks with the lock held: the stage explains it", "a one-line busy loop in Python"),

@@ -5,42 +5,57 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Confidence, Evidence, Finding, Role, StageName
-from forensics.rules.interface import Need, Rule, Thresholds
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.progress.shim_logs import ShimLog
+from forensics.rules.interface import Need, Rule
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.network.work_requests import QueuePairs
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs
+from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.waits.graph import WaitGraph
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    for rank, log in sorted(job.shim.items()):
-        facts = job.rank(rank)
-        silent = facts.heartbeat_gap_ns or (log.ended and job.calls_from_shim)
-        if silent and not (facts.dead or facts.stopped) and (job.graph.waiting_for(rank) or job.waiters(rank)):
-            yield _finding(job, rank, log)
+def _evaluate(
+    roster: Roster,
+    stacks: StacksByRank,
+    graph: WaitGraph,
+    calls: Calls,
+    shim: ShimLogs,
+    queue_pairs: QueuePairs,
+    text: EvidenceText,
+) -> Iterator[Finding]:
+    for rank, log in sorted(shim.items()):
+        facts = roster.rank(rank)
+        silent = facts.heartbeat_gap_ns or (log.ended and calls.from_shim)
+        if silent and not (facts.dead or facts.stopped) and (graph.waiting_for(rank) or graph.waiters(rank)):
+            yield _finding(roster, stacks, graph, queue_pairs, text, rank, log)
 
 
-def _finding(job: Job, rank: int, log: ShimLog) -> Finding:
+def _finding(
+    roster: Roster, stacks: StacksByRank, graph: WaitGraph, queue_pairs: QueuePairs, text: EvidenceText, rank: int, log: ShimLog
+) -> Finding:
     """Nothing in a log tells a killed process from a stopped one; connections that broke to it, or a collector, do."""
-    broken = [pair for pair in job.queue_pairs if pair.peer == rank and pair.status is not None]
+    broken = [pair for pair in queue_pairs if pair.peer == rank and pair.status is not None]
     errors = tuple(
         Evidence(f"queue pair {p.name} of rank {p.rank} to rank {rank} failed (status {p.status})", p.source) for p in broken
     )
-    alive = job.rank(rank).state == "alive"
+    alive = roster.rank(rank).state == "alive"
     return Finding(
         rule=RULE.code,
         ranks=(rank,),
         role=Role.ROOT,
         cause=Cause.UNKNOWN if alive else Cause.PROCESS_DEAD,
-        stage=statements.stage_ref(job, rank, StageName.UNKNOWN, job.activity(rank)),
+        stage=text.stage_ref(rank, StageName.UNKNOWN, activity_of(stacks, rank)),
         belief=Belief.DIRECT_RECORD,
         confidence=Confidence.LIKELY if log.ended or (broken and not alive) else Confidence.SUSPECT,
         strength=0.7,
         evidence=(
-            Evidence(_words(rank, log, job.rank(rank).heartbeat_gap_ns or 0), log.source),
+            Evidence(_words(rank, log, roster.rank(rank).heartbeat_gap_ns or 0), log.source),
             *errors[:3],
-            *statements.awaited(job, rank),
+            *text.awaited(rank),
         ),
-        since=statements.since(job, job.graph.waiting_for(rank)),
+        since=text.since(graph.waiting_for(rank)),
         next_steps=(f"look whether the process of rank {rank} exists, its exit status, the OOM killer and its last log lines",),
     )
 
@@ -54,17 +69,17 @@ def _words(rank: int, log: ShimLog, gap_ns: int) -> str:
     )
 
 
-def _clears(job: Job) -> str | None:
-    if not job.shim or any(facts.heartbeat_gap_ns for facts in job.roster.ranks.values()):
+def _clears(roster: Roster, shim: ShimLogs) -> str | None:
+    if not shim or any(facts.heartbeat_gap_ns for facts in roster.ranks.values()):
         return None
-    return f"the heartbeat of {statements.ranks_text(job.shim)} went on to the end, or the process ended in order"
+    return f"the heartbeat of {statements.ranks_text(shim)} went on to the end, or the process ended in order"
 
 
 RULE = Rule(
     code="FX146",
     name="heartbeat-stopped",
     seed="VenusTrace section 4.2",
-    needs=(Need("shim", "the heartbeat is in the log of the collector inside the process"),),
+    needs=(Need(ShimLogs, "shim", "the heartbeat is in the log of the collector inside the process"),),
     thresholds=(),
     concludes="A rank whose process showed no life any more while its peers waited for it.",
     confusions=(

@@ -6,71 +6,81 @@ import signal
 from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Role, StageName
-from forensics.rules.interface import Maturity, Need, Rule, Thresholds
-from forensics.rules.reductions.job import Job, LogEvent
-from forensics.rules.reductions.logs.log_evidence import Exit
-from forensics.rules.reductions.mismatch.call_mismatches import size_dispute
-from forensics.rules.reductions.ranks.roster import RankFacts
+from forensics.rules.interface import Maturity, Need, Rule
+from forensics.rules.reductions.logs.events import LogEvent, LogEvents
+from forensics.rules.reductions.logs.log_evidence import Exit, Logged
+from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes, size_dispute
+from forensics.rules.reductions.ranks.roster import RankFacts, Roster, SeenProcesses
 from forensics.rules.reductions.stacks.activity import Activity
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.tracebacks import raised_at
+from forensics.rules.reductions.waits.graph import WaitGraph
 
 _ENDED_BY_LAUNCHER = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    gone = [facts for _, facts in sorted(job.roster.ranks.items()) if facts.dead]
+def _evaluate(
+    roster: Roster, graph: WaitGraph, blocking: BlockingDisputes, logs: LogEvents, logged: Logged, text: EvidenceText
+) -> Iterator[Finding]:
+    gone = [facts for _, facts in sorted(roster.ranks.items()) if facts.dead]
     for facts in gone:
-        if facts.exit_code != 0 or job.waiters(facts.rank):
-            lost = _lost_its_peer(job, facts) and (len(gone) > 1 or _seen_by_launcher(job, facts.rank) is not None)
-            follows = lost or _met_odd_sizes(job, facts) or _gave_up_waiting(job, facts) or _ended_after_first(job, facts)
-            yield _finding(job, facts, follows)
+        if facts.exit_code != 0 or graph.waiters(facts.rank):
+            lost = _lost_its_peer(logs, facts) and (len(gone) > 1 or _seen_by_launcher(roster, logged, facts.rank) is not None)
+            follows = (
+                lost
+                or _met_odd_sizes(blocking, logs, facts)
+                or _gave_up_waiting(graph, facts)
+                or _ended_after_first(logged, facts)
+            )
+            yield _finding(roster, graph, logs, logged, text, facts, follows)
     if gone:
-        survivors = [job.rank(rank) for rank in job.logs if _lost(job, rank) and not job.rank(rank).dead]
-        yield from (_finding(job, facts, cascade=True) for facts in survivors)
+        survivors = [roster.rank(rank) for rank in logs.by_rank if _lost(logs, rank) and not roster.rank(rank).dead]
+        yield from (_finding(roster, graph, logs, logged, text, facts, cascade=True) for facts in survivors)
 
 
-def _gave_up_waiting(job: Job, facts: RankFacts) -> bool:
+def _gave_up_waiting(graph: WaitGraph, facts: RankFacts) -> bool:
     """Whether the rank was ended by its watchdog inside a call: it waited, whoever kept it waiting is somebody else."""
-    whom = job.graph.waits_for.get(facts.rank)
+    whom = graph.waits_for.get(facts.rank)
     return facts.aborted and whom is not None and (bool(whom) or facts.timed_out)
 
 
-def _seen_by_launcher(job: Job, rank: int) -> Exit | None:
+def _seen_by_launcher(roster: Roster, logged: Logged, rank: int) -> Exit | None:
     """How the launcher's log says the rank ended, where nothing but the log says that it did."""
-    facts = job.rank(rank)
-    return next((end for end in job.logged.exits if end.rank == rank and end.source == facts.state_source), None)
+    facts = roster.rank(rank)
+    return next((end for end in logged.exits if end.rank == rank and end.source == facts.state_source), None)
 
 
-def _ended_after_first(job: Job, facts: RankFacts) -> bool:
+def _ended_after_first(logged: Logged, facts: RankFacts) -> bool:
     """Whether the launcher ended the rank because another one had failed: it marks the one that it saw fail first."""
-    first = {end.rank for end in job.logged.exits if end.first}
+    first = {end.rank for end in logged.exits if end.first}
     return bool(first) and facts.rank not in first and facts.exit_signal in _ENDED_BY_LAUNCHER
 
 
-def _met_odd_sizes(job: Job, facts: RankFacts) -> bool:
+def _met_odd_sizes(blocking: BlockingDisputes, logs: LogEvents, facts: RankFacts) -> bool:
     """Whether the rank ended because another one brought sizes that do not fit: whoever meets them first aborts."""
-    own = _own_exception(job, facts.rank)
-    dispute = size_dispute(job) if own is not None and own.kind == "size_mismatch" else None
+    own = _own_exception(logs, facts.rank)
+    dispute = size_dispute(blocking) if own is not None and own.kind == "size_mismatch" else None
     return dispute is not None and facts.rank not in dispute.odd
 
 
-def _finding(job: Job, facts: RankFacts, cascade: bool) -> Finding:
-    own = _own_exception(job, facts.rank)
+def _finding(
+    roster: Roster, graph: WaitGraph, logs: LogEvents, logged: Logged, text: EvidenceText, facts: RankFacts, cascade: bool
+) -> Finding:
+    own = _own_exception(logs, facts.rank)
     cause = _cause(facts, own)
-    waits = job.graph.waiting_for(facts.rank)
-    place = raised_at(job.logs.get(facts.rank, ())) if own and own.kind == "exception" else None
+    waits = graph.waiting_for(facts.rank)
+    place = raised_at(logs.by_rank.get(facts.rank, ())) if own and own.kind == "exception" else None
     return Finding(
         rule=RULE.code,
         ranks=(facts.rank,),
         role=Role.VICTIM if cascade else Role.ROOT,
         cause=cause,
-        stage=statements.stage_ref(job, facts.rank, place.stage if place else StageName.UNKNOWN, place, Component.HOST),
+        stage=text.stage_ref(facts.rank, place.stage if place else StageName.UNKNOWN, place, Component.HOST),
         belief=Belief.DIRECT_RECORD,
-        confidence=Confidence.LIKELY if cause is Cause.SHAPE_MISMATCH else _confidence(job, facts),
+        confidence=Confidence.LIKELY if cause is Cause.SHAPE_MISMATCH else _confidence(roster, graph, logged, facts),
         strength=_strength(facts, own),
-        evidence=tuple(_evidence(job, facts, own, place)),
-        since=statements.since(job, waits),
+        evidence=tuple(_evidence(logs, logged, text, facts, own, place)),
+        since=text.since(waits),
         next_steps=_next_steps(facts),
     )
 
@@ -85,13 +95,13 @@ def _cause(facts: RankFacts, own: LogEvent | None) -> Cause:
     return Cause.PROCESS_DEAD
 
 
-def _confidence(job: Job, facts: RankFacts) -> Confidence:
-    unexplained = facts.exit_signal is None and facts.rank not in job.logged.raised
-    if unexplained and _seen_by_launcher(job, facts.rank):
+def _confidence(roster: Roster, graph: WaitGraph, logged: Logged, facts: RankFacts) -> Confidence:
+    unexplained = facts.exit_signal is None and facts.rank not in logged.raised
+    if unexplained and _seen_by_launcher(roster, logged, facts.rank):
         return Confidence.SUSPECT
     if facts.exit_signal is not None or facts.exit_code is not None:
         return Confidence.CONFIRMED
-    return Confidence.CONFIRMED if job.waiters(facts.rank) else Confidence.LIKELY
+    return Confidence.CONFIRMED if graph.waiters(facts.rank) else Confidence.LIKELY
 
 
 def _strength(facts: RankFacts, own: LogEvent | None) -> float:
@@ -101,20 +111,22 @@ def _strength(facts: RankFacts, own: LogEvent | None) -> float:
     return 0.9 if own else 0.7
 
 
-def _evidence(job: Job, facts: RankFacts, own: LogEvent | None, place: Activity | None) -> Iterator[Evidence]:
+def _evidence(
+    logs: LogEvents, logged: Logged, text: EvidenceText, facts: RankFacts, own: LogEvent | None, place: Activity | None
+) -> Iterator[Evidence]:
     yield Evidence(_end(facts), facts.state_source)
     if own:
         where = f", raised at {place.describe()}" if place else ""
         yield Evidence(f"its log ends with {own.text}{where}", own.source)
-    first = next((end for end in job.logged.exits if end.rank == facts.rank and end.first), None)
+    first = next((end for end in logged.exits if end.rank == facts.rank and end.first), None)
     if first:
         yield Evidence(f"its launcher saw rank {facts.rank} fail first of its node", first.source)
-    yield from statements.awaited(job, facts.rank)
-    for rank, events in job.logs.items():
+    yield from text.awaited(facts.rank)
+    for rank, events in logs.by_rank.items():
         lost = next((event for event in events if event.kind == "peer_closed"), None)
         if lost and rank != facts.rank:
             yield Evidence(f"rank {rank} saw a connection closed by a peer: {lost.text}", lost.source)
-    for event in job.host_logs:
+    for event in logs.of_hosts:
         if event.kind == "oom_kill" and event.subject == str(facts.pid):
             yield Evidence(f"the kernel's OOM killer ended pid {facts.pid}: {event.text}", event.source)
 
@@ -137,24 +149,24 @@ def _signal_name(number: int) -> str:
         return "unknown signal"
 
 
-def _own_exception(job: Job, rank: int) -> LogEvent | None:
+def _own_exception(logs: LogEvents, rank: int) -> LogEvent | None:
     """What ended the rank by its own log: sizes that did not fit, else its last exception unless that reports a lost peer."""
-    events = job.logs.get(rank, ())
+    events = logs.by_rank.get(rank, ())
     sizes = [event for event in events if event.kind == "size_mismatch"]
     found = [event for event in events if event.kind == "exception"]
     if sizes:
         return sizes[-1]
-    return found[-1] if found and not _lost(job, rank) else None
+    return found[-1] if found and not _lost(logs, rank) else None
 
 
-def _lost(job: Job, rank: int) -> bool:
-    return any(event.kind == "peer_closed" for event in job.logs.get(rank, ()))
+def _lost(logs: LogEvents, rank: int) -> bool:
+    return any(event.kind == "peer_closed" for event in logs.by_rank.get(rank, ()))
 
 
-def _lost_its_peer(job: Job, facts: RankFacts) -> bool:
+def _lost_its_peer(logs: LogEvents, facts: RankFacts) -> bool:
     """Whether the rank died because another went first: its log says so and no signal ended it."""
     ended_outside = facts.exit_signal is not None and facts.exit_signal not in (signal.SIGABRT, *_ENDED_BY_LAUNCHER)
-    return _lost(job, facts.rank) and not ended_outside
+    return _lost(logs, facts.rank) and not ended_outside
 
 
 def _next_steps(facts: RankFacts) -> tuple[str, ...]:
@@ -165,9 +177,9 @@ def _next_steps(facts: RankFacts) -> tuple[str, ...]:
     )
 
 
-def _clears(job: Job) -> str | None:
-    looked = [facts for facts in job.roster.ranks.values() if facts.state == "alive"]
-    expected = job.roster.world_size or len(job.roster.ranks)
+def _clears(roster: Roster) -> str | None:
+    looked = [facts for facts in roster.ranks.values() if facts.state == "alive"]
+    expected = roster.world_size or len(roster.ranks)
     return f"{len(looked)} of {expected} rank processes are alive" if looked and len(looked) >= expected else None
 
 
@@ -175,7 +187,7 @@ RULE = Rule(
     code="FX101",
     name="rank-process-dead",
     seed="Flight Recorder practice",
-    needs=(Need("processes", "only a look at the host tells that a process is gone"),),
+    needs=(Need(SeenProcesses, "processes", "only a look at the host tells that a process is gone"),),
     thresholds=(),
     concludes="The rank whose process ended first; peers that died of the lost connection are victims.",
     confusions=("a watchdog that aborts a victim later", "a launcher that ends all ranks after the first failure"),

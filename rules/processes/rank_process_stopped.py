@@ -5,32 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Role, StageName
-from forensics.rules.interface import Maturity, Need, Rule, Thresholds
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.ranks.roster import RankFacts
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.interface import Maturity, Need, Rule
+from forensics.rules.reductions.ranks.roster import RankFacts, Roster, SeenProcesses
+from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
+from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.waits.graph import WaitGraph
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    for rank, facts in sorted(job.roster.ranks.items()):
+def _evaluate(roster: Roster, stacks: StacksByRank, graph: WaitGraph, text: EvidenceText) -> Iterator[Finding]:
+    for rank, facts in sorted(roster.ranks.items()):
         if facts.stopped and not facts.dead:
-            yield _finding(job, rank, facts)
+            yield _finding(stacks, graph, text, rank, facts)
 
 
-def _finding(job: Job, rank: int, facts: RankFacts) -> Finding:
-    activity = job.activity(rank)
-    waits = bool(job.graph.waits_for.get(rank))  # it issued its call: whoever has not is the root, the stop came on top
+def _finding(stacks: StacksByRank, graph: WaitGraph, text: EvidenceText, rank: int, facts: RankFacts) -> Finding:
+    activity = activity_of(stacks, rank)
+    waits = bool(graph.waits_for.get(rank))  # it issued its call: whoever has not is the root, the stop came on top
     return Finding(
         rule=RULE.code,
         ranks=(rank,),
         role=Role.ROOT,
         cause=Cause.PROCESS_STOPPED,
-        stage=statements.stage_ref(job, rank, activity.stage if activity else StageName.UNKNOWN, activity, Component.HOST),
+        stage=text.stage_ref(rank, activity.stage if activity else StageName.UNKNOWN, activity, Component.HOST),
         belief=Belief.BEHIND_AND_BUSY if waits else Belief.DIRECT_RECORD,
         confidence=_confidence(facts, waits),
         strength=0.1 if waits else 1.0,
-        evidence=(*_process(facts), *statements.awaited(job, rank), *statements.stack(job, rank)),
-        since=statements.since(job, job.graph.waiting_for(rank)),
+        evidence=(*_process(facts), *text.awaited(rank), *text.stack(rank)),
+        since=text.since(graph.waiting_for(rank)),
         next_steps=_next_steps(facts),
     )
 
@@ -54,16 +55,16 @@ def _next_steps(facts: RankFacts) -> tuple[str, ...]:
     return (f"find who stopped pid {facts.pid} (operator, job control, cgroup freezer); `kill -CONT {facts.pid}` resumes it",)
 
 
-def _clears(job: Job) -> str | None:
-    looked = [facts for facts in job.roster.ranks.values() if facts.thread_states]
-    return f"{len(looked)} of {len(job.roster.ranks)} rank processes are not stopped" if looked else None
+def _clears(roster: Roster) -> str | None:
+    looked = [facts for facts in roster.ranks.values() if facts.thread_states]
+    return f"{len(looked)} of {len(roster.ranks)} rank processes are not stopped" if looked else None
 
 
 RULE = Rule(
     code="FX102",
     name="rank-process-stopped",
     seed="Flight Recorder practice",
-    needs=(Need("processes", "the state of a process is read from the host"),),
+    needs=(Need(SeenProcesses, "processes", "the state of a process is read from the host"),),
     thresholds=(),
     concludes="The rank whose main thread every look found in state T or t.",
     confusions=("a debugger attached after the hang began",),

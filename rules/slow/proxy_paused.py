@@ -19,25 +19,26 @@ from forensics.model import (
     Role,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.network.proxy_pauses import Pauses
 from forensics.rules.reductions.network.slow_ends import Blame, blamed
+from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text as statements
 
 _SHOWN = 3
 
 
-def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
-    slow = job.slowness.slow_ways()
-    paused = {way: each for way, each in job.slowness.pauses.items() if way not in slow}
+def _evaluate(slowness: Slowness, thresholds: Thresholds) -> Iterator[Finding]:
+    slow = slowness.slow_ways()
+    paused = {way: each for way, each in slowness.pauses.items() if way not in slow}
     weights = {way: each.share for way, each in paused.items() if each.paused >= thresholds["least_pauses"]}
     material = [way for way, share in weights.items() if share >= thresholds["least_share"]]
     for blame in blamed(weights, material, ()):
         found = [paused[way] for way in sorted(blame.ways, key=lambda way: (-weights[way], way))]
-        yield _finding(job, blame, found)
+        yield _finding(slowness, blame, found)
 
 
-def _finding(job: Job, blame: Blame, found: Sequence[Pauses]) -> Finding:
+def _finding(slowness: Slowness, blame: Blame, found: Sequence[Pauses]) -> Finding:
     """A rank is named when its ways to several others paused: of one way alone either end may be to blame."""
     first, single = found[0], len(blame.ranks) == 1
     return Finding(
@@ -45,7 +46,7 @@ def _finding(job: Job, blame: Blame, found: Sequence[Pauses]) -> Finding:
         ranks=blame.ranks,
         role=Role.ROOT,
         cause=Cause.PROXY_DELAY,
-        stage=job.slowness.stages.stage(first.communicator, first.kind, first.sender, first.receiver),
+        stage=slowness.stages.stage(first.communicator, first.kind, first.sender, first.receiver),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if sum(each.paused for each in found) >= 3 else Confidence.SUSPECT,
         strength=min(1.0, first.share),
@@ -76,10 +77,10 @@ def _evidence(found: Sequence[Pauses]) -> Iterator[Evidence]:
         yield Evidence("a credit that the sender's proxy did not see looks like one that came late", None, supports=False)
 
 
-def _clears(job: Job) -> str | None:
-    if not job.slowness.lanes:
+def _clears(slowness: Slowness) -> str | None:
+    if not slowness.lanes:
         return None
-    ways = statements.counted(len(job.slowness.lanes), "way")
+    ways = statements.counted(len(slowness.lanes), "way")
     return f"on {ways} between ranks chunks that are ready and have credit are handed over at once, nearly always"
 
 
@@ -87,7 +88,7 @@ RULE = Rule(
     code="FX173",
     name="proxy-paused",
     seed="Mycroft section 7.1 (NCCL delay) and Table 4 (not transmitted)",
-    needs=(Need("chunks", "when chunks are handed over is told by NCCL's profiler interface only"),),
+    needs=(Need(ChunkLogs, "chunks", "when chunks are handed over is told by NCCL's profiler interface only"),),
     thresholds=(
         Threshold("least_pauses", 2, "operations that paused; one is an accident"),
         Threshold("least_share", 0.05, "of the time: shorter pauses are those of a busy host"),

@@ -22,11 +22,15 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions.calls.lateness import chance_of_last
-from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.arrivals.lateness import chance_of_last
+from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.hardware.causes import Hardware
+from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Awaited
+from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.blocked_ranks import held_up
+from forensics.rules.reductions.text.evidence_text import EvidenceText
 
 _SHOWN = 3
 # Less than this of the lateness in one direction, and the stage is not told.
@@ -35,18 +39,20 @@ _ONE_STAGE = 0.6
 _REFINED = (Cause.COMPUTE_SLOW, Cause.UNKNOWN)
 
 
-def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
-    at_slow_ways = {rank for way in job.slowness.slow_ways() for rank in way}
+def _evaluate(
+    groups: Communicators, slowness: Slowness, hardware: Hardware, text: EvidenceText, thresholds: Thresholds
+) -> Iterator[Finding]:
+    at_slow_ways = {rank for way in slowness.slow_ways() for rank in way}
     late: dict[int, Awaited] = {}
-    for found in sorted(job.slowness.awaited, key=lambda each: (each.lost_ns, each.communicator), reverse=True):
-        alike = job.slowness.stages.alike(found.members)
+    for found in sorted(slowness.awaited, key=lambda each: (each.lost_ns, each.communicator), reverse=True):
+        alike = slowness.stages.alike(found.members)
         by_itself = found.own_share >= thresholds["least_own_share"]
         if alike and found.rank not in at_slow_ways and by_itself and _material(found, thresholds):
             late.setdefault(found.rank, found)
-    for together in _in_step(job, late):
+    for together in _in_step(groups, late):
         ranks, members, held = _narrowed([late[rank] for rank in together], thresholds)
-        finding = _finding(job, [late[rank] for rank in ranks], members, held)
-        yield job.hardware.refined(finding, _REFINED)
+        finding = _finding(slowness, text, [late[rank] for rank in ranks], members, held)
+        yield hardware.refined(finding, _REFINED)
         if victims := {rank for each in late.values() for rank in each.members} - set(late):
             yield held_up(RULE.code, victims)
 
@@ -62,13 +68,13 @@ def _material(late: Awaited, thresholds: Thresholds) -> bool:
     return enough and regular and steady and material and chance <= thresholds["most_chance"]
 
 
-def _in_step(job: Job, late: Collection[int]) -> Iterator[tuple[int, ...]]:
+def _in_step(groups: Communicators, late: Collection[int]) -> Iterator[tuple[int, ...]]:
     """Late ranks, those together that work on one layer: members of a communicator of late ranks only."""
     left = dict.fromkeys(sorted(late))
-    groups = [group.members for group in job.groups if len(group.members) > 1 and set(group.members) <= set(late)]
+    together = [group.members for group in groups if len(group.members) > 1 and set(group.members) <= set(late)]
     while left:
         reached = {next(iter(left))}
-        while grown := {rank for members in groups if reached & set(members) for rank in members} - reached:
+        while grown := {rank for members in together if reached & set(members) for rank in members} - reached:
             reached |= grown
         yield tuple(sorted(reached))
         for rank in reached:
@@ -82,7 +88,7 @@ def _narrowed(late: Sequence[Awaited], thresholds: Thresholds) -> tuple[tuple[in
     return ranks, Members.EACH if held or len(ranks) == 1 else Members.ONE_OF, bool(held)
 
 
-def _finding(job: Job, late: Sequence[Awaited], members: Members, held: bool) -> Finding:
+def _finding(slowness: Slowness, text: EvidenceText, late: Sequence[Awaited], members: Members, held: bool) -> Finding:
     first = max(late, key=lambda each: (each.lost_ns, -each.rank))
     ranks = tuple(sorted(each.rank for each in late))
     single = Granularity.GPU if held else Granularity.RANK
@@ -92,11 +98,11 @@ def _finding(job: Job, late: Sequence[Awaited], members: Members, held: bool) ->
         ranks=ranks,
         role=Role.ROOT,
         cause=Cause.COMPUTE_SLOW if held else Cause.UNKNOWN,
-        stage=_stage(job, first, held),
+        stage=_stage(slowness, first, held),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if first.counted >= 3 else Confidence.SUSPECT,
         strength=min(1.0, first.share),
-        evidence=tuple(_evidence(job, late, first, held)),
+        evidence=tuple(_evidence(text, late, first, held)),
         granularity=single if len(ranks) == 1 else Granularity.GROUP,
         members=members,
         anomaly=Anomaly.FAIL_SLOW,
@@ -111,14 +117,14 @@ def _finding(job: Job, late: Sequence[Awaited], members: Members, held: bool) ->
     )
 
 
-def _stage(job: Job, late: Awaited, held: bool) -> StageRef:
+def _stage(slowness: Slowness, late: Awaited, held: bool) -> StageRef:
     """Where most of the lateness arose; unknown when on both ways, after the last message, or at an end of the pipeline.
 
     The first stage sends only forward and the last only backward: what they send comes after work of both kinds.
     """
     parts: Mapping[StageName, float] = {StageName.FORWARD: late.forward_ns, StageName.BACKWARD: late.backward_ns}
     name = max(parts, key=lambda each: parts[each])
-    known = job.slowness.stages.sends_both_ways(late.rank) and parts[name] >= _ONE_STAGE * late.own_ns > 0
+    known = slowness.stages.sends_both_ways(late.rank) and parts[name] >= _ONE_STAGE * late.own_ns > 0
     return StageRef(
         name=name if known else StageName.UNKNOWN,
         component=Component.COMPUTE if held else Component.UNKNOWN,
@@ -128,7 +134,7 @@ def _stage(job: Job, late: Awaited, held: bool) -> StageRef:
     )
 
 
-def _evidence(job: Job, late: Sequence[Awaited], first: Awaited, held: bool) -> Iterator[Evidence]:
+def _evidence(text: EvidenceText, late: Sequence[Awaited], first: Awaited, held: bool) -> Iterator[Evidence]:
     for each in sorted(late, key=lambda item: (-item.lost_ns, item.rank))[:_SHOWN]:
         yield Evidence(
             f"rank {each.rank} came last to {each.late} of {each.calls} {each.kind} of {each.communicator}, typically by "
@@ -149,11 +155,11 @@ def _evidence(job: Job, late: Sequence[Awaited], first: Awaited, held: bool) -> 
     elif len(late) > 1:
         yield Evidence("they work in step: one of them holds up the others, and which one is not told", None, supports=False)
     for each in late[:1]:
-        yield from statements.stack(job, each.rank)
+        yield from text.stack(each.rank)
 
 
-def _clears(job: Job) -> str | None:
-    known = [each for each in job.slowness.awaited if job.slowness.stages.alike(each.members)]
+def _clears(slowness: Slowness) -> str | None:
+    known = [each for each in slowness.awaited if slowness.stages.alike(each.members)]
     calls = sum(each.calls for each in known)
     return f"in {calls} collectives between hosts no rank is awaited regularly on its own account" if calls else None
 
@@ -162,7 +168,7 @@ RULE = Rule(
     code="FX172",
     name="rank-awaited",
     seed="Mycroft sections 4.3 and 7.1 (late start), VenusTrace section 3.3",
-    needs=(Need("chunks", "who waits inside an operation is told by NCCL's profiler interface only"),),
+    needs=(Need(ChunkLogs, "chunks", "who waits inside an operation is told by NCCL's profiler interface only"),),
     thresholds=(
         Threshold("least_share_of_calls", 0.6, "a rank that is late now and then is jitter or a periodic duty"),
         Threshold("least_calls", 5, "fewer are chance"),

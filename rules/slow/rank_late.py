@@ -21,11 +21,13 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions.calls.lateness import Lateness, roots
+from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses, roots
 from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.stacks.samples import Sample
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.hardware.causes import Hardware
+from forensics.rules.reductions.hardware.cpu import HostCpu
+from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
+from forensics.rules.reductions.stacks.samples import Sample, StacksByRank
+from forensics.rules.reductions.text.evidence_text import EvidenceText
 
 _CAUSES = {
     StageName.DATA: Cause.DATALOADER_STALL,
@@ -36,14 +38,22 @@ _CAUSES = {
 }
 
 
-def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
-    late = [item for item in job.late.found if _material(item, thresholds)]
-    found = list(roots(late, job.late.linked))
-    if 2 * len(found) > len(job.roster.ranks):
+def _evaluate(
+    roster: Roster,
+    stacks: StacksByRank,
+    lateness: Latenesses,
+    cpu: HostCpu,
+    hardware: Hardware,
+    text: EvidenceText,
+    thresholds: Thresholds,
+) -> Iterator[Finding]:
+    late = [item for item in lateness.found if _material(item, thresholds)]
+    found = list(roots(late, lateness.linked))
+    if 2 * len(found) > len(roster.ranks):
         return  # where most ranks are late in turn nobody holds the others up
     for item, others in found:
         if _speaks(item, thresholds):
-            yield job.hardware.refined(_finding(job, item, others, thresholds), (Cause.COMPUTE_SLOW,))
+            yield hardware.refined(_finding(roster, stacks, cpu, text, item, others, thresholds), (Cause.COMPUTE_SLOW,))
 
 
 def _material(late: Lateness, thresholds: Thresholds) -> bool:
@@ -58,11 +68,19 @@ def _speaks(late: Lateness, thresholds: Thresholds) -> bool:
     return late.since_ns is not None or late.share >= thresholds["least_share_from_start"]
 
 
-def _finding(job: Job, late: Lateness, others: tuple[int, ...], thresholds: Thresholds) -> Finding:
-    stage, accounted = _usual_stage(job, late)
+def _finding(
+    roster: Roster,
+    stacks: StacksByRank,
+    cpu: HostCpu,
+    text: EvidenceText,
+    late: Lateness,
+    others: tuple[int, ...],
+    thresholds: Thresholds,
+) -> Finding:
+    stage, accounted = _usual_stage(stacks, late)
     least = thresholds["least_accounted"]
-    against = tuple(_doubts(job, late, others))
-    host = job.roster.host_of(late.rank)
+    against = tuple(_doubts(roster, cpu, late, others))
+    host = roster.host_of(late.rank)
     return Finding(
         rule=RULE.code,
         ranks=tuple(sorted((late.rank, *others))),
@@ -74,7 +92,7 @@ def _finding(job: Job, late: Lateness, others: tuple[int, ...], thresholds: Thre
         strength=min(1.0, late.share),
         evidence=(
             *_evidence(late),
-            *statements.stack(job, late.rank),
+            *text.stack(late.rank),
             *unexplained(accounted if stage is not StageName.UNKNOWN else None, "what its stacks show", least),
             *against,
         ),
@@ -104,9 +122,9 @@ def _evidence(late: Lateness) -> Iterator[Evidence]:
         )
 
 
-def _doubts(job: Job, late: Lateness, others: tuple[int, ...]) -> Iterator[Evidence]:
+def _doubts(roster: Roster, cpu: HostCpu, late: Lateness, others: tuple[int, ...]) -> Iterator[Evidence]:
     """What makes a rank a suspect at most."""
-    use = job.cpu.get(job.roster.host_of(late.rank) or "")
+    use = cpu.get(roster.host_of(late.rank) or "")
     if use is not None and use.is_short:
         yield Evidence(f"{use.statement}: who is late there may only wait for a core", use.source, supports=False)
     if late.is_bound:
@@ -118,17 +136,17 @@ def _doubts(job: Job, late: Lateness, others: tuple[int, ...]) -> Iterator[Evide
         )
 
 
-def _usual_stage(job: Job, late: Lateness) -> tuple[StageName, float]:
+def _usual_stage(stacks: StacksByRank, late: Lateness) -> tuple[StageName, float]:
     """The stage its stacks show most often outside communication, and which part of its cost that accounts for.
 
     Of its samples, the share in this stage beyond that of the other members is what the stage takes of the time.
     """
-    found = job.stacks.get(late.rank)
+    found = stacks.get(late.rank)
     seen = [s.activity.stage for s in found.main if not s.activity.communicating] if found else []
     stage = max(dict.fromkeys(seen), key=seen.count, default=StageName.UNKNOWN)
     if found is None or stage is StageName.UNKNOWN:
         return stage, 0.0
-    peers = [job.stacks[rank].main for rank in late.members if rank != late.rank and rank in job.stacks]
+    peers = [stacks[rank].main for rank in late.members if rank != late.rank and rank in stacks]
     usual = [_part(samples, stage) for samples in peers if samples]
     beyond = _part(found.main, stage) - (sum(usual) / len(usual) if usual else 0.0)
     return stage, max(0.0, min(1.0, beyond / late.share))
@@ -139,21 +157,20 @@ def _part(samples: Sequence[Sample], stage: StageName) -> float:
     return sum(s.activity.stage is stage and not s.activity.communicating for s in samples) / len(samples)
 
 
-def _clears(job: Job) -> str | None:
+def _clears(roster: Roster, late: Latenesses, thresholds: Thresholds) -> str | None:
     """Only where a late rank would have been seen: of every rank arrivals at enough calls, whatever its host."""
-    ranks = set(job.roster.ranks)
-    usual = {threshold.name: threshold.default for threshold in RULE.thresholds}
-    if not ranks or not ranks <= job.late.seen or any(_material(item, usual) for item in job.late.found):
+    ranks = set(roster.ranks)
+    if not ranks or not ranks <= late.seen or any(_material(item, thresholds) for item in late.found):
         return None
-    told = f"in {job.late.calls} calls none of {len(ranks)} ranks is last in most at the cost of a fifth of the time"
-    return f"{told}, as far as {job.late.least_ns / 1e6:.0f} ms can be seen"
+    told = f"in {late.calls} calls none of {len(ranks)} ranks is last in most at the cost of a fifth of the time"
+    return f"{told}, as far as {late.least_ns / 1e6:.0f} ms can be seen"
 
 
 RULE = Rule(
     code="FX160",
     name="rank-late",
     seed="StageFrontier and Mycroft section 9 (arrival order)",
-    needs=(Need("recorder", "arrival times are in the recorder"),),
+    needs=(Need(RecordedRanks, "recorder", "arrival times are in the recorder"),),
     thresholds=(
         Threshold("least_share_of_calls", 0.5, "a rank that is late now and then is jitter or a periodic duty"),
         Threshold("least_calls", 5, "fewer are chance"),

@@ -21,11 +21,13 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.frontier.culprits import EVERYWHERE, Culprit
 from forensics.rules.reductions.frontier.gates import REASONS, Gates
+from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.roles import roles_differ
 from forensics.rules.reductions.frontier.verdicts import WindowVerdict, judge
-from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.text.blocked_ranks import held_up
 from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.completions import HOST_BACKENDS
@@ -42,14 +44,14 @@ _COMPARED = {
 _LIKELY_STEPS = 10
 
 
-def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
+def _evaluate(groups: Communicators, windows: FrontierWindows, hardware: Hardware, thresholds: Thresholds) -> Iterator[Finding]:
     gates = Gates.of(thresholds)
-    for window in job.frontier:
+    for window in windows:
         judged = judge(window, gates)
         if _is_limited(judged):
             continue
         for culprit in judged.attribution.culprits:
-            yield job.hardware.refined(_finding(job, judged, culprit), (Cause.COMPUTE_SLOW,))
+            yield hardware.refined(_finding(groups, judged, culprit), (Cause.COMPUTE_SLOW,))
             if culprit.ranks:
                 yield held_up(RULE.code, set(judged.matrix.ranks) - set(culprit.ranks))
 
@@ -60,14 +62,14 @@ def _is_limited(judged: WindowVerdict) -> bool:
     return bool(mixed) or not judged.matrix.is_ordered or judged.examined.overlap > 0.1
 
 
-def _finding(job: Job, judged: WindowVerdict, culprit: Culprit) -> Finding:
+def _finding(groups: Communicators, judged: WindowVerdict, culprit: Culprit) -> Finding:
     name = StageName(culprit.stage) if culprit.stage in set(StageName) else StageName.OTHER
     component = Component.HOST if culprit.stage in _ON_HOST else Component.COMPUTE if culprit.device else Component.UNKNOWN
     return Finding(
         rule=RULE.code,
         ranks=culprit.ranks,
         role=Role.ROOT,
-        cause=_cause(job, judged, culprit),
+        cause=_cause(groups, judged, culprit),
         stage=StageRef(name=name, component=component, step=culprit.onset, substage=culprit.substage),
         belief=Belief.BEHIND_AND_BUSY if culprit.ranks else Belief.GROUP_SYMPTOM,
         confidence=_confidence(judged, culprit),
@@ -81,7 +83,7 @@ def _finding(job: Job, judged: WindowVerdict, culprit: Culprit) -> Finding:
     )
 
 
-def _cause(job: Job, judged: WindowVerdict, culprit: Culprit) -> Cause:
+def _cause(groups: Communicators, judged: WindowVerdict, culprit: Culprit) -> Cause:
     """What times of the host allow to say: work of a device shows in none of them until the host waits for it.
 
     The host waits for gradients, so that what is long in a backward pass without device times may be work or communication.
@@ -91,7 +93,7 @@ def _cause(job: Job, judged: WindowVerdict, culprit: Culprit) -> Cause:
         return Cause.UNKNOWN
     if culprit.stage not in _COMPUTES:
         return _CAUSES.get(culprit.stage, Cause.HOST_STALL)
-    on_device = bool(matrix.device) or matrix.asked or any(group.backend not in HOST_BACKENDS for group in job.groups)
+    on_device = bool(matrix.device) or matrix.asked or any(group.backend not in HOST_BACKENDS for group in groups)
     if culprit.device or not on_device:
         return Cause.COMPUTE_SLOW
     return Cause.UNKNOWN if culprit.stage == judged.attribution.sync else Cause.HOST_STALL
@@ -162,8 +164,8 @@ def _next_steps(culprit: Culprit) -> tuple[str, ...]:
     return (f"profile {culprit.stage} on {whom}{when}: {advice}",)
 
 
-def _clears(job: Job) -> str | None:
-    judged = [judge(window, Gates()) for window in job.frontier]
+def _clears(windows: FrontierWindows) -> str | None:
+    judged = [judge(window, Gates()) for window in windows]
     whole = [each for each in judged if each.attribution.sync is not None and not each.matrix.missing]
     if not whole:
         return None
@@ -175,7 +177,7 @@ RULE = Rule(
     code="FX170",
     name="stage-slow",
     seed="StageFrontier sections 3 and 4, and windows cut where ranks meet",
-    needs=(Need("stages", "stage times of the steps tell where the time went"),),
+    needs=(Need(FrontierWindows, "stages", "stage times of the steps tell where the time went"),),
     thresholds=tuple(Threshold(field.name, float(str(field.default)), REASONS[field.name]) for field in fields(Gates)),
     concludes="The stage that a moving job loses time to, the rank when one recurs, and how much would be won.",
     confusions=(

@@ -23,25 +23,30 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.network.channel_flows import Lane
 from forensics.rules.reductions.network.pair_rates import PairRate
 from forensics.rules.reductions.network.slow_ends import Blame, Way, blamed
 from forensics.rules.reductions.network.slowness import LEAST_SHARE_BESIDE, LEAST_SLOWDOWN, Slowness
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.blocked_ranks import held_up
 
 _SHOWN = 3
 
 
-def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
-    known = job.slowness
+def _evaluate(
+    roster: Roster, groups: Communicators, slowness: Slowness, hardware: Hardware, thresholds: Thresholds
+) -> Iterator[Finding]:
+    known = slowness
     slow = known.slow_ways(thresholds["least_slowdown"], thresholds["least_share_beside"])
     material = [way for way, lane in slow.items() if _is_material(known, lane, thresholds)]
     for blame in blamed({way: lane.share for way, lane in slow.items()}, material, known.sound_ways(slow)):
         found = [slow[way] for way in sorted(blame.ways, key=lambda way: (-slow[way].share, way))]
-        yield job.hardware.refined(_finding(job, blame, found), (Cause.NETWORK_SLOW,))
-        if victims := {rank for lane in found for rank in _members(job, lane)} - set(blame.ranks):
+        yield hardware.refined(_finding(roster, slowness, blame, found), (Cause.NETWORK_SLOW,))
+        if victims := {rank for lane in found for rank in _members(groups, lane)} - set(blame.ranks):
             yield held_up(RULE.code, victims)
 
 
@@ -52,32 +57,32 @@ def _is_material(slowness: Slowness, lane: Lane, thresholds: Thresholds) -> bool
     return lane.share >= thresholds["least_share_halved" if halved else "least_share"]
 
 
-def _members(job: Job, lane: Lane) -> Collection[int]:
-    group = next((group for group in job.groups if group.label == lane.communicator), None)
+def _members(groups: Communicators, lane: Lane) -> Collection[int]:
+    group = next((group for group in groups if group.label == lane.communicator), None)
     return group.members if group else (lane.sender, lane.receiver)
 
 
-def _finding(job: Job, blame: Blame, found: Sequence[Lane]) -> Finding:
+def _finding(roster: Roster, slowness: Slowness, blame: Blame, found: Sequence[Lane]) -> Finding:
     """One end is named only when ways to several others are slow; the two ends of a single way cannot be told apart."""
     first, single = found[0], len(blame.ranks) == 1
-    pair = job.slowness.pair(first.sender, first.receiver)
+    pair = slowness.pair(first.sender, first.receiver)
     return Finding(
         rule=RULE.code,
         ranks=blame.ranks,
         role=Role.ROOT,
         cause=Cause.NETWORK_SLOW,
-        stage=_stage(job, found),
+        stage=_stage(slowness, found),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=_confidence(first, pair),
         strength=min(1.0, first.share),
-        evidence=tuple(_evidence(job, blame, found)),
+        evidence=tuple(_evidence(slowness, blame, found)),
         granularity=Granularity.NIC if single else Granularity.LINK,
         members=Members.EACH if single else Members.ONE_OF,
         anomaly=Anomaly.FAIL_SLOW,
-        resource=_resource(job, blame, found, pair),
+        resource=_resource(slowness, blame, found, pair),
         mechanism=Mechanism("slow_flow", "local" if single else "unknown"),
         impact=Impact(round(first.excess_ns), round(first.share, 3), first.slow, "arrival"),
-        since=_since(job, first),
+        since=_since(roster, first),
         next_steps=(
             f"look at ports, cables, PCIe width and error counters of the NICs of {statements.ranks_text(blame.ranks)}",
             "run a point-to-point bandwidth test between the hosts on these NICs, and over another pair for comparison",
@@ -85,9 +90,9 @@ def _finding(job: Job, blame: Blame, found: Sequence[Lane]) -> Finding:
     )
 
 
-def _stage(job: Job, found: Sequence[Lane]) -> StageRef:
+def _stage(slowness: Slowness, found: Sequence[Lane]) -> StageRef:
     """The stage of the lanes that lose most, as far as they tell it; unknown when they lose in several."""
-    roles = job.slowness.stages
+    roles = slowness.stages
     heavy = [lane for lane in found if lane.share >= 0.5 * found[0].share]
     stages = [roles.stage(lane.communicator, lane.kind, lane.sender, lane.receiver) for lane in heavy]
     told = [stage for stage in stages if stage.name is not StageName.UNKNOWN]
@@ -101,10 +106,10 @@ def _confidence(lane: Lane, pair: PairRate | None) -> Confidence:
     return Confidence.LIKELY if slowdown >= 1.4 and lane.peers > 1 else Confidence.SUSPECT
 
 
-def _evidence(job: Job, blame: Blame, found: Sequence[Lane]) -> Iterator[Evidence]:
+def _evidence(slowness: Slowness, blame: Blame, found: Sequence[Lane]) -> Iterator[Evidence]:
     for lane in found[:_SHOWN]:
         yield _lane_text(lane)
-        if pair := job.slowness.pair(lane.sender, lane.receiver):
+        if pair := slowness.pair(lane.sender, lane.receiver):
             yield _pair_text(pair)
     if blame.spared:
         ways = ", ".join(f"{sender} to {receiver}" for sender, receiver in blame.spared[:_SHOWN])
@@ -134,14 +139,14 @@ def _rate(bytes_per_second: float) -> str:
     return f"{bytes_per_second / 1e9:.2f} GB/s" if bytes_per_second >= 1e8 else f"{bytes_per_second / 1e6:.2f} MB/s"
 
 
-def _resource(job: Job, blame: Blame, found: Sequence[Lane], pair: PairRate | None) -> Resource:
+def _resource(slowness: Slowness, blame: Blame, found: Sequence[Lane], pair: PairRate | None) -> Resource:
     channels = {lane.channel for lane in found}
     mine = pair if pair and pair.rank in blame.ranks else None
     others = sorted({rank for way in blame.ways for rank in way} - set(blame.ranks)) or list(blame.ranks)
     return Resource(
         nic=mine.nic if mine else None,
         port=str(mine.port) if mine and mine.port else None,
-        channel=found[0].channel if len(channels) == 1 and _others_are_sound(job.slowness.lanes, found[0]) else None,
+        channel=found[0].channel if len(channels) == 1 and _others_are_sound(slowness.lanes, found[0]) else None,
         queue_pair=mine.name if mine else None,
         peer_ranks=tuple(others),
     )
@@ -153,15 +158,15 @@ def _others_are_sound(lanes: Mapping[Way, tuple[Lane, ...]], slow: Lane) -> bool
     return bool(rest) and all(lane.sound for lane in rest)
 
 
-def _since(job: Job, lane: Lane) -> Since | None:
+def _since(roster: Roster, lane: Lane) -> Since | None:
     if lane.since_ns is None:
         return None
-    host = job.roster.host_of(lane.sender)
+    host = roster.host_of(lane.sender)
     return Since(lane.since_ns, f"{host} realtime" if host else "realtime of the recording host", 0)
 
 
-def _clears(job: Job) -> str | None:
-    compared = [lane for found in job.slowness.lanes.values() for lane in found]
+def _clears(slowness: Slowness) -> str | None:
+    compared = [lane for found in slowness.lanes.values() for lane in found]
     if not compared:
         return None
     return f"on {statements.counted(len(compared), 'lane')} between ranks chunks stay at the NIC about as long as on others"
@@ -171,7 +176,7 @@ RULE = Rule(
     code="FX171",
     name="transfer-slow",
     seed="Mycroft section 5.2, Tables 3 and 4, and VenusTrace section 3.2.2",
-    needs=(Need("chunks", "the time of chunks at the NIC is told by NCCL's profiler interface only"),),
+    needs=(Need(ChunkLogs, "chunks", "the time of chunks at the NIC is told by NCCL's profiler interface only"),),
     thresholds=(
         Threshold("least_slowdown", LEAST_SLOWDOWN, "by work requests: a smaller loss of bandwidth accuses nobody"),
         Threshold("halved", 2.0, "Mycroft's trigger: a rate that dropped by half"),

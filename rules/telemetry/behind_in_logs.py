@@ -22,6 +22,7 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.logs.empty_places import EmptyPlace, empty_places
+from forensics.rules.reductions.logs.events import Logs
 from forensics.rules.reductions.logs.positions import LoggedGroup
 from forensics.rules.reductions.logs.starts import Unstarted, unstarted
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
@@ -282,7 +283,7 @@ RULE = Rule(
     code="FX151",
     name="behind-in-logs",
     seed="Flight Recorder practice",
-    needs=(Need("logs", "the numbers stand in the lines of watchdogs and of NCCL"),),
+    needs=(Need(Logs, "logs", "the numbers stand in the lines of watchdogs and of NCCL"),),
     thresholds=(
         Threshold(
             "least_heard_share", 0.5, "with less than half of the members heard, most of the group may be behind as well"

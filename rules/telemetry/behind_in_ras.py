@@ -24,6 +24,7 @@ from forensics.rules.reductions.progress.liveness import Motion
 from forensics.rules.reductions.ras.lags import Lag, Lags, lags
 from forensics.rules.reductions.ras.report import Process, Ras, RasGroup, RasMember
 from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.evidence_text import EvidenceText
 
 _SHOWN = 3
 _ERRORS = {1: "unhandled CUDA error", 2: "system error", 3: "internal error", 6: "remote process error"}
@@ -103,7 +104,12 @@ def _late_finding(
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.SUSPECT if doubts else Confidence.LIKELY,
         strength=0.3 if alone else 0.2,
-        evidence=(*_behind(ras, rank, behind), *_error(rank, behind), *statements.stack(job, rank), *_against(doubts)),
+        evidence=(
+            *_behind(ras, rank, behind),
+            *_error(rank, behind),
+            *job.supply.get(EvidenceText).stack(rank),
+            *_against(doubts),
+        ),
         mechanism=Mechanism("not_started", "local"),
         next_steps=(f"take a stack and a Flight Recorder dump of {_who(ras, process)}: RAS shows that it is behind, not why",),
     )
@@ -228,7 +234,7 @@ RULE = Rule(
     code="FX153",
     name="behind-in-ras",
     seed="Flight Recorder practice",
-    needs=(Need("ras", "only a report of NCCL RAS has these counts"),),
+    needs=(Need(Ras, "ras", "only a report of NCCL RAS has these counts"),),
     thresholds=(
         Threshold(
             "settled_gap_s",

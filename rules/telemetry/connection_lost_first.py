@@ -18,25 +18,28 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.logs.events import Logs
+from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.logs.lost_connections import Loss, lost_first, short
+from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
+from forensics.rules.reductions.waits.graph import WaitGraph
 
 _RETRIES_EXCEEDED = 12
 _SHOWN = 3
 
 
-def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
+def _evaluate(roster: Roster, graph: WaitGraph, logged: Logged, thresholds: Thresholds) -> Iterator[Finding]:
     """Nothing where dumps, stacks, numbers in logs or the end of a process tell more than the order of losses."""
-    if job.graph.waits or any(wait.absent for wait in job.logged.graph.waits):
+    if graph.waits or any(wait.absent for wait in logged.graph.waits):
         return
-    if any(facts.dead and not facts.aborted for facts in job.roster.ranks.values()):
+    if any(facts.dead and not facts.aborted for facts in roster.ranks.values()):
         return
-    found = lost_first(job.logged.losses)
+    found = lost_first(logged.losses)
     if found is None:
         return
     host, losses = found
-    ranks = tuple(rank for rank, facts in sorted(job.roster.ranks.items()) if facts.host and short(facts.host) == host)
+    ranks = tuple(rank for rank, facts in sorted(roster.ranks.items()) if facts.host and short(facts.host) == host)
     if ranks:
         yield _finding(host, ranks, losses, thresholds["least_reporters"])
 
@@ -70,7 +73,7 @@ def _finding(host: str, ranks: tuple[int, ...], losses: tuple[Loss, ...], least:
     )
 
 
-def _clears(job: Job) -> str | None:
+def _clears() -> str | None:
     return None
 
 
@@ -78,7 +81,7 @@ RULE = Rule(
     code="FX152",
     name="connection-lost-first",
     seed="Flight Recorder practice",
-    needs=(Need("logs", "lost connections stand in logs only"),),
+    needs=(Need(Logs, "logs", "lost connections stand in logs only"),),
     thresholds=(Threshold("least_reporters", 2, "of two ends of one connection nobody can say which one failed"),),
     concludes="The host that others lost the connection to and that lost nobody.",
     confusions=(

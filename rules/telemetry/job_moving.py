@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.model import Finding
-from forensics.rules.interface import Rule, Threshold, Thresholds
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.progress.liveness import SILENCE_FACTOR, Motion
+from forensics.rules.interface import Rule, Threshold
+from forensics.rules.reductions.progress.liveness import SILENCE_FACTOR, Liveness, Motion
+from forensics.rules.reductions.progress.motion import SilenceFactor
 
 
-def _evaluate(_: Job, __: Thresholds) -> Iterator[Finding]:
+def _evaluate() -> Iterator[Finding]:
     """Accuse nobody: this rule only withholds accusations (see `forensics.rules.arbitration`)."""
     return iter(())
 
 
-def _clears(job: Job) -> str | None:
-    if job.liveness.motion is Motion.STALLED:
-        return f"the job does not move: {job.liveness.reason}"
+def _clears(liveness: Liveness) -> str | None:
+    if liveness.motion is Motion.STALLED:
+        return f"the job does not move: {liveness.reason}"
     return None
 
 
@@ -31,6 +31,7 @@ RULE = Rule(
             "silence_factor",
             SILENCE_FACTOR,
             "VenusTrace calls a hang after n = 2 times the expected time; expected is a pause the job made at least twice",
+            SilenceFactor,
         ),
     ),
     concludes="Outcome healthy when every recorder advanced between two looks; no accusation while a silence is still usual.",

@@ -5,58 +5,63 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from forensics.model import Belief, Cause, Confidence, Evidence, Finding, Granularity, Members, Role, StageName
-from forensics.rules.interface import Rule, Thresholds
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.mismatch.call_mismatches import blocking
+from forensics.rules.interface import Rule
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes
+from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.waits.graph import WaitGraph
 
 
-def _evaluate(job: Job, _: Thresholds) -> Iterator[Finding]:
-    disputed = {dispute.communicator for dispute in blocking(job)}
-    silent = tuple(root.ranks[0] for root in job.graph.free_roots if _awaited_alone(job, root.ranks[0], disputed))
-    if 0 < len(silent) <= len(job.roster.ranks) / 2:
-        yield _finding(job, silent)
+def _evaluate(
+    roster: Roster, graph: WaitGraph, calls: Calls, blocking: BlockingDisputes, text: EvidenceText
+) -> Iterator[Finding]:
+    disputed = {dispute.communicator for dispute in blocking}
+    silent = tuple(root.ranks[0] for root in graph.free_roots if _awaited_alone(roster, graph, root.ranks[0], disputed))
+    if 0 < len(silent) <= len(roster.ranks) / 2:
+        yield _finding(roster, graph, calls, text, silent)
 
 
-def _awaited_alone(job: Job, rank: int, disputed: Collection[str]) -> bool:
+def _awaited_alone(roster: Roster, graph: WaitGraph, rank: int, disputed: Collection[str]) -> bool:
     """Whether this unseen rank is awaited in a call that the others agree on: a dispute explains the wait without it."""
-    return job.rank(rank).unseen and any(wait.communicator not in disputed for wait in job.graph.waiting_for(rank))
+    return roster.rank(rank).unseen and any(wait.communicator not in disputed for wait in graph.waiting_for(rank))
 
 
-def _finding(job: Job, silent: tuple[int, ...]) -> Finding:
+def _finding(roster: Roster, graph: WaitGraph, calls: Calls, text: EvidenceText, silent: tuple[int, ...]) -> Finding:
     """Nothing tells the cause: dead, unreachable, or in teardown with its recorder already closed.
 
     Several silent ranks cannot be told apart: one of them is missing, the others may only not have been collected.
     """
     rank, alone = silent[0], len(silent) == 1
-    recorded = any(rank in wait.unheard for wait in job.graph.waits)
-    behind = [root for root in job.graph.free_roots if not job.rank(root.ranks[0]).unseen]
+    recorded = any(rank in wait.unheard for wait in graph.waits)
+    behind = [root for root in graph.free_roots if not roster.rank(root.ranks[0]).unseen]
     # A shim log is made with the first call and outlives its process: where there is none, nobody fetched it.
-    telling = not job.calls_from_shim
+    telling = not calls.from_shim
     who, which = statements.ranks_text(silent), "it is" if alone else "one of them is"
     return Finding(
         rule=RULE.code,
         ranks=silent,
         role=Role.ROOT,
         cause=Cause.UNKNOWN,
-        stage=statements.stage_ref(job, rank, StageName.UNKNOWN, None),
+        stage=text.stage_ref(rank, StageName.UNKNOWN, None),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if alone and recorded and telling and not behind else Confidence.SUSPECT,
         strength=0.4,
         evidence=(
             Evidence(f"{who} left no stack and no complete record of its calls; {which} what the others wait for"),
-            *(statements.awaited(job, rank) if alone else ()),
+            *(text.awaited(rank) if alone else ()),
         ),
         granularity=Granularity.RANK if alone else Granularity.GROUP,
         members=Members.EACH if alone else Members.ONE_OF,
-        since=statements.since(job, job.graph.waiting_for(rank)),
+        since=text.since(graph.waiting_for(rank)),
         next_steps=(f"find host, process and end of the log of {who}; collect there",),
     )
 
 
-def _clears(job: Job) -> str | None:
-    silent = [rank for rank, facts in job.roster.ranks.items() if facts.unseen]
-    return None if silent else f"all {len(job.roster.ranks)} ranks left some evidence"
+def _clears(roster: Roster) -> str | None:
+    silent = [rank for rank, facts in roster.ranks.items() if facts.unseen]
+    return None if silent else f"all {len(roster.ranks)} ranks left some evidence"
 
 
 RULE = Rule(

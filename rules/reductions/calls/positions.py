@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.calls.group_calls import OPERATIONS
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.interface import reduction
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,9 @@ class Communicator:
         return tuple(p for _, p in sorted(self.positions.items()) if p.pending is not None)
 
 
+Communicators = NewType("Communicators", tuple[Communicator, ...])
+"""All communicators of the job."""
+
 _POSITIONS = f"""
 WITH newest AS (
     SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank
@@ -103,8 +109,10 @@ GROUP BY m.communicator, v.rank
 """
 
 
-def communicators(connection: DuckDBPyConnection) -> tuple[Communicator, ...]:
+@reduction
+def communicators(calls: Calls) -> Communicators:
     """Read all communicators with positions, in label order."""
+    connection = calls.connection
     positions: dict[str, dict[int, Position]] = defaultdict(dict)
     for communicator, rank, entered, done in connection.execute(_REPORTED).fetchall():
         positions[communicator][rank] = Position(rank, entered, done, None, None)
@@ -112,12 +120,14 @@ def communicators(connection: DuckDBPyConnection) -> tuple[Communicator, ...]:
         reported = positions[label].get(rank)
         done = max(done, reported.done) if reported else done
         positions[label][rank] = Position(rank, entered, done, pending, _operation(pending, operation))
-    cut = _cut(connection)
+    cut = _cut(connection) | calls.untold
     captured = _captured(connection)
     _add_unused(connection, positions)
-    return tuple(
-        Communicator(label, members, confidence, positions[label], backend, cut, captured)
-        for label, members, confidence, backend in _members(connection)
+    return Communicators(
+        tuple(
+            Communicator(label, members, confidence, positions[label], backend, cut, captured)
+            for label, members, confidence, backend in _members(connection)
+        )
     )
 
 

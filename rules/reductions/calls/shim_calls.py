@@ -12,8 +12,25 @@ the reductions of this connection; it holds the newest log of each rank, and com
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.shim_logs import ShimLogs, source_ids
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The case, with the calls of the job as `operations`: those of dumps, or those of shim logs where `from_shim` is set.
+
+    `untold` are ranks that may wait in a call that shim logs could not show.
+    """
+
+    connection: DuckDBPyConnection
+    from_shim: bool = False
+    untold: frozenset[int] = frozenset()
+
 
 _CHOSEN = """
 SELECT o.*, m.position, c.size, coalesce(o.is_p2p, false) AS paired,
@@ -99,6 +116,15 @@ _UNTOLD = """
 SELECT DISTINCT rank FROM {operations} o WHERE list_contains($sources, o.source_id) AND o.rank IS NOT NULL AND o.state <> 'done'
     AND NOT EXISTS (SELECT 1 FROM temp.main.entered_calls e WHERE e.source_id = o.source_id AND e.locator = o.locator)
 """
+
+
+@reduction
+def calls(connection: DuckDBPyConnection, logs: ShimLogs) -> Calls:
+    """Show the calls of the source that covers more ranks."""
+    sources = source_ids(logs)
+    if not enter_calls(connection, sources, logs.keys()):
+        return Calls(connection)
+    return Calls(connection, True, untold_ranks(connection, sources))
 
 
 def untold_ranks(connection: DuckDBPyConnection, sources: Collection[int]) -> frozenset[int]:

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NewType
 
 import numpy as np
 from duckdb import DuckDBPyConnection
 
+from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.frontier.accounting import Flags, Floats, Ints
 from forensics.rules.reductions.frontier.matrix import Column, StageMatrix, merged_order, windows_of
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
 from forensics.rules.reductions.frontier.waits import collective_waits, of_window
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.roster import Roster
+
+FrontierWindows = NewType("FrontierWindows", tuple[FrontierWindow, ...])
+"""Windows of recorded stages."""
 
 MOST_WINDOWS = 8
 ARRIVED = "arrived"
@@ -86,6 +92,12 @@ class _Group:
     one_clock: bool
     source: str
     paths: tuple[str, ...]
+
+
+@reduction
+def recorded_windows(calls: Calls, roster: Roster) -> FrontierWindows:
+    """The windows of the job."""
+    return FrontierWindows(frontier_windows(calls.connection, roster.world_size))
 
 
 def frontier_windows(connection: DuckDBPyConnection, world_size: int | None) -> tuple[FrontierWindow, ...]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
+from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import NS_PER_TICK
 
 # One thread alone may be found runnable by chance at each of two or three looks.
@@ -53,10 +55,17 @@ class CpuUse:
         )
 
 
-def cpu_use(connection: DuckDBPyConnection) -> Mapping[str, CpuUse]:
+HostCpu = NewType("HostCpu", Mapping[str, CpuUse])
+"""What hosts gave the job of their CPUs, by host."""
+
+
+@reduction
+def cpu_use(connection: DuckDBPyConnection) -> HostCpu:
     """What the looks at the processes of each host show; nothing for a host that was looked at less than twice."""
     rows = connection.execute(_LOOKS).fetchall()
-    return {
-        host: CpuUse(host, float(runnable), float(ticks or 0) * NS_PER_TICK / span, path)
-        for host, runnable, ticks, span, path in rows
-    }
+    return HostCpu(
+        {
+            host: CpuUse(host, float(runnable), float(ticks or 0) * NS_PER_TICK / span, path)
+            for host, runnable, ticks, span, path in rows
+        }
+    )

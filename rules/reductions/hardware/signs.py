@@ -14,6 +14,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
 from forensics.rules.reductions.hardware.state import Gpu, Machines, Port, machines
+from forensics.rules.reductions.interface import reduction
 
 # What more than a quarter of the peers show as well explains no difference to them.
 COMMON = 0.25
@@ -73,6 +74,7 @@ class _Fleet:
         return sum(not other.reasons.isdisjoint(reasons) for other in peers), len(peers)
 
 
+@reduction
 def hardware(connection: DuckDBPyConnection) -> Hardware:
     """Signs of the hardware of a case."""
     return hardware_signs(machines(connection))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NewType
 
 from forensics.model import Evidence, StageName, WaitKind
-from forensics.rules.reductions.host.interpreter_lock import lock_holder
-from forensics.rules.reductions.host.stalls import Stall, stalls
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.stacks.samples import Sample, Stacks, same_place
+from forensics.rules.reductions.host.interpreter_lock import LockHolders
+from forensics.rules.reductions.host.stalls import Stall, Stalls
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank, same_place
 
 # What a thread that waits for another one of its process looks like.
 _WAITING = frozenset({WaitKind.LOCK, WaitKind.SLEEP, WaitKind.CHILD})
@@ -29,17 +29,23 @@ class Helped:
         return (thread_statement(self.thread, self.stall.rank),) if self.thread else ()
 
 
-def helped_stalls(job: Job) -> Iterator[Helped]:
+HelpedStalls = NewType("HelpedStalls", tuple[Helped, ...])
+"""Stalls, each with the background thread that its main thread waits for."""
+
+
+@reduction
+def helped_stalls(stalls: Stalls, stacks: StacksByRank, holders: LockHolders) -> HelpedStalls:
     """All stalls in rank order, each with the background thread that its main thread waits for, when there is one."""
-    for stall in stalls(job):
-        found = job.stacks.get(stall.rank)
-        thread = _blocked_holder(job, stall) or (_explaining(found, stall) if found and stall.activity else None)
-        yield Helped(replace(stall, stage=thread.activity.stage) if thread else stall, thread)
+    return HelpedStalls(tuple(_helped(stall, stacks.get(stall.rank), holders.get(stall.rank)) for stall in stalls))
 
 
-def _blocked_holder(job: Job, stall: Stall) -> Sample | None:
+def _helped(stall: Stall, found: Stacks | None, holder: Sample | None) -> Helped:
+    thread = _blocked(holder) or (_explaining(found, stall) if found and stall.activity else None)
+    return Helped(replace(stall, stage=thread.activity.stage) if thread else stall, thread)
+
+
+def _blocked(holder: Sample | None) -> Sample | None:
     """The thread that keeps the interpreter lock inside a library's read or write: the main thread stands wherever it was."""
-    holder = lock_holder(job, stall.rank)
     if holder is None or holder.is_main or holder.activity.by_words or holder.activity.stage not in _STAGES:
         return None
     return holder

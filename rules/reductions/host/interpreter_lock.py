@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
+from typing import NewType
 
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.stacks.samples import Sample, same_place
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank, same_place
+
+LockHolders = NewType("LockHolders", Mapping[int, Sample])
+"""By rank the thread that kept the interpreter lock, in its newest sample."""
 
 
-def lock_holder(job: Job, rank: int) -> Sample | None:
-    """Newest sample of the thread that held the lock, at the same place, in every one of at least two samples.
+@reduction
+def lock_holders(stacks: StacksByRank) -> LockHolders:
+    """Threads that held the lock at one place in every one of at least two samples."""
+    return LockHolders({rank: holder for rank, found in stacks.items() if (holder := _holder(found))})
+
+
+def _holder(found: Stacks) -> Sample | None:
+    """The thread that did not get on with the lock.
 
     Python code gives the lock away every few milliseconds and moves on; only native code can hold it at one place.
     """
-    found = job.stacks.get(rank)
-    if found is None or len(found.main) < 2:
+    if len(found.main) < 2:
         return None
     by_thread: dict[int, list[Sample]] = defaultdict(list)
     for sample in (*found.main, *found.threads):

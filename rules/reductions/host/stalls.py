@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NewType
 
 from forensics.model import Belief, Cause, Confidence, Evidence, Finding, Role, StageName, WaitKind
-from forensics.rules.reductions.job import Job, LogEvent
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.logs.events import LogEvent
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.ranks.shim_logs import ShimLogs
 from forensics.rules.reductions.stacks.activity import Activity
-from forensics.rules.reductions.stacks.samples import Sample, Stacks
+from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.waits.graph import WaitGraph
 
 _POLLING = frozenset({WaitKind.CHILD, WaitKind.DATA, WaitKind.LOCK, WaitKind.IO, WaitKind.UNKNOWN, WaitKind.SLEEP})
 # Stages of a child process that explain a parent that polls it.
@@ -25,30 +33,33 @@ class Stall:
     child: Sample | None
 
 
-def stalls(job: Job) -> tuple[Stall, ...]:
+Stalls = NewType("Stalls", tuple[Stall, ...])
+"""Free roots whose process lives and runs."""
+
+
+@reduction
+def stalls(graph: WaitGraph, roster: Roster, stacks: StacksByRank, shim: ShimLogs, calls: Calls) -> Stalls:
     """Find the free roots whose process lives and runs, in rank order."""
-    ranks = [root.ranks[0] for root in job.graph.free_roots]
-    ended = {rank for rank, log in job.shim.items() if log.ended} if job.calls_from_shim else set()
-    gone = [r for r in ranks if job.rank(r).dead or job.rank(r).stopped or job.rank(r).heartbeat_gap_ns or r in ended]
-    alive = [r for r in ranks if r not in gone and not job.rank(r).unseen]
-    return tuple(_stall(job, rank) for rank in alive)
+    facts = [roster.rank(root.ranks[0]) for root in graph.free_roots]
+    ended = {rank for rank, log in shim.items() if log.ended} if calls.from_shim else set()
+    alive = [f.rank for f in facts if not (f.dead or f.stopped or f.heartbeat_gap_ns or f.unseen or f.rank in ended)]
+    return Stalls(tuple(_stall(graph, stacks, rank) for rank in alive))
 
 
-def _stall(job: Job, rank: int) -> Stall:
-    found = job.stacks.get(rank)
-    latest = found.latest if found else None
+def _stall(graph: WaitGraph, stacks: StacksByRank, rank: int) -> Stall:
+    found, latest = stacks.get(rank), activity_of(stacks, rank)
     if found is None or latest is None:
         return Stall(rank, StageName.UNKNOWN, None, None)
-    stage = StageName.INIT if _peers_initialise(job, rank) else _steady_stage(found)
+    stage = StageName.INIT if _peers_initialise(graph, stacks, rank) else _steady_stage(found)
     blocked = _explaining_child(found, stage) if latest.wait in _POLLING else None
     if stage is StageName.UNKNOWN and blocked:
         stage = blocked.activity.stage
     return Stall(rank, stage, latest, blocked)
 
 
-def _peers_initialise(job: Job, rank: int) -> bool:
+def _peers_initialise(graph: WaitGraph, stacks: StacksByRank, rank: int) -> bool:
     """Whether everyone who waits for this rank waits in a rendezvous or store: whatever it does, it holds up the start."""
-    activities = [job.activity(waiter) for waiter in job.waiters(rank)]
+    activities = [activity_of(stacks, waiter) for waiter in graph.waiters(rank)]
     return bool(activities) and all(found is not None and found.wait is WaitKind.STORE for found in activities)
 
 
@@ -71,54 +82,57 @@ def _idle(child: Sample) -> bool:
     return child.activity.wait is WaitKind.LOCK and child.activity.python_path[0].origin == "stdlib"
 
 
-def stall_evidence(job: Job, stall: Stall) -> tuple[Evidence, ...]:
-    """All evidence on a stalled root, the most telling first: its child's stack, its own, who waits, its process."""
-    explained = (statements.child(stall.child, stall.rank),) if stall.child else ()
-    return (
-        *explained,
-        *statements.stack(job, stall.rank),
-        *statements.awaited(job, stall.rank),
-        *statements.process(job, stall.rank),
-    )
-
-
-def stall_confidence(job: Job, stall: Stall) -> Confidence:
-    """Confirmed when recorder, repeated stacks and the kernel agree; likely when two kinds do,
-    or when the recorder shows that at least half of the ranks end up waiting for it; else suspect."""
-    facts = job.rank(stall.rank)
-    waits = job.graph.waiting_for(stall.rank)
-    recorded = any(stall.rank in wait.absent for wait in waits)
-    found = job.stacks.get(stall.rank)
-    stayed = found is not None and len(found.main) > 1 and not found.moved
-    if recorded and stayed and bool(facts.thread_states):
-        return Confidence.CONFIRMED
-    if recorded and 2 * len(job.waiters(stall.rank)) >= len(job.roster.ranks):
-        return Confidence.LIKELY
-    kinds = recorded + (found is not None and bool(found.main)) + bool(facts.thread_states)
-    return Confidence.LIKELY if kinds >= 2 else Confidence.SUSPECT
-
-
 def is_leaving(stall: Stall) -> bool:
     """Whether the rank is in teardown or interpreter exit."""
     return stall.activity is not None and stall.activity.wait is WaitKind.EXITING
 
 
-def stall_finding(
-    job: Job, stall: Stall, rule: str, cause: Cause, next_steps: tuple[str, ...], sources: tuple[LogEvent, ...] = ()
-) -> Finding:
-    """Build the finding of a rule on a stalled root; `sources` are log lines to add to its evidence."""
-    noted = tuple(Evidence(f"log of rank {stall.rank}: {event.text}", event.source) for event in sources)
-    confidence = stall_confidence(job, stall)
-    return Finding(
-        rule=rule,
-        ranks=(stall.rank,),
-        role=Role.ROOT,
-        cause=cause,
-        stage=statements.stage_ref(job, stall.rank, stall.stage, stall.activity),
-        belief=Belief.BEHIND_AND_BUSY,
-        confidence=confidence,
-        strength=0.5 + 0.4 * len(job.waiters(stall.rank)) / max(1, len(job.roster.ranks)),
-        evidence=(*stall_evidence(job, stall), *noted),
-        since=statements.since(job, job.graph.waiting_for(stall.rank)),
-        next_steps=next_steps,
-    )
+@reduction
+@dataclass(frozen=True, slots=True)
+class StallFindings:
+    """Findings on stalled roots."""
+
+    text: EvidenceText
+    graph: WaitGraph
+    roster: Roster
+    stacks: StacksByRank
+
+    def finding(
+        self, stall: Stall, rule: str, cause: Cause, next_steps: tuple[str, ...], sources: tuple[LogEvent, ...] = ()
+    ) -> Finding:
+        """Build the finding of a rule on a stalled root; `sources` are log lines to add to its evidence."""
+        noted = tuple(Evidence(f"log of rank {stall.rank}: {event.text}", event.source) for event in sources)
+        return Finding(
+            rule=rule,
+            ranks=(stall.rank,),
+            role=Role.ROOT,
+            cause=cause,
+            stage=self.text.stage_ref(stall.rank, stall.stage, stall.activity),
+            belief=Belief.BEHIND_AND_BUSY,
+            confidence=self._confidence(stall.rank),
+            strength=0.5 + 0.4 * len(self.graph.waiters(stall.rank)) / max(1, len(self.roster.ranks)),
+            evidence=(*self._evidence(stall), *noted),
+            since=self.text.since(self.graph.waiting_for(stall.rank)),
+            next_steps=next_steps,
+        )
+
+    def _evidence(self, stall: Stall) -> Iterator[Evidence]:
+        """All evidence on a stalled root, the most telling first: its child's stack, its own, who waits, its process."""
+        if stall.child:
+            yield statements.child(stall.child, stall.rank)
+        yield from self.text.stack(stall.rank)
+        yield from self.text.awaited(stall.rank)
+        yield from self.text.process(stall.rank)
+
+    def _confidence(self, rank: int) -> Confidence:
+        """Confirmed when recorder, repeated stacks and the kernel agree; likely when two kinds do,
+        or when the recorder shows that at least half of the ranks end up waiting for it; else suspect."""
+        facts, found = self.roster.rank(rank), self.stacks.get(rank)
+        recorded = any(rank in wait.absent for wait in self.graph.waiting_for(rank))
+        stayed = found is not None and len(found.main) > 1 and not found.moved
+        if recorded and stayed and bool(facts.thread_states):
+            return Confidence.CONFIRMED
+        if recorded and 2 * len(self.graph.waiters(rank)) >= len(self.roster.ranks):
+            return Confidence.LIKELY
+        kinds = recorded + (found is not None and bool(found.main)) + bool(facts.thread_states)
+        return Confidence.LIKELY if kinds >= 2 else Confidence.SUSPECT

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import StrEnum
 
 from forensics.model import StageName, WaitKind
-from forensics.rules.reductions.host.interpreter_lock import lock_holder
+from forensics.rules.reductions.host.interpreter_lock import LockHolders
 from forensics.rules.reductions.host.stalls import Stall, is_leaving
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.ranks.children import ChildProcess
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.children import ChildProcess, ChildProcesses
+from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks import stage_patterns as patterns
 from forensics.rules.reductions.stacks.activity import words_of
 from forensics.rules.reductions.stacks.call_paths import CallPath, Frame
-from forensics.rules.reductions.stacks.samples import Stacks
+from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
 
 # Stages whose own rules name the cause; what the host does there is a detail of them.
 EXPLAINED = frozenset({StageName.DATA, StageName.CHECKPOINT, StageName.INIT})
@@ -39,19 +41,53 @@ class HostWork(StrEnum):
     OTHER = "other"
 
 
-def host_work(job: Job, stall: Stall, busy_share: float = BUSY_SHARE) -> HostWork:
-    """Tell what the stalled rank does; `OTHER` also where a rule on its stage says more."""
-    activity = stall.activity
-    if activity is None or stall.stage in EXPLAINED or is_leaving(stall):
-        return HostWork.OTHER
-    if compiling_frame(activity.path) or compiler(job, stall):
-        return HostWork.COMPILE
-    if collecting_frame(activity.path):
-        return HostWork.COLLECT
-    if busy(job, stall.rank, busy_share):
-        return HostWork.BUSY
-    locked = activity.wait is WaitKind.LOCK and lock_holder(job, stall.rank) is None
-    return HostWork.LOCK if locked and not moved(job, stall.rank) else HostWork.OTHER
+@reduction
+@dataclass(frozen=True, slots=True)
+class HostSigns:
+    """What shows of the host of a rank beside the place of its main thread."""
+
+    roster: Roster
+    stacks: StacksByRank
+    children: ChildProcesses
+    holders: LockHolders
+
+    def work(self, stall: Stall, busy_share: float = BUSY_SHARE) -> HostWork:
+        """Tell what the stalled rank does; `OTHER` also where a rule on its stage says more."""
+        activity = stall.activity
+        if activity is None or stall.stage in EXPLAINED or is_leaving(stall):
+            return HostWork.OTHER
+        if compiling_frame(activity.path) or self.compiler(stall):
+            return HostWork.COMPILE
+        if collecting_frame(activity.path):
+            return HostWork.COLLECT
+        if self.busy(stall.rank, busy_share):
+            return HostWork.BUSY
+        locked = activity.wait is WaitKind.LOCK and stall.rank not in self.holders
+        return HostWork.LOCK if locked and not self.moved(stall.rank) else HostWork.OTHER
+
+    def compiler(self, stall: Stall) -> ChildProcess | None:
+        """The compiler that the main thread of the rank waits for; the innermost of a chain of them."""
+        if stall.activity is None or stall.activity.wait not in (WaitKind.CHILD, WaitKind.COMPILE):
+            return None
+        running = [child for child in self.children.get(stall.rank, ()) if child.running and _COMPILERS.match(child.name)]
+        return running[-1] if running else None
+
+    def busy(self, rank: int, least_share: float) -> bool:
+        """Whether the main thread keeps a CPU busy, in one function of the job over all of at least two samples."""
+        found = self.stacks.get(rank)
+        if found is None or looping_frame(found) is None or any(sample.activity.communicating for sample in found.main):
+            return False
+        facts = self.roster.rank(rank)
+        if facts.cpu_share is None:
+            return all(sample.active for sample in found.main)
+        # On a crowded host a loop gets less than half a CPU, but it is runnable whenever it is looked at.
+        runnable = len(facts.thread_states) > 1 and set(facts.thread_states) == {"R"}
+        return facts.cpu_share >= (IDLE_SHARE if runnable else least_share)
+
+    def moved(self, rank: int) -> bool:
+        """Whether the job's own code of the rank was at different places in its samples."""
+        found = self.stacks.get(rank)
+        return found is not None and found.moved
 
 
 def compiling_frame(path: CallPath) -> Frame | None:
@@ -74,27 +110,6 @@ def _matches(table: tuple[patterns.Pattern[str], ...], entry: Frame) -> bool:
     return any(row.module.match(entry.module) and row.function.match(entry.function) for row in table)
 
 
-def compiler(job: Job, stall: Stall) -> ChildProcess | None:
-    """The compiler that the main thread of the rank waits for; the innermost of a chain of them."""
-    if stall.activity is None or stall.activity.wait not in (WaitKind.CHILD, WaitKind.COMPILE):
-        return None
-    running = [child for child in job.children.get(stall.rank, ()) if child.running and _COMPILERS.match(child.name)]
-    return running[-1] if running else None
-
-
-def busy(job: Job, rank: int, least_share: float) -> bool:
-    """Whether the main thread keeps a CPU busy, in one function of the job over all of at least two samples."""
-    found = job.stacks.get(rank)
-    if found is None or looping_frame(found) is None or any(sample.activity.communicating for sample in found.main):
-        return False
-    facts = job.rank(rank)
-    if facts.cpu_share is None:
-        return all(sample.active for sample in found.main)
-    # On a crowded host a loop gets less than half a CPU, but it is runnable whenever it is looked at.
-    runnable = len(facts.thread_states) > 1 and set(facts.thread_states) == {"R"}
-    return facts.cpu_share >= (IDLE_SHARE if runnable else least_share)
-
-
 def looping_frame(found: Stacks) -> Frame | None:
     """The innermost function of the job's own code that all of at least two samples are in, in the newest one.
 
@@ -106,9 +121,3 @@ def looping_frame(found: Stacks) -> Frame | None:
     common = set.intersection(*({entry.plain[:2] for entry in path} for path in paths))
     newest = paths[-1][:-ENTRY_FRAMES]
     return next((entry for entry in newest if entry.plain[:2] in common), None)
-
-
-def moved(job: Job, rank: int) -> bool:
-    """Whether the job's own code of the rank was at different places in its samples."""
-    found = job.stacks.get(rank)
-    return found is not None and found.moved

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 
 from duckdb import DuckDBPyConnection
 
+from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.lost_connections import Loss, lost_connections
 from forensics.rules.reductions.logs.positions import LoggedGroup, as_communicator, logged_groups
-from forensics.rules.reductions.ranks.roster import RankFacts, Roster
+from forensics.rules.reductions.ranks.roster import CaseRoster, RankFacts, Roster
 from forensics.rules.reductions.waits.graph import WaitGraph, recorded_waits, wait_graph
 
 TIMEOUTS = ("watchdog_timeout", "transfer_timeout", "store_timeout", "dump_signal")
@@ -92,9 +93,10 @@ _ENDED_BY_LAUNCHER = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _EXIT = re.compile(r"exitcode=(-?\d{1,5}) pid=(\d{1,9})( first)?")
 
 
-def logged(connection: DuckDBPyConnection, world_size: int | None) -> Logged:
+@reduction
+def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
     """Read what the logs of a case tell."""
-    groups = logged_groups(connection, world_size)
+    groups = logged_groups(connection, known.world_size)
     ranks = dict(connection.execute(_SPOKEN).fetchall())
     timed_out: dict[int, str] = {}
     cancels: list[str] = []

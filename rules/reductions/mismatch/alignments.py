@@ -6,12 +6,13 @@ same; going back as long as the moved sequences agree finds it, where call paths
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NewType
 
-from duckdb import DuckDBPyConnection
-
-from forensics.rules.reductions.mismatch.disagreements import Disagreement
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes, Disagreement
 from forensics.rules.reductions.mismatch.histories import PlacedCall, calls_of
 
 _History = Mapping[int, PlacedCall]
@@ -30,19 +31,23 @@ class Parting:
     first: int
 
 
-def partings(connection: DuckDBPyConnection, disputes: Iterable[Disagreement]) -> Mapping[str, Parting]:
+Partings = NewType("Partings", Mapping[str, Parting])
+"""The call that the odd rank made too much or left out, by disputed communicator."""
+
+
+@reduction
+def partings(calls: Calls, disputes: BlockingDisputes) -> Partings:
     """Find the extra or missing call of every dispute that blocks somebody and is a shift, by communicator."""
     found = {}
     for dispute in disputes:
-        stuck = any(call.state != "done" for call in dispute.calls.values())
-        if not stuck or not dispute.majority or not dispute.odd:
+        if not dispute.majority or not dispute.odd:
             continue
-        odd = calls_of(connection, dispute.communicator, dispute.odd[0], dispute.sequence)
-        usual = calls_of(connection, dispute.communicator, dispute.majority[0], dispute.sequence)
+        odd = calls_of(calls.connection, dispute.communicator, dispute.odd[0], dispute.sequence)
+        usual = calls_of(calls.connection, dispute.communicator, dispute.majority[0], dispute.sequence)
         parting = _shifted(dispute, odd, usual) if dispute.shift else _proven(dispute, odd, usual)
         if parting is not None:
             found[dispute.communicator] = parting
-    return found
+    return Partings(found)
 
 
 def _shifted(dispute: Disagreement, odd: _History, usual: _History) -> Parting:

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NewType
 
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.calls.group_calls import OPERATIONS
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.logs.events import LogEvents
 
 # Operations whose members may legally bring different sizes: only their kind is compared.
 UNEVEN = (
@@ -65,6 +68,11 @@ class Disagreement:
         """Whether the operations themselves differ, not only their sizes or types."""
         return len({call.kind for call in self.calls.values()}) > 1
 
+
+Disagreements = NewType("Disagreements", tuple[Disagreement, ...])
+"""At most one disputed operation of each communicator."""
+BlockingDisputes = NewType("BlockingDisputes", tuple[Disagreement, ...])
+"""Disputes in which somebody is stuck; one that everybody got past explains nothing."""
 
 # Sizes that could not be read are no other sizes: where some are known, calls without any have no vote.
 _SIGNED = f"""
@@ -131,17 +139,29 @@ class _Calls:
         return self.connection.execute(query, {"uneven": list(self.uneven), **asked}).fetchall()
 
 
-def disagreements(connection: DuckDBPyConnection, sizes_reported: bool = False) -> tuple[Disagreement, ...]:
+@reduction
+def disagreements(calls: Calls, events: LogEvents) -> Disagreements:
     """Find the first disputed sequence of every communicator, in label order.
 
-    `sizes_reported` says that a library complained of sizes that do not fit: then sizes are compared for every kind.
+    Where a library complained of sizes that do not fit, sizes are compared for every kind.
     """
-    source = _Calls(connection, () if sizes_reported else UNEVEN)
+    source = _Calls(calls.connection, () if events.ranks("size_mismatch") else UNEVEN)
     disputed: dict[tuple[str, int], dict[int, Call]] = {}
     for communicator, sequence, rank, kind, sizes, signature, call_path, state, ns, path, locator in source.rows(_FIRST):
         call = Call(kind, sizes.strip(), signature, call_path, state, ns, f"{path}#entry={locator}")
         disputed.setdefault((communicator, sequence), {})[rank] = call
-    return tuple(_decide(source, *key, calls) for key, calls in disputed.items())
+    return Disagreements(tuple(_decide(source, *key, made) for key, made in disputed.items()))
+
+
+@reduction
+def blocking(disputes: Disagreements) -> BlockingDisputes:
+    """Those of which some call is not done."""
+    return BlockingDisputes(tuple(d for d in disputes if any(call.state != "done" for call in d.calls.values())))
+
+
+def size_dispute(disputes: BlockingDisputes) -> Disagreement | None:
+    """The blocking dispute that is about sizes or types only, and that a majority decides."""
+    return next((dispute for dispute in disputes if dispute.majority and not dispute.kinds_differ), None)
 
 
 def _decide(source: _Calls, communicator: str, sequence: int, calls: Mapping[int, Call]) -> Disagreement:

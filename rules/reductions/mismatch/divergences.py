@@ -8,16 +8,19 @@ that the job went through before and got past is its habit (a root that calls fr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
-from forensics.rules.reductions.mismatch.disagreements import Disagreement
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes
 from forensics.rules.reductions.mismatch.histories import PlacedCall, calls_at, calls_of, own_code
 from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.call_paths import CallPath
-from forensics.rules.reductions.stacks.samples import Stacks, library_modules
+from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank, library_modules
 from forensics.rules.reductions.waits.graph import RootKind, Wait, WaitGraph
 
 # Fewer than two thirds on one side leave open which side is wrong.
@@ -45,11 +48,14 @@ class Divergence:
     recorded: bool = True
 
 
-def divergences(
-    connection: DuckDBPyConnection, graph: WaitGraph, samples: Mapping[int, Stacks], disputes: Iterable[Disagreement]
-) -> tuple[Divergence, ...]:
+Divergences = NewType("Divergences", tuple[Divergence, ...])
+"""Operations that everyone joined, from different places."""
+
+
+@reduction
+def divergences(calls: Calls, graph: WaitGraph, samples: StacksByRank, disputes: BlockingDisputes) -> Divergences:
     """Find the divergences in operations that everyone joined and somebody is stuck in; open disputes say more than paths."""
-    skip = {dispute.communicator for dispute in disputes if any(call.state != "done" for call in dispute.calls.values())}
+    skip = {dispute.communicator for dispute in disputes}
     waits = {
         (wait.communicator, wait.sequence): wait
         for root in graph.roots
@@ -57,8 +63,8 @@ def divergences(
         for wait in root.waits
         if wait.communicator and not wait.peers and wait.communicator not in skip
     }
-    found = (_of_wait(connection, wait, samples) for _, wait in sorted(waits.items()))
-    return tuple(divergence for divergence in found if divergence)
+    found = (_of_wait(calls.connection, wait, samples) for _, wait in sorted(waits.items()))
+    return Divergences(tuple(divergence for divergence in found if divergence))
 
 
 def _of_wait(connection: DuckDBPyConnection, wait: Wait, samples: Mapping[int, Stacks]) -> Divergence | None:

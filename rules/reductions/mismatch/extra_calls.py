@@ -7,24 +7,68 @@ the data and place in the program tell: what replaces an exchange moves the same
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from itertools import takewhile
 from math import prod
 
-from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.mismatch.disagreements import Call, Disagreement
 from forensics.rules.reductions.mismatch.histories import own_code
-from forensics.rules.reductions.stacks.call_paths import CallPath
+from forensics.rules.reductions.stacks.call_paths import CallPath, CallPaths
+from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 
 # From one rank to all, from all to one, no data; everything else goes from all to all.
 _DIRECTIONS = {"broadcast": "out", "scatter": "out", "reduce": "in", "gather": "in", "barrier": "none"}
 
 
-def made_alone(job: Job, dispute: Disagreement) -> bool:
-    """Whether the odd ranks' call, never made in this communicator before, is one that their peers do not make here."""
-    if dispute.tied or not dispute.novel or not dispute.odd:
-        return False
-    usual = dispute.calls[dispute.majority[0]]
-    path = call_place(job, dispute, dispute.majority[0])
-    return all(_alone(dispute.calls[rank], call_place(job, dispute, rank), usual, path) for rank in dispute.odd)
+@reduction
+@dataclass(frozen=True, slots=True)
+class DisputedPlaces:
+    """Where the calls of a dispute were made, from the recorder's frames or the stacks of ranks that are in them."""
+
+    paths: CallPaths
+    stacks: StacksByRank
+
+    def of(self, dispute: Disagreement, rank: int) -> CallPath:
+        """The job's own frames on the way to a disputed call: the recorder's, else those of the stack of a rank stuck in it."""
+        call = dispute.calls[rank]
+        recorded = own_code(self.paths.get(call.call_path or 0, ()))
+        seen = activity_of(self.stacks, rank)
+        stuck = call.state != "done" and seen is not None and (seen.communicating or seen.below_autograd)
+        return recorded or (own_code(seen.path) if seen and stuck else ())
+
+    def made_alone(self, dispute: Disagreement) -> bool:
+        """Whether the odd ranks' call, never made in this communicator before, is one that their peers do not make here."""
+        if dispute.tied or not dispute.novel or not dispute.odd:
+            return False
+        usual = dispute.calls[dispute.majority[0]]
+        path = self.of(dispute, dispute.majority[0])
+        return all(_alone(dispute.calls[rank], self.of(dispute, rank), usual, path) for rank in dispute.odd)
+
+    def went_elsewhere(self, dispute: Disagreement) -> bool:
+        """Whether the odd ranks left the part of the program their peers are still in: then they made fewer calls.
+
+        Their call was never made before, and either it is a barrier, which carries no data of a step, or the paths part above
+        the functions that make the two calls. Paths that part inside one of these are a branch between two kinds of call.
+        """
+        if not (dispute.novel and dispute.kinds_differ and dispute.majority):
+            return False
+        barrier = all(dispute.calls[rank].kind == "barrier" for rank in dispute.odd)
+        usual = self._way(dispute, dispute.majority[0])
+        return barrier or all(_part_above(usual, self._way(dispute, rank)) for rank in dispute.odd)
+
+    def _way(self, dispute: Disagreement, rank: int) -> tuple[str, ...]:
+        """Functions of the job on the way to the call, outermost first; of the recorder, or of a stack in communication."""
+        recorded = self.paths.get(dispute.calls[rank].call_path or 0, ())
+        seen = activity_of(self.stacks, rank)
+        path = recorded or (seen.path if seen and (seen.communicating or seen.below_autograd) else ())
+        return tuple(frame.function for frame in reversed(path) if frame.origin == "app")
+
+
+def _part_above(usual: tuple[str, ...], place: tuple[str, ...]) -> bool:
+    """Whether two paths (outermost first) part above the functions that make the two calls."""
+    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(usual, place, strict=False)))
+    return common < min(len(usual), len(place))
 
 
 def _alone(call: Call, place: CallPath, usual: Call, path: CallPath) -> bool:
@@ -62,12 +106,3 @@ def _dimensions(call: Call) -> tuple[int, bool]:
 def _is_scalar(call: Call) -> bool:
     shape = _shape(call)
     return bool(shape) and prod(shape) == 1
-
-
-def call_place(job: Job, dispute: Disagreement, rank: int) -> CallPath:
-    """The job's own frames on the way to a disputed call: the recorder's, else those of the stack of a rank stuck in it."""
-    call = dispute.calls[rank]
-    recorded = own_code(job.paths.get(call.call_path or 0, ()))
-    seen = job.activity(rank)
-    stuck = call.state != "done" and seen is not None and (seen.communicating or seen.below_autograd)
-    return recorded or (own_code(seen.path) if seen and stuck else ())

@@ -11,11 +11,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
-from forensics.rules.reductions.calls.positions import Communicator
-from forensics.rules.reductions.waits.graph import Root, RootKind
+from forensics.rules.reductions.calls.positions import Communicator, Communicators
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
 
 # Pairs of communicators that are tried for one circle.
 _MOST_PAIRS = 40
@@ -91,15 +94,20 @@ _Calls = dict[int, dict[int, int]]
 _Sources = dict[int, dict[int, str]]
 
 
-def miscounts(connection: DuckDBPyConnection, groups: Sequence[Communicator], roots: Sequence[Root]) -> tuple[Miscount, ...]:
+Miscounts = NewType("Miscounts", tuple[Miscount, ...])
+"""Ranks of circles of waits that made a call less or more than their peers."""
+
+
+@reduction
+def miscounts(calls: Calls, groups: Communicators, graph: WaitGraph) -> Miscounts:
     """At most one finding for each circle of waits: the first measure that tells."""
     found = []
-    for root in roots:
+    for root in graph.roots:
         if root.kind is RootKind.CYCLE:
-            told = next(_of_root(connection, groups, root), None)
+            told = next(_of_root(calls.connection, groups, root), None)
             if told is not None:
                 found.append(told)
-    return tuple(found)
+    return Miscounts(tuple(found))
 
 
 def _of_root(connection: DuckDBPyConnection, groups: Sequence[Communicator], root: Root) -> Iterator[Miscount]:

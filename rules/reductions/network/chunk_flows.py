@@ -12,8 +12,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NewType
 
 from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.shim_logs import ShimLogs, source_ids
 
 # Below this a flow may only be between two polls of its proxy, or wait for a kernel of ordinary length.
 LEAST_STUCK_NS = 1_000_000_000
@@ -120,10 +125,16 @@ _Key = tuple[str, int, str, int, int, int]
 """Communicator, number, kind of collective or `p2p`, channel, sender, receiver."""
 
 
-def chunk_flows(connection: DuckDBPyConnection, sources: Collection[int]) -> tuple[Flow, ...]:
-    """All open flows of the given logs, in key order."""
-    if not sources:
-        return ()
+OpenFlows = NewType("OpenFlows", tuple[Flow, ...])
+"""Flows of chunks that at least one end shows open."""
+
+
+@reduction
+def chunk_flows(calls: Calls, logs: ShimLogs) -> OpenFlows:
+    """All open flows, in key order."""
+    if not logs:
+        return OpenFlows(())
+    connection, sources = calls.connection, source_ids(logs)
     ends: dict[_Key, dict[str, FlowEnd]] = {}
     for label, rank, channel, other, direction, number, kind, *counters in connection.execute(
         _OPEN, {"sources": sorted(sources)}
@@ -132,7 +143,7 @@ def chunk_flows(connection: DuckDBPyConnection, sources: Collection[int]) -> tup
         name = "p2p" if kind in ("send", "recv") else kind
         ends.setdefault((label, number, name, channel, *pair), {})[direction] = FlowEnd(rank, *counters)
     reached = _reached(connection, sources)
-    return tuple(_flow(key, found, reached) for key, found in sorted(ends.items()))
+    return OpenFlows(tuple(_flow(key, found, reached) for key, found in sorted(ends.items())))
 
 
 @dataclass(frozen=True, slots=True)

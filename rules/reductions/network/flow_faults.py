@@ -2,61 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
+from typing import NewType
 
 from forensics.model import Component, Evidence, Since, StageName, StageRef
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.mismatch.call_mismatches import blocking
-from forensics.rules.reductions.network.chunk_flows import NETWORK, Flow, FlowEnd, FlowState
-from forensics.rules.reductions.waits.graph import Root, Wait
+from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes
+from forensics.rules.reductions.network.chunk_flows import NETWORK, Flow, FlowEnd
+from forensics.rules.reductions.network.root_flows import RootFlows
+from forensics.rules.reductions.network.work_requests import QueuePairs
+from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
+from forensics.rules.reductions.waits.graph import Root, WaitGraph
+
+FaultyFlows = NewType("FaultyFlows", tuple[Flow, ...])
+"""Open flows that are the roots of a stall."""
 
 
-def faulty_flows(job: Job, states: Collection[FlowState]) -> tuple[Flow, ...]:
-    """Roots among the open flows that are in one of `states`, in flow order.
+@reduction
+def faulty_flows(
+    roots: RootFlows,
+    disputes: BlockingDisputes,
+    pairs: QueuePairs,
+    calls: Calls,
+    groups: Communicators,
+    graph: WaitGraph,
+    recorded: RecordedRanks,
+) -> FaultyFlows:
+    """Flows that stand still on their own account, in flow order.
 
     Calls that do not match leave flows that can never finish: that is no fault of the flow. A rank whose NIC reported an error
     has its proxy stopped by it.
     """
-    disputed = {dispute.communicator for dispute in blocking(job)}
-    broken = {pair.rank for pair in job.queue_pairs if pair.status is not None}
-    found = [flow for flow in job.root_flows if flow.state in states and flow.communicator not in disputed]
-    return tuple(flow for flow in found if flow.holder not in broken and not _explained_above(job, flow))
+    disputed = {dispute.communicator for dispute in disputes}
+    broken = {pair.rank for pair in pairs if pair.status is not None}
+    known = frozenset() if calls.from_shim or not graph.roots else recorded
+    return FaultyFlows(
+        tuple(
+            flow
+            for flow in roots
+            if flow.communicator not in disputed
+            and flow.holder not in broken
+            and not (flow.holder in known and _explained_above(groups, graph, flow))
+        )
+    )
 
 
-def _explained_above(job: Job, flow: Flow) -> bool:
+def _explained_above(groups: Communicators, graph: WaitGraph, flow: Flow) -> bool:
     """Whether the recorder says that the device which holds a flow up is itself held up, in another operation.
 
     A device works off its operations in order: it does nothing for this flow while it is in an earlier one, whose part inside
     a host no flow shows. What the network itself does not deliver is seen where it is.
     """
-    if flow.state in NETWORK or flow.holder is None or job.calls_from_shim or not job.graph.roots:
-        return False
-    if not job.rank(flow.holder).has_recorder:
-        return False
-    roots = [root for root in job.graph.roots if flow.holder in root.ranks]
-    return not any(_is_of(job, root, flow) for root in roots)
+    roots = [root for root in graph.roots if flow.holder in root.ranks]
+    return flow.state not in NETWORK and not any(_is_of(groups, root, flow) for root in roots)
 
 
-def _is_of(job: Job, root: Root, flow: Flow) -> bool:
+def _is_of(groups: Communicators, root: Root, flow: Flow) -> bool:
     """Whether a root of the graph of waits is the operation of a flow; recorder and library name communicators differently."""
     for wait in root.waits:
         if wait.peers:
             if flow.kind == "p2p" and wait.peers == (flow.sender, flow.receiver):
                 return True
-        elif any(call is not None and call.kind == flow.kind for call in wait.waiting.values()) and _same_members(
-            job, wait, flow
-        ):
-            return True
+        elif any(call is not None and call.kind == flow.kind for call in wait.waiting.values()):
+            members = _members(groups, wait.communicator)
+            if members == (_members(groups, flow.communicator) or frozenset()):
+                return True
     return False
 
 
-def _same_members(job: Job, wait: Wait, flow: Flow) -> bool:
-    return _members(job, wait.communicator) == (_members(job, flow.communicator) or frozenset())
-
-
-def _members(job: Job, communicator: str) -> frozenset[int] | None:
+def _members(groups: Communicators, communicator: str) -> frozenset[int] | None:
     """Members of a communicator that the recorder or a log shows calls of; None for one that nothing shows."""
-    return next((frozenset(group.members) for group in reversed(job.groups) if group.label == communicator), None)
+    return next((frozenset(group.members) for group in reversed(groups) if group.label == communicator), None)
 
 
 def flow_evidence(flow: Flow) -> Iterator[Evidence]:
@@ -80,9 +98,9 @@ def _still(end: FlowEnd) -> str:
     return f"nothing moved for {end.stuck_ns / 1e9:.1f} s"
 
 
-def pair_evidence(job: Job, rank: int, peer: int) -> Iterator[Evidence]:
+def pair_evidence(pairs: QueuePairs, rank: int, peer: int) -> Iterator[Evidence]:
     """Queue pairs of `rank` towards `peer` with old requests in flight."""
-    for pair in job.queue_pairs:
+    for pair in pairs:
         if pair.rank == rank and pair.peer == peer and pair.age_ns is not None and pair.status is None:
             held = f"{pair.in_flight} signaled requests in flight, the oldest for {pair.age_ns / 1e9:.1f} s"
             yield Evidence(f"queue pair {pair.name} of rank {rank} to rank {peer} has {held}", pair.source)
@@ -99,10 +117,10 @@ def flow_stage(flow: Flow) -> StageRef:
     )
 
 
-def flow_since(job: Job, flow: Flow) -> Since | None:
+def flow_since(roster: Roster, flow: Flow) -> Since | None:
     """When the flow moved last, on the clock of the end that tells it."""
     if not flow.ends:
         return None
     end = max(flow.ends, key=lambda known: known.since_ns)
-    host = job.roster.host_of(end.rank)
+    host = roster.host_of(end.rank)
     return Since(end.since_ns, f"{host} realtime" if host else "realtime of the recording host", 0)

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import NewType
 
-from forensics.rules.reductions.network.chunk_flows import Flow, root_flows
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.network.chunk_flows import Flow, OpenFlows, root_flows
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 
+RootFlows = NewType("RootFlows", tuple[Flow, ...])
+"""Open flows that stand still on their own account."""
 
-def standing_flows(flows: Collection[Flow], ranks: Roster, graph: WaitGraph) -> tuple[Flow, ...]:
+
+@reduction
+def standing_flows(flows: OpenFlows, ranks: Roster, graph: WaitGraph) -> RootFlows:
     """Roots among flows between processes that live, in flow order: the log of one that does not is out of date."""
     if not flows:
-        return ()
+        return RootFlows(())
     gone = {rank for rank, facts in ranks.ranks.items() if facts.dead or facts.stopped or facts.heartbeat_gap_ns}
     alive = [flow for flow in flows if flow.sender not in gone and flow.receiver not in gone]
-    return root_flows(alive, _elsewhere(ranks.ranks, graph))
+    return RootFlows(root_flows(alive, _elsewhere(ranks.ranks, graph)))
 
 
 def _elsewhere(ranks: Mapping[int, RankFacts], graph: WaitGraph) -> Mapping[int, Collection[int]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from duckdb import DuckDBPyConnection
 
+from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.network.channel_flows import Lane, by_way, lanes
 from forensics.rules.reductions.network.ended_flows import show_ended_flows
 from forensics.rules.reductions.network.flow_stages import FlowStages, flow_stages
@@ -14,6 +15,8 @@ from forensics.rules.reductions.network.pair_rates import PairRate, pair_rates
 from forensics.rules.reductions.network.proxy_pauses import Pauses, pauses
 from forensics.rules.reductions.network.slow_ends import Way
 from forensics.rules.reductions.network.stragglers import Awaited, awaited
+from forensics.rules.reductions.progress.liveness import Liveness
+from forensics.rules.reductions.ranks.shim_logs import ShimLogs, source_ids
 
 LEAST_SLOWDOWN = 1.33
 """Where work requests are counted: a smaller loss of bandwidth is no case."""
@@ -66,10 +69,12 @@ class Slowness:
         )
 
 
-def slowness(connection: DuckDBPyConnection, sources: Collection[int]) -> Slowness:
-    """Reduce the logs `sources`."""
-    if not sources:
+@reduction
+def slowness(connection: DuckDBPyConnection, logs: ShimLogs, liveness: Liveness) -> Slowness:
+    """Reduce the logs of a job that may move."""
+    if not logs or not liveness.may_move:
         return Slowness()
+    sources = source_ids(logs)
     pairs = pair_rates(connection, sources)
     if not show_ended_flows(connection, sources):
         return Slowness(pairs=pairs)

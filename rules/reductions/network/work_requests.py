@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NewType
 
 from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.shim_logs import ShimLogs, source_ids
 
 # A healthy request takes milliseconds at most; NCCL's retries give up after about 30 s.
 LEAST_AGE_NS = 1_000_000_000
@@ -56,6 +59,9 @@ class QueuePair:
     source: str
 
 
+QueuePairs = NewType("QueuePairs", tuple[QueuePair, ...])
+"""Queue pairs in trouble."""
+
 # The other end has the address and the number that this end was connected to; more than one such end is none.
 _TROUBLED = """
 WITH now AS (
@@ -77,9 +83,9 @@ WHERE n.rank IS NOT NULL ORDER BY ALL
 """
 
 
-def troubled_pairs(connection: DuckDBPyConnection, sources: Collection[int]) -> tuple[QueuePair, ...]:
-    """Queue pairs with an error or an old request in the given logs, in rank order."""
-    if not sources:
-        return ()
-    asked = {"sources": sorted(sources), "age": LEAST_AGE_NS}
-    return tuple(QueuePair(*row) for row in connection.execute(_TROUBLED, asked).fetchall())
+@reduction
+def troubled_pairs(connection: DuckDBPyConnection, logs: ShimLogs) -> QueuePairs:
+    """Queue pairs with an error or an old request, in rank order."""
+    asked = {"sources": source_ids(logs), "age": LEAST_AGE_NS}
+    rows = connection.execute(_TROUBLED, asked).fetchall() if logs else ()
+    return QueuePairs(tuple(QueuePair(*row) for row in rows))

@@ -12,8 +12,9 @@ from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.hardware.state import ports_read_twice
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
-from forensics.rules.reductions.progress.shim_logs import ShimLog, logged_motion
+from forensics.rules.reductions.progress.shim_logs import logged_motion
 from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.ranks.shim_logs import ShimLog
 
 LEAST_PACKETS_PER_S = 10_000.0
 """Keep-alives, monitoring and a hung job's retries stay far below; training over a NIC of 100 Gb/s sends a million."""

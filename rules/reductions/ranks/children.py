@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
+from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import cpu_share
 
 
@@ -28,6 +30,9 @@ class ChildProcess:
         return self.state not in ("Z", "X", None)
 
 
+ChildProcesses = NewType("ChildProcesses", Mapping[int, tuple[ChildProcess, ...]])
+"""Child processes of each rank."""
+
 _LOOKS = """
 SELECT p.rank, p.pid, p.name, p.state, p.wchan, p.cpu_ticks, p.time_ns, p.sample, s.path
 FROM processes p JOIN sources s USING (source_id)
@@ -36,7 +41,8 @@ WHERE p.is_child AND p.thread = p.pid AND p.rank IS NOT NULL ORDER BY p.rank, p.
 _LAST = "SELECT rank, max(sample) FROM processes WHERE rank IS NOT NULL GROUP BY rank"
 
 
-def child_processes(connection: DuckDBPyConnection) -> Mapping[int, tuple[ChildProcess, ...]]:
+@reduction
+def child_processes(connection: DuckDBPyConnection) -> ChildProcesses:
     """Children that were there in the last look at their rank, by rank."""
     last = dict(connection.execute(_LAST).fetchall())
     looks: dict[tuple[int, int], list[tuple[object, ...]]] = defaultdict(list)
@@ -48,7 +54,7 @@ def child_processes(connection: DuckDBPyConnection) -> Mapping[int, tuple[ChildP
         if sample == last[rank]:
             share = cpu_share([(look[3], look[4]) for look in seen])  # type: ignore[misc]
             found[rank].append(ChildProcess(pid, str(name or ""), _text(state), _text(wchan), share, str(path)))
-    return {rank: tuple(children) for rank, children in found.items()}
+    return ChildProcesses({rank: tuple(children) for rank, children in found.items()})
 
 
 def _text(value: object) -> str | None:

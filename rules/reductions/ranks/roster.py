@@ -6,12 +6,13 @@ import signal
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NewType
 
 from duckdb import DuckDBPyConnection
 
 from forensics.case.alignment import configured_world_size
 from forensics.case.gathered import gathered_world_size
+from forensics.rules.reductions.interface import reduction
 
 STOPPED = frozenset("Tt")
 # The kernel reports times to processes in hundredths of a second on every architecture that trains.
@@ -83,11 +84,34 @@ class Roster:
 
     def host_of(self, rank: int) -> str | None:
         """Host of a rank, when known."""
-        facts = self.ranks.get(rank)
-        return facts.host if facts else None
+        return self.rank(rank).host
+
+    def rank(self, rank: int) -> RankFacts:
+        """Facts of a rank; unknown everywhere for a rank without trace."""
+        return self.ranks.get(rank) or RankFacts(rank)
 
 
-def roster(connection: DuckDBPyConnection) -> Roster:
+CaseRoster = NewType("CaseRoster", Roster)
+"""The roster by processes, dumps, stacks and settings; without what only logs tell."""
+RecordedRanks = NewType("RecordedRanks", frozenset[int])
+"""Ranks with a record of their calls."""
+SeenProcesses = NewType("SeenProcesses", frozenset[int])
+"""Ranks whose process a collector, or a launcher, looked at."""
+
+
+@reduction
+def recorded_ranks(roster: Roster) -> RecordedRanks:
+    """Ranks that left a dump, or a log of their calls in its place."""
+    return RecordedRanks(frozenset(rank for rank, facts in roster.ranks.items() if facts.has_recorder))
+
+
+@reduction
+def seen_processes(roster: Roster) -> SeenProcesses:
+    """Ranks of which some state of the process is known."""
+    return SeenProcesses(frozenset(rank for rank, facts in roster.ranks.items() if facts.state or facts.thread_states))
+
+
+def read_roster(connection: DuckDBPyConnection) -> Roster:
     """Read the roster of a case; ranks without any trace are present with every field unknown."""
     world_size = _world_size(connection)
     processes = _processes(connection)

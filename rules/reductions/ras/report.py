@@ -13,6 +13,9 @@ from datetime import datetime
 
 from duckdb import DuckDBPyConnection
 
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.roster import Roster
+
 Process = tuple[str, int, int]
 """Address, pid and device: one rank, whatever the communicator."""
 
@@ -64,13 +67,17 @@ class Ras:
     how they were found: pid, world or None.
     """
 
-    looks: int
-    gap_s: float | None
-    groups: tuple[RasGroup, ...]
-    lost: Mapping[Process, tuple[str, int, str]]
-    complete: bool
-    ranks: Mapping[Process, int]
-    method: str | None
+    looks: int = 0
+    gap_s: float | None = None
+    groups: tuple[RasGroup, ...] = ()
+    lost: Mapping[Process, tuple[str, int, str]] = field(default_factory=dict)
+    complete: bool = False
+    ranks: Mapping[Process, int] = field(default_factory=dict)
+    method: str | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there is a report."""
+        return self.looks > 0
 
 
 # Every host tells of the whole job: rows that only repeat another host's are folded before they leave the database.
@@ -124,16 +131,17 @@ class _Group:
     folded: dict[tuple[int, str, int], int] = field(default_factory=dict)
 
 
-def ras(connection: DuckDBPyConnection, world_size: int | None) -> Ras | None:
-    """Read what RAS said; None without a report."""
+@reduction
+def ras(connection: DuckDBPyConnection, roster: Roster) -> Ras:
+    """Read what RAS said."""
     reports = connection.execute(_REPORTS).fetchall()
     if not reports:
-        return None
+        return Ras()
     groups, lost = _read(connection)
     looks = Counter(host for host, _ in {(host, snapshot) for host, snapshot, *_ in reports})
     found = tuple(_group(label, group) for label, group in sorted(groups.items()))
     gpus = next((row[5] for row in reversed(reports) if row[5]), None)
-    ranks, method = _global_ranks(connection, found, lost, world_size or gpus)
+    ranks, method = _global_ranks(connection, found, lost, roster.world_size or gpus)
     return Ras(
         looks=max(looks.values()),
         gap_s=_gap(reports),

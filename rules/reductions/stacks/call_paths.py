@@ -7,6 +7,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
@@ -71,6 +72,8 @@ class Frame:
 
 
 CallPath = tuple[Frame, ...]
+CallPaths = NewType("CallPaths", Mapping[int, CallPath])
+"""Call paths of operations that somebody waits in or that are disputed, by id."""
 
 
 def call_paths(connection: DuckDBPyConnection, wanted: Iterable[int]) -> Mapping[int, CallPath]:

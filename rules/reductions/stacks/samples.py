@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
 from forensics.frame_form import PlainFrame
 from forensics.model import WaitKind
+from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.stacks.activity import Activity, activity
 from forensics.rules.reductions.stacks.call_paths import call_paths
 
@@ -83,6 +85,16 @@ class Stacks:
         return tuple(newest[pid] for pid in sorted(newest))
 
 
+StacksByRank = NewType("StacksByRank", Mapping[int, Stacks])
+"""Stack samples of each rank that has any."""
+
+
+def activity_of(stacks: StacksByRank, rank: int) -> Activity | None:
+    """Newest activity of a rank's main thread."""
+    found = stacks.get(rank)
+    return found.latest if found else None
+
+
 _SAMPLES = """
 SELECT k.rank, k.sample, k.pid, k.thread, k.is_main, k.is_child, coalesce(k.owns_gil, false), k.call_path, s.path, k.locator,
        p.wchan, coalesce(k.active, false), coalesce(k.thread_name, '')
@@ -134,7 +146,8 @@ def _call(sample: Sample) -> tuple[object, ...]:
     return (call.plain[:2], *(entry.plain for entry in path[path.index(call) + 1 :]))
 
 
-def stacks(connection: DuckDBPyConnection) -> Mapping[int, Stacks]:
+@reduction
+def stacks(connection: DuckDBPyConnection) -> StacksByRank:
     """Classify every sample of a case, by rank; each distinct call path is looked at once."""
     rows = connection.execute(_SAMPLES).fetchall()
     paths = call_paths(connection, (row[7] for row in rows if row[7] is not None))
@@ -151,4 +164,4 @@ def stacks(connection: DuckDBPyConnection) -> Mapping[int, Stacks]:
             (main if is_main else threads).append(sample)
         elif is_main:
             children.append(sample)
-    return {rank: Stacks(tuple(m), tuple(t), tuple(c)) for rank, (m, t, c) in found.items()}
+    return StacksByRank({rank: Stacks(tuple(m), tuple(t), tuple(c)) for rank, (m, t, c) in found.items()})

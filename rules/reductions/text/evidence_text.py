@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 from forensics.model import Component, Evidence, Since, StageName, StageRef
-from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.call_paths import application_frame
-from forensics.rules.reductions.stacks.samples import Sample, same_place
-from forensics.rules.reductions.text.call_stages import call_stage
-from forensics.rules.reductions.waits.graph import Wait
+from forensics.rules.reductions.stacks.samples import Sample, StacksByRank, same_place
+from forensics.rules.reductions.text.call_stages import CallStages
+from forensics.rules.reductions.waits.brackets import StagesBetween
+from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 
 SHOWN_WAITS = 3
 
@@ -48,133 +53,142 @@ def wait_text(wait: Wait) -> str:
     return f"{'/'.join(kinds) or 'operation'} {wait.sequence} of {wait.communicator}"
 
 
-def awaited(job: Job, rank: int) -> Iterator[Evidence]:
-    """Say who waits for `rank` and what it did last in that communicator; the earliest waits, the rest is counted."""
-    waits = sorted(job.graph.waiting_for(rank), key=lambda w: (w.peers is not None, w.since_ns or 2**63, w.communicator))
-    for wait in waits[:SHOWN_WAITS]:
-        verb = "waits" if len(wait.waiting) == 1 else "wait"
-        who = f"{ranks_text(wait.waiting)} {verb}"
-        if wait.communicator:
-            yield Evidence(f"{who} in {wait_text(wait)}; {_last_issued(job, wait, rank)}", _first_source(wait))
-        else:
-            seen = f"{who} in communication or for a store, as their stacks show; rank {rank} is in neither"
-            yield Evidence(seen, _stack_source(job, min(wait.waiting)))
-    if len(waits) > SHOWN_WAITS:
-        rest = counted(len(waits) - SHOWN_WAITS, "more operation")
-        yield Evidence(f"{rest} wait for rank {rank}", _first_source(waits[SHOWN_WAITS]))
-
-
-def _last_issued(job: Job, wait: Wait, rank: int) -> str:
-    if wait.peers:
-        return f"rank {rank} has not posted its side" if rank in wait.absent else _unrecorded(job, rank)
-    group = next(g for g in job.groups if g.label == wait.communicator)
-    position = group.positions.get(rank)
-    if rank in wait.assumed:
-        return f"rank {rank} was never seen using this group (its members were inferred from the ranks that wait)"
-    if position is None:
-        return f"{_unrecorded(job, rank)}, every other member entered it"
-    if position.entered == 0:
-        return f"rank {rank} never entered this communicator"
-    if job.calls_from_shim:
-        return f"rank {rank} entered {position.entered} last"
-    finished = "finished" if position.done == position.entered else "not finished"
-    return f"rank {rank} last issued {position.entered} ({finished})"
-
-
-def _unrecorded(job: Job, rank: int) -> str:
-    return f"rank {rank} left no {'log of its calls' if job.calls_from_shim else 'recorder dump'}"
-
-
-def _stack_source(job: Job, rank: int) -> str | None:
-    found = job.stacks.get(rank)
-    return found.main[-1].source if found and found.main else None
+def child(sample: Sample, rank: int) -> Evidence:
+    """Say where a child process of the rank was."""
+    return Evidence(f"child process {sample.pid} of rank {rank} at {sample.activity.describe()}", sample.source)
 
 
 def _first_source(wait: Wait) -> str | None:
     return next((op.source for _, op in sorted(wait.waiting.items()) if op is not None), None)
 
 
-def stack(job: Job, rank: int) -> Iterator[Evidence]:
-    """Say where the rank's main thread was, over all samples."""
-    found = job.stacks.get(rank)
-    if found is None or not found.main:
-        return
-    latest = found.main[-1]
-    same = [s for s in found.main if same_place((s, latest))]
-    where = latest.activity.describe()
-    if len(found.main) == 1:
-        yield Evidence(f"the stack sample of rank {rank}'s main thread at {where}", latest.source)
-    elif len(same) == 1:
-        yield Evidence(f"rank {rank}'s main thread was at another place in each stack sample, at last {where}", latest.source)
-    else:
-        yield Evidence(f"{len(same)} of {len(found.main)} stack samples of rank {rank}'s main thread at {where}", latest.source)
+@reduction
+@dataclass(frozen=True, slots=True)
+class EvidenceText:
+    """Sentences on ranks and waits, from what a case knows of them."""
 
+    roster: Roster
+    stacks: StacksByRank
+    graph: WaitGraph
+    groups: Communicators
+    calls: Calls
+    between: StagesBetween
+    stages: CallStages
 
-def child(sample: Sample, rank: int) -> Evidence:
-    """Say where a child process of the rank was."""
-    return Evidence(f"child process {sample.pid} of rank {rank} at {sample.activity.describe()}", sample.source)
+    def awaited(self, rank: int) -> Iterator[Evidence]:
+        """Say who waits for `rank` and what it did last in that communicator; the earliest waits, the rest is counted."""
+        waits = sorted(self.graph.waiting_for(rank), key=lambda w: (w.peers is not None, w.since_ns or 2**63, w.communicator))
+        for wait in waits[:SHOWN_WAITS]:
+            verb = "waits" if len(wait.waiting) == 1 else "wait"
+            who = f"{ranks_text(wait.waiting)} {verb}"
+            if wait.communicator:
+                yield Evidence(f"{who} in {wait_text(wait)}; {self._last_issued(wait, rank)}", _first_source(wait))
+            else:
+                seen = f"{who} in communication or for a store, as their stacks show; rank {rank} is in neither"
+                yield Evidence(seen, self._stack_source(min(wait.waiting)))
+        if len(waits) > SHOWN_WAITS:
+            rest = counted(len(waits) - SHOWN_WAITS, "more operation")
+            yield Evidence(f"{rest} wait for rank {rank}", _first_source(waits[SHOWN_WAITS]))
 
+    def _last_issued(self, wait: Wait, rank: int) -> str:
+        if wait.peers:
+            return f"rank {rank} has not posted its side" if rank in wait.absent else self._unrecorded(rank)
+        group = next(g for g in self.groups if g.label == wait.communicator)
+        position = group.positions.get(rank)
+        if rank in wait.assumed:
+            return f"rank {rank} was never seen using this group (its members were inferred from the ranks that wait)"
+        if position is None:
+            return f"{self._unrecorded(rank)}, every other member entered it"
+        if position.entered == 0:
+            return f"rank {rank} never entered this communicator"
+        if self.calls.from_shim:
+            return f"rank {rank} entered {position.entered} last"
+        finished = "finished" if position.done == position.entered else "not finished"
+        return f"rank {rank} last issued {position.entered} ({finished})"
 
-def process(job: Job, rank: int) -> Iterator[Evidence]:
-    """Say what the kernel showed of the rank's main thread."""
-    facts = job.rank(rank)
-    if not facts.thread_states:
-        return
-    states = "/".join(dict.fromkeys(facts.thread_states))
-    where = f" in {facts.wchan}" if facts.wchan else ""
-    ran = "" if facts.switches is None else f"; it was scheduled {facts.switches} times between the first and the last look"
-    yield Evidence(
-        f"main thread of rank {rank} in state {states}{where} in {len(facts.thread_states)} looks{ran}", facts.process_source
-    )
+    def _unrecorded(self, rank: int) -> str:
+        return f"rank {rank} left no {'log of its calls' if self.calls.from_shim else 'recorder dump'}"
 
+    def _stack_source(self, rank: int) -> str | None:
+        found = self.stacks.get(rank)
+        return found.main[-1].source if found and found.main else None
 
-def stage_ref(job: Job, rank: int, stage: StageName, found: Activity | None, component: Component | None = None) -> StageRef:
-    """Build the stage of a suspect: its own, else that of the calls around it; and the operation its peers wait for."""
-    stage = job.between.get(rank, stage) if stage is StageName.UNKNOWN else stage
-    wait = _principal(job, rank)
-    operation = next((op for op in wait.waiting.values() if op is not None), None) if wait else None
-    application = application_frame(found.path) if found else None
-    return StageRef(
-        name=stage,
-        component=component or (found.component if found else Component.UNKNOWN),
-        direction="backward" if stage is StageName.BACKWARD else "forward" if stage is StageName.FORWARD else None,
-        operation=operation.kind if operation else None,
-        communicator=wait.communicator or None if wait else None,
-        sequence=wait.sequence if wait and wait.communicator else None,
-        substage=str(application) if application else None,
-    )
+    def stack(self, rank: int) -> Iterator[Evidence]:
+        """Say where the rank's main thread was, over all samples."""
+        found = self.stacks.get(rank)
+        if found is None or not found.main:
+            return
+        latest = found.main[-1]
+        same = [s for s in found.main if same_place((s, latest))]
+        where = latest.activity.describe()
+        if len(found.main) == 1:
+            yield Evidence(f"the stack sample of rank {rank}'s main thread at {where}", latest.source)
+        elif len(same) == 1:
+            yield Evidence(
+                f"rank {rank}'s main thread was at another place in each stack sample, at last {where}", latest.source
+            )
+        else:
+            yield Evidence(
+                f"{len(same)} of {len(found.main)} stack samples of rank {rank}'s main thread at {where}", latest.source
+            )
 
+    def process(self, rank: int) -> Iterator[Evidence]:
+        """Say what the kernel showed of the rank's main thread."""
+        facts = self.roster.rank(rank)
+        if not facts.thread_states:
+            return
+        states = "/".join(dict.fromkeys(facts.thread_states))
+        where = f" in {facts.wchan}" if facts.wchan else ""
+        ran = "" if facts.switches is None else f"; it was scheduled {facts.switches} times between the first and the last look"
+        yield Evidence(
+            f"main thread of rank {rank} in state {states}{where} in {len(facts.thread_states)} looks{ran}",
+            facts.process_source,
+        )
 
-def joined_stage(job: Job, wait: Wait, ranks: Collection[int], component: Component) -> StageRef:
-    """Build the stage of ranks that are inside one operation: the stage of the call, and the operation."""
-    name = call_stage(job, wait, ranks)
-    operation = next((op for _, op in sorted(wait.waiting.items()) if op), None)
-    return StageRef(
-        name=name,
-        component=component,
-        direction=name.value if name in (StageName.FORWARD, StageName.BACKWARD) else None,
-        operation=operation.kind if operation else None,
-        communicator=wait.communicator or None,
-        sequence=wait.sequence or None,
-    )
+    def stage_ref(self, rank: int, stage: StageName, found: Activity | None, component: Component | None = None) -> StageRef:
+        """Build the stage of a suspect: its own, else that of the calls around it; and the operation its peers wait for."""
+        stage = self.between.get(rank, stage) if stage is StageName.UNKNOWN else stage
+        wait = self._principal(rank)
+        operation = next((op for op in wait.waiting.values() if op is not None), None) if wait else None
+        application = application_frame(found.path) if found else None
+        return StageRef(
+            name=stage,
+            component=component or (found.component if found else Component.UNKNOWN),
+            direction="backward" if stage is StageName.BACKWARD else "forward" if stage is StageName.FORWARD else None,
+            operation=operation.kind if operation else None,
+            communicator=wait.communicator or None if wait else None,
+            sequence=wait.sequence if wait and wait.communicator else None,
+            substage=str(application) if application else None,
+        )
 
+    def joined_stage(self, wait: Wait, ranks: Collection[int], component: Component) -> StageRef:
+        """Build the stage of ranks that are inside one operation: the stage of the call, and the operation."""
+        name = self.stages.of_wait(wait, ranks)
+        operation = next((op for _, op in sorted(wait.waiting.items()) if op), None)
+        return StageRef(
+            name=name,
+            component=component,
+            direction=name.value if name in (StageName.FORWARD, StageName.BACKWARD) else None,
+            operation=operation.kind if operation else None,
+            communicator=wait.communicator or None,
+            sequence=wait.sequence or None,
+        )
 
-def _principal(job: Job, rank: int) -> Wait | None:
-    waits = job.graph.waiting_for(rank)
-    return min(waits, key=lambda w: (not w.communicator, w.since_ns or 2**63, w.communicator)) if waits else None
+    def _principal(self, rank: int) -> Wait | None:
+        waits = self.graph.waiting_for(rank)
+        return min(waits, key=lambda w: (not w.communicator, w.since_ns or 2**63, w.communicator)) if waits else None
 
-
-def since(job: Job, waits: Collection[Wait]) -> Since | None:
-    """When the first of the waits began, on the clock of the host that recorded it."""
-    dated = [(wait.since_ns, wait) for wait in waits if wait.since_ns is not None]
-    if not dated:
-        return None
-    time_ns, wait = min(dated, key=lambda item: (item[0], item[1].communicator))
-    first = min(wait.waiting, key=lambda r: (getattr(wait.waiting[r], "enqueued_ns", None) or 2**63, r))
-    hosts = {job.roster.host_of(rank) for rank in wait.waiting}
-    host = job.roster.host_of(first)
-    return Since(
-        time_ns,
-        f"{host} realtime" if host else "realtime of the recording host",
-        0 if len(hosts) == 1 and host else 1_000_000_000,
-    )
+    def since(self, waits: Collection[Wait]) -> Since | None:
+        """When the first of the waits began, on the clock of the host that recorded it."""
+        dated = [(wait.since_ns, wait) for wait in waits if wait.since_ns is not None]
+        if not dated:
+            return None
+        time_ns, wait = min(dated, key=lambda item: (item[0], item[1].communicator))
+        first = min(wait.waiting, key=lambda r: (getattr(wait.waiting[r], "enqueued_ns", None) or 2**63, r))
+        hosts = {self.roster.host_of(rank) for rank in wait.waiting}
+        host = self.roster.host_of(first)
+        return Since(
+            time_ns,
+            f"{host} realtime" if host else "realtime of the recording host",
+            0 if len(hosts) == 1 and host else 1_000_000_000,
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from forensics.rules.reductions.job import LogEvent
+from forensics.rules.reductions.logs.events import LogEvent
 from forensics.rules.reductions.stacks.activity import Activity, activity
 from forensics.rules.reductions.stacks.call_paths import frame
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.waits.graph import Root, RootKind
 
 # Back ends whose operations run on the host: they have no device that could stall.
 HOST_BACKENDS = frozenset({"gloo", "mpi", "unknown"})
 
 
-def device_stall(job: Job, root: Root) -> tuple[int, ...]:
+def device_stall(groups: Communicators, root: Root) -> tuple[int, ...]:
     """Members that finished the operation of `root` while its ranks, not more of them, wait for their own completion.
 
     Empty when nobody finished, when most wait, or when the back end has no device.
@@ -17,7 +17,7 @@ def device_stall(job: Job, root: Root) -> tuple[int, ...]:
     wait = root.waits[0]
     if root.kind is not RootKind.ALL_JOINED or not wait.communicator or wait.peers:
         return ()
-    group = next(g for g in job.groups if g.label == wait.communicator)
+    group = next(g for g in groups if g.label == wait.communicator)
     finished = tuple(rank for rank in group.finished(wait.sequence) if rank not in wait.waiting)
     if group.backend in HOST_BACKENDS or len(finished) < len(wait.waiting):
         return ()

@@ -89,6 +89,15 @@ class WaitGraph:
         """Waits in which `rank` is missing."""
         return tuple(wait for wait in self.waits if rank in wait.missing)
 
+    def waiters(self, rank: int) -> tuple[int, ...]:
+        """Ranks that wait for `rank`, directly or through others."""
+        reached: set[int] = set()
+        frontier = {rank}
+        while frontier:
+            frontier = {r for r, whom in self.waits_for.items() if r not in reached and not frontier.isdisjoint(whom)} - {rank}
+            reached |= frontier
+        return tuple(sorted(reached))
+
 
 def recorded_waits(groups: Sequence[Communicator], world: Collection[int], ignore: Collection[int] = ()) -> tuple[Wait, ...]:
     """Build the waits that Flight Recorder positions show; `ignore` are ranks whose positions are out of date."""

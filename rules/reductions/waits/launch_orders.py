@@ -12,10 +12,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NewType
 
-from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.waits.completions import HOST_BACKENDS
-from forensics.rules.reductions.waits.graph import Root, RootKind, Wait
+from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +33,23 @@ class Entanglement:
     order: str
 
 
-def entanglements(job: Job) -> tuple[Entanglement, ...]:
+Entanglements = NewType("Entanglements", tuple[Entanglement, ...])
+"""Operations that wait for each other on the devices."""
+
+
+@reduction
+def entanglements(groups: Communicators, graph: WaitGraph) -> Entanglements:
     """Find them: first contradicting orders of enqueueing, then what the devices have begun."""
-    enqueued = tuple(_of_root(root) for root in job.graph.roots if is_entangled(job, root))
+    enqueued = tuple(_of_root(root) for root in graph.roots if is_entangled(groups, root))
     known = {(wait.communicator, wait.sequence) for found in enqueued for wait in found.waits}
-    joined = [wait for wait in _joined(job) if (wait.communicator, wait.sequence) not in known]
-    return (*enqueued, *_begun(joined))
+    joined = [wait for wait in _joined(groups, graph) if (wait.communicator, wait.sequence) not in known]
+    return Entanglements((*enqueued, *_begun(joined)))
 
 
-def is_entangled(job: Job, root: Root) -> bool:
+def is_entangled(groups: Communicators, root: Root) -> bool:
     """Whether a root is an entanglement of device communicators: several of them, and no member is out of any."""
     labels = {wait.communicator for wait in root.waits}
-    return root.kind is RootKind.ENTANGLED and len(labels) > 1 and all(_unfinished(job, wait) for wait in root.waits)
+    return root.kind is RootKind.ENTANGLED and len(labels) > 1 and all(_unfinished(groups, wait) for wait in root.waits)
 
 
 def _of_root(root: Root) -> Entanglement:
@@ -58,15 +65,15 @@ def _shared(waits: tuple[Wait, ...]) -> tuple[int, ...]:
     return tuple(sorted(rank for rank, labels in where.items() if len(labels) > 1))
 
 
-def _joined(job: Job) -> Iterator[Wait]:
-    for wait in job.graph.waits:
-        if wait.communicator and not wait.missing and not wait.peers and _unfinished(job, wait):
+def _joined(groups: Communicators, graph: WaitGraph) -> Iterator[Wait]:
+    for wait in graph.waits:
+        if wait.communicator and not wait.missing and not wait.peers and _unfinished(groups, wait):
             yield wait
 
 
-def _unfinished(job: Job, wait: Wait) -> bool:
+def _unfinished(groups: Communicators, wait: Wait) -> bool:
     """Whether it runs on devices and nobody is out of it: a collective that one member finished ran on all of them."""
-    group = next((group for group in job.groups if group.label == wait.communicator), None)
+    group = next((group for group in groups if group.label == wait.communicator), None)
     if group is None or group.backend in HOST_BACKENDS:
         return False
     return bool(wait.peers) or not set(group.finished(wait.sequence)) - set(wait.waiting)

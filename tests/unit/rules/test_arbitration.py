@@ -21,8 +21,8 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.arbitration import arbitrate
+from forensics.rules.engine import supply_of
 from forensics.rules.reductions.job import Job as Reduced
-from forensics.rules.reductions.job import reduce_job
 from tests.recordings.collection import Collection, loose, whole, write
 from tests.recordings.job import SECOND, Job, as_json
 from tests.recordings.places import ALL_REDUCE, CHECKPOINT, FORWARD, HOST_CODE, LOADER_QUEUE, Place
@@ -60,7 +60,7 @@ def hung(world: int = 4, absent: int = 2) -> Job:
 
 
 def reduced(folder: Path) -> Reduced:
-    return reduce_job(open_case([folder]))
+    return supply_of(open_case([folder])).get(Reduced)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forensics.rules.reductions.network.chunk_flows import Flow, FlowEnd, FlowState, _both, root_flows
+from forensics.rules.reductions.network.chunk_flows import Flow, FlowEnd, FlowState, OpenFlows, _both, root_flows
 from forensics.rules.reductions.network.root_flows import standing_flows
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.waits.graph import Wait, wait_graph
@@ -92,13 +92,13 @@ def roster(*dead: int) -> Roster:
 
 def test_the_log_of_a_process_that_is_gone_shows_no_root() -> None:
     broken, other = flow(0, 1, FlowState.NOT_DELIVERED), flow(2, 3, FlowState.NOT_DELIVERED)
-    assert standing_flows([broken, other], roster(), wait_graph(())) == (broken, other)
-    assert standing_flows([broken, other], roster(1), wait_graph(())) == (other,)
+    assert standing_flows(OpenFlows((broken, other)), roster(), wait_graph(())) == (broken, other)
+    assert standing_flows(OpenFlows((broken, other)), roster(1), wait_graph(())) == (other,)
 
 
 def test_a_rank_whose_first_call_lacks_a_member_holds_no_flow_up_itself() -> None:
     held = flow(0, 1, FlowState.GPU_NOT_READY)
     first = Wait("other", 1, {0: None}, absent=(3,))
-    assert standing_flows([held], roster(), wait_graph([first])) == ()
+    assert standing_flows(OpenFlows((held,)), roster(), wait_graph([first])) == ()
     behind = Wait("other", 1, {1: None}, absent=(3,))
-    assert standing_flows([held], roster(), wait_graph([behind])) == (held,), "rank 1 does not hold it"
+    assert standing_flows(OpenFlows((held,)), roster(), wait_graph([behind])) == (held,), "rank 1 does not hold it"

@@ -11,8 +11,8 @@ from forensics.case.columns import CaseWriter
 from forensics.case.database import Connection, new_case
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.other_sources import going_on
-from forensics.rules.reductions.progress.shim_logs import ShimLog
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
+from forensics.rules.reductions.ranks.shim_logs import ShimLog
 
 SECOND = 1_000_000_000
 RECENT = Liveness(Motion.TOO_EARLY, "recent", silence_ns=SECOND // 10, pause_ns=SECOND)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from forensics.rules.reductions.calls.arrivals import WATCHDOG_LOOKS_NS, Arrival
-from forensics.rules.reductions.calls.lateness import Lateness, of_series, roots
+from forensics.rules.reductions.arrivals.arrivals import WATCHDOG_LOOKS_NS, Arrival
+from forensics.rules.reductions.arrivals.lateness import Lateness, of_series, roots
 
 MS = 1_000_000
 LINKED = frozenset({(0, 2), (2, 0), (1, 3), (3, 1)})

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from forensics.case.build import open_case
-from forensics.rules.reductions.job import reduce_job
+from forensics.rules.engine import supply_of
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from tests.recordings.collection import Collection, loose, whole
 from tests.recordings.hang import hung
@@ -20,7 +20,7 @@ from tests.recordings.places import ALL_REDUCE, FORWARD, OTHER_CODE, Place
 def liveness_of(path: Path) -> Liveness:
     connection = open_case([path])
     try:
-        return reduce_job(connection).liveness
+        return supply_of(connection).get(Liveness)
     finally:
         connection.close()
 

@@ -12,9 +12,8 @@ import pytest
 from forensics.case.build import open_case
 from forensics.model import Confidence
 from forensics.rules.diagnosis import diagnose
-from forensics.rules.engine import discover, find, page, run
+from forensics.rules.engine import discover, find, page, run, supply_of
 from forensics.rules.interface import Maturity, Rule
-from forensics.rules.reductions.job import reduce_job
 
 ROOT = Path(__file__).parents[3]
 TESTS = Path(__file__).parent
@@ -116,7 +115,7 @@ def test_the_page_says_the_maturity(rule: Rule) -> None:
 def test_only_a_stable_rule_confirms() -> None:
     rule = find("FX110")
     assert rule is not None
-    job = reduce_job(open_case([ROOT / "fixtures/scenarios/dataloader-stalled/bundle.tar.zst"]))
+    job = supply_of(open_case([ROOT / "fixtures/scenarios/dataloader-stalled/bundle.tar.zst"]))
     (sure,), _ = run(job, [rule], {})
     assert sure.confidence is Confidence.CONFIRMED
     (capped,), _ = run(job, [replace(rule, maturity=Maturity.INCUBATING)], {})

@@ -2,43 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from duckdb import DuckDBPyConnection
 
 from forensics.case.build import open_case
 from forensics.model import Cause, Finding, Role, StageName
-from forensics.rules.engine import thresholds
+from forensics.rules.engine import run, supply_of
 from forensics.rules.interface import Rule
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
-from forensics.rules.reductions.job import Job, reduce_job
+from forensics.rules.reductions.progress.liveness import SILENCE_FACTOR
+from forensics.rules.reductions.progress.motion import SilenceFactor
+from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.slow import rank_awaited, rank_late, stage_slow, transfer_slow
+from forensics.rules.supply import Supply
 from tests.unit.frontier.recorded import MS, synchronous, write
 
 SCENARIOS = Path(__file__).parents[3] / "fixtures/scenarios"
 STAGES = ("data", "forward", "backward", "callbacks", "optimizer")
 
 
-def job_of(scenario: str) -> Job:
-    with open_case([SCENARIOS / scenario / "bundle.tar.zst"]) as connection:
-        return reduce_job(connection)
+def case_of(scenario: str) -> DuckDBPyConnection:
+    return open_case([SCENARIOS / scenario / "bundle.tar.zst"])
 
 
-def roots(rule: Rule, job: Job) -> list[Finding]:
-    return [found for found in rule.evaluate(job, thresholds(rule, {})) if found.role is Role.ROOT]
+def roots(rule: Rule, case: DuckDBPyConnection, instead: Mapping[object, object] | None = None) -> list[Finding]:
+    """What a rule finds with some reductions replaced."""
+    supply = Supply({DuckDBPyConnection: case, SilenceFactor: SILENCE_FACTOR, **(instead or {})})
+    return [found for found in run(supply, [rule], {})[0] if found.role is Role.ROOT]
 
 
 def odd(kind: Oddity, ranks: Iterable[int]) -> Hardware:
     return Hardware({rank: (Sign(kind, f"odd of rank {rank}", f"smi.xml#{rank}"),) for rank in ranks})
 
 
-def refined(rule: Rule, job: Job, kind: Oddity) -> tuple[Finding, Finding]:
+def refined(
+    rule: Rule, case: DuckDBPyConnection, kind: Oddity, instead: Mapping[object, object] | None = None
+) -> tuple[Finding, Finding]:
     """The root without any sign, and with one on the ranks that it names."""
-    (before,) = roots(rule, job)
-    (after,) = roots(rule, replace(job, hardware=odd(kind, before.ranks)))
+    (before,) = roots(rule, case, instead)
+    (after,) = roots(rule, case, {**(instead or {}), Hardware: odd(kind, before.ranks)})
     return before, after
 
 
@@ -52,7 +59,7 @@ def refined(rule: Rule, job: Job, kind: Oddity) -> tuple[Finding, Finding]:
     ],
 )
 def test_what_the_accused_rank_shows_names_the_cause(scenario: str, rule: Rule, kind: Oddity, cause: Cause) -> None:
-    before, after = refined(rule, job_of(scenario), kind)
+    before, after = refined(rule, case_of(scenario), kind)
     assert before.cause is not cause and after.cause is cause
     assert (
         after.evidence == (*before.evidence, after.evidence[-1]) and after.evidence[-1].source == f"smi.xml#{before.ranks[0]}"
@@ -70,24 +77,25 @@ def test_what_the_accused_rank_shows_names_the_cause(scenario: str, rule: Rule, 
     ],
 )
 def test_what_does_not_explain_the_finding_changes_nothing(scenario: str, rule: Rule, kind: Oddity) -> None:
-    before, after = refined(rule, job_of(scenario), kind)
+    before, after = refined(rule, case_of(scenario), kind)
     assert before == after
 
 
 def test_odd_hardware_of_others_changes_nothing_and_accuses_nobody() -> None:
-    job = job_of("rank-awaited")
-    (before,) = roots(rank_awaited.RULE, job)
-    others = odd(Oddity.THROTTLED, set(job.roster.ranks) - set(before.ranks))
-    assert roots(rank_awaited.RULE, replace(job, hardware=others)) == [before]
+    case = case_of("rank-awaited")
+    (before,) = roots(rank_awaited.RULE, case)
+    others = odd(Oddity.THROTTLED, {rank for rank in range(16) if rank not in before.ranks})
+    assert roots(rank_awaited.RULE, case, {Hardware: others}) == [before]
 
 
 def test_a_late_rank_that_computes() -> None:
-    job = job_of("rank-late")
-    (late,) = roots(rank_late.RULE, job)
-    stacks = job.stacks[late.ranks[0]]
-    forward = tuple(replace(look, activity=replace(look.activity, stage=StageName.FORWARD)) for look in stacks.main)
-    computing = replace(job, stacks={**job.stacks, late.ranks[0]: replace(stacks, main=forward)})
-    before, after = refined(rank_late.RULE, computing, Oddity.THROTTLED)
+    case = case_of("rank-late")
+    (late,) = roots(rank_late.RULE, case)
+    stacks = supply_of(case).get(StacksByRank)
+    own = stacks[late.ranks[0]]
+    forward = tuple(replace(look, activity=replace(look.activity, stage=StageName.FORWARD)) for look in own.main)
+    computing: Mapping[object, object] = {StacksByRank: {**stacks, late.ranks[0]: replace(own, main=forward)}}
+    before, after = refined(rank_late.RULE, case, Oddity.THROTTLED, computing)
     assert (before.cause, after.cause) == (Cause.COMPUTE_SLOW, Cause.GPU_THROTTLED)
 
 
@@ -97,7 +105,5 @@ def test_a_stage_whose_device_time_is_long(tmp_path: Path) -> None:
     does[:, 2, 3] += 120
     device[:, 3] += 120 * MS
     folder = write(tmp_path / "stages", synchronous(STAGES, does), device=("forward", device), every=10)
-    with open_case([folder]) as connection:
-        job = reduce_job(connection)
-    before, after = refined(stage_slow.RULE, job, Oddity.SHARED)
+    before, after = refined(stage_slow.RULE, open_case([folder]), Oddity.SHARED)
     assert (before.cause, after.cause) == (Cause.COMPUTE_SLOW, Cause.GPU_CONTENTION)

@@ -13,7 +13,8 @@ from forensics.case.build import open_case
 from forensics.model import Cause, Confidence, Verdict
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.reductions.progress.liveness import Motion
-from forensics.rules.reductions.progress.shim_logs import ShimLog, heartbeat_gaps, logged_motion, shim_logs
+from forensics.rules.reductions.progress.shim_logs import logged_motion
+from forensics.rules.reductions.ranks.shim_logs import ShimLog, heartbeat_gaps, shim_logs
 from tests.recordings.shim_logs import tar_of
 
 SCENARIOS = Path(__file__).parents[3] / "fixtures/scenarios"

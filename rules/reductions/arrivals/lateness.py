@@ -12,9 +12,11 @@ from math import comb
 
 import numpy as np
 import numpy.typing as npt
-from duckdb import DuckDBPyConnection
 
-from forensics.rules.reductions.calls.arrivals import Arrival, Series, arrivals
+from forensics.rules.reductions.arrivals.arrivals import Arrival, Series, arrivals
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.progress.liveness import Liveness
 
 Floats = npt.NDArray[np.float64]
 # Below a millisecond the order of arrival is the scheduler's.
@@ -92,10 +94,13 @@ class Latenesses:
     least_ns: int = LEAST_GAP_NS
 
 
-def lateness(connection: DuckDBPyConnection) -> Latenesses:
-    """Sum up the material gaps (a millisecond, and a tenth of the time between calls) by rank."""
-    found = of_series(arrivals(connection))
-    return replace(found, linked=frozenset(connection.execute(_LINKS).fetchall()))
+@reduction
+def lateness(calls: Calls, liveness: Liveness) -> Latenesses:
+    """Sum up the material gaps (a millisecond, and a tenth of the time between calls) by rank, of a job that may move."""
+    if not liveness.may_move:
+        return Latenesses()
+    found = of_series(arrivals(calls.connection))
+    return replace(found, linked=frozenset(calls.connection.execute(_LINKS).fetchall()))
 
 
 def of_series(series: Iterable[Series]) -> Latenesses:

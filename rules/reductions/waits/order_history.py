@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.calls.group_calls import OPERATIONS
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.waits.graph import RootKind, WaitGraph
+
+_CIRCLES = (RootKind.CYCLE, RootKind.ENTANGLED)
+
+
+@dataclass(frozen=True, slots=True)
+class CallOrder:
+    """Ranks of circles of waits by the order of their last call: `broke` one that they always had, or `kept` it."""
+
+    broke: frozenset[int] = frozenset()
+    kept: frozenset[int] = frozenset()
+
 
 _ORDER = f"""
 WITH newest AS (SELECT max(snapshot) AS snapshot FROM operations WHERE rank = $rank)
@@ -17,13 +31,16 @@ WHERE rank = $rank AND communicator IS NOT NULL AND NOT coalesce(is_p2p, false) 
 """
 
 
-def habits(connection: DuckDBPyConnection, ranks: Collection[int]) -> tuple[frozenset[int], frozenset[int]]:
+@reduction
+def call_order(calls: Calls, graph: WaitGraph) -> CallOrder:
     """Ranks whose pending call never followed the call before it, although something else usually does; and those of which
     it came after that call as it did earlier in the run.
     """
-    followed = {rank: _followed(connection, rank) for rank in sorted(ranks)}
-    return frozenset(r for r, usual in followed.items() if usual is False), frozenset(
-        r for r, usual in followed.items() if usual
+    ranks = sorted({rank for root in graph.roots if root.kind in _CIRCLES for rank in root.ranks})
+    followed = {rank: _followed(calls.connection, rank) for rank in ranks}
+    return CallOrder(
+        frozenset(rank for rank, usual in followed.items() if usual is False),
+        frozenset(rank for rank, usual in followed.items() if usual),
     )
 
 

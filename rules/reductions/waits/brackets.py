@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
 from forensics.model import StageName
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.stacks.call_paths import call_paths
 from forensics.rules.reductions.stacks.recorded_stages import stage_of_path
+from forensics.rules.reductions.waits.graph import WaitGraph
+
+StagesBetween = NewType("StagesBetween", Mapping[int, StageName])
+"""The stage that the calls around a rank tell of it, where they agree."""
 
 MOST_RANKS = 8
 """A job of which more ranks are awaited has no place that is worth telling."""
@@ -33,15 +40,17 @@ GROUP BY o.rank, o.snapshot
 """
 
 
-def stages_between(connection: DuckDBPyConnection, ranks: Collection[int]) -> Mapping[int, StageName]:
-    """For each rank the stage of its last collective, where the next of all its peers there belongs to the same stage.
+@reduction
+def stages_between(calls: Calls, graph: WaitGraph) -> StagesBetween:
+    """For each rank at the end of waits the stage of its last collective, where its peers' next ones all belong to that stage.
 
     Peers of that collective go on in step with it only when they do the same work: otherwise what they call next differs, and
     nothing is told. So it is when the two stages differ: the host may be in either, or between (VenusTrace section 3.3 places a
     rank by the calls around it).
     """
-    found = {rank: _between(connection, rank) for rank in sorted(ranks)} if len(ranks) <= MOST_RANKS else {}
-    return {rank: stage for rank, stage in found.items() if stage is not StageName.UNKNOWN}
+    ranks = {rank for root in graph.roots for rank in root.ranks}
+    found = {rank: _between(calls.connection, rank) for rank in sorted(ranks)} if len(ranks) <= MOST_RANKS else {}
+    return StagesBetween({rank: stage for rank, stage in found.items() if stage is not StageName.UNKNOWN})
 
 
 def _between(connection: DuckDBPyConnection, rank: int) -> StageName:

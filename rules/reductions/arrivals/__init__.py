@@ -1,0 +1,1 @@
+"""Who comes late to collectives of a job that moves."""

@@ -1,0 +1,29 @@
+"""The roster of the job, with what only logs tell of its ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.logs.log_evidence import Logged, heard_in_logs
+from forensics.rules.reductions.ranks.roster import CaseRoster, Roster, read_roster
+from forensics.rules.reductions.ranks.shim_logs import LEAST_HEARTBEAT_GAP_NS, ShimLogs, heartbeat_gaps
+
+
+@reduction
+def case_roster(calls: Calls, shim: ShimLogs) -> CaseRoster:
+    """Note which processes showed no life any more when their log was taken, and whose calls are not all known."""
+    known = read_roster(calls.connection)
+    gaps = {rank: gap for rank, gap in heartbeat_gaps(shim.values()).items() if gap >= LEAST_HEARTBEAT_GAP_NS}
+    ranks = {
+        rank: replace(facts, heartbeat_gap_ns=gaps.get(rank), calls_unrecorded=facts.calls_unrecorded or rank in calls.untold)
+        for rank, facts in known.ranks.items()
+    }
+    return CaseRoster(replace(known, ranks=ranks))
+
+
+@reduction
+def known_ranks(known: CaseRoster, heard: Logged) -> Roster:
+    """All ranks of the job."""
+    return heard_in_logs(known, heard)

@@ -1,0 +1,138 @@
+"""Which log of the collector inside the processes speaks for which rank, and until when its process surely lived."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NewType
+
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.interface import reduction
+
+# The collector in a process beats once a second; on a host without a free core a beat comes late, not five in a row.
+LEAST_HEARTBEAT_GAP_NS = 5_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ShimLog:
+    """The newest log of one rank; times in ns on the realtime clock of its host.
+
+    `begin_ns` is when the log was made, `end_ns` the last heartbeat or record. `copied_ns` is when the file was taken, where a
+    manifest tells. `ended` says that the process left in order, `active_ns` is its last call or movement of a chunk, `pause_ns`
+    the second longest pause between its calls. `doors` are the kinds of evidence that were hooked and saw something; `graphs`
+    says that calls were captured in a CUDA graph, whose replays make no call. `beats` says that a heartbeat
+    tells of the process to its end: not where the file was cut, nor where the main thread ended before the process.
+    """
+
+    rank: int
+    source_id: int
+    source: str
+    host: str | None
+    begin_ns: int
+    end_ns: int
+    copied_ns: int | None
+    ended: bool
+    active_ns: int | None
+    pause_ns: int | None
+    doors: frozenset[str]
+    graphs: bool = False
+    beats: bool = True
+
+
+ShimLogs = NewType("ShimLogs", Mapping[int, ShimLog])
+"""The log that speaks for each rank."""
+ChunkLogs = NewType("ChunkLogs", frozenset[int])
+"""Ranks whose log shows chunks; a hook that was not set gave nothing, not zero."""
+WorkRequestLogs = NewType("WorkRequestLogs", frozenset[int])
+"""Ranks whose log shows work requests."""
+
+_LOGS = """
+WITH active AS (
+    SELECT source_id, entered_ns AS time_ns FROM operations UNION ALL
+    SELECT source_id, end_ns FROM flows UNION ALL
+    SELECT source_id, time_ns - stuck_ns FROM chunk_states WHERE locator < 0
+), calls AS (
+    SELECT source_id, entered_ns - lag(entered_ns) OVER (PARTITION BY source_id ORDER BY entered_ns) AS pause
+    FROM operations WHERE entered_ns IS NOT NULL
+)
+SELECT s.rank, s.source_id, s.path, s.host, c.begin_ns, c.end_ns, s.captured_ns,
+       s.source_id IN (SELECT source_id FROM job_config WHERE key = 'shim.state' AND value = 'ended'),
+       (SELECT max(time_ns) FROM active a WHERE a.source_id = s.source_id),
+       (SELECT max(pause, 2)[2] FROM calls p WHERE p.source_id = s.source_id AND pause > 0),
+       (SELECT list(kind ORDER BY kind) FROM coverage d WHERE d.source_id = s.source_id AND d.status IN ('ok', 'partial')),
+       s.source_id IN (SELECT source_id FROM communicator_states WHERE graph_captured),
+       s.source_id NOT IN (SELECT source_id FROM job_config WHERE key = 'shim.state' AND value NOT IN ('recording', 'ended'))
+FROM sources s JOIN coverage c ON c.source_id = s.source_id AND c.kind = 'shim_log' AND c.scope = 'rank'
+WHERE s.kind = 'shim_log' AND s.rank IS NOT NULL AND c.begin_ns IS NOT NULL AND c.end_ns IS NOT NULL
+ORDER BY s.rank, c.begin_ns, c.end_ns, s.path
+"""
+_PROCESSES = """
+SELECT source_id, string_agg(value, ' ' ORDER BY key) FROM job_config
+WHERE key IN ('shim.pid', 'shim.process_start', 'shim.boot_id') GROUP BY source_id
+"""
+
+
+@reduction
+def shim_logs(connection: DuckDBPyConnection) -> ShimLogs:
+    """The newest log of each rank; none at all when two processes were one rank at the same time: these are several jobs."""
+    ((count,),) = connection.execute("SELECT count(*) FROM sources WHERE kind = 'shim_log'").fetchall()
+    if not count:
+        return ShimLogs({})
+    processes = dict(connection.execute(_PROCESSES).fetchall())
+    by_rank: dict[int, list[ShimLog]] = defaultdict(list)
+    for row in connection.execute(_LOGS).fetchall():
+        fields: tuple[Any, ...] = (*row[:-3], frozenset(row[-3] or ()), bool(row[-2]), bool(row[-1]))
+        by_rank[row[0]].append(ShimLog(*fields))
+    if any(_overlap(logs, processes) for logs in by_rank.values()):
+        return ShimLogs({})
+    return ShimLogs({rank: max(logs, key=lambda log: (log.begin_ns, log.end_ns)) for rank, logs in by_rank.items()})
+
+
+def _overlap(logs: Sequence[ShimLog], processes: Mapping[int, str]) -> bool:
+    """Whether logs of different processes were written at the same time."""
+    pairs = pairwise(logs)
+    return any(two.begin_ns < one.end_ns and processes.get(one.source_id) != processes.get(two.source_id) for one, two in pairs)
+
+
+def heartbeat_gaps(logs: Iterable[ShimLog]) -> Mapping[int, int]:
+    """For how long (ns) the process of a log had shown no life when the log was taken; ranks are absent where nothing tells it.
+
+    The moment of the copy is the manifest's; without one it is the newest sign of life in any log of the same host, because
+    logs of one host are taken together.
+    """
+    known = tuple(log for log in logs if log.beats)
+    newest: dict[str | None, int] = {}
+    for log in known:
+        newest[log.host] = max(log.end_ns, newest.get(log.host, 0))
+    several = {host for host, count in Counter(log.host for log in known).items() if count > 1 and host is not None}
+    gaps = {log.rank: log.copied_ns - log.end_ns for log in known if log.copied_ns is not None and not log.ended}
+    gaps |= {
+        log.rank: newest[log.host] - log.end_ns
+        for log in known
+        if log.copied_ns is None and log.host in several and not log.ended
+    }
+    return gaps
+
+
+def source_ids(logs: ShimLogs) -> list[int]:
+    """Sources of the logs, in order."""
+    return sorted(log.source_id for log in logs.values())
+
+
+@reduction
+def chunk_logs(logs: ShimLogs) -> ChunkLogs:
+    """Ranks of which NCCL's profiler interface was heard."""
+    return ChunkLogs(_hooked(logs, "nccl_profiler"))
+
+
+@reduction
+def work_request_logs(logs: ShimLogs) -> WorkRequestLogs:
+    """Ranks of which the verbs were hooked."""
+    return WorkRequestLogs(_hooked(logs, "verbs"))
+
+
+def _hooked(logs: ShimLogs, hook: str) -> frozenset[int]:
+    return frozenset(rank for rank, log in logs.items() if hook in log.doors)
