@@ -1,0 +1,178 @@
+"""Whether the speed of the job was looked at, by what, and whether it is still what it was earlier in the same record.
+
+That a job moves says nothing of how fast. Recorded steps tell their length; else the rarest call that recurs in the record of a
+rank stands for a step, and the times between two of them for its length (each on the rank's own clock). What was before the
+record began is not known: `steady` is a word for the record only.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.frontier.verdicts import FrontierWindow
+
+# Four steps on either side of a change, after the first one, which pays for start-up.
+_LEAST_STEPS, _LEAST_SIDE = 9, 4
+# Slower is what a third more time a step is at least, with four fifths of the steps since then above nine tenths before.
+SLOWER = 1.33
+_APART = 0.8
+# Steps whose middle half differs by more than this say nothing of a factor as small as that.
+_MOST_SPREAD = 1.33
+# Records of more ranks than these tell the same of one job.
+_MOST_RECORDS = 16
+# A call that stands for a step recurs over most of the record.
+_LEAST_COVER = 0.5
+
+# The newest dump of each rank, by kind of call; the rarest that recurs often enough is its step.
+_STEP_CALLS = f"""
+WITH newest AS (
+    SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank
+), calls AS (
+    SELECT o.rank, coalesce(o.communicator, o.pg_name, '') AS communicator,
+           o.kind || ' ' || coalesce(o.input_sizes, '') AS signature, coalesce(o.device_end_ns, o.enqueued_ns) AS at_ns, s.path
+    FROM operations o JOIN newest n ON n.rank = o.rank AND n.snapshot IS NOT DISTINCT FROM o.snapshot
+    JOIN sources s USING (source_id) WHERE at_ns IS NOT NULL AND NOT coalesce(o.is_p2p, false)
+), spans AS (
+    SELECT rank, max(at_ns) - min(at_ns) AS span FROM calls GROUP BY rank
+), kinds AS (
+    SELECT rank, communicator, signature, count(*) AS times, max(at_ns) - min(at_ns) AS cover, min(path) AS path,
+           list(at_ns ORDER BY at_ns) AS at_ns
+    FROM calls GROUP BY rank, communicator, signature HAVING count(*) > {_LEAST_STEPS}
+)
+SELECT rank, communicator, split_part(signature, ' ', 1), at_ns, path FROM kinds JOIN spans USING (rank)
+WHERE cover >= {_LEAST_COVER} * span
+QUALIFY row_number() OVER (PARTITION BY rank ORDER BY times, communicator, signature) = 1
+ORDER BY rank LIMIT {_MOST_RECORDS}
+"""
+
+Floats = npt.NDArray[np.float64]
+
+
+class Pace(StrEnum):
+    """What a look at the speed of the job gave."""
+
+    STEADY = "steady"
+    SLOWER = "slower"
+    NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """The result, by what it was come to, in words.
+
+    `steps` of `step_ns` (median, at the end of the record) were examined. A slower job's steps take `factor` times as long as
+    before since the moment `since_ns` on the clock of `source`; None where they became so gradually.
+    """
+
+    pace: Pace
+    reason: str
+    by: str | None = None
+    steps: int = 0
+    step_ns: float | None = None
+    factor: float | None = None
+    since_ns: int | None = None
+    source: str | None = None
+
+    @property
+    def was_measured(self) -> bool:
+        """Whether anything says how fast the job is against its own past."""
+        return self.pace is not Pace.NOT_MEASURED
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """Lengths of consecutive steps in ns with the moments at which they ended, as one source tells them."""
+
+    by: str
+    lengths: Floats
+    ends_ns: Sequence[int]
+    source: str | None
+
+
+def speed(connection: DuckDBPyConnection, windows: Sequence[FrontierWindow]) -> Speed:
+    """Examine recorded steps where there are enough of them, else the calls of the recorders or of the shim's logs."""
+    steps = [_of_window(window) for window in windows if len(window.matrix.steps) > _LEAST_STEPS]
+    return judged(steps or _of_calls(connection))
+
+
+def judged(series: Iterable[_Series]) -> Speed:
+    """One result for all series: slower where most of them are, steady where most are, else not measured."""
+    looks = [_look(each) for each in series]
+    if not looks:
+        return Speed(Pace.NOT_MEASURED, "nothing in this case tells how long a step takes")
+    for pace in (Pace.SLOWER, Pace.STEADY):
+        alike = [each for each in looks if each.pace is pace]
+        if 2 * len(alike) > len(looks):
+            middle = median(each.factor or 1.0 for each in alike)
+            return min(alike, key=lambda each: (abs((each.factor or 1.0) - middle), each.source or ""))
+    found = next((each for each in looks if not each.was_measured), looks[0])
+    return found if not found.was_measured else Speed(Pace.NOT_MEASURED, "records of the ranks tell different speeds", found.by)
+
+
+def _of_window(window: FrontierWindow) -> _Series:
+    matrix = window.matrix
+    ends = matrix.epoch_ns + np.median(matrix.begins + matrix.walls, axis=1).astype(np.int64)
+    return _Series("recorded steps", np.median(matrix.walls, axis=1), ends.tolist(), matrix.path())
+
+
+def _of_calls(connection: DuckDBPyConnection) -> list[_Series]:
+    found: dict[tuple[str, str], list[_Series]] = defaultdict(list)
+    for _, communicator, kind, moments, path in connection.execute(_STEP_CALLS).fetchall():
+        lengths = np.diff(np.array(moments, dtype=np.int64)).astype(np.float64)
+        found[communicator, kind].append(_Series(f"{kind} of {communicator}", lengths, moments[1:], path))
+    return [each for same in found.values() for each in same]
+
+
+def _look(series: _Series) -> Speed:
+    """Compare a series with its own past."""
+    lengths, ends = series.lengths[1:], series.ends_ns[1:]
+    known = Speed(Pace.NOT_MEASURED, "", by=series.by, steps=len(lengths), source=series.source)
+    place = _change(lengths)
+    if place is not None:
+        before, after = float(np.median(lengths[:place])), float(np.median(lengths[place:]))
+        told = f"since then {_ms(after)} from one to the next, {_ms(before)} before, in {len(lengths)} steps by {series.by}"
+        since = int(ends[place])
+        return replace(known, pace=Pace.SLOWER, reason=told, step_ns=after, factor=after / before, since_ns=since)
+    third = len(lengths) // 3
+    first, last = lengths[:third], lengths[-third:]
+    before, after = float(np.median(first)), float(np.median(last))
+    spread = max(_spread(first), _spread(last))
+    factor = after / before if before > 0 else 1.0
+    if factor >= max(SLOWER, spread):
+        told = f"steps by {series.by} became longer little by little: {_ms(before)} at first, {_ms(after)} in the end"
+        return replace(known, pace=Pace.SLOWER, reason=told, step_ns=after, factor=factor)
+    if spread > _MOST_SPREAD:
+        told = f"times between steps by {series.by} differ too much to tell ({_ms(before)} at first, {_ms(after)} in the end)"
+        return replace(known, reason=told, step_ns=after)
+    told = f"{len(lengths)} steps by {series.by} of {_ms(after)}, as long as at the begin of the record"
+    return replace(known, pace=Pace.STEADY, reason=told, step_ns=after, factor=factor)
+
+
+def _change(lengths: Floats) -> int | None:
+    """The step from which steps are lastingly longer by a third, None when there is no such step."""
+    best: tuple[float, int] | None = None
+    for place in range(_LEAST_SIDE, len(lengths) - _LEAST_SIDE + 1):
+        before, after = float(np.median(lengths[:place])), float(np.median(lengths[place:]))
+        apart = float((lengths[place:] > np.quantile(lengths[:place], 0.9)).mean())
+        if after >= SLOWER * before and apart >= _APART:
+            cost = float(np.abs(lengths[:place] - before).sum() + np.abs(lengths[place:] - after).sum())
+            best = min(best or (cost, place), (cost, place))
+    return best[1] if best else None
+
+
+def _spread(lengths: Floats) -> float:
+    """Upper quarter over lower quarter."""
+    low, high = np.quantile(lengths, 0.25), np.quantile(lengths, 0.75)
+    return float(high / low) if low > 0 else float("inf")
+
+
+def _ms(ns: float) -> str:
+    return f"{ns / 1e6:.0f} ms"

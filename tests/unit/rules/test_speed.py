@@ -1,0 +1,77 @@
+"""Whether the speed of a job was looked at, and what it was against the job's own past."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forensics.case.build import open_case
+from forensics.rules.reductions.job import reduce_job
+from forensics.rules.reductions.progress.speed import Pace, Speed, speed
+from tests.recordings.collection import loose
+from tests.recordings.job import GRADIENTS, MILLISECOND, Job
+from tests.unit.frontier.recorded import synchronous, write
+
+OTHER = ((8,),)
+STAGES = ("data", "forward", "backward", "callbacks", "optimizer")
+
+
+def of_job(folder: Path, length_ms: Callable[[int], float], steps: int = 40, ranks: Sequence[int] = range(4)) -> Speed:
+    """A job that reduces four layers and a loss in each step; the host needs `length_ms` before them."""
+    job = Job(4, "nccl", pace_ns=MILLISECOND)
+    for step in range(steps):
+        job.pause(int(length_ms(step) * MILLISECOND))
+        for _ in range(4):
+            job.call(job.everyone, shapes=GRADIENTS)
+        job.call(job.everyone, shapes=OTHER)
+    with open_case([loose(job, folder, ranks)]) as connection:
+        return speed(connection, ())
+
+
+def test_a_job_that_became_three_times_slower(tmp_path: Path) -> None:
+    found = of_job(tmp_path, lambda step: 100 if step < 20 else 330)
+    assert found.pace is Pace.SLOWER and found.since_ns is not None
+    assert found.factor == pytest.approx(3.1, abs=0.2)
+    assert found.steps == 38
+
+
+def test_a_job_that_is_as_fast_as_it_was(tmp_path: Path) -> None:
+    found = of_job(tmp_path, lambda step: 100 + step % 5)
+    assert (found.pace, found.was_measured) == (Pace.STEADY, True)
+
+
+def test_a_job_that_becomes_slower_little_by_little(tmp_path: Path) -> None:
+    found = of_job(tmp_path, lambda step: 100 + 4 * step)
+    assert found.pace is Pace.SLOWER
+
+
+@pytest.mark.parametrize("period", [5, 10])
+def test_a_long_step_now_and_then_is_no_lasting_change(tmp_path: Path, period: int) -> None:
+    """Evaluation and checkpoints, also one as the last thing in the record."""
+    assert of_job(tmp_path, lambda step: 100 if step % period else 1000).pace is Pace.STEADY
+
+
+def test_lengths_without_a_rhythm_are_no_measure(tmp_path: Path) -> None:
+    noise = np.random.default_rng(1).uniform(20, 400, 40)
+    assert of_job(tmp_path, lambda step: float(noise[step])).pace is Pace.NOT_MEASURED
+
+
+def test_too_few_steps_are_no_measure(tmp_path: Path) -> None:
+    found = of_job(tmp_path, lambda _: 100, steps=2)
+    assert (found.pace, found.by) == (Pace.NOT_MEASURED, None)
+
+
+def test_the_record_of_one_rank_is_enough(tmp_path: Path) -> None:
+    assert of_job(tmp_path, lambda step: 100 if step < 20 else 330, ranks=(3,)).pace is Pace.SLOWER
+
+
+def test_recorded_steps_come_first(tmp_path: Path) -> None:
+    does = np.tile(np.array([5.0, 60, 100, 4, 20])[None, :, None], (60, 1, 4))
+    does[30:] *= 2
+    with open_case([write(tmp_path / "stages", synchronous(STAGES, does))]) as connection:
+        found = speed(connection, reduce_job(connection).frontier)
+    assert (found.pace, found.by) == (Pace.SLOWER, "recorded steps")
+    assert found.factor == pytest.approx(2.0, abs=0.1)
