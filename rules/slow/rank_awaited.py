@@ -24,6 +24,7 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.arrivals.lateness import chance_of_last
 from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Awaited
@@ -51,7 +52,8 @@ def _evaluate(
             late.setdefault(found.rank, found)
     for together in _in_step(groups, late):
         ranks, members, held = _narrowed([late[rank] for rank in together], thresholds)
-        finding = _finding(slowness, text, [late[rank] for rank in ranks], members, held)
+        least = thresholds["least_accounted"]
+        finding = _finding(slowness, text, [late[rank] for rank in ranks], members, held, least)
         yield hardware.refined(finding, _REFINED)
         if victims := {rank for each in late.values() for rank in each.members} - set(late):
             yield held_up(RULE.code, victims)
@@ -88,8 +90,13 @@ def _narrowed(late: Sequence[Awaited], thresholds: Thresholds) -> tuple[tuple[in
     return ranks, Members.EACH if held or len(ranks) == 1 else Members.ONE_OF, bool(held)
 
 
-def _finding(slowness: Slowness, text: EvidenceText, late: Sequence[Awaited], members: Members, held: bool) -> Finding:
+def _finding(
+    slowness: Slowness, text: EvidenceText, late: Sequence[Awaited], members: Members, held: bool, least: float
+) -> Finding:
     first = max(late, key=lambda each: (each.lost_ns, -each.rank))
+    # That its GPU takes chunks late tells whose lateness it is; the cause it is only when that is as long as the lateness.
+    accounted = min(1.0, first.held_ns / first.typical_ns) if held and first.typical_ns else None
+    computes = accounted is not None and accounted >= least
     ranks = tuple(sorted(each.rank for each in late))
     single = Granularity.GPU if held else Granularity.RANK
     others = tuple(rank for rank in first.members if rank not in ranks)
@@ -97,12 +104,12 @@ def _finding(slowness: Slowness, text: EvidenceText, late: Sequence[Awaited], me
         rule=RULE.code,
         ranks=ranks,
         role=Role.ROOT,
-        cause=Cause.COMPUTE_SLOW if held else Cause.UNKNOWN,
-        stage=_stage(slowness, first, held),
+        cause=Cause.COMPUTE_SLOW if computes else Cause.UNKNOWN,
+        stage=_stage(slowness, first, computes),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if first.counted >= 3 else Confidence.SUSPECT,
         strength=min(1.0, first.share),
-        evidence=tuple(_evidence(text, late, first, held)),
+        evidence=(*_evidence(text, late, first, held), *unexplained(accounted, "chunks that wait for the GPU", least)),
         granularity=single if len(ranks) == 1 else Granularity.GROUP,
         members=members,
         anomaly=Anomaly.FAIL_SLOW,
@@ -117,7 +124,7 @@ def _finding(slowness: Slowness, text: EvidenceText, late: Sequence[Awaited], me
     )
 
 
-def _stage(slowness: Slowness, late: Awaited, held: bool) -> StageRef:
+def _stage(slowness: Slowness, late: Awaited, computes: bool) -> StageRef:
     """Where most of the lateness arose; unknown when on both ways, after the last message, or at an end of the pipeline.
 
     The first stage sends only forward and the last only backward: what they send comes after work of both kinds.
@@ -127,7 +134,7 @@ def _stage(slowness: Slowness, late: Awaited, held: bool) -> StageRef:
     known = slowness.stages.sends_both_ways(late.rank) and parts[name] >= _ONE_STAGE * late.own_ns > 0
     return StageRef(
         name=name if known else StageName.UNKNOWN,
-        component=Component.COMPUTE if held else Component.UNKNOWN,
+        component=Component.COMPUTE if computes else Component.UNKNOWN,
         direction=name.value if known else None,
         operation=late.kind,
         communicator=late.communicator,
@@ -177,6 +184,7 @@ RULE = Rule(
         Threshold("least_own_share", 0.8, "of its lateness; on a busy host ranks that neighbours delay by turns have less"),
         Threshold("most_spread", 0.5, "of the typical lateness: what varies more has no single cause, unless it never fails"),
         Threshold("least_share_of_time", 0.1, "of the time: below a tenth, jitter of many ranks and overlap explain it"),
+        Threshold("least_accounted", LEAST_ACCOUNTED, "of the lateness that must be measured at its GPU to be the cause"),
         Threshold("least_held", 0.02, "of the lateness: below that the GPU takes chunks like its peers"),
     ),
     concludes="The rank that a moving job waits for although the network does its part, or the group in step it is in.",

@@ -27,6 +27,7 @@ from forensics.rules.reductions.frontier.gates import REASONS, Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.roles import roles_differ
 from forensics.rules.reductions.frontier.verdicts import WindowVerdict, judge
+from forensics.rules.reductions.hardware.accounted import unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.text.blocked_ranks import held_up
 from forensics.rules.reductions.text.evidence_text import ranks_text
@@ -51,7 +52,7 @@ def _evaluate(groups: Communicators, windows: FrontierWindows, hardware: Hardwar
         if _is_limited(judged):
             continue
         for culprit in judged.attribution.culprits:
-            yield hardware.refined(_finding(groups, judged, culprit), (Cause.COMPUTE_SLOW,))
+            yield hardware.refined(_finding(groups, judged, culprit, gates.least_accounted), (Cause.COMPUTE_SLOW,))
             if culprit.ranks:
                 yield held_up(RULE.code, set(judged.matrix.ranks) - set(culprit.ranks))
 
@@ -62,19 +63,19 @@ def _is_limited(judged: WindowVerdict) -> bool:
     return bool(mixed) or not judged.matrix.is_ordered or judged.examined.overlap > 0.1
 
 
-def _finding(groups: Communicators, judged: WindowVerdict, culprit: Culprit) -> Finding:
+def _finding(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least: float) -> Finding:
     name = StageName(culprit.stage) if culprit.stage in set(StageName) else StageName.OTHER
     component = Component.HOST if culprit.stage in _ON_HOST else Component.COMPUTE if culprit.device else Component.UNKNOWN
     return Finding(
         rule=RULE.code,
         ranks=culprit.ranks,
         role=Role.ROOT,
-        cause=_cause(groups, judged, culprit),
+        cause=_cause(groups, judged, culprit, least),
         stage=StageRef(name=name, component=component, step=culprit.onset, substage=culprit.substage),
         belief=Belief.BEHIND_AND_BUSY if culprit.ranks else Belief.GROUP_SYMPTOM,
         confidence=_confidence(judged, culprit),
         strength=min(1.0, culprit.share),
-        evidence=tuple(_evidence(judged, culprit)),
+        evidence=(*_evidence(judged, culprit), *_unaccounted(judged, least)),
         granularity=Granularity.JOB if not culprit.ranks else Granularity.RANK,
         anomaly=Anomaly.FAIL_SLOW,
         impact=Impact(round(culprit.lost_ns), round(culprit.share, 3), culprit.affected, "frontier_gain"),
@@ -83,13 +84,13 @@ def _finding(groups: Communicators, judged: WindowVerdict, culprit: Culprit) -> 
     )
 
 
-def _cause(groups: Communicators, judged: WindowVerdict, culprit: Culprit) -> Cause:
+def _cause(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least: float) -> Cause:
     """What times of the host allow to say: work of a device shows in none of them until the host waits for it.
 
     The host waits for gradients, so that what is long in a backward pass without device times may be work or communication.
     """
-    matrix = judged.matrix
-    if culprit.stage == EVERYWHERE:
+    matrix, accounted = judged.matrix, judged.attribution.accounted
+    if culprit.stage == EVERYWHERE or (accounted is not None and accounted < least):
         return Cause.UNKNOWN
     if culprit.stage not in _COMPUTES:
         return _CAUSES.get(culprit.stage, Cause.HOST_STALL)
@@ -138,6 +139,12 @@ def _evidence(judged: WindowVerdict, culprit: Culprit) -> Iterator[Evidence]:
     if shares is not None:
         listed = ", ".join(f"{stage} {100 * share:.0f} %" for stage, share in zip(judged.examined.stages, shares, strict=True))
         yield Evidence(f"exact account of the exposed time, from each rank's own step mark: {listed}", path)
+
+
+def _unaccounted(judged: WindowVerdict, least: float) -> Iterator[Evidence]:
+    """What the stages named leave over of the time by which steps became longer."""
+    if judged.attribution.accounted is not None:
+        yield from unexplained(judged.attribution.accounted, "what the stages named lose", least)
 
 
 def _since(judged: WindowVerdict, culprit: Culprit) -> Since | None:

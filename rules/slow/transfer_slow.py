@@ -45,15 +45,22 @@ def _evaluate(
     material = [way for way, lane in slow.items() if _is_material(known, lane, thresholds)]
     for blame in blamed({way: lane.share for way, lane in slow.items()}, material, known.sound_ways(slow)):
         found = [slow[way] for way in sorted(blame.ways, key=lambda way: (-slow[way].share, way))]
-        yield hardware.refined(_finding(roster, slowness, blame, found), (Cause.NETWORK_SLOW,))
+        slowdown = _slowdown(known, found[0])
+        yield hardware.refined(_finding(roster, slowness, blame, found), (Cause.NETWORK_SLOW,), slowdown)
         if victims := {rank for lane in found for rank in _members(groups, lane)} - set(blame.ranks):
             yield held_up(RULE.code, victims)
 
 
+def _slowdown(slowness: Slowness, lane: Lane) -> float:
+    """How many times as long a transfer takes: by work requests where they are counted, else as a bound from below."""
+    pair = slowness.pair(lane.sender, lane.receiver)
+    return pair.slowdown if pair else lane.slowdown
+
+
 def _is_material(slowness: Slowness, lane: Lane, thresholds: Thresholds) -> bool:
     """A rate that dropped by half counts when it costs anything; a smaller loss when it costs much."""
-    pair = slowness.pair(lane.sender, lane.receiver)
-    halved = pair.slowdown >= thresholds["halved"] if pair else lane.slowdown >= thresholds["halved_bound"]
+    counted = slowness.pair(lane.sender, lane.receiver) is not None
+    halved = _slowdown(slowness, lane) >= thresholds["halved" if counted else "halved_bound"]
     return lane.share >= thresholds["least_share_halved" if halved else "least_share"]
 
 

@@ -49,7 +49,8 @@ class Culprit:
 class Attribution:
     """Where the group's time went, by our reading: from meeting to meeting, without waiting.
 
-    `step_ns` is the usual time from one meeting to the next; `reason` says why there is no attribution.
+    `step_ns` is the usual time from one meeting to the next; `reason` says why there is no attribution. `accounted` is the part
+    of what steps became longer by at the onset that the culprits explain, None without an onset.
     """
 
     sync: str | None
@@ -60,6 +61,7 @@ class Attribution:
     culprits: tuple[Culprit, ...]
     onset: int | None = None
     reason: str | None = None
+    accounted: float | None = None
 
 
 def attribute(matrix: StageMatrix, found: Cut | str, gates: Gates) -> Attribution:
@@ -91,7 +93,15 @@ def attribute(matrix: StageMatrix, found: Cut | str, gates: Gates) -> Attributio
         step_ns=float(np.median(found.lengths[rows])),
         culprits=tuple(sorted(culprits, key=lambda c: (-c.lost_ns, c.stage, c.ranks))),
         onset=None if onset is None else int(found.steps[onset]),
+        accounted=None if onset is None else _accounted(found, onset, culprits),
     )
+
+
+def _accounted(found: Cut, onset: int, culprits: list[Culprit]) -> float:
+    """Part of the time beyond the usual step before the onset that is lost to the culprits."""
+    grown = float(np.maximum(found.lengths[onset:] - np.median(found.lengths[:onset]), 0.0).sum())
+    lost = sum(culprit.lost_ns for culprit in culprits)
+    return min(1.0, lost / grown) if grown > 0 else 1.0
 
 
 def _onset(lengths: Floats, gates: Gates) -> int | None:

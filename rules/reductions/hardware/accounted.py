@@ -13,7 +13,7 @@ LEAST_ACCOUNTED = 0.8
 def unexplained(accounted: float | None, what: str, least: float = LEAST_ACCOUNTED) -> Iterator[Evidence]:
     """Why no cause is named: the share of the cost that was measured, None when it was not measured."""
     if accounted is None:
-        yield Evidence(f"rank known, cause unknown: {what} was not measured against the lost time", None, supports=False)
+        yield Evidence(f"cause unknown beyond that: {what} was not measured against the lost time", None, supports=False)
     elif accounted < least:
         share = f"{100 * accounted:.0f} %"
-        yield Evidence(f"rank known, cause unknown: {what} accounts for {share} of the lost time", None, supports=False)
+        yield Evidence(f"cause unknown beyond that: {what} accounts for {share} of the lost time", None, supports=False)

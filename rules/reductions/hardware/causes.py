@@ -1,7 +1,7 @@
 """What is odd of the hardware of the ranks of a job, and which cause of a finding that explains.
 
 State of hardware accuses nobody: a GPU whose clocks are held down may still be in time. It says why a rank is slow that other
-evidence found to be slow.
+evidence found to be slow, and only when it is bad enough for the cost: clocks held down by a tenth do not double a step.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from forensics.model import Cause, Component, Evidence, Finding, Members
+from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
 
 
 class Oddity(Enum):
@@ -36,11 +37,17 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One thing that is odd of the hardware of a rank, in words, with its place."""
+    """One thing that is odd of the hardware of a rank, in words, with its place.
+
+    `factor` is how many times as long what depends on it takes at most, `share` in which part of the time it slows; None
+    where the reading does not tell.
+    """
 
     kind: Oddity
     statement: str
     source: str
+    factor: float | None = None
+    share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +56,12 @@ class Hardware:
 
     signs: Mapping[int, tuple[Sign, ...]] = field(default_factory=dict)
 
-    def refined(self, finding: Finding, slow: Collection[Cause]) -> Finding:
+    def refined(self, finding: Finding, slow: Collection[Cause], slowdown: float | None = None) -> Finding:
         """The finding with the cause and the evidence that the hardware of its ranks gives; unchanged without any.
 
-        `slow` are the causes that may be refined. Of ranks of which each is accused all must show the sign; where one of
-        several is to blame, one that shows it is enough.
+        `slow` are the causes that may be refined, `slowdown` how many times as long things take; by default that of a step from
+        which the lost share is taken out. Of ranks of which each is accused all must show the sign; where one of several is to
+        blame, one that shows it is enough.
         """
         if finding.cause not in slow:
             return finding
@@ -64,6 +72,9 @@ class Hardware:
         evidence = tuple(Evidence(sign.statement, sign.source) for sign in shown)
         if kind is None:
             return replace(finding, evidence=(*finding.evidence, *evidence))
+        accounted = self._accounted(kind, finding, slowdown or _slowdown(finding))
+        if accounted is None or accounted < LEAST_ACCOUNTED:
+            return replace(finding, evidence=(*finding.evidence, *evidence, *unexplained(accounted, "what its hardware shows")))
         is_open = finding.stage.component is Component.UNKNOWN and not of_network
         stage = replace(finding.stage, component=Component.COMPUTE) if is_open else finding.stage
         return replace(finding, cause=causes[kind], stage=stage, evidence=(*finding.evidence, *evidence))
@@ -72,5 +83,31 @@ class Hardware:
         odd = [any(sign.kind is kind for sign in self.signs.get(rank, ())) for rank in finding.ranks]
         return bool(odd) and (any(odd) if finding.members is Members.ONE_OF else all(odd))
 
+    def _accounted(self, kind: Oddity, finding: Finding, slowdown: float | None) -> float | None:
+        """Part of the cost that the signs explain at most; None when one of the two was not measured."""
+        lost = finding.impact.share if finding.impact is not None else None
+        parts = [_explained(sign, slowdown, lost) for sign in self._of(kind, finding.ranks)]
+        known = [part for part in parts if part is not None]
+        if finding.members is Members.ONE_OF:
+            return max(known, default=None)
+        return min(known) if known and len(known) == len(parts) else None
+
     def _of(self, kind: Oddity, ranks: Iterable[int]) -> list[Sign]:
         return [sign for rank in ranks for sign in self.signs.get(rank, ()) if sign.kind is kind]
+
+
+def _explained(sign: Sign, slowdown: float | None, lost: float | None) -> float | None:
+    """Part of the cost that one sign explains at most: of the factor, or of the share of the time."""
+    if sign.factor is not None and slowdown is not None and slowdown > 1:
+        return min(1.0, max(0.0, sign.factor - 1) / (slowdown - 1))
+    if sign.share is not None and lost:
+        return min(1.0, sign.share / lost)
+    return None
+
+
+def _slowdown(finding: Finding) -> float | None:
+    """How many times as long a step takes for what is lost; None when the share is not known."""
+    share = finding.impact.share if finding.impact is not None else None
+    if share is None or share <= 0:
+        return None
+    return 1 / (1 - share) if share < 1 else float("inf")

@@ -34,6 +34,9 @@ _CONGESTION = {
     "np_ecn_marked_roce_packets": ("packets received with a congestion mark", 100),
     "port_xmit_wait": ("ticks with data to send and no credit", 10_000),
 }
+# A NIC that was told to slow down does not speed up again for 300 us (rpg_time_reset of its rate control).
+_HELD_S = 300e-6
+_SLOWED_DOWN = ("rp_cnp_handled", "np_cnp_sent")
 # With the least number that counts: links and frames that break are rare, transports repeat now and then.
 _ERRORS = {
     "symbol_error": ("symbol errors", 1),
@@ -140,7 +143,7 @@ def _held_down(gpu: Gpu, fleet: _Fleet, name: str) -> Iterator[Sign]:
     alike, peers = fleet.alike(gpu, reasons)
     if alike <= COMMON * peers:
         said = f"clocks of {name} are held down by {', '.join(reasons)} ({_state(gpu)})"
-        yield Sign(Oddity.THROTTLED, f"{said}; {alike} of {peers} peers show that", gpu.source)
+        yield Sign(Oddity.THROTTLED, f"{said}; {alike} of {peers} peers show that", gpu.source, _clock_factor(gpu, fleet))
 
 
 def _limited(gpu: Gpu, fleet: _Fleet, name: str) -> Iterator[Sign]:
@@ -157,11 +160,19 @@ def _limited(gpu: Gpu, fleet: _Fleet, name: str) -> Iterator[Sign]:
         if is_capped or is_slower or gpu.readings.get("power_mw", 0) >= _NEAR_LIMIT * limit:
             usual = f"those of its peers {limits / 1e3:.0f} W"
             said = f"the power limit of {name} is {limit / 1e3:.0f} W, {usual} ({_state(gpu)}){against}"
-            yield Sign(Oddity.THROTTLED, said, gpu.source)
+            yield Sign(Oddity.THROTTLED, said, gpu.source, _clock_factor(gpu, fleet))
     elif is_capped and is_slower:
         alike, peers = fleet.alike(gpu, ("sw_power_cap",), busy=True)
         if alike <= COMMON * peers:
-            yield Sign(Oddity.THROTTLED, f"{name} is at its power limit ({_state(gpu)}){against}", gpu.source)
+            said = f"{name} is at its power limit ({_state(gpu)}){against}"
+            yield Sign(Oddity.THROTTLED, said, gpu.source, _clock_factor(gpu, fleet))
+
+
+def _clock_factor(gpu: Gpu, fleet: _Fleet) -> float | None:
+    """Clock of its peers at work over its own; where none has work, over the most that its model runs at."""
+    clock = gpu.readings.get("clock_sm_mhz")
+    usual = fleet.usual("clock_sm_mhz", gpu) or gpu.readings.get("clock_sm_max_mhz")
+    return usual / clock if clock and usual and gpu.busy else None
 
 
 def _shared(gpu: Gpu, fleet: _Fleet, name: str, own: frozenset[int]) -> Iterator[Sign]:
@@ -170,7 +181,9 @@ def _shared(gpu: Gpu, fleet: _Fleet, name: str, own: frozenset[int]) -> Iterator
     if others and own & gpu.processes.keys() and 2 * alike <= fleet.others:
         pid, (program, memory) = max(others.items(), key=lambda each: (each[1][1], -each[0]))
         said = f"process {pid} ({program}), which is not the job's, has {memory / (1 << 30):.1f} GiB on {name}"
-        yield Sign(Oddity.SHARED, f"{said}; {alike} of {fleet.others} peers have a guest", gpu.source)
+        # Processes take turns on a GPU: each guest that always has work takes as much as the rank.
+        said = f"{said}; {alike} of {fleet.others} peers have a guest"
+        yield Sign(Oddity.SHARED, said, gpu.source, 1.0 + len(others))
 
 
 def _foreign(gpu: Gpu, own: Collection[int]) -> dict[int, tuple[str, int]]:
@@ -190,11 +203,12 @@ def _narrow(gpu: Gpu, fleet: _Fleet, name: str) -> Iterator[Sign]:
     if width and widths and width < widths:
         most = gpu.readings.get("pcie_width_max", width)
         said = f"the PCIe link of {name} has {width} lanes of {most}, those of its peers {widths:.0f}"
-        yield Sign(Oddity.NARROW, said, gpu.source)
+        yield Sign(Oddity.NARROW, said, gpu.source, widths / width)
     speed, speeds = gpu.readings.get("pcie_gen"), fleet.usual("pcie_gen", gpu)
     if gpu.busy and speed and speeds and speed < min(gpu.readings.get("pcie_gen_max", speed), speeds):
         said = f"the PCIe link of {name} runs at generation {speed} under load, those of its peers at {speeds:.0f}"
-        yield Sign(Oddity.NARROW, said, gpu.source)
+        # Every generation of PCIe doubles the rate of a lane.
+        yield Sign(Oddity.NARROW, said, gpu.source, 2.0 ** (speeds - speed))
 
 
 def _shares(ports: Iterable[Port]) -> dict[str, list[float]]:
@@ -218,7 +232,8 @@ def _port_signs(port: Port, shares: Mapping[str, Sequence[float]], name: str) ->
             if port.grown.get(counter, 0) >= least and usual is not None and mine > _TIMES_PEERS * usual:
                 share = f"{1e6 * mine:.1f} in a million packets; on most others {1e6 * usual:.1f}"
                 said = f"{name} counts {port.grown[counter]} {meaning} in {port.seconds:.1f} s ({counter}), {share}"
-                yield Sign(kind, said, port.source)
+                held = port.grown[counter] * _HELD_S / port.seconds if counter in _SLOWED_DOWN and port.seconds else None
+                yield Sign(kind, said, port.source, share=None if held is None else min(1.0, held))
 
 
 def _state(gpu: Gpu) -> str:

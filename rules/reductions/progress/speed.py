@@ -17,7 +17,10 @@ import numpy as np
 import numpy.typing as npt
 from duckdb import DuckDBPyConnection
 
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
+from forensics.rules.reductions.interface import reduction
 
 # Four steps on either side of a change, after the first one, which pays for start-up.
 _LEAST_STEPS, _LEAST_SIDE = 9, 4
@@ -97,10 +100,11 @@ class _Series:
     source: str | None
 
 
-def speed(connection: DuckDBPyConnection, windows: Sequence[FrontierWindow]) -> Speed:
+@reduction
+def speed(calls: Calls, windows: FrontierWindows) -> Speed:
     """Examine recorded steps where there are enough of them, else the calls of the recorders or of the shim's logs."""
     steps = [_of_window(window) for window in windows if len(window.matrix.steps) > _LEAST_STEPS]
-    return judged(steps or _of_calls(connection))
+    return judged(steps or _of_calls(calls.connection))
 
 
 def judged(series: Iterable[_Series]) -> Speed:

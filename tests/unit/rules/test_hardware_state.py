@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from forensics.case.build import open_case
-from forensics.model import Anomaly, Belief, Cause, Component, Confidence, Evidence, Finding, Members, Role, StageRef
+from forensics.model import Anomaly, Belief, Cause, Component, Confidence, Evidence, Finding, Impact, Members, Role, StageRef
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity
 from forensics.rules.reductions.hardware.signs import hardware, hardware_signs
 from forensics.rules.reductions.hardware.state import Gpu, Machines, Port, Process, gpu_of_rank, machines
@@ -60,11 +60,11 @@ def ports(*found: Port) -> Hardware:
     return hardware_signs(Machines(ports={rank: (each,) for rank, each in enumerate(found)}, all_ports=found))
 
 
-def finding(cause: Cause, *ranks: int, members: Members = Members.EACH) -> Finding:
+def finding(cause: Cause, *ranks: int, members: Members = Members.EACH, share: float = 0.25) -> Finding:
     evidence = (Evidence("late", None),)
     return Finding(
         "FX172", ranks, Role.ROOT, cause, StageRef(), Belief.BEHIND_AND_BUSY, Confidence.LIKELY, 0.5, evidence,
-        anomaly=Anomaly.FAIL_SLOW, members=members,
+        anomaly=Anomaly.FAIL_SLOW, members=members, impact=Impact(None, share, None, "arrival"),
     )  # fmt: skip
 
 
@@ -161,6 +161,16 @@ def test_congestion_is_told_against_most_other_ports() -> None:
     assert ports(port(0), port(1, rp_cnp_handled=30_000, **quiet), port(2)).signs == {}
 
 
+def test_congestion_is_the_cause_where_it_lasts_as_long_as_what_was_lost() -> None:
+    """Each notification holds a NIC back for 300 us: of two seconds 900 of them are a seventh."""
+    lasting = ports(port(0), port(1, rp_cnp_handled=30_000), port(2))
+    brief = ports(port(0), port(1, rp_cnp_handled=900), port(2))
+    slow = (Cause.NETWORK_SLOW,)
+    assert lasting.refined(finding(Cause.NETWORK_SLOW, 1, share=0.5), slow).cause is Cause.NETWORK_CONGESTION
+    kept = brief.refined(finding(Cause.NETWORK_SLOW, 1, share=0.5), slow)
+    assert kept.cause is Cause.NETWORK_SLOW and "cause unknown" in kept.evidence[-1].statement
+
+
 def test_errors_of_a_link_are_told_and_change_no_cause() -> None:
     found = ports(port(0), port(1, symbol_error=7), port(2))
     refined = found.refined(finding(Cause.NETWORK_SLOW, 1), (Cause.NETWORK_SLOW,))
@@ -171,8 +181,9 @@ def test_errors_of_a_link_are_told_and_change_no_cause() -> None:
 
 
 def test_a_cause_is_refined_by_what_all_accused_ranks_show_or_one_of_several() -> None:
-    hot = gpu(1, reasons=frozenset({"hw_thermal_slowdown"}))
+    hot = gpu(1, reasons=frozenset({"hw_thermal_slowdown"}), readings=reading(clock_sm_mhz=1155))
     found, slow = of(gpu(0), hot, gpu(2), gpu(3)), (Cause.COMPUTE_SLOW,)
+    assert found.refined(finding(Cause.COMPUTE_SLOW, 1, share=0.6), slow).cause is Cause.COMPUTE_SLOW, "too much for its clock"
     told = found.refined(finding(Cause.COMPUTE_SLOW, 1), slow)
     assert (told.cause, told.evidence[-1].source) == (Cause.GPU_THROTTLED, "smi.xml#GPU-1")
     assert told.stage.component is Component.COMPUTE

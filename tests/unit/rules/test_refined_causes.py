@@ -14,6 +14,11 @@ from forensics.case.build import open_case
 from forensics.model import Cause, Finding, Role, StageName
 from forensics.rules.engine import run, supply_of
 from forensics.rules.interface import Rule
+from forensics.rules.reductions.arrivals.lateness import Latenesses
+from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.frontier.gates import Gates
+from forensics.rules.reductions.frontier.reading import FrontierWindows
+from forensics.rules.reductions.frontier.verdicts import judge
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
 from forensics.rules.reductions.progress.liveness import SILENCE_FACTOR
 from forensics.rules.reductions.progress.motion import SilenceFactor
@@ -36,16 +41,22 @@ def roots(rule: Rule, case: DuckDBPyConnection, instead: Mapping[object, object]
     return [found for found in run(supply, [rule], {})[0] if found.role is Role.ROOT]
 
 
-def odd(kind: Oddity, ranks: Iterable[int]) -> Hardware:
-    return Hardware({rank: (Sign(kind, f"odd of rank {rank}", f"smi.xml#{rank}"),) for rank in ranks})
+def odd(kind: Oddity, ranks: Iterable[int], factor: float | None = 1000.0) -> Hardware:
+    share = 1.0 if kind is Oddity.CONGESTED else None
+    about = (None if share else factor, share)
+    return Hardware({rank: (Sign(kind, f"odd of rank {rank}", f"smi.xml#{rank}", *about),) for rank in ranks})
 
 
 def refined(
-    rule: Rule, case: DuckDBPyConnection, kind: Oddity, instead: Mapping[object, object] | None = None
+    rule: Rule,
+    case: DuckDBPyConnection,
+    kind: Oddity,
+    instead: Mapping[object, object] | None = None,
+    factor: float | None = 1000.0,
 ) -> tuple[Finding, Finding]:
-    """The root without any sign, and with one on the ranks that it names."""
+    """The root without any sign, and with one on the ranks that it names, by default bad enough for any cost."""
     (before,) = roots(rule, case, instead)
-    (after,) = roots(rule, case, {**(instead or {}), Hardware: odd(kind, before.ranks)})
+    (after,) = roots(rule, case, {**(instead or {}), Hardware: odd(kind, before.ranks, factor)})
     return before, after
 
 
@@ -81,6 +92,15 @@ def test_what_does_not_explain_the_finding_changes_nothing(scenario: str, rule: 
     assert before == after
 
 
+@pytest.mark.parametrize(("factor", "said"), [(1.1, "accounts for 3 %"), (None, "was not measured")])
+def test_what_does_not_account_for_the_cost_is_shown_and_is_not_the_cause(factor: float | None, said: str) -> None:
+    """Clocks lower by a tenth do not make a step four times as long."""
+    before, after = refined(rank_awaited.RULE, case_of("rank-awaited"), Oddity.THROTTLED, factor=factor)
+    assert after.cause is before.cause
+    shown = [line.statement for line in after.evidence[len(before.evidence) :]]
+    assert shown[0] == f"odd of rank {before.ranks[0]}" and "cause unknown" in shown[1] and said in shown[1]
+
+
 def test_odd_hardware_of_others_changes_nothing_and_accuses_nobody() -> None:
     case = case_of("rank-awaited")
     (before,) = roots(rank_awaited.RULE, case)
@@ -94,7 +114,9 @@ def test_a_late_rank_that_computes() -> None:
     stacks = supply_of(case).get(StacksByRank)
     own = stacks[late.ranks[0]]
     forward = tuple(replace(look, activity=replace(look.activity, stage=StageName.FORWARD)) for look in own.main)
-    computing: Mapping[object, object] = {StacksByRank: {**stacks, late.ranks[0]: replace(own, main=forward)}}
+    known = supply_of(case).get(Latenesses)
+    half = replace(known, found=(replace(known.found[0], share=0.5),))
+    computing: Mapping[object, object] = {StacksByRank: {**stacks, late.ranks[0]: replace(own, main=forward)}, Latenesses: half}
     before, after = refined(rank_late.RULE, case, Oddity.THROTTLED, computing)
     assert (before.cause, after.cause) == (Cause.COMPUTE_SLOW, Cause.GPU_THROTTLED)
 
@@ -107,3 +129,18 @@ def test_a_stage_whose_device_time_is_long(tmp_path: Path) -> None:
     folder = write(tmp_path / "stages", synchronous(STAGES, does), device=("forward", device), every=10)
     before, after = refined(stage_slow.RULE, open_case([folder]), Oddity.SHARED)
     assert (before.cause, after.cause) == (Cause.COMPUTE_SLOW, Cause.GPU_CONTENTION)
+
+
+def test_stages_that_explain_a_part_of_what_became_longer_name_no_cause(tmp_path: Path) -> None:
+    does = np.tile(np.array([5.0, 60, 100, 4, 20])[None, :, None], (60, 1, 4))
+    does[30:, 0, 2] += 80
+    case = open_case([write(tmp_path / "stages", synchronous(STAGES, does))])
+    (whole,) = roots(stage_slow.RULE, case)
+    assert (whole.ranks, whole.cause) == ((2,), Cause.DATALOADER_STALL)
+    judged = judge(supply_of(case).get(FrontierWindows)[0], Gates())
+    assert judged.attribution.accounted == pytest.approx(1.0, abs=0.1)
+    half = replace(judged, attribution=replace(judged.attribution, accounted=0.5))
+    (culprit,) = judged.attribution.culprits
+    part = stage_slow._finding(supply_of(case).get(Communicators), half, culprit, Gates().least_accounted)
+    assert (part.ranks, part.cause, part.stage.name) == ((2,), Cause.UNKNOWN, StageName.DATA)
+    assert "accounts for 50 % of the lost time" in part.evidence[-1].statement

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from forensics.case.build import open_case
-from forensics.rules.reductions.job import reduce_job
-from forensics.rules.reductions.progress.speed import Pace, Speed, speed
+from forensics.rules.engine import supply_of
+from forensics.rules.reductions.progress.speed import Pace, Speed
 from tests.recordings.collection import loose
 from tests.recordings.job import GRADIENTS, MILLISECOND, Job
 from tests.unit.frontier.recorded import synchronous, write
@@ -28,7 +28,7 @@ def of_job(folder: Path, length_ms: Callable[[int], float], steps: int = 40, ran
             job.call(job.everyone, shapes=GRADIENTS)
         job.call(job.everyone, shapes=OTHER)
     with open_case([loose(job, folder, ranks)]) as connection:
-        return speed(connection, ())
+        return supply_of(connection).get(Speed)
 
 
 def test_a_job_that_became_three_times_slower(tmp_path: Path) -> None:
@@ -72,6 +72,6 @@ def test_recorded_steps_come_first(tmp_path: Path) -> None:
     does = np.tile(np.array([5.0, 60, 100, 4, 20])[None, :, None], (60, 1, 4))
     does[30:] *= 2
     with open_case([write(tmp_path / "stages", synchronous(STAGES, does))]) as connection:
-        found = speed(connection, reduce_job(connection).frontier)
+        found = supply_of(connection).get(Speed)
     assert (found.pace, found.by) == (Pace.SLOWER, "recorded steps")
     assert found.factor == pytest.approx(2.0, abs=0.1)
