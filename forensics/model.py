@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from forensics.assessments import Assessment as Assessment
+from forensics.assessments import Evidence as Evidence
+from forensics.assessments import Family as Family
+from forensics.assessments import Symptom as Symptom
+from forensics.assessments import SymptomKind as SymptomKind
 from forensics.step_accounts import AttributionRow as AttributionRow
 from forensics.step_accounts import FrontierRow as FrontierRow
 from forensics.step_accounts import LeaderRow as LeaderRow
@@ -22,15 +27,6 @@ from forensics.vocabulary import Outcome as Outcome
 from forensics.vocabulary import Role as Role
 from forensics.vocabulary import StageName as StageName
 from forensics.vocabulary import WaitKind as WaitKind
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """One statement with the place it was read: `path#locator` inside the bundle."""
-
-    statement: str
-    source: str | None = None
-    supports: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +93,7 @@ class Since:
 class Finding:
     """What one rule says of one subject; arbitration merges findings into suspects.
 
-    `strength` in [0, 1] orders findings of equal belief; `fault` groups alternatives: findings that share it explain the
-    same fault, None lets arbitration decide from the ranks.
+    `rivals` say what else may account for the same facts at least as well: such a finding stands behind those without.
     """
 
     rule: str
@@ -118,6 +113,7 @@ class Finding:
     impact: Impact | None = None
     since: Since | None = None
     next_steps: tuple[str, ...] = ()
+    rivals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,3 +233,5 @@ class Verdict:
     would_change: tuple[str, ...] = field(default=())
     bundle_sha256: str | None = None
     frontier: tuple[FrontierRow, ...] = ()
+    symptoms: tuple[Symptom, ...] = ()
+    assessments: tuple[Assessment, ...] = ()

@@ -1,89 +1,107 @@
-"""Merge the findings of all rules into one ranking of suspects (design section 4: the order of belief)."""
+"""Merge the findings of all rules into ranked suspects, and keep how each was assessed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from forensics.model import (
-    Anomaly,
+    Assessment,
     Belief,
-    Cause,
     Confidence,
     Evidence,
+    Family,
     Finding,
     Granularity,
     Members,
     Role,
     StageName,
     Suspect,
-)  # fmt: skip
+    Symptom,
+)
+from forensics.rules.admission import is_still, withheld
+from forensics.rules.explain import Hypothesis, Observed, faults, hypothesis, less_specific
+from forensics.rules.facts.symptoms import Symptoms, symptoms
 from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.progress.liveness import Motion
-from forensics.rules.reductions.waits.graph import RootKind
 
 _BELIEFS = tuple(Belief)
 _CONFIDENCES = tuple(Confidence)
-# Beliefs that need no proof that the job stands still.
-_WITHOUT_STALL = frozenset({Belief.DIRECT_RECORD, Belief.MISMATCH})
+_SHOWN_UNEXPLAINED = 6
 _SHOWN_PER_RANK = 4
 
 # A finding with the codes of all rules that came to it.
 Explained = tuple[Finding, tuple[str, ...]]
 
 
-def arbitrate(job: Job, findings: Iterable[Finding]) -> tuple[Suspect, ...]:
-    """Rank the roots: faults by their best explanation, alternatives of one fault behind it."""
-    roots = [finding for finding in findings if finding.role is Role.ROOT and _admissible(job, finding)]
-    merged = _merge_same_cause(_merge_peers(job, roots))
-    return tuple(
-        _suspect(job, number, finding, rules)
-        for number, fault in enumerate(_faults(job, merged), 1)
-        for finding, rules in fault
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The ranked suspects, what was observed, and how each hypothesis was assessed, also those that accuse nobody."""
+
+    suspects: tuple[Suspect, ...]
+    symptoms: tuple[Symptom, ...]
+    assessments: tuple[Assessment, ...]
+
+
+def arbitrate(job: Job, findings: Sequence[Finding], known: Mapping[str, Family]) -> Judgement:
+    """Rank the roots by how much they explain; `known` gives the family of each source by its path."""
+    observed = _observed(job, findings, known)
+    roots = [finding for finding in findings if finding.role is Role.ROOT]
+    reasons = [withheld(job, finding, observed) for finding in roots]
+    admitted = [finding for finding, reason in zip(roots, reasons, strict=True) if reason is None]
+    merged = _merge_same_cause(_merge_peers(job, admitted))
+    ranked = [_absorbed(fault) for fault in faults((hypothesis(*each, observed) for each in merged), observed.unseen)]
+    numbered = [(number, each) for number, fault in enumerate(ranked, 1) for each in fault]
+    refused = [
+        _assessed(hypothesis(finding, (finding.rule,), observed), observed.symptoms, reason=reason)
+        for finding, reason in zip(roots, reasons, strict=True)
+        if reason is not None
+    ]
+    return Judgement(
+        tuple(_suspect(job, number, each) for number, each in numbered),
+        observed.symptoms.found,
+        (*(_assessed(each, observed.symptoms, fault=number) for number, each in numbered), *refused),
     )
 
 
-def _admissible(job: Job, finding: Finding) -> bool:
-    """Principle 6, abstain rather than guess: what the job's motion does not support accuses nobody."""
-    motion = job.liveness.motion
-    if finding.anomaly is Anomaly.FAIL_SLOW:
-        # What ended steps cost stays true when it is too early to say whether the job goes on.
-        return job.liveness.may_move
-    if motion is Motion.MOVING:
-        return finding.belief is Belief.DIRECT_RECORD and bool(job.waiters(finding.ranks[0]))
-    # Who waits for whom is put together from several dumps: only of one moment, or of a job that stands still, is a cycle one.
-    if motion is Motion.STALLED or (finding.belief in _WITHOUT_STALL and finding.cause is not Cause.DEADLOCK):
-        return True
-    return motion is Motion.UNSEEN and _settled(job)
-
-
-def _settled(job: Job) -> bool:
-    """Whether one undated look already has the shape of a hang: everybody waits or is waited for, and most wait.
-
-    In a moving job some ranks are between operations, or still inside one that others have left. One rank alone shows nothing.
-    """
-    seen = {rank for rank, facts in job.roster.ranks.items() if facts.has_recorder or facts.has_stack}
-    waiting = seen & set(job.graph.waits_for)
-    awaited = {rank for wait in job.graph.waits for rank in wait.missing}
-    kinds = {root.kind for root in job.graph.roots}
-    passing = {RootKind.FREE, RootKind.ALL_JOINED} <= kinds
-    return len(seen) != 1 and seen <= waiting | awaited and not passing and 2 * len(waiting) >= len(seen)
-
-
-def _order(finding: Finding) -> tuple[int, int, float, str, tuple[int, ...]]:
-    return (
-        _BELIEFS.index(finding.belief),
-        _CONFIDENCES.index(finding.confidence),
-        -finding.strength,
-        finding.rule,
-        finding.ranks,
+def _observed(job: Job, findings: Sequence[Finding], known: Mapping[str, Family]) -> Observed:
+    return Observed(
+        job.graph,
+        symptoms(job.graph, job.wait_states, job.roster, job.logs, findings),
+        known,
+        frozenset(rank for rank, facts in job.roster.ranks.items() if facts.unseen),
+        tuple(frozenset(group.members) for group in job.groups if group.positions),
     )
+
+
+def _assessed(each: Hypothesis, seen: Symptoms, fault: int | None = None, reason: str | None = None) -> Assessment:
+    found = enumerate(seen.found)
+    left = [symptom.text for place, symptom in found if any((place, rank) not in each.explains for rank in symptom.ranks)]
+    return Assessment(
+        ranks=each.finding.ranks,
+        cause=each.finding.cause,
+        stage=each.finding.stage.name,
+        confidence=each.finding.confidence,
+        rules=each.rules,
+        explains=len(each.explains),
+        leaves=seen.count - len(each.explains),
+        unexplained=tuple(left[:_SHOWN_UNEXPLAINED]),
+        contradicted_by=each.contradictions,
+        families=tuple(sorted(each.families)),
+        evidence=each.finding.evidence,
+        fault=fault,
+        withheld=reason,
+    )
+
+
+def _merge_order(finding: Finding) -> tuple[object, ...]:
+    belief, confidence = _BELIEFS.index(finding.belief), _CONFIDENCES.index(finding.confidence)
+    return belief, confidence, *less_specific(finding), finding.rule, finding.ranks
 
 
 def _merge_peers(job: Job, findings: Sequence[Finding]) -> list[Finding]:
     """Single ranks that are at the same fault, for the same waits, become one suspect with several ranks."""
     merged: dict[tuple[object, ...], Finding] = {}
-    for finding in sorted(findings, key=_order):
+    for finding in sorted(findings, key=_merge_order):
         waits = tuple((w.communicator, w.sequence) for rank in finding.ranks for w in job.graph.waiting_for(rank))
         alone = len(finding.ranks) == 1 and finding.belief is Belief.BEHIND_AND_BUSY
         key = (
@@ -106,7 +124,7 @@ def _joined(first: Finding, second: Finding) -> Finding:
 def _merge_same_cause(findings: Iterable[Finding]) -> list[Explained]:
     """Findings of different rules that agree on ranks and cause become one, with all rules named."""
     merged: dict[tuple[object, ...], Explained] = {}
-    for finding in sorted(findings, key=_order):
+    for finding in sorted(findings, key=_merge_order):
         key = (finding.ranks, finding.cause)
         if key not in merged:
             merged[key] = (finding, (finding.rule,))
@@ -121,61 +139,38 @@ def _distinct(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
     return tuple(dict.fromkeys(evidence))
 
 
-def _faults(job: Job, merged: Sequence[Explained]) -> list[list[Explained]]:
-    """Findings that share a rank explain one fault; a group symptom joins the strongest fault, if there is one.
-
-    So does a silent rank that may as well be a victim of it: it would wait too, if only something showed what it does.
-    """
-    faults: list[list[Explained]] = []
-    for explained in sorted(merged, key=lambda item: _order(item[0])):
-        ranks = set(explained[0].ranks)
-        home = next((fault for fault in faults if any(ranks & set(finding.ranks) for finding, _ in fault)), None)
-        if home is None and explained[0].belief is Belief.GROUP_SYMPTOM and faults:
-            home = faults[0]
-        if home is None:
-            home = next((fault for fault in faults if _may_be_victims(job, ranks, explained[0], fault[0][0])), None)
-        if home is None:
-            faults.append([explained])
-        elif _says_less(job, explained[0], home[0][0]):
-            home[0] = _with_symptom(home[0], explained)
+def _absorbed(fault: list[Hypothesis]) -> list[Hypothesis]:
+    """A fault whose group symptoms that say nothing beyond its first hypothesis are evidence of that hypothesis."""
+    first, kept = fault[0], []
+    for each in fault[1:]:
+        if _says_less(each, first):
+            first = _with_symptom(first, each)
         else:
-            home.append(explained)
-    return faults
+            kept.append(each)
+    return [first, *kept]
 
 
-def _says_less(job: Job, symptom: Finding, first: Finding) -> bool:
-    """Whether a group symptom only says that somebody among its ranks is to blame, where better evidence says who.
-
-    A process that is gone or stopped leaves unfinished operations all around it: in groups of its own, and in those of ranks
-    that share one with it.
-    """
-    if symptom.belief is not Belief.GROUP_SYMPTOM or symptom.anomaly is not first.anomaly:
+def _says_less(symptom: Hypothesis, first: Hypothesis) -> bool:
+    """Whether it only says that somebody among its ranks is to blame, where the first says who, or has a record of it."""
+    found, best = symptom.finding, first.finding
+    if not symptom.restates or found.anomaly is not best.anomaly or not symptom.explains <= first.explains:
         return False
-    if first.belief is Belief.DIRECT_RECORD and first.confidence is Confidence.CONFIRMED:
-        used = [set(group.members) for group in job.groups if group.positions]
-        return any(members & set(first.ranks) and members & set(symptom.ranks) for members in used)
-    return first.belief is not Belief.GROUP_SYMPTOM and set(first.ranks) < set(symptom.ranks)
+    recorded = best.belief is Belief.DIRECT_RECORD and best.confidence is Confidence.CONFIRMED
+    return recorded or set(best.ranks) < set(found.ranks)
 
 
-def _with_symptom(first: Explained, symptom: Explained) -> Explained:
-    """The better finding, with the stage of the operation where it has none of its own and takes part in it."""
-    finding, rules = first
-    takes_part = set(finding.ranks) <= set(symptom[0].ranks)
-    stage = symptom[0].stage if takes_part and finding.stage.name is StageName.UNKNOWN else finding.stage
-    evidence = _distinct((*finding.evidence, *symptom[0].evidence[:1]))
-    return replace(finding, stage=stage, evidence=evidence), tuple(dict.fromkeys((*rules, *symptom[1])))
+def _with_symptom(first: Hypothesis, symptom: Hypothesis) -> Hypothesis:
+    """The better hypothesis, with the stage of the operation where it has none of its own and takes part in it."""
+    takes_part = set(first.finding.ranks) <= set(symptom.finding.ranks)
+    unknown = first.finding.stage.name is StageName.UNKNOWN
+    stage = symptom.finding.stage if takes_part and unknown else first.finding.stage
+    evidence = _distinct((*first.finding.evidence, *symptom.finding.evidence[:1]))
+    finding = replace(first.finding, stage=stage, evidence=evidence)
+    return replace(first, finding=finding, rules=tuple(dict.fromkeys((*first.rules, *symptom.rules))))
 
 
-def _may_be_victims(job: Job, ranks: set[int], finding: Finding, first: Finding) -> bool:
-    """Whether nothing is seen of `ranks`, and each shares a communicator with the ranks of `first` or their waiters."""
-    if finding.belief is Belief.DIRECT_RECORD or not all(job.rank(rank).unseen for rank in ranks):
-        return False
-    held_up = set(first.ranks).union(*(job.waiters(rank) for rank in first.ranks)) - ranks
-    used = [set(group.members) for group in job.groups if group.positions]
-    return all(any(rank in members and members & held_up for members in used) for rank in ranks)
-
-
-def _suspect(job: Job, fault: int, finding: Finding, rules: tuple[str, ...]) -> Suspect:
+def _suspect(job: Job, fault: int, each: Hypothesis) -> Suspect:
+    finding, rules = each.finding, each.rules
     hosts = {host for rank in finding.ranks if (host := job.roster.host_of(rank))}
     return Suspect(
         fault=fault,
@@ -198,6 +193,6 @@ def _suspect(job: Job, fault: int, finding: Finding, rules: tuple[str, ...]) -> 
 
 
 def _capped(job: Job, finding: Finding) -> Confidence:
-    """Nothing but a direct record is confirmed while nothing proves that the job stands still."""
-    unproven = job.liveness.motion is not Motion.STALLED and finding.belief is not Belief.DIRECT_RECORD
+    """Nothing but a direct record is confirmed while nothing proves that what waits for it stands still."""
+    unproven = not is_still(job, finding) and finding.belief is not Belief.DIRECT_RECORD
     return Confidence.LIKELY if unproven and finding.confidence is Confidence.CONFIRMED else finding.confidence

@@ -25,6 +25,7 @@ from forensics.model import (
 from forensics.rules.arbitration import arbitrate
 from forensics.rules.context import coverage, group_rows, not_checked, timeline, warnings, would_change
 from forensics.rules.engine import Overrides, discover, find, run, supply_of, thresholds
+from forensics.rules.facts.families import families
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_row
 from forensics.rules.reductions.frontier.verdicts import regimes
@@ -44,7 +45,8 @@ def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None)
     supply = supply_of(connection, overrides)
     job = supply.get(Job)
     findings, outcomes = run(supply, discover(), overrides)
-    suspects = arbitrate(job, findings)
+    judged = arbitrate(job, findings, families(connection))
+    suspects = judged.suspects
     outcome = _outcome(job, suspects)
     cases = coverage(connection, job)
     windows = frontier_rows(job, overrides)
@@ -66,6 +68,8 @@ def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None)
         would_change=would_change(job, suspects),
         bundle_sha256=_digest(connection),
         frontier=windows,
+        symptoms=judged.symptoms,
+        assessments=judged.assessments,
     )
 
 

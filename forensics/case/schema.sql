@@ -558,7 +558,7 @@ CREATE TABLE communicator_roles (
     confidence VARCHAR NOT NULL     -- read, inferred or assumed
 );
 
--- table: What the rules said.
+-- table: Every hypothesis, also those that accuse nobody.
 CREATE TABLE findings (
     finding_id INTEGER PRIMARY KEY, -- number
     rule VARCHAR NOT NULL,          -- rule code
@@ -567,7 +567,11 @@ CREATE TABLE findings (
     stage VARCHAR,                  -- stage
     cause VARCHAR,                  -- cause
     confidence VARCHAR,             -- confirmed, likely or suspect
-    strength DOUBLE                 -- order among findings of equal belief
+    strength DOUBLE,                -- share of the observations that it explains
+    explains INTEGER,               -- observations that it explains, one for each rank
+    leaves INTEGER,                 -- observations that it leaves over
+    fault INTEGER,                  -- number of its fault in the verdict; null when it was withheld
+    withheld VARCHAR                -- why it accuses nobody; null when it does
 );
 
 -- table: Evidence of the findings.

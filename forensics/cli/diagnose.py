@@ -32,6 +32,9 @@ def diagnose(
     width: Annotated[int | None, typer.Option(help="Columns of the text report (default: the terminal's, else 100).")] = None,
     all_ranks: Annotated[bool, typer.Option("--all-ranks", help="Never shorten lists of ranks.")] = False,
     max_bytes: Annotated[int | None, typer.Option(help="Cut the markdown report to this size, for trackers.")] = None,
+    why: Annotated[
+        bool, typer.Option("--why", help="Show what was observed, and what every hypothesis explains and leaves.")
+    ] = False,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit 10: culprit named, 11: suspects only, 12: no hang seen.")
     ] = False,
@@ -51,12 +54,18 @@ def diagnose(
     verdict = decide(connection, overrides)
     record(connection, verdict)
     connection.close()
-    _write(_render(verdict, form, width, all_ranks, max_bytes, output), output)
+    _write(_render(verdict, form, all_ranks, why, width, max_bytes, output), output)
     raise typer.Exit(_code(verdict, exit_code))
 
 
 def _render(
-    verdict: Verdict, form: Format, width: int | None, all_ranks: bool, max_bytes: int | None, output: Path | None
+    verdict: Verdict,
+    form: Format,
+    all_ranks: bool,
+    why: bool,
+    width: int | None,
+    max_bytes: int | None,
+    output: Path | None,
 ) -> str:
     from forensics.cli.terminal import colours, columns
     from forensics.report import json, markdown, text
@@ -64,8 +73,8 @@ def _render(
     if form is Format.JSON:
         return json.render(verdict).decode()
     if form is Format.MARKDOWN:
-        return markdown.render(verdict, max_bytes=max_bytes, all_ranks=all_ranks)
-    return text.render(verdict, width or columns(output), color=colours(output), all_ranks=all_ranks)
+        return markdown.render(verdict, max_bytes, all_ranks, why)
+    return text.render(verdict, width or columns(output), colours(output), all_ranks, why)
 
 
 def _write(report: str, output: Path | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.model import CoverageRow, GroupRow, Outcome, StageRef, Suspect, Verdict, Victims
-from forensics.report import ranks, suspects, times
+from forensics.report import ranks, suspects, times, why
 from forensics.report.plain import brief
 
 _WORD = {
@@ -29,12 +29,14 @@ def word(verdict: Verdict) -> str:
 
 
 def lines(verdict: Verdict) -> tuple[str, ...]:
-    """Three lines, and a fourth when there are independent faults beside the first."""
+    """Three lines; then how much that explains, and whether there are independent faults beside the first."""
     first = verdict.suspects[0] if verdict.suspects else None
     if first is None:
         what = _NOBODY.get(verdict.outcome, "nobody can be named   confidence: none")
         return what, _looked_at(verdict), _reason(verdict, first)
-    return suspects.verdict_line(first), _waiting(verdict, first), _reason(verdict, first), *_others(verdict, first)
+    found = suspects.verdict_line(first), _waiting(verdict, first), _reason(verdict, first)
+    margin = why.margin(verdict)
+    return *found, *((margin,) if margin else ()), *_others(verdict, first)
 
 
 def _waiting(verdict: Verdict, first: Suspect) -> str:

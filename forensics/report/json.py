@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 import forensics
-from forensics.model import CoverageRow, Evidence, Suspect, Verdict
+from forensics.model import Assessment, CoverageRow, Evidence, Suspect, Verdict
 from forensics.report import frontier
 
 SCHEMA = "forensics.verdict/1"
@@ -74,6 +74,8 @@ def _additions(verdict: Verdict) -> dict[str, Any]:
         "timeline": _rows(verdict.timeline),
         "warnings": [_evidence(warning) for warning in verdict.warnings],
         "would_change": list(verdict.would_change),
+        "observations": _rows(verdict.symptoms),
+        "assessments": [_assessment(each) for each in verdict.assessments],
         "bundle_sha256": verdict.bundle_sha256,
         "tool": f"forensics {forensics.__version__}",
     }
@@ -98,6 +100,10 @@ def _suspect(suspect: Suspect) -> dict[str, Any]:
         "evidence": [_evidence(item) for item in suspect.evidence],
         "next_steps": list(suspect.next_steps),
     }
+
+
+def _assessment(each: Assessment) -> dict[str, Any]:
+    return asdict(each) | {"evidence": [_evidence(item) for item in each.evidence]}
 
 
 def _evidence(item: Evidence) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from forensics.errors import ExitCode, ForensicsError
 from forensics.model import Verdict
 from forensics.report import head, outline, text
 from forensics.report.plain import plain
+from forensics.report.section import Item, Section
 
 SMALLEST = 2000
 """Smallest `max_bytes`: room for the notice and a few lines of the verdict."""
@@ -26,11 +27,11 @@ _LINKED = re.compile(r"(?<=[@#!~%&$])(?=\w)|(?<=:)(?=//|[A-Za-z_+-]\w*:)|(?<=www
 _LIST = re.compile(r"^(?:[-+=#]|\d+(?=[.)]))")
 
 
-def render(verdict: Verdict, max_bytes: int | None = None, all_ranks: bool = False) -> str:
+def render(verdict: Verdict, max_bytes: int | None = None, all_ranks: bool = False, hypotheses: bool = False) -> str:
     """The whole report; with `max_bytes`, parts that do not fit are left out and named in a notice."""
     if max_bytes is not None and max_bytes < SMALLEST:
         raise ForensicsError(f"a ticket needs at least {SMALLEST} bytes, not {max_bytes}", ExitCode.USAGE)
-    parts = [("the verdict", _summary(verdict)), *_parts(verdict, all_ranks), ("the footer", _footer(verdict))]
+    parts = [("the verdict", _summary(verdict)), *_parts(verdict, all_ranks, hypotheses), ("the footer", _footer(verdict))]
     return "\n\n".join(_fitting(parts, max_bytes)) + "\n"
 
 
@@ -66,24 +67,24 @@ def _summary(verdict: Verdict) -> str:
     return "\n\n".join((f"### {head.word(verdict)}: {escape(first)}", *(escape(line) for line in rest)))
 
 
-def _parts(verdict: Verdict, all_ranks: bool) -> list[tuple[str, str]]:
+def _parts(verdict: Verdict, all_ranks: bool, hypotheses: bool) -> list[tuple[str, str]]:
     """(title, Markdown) of each section: first those of the summary, then the folded ones."""
-    sections = outline.sections(verdict, all_ranks)
+    sections = outline.sections(verdict, all_ranks, hypotheses)
     vital = [(section.title, _list(section)) for section in sections if section.vital]
     return vital + [(section.title, _folded(section)) for section in sections if not section.vital]
 
 
-def _list(section: outline.Section) -> str:
+def _list(section: Section) -> str:
     items = "\n".join(_entry(item) for item in section.items)
     return f"**{escape(section.title)}**\n\n{items}"
 
 
-def _entry(item: outline.Item) -> str:
+def _entry(item: Item) -> str:
     marker = "" if item.marker.isdigit() or not item.marker else f"{escape(item.marker.strip())} "
     return f"- {marker}{escape(item.text)}" + (f" {code(item.source)}" if item.source else "")
 
 
-def _folded(section: outline.Section) -> str:
+def _folded(section: Section) -> str:
     lines = list(text.body(section, _WIDTH))
     fence = "`" * max(3, *(_longest_run(line) + 1 for line in lines))
     block = "\n".join((f"{fence}text", *lines, fence))

@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from forensics.model import Evidence, FrontierRow, GroupRow, Since, Suspect, TimelineEntry, Verdict
-from forensics.report import coverage, frontier, ranks, stack_tree, suspects, times
+from forensics.report import coverage, frontier, ranks, stack_tree, suspects, times, why
+from forensics.report.section import Item, Section
 
 _LINES = 40
 """Items of a section shown before the rest is counted; evidence, caveats and next steps are never cut."""
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One entry: its text, a marker in a column of its own, the place it was read, and a drawing that keeps its place."""
+def sections(verdict: Verdict, all_ranks: bool = False, hypotheses: bool = False) -> list[Section]:
+    """The sections of the report in their order, without the empty ones; coverage always stands before alternatives.
 
-    text: str
-    marker: str = ""
-    source: str | None = None
-    drawing: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A titled part of a report; `vital` parts belong into the summary of a ticket."""
-
-    title: str
-    items: tuple[Item, ...]
-    vital: bool = False
-
-
-def sections(verdict: Verdict, all_ranks: bool = False) -> list[Section]:
-    """The sections of the report in their order, without the empty ones; coverage always stands before alternatives."""
+    `hypotheses` adds what was observed and how every hypothesis was assessed.
+    """
     first = verdict.suspects[0] if verdict.suspects else None
     parts = (
         *(_accusation(first, ("EVIDENCE", "DETAILS"), all_ranks) if first else ()),
@@ -47,6 +32,7 @@ def sections(verdict: Verdict, all_ranks: bool = False) -> list[Section]:
         _cut(Section("COULD NOT BE READ", tuple(_evidence(verdict.warnings))), all_ranks),
         *(_other_faults(verdict, all_ranks)),
         Section("ALTERNATIVES", tuple(_alternatives(verdict))),
+        *(why.sections(verdict, _most(all_ranks)) if hypotheses else ()),
         Section("NEXT STEPS", _numbered(first.next_steps if first else ()), vital=True),
         Section("WHAT WOULD CHANGE THIS VERDICT", tuple(Item(text, "-") for text in verdict.would_change)),
     )

@@ -9,6 +9,7 @@ import forensics
 from forensics.model import Outcome, Verdict
 from forensics.report import head, outline
 from forensics.report.plain import plain
+from forensics.report.section import Item, Section
 
 NARROWEST = 40
 """Columns below which lines are no longer wrapped more tightly."""
@@ -24,7 +25,7 @@ _COLOURS = {
 }
 
 
-def render(verdict: Verdict, width: int = 100, color: bool = False, all_ranks: bool = False) -> str:
+def render(verdict: Verdict, width: int = 100, color: bool = False, all_ranks: bool = False, hypotheses: bool = False) -> str:
     """The whole report, ending in a newline; colour only repeats what the words say.
 
     Lines are wrapped to `width`, except the head, so that its three lines stay three (`head -3` is the verdict), and
@@ -32,13 +33,13 @@ def render(verdict: Verdict, width: int = 100, color: bool = False, all_ranks: b
     """
     width = max(width, NARROWEST)
     lines = list(_head(verdict, color))
-    for section in outline.sections(verdict, all_ranks):
+    for section in outline.sections(verdict, all_ranks, hypotheses):
         lines += ["", _paint(plain(section.title), _BOLD, color), *body(section, width)]
     lines += ["", *footer(verdict)]
     return "\n".join(lines) + "\n"
 
 
-def body(section: outline.Section, width: int) -> Iterator[str]:
+def body(section: Section, width: int) -> Iterator[str]:
     """The lines of a section below its title."""
     widths = [len(plain(item.marker)) for item in section.items]
     column = max((each for each in widths if each <= _COLUMN), default=0)
@@ -60,7 +61,7 @@ def _head(verdict: Verdict, color: bool) -> Iterator[str]:
         yield "  " + plain(line)
 
 
-def _item(item: outline.Item, column: int, width: int) -> Iterator[str]:
+def _item(item: Item, column: int, width: int) -> Iterator[str]:
     """The marker in its column, or above the text where it is too long for one."""
     marker = plain(item.marker)
     if len(marker) > _COLUMN:

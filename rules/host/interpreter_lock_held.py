@@ -30,8 +30,8 @@ def _finding(stalled: StallFindings, stall: Stall, holder: Sample) -> Finding:
         holder.source,
     )
     found = stalled.finding(stall, RULE.code, Cause.GIL_HELD, _next_steps(stall, holder))
-    strength = 0.1 if stall.stage in _EXPLAINED else found.strength + 0.05
-    return replace(found, evidence=(held, *found.evidence), strength=strength)
+    rivals = (f"a blocking call of {stall.stage} that keeps the lock is still that call",) if stall.stage in _EXPLAINED else ()
+    return replace(found, evidence=(held, *found.evidence), rivals=rivals)
 
 
 def _next_steps(stall: Stall, holder: Sample) -> tuple[str, ...]:

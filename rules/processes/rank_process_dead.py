@@ -78,7 +78,8 @@ def _finding(
         stage=text.stage_ref(facts.rank, place.stage if place else StageName.UNKNOWN, place, Component.HOST),
         belief=Belief.DIRECT_RECORD,
         confidence=Confidence.LIKELY if cause is Cause.SHAPE_MISMATCH else _confidence(roster, graph, logged, facts),
-        strength=_strength(facts, own),
+        strength=0.5,
+        rivals=tuple(_rivals(facts, own)),
         evidence=tuple(_evidence(logs, logged, text, facts, own, place)),
         since=text.since(waits),
         next_steps=_next_steps(facts),
@@ -104,11 +105,12 @@ def _confidence(roster: Roster, graph: WaitGraph, logged: Logged, facts: RankFac
     return Confidence.CONFIRMED if graph.waiters(facts.rank) else Confidence.LIKELY
 
 
-def _strength(facts: RankFacts, own: LogEvent | None) -> float:
-    """A signal from outside beats an exception of its own, which beats an exit that nothing explains."""
-    if facts.exit_signal is not None:
-        return 0.5 if facts.exit_signal in _ENDED_BY_LAUNCHER else 1.0
-    return 0.9 if own else 0.7
+def _rivals(facts: RankFacts, own: LogEvent | None) -> Iterator[str]:
+    """A signal that launchers send, or an exit that nothing explains, may be the end of a rank that another one took along."""
+    if facts.exit_signal in _ENDED_BY_LAUNCHER:
+        yield "a launcher ends all ranks with this signal when one has failed"
+    elif facts.exit_signal is None and own is None:
+        yield "nothing tells why it ended: it may have ended because another one did"
 
 
 def _evidence(

@@ -132,7 +132,7 @@ def liveness(
 
     `factor` is how many of its own recurring pauses a silence must last to count as a stall.
     """
-    progress = dict(connection.execute(_PROGRESS).fetchall())
+    progress = recorders_moved(connection)
     ((captured, newest, pause, source),) = connection.execute(_SILENCE).fetchall()
     silence = captured - newest if captured is not None and newest is not None else None
     advanced = tuple(rank for rank, moved in progress.items() if moved)
@@ -146,6 +146,11 @@ def liveness(
     elif motion is Motion.TOO_EARLY and pause is not None and pause < LEAST_SILENCE_NS and (passed := _passed(stacks)):
         motion, reason = Motion.MOVING, f"{reason}; {passed}"
     return Liveness(motion, reason, advanced, frozen, silence, pause, source)
+
+
+def recorders_moved(connection: DuckDBPyConnection) -> dict[int, bool]:
+    """Whether the recorder of each rank that was dumped at least twice advanced between its first and its last dump."""
+    return dict(connection.execute(_PROGRESS).fetchall())
 
 
 def _recorded(

@@ -1,9 +1,10 @@
-"""One ranking out of many findings: the order of belief, what is merged, what is an alternative, and what is withheld."""
+"""One explanation out of many findings: their order, what is merged, what is an alternative, and what is withheld."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,12 +14,14 @@ from forensics.model import (
     Cause,
     Confidence,
     Evidence,
+    Family,
     Finding,
     Granularity,
     Members,
     Role,
     StageName,
     StageRef,
+    Suspect,
 )
 from forensics.rules.arbitration import arbitrate
 from forensics.rules.engine import supply_of
@@ -37,7 +40,6 @@ def finding(
     role: Role = Role.ROOT,
     cause: Cause = Cause.HOST_STALL,
     confidence: Confidence = Confidence.LIKELY,
-    strength: float = 0.5,
 ) -> Finding:
     return Finding(
         rule=rule,
@@ -47,7 +49,7 @@ def finding(
         stage=StageRef(name=StageName.DATA),
         belief=belief,
         confidence=confidence,
-        strength=strength,
+        strength=0.5,
         evidence=(Evidence(f"rank {rank} by {rule}"),),
     )
 
@@ -85,83 +87,97 @@ def moving(tmp_path: Path) -> Reduced:
     return reduced(write(tmp_path, files | {f"rank{rank}.fr.1.json": as_json(job.dump(rank)) for rank in range(4)}))
 
 
-def test_belief_orders_before_confidence_and_strength(stalled: Reduced) -> None:
-    found = arbitrate(
-        stalled,
-        [
-            finding(0, Belief.GROUP_SYMPTOM, confidence=Confidence.CONFIRMED, strength=1.0),
-            finding(1, Belief.MISMATCH, confidence=Confidence.CONFIRMED, strength=0.9),
-            finding(2, Belief.BEHIND_AND_BUSY, confidence=Confidence.SUSPECT, strength=0.2),
-            finding(3, Belief.DIRECT_RECORD, confidence=Confidence.SUSPECT, strength=0.1),
-        ],
-    )
-    assert [suspect.ranks for suspect in found] == [(3,), (0,), (2,), (1,)]
-    assert [suspect.fault for suspect in found] == [1, 1, 2, 3]
+def ranked(job: Reduced, findings: list[Finding], known: dict[str, Family] | None = None) -> tuple[Suspect, ...]:
+    return arbitrate(job, findings, known or {}).suspects
+
+
+def said(rank: int, *sources: str, against: str | None = None, **changes: Any) -> Finding:
+    """A finding whose statements were read in `sources`, and one against it in `against`."""
+    lines = [Evidence(f"as {source} shows", f"{source}#entry=1") for source in sources]
+    lines += [Evidence("it was seen elsewhere", f"{against}#entry=1", supports=False)] if against else []
+    return replace(finding(rank, **changes), evidence=tuple(lines))
+
+
+def test_who_explains_more_waits_stands_first_whatever_the_words(stalled: Reduced) -> None:
+    found = ranked(stalled, [finding(3, confidence=Confidence.CONFIRMED), finding(2, confidence=Confidence.SUSPECT)])
+    assert [(suspect.fault, suspect.ranks) for suspect in found] == [(1, (2,)), (1, (3,))], "one fault: nothing is left over"
 
 
 def test_the_order_of_findings_does_not_matter(stalled: Reduced) -> None:
     found = [finding(rank, belief) for rank, belief in enumerate(Belief)]
-    assert arbitrate(stalled, found) == arbitrate(stalled, found[::-1])
+    assert ranked(stalled, found) == ranked(stalled, found[::-1])
 
 
-def test_equal_belief_is_ordered_by_confidence_then_strength_then_rank(stalled: Reduced) -> None:
-    found = arbitrate(
-        stalled,
-        [
-            finding(0, strength=0.4, cause=Cause.DATALOADER_STALL),
-            finding(1, strength=0.4, cause=Cause.CHECKPOINT_STALL),
-            finding(2, strength=0.9),
-            finding(3, strength=0.1, confidence=Confidence.CONFIRMED, cause=Cause.INIT_STALL),
-        ],
-    )
-    assert [suspect.ranks for suspect in found] == [(3,), (2,), (0,), (1,)]
+def test_a_contradiction_weighs_more_than_any_number_of_facts(stalled: Reduced) -> None:
+    doubted = said(2, "a", "b", "c", against="d", cause=Cause.DATALOADER_STALL)
+    found = ranked(stalled, [doubted, said(2, "a", rule="FX2")], {"a": Family.STACK, "b": Family.LOG, "d": Family.PROCESS})
+    assert [suspect.cause for suspect in found] == [Cause.HOST_STALL, Cause.DATALOADER_STALL]
+
+
+def test_a_rival_account_puts_a_finding_behind(stalled: Reduced) -> None:
+    weak = replace(finding(2, cause=Cause.GIL_HELD), rivals=("a read that keeps the lock is still a read",))
+    assert [s.cause for s in ranked(stalled, [weak, finding(2, rule="FX2")])] == [Cause.HOST_STALL, Cause.GIL_HELD]
+
+
+def test_independent_families_come_before_a_narrow_cause(stalled: Reduced) -> None:
+    both = said(2, "a", "b", rule="FX2")
+    found = ranked(stalled, [said(2, "a", cause=Cause.DATALOADER_STALL), both], {"a": Family.STACK, "b": Family.LOG})
+    assert [suspect.cause for suspect in found] == [Cause.HOST_STALL, Cause.DATALOADER_STALL]
+    again = ranked(stalled, [said(2, "a", cause=Cause.DATALOADER_STALL), both], {"a": Family.STACK, "b": Family.STACK})
+    assert [suspect.cause for suspect in again] == [Cause.DATALOADER_STALL, Cause.HOST_STALL], "one family counts once"
+
+
+def test_every_hypothesis_is_kept_with_what_it_explains(moving: Reduced, stalled: Reduced) -> None:
+    judged = arbitrate(stalled, [finding(2), finding(3)], {})
+    assert [(each.explains, each.leaves, each.fault) for each in judged.assessments] == [(4, 0, 1), (0, 4, 1)]
+    (refused,) = arbitrate(moving, [finding(2)], {}).assessments
+    assert refused.fault is None and refused.withheld and "advanced" in refused.withheld
 
 
 def test_victims_and_confirmations_are_no_suspects(stalled: Reduced) -> None:
-    assert arbitrate(stalled, [finding(1, role=Role.VICTIM), finding(2, role=Role.CONFIRMATION)]) == ()
-
-
-def test_one_rank_with_two_causes_is_one_fault_with_an_alternative(stalled: Reduced) -> None:
-    found = arbitrate(stalled, [finding(2, strength=0.8), finding(2, rule="FX2", cause=Cause.DEADLOCK, strength=0.3)])
-    assert [(suspect.fault, suspect.cause) for suspect in found] == [(1, Cause.HOST_STALL), (1, Cause.DEADLOCK)]
+    assert ranked(stalled, [finding(1, role=Role.VICTIM), finding(2, role=Role.CONFIRMATION)]) == ()
 
 
 def test_two_rules_with_one_answer_are_one_suspect_with_both_names(stalled: Reduced) -> None:
-    (only,) = arbitrate(stalled, [finding(2, rule="FX2"), finding(2, rule="FX1")])
+    (only,) = ranked(stalled, [finding(2, rule="FX2"), finding(2, rule="FX1")])
     assert only.rules == ("FX1", "FX2")
     assert {line.statement for line in only.evidence} == {"rank 2 by FX1", "rank 2 by FX2"}
 
 
-def test_independent_ranks_are_independent_faults(stalled: Reduced) -> None:
-    found = arbitrate(stalled, [finding(1, cause=Cause.DATALOADER_STALL), finding(2)])
-    assert [suspect.fault for suspect in found] == [1, 2]
+def test_a_further_fault_needs_symptoms_that_are_left_and_a_fact_of_its_own(tmp_path: Path) -> None:
+    job = reduced(whole(two_halves(2, 4), {2: HOST_CODE, 4: HOST_CODE}).write(tmp_path))
+    known = {"a": Family.STACK}
+    both = ranked(job, [said(2, "a", cause=Cause.DATALOADER_STALL), said(4, "a")], known)
+    assert [(suspect.fault, suspect.ranks) for suspect in both] == [(1, (2,)), (2, (4,))]
+    guessed = ranked(job, [said(2, "a", cause=Cause.DATALOADER_STALL), said(4)], known)
+    assert [suspect.fault for suspect in guessed] == [1, 1], "what is left over accuses nobody by itself"
 
 
 def test_a_group_symptom_joins_the_strongest_fault(stalled: Reduced) -> None:
-    group = replace(finding(0, Belief.GROUP_SYMPTOM), ranks=(0, 1), members=Members.ONE_OF, granularity=Granularity.GROUP)
-    found = arbitrate(stalled, [group, finding(2)])
+    group = replace(finding(0, Belief.GROUP_SYMPTOM, cause=Cause.UNKNOWN), ranks=(0, 1), members=Members.ONE_OF)
+    found = ranked(stalled, [group, finding(2)])
     assert [(suspect.fault, suspect.ranks) for suspect in found] == [(1, (2,)), (1, (0, 1))]
 
 
 def test_a_group_symptom_alone_is_a_fault(stalled: Reduced) -> None:
     group = replace(finding(0, Belief.GROUP_SYMPTOM), ranks=(0, 1), members=Members.ONE_OF)
-    assert [suspect.fault for suspect in arbitrate(stalled, [group])] == [1]
+    assert [suspect.fault for suspect in ranked(stalled, [group])] == [1]
 
 
 def test_a_moving_job_has_no_suspects(moving: Reduced) -> None:
     found = [finding(2, belief) for belief in (Belief.BEHIND_AND_BUSY, Belief.MISMATCH, Belief.GROUP_SYMPTOM)]
-    assert arbitrate(moving, found) == ()
+    assert ranked(moving, found) == ()
 
 
 def test_nothing_but_a_direct_record_is_confirmed_without_proof_of_a_stall(undated: Reduced) -> None:
-    behind = arbitrate(undated, [finding(2, Belief.BEHIND_AND_BUSY, confidence=Confidence.CONFIRMED)])
-    record = arbitrate(undated, [finding(2, Belief.DIRECT_RECORD, confidence=Confidence.CONFIRMED)])
+    behind = ranked(undated, [finding(2, Belief.BEHIND_AND_BUSY, confidence=Confidence.CONFIRMED)])
+    record = ranked(undated, [finding(2, Belief.DIRECT_RECORD, confidence=Confidence.CONFIRMED)])
     assert [suspect.confidence for suspect in behind] == [Confidence.LIKELY]
     assert [suspect.confidence for suspect in record] == [Confidence.CONFIRMED]
 
 
 def test_a_proven_stall_may_be_confirmed(stalled: Reduced) -> None:
-    (only,) = arbitrate(stalled, [finding(2, confidence=Confidence.CONFIRMED)])
+    (only,) = ranked(stalled, [finding(2, confidence=Confidence.CONFIRMED)])
     assert only.confidence is Confidence.CONFIRMED
 
 
@@ -178,7 +194,7 @@ def test_equal_stalls_that_the_same_waits_wait_for_are_one_suspect(tmp_path: Pat
 
 def test_merged_stalls_are_as_sure_as_the_weaker_one(stalled: Reduced) -> None:
     """Ranks 0 and 3 are waited for by nobody, so they are at the same fault by their waits."""
-    (only,) = arbitrate(stalled, [finding(0, confidence=Confidence.CONFIRMED), finding(3, confidence=Confidence.SUSPECT)])
+    (only,) = ranked(stalled, [finding(0, confidence=Confidence.CONFIRMED), finding(3, confidence=Confidence.SUSPECT)])
     assert (only.ranks, only.confidence) == ((0, 3), Confidence.SUSPECT)
 
 
@@ -222,7 +238,7 @@ def test_two_faults_at_once_in_different_groups(tmp_path: Path, low: int, high: 
     }
 
 
-def test_a_dead_rank_is_believed_before_a_stalled_one(tmp_path: Path) -> None:
+def test_of_two_that_as_many_wait_for_the_dead_one_stands_first(tmp_path: Path) -> None:
     job = two_halves(1, 4)
     found = Collection(6, job.now_ns + 60 * SECOND)
     for rank in (0, 1, 2, 3, 5):
@@ -244,8 +260,8 @@ def test_no_rank_is_suspect_and_its_own_victim(tmp_path: Path) -> None:
         assert not set(row.ranks) & named(verdict)
 
 
-def test_a_stalled_rank_explains_the_mismatch_of_others_only_if_it_must(tmp_path: Path) -> None:
-    """Rank 3 issued another operation in LOW; rank 4 is stuck in HIGH: both are there, the stalled one first."""
+def test_a_stalled_rank_does_not_explain_the_mismatch_of_others(tmp_path: Path) -> None:
+    """Rank 3 issued another operation in LOW; rank 4 is stuck in HIGH: both are there, the one that more wait for first."""
     job = Job(6)
     low, high = job.group((0, 1, 2, 3), "LOW"), job.group((4, 5), "HIGH")
     for _ in range(8):
@@ -256,8 +272,8 @@ def test_a_stalled_rank_explains_the_mismatch_of_others_only_if_it_must(tmp_path
     job.hang({4}, high)
     ranked = leaders(verdict_of(whole(job, {4: LOADER_QUEUE}).write(tmp_path)))
     assert [(suspect.ranks, suspect.cause) for suspect in ranked] == [
-        ((4,), Cause.DATALOADER_STALL),
         ((3,), Cause.COLLECTIVE_MISMATCH),
+        ((4,), Cause.DATALOADER_STALL),
     ]
 
 

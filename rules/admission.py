@@ -1,0 +1,74 @@
+"""Whether a finding may accuse: what the progress of those who wait for its ranks says against it."""
+
+from __future__ import annotations
+
+from forensics.model import Anomaly, Belief, Cause, Finding
+from forensics.rules.explain import Observed, blocked, hypothesis, tied
+from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.progress.liveness import Motion
+from forensics.rules.reductions.progress.standstill import Standing, WaitState
+from forensics.rules.reductions.waits.graph import RootKind
+
+
+def withheld(job: Job, finding: Finding, observed: Observed) -> str | None:
+    """Say why a finding accuses nobody, or None when it may: a wait that passes, or is as long as usual, is no symptom."""
+    motion = job.liveness
+    if finding.anomaly is Anomaly.FAIL_SLOW:
+        # What ended steps cost stays true when nothing tells whether the job goes on.
+        still = motion.motion is Motion.STALLED
+        return f"what is slow in a job that stands still is another question: {motion.reason}" if still else None
+    if finding.belief is Belief.DIRECT_RECORD:
+        alone = motion.motion is Motion.MOVING and not blocked(job.graph, finding.ranks[:1])
+        return f"nobody waits for it: {motion.reason}" if alone else None
+    return _of_waits(job, finding, states(job, finding), observed)
+
+
+def states(job: Job, finding: Finding) -> tuple[WaitState, ...]:
+    """What is known of the waits that a finding stands on."""
+    chosen = tied(finding, job.graph)
+    return tuple(state for state, wait in zip(job.wait_states, job.graph.waits, strict=True) if wait in chosen)
+
+
+def is_still(job: Job, finding: Finding) -> bool:
+    """Whether one of the waits that it stands on is proven to stand still; without waits, the job as a whole."""
+    found = states(job, finding)
+    return any(state.standing is Standing.STILL for state in found) if found else job.liveness.motion is Motion.STALLED
+
+
+def _of_waits(job: Job, finding: Finding, found: tuple[WaitState, ...], observed: Observed) -> str | None:
+    kinds = {state.standing for state in found}
+    if Standing.STILL in kinds:
+        return None
+    if kinds == {Standing.PASSING}:
+        return f"those who wait for it went on: {found[0].reason}"
+    # Who waits for whom is put together from several dumps: only of one moment, or of a job that stands still, is a circle one.
+    certain = finding.belief is Belief.MISMATCH and finding.cause is not Cause.DEADLOCK
+    motion = job.liveness
+    if motion.motion is Motion.MOVING:
+        return f"the job goes on: {motion.reason}"
+    if certain:
+        return None
+    usual = next((state for state in found if state.standing is not Standing.UNKNOWN), None)
+    if usual is not None:
+        return f"no wait for it is longer than usual: {usual.reason}"
+    if motion.motion is Motion.STALLED:
+        return None
+    if motion.motion is Motion.UNSEEN and _settled(job):
+        left = observed.symptoms.waits - hypothesis(finding, (), observed).waits
+        return f"in one capture, a hang has one explanation: this one leaves {len(left)} waits" if left else None
+    return f"nothing shows that those who wait for it stand still: {motion.reason}"
+
+
+def _settled(job: Job) -> bool:
+    """Whether one undated capture already has the shape of a hang: everybody waits or is waited for, and most wait.
+
+    In a moving job some ranks are between operations, or still inside one that others have left. One rank alone shows nothing.
+    """
+    facts = job.roster.ranks.items()
+    recorded = {rank for rank, known in facts if known.has_recorder}
+    seen = recorded or {rank for rank, known in facts if known.has_stack}
+    waiting = seen & set(job.graph.waits_for)
+    awaited = {rank for wait in job.graph.waits for rank in wait.missing}
+    kinds = {root.kind for root in job.graph.roots}
+    passing = {RootKind.FREE, RootKind.ALL_JOINED} <= kinds
+    return len(seen) != 1 and seen <= waiting | awaited and not passing and 2 * len(waiting) >= len(seen)

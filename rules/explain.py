@@ -1,0 +1,212 @@
+"""The search for an explanation: how much of what was observed each hypothesis accounts for, and in which order they stand.
+
+A verdict is the explanation with the fewest faults that accounts for the symptoms (parsimonious covering, Reggia 1983). Two
+hypotheses are ordered without weights: fewest contradictions by direct facts, most waits explained, most other symptoms, most
+independent families of evidence, most specific cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from forensics.model import Anomaly, Belief, Cause, Family, Finding, Members, SymptomKind
+from forensics.rules.facts.families import behind
+from forensics.rules.facts.symptoms import Symptoms
+from forensics.rules.reductions.waits.graph import Wait, WaitGraph
+
+_BELIEFS = tuple(Belief)
+# What a cause says beyond that a rank, or its host, is to blame.
+_NOTHING = frozenset({Cause.UNKNOWN, Cause.OTHER})
+_GENERAL = frozenset({Cause.HOST_STALL, Cause.DEADLOCK})
+
+Atom = tuple[int, int]
+"""One symptom of one rank: the symptom's place in `Symptoms.found`, and the rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A finding as an explanation: with the rules that came to it, what it accounts for and what stands behind it."""
+
+    finding: Finding
+    rules: tuple[str, ...]
+    waits: frozenset[Atom]
+    others: frozenset[Atom]
+    families: frozenset[Family]
+
+    @property
+    def explains(self) -> frozenset[Atom]:
+        """All symptoms it accounts for."""
+        return self.waits | self.others
+
+    @property
+    def contradictions(self) -> tuple[str, ...]:
+        """Statements against it that were read somewhere; a doubt without a source contradicts nothing."""
+        return tuple(item.statement for item in self.finding.evidence if not item.supports and item.source)
+
+    @property
+    def restates(self) -> bool:
+        """Whether it only says that some of those who wait are to blame, and not why: that explains nothing yet."""
+        return self.finding.belief is Belief.GROUP_SYMPTOM and self.finding.members is Members.ONE_OF
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Sorts the better explanation first."""
+        return (
+            len(self.contradictions),
+            self.restates,
+            -len(self.waits),
+            -len(self.others),
+            len(self.finding.rivals),
+            -len(self.families),
+            _BELIEFS.index(self.finding.belief),
+            *less_specific(self.finding),
+            self.finding.rule,
+            self.finding.ranks,
+        )
+
+
+def specificity(finding: Finding) -> tuple[bool, int, int, int]:
+    """How much a finding says: whether it names each of its ranks, how narrow its cause is, how few ranks, how many facts."""
+    narrow = 0 if finding.cause in _NOTHING else 1 if finding.cause in _GENERAL else 2
+    return finding.members is Members.EACH, narrow, -len(finding.ranks), len(finding.evidence)
+
+
+def less_specific(finding: Finding) -> tuple[int, ...]:
+    """Sorts the more specific finding first."""
+    return tuple(-value for value in specificity(finding))
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What explanations are measured against: waits, symptoms, the family of each source, and who may be a silent victim.
+
+    `unseen` are ranks that left nothing to see what they do by; `shared` are the members of the communicators in use.
+    """
+
+    graph: WaitGraph
+    symptoms: Symptoms
+    families: Mapping[str, Family]
+    unseen: frozenset[int]
+    shared: tuple[frozenset[int], ...]
+
+
+def hypothesis(finding: Finding, rules: tuple[str, ...], observed: Observed) -> Hypothesis:
+    """Work out what a finding accounts for."""
+    return Hypothesis(
+        finding,
+        rules,
+        frozenset(_waits(finding, observed)),
+        frozenset(_others(finding, reached(finding, observed), observed.symptoms)),
+        behind(finding.evidence, observed.families),
+    )
+
+
+def _waits(finding: Finding, observed: Observed) -> Iterator[Atom]:
+    """The waits that end in its ranks or in its operation, directly or through others.
+
+    A slow rank accounts for waits that are not proven to stand still only.
+    """
+    graph = observed.graph
+    inside, held_up = set(joined(finding, graph)), reached(finding, observed)
+    slow = finding.anomaly is Anomaly.FAIL_SLOW
+    for index, place in observed.symptoms.of_wait.items():
+        wait = graph.waits[index]
+        if slow and index in observed.symptoms.still:
+            continue
+        if index in inside or not held_up.isdisjoint(wait.missing):
+            yield from ((place, rank) for rank in wait.waiting)
+        elif not wait.missing:
+            yield from ((place, rank) for rank in wait.waiting if rank in held_up)
+
+
+def reached(finding: Finding, observed: Observed) -> set[int]:
+    """The ranks of a finding, those that are in its operation, and all that wait for them."""
+    inside = joined(finding, observed.graph)
+    ranks = {*finding.ranks, *(rank for index in inside for rank in observed.graph.waits[index].waiting)}
+    return _with_silent_victims(set(finding.ranks), ranks, observed)
+
+
+def _with_silent_victims(named: set[int], ranks: set[int], observed: Observed) -> set[int]:
+    """Ranks that wait for `ranks`, with the unseen ones among them: each shares a communicator with one that waits.
+
+    A rank of which nothing is seen would wait too, if only something showed what it does. It explains nobody else's wait away
+    when it is the accused itself.
+    """
+    reached = ranks | blocked(observed.graph, ranks)
+    silent = set() if named <= observed.unseen else set(observed.unseen) - ranks
+    while silent:
+        used = set[int]().union(*(members for members in observed.shared if not members.isdisjoint(reached)))
+        found = silent & used
+        if not found:
+            break
+        silent -= found
+        reached |= found | blocked(observed.graph, found)
+    return reached
+
+
+def joined(finding: Finding, graph: WaitGraph) -> Iterator[int]:
+    """Waits, by index, that a finding is about although nobody is missing: all entered it, or it is a circle.
+
+    One that failed, or called something else, holds up all who are in the operation with it.
+    """
+    ranks = set(finding.ranks)
+    broken = finding.belief in (Belief.DIRECT_RECORD, Belief.MISMATCH) or finding.resource is not None
+    named = finding.stage.communicator
+    for index, wait in enumerate(graph.waits):
+        whole = ranks.issuperset((*wait.waiting, *wait.missing))
+        inside = broken and not ranks.isdisjoint(wait.waiting) and named in (None, wait.communicator)
+        if whole or (not wait.missing and (inside or (named and wait.communicator == named))):
+            yield index
+
+
+def blocked(graph: WaitGraph, ranks: Collection[int]) -> set[int]:
+    """Ranks that wait for one of `ranks`, directly or through others."""
+    reached: set[int] = set()
+    newest = set(ranks)
+    while newest:
+        newest = {rank for rank, whom in graph.waits_for.items() if rank not in reached and not newest.isdisjoint(whom)}
+        newest -= set(ranks)
+        reached |= newest
+    return reached
+
+
+def _others(finding: Finding, held_up: Collection[int], symptoms: Symptoms) -> Iterator[Atom]:
+    """Deaths, errors and silence of its own ranks, lateness that it measures, and that those who wait are not elsewhere."""
+    slow = finding.anomaly is Anomaly.FAIL_SLOW
+    for place, symptom in enumerate(symptoms.found):
+        if symptom.kind in (SymptomKind.ABSENT, SymptomKind.SILENT):
+            yield from ((place, rank) for rank in symptom.ranks if rank in held_up)
+        elif (symptom.kind is SymptomKind.LATE) is slow and symptom.kind is not SymptomKind.WAITS:
+            yield from ((place, rank) for rank in symptom.ranks if rank in finding.ranks)
+
+
+def tied(finding: Finding, graph: WaitGraph) -> tuple[Wait, ...]:
+    """The waits that a finding stands on: those in which its ranks are missing, else those that they are inside."""
+    missing = tuple(wait for wait in graph.waits if not set(wait.missing).isdisjoint(finding.ranks))
+    return missing or tuple(graph.waits[index] for index in joined(finding, graph))
+
+
+def faults(hypotheses: Iterable[Hypothesis], unseen: Collection[int]) -> list[list[Hypothesis]]:
+    """Group hypotheses into faults, best explanation first; those behind the first of a fault are its alternatives.
+
+    A further fault accounts for symptoms that the others leave over, and has evidence of its own that was read somewhere: of
+    ranks that are `unseen` there is none. What is no fault of its own is an alternative of the one that it shares most with.
+    """
+    found: list[list[Hypothesis]] = []
+    covered: set[Atom] = set()
+    for each in sorted(hypotheses, key=lambda item: item.order):
+        home = next((fault for fault in found if not set(each.finding.ranks).isdisjoint(_ranks(fault))), None)
+        own = each.families and not set(each.finding.ranks) <= set(unseen)
+        if home is None and found and not (own and each.explains - covered and not each.restates):
+            home = max(found, key=lambda fault: len(each.explains & fault[0].explains))
+        if home is None:
+            found.append([each])
+        else:
+            home.append(each)
+        covered |= each.explains if home is None else set()
+    return found
+
+
+def _ranks(fault: Sequence[Hypothesis]) -> set[int]:
+    return {rank for each in fault for rank in each.finding.ranks}

@@ -1,0 +1,166 @@
+"""Whether each wait of the job stands still: progress is local, and that one group goes on clears no other.
+
+A wait is a standstill when its ranks have been in it for longer than twice a pause that its communicator has made twice before
+(VenusTrace section 4.2: n = 2 times the expected time), when they issued nothing else for that long, when a watchdog gave it
+up, or when two captures found the same ranks in it. It passes when its ranks entered or left communication between captures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, recorders_moved
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.stacks.samples import Stacks
+from forensics.rules.reductions.waits.graph import Wait
+
+
+class Standing(StrEnum):
+    """What is known of one wait: it stands, it is as long as usual, its ranks went on between captures, or nothing."""
+
+    STILL = "still"
+    USUAL = "usual"
+    PASSING = "passing"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitState:
+    """The decision for one wait, with its reason; `length_ns` is how long it lasted when it was captured, at least.
+
+    `habit_ns` is the longest pause that its communicator or its ranks made twice before.
+    """
+
+    standing: Standing
+    reason: str
+    length_ns: int | None = None
+    habit_ns: int | None = None
+
+
+_CALLS = """
+WITH newest AS (
+    SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank
+), calls AS (
+    SELECT o.rank, o.communicator, o.enqueued_ns FROM operations o JOIN newest USING (rank, snapshot)
+    WHERE o.enqueued_ns IS NOT NULL
+), pauses AS (
+    SELECT rank, communicator, enqueued_ns,
+           enqueued_ns - lag(enqueued_ns) OVER (PARTITION BY rank ORDER BY enqueued_ns) AS any_pause,
+           enqueued_ns - lag(enqueued_ns) OVER (PARTITION BY rank, communicator ORDER BY enqueued_ns) AS own_pause
+    FROM calls
+)
+"""
+_OF_COMMUNICATORS = f"""{_CALLS}, own AS (
+    SELECT rank, communicator, max(own_pause, 2) AS two FROM pauses WHERE own_pause > 0 GROUP BY rank, communicator
+)
+SELECT communicator, max(two[2]) FROM own WHERE communicator IS NOT NULL GROUP BY communicator
+"""
+_OF_RANKS = f"""{_CALLS}
+SELECT rank, max(enqueued_ns), (max(any_pause, 2) FILTER (any_pause > 0))[2] FROM pauses GROUP BY rank
+"""
+_CAPTURED = """
+SELECT o.rank, max(s.captured_ns) FROM operations o JOIN sources s USING (source_id)
+WHERE o.rank IS NOT NULL AND s.captured_ns IS NOT NULL GROUP BY o.rank
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Dates:
+    """What the records of calls date, by rank and by communicator (ns)."""
+
+    captured: Mapping[int, int]
+    newest: Mapping[int, int]
+    rank_pause: Mapping[int, int | None]
+    communicator_pause: Mapping[str, int | None]
+    moved: Mapping[int, bool]
+
+
+def wait_states(
+    connection: DuckDBPyConnection, waits: Sequence[Wait], ranks: Roster, samples: Mapping[int, Stacks], factor: float
+) -> tuple[WaitState, ...]:
+    """Judge each of `waits`, in their order; `factor` is how many usual pauses a wait must last to be a standstill."""
+    if not waits:
+        return ()
+    dates = _dates(connection)
+    return tuple(_state(wait, dates, ranks, samples, factor) for wait in waits)
+
+
+def _dates(connection: DuckDBPyConnection) -> _Dates:
+    rows = connection.execute(_OF_RANKS).fetchall()
+    return _Dates(
+        dict(connection.execute(_CAPTURED).fetchall()),
+        {rank: newest for rank, newest, _ in rows},
+        {rank: pause for rank, _, pause in rows},
+        dict(connection.execute(_OF_COMMUNICATORS).fetchall()),
+        recorders_moved(connection),
+    )
+
+
+def _state(wait: Wait, dates: _Dates, ranks: Roster, samples: Mapping[int, Stacks], factor: float) -> WaitState:
+    timed_out = [rank for rank in wait.waiting if rank in ranks.ranks and ranks.ranks[rank].timed_out]
+    dated = _dated(wait, dates, factor)
+    if dated is not None and dated.standing is Standing.STILL:
+        return dated
+    if timed_out:
+        return WaitState(Standing.STILL, f"the watchdog of rank {timed_out[0]} gave it up")
+    return dated or _between_dumps(wait, dates) or _between_samples(wait, ranks, samples)
+
+
+def _dated(wait: Wait, dates: _Dates, factor: float) -> WaitState | None:
+    """Judge by the time since its ranks issued it, and since they issued anything; None where nothing dates it."""
+    known = [r for r, call in wait.waiting.items() if call and call.enqueued_ns is not None and r in dates.captured]
+    if not known:
+        return None
+    issued = {rank: call.enqueued_ns for rank, call in wait.waiting.items() if call and call.enqueued_ns is not None}
+    length = max(dates.captured[rank] - issued[rank] for rank in known)
+    silence = min(dates.captured[rank] - dates.newest[rank] for rank in known)
+    own = dates.communicator_pause.get(wait.communicator)
+    usual = max((pause for rank in known if (pause := dates.rank_pause.get(rank)) is not None), default=None)
+    for lasted, pause in ((length, own), (silence, usual)):
+        if pause is not None and lasted > max(factor * pause, LEAST_SILENCE_NS):
+            text = f"it lasted {_seconds(lasted)} when it was captured; pauses of up to {_seconds(pause)} occurred twice before"
+            return WaitState(Standing.STILL, text, lasted, pause)
+    pause = own if own is not None else usual
+    if pause is None:
+        short = length < LEAST_SILENCE_NS
+        return WaitState(Standing.USUAL, f"it lasted {_seconds(length)} only", length) if short else None
+    text = f"it lasted {_seconds(length)} when it was captured, and pauses of {_seconds(pause)} occurred twice before"
+    return WaitState(Standing.USUAL, text, length, pause)
+
+
+def _between_dumps(wait: Wait, dates: _Dates) -> WaitState | None:
+    twice = [rank for rank in wait.waiting if rank in dates.moved]
+    still = [rank for rank in twice if not dates.moved[rank]]
+    if still:
+        return WaitState(Standing.STILL, f"{len(still)} of {len(twice)} recorders of it did not advance between two dumps")
+    if twice:
+        return WaitState(Standing.PASSING, f"{len(twice)} recorders of it advanced between two dumps")
+    return None
+
+
+def _between_samples(wait: Wait, ranks: Roster, samples: Mapping[int, Stacks]) -> WaitState:
+    """Judge by the stacks of the ranks that wait: where they stayed, nothing else can have happened to them."""
+    # Stacks tell no communicator: whoever came out of a call may have come out of this one.
+    taking_part = wait.waiting if wait.communicator else samples
+    several = {rank: samples[rank] for rank in taking_part if rank in samples and len(samples[rank].main) > 1}
+    passing = [rank for rank, found in several.items() if found.moved and found.communicated]
+    if passing:
+        return WaitState(Standing.PASSING, f"{len(passing)} ranks entered or left communication between stack samples")
+    still = list(_stayed(several, ranks))
+    if still:
+        return WaitState(Standing.STILL, f"{len(still)} ranks stayed at the same place over all stack samples")
+    return WaitState(Standing.UNKNOWN, "its ranks were captured once, and nothing dates it")
+
+
+def _stayed(several: Mapping[int, Stacks], ranks: Roster) -> Iterator[int]:
+    for rank, found in several.items():
+        if not found.moved and not (ranks.ranks[rank].switches or 0) and (found.communicating or found.in_store):
+            yield rank
+
+
+def _seconds(ns: int) -> str:
+    return f"{ns / 1e9:.1f} s"
