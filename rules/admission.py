@@ -5,6 +5,7 @@ from __future__ import annotations
 from forensics.model import Anomaly, Belief, Cause, Finding
 from forensics.rules.explain import Observed, blocked, hypothesis, tied
 from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.progress.at_work import LEAST_WORK_NS, at_work
 from forensics.rules.reductions.progress.liveness import Motion
 from forensics.rules.reductions.progress.standstill import Standing, WaitState
 from forensics.rules.reductions.waits.graph import RootKind
@@ -37,6 +38,9 @@ def is_still(job: Job, finding: Finding) -> bool:
 
 def _of_waits(job: Job, finding: Finding, found: tuple[WaitState, ...], observed: Observed) -> str | None:
     kinds = {state.standing for state in found}
+    working = _working(job, finding, found)
+    if working is not None:
+        return working
     if Standing.STILL in kinds:
         return None
     if kinds == {Standing.PASSING}:
@@ -57,6 +61,22 @@ def _of_waits(job: Job, finding: Finding, found: tuple[WaitState, ...], observed
         left = observed.symptoms.waits - hypothesis(finding, (), observed).waits
         return f"in one capture, a hang has one explanation: this one leaves {len(left)} waits" if left else None
     return f"nothing shows that those who wait for it stand still: {motion.reason}"
+
+
+def _working(job: Job, finding: Finding, found: tuple[WaitState, ...]) -> str | None:
+    """Why those who wait for a rank that is at work may go on by themselves; None for a wait that is long even so."""
+    if finding.belief is not Belief.BEHIND_AND_BUSY or (finding.mechanism is not None and finding.resource is not None):
+        return None
+    seen = {rank: how for rank in finding.ranks if (how := at_work(job.rank(rank), job.stacks.get(rank)))}
+    lasted = max((state.length_ns or 0 for state in found if state.standing is Standing.STILL), default=0)
+    given_up = any(state.standing is Standing.STILL and state.length_ns is None for state in found) and job.logged.stalled
+    if len(seen) < len(finding.ranks) or lasted >= LEAST_WORK_NS or given_up:
+        return None
+    rank, how = next(iter(seen.items()))
+    long = (
+        f"they are known to wait for {lasted / 1e9:.0f} s only" if lasted else "nothing tells how long the others have waited"
+    )
+    return f"rank {rank} is at work ({how}), and {long}: work ends by itself"
 
 
 def _settled(job: Job) -> bool:

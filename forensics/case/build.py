@@ -131,6 +131,7 @@ def _write(
         "rank": rank,
         "rank_method": artefact.rank_method if identity.rank is None else "content",
         "captured_ns": artefact.captured_ns,
+        "modified_ns": artefact.modified_ns,
         "sha256": artefact.sha256,
         "bytes": artefact.stored_bytes,
         "status": status,

@@ -12,6 +12,7 @@ CREATE TABLE sources (
     rank INTEGER,                   -- rank it belongs to, when known
     rank_method VARCHAR,            -- where the rank was read: content, manifest, path, guessed
     captured_ns BIGINT,             -- realtime clock when it was captured (from the manifest); null when unknown
+    modified_ns BIGINT,             -- date of a file that no manifest describes: it was captured at this time or before
     sha256 VARCHAR,                 -- digest of the stored bytes
     bytes BIGINT,                   -- stored size
     status VARCHAR NOT NULL,        -- ok, partial, rejected or ignored

@@ -17,6 +17,7 @@ from forensics.ingest.python_stacks_text.dump_times import time_in
 
 MAX_THREADS = 100_000
 
+_LONGEST_DATE = 60
 _PROCESS = re.compile(r"\s*Process (\d{1,9}): ")
 _PY_SPY = re.compile(r'\s*Thread (0x[0-9A-Fa-f]+|\d{1,9}) \(([a-z+]+)\)(?:: "(.*)")?\s*')
 _PLACE = re.compile(r"(.+?)(?::(\d{1,9}))?")
@@ -67,10 +68,17 @@ class _Dumps:
 
 def sniff(head: bytes, path: str) -> int:
     """Text that is mostly thread headers and frames; a log in which a program dumped its stacks is still a log."""
-    lines = [line for line in head.decode("utf-8", "replace").splitlines() if line.strip()]
+    lines = [line for line in head.decode("utf-8", "replace").splitlines() if line.strip() and not _is_about_the_dump(line)]
     headers = sum(_header(line, 0, None) is not None for line in lines)
     frames = sum(_frame(line) is not None for line in lines)
     return 70 if headers and frames and 2 * (headers + frames) > len(lines) else 0
+
+
+def _is_about_the_dump(line: str) -> bool:
+    """Lines above the first thread: of a short stack they would outnumber what makes it one."""
+    return (
+        bool(_PROCESS.match(line)) or line.startswith("Python v") or (len(line) <= _LONGEST_DATE and time_in(line) is not None)
+    )
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:

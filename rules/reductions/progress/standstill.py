@@ -19,6 +19,10 @@ from forensics.rules.reductions.stacks.samples import Stacks
 from forensics.rules.reductions.waits.graph import Wait
 
 
+LEAST_UNDATED_NS = 10_000_000_000
+"""A wait that was shorter than this when its file was written shows nothing: steps, saves and evaluations take as long."""
+
+
 class Standing(StrEnum):
     """What is known of one wait: it stands, it is as long as usual, its ranks went on between captures, or nothing."""
 
@@ -62,9 +66,11 @@ SELECT communicator, max(two[2]) FROM own WHERE communicator IS NOT NULL GROUP B
 _OF_RANKS = f"""{_CALLS}
 SELECT rank, max(enqueued_ns), (max(any_pause, 2) FILTER (any_pause > 0))[2] FROM pauses GROUP BY rank
 """
+# A file is as old as its date at most; one that is older than what it holds has a date that says nothing.
 _CAPTURED = """
-SELECT o.rank, max(s.captured_ns) FROM operations o JOIN sources s USING (source_id)
-WHERE o.rank IS NOT NULL AND s.captured_ns IS NOT NULL GROUP BY o.rank
+SELECT o.rank, max(s.captured_ns),
+       CASE WHEN max(s.modified_ns) >= max(o.enqueued_ns) THEN max(s.modified_ns) END
+FROM operations o JOIN sources s USING (source_id) WHERE o.rank IS NOT NULL GROUP BY o.rank
 """
 
 
@@ -73,6 +79,7 @@ class _Dates:
     """What the records of calls date, by rank and by communicator (ns)."""
 
     captured: Mapping[int, int]
+    modified: Mapping[int, int]
     newest: Mapping[int, int]
     rank_pause: Mapping[int, int | None]
     communicator_pause: Mapping[str, int | None]
@@ -91,8 +98,10 @@ def wait_states(
 
 def _dates(connection: DuckDBPyConnection) -> _Dates:
     rows = connection.execute(_OF_RANKS).fetchall()
+    captured = connection.execute(_CAPTURED).fetchall()
     return _Dates(
-        dict(connection.execute(_CAPTURED).fetchall()),
+        {rank: when for rank, when, _ in captured if when is not None},
+        {rank: latest for rank, _, latest in captured if latest is not None},
         {rank: newest for rank, newest, _ in rows},
         {rank: pause for rank, _, pause in rows},
         dict(connection.execute(_OF_COMMUNICATORS).fetchall()),
@@ -107,7 +116,7 @@ def _state(wait: Wait, dates: _Dates, ranks: Roster, samples: Mapping[int, Stack
         return dated
     if timed_out:
         return WaitState(Standing.STILL, f"the watchdog of rank {timed_out[0]} gave it up")
-    return dated or _between_dumps(wait, dates) or _between_samples(wait, ranks, samples)
+    return dated or _between_dumps(wait, dates) or _young(wait, dates, factor) or _between_samples(wait, ranks, samples)
 
 
 def _dated(wait: Wait, dates: _Dates, factor: float) -> WaitState | None:
@@ -130,6 +139,19 @@ def _dated(wait: Wait, dates: _Dates, factor: float) -> WaitState | None:
         return WaitState(Standing.USUAL, f"it lasted {_seconds(length)} only", length) if short else None
     text = f"it lasted {_seconds(length)} when it was captured, and pauses of {_seconds(pause)} occurred twice before"
     return WaitState(Standing.USUAL, text, length, pause)
+
+
+def _young(wait: Wait, dates: _Dates, factor: float) -> WaitState | None:
+    """Judge by the dates of files that nothing else dates: they bound the length from above, and prove no standstill."""
+    issued = {rank: call.enqueued_ns for rank, call in wait.waiting.items() if call and call.enqueued_ns is not None}
+    if not issued or not issued.keys() <= dates.modified.keys():
+        return None
+    most = max(dates.modified[rank] - since for rank, since in issued.items())
+    pauses = [dates.communicator_pause.get(wait.communicator), *(dates.rank_pause.get(rank) for rank in issued)]
+    usual = max((pause for pause in pauses if pause is not None), default=0)
+    if most > max(factor * usual, LEAST_UNDATED_NS):
+        return None
+    return WaitState(Standing.USUAL, f"it lasted {_seconds(most)} at most when its files were written", most, usual or None)
 
 
 def _between_dumps(wait: Wait, dates: _Dates) -> WaitState | None:

@@ -121,3 +121,16 @@ def test_faulthandler_text() -> None:
     main = result.row("stacks", is_main=True)
     assert (main["locator"], main["thread"], main["pid"], main["owns_gil"]) == ("line=7", None, 4, None)
     assert result.stack(main["call_path"]) == [("load_batch", "/srv/job/faults.py", 5), ("<module>", "/srv/job/faults.py", 7)]
+
+
+def test_a_dated_dump_of_a_short_stack_is_a_dump() -> None:
+    """What stands above the threads does not outweigh a stack of two frames: that is what a rank in its own code has."""
+    text = """Sun Nov 22 12:49:18 UTC 2026
+Process 412: python train.py
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread 412 (active): "MainThread"
+    forward (train.py:29)
+    <module> (train.py:65)
+"""
+    assert read(text.encode(), "rank3.txt").rows("stacks")
