@@ -74,7 +74,7 @@ def _additions(verdict: Verdict) -> dict[str, Any]:
         "timeline": _rows(verdict.timeline),
         "warnings": [_evidence(warning) for warning in verdict.warnings],
         "would_change": list(verdict.would_change),
-        "observations": _rows(verdict.symptoms),
+        "symptoms": _rows(verdict.symptoms),
         "assessments": [_assessment(each) for each in verdict.assessments],
         "bundle_sha256": verdict.bundle_sha256,
         "tool": f"forensics {forensics.__version__}",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from forensics.model import Anomaly, Finding, Symptom, SymptomKind
-from forensics.rules.reductions.job import LogEvent
+from forensics.rules.reductions.logs.events import LogEvent
 from forensics.rules.reductions.progress.standstill import Standing, WaitState
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import ranks_text, wait_text

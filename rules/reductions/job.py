@@ -13,6 +13,7 @@ from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.events import LogEvent, LogEvents, Logs
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.progress.liveness import Liveness
+from forensics.rules.reductions.progress.standstill import WaitStates
 from forensics.rules.reductions.ranks.roster import RankFacts, RecordedRanks, Roster, SeenProcesses
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs, ShimLogs, WorkRequestLogs
 from forensics.rules.reductions.ras.report import Ras
@@ -55,6 +56,10 @@ class Job:
     @property
     def graph(self) -> WaitGraph:
         return self.supply.get(WaitGraph)
+
+    @property
+    def wait_states(self) -> WaitStates:
+        return self.supply.get(WaitStates)
 
     @property
     def liveness(self) -> Liveness:

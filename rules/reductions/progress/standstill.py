@@ -7,20 +7,20 @@ up, or when two captures found the same ranks in it. It passes when its ranks en
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, recorders_moved
+from forensics.rules.reductions.progress.motion import SilenceFactor
 from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.stacks.samples import Stacks
-from forensics.rules.reductions.waits.graph import Wait
-
-
-LEAST_UNDATED_NS = 10_000_000_000
-"""A wait that was shorter than this when its file was written shows nothing: steps, saves and evaluations take as long."""
+from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
+from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 
 
 class Standing(StrEnum):
@@ -86,14 +86,15 @@ class _Dates:
     moved: Mapping[int, bool]
 
 
-def wait_states(
-    connection: DuckDBPyConnection, waits: Sequence[Wait], ranks: Roster, samples: Mapping[int, Stacks], factor: float
-) -> tuple[WaitState, ...]:
-    """Judge each of `waits`, in their order; `factor` is how many usual pauses a wait must last to be a standstill."""
-    if not waits:
-        return ()
-    dates = _dates(connection)
-    return tuple(_state(wait, dates, ranks, samples, factor) for wait in waits)
+WaitStates = NewType("WaitStates", tuple[WaitState, ...])
+"""The state of each wait of the graph, in its order."""
+
+
+@reduction
+def wait_states(calls: Calls, graph: WaitGraph, ranks: Roster, samples: StacksByRank, factor: SilenceFactor) -> WaitStates:
+    """Judge each wait; `factor` is how many usual pauses one must last to be a standstill."""
+    dates = _dates(calls.connection) if graph.waits else None
+    return WaitStates(tuple(_state(wait, dates, ranks, samples, factor) for wait in graph.waits if dates))
 
 
 def _dates(connection: DuckDBPyConnection) -> _Dates:
@@ -149,7 +150,7 @@ def _young(wait: Wait, dates: _Dates, factor: float) -> WaitState | None:
     most = max(dates.modified[rank] - since for rank, since in issued.items())
     pauses = [dates.communicator_pause.get(wait.communicator), *(dates.rank_pause.get(rank) for rank in issued)]
     usual = max((pause for pause in pauses if pause is not None), default=0)
-    if most > max(factor * usual, LEAST_UNDATED_NS):
+    if most > max(factor * usual, LEAST_SILENCE_NS):
         return None
     return WaitState(Standing.USUAL, f"it lasted {_seconds(most)} at most when its files were written", most, usual or None)
 

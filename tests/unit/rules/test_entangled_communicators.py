@@ -99,7 +99,7 @@ def test_a_dead_network_of_one_host_hangs_every_communicator(tmp_path: Path) -> 
         for rank in range(4):
             single(job, rank, data if rank % 2 == 0 else other, "all_reduce", done=done)
             single(job, rank, everyone, "all_reduce", done=done)
-    assert rules(verdict_of(loose(job, tmp_path))) == {"FX140"}
+    assert rules(verdict_of(whole(job, {}).write(tmp_path))) == {"FX140"}
 
 
 def test_another_hang_beside_it_makes_it_a_suspicion(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_another_hang_beside_it_makes_it_a_suspicion(tmp_path: Path) -> None:
             single(job, rank, group, "all_reduce", done=False)
     for rank in (4, 5):
         single(job, rank, apart, "all_reduce", done=False)
-    verdict = verdict_of(loose(job, tmp_path))
+    verdict = verdict_of(whole(job, {}).write(tmp_path))
     assert not blamed(verdict)
     assert any("one fault of the network" in line.statement for suspect in verdict.suspects for line in suspect.evidence)
 
