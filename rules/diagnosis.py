@@ -9,6 +9,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.model import (
     Anomaly,
+    Assessment,
     Confidence,
     Finding,
     FrontierRow,
@@ -31,10 +32,12 @@ from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_r
 from forensics.rules.reductions.frontier.verdicts import regimes
 from forensics.rules.reductions.job import Job
 from forensics.rules.reductions.progress.liveness import Motion
+from forensics.rules.reductions.progress.speed import Pace, Speed
 from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.tree import stack_tree
 from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.graph import Wait
+from forensics.rules.soundness import sound
 
 FRONTIER = "FX170"
 
@@ -47,16 +50,18 @@ def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None)
     findings, outcomes = run(supply, discover(), overrides)
     judged = arbitrate(job, findings, families(connection))
     suspects = judged.suspects
-    outcome = _outcome(job, suspects)
+    pace = supply.get(Speed)
+    healthy = sound(job.liveness, pace, judged.symptoms)
+    outcome = _outcome(job, suspects, healthy, pace)
     cases = coverage(connection, job)
     windows = frontier_rows(job, overrides)
     return Verdict(
         outcome=outcome,
-        summary=_summary(job, outcome, suspects),
+        summary=_summary(job, outcome, suspects, healthy),
         since=_since(suspects),
         suspects=suspects,
         victims=_victims(job, suspects, findings) if suspects else (),
-        labels=(*_labels(job, suspects), *frontier_labels(windows)),
+        labels=(*_labels(job, suspects, pace), *frontier_labels(windows)),
         world_size=job.roster.world_size,
         tree=stack_tree(_shown(job)),
         groups=group_rows(job),
@@ -69,7 +74,7 @@ def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None)
         bundle_sha256=_digest(connection),
         frontier=windows,
         symptoms=judged.symptoms,
-        assessments=judged.assessments,
+        assessments=(*judged.assessments, healthy),
     )
 
 
@@ -95,21 +100,26 @@ def _digest(connection: DuckDBPyConnection) -> str | None:
     return str(rows[0][0]) if rows[0][0] else None
 
 
-def _outcome(job: Job, suspects: tuple[Suspect, ...]) -> Outcome:
+def _outcome(job: Job, suspects: tuple[Suspect, ...], healthy: Assessment, pace: Speed) -> Outcome:
     facts = [f for f in job.roster.ranks.values() if f.state or f.thread_states]
     if facts and all(f.dead for f in facts) and suspects:
         return Outcome.FAILSTOP
-    if job.liveness.shown and not suspects:
+    if suspects:
+        slow = all(suspect.anomaly is Anomaly.FAIL_SLOW for suspect in suspects)
+        return Outcome.SLOWDOWN if slow else Outcome.HANG
+    if healthy.withheld is None:
         return Outcome.HEALTHY
-    if suspects and all(suspect.anomaly is Anomaly.FAIL_SLOW for suspect in suspects):
-        return Outcome.SLOWDOWN
-    return Outcome.HANG if suspects else Outcome.INCONCLUSIVE
+    if job.liveness.shown:
+        return Outcome.SLOWDOWN if pace.pace is Pace.SLOWER else Outcome.INCONCLUSIVE
+    return Outcome.HANG if job.logged.stalled else Outcome.INCONCLUSIVE
 
 
-def _summary(job: Job, outcome: Outcome, suspects: tuple[Suspect, ...]) -> str:
+def _summary(job: Job, outcome: Outcome, suspects: tuple[Suspect, ...], healthy: Assessment) -> str:
     if not suspects:
+        if outcome is Outcome.HANG:
+            return f"{outcome}: somebody gave up waiting, and nobody can be named"
         goes_on = f"; {job.liveness.goes_on}" if job.liveness.goes_on else ""
-        return f"{outcome}: {job.liveness.reason}{goes_on}"
+        return f"{outcome}: {healthy.withheld if job.liveness.shown and healthy.withheld else job.liveness.reason + goes_on}"
     first = suspects[0]
     which = "one of " if first.members == "one_of" else ""
     waiting = {rank for suspect in first.ranks for rank in job.waiters(suspect)} - set(first.ranks)
@@ -153,7 +163,7 @@ def _leads(suspect: Suspect, suspects: tuple[Suspect, ...]) -> bool:
     return next(s for s in suspects if s.fault == suspect.fault) is suspect
 
 
-def _labels(job: Job, suspects: tuple[Suspect, ...]) -> Iterator[Label]:
+def _labels(job: Job, suspects: tuple[Suspect, ...], pace: Speed) -> Iterator[Label]:
     ranks: Mapping[int, object] = job.roster.ranks
     blind = [r for r, facts in job.roster.ranks.items() if not (facts.has_recorder or facts.has_stack or facts.dead)]
     if blind and len(blind) < len(ranks):
@@ -170,9 +180,9 @@ def _labels(job: Job, suspects: tuple[Suspect, ...]) -> Iterator[Label]:
         yield Label("telemetry_limited", "liveness", f"{job.liveness.reason}: a moving job can look like this")
     if job.liveness.motion is Motion.TOO_EARLY and not job.liveness.shown:
         yield Label("telemetry_limited", "liveness", f"too early to call it a hang: {job.liveness.reason}")
-    if job.liveness.shown and not suspects and "stages" not in job.available:
+    if job.liveness.shown and not suspects and not pace.was_measured:
         yield Label(
-            "telemetry_limited", "speed", "it moves; without stage times a job whose steps are slower than before looks alike"
+            "telemetry_limited", "speed", f"it moves; a job whose steps are slower than before looks alike: {pace.reason}"
         )
     if job.roster.world_size is None:
         yield Label("telemetry_limited", "membership", "the world size is not known: absent ranks cannot be counted")

@@ -19,6 +19,7 @@ _WORD = {
 LONGEST_REASON = 300
 _NOBODY = {
     Outcome.HEALTHY: "the job was moving; nobody is accused",
+    Outcome.SLOWDOWN: "the whole job is slower than before; nobody is accused",
     Outcome.INCONCLUSIVE: "this evidence accuses nobody   confidence: none",
 }
 

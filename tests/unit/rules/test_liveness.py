@@ -50,7 +50,18 @@ def test_progress_between_two_dumps_is_health(tmp_path: Path) -> None:
     verdict = verdict_of(between_dumps(tmp_path, job, steps=3))
     assert verdict.outcome is Outcome.HEALTHY
     assert not verdict.suspects and not verdict.victims
-    assert any(label.axis == "speed" for label in verdict.labels), "that it moves does not say that it is fast"
+    assert not any(label.axis == "speed" for label in verdict.labels), "steps of one length are a look at speed"
+
+
+def test_a_job_that_moves_ever_slower_is_not_health(tmp_path: Path) -> None:
+    """That it moves does not say that it is fast: its record shows that steps took a third as long at first."""
+    job = Job(4)
+    job.steps(12)
+    job.pace_ns *= 3
+    job.steps(12)
+    verdict = verdict_of(between_dumps(tmp_path, job, steps=3))
+    assert verdict.outcome is Outcome.SLOWDOWN
+    assert not verdict.suspects and "slower than before" in verdict.summary
 
 
 def test_a_moving_job_seen_in_the_middle_of_a_step_is_health(tmp_path: Path) -> None:
@@ -160,8 +171,8 @@ def test_stacks_that_stay_show_a_hang(tmp_path: Path) -> None:
 def test_stacks_that_change_show_a_moving_job(tmp_path: Path) -> None:
     moving = ((ALL_REDUCE, FORWARD, BARRIER), (FORWARD, ALL_REDUCE, FORWARD), (BARRIER, FORWARD, ALL_REDUCE))
     verdict = verdict_of(stacks_only(tmp_path, dict(enumerate(moving))))
-    assert verdict.outcome is Outcome.HEALTHY
-    assert not verdict.suspects
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert not verdict.suspects and "it moves" in verdict.summary and "speed not measured" in verdict.summary
 
 
 @pytest.mark.parametrize(
