@@ -40,7 +40,9 @@ def collect(
     job: Annotated[
         str | None, typer.Option(help="Which job, where several run: scheduler id, run id, or MASTER_ADDR:PORT.")
     ] = None,
-    interval: Annotated[float, typer.Option(min=0.0, help="Seconds between the stack samples.")] = 2.0,
+    interval: Annotated[
+        float, typer.Option(min=0.0, help="About how many seconds lie between two samples (0.6 to 1.7 of it).")
+    ] = 2.0,
     samples: Annotated[int, typer.Option(min=1, max=100, help="Stack samples to take.")] = 3,
     deadline: Annotated[float, typer.Option(min=1.0, help="Seconds after which what is there is packed.")] = 120.0,
     log_tail: Annotated[int, typer.Option(min=0, max=64, help="MiB kept of the end of each log, besides its first MiB.")] = 4,

@@ -1,6 +1,6 @@
 """What is collected, in which order and with which deadline, as data.
 
-What evaporates comes first: thread states and Python stacks of all ranks at the same moment, three times, and the Flight
+What evaporates comes first: thread states and Python stacks of all ranks at the same moments, at uneven times, and the Flight
 Recorder twice, early and late, so that a job that moves is seen to move. A dump through the pipe comes after that, because
 it makes the job do something; logs come last.
 """
@@ -30,6 +30,7 @@ from forensics.collect.collectors import (
     versions,
 )
 from forensics.collect.record import Run
+from forensics.collect.sample_times import sample_times
 from forensics.collect.schedule import Task
 from forensics.collect.target import Context, Settings, Target
 
@@ -49,11 +50,12 @@ class RankCollector:
 
 
 def _samples(settings: Settings) -> tuple[float, ...]:
-    return tuple(number * settings.interval_s for number in range(settings.samples))
+    """Process facts and stacks of all ranks are taken at the same times."""
+    return sample_times(settings.samples, settings.interval_s, settings.seed)
 
 
 def _twice(settings: Settings) -> tuple[float, ...]:
-    return (0.0, max(settings.recorder_gap_s, settings.interval_s * (settings.samples - 1)))
+    return (0.0, max(settings.recorder_gap_s, _samples(settings)[-1]))
 
 
 RANK_COLLECTORS = (
@@ -131,7 +133,7 @@ def _host_tasks(context: Context, targets: Sequence[Target]) -> Iterable[Task]:
         yield _host_task(shim_logs.ID, 0, partial(shim_logs.collect_left, context), 60.0)
     for number, (name, witness) in enumerate(sorted(_shared_logs(targets).items())):
         work = partial(_shared_log, context, name, witness)
-        yield _host_task(log_files.ID, number, work, 30.0, settings.interval_s * (settings.samples - 1))
+        yield _host_task(log_files.ID, number, work, 30.0, _samples(settings)[-1])
 
 
 def _host_task(name: str, sample: int, work: Callable[[], Iterable[Run]], deadline_s: float, offset: float = 0.0) -> Task:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from forensics.collect.staging import Staging
 class Settings:
     """Limits and choices of one collection; times in seconds, sizes in bytes.
 
+    `interval_s` lies between two samples on average, `seed` decides how unevenly.
     `nccl_ras` is None to ask NCCL's RAS service where its version is known to stand that, else whether to ask it.
     """
 
@@ -35,6 +37,7 @@ class Settings:
     use_pipe: bool = True
     ask_sockets: bool = False
     nccl_ras: bool | None = None
+    seed: int = field(default_factory=lambda: random.getrandbits(32))
 
 
 @dataclass(frozen=True, slots=True)
