@@ -16,6 +16,7 @@ _RANK_WORD = re.compile(
     re.IGNORECASE,
 )
 _RECORDER = re.compile(r"(?:^|_)(?:dump|trace)_(\d{1,7})$")
+_OF_A_PROCESS = re.compile(r"stack|spy|thread|fault|gdb|pstack|proc", re.IGNORECASE)
 _TRAILING = re.compile(r"(?:^|(?P<before>[A-Za-z]*)[_.-])(?P<number>\d{1,5})$")
 _NOT_A_RANK = frozenset(
     {
@@ -33,6 +34,9 @@ _NOT_A_RANK = frozenset(
         "version",
         "worker",
         "counters",
+        "core",
+        "proc",
+        "process",
     }
 )
 _SAMPLE = re.compile(r"(?<![a-z])sample[_.-]?(\d{1,4})(?!\d)", re.IGNORECASE)
@@ -112,7 +116,8 @@ def _rank(parts: tuple[str, ...], stem: str) -> tuple[int | None, str | None]:
         return int(word["rank"]), "path"
     for directory_rank in _directory_ranks(parts):
         return directory_rank, "path"
-    if recorder := _RECORDER.search(stem):
+    recorder = _RECORDER.search(stem)
+    if recorder and not _OF_A_PROCESS.search(stem):
         return int(recorder[1]), "path"
     trailing = _TRAILING.search(stem)
     if trailing and (trailing["before"] or "").lower() not in _NOT_A_RANK:

@@ -15,6 +15,7 @@ from forensics.bundle.layout import BUNDLE
 from forensics.bundle.manifest import Manifest, Run, read_manifest
 from forensics.bundle.members import BundleWarning, Member
 from forensics.bundle.origin import bundle_origin, origin
+from forensics.bundle.proven_ranks import with_proven_ranks
 from forensics.bundle.streams import chunks, content_opener
 from forensics.errors import ExitCode, ForensicsError
 
@@ -156,7 +157,8 @@ def _assemble(gathered: _Gathered) -> Bundle:
         artefacts.append(_artefact(members[path], digests[path], home or "", manifest))
     warnings = sorted(gathered.warnings, key=lambda item: (item.path or "", item.locator or "", item.message))
     top = {path: digest for path, digest in digests.items() if path not in gathered.nested}
-    return Bundle(artefacts, warnings, "bundle" if folders else "files", _whole_digest(top), gathered.damaged)
+    kind = "bundle" if folders else "files"
+    return Bundle(with_proven_ranks(artefacts), warnings, kind, _whole_digest(top), gathered.damaged)
 
 
 def _below(folder: str, folders: Sequence[str], members: Mapping[str, Member]) -> dict[str, Member]:

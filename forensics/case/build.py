@@ -25,6 +25,8 @@ Progress = Callable[[int, int, str], None]
 """Called with the artefacts done, their total, and the path of the next one."""
 
 _RANKED = frozenset({"flight_recorder", "python_stacks"})
+# A rank beyond this that equals the number of its own process is no rank, whatever the name of the file says.
+LEAST_PID = 1000
 _SHARED = {"frames": "frame", "call_paths": "call_path"}
 
 
@@ -109,7 +111,9 @@ def _write(
 ) -> None:
     """Rows of one artefact, its row in `sources`, and its warnings."""
     identity = reading.identity
-    rank = artefact.rank if identity.rank is None else identity.rank
+    rank = identity.rank
+    if rank is None and not _is_a_process(artefact, reading):
+        rank = artefact.rank
     host = identity.host or artefact.host
     fill = {"source_id": source_id, "rank": rank, "host": host}
     rows = 0
@@ -119,7 +123,8 @@ def _write(
         rows += 0 if batch.table in _SHARED else count
     problems = list(reading.problems)
     if reading.kind in _RANKED and rank is None:
-        problems.append(Problem("no rank is known: neither its content, nor a manifest, nor its path says one"))
+        subject = _of_which(reading)
+        problems.append(Problem(f"no rank is known{subject}: neither its content, nor a manifest, nor its path says one"))
     _warn(writer, source_id, [(artefact.path, problem.locator, problem.message) for problem in problems])
     status, reason = _status(reading, rows, damage)
     record: dict[str, Any] = {
@@ -129,7 +134,7 @@ def _write(
         "parser": reading.parser,
         "host": host,
         "rank": rank,
-        "rank_method": artefact.rank_method if identity.rank is None else "content",
+        "rank_method": None if rank is None else artefact.rank_method if identity.rank is None else "content",
         "captured_ns": artefact.captured_ns,
         "modified_ns": artefact.modified_ns,
         "sha256": artefact.sha256,
@@ -139,6 +144,23 @@ def _write(
         "reason": reason,
     }
     writer.add("sources", {name: [value] for name, value in record.items()}, {})
+
+
+def _pids(reading: Reading) -> set[int]:
+    """Process numbers that stacks say they are of."""
+    columns = (batch.columns.get("pid", ()) for batch in reading.batches if batch.table == "stacks")
+    return {int(pid) for column in columns for pid in column if pid is not None}
+
+
+def _is_a_process(artefact: Artefact, reading: Reading) -> bool:
+    """Whether the number in the name of a file of stacks is that of the process in it, and no rank."""
+    is_bare = artefact.rank_method == "guessed" or (artefact.rank_method == "path" and (artefact.rank or 0) >= LEAST_PID)
+    return reading.kind == "python_stacks" and is_bare and artefact.rank in _pids(reading)
+
+
+def _of_which(reading: Reading) -> str:
+    pids = sorted(_pids(reading))
+    return f" for {'process' if len(pids) == 1 else 'processes'} {', '.join(map(str, pids[:8]))}" if pids else ""
 
 
 def _status(reading: Reading, rows: int, damage: str | None) -> tuple[str, str | None]:
