@@ -42,6 +42,7 @@ class WaitKind(StrEnum):
     DATA = "data_wait"
     CHILD = "child_wait"
     LOCK = "lock"
+    FILE_LOCK = "file_lock"
     IO = "io"
     SLEEP = "sleep"
     DEVICE = "device_sync"

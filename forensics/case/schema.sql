@@ -431,7 +431,8 @@ CREATE TABLE processes (
     kernel_stack VARCHAR,           -- kernel stack, one frame a line, when readable
     cpu_ticks BIGINT,               -- user and system time in clock ticks
     switches BIGINT,                -- voluntary and involuntary context switches
-    tracer BIGINT                   -- pid of a tracer; 0 for none
+    tracer BIGINT,                  -- pid of a tracer; 0 for none
+    timed BOOLEAN                   -- whether the process handles a signal that timers send
 );
 
 -- table: One understood log line.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,6 +14,8 @@ from forensics.ingest._shared.values import boolean, integer, objects, rank_numb
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
 
 SCHEMA = "forensics.proc/1"
+TIMER_SIGNALS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
+_MASK = re.compile(r"[0-9a-fA-F]{1,32}")
 
 
 def sniff(head: bytes, path: str) -> int:
@@ -57,6 +61,14 @@ def _add(columns: dict[str, list[Any]], thread: dict[str, Any]) -> None:
     columns["cpu_ticks"].append(_sum([thread.get("utime_ticks"), thread.get("stime_ticks")]))
     columns["switches"].append(_sum([thread.get("voluntary_switches"), thread.get("involuntary_switches")]))
     columns["tracer"].append(integer(thread.get("tracer_pid")))
+    columns["timed"].append(_is_timed(text(thread.get("signals_caught"))))
+
+
+def _is_timed(caught: str | None) -> bool | None:
+    """Whether the process handles a signal that timers send; the kernel writes the signals as a mask in hexadecimal."""
+    if caught is None or not _MASK.fullmatch(caught):
+        return None
+    return any(int(caught, 16) >> (number - 1) & 1 for number in TIMER_SIGNALS)
 
 
 def _sum(values: Sequence[Any]) -> int | None:

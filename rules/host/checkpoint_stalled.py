@@ -18,7 +18,7 @@ from forensics.rules.reductions.text import evidence_text as statements
 def _evaluate(roster: Roster, liveness: Liveness, helped_stalls: HelpedStalls, stalled: StallFindings) -> Iterator[Finding]:
     for helped in helped_stalls:
         stall = helped.stall
-        if stall.stage is StageName.CHECKPOINT and not _at_work(roster, liveness, stall):
+        if stall.stage is StageName.CHECKPOINT and stall.explained and not _at_work(roster, liveness, stall):
             found = stalled.finding(stall, RULE.code, Cause.CHECKPOINT_STALL, _next_steps(roster, stall))
             yield replace(found, evidence=(*helped.evidence, *found.evidence))
 
@@ -41,7 +41,7 @@ def _next_steps(roster: Roster, stall: Stall) -> tuple[str, ...]:
 
 
 def _clears(stacks: StacksByRank, helped_stalls: HelpedStalls) -> str | None:
-    if any(helped.stall.stage is StageName.CHECKPOINT for helped in helped_stalls):
+    if any(helped.stall.stage is StageName.CHECKPOINT and helped.stall.explained for helped in helped_stalls):
         return None
     seen = [rank for rank, found in stacks.items() if found.latest]
     return (

@@ -53,7 +53,7 @@ def _is_working(roster: Roster, signs: HostSigns, stall: Stall, idle_share: floa
 
 def _evidence(stacks: StacksByRank, signs: HostSigns, stall: Stall, work: HostWork) -> Iterator[Evidence]:
     path = stall.activity.path if stall.activity else ()
-    frame = compiling_frame(path) if work is HostWork.COMPILE else collecting_frame(path)
+    frame = compiling_frame(path) if work is HostWork.COMPILE else collecting_frame(path, signs.on_cpu(stall.rank))
     verb = "compiles code" if work is HostWork.COMPILE else "collects garbage"
     if frame is not None:
         yield Evidence(f"rank {stall.rank} {verb}: its main thread is in {frame}", stacks[stall.rank].main[-1].source)

@@ -17,7 +17,7 @@ from forensics.rules.reductions.text import evidence_text as statements
 def _evaluate(roster: Roster, helped_stalls: HelpedStalls, stalled: StallFindings) -> Iterator[Finding]:
     for helped in helped_stalls:
         stall = helped.stall
-        if stall.stage is StageName.DATA:
+        if stall.stage is StageName.DATA and stall.explained:
             found = stalled.finding(stall, RULE.code, Cause.DATALOADER_STALL, _next_steps(roster, stall))
             yield replace(found, evidence=(*helped.evidence, *found.evidence))
 

@@ -1,4 +1,4 @@
-"""A rank waits for a lock, a queue or a condition of its own process while its peers wait for it."""
+"""A rank waits for a lock, a queue or a condition of its own process, or for a file lock, while its peers wait for it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from forensics.model import Cause, Evidence, Finding, WaitKind
 from forensics.rules.interface import Maturity, Need, Rule
-from forensics.rules.reductions.host.background import HelpedStalls, is_idle, thread_statement
+from forensics.rules.reductions.host.background import HelpedStalls, thread_statement
 from forensics.rules.reductions.host.stalls import Stall, StallFindings
-from forensics.rules.reductions.host.work import HostSigns, HostWork
+from forensics.rules.reductions.host.work import LOCKS, HostSigns, HostWork
 from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.stacks.other_threads import may_hold
 from forensics.rules.reductions.stacks.samples import Sample, StacksByRank
 from forensics.rules.reductions.text import evidence_text as statements
 
@@ -28,19 +29,26 @@ def _evaluate(
 def _finding(roster: Roster, stacks: StacksByRank, stalled: StallFindings, stall: Stall) -> Finding:
     holders = _others(stacks, stall)
     found = stalled.finding(stall, RULE.code, Cause.HOST_STALL, _next_steps(roster, stall, holders))
-    evidence = (_waits(stacks, stall), *_holders(holders, stall), *found.evidence)
+    evidence = (_waits(roster, stacks, stall), *_holders(holders, stall), *found.evidence)
     return replace(found, evidence=evidence, strength=found.strength + 0.03)
 
 
-def _waits(stacks: StacksByRank, stall: Stall) -> Evidence:
+def _waits(roster: Roster, stacks: StacksByRank, stall: Stall) -> Evidence:
     activity, samples = stall.activity, stacks[stall.rank].main
     where = activity.describe() if activity else "no Python frames"
-    what = _primitive(stall)
+    what = _primitive(roster, stall)
     return Evidence(f"rank {stall.rank} waits for {what} in every stack sample, at {where}", samples[-1].source)
 
 
-def _primitive(stall: Stall) -> str:
-    """Name what is waited for, as far as the frames tell."""
+def _of_a_file(stall: Stall) -> bool:
+    return stall.activity is not None and stall.activity.wait is WaitKind.FILE_LOCK
+
+
+def _primitive(roster: Roster, stall: Stall) -> str:
+    """Name what is waited for, as far as the frames and the kernel tell."""
+    if _of_a_file(stall):
+        wchan = roster.rank(stall.rank).wchan
+        return f"a file lock (its main thread sleeps in {wchan})" if wchan else "a file lock"
     frame = stall.activity.call_frame if stall.activity else None
     if frame is None:
         return "a lock (its main thread sleeps on a futex)"
@@ -54,9 +62,10 @@ def _primitive(stall: Stall) -> str:
 
 
 def _others(stacks: StacksByRank, stall: Stall) -> tuple[Sample, ...]:
-    """Threads of the process that are neither idle nor without code: one of them may hold what the main thread waits for."""
-    threads = [thread for thread in stacks[stall.rank].latest_threads() if not is_idle(thread)]
-    own = [thread for thread in threads if thread.activity.application is not None]
+    """Threads at work in the job's own code: one of them may hold the lock; that of a file another process holds."""
+    if _of_a_file(stall):
+        return ()
+    own = [thread for thread in stacks[stall.rank].latest_threads() if may_hold(thread)]
     # A thread that waits for a lock itself comes first: two that wait for each other never end.
     return tuple(sorted(own, key=lambda thread: thread.activity.wait is not WaitKind.LOCK))[:_MOST_THREADS]
 
@@ -71,6 +80,12 @@ def _holders(holders: tuple[Sample, ...], stall: Stall) -> Iterator[Evidence]:
 def _next_steps(roster: Roster, stall: Stall, holders: tuple[Sample, ...]) -> tuple[str, ...]:
     where = stall.activity.application if stall.activity else None
     place = f" taken at {where}" if where else ""
+    if _of_a_file(stall):
+        host = roster.rank(stall.rank).host or "the host"
+        return (
+            f"find who holds the file lock{place}: lslocks on {host}, or the clients of the file server",
+            "a process that died on another host may have left a lock on NFS or Lustre",
+        )
     if not holders:
         return (f"find who should release what rank {stall.rank} waits for{place}; no other thread of the process is at work",)
     names = ", ".join(thread.name or str(thread.thread) for thread in holders)
@@ -81,7 +96,7 @@ def _next_steps(roster: Roster, stall: Stall, holders: tuple[Sample, ...]) -> tu
 
 def _clears(stacks: StacksByRank, helped_stalls: HelpedStalls) -> str | None:
     seen = [rank for rank, found in stacks.items() if found.latest]
-    locked = [helped for helped in helped_stalls if helped.stall.activity and helped.stall.activity.wait is WaitKind.LOCK]
+    locked = [helped for helped in helped_stalls if helped.stall.activity and helped.stall.activity.wait in LOCKS]
     if not seen or locked:
         return None
     return f"none of {statements.counted(len(seen), 'rank')} with stacks holds the others up while it waits for a lock"
@@ -93,10 +108,11 @@ RULE = Rule(
     seed="Mycroft section 6.2 (py-spy)",
     needs=(Need(StacksByRank, "stacks", "only stacks and wait channels show a lock"),),
     thresholds=(),
-    concludes="A rank that every chain of waits ends in, in a lock, queue or condition, with the threads that may hold it.",
+    concludes="A rank that every chain of waits ends in, in a lock, file lock, queue or condition, and its holder.",
     confusions=(
         "a thread that waits for the interpreter lock sleeps on a futex too: then some thread holds that in every sample",
         "native code that waits for its own threads or a device",
+        "a wait of isend or irecv, which leaves no frame either: no finding where the job exchanges such messages",
     ),
     evaluate=_evaluate,
     clears=_clears,

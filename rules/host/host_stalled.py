@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.model import Cause, Finding, StageName
+from forensics.model import Cause, Finding
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.host.background import HelpedStalls
 from forensics.rules.reductions.host.stalls import Stall, StallFindings, is_leaving
@@ -12,14 +12,12 @@ from forensics.rules.reductions.host.work import HostSigns, HostWork
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.waits.graph import WaitGraph
 
-# Stages that have a rule of their own.
-_ELSEWHERE = frozenset({StageName.DATA, StageName.CHECKPOINT, StageName.INIT})
 _KNOWN_WORK = frozenset({HostWork.LOCK, HostWork.COMPILE, HostWork.COLLECT})
 
 
 def _evaluate(roster: Roster, helped_stalls: HelpedStalls, stalled: StallFindings, signs: HostSigns) -> Iterator[Finding]:
     for stall in (helped.stall for helped in helped_stalls):
-        if stall.stage not in _ELSEWHERE and not is_leaving(stall) and signs.work(stall) not in _KNOWN_WORK:
+        if not stall.explained and not is_leaving(stall) and signs.work(stall) not in _KNOWN_WORK:
             yield stalled.finding(stall, RULE.code, Cause.HOST_STALL, _next_steps(roster, stall))
 
 
@@ -38,7 +36,7 @@ def _next_steps(roster: Roster, stall: Stall) -> tuple[str, ...]:
 
 def _clears(graph: WaitGraph, helped_stalls: HelpedStalls, signs: HostSigns) -> str | None:
     held_up = [helped.stall for helped in helped_stalls]
-    special = [s for s in held_up if s.stage in _ELSEWHERE or is_leaving(s) or signs.work(s) in _KNOWN_WORK]
+    special = [s for s in held_up if s.explained or is_leaving(s) or signs.work(s) in _KNOWN_WORK]
     if special:
         return "whoever is behind its peers does something that has a rule of its own"
     return "no rank is behind its peers outside a collective" if graph.waits else None

@@ -29,7 +29,7 @@ def _evaluate(
     stacks: StacksByRank, graph: WaitGraph, text: EvidenceText, stalls: Stalls, stalled: StallFindings
 ) -> Iterator[Finding]:
     for stall in stalls:
-        if stall.stage is StageName.INIT:
+        if stall.stage is StageName.INIT and stall.explained:
             step = f"see what rank {stall.rank} does before it joins the group; check its MASTER_ADDR, WORLD_SIZE and RANK"
             yield stalled.finding(stall, RULE.code, Cause.INIT_STALL, (step,))
     for root in graph.roots:

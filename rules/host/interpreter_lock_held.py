@@ -30,7 +30,8 @@ def _finding(stalled: StallFindings, stall: Stall, holder: Sample) -> Finding:
         holder.source,
     )
     found = stalled.finding(stall, RULE.code, Cause.GIL_HELD, _next_steps(stall, holder))
-    rivals = (f"a blocking call of {stall.stage} that keeps the lock is still that call",) if stall.stage in _EXPLAINED else ()
+    blocking = stall.stage in _EXPLAINED and stall.explained
+    rivals = (f"a blocking call of {stall.stage} that keeps the lock is still that call",) if blocking else ()
     return replace(found, evidence=(held, *found.evidence), rivals=rivals)
 
 

@@ -142,9 +142,12 @@ def _usual_stage(stacks: StacksByRank, late: Lateness) -> tuple[StageName, float
     Of its samples, the share in this stage beyond that of the other members is what the stage takes of the time.
     """
     found = stacks.get(late.rank)
-    seen = [s.activity.stage for s in found.main if not s.activity.communicating] if found else []
+    outside = [s.activity for s in found.main if not s.activity.communicating] if found else []
+    seen = [activity.stage for activity in outside]
     stage = max(dict.fromkeys(seen), key=seen.count, default=StageName.UNKNOWN)
-    if found is None or stage is StageName.UNKNOWN:
+    # The job's own names describe, they account for nothing.
+    by_words = all(activity.words_alone for activity in outside if activity.stage is stage)
+    if found is None or stage is StageName.UNKNOWN or by_words:
         return stage, 0.0
     peers = [stacks[rank].main for rank in late.members if rank != late.rank and rank in stacks]
     usual = [_part(samples, stage) for samples in peers if samples]

@@ -99,6 +99,7 @@ def _thread(procfs: ProcFs, pid: int, tid: int, errors: list[str]) -> dict[str, 
         "voluntary_switches": _number(status.get("voluntary_ctxt_switches")),
         "involuntary_switches": _number(status.get("nonvoluntary_ctxt_switches")),
         "tracer_pid": _number(status.get("TracerPid")),
+        "signals_caught": status.get("SigCgt"),
     }
 
 

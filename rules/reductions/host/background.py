@@ -9,7 +9,8 @@ from forensics.model import Evidence, StageName, WaitKind
 from forensics.rules.reductions.host.interpreter_lock import LockHolders
 from forensics.rules.reductions.host.stalls import Stall, Stalls
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank, same_place
+from forensics.rules.reductions.stacks.other_threads import is_idle, stayed
+from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank
 
 # What a thread that waits for another one of its process looks like.
 _WAITING = frozenset({WaitKind.LOCK, WaitKind.SLEEP, WaitKind.CHILD})
@@ -41,7 +42,7 @@ def helped_stalls(stalls: Stalls, stacks: StacksByRank, holders: LockHolders) ->
 
 def _helped(stall: Stall, found: Stacks | None, holder: Sample | None) -> Helped:
     thread = _blocked(holder) or (_explaining(found, stall) if found and stall.activity else None)
-    return Helped(replace(stall, stage=thread.activity.stage) if thread else stall, thread)
+    return Helped(replace(stall, stage=thread.activity.stage, by_words=False) if thread else stall, thread)
 
 
 def _blocked(holder: Sample | None) -> Sample | None:
@@ -55,27 +56,18 @@ def _explaining(found: Stacks, stall: Stall) -> Sample | None:
     """The thread at work in a checkpoint or in data loading that stayed where it is while the main thread waits."""
     if stall.activity is None or stall.activity.wait not in _WAITING or stall.child:
         return None
-    wanted = (stall.stage,) if stall.stage in _STAGES else _STAGES if stall.stage is StageName.UNKNOWN else ()
+    is_open = stall.by_words or stall.stage is StageName.UNKNOWN
+    wanted = _STAGES if is_open else (stall.stage,) if stall.stage in _STAGES else ()
     busy = [thread for thread in found.latest_threads() if thread.activity.stage in wanted and _at_work(thread)]
-    return next((thread for thread in busy if _stayed(found, thread)), None)
+    return next((thread for thread in busy if stayed(found, thread)), None)
 
 
 def _at_work(thread: Sample) -> bool:
-    """Neither idle at a queue nor in communication; a loader of the library without code of the job only passes batches on."""
+    """Neither idle at a queue nor waiting for other ranks; a library's loader alone only passes batches on."""
     activity = thread.activity
-    if activity.communicating or is_idle(thread):
+    if activity.waits_for_others or activity.words_alone or is_idle(thread):
         return False
     return activity.stage is StageName.CHECKPOINT or activity.application is not None
-
-
-def is_idle(thread: Sample) -> bool:
-    """Whether the thread waits for work: at a queue or condition of the standard library."""
-    path = thread.activity.python_path
-    return not path or (thread.activity.wait is WaitKind.LOCK and path[0].origin == "stdlib")
-
-
-def _stayed(found: Stacks, thread: Sample) -> bool:
-    return same_place([sample for sample in found.threads if sample.thread == thread.thread])
 
 
 def thread_statement(thread: Sample, rank: int) -> Evidence:

@@ -22,7 +22,8 @@ def lock_holders(stacks: StacksByRank) -> LockHolders:
 def _holder(found: Stacks) -> Sample | None:
     """The thread that did not get on with the lock.
 
-    Python code gives the lock away every few milliseconds and moves on; only native code can hold it at one place.
+    Python code gives the lock away every few milliseconds and moves on; only native code can hold it at one place. Calls that
+    wait for other ranks, and the autograd engine, give it away before they wait: a sampler that says otherwise is wrong.
     """
     if len(found.main) < 2:
         return None
@@ -31,6 +32,7 @@ def _holder(found: Stacks) -> Sample | None:
         by_thread[sample.thread].append(sample)
     for _, samples in sorted(by_thread.items()):
         held = all(sample.owns_gil for sample in samples) and len(samples) == len(found.main)
-        if held and same_place(samples):
+        waits = any(sample.activity.waits_for_others for sample in samples)
+        if held and not waits and same_place(samples):
             return samples[-1]
     return None

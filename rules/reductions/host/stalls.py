@@ -17,32 +17,47 @@ from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRa
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.graph import WaitGraph
+from forensics.rules.reductions.waits.messages import MessageWaits
 
 _POLLING = frozenset({WaitKind.CHILD, WaitKind.DATA, WaitKind.LOCK, WaitKind.IO, WaitKind.UNKNOWN, WaitKind.SLEEP})
+# Stages whose own rules name the cause; what the host does there is a detail of them.
+EXPLAINED = frozenset({StageName.DATA, StageName.CHECKPOINT, StageName.INIT})
 # Stages of a child process that explain a parent that polls it.
 _CHILD_STAGES = (StageName.CHECKPOINT, StageName.DATA)
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """One free root: its rank, the stage it was in, the activity that told it, and the child process that explains it."""
+    """One free root: its rank, the stage it was in, the activity that told it, and the child process that explains it.
+
+    `by_words` is set when only the job's own names tell the stage: they describe it, and decide nothing.
+    """
 
     rank: int
     stage: StageName
     activity: Activity | None
     child: Sample | None
+    by_words: bool = False
+
+    @property
+    def explained(self) -> bool:
+        """Whether the stage has a rule of its own, and more than words tells it."""
+        return self.stage in EXPLAINED and not self.by_words
 
 
 Stalls = NewType("Stalls", tuple[Stall, ...])
-"""Free roots whose process lives and runs."""
+"""Free roots whose process lives and runs and waits for nobody's message."""
 
 
 @reduction
-def stalls(graph: WaitGraph, roster: Roster, stacks: StacksByRank, shim: ShimLogs, calls: Calls) -> Stalls:
-    """Find the free roots whose process lives and runs, in rank order."""
+def stalls(
+    graph: WaitGraph, roster: Roster, stacks: StacksByRank, messages: MessageWaits, shim: ShimLogs, calls: Calls
+) -> Stalls:
+    """Find the free roots whose process lives and runs and waits for nobody's message, in rank order."""
     facts = [roster.rank(root.ranks[0]) for root in graph.free_roots]
     ended = {rank for rank, log in shim.items() if log.ended} if calls.from_shim else set()
-    alive = [f.rank for f in facts if not (f.dead or f.stopped or f.heartbeat_gap_ns or f.unseen or f.rank in ended)]
+    gone = {f.rank for f in facts if f.dead or f.stopped or f.heartbeat_gap_ns or f.unseen or f.rank in ended}
+    alive = [f.rank for f in facts if f.rank not in gone and f.rank not in messages]
     return Stalls(tuple(_stall(graph, stacks, rank) for rank in alive))
 
 
@@ -50,11 +65,13 @@ def _stall(graph: WaitGraph, stacks: StacksByRank, rank: int) -> Stall:
     found, latest = stacks.get(rank), activity_of(stacks, rank)
     if found is None or latest is None:
         return Stall(rank, StageName.UNKNOWN, None, None)
-    stage = StageName.INIT if _peers_initialise(graph, stacks, rank) else _steady_stage(found)
+    starts = _peers_initialise(graph, stacks, rank)
+    stage = StageName.INIT if starts else _steady_stage(found)
+    by_words = not starts and all(s.activity.words_alone for s in found.main if s.activity.stage is stage)
     blocked = _explaining_child(found, stage) if latest.wait in _POLLING else None
     if stage is StageName.UNKNOWN and blocked:
         stage = blocked.activity.stage
-    return Stall(rank, stage, latest, blocked)
+    return Stall(rank, stage, latest, blocked, by_words and blocked is None)
 
 
 def _peers_initialise(graph: WaitGraph, stacks: StacksByRank, rank: int) -> bool:
@@ -73,7 +90,7 @@ def _steady_stage(found: Stacks) -> StageName:
 def _explaining_child(found: Stacks, stage: StageName) -> Sample | None:
     children = found.latest_children()
     wanted = (stage,) if stage in _CHILD_STAGES else _CHILD_STAGES if stage is StageName.UNKNOWN else ()
-    busy = [child for child in children if child.activity.stage in wanted]
+    busy = [child for child in children if child.activity.stage in wanted and not child.activity.words_alone]
     # A worker that waits for its next index is idle; the one inside the job's own code is the one that is stuck.
     return next((child for child in busy if child.activity.application is not None and not _idle(child)), None)
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from forensics.model import StageName, WaitKind
+from forensics.model import WaitKind
 from forensics.rules.reductions.host.interpreter_lock import LockHolders
 from forensics.rules.reductions.host.stalls import Stall, is_leaving
 from forensics.rules.reductions.interface import reduction
@@ -17,12 +17,11 @@ from forensics.rules.reductions.stacks.activity import words_of
 from forensics.rules.reductions.stacks.call_paths import CallPath, Frame
 from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
 
-# Stages whose own rules name the cause; what the host does there is a detail of them.
-EXPLAINED = frozenset({StageName.DATA, StageName.CHECKPOINT, StageName.INIT})
 # Half a CPU: a thread that polls with pauses stays far below, a loop is at one.
 BUSY_SHARE = 0.5
 # Below a tenth somebody waits for something else than the CPU.
 IDLE_SHARE = 0.1
+LOCKS = frozenset({WaitKind.LOCK, WaitKind.FILE_LOCK})
 # The module and the function it calls.
 ENTRY_FRAMES = 2
 _COMPILERS = re.compile(
@@ -54,15 +53,15 @@ class HostSigns:
     def work(self, stall: Stall, busy_share: float = BUSY_SHARE) -> HostWork:
         """Tell what the stalled rank does; `OTHER` also where a rule on its stage says more."""
         activity = stall.activity
-        if activity is None or stall.stage in EXPLAINED or is_leaving(stall):
+        if activity is None or stall.explained or is_leaving(stall):
             return HostWork.OTHER
         if compiling_frame(activity.path) or self.compiler(stall):
             return HostWork.COMPILE
-        if collecting_frame(activity.path):
+        if collecting_frame(activity.path, self.on_cpu(stall.rank)):
             return HostWork.COLLECT
         if self.busy(stall.rank, busy_share):
             return HostWork.BUSY
-        locked = activity.wait is WaitKind.LOCK and stall.rank not in self.holders
+        locked = activity.wait in LOCKS and stall.rank not in self.holders
         return HostWork.LOCK if locked and not self.moved(stall.rank) else HostWork.OTHER
 
     def compiler(self, stall: Stall) -> ChildProcess | None:
@@ -84,6 +83,13 @@ class HostSigns:
         runnable = len(facts.thread_states) > 1 and set(facts.thread_states) == {"R"}
         return facts.cpu_share >= (IDLE_SHARE if runnable else least_share)
 
+    def on_cpu(self, rank: int) -> bool:
+        """Whether the main thread used a CPU between the samples, as a collection of garbage does."""
+        facts, found = self.roster.rank(rank), self.stacks.get(rank)
+        if facts.cpu_share is None:
+            return found is not None and bool(found.main) and all(sample.active for sample in found.main)
+        return facts.cpu_share >= BUSY_SHARE
+
     def moved(self, rank: int) -> bool:
         """Whether the job's own code of the rank was at different places in its samples."""
         found = self.stacks.get(rank)
@@ -95,14 +101,19 @@ def compiling_frame(path: CallPath) -> Frame | None:
     return next((entry for entry in path if entry.origin != "app" and _matches(patterns.COMPILING, entry)), None)
 
 
-def collecting_frame(path: CallPath) -> Frame | None:
-    """The frame that shows a garbage collection: native frames of the collector, or the job's own word for it."""
+def collecting_frame(path: CallPath, works: bool) -> Frame | None:
+    """The frame that shows a garbage collection: native frames of the collector, or what a finalizer or the CPU bears out.
+
+    The job's own word for it tells nothing of a thread that sleeps there: `works` says that it does not.
+    """
+    finalizes = False
     for entry in path:
         if entry.origin != "app" and _matches(patterns.COLLECTING, entry):
             return entry
         # What a finalizer does happens inside the collection that called it.
+        finalizes = finalizes or entry.function == "__del__"
         if entry.origin == "app" and entry.function != "__del__":
-            return entry if words_of(entry.name) & patterns.COLLECTING_WORDS else None
+            return entry if words_of(entry.name) & patterns.COLLECTING_WORDS and (works or finalizes) else None
     return None
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from forensics.model import Component, StageName, WaitKind
 from forensics.rules.reductions.stacks import stage_patterns as patterns
@@ -18,7 +19,8 @@ class Activity:
     """Stage and wait of one call path.
 
     `stage_frame` is the frame that told the stage; `by_words` is set when only the job's own names told it. `call_frame` is the
-    frame that told the wait, for example the collective that was called.
+    Python frame that told the wait, for example the collective that was called; a wait without one was told by native frames,
+    or where `by_kernel` is set by the kernel alone.
     """
 
     stage: StageName
@@ -27,6 +29,7 @@ class Activity:
     stage_frame: Frame | None = None
     call_frame: Frame | None = None
     by_words: bool = False
+    by_kernel: bool = False
 
     @property
     def communicating(self) -> bool:
@@ -42,6 +45,27 @@ class Activity:
     def below_autograd(self) -> bool:
         """Whether the innermost Python frame is the autograd engine: hooks that communicate leave no frame of their own."""
         return bool(self.python_path) and self.python_path[0].function == "_engine_run_backward"
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether the thread waits for other ranks or for the autograd engine: it holds no lock of the process meanwhile."""
+        return self.communicating or self.wait is WaitKind.STORE or self.below_autograd
+
+    @property
+    def unframed(self) -> bool:
+        """Whether the thread sleeps right below the job's own code and no frame tells in what.
+
+        `wait()` of a work handle leaves no Python frame, and neither does `with lock:`.
+        """
+        path = self.python_path
+        asleep = self.wait is WaitKind.UNKNOWN or (self.wait is WaitKind.LOCK and self.by_kernel)
+        return asleep and bool(path) and path[0].origin == "app"
+
+    @property
+    def words_alone(self) -> bool:
+        """Whether only the job's own names tell the stage: no frame of a library, no wait for a file, a pipe or a socket."""
+        reads_or_writes = self.wait in (WaitKind.IO, WaitKind.FILE_LOCK)
+        return self.by_words and not (reads_or_writes and self.stage in (StageName.DATA, StageName.CHECKPOINT))
 
     @property
     def component(self) -> Component:
@@ -63,15 +87,20 @@ class Activity:
 
 
 def activity(path: CallPath, wchan: str | None = None) -> Activity:
-    """Classify one call path (innermost frame first); `wchan` refines what the Python frames leave open."""
+    """Classify one call path (innermost frame first); native frames and `wchan` refine what the Python frames leave open."""
     frames = own_frames(path)
     wait, call = _wait(frames)
     if wait is WaitKind.UNKNOWN:
+        wait = _native_wait(frames)
+    by_kernel = wait is WaitKind.UNKNOWN
+    if by_kernel:
         wait = wait_of_wchan(wchan)
     stage, told_by, by_words = _stage(frames)
     if wait is WaitKind.EXITING and stage is StageName.INIT:
         stage, told_by = StageName.UNKNOWN, None
-    return Activity(stage, wait, frames, told_by, call, by_words)
+    found = Activity(stage, wait, frames, told_by, call, by_words, by_kernel and wait is not WaitKind.UNKNOWN)
+    # The engine sleeps on a futex until its devices and the reductions of hooks are done.
+    return replace(found, wait=WaitKind.UNKNOWN, by_kernel=False) if found.below_autograd and wait is WaitKind.LOCK else found
 
 
 def wait_of_wchan(wchan: str | None) -> WaitKind:
@@ -83,15 +112,27 @@ def wait_of_wchan(wchan: str | None) -> WaitKind:
 
 
 def _wait(frames: CallPath) -> tuple[WaitKind, Frame | None]:
-    """The innermost telling frame below the job's own code decides; a lock inside a loader is the loader's wait."""
+    """The innermost telling frame below the job's own code decides; a lock inside a loader is the loader's wait.
+
+    What turns objects into bytes below a collective is not in the collective yet, or not any more.
+    """
     best: tuple[WaitKind, Frame | None] = (WaitKind.UNKNOWN, None)
     for entry in frames:
-        if entry.origin == "app":
+        if entry.origin == "app" or _match(patterns.PICKLING, entry) is not None:
             break
         kind = _match(patterns.WAITS, entry)
         if kind is not None and (best[1] is None or _more_telling(kind, best[0])):
             best = (kind, entry)
     return best
+
+
+def _native_wait(frames: CallPath) -> WaitKind:
+    """What the native frames below the innermost Python frame tell, the innermost first."""
+    for entry in takewhile(lambda frame: frame.origin == "native", frames):
+        for kind, pattern in patterns.NATIVE_WAITS:
+            if pattern.match(entry.name):
+                return kind
+    return WaitKind.UNKNOWN
 
 
 # Inside a library call the outer purpose says more than the primitive it sleeps in.

@@ -60,6 +60,12 @@ class Stacks:
         return bool(self.main) and all(sample.activity.below_autograd for sample in self.main)
 
     @property
+    def unframed(self) -> bool:
+        """Whether every sample found the main thread asleep at one place of the job's own code, no frame tells why."""
+        asleep = all(sample.activity.unframed and not sample.active for sample in self.main)
+        return bool(self.main) and asleep and same_place(self.main)
+
+    @property
     def communicated(self) -> bool:
         """Whether any sample found the main thread in communication, or below the autograd engine, which hides it."""
         return any(sample.activity.communicating or sample.activity.below_autograd for sample in self.main)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from forensics.model import Component, Evidence, Since, StageName, StageRef
+from forensics.model import Component, Evidence, Since, StageName, StageRef, WaitKind
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.stacks.activity import Activity
+from forensics.rules.reductions.stacks.activity import Activity, wait_of_wchan
 from forensics.rules.reductions.stacks.call_paths import application_frame
 from forensics.rules.reductions.stacks.samples import Sample, StacksByRank, same_place
 from forensics.rules.reductions.text.call_stages import CallStages
@@ -138,7 +138,8 @@ class EvidenceText:
         if not facts.thread_states:
             return
         states = "/".join(dict.fromkeys(facts.thread_states))
-        where = f" in {facts.wchan}" if facts.wchan else ""
+        kind = " (file lock)" if wait_of_wchan(facts.wchan) is WaitKind.FILE_LOCK else ""
+        where = f" in {facts.wchan}{kind}" if facts.wchan else ""
         ran = "" if facts.switches is None else f"; it was scheduled {facts.switches} times between the first and the last look"
         yield Evidence(
             f"main thread of rank {rank} in state {states}{where} in {len(facts.thread_states)} looks{ran}",

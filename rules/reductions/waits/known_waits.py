@@ -8,12 +8,15 @@ from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.waits.graph import WaitGraph, explained_waits, recorded_waits, wait_graph
+from forensics.rules.reductions.waits.messages import MessageWaits
 from forensics.rules.reductions.waits.point_to_point import point_to_point_waits
 from forensics.rules.reductions.waits.unrecorded import joined_by_stack, waits_by_stack
 
 
 @reduction
-def known_waits(calls: Calls, groups: Communicators, roster: Roster, samples: StacksByRank) -> WaitGraph:
+def known_waits(
+    calls: Calls, groups: Communicators, roster: Roster, samples: StacksByRank, messages: MessageWaits
+) -> WaitGraph:
     """The graph of all waits; what a process that is gone recorded is out of date."""
     ranks = roster.ranks
     gone = {rank for rank, facts in ranks.items() if (facts.dead and not facts.aborted) or facts.heartbeat_gap_ns}
@@ -21,5 +24,5 @@ def known_waits(calls: Calls, groups: Communicators, roster: Roster, samples: St
     collective = recorded_waits(groups, ranks.keys(), ignore=gone)
     between_two = point_to_point_waits(calls.connection, groups, heard, ignore=gone)
     recorded = joined_by_stack((*collective, *between_two), roster, samples)
-    found = (*recorded, *waits_by_stack(recorded, roster, samples, gone))
+    found = (*recorded, *waits_by_stack(recorded, roster, samples, gone, messages))
     return wait_graph(explained_waits(found) if calls.from_shim else found)

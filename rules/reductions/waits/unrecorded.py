@@ -44,14 +44,15 @@ def _stem(name: str) -> str:
 
 
 def waits_by_stack(
-    waits: Sequence[Wait], ranks: Roster, samples: Mapping[int, Stacks], gone: Collection[int]
+    waits: Sequence[Wait], ranks: Roster, samples: Mapping[int, Stacks], gone: Collection[int], messages: Collection[int]
 ) -> Iterator[Wait]:
     """Build the waits of ranks that stacks show in communication or in a store, and that no recorded wait explains.
 
-    They wait for ranks that are busy elsewhere; where nobody is, for those inside recorded operations: one owes the answer.
+    `messages` are ranks that may wait for a message. All wait for ranks that are busy elsewhere; where nobody is, for those
+    inside recorded operations: one owes the answer.
     """
     explained = {rank for wait in waits for rank in wait.waiting}
-    sure, perhaps = _unexplained(ranks, samples, {*explained, *gone})
+    sure, perhaps = _unexplained(ranks, samples, {*explained, *gone}, messages)
     elsewhere = set(ranks.ranks) - explained - sure - perhaps
     waiting = sure | perhaps if elsewhere else sure
     others = set(ranks.ranks) - explained - waiting
@@ -62,13 +63,15 @@ def waits_by_stack(
             yield unrecorded_wait(dict.fromkeys(sorted(camp)), busy or waiting - camp)
 
 
-def _unexplained(ranks: Roster, samples: Mapping[int, Stacks], explained: Collection[int]) -> tuple[set[int], set[int]]:
+def _unexplained(
+    ranks: Roster, samples: Mapping[int, Stacks], explained: Collection[int], messages: Collection[int]
+) -> tuple[set[int], set[int]]:
     """Ranks that surely wait, and ranks that perhaps do.
 
-    Native waits leave no Python frame of their own: a rank that sleeps below the autograd engine counts when some rank is
-    elsewhere, never when all ranks are there.
+    Native waits leave no Python frame of their own: a rank that sleeps below the autograd engine, or may wait for a message,
+    counts when some rank is elsewhere, never when all ranks are there.
     """
     candidates = {rank: found for rank, found in samples.items() if rank not in explained and not ranks.ranks[rank].stopped}
     sure = {rank for rank, found in candidates.items() if found.communicating or found.in_store}
-    perhaps = {rank for rank, found in candidates.items() if rank not in sure and found.below_autograd}
+    perhaps = {rank for rank, found in candidates.items() if rank not in sure and (found.below_autograd or rank in messages)}
     return sure, perhaps

@@ -28,3 +28,11 @@ def test_what_the_kernel_does_not_show_is_null_and_errors_are_warnings() -> None
     assert (row["wchan"], row["cpu_ticks"], row["kernel_stack"], row["time_ns"]) == (None, None, None, None)
     assert [(p.message, p.locator) for p in result.problems] == [("collector: stack: permission denied", "pid=3")]
     assert result.identities == []
+
+
+def test_a_handler_for_a_timer_is_read_off_the_mask_of_signals() -> None:
+    masks = {"0000000100001002": False, "0000000100003002": True, "0000000004000000": True, "none": None, None: None}
+    threads = [{"tid": 3 + number, "name": "python", "signals_caught": mask} for number, mask in enumerate(masks)]
+    process = {"pid": 3, "is_child": False, "threads": threads, "errors": []}
+    result = read(json.dumps({"schema": "forensics.proc/1", "rank": 0, "processes": [process]}).encode())
+    assert [row["timed"] for row in result.rows("processes")] == list(masks.values())

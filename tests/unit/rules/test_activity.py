@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from forensics.model import StageName, WaitKind
+from forensics.model import Component, StageName, WaitKind
 from forensics.rules.reductions.stacks.activity import activity
 from forensics.rules.reductions.stacks.call_paths import CallPath, frame
 
@@ -150,6 +152,15 @@ def test_a_forked_child_does_not_inherit_its_parents_stage() -> None:
         ("hrtimer_nanosleep", WaitKind.SLEEP),
         ("do_wait", WaitKind.CHILD),
         ("futex_do_wait", WaitKind.LOCK),
+        ("locks_lock_inode_wait", WaitKind.FILE_LOCK),
+        ("flock_lock_inode_wait", WaitKind.FILE_LOCK),
+        ("fcntl_setlk", WaitKind.FILE_LOCK),
+        ("nfs4_proc_setlk", WaitKind.FILE_LOCK),
+        ("nlmclnt_block", WaitKind.FILE_LOCK),
+        ("ldlm_flock_completion_ast", WaitKind.FILE_LOCK),
+        ("ldlm_completion_ast", WaitKind.UNKNOWN),
+        ("nfs4_delay_interruptible", WaitKind.IO),
+        ("folio_lock", WaitKind.UNKNOWN),
         ("0", WaitKind.UNKNOWN),
         (None, WaitKind.UNKNOWN),
     ],
@@ -163,3 +174,79 @@ def test_a_checkout_of_a_trainer_is_a_library_wherever_it_lies() -> None:
     assert (found.origin, found.module) == ("library", "megatron/training/training.py")
     own = frame("main", "/home/user/torch/train.py", 1)
     assert own.origin == "app"
+
+
+BACKWARD = (
+    f"_engine_run_backward@{SITE}torch/autograd/graph.py",
+    f"backward@{SITE}torch/autograd/__init__.py",
+    f"Tensor.backward@{SITE}torch/_tensor.py",
+)
+GATHER = (f"all_gather_object@{SITE}torch/distributed/distributed_c10d.py", "collect@/srv/job/train.py", *TRAIN)
+
+
+def test_the_futex_of_the_autograd_engine_is_no_lock() -> None:
+    found = activity(path(*BACKWARD, *TRAIN), "futex_do_wait")
+    assert (found.wait, found.waits_for_others) == (WaitKind.UNKNOWN, True)
+
+
+def test_a_lock_that_a_hook_below_the_engine_waits_for_is_a_lock() -> None:
+    found = activity(path("clip_hook@/srv/job/hooks.py", *BACKWARD, *TRAIN), "futex_do_wait")
+    assert (found.wait, found.waits_for_others) == (WaitKind.LOCK, False)
+
+
+@pytest.mark.parametrize(
+    ("native", "wait"),
+    [
+        ("c10d::ProcessGroupGloo::RecvWork::wait", WaitKind.POINT_TO_POINT),
+        ("c10d::ProcessGroupGloo::SendWork::wait", WaitKind.POINT_TO_POINT),
+        ("_ZN4c10d16ProcessGroupGloo8RecvWork4waitENSt6chrono8durationIlSt5ratioILl1ELl1000EEEE", WaitKind.POINT_TO_POINT),
+        ("c10d::Work::wait", WaitKind.COLLECTIVE),
+        ("c10d::ProcessGroupNCCL::WorkNCCL::synchronizeInternal", WaitKind.COLLECTIVE),
+        ("ncclGroupEnd", WaitKind.COLLECTIVE),
+        ("c10d::TCPStore::doWait", WaitKind.STORE),
+        ("lock_PyThread_acquire_lock", WaitKind.LOCK),
+        ("fcntl_flock_impl", WaitKind.FILE_LOCK),
+        ("tokenizers::encode", WaitKind.LOCK),
+    ],
+)
+def test_native_frames_tell_what_a_handle_waits_for(native: str, wait: WaitKind) -> None:
+    frames = path("pthread_cond_timedwait@libc.so.6", f"{native}@libtorch_cpu.so", *TRAIN)
+    assert activity(tuple(replace(entry, origin="native") for entry in frames[:2]) + frames[2:], "futex_do_wait").wait is wait
+
+
+def test_native_frames_of_an_outer_call_tell_nothing_of_the_inner_one() -> None:
+    outer = replace(path("c10d::Reducer::finalize_backward@libtorch_cpu.so")[0], origin="native")
+    found = activity((*path("hook@/srv/job/hooks.py"), outer, *path(*TRAIN)))
+    assert (found.wait, found.unframed) == (WaitKind.UNKNOWN, True)
+
+
+def test_a_wait_below_the_jobs_own_code_has_no_frame() -> None:
+    assert activity(path(*TRAIN), "futex_do_wait").unframed
+    assert activity(path(*TRAIN)).unframed
+    assert not activity(path(*TRAIN), "hrtimer_nanosleep").unframed
+    assert not activity(path(f"Condition.wait@{LIB}threading.py", *TRAIN), "futex_do_wait").unframed
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        (f"_object_to_tensor@{SITE}torch/distributed/distributed_c10d.py",),
+        (f"_tensor_to_object@{SITE}torch/distributed/distributed_c10d.py",),
+        ("Plan.__getstate__@/srv/job/plan.py", f"_object_to_tensor@{SITE}torch/distributed/distributed_c10d.py"),
+        (f"Tensor.__reduce_ex__@{SITE}torch/_tensor.py", f"_object_to_tensor@{SITE}torch/distributed/distributed_c10d.py"),
+    ],
+)
+def test_turning_an_object_into_bytes_is_work_of_the_host(inner: tuple[str, ...]) -> None:
+    found = activity(path(*inner, *GATHER))
+    assert (found.wait, found.communicating, found.component) == (WaitKind.UNKNOWN, False, Component.HOST)
+
+
+def test_the_lock_that_pickling_waits_for_is_a_lock() -> None:
+    frames = (f"Condition.wait@{LIB}threading.py", "Plan.__reduce__@/srv/job/plan.py")
+    found = activity(path(*frames, f"_object_to_tensor@{SITE}torch/distributed/distributed_c10d.py", *GATHER))
+    assert found.wait is WaitKind.LOCK
+
+
+def test_the_exchange_of_objects_is_communication() -> None:
+    assert activity(path(f"all_gather@{SITE}torch/distributed/distributed_c10d.py", *GATHER)).wait is WaitKind.COLLECTIVE
+    assert activity(path(*GATHER)).wait is WaitKind.COLLECTIVE

@@ -1,0 +1,50 @@
+"""Ranks that may wait for a message that no frame tells of: `wait()` of `isend` and `irecv` leaves none below the job's code.
+
+A thread that waits in `with lock:` looks the same. What else the job shows decides: whether it exchanges messages at all,
+and whether another thread of the process may hold a lock.
+"""
+
+from __future__ import annotations
+
+from typing import NewType
+
+from forensics.model import WaitKind
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.roster import RankFacts, Roster
+from forensics.rules.reductions.stacks.other_threads import may_hold, stayed
+from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank
+
+# One rank may wait for a lock of its own; two that sleep in the same way at once rather wait for others.
+LEAST_SLEEPERS = 2
+
+
+MessageWaits = NewType("MessageWaits", frozenset[int])
+"""Ranks that may wait for a message."""
+
+
+@reduction
+def message_waits(roster: Roster, stacks: StacksByRank) -> MessageWaits:
+    """Ranks asleep right below the job's own code in a job that exchanges messages, none of whose threads may hold a lock."""
+    asleep = {rank for rank, found in stacks.items() if found.unframed and _sleeps(roster.rank(rank))}
+    if not asleep or not (len(asleep) >= LEAST_SLEEPERS or _exchanges(roster, stacks)):
+        return MessageWaits(frozenset())
+    return MessageWaits(frozenset(rank for rank in asleep if not _lock_holders(stacks[rank])))
+
+
+def _sleeps(facts: RankFacts) -> bool:
+    """Whether the kernel says nothing else than that the main thread sleeps."""
+    return not facts.stopped and (not facts.thread_states or "S" in facts.thread_states)
+
+
+def _exchanges(roster: Roster, stacks: StacksByRank) -> bool:
+    """Whether messages are sent beside what a recorder keeps, or native frames show a wait for one."""
+    if any(facts.calls_unrecorded for facts in roster.ranks.values()):
+        return True
+    activities = (sample.activity for found in stacks.values() for sample in found.main)
+    return any(found.wait is WaitKind.POINT_TO_POINT and found.call_frame is None for found in activities)
+
+
+def _lock_holders(found: Stacks) -> list[Sample]:
+    """Other threads at work in the job's own code at one place; one that sleeps for a time of its own holds nothing up."""
+    threads = [thread for thread in found.latest_threads() if may_hold(thread) and thread.activity.wait is not WaitKind.SLEEP]
+    return [thread for thread in threads if stayed(found, thread)]
