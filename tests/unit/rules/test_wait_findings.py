@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from duckdb import DuckDBPyConnection
 
 from forensics.case.build import open_case
 from forensics.model import Cause, Confidence, StageName, Verdict
-from forensics.rules.reductions.ranks.roster import roster
-from forensics.rules.reductions.stacks.samples import stacks
-from forensics.rules.reductions.waits.messages import message_waits
+from forensics.rules.reductions.waits.messages import MessageWaits
+from forensics.rules.supply import Supply
 from tests.recordings.collection import Collection, pid_of, process_look, py_spy, whole
 from tests.recordings.job import SECOND, Frame, Job
 from tests.recordings.places import GRADIENT_HOOK, HOST_CODE, LIB, LOADER_QUEUE, SITE, Place
@@ -107,7 +107,7 @@ def test_who_sleeps_like_nobody_else_points_at_the_rank_elsewhere(tmp_path: Path
         found.stacks(rank, *[LOADER_QUEUE if rank == BEHIND else STAGE] * 3)
         looked_at(found, rank, "do_sys_poll" if rank == BEHIND else FUTEX)
     connection = open_case([found.write(tmp_path)])
-    assert message_waits(roster(connection), stacks(connection)) == {0, 1, 3}
+    assert sorted(Supply({DuckDBPyConnection: connection}).get(MessageWaits)) == [0, 1, 3]
     assert [suspect.ranks for suspect in verdict_of(tmp_path).suspects] == [(BEHIND,)]
 
 

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from duckdb import DuckDBPyConnection
 
 from forensics.case.build import open_case
-from forensics.rules.reductions.progress.switches import REASONS, Pace, PaceLimits, WaitPace, wait_paces
-from forensics.rules.reductions.ranks.roster import roster
-from forensics.rules.reductions.stacks.samples import stacks
-from forensics.rules.reductions.waits.messages import message_waits
+from forensics.rules.reductions.progress.switches import REASONS, Pace, PaceLimits, WaitPace, WaitPaces
+from forensics.rules.supply import Supply
 from tests.recordings.collection import Collection, process_look
 from tests.recordings.job import SECOND, Job
 from tests.recordings.places import ALL_REDUCE, GRADIENT_HOOK, HOST_CODE, Place
@@ -48,8 +47,7 @@ def paces(
             document["processes"][0]["threads"][0] |= {"utime_ticks": 300 + ticks * number, "signals_caught": caught}
             found.members[f"ranks/{rank}/proc/{number}.json"] = json.dumps(document).encode()
     connection = open_case([found.write(tmp_path)])
-    samples = stacks(connection)
-    known = wait_paces(connection, samples, message_waits(roster(connection), samples))
+    known = Supply({DuckDBPyConnection: connection}).get(WaitPaces)
     assert 1 not in known
     return known.get(0)
 
