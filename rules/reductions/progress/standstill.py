@@ -18,6 +18,7 @@ from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, recorders_moved
 from forensics.rules.reductions.progress.motion import SilenceFactor
+from forensics.rules.reductions.progress.switches import Pace, WaitPaces
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
@@ -91,10 +92,12 @@ WaitStates = NewType("WaitStates", tuple[WaitState, ...])
 
 
 @reduction
-def wait_states(calls: Calls, graph: WaitGraph, ranks: Roster, samples: StacksByRank, factor: SilenceFactor) -> WaitStates:
+def wait_states(
+    calls: Calls, graph: WaitGraph, ranks: Roster, samples: StacksByRank, paces: WaitPaces, factor: SilenceFactor
+) -> WaitStates:
     """Judge each wait; `factor` is how many usual pauses one must last to be a standstill."""
     dates = _dates(calls.connection) if graph.waits else None
-    return WaitStates(tuple(_state(wait, dates, ranks, samples, factor) for wait in graph.waits if dates))
+    return WaitStates(tuple(_state(wait, dates, ranks, samples, paces, factor) for wait in graph.waits if dates))
 
 
 def _dates(connection: DuckDBPyConnection) -> _Dates:
@@ -110,14 +113,16 @@ def _dates(connection: DuckDBPyConnection) -> _Dates:
     )
 
 
-def _state(wait: Wait, dates: _Dates, ranks: Roster, samples: Mapping[int, Stacks], factor: float) -> WaitState:
+def _state(
+    wait: Wait, dates: _Dates, ranks: Roster, samples: Mapping[int, Stacks], paces: WaitPaces, factor: float
+) -> WaitState:
     timed_out = [rank for rank in wait.waiting if rank in ranks.ranks and ranks.ranks[rank].timed_out]
     dated = _dated(wait, dates, factor)
     if dated is not None and dated.standing is Standing.STILL:
         return dated
     if timed_out:
         return WaitState(Standing.STILL, f"the watchdog of rank {timed_out[0]} gave it up")
-    return dated or _between_dumps(wait, dates) or _young(wait, dates, factor) or _between_samples(wait, ranks, samples)
+    return dated or _between_dumps(wait, dates) or _young(wait, dates, factor) or _between_samples(wait, ranks, samples, paces)
 
 
 def _dated(wait: Wait, dates: _Dates, factor: float) -> WaitState | None:
@@ -165,7 +170,7 @@ def _between_dumps(wait: Wait, dates: _Dates) -> WaitState | None:
     return None
 
 
-def _between_samples(wait: Wait, ranks: Roster, samples: Mapping[int, Stacks]) -> WaitState:
+def _between_samples(wait: Wait, ranks: Roster, samples: Mapping[int, Stacks], paces: WaitPaces) -> WaitState:
     """Judge by the stacks of the ranks that wait: where they stayed, nothing else can have happened to them."""
     # Stacks tell no communicator: whoever came out of a call may have come out of this one.
     taking_part = wait.waiting if wait.communicator else samples
@@ -173,15 +178,19 @@ def _between_samples(wait: Wait, ranks: Roster, samples: Mapping[int, Stacks]) -
     passing = [rank for rank, found in several.items() if found.moved and found.communicated]
     if passing:
         return WaitState(Standing.PASSING, f"{len(passing)} ranks entered or left communication between stack samples")
-    still = list(_stayed(several, ranks))
+    woken = next((paces[rank] for rank in several if rank in paces and paces[rank].pace is Pace.MOVING), None)
+    if woken is not None:
+        return WaitState(Standing.PASSING, f"rank {woken.rank} was woken while it waited: {woken.reason}")
+    still = list(_stayed(several, ranks, paces))
     if still:
         return WaitState(Standing.STILL, f"{len(still)} ranks stayed at the same place over all stack samples")
     return WaitState(Standing.UNKNOWN, "its ranks were captured once, and nothing dates it")
 
 
-def _stayed(several: Mapping[int, Stacks], ranks: Roster) -> Iterator[int]:
+def _stayed(several: Mapping[int, Stacks], ranks: Roster, paces: WaitPaces) -> Iterator[int]:
     for rank, found in several.items():
-        if not found.moved and not (ranks.ranks[rank].switches or 0) and (found.communicating or found.in_store):
+        asleep = paces[rank].pace is Pace.STILL if rank in paces else not ranks.ranks[rank].switches
+        if not found.moved and asleep and (found.communicating or found.in_store):
             yield rank
 
 

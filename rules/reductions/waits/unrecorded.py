@@ -54,7 +54,8 @@ def waits_by_stack(
     explained = {rank for wait in waits for rank in wait.waiting}
     sure, perhaps = _unexplained(ranks, samples, {*explained, *gone}, messages)
     elsewhere = set(ranks.ranks) - explained - sure - perhaps
-    waiting = sure | perhaps if elsewhere else sure
+    # Where nobody is elsewhere, whoever perhaps waits has company in that, and owes nobody anything.
+    waiting = sure | perhaps if elsewhere or sure else sure
     others = set(ranks.ranks) - explained - waiting
     busy = {rank for rank in others if not ranks.ranks[rank].unseen} or others or explained
     store = {rank for rank in waiting if samples[rank].in_store}
