@@ -43,7 +43,8 @@ def _of_waits(job: Job, finding: Finding, found: tuple[WaitState, ...], observed
         return working
     if Standing.STILL in kinds:
         return None
-    if finding.belief is Belief.GROUP_SYMPTOM and not any(wait.communicator for wait in tied(finding, job.graph)):
+    chosen = tied(finding, job.graph)
+    if finding.belief is Belief.GROUP_SYMPTOM and chosen and not any(wait.communicator for wait in chosen):
         return "that all ranks are in communication is what a moving job looks like, and nothing shows that they stay there"
     if kinds == {Standing.PASSING}:
         return f"those who wait for it went on: {found[0].reason}"

@@ -32,8 +32,8 @@ def message_waits(roster: Roster, stacks: StacksByRank) -> MessageWaits:
 
 
 def _sleeps(facts: RankFacts) -> bool:
-    """Whether the kernel says nothing else than that the main thread sleeps."""
-    return not facts.stopped and (not facts.thread_states or "S" in facts.thread_states)
+    """Whether the kernel says that the main thread sleeps: without a word of it, it may as well compute."""
+    return not facts.stopped and "S" in facts.thread_states
 
 
 def _exchanges(roster: Roster, stacks: StacksByRank) -> bool:
