@@ -19,9 +19,11 @@ from tests.live.rare_faults import RARE_FAULTS
 
 Collect = Callable[[Job, Path], None]
 
-NOBODY = Answer((), outcomes=("healthy", "slowdown"), ranks=lambda _: ((),))
+NOBODY = Answer((), outcomes=("healthy", "slowdown", "inconclusive"), ranks=lambda _: ((),))
 LATE = Answer(
-    ("dataloader_stall", "host_stall", "unknown"), outcomes=("healthy", "slowdown"), ranks=lambda at: ((), (at.victim,))
+    ("dataloader_stall", "host_stall", "unknown"),
+    outcomes=("healthy", "slowdown", "inconclusive"),
+    ranks=lambda at: ((), (at.victim,)),
 )
 CAN_CUT = os.geteuid() == 0 and shutil.which("ip") is not None
 

@@ -46,7 +46,7 @@ def test_a_late_rank_is_not_hung(late: int, tmp_path: Path) -> None:
         job.wait_steps(job.lines(0) + 2)
     verdict = diagnose(tmp_path / "bundle.tar")
 
-    assert verdict["outcome"] in ("healthy", "slowdown"), verdict["summary"]
+    assert verdict["outcome"] in ("healthy", "slowdown", "inconclusive"), verdict["summary"]
     assert all(suspect["ranks"] == [late] and suspect["anomaly"] == "fail_slow" for suspect in verdict["suspects"])
 
 

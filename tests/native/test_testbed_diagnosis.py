@@ -112,7 +112,7 @@ def test_what_only_slows_a_few_steps_accuses_nobody(fault: str, shim: Path, tmp_
     with start(built(), tmp_path / "job", SQUARE, fault, env=loaded(shim, tmp_path / "logs")) as job:
         assert job.finish() == [0] * 4
     verdict = diagnose(open_case([tmp_path / "logs"]))
-    assert (verdict.outcome, verdict.suspects) == (Outcome.HEALTHY, ())
+    assert verdict.outcome in (Outcome.HEALTHY, Outcome.INCONCLUSIVE) and not verdict.suspects
 
 
 @pytest.mark.alone

@@ -89,7 +89,7 @@ def test_a_rank_that_comes_late_is_no_fault_of_the_network(
 @pytest.mark.parametrize("fault", ["", "jitter:us=500", "jitter:us=3000", "link_slow:us=300"])
 def test_what_strikes_all_alike_accuses_nobody(fault: str, shim: Path, tmp_path: Path) -> None:
     verdict = slowed(shim, tmp_path, fault)
-    assert (verdict.outcome, verdict.suspects) == (Outcome.HEALTHY, ())
+    assert verdict.outcome in (Outcome.HEALTHY, Outcome.INCONCLUSIVE) and not verdict.suspects
 
 
 def test_without_the_profiler_door_nothing_is_ruled_out(shim: Path, tmp_path: Path) -> None:

@@ -150,8 +150,8 @@ def round_of(*places: object, active: bool = False) -> dict[str, bytes]:
 
 def test_contents_that_differ_at_dates_far_apart_are_two_moments(tmp_path: Path) -> None:
     one, two = round_of(ALL_REDUCE, FORWARD), round_of(FORWARD, ALL_REDUCE)
-    assert sampled(one, two, 120, tmp_path / "apart").outcome is Outcome.HEALTHY
-    assert sampled(one, two, 2, tmp_path / "together").outcome is Outcome.INCONCLUSIVE
+    assert "it moves" in sampled(one, two, 120, tmp_path / "apart").summary
+    assert "it moves" not in sampled(one, two, 2, tmp_path / "together").summary
 
 
 def test_one_moment_in_any_form_is_never_healthy_and_proves_no_standstill(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ _DUMP = re.compile(r"ranks/(\d+)/fr/(\d+)\.json")
 _LOG = re.compile(r"ranks/(\d+)/logs/(.+)")
 _NATIVE_INSIDE = (
     ("futex_wait", "libc.so.6", 0),
-    ("c10d::ProcessGroup::Work::wait(std::chrono::duration)", "ProcessGroup.cpp", 188),
+    ("_PyEval_EvalFrameDefault", "python3.11", 0),
 )
 _NATIVE_OUTSIDE = (("Py_BytesMain", "python3.11", 0), ("__libc_start_main", "libc.so.6", 0), ("_start", "python3.11", 0))
 
