@@ -17,9 +17,9 @@ ANALYSED, USAGE, UNREADABLE, INSUFFICIENT = 0, 2, 3, 4
 CULPRIT, SUSPECTS, NO_HANG = 10, 11, 12
 
 
-def moving(folder: Path) -> Path:
+def moving(folder: Path, steps: int) -> Path:
     job = Job(4)
-    job.steps(6)
+    job.steps(steps)
     files = {f"rank{rank}.fr.0.json": as_json(job.dump(rank)) for rank in range(4)}
     job.steps(3)
     return write(folder, files | {f"rank{rank}.fr.1.json": as_json(job.dump(rank)) for rank in range(4)})
@@ -173,9 +173,11 @@ def test_exit_code_of_suspects_only(forensics: Command, tmp_path: Path) -> None:
 
 
 def test_exit_code_of_a_moving_job(forensics: Command, tmp_path: Path) -> None:
-    folder = moving(tmp_path / "dumps")
+    folder = moving(tmp_path / "dumps", 30)
     assert forensics("diagnose", folder, "--exit-code").code == NO_HANG
     assert forensics("diagnose", folder).code == ANALYSED
+    briefly = moving(tmp_path / "briefly", 3)
+    assert forensics("diagnose", briefly, "--exit-code").code == INSUFFICIENT, "it moves; its speed was not measured"
 
 
 @pytest.mark.parametrize("options", [(), ("--exit-code",)])
