@@ -50,12 +50,19 @@ class Hypothesis:
         return self.finding.belief is Belief.GROUP_SYMPTOM and self.finding.members is Members.ONE_OF
 
     @property
+    def gain(self) -> float:
+        """Share of a slow job's time that would be won without it, as its rule measured it; 0 for what is not slow."""
+        slow, impact = self.finding.anomaly is Anomaly.FAIL_SLOW, self.finding.impact
+        return impact.share or 0.0 if slow and impact else 0.0
+
+    @property
     def order(self) -> tuple[object, ...]:
         """Sorts the better explanation first."""
         return (
             len(self.contradictions),
             self.restates,
             -len(self.waits),
+            -self.gain,
             -len(self.others),
             len(self.finding.rivals),
             -len(self.families),

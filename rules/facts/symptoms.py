@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from forensics.model import Anomaly, Finding, Symptom, SymptomKind
+from forensics.model import Anomaly, Finding, Members, Symptom, SymptomKind
 from forensics.rules.reductions.logs.events import LogEvent
 from forensics.rules.reductions.progress.standstill import Standing, WaitState
 from forensics.rules.reductions.ranks.roster import Roster
@@ -95,4 +95,5 @@ def _late(findings: Sequence[Finding]) -> Iterator[Symptom]:
     slow = {finding.ranks: finding for finding in findings if finding.anomaly is Anomaly.FAIL_SLOW and finding.evidence}
     for ranks, finding in sorted(slow.items()):
         first = finding.evidence[0]
-        yield Symptom(SymptomKind.LATE, ranks, first.statement, first.source)
+        named = ranks if finding.members is Members.EACH else ranks[:1]
+        yield Symptom(SymptomKind.LATE, named, first.statement, first.source)
