@@ -31,8 +31,12 @@ LONG = {
     "interposer-last": 500,
 }
 """Programs by the way in which they reach NCCL; ten thousand together."""
-SANITIZERS = {"address,undefined": ("libasan.so", 300, ""), "thread": ("libtsan.so", 60, "ifl")}
-"""Library, programs, and what to leave out: the thread sanitizer puts off signals, and does not bear forks."""
+SANITIZERS = {"address,undefined": ("libasan.so", 300, "f"), "thread": ("libtsan.so", 60, "ifl")}
+"""Library, programs, and what to leave out.
+
+The thread sanitizer puts off signals. Neither bears a fork: a lock of the allocator of gcc's address sanitizer that another
+thread holds stays locked in the child.
+"""
 QUIET = "handle_segv=0:handle_abort=0:handle_sigbus=0:handle_sigill=0:handle_sigfpe=0:detect_leaks=0:die_after_fork=0"
 """The programs' own deaths are not the sanitizer's business."""
 

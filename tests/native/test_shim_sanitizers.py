@@ -41,7 +41,8 @@ def test_no_finding(program: Path, tmp_path: Path) -> None:
 def test_no_finding_with_a_fork_and_little_room(program: Path, size: str) -> None:
     """Four threads, a child forked in their midst, a file system with room for a small log or for none."""
     need_mounts()
-    variables = {**clean_environment(), "TSAN_OPTIONS": "die_after_fork=0"}
+    # In the child a thread of its parent that has just ended is one that nobody joined.
+    variables = {**clean_environment(), "TSAN_OPTIONS": "die_after_fork=0:report_thread_leaks=0"}
     command = mounted([program, 1000, "fork"], Path("/dev/shm"), size)
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
