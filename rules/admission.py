@@ -90,8 +90,9 @@ def _settled(job: Job) -> bool:
     facts = job.roster.ranks.items()
     recorded = {rank for rank, known in facts if known.has_recorder}
     seen = recorded or {rank for rank, known in facts if known.has_stack}
-    waiting = seen & set(job.graph.waits_for)
+    waiting = set(job.graph.waits_for)
     awaited = {rank for wait in job.graph.waits for rank in wait.missing}
     kinds = {root.kind for root in job.graph.roots}
     passing = {RootKind.FREE, RootKind.ALL_JOINED} <= kinds
-    return len(seen) != 1 and seen <= waiting | awaited and not passing and 2 * len(waiting) >= len(seen)
+    alone = len(seen) == 1 and waiting <= seen
+    return not alone and seen <= waiting | awaited and not passing and 2 * len(waiting) >= len(seen)

@@ -193,6 +193,9 @@ def _suspect(job: Job, fault: int, each: Hypothesis) -> Suspect:
 
 
 def _capped(job: Job, finding: Finding) -> Confidence:
-    """Nothing but a direct record is confirmed while nothing proves that what waits for it stands still."""
-    unproven = not is_still(job, finding) and finding.belief is not Belief.DIRECT_RECORD
-    return Confidence.LIKELY if unproven and finding.confidence is Confidence.CONFIRMED else finding.confidence
+    """Nothing but a direct record is confirmed while nothing proves a standstill, and contradicted places weaken the word."""
+    if finding.belief is Belief.DIRECT_RECORD:
+        return finding.confidence
+    least = _CONFIDENCES.index(Confidence.CONFIRMED if is_still(job, finding) else Confidence.LIKELY)
+    contradicted = job.placed.contradicts(finding.ranks, finding.stage.communicator)
+    return _CONFIDENCES[min(max(least, _CONFIDENCES.index(finding.confidence)) + contradicted, len(_CONFIDENCES) - 1)]

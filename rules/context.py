@@ -45,7 +45,7 @@ def group_rows(job: Job) -> tuple[GroupRow, ...]:
 
 
 def _waiting_row(job: Job, wait: Wait) -> GroupRow:
-    group = next(g for g in job.groups if g.label == wait.communicator)
+    group = job.placed.of(wait.communicator)
     operation = next((op for _, op in sorted(wait.waiting.items()) if op), None)
     return GroupRow(
         communicator=group.label,
@@ -106,7 +106,7 @@ def coverage(connection: DuckDBPyConnection, job: Job) -> tuple[CoverageRow, ...
 def _held(job: Job) -> Iterator[CoverageRow]:
     ranks = job.roster.ranks
     kinds = {
-        "flight recorder": {rank for rank, facts in ranks.items() if facts.has_recorder and not job.calls_from_shim},
+        "flight recorder": {rank for rank, facts in ranks.items() if facts.has_recorder and rank not in job.logged_only},
         "stacks": {rank for rank, facts in ranks.items() if facts.has_stack},
         "process": {rank for rank, facts in ranks.items() if facts.state or facts.thread_states},
     }

@@ -171,6 +171,8 @@ def _labels(job: Job, suspects: tuple[Suspect, ...], pace: Speed) -> Iterator[La
     if job.calls_from_shim:
         why = "no Flight Recorder dump: calls are read from shim logs, which tell completion between hosts only"
         yield Label("telemetry_limited", "recorder", why)
+    elif job.logged_only:
+        yield Label("telemetry_limited", "recorder", f"calls of {ranks_text(job.logged_only)} are read from shim logs alone")
     elif not {"recorder", "stages"} & job.available:
         source = "stacks" if "stacks" in job.available else "logs and processes"
         yield Label("telemetry_limited", "recorder", f"no Flight Recorder dump: waits are read from {source} only")
@@ -184,6 +186,9 @@ def _labels(job: Job, suspects: tuple[Suspect, ...], pace: Speed) -> Iterator[La
         yield Label(
             "telemetry_limited", "speed", f"it moves; a job whose steps are slower than before looks alike: {pace.reason}"
         )
+    for found in job.placed.contradictions:
+        said = "; ".join(f"{statement} ({source})" for statement, source in found.statements)
+        yield Label("contradiction", "positions", f"{said}: these cannot both be of one moment, and the recorder decides")
     if job.roster.world_size is None:
         yield Label("telemetry_limited", "membership", "the world size is not known: absent ranks cannot be counted")
 

@@ -13,6 +13,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import insert_rows
 from forensics.case.gathered import LARGEST_WORLD, gathered_world_size
+from forensics.case.logged_calls import complete_calls
 from forensics.case.logged_groups import logged_groups
 
 DEFAULT_GROUP = "default_pg"
@@ -40,7 +41,7 @@ class _Group:
 
 
 def align(connection: DuckDBPyConnection) -> None:
-    """Fill `communicators`, `members` and `operations.communicator` from `operations`, `group_views` and `job_config`."""
+    """Fill `communicators`, `members` and `operations.communicator`, then complete the calls of shim logs."""
     world = _world(connection)
     rows: list[tuple[object, ...]] = []
     members: list[tuple[object, ...]] = []
@@ -54,6 +55,7 @@ def align(connection: DuckDBPyConnection) -> None:
             members.extend((label, i, rank, group.users.get(rank)) for i, rank in enumerate(ranks))
             keys.extend((group.name, group.backend, rank, label) for rank in ranks)
     _store(connection, rows, members, keys)
+    complete_calls(connection)
 
 
 def _store(

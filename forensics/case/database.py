@@ -13,6 +13,8 @@ import duckdb
 from forensics.case.describe import tables
 from forensics.errors import ExitCode, ForensicsError
 
+VIEWS = ("capture", "latest_call", "ordered_call", "position")
+"""Views of a case, in `views/`, in the order in which they are made."""
 # Files are written in the format of the oldest supported release, else a newer DuckDB writes what an older cannot open.
 STORAGE_VERSION = "v1.0.0"
 _MAGIC = b"DUCK"
@@ -52,6 +54,7 @@ def new_case(path: Path | None = None, expected_bytes: int = 0) -> Connection:
         connection.execute(f"SET memory_limit = '{_memory_limit() >> 20}MiB'")
         connection.execute(f"SET disabled_compression_methods = '{_SLOW_COMPRESSION}'")
     connection.execute(schema())
+    connection.execute(views())
     return connection
 
 
@@ -105,6 +108,12 @@ def is_case_file(path: Path) -> bool:
 def schema() -> str:
     """The SQL that makes the tables of a case."""
     return files("forensics.case").joinpath("schema.sql").read_text(encoding="utf-8")
+
+
+def views() -> str:
+    """The SQL that makes the views of a case, each after those that it reads."""
+    folder = files("forensics.case").joinpath("views")
+    return "\n".join(folder.joinpath(f"{name}.sql").read_text(encoding="utf-8") for name in VIEWS)
 
 
 def schema_columns() -> dict[str, dict[str, str]]:

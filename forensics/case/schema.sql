@@ -540,6 +540,21 @@ CREATE TABLE clocks (
     boottime_ns BIGINT              -- CLOCK_BOOTTIME read together with it
 );
 
+-- table: Derived: the shim log that speaks for a rank, its newest; none at all where two processes were one rank at a time.
+CREATE TABLE rank_logs (
+    source_id BIGINT NOT NULL,      -- log
+    rank INTEGER NOT NULL           -- rank it speaks for
+);
+
+-- table: Derived: what all shim logs together say of a call in one of them, where some rank with a log has no dump.
+CREATE TABLE logged_calls (
+    source_id BIGINT NOT NULL,      -- log
+    locator BIGINT NOT NULL,        -- record number of the call
+    sequence BIGINT,                -- number among the collectives of its communicator, or among the calls of its pair
+    record_id BIGINT,               -- number among all calls of the process, from 0 where the log holds its first
+    state VARCHAR NOT NULL          -- pending, started or done
+);
+
 -- table: Derived: what an operation was for.
 CREATE TABLE operation_roles (
     source_id BIGINT,               -- artefact of the operation

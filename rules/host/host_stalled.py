@@ -39,7 +39,7 @@ def _clears(graph: WaitGraph, helped_stalls: HelpedStalls, signs: HostSigns) -> 
     special = [s for s in held_up if s.explained or is_leaving(s) or signs.work(s) in _KNOWN_WORK]
     if special:
         return "whoever is behind its peers does something that has a rule of its own"
-    return "no rank is behind its peers outside a collective" if graph.waits else None
+    return "no rank is behind its peers outside a collective" if graph.recorded else None
 
 
 RULE = Rule(

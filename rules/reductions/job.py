@@ -19,6 +19,7 @@ from forensics.rules.reductions.ranks.shim_logs import ChunkLogs, ShimLogs, Work
 from forensics.rules.reductions.ras.report import Ras
 from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
+from forensics.rules.reductions.waits.combined_positions import Positions
 from forensics.rules.reductions.waits.graph import WaitGraph
 from forensics.rules.supply import Supply
 
@@ -52,6 +53,10 @@ class Job:
     @property
     def stacks(self) -> StacksByRank:
         return self.supply.get(StacksByRank)
+
+    @property
+    def placed(self) -> Positions:
+        return self.supply.get(Positions)
 
     @property
     def graph(self) -> WaitGraph:
@@ -88,6 +93,12 @@ class Job:
     @property
     def calls_from_shim(self) -> bool:
         return self.supply.get(Calls).from_shim
+
+    @property
+    def logged_only(self) -> frozenset[int]:
+        """Ranks whose calls are those of a shim log: they left no dump."""
+        calls = self.supply.get(Calls)
+        return calls.logged - calls.dumped
 
     @property
     def available(self) -> frozenset[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from forensics.model import (
     Belief,
@@ -11,6 +11,7 @@ from forensics.model import (
     Component,
     Confidence,
     Evidence,
+    Family,
     Finding,
     Granularity,
     Mechanism,
@@ -20,13 +21,15 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.logs.empty_places import EmptyPlace, empty_places
-from forensics.rules.reductions.logs.events import Logs
-from forensics.rules.reductions.logs.positions import LoggedGroup
+from forensics.rules.reductions.calls.positions import Communicator, Position
+from forensics.rules.reductions.logs.events import LogEvents, Logs
+from forensics.rules.reductions.logs.log_evidence import Logged
+from forensics.rules.reductions.logs.positions import as_communicator
 from forensics.rules.reductions.logs.starts import Unstarted, unstarted
+from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
-from forensics.rules.reductions.waits.graph import Root, RootKind, Wait
+from forensics.rules.reductions.waits.combined_positions import Positions
+from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph
 
 _SHOWN = 3
 
@@ -41,50 +44,51 @@ class _Behind:
     state: str
     members: Members
     sure: bool
-    group: LoggedGroup
+    group: Communicator
     statements: tuple[Evidence, ...]
     granularity: Granularity = Granularity.RANK
 
 
-def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
-    """Nothing where dumps, stacks or processes tell who waits: they see more than the last lines of a log."""
-    if job.graph.waits or any(group.positions for group in job.groups):
+def _evaluate(
+    roster: Roster, graph: WaitGraph, placed: Positions, logged: Logged, events: LogEvents, thresholds: Thresholds
+) -> Iterator[Finding]:
+    """Roots that only logs show; where dumps, stacks or processes tell who waits, they are among the roots of other rules."""
+    if logged.cancels and not logged.stalled:
         return
-    if job.logged.cancels and not job.logged.stalled:
-        return
-    found = _behind(job)
-    for behind in found:
-        yield _finding(job, behind, thresholds["least_heard_share"])
-    named = {rank for behind in found for rank in behind.ranks}
-    victims = tuple(rank for rank in sorted(job.logged.graph.waits_for) if rank not in named)
-    if named and victims:
-        yield _victims(job, victims)
+    for behind in _behind(roster, graph, placed, logged):
+        yield _finding(logged, events, behind, thresholds["least_heard_share"])
 
 
-def _behind(job: Job) -> list[_Behind]:
-    roots = [root for root in job.logged.graph.roots if root.waits]
-    absent = [root for root in roots if root.kind is RootKind.FREE and not _gone(job, root.ranks[0])]
+def _behind(roster: Roster, graph: WaitGraph, placed: Positions, logged: Logged) -> list[_Behind]:
+    waits = [wait for wait in graph.waits if _is_logged(wait)]
+    roots = [root for root in graph.reported_roots if root.waits and all(wait in waits for wait in root.waits)]
+    absent = [root for root in roots if root.kind is RootKind.FREE and not _gone(roster.rank(root.ranks[0]))]
     heard = [root for root in absent if any(root.ranks[0] in wait.absent for wait in root.waits)]
-    waiting = set(job.logged.graph.waits_for)
-    found = [item for item in (_device(job, root) for root in roots) if item is not None]
+    waiting = {rank for wait in waits for rank in wait.waiting}
+    found = [item for item in (_device(placed, root) for root in roots) if item is not None]
     # One that waits alone for a majority that waits for nobody may as well have made a call too many.
     if heard and len(heard) <= len(waiting):
-        found += [_late(job, root, sure=len(heard) < len(waiting)) for root in heard]
+        found += [_late(placed, root, sure=len(heard) < len(waiting)) for root in heard]
     elif not heard and not found:
-        found += [_unplaced(item) for item in empty_places(job.logged)] or _silent(job, absent)
-    return found or [_never_started(item) for item in unstarted(job.logged)]
+        found += [_unplaced(placed, wait) for wait in waits if _is_filled(placed, wait) and _ends(absent, wait)]
+        found = found or _silent(placed, logged, absent, len(waiting))
+    told = graph.recorded or any(group.positions for group in placed.recorded)
+    return found if found or told else [_never_started(item) for item in unstarted(logged)]
 
 
-def _gone(job: Job, rank: int) -> bool:
+def _is_logged(wait: Wait) -> bool:
+    """Whether somebody's place in it is told by logs."""
+    return any(family is Family.LOG for family in wait.families.values())
+
+
+def _gone(facts: RankFacts) -> bool:
     """Whether a launcher saw the rank end other than by its own watchdog: then its end is the fault, not its place."""
-    facts = job.rank(rank)
     return facts.dead and not facts.aborted
 
 
-def _late(job: Job, root: Root, sure: bool) -> _Behind:
+def _late(placed: Positions, root: Root, sure: bool) -> _Behind:
     rank = root.ranks[0]
     waits = [wait for wait in root.waits if rank in wait.absent]
-    group = job.logged.group(waits[0].communicator)
     return _Behind(
         ranks=(rank,),
         cause=Cause.HOST_STALL,
@@ -92,37 +96,38 @@ def _late(job: Job, root: Root, sure: bool) -> _Behind:
         state="not_started",
         members=Members.EACH,
         sure=sure,
-        group=group,
-        statements=tuple(statement for wait in waits[:_SHOWN] for statement in _calls(job, wait, rank)),
+        group=placed.of(waits[0].communicator),
+        statements=tuple(statement for wait in waits[:_SHOWN] for statement in _calls(placed, wait, rank)),
     )
 
 
-def _calls(job: Job, wait: Wait, rank: int) -> Iterator[Evidence]:
+def _calls(placed: Positions, wait: Wait, rank: int) -> Iterator[Evidence]:
     """What the behind rank called last, and where its peers are."""
-    group = job.logged.group(wait.communicator)
+    group = placed.of(wait.communicator)
     own = group.positions[rank]
-    unit = "work" if group.origin == "watchdog" else "opCount"
+    # NCCL counts its calls from zero.
+    first = 1 if group.unit == "opCount" else 0
     ahead = tuple(r for r in wait.waiting if r != rank)
-    last = -1 if own.enqueued is None else own.enqueued
     yield Evidence(
-        f"the log of rank {rank} ends at {unit} {last} of {group.label}: it did not enqueue what its peers wait in", own.source
+        f"the log of rank {rank} ends at {group.unit} {own.entered - first} of {group.label}: "
+        "it did not enqueue what its peers wait in",
+        own.source,
     )
-    shown = group.positions[min(ahead)]
-    number = wait.sequence if group.origin == "watchdog" else wait.sequence - 1
-    yield Evidence(f"{ranks_text(ahead)} enqueued {unit} {number} of {group.label} and did not see it complete", shown.source)
+    number = wait.sequence - first
+    yield Evidence(
+        f"{ranks_text(ahead)} enqueued {group.unit} {number} of {group.label} and did not see it complete",
+        group.positions[min(ahead)].source,
+    )
 
 
-def _device(job: Job, root: Root) -> _Behind | None:
+def _device(placed: Positions, root: Root) -> _Behind | None:
     """Everybody enqueued it, most completed it, a few did not."""
-    if root.kind is not RootKind.ALL_JOINED or not root.waits:
-        return None
     wait = root.waits[0]
-    group = job.logged.group(wait.communicator)
-    done = tuple(r for r, p in group.positions.items() if p.completed is not None and p.completed >= wait.sequence)
-    lagging = tuple(r for r in root.ranks if r not in done)
-    if group.origin != "watchdog" or not lagging or len(lagging) >= len(done):
+    group = placed.of(wait.communicator)
+    done = group.finished(wait.sequence)
+    lagging = tuple(rank for rank in root.ranks if rank not in done)
+    if root.kind is not RootKind.ALL_JOINED or group.unit != "work" or not lagging or len(lagging) >= len(done):
         return None
-    shown = group.positions[lagging[0]]
     return _Behind(
         ranks=lagging,
         cause=Cause.COMPUTE_HANG,
@@ -135,21 +140,21 @@ def _device(job: Job, root: Root) -> _Behind | None:
             Evidence(
                 f"{ranks_text(lagging)} enqueued work {wait.sequence} of {group.label} like the others; "
                 f"{ranks_text(done)} completed it",
-                shown.source,
+                group.positions[lagging[0]].source,
             ),
         ),
         granularity=Granularity.GPU if len(lagging) == 1 else Granularity.GROUP,
     )
 
 
-def _silent(job: Job, roots: Sequence[Root]) -> list[_Behind]:
+def _silent(placed: Positions, logged: Logged, roots: Sequence[Root], waiting: int) -> list[_Behind]:
     """All that were heard wait in one place: one of those that were not heard is missing there."""
     silent = tuple(sorted({root.ranks[0] for root in roots}))
     waits = [wait for root in roots for wait in root.waits]
-    if not silent or 2 * len(silent) > len(silent) + len(job.logged.graph.waits_for):
+    if not silent or len(silent) > waiting:
         return []
-    group = job.logged.group(waits[0].communicator)
-    without = tuple(rank for rank in silent if rank not in job.logged.ranks)
+    group = placed.of(waits[0].communicator)
+    without = tuple(rank for rank in silent if rank not in logged.ranks)
     what = "no log of it is here" if without else "its log says nothing of this group"
     one = "it is" if len(silent) == 1 else "one of them is"
     said = f"everyone heard waits in work {waits[0].sequence} of {group.label}; {one} not there: {ranks_text(silent)} ({what})"
@@ -168,20 +173,30 @@ def _silent(job: Job, roots: Sequence[Root]) -> list[_Behind]:
     ]
 
 
-def _unplaced(item: EmptyPlace) -> _Behind:
+def _is_filled(placed: Positions, wait: Wait) -> bool:
+    """Whether the missing ranks are in no list of its members, and are there because a place in it is empty."""
+    return bool(wait.unheard) and set(placed.of(wait.communicator).members).isdisjoint(wait.unheard)
+
+
+def _ends(roots: Sequence[Root], wait: Wait) -> bool:
+    return any(root.ranks[0] in wait.unheard for root in roots)
+
+
+def _unplaced(placed: Positions, wait: Wait) -> _Behind:
     """The rank whose place in a group is empty, while everyone who speaks of the group waits in it."""
-    waiting = tuple(item.group.positions)
-    said = f"{ranks_text(waiting)} wait in work {item.sequence} of {item.group.label}, and a member of it is not heard"
-    left = f"{ranks_text(item.ranks)} speaks of no group of that description and waits in none"
+    group = placed.of(wait.communicator)
+    waiting = tuple(group.positions)
+    said = f"{ranks_text(waiting)} wait in work {wait.sequence} of {group.label}, and a member of it is not heard"
+    left = f"{ranks_text(wait.unheard)} speaks of no group of that description and waits in none"
     return _Behind(
-        ranks=item.ranks,
+        ranks=wait.unheard,
         cause=Cause.HOST_STALL,
-        stage=StageRef(name=StageName.UNKNOWN, component=Component.HOST, communicator=item.group.label, sequence=item.sequence),
+        stage=StageRef(name=StageName.UNKNOWN, component=Component.HOST, communicator=group.label, sequence=wait.sequence),
         state="not_started",
         members=Members.EACH,
-        sure=len(item.ranks) == 1,
-        group=item.group,
-        statements=(Evidence(said, item.group.positions[waiting[0]].source), Evidence(left)),
+        sure=len(wait.unheard) == 1,
+        group=group,
+        statements=(Evidence(said, group.positions[waiting[0]].source), Evidence(left)),
     )
 
 
@@ -189,7 +204,7 @@ def _never_started(item: Unstarted) -> _Behind:
     verb = "did not complete" if item.began else "did not begin"
     said = f"{ranks_text(item.ranks)} {verb} the init of communicator {item.group.label}"
     peers = f"{ranks_text(item.peers)} {'completed' if item.began else 'began'} it"
-    source = item.group.positions[item.peers[0]].source
+    heard = {rank: Position(rank, 0, 0, None, None, Family.LOG, row.source) for rank, row in item.group.positions.items()}
     return _Behind(
         ranks=item.ranks,
         cause=Cause.INIT_STALL,
@@ -197,8 +212,8 @@ def _never_started(item: Unstarted) -> _Behind:
         state="not_started",
         members=Members.EACH if item.certain or len(item.ranks) == 1 else Members.ONE_OF,
         sure=item.certain,
-        group=item.group,
-        statements=(Evidence(f"{said}; {peers}", source),),
+        group=replace(as_communicator(item.group), positions=heard),
+        statements=(Evidence(f"{said}; {peers}", item.group.positions[item.peers[0]].source),),
         granularity=Granularity.RANK if len(item.ranks) == 1 else Granularity.GROUP,
     )
 
@@ -214,9 +229,9 @@ def _stage(wait: Wait, component: Component) -> StageRef:
     )
 
 
-def _finding(job: Job, behind: _Behind, least_heard: float) -> Finding:
+def _finding(logged: Logged, events: LogEvents, behind: _Behind, least_heard: float) -> Finding:
     enough = behind.group.heard >= least_heard
-    sure = behind.sure and enough and job.logged.stalled
+    sure = behind.sure and enough and logged.stalled
     return Finding(
         rule=RULE.code,
         ranks=behind.ranks,
@@ -226,7 +241,7 @@ def _finding(job: Job, behind: _Behind, least_heard: float) -> Finding:
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if sure else Confidence.SUSPECT,
         strength=0.3,
-        evidence=(*behind.statements, *_doubts(job, behind.group, enough), *_own_log(job, behind.ranks)),
+        evidence=(*behind.statements, *_doubts(logged, behind.group, enough), *_own_log(events, behind.ranks)),
         granularity=behind.granularity,
         members=behind.members,
         mechanism=Mechanism(behind.state, "local"),
@@ -238,43 +253,28 @@ def _finding(job: Job, behind: _Behind, least_heard: float) -> Finding:
     )
 
 
-def _doubts(job: Job, group: LoggedGroup, enough: bool) -> Iterator[Evidence]:
+def _doubts(logged: Logged, group: Communicator, enough: bool) -> Iterator[Evidence]:
     """What weakens the charge."""
     if not enough:
         yield Evidence(f"logs of {len(group.positions)} of at least {group.size} members of {group.label} only", supports=False)
-    if not job.logged.stalled:
+    if not logged.stalled:
         yield Evidence("no log says that anything timed out: in a job that moves, ranks are at different calls", supports=False)
-    if group.origin == "nccl":
+    if group.unit == "opCount":
         yield Evidence("NCCL logs calls, not their completion", supports=False)
 
 
-def _own_log(job: Job, ranks: Sequence[int]) -> Iterator[Evidence]:
+def _own_log(events: LogEvents, ranks: Sequence[int]) -> Iterator[Evidence]:
     """The last thing that a suspect's own log understood says, unless it only repeats that others wait."""
     told = ("exception", "fatal_error", "worker_exit", "watchdog_stuck", "gil_not_free", "completion_error", "nic_event")
     for rank in ranks[:_SHOWN]:
-        events = [event for event in job.logs.get(rank, ()) if event.kind in told]
-        if events:
-            yield Evidence(f"log of rank {rank}: {events[-1].text}", events[-1].source)
+        said = [event for event in events.by_rank.get(rank, ()) if event.kind in told]
+        if said:
+            yield Evidence(f"log of rank {rank}: {said[-1].text}", said[-1].source)
 
 
-def _victims(job: Job, ranks: tuple[int, ...]) -> Finding:
-    return Finding(
-        rule=RULE.code,
-        ranks=ranks,
-        role=Role.VICTIM,
-        cause=Cause.UNKNOWN,
-        stage=StageRef(name=StageName.UNKNOWN, component=Component.COMMUNICATION),
-        belief=Belief.GROUP_SYMPTOM,
-        confidence=Confidence.SUSPECT,
-        strength=0.0,
-        evidence=(),
-    )
-
-
-def _clears(job: Job) -> str | None:
-    logged = job.logged
-    groups = [group for group in logged.groups if len(group.positions) > 1 and group.heard == 1]
-    if not logged.stalled or not groups or any(root.kind is RootKind.FREE for root in logged.graph.roots):
+def _clears(graph: WaitGraph, placed: Positions, logged: Logged) -> str | None:
+    groups = [group for group in placed.reported if len(group.positions) > 1 and group.heard == 1]
+    if not logged.stalled or not groups or any(root.kind is RootKind.FREE for root in graph.reported_roots):
         return None
     return f"all members of {counted(len(groups), 'communicator')} enqueued the same, by their logs"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from forensics.model import (
     Belief,
@@ -10,6 +11,7 @@ from forensics.model import (
     Component,
     Confidence,
     Evidence,
+    Family,
     Finding,
     Granularity,
     Mechanism,
@@ -19,84 +21,129 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.progress.liveness import Motion
-from forensics.rules.reductions.ras.lags import Lag, Lags, lags
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
+from forensics.rules.reductions.ranks.roster import RankFacts, RecordedRanks, Roster
+from forensics.rules.reductions.ras.counts import is_mixed, is_settled, label_of
 from forensics.rules.reductions.ras.report import Process, Ras, RasGroup, RasMember
+from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
 
 _SHOWN = 3
 _ERRORS = {1: "unhandled CUDA error", 2: "system error", 3: "internal error", 6: "remote process error"}
 
 
-def _evaluate(job: Job, thresholds: Thresholds) -> Iterator[Finding]:
-    if job.ras is None:
-        return
-    found = lags(job.ras)
-    yield from _late(job, job.ras, found, thresholds)
-    yield from _lost(job, job.ras)
-    if not found.roots and len(found.mixed) == 1:
-        yield from _elsewhere(job, job.ras, *found.mixed[0])
+@dataclass(frozen=True, slots=True)
+class _Lag:
+    """One place where a rank is behind: what it launched of a kind, and the most that others did."""
+
+    group: RasGroup
+    member: RasMember
+    kind: str
+    launched: int
+    most: int
 
 
-def _late(job: Job, ras: Ras, found: Lags, thresholds: Thresholds) -> Iterator[Finding]:
-    """Ranks that are behind and wait for nobody; nothing when they are the larger part of those they are compared with."""
-    roots = {process: behind for process, behind in found.roots.items() if not _communicates(job, ras, process)}
-    compared = {member.process for behind in roots.values() for lag in behind for member in lag.group.members}
-    sizes = [lag.group.size or len(lag.group.members) for behind in roots.values() for lag in behind]
-    if not roots or len(roots) * 2 > max(len(compared), *sizes):
-        return
-    doubts = tuple(_doubts(job, ras, found, roots, thresholds))
-    for process, behind in roots.items():
-        if process in ras.ranks:
-            yield _late_finding(job, ras, process, behind, doubts, alone=len(roots) == 1)
+def _evaluate(
+    ras: Ras,
+    graph: WaitGraph,
+    roster: Roster,
+    dumped: RecordedRanks,
+    liveness: Liveness,
+    text: EvidenceText,
+    thresholds: Thresholds,
+) -> Iterator[Finding]:
+    mixed = [
+        (group, member) for group in ras.groups if is_settled(group) for member in group.members if is_mixed(group, member)
+    ]
+    behind = _behind_by_rank(ras, graph)
+    roots = {rank: lags for rank, lags in behind.items() if not _communicates(text.stacks, rank)}
+    if _is_minority(roots):
+        stalled = liveness.motion is Motion.STALLED
+        doubts = (*_unsettled(ras, 1 if stalled else thresholds["settled_gap_s"]), *_doubts(ras, roots, bool(mixed)))
+        for rank, lags in roots.items():
+            yield _late_finding(ras, text, rank, lags, doubts, alone=len(roots) == 1)
+    yield from _lost(ras, graph, roster)
+    if not behind and len(mixed) == 1 and not dumped:
+        yield from _elsewhere(ras, *mixed[0])
 
 
-def _communicates(job: Job, ras: Ras, process: Process) -> bool:
+def _behind_by_rank(ras: Ras, graph: WaitGraph) -> dict[int, tuple[_Lag, ...]]:
+    """The roots that only counters show, with their lags; ranks that moved between two looks are no evidence."""
+    moved = {ras.ranks.get(m.process) for group in ras.groups for m in group.members if m.process and m.moved}
+    places = {label_of(group, kind): (group, kind) for group in ras.groups for kind in group.usual}
+    free = [root for root in graph.reported_roots if root.kind is RootKind.FREE and root.ranks[0] not in moved]
+    found = {root.ranks[0]: tuple(_lags(ras, root, places)) for root in free}
+    return {rank: behind for rank, behind in found.items() if behind}
+
+
+def _lags(ras: Ras, root: Root, places: Mapping[str, tuple[RasGroup, str]]) -> Iterator[_Lag]:
+    (rank,) = root.ranks
+    for label in dict.fromkeys(wait.communicator for wait in root.waits if wait.families.get(rank) is Family.RAS):
+        group, kind = places[label]
+        member = next(m for m in group.members if m.process and ras.ranks.get(m.process) == rank)
+        if member.still or ras.looks < 2:
+            most = max((group.usual[kind], *(other.counts.get(kind, 0) for other in group.members)))
+            yield _Lag(group, member, kind, member.counts[kind], most)
+
+
+def _is_minority(roots: dict[int, tuple[_Lag, ...]]) -> bool:
+    """Whether those that are behind and wait for nobody are the smaller part of those they are compared with."""
+    compared = {member.process for lags in roots.values() for lag in lags for member in lag.group.members}
+    sizes = [lag.group.size or len(lag.group.members) for lags in roots.values() for lag in lags]
+    return bool(roots) and len(roots) * 2 <= max(len(compared), *sizes)
+
+
+def _communicates(stacks: StacksByRank, rank: int) -> bool:
     """Whether the rank's own stack is inside communication: it waits in a call that RAS does not count."""
-    stacks = job.stacks.get(ras.ranks.get(process, -1))
-    return stacks is not None and (stacks.communicating or stacks.below_autograd or stacks.in_store)
+    found = stacks.get(rank)
+    return found is not None and (found.communicating or found.below_autograd or found.in_store)
 
 
-def _doubts(job: Job, ras: Ras, found: Lags, roots: dict[Process, tuple[Lag, ...]], thresholds: Thresholds) -> Iterator[str]:
+def _doubts(ras: Ras, roots: dict[int, tuple[_Lag, ...]], mixed: bool) -> Iterator[str]:
     """Why this is a suspicion only, in words."""
-    yield from _unsettled(job, ras, thresholds)
     if len(roots) > 1:
         yield f"{len(roots)} ranks are behind, and RAS does not tell which of them the others wait for"
     if ras.lost:
         yield f"{statements.counted(len(ras.lost), 'process')} did not answer RAS, and may be what all wait for"
-    if found.ambiguous or not ras.complete:
+    processes = {lag.member.process for lags in roots.values() for lag in lags}
+    if not ras.complete or any(_may_wait(group, process) for process in processes for group in ras.groups):
         yield "the report does not name all ranks and communicators: the rank may wait where it is not named"
-    if found.mixed:
+    if mixed:
         yield "in another communicator ranks launched different kinds of collectives"
-    if any(group.unused and any(m.process in roots for m in group.members) for group in ras.groups):
+    if any(group.unused and any(m.process in processes for m in group.members) for group in ras.groups):
         yield "the rank is in a communicator without counted calls: RAS counts neither point-to-point calls nor captured graphs"
 
 
-def _unsettled(job: Job, ras: Ras, thresholds: Thresholds) -> Iterator[str]:
+def _may_wait(group: RasGroup, process: Process | None) -> bool:
+    """Whether the rank may be in a set without names that differs from others: then it may wait there for somebody else."""
+    own = next((member.counts for member in group.members if member.process == process), {})
+    differing = {kind for kind, usual in group.usual.items() for m in group.members if m.counts.get(kind, usual) != usual}
+    return is_settled(group) and any(kind in differing and kind not in own for kind, _ in group.unnamed)
+
+
+def _unsettled(ras: Ras, least_gap_s: float) -> Iterator[str]:
     """Why the looks do not show that anything stands still."""
-    stalled = job.liveness.motion is Motion.STALLED
     if ras.looks < 2:
         yield "RAS was asked once: in a moving job ranks differ all the time"
     elif ras.gap_s is None:
         yield "nothing tells how much time lies between the looks"
-    elif ras.gap_s < (1 if stalled else thresholds["settled_gap_s"]):
+    elif ras.gap_s < least_gap_s:
         yield f"the looks are {ras.gap_s:.0f} s apart, and nothing else shows a standstill: a long step looks the same"
 
 
 def _late_finding(
-    job: Job, ras: Ras, process: Process, behind: tuple[Lag, ...], doubts: tuple[str, ...], alone: bool
+    ras: Ras, text: EvidenceText, rank: int, behind: tuple[_Lag, ...], doubts: tuple[str, ...], alone: bool
 ) -> Finding:
-    rank = ras.ranks[process]
-    confirms = "recorder" in job.available or bool(job.graph.free_roots)
+    process = next(process for process, named in ras.ranks.items() if named == rank)
     return Finding(
         rule=RULE.code,
         ranks=(rank,),
-        role=Role.CONFIRMATION if confirms else Role.ROOT,
+        role=Role.ROOT,
         cause=Cause.HOST_STALL,
         stage=StageRef(
-            name=_stage(job, rank),
+            name=_stage(text.stacks, rank),
             component=Component.HOST,
             operation=behind[0].kind,
             communicator=behind[0].group.communicator,
@@ -104,28 +151,23 @@ def _late_finding(
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.SUSPECT if doubts else Confidence.LIKELY,
         strength=0.3 if alone else 0.2,
-        evidence=(
-            *_behind(ras, rank, behind),
-            *_error(rank, behind),
-            *job.supply.get(EvidenceText).stack(rank),
-            *_against(doubts),
-        ),
+        evidence=(*_behind(ras, rank, behind), *_error(rank, behind), *text.stack(rank), *_against(doubts)),
         mechanism=Mechanism("not_started", "local"),
         next_steps=(f"take a stack and a Flight Recorder dump of {_who(ras, process)}: RAS shows that it is behind, not why",),
     )
 
 
-def _stage(job: Job, rank: int) -> StageName:
-    found = job.activity(rank)
+def _stage(stacks: StacksByRank, rank: int) -> StageName:
+    found = activity_of(stacks, rank)
     return found.stage if found else StageName.UNKNOWN
 
 
-def _behind(ras: Ras, rank: int, behind: tuple[Lag, ...]) -> Iterator[Evidence]:
+def _behind(ras: Ras, rank: int, behind: tuple[_Lag, ...]) -> Iterator[Evidence]:
     how = "in both looks" if ras.looks == 2 else f"in all {ras.looks} looks" if ras.looks > 2 else "in the only look"
     for lag in behind[:_SHOWN]:
         yield Evidence(
             f"rank {rank} launched up to {lag.kind} {lag.launched} of communicator {lag.group.communicator} {how} at RAS, "
-            f"its peers up to {lag.usual}; it is ahead of nobody in another collective",
+            f"its peers up to {lag.most}; it is ahead of nobody in another collective",
             lag.member.source,
         )
     if len(behind) > _SHOWN:
@@ -136,7 +178,7 @@ def _behind(ras: Ras, rank: int, behind: tuple[Lag, ...]) -> Iterator[Evidence]:
         yield Evidence("global ranks are those of the communicator of all GPUs", behind[0].member.source)
 
 
-def _error(rank: int, behind: tuple[Lag, ...]) -> Iterator[Evidence]:
+def _error(rank: int, behind: tuple[_Lag, ...]) -> Iterator[Evidence]:
     member = next((lag.member for lag in behind if lag.member.async_error not in (0, 7)), None)
     if member:
         name = _ERRORS.get(member.async_error, "error")
@@ -153,20 +195,19 @@ def _who(ras: Ras, process: Process) -> str:
     return f"rank {ras.ranks[process]} (pid {pid} at {address})"
 
 
-def _lost(job: Job, ras: Ras) -> Iterator[Finding]:
+def _lost(ras: Ras, graph: WaitGraph, roster: Roster) -> Iterator[Finding]:
     """Processes that did not answer: dead, stopped, or cut off; a suspicion at most, for RAS sees its own network only."""
     named = [process for process in sorted(ras.lost) if process in ras.ranks]
     largest = max((group.size or 0 for group in ras.groups), default=0)
-    if 2 * len(named) > max(len(job.roster.ranks), job.roster.world_size or 0, largest):
+    if 2 * len(named) > max(len(roster.ranks), roster.world_size or 0, largest):
         return
     for process in named:
-        yield _lost_finding(job, ras, process)
+        yield _lost_finding(ras, process, roster.rank(ras.ranks[process]), bool(graph.free_roots))
 
 
-def _lost_finding(job: Job, ras: Ras, process: Process) -> Finding:
+def _lost_finding(ras: Ras, process: Process, facts: RankFacts, explained: bool) -> Finding:
     rank = ras.ranks[process]
     word, looks, source = ras.lost[process]
-    facts = job.rank(rank)
     seen = (
         "RAS considers {} dead: unreachable over its network for a minute" if word == "dead" else "{} did not answer RAS"
     ).format(_who(ras, process))
@@ -175,7 +216,7 @@ def _lost_finding(job: Job, ras: Ras, process: Process) -> Finding:
     return Finding(
         rule=RULE.code,
         ranks=(rank,),
-        role=Role.CONFIRMATION if job.graph.free_roots and not (facts.dead or facts.stopped) else Role.ROOT,
+        role=Role.CONFIRMATION if explained and not (facts.dead or facts.stopped) else Role.ROOT,
         cause=_lost_cause(word, dead=facts.dead, stopped=facts.stopped, alive=alive),
         stage=StageRef(component=Component.HOST),
         belief=Belief.BEHIND_AND_BUSY,
@@ -196,10 +237,10 @@ def _lost_cause(word: str, *, dead: bool, stopped: bool, alive: bool) -> Cause:
     return Cause.PROCESS_DEAD if word == "dead" and not alive else Cause.UNKNOWN
 
 
-def _elsewhere(job: Job, ras: Ras, group: RasGroup, member: RasMember) -> Iterator[Finding]:
+def _elsewhere(ras: Ras, group: RasGroup, member: RasMember) -> Iterator[Finding]:
     """One rank launched another kind than the others: they are in different operations."""
     process = member.process
-    if process is None or process not in ras.ranks or member.moved or "recorder" in job.available:
+    if process is None or process not in ras.ranks or member.moved:
         return
     rank = ras.ranks[process]
     own = ", ".join(
@@ -225,7 +266,7 @@ def _elsewhere(job: Job, ras: Ras, group: RasGroup, member: RasMember) -> Iterat
     )
 
 
-def _clears(_: Job) -> str | None:
+def _clears() -> str | None:
     """Equal counts rule nothing out: RAS counts what was launched, not what completed."""
     return None
 

@@ -31,7 +31,7 @@ _SHOWN = 3
 
 def _evaluate(roster: Roster, graph: WaitGraph, logged: Logged, thresholds: Thresholds) -> Iterator[Finding]:
     """Nothing where dumps, stacks, numbers in logs or the end of a process tell more than the order of losses."""
-    if graph.waits or any(wait.absent for wait in logged.graph.waits):
+    if any(wait.recorded or wait.absent for wait in graph.waits):
         return
     if any(facts.dead and not facts.aborted for facts in roster.ranks.values()):
         return

@@ -28,13 +28,19 @@ def _awaited_alone(roster: Roster, graph: WaitGraph, rank: int, disputed: Collec
     return roster.rank(rank).unseen and any(wait.communicator not in disputed for wait in graph.waiting_for(rank))
 
 
+def _excused(graph: WaitGraph, rank: int) -> bool:
+    """Whether others that left as little are taken for victims only by what logs and counters say of them."""
+    waiting = {other for wait in graph.recorded for other in wait.waiting}
+    return any(set(wait.unheard) - waiting - {rank} for wait in graph.waiting_for(rank))
+
+
 def _finding(roster: Roster, graph: WaitGraph, calls: Calls, text: EvidenceText, silent: tuple[int, ...]) -> Finding:
     """Nothing tells the cause: dead, unreachable, or in teardown with its recorder already closed.
 
     Several silent ranks cannot be told apart: one of them is missing, the others may only not have been collected.
     """
     rank, alone = silent[0], len(silent) == 1
-    recorded = any(rank in wait.unheard for wait in graph.waits)
+    recorded = any(rank in wait.unheard for wait in graph.waits) and not _excused(graph, rank)
     behind = [root for root in graph.free_roots if not roster.rank(root.ranks[0]).unseen]
     # A shim log is made with the first call and outlives its process: where there is none, nobody fetched it.
     telling = not calls.from_shim

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from forensics.case import describe
+from forensics.case.database import VIEWS, new_case
 from forensics.ingest import discover
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +51,14 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_case_page_is_current() -> None:
     assert (ROOT / "docs/case.md").read_text(encoding="utf-8") == describe.page(), "run `make docs`"
+
+
+def test_every_view_is_described_with_the_columns_it_has() -> None:
+    case = new_case()
+    described = {view.name: {column.name for column in view.columns} for view in describe.views()}
+    assert set(described) == set(VIEWS) == {path.stem for path in (ROOT / "forensics/case/views").glob("*.sql")}
+    for name, columns in described.items():
+        assert columns <= {column for column, *_ in case.execute(f"DESCRIBE {name}").fetchall()}
 
 
 def test_every_table_and_column_of_the_schema_is_described() -> None:

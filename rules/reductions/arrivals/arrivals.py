@@ -49,17 +49,15 @@ class Arrival:
         return by if by >= max(self.coarse_ns, 1) else 0
 
 
-_NEWEST = "SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank"
-
-_ON_ONE_HOST = f"""
-WITH newest AS ({_NEWEST}), one_host AS (
+_ON_ONE_HOST = """
+WITH one_host AS (
     SELECT communicator FROM members LEFT JOIN (SELECT rank, min(host) AS host FROM ranks GROUP BY rank) h USING (rank)
     GROUP BY communicator HAVING count(DISTINCT host) = 1 AND count(host) = count(*) AND count(*) > 1
 )
 SELECT o.communicator, o.kind || ' ' || coalesce(o.input_sizes, '') AS signature, o.sequence, list(o.rank ORDER BY o.rank),
        list(o.enqueued_ns ORDER BY o.rank), list(o.enqueued_ns ORDER BY o.rank), 0, false,
        list(s.path || '#entry=' || o.locator ORDER BY o.rank)
-FROM operations o JOIN newest USING (rank, snapshot) JOIN one_host USING (communicator) JOIN sources s USING (source_id)
+FROM latest_call o JOIN one_host USING (communicator) JOIN sources s USING (source_id)
 JOIN (SELECT communicator, count(*) AS size FROM members GROUP BY communicator) m USING (communicator)
 WHERE o.backend = 'gloo' AND NOT coalesce(o.is_p2p, false) AND o.enqueued_ns IS NOT NULL AND o.sequence IS NOT NULL
 GROUP BY o.communicator, o.sequence, signature, m.size HAVING count(*) = m.size ORDER BY o.communicator, signature, o.sequence
@@ -67,7 +65,7 @@ GROUP BY o.communicator, o.sequence, signature, m.size HAVING count(*) = m.size 
 
 # Stages of a pipeline have different work: members that send to each other, through others too, are not compared.
 _OWN_CLOCKS = f"""
-WITH RECURSIVE newest AS ({_NEWEST}), linked AS (
+WITH RECURSIVE linked AS (
     SELECT DISTINCT o.rank AS a, m.rank AS b FROM operations o
     JOIN members m ON m.communicator = o.communicator AND m.position = o.peer WHERE o.is_p2p
 ), reached AS (
@@ -80,7 +78,7 @@ WITH RECURSIVE newest AS ({_NEWEST}), linked AS (
            coalesce(o.duration_ns, o.device_end_ns - coalesce(o.device_start_ns, o.enqueued_ns)) AS took_ns,
            coalesce(o.device_end_ns, o.enqueued_ns) AS end_ns, o.duration_ns IS NULL AS coarse,
            o.duration_ns IS NULL AND o.device_start_ns IS NULL AS bound, s.path || '#entry=' || o.locator AS source
-    FROM operations o JOIN newest USING (rank, snapshot) JOIN sources s USING (source_id)
+    FROM latest_call o JOIN sources s USING (source_id)
     WHERE o.backend <> 'gloo' AND NOT coalesce(o.is_p2p, false) AND ltrim(o.kind, '_') IN {JOINT} AND o.state = 'done'
       AND o.sequence IS NOT NULL AND o.communicator NOT IN (SELECT communicator FROM staged)
 )

@@ -13,9 +13,13 @@ from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
-from forensics.rules.reductions.calls.group_calls import OPERATIONS
+from forensics.case.alignment import plain_label
+from forensics.model import Family
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
+
+DIRECT = frozenset({Family.RECORDER, Family.SHIM, Family.STACK})
+"""Families that record what a rank does itself; the others report numbers, and not when they were reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +40,21 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """One rank in one communicator; `entered` and `done` are 0 before the first collective."""
+    """One rank in one communicator; `entered` and `done` are 0 before the first collective.
+
+    The rank issued `entered` at least, and no more at `time_ns` (unknown: None) unless it is in the group's `cut`; it finished
+    `done` at least. `source` is the place that decided, `also` are places that agree with it.
+    """
 
     rank: int
     entered: int
     done: int
     pending: int | None
     operation: Operation | None
+    family: Family = Family.RECORDER
+    source: str = ""
+    time_ns: int | None = None
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +62,10 @@ class Communicator:
     """A communicator, its members, how membership was found, and the positions of the members that have a dump.
 
     `cut` are ranks whose dump could not be read to its end: their positions are the least they reached. `captured` are the
-    times at which the newest dumps were taken, where a manifest tells: what was issued later is in none of them.
+    times at which the newest dumps were taken, where a manifest tells: what was issued later is in none of them. `size` is the
+    number of members, known or not (0: those that are known), `unit` what its numbers count. `names` are what it is called by
+    sources that can be compared: `pg:` and a process group, `nccl:` and the hash of NCCL's communicator. `nameless` are
+    processes whose rank nothing tells, with what they entered, and `least` is what everybody entered, told of or not.
     """
 
     label: str
@@ -60,6 +75,21 @@ class Communicator:
     backend: str = "unknown"
     cut: frozenset[int] = frozenset()
     captured: Mapping[int, int] = field(default_factory=dict)
+    size: int = 0
+    unit: str = "call"
+    names: frozenset[str] = frozenset()
+    nameless: Mapping[str, int] = field(default_factory=dict)
+    least: int = 0
+
+    @property
+    def family(self) -> Family:
+        """What tells of the calls of its members."""
+        return next((place.family for place in self.positions.values()), Family.RECORDER)
+
+    @property
+    def heard(self) -> float:
+        """Share of the members whose position is known."""
+        return len(self.positions) / max(self.size, len(self.members), 1)
 
     def finished(self, sequence: int) -> tuple[int, ...]:
         """Members that are known to have completed the operation `sequence`."""
@@ -71,30 +101,24 @@ class Communicator:
         return tuple(p for _, p in sorted(self.positions.items()) if p.pending is not None)
 
 
+RecordedCommunicators = NewType("RecordedCommunicators", tuple[Communicator, ...])
+"""Communicators as recorded calls show them."""
+LoggedPositions = NewType("LoggedPositions", tuple[Communicator, ...])
+"""Communicators as the numbers in logs show them."""
+CountedPositions = NewType("CountedPositions", tuple[Communicator, ...])
+"""Communicators as the counters of a library show them."""
 Communicators = NewType("Communicators", tuple[Communicator, ...])
-"""All communicators of the job."""
+"""All communicators of recorded calls, with what other sources say of their members."""
 
-_POSITIONS = f"""
-WITH newest AS (
-    SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank
-), numbered AS (
-    SELECT o.* FROM {OPERATIONS} o JOIN newest USING (rank, snapshot)
-    WHERE NOT coalesce(is_p2p, false) AND kind NOT IN ('send', 'recv') AND communicator IS NOT NULL AND sequence >= 0
-), summary AS (
-    SELECT communicator, rank, max(sequence) AS entered,
-           coalesce(max(sequence) FILTER (state = 'done'), 0) AS done,
-           min(sequence) FILTER (state <> 'done') AS pending
-    FROM numbered GROUP BY communicator, rank
-)
-SELECT s.communicator, s.rank, s.entered, s.done, s.pending,
-       n.kind, coalesce(n.input_sizes, ''), n.enqueued_ns, n.call_path, src.path, n.locator,
-       n.call_order, n.state = 'started'
-FROM summary s
-LEFT JOIN numbered n ON n.communicator = s.communicator AND n.rank = s.rank AND n.sequence = s.pending
-     AND n.state <> 'done'
-LEFT JOIN sources src ON src.source_id = n.source_id
-QUALIFY row_number() OVER (PARTITION BY s.communicator, s.rank ORDER BY n.record_id, n.locator) = 1
-ORDER BY s.communicator, s.rank
+_POSITIONS = """
+SELECT p.communicator, p.rank, p.family, src.path || '#entry=' || p.locator, p.entered, p.done, p.pending,
+       o.kind, coalesce(o.input_sizes, ''), o.enqueued_ns, o.call_path, src.path || '#entry=' || o.locator,
+       o.call_order, o.state = 'started'
+FROM position p LEFT JOIN sources src USING (source_id)
+LEFT JOIN ordered_call o ON o.communicator = p.communicator AND o.rank = p.rank AND o.family = p.family
+     AND o.sequence = p.pending AND o.state <> 'done' AND NOT coalesce(o.is_p2p, false) AND o.kind NOT IN ('send', 'recv')
+QUALIFY row_number() OVER (PARTITION BY p.communicator, p.rank ORDER BY o.record_id, o.locator) = 1
+ORDER BY p.communicator, p.rank
 """
 
 # Dumps with active entries only hold no completed ones, but the counters of each group. Counters of groups that mix
@@ -110,23 +134,24 @@ GROUP BY m.communicator, v.rank
 
 
 @reduction
-def communicators(calls: Calls) -> Communicators:
+def recorded_communicators(calls: Calls) -> RecordedCommunicators:
     """Read all communicators with positions, in label order."""
     connection = calls.connection
     positions: dict[str, dict[int, Position]] = defaultdict(dict)
     for communicator, rank, entered, done in connection.execute(_REPORTED).fetchall():
         positions[communicator][rank] = Position(rank, entered, done, None, None)
-    for label, rank, entered, done, pending, *operation in connection.execute(_POSITIONS).fetchall():
+    for label, rank, family, source, entered, done, pending, *operation in connection.execute(_POSITIONS).fetchall():
         reported = positions[label].get(rank)
         done = max(done, reported.done) if reported else done
-        positions[label][rank] = Position(rank, entered, done, pending, _operation(pending, operation))
+        place = Position(rank, entered, done, pending, _operation(pending, operation), Family(family), source)
+        positions[label][rank] = place
     cut = _cut(connection) | calls.untold
     captured = _captured(connection)
     _add_unused(connection, positions)
-    return Communicators(
+    return RecordedCommunicators(
         tuple(
-            Communicator(label, members, confidence, positions[label], backend, cut, captured)
-            for label, members, confidence, backend in _members(connection)
+            Communicator(label, members, confidence, positions[label], backend, cut, captured, names=names)
+            for label, members, confidence, backend, names in _members(connection)
         )
     )
 
@@ -135,8 +160,7 @@ def _cut(connection: DuckDBPyConnection) -> frozenset[int]:
     """Ranks whose newest dump was damaged or cut."""
     rows = connection.execute(
         """
-        WITH newest AS (SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank),
-        read AS (SELECT DISTINCT rank, source_id FROM operations JOIN newest USING (rank, snapshot))
+        WITH read AS (SELECT DISTINCT rank, source_id FROM latest_call)
         SELECT DISTINCT r.rank FROM read r JOIN sources USING (source_id) WHERE status = 'partial'
         UNION SELECT rank FROM sources WHERE kind = 'flight_recorder' AND rank IS NOT NULL
         GROUP BY rank HAVING bool_and(status NOT IN ('ok', 'ignored'))
@@ -163,13 +187,13 @@ def _captured(connection: DuckDBPyConnection) -> dict[int, int]:
 def _operation(pending: int | None, row: list[object]) -> Operation | None:
     if pending is None:
         return None
-    kind, sizes, enqueued_ns, call_path, path, locator, order, started = row
+    kind, sizes, enqueued_ns, call_path, source, order, started = row
     return Operation(
         str(kind),
         str(sizes),
         enqueued_ns if isinstance(enqueued_ns, int) else None,
         call_path if isinstance(call_path, int) else None,
-        f"{path}#entry={locator}",
+        str(source),
         order if isinstance(order, int) else 0,
         started is True,
     )
@@ -178,7 +202,7 @@ def _operation(pending: int | None, row: list[object]) -> Operation | None:
 def _add_unused(connection: DuckDBPyConnection, positions: dict[str, dict[int, Position]]) -> None:
     """A member whose dump was read and holds nothing of a group has not entered it: position zero.
 
-    The dump must reach back far enough: a ring that wrapped may have lost the group's entries.
+    The dump must reach back far enough: a ring that wrapped may have lost the group's entries. So it is with a shim log.
     """
     rows = connection.execute(
         """
@@ -186,21 +210,28 @@ def _add_unused(connection: DuckDBPyConnection, positions: dict[str, dict[int, P
             SELECT rank FROM group_views WHERE rank IS NOT NULL GROUP BY rank
             HAVING rank NOT IN (SELECT rank FROM operations WHERE rank IS NOT NULL GROUP BY rank
                                 HAVING coalesce(min(record_id), 0) > 0)
+        ), logged AS (
+            SELECT DISTINCT communicator FROM communicator_states WHERE communicator IS NOT NULL
         )
-        SELECT communicator, rank FROM members JOIN complete USING (rank)
-        UNION SELECT communicator, rank FROM communicator_states WHERE operations = 0 AND rank IS NOT NULL
-            AND communicator IN (SELECT communicator FROM operations)
+        SELECT communicator, rank, 'recorder' FROM members JOIN complete USING (rank) ANTI JOIN logged USING (communicator)
+        UNION ALL SELECT DISTINCT communicator, rank, 'shim' FROM communicator_states JOIN rank_logs USING (source_id, rank)
+        WHERE operations = 0 AND communicator IN (SELECT communicator FROM latest_call)
         """
     ).fetchall()
-    for communicator, rank in rows:
-        positions[communicator].setdefault(rank, Position(rank, 0, 0, None, None))
+    for communicator, rank, family in rows:
+        positions[communicator].setdefault(rank, Position(rank, 0, 0, None, None, Family(family)))
 
 
-def _members(connection: DuckDBPyConnection) -> list[tuple[str, tuple[int, ...], str, str]]:
+def _members(connection: DuckDBPyConnection) -> list[tuple[str, tuple[int, ...], str, str, frozenset[str]]]:
     rows = connection.execute(
         """
-        SELECT communicator, list(rank ORDER BY position), any_value(confidence), any_value(backend)
+        SELECT communicator, list(rank ORDER BY position), any_value(confidence), any_value(backend),
+               any_value(pg_name), any_value(description)
         FROM members JOIN communicators USING (communicator) GROUP BY communicator ORDER BY communicator
         """
     ).fetchall()
-    return [(label, tuple(ranks), confidence, backend) for label, ranks, confidence, backend in rows]
+    return [(label, tuple(ranks), confidence, backend, _names(*named)) for label, ranks, confidence, backend, *named in rows]
+
+
+def _names(name: str | None, description: str | None) -> frozenset[str]:
+    return frozenset({f"pg:{name}", f"pg:{plain_label(name, description)}"} if name else ())

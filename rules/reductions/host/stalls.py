@@ -145,7 +145,7 @@ class StallFindings:
         """Confirmed when recorder, repeated stacks and the kernel agree; likely when two kinds do,
         or when the recorder shows that at least half of the ranks end up waiting for it; else suspect."""
         facts, found = self.roster.rank(rank), self.stacks.get(rank)
-        recorded = any(rank in wait.absent for wait in self.graph.waiting_for(rank))
+        recorded = any(rank in wait.absent and wait.records(rank) for wait in self.graph.waiting_for(rank))
         stayed = found is not None and len(found.main) > 1 and not found.moved
         if recorded and stayed and bool(facts.thread_states):
             return Confidence.CONFIRMED

@@ -1,4 +1,4 @@
-"""What logs alone tell of a job: who waits, for whom, whether it stood still at all, and how processes ended.
+"""What logs alone tell of a job: how far each rank got, whether it stood still at all, and how processes ended.
 
 A watchdog, a transfer or a store that timed out proves that somebody waited; whoever says so first has only the shortest
 timeout. After a cancel nothing counts: ranks are ended one after the other, wherever they are.
@@ -13,17 +13,14 @@ from dataclasses import dataclass, field, replace
 
 from duckdb import DuckDBPyConnection
 
+from forensics.rules.reductions.calls.positions import LoggedPositions
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.lost_connections import Loss, lost_connections
 from forensics.rules.reductions.logs.positions import LoggedGroup, as_communicator, logged_groups
 from forensics.rules.reductions.ranks.roster import CaseRoster, RankFacts, Roster
-from forensics.rules.reductions.waits.graph import WaitGraph, recorded_waits, wait_graph
 
 TIMEOUTS = ("watchdog_timeout", "transfer_timeout", "store_timeout", "dump_signal")
 """Kinds of log events that only a job that stands still writes."""
-
-
-NOBODY_WAITS = WaitGraph((), (), {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,6 @@ class Logged:
     """
 
     groups: tuple[LoggedGroup, ...] = ()
-    graph: WaitGraph = NOBODY_WAITS
     ranks: Mapping[int, str | None] = field(default_factory=dict)
     exits: tuple[Exit, ...] = ()
     timed_out: Mapping[int, str] = field(default_factory=dict)
@@ -57,10 +53,6 @@ class Logged:
     stalled: bool = False
     cancels: tuple[str, ...] = ()
     losses: tuple[Loss, ...] = ()
-
-    def group(self, label: str) -> LoggedGroup:
-        """The group of a wait in `graph`."""
-        return next(group for group in self.groups if group.label == label)
 
 
 _SPOKEN = """
@@ -110,7 +102,6 @@ def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
             timed_out.setdefault(rank, source)
     return Logged(
         groups=groups,
-        graph=_graph(groups),
         ranks=ranks,
         exits=tuple(_exits(connection)),
         timed_out=timed_out,
@@ -122,13 +113,10 @@ def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
     )
 
 
-def _graph(groups: Iterable[LoggedGroup]) -> WaitGraph:
-    """Who waits for whom: by the watchdogs, which know what was completed, else by the calls that NCCL logged."""
-    for origin in ("watchdog", "nccl"):
-        waits = recorded_waits([as_communicator(group) for group in groups if group.origin == origin], ())
-        if waits:
-            return wait_graph(waits)
-    return NOBODY_WAITS
+@reduction
+def logged_positions(logged: Logged) -> LoggedPositions:
+    """Where each rank stands by the numbers in its log."""
+    return LoggedPositions(tuple(map(as_communicator, logged.groups)))
 
 
 def _exits(connection: DuckDBPyConnection) -> Iterable[Exit]:
@@ -154,7 +142,7 @@ def heard_in_logs(roster: Roster, heard: Logged) -> Roster:
     world = roster.world_size or next((group.size for group in heard.groups if group.world and group.exact), None)
     ends = {end.rank: end for end in heard.exits if not _follows(heard, end)}
     ranks = {
-        rank: _ended(replace(roster.ranks.get(rank, RankFacts(rank)), host=_host(roster, heard, rank)), ends.get(rank))
+        rank: _ended(_spoken_of(roster, heard, rank), ends.get(rank))
         for rank in sorted({*roster.ranks, *heard.ranks, *range(world or 0)})
     }
     return Roster(ranks, world)
@@ -175,8 +163,9 @@ def _follows(heard: Logged, end: Exit) -> bool:
     )
 
 
-def _host(roster: Roster, heard: Logged, rank: int) -> str | None:
-    return roster.host_of(rank) or heard.ranks.get(rank)
+def _spoken_of(roster: Roster, heard: Logged, rank: int) -> RankFacts:
+    known = roster.ranks.get(rank, RankFacts(rank))
+    return replace(known, host=known.host or heard.ranks.get(rank), timed_out=known.timed_out or rank in heard.timed_out)
 
 
 def _ended(facts: RankFacts, end: Exit | None) -> RankFacts:

@@ -7,6 +7,7 @@ communicator of all ranks the number within the group is the global rank.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from duckdb import DuckDBPyConnection
 
 from forensics.case.gathered import LARGEST_WORLD as LARGEST
+from forensics.model import Family
 from forensics.rules.reductions.calls.positions import Communicator, Operation, Position
 
 
@@ -33,6 +35,7 @@ class LogPosition:
     timed_out: int | None
     kind: str | None
     is_p2p: bool
+    time_ns: int | None
     source: str
 
 
@@ -52,11 +55,6 @@ class LoggedGroup:
     world: bool
 
     @property
-    def heard(self) -> float:
-        """Share of the members that were heard."""
-        return len(self.positions) / max(self.size, 1)
-
-    @property
     def members(self) -> tuple[int, ...]:
         """Global ranks of the members that are known."""
         return tuple(range(self.size)) if self.world and self.exact else tuple(sorted(self.positions))
@@ -66,7 +64,7 @@ class LoggedGroup:
 _ATTEMPT = "try_cast(regexp_extract(path, '(?:^|/)attempt_([0-9]{1,6})/', 1) AS INTEGER)"
 _ROWS = f"""
 SELECT p.rank, p.host, p.pid, p.group_rank, p.size, p.origin, p.communicator, p.init, p.enqueued, p.completed, p.timed_out,
-       p.kind, coalesce(p.is_p2p, false), s.path || '#line=' || p.locator
+       p.kind, coalesce(p.is_p2p, false), p.time_ns, s.path || '#line=' || p.locator
 FROM log_positions p JOIN sources s USING (source_id)
 WHERE p.communicator IS NOT NULL AND p.init IS DISTINCT FROM 'destroyed' AND coalesce(p.size, 2) > 1
     AND s.source_id NOT IN (SELECT source_id FROM sources WHERE {_ATTEMPT} < (SELECT max({_ATTEMPT}) FROM sources))
@@ -161,26 +159,33 @@ def _reach(row: LogPosition) -> tuple[int, int, int]:
 
 
 def as_communicator(group: LoggedGroup) -> Communicator:
-    """The group in the form that the wait-for graph is built from."""
+    """The group as one relation of positions; `unit` is `work` (a watchdog's number) or `opCount` (calls that NCCL logged)."""
     called = [row.enqueued for row in group.positions.values() if row.enqueued is not None]
-    least = min(called, default=0)
+    is_watchdog = group.origin == "watchdog"
     found: dict[int, Position] = {}
     for rank, row in group.positions.items():
-        place = _watchdog_position(rank, row) if group.origin == "watchdog" else _nccl_position(rank, row, least)
+        place = _watchdog_position(rank, row) if is_watchdog else _nccl_position(rank, row, min(called, default=0))
         if place is not None:
-            found[rank] = place
+            found[rank] = replace(place, family=Family.LOG, source=row.source, time_ns=row.time_ns if is_watchdog else None)
     # Ranks without numbers of calls are neither behind nor ahead in a communicator that others speak of by calls.
-    members = group.members if group.origin == "watchdog" else tuple(found)
-    return Communicator(group.label, members, "read", found, "nccl")
+    members = group.members if is_watchdog else tuple(found)
+    unit, name = ("work", f"pg:{group.label.removesuffix(':undefined')}") if is_watchdog else ("opCount", _hash(group.label))
+    names = frozenset({name} if name else ())
+    return Communicator(group.label, members, "read", found, "nccl", size=group.size, unit=unit, names=names)
+
+
+def _hash(label: str) -> str | None:
+    """The hash of NCCL's communicator, by which shim logs, RAS and Inspector know it; a split has no commId of its own."""
+    return f"nccl:{int(label, 16):016x}" if re.fullmatch(r"0x[0-9a-f]{1,16}", label) else None
 
 
 def _watchdog_position(rank: int, row: LogPosition) -> Position | None:
+    """The work that the watchdog gave up on may be behind others that ended with it: the first that is not complete counts."""
     if row.enqueued is None or row.completed is None:
         return None
     entered, done = max(row.enqueued, 0), max(row.completed, 0)
-    # The work that the watchdog gave up on may be behind others that ended with it.
-    pending = row.timed_out or (done + 1 if entered > done else None)
-    pending = pending if pending is not None and done < pending <= entered else done + 1 if entered > done else None
+    first = done + 1 if entered > done else None
+    pending = row.timed_out if row.timed_out and done < row.timed_out <= entered else first
     return Position(rank, entered, done, pending, _operation(row) if pending is not None else None)
 
 
@@ -190,8 +195,8 @@ def _nccl_position(rank: int, row: LogPosition, least: int) -> Position | None:
         return None
     entered = row.enqueued + 1
     if row.enqueued == least:
-        return Position(rank, entered, entered, None, None)
-    return Position(rank, entered, entered - 1, entered, _operation(row))
+        return Position(rank, entered, 0, None, None)
+    return Position(rank, entered, 0, entered, replace(_operation(row), enqueued_ns=row.time_ns))
 
 
 def _operation(row: LogPosition) -> Operation:

@@ -14,7 +14,6 @@ from typing import Any, NewType
 
 from duckdb import DuckDBPyConnection
 
-from forensics.rules.reductions.calls.group_calls import OPERATIONS
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.events import LogEvents
@@ -75,18 +74,16 @@ BlockingDisputes = NewType("BlockingDisputes", tuple[Disagreement, ...])
 """Disputes in which somebody is stuck; one that everybody got past explains nothing."""
 
 # Sizes that could not be read are no other sizes: where some are known, calls without any have no vote.
-_SIGNED = f"""
-WITH newest AS (
-    SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank
-), sized AS (
-    SELECT DISTINCT communicator FROM operations WHERE input_sizes IS NOT NULL AND communicator IS NOT NULL
+_SIGNED = """
+WITH sized AS (
+    SELECT DISTINCT communicator FROM latest_call WHERE input_sizes IS NOT NULL AND communicator IS NOT NULL
 ), compared AS (
     SELECT o.communicator, o.sequence, o.rank, o.kind, o.call_path, o.state, o.enqueued_ns, o.source_id, o.locator,
            coalesce(o.input_sizes, '') || ' ' || coalesce(o.dtype, '') AS sizes, coalesce(o.record_id, o.locator) AS record_id,
            o.group_call IS NOT NULL AS coalesced, o.call_size,
            CASE WHEN list_contains($uneven, o.kind) THEN o.kind
                 ELSE o.kind || ' ' || coalesce(o.input_sizes, '') || ' ' || coalesce(o.dtype, '') END AS signature
-    FROM {OPERATIONS} o JOIN newest USING (rank, snapshot)
+    FROM ordered_call o
     WHERE NOT coalesce(o.is_p2p, false) AND o.communicator IS NOT NULL AND o.sequence >= 0 AND NOT o.closes
         AND (o.input_sizes IS NOT NULL OR o.communicator NOT IN (SELECT communicator FROM sized))
 )"""

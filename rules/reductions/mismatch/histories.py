@@ -33,11 +33,10 @@ class PlacedCall:
 
 
 _CALLS = """
-WITH newest AS (SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank)
 SELECT o.rank, o.sequence, o.kind, CASE WHEN list_contains($uneven, o.kind) THEN o.kind
        ELSE o.kind || ' ' || coalesce(o.input_sizes, '') || ' ' || coalesce(o.dtype, '') END,
        o.call_path, o.state, s.path, o.locator
-FROM operations o JOIN newest USING (rank, snapshot) JOIN sources s USING (source_id)
+FROM latest_call o JOIN sources s USING (source_id)
 WHERE o.communicator = $communicator AND NOT coalesce(o.is_p2p, false) AND {condition}
 QUALIFY row_number() OVER (PARTITION BY o.rank, o.sequence ORDER BY o.record_id, o.locator) = 1
 ORDER BY o.rank, o.sequence

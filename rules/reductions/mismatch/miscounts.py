@@ -69,12 +69,11 @@ class Miscount:
 
 
 _COUNTS = """
-WITH newest AS (SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank
-), counted AS (
+WITH counted AS (
     SELECT o.rank, o.communicator, o.sequence, s.path || '#entry=' || o.locator AS source,
            max(CASE WHEN o.communicator = $counted THEN o.sequence END)
                OVER (PARTITION BY o.rank ORDER BY o.record_id, o.locator) AS calls
-    FROM operations o JOIN newest USING (rank, snapshot) JOIN sources s USING (source_id)
+    FROM latest_call o JOIN sources s USING (source_id)
     WHERE o.communicator IN ($counted, $measure) AND NOT coalesce(o.is_p2p, false) AND list_contains($ranks, o.rank)
         AND o.record_id IS NOT NULL AND o.sequence IS NOT NULL
 )
@@ -83,8 +82,7 @@ GROUP BY sequence, rank ORDER BY sequence, rank
 """
 
 _TOTALS = """
-WITH newest AS (SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank)
-SELECT o.rank, max(o.sequence) FROM operations o JOIN newest USING (rank, snapshot)
+SELECT o.rank, max(o.sequence) FROM latest_call o
 WHERE o.communicator = $counted AND NOT coalesce(o.is_p2p, false) AND list_contains($ranks, o.rank) GROUP BY o.rank
 """
 
@@ -133,7 +131,7 @@ def _pairs(groups: Sequence[Communicator], waited: set[str], involved: set[int])
     for counted in used:
         for measure in used:
             ranks = sorted(set(counted.members) & set(measure.members))
-            is_told = counted.label in waited or measure.label in waited
+            is_told = counted.family is measure.family and not waited.isdisjoint((counted.label, measure.label))
             if counted.label != measure.label and is_told and len(ranks) > 1 and involved & set(ranks):
                 pairs.append((-len(ranks), -_latest(counted), counted.label, measure.label, ranks))
     return [(counted, measure, ranks) for _, _, counted, measure, ranks in sorted(pairs)[:_MOST_PAIRS]]

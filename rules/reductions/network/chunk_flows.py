@@ -101,7 +101,7 @@ WITH steps AS (
     SELECT source_id, communicator, op_id, any_value(kind) AS kind, any_value(coalesce(is_p2p, false)) AS paired,
            any_value(CASE WHEN is_p2p THEN pair_number ELSE sequence END) AS number,
            any_value(coalesce(record_id, locator)) AS place
-    FROM operations WHERE op_id IS NOT NULL GROUP BY source_id, communicator, op_id
+    FROM {calls} WHERE op_id IS NOT NULL GROUP BY source_id, communicator, op_id
 )
 SELECT c.communicator, c.rank, c.channel, p.rank, c.direction, o.number, o.kind, c.total, c.posted,
        coalesce(c.gpu_ready, c.received), coalesce(c.transmitted, c.flushed), coalesce(c.done, c.consumed),
@@ -116,7 +116,7 @@ ORDER BY ALL
 _ENTERED = """
 SELECT communicator, rank, kind, coalesce(peer, -1), max(CASE WHEN is_p2p THEN pair_number ELSE sequence END),
        max(CASE WHEN is_p2p THEN pair_number ELSE sequence END) FILTER (state = 'done')
-FROM operations WHERE list_contains($sources, source_id) AND communicator IS NOT NULL
+FROM {calls} WHERE list_contains($sources, source_id) AND communicator IS NOT NULL
 GROUP BY communicator, rank, kind, coalesce(peer, -1)
 """
 _STEPPED = "SELECT DISTINCT rank FROM chunk_states WHERE list_contains($sources, source_id) AND posted > 0 AND rank IS NOT NULL"
@@ -135,14 +135,15 @@ def chunk_flows(calls: Calls, logs: ShimLogs) -> OpenFlows:
     if not logs:
         return OpenFlows(())
     connection, sources = calls.connection, source_ids(logs)
+    table = "latest_call" if calls.logged else "operations"
     ends: dict[_Key, dict[str, FlowEnd]] = {}
     for label, rank, channel, other, direction, number, kind, *counters in connection.execute(
-        _OPEN, {"sources": sorted(sources)}
+        _OPEN.format(calls=table), {"sources": sorted(sources)}
     ).fetchall():
         pair = (rank, other) if direction == "send" else (other, rank)
         name = "p2p" if kind in ("send", "recv") else kind
         ends.setdefault((label, number, name, channel, *pair), {})[direction] = FlowEnd(rank, *counters)
-    reached = _reached(connection, sources)
+    reached = _reached(connection, table, sources)
     return OpenFlows(tuple(_flow(key, found, reached) for key, found in sorted(ends.items())))
 
 
@@ -154,12 +155,12 @@ class _Reached:
     stepped: frozenset[int]
 
 
-def _reached(connection: DuckDBPyConnection, sources: Collection[int]) -> _Reached:
+def _reached(connection: DuckDBPyConnection, table: str, sources: Collection[int]) -> _Reached:
     asked = {"sources": sorted(sources)}
     members = connection.execute("SELECT communicator, position, rank FROM members").fetchall()
     places = {(label, position): rank for label, position, rank in members}
     entered: dict[tuple[str, int, str, int], tuple[int, int]] = {}
-    for label, rank, kind, peer, last, done in connection.execute(_ENTERED, asked).fetchall():
+    for label, rank, kind, peer, last, done in connection.execute(_ENTERED.format(calls=table), asked).fetchall():
         paired = kind in ("send", "recv")
         key = (label, rank, kind if paired else "", places.get((label, peer), -1) if paired else -1)
         before = entered.get(key, (0, 0))

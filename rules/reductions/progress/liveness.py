@@ -75,11 +75,8 @@ ORDER BY e.rank
 """
 
 _SILENCE = """
-WITH newest AS (
-    SELECT o.rank, max(o.snapshot) AS snapshot FROM operations o WHERE o.rank IS NOT NULL GROUP BY o.rank
-), calls AS (
-    SELECT o.source_id, o.rank, o.enqueued_ns FROM operations o JOIN newest USING (rank, snapshot)
-    WHERE o.enqueued_ns IS NOT NULL
+WITH calls AS (
+    SELECT source_id, rank, enqueued_ns FROM latest_call WHERE enqueued_ns IS NOT NULL
 ), dumps AS (
     SELECT s.captured_ns, s.path, c.newest_ns
     FROM (SELECT source_id, max(enqueued_ns) AS newest_ns FROM calls GROUP BY source_id) c JOIN sources s USING (source_id)
@@ -100,12 +97,10 @@ _ALL_TO_ALL_MEMBERS = (
 )
 # Sequence numbers of collectives that need everybody, and the counters of dumps that hold active entries only.
 _MOMENTS = f"""
-WITH newest AS (
-    SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank
-), calls AS (
+WITH calls AS (
     SELECT o.communicator, o.rank, o.sequence, o.state = 'done' AS done, s.status <> 'partial' AS whole,
            coalesce(o.is_p2p, false) AS is_p2p, NOT is_p2p AND ltrim(o.kind, '_') IN {_ALL_TO_ALL_MEMBERS} AS joint
-    FROM operations o JOIN newest USING (rank, snapshot) JOIN sources s USING (source_id)
+    FROM latest_call o JOIN sources s USING (source_id)
     WHERE o.communicator IS NOT NULL AND o.sequence >= 0
 ), joint AS (
     SELECT communicator FROM calls GROUP BY communicator HAVING bool_and(joint)

@@ -40,7 +40,8 @@ WITH newest AS (
     SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank
 ), calls AS (
     SELECT o.rank, coalesce(o.communicator, o.pg_name, '') AS communicator,
-           o.kind || ' ' || coalesce(o.input_sizes, '') AS signature, coalesce(o.device_end_ns, o.enqueued_ns) AS at_ns, s.path
+           o.kind || ' ' || coalesce(o.input_sizes, CAST(o.count AS VARCHAR), '') AS signature,
+           coalesce(o.device_end_ns, o.enqueued_ns, o.entered_ns) AS at_ns, s.path
     FROM operations o JOIN newest n ON n.rank = o.rank AND n.snapshot IS NOT DISTINCT FROM o.snapshot
     JOIN sources s USING (source_id) WHERE at_ns IS NOT NULL AND NOT coalesce(o.is_p2p, false)
 ), spans AS (

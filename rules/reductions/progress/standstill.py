@@ -47,11 +47,8 @@ class WaitState:
 
 
 _CALLS = """
-WITH newest AS (
-    SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank
-), calls AS (
-    SELECT o.rank, o.communicator, o.enqueued_ns FROM operations o JOIN newest USING (rank, snapshot)
-    WHERE o.enqueued_ns IS NOT NULL
+WITH calls AS (
+    SELECT rank, communicator, enqueued_ns FROM latest_call WHERE enqueued_ns IS NOT NULL
 ), pauses AS (
     SELECT rank, communicator, enqueued_ns,
            enqueued_ns - lag(enqueued_ns) OVER (PARTITION BY rank ORDER BY enqueued_ns) AS any_pause,
@@ -71,7 +68,7 @@ SELECT rank, max(enqueued_ns), (max(any_pause, 2) FILTER (any_pause > 0))[2] FRO
 _CAPTURED = """
 SELECT o.rank, max(s.captured_ns),
        CASE WHEN max(s.modified_ns) >= max(o.enqueued_ns) THEN max(s.modified_ns) END
-FROM operations o JOIN sources s USING (source_id) WHERE o.rank IS NOT NULL GROUP BY o.rank
+FROM latest_call o JOIN sources s USING (source_id) GROUP BY o.rank
 """
 
 

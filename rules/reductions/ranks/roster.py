@@ -66,8 +66,12 @@ class RankFacts:
 
         A gloo recorder of a job with point-to-point calls is not complete: the rank may wait in a receive.
         """
-        record = self.has_recorder and not (self.recorder_damaged or self.calls_unrecorded)
-        return not (self.has_stack or self.dead or self.stopped or record)
+        return not (self.has_stack or self.dead or self.stopped or self.recorded)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether all its calls are known, up to those that its buffer let go."""
+        return self.has_recorder and not (self.recorder_damaged or self.calls_unrecorded)
 
     @property
     def aborted(self) -> bool:
@@ -116,8 +120,7 @@ def read_roster(connection: DuckDBPyConnection) -> Roster:
     world_size = _world_size(connection)
     processes = _processes(connection)
     main_threads = _main_threads(connection)
-    # Calls of a shim log that nobody completed (entered_calls) have no snapshot: they are no dump.
-    recorders = _ranks_of(connection, "operations WHERE snapshot IS NOT NULL") | _ranks_of(connection, "group_views")
+    recorders = _ranks_of(connection, "latest_call") | _ranks_of(connection, "group_views")
     damaged = _ranks_of(connection, "sources WHERE kind = 'flight_recorder' AND status = 'partial'")
     timed_out = _ranks_of(connection, "log_events WHERE kind = 'watchdog_timeout'")
     unrecorded = _ranks_of(connection, "operations WHERE backend = 'gloo' AND op_id > sequence AND NOT coalesce(is_p2p, false)")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NewType
 
 from duckdb import DuckDBPyConnection
@@ -66,35 +65,20 @@ SELECT s.rank, s.source_id, s.path, s.host, c.begin_ns, c.end_ns, s.captured_ns,
        s.source_id IN (SELECT source_id FROM communicator_states WHERE graph_captured),
        s.source_id NOT IN (SELECT source_id FROM job_config WHERE key = 'shim.state' AND value NOT IN ('recording', 'ended'))
 FROM sources s JOIN coverage c ON c.source_id = s.source_id AND c.kind = 'shim_log' AND c.scope = 'rank'
-WHERE s.kind = 'shim_log' AND s.rank IS NOT NULL AND c.begin_ns IS NOT NULL AND c.end_ns IS NOT NULL
-ORDER BY s.rank, c.begin_ns, c.end_ns, s.path
-"""
-_PROCESSES = """
-SELECT source_id, string_agg(value, ' ' ORDER BY key) FROM job_config
-WHERE key IN ('shim.pid', 'shim.process_start', 'shim.boot_id') GROUP BY source_id
+JOIN rank_logs l ON l.source_id = s.source_id
+ORDER BY s.rank
 """
 
 
 @reduction
 def shim_logs(connection: DuckDBPyConnection) -> ShimLogs:
     """The newest log of each rank; none at all when two processes were one rank at the same time: these are several jobs."""
-    ((count,),) = connection.execute("SELECT count(*) FROM sources WHERE kind = 'shim_log'").fetchall()
-    if not count:
-        return ShimLogs({})
-    processes = dict(connection.execute(_PROCESSES).fetchall())
-    by_rank: dict[int, list[ShimLog]] = defaultdict(list)
-    for row in connection.execute(_LOGS).fetchall():
-        fields: tuple[Any, ...] = (*row[:-3], frozenset(row[-3] or ()), bool(row[-2]), bool(row[-1]))
-        by_rank[row[0]].append(ShimLog(*fields))
-    if any(_overlap(logs, processes) for logs in by_rank.values()):
-        return ShimLogs({})
-    return ShimLogs({rank: max(logs, key=lambda log: (log.begin_ns, log.end_ns)) for rank, logs in by_rank.items()})
-
-
-def _overlap(logs: Sequence[ShimLog], processes: Mapping[int, str]) -> bool:
-    """Whether logs of different processes were written at the same time."""
-    pairs = pairwise(logs)
-    return any(two.begin_ns < one.end_ns and processes.get(one.source_id) != processes.get(two.source_id) for one, two in pairs)
+    ((count,),) = connection.execute("SELECT count(*) FROM rank_logs").fetchall()
+    found = {}
+    for *known, hooks, graphs, beats in connection.execute(_LOGS).fetchall() if count else ():
+        fields: tuple[Any, ...] = (*known, frozenset(hooks or ()), bool(graphs), bool(beats))
+        found[known[0]] = ShimLog(*fields)
+    return ShimLogs(found)
 
 
 def heartbeat_gaps(logs: Iterable[ShimLog]) -> Mapping[int, int]:

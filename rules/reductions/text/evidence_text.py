@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from forensics.model import Component, Evidence, Since, StageName, StageRef, WaitKind
-from forensics.rules.reductions.calls.positions import Communicators
-from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.model import Component, Evidence, Family, Since, StageName, StageRef, WaitKind
+from forensics.rules.reductions.calls.positions import DIRECT
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.activity import Activity, wait_of_wchan
@@ -15,6 +14,7 @@ from forensics.rules.reductions.stacks.call_paths import application_frame
 from forensics.rules.reductions.stacks.samples import Sample, StacksByRank, same_place
 from forensics.rules.reductions.text.call_stages import CallStages
 from forensics.rules.reductions.waits.brackets import StagesBetween
+from forensics.rules.reductions.waits.combined_positions import Positions
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 
 SHOWN_WAITS = 3
@@ -70,8 +70,7 @@ class EvidenceText:
     roster: Roster
     stacks: StacksByRank
     graph: WaitGraph
-    groups: Communicators
-    calls: Calls
+    placed: Positions
     between: StagesBetween
     stages: CallStages
 
@@ -92,22 +91,25 @@ class EvidenceText:
 
     def _last_issued(self, wait: Wait, rank: int) -> str:
         if wait.peers:
-            return f"rank {rank} has not posted its side" if rank in wait.absent else self._unrecorded(rank)
-        group = next(g for g in self.groups if g.label == wait.communicator)
+            return f"rank {rank} has not posted its side" if rank in wait.absent else self._unrecorded(wait, rank)
+        group = self.placed.of(wait.communicator)
         position = group.positions.get(rank)
         if rank in wait.assumed:
             return f"rank {rank} was never seen using this group (its members were inferred from the ranks that wait)"
         if position is None:
-            return f"{self._unrecorded(rank)}, every other member entered it"
+            return f"{self._unrecorded(wait, rank)}, every other member entered it"
         if position.entered == 0:
             return f"rank {rank} never entered this communicator"
-        if self.calls.from_shim:
+        if position.family is Family.SHIM:
             return f"rank {rank} entered {position.entered} last"
+        if position.family not in DIRECT:
+            return f"rank {rank} enqueued {position.entered} last, by its {position.family}"
         finished = "finished" if position.done == position.entered else "not finished"
         return f"rank {rank} last issued {position.entered} ({finished})"
 
-    def _unrecorded(self, rank: int) -> str:
-        return f"rank {rank} left no {'log of its calls' if self.calls.from_shim else 'recorder dump'}"
+    def _unrecorded(self, wait: Wait, rank: int) -> str:
+        logged = Family.SHIM in wait.families.values()
+        return f"rank {rank} left no {'log of its calls' if logged else 'recorder dump'}"
 
     def _stack_source(self, rank: int) -> str | None:
         found = self.stacks.get(rank)

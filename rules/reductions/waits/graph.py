@@ -3,19 +3,22 @@
 A rank with a pending operation waits for the members that have not entered it. The graph has one node for a rank and one for
 an operation somebody waits in (communicator, sequence), so that its size grows with the sum of the group sizes, not with
 their squares. A root is a sink of the graph of strongly connected components: a rank that waits for nobody, a cycle, or an
-operation that everyone entered and nobody finished.
+operation that everyone entered and nobody finished. Waits come from calls, stacks, logs and counters alike; what only logs or
+counters tell (`reported`) adds to what was recorded and never turns it over.
 (VenusTrace section 4.2, incomplete graph; MegaTrace Algorithm 1: first incomplete node, then the missing call.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 import networkx as nx
 
-from forensics.rules.reductions.calls.positions import Communicator, Operation, Position
+from forensics.model import Family
+from forensics.rules.reductions.calls.positions import DIRECT, Operation
 
 
 class RootKind(StrEnum):
@@ -35,7 +38,8 @@ class Wait:
     before it, filled only when no known member is absent. `assumed` are ranks outside the inferred membership that may belong
     to the group: used when membership was inferred from the very ranks that wait. `peers` are sender and receiver of a
     point-to-point call. `queued` are members that issued it behind an earlier operation of the same communicator that they
-    are still in.
+    are still in. `families` says what tells where a member stands; `nameless` are processes whose rank nothing tells, that
+    wait in it and that are missing.
     """
 
     communicator: str
@@ -46,6 +50,19 @@ class Wait:
     assumed: tuple[int, ...] = ()
     peers: tuple[int, int] | None = None
     queued: tuple[int, ...] = ()
+    families: Mapping[int, Family] = field(default_factory=dict)
+    nameless: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the calls or the stack of some rank show that it waits here."""
+        return any(self.families.get(rank, Family.RECORDER) in DIRECT for rank in self.waiting)
+
+    def records(self, rank: int) -> bool:
+        """Whether what was recorded, of the rank itself or for want of it by its peers, says that it is missing here."""
+        if rank in self.absent:
+            return self.families.get(rank, Family.RECORDER) in DIRECT
+        return self.recorded and rank in self.missing
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -64,21 +81,30 @@ class Root:
     """A sink: its ranks, and the waits that end in it (directly).
 
     `ENTANGLED` are operations that all members entered, in orders that contradict each other: each is behind another of them on
-    some rank. `ALL_JOINED` is one such operation, or several that group calls of their members tie together.
+    some rank. `ALL_JOINED` is one such operation, or several that group calls of their members tie together. `reported` are
+    roots that only logs or counters show.
     """
 
     kind: RootKind
     ranks: tuple[int, ...]
     waits: tuple[Wait, ...]
+    reported: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WaitGraph:
-    """All waits, the sinks, and for each waiting rank whom it waits for directly."""
+    """All waits, the sinks by what shows them, for each waiting rank whom it waits for directly, and what lacks each rank."""
 
     waits: tuple[Wait, ...]
     roots: tuple[Root, ...]
     waits_for: Mapping[int, tuple[int, ...]]
+    reported_roots: tuple[Root, ...] = ()
+    lacking: Mapping[int, tuple[Wait, ...]] = field(default_factory=dict)
+
+    @property
+    def recorded(self) -> tuple[Wait, ...]:
+        """Waits that calls or stacks show."""
+        return tuple(wait for wait in self.waits if wait.recorded)
 
     @property
     def free_roots(self) -> tuple[Root, ...]:
@@ -87,7 +113,7 @@ class WaitGraph:
 
     def waiting_for(self, rank: int) -> tuple[Wait, ...]:
         """Waits in which `rank` is missing."""
-        return tuple(wait for wait in self.waits if rank in wait.missing)
+        return self.lacking.get(rank, ())
 
     def waiters(self, rank: int) -> tuple[int, ...]:
         """Ranks that wait for `rank`, directly or through others."""
@@ -99,74 +125,92 @@ class WaitGraph:
         return tuple(sorted(reached))
 
 
-def recorded_waits(groups: Sequence[Communicator], world: Collection[int], ignore: Collection[int] = ()) -> tuple[Wait, ...]:
-    """Build the waits that Flight Recorder positions show; `ignore` are ranks whose positions are out of date."""
-    found: list[Wait] = []
-    for group in groups:
-        pending = [p for p in group.pending if p.rank not in ignore]
-        sequences = sorted({p.pending for p in pending if p.pending is not None})
-        found.extend(_wait(group, sequence, pending, world) for sequence in sequences)
-    return tuple(found)
-
-
-def _wait(group: Communicator, sequence: int, pending: Sequence[Position], world: Collection[int]) -> Wait:
-    waiting = {p.rank: p.operation for p in pending if p.pending == sequence}
-    behind = [r for r in group.members if r in group.positions and group.positions[r].entered < sequence]
-    issued = [p.operation.enqueued_ns for p in pending if p.pending == sequence and p.operation and p.operation.enqueued_ns]
-    # A dump that was taken before the first of the others issued the operation does not tell whether its rank followed.
-    early = {r for r in behind if issued and group.captured.get(r, min(issued)) < min(issued)}
-    absent = [r for r in behind if r not in group.cut and r not in early]
-    unheard = [] if absent else [r for r in group.members if r not in group.positions or r in behind]
-    assumed: list[int] = []
-    # A collective that completed had all members: from then on the members that were seen are all there are.
-    proven = any(position.done for position in group.positions.values())
-    if group.confidence == "assumed" and not (proven or absent or unheard) and set(waiting) == set(group.members):
-        assumed = [r for r in sorted(world) if r not in group.members]
-    queued = tuple(p.rank for p in pending if p.pending is not None and p.pending < sequence <= p.entered)
-    return Wait(group.label, sequence, waiting, tuple(absent), tuple(unheard), tuple(assumed), queued=queued)
-
-
 def explained_waits(waits: Sequence[Wait]) -> tuple[Wait, ...]:
-    """Drop the unheard members of waits that a known member explains: it is still in an earlier operation itself.
+    """Drop the unheard members of waits in calls of shim logs that a known member explains: it is in an earlier call itself.
 
-    For logs whose absence says nothing of their rank: they are made with the first call and outlive their process. That an
+    The absence of such a log says nothing of its rank: it is made with the first call and outlives its process. That an
     operation has started means there that its proxy was handed it, and nothing of the device.
     """
-    waits = [replace(wait, waiting={rank: _unstarted(call) for rank, call in wait.waiting.items()}) for wait in waits]
+    waits = [_unstarted(wait) if _is_logged(wait) else wait for wait in waits]
     heads = _heads(waits)
     return tuple(
-        replace(wait, unheard=()) if wait.unheard and _late(wait, index, heads) else wait for index, wait in enumerate(waits)
+        replace(wait, unheard=()) if _is_logged(wait) and wait.unheard and _late(wait, index, heads) else wait
+        for index, wait in enumerate(waits)
     )
 
 
-def _unstarted(call: Operation | None) -> Operation | None:
-    return None if call is None else replace(call, started=False)
+def _is_logged(wait: Wait) -> bool:
+    return all(wait.families.get(rank) is Family.SHIM for rank in wait.waiting)
+
+
+def _unstarted(wait: Wait) -> Wait:
+    calls = {rank: call and replace(call, started=False) for rank, call in wait.waiting.items()}
+    return replace(wait, waiting=calls)
 
 
 def unrecorded_wait(waiting: Mapping[int, Operation | None], free: Iterable[int]) -> Wait:
     """Build the wait of ranks whose stacks show a collective that no recorder described; `free` are ranks that are in none."""
-    return Wait("", 0, dict(waiting), (), tuple(sorted(free)))
+    return Wait("", 0, dict(waiting), (), tuple(sorted(free)), families=dict.fromkeys(waiting, Family.STACK))
 
 
-def wait_graph(waits: Sequence[Wait]) -> WaitGraph:
-    """Find the sinks of the waits.
+def wait_graph(waits: Sequence[Wait], *reports: Sequence[Wait]) -> WaitGraph:
+    """Find the sinks of the waits; `reports` are waits that logs and counters tell, the stronger ones first.
 
     A joined operation that some member has only queued behind an earlier one (the host runs ahead of the device) is not where
     that member is stuck: it depends on the member's first pending operations (several, when one group call issued them).
     """
+    kept = list(waits)
+    for report in reports:
+        kept += _subordinate(kept, report)
+    heads, lacking = _heads(kept), _lacking(kept)
+    condensed = nx.condensation(_digraph(kept, heads))
+    sinks = [condensed.nodes[n]["members"] for n in condensed.nodes if condensed.out_degree(n) == 0]
+    roots = sorted((_root(members, kept, heads, lacking) for members in sinks), key=lambda root: (root.kind, root.ranks))
+    shown = {reported: tuple(r for r in roots if r.reported is reported and r.ranks) for reported in (False, True)}
+    return WaitGraph(tuple(kept), shown[False], _waits_for(kept, heads), shown[True], lacking)
+
+
+def _lacking(waits: Iterable[Wait]) -> Mapping[int, tuple[Wait, ...]]:
+    """The waits in which each rank is missing."""
+    found: dict[int, list[Wait]] = {}
+    for wait in waits:
+        for rank in wait.missing:
+            found.setdefault(rank, []).append(wait)
+    return {rank: tuple(of_rank) for rank, of_rank in found.items()}
+
+
+def _digraph(waits: Sequence[Wait], heads: _Heads) -> nx.DiGraph:
+    """From ranks and nameless processes to the operations they wait in, and from these to those they lack."""
     graph: nx.DiGraph = nx.DiGraph()
-    heads = _heads(waits)
     for index, wait in enumerate(waits):
         node = ("operation", index)
+        inside, outside = wait.nameless
         graph.add_edges_from((("rank", rank), node) for rank in wait.waiting)
+        graph.add_edges_from((("process", process), node) for process in inside)
         graph.add_edges_from((node, ("rank", rank)) for rank in wait.missing)
-        if not wait.missing:
+        graph.add_edges_from((node, ("process", process)) for process in outside)
+        if not (wait.missing or outside):
             graph.add_edges_from((node, ("call", rank)) for rank in _late(wait, index, heads) | _beside(wait, index, heads))
     graph.add_edges_from((("call", rank), ("operation", head)) for rank, found in heads.items() for head in found)
-    condensed = nx.condensation(graph)
-    sinks = [condensed.nodes[n]["members"] for n in condensed.nodes if condensed.out_degree(n) == 0]
-    roots = sorted((_root(members, waits, heads) for members in sinks), key=lambda root: (root.kind, root.ranks))
-    return WaitGraph(tuple(waits), tuple(roots), _waits_for(waits, heads))
+    return graph
+
+
+def _subordinate(waits: Sequence[Wait], reports: Sequence[Wait]) -> list[Wait]:
+    """The reported waits, without those of a rank that waits for nobody by better evidence, for somebody who waits for it."""
+    if not waits:
+        return list(reports)
+    graph = _digraph(waits, _heads(waits))
+    free = {rank for what, rank in graph.nodes if what == "rank" and not graph.out_degree((what, rank))}
+    kept = []
+    for wait in reports:
+        held = free & wait.waiting.keys()
+        if held:
+            lacking = [("rank", rank) for rank in wait.missing if ("rank", rank) in graph]
+            reached = {rank for node in lacking for what, rank in nx.descendants(graph, node) if what == "rank"} & held
+            wait = replace(wait, waiting={rank: call for rank, call in wait.waiting.items() if rank not in reached})
+        if wait.waiting or wait.nameless[0]:
+            kept.append(wait)
+    return kept
 
 
 _Heads = Mapping[int, Collection[int]]
@@ -184,25 +228,41 @@ def _beside(wait: Wait, index: int, heads: _Heads) -> set[int]:
 
 
 def _heads(waits: Sequence[Wait]) -> _Heads:
-    """First pending operations of each waiting rank, as indices into `waits`: nothing orders the members of a group call."""
-    pending: dict[int, list[tuple[int, int]]] = {}
+    """First pending operations of each waiting rank, as indices into `waits`: nothing orders the members of a group call.
+
+    Where calls or stacks show what a rank is in, what else it is said to be in is not its first one.
+    """
+    pending: dict[int, dict[object, list[tuple[tuple[bool, int], int]]]] = {}
     for index, wait in enumerate(waits):
+        reported = not wait.recorded
         for rank, operation in wait.waiting.items():
-            pending.setdefault(rank, []).append((operation.order if operation else 0, index))
-    return {rank: [index for order, index in places if order == min(places)[0]] for rank, places in pending.items()}
+            # The calls of a shim log have an order of their own.
+            kind = Family.SHIM if wait.families.get(rank) is Family.SHIM else None
+            place = ((reported, operation.order if operation else 0), index)
+            pending.setdefault(rank, {}).setdefault(kind, []).append(place)
+    return {rank: [index for places in kinds.values() for index in _first(places)] for rank, kinds in pending.items()}
 
 
-def _root(members: Collection[tuple[str, int]], waits: Sequence[Wait], heads: _Heads) -> Root:
+def _first(places: Sequence[tuple[tuple[bool, int], int]]) -> list[int]:
+    least = min(places)[0]
+    return [index for order, index in places if order == least]
+
+
+def _root(
+    members: Collection[tuple[str, Any]], waits: Sequence[Wait], heads: _Heads, lacking: Mapping[int, tuple[Wait, ...]]
+) -> Root:
     ranks = tuple(sorted(number for what, number in members if what == "rank"))
     operations = sorted(number for what, number in members if what == "operation")
     cycle = tuple(waits[index] for index in operations)
     if not operations:
-        return Root(RootKind.FREE, ranks, tuple(wait for wait in waits if ranks[0] in wait.missing))
+        ends = lacking[ranks[0]] if ranks else ()
+        return Root(RootKind.FREE, ranks, ends, not any(wait.records(ranks[0]) for wait in ends))
+    reported = not all(wait.recorded for wait in cycle)
     if ranks:
-        return Root(RootKind.CYCLE, ranks, cycle)
+        return Root(RootKind.CYCLE, ranks, cycle, reported)
     inside = tuple(sorted({rank for wait in cycle for rank in wait.waiting}))
     ordered = any(_late(waits[index], index, heads) for index in operations)
-    return Root(RootKind.ENTANGLED if ordered else RootKind.ALL_JOINED, inside, cycle)
+    return Root(RootKind.ENTANGLED if ordered else RootKind.ALL_JOINED, inside, cycle, reported)
 
 
 def _waits_for(waits: Sequence[Wait], heads: _Heads) -> dict[int, tuple[int, ...]]:

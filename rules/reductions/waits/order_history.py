@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
 
-from forensics.rules.reductions.calls.group_calls import OPERATIONS
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.waits.graph import RootKind, WaitGraph
@@ -23,11 +22,11 @@ class CallOrder:
     kept: frozenset[int] = frozenset()
 
 
-_ORDER = f"""
-WITH newest AS (SELECT max(snapshot) AS snapshot FROM operations WHERE rank = $rank)
+_ORDER = """
 SELECT communicator || ' ' || kind || ' ' || coalesce(input_sizes, ''), communicator, state
-FROM {OPERATIONS} JOIN newest USING (snapshot)
-WHERE rank = $rank AND communicator IS NOT NULL AND NOT coalesce(is_p2p, false) ORDER BY record_id, locator
+FROM latest_call WHERE rank = $rank AND communicator IS NOT NULL AND NOT coalesce(is_p2p, false)
+    AND family = (SELECT min(family) FROM latest_call WHERE rank = $rank)
+ORDER BY record_id, locator
 """
 
 

@@ -12,24 +12,23 @@ from dataclasses import dataclass, field
 
 from duckdb import DuckDBPyConnection
 
-from forensics.rules.reductions.calls.group_calls import OPERATIONS
+from forensics.model import Family
 from forensics.rules.reductions.calls.positions import Communicator, Operation
+from forensics.rules.reductions.waits.collective_waits import Heard, without_other_records
 from forensics.rules.reductions.waits.graph import Wait
 
-_PENDING = f"""
-WITH newest AS (SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank)
+_PENDING = """
 SELECT o.communicator, o.rank, o.kind, o.peer, o.sequence, coalesce(o.input_sizes, ''), o.enqueued_ns, o.call_path, s.path,
-       o.locator, o.call_order, o.state = 'started'
-FROM {OPERATIONS} o JOIN newest USING (rank, snapshot) JOIN sources s USING (source_id)
+       o.locator, o.call_order, o.state = 'started', o.family
+FROM ordered_call o JOIN sources s USING (source_id)
 WHERE o.kind IN ('send', 'recv') AND o.state <> 'done' AND o.peer IS NOT NULL AND o.communicator IS NOT NULL
 ORDER BY o.communicator, o.sequence, o.rank, o.locator
 """
 
 # How many calls of each kind a rank made to each peer; of ranks whose buffer still holds their first call.
 _POSTED = """
-WITH newest AS (SELECT rank, max(snapshot) AS snapshot FROM operations WHERE rank IS NOT NULL GROUP BY rank),
-complete AS (SELECT rank FROM operations JOIN newest USING (rank, snapshot) GROUP BY rank HAVING min(record_id) = 0)
-SELECT communicator, rank, kind, peer, count(*) FROM operations JOIN newest USING (rank, snapshot) JOIN complete USING (rank)
+WITH complete AS (SELECT rank, family FROM latest_call GROUP BY rank, family HAVING min(record_id) = 0)
+SELECT communicator, rank, kind, peer, count(*) FROM latest_call JOIN complete USING (rank, family)
 WHERE kind IN ('send', 'recv') AND peer IS NOT NULL AND communicator IS NOT NULL GROUP BY ALL
 """
 
@@ -39,22 +38,24 @@ _Call = tuple[int, Operation]
 
 
 def point_to_point_waits(
-    connection: DuckDBPyConnection, groups: Sequence[Communicator], heard: Collection[int], ignore: Collection[int] = ()
+    connection: DuckDBPyConnection, groups: Sequence[Communicator], heard: Heard, ignore: Collection[int] = ()
 ) -> tuple[Wait, ...]:
-    """Build the waits of pending sends and receives; `heard` are ranks with a dump, `ignore` those out of date.
+    """Build the waits of pending sends and receives; `ignore` are ranks whose calls are out of date.
 
     The n-th send of a pair belongs to its n-th receive, over the whole run where both buffers reach back to its start, else
     among the pending ones. What is left over waits for the other side, unless that side has posted it and is done.
     """
     pairs = _pairs(connection, groups, ignore)
     posted = _posted(connection, groups)
-    return tuple(wait for key, calls in sorted(pairs.items()) for wait in _waits(*key, calls, posted, heard))
+    found = (wait for key, calls in sorted(pairs.items()) for wait in _waits(*key, calls, posted, heard))
+    return tuple(wait for wait in found if wait is not None)
 
 
 @dataclass(slots=True)
 class _Calls:
     """Pending calls between a sender and a receiver, in order."""
 
+    family: Family = Family.RECORDER
     sends: list[_Call] = field(default_factory=list)
     receives: list[_Call] = field(default_factory=list)
 
@@ -70,12 +71,11 @@ def _pairs(connection: DuckDBPyConnection, groups: Sequence[Communicator], ignor
         ranks = members.get(label, ())
         if rank in ignore or not 0 <= peer < len(ranks) or ranks[peer] == rank:
             continue
-        sizes, enqueued_ns, call_path, path, locator, *place = operation
+        sizes, enqueued_ns, call_path, path, locator, *place, family = operation
         call = (sequence or 0, Operation(kind, sizes, enqueued_ns, call_path, f"{path}#entry={locator}", *place))
-        if kind == "send":
-            pairs[label, (rank, ranks[peer])].sends.append(call)
-        else:
-            pairs[label, (ranks[peer], rank)].receives.append(call)
+        found = pairs[label, (rank, ranks[peer]) if kind == "send" else (ranks[peer], rank)]
+        found.family = Family(family)
+        (found.sends if kind == "send" else found.receives).append(call)
     return pairs
 
 
@@ -93,8 +93,8 @@ def _posted(connection: DuckDBPyConnection, groups: Sequence[Communicator]) -> d
 
 
 def _waits(
-    label: str, pair: tuple[int, int], calls: _Calls, posted: Mapping[tuple[_Pair, str], int], heard: Collection[int]
-) -> Iterator[Wait]:
+    label: str, pair: tuple[int, int], calls: _Calls, posted: Mapping[tuple[_Pair, str], int], heard: Heard
+) -> Iterator[Wait | None]:
     sent, received = posted.get(((label, pair), "send")), posted.get(((label, pair), "recv"))
     numbered = sent is not None and received is not None
     # Pending calls are the last ones of a kind; without the whole run only their own order is known.
@@ -106,5 +106,7 @@ def _waits(
         waiting = {rank: call[1] for rank, call in zip(pair, sides, strict=True) if call}
         sequence = next(call[0] for call in sides if call)
         silent = tuple(rank for rank, total in zip(pair, totals, strict=True) if rank not in waiting and number >= total)
-        absent = tuple(rank for rank in silent if rank in heard)
-        yield Wait(label, sequence, waiting, absent, () if absent else silent, peers=pair)
+        absent = tuple(rank for rank in silent if rank in heard[calls.family])
+        families = dict.fromkeys((*waiting, *absent), calls.family)
+        wait = Wait(label, sequence, waiting, absent, () if absent else silent, peers=pair, families=families)
+        yield without_other_records(wait, heard)

@@ -114,7 +114,7 @@ def test_only_the_root_of_a_chain_over_groups_is_named(tmp_path: Path) -> None:
         )
     verdict = verdict_of(logs.write(tmp_path))
     assert named(verdict) == {2}
-    assert victims(verdict) == {0: (2,), 1: (2,), 3: (2,)}
+    assert victims(verdict) == {0: (2,), 1: (3,), 3: (2,)}
 
 
 def test_logs_of_a_few_ranks_only_make_a_suspicion(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -165,6 +166,35 @@ def test_dumps_decide_where_there_are_any(tmp_path: Path) -> None:
     verdict = verdict_of(found.write(tmp_path))
     assert named(verdict) == {2}
     assert verdict.suspects[0].cause is Cause.DATALOADER_STALL
+
+
+def finished(kind: str, number: int, comm: int = 0xA) -> str:
+    """A line of NCCL Inspector: rank 0 finished that many calls of the kind."""
+    return json.dumps(
+        {
+            "header": {"id": f"0x{comm:x}", "rank": 0, "n_ranks": 4, "nnodes": 1},
+            "metadata": {"inspector_output_format_version": "v4.0", "git_rev": "", "hostname": "gpu-0", "pid": 100},
+            "coll_perf": {"coll": kind, "coll_sn": number, "coll_msg_size_bytes": 4096, "coll_exec_time_us": 61},
+        }
+    )
+
+
+@pytest.mark.parametrize(("line", "named_ranks"), [
+    (finished("AllReduce", 9), set[int]()),
+    (finished("AllReduce", 8), {2}),
+    (finished("AllGather", 9), {2}),
+    (finished("AllReduce", 9, comm=0xB), {2}),
+])  # fmt: skip
+def test_what_one_member_finished_all_have_launched(line: str, named_ranks: set[int], tmp_path: Path) -> None:
+    """A report that is older than what NCCL Inspector saw end accuses nobody; other calls say nothing of it."""
+    write(tmp_path, {"inspector/gpu-0-pid100.log": (line + "\n").encode()})
+    assert named(asked_twice(tmp_path, [world(9, 9, 8, 9)])) == named_ranks
+
+
+def test_a_hash_that_nccl_inspector_cut_is_known_by_the_digits_that_are_left(tmp_path: Path) -> None:
+    long = replace(world(9, 9, 8, 9), hash=0xABCDEF0123456789)
+    write(tmp_path, {"inspector/gpu-0-pid100.log": (finished("AllReduce", 9, comm=0xABCDEF01234567) + "\n").encode()})
+    assert not named(asked_twice(tmp_path, [long]))
 
 
 def test_pids_that_repeat_on_every_host_give_no_rank(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import zstandard
 from duckdb import DuckDBPyConnection
 
 from forensics.case.build import open_case
+from forensics.case.logged_calls import complete_calls
 from forensics.model import Cause, Confidence, Verdict
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.reductions.progress.liveness import Motion
@@ -47,6 +48,7 @@ def changed(name: str, folder: Path, *statements: str) -> Verdict:
     connection = open_case([SCENARIOS / name / "bundle.tar.zst"])
     for statement in statements:
         connection.execute(statement)
+    complete_calls(connection)
     return diagnose(connection)
 
 
@@ -156,6 +158,7 @@ def test_two_processes_of_one_rank_at_one_time_are_two_jobs(tmp_path: Path) -> N
     times = "begin_ns = (SELECT min(begin_ns) FROM coverage), end_ns = (SELECT max(end_ns) FROM coverage)"
     connection.execute(f"UPDATE coverage SET {times} WHERE kind = 'shim_log'")
     connection.execute("UPDATE job_config SET value = source_id WHERE key = 'shim.pid'")
+    complete_calls(connection)
     assert shim_logs(connection) == {}
     assert diagnose(connection).suspects == ()
 
@@ -238,4 +241,5 @@ def test_a_communicator_with_an_unknown_member_is_left_out(tmp_path: Path) -> No
     connection.execute("UPDATE communicator_states SET size = 3 WHERE size = 4")
     connection.execute("DELETE FROM communicators")
     connection.execute("DELETE FROM members")
+    complete_calls(connection)
     assert diagnose(connection).suspects == ()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from forensics.rules.reductions.calls.positions import Communicator, Operation, Position
-from forensics.rules.reductions.waits.graph import RootKind, WaitGraph, recorded_waits, unrecorded_wait, wait_graph
+from forensics.rules.reductions.waits.collective_waits import recorded_waits
+from forensics.rules.reductions.waits.graph import RootKind, WaitGraph, unrecorded_wait, wait_graph
 
 
 def at(rank: int, entered: int, pending: bool = False) -> Position:

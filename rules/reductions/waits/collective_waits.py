@@ -1,0 +1,79 @@
+"""Waits that positions show: who is in an operation of a communicator, and which members have not entered it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from forensics.model import Family
+from forensics.rules.reductions.calls.positions import Communicator, Position
+from forensics.rules.reductions.waits.graph import Wait
+
+Heard = Mapping[Family, Collection[int]]
+"""Ranks of whose calls each family tells."""
+
+
+def recorded_waits(
+    groups: Sequence[Communicator], world: Collection[int], ignore: Collection[int] = (), heard: Heard | None = None
+) -> tuple[Wait, ...]:
+    """Build the waits that positions show; `ignore` are ranks whose positions are out of date."""
+    found: list[Wait] = []
+    for group in groups:
+        pending = [p for p in group.pending if p.rank not in ignore]
+        others = {entered for entered in group.nameless.values() if entered > group.least}
+        sequences = sorted(others.union(p.pending for p in pending if p.pending is not None))
+        found.extend(_wait(group, sequence, pending, world) for sequence in sequences)
+    kept = (without_other_records(wait, heard or {}) for wait in found)
+    return tuple(wait for wait in kept if wait is not None)
+
+
+def without_other_records(wait: Wait, heard: Heard) -> Wait | None:
+    """The wait in a call of shim logs without members that only a dump tells of; None when nothing is left to wait for.
+
+    What such a member did in this communicator is in its dump, under another name and other numbers.
+    """
+    if not wait.unheard or Family.SHIM not in wait.families.values():
+        return wait
+    other = set(heard.get(Family.RECORDER, ())) - set(heard.get(Family.SHIM, ()))
+    unheard = tuple(rank for rank in wait.unheard if rank not in other)
+    return replace(wait, unheard=unheard) if unheard else None
+
+
+def _wait(group: Communicator, sequence: int, pending: Sequence[Position], world: Collection[int]) -> Wait:
+    waiting = {p.rank: p.operation for p in pending if p.pending == sequence}
+    behind = [r for r in group.members if r in group.positions and group.positions[r].entered < sequence]
+    early = _early(group, behind, [p for p in pending if p.pending == sequence])
+    absent = [r for r in behind if r not in group.cut and r not in early]
+    unheard = [] if absent else [r for r in group.members if r not in group.positions or r in behind]
+    assumed: list[int] = []
+    # A collective that completed had all members: from then on the members that were seen are all there are.
+    proven = any(position.done for position in group.positions.values())
+    if group.confidence == "assumed" and not (proven or absent or unheard) and set(waiting) == set(group.members):
+        assumed = [r for r in sorted(world) if r not in group.members]
+    queued = tuple(p.rank for p in pending if p.pending is not None and p.pending < sequence <= p.entered)
+    families = {r: group.positions[r].family for r in (*waiting, *absent)}
+    return Wait(
+        group.label, sequence, waiting, tuple(absent), tuple(unheard), tuple(assumed), queued=queued, families=families,
+        nameless=_nameless(group, sequence),
+    )  # fmt: skip
+
+
+def _nameless(group: Communicator, sequence: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    inside = tuple(process for process, entered in group.nameless.items() if entered == sequence)
+    return inside, tuple(process for process, entered in group.nameless.items() if entered < sequence)
+
+
+def _early(group: Communicator, behind: Collection[int], waiting: Sequence[Position]) -> set[int]:
+    """Ranks last seen before the first of the others issued the operation: nothing tells whether they followed.
+
+    A log tells when it saw a rank wait, which may be long after the call: of a dump that is older than that nothing is known.
+    """
+    issued = [p.operation.enqueued_ns for p in waiting if p.operation and p.operation.enqueued_ns]
+    seen = issued or [p.time_ns for p in waiting if p.time_ns is not None]
+    found = set()
+    for rank in behind if seen else ():
+        position = group.positions[rank]
+        taken = group.captured.get(rank) if position.time_ns is None else position.time_ns
+        if taken is not None and taken < min(seen) and (issued or position.family is not Family.LOG):
+            found.add(rank)
+    return found
