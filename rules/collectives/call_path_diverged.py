@@ -126,10 +126,15 @@ def _first_difference(place: CallPath, other: CallPath) -> Frame:
     return next((entry for entry in place if _function(entry) not in known), place[-1])
 
 
-def _clears(graph: WaitGraph, divergences: Divergences, paths: CallPaths) -> str | None:
+def _clears(graph: WaitGraph, groups: Communicators, divergences: Divergences, paths: CallPaths) -> str | None:
+    """Only where every member's place is known, in an operation that all joined."""
     joined = [wait for wait in graph.waits if wait.communicator and not wait.missing]
-    placed = any(paths.get(op.call_path or 0) for wait in joined for op in wait.waiting.values() if op)
-    return "everybody in the operations that all joined came from one place" if placed and not divergences else None
+    members = {group.label: set(group.members) for group in groups}
+    placed = [{rank for rank, op in wait.waiting.items() if op and paths.get(op.call_path or 0)} for wait in joined]
+    whole = [members.get(wait.communicator) == ranks for wait, ranks in zip(joined, placed, strict=True)]
+    if divergences or not joined or not all(whole):
+        return None
+    return "everybody in the operations that all joined came from one place"
 
 
 RULE = Rule(

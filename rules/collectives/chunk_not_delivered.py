@@ -24,6 +24,7 @@ from forensics.rules.reductions.network.work_requests import QueuePairs
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.seen import Seen
 
 _SHOWN = 2
 
@@ -88,8 +89,8 @@ def _resource(queue_pairs: QueuePairs, flow: Flow) -> Resource:
     )
 
 
-def _clears(open_flows: OpenFlows) -> str | None:
-    if not open_flows:
+def _clears(seen: Seen, logs: ChunkLogs, open_flows: OpenFlows) -> str | None:
+    if not open_flows or not seen.all_in(logs):
         return None
     moved = statements.counted(len(open_flows), "open flow")
     return f"in {moved} of chunks nothing that was handed to a NIC is missing at the other end"

@@ -15,6 +15,7 @@ from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import RootKind, WaitGraph
 
 
@@ -68,12 +69,12 @@ def _call(activity: Activity) -> str:
     return f"{function} at {activity.application}" if activity.application else function
 
 
-def _clears(groups: Communicators, disputes: Disagreements) -> str | None:
+def _clears(seen: Seen, groups: Communicators, disputes: Disagreements) -> str | None:
     compared = [group for group in groups if len(group.positions) > 1]
-    if not compared or disputes:
+    if not compared or disputes or not seen.calls_of_all:
         return None
     where = statements.counted(len(compared), "communicator")
-    return f"kinds, sizes and types agree at every number that two ranks recorded, in {where}"
+    return f"kinds, sizes and types agree at every number that was recorded, by all members of {where}"
 
 
 RULE = Rule(

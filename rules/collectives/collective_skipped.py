@@ -29,6 +29,7 @@ from forensics.rules.reductions.ranks.roster import RecordedRanks
 from forensics.rules.reductions.stacks.call_paths import CallPath
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
 
 _WORDS = {
@@ -156,11 +157,12 @@ def _at(place: CallPath) -> str:
     return f" at {place[0]}" if place else ""
 
 
-def _clears(groups: Communicators, disputes: Disagreements) -> str | None:
+def _clears(seen: Seen, groups: Communicators, disputes: Disagreements) -> str | None:
     compared = [group for group in groups if len(group.positions) > 1]
-    if not compared or any(dispute.shift for dispute in disputes):
+    if not compared or not seen.calls_of_all or any(dispute.shift for dispute in disputes):
         return None
-    return f"no rank's sequence is shifted against its peers in {statements.counted(len(compared), 'communicator')}"
+    where = statements.counted(len(compared), "communicator")
+    return f"no rank's sequence is shifted against its peers, by the records of all members of {where}"
 
 
 RULE = Rule(

@@ -12,6 +12,7 @@ from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes
 from forensics.rules.reductions.ranks.roster import RecordedRanks
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import RootKind, Wait, WaitGraph
 from forensics.rules.reductions.waits.launch_orders import Entanglement, Entanglements
 from forensics.rules.reductions.waits.order_history import CallOrder
@@ -141,10 +142,10 @@ def _doubts(graph: WaitGraph, logs: LogEvents, order: CallOrder, found: Entangle
         yield f"a log tells of the network: {lost[0].text}"
 
 
-def _clears(graph: WaitGraph, groups: Communicators) -> str | None:
+def _clears(seen: Seen, graph: WaitGraph, groups: Communicators) -> str | None:
     used = [group for group in groups if group.positions and group.backend not in ("gloo", "unknown")]
     joined = [wait for wait in graph.waits if wait.communicator and not wait.missing]
-    if not used or joined:
+    if not used or joined or not seen.ends_of_all:
         return None
     return f"no operation that all members entered is left unfinished, in {statements.counted(len(used), 'communicator')}"
 

@@ -12,6 +12,7 @@ from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.seen import Seen
 
 
 def _evaluate(roster: Roster, faulty: FaultyFlows, text: EvidenceText) -> Iterator[Finding]:
@@ -44,8 +45,10 @@ def _finding(roster: Roster, text: EvidenceText, flow: Flow) -> Finding:
     )
 
 
-def _clears(open_flows: OpenFlows) -> str | None:
-    return f"no sender of {statements.counted(len(open_flows), 'open flow')} waits for credit" if open_flows else None
+def _clears(seen: Seen, logs: ChunkLogs, open_flows: OpenFlows) -> str | None:
+    if not open_flows or not seen.all_in(logs):
+        return None
+    return f"no sender of {statements.counted(len(open_flows), 'open flow')} waits for credit"
 
 
 RULE = Rule(

@@ -21,6 +21,7 @@ from forensics.rules.reductions.network.chunk_flows import OpenFlows
 from forensics.rules.reductions.ranks.roster import RecordedRanks
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.completions import device_stall
 from forensics.rules.reductions.waits.graph import Root, Wait, WaitGraph
 
@@ -69,10 +70,11 @@ def _completion(wait: Wait, rank: int, finished: tuple[int, ...]) -> Evidence:
     )
 
 
-def _clears(groups: Communicators) -> str | None:
+def _clears(seen: Seen, groups: Communicators) -> str | None:
     used = [group for group in groups if group.positions and group.backend not in ("gloo", "unknown")]
     where = statements.counted(len(used), "communicator")
-    return f"no device is behind its peers in an operation that they finished, in {where}" if used else None
+    known = bool(used) and seen.ends_of_all
+    return f"no device is behind its peers in an operation that they finished, in {where}" if known else None
 
 
 RULE = Rule(

@@ -12,6 +12,7 @@ from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.seen import Seen
 
 _STATES = frozenset({FlowState.GPU_NOT_READY, FlowState.NOT_CONSUMED, FlowState.NOT_STARTED})
 
@@ -48,8 +49,10 @@ def _finding(roster: Roster, text: EvidenceText, flow: Flow, rank: int) -> Findi
     )
 
 
-def _clears(open_flows: OpenFlows) -> str | None:
-    return f"in {statements.counted(len(open_flows), 'open flow')} no GPU holds chunks back on its own" if open_flows else None
+def _clears(seen: Seen, logs: ChunkLogs, open_flows: OpenFlows) -> str | None:
+    if not open_flows or not seen.all_in(logs):
+        return None
+    return f"in {statements.counted(len(open_flows), 'open flow')} no GPU holds chunks back on its own"
 
 
 RULE = Rule(

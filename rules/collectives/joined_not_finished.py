@@ -17,6 +17,7 @@ from forensics.model import (
 )
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.logs.events import LogEvent, LogEvents
 from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes
 from forensics.rules.reductions.mismatch.divergences import Divergences
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
@@ -25,11 +26,13 @@ from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.completions import device_stall
 from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
 from forensics.rules.reductions.waits.launch_orders import is_entangled
 
 # Operations with a root: members that name different roots enter all the same.
+_NETWORK = frozenset({"completion_error", "nic_event"})
 _ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 
 
@@ -41,6 +44,7 @@ def _evaluate(
     blocking: BlockingDisputes,
     divergences: Divergences,
     liveness: Liveness,
+    logs: LogEvents,
     text: EvidenceText,
 ) -> Iterator[Finding]:
     disputed = {dispute.communicator for dispute in blocking}
@@ -56,22 +60,22 @@ def _evaluate(
         if root.waits[0].communicator not in disputed:
             still = liveness.motion is Motion.STALLED and all(roster.rank(rank).state == "alive" for rank in root.ranks)
             below = still and _inside_one_call([activity_of(stacks, rank) for rank in root.ranks])
-            yield _finding(groups, text, root, below)
+            yield _finding(groups, text, root, _network_told(logs) if below else ())
 
 
-def _finding(groups: Communicators, text: EvidenceText, root: Root, below: bool) -> Finding:
-    """Build the finding; `below` says that nothing but the network is left, below the calls of hosts that live."""
+def _finding(groups: Communicators, text: EvidenceText, root: Root, told: Sequence[LogEvent]) -> Finding:
+    """Build the finding; `told` are lines about the network where the hosts live and are inside the same call."""
     wait = root.waits[0]
     return Finding(
         rule=RULE.code,
         ranks=root.ranks,
         role=Role.ROOT,
-        cause=_cause(groups, root, below),
+        cause=_cause(groups, root, bool(told)),
         stage=text.joined_stage(wait, root.ranks, Component.COMMUNICATION),
         belief=Belief.GROUP_SYMPTOM,
         confidence=Confidence.SUSPECT,
         strength=0.2,
-        evidence=tuple(_evidence(groups, text, root)),
+        evidence=(*_evidence(groups, text, root), *_network_lines(told)),
         granularity=Granularity.GROUP,
         members=Members.ONE_OF,
         since=text.since((wait,)),
@@ -79,14 +83,31 @@ def _finding(groups: Communicators, text: EvidenceText, root: Root, below: bool)
     )
 
 
-def _cause(groups: Communicators, root: Root, below: bool) -> Cause:
-    """A rooted operation that only some finished fits members that disagree on the root; else the network is what is left."""
+def _cause(groups: Communicators, root: Root, told: bool) -> Cause:
+    """A rooted operation that only some finished fits members that disagree on the root; the network only where it is told of.
+
+    That nothing else is left is no fact: devices, libraries and the network all look the same from above.
+    """
     wait = root.waits[0]
     kinds = {operation.kind for operation in wait.waiting.values() if operation}
     group = next((group for group in groups if group.label == wait.communicator), None)
     if kinds & _ROOTED:
         return Cause.COLLECTIVE_MISMATCH if group and group.finished(wait.sequence) else Cause.UNKNOWN
-    return Cause.NETWORK_DOWN if below and wait.communicator else Cause.UNKNOWN
+    return Cause.NETWORK_DOWN if told and wait.communicator else Cause.UNKNOWN
+
+
+def _network_told(logs: LogEvents) -> tuple[LogEvent, ...]:
+    """Lines of the job's logs about a NIC, or a request that failed on the way."""
+    events = [event for own in (*logs.by_rank.values(), logs.of_hosts) for event in own]
+    return tuple(event for event in events if event.kind in _NETWORK)
+
+
+def _network_lines(told: Sequence[LogEvent]) -> Iterator[Evidence]:
+    for event in told[:2]:
+        yield Evidence(f"a log tells of the network: {event.text}", event.source)
+    if not told:
+        alike = "nothing tells of the network itself: a device or a library that stands still looks alike"
+        yield Evidence(alike, None, supports=False)
 
 
 def _inside_one_call(seen: Sequence[Activity | None]) -> bool:
@@ -113,13 +134,10 @@ def _evidence(groups: Communicators, text: EvidenceText, root: Root) -> Iterator
         yield from text.stack(rank)
 
 
-def _clears(groups: Communicators) -> str | None:
+def _clears(seen: Seen, groups: Communicators) -> str | None:
     used = [group for group in groups if group.positions]
-    return (
-        f"no operation of {statements.counted(len(used), 'communicator')} was entered by all members and left unfinished"
-        if used
-        else None
-    )
+    where = statements.counted(len(used), "communicator")
+    return f"no operation of {where} was entered by all members and left unfinished" if seen.ends_of_all else None
 
 
 RULE = Rule(

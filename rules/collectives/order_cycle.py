@@ -22,6 +22,7 @@ from forensics.rules.reductions.mismatch.miscounts import Miscounts
 from forensics.rules.reductions.ranks.roster import RecordedRanks
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph
 from forensics.rules.reductions.waits.order_history import CallOrder
 
@@ -150,9 +151,9 @@ def _stacks(text: EvidenceText, ranks: tuple[int, ...]) -> Iterator[Evidence]:
         yield from text.stack(rank)
 
 
-def _clears(groups: Communicators) -> str | None:
+def _clears(seen: Seen, groups: Communicators) -> str | None:
     used = [group for group in groups if group.positions]
-    return f"no circle of waits over {statements.counted(len(used), 'communicator')}" if used else None
+    return f"no circle of waits over {statements.counted(len(used), 'communicator')}" if seen.calls_of_all else None
 
 
 RULE = Rule(

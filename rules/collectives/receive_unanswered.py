@@ -9,6 +9,7 @@ from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph
 
 
@@ -63,10 +64,10 @@ def _evidence(
         yield from text.stack(rank)
 
 
-def _clears(stacks: StacksByRank) -> str | None:
-    seen = [found.latest for found in stacks.values() if found.latest]
-    waiting = [activity for activity in seen if activity.wait is WaitKind.POINT_TO_POINT]
-    return f"none of {len(seen)} ranks with stacks waits in a point-to-point call" if seen and not waiting else None
+def _clears(seen: Seen, stacks: StacksByRank) -> str | None:
+    waiting = [found for found in stacks.values() if found.latest and found.latest.wait is WaitKind.POINT_TO_POINT]
+    known = seen.all_in(seen.stacks) and not waiting
+    return f"none of {len(seen.ranks)} ranks, by their stacks, waits in a point-to-point call" if known else None
 
 
 RULE = Rule(

@@ -26,6 +26,7 @@ from forensics.rules.reductions.network.work_requests import FLUSHED, NETWORK_ST
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import LEAST_HEARTBEAT_GAP_NS, ShimLogs, WorkRequestLogs
 from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
 
 
@@ -141,9 +142,10 @@ def _next_steps(pair: QueuePair, network: bool) -> tuple[str, ...]:
     )
 
 
-def _clears(shim: ShimLogs, queue_pairs: QueuePairs) -> str | None:
-    failed = [pair for pair in queue_pairs if pair.status is not None]
-    return None if failed else f"no work request failed on {statements.ranks_text(shim)}" if shim else None
+def _clears(seen: Seen, logs: WorkRequestLogs, queue_pairs: QueuePairs) -> str | None:
+    if any(pair.status is not None for pair in queue_pairs) or not seen.all_in(logs):
+        return None
+    return f"no work request failed on {statements.ranks_text(logs)}"
 
 
 RULE = Rule(

@@ -12,7 +12,7 @@ from forensics.rules.reductions.host.stalls import Stall, StallFindings
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import StacksByRank
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.seen import Seen
 
 
 def _evaluate(roster: Roster, liveness: Liveness, helped_stalls: HelpedStalls, stalled: StallFindings) -> Iterator[Finding]:
@@ -40,13 +40,12 @@ def _next_steps(roster: Roster, stall: Stall) -> tuple[str, ...]:
     )
 
 
-def _clears(stacks: StacksByRank, helped_stalls: HelpedStalls) -> str | None:
-    if any(helped.stall.stage is StageName.CHECKPOINT and helped.stall.explained for helped in helped_stalls):
+def _clears(seen: Seen, helped_stalls: HelpedStalls) -> str | None:
+
+    saving = any(helped.stall.stage is StageName.CHECKPOINT for helped in helped_stalls)
+    if saving or not seen.all_in(seen.sampled):
         return None
-    seen = [rank for rank, found in stacks.items() if found.latest]
-    return (
-        f"none of {statements.counted(len(seen), 'rank')} with stacks holds the others up inside a checkpoint" if seen else None
-    )
+    return f"none of {len(seen.ranks)} ranks, each looked at more than once, holds the others up inside a checkpoint"
 
 
 RULE = Rule(

@@ -13,7 +13,7 @@ from forensics.rules.reductions.host.work import IDLE_SHARE, HostSigns, HostWork
 from forensics.rules.reductions.ranks.children import ChildProcess
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import StacksByRank
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.seen import Seen
 
 
 def _evaluate(
@@ -82,12 +82,12 @@ def _next_steps(signs: HostSigns, stall: Stall, work: HostWork, working: bool) -
     return (first, "warm the compiler cache before the run, or compile the same shapes on every rank")
 
 
-def _clears(stacks: StacksByRank, helped_stalls: HelpedStalls, signs: HostSigns) -> str | None:
-    seen = [rank for rank, found in stacks.items() if found.latest]
+def _clears(seen: Seen, helped_stalls: HelpedStalls, signs: HostSigns) -> str | None:
     work = {signs.work(helped.stall) for helped in helped_stalls}
-    if not seen or work & {HostWork.COMPILE, HostWork.COLLECT}:
+    if not seen.all_in(seen.sampled) or work & {HostWork.COMPILE, HostWork.COLLECT}:
         return None
-    return f"none of {statements.counted(len(seen), 'rank')} with stacks holds the others up in a compiler or in the collector"
+    looked = f"none of {len(seen.ranks)} ranks, each looked at more than once"
+    return f"{looked}, holds the others up in a compiler or in the collector"
 
 
 RULE = Rule(

@@ -11,7 +11,7 @@ from forensics.rules.reductions.host.background import HelpedStalls
 from forensics.rules.reductions.host.stalls import Stall, StallFindings
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import StacksByRank
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.seen import Seen
 
 
 def _evaluate(roster: Roster, helped_stalls: HelpedStalls, stalled: StallFindings) -> Iterator[Finding]:
@@ -32,11 +32,9 @@ def _next_steps(roster: Roster, stall: Stall) -> tuple[str, ...]:
     )
 
 
-def _clears(stacks: StacksByRank) -> str | None:
-    seen = [rank for rank, found in stacks.items() if found.latest]
-    return (
-        f"none of {statements.counted(len(seen), 'rank')} with stacks holds the others up while it loads data" if seen else None
-    )
+def _clears(seen: Seen) -> str | None:
+    looked = f"none of {len(seen.ranks)} ranks, each looked at more than once"
+    return f"{looked}, holds the others up while it loads data" if seen.all_in(seen.sampled) else None
 
 
 RULE = Rule(

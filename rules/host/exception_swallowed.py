@@ -12,6 +12,7 @@ from forensics.rules.reductions.logs.events import LogEvent, LogEvents, Logs
 from forensics.rules.reductions.mismatch.call_mismatches import DisputeFindings
 from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes, Disagreement
 from forensics.rules.reductions.stacks.samples import StacksByRank
+from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
 
 
@@ -56,8 +57,9 @@ def _own_exception(logs: LogEvents, rank: int, others: Iterable[int]) -> LogEven
     return [event for event in logs.by_rank[rank] if event.kind == "exception"][-1]
 
 
-def _clears(logs: LogEvents) -> str | None:
-    return None if logs.ranks("exception") else "no log of a rank shows an exception"
+def _clears(seen: Seen, logs: LogEvents) -> str | None:
+    known = seen.all_in(seen.logged) and not logs.ranks("exception")
+    return f"none of the logs of {len(seen.ranks)} ranks shows an exception" if known else None
 
 
 RULE = Rule(

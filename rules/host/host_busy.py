@@ -13,6 +13,7 @@ from forensics.rules.reductions.host.work import BUSY_SHARE, HostSigns, HostWork
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.call_paths import Frame
 from forensics.rules.reductions.stacks.samples import StacksByRank
+from forensics.rules.reductions.text.seen import Seen
 
 
 def _evaluate(
@@ -57,10 +58,10 @@ def _next_steps(stacks: StacksByRank, stall: Stall) -> tuple[str, ...]:
     )
 
 
-def _clears(roster: Roster, stacks: StacksByRank, signs: HostSigns) -> str | None:
-    seen = [rank for rank, found in stacks.items() if len(found.main) > 1 and roster.rank(rank).cpu_share is not None]
-    looping = [rank for rank in seen if signs.busy(rank, BUSY_SHARE)]
-    return f"the main thread of none of {len(seen)} ranks kept a CPU busy in one function" if seen and not looping else None
+def _clears(seen: Seen, signs: HostSigns) -> str | None:
+    looping = [rank for rank in seen.sampled & seen.timed if signs.busy(rank, BUSY_SHARE)]
+    known = seen.all_in(seen.sampled & seen.timed) and not looping
+    return f"the main thread of none of {len(seen.ranks)} ranks kept a CPU busy in one function" if known else None
 
 
 RULE = Rule(

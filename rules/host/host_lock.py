@@ -13,7 +13,7 @@ from forensics.rules.reductions.host.work import LOCKS, HostSigns, HostWork
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.other_threads import may_hold
 from forensics.rules.reductions.stacks.samples import Sample, StacksByRank
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.seen import Seen
 
 _MOST_THREADS = 3
 
@@ -94,12 +94,11 @@ def _next_steps(roster: Roster, stall: Stall, holders: tuple[Sample, ...]) -> tu
     )
 
 
-def _clears(stacks: StacksByRank, helped_stalls: HelpedStalls) -> str | None:
-    seen = [rank for rank, found in stacks.items() if found.latest]
+def _clears(seen: Seen, helped_stalls: HelpedStalls) -> str | None:
     locked = [helped for helped in helped_stalls if helped.stall.activity and helped.stall.activity.wait in LOCKS]
-    if not seen or locked:
+    if locked or not seen.all_in(seen.sampled):
         return None
-    return f"none of {statements.counted(len(seen), 'rank')} with stacks holds the others up while it waits for a lock"
+    return f"none of {len(seen.ranks)} ranks, each looked at more than once, holds the others up while it waits for a lock"
 
 
 RULE = Rule(

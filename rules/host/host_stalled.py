@@ -10,6 +10,7 @@ from forensics.rules.reductions.host.background import HelpedStalls
 from forensics.rules.reductions.host.stalls import Stall, StallFindings, is_leaving
 from forensics.rules.reductions.host.work import HostSigns, HostWork
 from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
 
 _KNOWN_WORK = frozenset({HostWork.LOCK, HostWork.COMPILE, HostWork.COLLECT})
@@ -34,12 +35,13 @@ def _next_steps(roster: Roster, stall: Stall) -> tuple[str, ...]:
     )
 
 
-def _clears(graph: WaitGraph, helped_stalls: HelpedStalls, signs: HostSigns) -> str | None:
+def _clears(seen: Seen, roster: Roster, graph: WaitGraph, helped_stalls: HelpedStalls, signs: HostSigns) -> str | None:
     held_up = [helped.stall for helped in helped_stalls]
     special = [s for s in held_up if s.explained or is_leaving(s) or signs.work(s) in _KNOWN_WORK]
     if special:
         return "whoever is behind its peers does something that has a rule of its own"
-    return "no rank is behind its peers outside a collective" if graph.recorded else None
+    known = graph.recorded and seen.all_in(roster.ranks) and not any(facts.unseen for facts in roster.ranks.values())
+    return "no rank is behind its peers outside a collective" if known else None
 
 
 RULE = Rule(

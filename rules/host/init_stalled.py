@@ -15,6 +15,7 @@ from forensics.model import (
     Role,
     StageName,
     StageRef,
+    WaitKind,
 )
 from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.calls.positions import Communicators
@@ -22,6 +23,7 @@ from forensics.rules.reductions.host.stalls import StallFindings, Stalls
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
 
 
@@ -63,13 +65,14 @@ def _passed_by(stacks: StacksByRank, text: EvidenceText, root: Root) -> Iterator
         )
 
 
-def _clears(groups: Communicators) -> str | None:
+def _clears(seen: Seen, groups: Communicators, stacks: StacksByRank) -> str | None:
+    """A later group may stall in its making after others have worked: only stacks of all ranks show that none does."""
     entered = [group.label for group in groups if any(p.done for p in group.positions.values())]
-    return (
-        f"collectives completed in {statements.counted(len(entered), 'communicator')}, so the job got past its start"
-        if entered
-        else None
-    )
+    in_store = [found for found in stacks.values() if found.latest and found.latest.wait is WaitKind.STORE]
+    if not entered or in_store or not seen.all_in(seen.stacks):
+        return None
+    where = statements.counted(len(entered), "communicator")
+    return f"collectives completed in {where} and no rank waits in a store, so the job got past its start"
 
 
 RULE = Rule(

@@ -11,6 +11,7 @@ from forensics.rules.reductions.host.background import HelpedStalls
 from forensics.rules.reductions.host.interpreter_lock import LockHolders
 from forensics.rules.reductions.host.stalls import Stall, StallFindings
 from forensics.rules.reductions.stacks.samples import Sample, StacksByRank
+from forensics.rules.reductions.text.seen import Seen
 
 # Stages in which a blocked read or write explains the stall by itself; the lock is then a side effect of it.
 _EXPLAINED = frozenset({StageName.DATA, StageName.CHECKPOINT})
@@ -44,10 +45,9 @@ def _next_steps(stall: Stall, holder: Sample) -> tuple[str, ...]:
     )
 
 
-def _clears(stacks: StacksByRank, holders: LockHolders) -> str | None:
-    seen = [rank for rank, found in stacks.items() if len(found.main) > 1]
-    held = [rank for rank in seen if holders.get(rank)]
-    return f"no thread of {len(seen)} ranks kept the interpreter lock over all samples" if seen and not held else None
+def _clears(seen: Seen, holders: LockHolders) -> str | None:
+    known = seen.all_in(seen.locks) and not any(holders.get(rank) for rank in seen.locks)
+    return f"no thread of {len(seen.ranks)} ranks kept the interpreter lock over all samples" if known else None
 
 
 RULE = Rule(

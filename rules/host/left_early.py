@@ -10,7 +10,7 @@ from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.host.stalls import Stall, StallFindings, Stalls, is_leaving
 from forensics.rules.reductions.logs.events import LogEvent, LogEvents
 from forensics.rules.reductions.stacks.samples import StacksByRank
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.seen import Seen
 
 
 def _evaluate(logs: LogEvents, stalls: Stalls, stalled: StallFindings) -> Iterator[Finding]:
@@ -39,10 +39,10 @@ def _exception(logs: LogEvents, stall: Stall) -> LogEvent | None:
     return found[-1] if found else None
 
 
-def _clears(stacks: StacksByRank) -> str | None:
-    seen = [found.latest for found in stacks.values() if found.latest]
-    leaving = [activity for activity in seen if activity.wait is WaitKind.EXITING]
-    return f"none of {statements.counted(len(seen), 'rank')} with stacks is in teardown" if seen and not leaving else None
+def _clears(seen: Seen, stacks: StacksByRank) -> str | None:
+    leaving = [found for found in stacks.values() if found.latest and found.latest.wait is WaitKind.EXITING]
+    known = seen.all_in(seen.stacks) and not leaving
+    return f"none of {len(seen.ranks)} ranks, by their stacks, is in teardown" if known else None
 
 
 RULE = Rule(

@@ -9,10 +9,11 @@ from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.network.work_requests import QueuePairs
 from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs
+from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs, heartbeat_gaps
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
 
 
@@ -69,8 +70,10 @@ def _words(rank: int, log: ShimLog, gap_ns: int) -> str:
     )
 
 
-def _clears(roster: Roster, shim: ShimLogs) -> str | None:
-    if not shim or any(facts.heartbeat_gap_ns for facts in roster.ranks.values()):
+def _clears(seen: Seen, roster: Roster, shim: ShimLogs) -> str | None:
+    """A heartbeat is measured against the copy of its log, or against others of its host; without either it says nothing."""
+    measured = heartbeat_gaps(shim.values()).keys() | {rank for rank, log in shim.items() if log.ended}
+    if any(facts.heartbeat_gap_ns for facts in roster.ranks.values()) or not seen.all_in(measured):
         return None
     return f"the heartbeat of {statements.ranks_text(shim)} went on to the end, or the process ended in order"
 

@@ -13,6 +13,7 @@ from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes, 
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster, SeenProcesses
 from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.text.tracebacks import raised_at
 from forensics.rules.reductions.waits.graph import WaitGraph
 
@@ -179,10 +180,9 @@ def _next_steps(facts: RankFacts) -> tuple[str, ...]:
     )
 
 
-def _clears(roster: Roster) -> str | None:
-    looked = [facts for facts in roster.ranks.values() if facts.state == "alive"]
-    expected = roster.world_size or len(roster.ranks)
-    return f"{len(looked)} of {expected} rank processes are alive" if looked and len(looked) >= expected else None
+def _clears(seen: Seen, roster: Roster) -> str | None:
+    alive = [rank for rank, facts in roster.ranks.items() if facts.state == "alive"]
+    return f"{len(alive)} of {len(seen.ranks)} rank processes are alive" if seen.all_in(alive) else None
 
 
 RULE = Rule(

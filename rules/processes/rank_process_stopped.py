@@ -9,6 +9,7 @@ from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster, SeenProcesses
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
 
 
@@ -56,9 +57,9 @@ def _next_steps(facts: RankFacts) -> tuple[str, ...]:
     return (f"find who stopped pid {facts.pid} (operator, job control, cgroup freezer); `kill -CONT {facts.pid}` resumes it",)
 
 
-def _clears(roster: Roster) -> str | None:
-    looked = [facts for facts in roster.ranks.values() if facts.thread_states]
-    return f"{len(looked)} of {len(roster.ranks)} rank processes are not stopped" if looked else None
+def _clears(seen: Seen, roster: Roster) -> str | None:
+    running = [rank for rank, facts in roster.ranks.items() if facts.thread_states and not facts.stopped]
+    return f"{len(running)} of {len(seen.ranks)} rank processes are not stopped" if seen.all_in(running) else None
 
 
 RULE = Rule(

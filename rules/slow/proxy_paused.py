@@ -24,8 +24,11 @@ from forensics.rules.reductions.network.slow_ends import Blame, blamed
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.seen import Seen
 
 _SHOWN = 3
+# Operations on a way before nothing that paused says anything.
+_LEAST_SEEN = 5
 
 
 def _evaluate(slowness: Slowness, thresholds: Thresholds) -> Iterator[Finding]:
@@ -77,11 +80,14 @@ def _evidence(found: Sequence[Pauses]) -> Iterator[Evidence]:
         yield Evidence("a credit that the sender's proxy did not see looks like one that came late", None, supports=False)
 
 
-def _clears(slowness: Slowness) -> str | None:
-    if not slowness.lanes:
+def _clears(seen: Seen, logs: ChunkLogs, slowness: Slowness) -> str | None:
+    """Pauses are seen where both ends tell of enough operations; what did pause, if too little for a case, is not ruled out."""
+    often = all(max(lane.flows for lane in each) >= _LEAST_SEEN for each in slowness.lanes.values())
+    paused = any(each.paused for each in slowness.pauses.values())
+    if paused or not slowness.lanes or not often or not seen.all_in(logs):
         return None
-    ways = statements.counted(len(slowness.lanes), "way")
-    return f"on {ways} between ranks chunks that are ready and have credit are handed over at once, nearly always"
+    told = statements.counted(len(slowness.lanes), "way")
+    return f"on {told} between ranks chunks that are ready and have credit are handed over at once"
 
 
 RULE = Rule(

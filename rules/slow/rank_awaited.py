@@ -26,14 +26,19 @@ from forensics.rules.reductions.arrivals.lateness import chance_of_last
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
+from forensics.rules.reductions.hardware.cpu import HostCpu, always_late, doubted, waits_for_cores
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Awaited
+from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.blocked_ranks import held_up
 from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.seen import Seen
 
 _SHOWN = 3
+# Calls of a group before nobody that was awaited says anything.
+_LEAST_SEEN = 10
 # Less than this of the lateness in one direction, and the stage is not told.
 _ONE_STAGE = 0.6
 # Late because its host was late or its GPU: where nothing else tells, the state of the GPU may.
@@ -41,7 +46,13 @@ _REFINED = (Cause.COMPUTE_SLOW, Cause.UNKNOWN)
 
 
 def _evaluate(
-    groups: Communicators, slowness: Slowness, hardware: Hardware, text: EvidenceText, thresholds: Thresholds
+    groups: Communicators,
+    slowness: Slowness,
+    hardware: Hardware,
+    text: EvidenceText,
+    cpu: HostCpu,
+    roster: Roster,
+    thresholds: Thresholds,
 ) -> Iterator[Finding]:
     at_slow_ways = {rank for way in slowness.slow_ways() for rank in way}
     late: dict[int, Awaited] = {}
@@ -54,7 +65,8 @@ def _evaluate(
         ranks, members, held = _narrowed([late[rank] for rank in together], thresholds)
         least = thresholds["least_accounted"]
         finding = _finding(slowness, text, [late[rank] for rank in ranks], members, held, least)
-        yield hardware.refined(finding, _REFINED)
+        small = always_late(finding.strength, any(late[rank].had_onset for rank in ranks), thresholds["least_share_from_start"])
+        yield doubted(hardware.refined(finding, _REFINED), (*small, *waits_for_cores(cpu, roster, ranks)))
         if victims := {rank for each in late.values() for rank in each.members} - set(late):
             yield held_up(RULE.code, victims)
 
@@ -165,10 +177,14 @@ def _evidence(text: EvidenceText, late: Sequence[Awaited], first: Awaited, held:
         yield from text.stack(each.rank)
 
 
-def _clears(slowness: Slowness) -> str | None:
-    known = [each for each in slowness.awaited if slowness.stages.alike(each.members)]
+def _clears(seen: Seen, slowness: Slowness, thresholds: Thresholds) -> str | None:
+    """Only where every rank is in a group of equals that made enough calls, and none of those loses much to one rank."""
+    known = [each for each in slowness.awaited if slowness.stages.alike(each.members) and each.calls >= _LEAST_SEEN]
+    cheap = all(each.share < thresholds["least_share_of_time"] for each in slowness.awaited)
+    if not cheap or not seen.all_in({rank for each in known for rank in each.members}):
+        return None
     calls = sum(each.calls for each in known)
-    return f"in {calls} collectives between hosts no rank is awaited regularly on its own account" if calls else None
+    return f"in {calls} collectives between hosts no rank is awaited at the cost of a tenth of the time"
 
 
 RULE = Rule(
@@ -184,6 +200,7 @@ RULE = Rule(
         Threshold("least_own_share", 0.8, "of its lateness; on a busy host ranks that neighbours delay by turns have less"),
         Threshold("most_spread", 0.5, "of the typical lateness: what varies more has no single cause, unless it never fails"),
         Threshold("least_share_of_time", 0.1, "of the time: below a tenth, jitter of many ranks and overlap explain it"),
+        Threshold("least_share_from_start", 0.2, "a smaller lag from the first recorded call on may be how the job is made"),
         Threshold("least_accounted", LEAST_ACCOUNTED, "of the lateness that must be measured at its GPU to be the cause"),
         Threshold("least_held", 0.02, "of the lateness: below that the GPU takes chunks like its peers"),
     ),

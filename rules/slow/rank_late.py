@@ -24,10 +24,11 @@ from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses, roots
 from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
-from forensics.rules.reductions.hardware.cpu import HostCpu
+from forensics.rules.reductions.hardware.cpu import HostCpu, waits_for_cores
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.stacks.samples import Sample, StacksByRank
 from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.seen import Seen
 
 _CAUSES = {
     StageName.DATA: Cause.DATALOADER_STALL,
@@ -124,9 +125,7 @@ def _evidence(late: Lateness) -> Iterator[Evidence]:
 
 def _doubts(roster: Roster, cpu: HostCpu, late: Lateness, others: tuple[int, ...]) -> Iterator[Evidence]:
     """What makes a rank a suspect at most."""
-    use = cpu.get(roster.host_of(late.rank) or "")
-    if use is not None and use.is_short:
-        yield Evidence(f"{use.statement}: who is late there may only wait for a core", use.source, supports=False)
+    yield from waits_for_cores(cpu, roster, (late.rank,))
     if late.is_bound:
         why = "start times were not recorded: the others may have had work of their own on the device for a part of it"
         yield Evidence(why, late.source, supports=False)
@@ -160,12 +159,11 @@ def _part(samples: Sequence[Sample], stage: StageName) -> float:
     return sum(s.activity.stage is stage and not s.activity.communicating for s in samples) / len(samples)
 
 
-def _clears(roster: Roster, late: Latenesses, thresholds: Thresholds) -> str | None:
+def _clears(seen: Seen, late: Latenesses, thresholds: Thresholds) -> str | None:
     """Only where a late rank would have been seen: of every rank arrivals at enough calls, whatever its host."""
-    ranks = set(roster.ranks)
-    if not ranks or not ranks <= late.seen or any(_material(item, thresholds) for item in late.found):
+    if not seen.all_in(late.seen) or any(_material(item, thresholds) for item in late.found):
         return None
-    told = f"in {late.calls} calls none of {len(ranks)} ranks is last in most at the cost of a fifth of the time"
+    told = f"in {late.calls} calls none of {len(seen.ranks)} ranks is last in most at the cost of a fifth of the time"
     return f"{told}, as far as {late.least_ns / 1e6:.0f} ms can be seen"
 
 

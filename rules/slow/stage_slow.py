@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
+import numpy as np
+
 from forensics.model import (
     Anomaly,
     Belief,
@@ -29,6 +31,8 @@ from forensics.rules.reductions.frontier.roles import roles_differ
 from forensics.rules.reductions.frontier.verdicts import WindowVerdict, judge
 from forensics.rules.reductions.hardware.accounted import unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
+from forensics.rules.reductions.hardware.cpu import HostCpu, always_late, doubted, waits_for_cores
+from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.blocked_ranks import held_up
 from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.completions import HOST_BACKENDS
@@ -41,18 +45,28 @@ _COMPARED = {
     "history": "than before",
     "usual": "than in its usual step",
 }
+_SEEN_MEETINGS = ("aligned", "collectives", "arrivals")
 # Fewer steps may recur by chance; the rank is then a lead.
 _LIKELY_STEPS = 10
 
 
-def _evaluate(groups: Communicators, windows: FrontierWindows, hardware: Hardware, thresholds: Thresholds) -> Iterator[Finding]:
+def _evaluate(
+    groups: Communicators,
+    windows: FrontierWindows,
+    hardware: Hardware,
+    cpu: HostCpu,
+    roster: Roster,
+    thresholds: Thresholds,
+) -> Iterator[Finding]:
     gates = Gates.of(thresholds)
     for window in windows:
         judged = judge(window, gates)
         if _is_limited(judged):
             continue
         for culprit in judged.attribution.culprits:
-            yield hardware.refined(_finding(groups, judged, culprit, gates.least_accounted), (Cause.COMPUTE_SLOW,))
+            finding = hardware.refined(_finding(groups, judged, culprit, gates.least_accounted), (Cause.COMPUTE_SLOW,))
+            small = always_late(culprit.share, culprit.onset is not None, gates.share_from_start)
+            yield doubted(finding, (*small, *waits_for_cores(cpu, roster, culprit.ranks)))
             if culprit.ranks:
                 yield held_up(RULE.code, set(judged.matrix.ranks) - set(culprit.ranks))
 
@@ -103,7 +117,7 @@ def _cause(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least
 def _confidence(judged: WindowVerdict, culprit: Culprit) -> Confidence:
     is_sure = (
         not culprit.tied
-        and judged.attribution.method in ("aligned", "collectives", "arrivals")
+        and judged.attribution.method in _SEEN_MEETINGS
         and culprit.affected >= _LIKELY_STEPS
         and not judged.matrix.missing
     )
@@ -171,13 +185,23 @@ def _next_steps(culprit: Culprit) -> tuple[str, ...]:
     return (f"profile {culprit.stage} on {whom}{when}: {advice}",)
 
 
-def _clears(windows: FrontierWindows) -> str | None:
-    judged = [judge(window, Gates()) for window in windows]
-    whole = [each for each in judged if each.attribution.sync is not None and not each.matrix.missing]
-    if not whole:
+def _clears(windows: FrontierWindows, thresholds: Thresholds) -> str | None:
+    """Only where a slow rank would have been named: enough steps of all, a meeting that is seen, and no excess left over."""
+    gates = Gates.of(thresholds)
+    judged = [judge(window, gates) for window in windows]
+    if not judged or not all(_shows(each, gates) for each in judged):
         return None
-    steps = sum(each.attribution.steps for each in whole)
+    steps = sum(each.attribution.steps for each in judged)
     return f"in {steps} steps no stage cost the group a material part of its time beyond peers and history"
+
+
+def _shows(judged: WindowVerdict, gates: Gates) -> bool:
+    """Whether a lasting delay of one rank or stage would have shown in a window, and no rank has one all the same."""
+    found, cut = judged.attribution, judged.cut
+    if cut is None or _is_limited(judged) or judged.matrix.missing or found.method not in _SEEN_MEETINGS:
+        return False
+    over = np.maximum(cut.work - np.median(cut.work, axis=2, keepdims=True), 0.0).mean(axis=0)
+    return found.steps >= _LIKELY_STEPS and float(over.max(initial=0.0)) < gates.rank_share * found.step_ns
 
 
 RULE = Rule(

@@ -33,6 +33,7 @@ from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.blocked_ranks import held_up
+from forensics.rules.reductions.text.seen import Seen
 
 _SHOWN = 3
 
@@ -172,9 +173,10 @@ def _since(roster: Roster, lane: Lane) -> Since | None:
     return Since(lane.since_ns, f"{host} realtime" if host else "realtime of the recording host", 0)
 
 
-def _clears(slowness: Slowness) -> str | None:
+def _clears(seen: Seen, logs: ChunkLogs, slowness: Slowness) -> str | None:
+    """Only where every lane was compared with peers often enough and is surely as fast."""
     compared = [lane for found in slowness.lanes.values() for lane in found]
-    if not compared:
+    if not compared or not all(lane.sound for lane in compared) or not seen.all_in(logs):
         return None
     return f"on {statements.counted(len(compared), 'lane')} between ranks chunks stay at the NIC about as long as on others"
 

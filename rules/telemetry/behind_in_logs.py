@@ -28,6 +28,7 @@ from forensics.rules.reductions.logs.positions import as_communicator
 from forensics.rules.reductions.logs.starts import Unstarted, unstarted
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
+from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.combined_positions import Positions
 from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph
 
@@ -272,9 +273,11 @@ def _own_log(events: LogEvents, ranks: Sequence[int]) -> Iterator[Evidence]:
             yield Evidence(f"log of rank {rank}: {said[-1].text}", said[-1].source)
 
 
-def _clears(graph: WaitGraph, placed: Positions, logged: Logged) -> str | None:
-    groups = [group for group in placed.reported if len(group.positions) > 1 and group.heard == 1]
-    if not logged.stalled or not groups or any(root.kind is RootKind.FREE for root in graph.reported_roots):
+def _clears(graph: WaitGraph, placed: Positions, logged: Logged, seen: Seen) -> str | None:
+    groups = [group for group in placed.reported if len(group.positions) > 1]
+    heard = {rank for group in groups for rank in group.members}
+    whole = all(group.heard == 1 and group.exact for group in groups) and seen.all_in(heard)
+    if not logged.stalled or not whole or any(root.kind is RootKind.FREE for root in graph.reported_roots):
         return None
     return f"all members of {counted(len(groups), 'communicator')} enqueued the same, by their logs"
 

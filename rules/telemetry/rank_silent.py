@@ -11,6 +11,7 @@ from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
 
 
@@ -65,9 +66,9 @@ def _finding(roster: Roster, graph: WaitGraph, calls: Calls, text: EvidenceText,
     )
 
 
-def _clears(roster: Roster) -> str | None:
-    silent = [rank for rank, facts in roster.ranks.items() if facts.unseen]
-    return None if silent else f"all {len(roster.ranks)} ranks left some evidence"
+def _clears(seen: Seen, roster: Roster) -> str | None:
+    heard = [rank for rank, facts in roster.ranks.items() if not facts.unseen]
+    return f"all {len(roster.ranks)} ranks left some evidence" if seen.all_in(heard) else None
 
 
 RULE = Rule(

@@ -33,6 +33,7 @@ class Gates:
     absorbed_slope: float = 0.3
     onset_rise: float = 1.15
     least_accounted: float = 0.8
+    share_from_start: float = 0.15
 
     @staticmethod
     def of(thresholds: Mapping[str, float]) -> Gates:
@@ -63,6 +64,7 @@ REASONS: Mapping[str, str] = {
     "recurrence": "ours: of the affected steps that one rank must cause before it is named",
     "least_steps": "ours: affected steps before anything is named",
     "absorbed_slope": "ours: a delay that the group's step time does not follow was absorbed",
+    "share_from_start": "ours: a smaller lag from the first recorded step on may be how the job is made; it is a suspect at most",
     "least_accounted": "ours: of the time by which steps became longer that stages must explain before a cause is named",
     "onset_rise": "ours: a lasting rise of the step time by a sixth is a change, and the steps before it the reference",
 }

@@ -6,14 +6,15 @@ is what was given. No count of cores is needed, and other jobs on the host count
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
+from forensics.model import Confidence, Evidence, Finding
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.ranks.roster import NS_PER_TICK
+from forensics.rules.reductions.ranks.roster import NS_PER_TICK, Roster
 
 # One thread alone may be found runnable by chance at each of two or three looks.
 _LEAST_RUNNABLE = 2.0
@@ -69,3 +70,25 @@ def cpu_use(connection: DuckDBPyConnection) -> HostCpu:
             for host, runnable, ticks, span, path in rows
         }
     )
+
+
+def waits_for_cores(cpu: HostCpu, roster: Roster, ranks: Iterable[int]) -> Iterator[Evidence]:
+    """That hosts of these ranks are short of CPU: then whoever is late is a suspect at most."""
+    hosts = sorted({host for rank in ranks if (host := roster.host_of(rank))})
+    for use in (cpu[host] for host in hosts if host in cpu and cpu[host].is_short):
+        yield Evidence(f"{use.statement}: who is late there may only wait for a core", use.source, supports=False)
+
+
+def always_late(share: float, had_onset: bool, least: float) -> Iterator[Evidence]:
+    """That a lag is small and was there from the first recorded step on: then it may be how the job is made."""
+    if not had_onset and share < least:
+        said = f"the lag is {100 * share:.0f} % of the time and was there from the begin of the record"
+        yield Evidence(f"{said}: it may be how the job is made", None, supports=False)
+
+
+def doubted(finding: Finding, doubts: Iterable[Evidence]) -> Finding:
+    """A finding with what makes it a suspicion at most; unchanged without any."""
+    against = tuple(doubts)
+    if not against:
+        return finding
+    return replace(finding, confidence=Confidence.SUSPECT, evidence=(*finding.evidence, *against))

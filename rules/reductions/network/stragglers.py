@@ -34,7 +34,8 @@ class Awaited:
     their own it came `typical_ns` (median) after the one before it, with a median deviation of `spread_ns`, and `lost_ns` in
     all: `share` of the time that they span. `held_ns` is how long (median) chunks that had arrived waited for its GPU beyond
     those of its peers. Of its lateness `forward_ns` and `backward_ns` arose before messages that it sent on, `end_ns` after the
-    last of them, and `passed_ns` came with messages that it received (sums).
+    last of them, and `passed_ns` came with messages that it received (sums). `had_onset` says that the record shows it come in
+    time before.
     """
 
     rank: int
@@ -54,6 +55,7 @@ class Awaited:
     end_ns: float
     passed_ns: float
     source: str
+    had_onset: bool = False
 
     @property
     def own_ns(self) -> float:
@@ -147,7 +149,7 @@ def _of_group(communicator: str, kind: str, calls: Sequence[_Call], messages: _M
         rank, communicator, kind, tuple(sorted(calls[0].least)), len(ordered), len(late), len(counted), typical,
         float(np.median(np.abs(by - typical))), float(by.sum()), float(by.sum()) / span if span else 0.0,
         float(np.median(others)), *_blame(rank, ordered, messages, typical),
-        max(late, key=lambda call: call.lateness(rank)).source[rank],
+        max(late, key=lambda call: call.lateness(rank)).source[rank], first > 0,
     )  # fmt: skip
 
 

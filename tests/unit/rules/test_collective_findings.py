@@ -275,3 +275,22 @@ def test_the_stage_of_a_deadlock_is_not_invented(tmp_path: Path) -> None:
     verdict = verdict_of(whole(job, dict.fromkeys(range(4), BARRIER)).write(tmp_path))
     assert verdict.suspects[0].stage.name is StageName.UNKNOWN
     assert verdict.suspects[0].stage.operation == "all_to_all"
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        (None, Cause.UNKNOWN),
+        ("gpu-1:88:91 [2] NCCL WARN NET/IB : mlx5_0:1 Got async error event: port error", Cause.NETWORK_DOWN),
+    ],
+)
+def test_the_network_is_the_cause_only_where_something_tells_of_it(line: str | None, cause: Cause, tmp_path: Path) -> None:
+    """That all live and are inside the same call leaves the network, a device and a library."""
+    job = Job(4)
+    job.steps(12)
+    job.hang(())
+    found = whole(job, {})
+    if line:
+        found.log(2, line)
+    (first,) = verdict_of(found.write(tmp_path)).suspects
+    assert (first.cause, first.confidence, first.rules) == (cause, Confidence.SUSPECT, ("FX140",))
