@@ -64,7 +64,7 @@ REASONS: Mapping[str, str] = {
     "recurrence": "ours: of the affected steps that one rank must cause before it is named",
     "least_steps": "ours: affected steps before anything is named",
     "absorbed_slope": "ours: a delay that the group's step time does not follow was absorbed",
-    "share_from_start": "ours: a smaller lag from the first recorded step on may be how the job is made; it is a suspect at most",
+    "share_from_start": "ours: a smaller lag from the first recorded step on may be how the job is made; then a suspect",
     "least_accounted": "ours: of the time by which steps became longer that stages must explain before a cause is named",
     "onset_rise": "ours: a lasting rise of the step time by a sixth is a change, and the steps before it the reference",
 }

@@ -5,16 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from duckdb import DuckDBPyConnection
 
 from forensics.case.build import open_case
-from forensics.model import Cause, Confidence, Verdict
+from forensics.model import Cause, Confidence, Role, Verdict
 from forensics.rules.diagnosis import diagnose
+from forensics.rules.engine import run
+from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.reductions.network.stragglers import Awaited
+from forensics.rules.reductions.progress.liveness import SILENCE_FACTOR
+from forensics.rules.reductions.progress.motion import SilenceFactor
+from forensics.rules.slow import rank_awaited
+from forensics.rules.supply import Supply
 from tests.recordings.collection import Collection, loose
 from tests.recordings.job import MILLISECOND, SECOND, Job
 from tests.recordings.places import ALL_REDUCE, FORWARD, Place
 from tests.recordings.verdicts import leaders, told, verdict_of
+from tests.unit.frontier.recorded import synchronous, write
 
+SCENARIOS = Path(__file__).parents[3] / "fixtures/scenarios"
 APART = {rank: 3 * rank * SECOND for rank in range(4)}
 
 
@@ -114,3 +125,25 @@ def test_a_cause_is_named_only_when_it_accounts_for_the_cost(tmp_path: Path) -> 
     assert "cause unknown" in told(verdict)
     sure = verdict_of(on_one_host(400).write(tmp_path / "sure"))
     assert sure.suspects[0].cause is Cause.COMPUTE_SLOW
+
+
+@pytest.mark.parametrize(("from_step", "expected"), [(0, Confidence.SUSPECT), (30, Confidence.LIKELY)])
+def test_a_small_lag_of_a_stage_is_a_suspicion_unless_it_began_in_the_record(
+    from_step: int, expected: Confidence, tmp_path: Path
+) -> None:
+    does = np.tile(np.array([5.0, 60, 100, 4, 20])[None, :, None], (60, 1, 4))
+    does[from_step:, 1, 2] += 22 if from_step == 0 else 60
+    folder = write(tmp_path / "stages", synchronous(("data", "forward", "backward", "callbacks", "optimizer"), does))
+    (suspect,) = leaders(verdict_of(folder))
+    assert (suspect.ranks, suspect.confidence) == ((2,), expected)
+    assert ("how the job is made" in " ".join(line.statement for line in suspect.evidence)) == (from_step == 0)
+
+
+@pytest.mark.parametrize(("share", "onset", "sure"), [(0.15, False, False), (0.15, True, True), (0.5, False, True)])
+def test_a_small_lag_that_chunks_tell_of(share: float, onset: bool, sure: bool) -> None:
+    late = Awaited(1, "dp", "all_reduce", (0, 1, 2, 3), 20, 20, 20, 1e6, 1e5, 2e7, share, 0, 0, 0, 2e7, 0, "log", onset)
+    with open_case([SCENARIOS / "rank-awaited/bundle.tar.zst"]) as case:
+        supply = Supply({DuckDBPyConnection: case, SilenceFactor: SILENCE_FACTOR, Slowness: Slowness(awaited=(late,))})
+        found, _ = run(supply, [rank_awaited.RULE], {})
+    (root,) = [each for each in found if each.role is Role.ROOT]
+    assert root.confidence is (Confidence.LIKELY if sure else Confidence.SUSPECT)
