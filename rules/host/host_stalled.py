@@ -36,12 +36,14 @@ def _next_steps(roster: Roster, stall: Stall) -> tuple[str, ...]:
 
 
 def _clears(seen: Seen, roster: Roster, graph: WaitGraph, helped_stalls: HelpedStalls, signs: HostSigns) -> str | None:
-    held_up = [helped.stall for helped in helped_stalls]
-    special = [s for s in held_up if s.explained or is_leaving(s) or signs.work(s) in _KNOWN_WORK]
+    if not (graph.recorded and seen.all_in(roster.ranks)) or any(facts.unseen for facts in roster.ranks.values()):
+        return None
+    special = [
+        s for s in (helped.stall for helped in helped_stalls) if s.explained or is_leaving(s) or signs.work(s) in _KNOWN_WORK
+    ]
     if special:
         return "whoever is behind its peers does something that has a rule of its own"
-    known = graph.recorded and seen.all_in(roster.ranks) and not any(facts.unseen for facts in roster.ranks.values())
-    return "no rank is behind its peers outside a collective" if known else None
+    return "no rank is behind its peers outside a collective"
 
 
 RULE = Rule(

@@ -71,7 +71,8 @@ def _behind(roster: Roster, graph: WaitGraph, placed: Positions, logged: Logged)
     if heard and len(heard) <= len(waiting):
         found += [_late(placed, root, sure=len(heard) < len(waiting)) for root in heard]
     elif not heard and not found:
-        found += [_unplaced(placed, wait) for wait in waits if _is_filled(placed, wait) and _ends(absent, wait)]
+        ends = [wait for wait in waits if any(root.ranks[0] in wait.unheard for root in absent)]
+        found += [_unplaced(placed, wait) for wait in ends if _is_filled(placed, wait)]
         found = found or _silent(placed, logged, absent, len(waiting))
     told = graph.recorded or any(group.positions for group in placed.recorded)
     return found if found or told else [_never_started(item) for item in unstarted(logged)]
@@ -179,10 +180,6 @@ def _is_filled(placed: Positions, wait: Wait) -> bool:
     return bool(wait.unheard) and set(placed.of(wait.communicator).members).isdisjoint(wait.unheard)
 
 
-def _ends(roots: Sequence[Root], wait: Wait) -> bool:
-    return any(root.ranks[0] in wait.unheard for root in roots)
-
-
 def _unplaced(placed: Positions, wait: Wait) -> _Behind:
     """The rank whose place in a group is empty, while everyone who speaks of the group waits in it."""
     group = placed.of(wait.communicator)
@@ -276,7 +273,7 @@ def _own_log(events: LogEvents, ranks: Sequence[int]) -> Iterator[Evidence]:
 def _clears(graph: WaitGraph, placed: Positions, logged: Logged, seen: Seen) -> str | None:
     groups = [group for group in placed.reported if len(group.positions) > 1]
     heard = {rank for group in groups for rank in group.members}
-    whole = all(group.heard == 1 and group.exact for group in groups) and seen.all_in(heard)
+    whole = all(group.heard == 1 and group.confidence == "read" for group in groups) and seen.all_in(heard)
     if not logged.stalled or not whole or any(root.kind is RootKind.FREE for root in graph.reported_roots):
         return None
     return f"all members of {counted(len(groups), 'communicator')} enqueued the same, by their logs"

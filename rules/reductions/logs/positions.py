@@ -171,7 +171,8 @@ def as_communicator(group: LoggedGroup) -> Communicator:
     members = group.members if is_watchdog else tuple(found)
     unit, name = ("work", f"pg:{group.label.removesuffix(':undefined')}") if is_watchdog else ("opCount", _hash(group.label))
     names = frozenset({name} if name else ())
-    return Communicator(group.label, members, "read", found, "nccl", size=group.size, unit=unit, names=names)
+    confidence = "read" if group.exact else "inferred"
+    return Communicator(group.label, members, confidence, found, "nccl", size=group.size, unit=unit, names=names)
 
 
 def _hash(label: str) -> str | None:

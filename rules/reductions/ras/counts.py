@@ -21,7 +21,8 @@ from forensics.rules.reductions.ras.report import Ras, RasGroup, RasMember
 _FINISHED = """
 SELECT ltrim(replace(lower(c.comm_id), '0x', ''), '0'), o.kind, max(o.op_id)
 FROM operations o JOIN sources s USING (source_id)
-JOIN (SELECT DISTINCT source_id, communicator, comm_id FROM communicator_states) c USING (source_id, communicator)
+JOIN (SELECT DISTINCT source_id, communicator, comm_id FROM communicator_states) c
+    ON c.source_id = o.source_id AND c.communicator = o.pg_name
 WHERE s.kind = 'nccl_inspector' AND o.kind IN ('all_reduce', 'all_gather', 'reduce_scatter') AND o.op_id IS NOT NULL
 GROUP BY ALL
 """
