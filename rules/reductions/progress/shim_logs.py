@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, Liveness, Motion
 from forensics.rules.reductions.ranks.shim_logs import ShimLog
@@ -19,12 +19,19 @@ def logged_motion(logs: Iterable[ShimLog], factor: float, silent: Iterable[int] 
         return Liveness(Motion.MOVING, f"all {len(known)} processes ended in order")
     if not running:
         return None
-    until: dict[str | None, int] = {}
-    for log in running:
-        until[log.host] = max(log.end_ns, until.get(log.host, 0))
-    silences = {log.rank: max(0, until[log.host] - (log.active_ns or 0)) for log in running}
+    until = last_beats(running)
+    silences = {log.rank: max(0, until[log.rank] - (log.active_ns or 0)) for log in running}
     pauses = [log.pause_ns for log in known if log.pause_ns is not None]
     return _judged(min(silences.values()), max(silences.values()), max(pauses, default=None), factor, running)
+
+
+def last_beats(logs: Iterable[ShimLog]) -> Mapping[int, int]:
+    """Until when (ns) each log tells of its rank: the logs of a host are taken together, at its last sign of life."""
+    known = tuple(logs)
+    newest: dict[str | None, int] = {}
+    for log in known:
+        newest[log.host] = max(log.end_ns, newest.get(log.host, 0))
+    return {log.rank: newest[log.host] for log in known}
 
 
 def _judged(least: int, most: int, pause: int | None, factor: float, logs: Sequence[ShimLog]) -> Liveness:

@@ -14,12 +14,15 @@ from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
+from forensics.model import Family
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, recorders_moved
 from forensics.rules.reductions.progress.motion import SilenceFactor
+from forensics.rules.reductions.progress.shim_logs import last_beats
 from forensics.rules.reductions.progress.switches import Pace, WaitPaces
 from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.ranks.shim_logs import ShimLogs
 from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 
@@ -74,7 +77,10 @@ FROM latest_call o JOIN sources s USING (source_id) GROUP BY o.rank
 
 @dataclass(frozen=True, slots=True)
 class _Dates:
-    """What the records of calls date, by rank and by communicator (ns)."""
+    """What the records of calls date, by rank and by communicator (ns).
+
+    `chunks` tells when a chunk last moved, `newest` when that, or a call, was last seen.
+    """
 
     captured: Mapping[int, int]
     modified: Mapping[int, int]
@@ -82,6 +88,7 @@ class _Dates:
     rank_pause: Mapping[int, int | None]
     communicator_pause: Mapping[str, int | None]
     moved: Mapping[int, bool]
+    chunks: Mapping[int, int]
 
 
 WaitStates = NewType("WaitStates", tuple[WaitState, ...])
@@ -90,23 +97,33 @@ WaitStates = NewType("WaitStates", tuple[WaitState, ...])
 
 @reduction
 def wait_states(
-    calls: Calls, graph: WaitGraph, ranks: Roster, samples: StacksByRank, paces: WaitPaces, factor: SilenceFactor
+    calls: Calls,
+    graph: WaitGraph,
+    ranks: Roster,
+    samples: StacksByRank,
+    paces: WaitPaces,
+    logs: ShimLogs,
+    factor: SilenceFactor,
 ) -> WaitStates:
     """Judge each wait; `factor` is how many usual pauses one must last to be a standstill."""
-    dates = _dates(calls.connection) if graph.waits else None
+    dates = _dates(calls.connection, logs) if graph.waits else None
     return WaitStates(tuple(_state(wait, dates, ranks, samples, paces, factor) for wait in graph.waits if dates))
 
 
-def _dates(connection: DuckDBPyConnection) -> _Dates:
+def _dates(connection: DuckDBPyConnection, logs: ShimLogs) -> _Dates:
     rows = connection.execute(_OF_RANKS).fetchall()
     captured = connection.execute(_CAPTURED).fetchall()
+    # Replays of a captured graph make no call, and a process that has left in order waits for nobody.
+    beating = last_beats(log for log in logs.values() if log.beats and not (log.ended or log.graphs))
+    chunks = {rank: logs[rank].chunk_ns or 0 for rank in beating}
     return _Dates(
-        {rank: when for rank, when, _ in captured if when is not None},
+        {**beating, **{rank: when for rank, when, _ in captured if when is not None}},
         {rank: latest for rank, _, latest in captured if latest is not None},
-        {rank: newest for rank, newest, _ in rows},
+        {rank: max(newest, chunks.get(rank, 0)) for rank, newest, _ in rows},
         {rank: pause for rank, _, pause in rows},
         dict(connection.execute(_OF_COMMUNICATORS).fetchall()),
         recorders_moved(connection),
+        chunks,
     )
 
 
@@ -128,7 +145,7 @@ def _dated(wait: Wait, dates: _Dates, factor: float) -> WaitState | None:
     if not known:
         return None
     issued = {rank: call.enqueued_ns for rank, call in wait.waiting.items() if call and call.enqueued_ns is not None}
-    length = max(dates.captured[rank] - issued[rank] for rank in known)
+    length = max(dates.captured[rank] - _begun(wait, rank, issued[rank], dates) for rank in known)
     silence = min(dates.captured[rank] - dates.newest[rank] for rank in known)
     own = dates.communicator_pause.get(wait.communicator)
     usual = max((pause for rank in known if (pause := dates.rank_pause.get(rank)) is not None), default=None)
@@ -142,6 +159,11 @@ def _dated(wait: Wait, dates: _Dates, factor: float) -> WaitState | None:
         return WaitState(Standing.USUAL, f"it lasted {_seconds(length)} only", length) if short else None
     text = f"it lasted {_seconds(length)} when it was captured, and pauses of {_seconds(pause)} occurred twice before"
     return WaitState(Standing.USUAL, text, length, pause)
+
+
+def _begun(wait: Wait, rank: int, issued: int, dates: _Dates) -> int:
+    """Since when nothing of the call happened: as long as chunks move, its rank does not stand still in it."""
+    return max(issued, dates.chunks.get(rank, 0)) if wait.families.get(rank) is Family.SHIM else issued
 
 
 def _young(wait: Wait, dates: _Dates, factor: float) -> WaitState | None:

@@ -19,11 +19,12 @@ LEAST_HEARTBEAT_GAP_NS = 5_000_000_000
 class ShimLog:
     """The newest log of one rank; times in ns on the realtime clock of its host.
 
-    `begin_ns` is when the log was made, `end_ns` the last heartbeat or record. `copied_ns` is when the file was taken, where a
-    manifest tells. `ended` says that the process left in order, `active_ns` is its last call or movement of a chunk, `pause_ns`
-    the second longest pause between its calls. `doors` are the kinds of evidence that were hooked and saw something; `graphs`
-    says that calls were captured in a CUDA graph, whose replays make no call. `beats` says that a heartbeat
-    tells of the process to its end: not where the file was cut, nor where the main thread ended before the process.
+    `begin_ns` is when the log was made, `end_ns` the last heartbeat or record. `copied_ns` is when the file was taken, where
+    a manifest tells. `ended` says that the process left in order, `active_ns` is its last call or movement of a chunk,
+    `chunk_ns` the latter alone, `pause_ns` the second longest pause between its calls. `doors` are the kinds of evidence that
+    were hooked and saw something; `graphs` says that calls were captured in a CUDA graph, whose replays make no call. `beats`
+    says that a heartbeat tells of the process to its end: not where the file was cut, nor where the main thread ended before
+    the process.
     """
 
     rank: int
@@ -35,6 +36,7 @@ class ShimLog:
     copied_ns: int | None
     ended: bool
     active_ns: int | None
+    chunk_ns: int | None
     pause_ns: int | None
     doors: frozenset[str]
     graphs: bool = False
@@ -49,10 +51,11 @@ WorkRequestLogs = NewType("WorkRequestLogs", frozenset[int])
 """Ranks whose log shows work requests."""
 
 _LOGS = """
-WITH active AS (
-    SELECT source_id, entered_ns AS time_ns FROM operations UNION ALL
-    SELECT source_id, end_ns FROM flows UNION ALL
+WITH chunks AS (
+    SELECT source_id, end_ns AS time_ns FROM flows UNION ALL
     SELECT source_id, time_ns - stuck_ns FROM chunk_states WHERE locator < 0
+), active AS (
+    SELECT source_id, entered_ns AS time_ns FROM operations UNION ALL FROM chunks
 ), calls AS (
     SELECT source_id, entered_ns - lag(entered_ns) OVER (PARTITION BY source_id ORDER BY entered_ns) AS pause
     FROM operations WHERE entered_ns IS NOT NULL
@@ -60,6 +63,7 @@ WITH active AS (
 SELECT s.rank, s.source_id, s.path, s.host, c.begin_ns, c.end_ns, s.captured_ns,
        s.source_id IN (SELECT source_id FROM job_config WHERE key = 'shim.state' AND value = 'ended'),
        (SELECT max(time_ns) FROM active a WHERE a.source_id = s.source_id),
+       (SELECT max(time_ns) FROM chunks a WHERE a.source_id = s.source_id),
        (SELECT max(pause, 2)[2] FROM calls p WHERE p.source_id = s.source_id AND pause > 0),
        (SELECT list(kind ORDER BY kind) FROM coverage d WHERE d.source_id = s.source_id AND d.status IN ('ok', 'partial')),
        s.source_id IN (SELECT source_id FROM communicator_states WHERE graph_captured),

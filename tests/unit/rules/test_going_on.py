@@ -30,7 +30,7 @@ def case() -> Iterator[Connection]:
 def log(rank: int, active_s: float = 59.9, *, ended: bool = False) -> ShimLog:
     """A log of a minute whose calls come twice a second."""
     active = int(active_s * SECOND)
-    return ShimLog(rank, rank, f"{rank}.frx", "ab"[rank], 0, 60 * SECOND, None, ended, active, SECOND // 2, frozenset())
+    return ShimLog(rank, rank, f"{rank}.frx", "ab"[rank], 0, 60 * SECOND, None, ended, active, None, SECOND // 2, frozenset())
 
 
 def read_twice(case: Connection, packets: Mapping[str, int]) -> None:

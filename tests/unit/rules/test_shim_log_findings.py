@@ -13,9 +13,12 @@ from forensics.case.build import open_case
 from forensics.case.logged_calls import complete_calls
 from forensics.model import Cause, Confidence, Verdict
 from forensics.rules.diagnosis import diagnose
+from forensics.rules.engine import supply_of
 from forensics.rules.reductions.progress.liveness import Motion
 from forensics.rules.reductions.progress.shim_logs import logged_motion
+from forensics.rules.reductions.progress.standstill import Standing, WaitStates
 from forensics.rules.reductions.ranks.shim_logs import ShimLog, heartbeat_gaps, shim_logs
+from forensics.rules.reductions.waits.graph import WaitGraph
 from tests.recordings.shim_logs import tar_of
 
 SCENARIOS = Path(__file__).parents[3] / "fixtures/scenarios"
@@ -63,8 +66,21 @@ def log(
     taken = None if copied is None else BEGIN + int(copied * SECOND)
     return ShimLog(
         rank=rank, source_id=rank, source=f"{rank}.frx", host=host, begin_ns=BEGIN, end_ns=BEGIN + int(end * SECOND),
-        copied_ns=taken, ended=ended, active_ns=BEGIN + int(active * SECOND), pause_ns=SECOND // 2, doors=frozenset(),
+        copied_ns=taken, ended=ended, active_ns=BEGIN + int(active * SECOND), chunk_ns=None,
+        pause_ns=SECOND // 2, doors=frozenset(),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("stuck_s", "still"), [(60, True), (1, False)])
+def test_a_wait_stands_still_when_its_chunks_do(stuck_s: int, still: bool) -> None:
+    """The log of a process that lives tells how long nothing happened; an operation whose chunks move is a long one."""
+    with open_case([SCENARIOS / "chunk-not-delivered" / "bundle.tar.zst"]) as case:
+        case.execute("DELETE FROM stacks; UPDATE sources SET captured_ns = NULL, modified_ns = NULL")
+        case.execute(f"UPDATE chunk_states SET stuck_ns = least(stuck_ns, {stuck_s * SECOND})")
+        supply = supply_of(case)
+        states = zip(supply.get(WaitGraph).waits, supply.get(WaitStates), strict=True)
+        standing = [state.standing for wait, state in states if not wait.missing]
+    assert [each is Standing.STILL for each in standing] == [still]
 
 
 def test_without_the_profiler_door_chunks_are_unknown_not_fine(tmp_path: Path) -> None:
