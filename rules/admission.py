@@ -2,55 +2,71 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from forensics.model import Anomaly, Belief, Cause, Finding
 from forensics.rules.explain import Observed, blocked, hypothesis, tied
-from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.progress.at_work import LEAST_WORK_NS, at_work
-from forensics.rules.reductions.progress.liveness import Motion
-from forensics.rules.reductions.progress.standstill import Standing, WaitState
-from forensics.rules.reductions.waits.graph import RootKind
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
+from forensics.rules.reductions.progress.standstill import Standing, WaitState, WaitStates
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.stacks.samples import StacksByRank
+from forensics.rules.reductions.waits.graph import RootKind, WaitGraph
 
 
-def withheld(job: Job, finding: Finding, observed: Observed) -> str | None:
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What decides whether a finding may accuse: who waits for whom, whether these waits pass, and who is at work."""
+
+    graph: WaitGraph
+    wait_states: WaitStates
+    liveness: Liveness
+    logged: Logged
+    roster: Roster
+    stacks: StacksByRank
+
+
+def withheld(progress: Progress, finding: Finding, observed: Observed) -> str | None:
     """Say why a finding accuses nobody, or None when it may: a wait that passes, or is as long as usual, is no symptom."""
-    motion = job.liveness
+    motion = progress.liveness
     if finding.anomaly is Anomaly.FAIL_SLOW:
         # What ended steps cost stays true when nothing tells whether the job goes on.
         still = motion.motion is Motion.STALLED
         return f"what is slow in a job that stands still is another question: {motion.reason}" if still else None
     if finding.belief is Belief.DIRECT_RECORD:
-        alone = motion.motion is Motion.MOVING and not blocked(job.graph, finding.ranks[:1])
+        alone = motion.motion is Motion.MOVING and not blocked(progress.graph, finding.ranks[:1])
         return f"nobody waits for it: {motion.reason}" if alone else None
-    return _of_waits(job, finding, states(job, finding), observed)
+    return _of_waits(progress, finding, states(progress, finding), observed)
 
 
-def states(job: Job, finding: Finding) -> tuple[WaitState, ...]:
+def states(progress: Progress, finding: Finding) -> tuple[WaitState, ...]:
     """What is known of the waits that a finding stands on."""
-    chosen = tied(finding, job.graph)
-    return tuple(state for state, wait in zip(job.wait_states, job.graph.waits, strict=True) if wait in chosen)
+    chosen = tied(finding, progress.graph)
+    return tuple(state for state, wait in zip(progress.wait_states, progress.graph.waits, strict=True) if wait in chosen)
 
 
-def is_still(job: Job, finding: Finding) -> bool:
+def is_still(progress: Progress, finding: Finding) -> bool:
     """Whether one of the waits that it stands on is proven to stand still; without waits, the job as a whole."""
-    found = states(job, finding)
-    return any(state.standing is Standing.STILL for state in found) if found else job.liveness.motion is Motion.STALLED
+    found = states(progress, finding)
+    return any(state.standing is Standing.STILL for state in found) if found else progress.liveness.motion is Motion.STALLED
 
 
-def _of_waits(job: Job, finding: Finding, found: tuple[WaitState, ...], observed: Observed) -> str | None:
+def _of_waits(progress: Progress, finding: Finding, found: tuple[WaitState, ...], observed: Observed) -> str | None:
     kinds = {state.standing for state in found}
-    working = _working(job, finding, found)
+    working = _working(progress, finding, found)
     if working is not None:
         return working
     if Standing.STILL in kinds:
         return None
-    chosen = tied(finding, job.graph)
+    chosen = tied(finding, progress.graph)
     if finding.belief is Belief.GROUP_SYMPTOM and chosen and not any(wait.communicator for wait in chosen):
         return "that all ranks are in communication is what a moving job looks like, and nothing shows that they stay there"
     if kinds == {Standing.PASSING}:
         return f"those who wait for it went on: {found[0].reason}"
     # Who waits for whom is put together from several dumps: only of one moment, or of a job that stands still, is a circle one.
     certain = finding.belief is Belief.MISMATCH and finding.cause is not Cause.DEADLOCK
-    motion = job.liveness
+    motion = progress.liveness
     if motion.motion is Motion.MOVING:
         return f"the job goes on: {motion.reason}"
     if certain:
@@ -60,19 +76,19 @@ def _of_waits(job: Job, finding: Finding, found: tuple[WaitState, ...], observed
         return f"no wait for it is longer than usual: {usual.reason}"
     if motion.motion is Motion.STALLED:
         return None
-    if motion.motion is Motion.UNSEEN and _settled(job):
+    if motion.motion is Motion.UNSEEN and _settled(progress):
         left = observed.symptoms.waits - hypothesis(finding, (), observed).waits
         return f"in one capture, a hang has one explanation: this one leaves {len(left)} waits" if left else None
     return f"nothing shows that those who wait for it stand still: {motion.reason}"
 
 
-def _working(job: Job, finding: Finding, found: tuple[WaitState, ...]) -> str | None:
+def _working(progress: Progress, finding: Finding, found: tuple[WaitState, ...]) -> str | None:
     """Why those who wait for a rank that is at work may go on by themselves; None for a wait that is long even so."""
     if finding.belief is not Belief.BEHIND_AND_BUSY or (finding.mechanism is not None and finding.resource is not None):
         return None
-    seen = {rank: how for rank in finding.ranks if (how := at_work(job.rank(rank), job.stacks.get(rank)))}
+    seen = {rank: how for rank in finding.ranks if (how := at_work(progress.roster.rank(rank), progress.stacks.get(rank)))}
     lasted = max((state.length_ns or 0 for state in found if state.standing is Standing.STILL), default=0)
-    given_up = any(state.standing is Standing.STILL and state.length_ns is None for state in found) and job.logged.stalled
+    given_up = any(state.standing is Standing.STILL and state.length_ns is None for state in found) and progress.logged.stalled
     if len(seen) < len(finding.ranks) or lasted >= LEAST_WORK_NS or given_up:
         return None
     rank, how = next(iter(seen.items()))
@@ -82,17 +98,17 @@ def _working(job: Job, finding: Finding, found: tuple[WaitState, ...]) -> str | 
     return f"rank {rank} is at work ({how}), and {long}: work ends by itself"
 
 
-def _settled(job: Job) -> bool:
+def _settled(progress: Progress) -> bool:
     """Whether one undated capture already has the shape of a hang: everybody waits or is waited for, and most wait.
 
     In a moving job some ranks are between operations, or still inside one that others have left. One rank alone shows nothing.
     """
-    facts = job.roster.ranks.items()
+    facts = progress.roster.ranks.items()
     recorded = {rank for rank, known in facts if known.has_recorder}
     seen = recorded or {rank for rank, known in facts if known.has_stack}
-    waiting = set(job.graph.waits_for)
-    awaited = {rank for wait in job.graph.waits for rank in wait.missing}
-    kinds = {root.kind for root in job.graph.roots}
+    waiting = set(progress.graph.waits_for)
+    awaited = {rank for wait in progress.graph.waits for rank in wait.missing}
+    kinds = {root.kind for root in progress.graph.roots}
     passing = {RootKind.FREE, RootKind.ALL_JOINED} <= kinds
     alone = len(seen) == 1 and waiting <= seen
     return not alone and seen <= waiting | awaited and not passing and 2 * len(waiting) >= len(seen)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from forensics.model import (
@@ -10,7 +10,6 @@ from forensics.model import (
     Belief,
     Confidence,
     Evidence,
-    Family,
     Finding,
     Granularity,
     Members,
@@ -19,10 +18,11 @@ from forensics.model import (
     Suspect,
     Symptom,
 )
-from forensics.rules.admission import is_still, withheld
+from forensics.rules.admission import Progress, is_still, withheld
 from forensics.rules.explain import Hypothesis, Observed, faults, hypothesis, less_specific
-from forensics.rules.facts.symptoms import Symptoms, symptoms
-from forensics.rules.reductions.job import Job
+from forensics.rules.facts.symptoms import Findings, Symptoms
+from forensics.rules.reductions.waits.combined_positions import Positions
+from forensics.rules.reductions.waits.graph import WaitGraph
 
 _BELIEFS = tuple(Belief)
 _CONFIDENCES = tuple(Confidence)
@@ -42,13 +42,12 @@ class Judgement:
     assessments: tuple[Assessment, ...]
 
 
-def arbitrate(job: Job, findings: Sequence[Finding], known: Mapping[str, Family]) -> Judgement:
-    """Rank the roots by how much they explain; `known` gives the family of each source by its path."""
-    observed = _observed(job, findings, known)
+def arbitrate(findings: Findings, observed: Observed, progress: Progress, placed: Positions) -> Judgement:
+    """Rank the roots by how much they explain."""
     roots = [finding for finding in findings if finding.role is Role.ROOT]
-    reasons = [withheld(job, finding, observed) for finding in roots]
+    reasons = [withheld(progress, finding, observed) for finding in roots]
     admitted = [finding for finding, reason in zip(roots, reasons, strict=True) if reason is None]
-    merged = _merge_same_cause(_merge_peers(job, admitted))
+    merged = _merge_same_cause(_merge_peers(progress.graph, admitted))
     ranked = [_absorbed(fault) for fault in faults((hypothesis(*each, observed) for each in merged), observed.unseen)]
     numbered = [(number, each) for number, fault in enumerate(ranked, 1) for each in fault]
     refused = [
@@ -57,19 +56,9 @@ def arbitrate(job: Job, findings: Sequence[Finding], known: Mapping[str, Family]
         if reason is not None
     ]
     return Judgement(
-        tuple(_suspect(job, number, each) for number, each in numbered),
+        tuple(_suspect(number, each, progress, placed) for number, each in numbered),
         observed.symptoms.found,
         (*(_assessed(each, observed.symptoms, fault=number) for number, each in numbered), *refused),
-    )
-
-
-def _observed(job: Job, findings: Sequence[Finding], known: Mapping[str, Family]) -> Observed:
-    return Observed(
-        job.graph,
-        symptoms(job.graph, job.wait_states, job.roster, job.logs, findings),
-        known,
-        frozenset(rank for rank, facts in job.roster.ranks.items() if facts.unseen),
-        tuple(frozenset(group.members) for group in job.groups if group.positions),
     )
 
 
@@ -98,11 +87,11 @@ def _merge_order(finding: Finding) -> tuple[object, ...]:
     return belief, confidence, *less_specific(finding), finding.rule, finding.ranks
 
 
-def _merge_peers(job: Job, findings: Sequence[Finding]) -> list[Finding]:
+def _merge_peers(graph: WaitGraph, findings: Iterable[Finding]) -> list[Finding]:
     """Single ranks that are at the same fault, for the same waits, become one suspect with several ranks."""
     merged: dict[tuple[object, ...], Finding] = {}
     for finding in sorted(findings, key=_merge_order):
-        waits = tuple((w.communicator, w.sequence) for rank in finding.ranks for w in job.graph.waiting_for(rank))
+        waits = tuple((w.communicator, w.sequence) for rank in finding.ranks for w in graph.waiting_for(rank))
         alone = len(finding.ranks) == 1 and finding.belief is Belief.BEHIND_AND_BUSY
         key = (
             (finding.rule, finding.cause, finding.stage.name, waits) if alone else (finding.rule, finding.cause, finding.ranks)
@@ -169,9 +158,9 @@ def _with_symptom(first: Hypothesis, symptom: Hypothesis) -> Hypothesis:
     return replace(first, finding=finding, rules=tuple(dict.fromkeys((*first.rules, *symptom.rules))))
 
 
-def _suspect(job: Job, fault: int, each: Hypothesis) -> Suspect:
+def _suspect(fault: int, each: Hypothesis, progress: Progress, placed: Positions) -> Suspect:
     finding, rules = each.finding, each.rules
-    hosts = {host for rank in finding.ranks if (host := job.roster.host_of(rank))}
+    hosts = {host for rank in finding.ranks if (host := progress.roster.host_of(rank))}
     return Suspect(
         fault=fault,
         ranks=finding.ranks,
@@ -185,17 +174,17 @@ def _suspect(job: Job, fault: int, each: Hypothesis) -> Suspect:
         mechanism=finding.mechanism,
         impact=finding.impact,
         since=finding.since,
-        confidence=_capped(job, finding),
+        confidence=_capped(finding, progress, placed),
         rules=rules,
         evidence=finding.evidence,
         next_steps=finding.next_steps,
     )
 
 
-def _capped(job: Job, finding: Finding) -> Confidence:
+def _capped(finding: Finding, progress: Progress, placed: Positions) -> Confidence:
     """Nothing but a direct record is confirmed while nothing proves a standstill, and contradicted places weaken the word."""
     if finding.belief is Belief.DIRECT_RECORD:
         return finding.confidence
-    least = _CONFIDENCES.index(Confidence.CONFIRMED if is_still(job, finding) else Confidence.LIKELY)
-    contradicted = job.placed.contradicts(finding.ranks, finding.stage.communicator)
+    least = _CONFIDENCES.index(Confidence.CONFIRMED if is_still(progress, finding) else Confidence.LIKELY)
+    contradicted = placed.contradicts(finding.ranks, finding.stage.communicator)
     return _CONFIDENCES[min(max(least, _CONFIDENCES.index(finding.confidence)) + contradicted, len(_CONFIDENCES) - 1)]

@@ -8,9 +8,16 @@ from collections.abc import Iterator
 from duckdb import DuckDBPyConnection
 
 from forensics.model import CoverageRow, Evidence, GroupRow, Suspect, TimelineEntry
-from forensics.rules.reductions.job import Job
+from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.progress.liveness import Liveness
+from forensics.rules.reductions.ranks.roster import RankFacts, RecordedRanks, Roster, SeenProcesses
+from forensics.rules.reductions.ranks.shim_logs import ShimLogs
+from forensics.rules.reductions.ras.report import Ras
+from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.text.evidence_text import ranks_text, wait_text
-from forensics.rules.reductions.waits.graph import Wait
+from forensics.rules.reductions.waits.combined_positions import Positions
+from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 
 # Host collectors whose absence leaves a cause unchecked, and what that cause is.
 _HOST_CHECKS = {
@@ -22,9 +29,9 @@ _HOST_CHECKS = {
 _MOST_EVENTS = 12
 
 
-def group_rows(job: Job) -> tuple[GroupRow, ...]:
+def group_rows(groups: Communicators, placed: Positions, graph: WaitGraph) -> tuple[GroupRow, ...]:
     """Communicators somebody waits in, then the others; one row for each operation that is waited in."""
-    waits = [_waiting_row(job, wait) for wait in job.graph.waits if wait.communicator]
+    waits = [_waiting_row(placed, wait) for wait in graph.waits if wait.communicator]
     busy = {row.communicator for row in waits}
     idle = [
         GroupRow(
@@ -38,14 +45,14 @@ def group_rows(job: Job) -> tuple[GroupRow, ...]:
             (),
             (),
         )
-        for group in job.groups
+        for group in groups
         if group.label not in busy and group.positions
     ]
     return (*waits, *idle)
 
 
-def _waiting_row(job: Job, wait: Wait) -> GroupRow:
-    group = job.placed.of(wait.communicator)
+def _waiting_row(placed: Positions, wait: Wait) -> GroupRow:
+    group = placed.of(wait.communicator)
     operation = next((op for _, op in sorted(wait.waiting.items()) if op), None)
     return GroupRow(
         communicator=group.label,
@@ -60,22 +67,22 @@ def _waiting_row(job: Job, wait: Wait) -> GroupRow:
     )
 
 
-def timeline(connection: DuckDBPyConnection, job: Job) -> tuple[TimelineEntry, ...]:
+def timeline(connection: DuckDBPyConnection, graph: WaitGraph, roster: Roster) -> tuple[TimelineEntry, ...]:
     """Dated events around the stall: when the waits began, what logs and kernel said, when it was looked at."""
-    entries = [*_wait_events(job), *_log_events(connection), *_captures(connection)]
+    entries = [*_wait_events(graph, roster), *_log_events(connection), *_captures(connection)]
     return tuple(sorted(entries, key=lambda entry: (entry.time_ns, entry.text)))[:_MOST_EVENTS]
 
 
-def _wait_events(job: Job) -> Iterator[TimelineEntry]:
-    for wait in job.graph.waits:
+def _wait_events(graph: WaitGraph, roster: Roster) -> Iterator[TimelineEntry]:
+    for wait in graph.waits:
         dated = sorted((op.enqueued_ns, rank, op.source) for rank, op in wait.waiting.items() if op and op.enqueued_ns)
         if not dated:
             continue
         time_ns, rank, source = dated[0]
-        yield TimelineEntry(time_ns, job.roster.host_of(rank), f"rank {rank} is the first to wait in {wait_text(wait)}", source)
+        yield TimelineEntry(time_ns, roster.host_of(rank), f"rank {rank} is the first to wait in {wait_text(wait)}", source)
         if len(dated) > 1:
             time_ns, rank, source = dated[-1]
-            yield TimelineEntry(time_ns, job.roster.host_of(rank), f"rank {rank} is the last to join {wait_text(wait)}", source)
+            yield TimelineEntry(time_ns, roster.host_of(rank), f"rank {rank} is the last to join {wait_text(wait)}", source)
 
 
 def _log_events(connection: DuckDBPyConnection) -> Iterator[TimelineEntry]:
@@ -98,27 +105,26 @@ def _captures(connection: DuckDBPyConnection) -> Iterator[TimelineEntry]:
         yield TimelineEntry(last, None, "the collection ended", None)
 
 
-def coverage(connection: DuckDBPyConnection, job: Job) -> tuple[CoverageRow, ...]:
+def coverage(connection: DuckDBPyConnection, roster: Roster, calls: Calls, shim: ShimLogs) -> tuple[CoverageRow, ...]:
     """Evidence by kind: from the collector's own record where there is one, then what the case holds for each rank."""
-    return (*_held(job), *_collected(connection))
+    return (*_held(roster, calls, shim), *_collected(connection))
 
 
-def _held(job: Job) -> Iterator[CoverageRow]:
-    ranks = job.roster.ranks
+def _held(roster: Roster, calls: Calls, shim: ShimLogs) -> Iterator[CoverageRow]:
+    ranks = roster.ranks
     kinds = {
-        "flight recorder": {rank for rank, facts in ranks.items() if facts.has_recorder and rank not in job.logged_only},
+        "flight recorder": {rank for rank, facts in ranks.items() if facts.has_recorder and rank not in calls.logged_only},
         "stacks": {rank for rank, facts in ranks.items() if facts.has_stack},
         "process": {rank for rank, facts in ranks.items() if facts.state or facts.thread_states},
     }
-    if job.shim:
-        kinds["shim log"] = set(job.shim)
+    if shim:
+        kinds["shim log"] = set(shim)
     for kind, present in kinds.items():
-        absent = tuple((str(rank), _why_absent(job, rank)) for rank in sorted(set(ranks) - present))
+        absent = tuple((str(rank), _why_absent(ranks[rank])) for rank in sorted(set(ranks) - present))
         yield CoverageRow(kind, "rank", tuple(str(rank) for rank in sorted(present)), (), absent)
 
 
-def _why_absent(job: Job, rank: int) -> str:
-    facts = job.rank(rank)
+def _why_absent(facts: RankFacts) -> str:
     if facts.dead:
         return "no process"
     return "stopped, cannot answer" if facts.stopped else "nothing in this case"
@@ -150,23 +156,29 @@ def _collected(connection: DuckDBPyConnection) -> Iterator[CoverageRow]:
         )
 
 
-def not_checked(connection: DuckDBPyConnection, job: Job) -> tuple[str, ...]:
+def not_checked(
+    connection: DuckDBPyConnection,
+    recorded: RecordedRanks,
+    stacks: StacksByRank,
+    processes: SeenProcesses,
+    ras: Ras,
+    calls: Calls,
+) -> tuple[str, ...]:
     """Kinds of evidence that nobody looked at, in words: not collected is never fine."""
     rows = connection.execute(
         "SELECT kind, host, status, reason FROM coverage WHERE scope = 'host' AND status NOT IN ('ok', 'partial') ORDER BY ALL"
     ).fetchall()
     failed = [f"{_HOST_CHECKS[kind]} on {host}: {status}" for kind, host, status, _ in rows if kind in _HOST_CHECKS]
     seen = {kind for (kind,) in connection.execute("SELECT DISTINCT kind FROM coverage").fetchall()}
-    if "ras" in job.available:
+    if ras:
         seen.add("nccl.ras")
     never = [f"{what}: not collected" for kind, what in _HOST_CHECKS.items() if kind not in seen]
     missing = {
-        "processes": "process states: not collected",
-        "stacks": "stacks: not collected",
-        "recorder": "Flight Recorder: not collected",
+        "process states: not collected": not processes,
+        "stacks: not collected": not stacks,
+        "Flight Recorder: not collected": calls.from_shim or not recorded,
     }
-    there = job.available - {"recorder"} if job.calls_from_shim else job.available
-    return (*dict.fromkeys(failed), *never, *(text for kind, text in missing.items() if kind not in there))
+    return (*dict.fromkeys(failed), *never, *(text for text, lacks in missing.items() if lacks))
 
 
 def warnings(connection: DuckDBPyConnection) -> tuple[Evidence, ...]:
@@ -177,10 +189,10 @@ def warnings(connection: DuckDBPyConnection) -> tuple[Evidence, ...]:
     return tuple(Evidence(message, f"{path}#{locator}" if locator else path, supports=False) for message, path, locator in rows)
 
 
-def would_change(job: Job, suspects: tuple[Suspect, ...]) -> tuple[str, ...]:
+def would_change(roster: Roster, liveness: Liveness, suspects: tuple[Suspect, ...]) -> tuple[str, ...]:
     """Evidence that is lacking about the ranks under suspicion and could turn the verdict."""
     ranks = {rank for suspect in suspects[:3] for rank in suspect.ranks}
-    facts = [job.rank(rank) for rank in sorted(ranks) if not job.rank(rank).dead]
+    facts = [known for rank in sorted(ranks) if not (known := roster.rank(rank)).dead]
     no_stack = [f.rank for f in facts if not f.has_stack]
     no_dump = [f.rank for f in facts if not f.has_recorder]
     found = []
@@ -188,6 +200,6 @@ def would_change(job: Job, suspects: tuple[Suspect, ...]) -> tuple[str, ...]:
         found.append(f"a stack of {ranks_text(no_stack)}: it tells the stage")
     if no_dump:
         found.append(f"a Flight Recorder dump of {ranks_text(no_dump)}: it tells whether it entered the operation")
-    if job.liveness.motion.value in ("unseen", "too_early"):
+    if liveness.motion.value in ("unseen", "too_early"):
         found.append("a second collection some minutes later: it tells a slow job from a stuck one")
     return tuple(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from duckdb import DuckDBPyConnection
@@ -23,21 +23,30 @@ from forensics.model import (
     Victims,
     WaitKind,
 )
-from forensics.rules.arbitration import arbitrate
+from forensics.rules.admission import Progress
+from forensics.rules.arbitration import Judgement, arbitrate
 from forensics.rules.context import coverage, group_rows, not_checked, timeline, warnings, would_change
 from forensics.rules.engine import Overrides, discover, find, run, supply_of, thresholds
-from forensics.rules.facts.families import families
+from forensics.rules.explain import Observed, observed_in
+from forensics.rules.facts.families import SourceFamilies, families
+from forensics.rules.facts.symptoms import Findings, Symptoms, symptoms
+from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.frontier.gates import Gates
+from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_row
 from forensics.rules.reductions.frontier.verdicts import regimes
-from forensics.rules.reductions.job import Job
-from forensics.rules.reductions.progress.liveness import Motion
+from forensics.rules.reductions.logs.log_evidence import Logged
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.speed import Pace, Speed
+from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.stacks.activity import Activity
+from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.stacks.tree import stack_tree
 from forensics.rules.reductions.text.evidence_text import ranks_text
-from forensics.rules.reductions.waits.graph import Wait
+from forensics.rules.reductions.waits.combined_positions import Positions
+from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 from forensics.rules.soundness import sound
+from forensics.rules.supply import Supply
 
 FRONTIER = "FX170"
 
@@ -46,31 +55,29 @@ def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None)
     """Diagnose a case; the same case gives the same verdict, whatever the order its sources were read in."""
     overrides = overrides or {}
     supply = supply_of(connection, overrides)
-    job = supply.get(Job)
     findings, outcomes = run(supply, discover(), overrides)
-    judged = arbitrate(job, findings, families(connection))
+    judged = judge(supply, Findings(findings), families(connection))
     suspects = judged.suspects
-    pace = supply.get(Speed)
-    healthy = sound(job.liveness, pace, judged.symptoms)
-    outcome = _outcome(job, suspects, healthy, pace)
-    cases = coverage(connection, job)
-    windows = frontier_rows(job, overrides)
+    roster, graph, motion, pace = supply.get(Roster), supply.get(WaitGraph), supply.get(Liveness), supply.get(Speed)
+    healthy = sound(motion, pace, judged.symptoms)
+    outcome = _outcome(roster, suspects, healthy, motion, pace, given_up=supply.get(Logged).stalled)
+    windows = frontier_rows(supply.get(FrontierWindows), overrides)
     return Verdict(
         outcome=outcome,
-        summary=_summary(job, outcome, suspects, healthy),
+        summary=_summary(outcome, suspects, healthy, motion, graph, len(roster.ranks)),
         since=_since(suspects),
         suspects=suspects,
-        victims=_victims(job, suspects, findings) if suspects else (),
-        labels=(*_labels(job, suspects, pace), *frontier_labels(windows)),
-        world_size=job.roster.world_size,
-        tree=stack_tree(_shown(job)),
-        groups=group_rows(job),
-        timeline=timeline(connection, job),
-        coverage=cases,
-        not_checked=not_checked(connection, job),
+        victims=_victims(graph, suspects, findings) if suspects else (),
+        labels=(*supply.call(_labels, {Judgement: judged}), *frontier_labels(windows)),
+        world_size=roster.world_size,
+        tree=stack_tree(_shown(supply.get(StacksByRank), graph)),
+        groups=supply.call(group_rows),
+        timeline=supply.call(timeline),
+        coverage=supply.call(coverage),
+        not_checked=supply.call(not_checked),
         ruled_out=_ruled_out(outcomes, suspects),
         warnings=warnings(connection),
-        would_change=would_change(job, suspects),
+        would_change=would_change(roster, motion, suspects),
         bundle_sha256=_digest(connection),
         frontier=windows,
         symptoms=judged.symptoms,
@@ -78,19 +85,26 @@ def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None)
     )
 
 
-def frontier_rows(job: Job, overrides: Overrides) -> tuple[FrontierRow, ...]:
+def judge(supply: Supply, findings: Findings, known: SourceFamilies) -> Judgement:
+    """Explain what was observed by the findings."""
+    seen = supply.call(symptoms, {Findings: findings})
+    observed = supply.call(observed_in, {Symptoms: seen, SourceFamilies: known})
+    return supply.call(arbitrate, {Findings: findings, Observed: observed, Progress: supply.call(Progress)})
+
+
+def frontier_rows(windows: FrontierWindows, overrides: Overrides) -> tuple[FrontierRow, ...]:
     """Each window of recorded stages, by the gates in force."""
     rule = find(FRONTIER)
     gates = Gates.of(thresholds(rule, overrides)) if rule else Gates()
-    return tuple(frontier_row(judged) for window in job.frontier for judged in regimes(window, gates))
+    return tuple(frontier_row(judged) for window in windows for judged in regimes(window, gates))
 
 
-def _shown(job: Job) -> dict[int, Activity]:
+def _shown(stacks: StacksByRank, graph: WaitGraph) -> dict[int, Activity]:
     """Newest activity of each rank; a native wait that the recorder knows is shown as what it is."""
     shown = {}
-    for rank, found in job.stacks.items():
+    for rank, found in stacks.items():
         if found.latest is not None:
-            waits = found.latest.wait in (WaitKind.UNKNOWN, WaitKind.LOCK) and rank in job.graph.waits_for
+            waits = found.latest.wait in (WaitKind.UNKNOWN, WaitKind.LOCK) and rank in graph.waits_for
             shown[rank] = replace(found.latest, wait=WaitKind.COLLECTIVE) if waits else found.latest
     return shown
 
@@ -100,8 +114,10 @@ def _digest(connection: DuckDBPyConnection) -> str | None:
     return str(rows[0][0]) if rows[0][0] else None
 
 
-def _outcome(job: Job, suspects: tuple[Suspect, ...], healthy: Assessment, pace: Speed) -> Outcome:
-    facts = [f for f in job.roster.ranks.values() if f.state or f.thread_states]
+def _outcome(
+    roster: Roster, suspects: tuple[Suspect, ...], healthy: Assessment, motion: Liveness, pace: Speed, *, given_up: bool
+) -> Outcome:
+    facts = [f for f in roster.ranks.values() if f.state or f.thread_states]
     if facts and all(f.dead for f in facts) and suspects:
         return Outcome.FAILSTOP
     if suspects:
@@ -109,21 +125,23 @@ def _outcome(job: Job, suspects: tuple[Suspect, ...], healthy: Assessment, pace:
         return Outcome.SLOWDOWN if slow else Outcome.HANG
     if healthy.withheld is None:
         return Outcome.HEALTHY
-    if job.liveness.shown:
+    if motion.shown:
         return Outcome.SLOWDOWN if pace.pace is Pace.SLOWER else Outcome.INCONCLUSIVE
-    return Outcome.HANG if job.logged.stalled else Outcome.INCONCLUSIVE
+    return Outcome.HANG if given_up else Outcome.INCONCLUSIVE
 
 
-def _summary(job: Job, outcome: Outcome, suspects: tuple[Suspect, ...], healthy: Assessment) -> str:
+def _summary(
+    outcome: Outcome, suspects: tuple[Suspect, ...], healthy: Assessment, motion: Liveness, graph: WaitGraph, world: int
+) -> str:
     if not suspects:
         if outcome is Outcome.HANG:
             return f"{outcome}: somebody gave up waiting, and nobody can be named"
-        goes_on = f"; {job.liveness.goes_on}" if job.liveness.goes_on else ""
-        return f"{outcome}: {healthy.withheld if job.liveness.shown and healthy.withheld else job.liveness.reason + goes_on}"
+        goes_on = f"; {motion.goes_on}" if motion.goes_on else ""
+        return f"{outcome}: {healthy.withheld if motion.shown and healthy.withheld else motion.reason + goes_on}"
     first = suspects[0]
     which = "one of " if first.members == "one_of" else ""
-    waiting = {rank for suspect in first.ranks for rank in job.waiters(suspect)} - set(first.ranks)
-    tail = f"; {len(waiting)} of {len(job.roster.ranks)} ranks wait for it" if waiting else ""
+    waiting = {rank for suspect in first.ranks for rank in graph.waiters(suspect)} - set(first.ranks)
+    tail = f"; {len(waiting)} of {world} ranks wait for it" if waiting else ""
     whom = f"{which}{ranks_text(first.ranks)}" if first.ranks else "the whole job"
     return f"{outcome}: {whom}, stage {first.stage.name}, {first.cause} ({first.confidence}){tail}"
 
@@ -133,17 +151,17 @@ def _since(suspects: tuple[Suspect, ...]) -> Since | None:
     return min(dated, key=lambda since: (since.time_ns, since.clock)) if dated else None
 
 
-def _victims(job: Job, suspects: tuple[Suspect, ...], findings: Iterable[Finding]) -> tuple[Victims, ...]:
+def _victims(graph: WaitGraph, suspects: tuple[Suspect, ...], findings: Iterable[Finding]) -> tuple[Victims, ...]:
     """Ranks that wait, with whom they wait for; ranks that a strong suspect names are not their own victims."""
     named = {rank for s in suspects if s.members == "each" and _leads(s, suspects) for rank in s.ranks}
     camps: dict[tuple[int, ...], list[int]] = {}
     for finding in findings:
         if finding.role is Role.VICTIM:
             camps.setdefault(suspects[0].ranks, []).extend(set(finding.ranks) - named)
-    for rank, whom in job.graph.waits_for.items():
+    for rank, whom in graph.waits_for.items():
         if rank not in named and whom:
             camps.setdefault(whom, []).append(rank)
-    for wait in job.graph.waits:
+    for wait in graph.waits:
         culprits = () if wait.missing else _disputing(wait, suspects)
         camps.setdefault(culprits, []).extend(set(wait.waiting) - named)
     camps.pop((), None)
@@ -163,34 +181,47 @@ def _leads(suspect: Suspect, suspects: tuple[Suspect, ...]) -> bool:
     return next(s for s in suspects if s.fault == suspect.fault) is suspect
 
 
-def _labels(job: Job, suspects: tuple[Suspect, ...], pace: Speed) -> Iterator[Label]:
-    ranks: Mapping[int, object] = job.roster.ranks
-    blind = [r for r, facts in job.roster.ranks.items() if not (facts.has_recorder or facts.has_stack or facts.dead)]
-    if blind and len(blind) < len(ranks):
+def _labels(
+    judged: Judgement,
+    roster: Roster,
+    recorded: RecordedRanks,
+    stacks: StacksByRank,
+    windows: FrontierWindows,
+    calls: Calls,
+    placed: Positions,
+    motion: Liveness,
+    pace: Speed,
+) -> Iterator[Label]:
+    blind = [r for r, facts in roster.ranks.items() if not (facts.has_recorder or facts.has_stack or facts.dead)]
+    if blind and len(blind) < len(roster.ranks):
         yield Label("telemetry_limited", "ranks", f"neither dump nor stack of {ranks_text(blind)}")
-    if job.calls_from_shim:
+    if calls.from_shim:
         why = "no Flight Recorder dump: calls are read from shim logs, which tell completion between hosts only"
         yield Label("telemetry_limited", "recorder", why)
-    elif job.logged_only:
-        yield Label("telemetry_limited", "recorder", f"calls of {ranks_text(job.logged_only)} are read from shim logs alone")
-    elif not {"recorder", "stages"} & job.available:
-        source = "stacks" if "stacks" in job.available else "logs and processes"
+    elif calls.logged_only:
+        yield Label("telemetry_limited", "recorder", f"calls of {ranks_text(calls.logged_only)} are read from shim logs alone")
+    elif not recorded and not windows:
+        source = "stacks" if stacks else "logs and processes"
         yield Label("telemetry_limited", "recorder", f"no Flight Recorder dump: waits are read from {source} only")
-    if not {"stacks", "stages"} & job.available:
+    if not stacks and not windows:
         yield Label("telemetry_limited", "stacks", "no stacks: the training stage cannot be read")
-    if job.liveness.motion is Motion.UNSEEN and not job.liveness.shown:
-        yield Label("telemetry_limited", "liveness", f"{job.liveness.reason}: a moving job can look like this")
-    if job.liveness.motion is Motion.TOO_EARLY and not job.liveness.shown:
-        yield Label("telemetry_limited", "liveness", f"too early to call it a hang: {job.liveness.reason}")
-    if job.liveness.shown and not suspects and not pace.was_measured:
+    yield from _motion_labels(motion, pace, judged.suspects)
+    for found in placed.contradictions:
+        said = "; ".join(f"{statement} ({source})" for statement, source in found.statements)
+        yield Label("contradiction", "positions", f"{said}: these cannot both be of one moment, and the recorder decides")
+    if roster.world_size is None:
+        yield Label("telemetry_limited", "membership", "the world size is not known: absent ranks cannot be counted")
+
+
+def _motion_labels(motion: Liveness, pace: Speed, suspects: tuple[Suspect, ...]) -> Iterator[Label]:
+    if motion.motion is Motion.UNSEEN and not motion.shown:
+        yield Label("telemetry_limited", "liveness", f"{motion.reason}: a moving job can look like this")
+    if motion.motion is Motion.TOO_EARLY and not motion.shown:
+        yield Label("telemetry_limited", "liveness", f"too early to call it a hang: {motion.reason}")
+    if motion.shown and not suspects and not pace.was_measured:
         yield Label(
             "telemetry_limited", "speed", f"it moves; a job whose steps are slower than before looks alike: {pace.reason}"
         )
-    for found in job.placed.contradictions:
-        said = "; ".join(f"{statement} ({source})" for statement, source in found.statements)
-        yield Label("contradiction", "positions", f"{said}: these cannot both be of one moment, and the recorder decides")
-    if job.roster.world_size is None:
-        yield Label("telemetry_limited", "membership", "the world size is not known: absent ranks cannot be counted")
 
 
 def _ruled_out(outcomes: tuple[RuleOutcome, ...], suspects: tuple[Suspect, ...]) -> tuple[RuleOutcome, ...]:

@@ -33,7 +33,7 @@ def discover() -> tuple[Rule, ...]:
         if hasattr(module, "RULE")
     ]
     asked = ((rule.code, kind) for rule in rules for kind in _asked(rule))
-    check(providers(), {DuckDBPyConnection, Supply, Thresholds, *_supplied(rules, {})}, asked)
+    check(providers(), {DuckDBPyConnection, Thresholds, *_supplied(rules, {})}, asked)
     return tuple(sorted(rules, key=lambda rule: rule.code))
 
 

@@ -7,12 +7,14 @@ independent families of evidence, most specific cause.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from forensics.model import Anomaly, Belief, Cause, Family, Finding, Members, SymptomKind
-from forensics.rules.facts.families import behind
+from forensics.rules.facts.families import SourceFamilies, behind
 from forensics.rules.facts.symptoms import Symptoms
+from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 
 _BELIEFS = tuple(Belief)
@@ -93,9 +95,15 @@ class Observed:
 
     graph: WaitGraph
     symptoms: Symptoms
-    families: Mapping[str, Family]
+    families: SourceFamilies
     unseen: frozenset[int]
     shared: tuple[frozenset[int], ...]
+
+
+def observed_in(graph: WaitGraph, found: Symptoms, known: SourceFamilies, roster: Roster, groups: Communicators) -> Observed:
+    """What explanations of a case are measured against."""
+    unseen = frozenset(rank for rank, facts in roster.ranks.items() if facts.unseen)
+    return Observed(graph, found, known, unseen, tuple(frozenset(group.members) for group in groups if group.positions))
 
 
 def hypothesis(finding: Finding, rules: tuple[str, ...], observed: Observed) -> Hypothesis:

@@ -76,7 +76,7 @@ class Supply:
     """The values of one case by type: those `given`, and those that reductions make of them when they are asked for."""
 
     def __init__(self, given: Mapping[object, object], known: Providers | None = None) -> None:
-        self._values = {Supply: self, **given}
+        self._values = dict(given)
         self._providers = providers() if known is None else known
 
     def get(self, wanted: Callable[..., Made]) -> Made:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NewType
 
 from forensics.model import Anomaly, Finding, Members, Symptom, SymptomKind
-from forensics.rules.reductions.logs.events import LogEvent
-from forensics.rules.reductions.progress.standstill import Standing, WaitState
+from forensics.rules.reductions.logs.events import LogEvents
+from forensics.rules.reductions.progress.standstill import Standing, WaitState, WaitStates
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import ranks_text, wait_text
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 
 # Kinds of log events that end or break a process by themselves; a timeout only says that it waited.
 FAILURES = ("exception", "fatal_error", "worker_exit", "size_mismatch")
+
+Findings = NewType("Findings", tuple[Finding, ...])
+"""What all rules found in a case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +42,7 @@ class Symptoms:
         return sum(len(symptom.ranks) for symptom in self.found)
 
 
-def symptoms(
-    graph: WaitGraph,
-    states: Sequence[WaitState],
-    roster: Roster,
-    logs: Mapping[int, Sequence[LogEvent]],
-    findings: Sequence[Finding],
-) -> Symptoms:
+def symptoms(graph: WaitGraph, states: WaitStates, roster: Roster, logs: LogEvents, findings: Findings) -> Symptoms:
     """Collect them in the order waits, processes, logs, lateness."""
     waits = [
         (index, wait) for index, wait in enumerate(graph.waits) if states[index].standing in (Standing.STILL, Standing.UNKNOWN)
@@ -83,14 +81,14 @@ def _processes(roster: Roster) -> Iterator[Symptom]:
             yield Symptom(SymptomKind.SILENT, (rank,), f"rank {rank} gave no sign of life for {gap}")
 
 
-def _failures(logs: Mapping[int, Sequence[LogEvent]]) -> Iterator[Symptom]:
-    for rank, events in logs.items():
+def _failures(logs: LogEvents) -> Iterator[Symptom]:
+    for rank, events in logs.by_rank.items():
         first = next((event for event in events if event.kind in FAILURES), None)
         if first is not None:
             yield Symptom(SymptomKind.FAILED, (rank,), f"rank {rank} reported: {first.text}", first.source)
 
 
-def _late(findings: Sequence[Finding]) -> Iterator[Symptom]:
+def _late(findings: Findings) -> Iterator[Symptom]:
     """What steps lost to somebody, as the rules that measure it say: one symptom for each set of ranks."""
     slow = {finding.ranks: finding for finding in findings if finding.anomaly is Anomaly.FAIL_SLOW and finding.evidence}
     for ranks, finding in sorted(slow.items()):

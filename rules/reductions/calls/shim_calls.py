@@ -26,6 +26,11 @@ class Calls:
         """Whether all calls are those of shim logs."""
         return bool(self.logged) and not self.dumped
 
+    @property
+    def logged_only(self) -> frozenset[int]:
+        """Ranks whose calls are those of a shim log: they left no dump."""
+        return self.logged - self.dumped
+
 
 _DUMPED = "SELECT rank FROM capture"
 _LOGGED = "SELECT rank FROM rank_logs WHERE EXISTS (SELECT 1 FROM logged_calls)"

@@ -23,9 +23,12 @@ from forensics.model import (
     StageRef,
     Suspect,
 )
-from forensics.rules.arbitration import arbitrate
+from forensics.rules.arbitration import Judgement
+from forensics.rules.diagnosis import judge
 from forensics.rules.engine import supply_of
-from forensics.rules.reductions.job import Job as Reduced
+from forensics.rules.facts.families import SourceFamilies
+from forensics.rules.facts.symptoms import Findings
+from forensics.rules.supply import Supply
 from tests.recordings.collection import Collection, loose, whole, write
 from tests.recordings.job import SECOND, Job, as_json
 from tests.recordings.places import ALL_REDUCE, CHECKPOINT, FORWARD, HOST_CODE, LOADER_QUEUE, Place
@@ -61,24 +64,24 @@ def hung(world: int = 4, absent: int = 2) -> Job:
     return job
 
 
-def reduced(folder: Path) -> Reduced:
-    return supply_of(open_case([folder])).get(Reduced)
+def reduced(folder: Path) -> Supply:
+    return supply_of(open_case([folder]))
 
 
 @pytest.fixture
-def stalled(tmp_path: Path) -> Reduced:
+def stalled(tmp_path: Path) -> Supply:
     """A job that stands still for sure."""
     return reduced(whole(hung(), {2: HOST_CODE}).write(tmp_path))
 
 
 @pytest.fixture
-def undated(tmp_path: Path) -> Reduced:
-    """One look at a hang that nothing dates."""
+def undated(tmp_path: Path) -> Supply:
+    """One capture of a hang that nothing dates."""
     return reduced(loose(hung(), tmp_path))
 
 
 @pytest.fixture
-def moving(tmp_path: Path) -> Reduced:
+def moving(tmp_path: Path) -> Supply:
     job = Job(4)
     job.steps(10)
     files = {f"rank{rank}.fr.0.json": as_json(job.dump(rank)) for rank in range(4)}
@@ -87,8 +90,12 @@ def moving(tmp_path: Path) -> Reduced:
     return reduced(write(tmp_path, files | {f"rank{rank}.fr.1.json": as_json(job.dump(rank)) for rank in range(4)}))
 
 
-def ranked(job: Reduced, findings: list[Finding], known: dict[str, Family] | None = None) -> tuple[Suspect, ...]:
-    return arbitrate(job, findings, known or {}).suspects
+def ranked(job: Supply, findings: list[Finding], known: dict[str, Family] | None = None) -> tuple[Suspect, ...]:
+    return judgement(job, findings, known).suspects
+
+
+def judgement(job: Supply, findings: list[Finding], known: dict[str, Family] | None = None) -> Judgement:
+    return judge(job, Findings(tuple(findings)), SourceFamilies(known or {}))
 
 
 def said(rank: int, *sources: str, against: str | None = None, **changes: Any) -> Finding:
@@ -98,28 +105,28 @@ def said(rank: int, *sources: str, against: str | None = None, **changes: Any) -
     return replace(finding(rank, **changes), evidence=tuple(lines))
 
 
-def test_who_explains_more_waits_stands_first_whatever_the_words(stalled: Reduced) -> None:
+def test_who_explains_more_waits_stands_first_whatever_the_words(stalled: Supply) -> None:
     found = ranked(stalled, [finding(3, confidence=Confidence.CONFIRMED), finding(2, confidence=Confidence.SUSPECT)])
     assert [(suspect.fault, suspect.ranks) for suspect in found] == [(1, (2,)), (1, (3,))], "one fault: nothing is left over"
 
 
-def test_the_order_of_findings_does_not_matter(stalled: Reduced) -> None:
+def test_the_order_of_findings_does_not_matter(stalled: Supply) -> None:
     found = [finding(rank, belief) for rank, belief in enumerate(Belief)]
     assert ranked(stalled, found) == ranked(stalled, found[::-1])
 
 
-def test_a_contradiction_weighs_more_than_any_number_of_facts(stalled: Reduced) -> None:
+def test_a_contradiction_weighs_more_than_any_number_of_facts(stalled: Supply) -> None:
     doubted = said(2, "a", "b", "c", against="d", cause=Cause.DATALOADER_STALL)
     found = ranked(stalled, [doubted, said(2, "a", rule="FX2")], {"a": Family.STACK, "b": Family.LOG, "d": Family.PROCESS})
     assert [suspect.cause for suspect in found] == [Cause.HOST_STALL, Cause.DATALOADER_STALL]
 
 
-def test_a_rival_account_puts_a_finding_behind(stalled: Reduced) -> None:
+def test_a_rival_account_puts_a_finding_behind(stalled: Supply) -> None:
     weak = replace(finding(2, cause=Cause.GIL_HELD), rivals=("a read that keeps the lock is still a read",))
     assert [s.cause for s in ranked(stalled, [weak, finding(2, rule="FX2")])] == [Cause.HOST_STALL, Cause.GIL_HELD]
 
 
-def test_independent_families_come_before_a_narrow_cause(stalled: Reduced) -> None:
+def test_independent_families_come_before_a_narrow_cause(stalled: Supply) -> None:
     both = said(2, "a", "b", rule="FX2")
     found = ranked(stalled, [said(2, "a", cause=Cause.DATALOADER_STALL), both], {"a": Family.STACK, "b": Family.LOG})
     assert [suspect.cause for suspect in found] == [Cause.HOST_STALL, Cause.DATALOADER_STALL]
@@ -127,18 +134,18 @@ def test_independent_families_come_before_a_narrow_cause(stalled: Reduced) -> No
     assert [suspect.cause for suspect in again] == [Cause.DATALOADER_STALL, Cause.HOST_STALL], "one family counts once"
 
 
-def test_every_hypothesis_is_kept_with_what_it_explains(moving: Reduced, stalled: Reduced) -> None:
-    judged = arbitrate(stalled, [finding(2), finding(3)], {})
+def test_every_hypothesis_is_kept_with_what_it_explains(moving: Supply, stalled: Supply) -> None:
+    judged = judgement(stalled, [finding(2), finding(3)])
     assert [(each.explains, each.leaves, each.fault) for each in judged.assessments] == [(4, 0, 1), (0, 4, 1)]
-    (refused,) = arbitrate(moving, [finding(2)], {}).assessments
+    (refused,) = judgement(moving, [finding(2)]).assessments
     assert refused.fault is None and refused.withheld and "advanced" in refused.withheld
 
 
-def test_victims_and_confirmations_are_no_suspects(stalled: Reduced) -> None:
+def test_victims_and_confirmations_are_no_suspects(stalled: Supply) -> None:
     assert ranked(stalled, [finding(1, role=Role.VICTIM), finding(2, role=Role.CONFIRMATION)]) == ()
 
 
-def test_two_rules_with_one_answer_are_one_suspect_with_both_names(stalled: Reduced) -> None:
+def test_two_rules_with_one_answer_are_one_suspect_with_both_names(stalled: Supply) -> None:
     (only,) = ranked(stalled, [finding(2, rule="FX2"), finding(2, rule="FX1")])
     assert only.rules == ("FX1", "FX2")
     assert {line.statement for line in only.evidence} == {"rank 2 by FX1", "rank 2 by FX2"}
@@ -153,30 +160,30 @@ def test_a_further_fault_needs_symptoms_that_are_left_and_a_fact_of_its_own(tmp_
     assert [suspect.fault for suspect in guessed] == [1, 1], "what is left over accuses nobody by itself"
 
 
-def test_a_group_symptom_joins_the_strongest_fault(stalled: Reduced) -> None:
+def test_a_group_symptom_joins_the_strongest_fault(stalled: Supply) -> None:
     group = replace(finding(0, Belief.GROUP_SYMPTOM, cause=Cause.UNKNOWN), ranks=(0, 1), members=Members.ONE_OF)
     found = ranked(stalled, [group, finding(2)])
     assert [(suspect.fault, suspect.ranks) for suspect in found] == [(1, (2,)), (1, (0, 1))]
 
 
-def test_a_group_symptom_alone_is_a_fault(stalled: Reduced) -> None:
+def test_a_group_symptom_alone_is_a_fault(stalled: Supply) -> None:
     group = replace(finding(0, Belief.GROUP_SYMPTOM), ranks=(0, 1), members=Members.ONE_OF)
     assert [suspect.fault for suspect in ranked(stalled, [group])] == [1]
 
 
-def test_a_moving_job_has_no_suspects(moving: Reduced) -> None:
+def test_a_moving_job_has_no_suspects(moving: Supply) -> None:
     found = [finding(2, belief) for belief in (Belief.BEHIND_AND_BUSY, Belief.MISMATCH, Belief.GROUP_SYMPTOM)]
     assert ranked(moving, found) == ()
 
 
-def test_nothing_but_a_direct_record_is_confirmed_without_proof_of_a_stall(undated: Reduced) -> None:
+def test_nothing_but_a_direct_record_is_confirmed_without_proof_of_a_stall(undated: Supply) -> None:
     behind = ranked(undated, [finding(2, Belief.BEHIND_AND_BUSY, confidence=Confidence.CONFIRMED)])
     record = ranked(undated, [finding(2, Belief.DIRECT_RECORD, confidence=Confidence.CONFIRMED)])
     assert [suspect.confidence for suspect in behind] == [Confidence.LIKELY]
     assert [suspect.confidence for suspect in record] == [Confidence.CONFIRMED]
 
 
-def test_a_proven_stall_may_be_confirmed(stalled: Reduced) -> None:
+def test_a_proven_stall_may_be_confirmed(stalled: Supply) -> None:
     (only,) = ranked(stalled, [finding(2, confidence=Confidence.CONFIRMED)])
     assert only.confidence is Confidence.CONFIRMED
 
@@ -192,7 +199,7 @@ def test_equal_stalls_that_the_same_waits_wait_for_are_one_suspect(tmp_path: Pat
     assert any("rank 2" in line.statement for line in only.evidence)
 
 
-def test_merged_stalls_are_as_sure_as_the_weaker_one(stalled: Reduced) -> None:
+def test_merged_stalls_are_as_sure_as_the_weaker_one(stalled: Supply) -> None:
     """Ranks 0 and 3 are waited for by nobody, so they are at the same fault by their waits."""
     (only,) = ranked(stalled, [finding(0, confidence=Confidence.CONFIRMED), finding(3, confidence=Confidence.SUSPECT)])
     assert (only.ranks, only.confidence) == ((0, 3), Confidence.SUSPECT)
