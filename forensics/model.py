@@ -103,7 +103,6 @@ class Finding:
     stage: StageRef
     belief: Belief
     confidence: Confidence
-    strength: float
     evidence: tuple[Evidence, ...]
     granularity: Granularity = Granularity.RANK
     members: Members = Members.EACH

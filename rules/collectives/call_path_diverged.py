@@ -52,7 +52,6 @@ def _finding(stacks: StacksByRank, graph: WaitGraph, groups: Communicators, text
         stage=_stage(stacks, found),
         belief=Belief.MISMATCH,
         confidence=_confidence(groups, found),
-        strength=0.7,
         evidence=tuple(_evidence(text, found)),
         granularity=Granularity.RANK if len(found.odd) == 1 else Granularity.GROUP,
         since=text.since(waits),

@@ -55,7 +55,6 @@ def _finding(roster: Roster, queue_pairs: QueuePairs, ranks: tuple[int, ...], fl
         stage=flow_stage(first),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.CONFIRMED if waiting and first.receive else Confidence.LIKELY,
-        strength=0.9,
         evidence=tuple(_evidence(flows, waiting)),
         granularity=Granularity.NIC if len(ranks) == 1 else Granularity.LINK,
         members=Members.EACH if len(ranks) == 1 else Members.ONE_OF,

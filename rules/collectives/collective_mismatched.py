@@ -54,7 +54,6 @@ def _from_stacks(stacks: StacksByRank, text: EvidenceText, ranks: tuple[int, ...
         stage=StageRef(component=Component.COMMUNICATION, operation=calls[odd[0]].split(" at ")[0]),
         belief=Belief.MISMATCH,
         confidence=Confidence.SUSPECT,
-        strength=0.4,
         evidence=tuple(e for rank in (majority[0], *odd[:4]) for e in text.stack(rank)),
         granularity=Granularity.RANK if len(odd) == 1 else Granularity.GROUP,
         next_steps=(

@@ -80,7 +80,6 @@ def _miscounted(graph: WaitGraph, text: EvidenceText, found: Miscount) -> Findin
         stage=replace(stage, communicator=found.where),
         belief=Belief.MISMATCH,
         confidence=Confidence.LIKELY if found.by_habit or len(found.voters) > 3 else Confidence.SUSPECT,
-        strength=0.8,
         evidence=(Evidence(_counts(found, who), found.source), *text.stack(found.odd[0])),
         granularity=Granularity.RANK if len(found.odd) == 1 else Granularity.GROUP,
         members=Members.EACH,

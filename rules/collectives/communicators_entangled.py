@@ -50,7 +50,6 @@ def _finding(graph: WaitGraph, logs: LogEvents, order: CallOrder, text: Evidence
         stage=text.joined_stage(found.waits[0], found.ranks, Component.COMMUNICATION),
         belief=Belief.GROUP_SYMPTOM if overlap else Belief.MISMATCH,
         confidence=Confidence.SUSPECT if doubts else Confidence.LIKELY,
-        strength=0.5,
         rivals=("operations that run at the same time on one device look the same",) if overlap else (),
         evidence=(
             *_joined(found),

@@ -32,7 +32,6 @@ def _finding(roster: Roster, text: EvidenceText, flow: Flow) -> Finding:
         stage=flow_stage(flow),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY,
-        strength=0.7,
         evidence=(*flow_evidence(flow), *text.stack(flow.receiver), *text.process(flow.receiver)),
         granularity=Granularity.RANK,
         resource=Resource(channel=flow.channel, peer_ranks=(flow.sender,)),

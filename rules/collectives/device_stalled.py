@@ -50,7 +50,6 @@ def _finding(text: EvidenceText, root: Root, rank: int, finished: tuple[int, ...
         stage=text.joined_stage(wait, (rank,), Component.COMPUTE),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY,
-        strength=0.6,
         evidence=(_completion(wait, rank, finished), *text.stack(rank), *text.process(rank)),
         granularity=Granularity.GPU,
         since=text.since((wait,)),

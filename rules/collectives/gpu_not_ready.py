@@ -36,7 +36,6 @@ def _finding(roster: Roster, text: EvidenceText, flow: Flow, rank: int) -> Findi
         stage=flow_stage(flow),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if flow.send and flow.receive else Confidence.SUSPECT,
-        strength=0.65,
         evidence=(*flow_evidence(flow), *text.stack(rank), *text.process(rank)),
         granularity=Granularity.GPU,
         resource=Resource(channel=flow.channel, peer_ranks=(other,)),

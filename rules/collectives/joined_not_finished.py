@@ -74,7 +74,6 @@ def _finding(groups: Communicators, text: EvidenceText, root: Root, told: Sequen
         stage=text.joined_stage(wait, root.ranks, Component.COMMUNICATION),
         belief=Belief.GROUP_SYMPTOM,
         confidence=Confidence.SUSPECT,
-        strength=0.2,
         evidence=(*_evidence(groups, text, root), *_network_lines(told)),
         granularity=Granularity.GROUP,
         members=Members.ONE_OF,

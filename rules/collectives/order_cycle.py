@@ -51,7 +51,6 @@ def _crossed(text: EvidenceText, root: Root) -> Finding:
         stage=_stage(text, root, root.ranks),
         belief=Belief.MISMATCH,
         confidence=Confidence.SUSPECT,
-        strength=0.4,
         evidence=(*_posted_first(root), *_stacks(text, root.ranks)),
         granularity=Granularity.GROUP,
         members=Members.EACH,
@@ -75,9 +74,9 @@ def _findings(order: CallOrder, text: EvidenceText, root: Root) -> Iterator[Find
     odd, why = _odd(order, root)
     recorded = all(wait.absent for wait in root.waits)
     if odd:
-        yield _finding(text, root, odd, Members.EACH, Confidence.LIKELY if recorded else Confidence.SUSPECT, 0.9, why)
+        yield _finding(text, root, odd, Members.EACH, Confidence.LIKELY if recorded else Confidence.SUSPECT, why)
     everyone = Confidence.SUSPECT if odd or not recorded else Confidence.LIKELY
-    yield _finding(text, root, root.ranks, Members.EACH, everyone, 0.6, None)
+    yield _finding(text, root, root.ranks, Members.EACH, everyone, None)
 
 
 def _odd(order: CallOrder, root: Root) -> tuple[tuple[int, ...], str | None]:
@@ -98,7 +97,6 @@ def _finding(
     ranks: tuple[int, ...],
     members: Members,
     confidence: Confidence,
-    strength: float,
     why: str | None,
 ) -> Finding:
     return Finding(
@@ -109,7 +107,6 @@ def _finding(
         stage=_stage(text, root, ranks),
         belief=Belief.MISMATCH,
         confidence=confidence,
-        strength=strength,
         evidence=(*_edges(root), *([Evidence(why, _source(root, ranks))] if why else []), *_stacks(text, ranks)),
         granularity=Granularity.GROUP if len(ranks) > 1 else Granularity.RANK,
         members=members,

@@ -43,7 +43,6 @@ def _finding(stacks: StacksByRank, text: EvidenceText, root: Root, wait: Wait, w
         stage=text.joined_stage(wait, ranks, Component.COMMUNICATION),
         belief=Belief.MISMATCH,
         confidence=Confidence.LIKELY if len(waiting) > 1 else Confidence.SUSPECT,
-        strength=0.5,
         evidence=tuple(_evidence(stacks, text, waiting, past, calls)),
         granularity=Granularity.GROUP if len(ranks) > 1 else Granularity.RANK,
         next_steps=("match the sends and receives of these ranks call by call; the recorder of gloo does not hold them",),

@@ -89,7 +89,6 @@ def _finding(roster: Roster, shim: ShimLogs, ranks: tuple[int, ...], pairs: Sequ
         stage=StageRef(component=Component.COMMUNICATION),
         belief=Belief.DIRECT_RECORD,
         confidence=Confidence.SUSPECT if silent else sure,
-        strength=0.9,
         evidence=(*(_failure(pair) for pair in ordered[:4]), *_against(first, silent)),
         granularity=Granularity.LINK if len(ranks) > 1 else Granularity.NIC,
         members=Members.ONE_OF if len(ranks) > 1 else Members.EACH,

@@ -40,7 +40,7 @@ def _finding(
     evidence = (*_evidence(stacks, signs, stall, work), *found.evidence)
     confidence = Confidence.SUSPECT if working else found.confidence
     # An interpreter lock that is held meanwhile is a side effect of a collection.
-    return replace(found, evidence=evidence, confidence=confidence, strength=found.strength + 0.06)
+    return replace(found, evidence=evidence, confidence=confidence)
 
 
 def _is_working(roster: Roster, signs: HostSigns, stall: Stall, idle_share: float) -> bool:

@@ -27,8 +27,7 @@ def _evaluate(
     for stall in stalls:
         error = _own_exception(logs, stall.rank, graph.waiters(stall.rank))
         if error is not None and not is_leaving(stall):
-            found = stalled.finding(stall, RULE.code, Cause.PYTHON_EXCEPTION, _steps(stall.rank, error), sources=(error,))
-            yield replace(found, strength=found.strength + 0.05)
+            yield stalled.finding(stall, RULE.code, Cause.PYTHON_EXCEPTION, _steps(stall.rank, error), sources=(error,))
     for dispute in blocking:
         for rank in dispute.odd:
             error = _own_exception(logs, rank, dispute.majority)
@@ -41,7 +40,7 @@ def _elsewhere(disputed: DisputeFindings, dispute: Disagreement, rank: int, erro
     step = _steps(rank, error)[0]
     found = disputed.finding(dispute, RULE.code, Cause.PYTHON_EXCEPTION, Confidence.LIKELY, step)
     raised = Evidence(f"log of rank {rank}: {error.text}", error.source)
-    return replace(found, ranks=(rank,), evidence=(raised, *found.evidence), strength=found.strength + 0.05)
+    return replace(found, ranks=(rank,), evidence=(raised, *found.evidence))
 
 
 def _steps(rank: int, error: LogEvent) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ def _evaluate(
 
 def _finding(roster: Roster, stacks: StacksByRank, stalled: StallFindings, stall: Stall) -> Finding:
     found = stalled.finding(stall, RULE.code, Cause.HOST_STALL, _next_steps(stacks, stall))
-    return replace(found, evidence=(_loops(roster, stacks, stall), *found.evidence), strength=found.strength + 0.03)
+    return replace(found, evidence=(_loops(roster, stacks, stall), *found.evidence))
 
 
 def _loops(roster: Roster, stacks: StacksByRank, stall: Stall) -> Evidence:

@@ -30,7 +30,7 @@ def _finding(roster: Roster, stacks: StacksByRank, stalled: StallFindings, stall
     holders = _others(stacks, stall)
     found = stalled.finding(stall, RULE.code, Cause.HOST_STALL, _next_steps(roster, stall, holders))
     evidence = (_waits(roster, stacks, stall), *_holders(holders, stall), *found.evidence)
-    return replace(found, evidence=evidence, strength=found.strength + 0.03)
+    return replace(found, evidence=evidence)
 
 
 def _waits(roster: Roster, stacks: StacksByRank, stall: Stall) -> Evidence:

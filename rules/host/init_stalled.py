@@ -55,7 +55,6 @@ def _passed_by(stacks: StacksByRank, text: EvidenceText, root: Root) -> Iterator
             stage=StageRef(name=StageName.INIT, component=Component.COMMUNICATION),
             belief=Belief.MISMATCH,
             confidence=Confidence.LIKELY,
-            strength=0.7,
             evidence=(
                 Evidence(f"{who} wait in a rendezvous or group creation", stacks[in_store[0]].main[-1].source),
                 *(line for rank in past[:4] for line in text.stack(rank)),

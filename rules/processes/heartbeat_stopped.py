@@ -50,7 +50,6 @@ def _finding(
         stage=text.stage_ref(rank, StageName.UNKNOWN, activity_of(stacks, rank)),
         belief=Belief.DIRECT_RECORD,
         confidence=Confidence.LIKELY if log.ended or (broken and not alive) else Confidence.SUSPECT,
-        strength=0.7,
         evidence=(
             Evidence(_words(rank, log, roster.rank(rank).heartbeat_gap_ns or 0), log.source),
             *errors[:3],

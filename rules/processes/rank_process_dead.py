@@ -79,7 +79,6 @@ def _finding(
         stage=text.stage_ref(facts.rank, place.stage if place else StageName.UNKNOWN, place, Component.HOST),
         belief=Belief.DIRECT_RECORD,
         confidence=Confidence.LIKELY if cause is Cause.SHAPE_MISMATCH else _confidence(roster, graph, logged, facts),
-        strength=0.5,
         rivals=tuple(_rivals(facts, own)),
         evidence=tuple(_evidence(logs, logged, text, facts, own, place)),
         since=text.since(waits),

@@ -30,7 +30,6 @@ def _finding(stacks: StacksByRank, graph: WaitGraph, text: EvidenceText, rank: i
         stage=text.stage_ref(rank, activity.stage if activity else StageName.UNKNOWN, activity, Component.HOST),
         belief=Belief.BEHIND_AND_BUSY if waits else Belief.DIRECT_RECORD,
         confidence=_confidence(facts, waits),
-        strength=0.5,
         rivals=("it had issued the call that it waits in: who has not issued it came first",) if waits else (),
         evidence=(*_process(facts), *text.awaited(rank), *text.stack(rank)),
         since=text.since(graph.waiting_for(rank)),

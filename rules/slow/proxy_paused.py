@@ -52,7 +52,6 @@ def _finding(slowness: Slowness, blame: Blame, found: Sequence[Pauses]) -> Findi
         stage=slowness.stages.stage(first.communicator, first.kind, first.sender, first.receiver),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if sum(each.paused for each in found) >= 3 else Confidence.SUSPECT,
-        strength=min(1.0, first.share),
         evidence=tuple(_evidence(found)),
         granularity=Granularity.RANK if single else Granularity.LINK,
         members=Members.EACH if single else Members.ONE_OF,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from forensics.model import (
     Anomaly,
@@ -65,7 +65,8 @@ def _evaluate(
         ranks, members, held = _narrowed([late[rank] for rank in together], thresholds)
         least = thresholds["least_accounted"]
         finding = _finding(slowness, text, [late[rank] for rank in ranks], members, held, least)
-        small = always_late(finding.strength, any(late[rank].had_onset for rank in ranks), thresholds["least_share_from_start"])
+        share = min(1.0, _worst([late[rank] for rank in ranks]).share)
+        small = always_late(share, any(late[rank].had_onset for rank in ranks), thresholds["least_share_from_start"])
         yield doubted(hardware.refined(finding, _REFINED), (*small, *waits_for_cores(cpu, roster, ranks)))
         if victims := {rank for each in late.values() for rank in each.members} - set(late):
             yield held_up(RULE.code, victims)
@@ -102,10 +103,15 @@ def _narrowed(late: Sequence[Awaited], thresholds: Thresholds) -> tuple[tuple[in
     return ranks, Members.EACH if held or len(ranks) == 1 else Members.ONE_OF, bool(held)
 
 
+def _worst(late: Iterable[Awaited]) -> Awaited:
+    """The one that the job loses most time to."""
+    return max(late, key=lambda each: (each.lost_ns, -each.rank))
+
+
 def _finding(
     slowness: Slowness, text: EvidenceText, late: Sequence[Awaited], members: Members, held: bool, least: float
 ) -> Finding:
-    first = max(late, key=lambda each: (each.lost_ns, -each.rank))
+    first = _worst(late)
     # That its GPU takes chunks late tells whose lateness it is; the cause it is only when that is as long as the lateness.
     accounted = min(1.0, first.held_ns / first.typical_ns) if held and first.typical_ns else None
     computes = accounted is not None and accounted >= least
@@ -120,7 +126,6 @@ def _finding(
         stage=_stage(slowness, first, computes),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if first.counted >= 3 else Confidence.SUSPECT,
-        strength=min(1.0, first.share),
         evidence=(*_evidence(text, late, first, held), *unexplained(accounted, "chunks that wait for the GPU", least)),
         granularity=single if len(ranks) == 1 else Granularity.GROUP,
         members=members,

@@ -90,7 +90,6 @@ def _finding(
         stage=StageRef(name=stage, component=Component.UNKNOWN, operation=late.kind, communicator=late.communicator),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.SUSPECT if against else Confidence.LIKELY,
-        strength=min(1.0, late.share),
         evidence=(
             *_evidence(late),
             *text.stack(late.rank),

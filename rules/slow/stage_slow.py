@@ -88,7 +88,6 @@ def _finding(groups: Communicators, judged: WindowVerdict, culprit: Culprit, lea
         stage=StageRef(name=name, component=component, step=culprit.onset, substage=culprit.substage),
         belief=Belief.BEHIND_AND_BUSY if culprit.ranks else Belief.GROUP_SYMPTOM,
         confidence=_confidence(judged, culprit),
-        strength=min(1.0, culprit.share),
         evidence=(*_evidence(judged, culprit), *_unaccounted(judged, least)),
         granularity=Granularity.JOB if not culprit.ranks else Granularity.RANK,
         anomaly=Anomaly.FAIL_SLOW,

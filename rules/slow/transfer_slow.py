@@ -82,7 +82,6 @@ def _finding(roster: Roster, slowness: Slowness, blame: Blame, found: Sequence[L
         stage=_stage(slowness, found),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=_confidence(first, pair),
-        strength=min(1.0, first.share),
         evidence=tuple(_evidence(slowness, blame, found)),
         granularity=Granularity.NIC if single else Granularity.LINK,
         members=Members.EACH if single else Members.ONE_OF,

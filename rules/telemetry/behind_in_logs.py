@@ -238,7 +238,6 @@ def _finding(logged: Logged, events: LogEvents, behind: _Behind, least_heard: fl
         stage=behind.stage,
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if sure else Confidence.SUSPECT,
-        strength=0.3,
         evidence=(*behind.statements, *_doubts(logged, behind.group, enough), *_own_log(events, behind.ranks)),
         granularity=behind.granularity,
         members=behind.members,

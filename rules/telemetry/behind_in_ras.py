@@ -150,7 +150,6 @@ def _late_finding(
         ),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.SUSPECT if doubts else Confidence.LIKELY,
-        strength=0.3 if alone else 0.2,
         evidence=(*_behind(ras, rank, behind), *_error(rank, behind), *text.stack(rank), *_against(doubts)),
         mechanism=Mechanism("not_started", "local"),
         next_steps=(f"take a stack and a Flight Recorder dump of {_who(ras, process)}: RAS shows that it is behind, not why",),
@@ -221,7 +220,6 @@ def _lost_finding(ras: Ras, process: Process, facts: RankFacts, explained: bool)
         stage=StageRef(component=Component.HOST),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.SUSPECT,
-        strength=0.25 if word == "dead" else 0.15,
         evidence=(
             Evidence(f"{seen} ({looks} of {statements.counted(ras.looks, 'look')})", source),
             *([against] if alive else ()),
@@ -256,7 +254,6 @@ def _elsewhere(ras: Ras, group: RasGroup, member: RasMember) -> Iterator[Finding
         stage=StageRef(component=Component.COMMUNICATION, communicator=group.communicator),
         belief=Belief.GROUP_SYMPTOM,
         confidence=Confidence.SUSPECT,
-        strength=0.3,
         evidence=(Evidence(f"rank {rank} launched {own} of communicator {group.communicator}", member.source),),
         granularity=Granularity.RANK,
         members=Members.EACH,

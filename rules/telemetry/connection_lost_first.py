@@ -57,7 +57,6 @@ def _finding(host: str, ranks: tuple[int, ...], losses: tuple[Loss, ...], least:
         stage=StageRef(name=StageName.UNKNOWN, component=Component.COMMUNICATION),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if len(reporters) >= least else Confidence.SUSPECT,
-        strength=0.2,
         evidence=(
             Evidence(
                 f"{who} lost the connection to {host} ({ranks_text(ranks)}), whose logs report no lost peer", losses[0].source

@@ -54,7 +54,6 @@ def _finding(roster: Roster, graph: WaitGraph, calls: Calls, text: EvidenceText,
         stage=text.stage_ref(rank, StageName.UNKNOWN, None),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if alone and recorded and telling and not behind else Confidence.SUSPECT,
-        strength=0.4,
         evidence=(
             Evidence(f"{who} left no stack and no complete record of its calls; {which} what the others wait for"),
             *(text.awaited(rank) if alone else ()),

@@ -127,7 +127,6 @@ class StallFindings:
             stage=self.text.stage_ref(stall.rank, stall.stage, stall.activity),
             belief=Belief.BEHIND_AND_BUSY,
             confidence=self._confidence(stall.rank),
-            strength=0.5 + 0.4 * len(self.graph.waiters(stall.rank)) / max(1, len(self.roster.ranks)),
             evidence=(*self._evidence(stall), *noted),
             since=self.text.since(self.graph.waiting_for(stall.rank)),
             next_steps=next_steps,

@@ -48,7 +48,6 @@ class DisputeFindings:
             stage=self._stage(dispute, ranks),
             belief=Belief.MISMATCH,
             confidence=Confidence.SUSPECT if dispute.tied else confidence,
-            strength=0.3 if dispute.tied else 0.8,
             evidence=tuple(self._evidence(dispute)),
             granularity=Granularity.RANK if len(ranks) == 1 else Granularity.GROUP,
             members=Members.ONE_OF if dispute.tied else Members.EACH,

@@ -17,7 +17,6 @@ def held_up(rule: str, ranks: Collection[int]) -> Finding:
         stage=StageRef(),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY,
-        strength=0.0,
         evidence=(),
         anomaly=Anomaly.FAIL_SLOW,
     )

@@ -52,7 +52,6 @@ def finding(
         stage=StageRef(name=StageName.DATA),
         belief=belief,
         confidence=confidence,
-        strength=0.5,
         evidence=(Evidence(f"rank {rank} by {rule}"),),
     )
 

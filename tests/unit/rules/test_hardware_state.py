@@ -63,7 +63,7 @@ def ports(*found: Port) -> Hardware:
 def finding(cause: Cause, *ranks: int, members: Members = Members.EACH, share: float = 0.25) -> Finding:
     evidence = (Evidence("late", None),)
     return Finding(
-        "FX172", ranks, Role.ROOT, cause, StageRef(), Belief.BEHIND_AND_BUSY, Confidence.LIKELY, 0.5, evidence,
+        "FX172", ranks, Role.ROOT, cause, StageRef(), Belief.BEHIND_AND_BUSY, Confidence.LIKELY, evidence,
         anomaly=Anomaly.FAIL_SLOW, members=members, impact=Impact(None, share, None, "arrival"),
     )  # fmt: skip
 

@@ -42,9 +42,7 @@ def hottest(known: Temperatures, limit: Limit) -> Hottest:
 
 def _evaluate(found: Hottest, roster: Roster, thresholds: Thresholds) -> Iterator[Finding]:
     if found and len(roster.ranks) >= thresholds["least_ranks"]:
-        yield Finding(
-            "FX999", found, Role.ROOT, Cause.OTHER, StageRef(), Belief.DIRECT_RECORD, Confidence.SUSPECT, 0.1, evidence=()
-        )
+        yield Finding("FX999", found, Role.ROOT, Cause.OTHER, StageRef(), Belief.DIRECT_RECORD, Confidence.SUSPECT, evidence=())
 
 
 def _clears(known: Temperatures) -> str:
