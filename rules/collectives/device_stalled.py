@@ -1,4 +1,4 @@
-"""A rank entered a collective like its peers, they finished it, and its own completion never came."""
+"""A rank issued a collective like its peers, they began or finished it on their devices, and its own device did not."""
 
 from __future__ import annotations
 
@@ -22,25 +22,33 @@ from forensics.rules.reductions.ranks.roster import RecordedRanks
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
-from forensics.rules.reductions.waits.completions import device_stall
+from forensics.rules.reductions.waits.completions import StartRecords, device_stall, not_begun
 from forensics.rules.reductions.waits.graph import Root, Wait, WaitGraph
 
 
 def _evaluate(
-    graph: WaitGraph, groups: Communicators, blocking: BlockingDisputes, open_flows: OpenFlows, text: EvidenceText
+    graph: WaitGraph,
+    groups: Communicators,
+    blocking: BlockingDisputes,
+    open_flows: OpenFlows,
+    starts: StartRecords,
+    text: EvidenceText,
 ) -> Iterator[Finding]:
     disputed = {dispute.communicator for dispute in blocking}
+    # Where chunks can be seen, they tell a device from the network behind it.
+    seen = {(flow.communicator, flow.number) for flow in open_flows}
     for root in graph.roots:
-        finished = device_stall(groups, root)
-        # Where chunks can be seen, they tell a device from the way to it.
-        seen = {(flow.communicator, flow.number) for flow in open_flows}
-        known = (root.waits[0].communicator, root.waits[0].sequence) in seen
-        if finished and not known and root.waits[0].communicator not in disputed:
-            for rank in root.ranks:
-                yield _finding(text, root, rank, finished)
+        wait = root.waits[0]
+        if (wait.communicator, wait.sequence) in seen or wait.communicator in disputed:
+            continue
+        finished, behind = device_stall(groups, root), not_begun(root, starts)
+        if finished:
+            yield from (_finding(text, root, rank, _completion(wait, rank, finished)) for rank in root.ranks)
+        elif behind:
+            yield from (_finding(text, root, rank, _start(wait, rank, behind)) for rank in behind)
 
 
-def _finding(text: EvidenceText, root: Root, rank: int, finished: tuple[int, ...]) -> Finding:
+def _finding(text: EvidenceText, root: Root, rank: int, evidence: Evidence) -> Finding:
     wait = root.waits[0]
     return Finding(
         rule=RULE.code,
@@ -50,7 +58,7 @@ def _finding(text: EvidenceText, root: Root, rank: int, finished: tuple[int, ...
         stage=text.joined_stage(wait, (rank,), Component.COMPUTE),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY,
-        evidence=(_completion(wait, rank, finished), *text.stack(rank), *text.process(rank)),
+        evidence=(evidence, *text.stack(rank), *text.process(rank)),
         granularity=Granularity.GPU,
         since=text.since((wait,)),
         next_steps=(
@@ -69,6 +77,16 @@ def _completion(wait: Wait, rank: int, finished: tuple[int, ...]) -> Evidence:
     )
 
 
+def _start(wait: Wait, rank: int, behind: tuple[int, ...]) -> Evidence:
+    operation = wait.waiting[rank]
+    others = tuple(other for other in wait.waiting if other not in behind)
+    return Evidence(
+        f"all members issued {statements.wait_text(wait)}; the devices of {statements.ranks_text(others)} are inside it, "
+        f"that of rank {rank} has not begun it: what was launched before it there is not done",
+        operation.source if operation else None,
+    )
+
+
 def _clears(seen: Seen, groups: Communicators) -> str | None:
     used = [group for group in groups if group.positions and group.backend not in ("gloo", "unknown")]
     where = statements.counted(len(used), "communicator")
@@ -82,7 +100,7 @@ RULE = Rule(
     seed="Mycroft section 8, case three (a)",
     needs=(Need(RecordedRanks, "recorder", "completions are in the recorder only"),),
     thresholds=(),
-    concludes="A rank whose device does not come out of an operation that its peers finished.",
+    concludes="A rank whose device does not come out of an operation that its peers finished, or not into one that they are in.",
     confusions=("tree algorithms finish on some members earlier: then the job moves on", "the link of that rank alone is down"),
     evaluate=_evaluate,
     clears=_clears,

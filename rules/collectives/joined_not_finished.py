@@ -27,7 +27,7 @@ from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
-from forensics.rules.reductions.waits.completions import device_stall
+from forensics.rules.reductions.waits.completions import StartRecords, device_stall, not_begun
 from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
 from forensics.rules.reductions.waits.launch_orders import is_entangled
 
@@ -45,6 +45,7 @@ def _evaluate(
     divergences: Divergences,
     liveness: Liveness,
     logs: LogEvents,
+    starts: StartRecords,
     text: EvidenceText,
 ) -> Iterator[Finding]:
     disputed = {dispute.communicator for dispute in blocking}
@@ -54,6 +55,7 @@ def _evaluate(
         if (
             root.kind not in (RootKind.ALL_JOINED, RootKind.ENTANGLED)
             or device_stall(groups, root)
+            or not_begun(root, starts)
             or is_entangled(groups, root)
         ):
             continue

@@ -75,6 +75,8 @@ def _findings(order: CallOrder, text: EvidenceText, root: Root) -> Iterator[Find
     recorded = all(wait.absent for wait in root.waits)
     if odd:
         yield _finding(text, root, odd, Members.EACH, Confidence.LIKELY if recorded else Confidence.SUSPECT, why)
+    if odd and order.kept.issuperset(set(root.ranks) - set(odd)):
+        return  # all the others did what they always did
     everyone = Confidence.SUSPECT if odd or not recorded else Confidence.LIKELY
     yield _finding(text, root, root.ranks, Members.EACH, everyone, None)
 

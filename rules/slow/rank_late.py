@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from forensics.model import (
     Anomaly,
@@ -25,6 +26,7 @@ from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses, r
 from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, waits_for_cores
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.stacks.samples import Sample, StacksByRank
 from forensics.rules.reductions.text.evidence_text import EvidenceText
@@ -45,6 +47,7 @@ def _evaluate(
     lateness: Latenesses,
     cpu: HostCpu,
     hardware: Hardware,
+    liveness: Liveness,
     text: EvidenceText,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
@@ -54,7 +57,14 @@ def _evaluate(
         return  # where most ranks are late in turn nobody holds the others up
     for item, others in found:
         if _speaks(item, thresholds):
-            yield hardware.refined(_finding(roster, stacks, cpu, text, item, others, thresholds), (Cause.COMPUTE_SLOW,))
+            finding = _finding(roster, stacks, cpu, text, item, others, thresholds)
+            yield hardware.refined(_undated(finding) if liveness.motion is Motion.UNSEEN else finding, (Cause.COMPUTE_SLOW,))
+
+
+def _undated(finding: Finding) -> Finding:
+    """A suspicion at most: whether the job still moves is not known."""
+    why = "nothing shows that the job still moves: if it stands still, what it was slow by before is another question"
+    return replace(finding, confidence=Confidence.SUSPECT, evidence=(*finding.evidence, Evidence(why, None, supports=False)))
 
 
 def _material(late: Lateness, thresholds: Thresholds) -> bool:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from forensics.rules.reductions.arrivals.arrivals import Arrival, Series, arrivals
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.progress.liveness import Liveness
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
 
 Floats = npt.NDArray[np.float64]
 # Below a millisecond the order of arrival is the scheduler's.
@@ -96,8 +96,8 @@ class Latenesses:
 
 @reduction
 def lateness(calls: Calls, liveness: Liveness) -> Latenesses:
-    """Sum up the material gaps (a millisecond, and a tenth of the time between calls) by rank, of a job that may move."""
-    if not liveness.may_move:
+    """Sum up the material gaps (a millisecond, and a tenth of the time between calls) by rank, unless the job stands still."""
+    if liveness.motion is Motion.STALLED:
         return Latenesses()
     found = of_series(arrivals(calls.connection))
     return replace(found, linked=frozenset(calls.connection.execute(_LINKS).fetchall()))

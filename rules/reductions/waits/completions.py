@@ -1,8 +1,12 @@
-"""Operations that some members finished and others did not: is it the device of the ones that wait?"""
+"""Operations that some members finished or began and others did not: is it the device of the ones that are behind?"""
 
 from __future__ import annotations
 
+from typing import NewType
+
 from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.waits.graph import Root, RootKind
 
 # Back ends whose operations run on the host: they have no device that could stall.
@@ -22,3 +26,30 @@ def device_stall(groups: Communicators, root: Root) -> tuple[int, ...]:
     if group.backend in HOST_BACKENDS or len(finished) < len(wait.waiting):
         return ()
     return finished
+
+
+StartRecords = NewType("StartRecords", frozenset[int])
+"""Ranks whose recorder tells when the device begins an operation; without timing it tells of none."""
+
+_STARTS = """
+SELECT DISTINCT rank FROM latest_call WHERE family = 'recorder' AND (device_start_ns IS NOT NULL OR state = 'started')
+"""
+
+
+@reduction
+def start_records(calls: Calls) -> StartRecords:
+    """A start that such a rank does not show has not happened: a dump asks the device once more about each operation."""
+    return StartRecords(frozenset(rank for (rank,) in calls.connection.execute(_STARTS).fetchall()))
+
+
+def not_begun(root: Root, records: StartRecords) -> tuple[int, ...]:
+    """Members whose device has not begun the operation of `root` while the devices of others, not fewer, are inside it.
+
+    All hosts issued it: what is in front of it on the stream of the device is not done. Empty where a start might be missing.
+    """
+    wait = root.waits[0]
+    if root.kind is not RootKind.ALL_JOINED or not wait.communicator or wait.peers or not wait.waiting.keys() <= records:
+        return ()
+    begun = {rank for rank, call in wait.waiting.items() if call is not None and call.started}
+    behind = tuple(sorted(wait.waiting.keys() - begun))
+    return behind if len(behind) <= len(begun) else ()

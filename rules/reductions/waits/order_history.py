@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
@@ -12,6 +13,8 @@ from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.waits.graph import RootKind, WaitGraph
 
 _CIRCLES = (RootKind.CYCLE, RootKind.ENTANGLED)
+# The same calls must have come before twice: once is the start of a run, or of an epoch.
+_TIMES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +32,27 @@ FROM latest_call WHERE rank = $rank AND communicator IS NOT NULL AND NOT coalesc
 ORDER BY record_id, locator
 """
 
+# Members of one group call are issued together: nothing orders them.
+_EXCHANGES = """
+SELECT list_sort(list_distinct(list(kind || ' ' || coalesce(peer, -1) || ' ' || communicator)))::VARCHAR,
+       CASE WHEN bool_and(state = 'done') THEN 'done' ELSE 'pending' END
+FROM ordered_call WHERE rank = $rank AND communicator IS NOT NULL AND is_p2p AND NOT closes
+    AND family = (SELECT min(family) FROM latest_call WHERE rank = $rank)
+GROUP BY call_order ORDER BY call_order
+"""
+
 
 @reduction
 def call_order(calls: Calls, graph: WaitGraph) -> CallOrder:
     """Ranks whose pending call never followed the call before it, although something else usually does; and those of which
     it came after that call as it did earlier in the run.
     """
-    ranks = sorted({rank for root in graph.roots if root.kind in _CIRCLES for rank in root.ranks})
-    followed = {rank: _followed(calls.connection, rank) for rank in ranks}
+    followed: dict[int, bool | None] = {}
+    for root in graph.roots:
+        if root.kind in _CIRCLES:
+            transfers = all(wait.peers for wait in root.waits)
+            ask = _exchanged if transfers else _followed
+            followed |= {rank: ask(calls.connection, rank) for rank in root.ranks}
     return CallOrder(
         frozenset(rank for rank, usual in followed.items() if usual is False),
         frozenset(rank for rank, usual in followed.items() if usual),
@@ -52,3 +68,26 @@ def _followed(connection: DuckDBPyConnection, rank: int) -> bool | None:
     before, now = calls[pending - 1], calls[pending]
     followers = Counter(calls[i + 1][1] for i in range(pending - 1) if calls[i][0] == before[0])
     return now[1] in followers if followers else None
+
+
+def _exchanged(connection: DuckDBPyConnection, rank: int) -> bool | None:
+    """Whether the first pending transfer came after those before it as it did earlier; None when these are new.
+
+    A pipeline sends several times and then receives several times: what came just before does not tell what is next.
+    """
+    rows = connection.execute(_EXCHANGES, {"rank": rank}).fetchall()
+    pending = next((i for i, (_, state) in enumerate(rows) if state != "done"), None)
+    if not pending:
+        return None
+    calls = [what for what, _ in rows]
+    alike = [_alike(calls[: i + 1], calls[:pending]) for i in range(pending - 1)]
+    longest = sorted(alike)[-_TIMES] if len(alike) >= _TIMES else 0
+    if not longest:
+        return None
+    return calls[pending] in {calls[i + 1] for i, length in enumerate(alike) if length >= longest}
+
+
+def _alike(one: Sequence[str], two: Sequence[str]) -> int:
+    """How many of their last calls are the same."""
+    pairs = zip(reversed(one), reversed(two), strict=False)
+    return next((length for length, (a, b) in enumerate(pairs) if a != b), min(len(one), len(two)))
