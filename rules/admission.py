@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from forensics.model import Anomaly, Belief, Cause, Finding
@@ -27,8 +28,11 @@ class Progress:
     stacks: StacksByRank
 
 
-def withheld(progress: Progress, finding: Finding, observed: Observed) -> str | None:
-    """Say why a finding accuses nobody, or None when it may: a wait that passes, or is as long as usual, is no symptom."""
+def withheld(progress: Progress, finding: Finding, observed: Observed, late: Collection[int] = ()) -> str | None:
+    """Say why a finding accuses nobody, or None when it may: a wait that passes, or is as long as usual, is no symptom.
+
+    `late` are the ranks for which the others wait again and again.
+    """
     motion = progress.liveness
     if finding.anomaly is Anomaly.FAIL_SLOW:
         # What ended steps cost stays true when nothing tells whether the job goes on.
@@ -37,7 +41,7 @@ def withheld(progress: Progress, finding: Finding, observed: Observed) -> str | 
     if finding.belief is Belief.DIRECT_RECORD:
         alone = motion.motion is Motion.MOVING and not blocked(progress.graph, finding.ranks[:1])
         return f"nobody waits for it: {motion.reason}" if alone else None
-    return _of_waits(progress, finding, states(progress, finding), observed)
+    return _of_waits(progress, finding, states(progress, finding), observed) or _usual(progress, finding, late)
 
 
 def states(progress: Progress, finding: Finding) -> tuple[WaitState, ...]:
@@ -82,6 +86,16 @@ def _of_waits(progress: Progress, finding: Finding, found: tuple[WaitState, ...]
     return f"nothing shows that those who wait for it stand still: {motion.reason}"
 
 
+def _usual(progress: Progress, finding: Finding, late: Collection[int]) -> str | None:
+    """Why a wait of unknown length for a rank that is always late is what its job looks like when it moves."""
+    found = states(progress, finding)
+    missing = [set(wait.missing) for wait in tied(finding, progress.graph)]
+    slow = sorted(set(late).intersection(*missing)) if missing and not progress.logged.stalled else []
+    if not slow or any(state.standing is not Standing.UNKNOWN for state in found) or finding.belief is Belief.MISMATCH:
+        return None
+    return f"the others always wait for rank {slow[0]}, and nothing shows that they do so for longer now"
+
+
 def _working(progress: Progress, finding: Finding, found: tuple[WaitState, ...]) -> str | None:
     """Why those who wait for a rank that is at work may go on by themselves; None for a wait that is long even so."""
     if finding.belief is not Belief.BEHIND_AND_BUSY or (finding.mechanism is not None and finding.resource is not None):
@@ -111,4 +125,9 @@ def _settled(progress: Progress) -> bool:
     kinds = {root.kind for root in progress.graph.roots}
     passing = {RootKind.FREE, RootKind.ALL_JOINED} <= kinds
     alone = len(seen) == 1 and waiting <= seen
+    # Several of different hosts that are behind at once, each by itself, are on their way: one of them is stuck, at most.
+    behind = {rank for root in progress.graph.roots if root.kind is RootKind.FREE for rank in root.ranks} & seen
+    hosts = {progress.roster.host_of(rank) for rank in behind}
+    if len(behind) > 1 and (len(hosts) > 1 or None in hosts):
+        return False
     return not alone and seen <= waiting | awaited and not passing and 2 * len(waiting) >= len(seen)

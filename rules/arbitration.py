@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from forensics.model import (
+    Anomaly,
     Assessment,
     Belief,
     Confidence,
@@ -45,7 +46,8 @@ class Judgement:
 def arbitrate(findings: Findings, observed: Observed, progress: Progress, placed: Positions) -> Judgement:
     """Rank the roots by how much they explain."""
     roots = [finding for finding in findings if finding.role is Role.ROOT]
-    reasons = [withheld(progress, finding, observed) for finding in roots]
+    late = {rank for finding in roots if finding.anomaly is Anomaly.FAIL_SLOW for rank in finding.ranks}
+    reasons = [withheld(progress, finding, observed, late) for finding in roots]
     admitted = [finding for finding, reason in zip(roots, reasons, strict=True) if reason is None]
     merged = _merge_same_cause(_merge_peers(progress.graph, admitted))
     ranked = [_absorbed(fault) for fault in faults((hypothesis(*each, observed) for each in merged), observed.unseen)]

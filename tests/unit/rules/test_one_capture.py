@@ -1,0 +1,108 @@
+"""One undated set of dumps: what tells the rank that is at fault from those that only share its fate, and a hang from a lag."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from forensics.model import Cause, Confidence, Members, Outcome
+from tests.recordings.collection import loose
+from tests.recordings.job import MILLISECOND, Group, Job
+from tests.recordings.verdicts import leaders, named, told, verdict_of
+
+
+def timed(*, begun: Sequence[int], timing: bool = True) -> Job:
+    """Everybody issued a reduction of which nobody comes out; the devices of `begun` are inside it."""
+    job = Job(4, "nccl")
+    for _ in range(8):
+        job.call(job.everyone, started=timing)
+    for rank in range(4):
+        job.call(job.everyone, ranks=[rank], done=False, started=rank in begun)
+    return job
+
+
+def test_the_device_that_has_not_begun_holds_up_those_that_are_inside(tmp_path: Path) -> None:
+    verdict = verdict_of(loose(timed(begun=(0, 1, 3)), tmp_path))
+    (first,) = leaders(verdict)
+    assert (first.ranks, first.cause, first.rules, first.confidence) == (
+        (2,),
+        Cause.COMPUTE_HANG,
+        ("FX141",),
+        Confidence.LIKELY,
+    )
+    assert "that of rank 2 has not begun it" in told(verdict)
+
+
+@pytest.mark.parametrize(
+    "job", [timed(begun=(0,)), timed(begun=()), timed(begun=(0, 1, 2, 3)), timed(begun=(0, 1, 3), timing=False)]
+)
+def test_starts_tell_nothing_where_most_lack_them_or_they_are_not_recorded(job: Job, tmp_path: Path) -> None:
+    """Without timing no dump shows a start; where most devices are behind, they may all wait for what is in front of it."""
+    (first,) = leaders(verdict_of(loose(job, tmp_path)))
+    assert (first.rules, first.members, first.confidence) == (("FX140",), Members.ONE_OF, Confidence.SUSPECT)
+
+
+def pipeline(*, skips: bool, before: int = 4, swaps: bool = False) -> Job:
+    """Two stages that pass on two microbatches and take back two gradients a step; in the last step rank 0 `skips` a send.
+
+    With `swaps` the first stage takes its gradients back in between in every other step.
+    """
+    job = Job(2, "nccl")
+    group = job.group((0, 1), "PIPELINE_MODEL_PARALLEL_GROUP")
+    for step in range(before):
+        orders = ("01", "01", "10", "10") if not (swaps and step % 2) else ("01", "10", "01", "10")
+        for order in orders:
+            _transfer(job, group, int(order[0]), int(order[1]))
+    _transfer(job, group, 0, 1)
+    if skips:
+        job.call(group, "recv 0<-1", [0], done=False)
+        job.call(group, "recv 1<-0", [1], done=False)
+    return job
+
+
+def _transfer(job: Job, group: Group, sender: int, receiver: int) -> None:
+    job.call(group, f"send {sender}->{receiver}", [sender])
+    job.call(group, f"recv {receiver}<-{sender}", [receiver])
+
+
+def test_the_rank_that_skipped_a_send_is_named_and_not_the_one_that_waits_for_it(tmp_path: Path) -> None:
+    verdict = verdict_of(loose(pipeline(skips=True), tmp_path))
+    (first,) = leaders(verdict)
+    assert (first.ranks, first.rules, first.cause) == ((0,), ("FX130",), Cause.DEADLOCK)
+    assert len(verdict.suspects) == 1
+
+
+@pytest.mark.parametrize("job", [pipeline(skips=True, before=1), pipeline(skips=True, swaps=True)])
+def test_without_an_order_that_was_always_kept_the_circle_is_named_as_a_whole(job: Job, tmp_path: Path) -> None:
+    (first,) = leaders(verdict_of(loose(job, tmp_path)))
+    assert (first.ranks, first.rules) == ((0, 1), ("FX130",))
+
+
+def lagging(late_ms: int, *, arrived: Sequence[int], calls: int = 20) -> Job:
+    """Rank 2 comes late to every reduction, and so do others to the last one, which only `arrived` have issued."""
+    job = Job(8, "nccl", pace_ns=30 * MILLISECOND)
+    for _ in range(calls):
+        job.clocks[2] += late_ms * MILLISECOND
+        job.call(job.everyone)
+    job.call(job.everyone, ranks=arrived, done=False)
+    return job
+
+
+def test_a_wait_for_the_rank_that_is_always_late_is_no_hang(tmp_path: Path) -> None:
+    verdict = verdict_of(loose(lagging(500, arrived=(0, 1, 3, 4)), tmp_path))
+    (first,) = leaders(verdict)
+    assert verdict.outcome is Outcome.SLOWDOWN
+    assert (first.ranks, first.rules, first.confidence) == ((2,), ("FX160",), Confidence.SUSPECT)
+    assert "nothing shows that the job still moves" in told(verdict)
+
+
+def test_several_ranks_that_have_not_come_yet_are_not_stuck_all_at_once(tmp_path: Path) -> None:
+    verdict = verdict_of(loose(lagging(0, arrived=(0, 1, 3, 4, 6, 7)), tmp_path))
+    assert named(verdict) == set()
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+
+
+def test_one_rank_that_everybody_else_waits_for_is(tmp_path: Path) -> None:
+    assert named(verdict_of(loose(lagging(0, arrived=(0, 1, 3, 4, 5, 6, 7)), tmp_path))) == {2}
