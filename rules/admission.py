@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from forensics.model import Anomaly, Belief, Cause, Finding
+from forensics.model import Anomaly, Belief, Cause, Finding, Members
 from forensics.rules.explain import Observed, blocked, hypothesis, tied
+from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.progress.at_work import LEAST_WORK_NS, at_work
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
@@ -26,6 +27,7 @@ class Progress:
     logged: Logged
     roster: Roster
     stacks: StacksByRank
+    groups: Communicators
 
 
 def withheld(progress: Progress, finding: Finding, observed: Observed, late: Collection[int] = ()) -> str | None:
@@ -61,10 +63,13 @@ def _of_waits(progress: Progress, finding: Finding, found: tuple[WaitState, ...]
     working = _working(progress, finding, found)
     if working is not None:
         return working
+    if finding.belief is Belief.GROUP_SYMPTOM and finding.members is Members.ONE_OF and not _sized(progress, finding):
+        return "how many ranks take part is not known: one that left nothing may be the one that the others wait for"
     if Standing.STILL in kinds:
         return None
     chosen = tied(finding, progress.graph)
-    if finding.belief is Belief.GROUP_SYMPTOM and chosen and not any(wait.communicator for wait in chosen):
+    of_all = finding.belief in (Belief.GROUP_SYMPTOM, Belief.MISMATCH)
+    if of_all and chosen and not any(wait.communicator for wait in chosen):
         return "that all ranks are in communication is what a moving job looks like, and nothing shows that they stay there"
     if kinds == {Standing.PASSING}:
         return f"those who wait for it went on: {found[0].reason}"
@@ -84,6 +89,14 @@ def _of_waits(progress: Progress, finding: Finding, found: tuple[WaitState, ...]
         left = observed.symptoms.waits - hypothesis(finding, (), observed).waits
         return f"in one capture, a hang has one explanation: this one leaves {len(left)} waits" if left else None
     return f"nothing shows that those who wait for it stand still: {motion.reason}"
+
+
+def _sized(progress: Progress, finding: Finding) -> bool:
+    """Whether all members of what its ranks wait in are known: that all who were seen are inside says nothing else."""
+    read = {group.label for group in progress.groups if group.confidence == "read"}
+    return progress.roster.world_size is not None or all(
+        wait.peers or wait.communicator in read for wait in tied(finding, progress.graph)
+    )
 
 
 def _usual(progress: Progress, finding: Finding, late: Collection[int]) -> str | None:

@@ -38,6 +38,7 @@ from forensics.rules.reductions.frontier.verdicts import regimes
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.speed import Pace, Speed
+from forensics.rules.reductions.progress.standstill import Standing, WaitStates
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.samples import StacksByRank
@@ -60,11 +61,15 @@ def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None)
     suspects = judged.suspects
     roster, graph, motion, pace = supply.get(Roster), supply.get(WaitGraph), supply.get(Liveness), supply.get(Speed)
     healthy = sound(motion, pace, judged.symptoms)
-    outcome = _outcome(roster, suspects, healthy, motion, pace, given_up=supply.get(Logged).stalled)
+    # Work of a rank that the others wait for ends by itself; where nobody is elsewhere nothing does.
+    stuck = zip(graph.waits, supply.get(WaitStates), strict=True)
+    still = next((state.reason for wait, state in stuck if state.standing is Standing.STILL and not wait.missing), None)
+    reason = "somebody gave up waiting" if supply.get(Logged).stalled else still
+    outcome = _outcome(roster, suspects, healthy, motion, pace, still=reason is not None)
     windows = frontier_rows(supply.get(FrontierWindows), overrides)
     return Verdict(
         outcome=outcome,
-        summary=_summary(outcome, suspects, healthy, motion, graph, len(roster.ranks)),
+        summary=_summary(outcome, suspects, healthy, motion, graph, len(roster.ranks), reason),
         since=_since(suspects),
         suspects=suspects,
         victims=_victims(graph, suspects, findings) if suspects else (),
@@ -115,7 +120,7 @@ def _digest(connection: DuckDBPyConnection) -> str | None:
 
 
 def _outcome(
-    roster: Roster, suspects: tuple[Suspect, ...], healthy: Assessment, motion: Liveness, pace: Speed, *, given_up: bool
+    roster: Roster, suspects: tuple[Suspect, ...], healthy: Assessment, motion: Liveness, pace: Speed, *, still: bool
 ) -> Outcome:
     facts = [f for f in roster.ranks.values() if f.state or f.thread_states]
     if facts and all(f.dead for f in facts) and suspects:
@@ -127,15 +132,21 @@ def _outcome(
         return Outcome.HEALTHY
     if motion.shown:
         return Outcome.SLOWDOWN if pace.pace is Pace.SLOWER else Outcome.INCONCLUSIVE
-    return Outcome.HANG if given_up else Outcome.INCONCLUSIVE
+    return Outcome.HANG if still else Outcome.INCONCLUSIVE
 
 
 def _summary(
-    outcome: Outcome, suspects: tuple[Suspect, ...], healthy: Assessment, motion: Liveness, graph: WaitGraph, world: int
+    outcome: Outcome,
+    suspects: tuple[Suspect, ...],
+    healthy: Assessment,
+    motion: Liveness,
+    graph: WaitGraph,
+    world: int,
+    still: str | None,
 ) -> str:
     if not suspects:
         if outcome is Outcome.HANG:
-            return f"{outcome}: somebody gave up waiting, and nobody can be named"
+            return f"{outcome}: {still}, and nobody can be named"
         goes_on = f"; {motion.goes_on}" if motion.goes_on else ""
         return f"{outcome}: {healthy.withheld if motion.shown and healthy.withheld else motion.reason + goes_on}"
     first = suspects[0]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.model import Belief, Cause, Component, Confidence, Finding, Granularity, Role, StageRef, WaitKind
+from forensics.model import Belief, Cause, Component, Confidence, Finding, Granularity, Members, Role, StageRef
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.mismatch.alignments import Partings
 from forensics.rules.reductions.mismatch.call_mismatches import DisputeFindings, accused
 from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes, Disagreements, vote
 from forensics.rules.reductions.mismatch.extra_calls import DisputedPlaces
-from forensics.rules.reductions.stacks.activity import Activity
-from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
+from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import RootKind, WaitGraph
+from forensics.rules.reductions.waits.unrecorded import collective_of
 
 
 def _evaluate(
@@ -41,7 +41,7 @@ def _evaluate(
 
 def _from_stacks(stacks: StacksByRank, text: EvidenceText, ranks: tuple[int, ...]) -> Iterator[Finding]:
     """Without a recorder the stacks still show who called from elsewhere; which call was wrong they do not show."""
-    calls = {rank: _call(a) for rank in ranks if (a := activity_of(stacks, rank)) and a.wait is WaitKind.COLLECTIVE}
+    calls = {rank: call for rank in ranks if rank in stacks and (call := _call(stacks[rank]))}
     majority = vote(calls) if len(calls) == len(ranks) else ()
     odd = tuple(rank for rank in ranks if rank not in majority)
     if not majority or not odd:
@@ -56,16 +56,20 @@ def _from_stacks(stacks: StacksByRank, text: EvidenceText, ranks: tuple[int, ...
         confidence=Confidence.SUSPECT,
         evidence=tuple(e for rank in (majority[0], *odd[:4]) for e in text.stack(rank)),
         granularity=Granularity.RANK if len(odd) == 1 else Granularity.GROUP,
+        # Several may be in a group of their own, where one of them is at fault.
+        members=Members.EACH if len(odd) == 1 else Members.ONE_OF,
         next_steps=(
             f"compare the code before this call; a recorder dump would show where {statements.ranks_text(odd)} parted",
         ),
     )
 
 
-def _call(activity: Activity) -> str:
-    """Name the call and where the job made it."""
-    function = activity.call_frame.function if activity.call_frame else "?"
-    return f"{function} at {activity.application}" if activity.application else function
+def _call(found: Stacks) -> str | None:
+    """Name the collective and where the job called it; a hook below the autograd engine has no line of its own."""
+    kind, newest = collective_of(found), found.latest
+    if kind is None or newest is None:
+        return None
+    return f"{kind} at {newest.application}" if newest.application and not newest.below_autograd else kind
 
 
 def _clears(seen: Seen, groups: Communicators, disputes: Disagreements) -> str | None:

@@ -202,7 +202,9 @@ def _between_samples(wait: Wait, ranks: Roster, samples: Mapping[int, Stacks], p
         return WaitState(Standing.PASSING, f"rank {woken.rank} was woken while it waited: {woken.reason}")
     still = list(_stayed(several, ranks, paces))
     if still:
-        return WaitState(Standing.STILL, f"{len(still)} ranks stayed at the same place over all stack samples")
+        return WaitState(
+            Standing.STILL, f"{len(still)} of {len(several)} ranks stayed at the same place over all stack samples"
+        )
     return WaitState(Standing.UNKNOWN, "its ranks were captured once, and nothing dates it")
 
 

@@ -24,18 +24,18 @@ def joined_by_stack(waits: Sequence[Wait], ranks: Roster, samples: Mapping[int, 
 
 def _joined(wait: Wait, samples: Mapping[int, Stacks]) -> Wait:
     kinds = {_stem(operation.kind) for operation in wait.waiting.values() if operation}
-    inside = [rank for rank in wait.unheard if rank in samples and not kinds.isdisjoint(_calls(samples[rank]))]
+    inside = [rank for rank in wait.unheard if rank in samples and collective_of(samples[rank]) in kinds]
     waiting = {**wait.waiting, **dict.fromkeys(inside)}
     return replace(wait, waiting=waiting, unheard=tuple(rank for rank in wait.unheard if rank not in inside))
 
 
-def _calls(found: Stacks) -> set[str]:
-    """Collectives that every sample of a rank was in; hooks below the autograd engine reduce gradients."""
-    calls = [
+def collective_of(found: Stacks) -> str | None:
+    """The collective that every sample of a rank was in; hooks below the autograd engine reduce gradients."""
+    calls = {
         "all_reduce" if activity.below_autograd else _stem(activity.call_frame.function if activity.call_frame else "")
         for activity in (sample.activity for sample in found.main)
-    ]
-    return {calls[0]} if calls and len(set(calls)) == 1 and calls[0] else set()
+    }
+    return (calls.pop() or None) if len(calls) == 1 else None
 
 
 def _stem(name: str) -> str:
