@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 
 from forensics.model import Belief, Cause, Confidence, Evidence, Finding, Granularity, Members, Role, StageName
 from forensics.rules.interface import Rule
+from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes
 from forensics.rules.reductions.ranks.roster import Roster
@@ -14,14 +15,17 @@ from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
 
+# These write a dump only in processes that noticed a failure themselves (pytorch#192233, #197232).
+_WHERE_NOTICED = frozenset({"nccl2"})
+
 
 def _evaluate(
-    roster: Roster, graph: WaitGraph, calls: Calls, blocking: BlockingDisputes, text: EvidenceText
+    roster: Roster, graph: WaitGraph, calls: Calls, groups: Communicators, blocking: BlockingDisputes, text: EvidenceText
 ) -> Iterator[Finding]:
     disputed = {dispute.communicator for dispute in blocking}
     silent = tuple(root.ranks[0] for root in graph.free_roots if _awaited_alone(roster, graph, root.ranks[0], disputed))
     if 0 < len(silent) <= len(roster.ranks) / 2:
-        yield _finding(roster, graph, calls, text, silent)
+        yield _finding(roster, graph, calls, text, silent, tuple(_doubts(graph, groups, silent)))
 
 
 def _awaited_alone(roster: Roster, graph: WaitGraph, rank: int, disputed: Collection[str]) -> bool:
@@ -35,7 +39,24 @@ def _excused(graph: WaitGraph, rank: int) -> bool:
     return any(set(wait.unheard) - waiting - {rank} for wait in graph.waiting_for(rank))
 
 
-def _finding(roster: Roster, graph: WaitGraph, calls: Calls, text: EvidenceText, silent: tuple[int, ...]) -> Finding:
+def _doubts(graph: WaitGraph, groups: Communicators, silent: Collection[int]) -> Iterator[Evidence]:
+    """Where a dump was not to be expected of a rank, its absence says little."""
+    waits = {wait.communicator for rank in silent for wait in graph.waiting_for(rank)}
+    for group in groups:
+        if group.label in waits and group.backend in _WHERE_NOTICED:
+            why = f"{group.backend} writes a dump only where a failure was noticed: a rank that waits for nothing leaves none"
+            yield Evidence(why, None, supports=False)
+            return
+
+
+def _finding(
+    roster: Roster,
+    graph: WaitGraph,
+    calls: Calls,
+    text: EvidenceText,
+    silent: tuple[int, ...],
+    doubts: tuple[Evidence, ...],
+) -> Finding:
     """Nothing tells the cause: dead, unreachable, or in teardown with its recorder already closed.
 
     Several silent ranks cannot be told apart: one of them is missing, the others may only not have been collected.
@@ -53,10 +74,11 @@ def _finding(roster: Roster, graph: WaitGraph, calls: Calls, text: EvidenceText,
         cause=Cause.UNKNOWN,
         stage=text.stage_ref(rank, StageName.UNKNOWN, None),
         belief=Belief.BEHIND_AND_BUSY,
-        confidence=Confidence.LIKELY if alone and recorded and telling and not behind else Confidence.SUSPECT,
+        confidence=Confidence.LIKELY if alone and recorded and telling and not (behind or doubts) else Confidence.SUSPECT,
         evidence=(
             Evidence(f"{who} left no stack and no complete record of its calls; {which} what the others wait for"),
             *(text.awaited(rank) if alone else ()),
+            *doubts,
         ),
         granularity=Granularity.RANK if alone else Granularity.GROUP,
         members=Members.EACH if alone else Members.ONE_OF,
@@ -77,7 +99,7 @@ RULE = Rule(
     needs=(),
     thresholds=(),
     concludes="A rank that the others wait for and that nothing was collected from; the absence is the evidence.",
-    confusions=("a host that was not collected",),
+    confusions=("a host that was not collected", "a back end that writes dumps only where a failure was noticed"),
     evaluate=_evaluate,
     clears=_clears,
 )
