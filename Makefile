@@ -5,6 +5,7 @@ WORKERS ?= 2
 SEED ?= 1
 SECONDS ?= 60
 CASES ?= 10
+SOUND ?= 1000
 SUITES ?= hang slowdown ccl nic frontier healthy
 # Bundle that `make demo` diagnoses.
 BUNDLE ?= $(firstword $(sort $(wildcard fixtures/recorded/*.tar fixtures/recorded/*.tar.zst)))
@@ -16,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz test-live test-deep accuracy suites bench check format docs clean
+.PHONY: help demo test fuzz test-live test-deep accuracy suites healthy bench check format docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -45,6 +46,9 @@ accuracy: $(VENV)/.live  ## real hangs given to forensics and to other analyzers
 
 suites: $(VENV)/.dev  ## simulated cases of every suite, half an hour (SEED=, CASES= of each suite, SUITES=)
 	$(BIN)/forensics evaluate $(SUITES) --seed $(SEED) --cases $(CASES) --format markdown --output docs/suites.md
+
+healthy: $(VENV)/.dev  ## a thousand sound simulated jobs, of which nobody may be accused, hours (SEED=, SOUND= how many)
+	$(BIN)/forensics evaluate healthy --seed $(SEED) --cases $(SOUND)
 
 bench: $(VENV)/.dev  ## time and memory on large inputs
 	$(BIN)/pytest -q -s tests/benchmarks
