@@ -415,7 +415,7 @@ CREATE TABLE moments (
     agreed BOOLEAN NOT NULL         -- all of them show the main thread at the same place
 );
 
--- table: One look at one thread of a process (a process is its main thread).
+-- table: One sample of one thread of a process (a process is its main thread).
 CREATE TABLE processes (
     source_id BIGINT,               -- artefact
     rank INTEGER,                   -- rank whose process tree it is in
@@ -423,8 +423,8 @@ CREATE TABLE processes (
     pid BIGINT,                     -- process
     thread BIGINT,                  -- OS thread id; equal to pid for the main thread
     is_child BOOLEAN,               -- a child process of the rank, not the rank itself
-    sample INTEGER,                 -- number of the look, 0 first
-    time_ns BIGINT,                 -- realtime clock of the look
+    sample INTEGER,                 -- number of the sample, 0 first
+    time_ns BIGINT,                 -- realtime clock of the sample
     name VARCHAR,                   -- comm
     state VARCHAR,                  -- R, S, D, T, t, Z, X
     wchan VARCHAR,                  -- kernel function it sleeps in

@@ -14,8 +14,8 @@ import time
 from forensics.collect.processes import ProcFs, Stat
 
 _MOST_DESCRIPTORS = 1 << 16
-_LOOKS = 25
-_LOOK_S = 0.02
+_CHECKS = 25
+_CHECK_S = 0.02
 
 
 def start_guard(procfs: ProcFs, pid: int) -> int:
@@ -59,11 +59,11 @@ def _keep(procfs: ProcFs, before: Stat, read_end: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     while os.read(read_end, 1):
         pass
-    for _ in range(_LOOKS):
+    for _ in range(_CHECKS):
         if _was_left_stopped(procfs, before):
             os.kill(before.pid, signal.SIGCONT)
             return
-        time.sleep(_LOOK_S)  # the kernel detaches a dead tracer after it has closed its files
+        time.sleep(_CHECK_S)  # the kernel detaches a dead tracer after it has closed its files
 
 
 def _was_left_stopped(procfs: ProcFs, before: Stat) -> bool:

@@ -143,7 +143,7 @@ _WORDS = (
 _SHORTEST = min(map(len, _WORDS))
 
 
-def worth_a_look(line: str) -> bool:
+def may_be_event(line: str) -> bool:
     """Whether any of the patterns may match."""
     return len(line) >= _SHORTEST and any(word in line for word in _WORDS)
 

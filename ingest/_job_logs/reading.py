@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
-from forensics.ingest._job_logs.events import PATTERNS, Failures, Tracebacks, worth_a_look
+from forensics.ingest._job_logs.events import PATTERNS, Failures, Tracebacks, may_be_event
 from forensics.ingest._job_logs.line_origin import Origin, Origins
 from forensics.ingest._job_logs.nccl_lines import NcclLines, queue_pair_columns
 from forensics.ingest._job_logs.patterns import iso_time, matches
@@ -71,7 +71,7 @@ class _Reader:
             front = self.nccl.feed(number, line, origin.rank, origin.label, time_ns)
             host = front["host"] if front else None
         self._spanning(number, line, origin)
-        if worth_a_look(line):
+        if may_be_event(line):
             for known, _, subject in matches(PATTERNS, line[origin.text :]):
                 self._cancelled = self._cancelled or known.kind == "job_cancelled"
                 self._event(number, known.kind, subject and subject.rstrip(":"), line, origin, host)

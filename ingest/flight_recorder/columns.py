@@ -234,7 +234,7 @@ def _states(entries: Entries, backends: Coded[str | None], started: Numbers, end
     A backend without any event in the whole dump, as gloo, never leaves `scheduled`: its `retired` says done (or failed).
     """
     retired = entries.flags("retired")
-    looks = combined(
+    seen = combined(
         backends,
         entries.coded("state", _state),
         Coded(started.known.astype(np.int64), (False, True)),
@@ -242,9 +242,9 @@ def _states(entries: Entries, backends: Coded[str | None], started: Numbers, end
         Coded((retired.data.astype(np.bool_) & retired.known).astype(np.int64), (False, True)),
     )
     events = ("started", "completed")
-    with_events = {backend for backend, state, start, end, _ in looks.values if start or end or state in events}
+    with_events = {backend for backend, state, start, end, _ in seen.values if start or end or state in events}
     states = []
-    for backend, state, _, end, is_retired in looks.values:
+    for backend, state, _, end, is_retired in seen.values:
         is_done = state == "completed" or end or (is_retired and backend not in with_events)
         states.append("done" if is_done else "started" if state == "started" else "pending")
-    return Coded(looks.codes, states)
+    return Coded(seen.codes, states)

@@ -24,7 +24,7 @@ def _evaluate(roster: Roster, liveness: Liveness, helped_stalls: HelpedStalls, s
 
 
 def _at_work(roster: Roster, liveness: Liveness, stall: Stall) -> bool:
-    """Whether it runs in every look, and nothing tells for how long the others wait: saving takes its time in a sound job."""
+    """Whether it runs in every sample, and nothing tells for how long the others wait: saving takes its time in a sound job."""
     states = roster.rank(stall.rank).thread_states
     undated = liveness.silence_ns is None and not liveness.frozen
     return undated and stall.child is None and len(states) > 1 and set(states) == {"R"}

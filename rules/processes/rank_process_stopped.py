@@ -44,10 +44,12 @@ def _confidence(facts: RankFacts, waits: bool) -> Confidence:
 
 
 def _process(facts: RankFacts) -> Iterator[Evidence]:
-    looks = len(facts.thread_states)
+    states = facts.thread_states
     traced = f", traced by pid {facts.tracer}" if facts.tracer else ", no tracer"
     who = f"main thread of rank {facts.rank} (pid {facts.pid})"
-    yield Evidence(f"{who} stopped (state {facts.thread_states[-1]}) in {looks} of {looks} looks{traced}", facts.process_source)
+    yield Evidence(
+        f"{who} stopped (state {states[-1]}) in {len(states)} of {len(states)} samples{traced}", facts.process_source
+    )
 
 
 def _next_steps(facts: RankFacts) -> tuple[str, ...]:
@@ -67,7 +69,7 @@ RULE = Rule(
     seed="Flight Recorder practice",
     needs=(Need(SeenProcesses, "processes", "the state of a process is read from the host"),),
     thresholds=(),
-    concludes="The rank whose main thread every look found in state T or t.",
+    concludes="The rank whose main thread every sample found in state T or t.",
     confusions=("a debugger attached after the hang began",),
     evaluate=_evaluate,
     clears=_clears,

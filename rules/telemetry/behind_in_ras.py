@@ -70,7 +70,7 @@ def _evaluate(
 
 
 def _behind_by_rank(ras: Ras, graph: WaitGraph) -> dict[int, tuple[_Lag, ...]]:
-    """The roots that only counters show, with their lags; ranks that moved between two looks are no evidence."""
+    """The roots that only counters show, with their lags; ranks that moved between two captures are no evidence."""
     moved = {ras.ranks.get(m.process) for group in ras.groups for m in group.members if m.process and m.moved}
     places = {label_of(group, kind): (group, kind) for group in ras.groups for kind in group.usual}
     free = [root for root in graph.reported_roots if root.kind is RootKind.FREE and root.ranks[0] not in moved]
@@ -83,7 +83,7 @@ def _lags(ras: Ras, root: Root, places: Mapping[str, tuple[RasGroup, str]]) -> I
     for label in dict.fromkeys(wait.communicator for wait in root.waits if wait.families.get(rank) is Family.RAS):
         group, kind = places[label]
         member = next(m for m in group.members if m.process and ras.ranks.get(m.process) == rank)
-        if member.still or ras.looks < 2:
+        if member.still or ras.captures < 2:
             most = max((group.usual[kind], *(other.counts.get(kind, 0) for other in group.members)))
             yield _Lag(group, member, kind, member.counts[kind], most)
 
@@ -124,13 +124,13 @@ def _may_wait(group: RasGroup, process: Process | None) -> bool:
 
 
 def _unsettled(ras: Ras, least_gap_s: float) -> Iterator[str]:
-    """Why the looks do not show that anything stands still."""
-    if ras.looks < 2:
+    """Why the captures do not show that anything stands still."""
+    if ras.captures < 2:
         yield "RAS was asked once: in a moving job ranks differ all the time"
     elif ras.gap_s is None:
-        yield "nothing tells how much time lies between the looks"
+        yield "nothing tells how much time lies between the captures"
     elif ras.gap_s < least_gap_s:
-        yield f"the looks are {ras.gap_s:.0f} s apart, and nothing else shows a standstill: a long step looks the same"
+        yield f"the captures are {ras.gap_s:.0f} s apart, and nothing else shows a standstill: a long step looks the same"
 
 
 def _late_finding(
@@ -162,7 +162,8 @@ def _stage(stacks: StacksByRank, rank: int) -> StageName:
 
 
 def _behind(ras: Ras, rank: int, behind: tuple[_Lag, ...]) -> Iterator[Evidence]:
-    how = "in both looks" if ras.looks == 2 else f"in all {ras.looks} looks" if ras.looks > 2 else "in the only look"
+    several = "in both captures" if ras.captures == 2 else f"in all {ras.captures} captures"
+    how = several if ras.captures > 1 else "in the only capture"
     for lag in behind[:_SHOWN]:
         yield Evidence(
             f"rank {rank} launched up to {lag.kind} {lag.launched} of communicator {lag.group.communicator} {how} at RAS, "
@@ -206,7 +207,7 @@ def _lost(ras: Ras, graph: WaitGraph, roster: Roster) -> Iterator[Finding]:
 
 def _lost_finding(ras: Ras, process: Process, facts: RankFacts, explained: bool) -> Finding:
     rank = ras.ranks[process]
-    word, looks, source = ras.lost[process]
+    word, captures, source = ras.lost[process]
     seen = (
         "RAS considers {} dead: unreachable over its network for a minute" if word == "dead" else "{} did not answer RAS"
     ).format(_who(ras, process))
@@ -221,7 +222,7 @@ def _lost_finding(ras: Ras, process: Process, facts: RankFacts, explained: bool)
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.SUSPECT,
         evidence=(
-            Evidence(f"{seen} ({looks} of {statements.counted(ras.looks, 'look')})", source),
+            Evidence(f"{seen} ({captures} of {statements.counted(ras.captures, 'capture')})", source),
             *([against] if alive else ()),
         ),
         next_steps=(f"look for the process of {_who(ras, process)}: exit code, kernel log, network of its host",),

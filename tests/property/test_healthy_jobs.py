@@ -82,7 +82,7 @@ def finished(random: Random, folder: Path) -> Path:
     return loose_files(random, folder, after, kept(random, world), active=random.random() < 0.5)
 
 
-def looks(random: Random, job: Sound, at_ns: int, count: int, *, stacks: bool = False, active: bool = False) -> Collection:
+def captures(random: Random, job: Sound, at_ns: int, count: int, *, stacks: bool = False, active: bool = False) -> Collection:
     """A bundle of `count` looks at every rank, made within a tenth of a second; gloo cannot tell which entries are active."""
     found = Collection(job.run.shape.world, at_ns)
     apart, active = 2 * SECOND, active and job.run.job.backend != "gloo"
@@ -105,19 +105,21 @@ def looks(random: Random, job: Sound, at_ns: int, count: int, *, stacks: bool = 
 def one_dated_look(random: Random, folder: Path) -> Path:
     job = sound(random, (8, 20))
     first, last = job.span_ns
-    return looks(random, job, random.randrange(first + 4 * step_ns(job), last), 1, active=random.random() < 0.3).write(folder)
+    return captures(random, job, random.randrange(first + 4 * step_ns(job), last), 1, active=random.random() < 0.3).write(
+        folder
+    )
 
 
 def two_looks(random: Random, folder: Path) -> Path:
     job = sound(random, (60, 80))
-    return looks(random, job, job.span_ns[0] + 4 * step_ns(job), 2, stacks=True, active=random.random() < 0.3).write(folder)
+    return captures(random, job, job.span_ns[0] + 4 * step_ns(job), 2, stacks=True, active=random.random() < 0.3).write(folder)
 
 
 def first_steps(random: Random, folder: Path) -> Path:
     """Whoever compiles first lets the others wait."""
     job = sound(random, (4, 5), lambda run: {(rank, 0): rank * 300 * MILLISECOND for rank in range(run.shape.world)})
     first = job.span_ns[0]
-    return looks(random, job, random.randrange(first, first + step_ns(job)), 1).write(folder)
+    return captures(random, job, random.randrange(first, first + step_ns(job)), 1).write(folder)
 
 
 def pauses_of(rank: int | None, every: int, ns: int) -> Callable[[Run], dict[tuple[int, int], int]]:
@@ -141,7 +143,7 @@ def paused(random: Random, folder: Path, rank: int | None) -> Path:
     who = rank or 0
     calls = len(job.run.programs[who]) // job.run.shape.steps
     begin = job.left[who][random.choice((3, 4)) * every * calls - 1]
-    return looks(random, job, begin + random.randrange(SECOND // 2, pause - SECOND), 1).write(folder)
+    return captures(random, job, begin + random.randrange(SECOND // 2, pause - SECOND), 1).write(folder)
 
 
 def one_rank_saves(random: Random, folder: Path) -> Path:

@@ -133,7 +133,7 @@ def test_copies_do_not_matter(hang: Hang, form: str, data: st.DataObject) -> Non
 @FEW
 @given(hang=hangs(), data=st.data())
 def test_the_same_moment_in_both_forms_is_one_look(hang: Hang, data: st.DataObject) -> None:
-    """A rank that answered twice with the same state did not stand still between two looks."""
+    """A rank that answered twice with the same state did not stand still between two captures."""
     twice = data.draw(st.sets(st.integers(0, hang.world - 1), min_size=1))
     files = {NAMES[0].format(rank): content for rank, content in hang.dumps("pickle").items()}
     files |= {f"rank{rank}.json": content for rank, content in hang.dumps("json").items() if rank in twice}

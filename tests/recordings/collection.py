@@ -51,7 +51,7 @@ def py_spy(place: Place, pid: int, *, thread_name: str = "MainThread", owns_gil:
     return json.dumps([thread], indent=1).encode()
 
 
-def process_look(
+def process_sample(
     rank: int, time_ns: int, *, state: str = "S", wchan: str | None = None, switches: int = 40, tracer: int = 0
 ) -> bytes:
     """One look at the main thread of a rank."""
@@ -123,11 +123,11 @@ class Collection:
         path = f"ranks/{rank}/stacks/child-{pid}.{number}.json"
         self._member("stack.pyspy", rank, number, path, py_spy(place, pid))
 
-    def looks(self, rank: int, state: str = "S", count: int = 3, *, moving: bool = False, tracer: int = 0) -> None:
+    def samples(self, rank: int, state: str = "S", count: int = 3, *, moving: bool = False, tracer: int = 0) -> None:
         """Looks at the process through /proc; a moving one was scheduled in between."""
         for number in range(count):
             time_ns = self.at_ns + 2 * number * SECOND
-            content = process_look(rank, time_ns, state=state, switches=40 + 25 * number * moving, tracer=tracer)
+            content = process_sample(rank, time_ns, state=state, switches=40 + 25 * number * moving, tracer=tracer)
             self._member("proc.tasks", rank, number, f"ranks/{rank}/proc/{number}.json", content)
 
     def log(self, rank: int, *lines: str) -> None:
@@ -203,7 +203,7 @@ def whole(
     found = Collection(job.world, job.now_ns + silence_ns)
     for rank in range(job.world):
         found.rank(rank)
-        found.looks(rank)
+        found.samples(rank)
         found.stacks(rank, *[places.get(rank, ALL_REDUCE)] * samples)
         for number in range(dumps):
             found.dump(job, rank, number)

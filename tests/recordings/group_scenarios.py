@@ -55,7 +55,7 @@ def behind_in_ras(behind: int = 5, world: int = 8) -> Collection:
     found = Collection(world, START_NS)
     for rank in range(world):
         found.rank(rank)
-        found.looks(rank)
+        found.samples(rank)
     for number, taken in enumerate(("2026-09-21 14:13:20", "2026-09-21 14:15:20")):
         content = as_json(communicators(behind, world), taken=taken)
         found.service("nccl.ras", number, f"nccl/ras-{number}.json", content, START_NS + number * 120 * SECOND)

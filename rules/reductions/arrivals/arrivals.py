@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from duckdb import DuckDBPyConnection
 
 # Hosts of devices run ahead: only what the device did tells who was awaited, and the watchdog sees it when it next looks.
-WATCHDOG_LOOKS_NS = 250_000_000
+WATCHDOG_INTERVAL_NS = 250_000_000
 # Nobody comes out of these before all members went in.
 JOINT = (
     "('all_reduce', 'all_gather', 'all_gather_base', 'all_gather_single', 'all_gather_into_tensor', 'reduce_scatter', "
@@ -83,7 +83,7 @@ WITH RECURSIVE linked AS (
       AND o.sequence IS NOT NULL AND o.communicator NOT IN (SELECT communicator FROM staged)
 )
 SELECT t.communicator, t.signature, t.sequence, list(t.rank ORDER BY t.rank), list(-t.took_ns ORDER BY t.rank),
-       list(t.end_ns ORDER BY t.rank), CASE WHEN bool_or(t.coarse) THEN {WATCHDOG_LOOKS_NS} ELSE 0 END, bool_or(t.bound),
+       list(t.end_ns ORDER BY t.rank), CASE WHEN bool_or(t.coarse) THEN {WATCHDOG_INTERVAL_NS} ELSE 0 END, bool_or(t.bound),
        list(t.source ORDER BY t.rank)
 FROM took t JOIN (SELECT communicator, count(*) AS size FROM members GROUP BY communicator) m USING (communicator)
 WHERE t.took_ns IS NOT NULL AND t.end_ns IS NOT NULL AND m.size > 1

@@ -1,7 +1,7 @@
 """Hosts on which more threads of the job want to run than get to run: whoever is late there may only be waiting for a CPU.
 
-Threads found runnable at the looks of the collector are what was asked for; the time that they were on a CPU between the looks
-is what was given. No count of cores is needed, and other jobs on the host count as what they take away.
+Threads found runnable in the samples of the collector are what was asked for; the time that they were on a CPU in between is
+what was given. No count of cores is needed, and other jobs on the host count as what they take away.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from forensics.model import Confidence, Evidence, Finding
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import NS_PER_TICK, Roster
 
-# One thread alone may be found runnable by chance at each of two or three looks.
+# One thread alone may be found runnable by chance at each of two or three samples.
 _LEAST_RUNNABLE = 2.0
 # Asked for against given: a thread that runs is runnable too, so that one is what a host with free cores shows.
 _LEAST_RATIO = 1.5
 
-_LOOKS = """
-WITH looks AS (
+_SAMPLES = """
+WITH samples AS (
     SELECT host, pid, thread, min(sample) AS first, max(sample) AS last, max(time_ns) - min(time_ns) AS span,
            arg_max(cpu_ticks, sample) - arg_min(cpu_ticks, sample) AS ticks, count(*) FILTER (state = 'R') AS runnable,
-           count(*) AS looks, any_value(source_id) AS source_id
+           count(*) AS samples, any_value(source_id) AS source_id
     FROM processes WHERE host IS NOT NULL GROUP BY host, pid, thread HAVING count(DISTINCT sample) > 1
 )
-SELECT l.host, sum(l.runnable / l.looks), sum(ticks), max(span), min(s.path) FROM looks l JOIN sources s USING (source_id)
+SELECT l.host, sum(l.runnable / l.samples), sum(ticks), max(span), min(s.path) FROM samples l JOIN sources s USING (source_id)
 GROUP BY l.host HAVING max(span) > 0 ORDER BY l.host
 """
 
@@ -51,7 +51,7 @@ class CpuUse:
     def statement(self) -> str:
         """What was seen, in words."""
         return (
-            f"{self.host} is short of CPU: {self.runnable:.1f} threads of the job were ready to run at each look and got "
+            f"{self.host} is short of CPU: {self.runnable:.1f} threads of the job were ready to run at each sample and got "
             f"{self.cores:.1f} cores"
         )
 
@@ -62,8 +62,8 @@ HostCpu = NewType("HostCpu", Mapping[str, CpuUse])
 
 @reduction
 def cpu_use(connection: DuckDBPyConnection) -> HostCpu:
-    """What the looks at the processes of each host show; nothing for a host that was looked at less than twice."""
-    rows = connection.execute(_LOOKS).fetchall()
+    """What the samples of the processes of each host show; nothing for a host that was sampled less than twice."""
+    rows = connection.execute(_SAMPLES).fetchall()
     return HostCpu(
         {
             host: CpuUse(host, float(runnable), float(ticks or 0) * NS_PER_TICK / span, path)

@@ -2,7 +2,7 @@
 
 Dumps are not a snapshot: a healthy moving job looks like a hang in a single set of dumps. A job is called stalled only when its
 silence is longer than twice a pause that it has already made at least twice (VenusTrace section 4.2: n = 2 times the expected
-time), or when two looks at the same rank found it at the same place.
+time), or when two captures of the same rank found it at the same place.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEAST_SILENCE_NS = 2_000_000_000
 
 
 class Motion(StrEnum):
-    """What the looks say of the whole job."""
+    """What the captures say of the whole job."""
 
     MOVING = "moving"
     STALLED = "stalled"
@@ -123,7 +123,7 @@ FROM furthest GROUP BY communicator HAVING max(finished) >= min(issued) + {LEAST
 def liveness(
     connection: DuckDBPyConnection, roster: Roster, stacks: Mapping[int, Stacks], factor: float = SILENCE_FACTOR
 ) -> Liveness:
-    """Decide whether the job moves; `UNSEEN` when there was only one look and nothing dates it.
+    """Decide whether the job moves; `UNSEEN` when there was only one capture and nothing dates it.
 
     `factor` is how many of its own recurring pauses a silence must last to count as a stall.
     """
@@ -211,7 +211,7 @@ def _passed(stacks: Mapping[int, Stacks]) -> str | None:
     moved = [found for found in several if found.moved_on]
     if 2 * len(moved) <= len(several) or not any(found.communicated for found in moved):
         return None
-    return f"{len(moved)} of {len(several)} ranks were elsewhere at the next look"
+    return f"{len(moved)} of {len(several)} ranks were elsewhere at the next capture"
 
 
 def _seconds(ns: int) -> str:

@@ -110,15 +110,15 @@ def speed(calls: Calls, windows: FrontierWindows) -> Speed:
 
 def judged(series: Iterable[_Series]) -> Speed:
     """One result for all series: slower where most of them are, steady where most are, else not measured."""
-    looks = [_look(each) for each in series]
-    if not looks:
+    judgements = [_of_series(each) for each in series]
+    if not judgements:
         return Speed(Pace.NOT_MEASURED, "nothing in this case tells how long a step takes")
     for pace in (Pace.SLOWER, Pace.STEADY):
-        alike = [each for each in looks if each.pace is pace]
-        if 2 * len(alike) > len(looks):
+        alike = [each for each in judgements if each.pace is pace]
+        if 2 * len(alike) > len(judgements):
             middle = median(each.factor or 1.0 for each in alike)
             return min(alike, key=lambda each: (abs((each.factor or 1.0) - middle), each.source or ""))
-    found = next((each for each in looks if not each.was_measured), looks[0])
+    found = next((each for each in judgements if not each.was_measured), judgements[0])
     return found if not found.was_measured else Speed(Pace.NOT_MEASURED, "records of the ranks tell different speeds", found.by)
 
 
@@ -136,7 +136,7 @@ def _of_calls(connection: DuckDBPyConnection) -> list[_Series]:
     return [each for same in found.values() for each in same]
 
 
-def _look(series: _Series) -> Speed:
+def _of_series(series: _Series) -> Speed:
     """Compare a series with its own past."""
     lengths, ends = series.lengths[1:], series.ends_ns[1:]
     known = Speed(Pace.NOT_MEASURED, "", by=series.by, steps=len(lengths), source=series.source)

@@ -14,7 +14,7 @@ from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, Liven
 LEAST_STEPS = 3
 
 # What looks for hangs: where there is any of it, it decides, unless the record goes on to the moment at which it was fetched.
-_LOOKS = "SELECT count(*) FROM sources WHERE kind IN ('flight_recorder', 'python_stacks', 'shim_log', 'nccl_ras')"
+_CAPTURES = "SELECT count(*) FROM sources WHERE kind IN ('flight_recorder', 'python_stacks', 'shim_log', 'nccl_ras')"
 _SILENCE = """
 WITH newest AS (
     SELECT source_id, rank, max(end_ns) AS newest_ns FROM steps GROUP BY source_id, rank
@@ -35,14 +35,14 @@ def moving_by_steps(
     """
     if motion.motion is not Motion.UNSEEN or not windows:
         return motion
-    ((looks,),) = connection.execute(_LOOKS).fetchall()
+    ((has_captures,),) = connection.execute(_CAPTURES).fetchall()
     ((silence, of_any_rank, is_dated),) = connection.execute(_SILENCE).fetchall()
     longest = max(float(window.matrix.walls.max(initial=0.0)) for window in windows)
     limit = max(silence_factor * longest, LEAST_SILENCE_NS)
     steps = sum(len(window.matrix.steps) for window in windows)
     is_whole = is_dated and not any(window.matrix.missing for window in windows)
     goes_on = is_whole and of_any_rank is not None and of_any_rank <= limit
-    if (looks and not goes_on) or (silence is not None and silence > limit) or steps < LEAST_STEPS:
+    if (has_captures and not goes_on) or (silence is not None and silence > limit) or steps < LEAST_STEPS:
         return motion
     ranks = sorted({rank for window in windows for rank in window.matrix.ranks})
     last = int(np.max([window.matrix.steps[-1] for window in windows]))

@@ -39,7 +39,7 @@ REASONS: Mapping[str, str] = {
     "cpu_share": "a thread that uses more of a CPU polls for its answer: it is scheduled whatever the job does",
 }
 
-_LOOKS = """
+_SAMPLES = """
 SELECT p.rank, p.time_ns, p.switches, p.cpu_ticks, p.state, p.wchan, p.timed, s.path
 FROM processes p JOIN sources s USING (source_id)
 WHERE p.thread = p.pid AND NOT p.is_child AND p.rank IS NOT NULL AND p.switches IS NOT NULL AND p.time_ns IS NOT NULL
@@ -70,7 +70,7 @@ class WaitPace:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Sample:
     """The main thread of a rank at one time."""
 
     time_ns: int
@@ -94,12 +94,12 @@ def wait_paces(connection: DuckDBPyConnection, stacks: StacksByRank, messages: M
     between the samples and no more: a sound job in a longer pause is still, too.
     """
     waiting = {rank for rank, found in stacks.items() if waits_for_others(found)} | messages
-    looks: dict[int, list[_Look]] = defaultdict(list)
-    for rank, *look in connection.execute(_LOOKS).fetchall():
+    samples: dict[int, list[_Sample]] = defaultdict(list)
+    for rank, *sample in connection.execute(_SAMPLES).fetchall():
         if rank in waiting:
-            looks[rank].append(_Look(*look))
+            samples[rank].append(_Sample(*sample))
     limits = PaceLimits()
-    return WaitPaces({rank: _pace(rank, seen, limits) for rank, seen in looks.items() if len(seen) > 1})
+    return WaitPaces({rank: _pace(rank, seen, limits) for rank, seen in samples.items() if len(seen) > 1})
 
 
 def waits_for_others(found: Stacks) -> bool:
@@ -107,37 +107,39 @@ def waits_for_others(found: Stacks) -> bool:
     return bool(found.main) and all(sample.activity.waits_for_others for sample in found.main)
 
 
-def _pace(rank: int, looks: Sequence[_Look], limits: PaceLimits) -> WaitPace:
-    pairs = [(one, two) for one, two in pairwise(looks) if two.time_ns > one.time_ns]
+def _pace(rank: int, samples: Sequence[_Sample], limits: PaceLimits) -> WaitPace:
+    pairs = [(one, two) for one, two in pairwise(samples) if two.time_ns > one.time_ns]
     counts = tuple(two.switches - one.switches for one, two in pairs)
     spans = tuple(two.time_ns - one.time_ns for one, two in pairs)
-    pace, reason = _judged(looks, counts, spans, limits)
-    return WaitPace(rank, pace, reason, counts, spans, looks[-1].source)
+    pace, reason = _judged(samples, counts, spans, limits)
+    return WaitPace(rank, pace, reason, counts, spans, samples[-1].source)
 
 
-def _judged(looks: Sequence[_Look], counts: Sequence[int], spans: Sequence[int], limits: PaceLimits) -> tuple[Pace | None, str]:
+def _judged(
+    samples: Sequence[_Sample], counts: Sequence[int], spans: Sequence[int], limits: PaceLimits
+) -> tuple[Pace | None, str]:
     total = sum(counts)
     seen = f"{total} context switches of its main thread in {sum(spans) / 1e9:.1f} s"
     if not spans or min(counts) < 0:
         return None, "its samples are of different processes or of one moment"
-    if why := _polls(looks, sum(spans), limits):
+    if why := _polls(samples, sum(spans), limits):
         return None, f"{seen}, but {why}"
     if total <= limits.standing:
         return Pace.STILL, seen
     if total < limits.moving:
         return None, f"{seen}: more than a standing rank has, fewer than a moving one"
-    if looks[-1].timed is not False and (len(counts) < 2 or _even(counts, spans, limits.timer_slack)):
+    if samples[-1].timed is not False and (len(counts) < 2 or _even(counts, spans, limits.timer_slack)):
         return None, f"{seen}, as a timer would wake it"
     return Pace.MOVING, seen
 
 
-def _polls(looks: Sequence[_Look], span_ns: int, limits: PaceLimits) -> str | None:
+def _polls(samples: Sequence[_Sample], span_ns: int, limits: PaceLimits) -> str | None:
     """Why the switches of a thread are its own doing: it runs, or sleeps for a time of its own and asks again."""
-    first, last = looks[0].ticks, looks[-1].ticks
+    first, last = samples[0].ticks, samples[-1].ticks
     share = (last - first) * NS_PER_TICK / span_ns if first is not None and last is not None else 0.0
-    if share > limits.cpu_share or all(look.state == "R" for look in looks):
+    if share > limits.cpu_share or all(sample.state == "R" for sample in samples):
         return "it polls: it uses a CPU while it waits"
-    if any("nanosleep" in (look.wchan or "") for look in looks):
+    if any("nanosleep" in (sample.wchan or "") for sample in samples):
         return "it polls: it sleeps for a time of its own"
     return None
 

@@ -15,7 +15,7 @@ from forensics.rules.reductions.ranks.roster import cpu_share
 
 @dataclass(frozen=True, slots=True)
 class ChildProcess:
-    """One child process in the newest looks; `cpu_share` is the share of the time it was on a CPU, None with a single look."""
+    """One child process in the newest samples; `cpu_share` is the share of the time on a CPU, None with a single sample."""
 
     pid: int
     name: str
@@ -33,7 +33,7 @@ class ChildProcess:
 ChildProcesses = NewType("ChildProcesses", Mapping[int, tuple[ChildProcess, ...]])
 """Child processes of each rank."""
 
-_LOOKS = """
+_SAMPLES = """
 SELECT p.rank, p.pid, p.name, p.state, p.wchan, p.cpu_ticks, p.time_ns, p.sample, s.path
 FROM processes p JOIN sources s USING (source_id)
 WHERE p.is_child AND p.thread = p.pid AND p.rank IS NOT NULL ORDER BY p.rank, p.pid, p.sample, s.path
@@ -43,16 +43,16 @@ _LAST = "SELECT rank, max(sample) FROM processes WHERE rank IS NOT NULL GROUP BY
 
 @reduction
 def child_processes(connection: DuckDBPyConnection) -> ChildProcesses:
-    """Children that were there in the last look at their rank, by rank."""
+    """Children that were there in the last sample of their rank, by rank."""
     last = dict(connection.execute(_LAST).fetchall())
-    looks: dict[tuple[int, int], list[tuple[object, ...]]] = defaultdict(list)
-    for rank, pid, *look in connection.execute(_LOOKS).fetchall():
-        looks[rank, pid].append(tuple(look))
+    samples: dict[tuple[int, int], list[tuple[object, ...]]] = defaultdict(list)
+    for rank, pid, *sample in connection.execute(_SAMPLES).fetchall():
+        samples[rank, pid].append(tuple(sample))
     found: dict[int, list[ChildProcess]] = defaultdict(list)
-    for (rank, pid), seen in sorted(looks.items()):
-        name, state, wchan, _, _, sample, path = seen[-1]
-        if sample == last[rank]:
-            share = cpu_share([(look[3], look[4]) for look in seen])  # type: ignore[misc]
+    for (rank, pid), seen in sorted(samples.items()):
+        name, state, wchan, _, _, newest, path = seen[-1]
+        if newest == last[rank]:
+            share = cpu_share([(sample[3], sample[4]) for sample in seen])  # type: ignore[misc]
             found[rank].append(ChildProcess(pid, str(name or ""), _text(state), _text(wchan), share, str(path)))
     return ChildProcesses({rank: tuple(children) for rank, children in found.items()})
 

@@ -24,8 +24,8 @@ class RankFacts:
     """One rank: where it ran, what became of its process, and which kinds of evidence it left.
 
     `state` is alive, absent, zombie or unknown (None when no collector looked). `thread_states` are the states of the main
-    thread, one for each look; `switches` is the number of context switches of the main thread over all looks, `cpu_share` the
-    share of the time between the first and the last look that it was on a CPU; both None with less than two looks.
+    thread, one for each sample; `switches` is the number of context switches of the main thread over all samples, `cpu_share`
+    the share of the time between first and last sample that it was on a CPU; both None with less than two samples.
     `heartbeat_gap_ns` is set when the collector inside the process had stopped beating for that long while others went on.
     """
 
@@ -57,7 +57,7 @@ class RankFacts:
 
     @property
     def stopped(self) -> bool:
-        """Whether every look found the main thread stopped."""
+        """Whether every sample found the main thread stopped."""
         return bool(self.thread_states) and set(self.thread_states) <= STOPPED
 
     @property
@@ -146,7 +146,7 @@ def read_roster(connection: DuckDBPyConnection) -> Roster:
 
 
 def _last_seen(facts: RankFacts) -> RankFacts:
-    """A process that lived when it was found and was dead in the last look ended in between."""
+    """A process that lived when it was found and was dead in the last sample ended in between."""
     if facts.thread_states[-1:] in (("Z",), ("X",)) and facts.state in (None, "alive", "unknown"):
         return replace(facts, state="zombie", state_source=facts.process_source)
     return facts
@@ -177,29 +177,29 @@ def _main_threads(connection: DuckDBPyConnection) -> dict[int, RankFacts]:
         WHERE p.thread = p.pid AND NOT p.is_child AND p.rank IS NOT NULL ORDER BY p.rank, p.sample, s.path
         """
     ).fetchall()
-    looks = defaultdict(list)
-    for rank, *look in rows:
-        looks[rank].append(look)
-    return {rank: _main_thread(samples) for rank, samples in looks.items()}
+    samples = defaultdict(list)
+    for rank, *sample in rows:
+        samples[rank].append(sample)
+    return {rank: _main_thread(seen) for rank, seen in samples.items()}
 
 
-def _main_thread(looks: list[list[Any]]) -> RankFacts:
-    _, wchan, tracer, _, path, _, _ = looks[-1]
-    counts = [look[3] for look in looks if look[3] is not None]
+def _main_thread(samples: list[list[Any]]) -> RankFacts:
+    _, wchan, tracer, _, path, _, _ = samples[-1]
+    counts = [sample[3] for sample in samples if sample[3] is not None]
     return RankFacts(
         rank=-1,
-        thread_states=tuple(look[0] for look in looks if look[0]),
+        thread_states=tuple(sample[0] for sample in samples if sample[0]),
         wchan=wchan if wchan not in ("0", "") else None,
         tracer=tracer,
         switches=counts[-1] - counts[0] if len(counts) > 1 else None,
-        cpu_share=cpu_share([(look[5], look[6]) for look in looks]),
+        cpu_share=cpu_share([(sample[5], sample[6]) for sample in samples]),
         process_source=path,
     )
 
 
-def cpu_share(looks: Sequence[tuple[int | None, int | None]]) -> float | None:
-    """Share of the time on a CPU, from (clock ticks, time in ns) of each look; None when fewer than two looks have both."""
-    known = [(ticks, time_ns) for ticks, time_ns in looks if ticks is not None and time_ns is not None]
+def cpu_share(samples: Sequence[tuple[int | None, int | None]]) -> float | None:
+    """Share of the time on a CPU, from (clock ticks, time in ns) of each sample; None when fewer than two samples have both."""
+    known = [(ticks, time_ns) for ticks, time_ns in samples if ticks is not None and time_ns is not None]
     if len(known) < 2 or known[-1][1] <= known[0][1]:
         return None
     share = (known[-1][0] - known[0][0]) * NS_PER_TICK / (known[-1][1] - known[0][1])

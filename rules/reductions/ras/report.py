@@ -1,4 +1,4 @@
-"""NCCL RAS over all looks: who launched how many collectives, who did not answer, and what stood still in between.
+"""NCCL RAS over all captures: who launched how many collectives, who did not answer, and what stood still in between.
 
 RAS numbers ranks within a communicator and names processes by address and pid. They become global ranks through the processes
 found on the hosts, or through a communicator of all GPUs of the job (torch orders the members of a group by global rank).
@@ -22,10 +22,10 @@ Process = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class RasMember:
-    """One named rank of a communicator: its process, what it launched by kind in the newest look, and whether that stood still.
+    """One named rank of a communicator: its process, what it launched by kind in the newest capture, whether that stood still.
 
-    `status` is the word of the newest look. `still` says that several looks, the newest among them, found the same counts,
-    `moved` that they found different ones; both are False for a single look.
+    `status` is the word of the newest capture. `still` says that several captures, the newest among them, found the same
+    counts, `moved` that they found different ones; both are False for a single capture.
     """
 
     comm_rank: int
@@ -61,13 +61,13 @@ class RasGroup:
 class Ras:
     """All reports of a case.
 
-    `looks` is the largest number of reports of one host, `gap_s` the time between its first and last one (None when nothing
-    tells). `lost` are processes that did not answer, with the word of the newest look (`dead` or `unresponsive`), how many
-    looks missed them, and the place. `complete` says that every communicator is described. `ranks` gives global ranks, `method`
-    how they were found: pid, world or None.
+    `captures` is the largest number of reports of one host, `gap_s` the time between its first and last one (None when nothing
+    tells). `lost` are processes that did not answer, with the word of the newest capture (`dead` or `unresponsive`), how many
+    captures missed them, and the place. `complete` says that every communicator is described. `ranks` gives global ranks,
+    `method` how they were found: pid, world or None.
     """
 
-    looks: int = 0
+    captures: int = 0
     gap_s: float | None = None
     groups: tuple[RasGroup, ...] = ()
     lost: Mapping[Process, tuple[str, int, str]] = field(default_factory=dict)
@@ -77,22 +77,22 @@ class Ras:
 
     def __bool__(self) -> bool:
         """Whether there is a report."""
-        return self.looks > 0
+        return self.captures > 0
 
 
 # Every host tells of the whole job: rows that only repeat another host's are folded before they leave the database.
 _ROWS = """
-WITH looks AS (
-    SELECT source_id, dense_rank() OVER (PARTITION BY host ORDER BY snapshot) AS look
+WITH captures AS (
+    SELECT source_id, dense_rank() OVER (PARTITION BY host ORDER BY snapshot) AS capture
     FROM (SELECT DISTINCT source_id, host, snapshot FROM ras_reports)
 )
 SELECT r.communicator, r.comm_rank, r.address, r.pid,
-       coalesce(r.device, CASE WHEN r.communicator IS NULL THEN -1 ELSE 0 END), r.kind, l.look, max(r.size), max(r.ranks),
+       coalesce(r.device, CASE WHEN r.communicator IS NULL THEN -1 ELSE 0 END), r.kind, l.capture, max(r.size), max(r.ranks),
        min(r.launched), max(r.launched), max(r.status), max(coalesce(r.async_error, 0)), min(s.path || '#' || r.locator)
-FROM ras_ranks r JOIN looks l USING (source_id) JOIN sources s USING (source_id)
-GROUP BY r.communicator, r.comm_rank, r.address, r.pid, r.device, r.kind, l.look,
+FROM ras_ranks r JOIN captures l USING (source_id) JOIN sources s USING (source_id)
+GROUP BY r.communicator, r.comm_rank, r.address, r.pid, r.device, r.kind, l.capture,
          CASE WHEN r.comm_rank IS NULL THEN r.launched END
-ORDER BY r.communicator, r.comm_rank, l.look, r.kind, r.address, r.pid, min(r.launched)
+ORDER BY r.communicator, r.comm_rank, l.capture, r.kind, r.address, r.pid, min(r.launched)
 """
 
 _REPORTS = """
@@ -111,22 +111,22 @@ WHERE c.key = 'process.ns_pid' AND TRY_CAST(c.value AS BIGINT) IS NOT NULL AND r
 
 @dataclass(slots=True)
 class _Seen:
-    """One named member over all looks; `counts` are the counts that any host reported, by kind and look."""
+    """One named member over all captures; `counts` are the counts that any host reported, by kind and capture."""
 
     process: Process | None = None
     status: str | None = None
     async_error: int = 0
     source: str = ""
-    looks: set[int] = field(default_factory=set)
+    captures: set[int] = field(default_factory=set)
     counts: dict[str, dict[int, set[int]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(set)))
 
 
 @dataclass(slots=True)
 class _Group:
-    """One communicator over all looks; `folded` are sets of ranks that are not named: members by look, kind and count."""
+    """One communicator over all captures; `folded` are sets of ranks that are not named: members by capture, kind and count."""
 
     size: int | None = None
-    look: int = 0
+    capture: int = 0
     members: dict[int, _Seen] = field(default_factory=lambda: defaultdict(_Seen))
     folded: dict[tuple[int, str, int], int] = field(default_factory=dict)
 
@@ -138,12 +138,12 @@ def ras(connection: DuckDBPyConnection, roster: Roster) -> Ras:
     if not reports:
         return Ras()
     groups, lost = _read(connection)
-    looks = Counter(host for host, _ in {(host, snapshot) for host, snapshot, *_ in reports})
+    captures = Counter(host for host, _ in {(host, snapshot) for host, snapshot, *_ in reports})
     found = tuple(_group(label, group) for label, group in sorted(groups.items()))
     gpus = next((row[5] for row in reversed(reports) if row[5]), None)
     ranks, method = _global_ranks(connection, found, lost, roster.world_size or gpus)
     return Ras(
-        looks=max(looks.values()),
+        captures=max(captures.values()),
         gap_s=_gap(reports),
         groups=found,
         lost=lost,
@@ -157,39 +157,41 @@ def _read(connection: DuckDBPyConnection) -> tuple[dict[str, _Group], dict[Proce
     groups: dict[str, _Group] = defaultdict(_Group)
     missed: dict[Process, dict[int, tuple[str, str]]] = defaultdict(dict)
     for label, number, address, pid, device, *facts in connection.execute(_ROWS).fetchall():
-        kind, look, size, count, least, most, status, error, source = facts
+        kind, capture, size, count, least, most, status, error, source = facts
         process = (address, pid, device) if address is not None and pid is not None else None
         if process and status in ("dead", "unresponsive"):
-            missed[process][look] = (status, source)
+            missed[process][capture] = (status, source)
         if label is None:
             continue
         group = groups[label]
-        group.look = max(group.look, look)
+        group.capture = max(group.capture, capture)
         group.size = size if size is not None else group.size
         launched = {least, most} if kind is not None and least is not None else set()
         if number is None:
-            group.folded |= {(look, kind, value): count for value in launched}
+            group.folded |= {(capture, kind, value): count for value in launched}
         else:
-            _see(group.members[number], process, status, error, look, source)
+            _see(group.members[number], process, status, error, capture, source)
             if launched:
-                group.members[number].counts[kind][look] |= launched
+                group.members[number].counts[kind][capture] |= launched
     # The text form lists lost processes as such and again as ranks, with and without the device.
     named = {process[:2] for process in missed if process[2] >= 0}
-    kept = {process: looks for process, looks in missed.items() if process[2] >= 0 or process[:2] not in named}
-    return groups, {process: (looks[max(looks)][0], len(looks), looks[max(looks)][1]) for process, looks in kept.items()}
+    kept = {process: captures for process, captures in missed.items() if process[2] >= 0 or process[:2] not in named}
+    return groups, {
+        process: (captures[max(captures)][0], len(captures), captures[max(captures)][1]) for process, captures in kept.items()
+    }
 
 
-def _see(seen: _Seen, process: Process | None, status: str | None, error: int, look: int, source: str) -> None:
+def _see(seen: _Seen, process: Process | None, status: str | None, error: int, capture: int, source: str) -> None:
     seen.process = process or seen.process
     seen.status = status or seen.status
     seen.async_error = error or seen.async_error
-    seen.looks.add(look)
+    seen.captures.add(capture)
     seen.source = source
 
 
 def _group(label: str, group: _Group) -> RasGroup:
-    members = tuple(_member(number, seen, group.look) for number, seen in sorted(group.members.items()))
-    folded = {(kind, value): count for (look, kind, value), count in group.folded.items() if look == group.look}
+    members = tuple(_member(number, seen, group.capture) for number, seen in sorted(group.members.items()))
+    folded = {(kind, value): count for (capture, kind, value), count in group.folded.items() if capture == group.capture}
     # The text form may name the ranks of a set that it has counted: they are the same ranks.
     named = Counter((kind, value) for member in members for kind, value in member.counts.items())
     votes = {key: max(named[key], folded.get(key, 0)) for key in {*named, *folded}}
@@ -199,11 +201,11 @@ def _group(label: str, group: _Group) -> RasGroup:
 
 
 def _member(number: int, seen: _Seen, newest: int) -> RasMember:
-    """A member as the newest look has it; a rank that the text form no longer lists is with the majority again."""
-    counts = {kind: max(looks[newest]) for kind, looks in sorted(seen.counts.items()) if newest in looks}
-    looked = len(seen.looks)
-    same = all(len(set().union(*looks.values())) == 1 and len(looks) == looked for looks in seen.counts.values())
-    still = looked > 1 and same and newest in seen.looks
+    """A member as the newest capture has it; a rank that the text form no longer lists is with the majority again."""
+    counts = {kind: max(captures[newest]) for kind, captures in sorted(seen.counts.items()) if newest in captures}
+    looked = len(seen.captures)
+    same = all(len(set().union(*captures.values())) == 1 and len(captures) == looked for captures in seen.counts.values())
+    still = looked > 1 and same and newest in seen.captures
     return RasMember(number, seen.process, seen.status, counts, seen.async_error, still, looked > 1 and not same, seen.source)
 
 

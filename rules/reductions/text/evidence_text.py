@@ -142,9 +142,11 @@ class EvidenceText:
         states = "/".join(dict.fromkeys(facts.thread_states))
         kind = " (file lock)" if wait_of_wchan(facts.wchan) is WaitKind.FILE_LOCK else ""
         where = f" in {facts.wchan}{kind}" if facts.wchan else ""
-        ran = "" if facts.switches is None else f"; it was scheduled {facts.switches} times between the first and the last look"
+        ran = (
+            "" if facts.switches is None else f"; it was scheduled {facts.switches} times between the first and the last sample"
+        )
         yield Evidence(
-            f"main thread of rank {rank} in state {states}{where} in {len(facts.thread_states)} looks{ran}",
+            f"main thread of rank {rank} in state {states}{where} in {len(facts.thread_states)} samples{ran}",
             facts.process_source,
         )
 

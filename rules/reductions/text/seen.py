@@ -30,7 +30,7 @@ class Seen:
 
     `stacks` left a stack of the main thread and `sampled` several; `locks` are those whose samples tell who held the
     interpreter lock. `recorded` are ranks whose record is whole, `logged` those with a log, `timed` those of which several
-    looks tell the use of a CPU. `grouped` says that of every communicator in use all members' positions are known to the end,
+    samples tell the use of a CPU. `grouped` says that of every communicator in use all members' positions are known to the end,
     `finished` that the record tells of every call whether it has: shim logs do so between hosts only.
     """
 

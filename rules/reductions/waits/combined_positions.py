@@ -132,7 +132,7 @@ def _later(group: Communicator, own: Position, other: Position) -> bool:
 
 
 def _contradictions(group: Communicator, report: Communicator) -> Iterator[Contradiction]:
-    """Numbers of one rank, or of two, that no order of the two looks explains."""
+    """Numbers of one rank, or of two, that no order of the two captures explains."""
     for rank, other in sorted(report.positions.items()):
         own = group.positions.get(rank)
         if own is None or rank in group.cut:

@@ -106,7 +106,7 @@ def test_one_bundle_of_a_job_whose_rank_died(tmp_path: Path, job: Job) -> None:
     assert (alive["env"]["RANK"], alive["env"]["NCCL_NOTE"]) == ("0", "<redacted>")
     assert "WANDB_API_KEY" in alive["env_withheld"]
     assert found["ranks/1/logs/rank1.log"] == b"token <redacted>\n"
-    assert all(f"ranks/{rank}/proc/{look}.json" in found for rank in (0, 2) for look in range(3))
+    assert all(f"ranks/{rank}/proc/{sample}.json" in found for rank in (0, 2) for sample in range(3))
 
     assert summary.exit_code(strict=False) == ExitCode.ANALYSED
     assert summary.exit_code(strict=True) == ExitCode.PARTIAL

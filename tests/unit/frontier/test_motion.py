@@ -26,11 +26,11 @@ def case() -> Iterator[Connection]:
     connection.close()
 
 
-def fill(case: Connection, ends_s: dict[int, float], captured_s: float | None, looks: str | None = "python_stacks") -> None:
+def fill(case: Connection, ends_s: dict[int, float], captured_s: float | None, kind: str | None = "python_stacks") -> None:
     """The newest step of each rank ends at a time; all files are of one moment."""
     writer = CaseWriter(case)
     captured = None if captured_s is None else round(captured_s * SECOND)
-    kinds = [*(("stage_vectors", rank) for rank in ends_s), *([(looks, 0)] if looks else [])]
+    kinds = [*(("stage_vectors", rank) for rank in ends_s), *([(kind, 0)] if kind else [])]
     for source, (kind, rank) in enumerate(kinds, 1):
         facts: dict[str, list[Any]] = {
             "source_id": [source],
@@ -73,7 +73,7 @@ def test_a_record_without_some_ranks_does_not(case: Connection) -> None:
 
 
 def test_alone_an_undated_record_is_enough_and_a_silent_one_is_not(case: Connection) -> None:
-    fill(case, {0: 90.0, 1: 90.0}, None, looks=None)
+    fill(case, {0: 90.0, 1: 90.0}, None, kind=None)
     assert motion(case) is Motion.MOVING
     case.execute("UPDATE sources SET captured_ns = ?", [100 * SECOND])
     assert motion(case) is Motion.UNSEEN

@@ -250,7 +250,7 @@ def test_a_dead_rank_that_nobody_is_known_to_wait_for_stands_behind(tmp_path: Pa
     found = Collection(6, job.now_ns + 60 * SECOND)
     for rank in (0, 1, 2, 3, 5):
         found.rank(rank)
-        found.looks(rank)
+        found.samples(rank)
         found.stacks(rank, *[LOADER_QUEUE if rank == 1 else ALL_REDUCE] * 3)
         found.dump(job, rank)
     found.rank(4, "absent", exit_signal=9)

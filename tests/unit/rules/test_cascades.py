@@ -29,7 +29,7 @@ def after_the_watchdog(*, culprit_lives: bool) -> Collection:
     found.rank(2, "alive" if culprit_lives else "absent", exit_signal=None if culprit_lives else 15)
     found.dump(job, 2)
     if culprit_lives:
-        found.looks(2)
+        found.samples(2)
         found.stacks(2, *[LOADER_QUEUE] * 3)
     return found
 
@@ -47,6 +47,6 @@ def test_when_all_are_gone_the_one_that_was_behind_comes_first(tmp_path: Path) -
 
 def test_a_waiting_rank_that_a_debugger_stopped_comes_after_the_root(tmp_path: Path) -> None:
     found = whole(hung(), {2: LOADER_QUEUE})
-    found.looks(0, "t", tracer=777)
+    found.samples(0, "t", tracer=777)
     verdict = verdict_of(found.write(tmp_path))
     assert verdict.suspects[0].ranks == (2,)

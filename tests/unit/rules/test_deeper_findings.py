@@ -94,7 +94,7 @@ def test_a_receive_whose_sender_is_busy_is_its_senders(tmp_path: Path) -> None:
 
 
 def moving(late_ms: int, steps: int = 12) -> Collection:
-    """Two looks at a job on one host; before each reduction rank 2 needs `late_ms` longer than the others."""
+    """Two captures of a job on one host; before each reduction rank 2 needs `late_ms` longer than the others."""
     job = Job(4)
     found = Collection(4, job.now_ns)
     for number in range(2):

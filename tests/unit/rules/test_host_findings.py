@@ -110,7 +110,7 @@ def starting(rank_places: dict[int, Place]) -> Collection:
     found = Collection(len(rank_places), Job(1).now_ns)
     for rank, place in rank_places.items():
         found.rank(rank)
-        found.looks(rank)
+        found.samples(rank)
         found.stacks(rank, *[place] * 3)
     return found
 
@@ -190,7 +190,7 @@ def test_a_chain_of_groups_ends_in_one_rank(tmp_path: Path) -> None:
 
 def test_a_waiting_rank_that_a_debugger_stopped_does_not_hide_the_root(tmp_path: Path) -> None:
     found = whole(stuck(), {2: LOADER_QUEUE})
-    found.looks(0, "t", tracer=777)
+    found.samples(0, "t", tracer=777)
     verdict = verdict_of(found.write(tmp_path))
     assert ((2,), Cause.DATALOADER_STALL) in [(suspect.ranks, suspect.cause) for suspect in leaders(verdict)]
 
@@ -215,7 +215,7 @@ def test_silence_does_not_outweigh_the_rank_that_is_seen_behind(tmp_path: Path) 
     found = Collection(4, job.now_ns + 60 * SECOND)
     for rank in (0, 1, 2):
         found.rank(rank)
-        found.looks(rank)
+        found.samples(rank)
         found.stacks(rank, *[LOADER_QUEUE if rank == 2 else ALL_REDUCE] * 3)
         found.dump(job, rank)
     verdict = verdict_of(found.write(tmp_path))
@@ -231,7 +231,7 @@ def test_bundles_of_two_hosts_are_one_job(tmp_path: Path) -> None:
         found = Collection(4, job.now_ns + 60 * SECOND, node=node)
         for rank in ranks:
             found.rank(rank)
-            found.looks(rank)
+            found.samples(rank)
             found.stacks(rank, *[LOADER_QUEUE if rank == 2 else ALL_REDUCE] * 3)
             found.dump(job, rank)
         bundles.append(found.tar(tmp_path / f"{node}.tar"))
@@ -248,7 +248,7 @@ def test_the_bundle_of_one_of_two_hosts_names_the_rank_it_does_not_hold(tmp_path
     found = Collection(4, job.now_ns + 60 * SECOND)
     for rank in (0, 1):
         found.rank(rank)
-        found.looks(rank)
+        found.samples(rank)
         found.stacks(rank, *[ALL_REDUCE] * 3)
         found.dump(job, rank)
     verdict = verdict_of(found.write(tmp_path))
@@ -263,6 +263,6 @@ def test_who_saves_and_runs_is_not_stuck_while_nothing_tells_for_how_long(
     found = Collection(4, 60 * SECOND)
     for rank in range(4):
         found.rank(rank)
-        found.looks(rank, state if rank == 0 else "S", moving=rank == 0)
+        found.samples(rank, state if rank == 0 else "S", moving=rank == 0)
         found.stacks(rank, *[CHECKPOINT if rank == 0 else BARRIER] * 3)
     assert [suspect.ranks for suspect in verdict_of(found.write(tmp_path)).suspects] == named_ranks

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from forensics.model import Cause, Confidence, StageName, Suspect
-from tests.recordings.collection import Collection, pid_of, process_look, py_spy, whole
+from tests.recordings.collection import Collection, pid_of, process_sample, py_spy, whole
 from tests.recordings.job import SECOND, Frame, Job
 from tests.recordings.places import ALL_REDUCE, CHECKPOINT, HOST_CODE, LIB, LOADER_QUEUE, SITE, Place
 from tests.recordings.verdicts import told, verdict_of
@@ -64,7 +64,7 @@ def collected(place: Place) -> Collection:
     return whole(job, {BEHIND: place})
 
 
-def look(
+def sampled(
     found: Collection,
     *,
     state: str | None = None,
@@ -73,10 +73,12 @@ def look(
     child: str | None = None,
     child_busy: float = 0.0,
 ) -> None:
-    """Three looks, two seconds apart: `busy` shares of a CPU, a child process of that name."""
+    """Three samples, two seconds apart: `busy` shares of a CPU, a child process of that name."""
     for number in range(3):
         time_ns = found.at_ns + 2 * number * SECOND
-        document: dict[str, Any] = json.loads(process_look(BEHIND, time_ns, wchan=wchan, state=state or ("R" if busy else "S")))
+        document: dict[str, Any] = json.loads(
+            process_sample(BEHIND, time_ns, wchan=wchan, state=state or ("R" if busy else "S"))
+        )
         main = document["processes"][0]
         main["threads"][0]["utime_ticks"] = 300 + int(200 * number * busy)
         main["threads"] += [main["threads"][0] | {"tid": tid} for tid in (OTHER,)]
@@ -112,7 +114,7 @@ def statements_of(suspect: Suspect) -> str:
 
 def test_two_threads_that_wait_for_a_lock_are_both_shown(tmp_path: Path) -> None:
     found = collected(GUARDED)
-    look(found, wchan="futex_do_wait")
+    sampled(found, wchan="futex_do_wait")
     beside(found, ABSORB, "absorb")
     first = first_of(found, tmp_path)
     assert (first.cause, first.rules) == (Cause.HOST_STALL, ("FX117",))
@@ -121,7 +123,7 @@ def test_two_threads_that_wait_for_a_lock_are_both_shown(tmp_path: Path) -> None
 
 def test_a_thread_that_is_idle_holds_nothing(tmp_path: Path) -> None:
     found = collected(GUARDED)
-    look(found, wchan="futex_do_wait")
+    sampled(found, wchan="futex_do_wait")
     beside(found, QUEUE_GET, "absorb")
     first = first_of(found, tmp_path)
     assert first.rules == ("FX117",)
@@ -140,7 +142,7 @@ def test_a_loop_is_told_by_the_cpu_and_the_function(tmp_path: Path) -> None:
     found = collected(loop(20))
     for number, line in enumerate((20, 22, 24)):
         found.members[f"ranks/{BEHIND}/stacks/{number}.json"] = py_spy(loop(line), pid_of(BEHIND))
-    look(found, busy=1.0)
+    sampled(found, busy=1.0)
     first = first_of(found, tmp_path)
     assert (first.cause, first.rules[0]) == (Cause.HOST_STALL, "FX118")
     assert "lines 20, 22, 24" in statements_of(first) and "100% of a CPU" in statements_of(first)
@@ -148,21 +150,21 @@ def test_a_loop_is_told_by_the_cpu_and_the_function(tmp_path: Path) -> None:
 
 def test_a_thread_that_polls_is_not_busy(tmp_path: Path) -> None:
     found = collected(HOST_CODE)
-    look(found, state="S", busy=0.2)
+    sampled(found, state="S", busy=0.2)
     assert first_of(found, tmp_path).rules == ("FX112",)
 
 
 def test_work_in_different_functions_is_no_loop(tmp_path: Path) -> None:
     found = collected(HOST_CODE)
     found.members[f"ranks/{BEHIND}/stacks/1.json"] = py_spy(loop(20), pid_of(BEHIND))
-    look(found, busy=1.0)
+    sampled(found, busy=1.0)
     assert first_of(found, tmp_path).rules == ("FX112",)
 
 
 @pytest.mark.parametrize(("busy", "confidence"), [(0.0, Confidence.CONFIRMED), (1.0, Confidence.SUSPECT)])
 def test_a_compiler_that_gets_on_is_only_a_suspicion(busy: float, confidence: Confidence, tmp_path: Path) -> None:
     found = collected(TRITON)
-    look(found, busy=busy)
+    sampled(found, busy=busy)
     first = first_of(found, tmp_path)
     assert (first.cause, first.rules, first.confidence) == (Cause.HOST_STALL, ("FX119",), confidence)
     assert ("more likely slow than hung" in first.next_steps[0]) == bool(busy)
@@ -171,7 +173,7 @@ def test_a_compiler_that_gets_on_is_only_a_suspicion(busy: float, confidence: Co
 @pytest.mark.parametrize(("share", "confidence"), [(0.0, Confidence.CONFIRMED), (0.9, Confidence.SUSPECT)])
 def test_a_compiler_in_a_child_process_is_named(share: float, confidence: Confidence, tmp_path: Path) -> None:
     found = collected(SUBPROCESS)
-    look(found, wchan="do_wait", child="cc1plus", child_busy=share)
+    sampled(found, wchan="do_wait", child="cc1plus", child_busy=share)
     first = first_of(found, tmp_path)
     assert (first.rules, first.confidence) == (("FX119",), confidence)
     assert "cc1plus (pid 9001)" in statements_of(first)
@@ -179,7 +181,7 @@ def test_a_compiler_in_a_child_process_is_named(share: float, confidence: Confid
 
 def test_another_child_is_no_compiler(tmp_path: Path) -> None:
     found = collected(SUBPROCESS)
-    look(found, wchan="do_wait", child="rsync")
+    sampled(found, wchan="do_wait", child="rsync")
     assert first_of(found, tmp_path).rules == ("FX112",)
 
 

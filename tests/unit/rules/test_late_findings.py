@@ -29,12 +29,12 @@ SCENARIOS = Path(__file__).parents[3] / "fixtures/scenarios"
 APART = {rank: 3 * rank * SECOND for rank in range(4)}
 
 
-def two_looks(folder: Path, late_ms: int, *, backend: str = "nccl", started: bool = False) -> Verdict:
+def two_captures(folder: Path, late_ms: int, *, backend: str = "nccl", started: bool = False) -> Verdict:
     """Loose dumps of ranks whose hosts nothing tells, with clocks of their own; rank 2 comes late to every call.
 
     Where calls are `started`, the device of each member begins when its host issues the call.
     """
-    job, looks = Job(4, backend), []
+    job, captures = Job(4, backend), []
     for number in range(2):
         for _ in range(12):
             job.clocks[2] += late_ms * MILLISECOND
@@ -42,8 +42,8 @@ def two_looks(folder: Path, late_ms: int, *, backend: str = "nccl", started: boo
         for rank, calls in job.calls.items():
             job.calls[rank] = [replace(call, started_ns=call.time_ns if started else None) for call in calls]
         name = f"rank{{rank}}.fr.{number}.json"
-        looks.append(loose(job, folder / str(number), form="json", name=name, skew_ns=APART))
-    return verdict_of(*looks)
+        captures.append(loose(job, folder / str(number), form="json", name=name, skew_ns=APART))
+    return verdict_of(*captures)
 
 
 def status(verdict: Verdict) -> str:
@@ -53,7 +53,7 @@ def status(verdict: Verdict) -> str:
 
 
 def on_one_host(late_ms: int, *, place: Place = FORWARD, calls: int = 24, from_call: int = 0) -> Collection:
-    """Two looks at ranks of one host, of which rank 2 is late to each call since `from_call`."""
+    """Two captures of ranks of one host, of which rank 2 is late to each call since `from_call`."""
     job = Job(4, pace_ns=100 * MILLISECOND)
     found = Collection(4, job.now_ns)
     for number in range(calls):
@@ -65,27 +65,27 @@ def on_one_host(late_ms: int, *, place: Place = FORWARD, calls: int = 24, from_c
                 found.dump(job, rank, int(number == calls - 1), found.at_ns)
     for rank in range(4):
         found.rank(rank)
-        found.looks(rank)
+        found.samples(rank)
         found.stacks(rank, *[place if rank == 2 else ALL_REDUCE] * 3)
     return found
 
 
 def test_on_unknown_hosts_the_late_rank_is_in_each_call_for_the_shortest(tmp_path: Path) -> None:
-    verdict = two_looks(tmp_path, 400)
+    verdict = two_captures(tmp_path, 400)
     (suspect,) = verdict.suspects
     assert (suspect.ranks, suspect.cause, suspect.confidence) == ((2,), Cause.UNKNOWN, Confidence.SUSPECT)
     assert "start times were not recorded" in told(verdict)
 
 
 def test_with_start_times_it_is_likely(tmp_path: Path) -> None:
-    (suspect,) = two_looks(tmp_path, 400, started=True).suspects
+    (suspect,) = two_captures(tmp_path, 400, started=True).suspects
     assert (suspect.ranks, suspect.confidence) == ((2,), Confidence.LIKELY)
 
 
 @pytest.mark.parametrize(("backend", "late_ms"), [("gloo", 250), ("nccl", 100), ("nccl", 0)])
 def test_what_dumps_of_unknown_hosts_cannot_show_is_not_ruled_out(tmp_path: Path, backend: str, late_ms: int) -> None:
     """gloo dates no end, and nothing is finer than the watchdog: a late rank would have looked the same."""
-    verdict = two_looks(tmp_path, late_ms, backend=backend)
+    verdict = two_captures(tmp_path, late_ms, backend=backend)
     assert not verdict.suspects
     assert status(verdict) == "silent"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from forensics.rules.reductions.arrivals.arrivals import WATCHDOG_LOOKS_NS, Arrival
+from forensics.rules.reductions.arrivals.arrivals import WATCHDOG_INTERVAL_NS, Arrival
 from forensics.rules.reductions.arrivals.lateness import Lateness, of_series, roots
 
 MS = 1_000_000
@@ -72,8 +72,8 @@ def test_the_same_lateness_is_lost_once() -> None:
 
 
 def test_less_than_the_watchdog_looks_apart_does_not_count() -> None:
-    assert of_series([series(lambda _: {2: 200}, coarse_ns=WATCHDOG_LOOKS_NS)]).found == ()
-    assert of_rank(2, series(lambda _: {2: 300}, every_ms=lambda _: 500, coarse_ns=WATCHDOG_LOOKS_NS)).late == 18
+    assert of_series([series(lambda _: {2: 200}, coarse_ns=WATCHDOG_INTERVAL_NS)]).found == ()
+    assert of_rank(2, series(lambda _: {2: 300}, every_ms=lambda _: 500, coarse_ns=WATCHDOG_INTERVAL_NS)).late == 18
 
 
 def test_bounds_show_who_is_late_and_not_that_nobody_is() -> None:

@@ -39,7 +39,7 @@ def with_rank_gone(state: str = "absent", *, exit_signal: int | None = None, exi
     found = Collection(4, job.now_ns + 60 * SECOND)
     for rank in (0, 1, 3):
         found.rank(rank)
-        found.looks(rank)
+        found.samples(rank)
         found.stacks(rank, *[ALL_REDUCE] * 3)
         found.dump(job, rank)
     found.rank(2, state, exit_signal=exit_signal, exit_code=exit_code)
@@ -102,7 +102,7 @@ def test_the_first_to_die_is_named_and_those_that_lost_it_are_victims(tmp_path: 
     found = Collection(4, job.now_ns + 60 * SECOND)
     for rank in (0, 3):
         found.rank(rank)
-        found.looks(rank)
+        found.samples(rank)
         found.stacks(rank, *[ALL_REDUCE] * 3)
         found.dump(job, rank)
     found.rank(2, "absent", exit_signal=9)
@@ -160,7 +160,7 @@ def test_an_unknown_process_is_not_a_dead_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("state", ["T", "t"])
 def test_a_stopped_process_is_named(tmp_path: Path, state: str) -> None:
     found = whole(stuck(), {2: FORWARD})
-    found.looks(2, state)
+    found.samples(2, state)
     verdict = verdict_of(found.write(tmp_path))
     (first,) = verdict.suspects
     assert (first.ranks, first.cause, first.confidence) == ((2,), Cause.PROCESS_STOPPED, Confidence.CONFIRMED)
@@ -172,7 +172,7 @@ def test_a_stopped_process_cannot_answer_and_is_named_without_a_dump(tmp_path: P
     found = Collection(4, job.now_ns + 60 * SECOND)
     for rank in range(4):
         found.rank(rank)
-        found.looks(rank, "T" if rank == 2 else "S")
+        found.samples(rank, "T" if rank == 2 else "S")
         if rank != 2:
             found.stacks(rank, *[ALL_REDUCE] * 3)
             found.dump(job, rank)
@@ -183,16 +183,16 @@ def test_a_stopped_process_cannot_answer_and_is_named_without_a_dump(tmp_path: P
 
 def test_a_tracer_is_told(tmp_path: Path) -> None:
     found = whole(stuck(), {2: FORWARD})
-    found.looks(2, "t", tracer=31337)
+    found.samples(2, "t", tracer=31337)
     verdict = verdict_of(found.write(tmp_path))
     assert "31337" in told(verdict)
     assert any("debugger" in step for step in verdict.suspects[0].next_steps)
 
 
 def test_stopped_in_one_look_only_is_a_sampler_at_work(tmp_path: Path) -> None:
-    """py-spy stops a process for a moment; a look that falls into it is no finding."""
+    """py-spy stops a process for a moment; a sample that falls into it is no finding."""
     found = whole(stuck(), {2: LOADER_QUEUE})
-    found.looks(0, "T", 1)
+    found.samples(0, "T", 1)
     verdict = verdict_of(found.write(tmp_path))
     assert named(verdict) == {2}
     assert verdict.suspects[0].cause is Cause.DATALOADER_STALL
@@ -213,7 +213,7 @@ def test_a_stopped_bystander_that_nobody_waits_for_is_told_apart_from_the_hang(t
         job.call(high)
     job.hang({1}, low)
     found = whole(job, {1: LOADER_QUEUE, 2: FORWARD, 3: FORWARD})
-    found.looks(3, "T")
+    found.samples(3, "T")
     verdict = verdict_of(found.write(tmp_path))
     assert {suspect.ranks: suspect.cause for suspect in leaders(verdict)} == {
         (3,): Cause.PROCESS_STOPPED,

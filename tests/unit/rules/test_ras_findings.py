@@ -1,4 +1,4 @@
-"""FX153: counts of NCCL RAS, over two looks, with and without other witnesses."""
+"""FX153: counts of NCCL RAS, over two captures, with and without other witnesses."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_lost_process_that_lives_on_its_host_is_not_called_dead(tmp_path: Path
     found = Collection(4, START_NS)
     for rank in range(4):
         found.rank(rank)
-        found.looks(rank)
+        found.samples(rank)
     members = [Member(r, "10.0.0.1", pid_of(r), r, {"AllReduce": 9}, lost="dead" if r == 1 else None) for r in range(4)]
     for number in range(2):
         content = as_json([Comm(0xA, members)])

@@ -113,7 +113,7 @@ def test_a_late_rank_that_computes() -> None:
     (late,) = roots(rank_late.RULE, case)
     stacks = supply_of(case).get(StacksByRank)
     own = stacks[late.ranks[0]]
-    forward = tuple(replace(look, activity=replace(look.activity, stage=StageName.FORWARD)) for look in own.main)
+    forward = tuple(replace(sample, activity=replace(sample.activity, stage=StageName.FORWARD)) for sample in own.main)
     known = supply_of(case).get(Latenesses)
     half = replace(known, found=(replace(known.found[0], share=0.5),))
     computing: Mapping[object, object] = {StacksByRank: {**stacks, late.ranks[0]: replace(own, main=forward)}, Latenesses: half}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forensics.model import Cause, Confidence, Outcome
-from tests.recordings.collection import Collection, loose, process_look, whole
+from tests.recordings.collection import Collection, loose, process_sample, whole
 from tests.recordings.job import SECOND, Job
 from tests.recordings.places import ALL_REDUCE, HOST_CODE
 from tests.recordings.verdicts import named, verdict_of
@@ -62,7 +62,7 @@ def test_a_rank_without_a_dump_but_inside_the_operation_is_not_silent(tmp_path: 
     found = Collection(4, job.now_ns + 60 * SECOND)
     for rank in range(4):
         found.rank(rank)
-        found.looks(rank)
+        found.samples(rank)
         found.stacks(rank, *[HOST_CODE if rank == 2 else ALL_REDUCE] * 3)
         if rank != 3:
             found.dump(job, rank)
@@ -84,7 +84,7 @@ def test_a_silent_victim_in_a_grid_is_no_second_fault(tmp_path: Path) -> None:
     found = Collection(4, job.now_ns + 60 * SECOND)
     for rank in (0, 1, 2):
         found.rank(rank)
-        found.looks(rank)
+        found.samples(rank)
         found.dump(job, rank)
         found.stacks(rank, *[HOST_CODE if rank == 2 else ALL_REDUCE] * 3)
     verdict = verdict_of(found.write(tmp_path))
@@ -93,15 +93,15 @@ def test_a_silent_victim_in_a_grid_is_no_second_fault(tmp_path: Path) -> None:
 
 
 def test_a_process_that_ends_while_it_is_looked_at_is_dead(tmp_path: Path) -> None:
-    """It ran when the ranks were found, and was a zombie in the later looks."""
+    """It ran when the ranks were found, and was a zombie in the later samples."""
     job = Job(4)
     job.steps(10)
     job.hang({2})
     found = whole(job, {})
     for number in range(3):
         del found.members[f"ranks/2/stacks/{number}.json"]
-        look = process_look(2, found.at_ns + 2 * number * SECOND, state="Z" if number else "R")
-        found.members[f"ranks/2/proc/{number}.json"] = look
+        sample = process_sample(2, found.at_ns + 2 * number * SECOND, state="Z" if number else "R")
+        found.members[f"ranks/2/proc/{number}.json"] = sample
     del found.members["ranks/2/fr/0.json"]
     first = verdict_of(found.write(tmp_path)).suspects[0]
     assert (first.ranks, first.cause) == ((2,), Cause.PROCESS_DEAD)

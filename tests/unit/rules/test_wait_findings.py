@@ -12,7 +12,7 @@ from forensics.case.build import open_case
 from forensics.model import Cause, Confidence, StageName, Verdict
 from forensics.rules.reductions.waits.messages import MessageWaits
 from forensics.rules.supply import Supply
-from tests.recordings.collection import Collection, pid_of, process_look, py_spy, whole
+from tests.recordings.collection import Collection, pid_of, process_sample, py_spy, whole
 from tests.recordings.job import SECOND, Frame, Job
 from tests.recordings.places import GRADIENT_HOOK, HOST_CODE, LIB, LOADER_QUEUE, SITE, Place
 from tests.recordings.verdicts import told, verdict_of
@@ -48,7 +48,7 @@ def stuck(messages: bool = False) -> Job:
 
 def looked_at(found: Collection, rank: int, wchan: str | None) -> None:
     for number in range(3):
-        content = process_look(rank, found.at_ns + 2 * number * SECOND, wchan=wchan)
+        content = process_sample(rank, found.at_ns + 2 * number * SECOND, wchan=wchan)
         document = json.loads(content)
         threads = document["processes"][0]["threads"]
         threads.append(threads[0] | {"tid": OTHER})

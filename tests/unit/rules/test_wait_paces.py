@@ -13,7 +13,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.build import open_case
 from forensics.rules.reductions.progress.switches import REASONS, Pace, PaceLimits, WaitPace, WaitPaces
 from forensics.rules.supply import Supply
-from tests.recordings.collection import Collection, process_look
+from tests.recordings.collection import Collection, process_sample
 from tests.recordings.job import SECOND, Job
 from tests.recordings.places import ALL_REDUCE, GRADIENT_HOOK, HOST_CODE, Place
 
@@ -42,7 +42,7 @@ def paces(
         for number, (span, count) in enumerate(zip((0.0, *spans), (0, *counts), strict=True)):
             time_ns, switches = time_ns + int(span * SECOND), switches + count
             document = json.loads(
-                process_look(rank, time_ns, state=state, wchan="hrtimer_nanosleep" if rank == 1 else wchan, switches=switches)
+                process_sample(rank, time_ns, state=state, wchan="hrtimer_nanosleep" if rank == 1 else wchan, switches=switches)
             )
             document["processes"][0]["threads"][0] |= {"utime_ticks": 300 + ticks * number, "signals_caught": caught}
             found.members[f"ranks/{rank}/proc/{number}.json"] = json.dumps(document).encode()

@@ -1,4 +1,4 @@
-"""A simulated collection looks as often as a real one, and a job that moves is seen to."""
+"""A simulated collection samples as often as a real one, and a job that moves is seen to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JOB = replace(DENSE, ahead=16)
 _LOOK = re.compile(r"ranks/(\d+)/(stacks|proc)/(\d+)\.json\Z")
 
 
-def looks(fault: str) -> dict[tuple[int, str], list[bytes]]:
+def samples(fault: str) -> dict[tuple[int, str], list[bytes]]:
     made = simulate(JOB, [parse(fault)], 3)
     kept = losses.drawn(JOB.parallel.world, made.random("losses"), only=("stacks", "processes"))
     found: dict[tuple[int, str], list[bytes]] = defaultdict(list)
@@ -31,14 +31,14 @@ def looks(fault: str) -> dict[tuple[int, str], list[bytes]]:
     return found
 
 
-def switches(look: bytes) -> int:
-    thread = json.loads(look)["processes"][0]["threads"][0]
+def switches(sample: bytes) -> int:
+    thread = json.loads(sample)["processes"][0]["threads"][0]
     return int(thread["voluntary_switches"])
 
 
 @pytest.fixture(scope="module")
 def moving() -> dict[tuple[int, str], list[bytes]]:
-    return looks("none")
+    return samples("none")
 
 
 def test_stacks_and_threads_are_looked_at_as_often_as_collect_does(moving: dict[tuple[int, str], list[bytes]]) -> None:
@@ -49,13 +49,13 @@ def test_stacks_and_threads_are_looked_at_as_often_as_collect_does(moving: dict[
 def test_a_job_that_moves_is_seen_to(moving: dict[tuple[int, str], list[bytes]]) -> None:
     for (_, kind), found in moving.items():
         if kind == "proc":
-            counts = [switches(look) for look in found]
+            counts = [switches(sample) for sample in found]
             assert counts == sorted(set(counts))
     elsewhere = [len({*found}) > 1 for (_, kind), found in moving.items() if kind == "stacks"]
     assert sum(elsewhere) > len(elsewhere) / 2
 
 
 def test_a_host_that_hangs_is_found_at_one_place_in_all_looks() -> None:
-    found = looks("process-stopped@rank3")
+    found = samples("process-stopped@rank3")
     assert len({*found[3, "stacks"]}) == 1
-    assert len({switches(look) for look in found[3, "proc"]}) == 1
+    assert len({switches(sample) for sample in found[3, "proc"]}) == 1
