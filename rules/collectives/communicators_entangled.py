@@ -14,7 +14,7 @@ from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import RootKind, Wait, WaitGraph
-from forensics.rules.reductions.waits.launch_orders import Entanglement, Entanglements
+from forensics.rules.reductions.waits.launch_orders import OrderInversion, OrderInversions
 from forensics.rules.reductions.waits.order_history import CallOrder
 
 _SHOWN = 4
@@ -29,15 +29,15 @@ def _evaluate(
     logs: LogEvents,
     order: CallOrder,
     text: EvidenceText,
-    entangled: Entanglements,
+    inversions: OrderInversions,
 ) -> Iterator[Finding]:
     disputed = {dispute.communicator for dispute in blocking}
-    for found in entangled:
+    for found in inversions:
         if disputed.isdisjoint(wait.communicator for wait in found.waits):
             yield _finding(graph, logs, order, text, found)
 
 
-def _finding(graph: WaitGraph, logs: LogEvents, order: CallOrder, text: EvidenceText, found: Entanglement) -> Finding:
+def _finding(graph: WaitGraph, logs: LogEvents, order: CallOrder, text: EvidenceText, found: OrderInversion) -> Finding:
     doubts = tuple(_doubts(graph, logs, order, found))
     overlap = found.order == "overlap"
     broke = _broke(order, found)
@@ -68,7 +68,7 @@ def _finding(graph: WaitGraph, logs: LogEvents, order: CallOrder, text: Evidence
     )
 
 
-def _joined(found: Entanglement) -> Iterator[Evidence]:
+def _joined(found: OrderInversion) -> Iterator[Evidence]:
     for wait in found.waits[:_SHOWN]:
         source = next((op.source for _, op in sorted(wait.waiting.items()) if op), None)
         members = {*wait.waiting, *wait.queued}
@@ -77,7 +77,7 @@ def _joined(found: Entanglement) -> Iterator[Evidence]:
         )
 
 
-def _order(found: Entanglement) -> Iterator[Evidence]:
+def _order(found: OrderInversion) -> Iterator[Evidence]:
     """Who has which operation first, by enqueueing or by what the device has begun."""
     if found.order == "overlap":
         yield Evidence(
@@ -93,20 +93,20 @@ def _order(found: Entanglement) -> Iterator[Evidence]:
             yield Evidence(f"{statements.ranks_text(first)} {verb} {statements.wait_text(wait)} first", source)
 
 
-def _broke(order: CallOrder, found: Entanglement) -> tuple[int, ...]:
+def _broke(order: CallOrder, found: OrderInversion) -> tuple[int, ...]:
     """Half of the ranks or fewer, when they took the operations in an order they never used before."""
     broke = tuple(rank for rank in found.ranks if rank in order.broke)
     return broke if found.order == "enqueued" and 2 * len(broke) <= len(found.ranks) else ()
 
 
-def _habit(order: CallOrder, found: Entanglement) -> Iterator[Evidence]:
+def _habit(order: CallOrder, found: OrderInversion) -> Iterator[Evidence]:
     broke = _broke(order, found)
     if broke:
         source = next((op.source for wait in found.waits if (op := wait.waiting.get(broke[0]))), None)
         yield Evidence(f"{statements.ranks_text(broke)} never took them in this order before; the others kept theirs", source)
 
 
-def _is_first(found: Entanglement, wait: Wait, rank: int) -> bool:
+def _is_first(found: OrderInversion, wait: Wait, rank: int) -> bool:
     own = wait.waiting.get(rank)
     others = [op for other in found.waits if other is not wait and (op := other.waiting.get(rank))]
     if own is None or not others:
@@ -116,7 +116,7 @@ def _is_first(found: Entanglement, wait: Wait, rank: int) -> bool:
     return all(own.order < other.order for other in others)
 
 
-def _doubts(graph: WaitGraph, logs: LogEvents, order: CallOrder, found: Entanglement) -> Iterator[str]:
+def _doubts(graph: WaitGraph, logs: LogEvents, order: CallOrder, found: OrderInversion) -> Iterator[str]:
     """What else would leave the same dumps."""
     if found.order == "overlap":
         yield (

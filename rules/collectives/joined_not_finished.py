@@ -29,7 +29,7 @@ from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.completions import StartRecords, device_stall, not_begun
 from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
-from forensics.rules.reductions.waits.launch_orders import is_entangled
+from forensics.rules.reductions.waits.launch_orders import is_order_inversion
 
 # Operations with a root: members that name different roots enter all the same.
 _NETWORK = frozenset({"completion_error", "nic_event"})
@@ -53,10 +53,10 @@ def _evaluate(
     disputed |= {found.communicator for found in divergences if found.innermost}
     for root in graph.roots:
         if (
-            root.kind not in (RootKind.ALL_JOINED, RootKind.ENTANGLED)
+            root.kind not in (RootKind.ALL_JOINED, RootKind.INVERTED)
             or device_stall(groups, root)
             or not_begun(root, starts)
-            or is_entangled(groups, root)
+            or is_order_inversion(groups, root)
         ):
             continue
         if root.waits[0].communicator not in disputed:

@@ -33,7 +33,7 @@ def _evaluate(graph: WaitGraph, miscounts: Miscounts, order: CallOrder, text: Ev
             if any(set(found.odd) <= _involved(root) for found in miscounts):
                 continue  # not another order, but another number of calls (FX120)
             yield from _findings(order, text, root)
-        elif root.kind is RootKind.ENTANGLED and all(wait.peers for wait in root.waits):
+        elif root.kind is RootKind.INVERTED and all(wait.peers for wait in root.waits):
             yield _crossed(text, root)
 
 

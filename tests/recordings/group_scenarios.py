@@ -18,7 +18,7 @@ from tests.recordings.ras import Comm, Member, as_json
 ROOT = Path(__file__).parents[2]
 
 
-def entangled(odd: int = 5, world: int = 8) -> Job:
+def inverted_launches(odd: int = 5, world: int = 8) -> Job:
     """Expert and data communicators of the same ranks on two streams: `odd` launches the last two the other way round."""
     job = Job(world, "nccl")
     expert, data = job.group(range(world), "EXPERT_PARALLEL_GROUP"), job.group(range(world), "DATA_PARALLEL_GROUP")
@@ -70,5 +70,5 @@ def store(name: str, members: dict[str, bytes]) -> None:
 
 
 if __name__ == "__main__":
-    write(entangled(), "communicators-entangled")
+    write(inverted_launches(), "communicators-entangled")
     store("behind-in-ras", behind_in_ras().finished())

@@ -27,7 +27,7 @@ class RootKind(StrEnum):
     FREE = "free"
     CYCLE = "cycle"
     ALL_JOINED = "all_joined"
-    ENTANGLED = "entangled"
+    INVERTED = "inverted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Wait:
 class Root:
     """A sink: its ranks, and the waits that end in it (directly).
 
-    `ENTANGLED` are operations that all members entered, in orders that contradict each other: each is behind another of them on
+    `INVERTED` are operations that all members entered, in orders that contradict each other: each is behind another of them on
     some rank. `ALL_JOINED` is one such operation, or several that group calls of their members tie together. `reported` are
     roots that only logs or counters show.
     """
@@ -262,7 +262,7 @@ def _root(
         return Root(RootKind.CYCLE, ranks, cycle, reported)
     inside = tuple(sorted({rank for wait in cycle for rank in wait.waiting}))
     ordered = any(_late(waits[index], index, heads) for index in operations)
-    return Root(RootKind.ENTANGLED if ordered else RootKind.ALL_JOINED, inside, cycle, reported)
+    return Root(RootKind.INVERTED if ordered else RootKind.ALL_JOINED, inside, cycle, reported)
 
 
 def _waits_for(waits: Sequence[Wait], heads: _Heads) -> dict[int, tuple[int, ...]]:

@@ -21,11 +21,10 @@ from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGra
 
 
 @dataclass(frozen=True, slots=True)
-class Entanglement:
+class OrderInversion:
     """Waits of at least two communicators, and the ranks that are members of two of them.
 
-    `order` says what shows that they entangle: `enqueued` or `started` (in opposite orders), or `overlap` (both run, none
-    ends).
+    `order` says what shows it: `enqueued` or `started` (in opposite orders), or `overlap` (both run, none ends).
     """
 
     waits: tuple[Wait, ...]
@@ -33,27 +32,27 @@ class Entanglement:
     order: str
 
 
-Entanglements = NewType("Entanglements", tuple[Entanglement, ...])
+OrderInversions = NewType("OrderInversions", tuple[OrderInversion, ...])
 """Operations that wait for each other on the devices."""
 
 
 @reduction
-def entanglements(groups: Communicators, graph: WaitGraph) -> Entanglements:
+def order_inversions(groups: Communicators, graph: WaitGraph) -> OrderInversions:
     """Find them: first contradicting orders of enqueueing, then what the devices have begun."""
-    enqueued = tuple(_of_root(root) for root in graph.roots if is_entangled(groups, root))
+    enqueued = tuple(_of_root(root) for root in graph.roots if is_order_inversion(groups, root))
     known = {(wait.communicator, wait.sequence) for found in enqueued for wait in found.waits}
     joined = [wait for wait in _joined(groups, graph) if (wait.communicator, wait.sequence) not in known]
-    return Entanglements((*enqueued, *_begun(joined)))
+    return OrderInversions((*enqueued, *_begun(joined)))
 
 
-def is_entangled(groups: Communicators, root: Root) -> bool:
-    """Whether a root is an entanglement of device communicators: several of them, and no member is out of any."""
+def is_order_inversion(groups: Communicators, root: Root) -> bool:
+    """Whether a root is a launch-order inversion of device communicators: several of them, and no member is out of any."""
     labels = {wait.communicator for wait in root.waits}
-    return root.kind is RootKind.ENTANGLED and len(labels) > 1 and all(_unfinished(groups, wait) for wait in root.waits)
+    return root.kind is RootKind.INVERTED and len(labels) > 1 and all(_unfinished(groups, wait) for wait in root.waits)
 
 
-def _of_root(root: Root) -> Entanglement:
-    return Entanglement(root.waits, _shared(root.waits), "enqueued")
+def _of_root(root: Root) -> OrderInversion:
+    return OrderInversion(root.waits, _shared(root.waits), "enqueued")
 
 
 def _shared(waits: tuple[Wait, ...]) -> tuple[int, ...]:
@@ -79,7 +78,7 @@ def _unfinished(groups: Communicators, wait: Wait) -> bool:
     return bool(wait.peers) or not set(group.finished(wait.sequence)) - set(wait.waiting)
 
 
-def _begun(waits: list[Wait]) -> Iterator[Entanglement]:
+def _begun(waits: list[Wait]) -> Iterator[OrderInversion]:
     """Pairs of joined operations that share at least two ranks, as far as the devices tell what they have begun."""
     of_rank: dict[int, list[int]] = defaultdict(list)
     for index, wait in enumerate(waits):
@@ -90,7 +89,7 @@ def _begun(waits: list[Wait]) -> Iterator[Entanglement]:
         shared = tuple(sorted(set(one.waiting) & set(two.waiting)))
         order = _device_order(_started(one), _started(two), shared) if len(shared) > 1 else None
         if order and one.communicator != two.communicator:
-            yield Entanglement((one, two), shared, order)
+            yield OrderInversion((one, two), shared, order)
 
 
 def _started(wait: Wait) -> Mapping[int, bool]:

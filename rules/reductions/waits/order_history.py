@@ -12,7 +12,7 @@ from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.waits.graph import RootKind, WaitGraph
 
-_CIRCLES = (RootKind.CYCLE, RootKind.ENTANGLED)
+_CIRCLES = (RootKind.CYCLE, RootKind.INVERTED)
 # The same calls must have come before twice: once is the start of a run, or of an epoch.
 _TIMES = 2
 

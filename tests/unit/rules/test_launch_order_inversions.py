@@ -9,7 +9,7 @@ import pytest
 from forensics.model import Cause, Confidence, Granularity, Verdict
 from tests.recordings.coalesced import batch, single
 from tests.recordings.collection import loose, whole
-from tests.recordings.group_scenarios import entangled
+from tests.recordings.group_scenarios import inverted_launches
 from tests.recordings.job import Group, Job
 from tests.recordings.places import ALL_REDUCE
 from tests.recordings.verdicts import blamed, named, told, verdict_of
@@ -32,7 +32,7 @@ def rules(verdict: Verdict) -> set[str]:
 
 @pytest.mark.parametrize("odd", range(4))
 def test_contradicting_orders_of_enqueueing(tmp_path: Path, odd: int) -> None:
-    verdict = verdict_of(loose(entangled(odd, 4), tmp_path))
+    verdict = verdict_of(loose(inverted_launches(odd, 4), tmp_path))
     (suspect,) = verdict.suspects
     assert (suspect.ranks, suspect.cause, suspect.confidence) == ((odd,), Cause.DEADLOCK, Confidence.LIKELY)
     assert (suspect.rules, suspect.granularity, suspect.members) == (("FX132",), Granularity.RANK, "each")
@@ -60,7 +60,7 @@ def test_a_circle_of_three_communicators_that_share_one_rank_each(tmp_path: Path
     assert (suspect.ranks, suspect.rules) == ((0, 1, 2), ("FX132",))
 
 
-def test_the_same_order_everywhere_is_no_entanglement(tmp_path: Path) -> None:
+def test_the_same_order_everywhere_is_no_inversion(tmp_path: Path) -> None:
     """The network stands still; the second operation only queues behind the first."""
     job, first, second = two_groups()
     for rank in range(4):
@@ -80,7 +80,7 @@ def test_one_stalled_device_with_everything_queued_behind_it(tmp_path: Path) -> 
     assert named(verdict) == {2} and rules(verdict) == {"FX141"}
 
 
-def test_a_collective_that_a_member_finished_entangles_with_nothing(tmp_path: Path) -> None:
+def test_a_collective_that_a_member_finished_is_in_no_inversion(tmp_path: Path) -> None:
     """Contradicting orders, but rank 3 came out of one of them: its kernels had their place on all devices."""
     job, first, second = two_groups()
     for rank in range(4):
@@ -117,7 +117,7 @@ def test_another_hang_beside_it_makes_it_a_suspicion(tmp_path: Path) -> None:
 
 
 def test_a_log_that_tells_of_the_network_makes_it_a_suspicion(tmp_path: Path) -> None:
-    found = whole(entangled(2, 4), dict.fromkeys(range(4), ALL_REDUCE))
+    found = whole(inverted_launches(2, 4), dict.fromkeys(range(4), ALL_REDUCE))
     found.log(0, "gpu-017:12:34 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.2<4791> with status=12 vendor err 129")
     assert not blamed(verdict_of(found.write(tmp_path)))
 
