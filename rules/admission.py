@@ -134,7 +134,7 @@ def _settled(progress: Progress) -> bool:
     recorded = {rank for rank, known in facts if known.has_recorder}
     seen = recorded or {rank for rank, known in facts if known.has_stack}
     waiting = set(progress.graph.waits_for)
-    awaited = {rank for wait in progress.graph.waits for rank in wait.missing}
+    missing = {rank for wait in progress.graph.waits for rank in wait.missing}
     kinds = {root.kind for root in progress.graph.roots}
     passing = {RootKind.FREE, RootKind.ALL_JOINED} <= kinds
     alone = len(seen) == 1 and waiting <= seen
@@ -143,4 +143,4 @@ def _settled(progress: Progress) -> bool:
     hosts = {progress.roster.host_of(rank) for rank in behind}
     if len(behind) > 1 and (len(hosts) > 1 or None in hosts):
         return False
-    return not alone and seen <= waiting | awaited and not passing and 2 * len(waiting) >= len(seen)
+    return not alone and seen <= waiting | missing and not passing and 2 * len(waiting) >= len(seen)

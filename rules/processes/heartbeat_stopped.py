@@ -53,7 +53,7 @@ def _finding(
         evidence=(
             Evidence(_words(rank, log, roster.rank(rank).heartbeat_gap_ns or 0), log.source),
             *errors[:3],
-            *text.awaited(rank),
+            *text.waiters(rank),
         ),
         since=text.since(graph.waiting_for(rank)),
         next_steps=(f"look whether the process of rank {rank} exists, its exit status, the OOM killer and its last log lines",),

@@ -123,7 +123,7 @@ def _evidence(
     first = next((end for end in logged.exits if end.rank == facts.rank and end.first), None)
     if first:
         yield Evidence(f"its launcher saw rank {facts.rank} fail first of its node", first.source)
-    yield from text.awaited(facts.rank)
+    yield from text.waiters(facts.rank)
     for rank, events in logs.by_rank.items():
         lost = next((event for event in events if event.kind == "peer_closed"), None)
         if lost and rank != facts.rank:

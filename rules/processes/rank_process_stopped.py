@@ -31,7 +31,7 @@ def _finding(stacks: StacksByRank, graph: WaitGraph, text: EvidenceText, rank: i
         belief=Belief.BEHIND_AND_BUSY if waits else Belief.DIRECT_RECORD,
         confidence=_confidence(facts, waits),
         rivals=("it had issued the call that it waits in: who has not issued it came first",) if waits else (),
-        evidence=(*_process(facts), *text.awaited(rank), *text.stack(rank)),
+        evidence=(*_process(facts), *text.waiters(rank), *text.stack(rank)),
         since=text.since(graph.waiting_for(rank)),
         next_steps=_next_steps(facts),
     )

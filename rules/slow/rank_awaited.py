@@ -28,7 +28,7 @@ from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexp
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, always_late, doubted, waits_for_cores
 from forensics.rules.reductions.network.slowness import Slowness
-from forensics.rules.reductions.network.stragglers import Awaited
+from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text as statements
@@ -55,8 +55,8 @@ def _evaluate(
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     at_slow_ways = {rank for way in slowness.slow_ways() for rank in way}
-    late: dict[int, Awaited] = {}
-    for found in sorted(slowness.awaited, key=lambda each: (each.lost_ns, each.communicator), reverse=True):
+    late: dict[int, Straggler] = {}
+    for found in sorted(slowness.stragglers, key=lambda each: (each.lost_ns, each.communicator), reverse=True):
         alike = slowness.stages.alike(found.members)
         by_itself = found.own_share >= thresholds["least_own_share"]
         if alike and found.rank not in at_slow_ways and by_itself and _material(found, thresholds):
@@ -72,7 +72,7 @@ def _evaluate(
             yield held_up(RULE.code, victims)
 
 
-def _material(late: Awaited, thresholds: Thresholds) -> bool:
+def _material(late: Straggler, thresholds: Thresholds) -> bool:
     """Most operations wait for it, about equally long or nearly all, and the job loses time to it."""
     enough = late.counted >= thresholds["least_counted"] or late.late == late.calls > thresholds["least_counted"]
     regular = late.late >= thresholds["least_share_of_calls"] * late.calls and late.late >= thresholds["least_calls"]
@@ -96,20 +96,20 @@ def _in_step(groups: Communicators, late: Collection[int]) -> Iterator[tuple[int
             left.pop(rank, None)
 
 
-def _narrowed(late: Sequence[Awaited], thresholds: Thresholds) -> tuple[tuple[int, ...], Members, bool]:
+def _narrowed(late: Sequence[Straggler], thresholds: Thresholds) -> tuple[tuple[int, ...], Members, bool]:
     """Ranks whose GPUs take chunks late as well, if any; else one of all, for ranks that work in step are late together."""
     held = [each.rank for each in late if each.held_ns >= thresholds["least_held"] * each.typical_ns]
     ranks = tuple(held or [each.rank for each in late])
     return ranks, Members.EACH if held or len(ranks) == 1 else Members.ONE_OF, bool(held)
 
 
-def _worst(late: Iterable[Awaited]) -> Awaited:
+def _worst(late: Iterable[Straggler]) -> Straggler:
     """The one that the job loses most time to."""
     return max(late, key=lambda each: (each.lost_ns, -each.rank))
 
 
 def _finding(
-    slowness: Slowness, text: EvidenceText, late: Sequence[Awaited], members: Members, held: bool, least: float
+    slowness: Slowness, text: EvidenceText, late: Sequence[Straggler], members: Members, held: bool, least: float
 ) -> Finding:
     first = _worst(late)
     # That its GPU takes chunks late tells whose lateness it is; the cause it is only when that is as long as the lateness.
@@ -141,7 +141,7 @@ def _finding(
     )
 
 
-def _stage(slowness: Slowness, late: Awaited, computes: bool) -> StageRef:
+def _stage(slowness: Slowness, late: Straggler, computes: bool) -> StageRef:
     """Where most of the lateness arose; unknown when on both ways, after the last message, or at an end of the pipeline.
 
     The first stage sends only forward and the last only backward: what they send comes after work of both kinds.
@@ -158,7 +158,7 @@ def _stage(slowness: Slowness, late: Awaited, computes: bool) -> StageRef:
     )
 
 
-def _evidence(text: EvidenceText, late: Sequence[Awaited], first: Awaited, held: bool) -> Iterator[Evidence]:
+def _evidence(text: EvidenceText, late: Sequence[Straggler], first: Straggler, held: bool) -> Iterator[Evidence]:
     for each in sorted(late, key=lambda item: (-item.lost_ns, item.rank))[:_SHOWN]:
         yield Evidence(
             f"rank {each.rank} came last to {each.late} of {each.calls} {each.kind} of {each.communicator}, typically by "
@@ -184,8 +184,8 @@ def _evidence(text: EvidenceText, late: Sequence[Awaited], first: Awaited, held:
 
 def _clears(seen: Seen, slowness: Slowness, thresholds: Thresholds) -> str | None:
     """Only where every rank is in a group of equals that made enough calls, and none of those loses much to one rank."""
-    known = [each for each in slowness.awaited if slowness.stages.alike(each.members) and each.calls >= _LEAST_SEEN]
-    cheap = all(each.share < thresholds["least_share_of_time"] for each in slowness.awaited)
+    known = [each for each in slowness.stragglers if slowness.stages.alike(each.members) and each.calls >= _LEAST_SEEN]
+    cheap = all(each.share < thresholds["least_share_of_time"] for each in slowness.stragglers)
     if not cheap or not seen.all_in({rank for each in known for rank in each.members}):
         return None
     calls = sum(each.calls for each in known)

@@ -23,12 +23,12 @@ def _evaluate(
     roster: Roster, graph: WaitGraph, calls: Calls, groups: Communicators, blocking: BlockingDisputes, text: EvidenceText
 ) -> Iterator[Finding]:
     disputed = {dispute.communicator for dispute in blocking}
-    silent = tuple(root.ranks[0] for root in graph.free_roots if _awaited_alone(roster, graph, root.ranks[0], disputed))
+    silent = tuple(root.ranks[0] for root in graph.free_roots if _missing_alone(roster, graph, root.ranks[0], disputed))
     if 0 < len(silent) <= len(roster.ranks) / 2:
         yield _finding(roster, graph, calls, text, silent, tuple(_doubts(graph, groups, silent)))
 
 
-def _awaited_alone(roster: Roster, graph: WaitGraph, rank: int, disputed: Collection[str]) -> bool:
+def _missing_alone(roster: Roster, graph: WaitGraph, rank: int, disputed: Collection[str]) -> bool:
     """Whether this unseen rank is awaited in a call that the others agree on: a dispute explains the wait without it."""
     return roster.rank(rank).unseen and any(wait.communicator not in disputed for wait in graph.waiting_for(rank))
 
@@ -77,7 +77,7 @@ def _finding(
         confidence=Confidence.LIKELY if alone and recorded and telling and not (behind or doubts) else Confidence.SUSPECT,
         evidence=(
             Evidence(f"{who} left no stack and no complete record of its calls; {which} what the others wait for"),
-            *(text.awaited(rank) if alone else ()),
+            *(text.waiters(rank) if alone else ()),
             *doubts,
         ),
         granularity=Granularity.RANK if alone else Granularity.GROUP,

@@ -137,7 +137,7 @@ class StallFindings:
         if stall.child:
             yield statements.child(stall.child, stall.rank)
         yield from self.text.stack(stall.rank)
-        yield from self.text.awaited(stall.rank)
+        yield from self.text.waiters(stall.rank)
         yield from self.text.process(stall.rank)
 
     def _confidence(self, rank: int) -> Confidence:

@@ -1,4 +1,4 @@
-"""What shim logs tell of the speed of a job that moves: lanes, queue pairs, and who is awaited."""
+"""What shim logs tell of the speed of a job that moves: lanes, queue pairs, and stragglers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forensics.rules.reductions.network.flow_stages import FlowStages, flow_stag
 from forensics.rules.reductions.network.pair_rates import PairRate, pair_rates
 from forensics.rules.reductions.network.proxy_pauses import Pauses, pauses
 from forensics.rules.reductions.network.slow_ends import Way
-from forensics.rules.reductions.network.stragglers import Awaited, awaited
+from forensics.rules.reductions.network.stragglers import Straggler, stragglers
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs, source_ids
 
@@ -37,7 +37,7 @@ class Slowness:
     lanes: Mapping[Way, tuple[Lane, ...]] = field(default_factory=dict)
     pairs: tuple[PairRate, ...] = ()
     stages: FlowStages = field(default_factory=FlowStages)
-    awaited: tuple[Awaited, ...] = ()
+    stragglers: tuple[Straggler, ...] = ()
     pauses: Mapping[Way, Pauses] = field(default_factory=dict)
 
     def pair(self, sender: int, receiver: int) -> PairRate | None:
@@ -82,7 +82,7 @@ def slowness(connection: DuckDBPyConnection, logs: ShimLogs, liveness: Liveness)
         lanes=by_way(lanes(connection)),
         pairs=pairs,
         stages=flow_stages(connection, sources),
-        awaited=awaited(connection, _LEAST_LATENESS_NS),
+        stragglers=stragglers(connection, _LEAST_LATENESS_NS),
         pauses=pauses(connection, _LEAST_PAUSE_NS),
     )
     connection.execute("DROP TABLE temp.main.ended_flows")

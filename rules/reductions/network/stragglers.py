@@ -27,7 +27,7 @@ _CHANGED_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Awaited:
+class Straggler:
     """The rank that most operations of one kind of a communicator wait for.
 
     It was last in `late` of the last `calls` operations, since it began to be. In the `counted` ones that show a lateness of
@@ -114,8 +114,8 @@ _Role = tuple[bool, int, int, int]
 _Messages = Mapping[int, Sequence[tuple[_Role, int]]]
 
 
-def awaited(connection: DuckDBPyConnection, least_ns: int) -> tuple[Awaited, ...]:
-    """The awaited rank of each communicator and kind in `ended_flows`; lateness below `least_ns` is nobody's."""
+def stragglers(connection: DuckDBPyConnection, least_ns: int) -> tuple[Straggler, ...]:
+    """The straggler of each communicator and kind in `ended_flows`; lateness below `least_ns` is nobody's."""
     calls: dict[tuple[str, str], list[_Call]] = defaultdict(list)
     for communicator, kind, number, ranks, *columns in connection.execute(_WAITED).fetchall():
         calls[communicator, kind].append(_Call(number, *(dict(zip(ranks, column, strict=True)) for column in columns)))
@@ -126,7 +126,7 @@ def awaited(connection: DuckDBPyConnection, least_ns: int) -> tuple[Awaited, ...
     return tuple(late for late in found if late is not None)
 
 
-def _of_group(communicator: str, kind: str, calls: Sequence[_Call], messages: _Messages, least_ns: int) -> Awaited | None:
+def _of_group(communicator: str, kind: str, calls: Sequence[_Call], messages: _Messages, least_ns: int) -> Straggler | None:
     ordered = sorted(calls, key=lambda call: (max(call.ends.values()), call.number))
     lost: dict[int, float] = defaultdict(float)
     for call, lateness in _leading(ordered):
@@ -145,7 +145,7 @@ def _of_group(communicator: str, kind: str, calls: Sequence[_Call], messages: _M
     span = float(np.ptp(ends) + np.median(np.diff(ends))) if len(ends) > 1 else 0.0
     typical = float(np.median(by))
     others = [call.held[rank] - float(np.median([v for r, v in call.held.items() if r != rank])) for call in ordered]
-    return Awaited(
+    return Straggler(
         rank, communicator, kind, tuple(sorted(calls[0].least)), len(ordered), len(late), len(counted), typical,
         float(np.median(np.abs(by - typical))), float(by.sum()), float(by.sum()) / span if span else 0.0,
         float(np.median(others)), *_blame(rank, ordered, messages, typical),

@@ -74,7 +74,7 @@ class EvidenceText:
     between: StagesBetween
     stages: CallStages
 
-    def awaited(self, rank: int) -> Iterator[Evidence]:
+    def waiters(self, rank: int) -> Iterator[Evidence]:
         """Say who waits for `rank` and what it did last in that communicator; the earliest waits, the rest is counted."""
         waits = sorted(self.graph.waiting_for(rank), key=lambda w: (w.peers is not None, w.since_ns or 2**63, w.communicator))
         for wait in waits[:SHOWN_WAITS]:

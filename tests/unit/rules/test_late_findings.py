@@ -14,7 +14,7 @@ from forensics.model import Cause, Confidence, Role, Verdict
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import run
 from forensics.rules.reductions.network.slowness import Slowness
-from forensics.rules.reductions.network.stragglers import Awaited
+from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.progress.liveness import SILENCE_FACTOR
 from forensics.rules.reductions.progress.motion import SilenceFactor
 from forensics.rules.slow import rank_awaited
@@ -141,9 +141,9 @@ def test_a_small_lag_of_a_stage_is_a_suspicion_unless_it_began_in_the_record(
 
 @pytest.mark.parametrize(("share", "onset", "sure"), [(0.15, False, False), (0.15, True, True), (0.5, False, True)])
 def test_a_small_lag_that_chunks_tell_of(share: float, onset: bool, sure: bool) -> None:
-    late = Awaited(1, "dp", "all_reduce", (0, 1, 2, 3), 20, 20, 20, 1e6, 1e5, 2e7, share, 0, 0, 0, 2e7, 0, "log", onset)
+    late = Straggler(1, "dp", "all_reduce", (0, 1, 2, 3), 20, 20, 20, 1e6, 1e5, 2e7, share, 0, 0, 0, 2e7, 0, "log", onset)
     with open_case([SCENARIOS / "rank-awaited/bundle.tar.zst"]) as case:
-        supply = Supply({DuckDBPyConnection: case, SilenceFactor: SILENCE_FACTOR, Slowness: Slowness(awaited=(late,))})
+        supply = Supply({DuckDBPyConnection: case, SilenceFactor: SILENCE_FACTOR, Slowness: Slowness(stragglers=(late,))})
         found, _ = run(supply, [rank_awaited.RULE], {})
     (root,) = [each for each in found if each.role is Role.ROOT]
     assert root.confidence is (Confidence.LIKELY if sure else Confidence.SUSPECT)

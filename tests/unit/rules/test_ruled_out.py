@@ -13,7 +13,7 @@ from forensics.case.build import open_case
 from forensics.rules.engine import discover, find, run, supply_of
 from forensics.rules.reductions.network.channel_flows import Lane
 from forensics.rules.reductions.network.slowness import Slowness
-from forensics.rules.reductions.network.stragglers import Awaited
+from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.progress.liveness import SILENCE_FACTOR
 from forensics.rules.reductions.progress.motion import SilenceFactor
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
@@ -139,8 +139,8 @@ def lane(sender: int, **other: object) -> Lane:
     return replace(LANE, sender=sender, receiver=(sender + 1) % 4, **other)  # type: ignore[arg-type]
 
 
-def awaited(share: float, members: tuple[int, ...] = (0, 1, 2, 3), calls: int = 20) -> Awaited:
-    return Awaited(1, "dp", "all_reduce", members, calls, 6, calls, 1e6, 1e5, 6e6, share, 0.0, 0.0, 0.0, 1e6, 0.0, "log")
+def straggler(share: float, members: tuple[int, ...] = (0, 1, 2, 3), calls: int = 20) -> Straggler:
+    return Straggler(1, "dp", "all_reduce", members, calls, 6, calls, 1e6, 1e5, 6e6, share, 0.0, 0.0, 0.0, 1e6, 0.0, "log")
 
 
 @pytest.mark.parametrize(
@@ -150,10 +150,10 @@ def awaited(share: float, members: tuple[int, ...] = (0, 1, 2, 3), calls: int = 
         ("FX171", Slowness(lanes={(0, 1): (lane(0, flows=2),)}), range(4), "silent"),
         ("FX171", Slowness(lanes={(0, 1): (lane(0, peers=0),)}), range(4), "silent"),
         ("FX171", Slowness(lanes={(n, (n + 1) % 4): (lane(n),) for n in range(4)}), range(3), "silent"),
-        ("FX172", Slowness(awaited=(awaited(0.01),)), range(4), "ruled_out"),
-        ("FX172", Slowness(awaited=(awaited(0.3),)), range(4), "silent"),
-        ("FX172", Slowness(awaited=(awaited(0.01, calls=5),)), range(4), "silent"),
-        ("FX172", Slowness(awaited=(awaited(0.01, members=(0, 1)),)), range(4), "silent"),
+        ("FX172", Slowness(stragglers=(straggler(0.01),)), range(4), "ruled_out"),
+        ("FX172", Slowness(stragglers=(straggler(0.3),)), range(4), "silent"),
+        ("FX172", Slowness(stragglers=(straggler(0.01, calls=5),)), range(4), "silent"),
+        ("FX172", Slowness(stragglers=(straggler(0.01, members=(0, 1)),)), range(4), "silent"),
     ],
 )
 def test_flows_that_would_have_shown_a_slow_end(code: str, slowness: Slowness, logs: range, expected: str) -> None:

@@ -1,4 +1,4 @@
-"""Who is awaited and whether it is late by itself, on flows whose times are made up from waits."""
+"""Stragglers, and whether they are late by themselves, on flows whose times are made up from waits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from duckdb import DuckDBPyConnection
 
-from forensics.rules.reductions.network.stragglers import Awaited, awaited
+from forensics.rules.reductions.network.stragglers import Straggler, stragglers
 from tests.unit.rules.made_up_flows import MS, STEP_NS, Waits, flows_of, message, ring
 
 _LEAST_NS = 100_000
@@ -19,7 +19,7 @@ def connection() -> Iterator[DuckDBPyConnection]:
         yield opened
 
 
-def only(found: tuple[Awaited, ...]) -> Awaited:
+def only(found: tuple[Straggler, ...]) -> Straggler:
     (each,) = found
     return each
 
@@ -36,9 +36,9 @@ def waits_for(rank: int, by_ms: float, held_ms: float = 0.1) -> Waits:
 
 
 @pytest.mark.parametrize("skew_ns", [0, 37 * 60 * 1_000_000_000])
-def test_the_rank_that_waits_for_nobody_is_awaited(connection: DuckDBPyConnection, skew_ns: int) -> None:
+def test_the_rank_that_waits_for_nobody_is_the_straggler(connection: DuckDBPyConnection, skew_ns: int) -> None:
     ring(connection, 4, 10, waits_for(2, 30.0), skew_ns)
-    found = only(awaited(connection, _LEAST_NS))
+    found = only(stragglers(connection, _LEAST_NS))
     assert (found.rank, found.late, found.calls, found.members) == (2, 10, 10, (0, 1, 2, 3))
     assert found.typical_ns == pytest.approx(30 * MS, rel=0.02)
     assert found.share == pytest.approx(0.3, abs=0.04)
@@ -47,27 +47,27 @@ def test_the_rank_that_waits_for_nobody_is_awaited(connection: DuckDBPyConnectio
 
 def test_chunks_that_wait_for_its_gpu(connection: DuckDBPyConnection) -> None:
     ring(connection, 4, 10, waits_for(1, 30.0, held_ms=12.0))
-    assert only(awaited(connection, _LEAST_NS)).held_ns == pytest.approx(11.9 * MS, rel=0.01)
+    assert only(stragglers(connection, _LEAST_NS)).held_ns == pytest.approx(11.9 * MS, rel=0.01)
 
 
 def test_a_rank_that_waits_at_its_own_nic_is_not_late(connection: DuckDBPyConnection) -> None:
     """Of a slow way out, everybody waits: the sender at its NIC, the others for data."""
     ring(connection, 4, 10, lambda s, r, step: (1.0, 0.1, 30.0, 31.0, 0.1) if s == 2 else (30.0, 0.1, 0.5, 31.0, 0.1))
-    found = awaited(connection, _LEAST_NS)
+    found = stragglers(connection, _LEAST_NS)
     assert not any(each.rank == 2 and each.share > 0.1 for each in found)
 
 
 def test_jitter_has_no_rank(connection: DuckDBPyConnection) -> None:
     order = [0, 2, 1, 3, 3, 0, 1, 2, 0, 1, 2, 3]
     ring(connection, 4, 12, lambda s, r, step: waits_for(order[step], 5.0)(s, r, step))
-    found = only(awaited(connection, _LEAST_NS))
+    found = only(stragglers(connection, _LEAST_NS))
     assert found.late <= 4 and found.share < 0.02
 
 
 def test_a_rank_that_becomes_late_is_judged_from_then_on(connection: DuckDBPyConnection) -> None:
     order = [0, 2, 1, 3, 3, 0, 1, 2, 0, 1, 2, 3] * 2
     ring(connection, 4, 36, lambda s, r, step: (waits_for(1, 30.0) if step >= 24 else waits_for(order[step], 5.0))(s, r, step))
-    found = only(awaited(connection, _LEAST_NS))
+    found = only(stragglers(connection, _LEAST_NS))
     assert (found.rank, found.late, found.calls) == (1, 12, 12)
     assert found.share == pytest.approx(0.3, abs=0.04)
 
@@ -75,7 +75,7 @@ def test_a_rank_that_becomes_late_is_judged_from_then_on(connection: DuckDBPyCon
 def test_members_without_a_log_hide_the_order(connection: DuckDBPyConnection) -> None:
     ring(connection, 4, 10, waits_for(2, 30.0))
     connection.execute("DELETE FROM ended_flows WHERE rank = 3")
-    assert awaited(connection, _LEAST_NS) == ()
+    assert stragglers(connection, _LEAST_NS) == ()
 
 
 def test_lateness_that_came_with_messages_is_passed_on(connection: DuckDBPyConnection) -> None:
@@ -86,7 +86,7 @@ def test_lateness_that_came_with_messages_is_passed_on(connection: DuckDBPyConne
             begun = step * STEP_NS
             message(connection, rank + 2, rank, step + 1, begun + arrives * MS, (0, 1))
             message(connection, rank, rank + 2, step + 1, begun + sends * MS, (1, 0))
-    found = next(each for each in awaited(connection, _LEAST_NS) if each.members == (0, 1))
+    found = next(each for each in stragglers(connection, _LEAST_NS) if each.members == (0, 1))
     assert found.rank == 1 and found.own_share < 0.2
     assert found.passed_ns == pytest.approx(9 * 30 * MS, rel=0.05)
 
@@ -98,5 +98,5 @@ def test_lateness_that_arose_between_messages_is_its_own(connection: DuckDBPyCon
             begun = step * STEP_NS
             message(connection, rank + 2, rank, step + 1, begun + arrives * MS, (0, 1))
             message(connection, rank, rank + 2, step + 1, begun + sends * MS, (1, 0))
-    found = next(each for each in awaited(connection, _LEAST_NS) if each.members == (0, 1))
+    found = next(each for each in stragglers(connection, _LEAST_NS) if each.members == (0, 1))
     assert found.own_share > 0.9 and found.backward_ns == pytest.approx(9 * 30 * MS, rel=0.05)
