@@ -123,16 +123,16 @@ def _waits(finding: Finding, observed: Observed) -> Iterator[Atom]:
     A slow rank accounts for waits that are not proven to stand still only.
     """
     graph = observed.graph
-    inside, held_up = set(joined(finding, graph)), reached(finding, observed)
+    inside, reach = set(joined(finding, graph)), reached(finding, observed)
     slow = finding.anomaly is Anomaly.FAIL_SLOW
     for index, place in observed.symptoms.of_wait.items():
         wait = graph.waits[index]
         if slow and index in observed.symptoms.still:
             continue
-        if index in inside or not held_up.isdisjoint(wait.missing):
+        if index in inside or not reach.isdisjoint(wait.missing):
             yield from ((place, rank) for rank in wait.waiting)
         elif not wait.missing:
-            yield from ((place, rank) for rank in wait.waiting if rank in held_up)
+            yield from ((place, rank) for rank in wait.waiting if rank in reach)
 
 
 def reached(finding: Finding, observed: Observed) -> set[int]:
@@ -186,12 +186,12 @@ def blocked(graph: WaitGraph, ranks: Collection[int]) -> set[int]:
     return reached
 
 
-def _others(finding: Finding, held_up: Collection[int], symptoms: Symptoms) -> Iterator[Atom]:
+def _others(finding: Finding, reach: Collection[int], symptoms: Symptoms) -> Iterator[Atom]:
     """Deaths, errors and silence of its own ranks, lateness that it measures, and that those who wait are not elsewhere."""
     slow = finding.anomaly is Anomaly.FAIL_SLOW
     for place, symptom in enumerate(symptoms.found):
         if symptom.kind in (SymptomKind.ABSENT, SymptomKind.SILENT):
-            yield from ((place, rank) for rank in symptom.ranks if rank in held_up)
+            yield from ((place, rank) for rank in symptom.ranks if rank in reach)
         elif (symptom.kind is SymptomKind.LATE) is slow and symptom.kind is not SymptomKind.WAITS:
             yield from ((place, rank) for rank in symptom.ranks if rank in finding.ranks)
 

@@ -32,7 +32,7 @@ from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text as statements
-from forensics.rules.reductions.text.blocked_ranks import held_up
+from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 
@@ -69,7 +69,7 @@ def _evaluate(
         small = always_late(share, any(late[rank].had_onset for rank in ranks), thresholds["least_share_from_start"])
         yield doubted(hardware.refined(finding, _REFINED), (*small, *waits_for_cores(cpu, roster, ranks)))
         if victims := {rank for each in late.values() for rank in each.members} - set(late):
-            yield held_up(RULE.code, victims)
+            yield blocked_ranks(RULE.code, victims)
 
 
 def _material(late: Straggler, thresholds: Thresholds) -> bool:

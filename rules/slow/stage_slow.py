@@ -33,7 +33,7 @@ from forensics.rules.reductions.hardware.accounted import unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, always_late, doubted, waits_for_cores
 from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.text.blocked_ranks import held_up
+from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
 from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.completions import HOST_BACKENDS
 
@@ -68,7 +68,7 @@ def _evaluate(
             small = always_late(culprit.share, culprit.onset is not None, gates.share_from_start)
             yield doubted(finding, (*small, *waits_for_cores(cpu, roster, culprit.ranks)))
             if culprit.ranks:
-                yield held_up(RULE.code, set(judged.matrix.ranks) - set(culprit.ranks))
+                yield blocked_ranks(RULE.code, set(judged.matrix.ranks) - set(culprit.ranks))
 
 
 def _is_limited(judged: WindowVerdict) -> bool:

@@ -32,7 +32,7 @@ from forensics.rules.reductions.network.slowness import LEAST_SHARE_BESIDE, LEAS
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text as statements
-from forensics.rules.reductions.text.blocked_ranks import held_up
+from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
 from forensics.rules.reductions.text.seen import Seen
 
 _SHOWN = 3
@@ -49,7 +49,7 @@ def _evaluate(
         slowdown = _slowdown(known, found[0])
         yield hardware.refined(_finding(roster, slowness, blame, found), (Cause.NETWORK_SLOW,), slowdown)
         if victims := {rank for lane in found for rank in _members(groups, lane)} - set(blame.ranks):
-            yield held_up(RULE.code, victims)
+            yield blocked_ranks(RULE.code, victims)
 
 
 def _slowdown(slowness: Slowness, lane: Lane) -> float:

@@ -229,7 +229,7 @@ _OF_GPU = frozenset({FlowState.GPU_NOT_READY, FlowState.NOT_CONSUMED, FlowState.
 
 
 def root_flows(flows: Iterable[Flow], waits_for: Mapping[int, Collection[int]]) -> tuple[Flow, ...]:
-    """Flows that stand still on their own account: no rank that holds one is itself held up by another flow or another rank.
+    """Flows that stand still on their own account: no rank that holds one is itself blocked by another flow or another rank.
 
     `waits_for` are ranks that wait for others to make a call.
     """

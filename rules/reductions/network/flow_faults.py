@@ -50,7 +50,7 @@ def faulty_flows(
 
 
 def _explained_above(groups: Communicators, graph: WaitGraph, flow: Flow) -> bool:
-    """Whether the recorder says that the device which holds a flow up is itself held up, in another operation.
+    """Whether the recorder says that the device which holds a flow up is itself blocked, in another operation.
 
     A device works off its operations in order: it does nothing for this flow while it is in an earlier one, whose part inside
     a host no flow shows. What the network itself does not deliver is seen where it is.

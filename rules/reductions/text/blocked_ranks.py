@@ -7,7 +7,7 @@ from collections.abc import Collection
 from forensics.model import Anomaly, Belief, Cause, Confidence, Finding, Role, StageRef
 
 
-def held_up(rule: str, ranks: Collection[int]) -> Finding:
+def blocked_ranks(rule: str, ranks: Collection[int]) -> Finding:
     """The finding for ranks that wait in a job that moves."""
     return Finding(
         rule=rule,
