@@ -147,8 +147,8 @@ def _summary(
     if not suspects:
         if outcome is Outcome.HANG:
             return f"{outcome}: {still}, and nobody can be named"
-        goes_on = f"; {motion.goes_on}" if motion.goes_on else ""
-        return f"{outcome}: {healthy.withheld if motion.shown and healthy.withheld else motion.reason + goes_on}"
+        progress = f"; {motion.progress}" if motion.progress else ""
+        return f"{outcome}: {healthy.withheld if motion.shown and healthy.withheld else motion.reason + progress}"
     first = suspects[0]
     which = "one of " if first.members == "one_of" else ""
     waiting = {rank for suspect in first.ranks for rank in graph.waiters(suspect)} - set(first.ranks)

@@ -28,7 +28,7 @@ def sound(motion: Liveness, speed: Speed, symptoms: Sequence[Symptom]) -> Assess
 
 
 def _withheld(motion: Liveness, speed: Speed) -> str | None:
-    moves = motion.goes_on or motion.reason
+    moves = motion.progress or motion.reason
     if not motion.shown:
         return f"nothing shows that the job moves: {motion.reason}"
     if speed.pace is Pace.SLOWER:

@@ -38,7 +38,7 @@ class Liveness:
 
     `advanced` are ranks whose recorder moved between two dumps, `frozen` those whose recorder did not. `silence_ns` is the time
     between the job's newest operation and the capture, `pause_ns` the second longest pause between operations before that.
-    `goes_on` is what another source shows of a job of which this alone cannot tell whether it moves.
+    `progress` is what another source shows of a job of which this alone cannot tell whether it moves.
     """
 
     motion: Motion
@@ -48,12 +48,12 @@ class Liveness:
     silence_ns: int | None = None
     pause_ns: int | None = None
     source: str | None = None
-    goes_on: str | None = None
+    progress: str | None = None
 
     @property
     def shown(self) -> bool:
         """Whether something shows that it moves."""
-        return self.motion is Motion.MOVING or self.goes_on is not None
+        return self.motion is Motion.MOVING or self.progress is not None
 
     @property
     def may_move(self) -> bool:

@@ -8,7 +8,7 @@ from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.progress.liveness import Liveness, liveness
-from forensics.rules.reductions.progress.other_sources import going_on
+from forensics.rules.reductions.progress.other_sources import with_progress
 from forensics.rules.reductions.progress.shim_logs import logged_motion
 from forensics.rules.reductions.progress.steps import moving_by_steps
 from forensics.rules.reductions.ranks.roster import Roster
@@ -28,4 +28,4 @@ def motion(
     found = logged_motion(shim.values(), factor, silent) if calls.from_shim else None
     found = found or liveness(calls.connection, ranks, samples, factor)
     found = moving_by_steps(calls.connection, found, windows, factor)
-    return going_on(calls.connection, found, shim, ranks, factor)
+    return with_progress(calls.connection, found, shim, ranks, factor)

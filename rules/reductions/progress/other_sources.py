@@ -20,7 +20,7 @@ LEAST_PACKETS_PER_S = 10_000.0
 """Keep-alives, monitoring and a hung job's retries stay far below; training over a NIC of 100 Gb/s sends a million."""
 
 
-def going_on(
+def with_progress(
     connection: DuckDBPyConnection, motion: Liveness, logs: Mapping[int, ShimLog], ranks: Roster, factor: float
 ) -> Liveness:
     """Add to a decision that is open (`TOO_EARLY`, `UNSEEN`) what shows that the job goes on, if anything does."""
@@ -30,7 +30,7 @@ def going_on(
     # Traffic is not signed: it only goes with a recorder whose newest operation is as recent as its rhythm asks.
     if found is None and motion.motion is Motion.TOO_EARLY and motion.silence_ns is not None and motion.pause_ns is not None:
         found = _traffic(connection, ranks)
-    return motion if found is None else replace(motion, goes_on=found)
+    return motion if found is None else replace(motion, progress=found)
 
 
 def _calls(logs: Mapping[int, ShimLog], ranks: Roster, factor: float) -> str | None:

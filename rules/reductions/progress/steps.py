@@ -41,8 +41,8 @@ def moving_by_steps(
     limit = max(silence_factor * longest, LEAST_SILENCE_NS)
     steps = sum(len(window.matrix.steps) for window in windows)
     is_whole = is_dated and not any(window.matrix.missing for window in windows)
-    goes_on = is_whole and of_any_rank is not None and of_any_rank <= limit
-    if (has_captures and not goes_on) or (silence is not None and silence > limit) or steps < LEAST_STEPS:
+    is_up_to_date = is_whole and of_any_rank is not None and of_any_rank <= limit
+    if (has_captures and not is_up_to_date) or (silence is not None and silence > limit) or steps < LEAST_STEPS:
         return motion
     ranks = sorted({rank for window in windows for rank in window.matrix.ranks})
     last = int(np.max([window.matrix.steps[-1] for window in windows]))

@@ -10,7 +10,7 @@ import pytest
 from forensics.case.columns import CaseWriter
 from forensics.case.database import Connection, new_case
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
-from forensics.rules.reductions.progress.other_sources import going_on
+from forensics.rules.reductions.progress.other_sources import with_progress
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.ranks.shim_logs import ShimLog
 
@@ -60,7 +60,7 @@ def read_twice(case: Connection, packets: Mapping[str, int]) -> None:
 
 @pytest.mark.parametrize("motion", [RECENT, UNDATED])
 def test_calls_up_to_the_end_of_every_log_show_motion(case: Connection, motion: Liveness) -> None:
-    found = going_on(case, motion, {0: log(0), 1: log(1)}, RANKS, 2.0)
+    found = with_progress(case, motion, {0: log(0), 1: log(1)}, RANKS, 2.0)
     assert found.shown and found.motion is motion.motion, "what may be accused stays as it was"
 
 
@@ -73,22 +73,22 @@ def test_calls_up_to_the_end_of_every_log_show_motion(case: Connection, motion: 
     ],
 )
 def test_logs_that_do_not_show_it_of_all_ranks_show_nothing(case: Connection, logs: Mapping[int, ShimLog]) -> None:
-    assert not going_on(case, RECENT, logs, RANKS, 2.0).shown
+    assert not with_progress(case, RECENT, logs, RANKS, 2.0).shown
 
 
 def test_a_silent_heartbeat_outweighs_its_calls(case: Connection) -> None:
     silent = replace(RANKS, ranks={**RANKS.ranks, 1: replace(RANKS.ranks[1], heartbeat_gap_ns=9 * SECOND)})
-    assert not going_on(case, RECENT, {0: log(0), 1: log(1)}, silent, 2.0).shown
+    assert not with_progress(case, RECENT, {0: log(0), 1: log(1)}, silent, 2.0).shown
 
 
 def test_traffic_on_every_host_shows_motion_beside_a_recent_record_only(case: Connection) -> None:
     read_twice(case, {"a": 3_000_000, "b": 2_000_000})
-    assert going_on(case, RECENT, {}, RANKS, 2.0).shown
-    assert not going_on(case, UNDATED, {}, RANKS, 2.0).shown
-    assert not going_on(case, replace(RECENT, motion=Motion.STALLED), {}, RANKS, 2.0).shown
+    assert with_progress(case, RECENT, {}, RANKS, 2.0).shown
+    assert not with_progress(case, UNDATED, {}, RANKS, 2.0).shown
+    assert not with_progress(case, replace(RECENT, motion=Motion.STALLED), {}, RANKS, 2.0).shown
 
 
 @pytest.mark.parametrize("packets", [{"a": 3_000_000}, {"a": 3_000_000, "b": 900}])
 def test_traffic_of_some_hosts_or_of_keep_alives_shows_nothing(case: Connection, packets: Mapping[str, int]) -> None:
     read_twice(case, packets)
-    assert not going_on(case, RECENT, {}, RANKS, 2.0).shown
+    assert not with_progress(case, RECENT, {}, RANKS, 2.0).shown
