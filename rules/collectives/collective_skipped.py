@@ -79,7 +79,7 @@ def _miscounted(graph: WaitGraph, text: EvidenceText, found: Miscount) -> Findin
         cause=Cause.EXTRA_OR_MISSING_COLLECTIVE,
         stage=replace(stage, communicator=found.where),
         belief=Belief.MISMATCH,
-        confidence=Confidence.LIKELY if found.by_habit or len(found.voters) > 3 else Confidence.SUSPECT,
+        confidence=Confidence.LIKELY if found.as_before or len(found.voters) > 3 else Confidence.SUSPECT,
         evidence=(Evidence(_counts(found, who), found.source), *text.stack(found.odd[0])),
         granularity=Granularity.RANK if len(found.odd) == 1 else Granularity.GROUP,
         members=Members.EACH,
@@ -89,7 +89,7 @@ def _miscounted(graph: WaitGraph, text: EvidenceText, found: Miscount) -> Findin
 
 
 def _counts(found: Miscount, who: str) -> str:
-    as_before = ", as before" if found.by_habit else ""
+    as_before = ", as before" if found.as_before else ""
     others = statements.ranks_text([rank for rank in found.voters if rank not in found.odd])
     if found.is_open:
         since = f"since number {found.anchor - 1} of {found.measure}, without another call there"

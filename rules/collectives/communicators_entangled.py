@@ -54,7 +54,7 @@ def _finding(graph: WaitGraph, logs: LogEvents, order: CallOrder, text: Evidence
         evidence=(
             *_joined(found),
             *_order(found),
-            *_habit(order, found),
+            *_order_before(order, found),
             *(Evidence(doubt, None, supports=False) for doubt in doubts),
         ),
         granularity=Granularity.RANK if len(ranks) == 1 else Granularity.GROUP,
@@ -99,7 +99,7 @@ def _broke(order: CallOrder, found: OrderInversion) -> tuple[int, ...]:
     return broke if found.order == "enqueued" and 2 * len(broke) <= len(found.ranks) else ()
 
 
-def _habit(order: CallOrder, found: OrderInversion) -> Iterator[Evidence]:
+def _order_before(order: CallOrder, found: OrderInversion) -> Iterator[Evidence]:
     broke = _broke(order, found)
     if broke:
         source = next((op.source for wait in found.waits if (op := wait.waiting.get(broke[0]))), None)

@@ -2,7 +2,7 @@
 
 Kind, size and type agree, so the numbers alone show nothing; the call path tells. Every member votes with the place in the
 job's own code that its call came from: frames that the recorder kept, else the stacks of the ranks that are in it. A divergence
-that the job went through before and got past is its habit (a root that calls from another line, pipeline stages).
+that the job went through before and got past is how it is made (a root that calls from another line, pipeline stages).
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _first_of_run(connection: DuckDBPyConnection, found: Divergence) -> Divergen
         if _same(odd[number], usual[number], found.innermost):
             break
         begin = number
-    if _habit(odd, usual, [number for number in parted if number < begin], begin, found.innermost):
+    if _recurs(odd, usual, [number for number in parted if number < begin], begin, found.innermost):
         return None
     calls = {rank: call for rank, call in calls_at(connection, found.communicator, begin).items() if call.place}
     first = _ballot(usual[begin].place, found.innermost)
@@ -145,7 +145,7 @@ def _same(one: PlacedCall, two: PlacedCall, innermost: bool) -> bool:
     return not (one.place and two.place) or _ballot(one.place, innermost) == _ballot(two.place, innermost)
 
 
-def _habit(
+def _recurs(
     odd: Mapping[int, PlacedCall], usual: Mapping[int, PlacedCall], before: Sequence[int], at: int, innermost: bool
 ) -> bool:
     """Whether these two places already met under one number that both got past."""

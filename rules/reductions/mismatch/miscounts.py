@@ -28,7 +28,7 @@ _MOST_PAIRS = 40
 class Miscount:
     """Ranks `odd` made `made` calls in `communicator` between calls `anchor` - 1 and `anchor` of `measure`; the others `usual`.
 
-    `by_habit` is set when earlier intervals had the usual number too, on all ranks. `is_open` is set when the odd ranks never
+    `as_before` is set when earlier intervals had the usual number too, on all ranks. `is_open` is set when the odd ranks never
     made call `anchor`: they went past where it should be. `source` is the last call of the measure that the odd rank made.
     """
 
@@ -39,7 +39,7 @@ class Miscount:
     voters: tuple[int, ...]
     made: int
     usual: int
-    by_habit: bool
+    as_before: bool
     source: str
     is_open: bool = False
 
@@ -173,36 +173,36 @@ def _at_the_end(
     anchor = next((number for number in sorted(calls) if 0 < len(calls[number]) < len(totals)), None)
     if len(usual) != 1 or 0 in usual or anchor is None or anchor - 1 not in calls or set(calls[anchor - 1]) != set(totals):
         return None
-    (habit,) = usual
+    (expected,) = usual
     before = calls[anchor - 1]
     past = {rank: totals[rank] - before[rank] for rank in totals.keys() - calls[anchor].keys()}
-    past = {rank: count for rank, count in past.items() if count > habit + 1}
+    past = {rank: count for rank, count in past.items() if count > expected + 1}
     if not past or 2 * len(past) > len(totals):
         return None
     odd = tuple(sorted(past))
     source = sources[anchor - 1][odd[0]]
     voters = tuple(sorted(totals))
-    return Miscount(counted, measure, anchor, odd, voters, past[odd[0]], habit, len(intervals) > 1, source, is_open=True)
+    return Miscount(counted, measure, anchor, odd, voters, past[odd[0]], expected, len(intervals) > 1, source, is_open=True)
 
 
 def _told(counted: str, measure: str, intervals: Sequence[_Interval]) -> Miscount | None:
-    """The first interval in which the ranks differ, when what is usual can be told: by habit, or by a clear majority."""
+    """The first interval in which the ranks differ, when what is usual is known: by the intervals before, or a clear majority."""
     place = next((i for i, (_, made, _) in enumerate(intervals) if len(set(made.values())) > 1), None)
     if place is None:
         return None
     anchor, made, sources = intervals[place]
     before = {count for _, counts, _ in intervals[max(0, place - 3) : place] for count in counts.values()}
-    habit = before.pop() if len(before) == 1 else None
-    usual = habit if habit in made.values() else _majority(made)
+    earlier = before.pop() if len(before) == 1 else None
+    usual = earlier if earlier in made.values() else _majority(made)
     if usual is None:
         return None
     odd = tuple(sorted(rank for rank, count in made.items() if count != usual))
     if 2 * len(odd) > len(made) or len({made[rank] for rank in odd}) > 1:
         return None
-    by_habit = habit == usual
-    if not by_habit and 3 * len(odd) >= len(made):
+    as_before = earlier == usual
+    if not as_before and 3 * len(odd) >= len(made):
         return None
-    return Miscount(counted, measure, anchor, odd, tuple(sorted(made)), made[odd[0]], usual, by_habit, sources[odd[0]])
+    return Miscount(counted, measure, anchor, odd, tuple(sorted(made)), made[odd[0]], usual, as_before, sources[odd[0]])
 
 
 def _majority(made: Mapping[int, int]) -> int | None:

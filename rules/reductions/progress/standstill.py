@@ -40,13 +40,13 @@ class Standing(StrEnum):
 class WaitState:
     """The decision for one wait, with its reason; `length_ns` is how long it lasted when it was captured, at least.
 
-    `habit_ns` is the longest pause that its communicator or its ranks made twice before.
+    `usual_pause_ns` is the longest pause that its communicator or its ranks made twice before.
     """
 
     standing: Standing
     reason: str
     length_ns: int | None = None
-    habit_ns: int | None = None
+    usual_pause_ns: int | None = None
 
 
 _CALLS = """

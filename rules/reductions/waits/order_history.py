@@ -1,4 +1,4 @@
-"""In which order a rank used its communicators before, and whether its last call broke that habit."""
+"""In which order a rank used its communicators before, and whether its last call broke that order."""
 
 from __future__ import annotations
 

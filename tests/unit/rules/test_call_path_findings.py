@@ -94,7 +94,7 @@ def test_a_missing_call_among_equal_ones_shows_in_what_comes_next(tmp_path: Path
     assert (first.ranks, first.cause) == ((5,), Cause.EXTRA_OR_MISSING_COLLECTIVE)
 
 
-def test_a_root_with_a_line_of_its_own_is_a_habit(tmp_path: Path) -> None:
+def test_a_root_with_a_line_of_its_own_is_no_divergence(tmp_path: Path) -> None:
     """Rank 0 broadcasts from another line than the receivers, every time; the network fails in one of them."""
     job = Job(8)
     for _ in range(6):

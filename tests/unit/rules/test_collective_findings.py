@@ -169,11 +169,11 @@ def test_stacks_alone_do_not_decide_between_two_halves(tmp_path: Path) -> None:
     assert all(suspect.members == "one_of" for suspect in verdict.suspects)
 
 
-def crossed(world: int, odd: tuple[int, ...], *, habit: bool = True, backend: str = "gloo") -> tuple[Job, Group, Group]:
+def crossed(world: int, odd: tuple[int, ...], *, history: bool = True, backend: str = "gloo") -> tuple[Job, Group, Group]:
     """Everybody uses DATA before EXPERT; at the end the odd ranks come the other way round."""
     job = Job(world, backend)
     data, expert = job.group(range(world), "DATA"), job.group(range(world), "EXPERT")
-    for _ in range(6 if habit else 0):
+    for _ in range(6 if history else 0):
         job.call(data)
         job.call(expert, "all_to_all")
     others = [rank for rank in range(world) if rank not in odd]
@@ -190,20 +190,20 @@ def test_the_rank_that_broke_its_own_order_is_named_first(tmp_path: Path) -> Non
     assert {suspect.fault for suspect in verdict.suspects} == {first.fault}
 
 
-def test_in_a_crossing_of_two_ranks_the_habit_decides(tmp_path: Path) -> None:
+def test_in_a_crossing_of_two_ranks_the_history_decides(tmp_path: Path) -> None:
     job, *_ = crossed(2, (1,))
     verdict = verdict_of(whole(job, {}).write(tmp_path))
     assert (verdict.suspects[0].ranks, verdict.suspects[0].cause) == ((1,), Cause.DEADLOCK)
 
 
-def test_without_a_habit_two_ranks_are_a_circle(tmp_path: Path) -> None:
-    job, *_ = crossed(2, (1,), habit=False, backend="nccl")
+def test_without_a_history_two_ranks_are_a_circle(tmp_path: Path) -> None:
+    job, *_ = crossed(2, (1,), history=False, backend="nccl")
     verdict = verdict_of(whole(job, {}).write(tmp_path))
     assert [(suspect.ranks, suspect.cause) for suspect in verdict.suspects] == [((0, 1), Cause.DEADLOCK)]
 
 
-def test_without_a_habit_the_smaller_camp_is_the_odd_one(tmp_path: Path) -> None:
-    job, *_ = crossed(4, (3,), habit=False, backend="nccl")
+def test_without_a_history_the_smaller_camp_is_the_odd_one(tmp_path: Path) -> None:
+    job, *_ = crossed(4, (3,), history=False, backend="nccl")
     verdict = verdict_of(whole(job, {}).write(tmp_path))
     assert verdict.suspects[0].ranks == (3,)
 

@@ -115,7 +115,7 @@ def test_a_silence_longer_than_twice_a_usual_pause_is_a_hang(tmp_path: Path) -> 
     assert verdict.suspects[0].ranks == (2,)
 
 
-def test_a_pause_that_happened_once_is_no_habit(tmp_path: Path) -> None:
+def test_a_pause_that_happened_once_is_not_usual(tmp_path: Path) -> None:
     """Start-up and one checkpoint are not what the job does all the time."""
     verdict = verdict_of(dated(paused(300 * SECOND, times=1), 60 * SECOND).write(tmp_path))
     assert verdict.outcome is Outcome.HANG
