@@ -173,15 +173,15 @@ def _victims(graph: WaitGraph, suspects: tuple[Suspect, ...], findings: Iterable
         if rank not in named and whom:
             camps.setdefault(whom, []).append(rank)
     for wait in graph.waits:
-        culprits = () if wait.missing else _disputing(wait, suspects)
+        culprits = () if wait.missing else _mismatched(wait, suspects)
         camps.setdefault(culprits, []).extend(set(wait.waiting) - named)
     camps.pop((), None)
     found = [Victims(tuple(sorted(set(ranks))), whom) for whom, ranks in camps.items() if ranks]
     return tuple(sorted(found, key=lambda victims: victims.ranks))
 
 
-def _disputing(wait: Wait, suspects: tuple[Suspect, ...]) -> tuple[int, ...]:
-    """Ranks that a leading suspect names for a dispute in this communicator: everyone entered, they entered something else."""
+def _mismatched(wait: Wait, suspects: tuple[Suspect, ...]) -> tuple[int, ...]:
+    """Ranks that a leading suspect names for a mismatch in this communicator: everyone entered, they entered something else."""
     for suspect in suspects:
         if suspect.members == "each" and suspect.stage.communicator == wait.communicator and _leads(suspect, suspects):
             return suspect.ranks

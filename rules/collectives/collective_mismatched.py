@@ -8,9 +8,9 @@ from forensics.model import Belief, Cause, Component, Confidence, Finding, Granu
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.mismatch.alignments import Partings
-from forensics.rules.reductions.mismatch.call_mismatches import DisputeFindings, accused
-from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes, Disagreements, vote
-from forensics.rules.reductions.mismatch.extra_calls import DisputedPlaces
+from forensics.rules.reductions.mismatch.call_mismatches import MismatchFindings, accused
+from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, Disagreements, vote
+from forensics.rules.reductions.mismatch.extra_calls import MismatchedPlaces
 from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
@@ -22,18 +22,18 @@ from forensics.rules.reductions.waits.unrecorded import collective_of
 def _evaluate(
     stacks: StacksByRank,
     graph: WaitGraph,
-    blocking: BlockingDisputes,
+    blocking: BlockingMismatches,
     partings: Partings,
-    places: DisputedPlaces,
-    disputed: DisputeFindings,
+    places: MismatchedPlaces,
+    mismatched: MismatchFindings,
     text: EvidenceText,
 ) -> Iterator[Finding]:
-    for dispute in blocking:
-        if dispute.communicator in partings or places.went_elsewhere(dispute) or places.made_alone(dispute):
+    for mismatch in blocking:
+        if mismatch.communicator in partings or places.went_elsewhere(mismatch) or places.made_alone(mismatch):
             continue
-        cause = Cause.COLLECTIVE_MISMATCH if dispute.kinds_differ else Cause.SHAPE_MISMATCH
-        step = f"compare the code that {statements.ranks_text(accused(dispute))} ran before this call with its peers'"
-        yield disputed.finding(dispute, RULE.code, cause, Confidence.LIKELY, step)
+        cause = Cause.COLLECTIVE_MISMATCH if mismatch.kinds_differ else Cause.SHAPE_MISMATCH
+        step = f"compare the code that {statements.ranks_text(accused(mismatch))} ran before this call with its peers'"
+        yield mismatched.finding(mismatch, RULE.code, cause, Confidence.LIKELY, step)
     for root in graph.roots:
         if root.kind is RootKind.ALL_JOINED and not root.waits[0].communicator:
             yield from _from_stacks(stacks, text, root.ranks)
@@ -72,9 +72,9 @@ def _call(found: Stacks) -> str | None:
     return f"{kind} at {newest.application}" if newest.application and not newest.below_autograd else kind
 
 
-def _clears(seen: Seen, groups: Communicators, disputes: Disagreements) -> str | None:
+def _clears(seen: Seen, groups: Communicators, mismatches: Disagreements) -> str | None:
     compared = [group for group in groups if len(group.positions) > 1]
-    if not compared or disputes or not seen.calls_of_all:
+    if not compared or mismatches or not seen.calls_of_all:
         return None
     where = statements.counted(len(compared), "communicator")
     return f"kinds, sizes and types agree at every number that was recorded, by all members of {where}"

@@ -21,9 +21,9 @@ from forensics.model import (
 from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.mismatch.alignments import Parting, Partings
-from forensics.rules.reductions.mismatch.call_mismatches import DisputeFindings
-from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes, Disagreement, Disagreements
-from forensics.rules.reductions.mismatch.extra_calls import DisputedPlaces
+from forensics.rules.reductions.mismatch.call_mismatches import MismatchFindings
+from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, Disagreement, Disagreements
+from forensics.rules.reductions.mismatch.extra_calls import MismatchedPlaces
 from forensics.rules.reductions.mismatch.miscounts import Miscount, Miscounts
 from forensics.rules.reductions.ranks.roster import RecordedRanks
 from forensics.rules.reductions.stacks.call_paths import CallPath
@@ -42,22 +42,22 @@ _WORDS = {
 
 def _evaluate(
     graph: WaitGraph,
-    blocking: BlockingDisputes,
+    blocking: BlockingMismatches,
     partings: Partings,
     miscounts: Miscounts,
-    places: DisputedPlaces,
-    disputed: DisputeFindings,
+    places: MismatchedPlaces,
+    mismatched: MismatchFindings,
     text: EvidenceText,
 ) -> Iterator[Finding]:
-    for dispute in blocking:
-        parting = partings.get(dispute.communicator)
-        how = parting.kind if parting else _how(places, dispute)
+    for mismatch in blocking:
+        parting = partings.get(mismatch.communicator)
+        how = parting.kind if parting else _how(places, mismatch)
         if how is None:
             continue
-        who = statements.ranks_text(dispute.odd)
+        who = statements.ranks_text(mismatch.odd)
         what = f"{who} {_WORDS[how]}: look for a branch that depends on the rank or its data"
-        found = disputed.finding(dispute, RULE.code, Cause.EXTRA_OR_MISSING_COLLECTIVE, Confidence.LIKELY, what)
-        yield replace(found, evidence=(*_parting(partings, places, dispute, how), *found.evidence))
+        found = mismatched.finding(mismatch, RULE.code, Cause.EXTRA_OR_MISSING_COLLECTIVE, Confidence.LIKELY, what)
+        yield replace(found, evidence=(*_parting(partings, places, mismatch, how), *found.evidence))
     for miscount in miscounts:
         yield _miscounted(graph, text, miscount)
 
@@ -100,54 +100,55 @@ def _counts(found: Miscount, who: str) -> str:
     return f"{who} made {found.made} calls in {found.communicator} {between}; {others} made {found.usual}{as_before}"
 
 
-def _how(places: DisputedPlaces, dispute: Disagreement) -> str | None:
-    if dispute.shift is not None:
-        return dispute.shift
-    if all(dispute.calls[rank].kind == "barrier" for rank in dispute.odd) and places.went_elsewhere(dispute):
+def _how(places: MismatchedPlaces, mismatch: Disagreement) -> str | None:
+    if mismatch.shift is not None:
+        return mismatch.shift
+    if all(mismatch.calls[rank].kind == "barrier" for rank in mismatch.odd) and places.went_elsewhere(mismatch):
         return "left"
-    if places.made_alone(dispute):
+    if places.made_alone(mismatch):
         return "extra"
-    return "left" if places.went_elsewhere(dispute) else None
+    return "left" if places.went_elsewhere(mismatch) else None
 
 
-def _parting(partings: Partings, places: DisputedPlaces, dispute: Disagreement, how: str) -> Iterator[Evidence]:
+def _parting(partings: Partings, places: MismatchedPlaces, mismatch: Disagreement, how: str) -> Iterator[Evidence]:
     """Name the call that was made too much or left out, with its line and its number."""
-    who = statements.ranks_text(dispute.odd)
-    found = partings.get(dispute.communicator)
+    who = statements.ranks_text(mismatch.odd)
+    found = partings.get(mismatch.communicator)
     if found is not None and found.kind == "either":
-        yield _undecided(places, dispute, who)
+        yield _undecided(places, mismatch, who)
     elif found is not None:
-        yield _aligned(places, dispute, found, who)
+        yield _aligned(places, mismatch, found, who)
     elif how == "extra":
-        yield _alone(places, dispute, who)
+        yield _alone(places, mismatch, who)
 
 
-def _alone(places: DisputedPlaces, dispute: Disagreement, who: str) -> Evidence:
-    call, usual = dispute.calls[dispute.odd[0]], dispute.calls[dispute.majority[0]]
-    extra = f"{call.kind}{_at(places.of(dispute, dispute.odd[0]))}"
-    theirs = f"{usual.kind}{_at(places.of(dispute, dispute.majority[0]))}"
-    early = ", or left their part of the program early" if places.went_elsewhere(dispute) else ""
-    text = f"{who} issued one extra {extra} before number {dispute.sequence} of its peers ({theirs}){early}"
+def _alone(places: MismatchedPlaces, mismatch: Disagreement, who: str) -> Evidence:
+    call, usual = mismatch.calls[mismatch.odd[0]], mismatch.calls[mismatch.majority[0]]
+    extra = f"{call.kind}{_at(places.of(mismatch, mismatch.odd[0]))}"
+    theirs = f"{usual.kind}{_at(places.of(mismatch, mismatch.majority[0]))}"
+    early = ", or left their part of the program early" if places.went_elsewhere(mismatch) else ""
+    text = f"{who} issued one extra {extra} before number {mismatch.sequence} of its peers ({theirs}){early}"
     return Evidence(text, call.source)
 
 
-def _undecided(places: DisputedPlaces, dispute: Disagreement, who: str) -> Evidence:
-    call, usual = dispute.calls[dispute.odd[0]], dispute.calls[dispute.majority[0]]
-    left_out = f"{usual.kind}{_at(places.of(dispute, dispute.majority[0]))}"
-    too_much = f"{call.kind}{_at(places.of(dispute, dispute.odd[0]))}"
-    text = f"{who} left out one {left_out}, or issued one extra {too_much}, as number {dispute.sequence}: both fit what follows"
+def _undecided(places: MismatchedPlaces, mismatch: Disagreement, who: str) -> Evidence:
+    call, usual = mismatch.calls[mismatch.odd[0]], mismatch.calls[mismatch.majority[0]]
+    left_out = f"{usual.kind}{_at(places.of(mismatch, mismatch.majority[0]))}"
+    too_much = f"{call.kind}{_at(places.of(mismatch, mismatch.odd[0]))}"
+    either = f"{who} left out one {left_out}, or issued one extra {too_much}"
+    text = f"{either}, as number {mismatch.sequence}: both fit what follows"
     return Evidence(text, call.source)
 
 
-def _aligned(places: DisputedPlaces, dispute: Disagreement, found: Parting, who: str) -> Evidence:
+def _aligned(places: MismatchedPlaces, mismatch: Disagreement, found: Parting, who: str) -> Evidence:
     extra = found.kind == "extra"
     verb = "issued one extra" if extra else "left out one"
-    moved = f"from there on its calls agree with those of rank {dispute.majority[0]} moved by one"
+    moved = f"from there on its calls agree with those of rank {mismatch.majority[0]} moved by one"
     if found.call is None:
-        where = f"at number {dispute.sequence} or earlier (the calls before it cannot be told apart)"
-        return Evidence(f"{who} {verb} call {where}", dispute.calls[dispute.odd[0]].source)
-    same = found.call.sequence == dispute.sequence
-    place = found.call.place or (places.of(dispute, found.call.rank) if same else ())
+        where = f"at number {mismatch.sequence} or earlier (the calls before it cannot be told apart)"
+        return Evidence(f"{who} {verb} call {where}", mismatch.calls[mismatch.odd[0]].source)
+    same = found.call.sequence == mismatch.sequence
+    place = found.call.place or (places.of(mismatch, found.call.rank) if same else ())
     number = f"as number {found.call.sequence}" if extra else f"that its peers issued as number {found.call.sequence}"
     return Evidence(f"{who} {verb} {found.call.kind}{_at(place)} {number}; {moved}", found.call.source)
 
@@ -156,9 +157,9 @@ def _at(place: CallPath) -> str:
     return f" at {place[0]}" if place else ""
 
 
-def _clears(seen: Seen, groups: Communicators, disputes: Disagreements) -> str | None:
+def _clears(seen: Seen, groups: Communicators, mismatches: Disagreements) -> str | None:
     compared = [group for group in groups if len(group.positions) > 1]
-    if not compared or not seen.calls_of_all or any(dispute.shift for dispute in disputes):
+    if not compared or not seen.calls_of_all or any(mismatch.shift for mismatch in mismatches):
         return None
     where = statements.counted(len(compared), "communicator")
     return f"no rank's sequence is shifted against its peers, by the records of all members of {where}"

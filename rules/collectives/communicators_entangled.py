@@ -8,7 +8,7 @@ from forensics.model import Belief, Cause, Component, Confidence, Evidence, Find
 from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.logs.events import LogEvents
-from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes
+from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.ranks.roster import RecordedRanks
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
@@ -25,15 +25,15 @@ _NETWORK = frozenset({"completion_error", "nic_event", "node_failed"})
 
 def _evaluate(
     graph: WaitGraph,
-    blocking: BlockingDisputes,
+    blocking: BlockingMismatches,
     logs: LogEvents,
     order: CallOrder,
     text: EvidenceText,
     inversions: OrderInversions,
 ) -> Iterator[Finding]:
-    disputed = {dispute.communicator for dispute in blocking}
+    mismatched = {mismatch.communicator for mismatch in blocking}
     for found in inversions:
-        if disputed.isdisjoint(wait.communicator for wait in found.waits):
+        if mismatched.isdisjoint(wait.communicator for wait in found.waits):
             yield _finding(graph, logs, order, text, found)
 
 

@@ -16,7 +16,7 @@ from forensics.model import (
 )
 from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.calls.positions import Communicators
-from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes
+from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.network.chunk_flows import OpenFlows
 from forensics.rules.reductions.ranks.roster import RecordedRanks
 from forensics.rules.reductions.text import evidence_text as statements
@@ -29,17 +29,17 @@ from forensics.rules.reductions.waits.graph import Root, Wait, WaitGraph
 def _evaluate(
     graph: WaitGraph,
     groups: Communicators,
-    blocking: BlockingDisputes,
+    blocking: BlockingMismatches,
     open_flows: OpenFlows,
     starts: StartRecords,
     text: EvidenceText,
 ) -> Iterator[Finding]:
-    disputed = {dispute.communicator for dispute in blocking}
+    mismatched = {mismatch.communicator for mismatch in blocking}
     # Where chunks can be seen, they tell a device from the network behind it.
     seen = {(flow.communicator, flow.number) for flow in open_flows}
     for root in graph.roots:
         wait = root.waits[0]
-        if (wait.communicator, wait.sequence) in seen or wait.communicator in disputed:
+        if (wait.communicator, wait.sequence) in seen or wait.communicator in mismatched:
             continue
         finished, behind = device_stall(groups, root), not_begun(root, starts)
         if finished:

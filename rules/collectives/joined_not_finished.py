@@ -18,7 +18,7 @@ from forensics.model import (
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.logs.events import LogEvent, LogEvents
-from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes
+from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.mismatch.divergences import Divergences
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.roster import Roster
@@ -41,16 +41,16 @@ def _evaluate(
     stacks: StacksByRank,
     graph: WaitGraph,
     groups: Communicators,
-    blocking: BlockingDisputes,
+    blocking: BlockingMismatches,
     divergences: Divergences,
     liveness: Liveness,
     logs: LogEvents,
     starts: StartRecords,
     text: EvidenceText,
 ) -> Iterator[Finding]:
-    disputed = {dispute.communicator for dispute in blocking}
+    mismatched = {mismatch.communicator for mismatch in blocking}
     # Members that came to it on different lines disagree on what it is: FX122 names them.
-    disputed |= {found.communicator for found in divergences if found.innermost}
+    mismatched |= {found.communicator for found in divergences if found.innermost}
     for root in graph.roots:
         if (
             root.kind not in (RootKind.ALL_JOINED, RootKind.INVERTED)
@@ -59,7 +59,7 @@ def _evaluate(
             or is_order_inversion(groups, root)
         ):
             continue
-        if root.waits[0].communicator not in disputed:
+        if root.waits[0].communicator not in mismatched:
             still = liveness.motion is Motion.STALLED and all(roster.rank(rank).state == "alive" for rank in root.ranks)
             below = still and _inside_one_call([activity_of(stacks, rank) for rank in root.ranks])
             yield _finding(groups, text, root, _network_told(logs) if below else ())

@@ -9,8 +9,8 @@ from forensics.model import Cause, Confidence, Evidence, Finding
 from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.host.stalls import StallFindings, Stalls, is_leaving
 from forensics.rules.reductions.logs.events import LogEvent, LogEvents, Logs
-from forensics.rules.reductions.mismatch.call_mismatches import DisputeFindings
-from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes, Disagreement
+from forensics.rules.reductions.mismatch.call_mismatches import MismatchFindings
+from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, Disagreement
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
@@ -18,8 +18,8 @@ from forensics.rules.reductions.waits.graph import WaitGraph
 
 def _evaluate(
     graph: WaitGraph,
-    blocking: BlockingDisputes,
-    disputed: DisputeFindings,
+    blocking: BlockingMismatches,
+    mismatched: MismatchFindings,
     logs: LogEvents,
     stalls: Stalls,
     stalled: StallFindings,
@@ -28,17 +28,17 @@ def _evaluate(
         error = _own_exception(logs, stall.rank, graph.waiters(stall.rank))
         if error is not None and not is_leaving(stall):
             yield stalled.finding(stall, RULE.code, Cause.PYTHON_EXCEPTION, _steps(stall.rank, error), sources=(error,))
-    for dispute in blocking:
-        for rank in dispute.odd:
-            error = _own_exception(logs, rank, dispute.majority)
+    for mismatch in blocking:
+        for rank in mismatch.odd:
+            error = _own_exception(logs, rank, mismatch.majority)
             if error is not None:
-                yield _elsewhere(disputed, dispute, rank, error)
+                yield _elsewhere(mismatched, mismatch, rank, error)
 
 
-def _elsewhere(disputed: DisputeFindings, dispute: Disagreement, rank: int, error: LogEvent) -> Finding:
+def _elsewhere(mismatched: MismatchFindings, mismatch: Disagreement, rank: int, error: LogEvent) -> Finding:
     """Build the finding on a rank that raised and is now in another call than its peers (a `finally`, a handler)."""
     step = _steps(rank, error)[0]
-    found = disputed.finding(dispute, RULE.code, Cause.PYTHON_EXCEPTION, Confidence.LIKELY, step)
+    found = mismatched.finding(mismatch, RULE.code, Cause.PYTHON_EXCEPTION, Confidence.LIKELY, step)
     raised = Evidence(f"log of rank {rank}: {error.text}", error.source)
     return replace(found, ranks=(rank,), evidence=(raised, *found.evidence))
 

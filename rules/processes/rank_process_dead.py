@@ -9,7 +9,7 @@ from forensics.model import Belief, Cause, Component, Confidence, Evidence, Find
 from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.logs.events import LogEvent, LogEvents
 from forensics.rules.reductions.logs.log_evidence import Exit, Logged
-from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes, size_dispute
+from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, mismatch_of_sizes
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster, SeenProcesses
 from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.text.evidence_text import EvidenceText
@@ -21,7 +21,7 @@ _ENDED_BY_LAUNCHER = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
 def _evaluate(
-    roster: Roster, graph: WaitGraph, blocking: BlockingDisputes, logs: LogEvents, logged: Logged, text: EvidenceText
+    roster: Roster, graph: WaitGraph, blocking: BlockingMismatches, logs: LogEvents, logged: Logged, text: EvidenceText
 ) -> Iterator[Finding]:
     gone = [facts for _, facts in sorted(roster.ranks.items()) if facts.dead]
     for facts in gone:
@@ -57,11 +57,11 @@ def _ended_after_first(logged: Logged, facts: RankFacts) -> bool:
     return bool(first) and facts.rank not in first and facts.exit_signal in _ENDED_BY_LAUNCHER
 
 
-def _met_odd_sizes(blocking: BlockingDisputes, logs: LogEvents, facts: RankFacts) -> bool:
+def _met_odd_sizes(blocking: BlockingMismatches, logs: LogEvents, facts: RankFacts) -> bool:
     """Whether the rank ended because another one brought sizes that do not fit: whoever meets them first aborts."""
     own = _own_exception(logs, facts.rank)
-    dispute = size_dispute(blocking) if own is not None and own.kind == "size_mismatch" else None
-    return dispute is not None and facts.rank not in dispute.odd
+    mismatch = mismatch_of_sizes(blocking) if own is not None and own.kind == "size_mismatch" else None
+    return mismatch is not None and facts.rank not in mismatch.odd
 
 
 def _finding(

@@ -8,7 +8,7 @@ from forensics.model import Belief, Cause, Confidence, Evidence, Finding, Granul
 from forensics.rules.interface import Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
-from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes
+from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
@@ -20,17 +20,17 @@ _WHERE_NOTICED = frozenset({"nccl2"})
 
 
 def _evaluate(
-    roster: Roster, graph: WaitGraph, calls: Calls, groups: Communicators, blocking: BlockingDisputes, text: EvidenceText
+    roster: Roster, graph: WaitGraph, calls: Calls, groups: Communicators, blocking: BlockingMismatches, text: EvidenceText
 ) -> Iterator[Finding]:
-    disputed = {dispute.communicator for dispute in blocking}
-    silent = tuple(root.ranks[0] for root in graph.free_roots if _missing_alone(roster, graph, root.ranks[0], disputed))
+    mismatched = {mismatch.communicator for mismatch in blocking}
+    silent = tuple(root.ranks[0] for root in graph.free_roots if _missing_alone(roster, graph, root.ranks[0], mismatched))
     if 0 < len(silent) <= len(roster.ranks) / 2:
         yield _finding(roster, graph, calls, text, silent, tuple(_doubts(graph, groups, silent)))
 
 
-def _missing_alone(roster: Roster, graph: WaitGraph, rank: int, disputed: Collection[str]) -> bool:
-    """Whether this unseen rank is awaited in a call that the others agree on: a dispute explains the wait without it."""
-    return roster.rank(rank).unseen and any(wait.communicator not in disputed for wait in graph.waiting_for(rank))
+def _missing_alone(roster: Roster, graph: WaitGraph, rank: int, mismatched: Collection[str]) -> bool:
+    """Whether this unseen rank is awaited in a call that the others agree on: a mismatch explains the wait without it."""
+    return roster.rank(rank).unseen and any(wait.communicator not in mismatched for wait in graph.waiting_for(rank))
 
 
 def _excused(graph: WaitGraph, rank: int) -> bool:

@@ -1,6 +1,6 @@
-"""Which call the odd rank of a dispute made too much or left out: its sequence, moved by one, against a peer's.
+"""Which call the odd rank of a mismatch made too much or left out: its sequence, moved by one, against a peer's.
 
-Disputes show at the first number whose kinds or sizes differ. The call itself may lie further back, among calls that look the
+Mismatches show at the first number whose kinds or sizes differ. The call itself may lie further back, among calls that look the
 same; going back as long as the moved sequences agree finds it, where call paths or sizes tell calls apart.
 """
 
@@ -12,7 +12,7 @@ from typing import NewType
 
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes, Disagreement
+from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, Disagreement
 from forensics.rules.reductions.mismatch.histories import PlacedCall, calls_of
 
 _History = Mapping[int, PlacedCall]
@@ -32,38 +32,38 @@ class Parting:
 
 
 Partings = NewType("Partings", Mapping[str, Parting])
-"""The call that the odd rank made too much or left out, by disputed communicator."""
+"""The call that the odd rank made too much or left out, by mismatched communicator."""
 
 
 @reduction
-def partings(calls: Calls, disputes: BlockingDisputes) -> Partings:
-    """Find the extra or missing call of every dispute that blocks somebody and is a shift, by communicator."""
+def partings(calls: Calls, mismatches: BlockingMismatches) -> Partings:
+    """Find the extra or missing call of every mismatch that blocks somebody and is a shift, by communicator."""
     found = {}
-    for dispute in disputes:
-        if not dispute.majority or not dispute.odd:
+    for mismatch in mismatches:
+        if not mismatch.majority or not mismatch.odd:
             continue
-        odd = calls_of(calls.connection, dispute.communicator, dispute.odd[0], dispute.sequence)
-        usual = calls_of(calls.connection, dispute.communicator, dispute.majority[0], dispute.sequence)
-        parting = _shifted(dispute, odd, usual) if dispute.shift else _proven(dispute, odd, usual)
+        odd = calls_of(calls.connection, mismatch.communicator, mismatch.odd[0], mismatch.sequence)
+        usual = calls_of(calls.connection, mismatch.communicator, mismatch.majority[0], mismatch.sequence)
+        parting = _shifted(mismatch, odd, usual) if mismatch.shift else _proven(mismatch, odd, usual)
         if parting is not None:
-            found[dispute.communicator] = parting
+            found[mismatch.communicator] = parting
     return Partings(found)
 
 
-def _shifted(dispute: Disagreement, odd: _History, usual: _History) -> Parting:
-    kind = _kind(dispute, odd, usual)
+def _shifted(mismatch: Disagreement, odd: _History, usual: _History) -> Parting:
+    kind = _kind(mismatch, odd, usual)
     if kind is None:
-        return Parting("either", dispute.odd[0], usual.get(dispute.sequence), dispute.sequence)
-    return _parting(dispute, kind, odd, usual)
+        return Parting("either", mismatch.odd[0], usual.get(mismatch.sequence), mismatch.sequence)
+    return _parting(mismatch, kind, odd, usual)
 
 
-def _proven(dispute: Disagreement, odd: _History, usual: _History) -> Parting | None:
-    """A shift that the calls around the disputed number do not show, but the places of earlier ones do."""
+def _proven(mismatch: Disagreement, odd: _History, usual: _History) -> Parting | None:
+    """A shift that the calls around the mismatched number do not show, but the places of earlier ones do."""
     for kind in ("extra", "missing"):
-        found = _parting(dispute, kind, odd, usual)
-        if found.call and found.first < dispute.sequence and _agree(odd, usual, found.first):
+        found = _parting(mismatch, kind, odd, usual)
+        if found.call and found.first < mismatch.sequence and _agree(odd, usual, found.first):
             return found
-    return Parting("extra", dispute.odd[0], None, dispute.sequence) if _peers_went_on(dispute, odd, usual) else None
+    return Parting("extra", mismatch.odd[0], None, mismatch.sequence) if _peers_went_on(mismatch, odd, usual) else None
 
 
 def _agree(odd: _History, usual: _History, until: int) -> bool:
@@ -72,13 +72,13 @@ def _agree(odd: _History, usual: _History, until: int) -> bool:
     return bool(before) and all(_alike(odd[number], usual[number]) for number in before)
 
 
-def _peers_went_on(dispute: Disagreement, odd: _History, usual: _History) -> bool:
+def _peers_went_on(mismatch: Disagreement, odd: _History, usual: _History) -> bool:
     """Whether the peers are at a barrier, or elsewhere in the program, for the first time, and the odd rank repeats itself."""
-    call, theirs = odd.get(dispute.sequence), usual.get(dispute.sequence)
-    if call is None or theirs is None or len(dispute.odd) > 1:
+    call, theirs = odd.get(mismatch.sequence), usual.get(mismatch.sequence)
+    if call is None or theirs is None or len(mismatch.odd) > 1:
         return False
-    new = all(other.kind != theirs.kind for number, other in usual.items() if number < dispute.sequence)
-    again = any(_alike(call, other) for number, other in odd.items() if number < dispute.sequence)
+    new = all(other.kind != theirs.kind for number, other in usual.items() if number < mismatch.sequence)
+    again = any(_alike(call, other) for number, other in odd.items() if number < mismatch.sequence)
     return new and again and (theirs.kind == "barrier" or _elsewhere(call, theirs))
 
 
@@ -86,28 +86,28 @@ def _elsewhere(one: PlacedCall, two: PlacedCall) -> bool:
     return bool(one.place and two.place) and {f.name for f in one.place}.isdisjoint({f.name for f in two.place[:1]})
 
 
-def _kind(dispute: Disagreement, odd: _History, usual: _History) -> str | None:
+def _kind(mismatch: Disagreement, odd: _History, usual: _History) -> str | None:
     """Where both readings fit, a call from a usual place came early, because one was left out; from a new place it is extra."""
-    if dispute.shift != "either":
-        return dispute.shift
-    call = odd.get(dispute.sequence)
+    if mismatch.shift != "either":
+        return mismatch.shift
+    call = odd.get(mismatch.sequence)
     if call is None or not call.place:
         return None
-    usually = any(_alike(call, other) and other.place for number, other in usual.items() if number < dispute.sequence)
+    usually = any(_alike(call, other) and other.place for number, other in usual.items() if number < mismatch.sequence)
     return "missing" if usually else "extra"
 
 
-def _parting(dispute: Disagreement, kind: str, odd: _History, usual: _History) -> Parting:
-    """Go back from the disputed number while the rank that is a call ahead agrees with the other one, moved by one."""
+def _parting(mismatch: Disagreement, kind: str, odd: _History, usual: _History) -> Parting:
+    """Go back from the mismatched number while the rank that is a call ahead agrees with the other one, moved by one."""
     extra = kind == "extra"
     longer, shorter = (odd, usual) if extra else (usual, odd)
-    number = dispute.sequence
+    number = mismatch.sequence
     while number in longer and number - 1 in shorter and _alike(longer[number], shorter[number - 1]):
         number -= 1
     known = (number in longer and number - 1 in shorter) or number == 1
-    distinct = number in longer and (number == dispute.sequence or not _alike_all(longer, number, dispute.sequence))
+    distinct = number in longer and (number == mismatch.sequence or not _alike_all(longer, number, mismatch.sequence))
     call = longer.get(number) if known and distinct else None
-    return Parting(kind, dispute.odd[0], call, number)
+    return Parting(kind, mismatch.odd[0], call, number)
 
 
 def _alike(one: PlacedCall, two: PlacedCall) -> bool:

@@ -1,4 +1,4 @@
-"""Findings on disputed operations: shared by the rules on skipped, extra and mismatching collectives."""
+"""Findings on mismatched operations: shared by the rules on skipped, extra and mismatching collectives."""
 
 from __future__ import annotations
 
@@ -24,73 +24,73 @@ from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 
 
-def accused(dispute: Disagreement) -> tuple[int, ...]:
+def accused(mismatch: Disagreement) -> tuple[int, ...]:
     """The odd ranks, or every voter when the vote is tied."""
-    return tuple(sorted(dispute.calls)) if dispute.tied else dispute.odd
+    return tuple(sorted(mismatch.calls)) if mismatch.tied else mismatch.odd
 
 
 @reduction
 @dataclass(frozen=True, slots=True)
-class DisputeFindings:
-    """Findings on disputed operations."""
+class MismatchFindings:
+    """Findings on mismatched operations."""
 
     text: EvidenceText
 
-    def finding(self, dispute: Disagreement, rule: str, cause: Cause, confidence: Confidence, next_step: str) -> Finding:
-        """Build the finding of a rule on a dispute; a tie accuses nobody in particular."""
-        ranks = accused(dispute)
-        waits = [wait for wait in self.text.graph.waits if wait.communicator == dispute.communicator]
+    def finding(self, mismatch: Disagreement, rule: str, cause: Cause, confidence: Confidence, next_step: str) -> Finding:
+        """Build the finding of a rule on a mismatch; a tie accuses nobody in particular."""
+        ranks = accused(mismatch)
+        waits = [wait for wait in self.text.graph.waits if wait.communicator == mismatch.communicator]
         return Finding(
             rule=rule,
             ranks=ranks,
             role=Role.ROOT,
             cause=cause,
-            stage=self._stage(dispute, ranks),
+            stage=self._stage(mismatch, ranks),
             belief=Belief.MISMATCH,
-            confidence=Confidence.SUSPECT if dispute.tied else confidence,
-            evidence=tuple(self._evidence(dispute)),
+            confidence=Confidence.SUSPECT if mismatch.tied else confidence,
+            evidence=tuple(self._evidence(mismatch)),
             granularity=Granularity.RANK if len(ranks) == 1 else Granularity.GROUP,
-            members=Members.ONE_OF if dispute.tied else Members.EACH,
+            members=Members.ONE_OF if mismatch.tied else Members.EACH,
             since=self.text.since(waits),
             next_steps=(next_step,),
         )
 
-    def _stage(self, dispute: Disagreement, ranks: tuple[int, ...]) -> StageRef:
-        calls = [dispute.calls[rank].call_path for rank in ranks if rank in dispute.calls]
-        call = dispute.calls[ranks[0]]
+    def _stage(self, mismatch: Disagreement, ranks: tuple[int, ...]) -> StageRef:
+        calls = [mismatch.calls[rank].call_path for rank in ranks if rank in mismatch.calls]
+        call = mismatch.calls[ranks[0]]
         return StageRef(
             name=self.text.stages.agreed(calls, ranks),
             component=Component.COMMUNICATION,
             operation=call.kind,
-            communicator=dispute.communicator,
-            sequence=dispute.sequence,
+            communicator=mismatch.communicator,
+            sequence=mismatch.sequence,
             substage=self._line(call),
         )
 
-    def _evidence(self, dispute: Disagreement) -> Iterator[Evidence]:
+    def _evidence(self, mismatch: Disagreement) -> Iterator[Evidence]:
         camps: dict[str, list[int]] = {}
-        for rank, call in sorted(dispute.calls.items()):
+        for rank, call in sorted(mismatch.calls.items()):
             camps.setdefault(call.signature, []).append(rank)
         for ranks in sorted(camps.values(), key=lambda camp: (-len(camp), camp)):
-            call = dispute.calls[ranks[0]]
+            call = mismatch.calls[ranks[0]]
             line = self._line(call)
             at = f" at {line}" if line else ""
             what = f"{call.kind} {call.sizes}".strip()
             yield Evidence(
-                f"{statements.ranks_text(ranks)} issued {what} as number {dispute.sequence} of {dispute.communicator}{at}",
+                f"{statements.ranks_text(ranks)} issued {what} as number {mismatch.sequence} of {mismatch.communicator}{at}",
                 call.source,
             )
-        if dispute.tied:
+        if mismatch.tied:
             yield Evidence(
                 f"the vote is tied ({' : '.join(str(len(c)) for c in camps.values())}): undecidable which side is wrong", None
             )
-        if dispute.by_siblings:
+        if mismatch.by_siblings:
             yield Evidence(
                 "the vote is even; other communicators of this size issued what "
-                f"{statements.ranks_text(dispute.majority)} issued",
+                f"{statements.ranks_text(mismatch.majority)} issued",
                 None,
             )
-        for rank in accused(dispute)[:4]:
+        for rank in accused(mismatch)[:4]:
             yield from self.text.stack(rank)
 
     def _line(self, call: Call) -> str | None:

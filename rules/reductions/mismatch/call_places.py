@@ -1,4 +1,4 @@
-"""Where the operations were called from that somebody waits in, or that are disputed."""
+"""Where the operations were called from that somebody waits in, or that are mismatched."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from forensics.rules.reductions.waits.graph import WaitGraph
 
 
 @reduction
-def call_places(calls: Calls, graph: WaitGraph, disputes: Disagreements) -> CallPaths:
+def call_places(calls: Calls, graph: WaitGraph, mismatches: Disagreements) -> CallPaths:
     """Read the call paths of these operations only: a large case has too many of them."""
     pending = (call.call_path for wait in graph.waits for call in wait.waiting.values() if call is not None)
-    disputed = (call.call_path for dispute in disputes for call in dispute.calls.values())
-    return CallPaths(call_paths(calls.connection, (path for path in (*pending, *disputed) if path is not None)))
+    mismatched = (call.call_path for mismatch in mismatches for call in mismatch.calls.values())
+    return CallPaths(call_paths(calls.connection, (path for path in (*pending, *mismatched) if path is not None)))

@@ -27,7 +27,7 @@ UNEVEN = (
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One rank's operation at the disputed sequence: kind, sizes and types as text, call path, and where it was read."""
+    """One rank's operation at the mismatched sequence: kind, sizes and types as text, call path, and where it was read."""
 
     kind: str
     sizes: str
@@ -69,9 +69,9 @@ class Disagreement:
 
 
 Disagreements = NewType("Disagreements", tuple[Disagreement, ...])
-"""At most one disputed operation of each communicator."""
-BlockingDisputes = NewType("BlockingDisputes", tuple[Disagreement, ...])
-"""Disputes in which somebody is stuck; one that everybody got past explains nothing."""
+"""At most one mismatched operation of each communicator."""
+BlockingMismatches = NewType("BlockingMismatches", tuple[Disagreement, ...])
+"""Mismatches in which somebody is stuck; one that everybody got past explains nothing."""
 
 # Sizes that could not be read are no other sizes: where some are known, calls without any have no vote.
 _SIGNED = """
@@ -106,11 +106,11 @@ _FIRST = f"""{_SIGNED}, unequal AS (
     HAVING min(signature) <> max(signature) OR min(call_size) <> max(call_size)
 ), narrowed AS (
     SELECT compared.* FROM compared JOIN unequal USING (communicator, sequence)
-), signed AS {_ONE_CALL.format(calls="narrowed")}, disputed AS (
+), signed AS {_ONE_CALL.format(calls="narrowed")}, mismatched AS (
     SELECT communicator, sequence, bool_or(state <> 'done') AS open FROM signed
     GROUP BY communicator, sequence HAVING min(signature) <> max(signature)
 ), first AS (
-    SELECT communicator, coalesce(min(sequence) FILTER (open), min(sequence)) AS sequence FROM disputed GROUP BY communicator
+    SELECT communicator, coalesce(min(sequence) FILTER (open), min(sequence)) AS sequence FROM mismatched GROUP BY communicator
 )
 SELECT s.communicator, s.sequence, s.rank, s.kind, s.sizes, s.signature, s.call_path, s.state, s.enqueued_ns,
        src.path, s.locator
@@ -138,27 +138,27 @@ class _Calls:
 
 @reduction
 def disagreements(calls: Calls, events: LogEvents) -> Disagreements:
-    """Find the first disputed sequence of every communicator, in label order.
+    """Find the first mismatched sequence of every communicator, in label order.
 
     Where a library complained of sizes that do not fit, sizes are compared for every kind.
     """
     source = _Calls(calls.connection, () if events.ranks("size_mismatch") else UNEVEN)
-    disputed: dict[tuple[str, int], dict[int, Call]] = {}
+    mismatched: dict[tuple[str, int], dict[int, Call]] = {}
     for communicator, sequence, rank, kind, sizes, signature, call_path, state, ns, path, locator in source.rows(_FIRST):
         call = Call(kind, sizes.strip(), signature, call_path, state, ns, f"{path}#entry={locator}")
-        disputed.setdefault((communicator, sequence), {})[rank] = call
-    return Disagreements(tuple(_decide(source, *key, made) for key, made in disputed.items()))
+        mismatched.setdefault((communicator, sequence), {})[rank] = call
+    return Disagreements(tuple(_decide(source, *key, made) for key, made in mismatched.items()))
 
 
 @reduction
-def blocking(disputes: Disagreements) -> BlockingDisputes:
+def blocking(mismatches: Disagreements) -> BlockingMismatches:
     """Those of which some call is not done."""
-    return BlockingDisputes(tuple(d for d in disputes if any(call.state != "done" for call in d.calls.values())))
+    return BlockingMismatches(tuple(d for d in mismatches if any(call.state != "done" for call in d.calls.values())))
 
 
-def size_dispute(disputes: BlockingDisputes) -> Disagreement | None:
-    """The blocking dispute that is about sizes or types only, and that a majority decides."""
-    return next((dispute for dispute in disputes if dispute.majority and not dispute.kinds_differ), None)
+def mismatch_of_sizes(mismatches: BlockingMismatches) -> Disagreement | None:
+    """The blocking mismatch that is about sizes or types only, and that a majority decides."""
+    return next((mismatch for mismatch in mismatches if mismatch.majority and not mismatch.kinds_differ), None)
 
 
 def _decide(source: _Calls, communicator: str, sequence: int, calls: Mapping[int, Call]) -> Disagreement:

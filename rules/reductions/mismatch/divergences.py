@@ -16,7 +16,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes
+from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.mismatch.histories import PlacedCall, calls_at, calls_of, own_code
 from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.call_paths import CallPath
@@ -53,9 +53,9 @@ Divergences = NewType("Divergences", tuple[Divergence, ...])
 
 
 @reduction
-def divergences(calls: Calls, graph: WaitGraph, samples: StacksByRank, disputes: BlockingDisputes) -> Divergences:
-    """Find the divergences in operations that everyone joined and somebody is stuck in; open disputes say more than paths."""
-    skip = {dispute.communicator for dispute in disputes}
+def divergences(calls: Calls, graph: WaitGraph, samples: StacksByRank, mismatches: BlockingMismatches) -> Divergences:
+    """Find the divergences in operations that everyone joined and somebody is stuck in; open mismatches say more than paths."""
+    skip = {mismatch.communicator for mismatch in mismatches}
     waits = {
         (wait.communicator, wait.sequence): wait
         for root in graph.roots

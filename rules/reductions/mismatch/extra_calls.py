@@ -23,43 +23,43 @@ _DIRECTIONS = {"broadcast": "out", "scatter": "out", "reduce": "in", "gather": "
 
 @reduction
 @dataclass(frozen=True, slots=True)
-class DisputedPlaces:
-    """Where the calls of a dispute were made, from the recorder's frames or the stacks of ranks that are in them."""
+class MismatchedPlaces:
+    """Where the calls of a mismatch were made, from the recorder's frames or the stacks of ranks that are in them."""
 
     paths: CallPaths
     stacks: StacksByRank
 
-    def of(self, dispute: Disagreement, rank: int) -> CallPath:
-        """The job's own frames on the way to a disputed call: the recorder's, else those of the stack of a rank stuck in it."""
-        call = dispute.calls[rank]
+    def of(self, mismatch: Disagreement, rank: int) -> CallPath:
+        """The job's own frames on the way to a mismatched call: the recorder's, else of the stack of a rank stuck in it."""
+        call = mismatch.calls[rank]
         recorded = own_code(self.paths.get(call.call_path or 0, ()))
         seen = activity_of(self.stacks, rank)
         stuck = call.state != "done" and seen is not None and (seen.communicating or seen.below_autograd)
         return recorded or (own_code(seen.path) if seen and stuck else ())
 
-    def made_alone(self, dispute: Disagreement) -> bool:
+    def made_alone(self, mismatch: Disagreement) -> bool:
         """Whether the odd ranks' call, never made in this communicator before, is one that their peers do not make here."""
-        if dispute.tied or not dispute.novel or not dispute.odd:
+        if mismatch.tied or not mismatch.novel or not mismatch.odd:
             return False
-        usual = dispute.calls[dispute.majority[0]]
-        path = self.of(dispute, dispute.majority[0])
-        return all(_alone(dispute.calls[rank], self.of(dispute, rank), usual, path) for rank in dispute.odd)
+        usual = mismatch.calls[mismatch.majority[0]]
+        path = self.of(mismatch, mismatch.majority[0])
+        return all(_alone(mismatch.calls[rank], self.of(mismatch, rank), usual, path) for rank in mismatch.odd)
 
-    def went_elsewhere(self, dispute: Disagreement) -> bool:
+    def went_elsewhere(self, mismatch: Disagreement) -> bool:
         """Whether the odd ranks left the part of the program their peers are still in: then they made fewer calls.
 
         Their call was never made before, and either it is a barrier, which carries no data of a step, or the paths part above
         the functions that make the two calls. Paths that part inside one of these are a branch between two kinds of call.
         """
-        if not (dispute.novel and dispute.kinds_differ and dispute.majority):
+        if not (mismatch.novel and mismatch.kinds_differ and mismatch.majority):
             return False
-        barrier = all(dispute.calls[rank].kind == "barrier" for rank in dispute.odd)
-        usual = self._way(dispute, dispute.majority[0])
-        return barrier or all(_part_above(usual, self._way(dispute, rank)) for rank in dispute.odd)
+        barrier = all(mismatch.calls[rank].kind == "barrier" for rank in mismatch.odd)
+        usual = self._way(mismatch, mismatch.majority[0])
+        return barrier or all(_part_above(usual, self._way(mismatch, rank)) for rank in mismatch.odd)
 
-    def _way(self, dispute: Disagreement, rank: int) -> tuple[str, ...]:
+    def _way(self, mismatch: Disagreement, rank: int) -> tuple[str, ...]:
         """Functions of the job on the way to the call, outermost first; of the recorder, or of a stack in communication."""
-        recorded = self.paths.get(dispute.calls[rank].call_path or 0, ())
+        recorded = self.paths.get(mismatch.calls[rank].call_path or 0, ())
         seen = activity_of(self.stacks, rank)
         path = recorded or (seen.path if seen and (seen.communicating or seen.below_autograd) else ())
         return tuple(frame.function for frame in reversed(path) if frame.origin == "app")

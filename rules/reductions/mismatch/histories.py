@@ -10,7 +10,7 @@ from duckdb import DuckDBPyConnection
 from forensics.rules.reductions.mismatch.disagreements import UNEVEN
 from forensics.rules.reductions.stacks.call_paths import CallPath, call_paths
 
-# Calls before the disputed one that are looked at: more than the records of a usual ring.
+# Calls before the mismatched one that are looked at: more than the records of a usual ring.
 LONGEST = 20_000
 
 

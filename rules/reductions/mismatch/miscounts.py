@@ -1,6 +1,6 @@
 """Who in a circle of waits made one call less or more than its peers: calls in one communicator between calls in another.
 
-Calls that all look alike show no dispute: an extra one is answered by the peers' next call, and only the end of a step finds
+Calls that all look alike show no mismatch: an extra one is answered by the peers' next call, and only the end of a step finds
 the ranks in each other's way. But the ranks of a communicator run one program: between two calls of another communicator they
 share, each makes as many calls as its peers, and as many as in the steps before.
 """
@@ -186,7 +186,7 @@ def _at_the_end(
 
 
 def _told(counted: str, measure: str, intervals: Sequence[_Interval]) -> Miscount | None:
-    """The first interval in which the ranks differ, when what is usual is known: by the intervals before, or a clear majority."""
+    """The first interval in which the ranks differ, when what is usual is known: by earlier intervals, or a clear majority."""
     place = next((i for i, (_, made, _) in enumerate(intervals) if len(set(made.values())) > 1), None)
     if place is None:
         return None

@@ -9,7 +9,7 @@ from forensics.model import Component, Evidence, Since, StageName, StageRef
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.mismatch.disagreements import BlockingDisputes
+from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.network.chunk_flows import NETWORK, Flow, FlowEnd
 from forensics.rules.reductions.network.root_flows import RootFlows
 from forensics.rules.reductions.network.work_requests import QueuePairs
@@ -23,7 +23,7 @@ FaultyFlows = NewType("FaultyFlows", tuple[Flow, ...])
 @reduction
 def faulty_flows(
     roots: RootFlows,
-    disputes: BlockingDisputes,
+    mismatches: BlockingMismatches,
     pairs: QueuePairs,
     calls: Calls,
     groups: Communicators,
@@ -35,14 +35,14 @@ def faulty_flows(
     Calls that do not match leave flows that can never finish: that is no fault of the flow. A rank whose NIC reported an error
     has its proxy stopped by it.
     """
-    disputed = {dispute.communicator for dispute in disputes}
+    mismatched = {mismatch.communicator for mismatch in mismatches}
     broken = {pair.rank for pair in pairs if pair.status is not None}
     known = frozenset() if calls.from_shim or not graph.roots else recorded
     return FaultyFlows(
         tuple(
             flow
             for flow in roots
-            if flow.communicator not in disputed
+            if flow.communicator not in mismatched
             and flow.holder not in broken
             and not (flow.holder in known and _explained_above(groups, graph, flow))
         )

@@ -7,7 +7,7 @@ from forensics.rules.reductions.ranks.roster import RankFacts
 from forensics.rules.reductions.stacks.samples import Stacks
 
 LEAST_WORK_NS = 10_000_000_000
-"""Saving, evaluating, compiling and collecting garbage take a sound rank this long, also where its record shows no such pause."""
+"""Saving, evaluating, compiling and collecting garbage take a sound rank this long, even if no earlier pause was as long."""
 BUSY_SHARE = 0.5
 """A thread that polls with pauses uses far less than half a CPU; one that works or loops nearly all of it."""
 _BLOCKED = frozenset({WaitKind.LOCK, WaitKind.SLEEP, WaitKind.CHILD, WaitKind.DATA, WaitKind.STORE, WaitKind.EXITING})

@@ -73,7 +73,7 @@ class Frame:
 
 CallPath = tuple[Frame, ...]
 CallPaths = NewType("CallPaths", Mapping[int, CallPath])
-"""Call paths of operations that somebody waits in or that are disputed, by id."""
+"""Call paths of operations that somebody waits in or that are mismatched, by id."""
 
 
 def call_paths(connection: DuckDBPyConnection, wanted: Iterable[int]) -> Mapping[int, CallPath]:
