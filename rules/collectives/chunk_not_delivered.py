@@ -43,7 +43,7 @@ def _evaluate(roster: Roster, faulty: FaultyFlows, queue_pairs: QueuePairs) -> I
 
 
 def _finding(roster: Roster, queue_pairs: QueuePairs, ranks: tuple[int, ...], flows: Sequence[Flow]) -> Finding:
-    """Two ends of one way cannot be told apart; a rank that all broken ways share can."""
+    """Two ends of one link cannot be told apart; a rank that all broken links share can."""
     first = flows[0]
     waiting = [each for flow in flows for each in pair_evidence(queue_pairs, flow.sender, flow.receiver)]
     state = "not_delivered" if first.state is FlowState.NOT_DELIVERED else "not_transmitted"

@@ -27,22 +27,22 @@ from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.seen import Seen
 
 _SHOWN = 3
-# Operations on a way before nothing that paused says anything.
+# Operations on a link before nothing that paused says anything.
 _LEAST_SEEN = 5
 
 
 def _evaluate(slowness: Slowness, thresholds: Thresholds) -> Iterator[Finding]:
-    slow = slowness.slow_ways()
-    paused = {way: each for way, each in slowness.pauses.items() if way not in slow}
-    weights = {way: each.share for way, each in paused.items() if each.paused >= thresholds["least_pauses"]}
-    material = [way for way, share in weights.items() if share >= thresholds["least_share"]]
+    slow = slowness.slow_links()
+    paused = {link: each for link, each in slowness.pauses.items() if link not in slow}
+    weights = {link: each.share for link, each in paused.items() if each.paused >= thresholds["least_pauses"]}
+    material = [link for link, share in weights.items() if share >= thresholds["least_share"]]
     for blame in blamed(weights, material, ()):
-        found = [paused[way] for way in sorted(blame.ways, key=lambda way: (-weights[way], way))]
+        found = [paused[link] for link in sorted(blame.links, key=lambda link: (-weights[link], link))]
         yield _finding(slowness, blame, found)
 
 
 def _finding(slowness: Slowness, blame: Blame, found: Sequence[Pauses]) -> Finding:
-    """A rank is named when its ways to several others paused: of one way alone either end may be to blame."""
+    """A rank is named when its links to several others paused: of one link alone either end may be to blame."""
     first, single = found[0], len(blame.ranks) == 1
     return Finding(
         rule=RULE.code,
@@ -56,7 +56,7 @@ def _finding(slowness: Slowness, blame: Blame, found: Sequence[Pauses]) -> Findi
         granularity=Granularity.RANK if single else Granularity.LINK,
         members=Members.EACH if single else Members.ONE_OF,
         anomaly=Anomaly.FAIL_SLOW,
-        resource=Resource(peer_ranks=tuple(sorted({rank for way in blame.ways for rank in way} - set(blame.ranks)))),
+        resource=Resource(peer_ranks=tuple(sorted({rank for link in blame.links for rank in link} - set(blame.ranks)))),
         mechanism=Mechanism("late_start", "local" if single else "unknown"),
         impact=Impact(round(first.lost_ns), round(first.share, 3), first.paused, "arrival"),
         next_steps=(
@@ -81,11 +81,11 @@ def _evidence(found: Sequence[Pauses]) -> Iterator[Evidence]:
 
 def _clears(seen: Seen, logs: ChunkLogs, slowness: Slowness) -> str | None:
     """Pauses are seen where both ends tell of enough operations; what did pause, if too little for a case, is not ruled out."""
-    often = all(max(lane.flows for lane in each) >= _LEAST_SEEN for each in slowness.lanes.values())
+    often = all(max(channel.flows for channel in each) >= _LEAST_SEEN for each in slowness.channels.values())
     paused = any(each.paused for each in slowness.pauses.values())
-    if paused or not slowness.lanes or not often or not seen.all_in(logs):
+    if paused or not slowness.channels or not often or not seen.all_in(logs):
         return None
-    told = statements.counted(len(slowness.lanes), "way")
+    told = statements.counted(len(slowness.channels), "link")
     return f"on {told} between ranks chunks that are ready and have credit are handed over at once"
 
 
@@ -98,7 +98,7 @@ RULE = Rule(
         Threshold("least_pauses", 2, "operations that paused; one is an accident"),
         Threshold("least_share", 0.05, "of the time: shorter pauses are those of a busy host"),
     ),
-    concludes="The rank whose proxy thread pauses, or the two ends of the way where it does.",
+    concludes="The rank whose proxy thread pauses, or the two ends of the link where it does.",
     confusions=(
         "a slow network delays the credit as well: chunks then stay at the NIC too (FX171)",
         "a receiver that offers no buffer: it then does not wait for the wire",

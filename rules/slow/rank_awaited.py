@@ -54,12 +54,12 @@ def _evaluate(
     roster: Roster,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
-    at_slow_ways = {rank for way in slowness.slow_ways() for rank in way}
+    at_slow_links = {rank for link in slowness.slow_links() for rank in link}
     late: dict[int, Straggler] = {}
     for found in sorted(slowness.stragglers, key=lambda each: (each.lost_ns, each.communicator), reverse=True):
         alike = slowness.stages.alike(found.members)
         by_itself = found.own_share >= thresholds["least_own_share"]
-        if alike and found.rank not in at_slow_ways and by_itself and _material(found, thresholds):
+        if alike and found.rank not in at_slow_links and by_itself and _material(found, thresholds):
             late.setdefault(found.rank, found)
     for together in _in_step(groups, late):
         ranks, members, held = _narrowed([late[rank] for rank in together], thresholds)
@@ -142,7 +142,7 @@ def _finding(
 
 
 def _stage(slowness: Slowness, late: Straggler, computes: bool) -> StageRef:
-    """Where most of the lateness arose; unknown when on both ways, after the last message, or at an end of the pipeline.
+    """Where most of the lateness arose; unknown when in both directions, after the last message, or at an end of the pipeline.
 
     The first stage sends only forward and the last only backward: what they send comes after work of both kinds.
     """
@@ -211,7 +211,7 @@ RULE = Rule(
     ),
     concludes="The rank that a moving job waits for although the network does its part, or the group in step it is in.",
     confusions=(
-        "a slow way out of the rank: its chunks wait at the NIC, which FX171 says",
+        "a slow link out of the rank: its chunks wait at the NIC, which FX171 says",
         "a stage that waits for a slow one of its pipeline: its lateness came with messages",
         "members of different stages: they have different work, and are not compared",
     ),

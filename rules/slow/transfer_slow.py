@@ -25,9 +25,9 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.hardware.causes import Hardware
-from forensics.rules.reductions.network.channel_flows import Lane
+from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.pair_rates import PairRate
-from forensics.rules.reductions.network.slow_ends import Blame, Way, blamed
+from forensics.rules.reductions.network.slow_ends import Blame, Link, blamed
 from forensics.rules.reductions.network.slowness import LEAST_SHARE_BESIDE, LEAST_SLOWDOWN, Slowness
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
@@ -42,36 +42,36 @@ def _evaluate(
     roster: Roster, groups: Communicators, slowness: Slowness, hardware: Hardware, thresholds: Thresholds
 ) -> Iterator[Finding]:
     known = slowness
-    slow = known.slow_ways(thresholds["least_slowdown"], thresholds["least_share_beside"])
-    material = [way for way, lane in slow.items() if _is_material(known, lane, thresholds)]
-    for blame in blamed({way: lane.share for way, lane in slow.items()}, material, known.sound_ways(slow)):
-        found = [slow[way] for way in sorted(blame.ways, key=lambda way: (-slow[way].share, way))]
+    slow = known.slow_links(thresholds["least_slowdown"], thresholds["least_share_beside"])
+    material = [link for link, channel in slow.items() if _is_material(known, channel, thresholds)]
+    for blame in blamed({link: channel.share for link, channel in slow.items()}, material, known.sound_links(slow)):
+        found = [slow[link] for link in sorted(blame.links, key=lambda link: (-slow[link].share, link))]
         slowdown = _slowdown(known, found[0])
         yield hardware.refined(_finding(roster, slowness, blame, found), (Cause.NETWORK_SLOW,), slowdown)
-        if victims := {rank for lane in found for rank in _members(groups, lane)} - set(blame.ranks):
+        if victims := {rank for channel in found for rank in _members(groups, channel)} - set(blame.ranks):
             yield blocked_ranks(RULE.code, victims)
 
 
-def _slowdown(slowness: Slowness, lane: Lane) -> float:
+def _slowdown(slowness: Slowness, channel: ChannelFlows) -> float:
     """How many times as long a transfer takes: by work requests where they are counted, else as a bound from below."""
-    pair = slowness.pair(lane.sender, lane.receiver)
-    return pair.slowdown if pair else lane.slowdown
+    pair = slowness.pair(channel.sender, channel.receiver)
+    return pair.slowdown if pair else channel.slowdown
 
 
-def _is_material(slowness: Slowness, lane: Lane, thresholds: Thresholds) -> bool:
+def _is_material(slowness: Slowness, channel: ChannelFlows, thresholds: Thresholds) -> bool:
     """A rate that dropped by half counts when it costs anything; a smaller loss when it costs much."""
-    counted = slowness.pair(lane.sender, lane.receiver) is not None
-    halved = _slowdown(slowness, lane) >= thresholds["halved" if counted else "halved_bound"]
-    return lane.share >= thresholds["least_share_halved" if halved else "least_share"]
+    counted = slowness.pair(channel.sender, channel.receiver) is not None
+    halved = _slowdown(slowness, channel) >= thresholds["halved" if counted else "halved_bound"]
+    return channel.share >= thresholds["least_share_halved" if halved else "least_share"]
 
 
-def _members(groups: Communicators, lane: Lane) -> Collection[int]:
-    group = next((group for group in groups if group.label == lane.communicator), None)
-    return group.members if group else (lane.sender, lane.receiver)
+def _members(groups: Communicators, channel: ChannelFlows) -> Collection[int]:
+    group = next((group for group in groups if group.label == channel.communicator), None)
+    return group.members if group else (channel.sender, channel.receiver)
 
 
-def _finding(roster: Roster, slowness: Slowness, blame: Blame, found: Sequence[Lane]) -> Finding:
-    """One end is named only when ways to several others are slow; the two ends of a single way cannot be told apart."""
+def _finding(roster: Roster, slowness: Slowness, blame: Blame, found: Sequence[ChannelFlows]) -> Finding:
+    """One end is named only when links to several others are slow; the two ends of a single link cannot be told apart."""
     first, single = found[0], len(blame.ranks) == 1
     pair = slowness.pair(first.sender, first.receiver)
     return Finding(
@@ -97,43 +97,43 @@ def _finding(roster: Roster, slowness: Slowness, blame: Blame, found: Sequence[L
     )
 
 
-def _stage(slowness: Slowness, found: Sequence[Lane]) -> StageRef:
-    """The stage of the lanes that lose most, as far as they tell it; unknown when they lose in several."""
+def _stage(slowness: Slowness, found: Sequence[ChannelFlows]) -> StageRef:
+    """The stage of the channels that lose most, as far as they tell it; unknown when they lose in several."""
     roles = slowness.stages
-    heavy = [lane for lane in found if lane.share >= 0.5 * found[0].share]
-    stages = [roles.stage(lane.communicator, lane.kind, lane.sender, lane.receiver) for lane in heavy]
+    heavy = [channel for channel in found if channel.share >= 0.5 * found[0].share]
+    stages = [roles.stage(channel.communicator, channel.kind, channel.sender, channel.receiver) for channel in heavy]
     told = [stage for stage in stages if stage.name is not StageName.UNKNOWN]
     if len({stage.name for stage in told}) == 1:
         return told[0]
     return replace(stages[0], name=StageName.UNKNOWN, direction=None)
 
 
-def _confidence(lane: Lane, pair: PairRate | None) -> Confidence:
-    slowdown = max(lane.slowdown, pair.slowdown if pair else 0.0)
-    return Confidence.LIKELY if slowdown >= 1.4 and lane.peers > 1 else Confidence.SUSPECT
+def _confidence(channel: ChannelFlows, pair: PairRate | None) -> Confidence:
+    slowdown = max(channel.slowdown, pair.slowdown if pair else 0.0)
+    return Confidence.LIKELY if slowdown >= 1.4 and channel.peers > 1 else Confidence.SUSPECT
 
 
-def _evidence(slowness: Slowness, blame: Blame, found: Sequence[Lane]) -> Iterator[Evidence]:
-    for lane in found[:_SHOWN]:
-        yield _lane_text(lane)
-        if pair := slowness.pair(lane.sender, lane.receiver):
+def _evidence(slowness: Slowness, blame: Blame, found: Sequence[ChannelFlows]) -> Iterator[Evidence]:
+    for channel in found[:_SHOWN]:
+        yield _channel_text(channel)
+        if pair := slowness.pair(channel.sender, channel.receiver):
             yield _pair_text(pair)
     if blame.spared:
-        ways = ", ".join(f"{sender} to {receiver}" for sender, receiver in blame.spared[:_SHOWN])
-        whose = "it is not the NIC of the other end" if len(blame.ranks) == 1 else "not all ways of its ends are slow"
-        yield Evidence(f"chunks from rank {ways} take as long as on their peers: {whose}")
+        links = ", ".join(f"{sender} to {receiver}" for sender, receiver in blame.spared[:_SHOWN])
+        whose = "it is not the NIC of the other end" if len(blame.ranks) == 1 else "not all links of its ends are slow"
+        yield Evidence(f"chunks from rank {links} take as long as on their peers: {whose}")
     if not found[0].peers:
-        yield Evidence("no other ranks have such flows: the lane was compared with its own past only", None, supports=False)
+        yield Evidence("no other ranks have such flows: the channel was compared with its own past only", None, supports=False)
 
 
-def _lane_text(lane: Lane) -> Evidence:
-    what = "messages" if lane.kind == "p2p" else lane.kind
-    against = f"{lane.expected_ns / 1e6:.2f} ms " + ("on its peers" if lane.peers else "before")
+def _channel_text(channel: ChannelFlows) -> Evidence:
+    what = "messages" if channel.kind == "p2p" else channel.kind
+    against = f"{channel.expected_ns / 1e6:.2f} ms " + ("on its peers" if channel.peers else "before")
     return Evidence(
-        f"rank {lane.sender} to rank {lane.receiver}, {what} of {lane.communicator}, channel {lane.channel}: a buffer stays "
-        f"{lane.typical_ns / 1e6:.2f} ms at the NIC, {against}; in {lane.slow} of {lane.flows} operations, "
-        f"{100 * lane.share:.0f} % of the time",
-        lane.source,
+        f"rank {channel.sender} to rank {channel.receiver}, {what} of {channel.communicator}, channel {channel.number}: "
+        f"a buffer stays {channel.typical_ns / 1e6:.2f} ms at the NIC, {against}; "
+        f"in {channel.slow} of {channel.flows} operations, {100 * channel.share:.0f} % of the time",
+        channel.source,
     )
 
 
@@ -146,38 +146,38 @@ def _rate(bytes_per_second: float) -> str:
     return f"{bytes_per_second / 1e9:.2f} GB/s" if bytes_per_second >= 1e8 else f"{bytes_per_second / 1e6:.2f} MB/s"
 
 
-def _resource(slowness: Slowness, blame: Blame, found: Sequence[Lane], pair: PairRate | None) -> Resource:
-    channels = {lane.channel for lane in found}
+def _resource(slowness: Slowness, blame: Blame, found: Sequence[ChannelFlows], pair: PairRate | None) -> Resource:
+    channels = {channel.number for channel in found}
     mine = pair if pair and pair.rank in blame.ranks else None
-    others = sorted({rank for way in blame.ways for rank in way} - set(blame.ranks)) or list(blame.ranks)
+    others = sorted({rank for link in blame.links for rank in link} - set(blame.ranks)) or list(blame.ranks)
     return Resource(
         nic=mine.nic if mine else None,
         port=str(mine.port) if mine and mine.port else None,
-        channel=found[0].channel if len(channels) == 1 and _others_are_sound(slowness.lanes, found[0]) else None,
+        channel=found[0].number if len(channels) == 1 and _others_are_sound(slowness.channels, found[0]) else None,
         queue_pair=mine.name if mine else None,
         peer_ranks=tuple(others),
     )
 
 
-def _others_are_sound(lanes: Mapping[Way, tuple[Lane, ...]], slow: Lane) -> bool:
-    """Whether other channels of the same way are as fast as their peers."""
-    rest = [lane for lane in lanes[slow.sender, slow.receiver] if lane.channel != slow.channel]
-    return bool(rest) and all(lane.sound for lane in rest)
+def _others_are_sound(channels: Mapping[Link, tuple[ChannelFlows, ...]], slow: ChannelFlows) -> bool:
+    """Whether other channels of the same link are as fast as their peers."""
+    rest = [channel for channel in channels[slow.sender, slow.receiver] if channel.number != slow.number]
+    return bool(rest) and all(channel.sound for channel in rest)
 
 
-def _since(roster: Roster, lane: Lane) -> Since | None:
-    if lane.since_ns is None:
+def _since(roster: Roster, channel: ChannelFlows) -> Since | None:
+    if channel.since_ns is None:
         return None
-    host = roster.host_of(lane.sender)
-    return Since(lane.since_ns, f"{host} realtime" if host else "realtime of the recording host", 0)
+    host = roster.host_of(channel.sender)
+    return Since(channel.since_ns, f"{host} realtime" if host else "realtime of the recording host", 0)
 
 
 def _clears(seen: Seen, logs: ChunkLogs, slowness: Slowness) -> str | None:
-    """Only where every lane was compared with peers often enough and is surely as fast."""
-    compared = [lane for found in slowness.lanes.values() for lane in found]
-    if not compared or not all(lane.sound for lane in compared) or not seen.all_in(logs):
+    """Only where every channel was compared with peers often enough and is surely as fast."""
+    compared = [channel for found in slowness.channels.values() for channel in found]
+    if not compared or not all(channel.sound for channel in compared) or not seen.all_in(logs):
         return None
-    return f"on {statements.counted(len(compared), 'lane')} between ranks chunks stay at the NIC about as long as on others"
+    return f"on {statements.counted(len(compared), 'channel')} between ranks chunks stay at the NIC about as long as on others"
 
 
 RULE = Rule(
@@ -191,7 +191,7 @@ RULE = Rule(
         Threshold("halved_bound", 1.4, "without work requests: times at the NIC bound a loss from below, here three tenths"),
         Threshold("least_share_halved", 0.02, "of the time: a rate that dropped by half may cost nothing, hidden by overlap"),
         Threshold("least_share", 0.1, "of the time: a smaller drop must cost much before it accuses anybody"),
-        Threshold("least_share_beside", LEAST_SHARE_BESIDE, "of the time: a way that supports a case must show it"),
+        Threshold("least_share_beside", LEAST_SHARE_BESIDE, "of the time: a link that supports a case must show it"),
     ),
     concludes="The NIC, or the two ends of the link, on which chunks take longer than on their peers.",
     confusions=(

@@ -54,10 +54,10 @@ class MismatchedPlaces:
         if not (mismatch.novel and mismatch.kinds_differ and mismatch.majority):
             return False
         barrier = all(mismatch.calls[rank].kind == "barrier" for rank in mismatch.odd)
-        usual = self._way(mismatch, mismatch.majority[0])
-        return barrier or all(_part_above(usual, self._way(mismatch, rank)) for rank in mismatch.odd)
+        usual = self._call_path(mismatch, mismatch.majority[0])
+        return barrier or all(_part_above(usual, self._call_path(mismatch, rank)) for rank in mismatch.odd)
 
-    def _way(self, mismatch: Disagreement, rank: int) -> tuple[str, ...]:
+    def _call_path(self, mismatch: Disagreement, rank: int) -> tuple[str, ...]:
         """Functions of the job on the way to the call, outermost first; of the recorder, or of a stack in communication."""
         recorded = self.paths.get(mismatch.calls[rank].call_path or 0, ())
         seen = activity_of(self.stacks, rank)

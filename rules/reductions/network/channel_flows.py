@@ -1,9 +1,9 @@
-"""Lanes whose chunks stay at the NIC longer than those of their peers, again and again.
+"""Channels whose chunks stay at the NIC longer than those of their peers, again and again.
 
-A lane is one channel of a communicator from one rank to another. Its flows are compared with flows of the same structure (kind
-of operation, members, chunks, bytes) on lanes between other ranks: what a chunk waits for at the NIC does not depend on who is
-late, because it gets there only when its GPU has filled it and the receiver has given credit (Mycroft tables 3 and 4). Where
-no other pair of ranks has such flows, the lane is compared with its own past.
+A channel of a communicator leads from one rank to another. Its flows are compared with flows of the same structure (kind of
+operation, members, chunks, bytes) on channels between other ranks: what a chunk waits for at the NIC does not depend on who
+is late, because it gets there only when its GPU has filled it and the receiver has given credit (Mycroft tables 3 and 4).
+Where no other pair of ranks has such flows, the channel is compared with its own past.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ Times = npt.NDArray[np.float64]
 
 # A chunk that stays twice as long counts; whether it matters is decided by the sum.
 SLOW_FACTOR = 2.0
-# A lane is sound when what it takes more than its peers is below half of that.
+# A channel is sound when what it takes more than its peers is below half of that.
 _SOUND_FACTOR = 1.5
 _LEAST_FLOWS = 5
 _RECURRENCE = 0.6
 # Of two that are alike, both may be slow.
 _LEAST_PEERS = 2
-# Of a lane's own past, the first third is what it was like.
+# Of a channel's own past, the first third is what it was like.
 _PAST = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """One lane in flows of one structure, over the last flows in which it was slow, or over all when it never was.
+class ChannelFlows:
+    """One channel in flows of one structure, over the last flows in which it was slow, or over all when it never was.
 
     `flows` of these `slow` took at least twice the `expected_ns` that a buffer spends at the NIC; `typical_ns` is the median,
     `excess_ns` the sum beyond what is expected, `share` its part of the time they span. `rate` bounds the bytes a second from
@@ -44,7 +44,7 @@ class Lane:
     kind: str
     sender: int
     receiver: int
-    channel: int
+    number: int
     bytes: int
     flows: int
     slow: int
@@ -77,7 +77,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class _Flows:
-    """Flows of one lane and structure in the order of time; `bound` is the longest that its NIC can have been at work."""
+    """Flows of one channel and structure in the order of time; `bound` is the longest that its NIC can have been at work."""
 
     key: tuple[str, int, int, int]
     kind: str
@@ -89,7 +89,7 @@ class _Flows:
     source: str
 
 
-_LANES = """
+_CHANNELS = """
 SELECT e.kind, e.size, e.total, round(log2(greatest(e.bytes, 1))) AS scale, e.communicator, e.rank, e.other, e.channel,
        list(e.start_ns ORDER BY e.end_ns, e.locator), list(e.end_ns ORDER BY e.end_ns, e.locator),
        list(e.nic_ns ORDER BY e.end_ns, e.locator),
@@ -100,17 +100,17 @@ GROUP BY e.kind, e.size, e.total, scale, e.communicator, e.rank, e.other, e.chan
 """
 
 
-def lanes(connection: DuckDBPyConnection) -> tuple[Lane, ...]:
-    """All lanes of `ended_flows` that have something to be compared with, by structure."""
+def channel_flows(connection: DuckDBPyConnection) -> tuple[ChannelFlows, ...]:
+    """All channels of `ended_flows` that have something to be compared with, by structure."""
     alike: dict[tuple[object, ...], list[_Flows]] = defaultdict(list)
-    for kind, size, total, scale, *key, starts, ends, nic, bound, count, source in connection.execute(_LANES).fetchall():
+    for kind, size, total, scale, *key, starts, ends, nic, bound, count, source in connection.execute(_CHANNELS).fetchall():
         times = np.array(starts, np.int64), np.array(ends, np.int64), np.array(nic, float), np.array(bound, float)
         alike[kind, size, total, scale].append(_Flows(tuple(key), kind, int(count), *times, source))
-    return tuple(lane for found in alike.values() for lane in _compared(found))
+    return tuple(channel for found in alike.values() for channel in _compared(found))
 
 
-def _compared(found: Sequence[_Flows]) -> Iterator[Lane]:
-    """Compare each lane with the medians of the lanes between other ranks."""
+def _compared(found: Sequence[_Flows]) -> Iterator[ChannelFlows]:
+    """Compare each channel with the medians of the channels between other ranks."""
     pairs: dict[tuple[int, int], list[int]] = defaultdict(list)
     for place, flows in enumerate(found):
         pairs[flows.key[1:3]].append(place)
@@ -118,21 +118,21 @@ def _compared(found: Sequence[_Flows]) -> Iterator[Lane]:
     for flows in found:
         others = np.array([middle for pair, middle in usual.items() if pair != flows.key[1:3]])
         if len(others):
-            yield _lane(flows, np.median(others, axis=0), len(others))
+            yield _channel(flows, np.median(others, axis=0), len(others))
         elif len(flows.nic) >= _PAST * _LEAST_FLOWS:
             past = len(flows.nic) // _PAST
-            yield _lane(flows, np.array([np.median(flows.nic[:past]), np.median(flows.bound[:past])]), 0)
+            yield _channel(flows, np.array([np.median(flows.nic[:past]), np.median(flows.bound[:past])]), 0)
 
 
 def _middle(found: Sequence[_Flows]) -> tuple[float, float]:
-    """Median time at the NIC, and of its bound, over the lanes between two ranks: the slowest of them does not decide."""
+    """Median time at the NIC, and of its bound, over the channels between two ranks: the slowest of them does not decide."""
     return (
         float(np.median([np.median(flows.nic) for flows in found])),
         float(np.median([np.median(flows.bound) for flows in found])),
     )
 
 
-def _lane(flows: _Flows, expected: Times, peers: int) -> Lane:
+def _channel(flows: _Flows, expected: Times, peers: int) -> ChannelFlows:
     usual = max(float(expected[0]), 1.0)
     slow = flows.nic >= SLOW_FACTOR * usual
     first = turn(slow)
@@ -141,7 +141,7 @@ def _lane(flows: _Flows, expected: Times, peers: int) -> Lane:
     span = float(max(int(flows.ends.max()) - int(starts.min()), 1))
     typical = float(np.median(nic))
     communicator, sender, receiver, channel = flows.key
-    return Lane(
+    return ChannelFlows(
         communicator, flows.kind, sender, receiver, channel, flows.bytes, len(nic), int(slow[first:].sum()), usual, typical,
         excess, excess / span, flows.bytes / max(typical, 1.0) * 1e9, flows.bytes / max(float(expected[1]), 1.0) * 1e9,
         int(starts.min()) if first else None, peers, flows.source,
@@ -155,9 +155,11 @@ def turn(slow: npt.NDArray[np.bool_]) -> int:
     return best if gain[best] >= _LEAST_FLOWS else 0
 
 
-def by_way(found: Sequence[Lane]) -> Mapping[tuple[int, int], tuple[Lane, ...]]:
-    """Lanes by sender and receiver, the one that loses most first."""
-    ways: dict[tuple[int, int], list[Lane]] = defaultdict(list)
-    for lane in found:
-        ways[lane.sender, lane.receiver].append(lane)
-    return {way: tuple(sorted(each, key=lambda lane: (-lane.share, lane.channel))) for way, each in sorted(ways.items())}
+def by_link(found: Sequence[ChannelFlows]) -> Mapping[tuple[int, int], tuple[ChannelFlows, ...]]:
+    """Channels by sender and receiver, the one that loses most first."""
+    links: dict[tuple[int, int], list[ChannelFlows]] = defaultdict(list)
+    for channel in found:
+        links[channel.sender, channel.receiver].append(channel)
+    return {
+        link: tuple(sorted(each, key=lambda channel: (-channel.share, channel.number))) for link, each in sorted(links.items())
+    }

@@ -87,7 +87,7 @@ def _compared(rows: Sequence[tuple[Any, ...]]) -> list[PairRate]:
     rates: dict[tuple[int, int | None], list[float]] = defaultdict(list)
     for rank, peer, *_, count, busy, _, _ in rows:
         rates[rank, peer].append(count / busy * 1e9)
-    usual = {way: float(np.median(found)) for way, found in rates.items()}
+    usual = {link: float(np.median(found)) for link, found in rates.items()}
     ranked = np.sort(np.fromiter(usual.values(), float))
     return [_pair(row, usual, ranked) for row in rows if len(usual) > 1]
 

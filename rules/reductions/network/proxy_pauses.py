@@ -19,7 +19,7 @@ _TRIFLE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """Pauses of one way: in `paused` of `operations` operations, `typical_ns` and `lost_ns` (sum), `share` of the time.
+    """Pauses of one link: in `paused` of `operations` operations, `typical_ns` and `lost_ns` (sum), `share` of the time.
 
     `unsent_ns` is the sum over all operations with what the GPUs may have taken left in.
     """
@@ -47,7 +47,7 @@ WITH matched AS (
         ON r.communicator = s.communicator AND r.kind = s.kind AND r.number = s.number AND r.channel = s.channel
         AND r.rank = s.other AND r.other = s.rank
     WHERE s.sends AND NOT r.sends GROUP BY s.rank, s.other, s.communicator, s.kind, s.number
-), ways AS (
+), links AS (
     SELECT m.rank, other, arg_max(communicator, pause) AS communicator, arg_max(m.kind, pause) AS kind, count(*) AS operations,
            count(*) FILTER (pause >= $least) AS paused, coalesce(median(pause) FILTER (pause >= $least), 0) AS typical,
            coalesce(sum(pause) FILTER (pause >= $least), 0) AS lost, sum(unsent) AS unsent, max(end_ns) - min(start_ns) AS span,
@@ -55,12 +55,12 @@ WITH matched AS (
     FROM matched m JOIN sources s USING (source_id) GROUP BY m.rank, other
 )
 SELECT rank, other, communicator, kind, operations, paused, typical, lost, lost / greatest(span, 1), unsent, source
-FROM ways WHERE unsent >= $least ORDER BY rank, other
+FROM links WHERE unsent >= $least ORDER BY rank, other
 """
 
 
 def pauses(connection: DuckDBPyConnection, least_ns: int) -> Mapping[tuple[int, int], Pauses]:
-    """Ways of `ended_flows` with pauses of at least `least_ns` in all, by sender and receiver."""
+    """Links of `ended_flows` with pauses of at least `least_ns` in all, by sender and receiver."""
     rows = connection.execute(_PAUSES, {"least": least_ns}).fetchall()
     found = {(row[0], row[1]): Pauses(*row) for row in rows}
     return _own(found)
@@ -69,7 +69,7 @@ def pauses(connection: DuckDBPyConnection, least_ns: int) -> Mapping[tuple[int, 
 def _own(found: Mapping[tuple[int, int], Pauses]) -> Mapping[tuple[int, int], Pauses]:
     """Leave out what is a trifle against the longest pauses of the same ranks."""
     most: dict[int, float] = defaultdict(float)
-    for way, each in found.items():
-        for rank in way:
+    for link, each in found.items():
+        for rank in link:
             most[rank] = max(most[rank], each.unsent_ns)
-    return {way: each for way, each in found.items() if each.unsent_ns >= _TRIFLE * max(most[rank] for rank in way)}
+    return {link: each for link, each in found.items() if each.unsent_ns >= _TRIFLE * max(most[rank] for rank in link)}

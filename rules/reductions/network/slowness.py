@@ -1,4 +1,4 @@
-"""What shim logs tell of the speed of a job that moves: lanes, queue pairs, and stragglers."""
+"""What shim logs tell of the speed of a job that moves: channels, queue pairs, and stragglers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.network.channel_flows import Lane, by_way, lanes
+from forensics.rules.reductions.network.channel_flows import ChannelFlows, by_link, channel_flows
 from forensics.rules.reductions.network.ended_flows import show_ended_flows
 from forensics.rules.reductions.network.flow_stages import FlowStages, flow_stages
 from forensics.rules.reductions.network.pair_rates import PairRate, pair_rates
 from forensics.rules.reductions.network.proxy_pauses import Pauses, pauses
-from forensics.rules.reductions.network.slow_ends import Way
+from forensics.rules.reductions.network.slow_ends import Link
 from forensics.rules.reductions.network.stragglers import Straggler, stragglers
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs, source_ids
@@ -21,7 +21,7 @@ from forensics.rules.reductions.ranks.shim_logs import ShimLogs, source_ids
 LEAST_SLOWDOWN = 1.33
 """Where work requests are counted: a smaller loss of bandwidth is no case."""
 LEAST_SHARE_BESIDE = 0.005
-"""Of the time: a way that loses less shows nothing."""
+"""Of the time: a link that loses less shows nothing."""
 # Of the order of arrival, what is below is the scheduler's.
 _LEAST_LATENESS_NS = 100_000
 # A proxy that is scheduled looks every few microseconds; a pause of this length is not one of its turns.
@@ -34,38 +34,40 @@ _PAUSE_FACTOR = 3.0
 class Slowness:
     """Flows that ended, reduced; empty where there are no shim logs or the job does not move."""
 
-    lanes: Mapping[Way, tuple[Lane, ...]] = field(default_factory=dict)
+    channels: Mapping[Link, tuple[ChannelFlows, ...]] = field(default_factory=dict)
     pairs: tuple[PairRate, ...] = ()
     stages: FlowStages = field(default_factory=FlowStages)
     stragglers: tuple[Straggler, ...] = ()
-    pauses: Mapping[Way, Pauses] = field(default_factory=dict)
+    pauses: Mapping[Link, Pauses] = field(default_factory=dict)
 
     def pair(self, sender: int, receiver: int) -> PairRate | None:
-        """The slowest queue pair of a way, against its peers."""
+        """The slowest queue pair of a link, against its peers."""
         found = [pair for pair in self.pairs if (pair.rank, pair.peer) == (sender, receiver)]
         return max(found, key=lambda pair: (pair.slowdown, pair.name), default=None)
 
-    def slow_ways(self, least_slowdown: float = LEAST_SLOWDOWN, least_share: float = LEAST_SHARE_BESIDE) -> dict[Way, Lane]:
-        """Ways that are slow again and again with the lane that loses most; their work requests must not speak against it."""
+    def slow_links(
+        self, least_slowdown: float = LEAST_SLOWDOWN, least_share: float = LEAST_SHARE_BESIDE
+    ) -> dict[Link, ChannelFlows]:
+        """Links that are slow again and again, with the channel that loses most; work requests must not speak against it."""
         found = {}
-        for way, each in self.lanes.items():
-            pair = self.pair(*way)
-            lane = next((lane for lane in each if lane.recurs and lane.share >= least_share), None)
-            if lane is not None and (pair is None or pair.slowdown >= least_slowdown) and not self._is_paused(way, lane):
-                found[way] = lane
+        for link, each in self.channels.items():
+            pair = self.pair(*link)
+            channel = next((channel for channel in each if channel.recurs and channel.share >= least_share), None)
+            if channel is not None and (pair is None or pair.slowdown >= least_slowdown) and not self._is_paused(link, channel):
+                found[link] = channel
         return found
 
-    def _is_paused(self, way: Way, lane: Lane) -> bool:
-        pause = self.pauses.get(way)
-        return pause is not None and pause.unsent_ns >= _PAUSE_FACTOR * lane.excess_ns
+    def _is_paused(self, link: Link, channel: ChannelFlows) -> bool:
+        pause = self.pauses.get(link)
+        return pause is not None and pause.unsent_ns >= _PAUSE_FACTOR * channel.excess_ns
 
-    def sound_ways(self, slow: Collection[Way]) -> tuple[Way, ...]:
-        """Ways that are surely as fast as others, by those of their lanes that carried most operations."""
-        most = {way: max(lane.flows for lane in each) for way, each in self.lanes.items()}
+    def sound_links(self, slow: Collection[Link]) -> tuple[Link, ...]:
+        """Links that are surely as fast as others, by those of their channels that carried most operations."""
+        most = {link: max(channel.flows for channel in each) for link, each in self.channels.items()}
         return tuple(
-            way
-            for way, each in self.lanes.items()
-            if way not in slow and all(lane.sound for lane in each if lane.flows == most[way])
+            link
+            for link, each in self.channels.items()
+            if link not in slow and all(channel.sound for channel in each if channel.flows == most[link])
         )
 
 
@@ -79,7 +81,7 @@ def slowness(connection: DuckDBPyConnection, logs: ShimLogs, liveness: Liveness)
     if not show_ended_flows(connection, sources):
         return Slowness(pairs=pairs)
     found = Slowness(
-        lanes=by_way(lanes(connection)),
+        channels=by_link(channel_flows(connection)),
         pairs=pairs,
         stages=flow_stages(connection, sources),
         stragglers=stragglers(connection, _LEAST_LATENESS_NS),

@@ -2,7 +2,7 @@
 
 A rank that comes last to a collective finds everything there: its buffers wait for nobody, while those of all others wait for
 it (Mycroft section 7.1: the abnormal rank begins last, its peers have already sent). What a rank waited in an operation is a
-length on its own clock, so no two clocks are compared. A rank whose own way out is slow waits at its NIC and is not late.
+length on its own clock, so no two clocks are compared. A rank whose own link out is slow waits at its NIC and is not late.
 
 Members of a group that reduces gradients do the same work. Where a late one waited for messages of its pipeline that came late
 against those of its peers, it passes on what another stage lost; where its messages became late without a late one before

@@ -35,7 +35,7 @@ STATUS_NAMES = {
 }
 """ibv_wc_status of rdma-core, libibverbs/verbs.h, in words."""
 NETWORK_STATUS = frozenset({12, 13, 21})
-"""Statuses that say that the way, or the other end, did not answer; the others are said by a NIC about the request itself."""
+"""Statuses that say that the network, or the other end, did not answer; the others are about the request itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.build import open_case
 from forensics.rules.engine import discover, find, run, supply_of
-from forensics.rules.reductions.network.channel_flows import Lane
+from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.progress.liveness import SILENCE_FACTOR
@@ -132,11 +132,11 @@ def test_steps_in_which_a_slow_stage_would_have_shown(steps: int, late_ms: float
         assert status("FX170", case) == expected
 
 
-LANE = Lane("dp", "all_reduce", 0, 1, 0, 1 << 20, 20, 0, 1e6, 1e6, 0.0, 0.0, 1e9, 1e9, None, 3, "log")
+CHANNEL = ChannelFlows("dp", "all_reduce", 0, 1, 0, 1 << 20, 20, 0, 1e6, 1e6, 0.0, 0.0, 1e9, 1e9, None, 3, "log")
 
 
-def lane(sender: int, **other: object) -> Lane:
-    return replace(LANE, sender=sender, receiver=(sender + 1) % 4, **other)  # type: ignore[arg-type]
+def channel(sender: int, **other: object) -> ChannelFlows:
+    return replace(CHANNEL, sender=sender, receiver=(sender + 1) % 4, **other)  # type: ignore[arg-type]
 
 
 def straggler(share: float, members: tuple[int, ...] = (0, 1, 2, 3), calls: int = 20) -> Straggler:
@@ -146,10 +146,10 @@ def straggler(share: float, members: tuple[int, ...] = (0, 1, 2, 3), calls: int 
 @pytest.mark.parametrize(
     ("code", "slowness", "logs", "expected"),
     [
-        ("FX171", Slowness(lanes={(n, (n + 1) % 4): (lane(n),) for n in range(4)}), range(4), "ruled_out"),
-        ("FX171", Slowness(lanes={(0, 1): (lane(0, flows=2),)}), range(4), "silent"),
-        ("FX171", Slowness(lanes={(0, 1): (lane(0, peers=0),)}), range(4), "silent"),
-        ("FX171", Slowness(lanes={(n, (n + 1) % 4): (lane(n),) for n in range(4)}), range(3), "silent"),
+        ("FX171", Slowness(channels={(n, (n + 1) % 4): (channel(n),) for n in range(4)}), range(4), "ruled_out"),
+        ("FX171", Slowness(channels={(0, 1): (channel(0, flows=2),)}), range(4), "silent"),
+        ("FX171", Slowness(channels={(0, 1): (channel(0, peers=0),)}), range(4), "silent"),
+        ("FX171", Slowness(channels={(n, (n + 1) % 4): (channel(n),) for n in range(4)}), range(3), "silent"),
         ("FX172", Slowness(stragglers=(straggler(0.01),)), range(4), "ruled_out"),
         ("FX172", Slowness(stragglers=(straggler(0.3),)), range(4), "silent"),
         ("FX172", Slowness(stragglers=(straggler(0.01, calls=5),)), range(4), "silent"),
