@@ -21,7 +21,7 @@ def seen(folder: Path, places: Mapping[int, Place], *, samples: int = 3, world: 
     found = Collection(world, START_NS)
     for rank in range(world):
         found.rank(rank)
-        found.looks(rank)
+        found.samples(rank)
         found.stacks(rank, *[places.get(rank, ALL_REDUCE)] * samples)
     return verdict_of(found.write(folder))
 
@@ -73,7 +73,7 @@ def test_waits_that_stand_still_are_a_hang_of_nobody(tmp_path: Path) -> None:
     found = Collection(3, START_NS)
     for rank in range(3):
         found.rank(rank)
-        found.looks(rank)
+        found.samples(rank)
         found.stacks(rank, ALL_REDUCE, ALL_REDUCE)
     with open_case([found.write(tmp_path)]) as case:
         case.execute("DELETE FROM job_config WHERE key = 'world_size'")
