@@ -35,7 +35,7 @@ from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_row
 from forensics.rules.reductions.frontier.verdicts import regimes
-from forensics.rules.reductions.logs.log_evidence import Logged
+from forensics.rules.reductions.logs.log_evidence import Logged, shows_the_end
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.speed import Pace, Speed
 from forensics.rules.reductions.progress.standstill import Standing, WaitStates
@@ -64,8 +64,10 @@ def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None)
     # Work of a rank that the others wait for ends by itself; where nobody is elsewhere nothing does.
     stuck = zip(graph.waits, supply.get(WaitStates), strict=True)
     still = next((state.reason for wait, state in stuck if state.standing is Standing.STILL and not wait.missing), None)
-    reason = "somebody gave up waiting" if supply.get(Logged).stalled else still
-    outcome = _outcome(roster, suspects, healthy, motion, pace, still=reason is not None)
+    heard = supply.get(Logged)
+    reason = "somebody gave up waiting" if heard.stalled else still
+    ended = shows_the_end(roster, heard)
+    outcome = _outcome(roster, suspects, healthy, motion, pace, still=reason is not None, ended=ended)
     windows = frontier_rows(supply.get(FrontierWindows), overrides)
     return Verdict(
         outcome=outcome,
@@ -120,7 +122,14 @@ def _digest(connection: DuckDBPyConnection) -> str | None:
 
 
 def _outcome(
-    roster: Roster, suspects: tuple[Suspect, ...], healthy: Assessment, motion: Liveness, pace: Speed, *, still: bool
+    roster: Roster,
+    suspects: tuple[Suspect, ...],
+    healthy: Assessment,
+    motion: Liveness,
+    pace: Speed,
+    *,
+    still: bool,
+    ended: bool,
 ) -> Outcome:
     facts = [f for f in roster.ranks.values() if f.state or f.thread_states]
     if facts and all(f.dead for f in facts) and suspects:
@@ -132,7 +141,9 @@ def _outcome(
         return Outcome.HEALTHY
     if motion.shown:
         return Outcome.SLOWDOWN if pace.pace is Pace.SLOWER else Outcome.INCONCLUSIVE
-    return Outcome.HANG if still else Outcome.INCONCLUSIVE
+    if still:
+        return Outcome.HANG
+    return Outcome.FAILSTOP if ended else Outcome.INCONCLUSIVE
 
 
 def _summary(
@@ -147,6 +158,8 @@ def _summary(
     if not suspects:
         if outcome is Outcome.HANG:
             return f"{outcome}: {still}, and nobody can be named"
+        if outcome is Outcome.FAILSTOP:
+            return f"{outcome}: a process ended, and nothing tells which rank failed first"
         progress = f"; {motion.progress}" if motion.progress else ""
         return f"{outcome}: {healthy.withheld if motion.shown and healthy.withheld else motion.reason + progress}"
     first = suspects[0]

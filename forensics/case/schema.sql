@@ -457,10 +457,10 @@ CREATE TABLE log_positions (
     rank INTEGER,                   -- global rank; null when the log does not tell
     group_rank INTEGER,             -- rank within the communicator
     size INTEGER,                   -- members of the communicator, when told
-    origin VARCHAR NOT NULL,        -- watchdog (torch) or nccl (NCCL INFO lines)
+    origin VARCHAR NOT NULL,        -- watchdog (torch), nccl (NCCL INFO lines), or a report of who came: desync, horovod, barrier, analysis
     communicator VARCHAR,           -- name of the process group, or commId; equal on all members
     init VARCHAR,                   -- nccl: started, complete, destroyed or aborted; null for the watchdog
-    enqueued BIGINT,                -- watchdog: last enqueued work, nccl: highest opCount; -1 for none, null when not told
+    enqueued BIGINT,                -- watchdog: last enqueued work, nccl: highest opCount, report: 1 came, 0 did not; -1 none, null not told
     started BIGINT,                 -- watchdog: last started work
     completed BIGINT,               -- watchdog: last completed work; null for nccl, whose lines tell the call only
     timed_out BIGINT,               -- watchdog: the work it gave up on

@@ -7,7 +7,6 @@ from collections import deque
 from typing import NamedTuple
 
 from forensics.ingest._job_logs.patterns import SLURM_CANCELLED, SLURM_OUT_OF_MEMORY, pattern
-from forensics.ingest._shared.values import rank_number
 
 _PEER = r"\[?(?P<peer>[0-9A-Fa-f.:]+[0-9A-Fa-f]|[\w.-]+)\]?(?::(?P<port>\d{1,5}))?"
 
@@ -47,7 +46,7 @@ PATTERNS = (
     pattern("nccl_warning", r"\] (?P<where>\S{1,200}:\d{1,7})(?: \([^)]{0,80}\))? NCCL WARN ", "{where}"),
     pattern(
         "watchdog_timeout",
-        r"Watchdog caught collective operation timeout: Work\w+\((?:SeqNum=(?P<sequence>\d+), )?OpType=(?P<operation>\w+)",
+        r"Watchdog caught collective operation timeout(?:: Work\w+\((?:SeqNum=(?P<sequence>\d+), )?OpType=(?P<operation>\w+))?",
         "{operation} seq={sequence}",
     ),
     pattern(
@@ -69,6 +68,26 @@ PATTERNS = (
         ("Watchdog got", "watchdog got"),
     ),
     pattern("watchdog_stuck", r"Heartbeat monitor timed out|detected no heartbeat of its watchdog", ""),
+    pattern(
+        "watchdog_died",
+        r"(?:[Ww]atchdog thread|watchdogHandler) (?:terminated with|caught) exception: (?P<what>.{1,400})",
+        "{what}",
+        ("watchdog thread", "Watchdog thread", "watchdogHandler"),
+    ),
+    pattern("terminated", r"terminate called after throwing an instance of '(?P<what>[^']{1,200})'", "{what}"),
+    pattern("cuda_failure", r"Cuda failure (?:\d{1,5} )?'(?P<what>[^']{1,200})'", "{what}"),
+    pattern(
+        "stall_report",
+        r"One or more tensors were submitted to be .{0,120}?waiting for remainder of ranks for more than (?P<seconds>\d{1,9})",
+        "{seconds} s",
+    ),
+    pattern(
+        "barrier_timeout", r"Ranks? (?P<ranks>\d[\d, ]{0,400}) failed to pass monitoredBarrier", "missing={ranks}", ("Rank",)
+    ),
+    pattern("barrier_timeout", r"Timed out initializing process group in store based barrier", "store"),
+    pattern(
+        "barrier_timeout", r"Timed out after \d{1,9} seconds waiting for clients\. (?P<came>\d{1,7}/\d{1,7})", "{came} came"
+    ),
     pattern("gil_not_free", r"Could not acquire GIL within (?P<ms>\d+) ms on exit", "{ms} ms"),
     pattern(
         "desync_report",
@@ -138,7 +157,8 @@ _WORDS = (
     *("Timed out", "wait timeout", "enforce fail", "exitcode", "srun: ", "Killed", "Aborted", "Segmentation", "Bus error"),
     *("Terminated", "DataLoader worker", "Fatal Python", "ing process", "CANCELLED", "STEPD TERMINATED", "got signal"),
     *("death signal", "NCCL WARN", "Got completion", "NET/IB", "Call to ", "acquire GIL", "oom_kill", "oom-kill"),
-    *("collective #", "lagging ranks"),
+    *("collective #", "lagging ranks", "terminate called", "Cuda failure", "submitted to be", "monitoredBarrier"),
+    *("store based barrier", "waiting for clients"),
 )
 _SHORTEST = min(map(len, _WORDS))
 
@@ -150,12 +170,20 @@ def may_be_event(line: str) -> bool:
 
 TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?::(?: .*)?)?")
-_FAILED_RANK = re.compile(r"  rank\s+: (\d{1,7}) \(local_rank: \d+\)")
-_FAILED_EXIT = re.compile(r"  exitcode\s+: (-?\d{1,5}) +\(pid: (\d{1,9})\)")
 _FRAME = re.compile(r'  File "[^"]+", line \d+, in \S')
 _MAX_OPEN = 1024
 _LONGEST_PREFIX = 96
 _MAX_FRAMES = 64
+
+
+# torch prints an exception that nothing caught behind the rank (`_wrap_excepthook`, torch 2.2 and later).
+_UNCAUGHT = re.compile(r"\[rank\d{1,7}\]: (?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit))(?:: |$)")
+
+
+def uncaught(line: str) -> str | None:
+    """Type of an exception that torch printed for a rank, whether its traceback stands in the log or not."""
+    found = _UNCAUGHT.search(line) if "[rank" in line else None
+    return found["type"] if found else None
 
 
 class Raised(NamedTuple):
@@ -195,26 +223,3 @@ class Tracebacks:
         """What the line starts with of the open prefixes: looked up by length, for there may be a thousand of them."""
         found = {line[:length] for length in self._lengths if length <= len(line)}
         return [prefix for prefix in self._open if prefix in found] if len(found) > 1 else [p for p in found if p in self._open]
-
-
-class Failures:
-    """Reads torchrun's table of failed ranks: a line with the rank, then one with its exit code.
-
-    What stands under `Root Cause` failed first; the launcher ended the others by SIGTERM after that.
-    """
-
-    def __init__(self) -> None:
-        self._rank: int | None = None
-        self._mark = ""
-
-    def feed(self, line: str) -> tuple[int, str] | None:
-        """(rank, subject) when this line completes an entry of the table."""
-        if line.endswith("Root Cause (first observed failure):"):
-            self._mark = " first"
-        elif match := _FAILED_RANK.search(line):
-            self._rank = rank_number(match[1])
-        elif (match := _FAILED_EXIT.search(line)) and self._rank is not None:
-            rank, subject = self._rank, f"exitcode={match[1]} pid={match[2]}{self._mark}"
-            self._rank, self._mark = None, ""
-            return rank, subject
-        return None

@@ -1,6 +1,7 @@
 """Which rank wrote a line of a log that several ranks share: what launchers and torch put in front of it.
 
-`[rank3]` (torch since 2.2) is the global rank. `[default3]:` (torchrun --tee) is a local rank and `3: ` (srun --label) a task:
+`[rank3]` (torch since 2.2) is the global rank, and so is `[1,3]<stderr>:` (mpirun --tag-output) or `[3]<stderr>:` (horovodrun).
+`[default3]:` (torchrun --tee) is a local rank and `3: ` (srun --label) a task:
 both are ranks only where the same file says so.
 """
 
@@ -15,6 +16,7 @@ from forensics.ingest._shared.values import rank_number
 
 _STATED = re.compile(r"\[rank(\d{1,7})\]")
 _TEE = re.compile(r"\[([A-Za-z_][\w-]{0,63}?)(\d{1,5})\]:")
+_TAGGED = re.compile(r"\[(?:\d{1,7},)?(\d{1,7})\]<std(?:err|out)>: ?")
 _TASK = re.compile(r" {0,6}(\d{1,7}): ?")
 _STARTS = frozenset("[ 0123456789")
 _MAX_LABELS = 1 << 17
@@ -40,6 +42,8 @@ class Origins:
         """Origin of one line."""
         label, text = _label(line)
         found = _STATED.search(line, 0, 512) if "[rank" in line else None
+        tagged = _TAGGED.match(line)
+        found, text = found or tagged, tagged.end() if tagged else text
         rank = rank_number(found[1]) if found else None
         if label is not None and len(self._labels) < _MAX_LABELS:
             self._labels.add(label)

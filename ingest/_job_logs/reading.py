@@ -7,15 +7,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
-from forensics.ingest._job_logs.events import PATTERNS, Failures, Tracebacks, may_be_event
+from forensics.ingest._job_logs.barriers import Barriers
+from forensics.ingest._job_logs.desync import DesyncReports
+from forensics.ingest._job_logs.events import PATTERNS, Tracebacks, may_be_event, uncaught
+from forensics.ingest._job_logs.horovod import HorovodStalls
+from forensics.ingest._job_logs.launchers import LauncherEnds
 from forensics.ingest._job_logs.line_origin import Origin, Origins
 from forensics.ingest._job_logs.nccl_lines import NcclLines, queue_pair_columns
+from forensics.ingest._job_logs.nodes import Nodes
 from forensics.ingest._job_logs.patterns import iso_time, matches
-from forensics.ingest._job_logs.positions import batch
+from forensics.ingest._job_logs.positions import LogPosition, batch
+from forensics.ingest._job_logs.recorder_analysis import RecorderAnalysis
+from forensics.ingest._job_logs.torchrun import FailureTable
 from forensics.ingest._job_logs.watchdog_lines import WatchdogLines
 from forensics.ingest._shared.content import Lines
 from forensics.ingest.interface import Batch, Item, Problem
@@ -23,8 +30,10 @@ from forensics.ingest.interface import Batch, Item, Problem
 MAX_EVENTS = 200_000
 MAX_TEXT = 4096
 # A look that is cheaper than the patterns; a log is mostly lines of training.
-_POSITION_WORDS = (" NCCL ", " work", "Watchdog caught")
+_POSITION_WORDS = (" NCCL ", " work", "Watchdog caught", "[PG ", "[Rank ")
 _SHORTEST = min(map(len, _POSITION_WORDS))
+_MEMBER = "group member "
+_LAUNCHER = "launcher"
 
 
 @dataclass(slots=True)
@@ -56,25 +65,42 @@ class _Reader:
         self.origins = Origins()
         self.watchdog = WatchdogLines()
         self.nccl = NcclLines()
+        self.nodes = Nodes()
+        self._horovod = HorovodStalls()
+        self._barriers = Barriers()
+        self._desync = DesyncReports()
+        self._analysis = RecorderAnalysis()
         self._tracebacks = Tracebacks()
-        self._failures = Failures()
+        self._table = FailureTable()
+        self._launchers = LauncherEnds()
         self._cancelled = False
 
     def feed(self, number: int, line: str) -> None:
         """Take one line."""
         origin = self.origins.feed(line)
         host = None
+        self.nodes.feed(number, line, origin.rank)
         # What ranks did once the job was being ended says nothing of why it stood still.
         if not self._cancelled and len(line) > _SHORTEST and any(word in line for word in _POSITION_WORDS):
             time_ns = iso_time(line)
+            origin = self._member(line, origin)
             self.watchdog.feed(number, line, origin.rank, origin.label, time_ns)
             front = self.nccl.feed(number, line, origin.rank, origin.label, time_ns)
             host = front["host"] if front else None
+        if not self._cancelled:
+            for reports in (self._horovod, self._barriers, self._desync, self._analysis):
+                reports.feed(number, line)
         self._spanning(number, line, origin)
         if may_be_event(line):
             for known, _, subject in matches(PATTERNS, line[origin.text :]):
                 self._cancelled = self._cancelled or known.kind == "job_cancelled"
                 self._event(number, known.kind, subject and subject.rstrip(":"), line, origin, host)
+
+    def _member(self, line: str, origin: Origin) -> Origin:
+        """The number in a group is the rank, where nothing else tells one and the whole file speaks of no other group."""
+        within = self.watchdog.member(line, origin.rank)
+        unknown = within is not None and origin.rank is None and origin.label is None
+        return replace(origin, label=f"{_MEMBER} {within}") if unknown else origin
 
     def _spanning(self, number: int, line: str, origin: Origin) -> None:
         raised = self._tracebacks.feed(line)
@@ -82,23 +108,48 @@ class _Reader:
             if raised.frames:
                 self._event(number, "traceback", raised.exception, "\n".join(raised.frames), origin)
             self._event(number, "exception", raised.exception, line, origin)
-        failure = self._failures.feed(line)
-        if failure is not None:
-            self.events.add(number, "process_exit", failure[1], line, failure[0], self.artefact.host, None)
+        elif (headless := uncaught(line)) is not None:
+            self._event(number, "exception", headless, line, origin)
+        for failed in self._table.feed(line):
+            self.events.add(number, failed.kind, failed.subject, line, failed.rank, self.artefact.host, None)
+        for ended in self._launchers.feed(line):
+            self.events.add(number, "process_exit", ended.subject, line, ended.rank, self.artefact.host, _LAUNCHER)
 
     def _event(self, number: int, kind: str, subject: str | None, line: str, origin: Origin, host: str | None = None) -> None:
         self.events.add(number, kind, subject, line, origin.rank, host or self.artefact.host, origin.label)
 
+    def _members(self, own: int | None) -> dict[str, int]:
+        """Rank of each label that is a number within a group."""
+        if self.watchdog.has_groups or own is not None:
+            return {}
+        labels = {label for label in self.events.labels if label and label.startswith(_MEMBER)}
+        return {label: int(label.removeprefix(_MEMBER)) for label in labels}
+
+    def _reports(self) -> Iterator[LogPosition]:
+        """What libraries say of who is missing; numbers within a group tell ranks only where no other group is spoken of."""
+        yield from self._horovod.positions
+        yield from self._analysis.positions
+        if not self.watchdog.has_groups:
+            yield from self._barriers.positions
+            yield from self._desync.positions
+
     def batches(self) -> Iterator[Batch]:
         """Everything that was found, once the whole file was read."""
-        ranks = self.origins.ranks()
         # A file of one rank may hold lines of one process only: several processes are several ranks.
         own = self.artefact.rank if self.nccl.processes <= 1 else None
+        ranks = {**self.origins.ranks(), **self._members(own)}
+        if self.nodes.why:
+            self.events.add(self.nodes.locator, "several_nodes", self.nodes.why, self.nodes.why, None, None, _LAUNCHER)
         events = self.events
         if events.labels:
             stated = zip(events.columns["rank"], events.labels, strict=True)
-            events.columns["rank"] = [ranks.get(label or "", own) if rank is None else rank for rank, label in stated]
+            events.columns["rank"] = [
+                ranks.get(label or "", None if label == _LAUNCHER else own) if rank is None else rank for rank, label in stated
+            ]
             yield Batch("log_events", events.columns)
+        told = batch(self._reports(), {}, self.artefact.host, None)
+        if told is not None:
+            yield told
         found = batch([*self.watchdog.positions, *self.nccl.positions], ranks, self.artefact.host, own)
         if found is not None:
             yield found

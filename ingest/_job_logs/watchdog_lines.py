@@ -25,6 +25,7 @@ _TIMEOUT = re.compile(
     r"Watchdog caught collective operation timeout: Work\w+\((?:SeqNum=(?P<sequence>\d{1,18}), )?OpType=(?P<operation>\w{1,64})"
     r"(?:, NumelIn=(?P<count>\d{1,18}))?"
 )
+_MEMBER = re.compile(r"\[(?:PG (?P<group>[^\]]{1,240}?) )?Rank (?P<rank>\d{1,7})\]")
 _POINT_TO_POINT = frozenset({"send", "recv", "coalesced", "recvanysource"})
 _MAX_GROUPS = 1 << 17
 _MAX_TIMEOUTS = 1 << 17
@@ -38,6 +39,17 @@ class WatchdogLines:
     def __init__(self) -> None:
         self._found: dict[tuple[_Speaker, str], LogPosition] = {}
         self._timeouts: dict[tuple[_Speaker, int], tuple[str, int | None]] = {}
+        self.has_groups = False
+
+    def member(self, line: str, rank: int | None) -> int | None:
+        """The number within its group that a line gives its rank; notes groups whose members count otherwise than the job."""
+        said = _MEMBER.search(line) if "Rank " in line else None
+        if said is None:
+            return None
+        within = rank_number(said["rank"])
+        default = said["group"] is None or "default_pg" in said["group"] or said["group"] in ("0", "ID 0 PG GUID 0")
+        self.has_groups = self.has_groups or not default or (rank is not None and rank != within)
+        return within
 
     @property
     def positions(self) -> list[LogPosition]:

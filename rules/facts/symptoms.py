@@ -57,7 +57,8 @@ def _waiting(wait: Wait, state: WaitState) -> Symptom:
     who = tuple(sorted(wait.waiting))
     source = next((call.source for _, call in sorted(wait.waiting.items()) if call), None)
     verb = "waits" if len(who) == 1 else "wait"
-    return Symptom(SymptomKind.WAITS, who, f"{ranks_text(who)} {verb} in {wait_text(wait)}: {state.reason}", source)
+    named = ranks_text(who) if who else "ranks that are not named"
+    return Symptom(SymptomKind.WAITS, who, f"{named} {verb} in {wait_text(wait)}: {state.reason}", source)
 
 
 def _absent(waits: Sequence[Wait], graph: WaitGraph, roster: Roster) -> Iterator[Symptom]:

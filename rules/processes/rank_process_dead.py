@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Role, StageName
 from forensics.rules.interface import Maturity, Need, Rule
+from forensics.rules.reductions.logs.ends import Exit
 from forensics.rules.reductions.logs.events import LogEvent, LogEvents
-from forensics.rules.reductions.logs.log_evidence import Exit, Logged
+from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, mismatch_of_sizes
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster, SeenProcesses
 from forensics.rules.reductions.stacks.activity import Activity
@@ -68,7 +69,8 @@ def _finding(
     roster: Roster, graph: WaitGraph, logs: LogEvents, logged: Logged, text: EvidenceText, facts: RankFacts, cascade: bool
 ) -> Finding:
     own = _own_exception(logs, facts.rank)
-    cause = _cause(facts, own)
+    failure = logged.failures.own.get(facts.rank)
+    cause = Cause.GPU_FAULT if failure is not None and failure.of_gpu else _cause(facts, own)
     waits = graph.waiting_for(facts.rank)
     place = raised_at(logs.by_rank.get(facts.rank, ())) if own and own.kind == "exception" else None
     return Finding(
@@ -97,7 +99,7 @@ def _cause(facts: RankFacts, own: LogEvent | None) -> Cause:
 
 
 def _confidence(roster: Roster, graph: WaitGraph, logged: Logged, facts: RankFacts) -> Confidence:
-    unexplained = facts.exit_signal is None and facts.rank not in logged.raised
+    unexplained = facts.exit_signal is None and facts.rank not in logged.failures.own
     if unexplained and _seen_by_launcher(roster, logged, facts.rank):
         return Confidence.SUSPECT
     if facts.exit_signal is not None or facts.exit_code is not None:
@@ -135,6 +137,8 @@ def _evidence(
 
 def _end(facts: RankFacts) -> str:
     pid = f" (pid {facts.pid})" if facts.pid else ""
+    if facts.error is not None:
+        return f"rank {facts.rank} ended by an error of its own: {facts.error}"
     if facts.exit_signal is not None:
         return f"process of rank {facts.rank}{pid} was ended by signal {facts.exit_signal} ({_signal_name(facts.exit_signal)})"
     if facts.exit_code is not None:

@@ -79,8 +79,8 @@ def _behind(roster: Roster, graph: WaitGraph, placed: Positions, logged: Logged)
 
 
 def _is_logged(wait: Wait) -> bool:
-    """Whether somebody's place in it is told by logs."""
-    return any(family is Family.LOG for family in wait.families.values())
+    """Whether somebody's place in it is told by numbers in logs; reports of who is missing are another rule's."""
+    return not wait.overdue and any(family is Family.LOG for family in wait.families.values())
 
 
 def _gone(facts: RankFacts) -> bool:

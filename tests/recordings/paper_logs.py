@@ -50,6 +50,22 @@ def connection_lost_first() -> dict[str, str]:
     return {f"nccl.{rank}.log": "\n".join(lines) + "\n" for rank, lines in logs.lines.items()}
 
 
+def reported_missing() -> dict[str, str]:
+    """Eight ranks under mpirun: Horovod's coordinator reports twice that rank 5 did not submit two tensors."""
+    lines = []
+    for minute in (4, 5):
+        lines += [
+            f"[1,0]<stderr>:[2026-03-21 02:0{minute}:11.204417: W horovod/common/stall_inspector.cc:107] One or more "
+            "tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of "
+            "ranks for more than 60 seconds. This may indicate that different ranks are trying to submit different tensors or "
+            "that only subset of ranks is submitting tensors, which will cause deadlock. ",
+            "[1,0]<stderr>:Missing ranks:",
+            "[1,0]<stderr>:5: [allreduce.decoder.norm.bias, allreduce.decoder.norm.weight]",
+            "[1,7]<stdout>:validation loss 2.41",
+        ]
+    return {"mpirun-4711.out": "\n".join(lines) + "\n"}
+
+
 def write(files: Mapping[str, str], name: str) -> None:
     """Write the files as the scenario's bundle."""
     out = io.BytesIO()
@@ -67,3 +83,4 @@ def write(files: Mapping[str, str], name: str) -> None:
 if __name__ == "__main__":
     write(behind_in_logs(), "behind-in-logs")
     write(connection_lost_first(), "connection-lost-first")
+    write(reported_missing(), "reported-missing")

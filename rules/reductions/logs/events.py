@@ -64,4 +64,4 @@ def log_events(connection: DuckDBPyConnection) -> LogEvents:
 @reduction
 def logs(events: LogEvents, heard: Logged) -> Logs:
     """Events, or numbers of calls."""
-    return Logs(bool(events.by_rank or events.of_hosts or heard.groups))
+    return Logs(bool(events.by_rank or events.of_hosts or heard.groups or heard.reports))

@@ -66,7 +66,8 @@ _ROWS = f"""
 SELECT p.rank, p.host, p.pid, p.group_rank, p.size, p.origin, p.communicator, p.init, p.enqueued, p.completed, p.timed_out,
        p.kind, coalesce(p.is_p2p, false), p.time_ns, s.path || '#line=' || p.locator
 FROM log_positions p JOIN sources s USING (source_id)
-WHERE p.communicator IS NOT NULL AND p.init IS DISTINCT FROM 'destroyed' AND coalesce(p.size, 2) > 1
+WHERE p.origin IN ('watchdog', 'nccl') AND p.communicator IS NOT NULL
+    AND p.init IS DISTINCT FROM 'destroyed' AND coalesce(p.size, 2) > 1
     AND s.source_id NOT IN (SELECT source_id FROM sources WHERE {_ATTEMPT} < (SELECT max({_ATTEMPT}) FROM sources))
 ORDER BY p.origin, p.communicator, p.rank, s.path, p.locator
 """

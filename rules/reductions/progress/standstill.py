@@ -134,6 +134,8 @@ def _state(
     dated = _dated(wait, dates, factor)
     if dated is not None and dated.standing is Standing.STILL:
         return dated
+    if wait.overdue:
+        return WaitState(Standing.STILL, "it was reported because a time limit had passed")
     if timed_out:
         return WaitState(Standing.STILL, f"the watchdog of rank {timed_out[0]} gave it up")
     return dated or _between_dumps(wait, dates) or _young(wait, dates, factor) or _between_samples(wait, ranks, samples, paces)

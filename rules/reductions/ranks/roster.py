@@ -26,6 +26,7 @@ class RankFacts:
     `state` is alive, absent, zombie or unknown (None when no collector looked). `thread_states` are the states of the main
     thread, one for each sample; `switches` is the number of context switches of the main thread over all samples, `cpu_share`
     the share of the time between first and last sample that it was on a CPU; both None with less than two samples.
+    `error` is the line of its log by which it ended, where only that tells that it did.
     `heartbeat_gap_ns` is set when the collector inside the process had stopped beating for that long while others went on.
     """
 
@@ -37,6 +38,7 @@ class RankFacts:
     rank_method: str | None = None
     exit_signal: int | None = None
     exit_code: int | None = None
+    error: str | None = None
     thread_states: tuple[str, ...] = ()
     wchan: str | None = None
     tracer: int | None = None

@@ -54,7 +54,7 @@ def _wait(group: Communicator, sequence: int, pending: Sequence[Position], world
     families = {r: group.positions[r].family for r in (*waiting, *absent)}
     return Wait(
         group.label, sequence, waiting, tuple(absent), tuple(unheard), tuple(assumed), queued=queued, families=families,
-        nameless=_nameless(group, sequence),
+        nameless=_nameless(group, sequence), overdue=group.overdue,
     )  # fmt: skip
 
 

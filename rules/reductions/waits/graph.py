@@ -39,7 +39,7 @@ class Wait:
     to the group: used when membership was inferred from the very ranks that wait. `peers` are sender and receiver of a
     point-to-point call. `queued` are members that issued it behind an earlier operation of the same communicator that they
     are still in. `families` says what tells where a member stands; `nameless` are processes whose rank nothing tells, that
-    wait in it and that are missing.
+    wait in it and that are missing. `overdue` says that its source speaks of it because a limit has passed.
     """
 
     communicator: str
@@ -52,6 +52,7 @@ class Wait:
     queued: tuple[int, ...] = ()
     families: Mapping[int, Family] = field(default_factory=dict)
     nameless: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    overdue: bool = False
 
     @property
     def recorded(self) -> bool:

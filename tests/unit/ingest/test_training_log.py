@@ -21,8 +21,8 @@ def test_a_killed_rank_and_the_victim_that_torchrun_ended() -> None:
         (None, "signal_sent", "pid=17266 SIGTERM"),
         (None, "process_exit", "exitcode=-9 pid=17267 local_rank=1"),
         (None, "exception", TORCH),
-        (0, "process_exit", "exitcode=-15 pid=17266"),
-        (1, "process_exit", "exitcode=-9 pid=17267 first"),
+        (0, "process_exit", "exitcode=-15 pid=17266 time=2026-11-20_14:13:22"),
+        (1, "process_exit", "exitcode=-9 pid=17267 first time=2026-11-20_14:13:22"),
     ]
 
 
@@ -189,7 +189,7 @@ def test_labels_of_launchers_become_ranks_where_the_file_says_so() -> None:
     tee = f"[default3]:[rank11]: RuntimeError\n[default3]:{status}\n[default2]:Fatal Python error: Aborted\n"
     result = read(tee.encode(), "node1.log")
     assert [row["rank"] for row in result.rows("log_positions")] == [11]
-    assert [row["rank"] for row in result.rows("log_events")] == [11, None]
+    assert [row["rank"] for row in result.rows("log_events")] == [11, 11, None]
     tasks = f"0: step\n1: {status}\n1: Fatal Python error: Aborted\n"
     assert [row["rank"] for row in read(tasks.encode(), "srun.log").rows("log_events")] == [1, 1]
     nodes = "0: [rank0]: x\n1: [rank8]: x\n1: [rank9]: x\n1: Fatal Python error: Aborted\n"

@@ -1,0 +1,62 @@
+"""Barriers that tell who is missing: gloo's monitored barrier, and the barrier in the store when a group is made.
+
+Upstream: `monitoredBarrier` of torch/csrc/distributed/c10d/ProcessGroupGloo.cpp (ranks of the group, waited for in order
+from 1), `_store_based_barrier` of torch/distributed/distributed_c10d.py (ranks of the job).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from forensics.ingest._job_logs.positions import LogPosition
+from forensics.ingest._job_logs.reports import MOST_RANKS, ranks_of, report
+from forensics.ingest._shared.values import rank_number
+
+_FAILED = re.compile(r"Ranks? (?P<ranks>\d[\d, ]{0,4000}) failed to pass monitoredBarrier")
+_REACHED = re.compile(r"Rank (?P<rank>\d{1,7}) (?:successfully reached monitoredBarrier|timed out in monitoredBarrier)")
+_STORE = re.compile(
+    r"store based barrier on rank:? (?P<rank>\d{1,7})\b.{0,200}?\(world_size=(?P<size>\d{1,7}), worker_count=(?P<came>\d{1,7})"
+)
+
+
+class Barriers:
+    """Collects who came and who did not, over all barriers of a file."""
+
+    def __init__(self) -> None:
+        self._missing: set[int] = set()
+        self._reached: set[int] = set()
+        self._line = 0
+        self._stores: dict[int, tuple[int, set[int], int]] = {}
+
+    def feed(self, number: int, line: str) -> None:
+        """Take one line."""
+        if "monitoredBarrier" in line:
+            for failed in _FAILED.finditer(line):
+                self._missing |= ranks_of(failed["ranks"])
+                self._line = self._line or number
+            for reached in _REACHED.finditer(line) if len(self._reached) < MOST_RANKS else ():
+                rank = rank_number(reached["rank"])
+                self._reached |= {rank} if rank is not None else set()
+                self._line = self._line or number
+        elif "store based barrier" in line and (said := _STORE.search(line)):
+            self._waits_in_store(number, int(said["rank"]), int(said["size"]), int(said["came"]))
+
+    def _waits_in_store(self, number: int, rank: int, size: int, came: int) -> None:
+        if came < size <= MOST_RANKS and rank < size:
+            _, waiting, most = self._stores.setdefault(size, (number, set(), 0))
+            waiting.add(rank)
+            self._stores[size] = (number, waiting, max(most, came))
+
+    @property
+    def positions(self) -> Iterator[LogPosition]:
+        """Rows of both kinds; a rank that says it came and is said to be missing is neither."""
+        missing = self._missing - self._reached
+        if missing:
+            # Ranks are waited for in order, so that all below the last missing one were heard or are named.
+            present = set(range(max(missing))) - self._missing | self._reached - missing
+            yield from report("barrier", self._line, "monitored_barrier", present, missing, kind="barrier")
+        for size, (line, waiting, came) in sorted(self._stores.items()):
+            if len(waiting) == came:
+                missing = set(range(size)) - waiting
+                yield from report("barrier", line, "store_barrier", waiting, missing, size, kind="barrier")

@@ -1,0 +1,105 @@
+"""How launchers other than torchrun say that a process ended: MPI, Horovod, DeepSpeed, torch's spawn, Ray.
+
+Upstream: `help-orterun.txt` of Open MPI and of PRRTE, src/pm/hydra of pmodels/mpich, horovod/runner/gloo_run.py,
+deepspeed/launcher/launch.py, torch/distributed/launch.py before 1.9, torch/multiprocessing/spawn.py, Ray Train.
+A rank in MPI_COMM_WORLD is that of the job. DeepSpeed and the old launch.py print the command of the last process of the node,
+whichever failed. The number of a spawned process counts on its host.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from forensics.ingest._shared.values import rank_number
+
+WORDS = (
+    *("exited on signal", "Process name:", "Exit code:", " RUNNING AT ", "KILLED BY SIGNAL:", "EXIT STATUS:", "MPI_ABORT was"),
+    *("exits with return code", "CalledProcessError: ", "rror code", "rrorcode", "exit with status code", " terminated with "),
+    *("Error Snippet]",),
+)
+_NOTICED = re.compile(
+    r"process rank (?P<rank>\d{1,7}) with PID (?P<pid>\S{1,32}) on node \S{1,255} exited on signal (?P<signal>\d{1,2})"
+)
+_NAMED = re.compile(r"Process name: (?:\[\[\d{1,10},\d{1,10}\],(?P<mpi>\d{1,7})\]|(?P<gloo>\d{1,7})\s*$)")
+_RUNNING = re.compile(r"RANK (?P<rank>\d{1,7}) PID (?P<pid>\d{1,9}) RUNNING AT ")
+_ABORTED = re.compile(
+    r"MPI_ABORT was (?:invoked|called) (?:on|by) "
+    r"(?:rank (?P<rank>\d{1,7})|process \[\[\d{1,10},\d{1,10}\],(?P<process>\d{1,7})\])"
+)
+_CODE = re.compile(r"(?P<how>Exit code|EXIT STATUS|EXIT CODE|KILLED BY SIGNAL|[Ee]rror ?code):? +(?P<code>-?\d{1,5})")
+_STATUS = re.compile(r"Process (?P<rank>\d{1,7}) exit with status code (?P<code>-?\d{1,5})")
+_RETURNED = re.compile(r"exits with return code = (?P<code>-?\d{1,5})")
+_CALLED = re.compile(r"(?:returned non-zero exit status (?P<code>\d{1,3})|died with <Signals\.\w{3,12}: (?P<signal>\d{1,2})>)")
+_LAST_LOCAL = re.compile(r"--local[_-]rank=(?P<local>\d{1,5})")
+_SPAWNED = re.compile(
+    r"[Pp]rocess (?P<local>\d{1,5}) terminated with "
+    r"(?:signal (?P<signal>SIG[A-Z0-9]{2,8})|exit code (?P<code>-?\d{1,5})|the following error)"
+)
+_RAY = re.compile(r"\[Rank (?P<rank>\d{1,7}) Error Snippet\]")
+
+
+class Ended(NamedTuple):
+    """One process that a launcher saw end: global rank where it tells one, and how, as the subject of a `process_exit`."""
+
+    rank: int | None
+    subject: str
+
+
+class LauncherEnds:
+    """Reads what launchers say, some over two lines: who, and then how."""
+
+    def __init__(self) -> None:
+        self._named: tuple[int | None, str] | None = None
+
+    def feed(self, line: str) -> Iterator[Ended]:
+        """What this line completes."""
+        if not any(word in line for word in WORDS):
+            return
+        yield from _mpi(line)
+        yield from _last_command(line)
+        if spawned := _SPAWNED.search(line):
+            code = spawned["code"] or (_signal(spawned["signal"]) if spawned["signal"] else "1")
+            yield Ended(None, f"exitcode={code} local_rank={spawned['local']}")
+        if ray := _RAY.search(line):
+            yield Ended(rank_number(ray["rank"]), "exitcode=1")
+        yield from self._over_two_lines(line)
+
+    def _over_two_lines(self, line: str) -> Iterator[Ended]:
+        named, running, aborted = _NAMED.search(line), _RUNNING.search(line), _ABORTED.search(line)
+        if named:
+            self._named = rank_number(named["mpi"] or named["gloo"]), " first by=mpi"
+        elif running:
+            self._named = rank_number(running["rank"]), f" pid={running['pid']} by=mpi"
+        elif aborted:
+            self._named = rank_number(aborted["rank"] or aborted["process"]), " first by=mpi"
+        code = _CODE.search(line)
+        if code and self._named is not None:
+            rank, mark = self._named
+            self._named = None
+            number = f"-{code['code']}" if "SIGNAL" in code["how"] else code["code"]
+            yield Ended(rank, f"exitcode={number}{mark}")
+
+
+def _mpi(line: str) -> Iterator[Ended]:
+    if noticed := _NOTICED.search(line):
+        pid = f" pid={noticed['pid']}" if noticed["pid"].isdecimal() else ""
+        yield Ended(rank_number(noticed["rank"]), f"exitcode=-{noticed['signal']}{pid} first by=mpi")
+    if status := _STATUS.search(line):
+        yield Ended(rank_number(status["rank"]), f"exitcode={status['code']}")
+
+
+def _last_command(line: str) -> Iterator[Ended]:
+    """The command that is printed is that of the last process of the node: it tells a rank where that is the only one."""
+    how = _RETURNED.search(line) or (_CALLED.search(line) if "CalledProcessError: " in line else None)
+    last = _LAST_LOCAL.search(line) if how else None
+    if how:
+        number = how["code"] or f"-{how.groupdict().get('signal')}"
+        yield Ended(None, f"exitcode={number}{f' last_local_rank={last[1]}' if last else ''}")
+
+
+def _signal(name: str) -> str:
+    number = signal.Signals.__members__.get(name)
+    return f"-{int(number)}" if number else "1"

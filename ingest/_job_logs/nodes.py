@@ -1,0 +1,53 @@
+"""Whether a log speaks of more than one node: there a local rank is not the rank of the job."""
+
+from __future__ import annotations
+
+import re
+
+_SEVERAL = re.compile(
+    r"(?:nnodes|num_machines|num_nodes|group_world_size|GROUP_WORLD_SIZE|SLURM_NNODES|WORLD_NODES)"
+    r"[\"']?(?: |=|: ?){1,3}[\"']?(?:[2-9]|[1-9]\d{1,5})\b"
+    r"|--(?:node[_-]rank|machine[_-]rank)[ =](?:[1-9]\d{0,5})\b"
+    r"|(?:group_rank|GROUP_RANK)[\"']?(?: |=|: ?){1,3}[1-9]\d{0,5}\b"
+)
+_WORDS = ("nodes", "num_machines", "WORLD_SIZE", "world_size", "node", "_rank", "_RANK", "NNODES", "machine")
+_AGENT = re.compile(r"(?<![\w-])rank {0,40}: ?(\d{1,7}) \(local_rank: (\d{1,5})\)")
+_HOST = re.compile(r"\bhost {0,40}: ?([\w.-]{1,255})")
+_ADDRESS = re.compile(r"\bip=(\d{1,3}(?:\.\d{1,3}){3})\)")
+_NCCL_HOST = re.compile(r"(?<![\w.-])([A-Za-z0-9][\w.-]{0,254}):\d{1,9}:\d{1,9} \[-?\d{1,4}\] ")
+_MOST = 64
+_LARGEST_NODE = 8
+
+
+class Nodes:
+    """Collects what tells of nodes: hosts, addresses of workers, settings of launchers, ranks beside local ranks."""
+
+    def __init__(self) -> None:
+        self._hosts: set[str] = set()
+        self._addresses: set[str] = set()
+        self.why: str | None = None
+        self.locator = 0
+
+    def feed(self, number: int, line: str, rank: int | None) -> None:
+        """Take one line, until several nodes are known; `rank` is the rank of the job that wrote it."""
+        beyond = f"rank {rank} is beyond a node of {_LARGEST_NODE}" if rank is not None and rank >= _LARGEST_NODE else None
+        if self.why is None and (reason := beyond or self._reason(line)):
+            self.why, self.locator = reason, number
+
+    def _reason(self, line: str) -> str | None:
+        if any(word in line for word in _WORDS) and (said := _SEVERAL.search(line)):
+            return said[0]
+        if "local_rank: " in line and (row := _AGENT.search(line)) and row[1] != row[2]:
+            return f"rank {row[1]} is local rank {row[2]}"
+        for known, found in ((self._addresses, _ADDRESS.search(line) if "ip=" in line else None), (self._hosts, _host(line))):
+            if found and len(known) < _MOST:
+                known.add(found[1])
+                if len(known) > 1:
+                    return f"hosts {', '.join(sorted(known))}"
+        return None
+
+
+def _host(line: str) -> re.Match[str] | None:
+    if "host " in line:
+        return _HOST.search(line)
+    return _NCCL_HOST.search(line) if " NCCL " in line else None

@@ -1,0 +1,67 @@
+"""torchrun's table of failed ranks, whole, flattened into one line, or a row of it without its header.
+
+Upstream: `ChildFailedError.format_msg` of torch/distributed/elastic/multiprocessing/errors, torch 1.9 to 2.13. What stands
+under `Root Cause` is the failure that one node saw first; the launcher ended the others by SIGTERM after that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from forensics.ingest._shared.values import rank_number
+
+_WORDS = ("Root Cause (first", "time ", "rank ", "exitcode ", "rank:", "exitcode:")
+_SAID = re.compile(
+    r"(?P<first>Root Cause \(first observed failure\):)"
+    r"|\btime {0,40}: ?(?P<time>\d{4}-\d\d-\d\d_\d\d:\d\d:\d\d)"
+    r"|(?<![\w-])rank {0,40}: ?(?P<rank>\d{1,7}) \(local_rank: (?P<local>\d{1,5})\)"
+    r"|\bexitcode {0,40}: ?(?P<code>-?\d{1,5}) {0,40}\(pid: (?P<pid>\d{1,9})\)"
+)
+_RAISED = re.compile(r" {1,8}(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit))(?:: |$)")
+_LONGEST_ENTRY = 512
+
+
+class Failed(NamedTuple):
+    """What a line of the table tells of a rank: how it ended, or the exception in its traceback."""
+
+    kind: str
+    rank: int
+    subject: str
+
+
+class FailureTable:
+    """Reads tables of failed ranks, entry by entry."""
+
+    def __init__(self) -> None:
+        self._mark = ""
+        self._time = ""
+        self._rank: int | None = None
+        self._raised_by: int | None = None
+        self._lines = 0
+
+    def feed(self, line: str) -> Iterator[Failed]:
+        """What this line completes."""
+        for said in _SAID.finditer(line) if any(word in line for word in _WORDS) else ():
+            if said["first"]:
+                self._mark = " first"
+            elif said["time"]:
+                self._time = f" time={said['time']}"
+            elif said["rank"]:
+                self._rank = rank_number(said["rank"])
+            elif self._rank is not None:
+                yield Failed("process_exit", self._rank, f"exitcode={said['code']} pid={said['pid']}{self._mark}{self._time}")
+                self._raised_by, self._lines = self._rank, 0
+                self._mark, self._time, self._rank = "", "", None
+        if self._raised_by is not None:
+            yield from self._raised(line)
+
+    def _raised(self, line: str) -> Iterator[Failed]:
+        """The exception that an entry's error file holds: its type begins an indented line behind the frames."""
+        self._lines += 1
+        raised = _RAISED.match(line)
+        if raised and self._raised_by is not None:
+            yield Failed("exception", self._raised_by, raised["type"])
+        if raised or self._lines > _LONGEST_ENTRY or line.startswith(("====", "----")):
+            self._raised_by = None

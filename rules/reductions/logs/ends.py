@@ -1,0 +1,177 @@
+"""How launchers saw processes end, and which end came first: the others were told to end, or followed.
+
+A table of torchrun is of one node; the ranks in it have times to the second. Ends at one time are told apart only where one of
+them alone was killed by a signal that no peer can cause. A number on a host is the rank of the job where the logs speak of one
+node only.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.logs.failures import Failures
+
+ENDED_BY_LAUNCHER = frozenset({-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, 128 + signal.SIGTERM, 128 + signal.SIGINT})
+_BY_ITSELF = frozenset({-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, 128 + signal.SIGKILL})
+"""No error of a peer ends a process like this."""
+_LARGEST_NODE = 8
+_HOW = {"Killed": -9, "Out Of Memory": -9, "Segmentation fault": -11, "Bus error": -7, "Aborted": -6, "Terminated": -15}
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a launcher saw a rank end; `first` marks the one it saw fail first.
+
+    `time` is to the second as the launcher wrote it; `is_local` says that the launcher gave the number on its host, `by_mpi`
+    that it was one that ends its job with the first process.
+    """
+
+    rank: int
+    code: int
+    pid: int | None
+    first: bool
+    source: str
+    time: str | None = None
+    is_local: bool = False
+    by_mpi: bool = False
+
+    @property
+    def table(self) -> str:
+        """The artefact that it stands in."""
+        return self.source.partition("#")[0]
+
+
+# A rank that a launcher ends is seen after the cancel; only what the same log says before it counts.
+_EXITS = """
+SELECT l.rank, l.subject, s.path || '#line=' || l.locator
+FROM log_events l JOIN sources s USING (source_id)
+WHERE l.kind = 'process_exit' AND l.subject IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM log_events c WHERE c.kind = 'job_cancelled' AND c.source_id = l.source_id
+        AND c.locator < l.locator)
+ORDER BY l.rank, s.path, l.locator
+"""
+_NODES = """
+SELECT count(*) FILTER (kind = 'several_nodes'), max(rank), count(DISTINCT host),
+       count(*) FILTER (kind = 'signal_sent' OR subject LIKE '%local_rank=%' OR text LIKE '%ChildFailedError%')
+FROM log_events
+"""
+_EXIT = re.compile(r"exitcode=(?P<code>-?\d{1,5})(?P<rest>.*)")
+_WORD = re.compile(r"(pid|time|by|local_rank|last_local_rank)=(\S+)")
+_TASK = re.compile(r"task=(?P<task>\d{1,7}) host=\S+ (?P<how>[\w .]+)")
+_CODE = re.compile(r"Exited with exit code (\d{1,3})")
+
+
+def exits(connection: DuckDBPyConnection) -> tuple[Exit, ...]:
+    """All ends that are known to be of a rank: of several of one rank, the one its launcher saw first."""
+    several, highest, hosts, elastic = connection.execute(_NODES).fetchall()[0]
+    rows = [(rank, str(subject), source) for rank, subject, source in connection.execute(_EXITS).fetchall()]
+    ranked = [end for rank, subject, source in rows if rank is not None and (end := _exit(rank, subject, source))]
+    one_node = not several and (highest or 0) < _LARGEST_NODE and hosts <= 1
+    pids = {end.pid for end in ranked if end.pid is not None}
+    local = [end for rank, subject, source in rows if rank is None and (end := _exit(None, subject, source))]
+    local = [end for end in local if end.pid not in pids]
+    # Two launchers, or two starts of one, count the same numbers.
+    if one_node and len({(end.rank, end.table) for end in local}) == 1 and not ranked:
+        ranked += local[:1]
+    if not ranked and not local and not elastic:
+        ranked += _tasks(rows)
+    found: dict[int, Exit] = {}
+    for end in ranked:
+        if end.rank not in found or (end.first and not found[end.rank].first):
+            found[end.rank] = end
+    return tuple(found.values())
+
+
+def _exit(rank: int | None, subject: str, source: str) -> Exit | None:
+    match = _EXIT.match(subject)
+    if match is None:
+        return None
+    words = dict(_WORD.findall(match["rest"]))
+    number = words.get("local_rank")
+    if rank is None and words.get("last_local_rank") == "0":
+        number = "0"
+    if rank is None and number is None:
+        return None
+    pid = int(words["pid"]) if words.get("pid", "").isdecimal() else None
+    first = " first" in match["rest"] or rank is None
+    own = rank if rank is not None else int(number or 0)
+    return Exit(own, int(match["code"]), pid, first, source, words.get("time"), rank is None, "by" in words)
+
+
+def _tasks(rows: Iterable[tuple[int | None, str, str]]) -> Iterator[Exit]:
+    """The one task that srun saw end, or the only one that was killed: without a launcher of its own a task is a rank."""
+    found = []
+    for _, subject, source in rows:
+        task = _TASK.match(subject)
+        code = _code(task["how"]) if task else None
+        if task and code is not None and code not in ENDED_BY_LAUNCHER:
+            found.append(Exit(int(task["task"]), code, None, True, source, by_mpi=True))
+    killed = [end for end in found if end.code in _BY_ITSELF]
+    chosen = killed if killed else found
+    if len({end.rank for end in chosen}) == 1:
+        yield chosen[0]
+
+
+def _code(how: str) -> int | None:
+    exited = _CODE.match(how)
+    return int(exited[1]) if exited else next((code for word, code in _HOW.items() if how.startswith(word)), None)
+
+
+def first_ends(
+    found: Sequence[Exit], failed: Failures, timed_out: Mapping[int, str], stalled: bool, odd: bool
+) -> tuple[Exit, ...]:
+    """The ends that no other one explains.
+
+    None where several are alike at one time, or where all that is known of a rank tells of another one.
+    """
+    kept = [end for end in found if not _follows(end, found, failed, timed_out, stalled, odd)]
+    tables = {end.table for end in kept}
+    firsts = [end for end in kept if end.first and end.time]
+    if len(tables) > 1 and len(firsts) > 1:
+        earliest = min(str(end.time) for end in firsts)
+        kept = [end for end in firsts if end.time == earliest]
+        return tuple(kept) if len(kept) == 1 else ()
+    return tuple(end for end in kept if not _is_tied(end, found, failed))
+
+
+def _is_tied(end: Exit, found: Sequence[Exit], failed: Failures) -> bool:
+    """Whether another end of the same second, in the same table, may as well have come first."""
+    others = [other for other in found if other.rank != end.rank and other.table == end.table and other.time == end.time]
+    rivals = [
+        other for other in others if end.time and other.code not in ENDED_BY_LAUNCHER and other.rank not in failed.following
+    ]
+    if end.code in _BY_ITSELF:
+        return any(other.code in _BY_ITSELF for other in rivals)
+    alone = end.rank in failed.own and not any(other.rank in failed.own for other in rivals)
+    return bool(rivals) and not alone
+
+
+def _follows(
+    end: Exit, found: Sequence[Exit], failed: Failures, timed_out: Mapping[int, str], stalled: bool, odd: bool
+) -> bool:
+    """Whether the end says nothing of the rank: another one failed before it, it gave up waiting, or it met odd sizes.
+
+    An abort that nothing in its log explains is mostly that of a watchdog.
+    """
+    if end.code in ENDED_BY_LAUNCHER or end.code == 0:
+        return True
+    if not end.first and any(_goes_before(other, end) for other in found):
+        return True
+    if end.code in _BY_ITSELF:
+        return False
+    if end.code == -signal.SIGABRT and end.rank not in failed.own and (stalled or not end.by_mpi or end.is_local):
+        return True
+    if end.rank in failed.following or (end.is_local and (failed.unranked_following or stalled)):
+        return True
+    return end.code in (1, -signal.SIGABRT) and (end.rank in timed_out or odd)
+
+
+def _goes_before(other: Exit, end: Exit) -> bool:
+    """Whether the launcher saw the other one fail first; one killed in the same second may have been first all the same."""
+    first = other.first and other.table == end.table and other.rank != end.rank
+    return first and not (end.code in _BY_ITSELF and other.code not in _BY_ITSELF and end.time and end.time == other.time)

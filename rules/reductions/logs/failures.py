@@ -1,0 +1,97 @@
+"""Errors by which ranks ended, by their logs: those of a rank itself, and those that only tell that another one was gone.
+
+When a rank fails, its peers lose their connections or give up waiting, and write errors as long as its own. What they say is
+about somebody else; so is what a rank raises after a watchdog in the same log has given up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from duckdb import DuckDBPyConnection
+
+_OF_ANOTHER = re.compile(
+    r"Dist(?:Backend|Network|Store)Error|Connection(?:Reset|Aborted|Refused|)Error|BrokenPipe|ProcessGroup|ChildFailedError|"
+    r"ProcessExitedException|ProcessRaisedException|CalledProcessError|SignalException|KeyboardInterrupt|SystemExit|"
+    r"HorovodInternalError|(?:Ray)?ActorDiedError|WorkerCrashedError|RendezvousConnectionError|"
+    r"[Cc]onnection (?:closed|reset|refused)|Broken pipe|[Rr]emote (?:process|peer)|"
+    r"NCCL (?:error|communicator|operation|timeout)|"
+    r"nccl(?:Remote|System|Internal|Unhandled\w*|InvalidUsage)(?:Error)?|unhandled (?:system|cuda) error|"
+    r"[Tt]imed? ?out|Timeout|collective operation|monitoredBarrier|[Mm]ismatch between collectives|Horovod has been shut down|"
+    r"store based barrier|TCPStore|socket|[Aa]borted due to|SIGTERM|cancelled|EOFError"
+)
+_GPU = re.compile(r"uncorrectable (?:ECC|NVLink)|ECC error|fallen off the bus|unrecoverable|GPU is lost|hardware stack")
+_UNCAUGHT = re.compile(r"\[rank\d{1,7}\]: |^ +\S")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The error that ended a rank by its own doing; `of_gpu` marks one that its device reported."""
+
+    rank: int
+    text: str
+    source: str
+    of_gpu: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Own errors by rank, ranks whose errors tell of another one, and whether anything shows that the job ended."""
+
+    own: Mapping[int, Failure] = field(default_factory=dict)
+    following: frozenset[int] = frozenset()
+    unranked_following: bool = False
+    ended: str | None = None
+
+    @property
+    def first(self) -> Failure | None:
+        """The one rank that failed by its own doing; of several, one whose device failed under it alone."""
+        gpus = [failure for failure in self.own.values() if failure.of_gpu]
+        found = gpus if len(gpus) == 1 else list(self.own.values())
+        return found[0] if len(found) == 1 else None
+
+
+_ROWS = """
+SELECT l.rank, l.kind, l.text, l.subject, l.source_id, l.locator, s.path || '#line=' || l.locator
+FROM log_events l JOIN sources s USING (source_id)
+WHERE l.kind IN ('exception', 'fatal_error', 'watchdog_died', 'terminated', 'cuda_failure', 'worker_exit', 'process_exit')
+    AND NOT EXISTS (SELECT 1 FROM log_events c WHERE c.kind = 'job_cancelled' AND c.source_id = l.source_id
+        AND c.locator < l.locator)
+ORDER BY s.path, l.locator
+"""
+_STALLED = """
+SELECT source_id, min(locator) FROM log_events
+WHERE kind IN ('watchdog_timeout', 'transfer_timeout', 'store_timeout', 'barrier_timeout') GROUP BY source_id
+"""
+
+
+def failures(connection: DuckDBPyConnection) -> Failures:
+    """Read them; the first error of a rank tells what ended it, the others came on top."""
+    stalled = dict(connection.execute(_STALLED).fetchall())
+    own: dict[int, Failure] = {}
+    following: set[int] = set()
+    unranked = False
+    ended = None
+    for rank, kind, text, subject, source_id, line, source in connection.execute(_ROWS).fetchall():
+        ended = ended or (source if _ends(kind, text, subject) else None)
+        if kind not in ("exception", "fatal_error", "watchdog_died"):
+            continue
+        said = subject if kind == "watchdog_died" and subject else text
+        follows = _OF_ANOTHER.search(said) is not None or line > stalled.get(source_id, line)
+        if rank is None:
+            unranked = unranked or (follows and "ChildFailedError" not in text)
+        elif rank not in own and rank not in following and (kind != "exception" or _UNCAUGHT.search(text)):
+            if follows:
+                following.add(rank)
+            else:
+                own[rank] = Failure(rank, text, source, _GPU.search(text) is not None)
+    return Failures(own, frozenset(following), unranked, ended)
+
+
+def _ends(kind: str, text: str, subject: str | None) -> bool:
+    """Whether a line shows that a process ended: an exception that its program may have caught does not."""
+    if kind == "exception":
+        return _UNCAUGHT.search(text) is not None or "ChildFailedError" in text or "CalledProcessError" in text
+    return kind != "process_exit" or subject != "exitcode=0"

@@ -1,0 +1,166 @@
+"""A library that knows all members reported who did not come to an operation that the others wait in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.model import (
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Mechanism,
+    Members,
+    Role,
+    StageName,
+    StageRef,
+)
+from forensics.rules.interface import Need, Rule
+from forensics.rules.reductions.calls.positions import Communicator
+from forensics.rules.reductions.logs.events import Logs
+from forensics.rules.reductions.logs.log_evidence import Logged
+from forensics.rules.reductions.logs.reports import COUNTED
+from forensics.rules.reductions.ranks.roster import RankFacts, Roster
+from forensics.rules.reductions.text.evidence_text import ranks_text, wait_text
+from forensics.rules.reductions.text.seen import Seen
+from forensics.rules.reductions.waits.combined_positions import Positions
+from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph
+
+_SHOWN = 3
+
+
+def _evaluate(roster: Roster, graph: WaitGraph, placed: Positions) -> Iterator[Finding]:
+    """Ranks that nobody heard of and that others wait for, else the few that wait in something of their own."""
+    waits = [wait for wait in graph.waits if wait.overdue]
+    missing = tuple(root.ranks[0] for root in graph.reported_roots if _is_missing(roster, root))
+    waiting = {rank for wait in waits for rank in wait.waiting} - set(missing)
+    nameless = any(wait.nameless[0] for wait in waits)
+    # One that waits alone for all the others may as well have made a call too many.
+    if missing and len(missing) <= max(len(waiting), int(nameless)):
+        for rank in missing:
+            yield _absent(rank, waits, sure=len(missing) < len(waiting))
+    elif not missing:
+        for root in graph.reported_roots:
+            yield from _minority(root, placed)
+
+
+def _is_missing(roster: Roster, root: Root) -> bool:
+    rank = root.ranks[0]
+    known = any(wait.overdue and rank in wait.absent for wait in root.waits)
+    return root.kind is RootKind.FREE and known and not _is_gone(roster.rank(rank))
+
+
+def _is_gone(facts: RankFacts) -> bool:
+    """Whether its end was seen: then that is the fault, and not its absence."""
+    return facts.dead and not facts.aborted
+
+
+def _absent(rank: int, waits: list[Wait], sure: bool) -> Finding:
+    lacking = [wait for wait in waits if rank in wait.absent]
+    statements = (Evidence(_said(rank, wait), _source(wait)) for wait in lacking[:_SHOWN])
+    return _finding((rank,), Cause.HOST_STALL, Component.HOST, "not_started", lacking[0], tuple(statements), sure)
+
+
+def _said(rank: int, wait: Wait) -> str:
+    whom = ranks_text(wait.waiting) if wait.waiting else "other ranks"
+    verb = "waits" if len(wait.waiting) == 1 else "wait"
+    return f"rank {rank} is reported missing in {wait_text(wait)}, in which {whom} {verb}"
+
+
+def _source(wait: Wait) -> str | None:
+    return next((call.source for _, call in sorted(wait.waiting.items()) if call), None)
+
+
+def _minority(root: Root, placed: Positions) -> Iterator[Finding]:
+    """Those who wait for the others in an operation of their own, or did not finish what most finished."""
+    waits = [wait for wait in root.waits if wait.overdue]
+    if not waits or len(waits) < len(root.waits):
+        return
+    if root.kind is RootKind.CYCLE:
+        all_ranks = {rank for wait in waits for rank in wait.waiting}
+        for wait in waits:
+            if 0 < 2 * len(wait.waiting) < len(all_ranks) and all_ranks - set(wait.waiting) == set(wait.absent):
+                yield _apart(wait)
+                return
+    else:
+        first = min(waits, key=lambda wait: wait.sequence)
+        group = placed.of(first.communicator)
+        lagging, done = tuple(first.waiting), group.finished(first.sequence)
+        if group.unit == COUNTED and 0 < len(lagging) < len(done):
+            yield _unfinished(lagging, done, first, group)
+
+
+def _apart(wait: Wait) -> Finding:
+    ranks = tuple(sorted(wait.waiting))
+    said = f"{ranks_text(ranks)} submitted {wait_text(wait)}, {ranks_text(wait.absent)} did not and wait in others"
+    finding = (Evidence(said, _source(wait)),)
+    return _finding(ranks, Cause.COLLECTIVE_MISMATCH, Component.HOST, "not_started", wait, finding, sure=False)
+
+
+def _unfinished(lagging: tuple[int, ...], done: tuple[int, ...], wait: Wait, group: Communicator) -> Finding:
+    said = f"{ranks_text(lagging)} joined {wait_text(wait)} and did not finish it; {ranks_text(done)} did"
+    source = group.positions[lagging[0]].source
+    return _finding(lagging, Cause.COMPUTE_HANG, Component.COMPUTE, "late_end", wait, (Evidence(said, source),), sure=False)
+
+
+def _finding(
+    ranks: tuple[int, ...],
+    cause: Cause,
+    component: Component,
+    state: str,
+    wait: Wait,
+    evidence: tuple[Evidence, ...],
+    sure: bool,
+) -> Finding:
+    kinds = sorted({call.kind for call in wait.waiting.values() if call is not None} - {"operation"})
+    return Finding(
+        rule=RULE.code,
+        ranks=ranks,
+        role=Role.ROOT,
+        cause=cause,
+        stage=StageRef(
+            name=StageName.UNKNOWN,
+            component=component,
+            operation=kinds[0] if len(kinds) == 1 else None,
+            communicator=wait.communicator,
+            sequence=wait.sequence,
+        ),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.LIKELY if sure else Confidence.SUSPECT,
+        strength=0.35,
+        evidence=evidence,
+        granularity=Granularity.RANK if len(ranks) == 1 else Granularity.GROUP,
+        members=Members.EACH,
+        mechanism=Mechanism(state, "local"),
+        next_steps=(
+            f"read the end of the log of {ranks_text(ranks)} and take its stack: "
+            "the report tells that it did not come, not why",
+        ),
+    )
+
+
+def _clears(graph: WaitGraph, logged: Logged, seen: Seen) -> str | None:
+    heard = {rank for report in logged.reports for rank in report.positions}
+    if not logged.reports or not seen.all_in(heard) or any(wait.overdue and wait.missing for wait in graph.waits):
+        return None
+    return "the reports in the logs name no member that is missing"
+
+
+RULE = Rule(
+    code="FX154",
+    name="reported-missing",
+    seed="Flight Recorder practice",
+    needs=(Need(Logs, "logs", "Horovod, barriers and watchdogs report it in the log"),),
+    thresholds=(),
+    concludes="The ranks that a report of Horovod, of a barrier, of a desync check or of an analyzer says did not come.",
+    confusions=(
+        "a rank that is ahead: one that waits alone for all others is not believed",
+        "ranks of a group that is not the default one: its report is not read where a log speaks of several groups",
+        "a stall that passed: the last list of Horovod must share a rank with the first",
+    ),
+    evaluate=_evaluate,
+    clears=_clears,
+)

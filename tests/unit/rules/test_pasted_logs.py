@@ -1,0 +1,252 @@
+"""Logs pasted without anything else: who is named, and where nobody may be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.model import Cause, Outcome, Verdict
+from tests.recordings.verdicts import named, verdict_of
+
+STALL = (
+    "[2026-03-21 02:04:11.204417: W horovod/common/stall_inspector.cc:107] One or more tensors were submitted to be reduced, "
+    "gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds. "
+)
+DESYNC = " - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:\n"
+TIMEOUT = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={0}, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, "
+AGENT = "E0321 02:07:08.1 4711 torch/distributed/elastic/api.py:869] failed (exitcode: {0}) local_rank: {1} (pid: 99)"
+
+
+def pasted(tmp_path: Path, text: str) -> Verdict:
+    (tmp_path / "job.log").write_text(text)
+    return verdict_of(tmp_path)
+
+
+def timed_out(rank: int, number: int = 40) -> str:
+    said = TIMEOUT.format(number) + "Timeout(ms)=600000) ran for 600060 milliseconds before timing out."
+    return f"[rank{rank}]:[E321 02:07:08.465224069 ProcessGroupNCCL.cpp:683] [Rank {rank}] {said}\n"
+
+
+def table(*rows: tuple[int, int, str], root: int | None = None, local: dict[int, int] | None = None) -> str:
+    """torchrun's table of (rank, exit code, seconds); `root` stands under the root cause."""
+    lines = ["torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", "=" * 60, "train.py FAILED", "-" * 60]
+    lines.append("Failures:")
+    for index, (rank, code, second) in enumerate(sorted(rows, key=lambda row: row[0] == root)):
+        if rank == root:
+            lines += ["-" * 60, "Root Cause (first observed failure):"]
+        lines += [f"[{index}]:", f"  time      : 2026-03-21_02:07:{second}", "  host      : gpu-001"]
+        lines += [f"  rank      : {rank} (local_rank: {(local or {}).get(rank, rank)})"]
+        lines += [
+            f"  exitcode  : {code} (pid: {900 + rank})",
+            "  error_file: <N/A>",
+            "  traceback : To enable traceback see: ...",
+        ]
+    return "\n".join([*lines, "=" * 60, ""])
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        (STALL + "\nMissing ranks:\n2: [allreduce.a, allreduce.b]\n", {2}),
+        (STALL + "\nStalled ranks:\n2!: [allreduce.a, allreduce.b ...]\n3!: [allreduce.a, allreduce.b ...]\n", {2, 3}),
+        (STALL + "Missing ranks: 2: [allreduce.a, allreduce.b]\n", {2}),
+        (STALL + "Stalled ops:grad_a [missing ranks: 1]\ngrad_b [missing ranks: 1]\n", {1}),
+        (STALL + "Stalled ops: grad_a [ready ranks: 0, 3, 2], grad_b [ready ranks: 2, 0, 3]\n", {1}),
+        (STALL + "Stalled ops: loss [ready ranks: 1], grad_b [ready ranks: 0, 2, 3]\n", {1}),
+    ],
+)
+def test_ranks_that_horovod_misses(tmp_path: Path, text: str, ranks: set[int]) -> None:
+    verdict = pasted(tmp_path, text)
+    assert (named(verdict), verdict.outcome) == (ranks, Outcome.HANG)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        STALL + "Stalled ops: a [ready ranks: 0], b [ready ranks: 1]\n",
+        STALL + "Stalled ops: a [missing ranks: 1, 2, 3]\n",
+        STALL + "Stalled ops: a [missing ranks: 1]\n" + STALL + "Stalled ops: b [missing ranks: 2]\n",
+        STALL + "\nMissing ranks:\n0: [a]\n1: [b]\n",
+        STALL + "Stalled ops: a [ready ranks: 0, 1, 2, 3",
+    ],
+)
+def test_horovod_between_equals_or_in_passing_names_nobody(tmp_path: Path, text: str) -> None:
+    verdict = pasted(tmp_path, text)
+    assert (named(verdict), verdict.outcome) == (set(), Outcome.HANG)
+
+
+def test_a_desync_report(tmp_path: Path) -> None:
+    text = (
+        timed_out(0)
+        + "[rank0]:[E321 ProcessGroupNCCL.cpp:1937] Rank 0\n\t - [0] Timeout at collective: ALLREDUCE, #40\n\t"
+        + DESYNC
+    )
+    text += "\t     [2] finished collective #38, but didn't join collective #39 (count from 1)\n"
+    text += "\t - Snapshot of ranks' latest states:\n\t   #38 finished ranks:\n\t     [2] finished ALLREDUCE\n"
+    text += "\t   #40 started ranks:\n\t     [0, 1, 3] started ALLREDUCE\n"
+    assert named(pasted(tmp_path, text)) == {2}
+    assert named(pasted(tmp_path, text.replace("\n\t", " "))) == {2}, "a report that lost its line ends"
+
+
+def test_a_desync_report_of_a_group_that_is_not_the_default_one(tmp_path: Path) -> None:
+    text = timed_out(4) + f"\t - [1] Timeout at collective: ALLREDUCE, #40\n\t{DESYNC}"
+    text += "\t     [0] finished collective #38, but didn't join collective #39 (count from 1)\n"
+    other = "[rank4]:[E321 ProcessGroupNCCL.cpp:1] [PG ID 3 PG GUID 7(TENSOR) Rank 1] failure detected by watchdog at work\n"
+    assert named(pasted(tmp_path, other + text)) == set()
+
+
+def test_a_desync_report_in_which_all_joined_and_one_in_which_a_root_ran_ahead(tmp_path: Path) -> None:
+    text = f"{timed_out(0)}{DESYNC}   - [0, 1, 2, 3] joined but didn't finish collective #40 (count from 1)\n"
+    verdict = pasted(tmp_path, text)
+    assert (named(verdict), verdict.outcome) == (set(), Outcome.HANG)
+    text = f"{timed_out(1)}{DESYNC}   - [1, 2, 3] joined but didn't finish collective #40 (count from 1)\n"
+    text += " #40 started ranks:\n   [1, 2, 3] started BROADCAST\n #41 started ranks:\n   [0] started ALLREDUCE\n"
+    assert named(pasted(tmp_path, text)) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        ("RuntimeError: [Rank 0]: Rank 3 failed to pass monitoredBarrier in 1800000 ms\n", {3}),
+        ("RuntimeError: [Rank 0]: Ranks 3, 5 failed to pass monitoredBarrier in 1800000 ms\n", {3, 5}),
+        ("RuntimeError: [Rank 0]: Ranks 1, 2, 3 failed to pass monitoredBarrier in 1800000 ms\n", set()),
+        (
+            "RuntimeError: Rank 2 successfully reached monitoredBarrier, but received errors while waiting for send/recv\n",
+            set(),
+        ),
+        (
+            "[Rank 0]: Rank 2 failed to pass monitoredBarrier in 9 ms\n"
+            "RuntimeError: Rank 2 successfully reached monitoredBarrier, but received errors while waiting for send/recv\n",
+            set(),
+        ),
+    ],
+)
+def test_a_monitored_barrier(tmp_path: Path, text: str, ranks: set[int]) -> None:
+    assert named(pasted(tmp_path, text)) == ranks
+
+
+def test_the_barrier_in_the_store_names_the_one_that_none_of_the_others_is(tmp_path: Path) -> None:
+    said = "RuntimeError: Timed out initializing process group in store based barrier on rank: {0}, for key: "
+    said += "store_based_barrier_key:1 (world_size=4, worker_count=3, timeout=0:30:00)\n"
+    assert named(pasted(tmp_path, "".join(map(said.format, (0, 1, 3))))) == {2}
+    assert named(pasted(tmp_path, "".join(map(said.format, (0, 3))))) == set(), "one of those that came said nothing"
+
+
+def test_the_analyzer_of_dumps_as_text(tmp_path: Path) -> None:
+    text = "Not all ranks joining collective, sequence number: 1016\ninternal record id: 9\ngroup info: 0:default_pg\n"
+    text += "collective: nccl:all_reduce\nmissing ranks: {3}\ninput sizes: [[8]]\nworld size: 4\nexpected ranks: {0, 1, 2, 3}\n"
+    assert named(pasted(tmp_path, "[rank0]: x\n" + text)) == {3}
+
+
+def test_a_watchdog_alone_is_a_hang_of_nobody(tmp_path: Path) -> None:
+    verdict = pasted(tmp_path, timed_out(3))
+    assert (named(verdict), verdict.outcome) == (set(), Outcome.HANG)
+
+
+def test_the_table_of_torchrun_in_its_forms(tmp_path: Path) -> None:
+    killed = table((3, -9, "05"), (0, -15, "09"), (1, 1, "08"), root=3)
+    assert named(pasted(tmp_path, killed)) == {3}
+    assert named(pasted(tmp_path, " ".join(killed.split()))) == {3}, "in one line"
+    row = "  rank      : 3 (local_rank: 3)\n  exitcode  : -9 (pid: 77)\n"
+    assert named(pasted(tmp_path, row)) == {3}
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        (table((0, 1, "05"), (1, 1, "05"), (2, 1, "05"), root=0), set()),
+        (table((0, 1, "05"), (1, -9, "05"), (2, 1, "05"), root=0), {1}),
+        (table((0, -9, "05"), (1, -9, "05"), root=0), set()),
+        (table((0, -15, "05"), root=0), set()),
+        (table((0, 143, "05"), root=0), set()),
+        (table((3, -9, "05"), root=3) + table((9, -9, "05"), root=9, local={9: 1}), set()),
+        (timed_out(2) + table((2, 1, "05"), root=2), set()),
+    ],
+)
+def test_tables_that_tie_and_ranks_that_were_told_to_end(tmp_path: Path, text: str, ranks: set[int]) -> None:
+    assert named(pasted(tmp_path, text)) == ranks
+
+
+def test_the_earliest_of_several_tables(tmp_path: Path) -> None:
+    (tmp_path / "node0.log").write_text(table((3, -9, "09"), root=3))
+    (tmp_path / "node1.log").write_text(table((9, -9, "05"), root=9, local={9: 1}))
+    assert named(verdict_of(tmp_path)) == {9}
+
+
+@pytest.mark.parametrize(
+    "beside", ["--nnodes=2 --node_rank=1", "[rank12]: x", "rank      : 12 (local_rank: 4)", "group_rank=1"]
+)
+def test_a_local_rank_is_a_rank_on_one_node_only(tmp_path: Path, beside: str) -> None:
+    agent = AGENT.format(-9, 3)
+    assert named(pasted(tmp_path, f"starting\n{agent}\n")) == {3}
+    assert named(pasted(tmp_path, f"{beside}\n{agent}\n")) == set()
+
+
+def test_two_agents_in_one_log_count_the_same_numbers(tmp_path: Path) -> None:
+    verdict = pasted(tmp_path, f"{AGENT.format(-9, 3)}\n{AGENT.format(1, 0)}\n")
+    assert (named(verdict), verdict.outcome) == (set(), Outcome.FAILSTOP)
+
+
+def test_a_local_rank_whose_log_speaks_of_a_lost_peer(tmp_path: Path) -> None:
+    raised = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\nConnectionResetError: [Errno 104]\n'
+    assert named(pasted(tmp_path, f"{raised}{AGENT.format(1, 3)}\n")) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        ("mpirun noticed that process rank 2 with PID 77 on node gpu-001 exited on signal 11 (Segmentation fault).", {2}),
+        ("prterun noticed that process rank 2 with PID 77 on node gpu-001 exited on signal 15 (Terminated).", set()),
+        ("The first process to do so was:\n\n  Process name: [[29973,1],2]\n  Exit code:    1\n", {2}),
+        ("The first process to do so was:\nProcess name: 2\nExit code: 1\n", {2}),
+        ("=   RANK 2 PID 77 RUNNING AT gpu-001\n=   KILLED BY SIGNAL: 9 (Killed)\n", {2}),
+        ("=   PID 77 RUNNING AT gpu-001\n=   EXIT CODE: 9\n", set()),
+        ("MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\nwith errorcode 1.\n", {2}),
+        ("[1] [ERROR] [launch.py:434:sigkill_handler] ['python', 'x.py', '--local_rank=0'] exits with return code = -9", {0}),
+        ("[1] [ERROR] [launch.py:434:sigkill_handler] ['python', 'x.py', '--local_rank=7'] exits with return code = -9", set()),
+        ("subprocess.CalledProcessError: Command '['python', '--local_rank=3']' died with <Signals.SIGKILL: 9>.", set()),
+        ("torch.multiprocessing.spawn.ProcessExitedException: process 2 terminated with signal SIGKILL", {2}),
+        ("srun: error: gpu-001: task 2: Segmentation fault (core dumped)\nsrun: error: gpu-001: tasks 0-1: Terminated", {2}),
+        ("srun: error: gpu-001: tasks 0-7: Exited with exit code 1", set()),
+    ],
+)
+def test_launchers(tmp_path: Path, text: str, ranks: set[int]) -> None:
+    verdict = pasted(tmp_path, text + "\n")
+    assert (named(verdict), verdict.outcome if ranks else None) == (ranks, Outcome.FAILSTOP if ranks else None)
+
+
+OOM = "[rank{0}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+
+
+def test_one_rank_that_failed_by_itself_and_peers_that_followed(tmp_path: Path) -> None:
+    lost = "[rank1]: torch.distributed.DistBackendError: NCCL error in: x.cpp:9, remote process exited\n"
+    verdict = pasted(tmp_path, OOM.format(2) + lost + timed_out(0))
+    assert (named(verdict), verdict.suspects[0].cause, verdict.outcome) == ({2}, Cause.PYTHON_EXCEPTION, Outcome.FAILSTOP)
+
+
+def test_a_device_that_failed_under_the_watchdog(tmp_path: Path) -> None:
+    died = "[E ProcessGroupNCCL.cpp:916] [Rank {0}] NCCL watchdog thread terminated with exception: CUDA error: {1}\n"
+    verdict = pasted(
+        tmp_path, died.format(1, "uncorrectable ECC error encountered") + died.format(0, "unspecified launch failure")
+    )
+    assert (named(verdict), verdict.suspects[0].cause) == ({1}, Cause.GPU_FAULT)
+    assert (
+        named(pasted(tmp_path, died.format(1, "an illegal memory access") + died.format(0, "an illegal memory access")))
+        == set()
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        OOM.format(0) + OOM.format(1),
+        timed_out(0) + "[rank2]: RuntimeError: CUDA error: unspecified launch failure\n",
+        "[rank2]: KeyboardInterrupt\n",
+        "[rank2]: torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.\n",
+        "slurmstepd: error: *** JOB 4711 ON gpu-000 CANCELLED AT 2026-03-21T02:20:00 ***\n" + OOM.format(2),
+        OOM.format(2).replace("[rank2]: ", ""),
+    ],
+)
+def test_errors_of_several_of_peers_or_after_the_end_name_nobody(tmp_path: Path, text: str) -> None:
+    assert named(pasted(tmp_path, text)) == set()
