@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from forensics.cli.progress import reading
+from forensics.cli.standard_input import with_standard_input
 from forensics.errors import ExitCode, ForensicsError
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ class Format(StrEnum):
 
 
 def diagnose(
-    paths: Annotated[list[Path], typer.Argument(help="A bundle, a case, a directory, or loose files as they were found.")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="A bundle, a case, a directory, loose files, or - for a log on standard input.")
+    ],
     form: Annotated[Format, typer.Option("--format", "-f", help="Form of the report.")] = Format.TEXT,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
     case: Annotated[Path | None, typer.Option("--case", help="Keep the store in this DuckDB file (see `query`).")] = None,
@@ -41,7 +44,7 @@ def diagnose(
 ) -> None:
     """Diagnose a hung or slow job: which rank, which training stage, why, with evidence.
 
-    Example: forensics diagnose bundle.tar --format markdown -o ticket.md
+    Example: forensics diagnose bundle.tar --format markdown -o ticket.md, or kubectl logs POD | forensics diagnose -
     """
     from forensics.case.build import open_case
     from forensics.report.record import record
@@ -49,8 +52,8 @@ def diagnose(
     from forensics.rules.engine import read_thresholds
 
     overrides = read_thresholds(thresholds) if thresholds else {}
-    with reading() as progress:
-        connection = open_case(paths, case, progress)
+    with with_standard_input(paths) as found, reading() as progress:
+        connection = open_case(found, case, progress)
     verdict = decide(connection, overrides)
     record(connection, verdict)
     connection.close()

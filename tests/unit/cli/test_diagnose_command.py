@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -251,3 +253,23 @@ def test_a_ticket_too_small_for_the_verdict_is_refused(forensics: Command, bundl
 
 def test_no_colour_in_a_pipe(forensics: Command, bundle: Path) -> None:
     assert "\x1b" not in forensics("diagnose", bundle).out
+
+
+def piped(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def test_a_log_from_standard_input(forensics: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    piped(
+        monkeypatch,
+        b"mpirun noticed that process rank 2 with PID 77 on node gpu-001 exited on signal 11 (Segmentation fault).\n",
+    )
+    document = json.loads(forensics("diagnose", "-", "--format", "json").out)
+    assert (document["outcome"], document["suspects"][0]["ranks"]) == ("failstop", [2])
+    assert "stdin.log#line=1" in json.dumps(document)
+
+
+def test_nothing_on_standard_input(forensics: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    piped(monkeypatch, b"")
+    answer = forensics("diagnose", "-")
+    assert (answer.code, answer.err.strip()) == (UNREADABLE, "forensics: standard input is empty")
