@@ -130,7 +130,6 @@ def _finding(
         ),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if sure else Confidence.SUSPECT,
-        strength=0.35,
         evidence=evidence,
         granularity=Granularity.RANK if len(ranks) == 1 else Granularity.GROUP,
         members=Members.EACH,

@@ -189,11 +189,16 @@ def test_labels_of_launchers_become_ranks_where_the_file_says_so() -> None:
     tee = f"[default3]:[rank11]: RuntimeError\n[default3]:{status}\n[default2]:Fatal Python error: Aborted\n"
     result = read(tee.encode(), "node1.log")
     assert [row["rank"] for row in result.rows("log_positions")] == [11]
-    assert [row["rank"] for row in result.rows("log_events")] == [11, 11, None]
+    assert [(row["rank"], row["kind"]) for row in result.rows("log_events")] == [
+        (11, "exception"),
+        (11, "watchdog_progress"),
+        (None, "fatal_error"),
+        (None, "several_nodes"),
+    ]
     tasks = f"0: step\n1: {status}\n1: Fatal Python error: Aborted\n"
     assert [row["rank"] for row in read(tasks.encode(), "srun.log").rows("log_events")] == [1, 1]
     nodes = "0: [rank0]: x\n1: [rank8]: x\n1: [rank9]: x\n1: Fatal Python error: Aborted\n"
-    assert [row["rank"] for row in read(nodes.encode(), "srun.log").rows("log_events")] == [None]
+    assert [row["rank"] for row in read(nodes.encode(), "srun.log").rows("log_events")] == [None, None]
 
 
 def test_words_of_the_monitors() -> None:
