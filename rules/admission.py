@@ -14,6 +14,7 @@ from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.standstill import Standing, WaitState, WaitStates
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import StacksByRank
+from forensics.rules.reductions.waits.completions import device_stall
 from forensics.rules.reductions.waits.graph import RootKind, WaitGraph
 
 
@@ -139,7 +140,12 @@ def _settled(progress: Progress) -> bool:
     passing = {RootKind.FREE, RootKind.ALL_JOINED} <= kinds
     alone = len(seen) == 1 and waiting <= seen
     # Several of different hosts that are behind at once, each by itself, are on their way: one of them is stuck, at most.
-    behind = {rank for root in progress.graph.roots if root.kind is RootKind.FREE for rank in root.ranks} & seen
+    behind = {
+        rank
+        for root in progress.graph.roots
+        if root.kind is RootKind.FREE or device_stall(progress.groups, root)
+        for rank in root.ranks
+    } & seen
     hosts = {progress.roster.host_of(rank) for rank in behind}
     if len(behind) > 1 and (len(hosts) > 1 or None in hosts):
         return False

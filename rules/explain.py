@@ -15,7 +15,7 @@ from forensics.rules.facts.families import SourceFamilies, behind
 from forensics.rules.facts.symptoms import Symptoms
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.waits.graph import Wait, WaitGraph
+from forensics.rules.reductions.waits.graph import RootKind, Wait, WaitGraph
 
 _BELIEFS = tuple(Belief)
 # What a cause says beyond that a rank, or its host, is to blame.
@@ -124,6 +124,8 @@ def _waits(finding: Finding, observed: Observed) -> Iterator[Atom]:
     """
     graph = observed.graph
     inside, reach = set(joined(finding, graph)), reached(finding, observed)
+    # Who is stuck where all have come is held up by nobody else.
+    sinks = [wait for root in graph.roots if root.kind is RootKind.ALL_JOINED for wait in root.waits]
     slow = finding.anomaly is Anomaly.FAIL_SLOW
     for index, place in observed.symptoms.of_wait.items():
         wait = graph.waits[index]
@@ -131,7 +133,7 @@ def _waits(finding: Finding, observed: Observed) -> Iterator[Atom]:
             continue
         if index in inside or not reach.isdisjoint(wait.missing):
             yield from ((place, rank) for rank in wait.waiting)
-        elif not wait.missing:
+        elif not wait.missing and wait not in sinks:
             yield from ((place, rank) for rank in wait.waiting if rank in reach)
 
 

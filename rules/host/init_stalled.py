@@ -42,7 +42,7 @@ def _evaluate(
 def _passed_by(stacks: StacksByRank, text: EvidenceText, root: Root) -> Iterator[Finding]:
     """Ranks that are inside a collective while the others of the circle still wait for them in a store."""
     for wait in root.waits:
-        in_store = tuple(rank for rank in root.ranks if rank in wait.waiting and stacks[rank].in_store)
+        in_store = tuple(rank for rank in root.ranks if rank in wait.waiting and rank in stacks and stacks[rank].in_store)
         past = tuple(rank for rank in root.ranks if rank not in in_store)
         if wait.communicator or not in_store or not past or len(past) >= len(in_store):
             continue

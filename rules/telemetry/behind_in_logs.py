@@ -69,7 +69,8 @@ def _behind(roster: Roster, graph: WaitGraph, placed: Positions, logged: Logged)
     found = [item for item in (_device(placed, root) for root in roots) if item is not None]
     # One that waits alone for a majority that waits for nobody may as well have made a call too many.
     if heard and len(heard) <= len(waiting):
-        found += [_late(placed, root, sure=len(heard) < len(waiting)) for root in heard]
+        late = [_late(placed, root, sure=len(heard) < len(waiting)) for root in heard]
+        found += late if late[0].sure else [_one_of(late)]
     elif not heard and not found:
         ends = [wait for wait in waits if any(root.ranks[0] in wait.unheard for root in absent)]
         found += [_unplaced(placed, wait) for wait in ends if _is_filled(placed, wait)]
@@ -103,6 +104,12 @@ def _late(placed: Positions, root: Root, sure: bool) -> _Behind:
     )
 
 
+def _one_of(late: Sequence[_Behind]) -> _Behind:
+    """As many are behind as wait: they may wait for one of them in what no log tells of, such as a message."""
+    ranks = tuple(sorted(rank for each in late for rank in each.ranks))
+    return replace(late[0], ranks=ranks, members=Members.ONE_OF if len(ranks) > 1 else Members.EACH)
+
+
 def _calls(placed: Positions, wait: Wait, rank: int) -> Iterator[Evidence]:
     """What the behind rank called last, and where its peers are."""
     group = placed.of(wait.communicator)
@@ -115,11 +122,8 @@ def _calls(placed: Positions, wait: Wait, rank: int) -> Iterator[Evidence]:
         "it did not enqueue what its peers wait in",
         own.source,
     )
-    number = wait.sequence - first
-    yield Evidence(
-        f"{ranks_text(ahead)} enqueued {group.unit} {number} of {group.label} and did not see it complete",
-        group.positions[min(ahead)].source,
-    )
+    said = f"{ranks_text(ahead)} enqueued {group.unit} {wait.sequence - first} of {group.label} and did not see it complete"
+    yield Evidence(said, group.positions[min(ahead)].source)
 
 
 def _device(placed: Positions, root: Root) -> _Behind | None:
@@ -130,6 +134,7 @@ def _device(placed: Positions, root: Root) -> _Behind | None:
     lagging = tuple(rank for rank in root.ranks if rank not in done)
     if root.kind is not RootKind.ALL_JOINED or group.unit != "work" or not lagging or len(lagging) >= len(done):
         return None
+    said = f"{ranks_text(lagging)} enqueued work {wait.sequence} of {group.label} like the others"
     return _Behind(
         ranks=lagging,
         cause=Cause.COMPUTE_HANG,
@@ -138,13 +143,7 @@ def _device(placed: Positions, root: Root) -> _Behind | None:
         members=Members.EACH,
         sure=True,
         group=group,
-        statements=(
-            Evidence(
-                f"{ranks_text(lagging)} enqueued work {wait.sequence} of {group.label} like the others; "
-                f"{ranks_text(done)} completed it",
-                group.positions[lagging[0]].source,
-            ),
-        ),
+        statements=(Evidence(f"{said}; {ranks_text(done)} completed it", group.positions[lagging[0]].source),),
         granularity=Granularity.GPU if len(lagging) == 1 else Granularity.GROUP,
     )
 

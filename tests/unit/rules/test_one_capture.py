@@ -106,3 +106,29 @@ def test_several_ranks_that_have_not_come_yet_are_not_stuck_all_at_once(tmp_path
 
 def test_one_rank_that_everybody_else_waits_for_is(tmp_path: Path) -> None:
     assert named(verdict_of(loose(lagging(0, arrived=(0, 1, 3, 4, 5, 6, 7)), tmp_path))) == {2}
+
+
+def test_groups_in_which_all_have_come_are_no_two_faults_at_once(tmp_path: Path) -> None:
+    """Hosts run ahead: both pairs are inside a call of their own, and have issued the next one of everybody."""
+    job = Job(4, "nccl")
+    pairs = [job.group((first, first + 1), "TENSOR_MODEL_PARALLEL_GROUP") for first in (0, 2)]
+    for _ in range(8):
+        for pair in pairs:
+            job.call(pair)
+        job.call(job.everyone)
+    for pair in pairs:
+        job.call(pair, done=False)
+    job.call(job.everyone, done=False)
+    verdict = verdict_of(loose(job, tmp_path))
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert all("leaves" in (each.withheld or "") for each in verdict.assessments if each.rules == ("FX140",))
+
+
+def test_two_that_have_not_seen_the_end_of_a_call_are_not_both_broken(tmp_path: Path) -> None:
+    job = Job(8, "nccl")
+    for _ in range(8):
+        job.call(job.everyone)
+    job.call(job.everyone, ranks=(0, 2, 3, 4, 5, 6))
+    job.call(job.everyone, ranks=(1, 7), done=False)
+    job.call(job.everyone, done=False)
+    assert not verdict_of(loose(job, tmp_path)).suspects
