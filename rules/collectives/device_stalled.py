@@ -41,7 +41,7 @@ def _evaluate(
         wait = root.waits[0]
         if (wait.communicator, wait.sequence) in seen or wait.communicator in mismatched:
             continue
-        finished, behind = device_stall(groups, root), not_begun(root, starts)
+        finished, behind = device_stall(groups, root), not_begun(root, graph, starts)
         if finished:
             yield from (_finding(text, root, rank, _completion(wait, rank, finished)) for rank in root.ranks)
         elif behind:

@@ -55,7 +55,7 @@ def _evaluate(
         if (
             root.kind not in (RootKind.ALL_JOINED, RootKind.INVERTED)
             or device_stall(groups, root)
-            or not_begun(root, starts)
+            or not_begun(root, graph, starts)
             or is_order_inversion(groups, root)
         ):
             continue

@@ -7,7 +7,7 @@ from typing import NewType
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.waits.graph import Root, RootKind
+from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
 
 # Back ends whose operations run on the host: they have no device that could stall.
 HOST_BACKENDS = frozenset({"gloo", "mpi", "unknown"})
@@ -42,14 +42,16 @@ def start_records(calls: Calls) -> StartRecords:
     return StartRecords(frozenset(rank for (rank,) in calls.connection.execute(_STARTS).fetchall()))
 
 
-def not_begun(root: Root, records: StartRecords) -> tuple[int, ...]:
+def not_begun(root: Root, graph: WaitGraph, records: StartRecords) -> tuple[int, ...]:
     """Members whose device has not begun the operation of `root` while the devices of others, not fewer, are inside it.
 
-    All hosts issued it: what is in front of it on the stream of the device is not done. Empty where a start might be missing.
+    All hosts issued it: what is in front of it on the stream of the device is not done. Empty where a start might be missing,
+    and where such a device is inside another operation: then the order of the two is in question.
     """
     wait = root.waits[0]
     if root.kind is not RootKind.ALL_JOINED or not wait.communicator or wait.peers or not wait.waiting.keys() <= records:
         return ()
     begun = {rank for rank, call in wait.waiting.items() if call is not None and call.started}
     behind = tuple(sorted(wait.waiting.keys() - begun))
-    return behind if len(behind) <= len(begun) else ()
+    inside = {rank for other in graph.waits for rank, call in other.waiting.items() if call is not None and call.started}
+    return behind if len(behind) <= len(begun) and inside.isdisjoint(behind) else ()

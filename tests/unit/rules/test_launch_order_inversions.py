@@ -140,7 +140,7 @@ def test_a_host_back_end_has_no_device_to_fill(tmp_path: Path) -> None:
     for rank in range(4):
         for group in (first, second) if rank else (second, first):
             single(job, rank, group, "all_reduce", done=False)
-    assert rules(verdict_of(loose(job, tmp_path))) == {"FX140"}
+    assert "FX132" not in rules(verdict_of(loose(job, tmp_path)))
 
 
 def test_operations_that_were_not_entered_are_another_rule(tmp_path: Path) -> None:
