@@ -88,7 +88,7 @@ def status(
     place: Annotated[Path | None, typer.Argument(help="Folder of logs, or one log [default: /dev/shm/forensics-UID].")] = None,
     form: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
 ) -> None:
-    """Say what the logs of living or dead processes tell: doors, last operation of each communicator, losses.
+    """Say what the logs of living or dead processes tell: hooks, last operation of each communicator, losses.
 
     Example: forensics shim status /dev/shm/forensics-1000
     """
@@ -129,10 +129,10 @@ def _lines(one: LogStatus) -> list[str]:
     alive = {True: "alive", False: "no such process", None: "of another host or namespace"}[one.alive]
     rank = "?" if one.rank is None else str(one.rank)
     beat = "" if one.beat_age_s is None else f", last heartbeat {one.beat_age_s:.0f} s ago"
-    doors = ", ".join(f"{door} {'called' if door in one.called else 'hooked, not called'}" for door in one.hooked) or "none"
+    hooks = ", ".join(f"{hook} {'called' if hook in one.called else 'hooked, not called'}" for hook in one.hooked) or "none"
     lines = [
         f"rank {rank}  host {one.host}  pid {one.pid} ({alive})  {one.state or 'unknown state'}{beat}",
-        f"  doors: {doors}; records overwritten or dropped {one.lost}, torn {one.torn}; {one.path}",
+        f"  hooks: {hooks}; records overwritten or dropped {one.lost}, torn {one.torn}; {one.path}",
     ]
     lines += [f"  problem: {one.problem}"] if one.problem else []
     for comm in one.communicators:

@@ -110,16 +110,16 @@ def _nccl(found: Mapping[str, Path]) -> Iterator[Check]:
 def linking(torch: Path, wanted: tuple[str, ...]) -> Check:
     """Whether preloading reaches the NCCL that torch calls."""
     if any(name.startswith("libnccl.so") for name in wanted):
-        return Check("NCCL linking", Health.OK, f"{torch.name} asks for libnccl.so: both doors work")
+        return Check("NCCL linking", Health.OK, f"{torch.name} asks for libnccl.so: both hooks work")
     words = f"{torch.name} has NCCL inside (static): preloading may not see its calls"
-    return Check("NCCL linking", Health.WARN, words, "set NCCL_PROFILER_PLUGIN: that door works for static NCCL too")
+    return Check("NCCL linking", Health.WARN, words, "set NCCL_PROFILER_PLUGIN: that hook works for static NCCL too")
 
 
 def plugin_support(version: str | None, path: Path) -> Check:
     """Whether this NCCL loads profiler plugins."""
     if version is None:
         return Check(
-            "NCCL version", Health.WARN, f"{path} does not tell its version", "NCCL 2.23 or newer has the profiler door"
+            "NCCL version", Health.WARN, f"{path} does not tell its version", "NCCL 2.23 or newer has the profiler hook"
         )
     numbers = tuple(int(part) for part in version.split("."))
     if numbers[:2] < LEAST_PLUGIN:
@@ -211,7 +211,7 @@ def _rdma() -> Check:
     except OSError:
         devices = []
     if not devices:
-        return Check("RDMA", Health.OK, "no InfiniBand or RoCE device: NCCL uses sockets, the verbs door stays closed")
+        return Check("RDMA", Health.OK, "no InfiniBand or RoCE device: NCCL uses sockets, the verbs hook stays unused")
     return Check("RDMA", Health.OK, ", ".join(devices))
 
 

@@ -39,7 +39,7 @@ def shipped_library() -> Path:
 def variables(choices: Choices, environ: Mapping[str, str]) -> dict[str, str]:
     """The variables to set; what `environ` preloads already stays, behind the collector."""
     if not (choices.preload or choices.profiler):
-        raise ForensicsError("with neither the preload nor the profiler door nothing would be recorded", ExitCode.USAGE)
+        raise ForensicsError("with neither the preload nor the profiler hook nothing would be recorded", ExitCode.USAGE)
     library = str(choices.library.resolve() if choices.library else shipped_library())
     if any(mark in library for mark in " :") and choices.preload:
         raise ForensicsError(f"{library}: LD_PRELOAD cannot name a path with blanks or colons; use --library", ExitCode.USAGE)

@@ -33,14 +33,14 @@ def process_checks(pid: int, procfs: ProcFs | None = None) -> Iterator[Check]:
         yield Check(f"process {pid}", Health.MISSING, "there is no such process")
         return
     loaded = [path for path in mapped if LIBRARY in Path(path).name]
-    yield from _doors(environ, loaded)
+    yield from _hooks(environ, loaded)
     yield from _nccl(fs, pid, mapped)
     yield recorder_settings(environ)
     yield from _log(fs, pid, environ, bool(loaded))
 
 
-def _doors(environ: Mapping[str, str], loaded: list[str]) -> Iterator[Check]:
-    """Whether each door was asked for, and whether the library is really in the process."""
+def _hooks(environ: Mapping[str, str], loaded: list[str]) -> Iterator[Check]:
+    """Whether each hook was asked for, and whether the library is really in the process."""
     for name in ("LD_PRELOAD", "NCCL_PROFILER_PLUGIN"):
         if LIBRARY not in environ.get(name, ""):
             yield Check(name, Health.WARN, "does not name the collector", _START)
@@ -94,17 +94,18 @@ def _owner(fs: ProcFs, pid: int) -> int | None:
 
 
 def _told(status: LogStatus) -> Iterator[Check]:
-    """What the log itself says of its doors."""
+    """What the log itself says of its hooks."""
     if status.pid is None or status.state == "stopped":
         yield Check("log", Health.MISSING, f"{status.path}: {status.problem or 'recording stopped'}")
         return
     lost = f"{status.lost} records overwritten, {status.torn} torn"
     yield Check("log", Health.OK, f"{status.path}: {status.state}, {len(status.communicators)} communicators, {lost}")
-    for door, advice in (
-        ("nccl", "static NCCL, RTLD_DEEPBIND or dlsym on a handle bypass preloading; the profiler door still works"),
+    for hook, advice in (
+        ("nccl", "static NCCL, RTLD_DEEPBIND or dlsym on a handle bypass preloading; the profiler hook still works"),
         ("profiler", "needs NCCL 2.23 and NCCL_PROFILER_PLUGIN; without it there is no chunk state"),
         ("verbs", "no RDMA in use, or libibverbs was reached another way"),
     ):
-        seen = door in status.called or (door == "verbs" and door in status.hooked)
-        words = "saw calls" if seen else "hooked, nothing came through" if door in status.hooked else "not hooked"
-        yield Check(f"door {door}", Health.OK if seen else Health.WARN, words, "" if seen else advice)
+        seen = hook in status.called or (hook == "verbs" and hook in status.hooked)
+        words = "saw calls" if seen else "hooked, nothing came through" if hook in status.hooked else "not hooked"
+        # The name is public: JSON of `forensics doctor`.
+        yield Check(f"door {hook}", Health.OK if seen else Health.WARN, words, "" if seen else advice)

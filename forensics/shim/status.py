@@ -1,4 +1,4 @@
-"""What the logs of living or dead processes say now: who wrote them, which doors saw calls, how far communicators got."""
+"""What the logs of living or dead processes say now: who wrote them, which hooks saw calls, how far communicators got."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FRESH_S = 5.0
 """The heartbeat comes every second."""
 RECORDING = 1
 _ENDINGS = (".frx", ".off", ".tmp")
-_DOORS = {"profiler": (0,), "verbs": (18, 19, 20, 21), "nccl": (32,)}
-"""Bits of each door in the second coverage word (docs/formats/shim-log.md)."""
+_HOOKS = {"profiler": (0,), "verbs": (18, 19, 20, 21), "nccl": (32,)}
+"""Bits of each hook in the second coverage word (docs/formats/shim-log.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class CommunicatorStatus:
 class LogStatus:
     """One log file. `alive` is None when nothing here tells it: the process is of another host, boot, or process namespace.
 
-    `beat_age_s` is the time since the last heartbeat by the clock of this host. `hooked` and `called` name doors. `lost` are
+    `beat_age_s` is the time since the last heartbeat by the clock of this host. `hooked` and `called` name hooks. `lost` are
     records that were overwritten or found no ring, `torn` those that were being written.
     """
 
@@ -130,8 +130,8 @@ def _of_log(path: Path, log: ShimFile, problem: str | None, procfs: Path) -> Log
         alive=is_alive(log, procfs),
         state=layout.LOG_STATES.get(int(log.live["state"])),
         beat_age_s=_beat_age(log),
-        hooked=_doors(log.live["hooked"]),
-        called=_doors(log.live["called"]),
+        hooked=_hooks(log.live["hooked"]),
+        called=_hooks(log.live["called"]),
         nccl_version=int(log.live["nccl_version"]) or None,
         communicators=tuple(_communicators(log, rings)),
         lost=sum(ring.overwritten for ring in rings) + dropped,
@@ -166,8 +166,8 @@ def _beat_age(log: ShimFile) -> float | None:
     return (time.time_ns() - beat) / 1e9 if beat > 0 else None
 
 
-def _doors(words: Any) -> tuple[str, ...]:
-    return tuple(name for name, bits in _DOORS.items() if any(int(words[1]) >> bit & 1 for bit in bits))
+def _hooks(words: Any) -> tuple[str, ...]:
+    return tuple(name for name, bits in _HOOKS.items() if any(int(words[1]) >> bit & 1 for bit in bits))
 
 
 def _communicators(log: ShimFile, rings: Sequence[Any]) -> Iterator[CommunicatorStatus]:

@@ -1,4 +1,4 @@
-"""What a shim log covers: which doors were hooked, what was lost, and who wrote it. Not hooked is not zero."""
+"""What a shim log covers: which hooks were installed, what was lost, and who wrote it. Not hooked is not zero."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _REASONS = (
 )
 _LOST = (12, 13)
 """Reasons that came after recording had begun."""
-_DOOR_NCCL, _DOOR_PROFILER, _DOOR_CONTEXT, _DOOR_LOOKUP, _DOOR_LINKED = 32, 0, 18, 16, 17
-_DOOR_PROXY, _DOOR_TWO_COPIES = 3, 33
-Door = tuple[str, str, str | None]
+_HOOK_NCCL, _HOOK_PROFILER, _HOOK_CONTEXT, _HOOK_LOOKUP, _HOOK_LINKED = 32, 0, 18, 16, 17
+_HOOK_PROXY, _HOOK_TWO_COPIES = 3, 33
+HookStatus = tuple[str, str, str | None]
 
 
 def reason_text(reason: int, error: int) -> str | None:
@@ -53,18 +53,18 @@ def note_text(reason: int, error: int) -> str:
 
 def coverage_batches(log: ShimFile, clock: Clock, rings: Sequence[Ring]) -> Iterator[Batch | Problem]:
     """Coverage rows, the configuration that the head and the live page tell, and problems of the log itself."""
-    doors = [*_doors(log.live), _log_door(log, rings)]
+    hooks = [*_hooks(log.live), _log_status(log, rings)]
     ticks = last_tick(log, rings)
     begin, end = int(log.head["created_ns"]), _realtime(clock, ticks)
     yield Batch(
         "coverage",
         {
-            "scope": ["rank"] * len(doors),
-            "kind": [kind for kind, _, _ in doors],
-            "status": [status for _, status, _ in doors],
-            "reason": [reason for _, _, reason in doors],
-            "begin_ns": [begin] * len(doors),
-            "end_ns": [end] * len(doors),
+            "scope": ["rank"] * len(hooks),
+            "kind": [kind for kind, _, _ in hooks],
+            "status": [status for _, status, _ in hooks],
+            "reason": [reason for _, _, reason in hooks],
+            "begin_ns": [begin] * len(hooks),
+            "end_ns": [end] * len(hooks),
         },
     )
     facts = {key: value for key, value in _facts(log, rings) if value}
@@ -83,18 +83,18 @@ def _bit(words: Any, number: int) -> bool:
     return bool(int(words[number // 64]) >> (number % 64) & 1)
 
 
-def _doors(live: Any) -> Iterator[Door]:
-    """Status of each door; the numbers of doors are bits of the second word."""
+def _hooks(live: Any) -> Iterator[HookStatus]:
+    """Status of each hook; the numbers of hooks are bits of the second word."""
     hooked, called = live["hooked"], live["called"]
-    if _bit(called, 64 + _DOOR_NCCL):
+    if _bit(called, 64 + _HOOK_NCCL):
         yield "nccl_api", *_called_api(live)
-    elif _bit(called, 64 + _DOOR_PROFILER):
+    elif _bit(called, 64 + _HOOK_PROFILER):
         yield "nccl_api", "not_found", "no call came through the preloaded functions, the profiler saw some: not hooked"
     else:
         yield "nccl_api", "not_found", "no NCCL call came through the preloaded functions"
-    if not _bit(called, 64 + _DOOR_PROFILER):
+    if not _bit(called, 64 + _HOOK_PROFILER):
         yield "nccl_profiler", "not_configured", "NCCL did not start the profiler plugin"
-    elif _bit(called, 64 + _DOOR_PROXY):
+    elif _bit(called, 64 + _HOOK_PROXY):
         yield "nccl_profiler", "ok", None
     else:
         yield "nccl_profiler", "partial", "no proxy operation was seen: no progress evidence, as within one node"
@@ -105,19 +105,19 @@ def _called_api(live: Any) -> tuple[str, str | None]:
     missing = [name for number, name in {**layout.OPERATIONS, **layout.EVENTS}.items() if _bit(live["unresolved"], number)]
     if missing:
         return "partial", f"not in the NCCL of the caller: {', '.join(missing)}"
-    two = _bit(live["called"], 64 + _DOOR_TWO_COPIES)
+    two = _bit(live["called"], 64 + _HOOK_TWO_COPIES)
     return "ok", "two copies of NCCL are in use" if two else None
 
 
 def _verbs(hooked: Any, called: Any) -> tuple[str, str | None]:
-    if _bit(called, 64 + _DOOR_CONTEXT) or _bit(hooked, 64 + _DOOR_CONTEXT):
+    if _bit(called, 64 + _HOOK_CONTEXT) or _bit(hooked, 64 + _HOOK_CONTEXT):
         return "ok", None
-    if _bit(called, 64 + _DOOR_LOOKUP) or _bit(called, 64 + _DOOR_LINKED):
+    if _bit(called, 64 + _HOOK_LOOKUP) or _bit(called, 64 + _HOOK_LINKED):
         return "partial", "libibverbs was looked up, no device was opened through the hook"
     return "not_configured", "libibverbs was not reached through the hook"
 
 
-def _log_door(log: ShimFile, rings: Sequence[Ring]) -> Door:
+def _log_status(log: ShimFile, rings: Sequence[Ring]) -> HookStatus:
     dropped = int(log.live["dropped"].sum())
     lost = sum(int(log.live[name]) for name in ("lost_comms", "lost_proxy_ops", "lost_queue_pairs"))
     reason = reason_text(int(log.live["reason"]), int(log.live["reason_errno"]))

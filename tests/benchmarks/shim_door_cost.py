@@ -1,4 +1,4 @@
-"""What the profiler and verbs doors cost where NCCL calls all the time: `python -m tests.benchmarks.shim_door_cost`.
+"""What the profiler and verbs hooks cost where NCCL calls all the time: `python -m tests.benchmarks.shim_door_cost`.
 
 Nanoseconds over a plain call through a pointer to a function that does nothing; the fastest of 300 short runs.
 """

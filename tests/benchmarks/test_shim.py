@@ -35,7 +35,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_time_of_calls(shim: Path) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:  # where logs lie
         cost = shim_cost.measure_all([shim], Path(memory), ROUNDS)[0]
-        doors = shim_door_cost.measure(Path(memory) / "doors")
+        hooks = shim_door_cost.measure(Path(memory) / "hooks")
     print(f"\n{f'over a plain call of {cost.plain:.1f} ns':38} {'wanted':>9} {'here':>10} {'plain calls':>12}")
     for what, wanted, here in (
         ("entered and returned, warm", "25 ns" if cost.clock <= 20 else f"{cost.clock + 10:.0f} ns", cost.shim),
@@ -48,9 +48,9 @@ def test_time_of_calls(shim: Path) -> None:
         print(f"{what:38} {wanted:>9} {here:7.1f} ns {here / cost.plain:12.1f}")
     print("over an empty call")
     for what, wanted, here in (
-        ("a state of a proxy step, repeated", "3 ns", doors["repeated_state"]),
-        ("an empty poll", "3 ns", doors["empty_poll"]),
-        ("two posts and a poll of one completion", "", doors["post_two_poll_one"]),
+        ("a state of a proxy step, repeated", "3 ns", hooks["repeated_state"]),
+        ("an empty poll", "3 ns", hooks["empty_poll"]),
+        ("two posts and a poll of one completion", "", hooks["post_two_poll_one"]),
     ):
         print(f"{what:38} {wanted:>9} {here:7.1f} ns")
 

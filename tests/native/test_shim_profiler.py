@@ -1,4 +1,4 @@
-"""The profiler door counts what a driver counts that calls it as NCCL does, for every version of the interface."""
+"""The profiler hook counts what a driver counts that calls it as NCCL does, for every version of the interface."""
 
 from __future__ import annotations
 

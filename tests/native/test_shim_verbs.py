@@ -1,4 +1,4 @@
-"""The verbs door counts what a driver counts that posts and polls as NCCL does, over a small provider of its own."""
+"""The verbs hook counts what a driver counts that posts and polls as NCCL does, over a small provider of its own."""
 
 from __future__ import annotations
 

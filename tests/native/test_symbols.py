@@ -10,7 +10,7 @@ def listed(*command: str) -> list[list[str]]:
 
 
 # The shim stands in for functions of others: those of NCCL and verbs that it hooks, and NCCL's entry points for plugins.
-DOORS = {"libforensics_shim.so": ("nccl", "ibv_", "dlsym", "dlvsym", "dlclose", "pthread_exit")}
+HOOKS = {"libforensics_shim.so": ("nccl", "ibv_", "dlsym", "dlvsym", "dlclose", "pthread_exit")}
 
 
 def test_only_forensics_symbols_are_exported(built: Path) -> None:
@@ -19,7 +19,7 @@ def test_only_forensics_symbols_are_exported(built: Path) -> None:
     for library in libraries:
         exported = [row[-1] for row in listed("nm", "-D", "--defined-only", str(library))]
         assert exported
-        assert all(symbol.startswith(("forensics_", *DOORS.get(library.name, ()))) for symbol in exported), library.name
+        assert all(symbol.startswith(("forensics_", *HOOKS.get(library.name, ()))) for symbol in exported), library.name
 
 
 def test_libraries_need_nothing_but_libc(built: Path) -> None:

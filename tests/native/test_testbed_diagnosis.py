@@ -130,7 +130,7 @@ def test_preloading_alone_still_tells_who_is_behind(shim: Path, tmp_path: Path) 
     verdict = hung(shim, tmp_path, recording)
     assert verdict.suspects[0].ranks == (1,)
     missing = {outcome.rule for outcome in verdict.ruled_out if outcome.status == "not_applicable"}
-    assert {"FX142", "FX143", "FX144"} <= missing, "without the profiler door nothing is known of chunks"
+    assert {"FX142", "FX143", "FX144"} <= missing, "without the profiler hook nothing is known of chunks"
 
 
 def test_the_log_of_one_rank_accuses_nobody(shim: Path, tmp_path: Path) -> None:

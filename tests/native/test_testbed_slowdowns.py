@@ -92,7 +92,7 @@ def test_what_strikes_all_alike_accuses_nobody(fault: str, shim: Path, tmp_path:
     assert verdict.outcome in (Outcome.HEALTHY, Outcome.INCONCLUSIVE) and not verdict.suspects
 
 
-def test_without_the_profiler_door_nothing_is_ruled_out(shim: Path, tmp_path: Path) -> None:
+def test_without_the_profiler_hook_nothing_is_ruled_out(shim: Path, tmp_path: Path) -> None:
     verdict = slowed(shim, tmp_path, "link_slow:rank=0,us=1500", NCCL_PROFILER_PLUGIN="none")
     assert verdict.suspects == ()
     missing = {outcome.rule for outcome in verdict.ruled_out if outcome.status == "not_applicable"}

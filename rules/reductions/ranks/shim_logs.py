@@ -21,7 +21,7 @@ class ShimLog:
 
     `begin_ns` is when the log was made, `end_ns` the last heartbeat or record. `copied_ns` is when the file was taken, where
     a manifest tells. `ended` says that the process left in order, `active_ns` is its last call or movement of a chunk,
-    `chunk_ns` the latter alone, `pause_ns` the second longest pause between its calls. `doors` are the kinds of evidence that
+    `chunk_ns` the latter alone, `pause_ns` the second longest pause between its calls. `hooks` are the kinds of evidence that
     were hooked and saw something; `graphs` says that calls were captured in a CUDA graph, whose replays make no call. `beats`
     says that a heartbeat tells of the process to its end: not where the file was cut, nor where the main thread ended before
     the process.
@@ -38,7 +38,7 @@ class ShimLog:
     active_ns: int | None
     chunk_ns: int | None
     pause_ns: int | None
-    doors: frozenset[str]
+    hooks: frozenset[str]
     graphs: bool = False
     beats: bool = True
 
@@ -123,4 +123,4 @@ def work_request_logs(logs: ShimLogs) -> WorkRequestLogs:
 
 
 def _hooked(logs: ShimLogs, hook: str) -> frozenset[int]:
-    return frozenset(rank for rank, log in logs.items() if hook in log.doors)
+    return frozenset(rank for rank, log in logs.items() if hook in log.hooks)

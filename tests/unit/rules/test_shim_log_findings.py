@@ -67,7 +67,7 @@ def log(
     return ShimLog(
         rank=rank, source_id=rank, source=f"{rank}.frx", host=host, begin_ns=BEGIN, end_ns=BEGIN + int(end * SECOND),
         copied_ns=taken, ended=ended, active_ns=BEGIN + int(active * SECOND), chunk_ns=None,
-        pause_ns=SECOND // 2, doors=frozenset(),
+        pause_ns=SECOND // 2, hooks=frozenset(),
     )  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def test_a_wait_stands_still_when_its_chunks_do(stuck_s: int, still: bool) -> No
     assert [each is Standing.STILL for each in standing] == [still]
 
 
-def test_without_the_profiler_door_chunks_are_unknown_not_fine(tmp_path: Path) -> None:
+def test_without_the_profiler_hook_chunks_are_unknown_not_fine(tmp_path: Path) -> None:
     verdict = changed(
         "chunk-not-delivered",
         tmp_path,
@@ -94,7 +94,7 @@ def test_without_the_profiler_door_chunks_are_unknown_not_fine(tmp_path: Path) -
     assert {outcomes(verdict)[code] for code in ("FX142", "FX143", "FX144")} == {"not_applicable"}
 
 
-def test_without_the_verbs_door_no_work_request_is_fine(tmp_path: Path) -> None:
+def test_without_the_verbs_hook_no_work_request_is_fine(tmp_path: Path) -> None:
     verdict = changed(
         "chunk-not-delivered",
         tmp_path,

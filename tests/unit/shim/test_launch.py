@@ -14,7 +14,7 @@ from forensics.shim.launch import Choices, variables, written
 LIBRARY = Path("/opt/forensics/libforensics_shim.so")
 
 
-def test_both_doors_are_opened_unless_one_is_left_out() -> None:
+def test_both_hooks_are_installed_unless_one_is_left_out() -> None:
     assert variables(Choices(library=LIBRARY), {}) == {"LD_PRELOAD": str(LIBRARY), "NCCL_PROFILER_PLUGIN": str(LIBRARY)}
     assert set(variables(Choices(library=LIBRARY, preload=False), {})) == {"NCCL_PROFILER_PLUGIN"}
     assert set(variables(Choices(library=LIBRARY, profiler=False), {})) == {"LD_PRELOAD"}

@@ -1,4 +1,4 @@
-"""Both doors in a job on the test bed: what they count is what the stand-ins know to be true."""
+"""Both hooks in a job on the test bed: what they count is what the stand-ins know to be true."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def check_rank(job: testbed.Job, rank: int, log: Result) -> None:
 def test_counts_are_the_truth(built: Path, tmp_path: Path) -> None:
     shim = str(built / "libforensics_shim.so")
     logs = tmp_path / "logs"
-    doors = {"LD_PRELOAD": shim, "NCCL_PROFILER_PLUGIN": shim, "FORENSICS_SHIM_DIR": str(logs)}
-    with testbed.start(testbed.built(), tmp_path / "job", PAIR, env=doors) as job:
+    hooks = {"LD_PRELOAD": shim, "NCCL_PROFILER_PLUGIN": shim, "FORENSICS_SHIM_DIR": str(logs)}
+    with testbed.start(testbed.built(), tmp_path / "job", PAIR, env=hooks) as job:
         assert job.finish() == [0, 0]
     for rank in range(2):
         (path,) = [path for path in files(logs) if f".{rank}." in path.name]
@@ -57,10 +57,10 @@ def proxy_slots(content: bytes) -> Table:
 def test_work_for_another_process_is_told_apart(release: str, built: Path, tmp_path: Path) -> None:
     shim = str(built / "libforensics_shim.so")
     logs = tmp_path / "logs"
-    doors = {"LD_PRELOAD": shim, "NCCL_PROFILER_PLUGIN": shim, "FORENSICS_SHIM_DIR": str(logs)}
+    hooks = {"LD_PRELOAD": shim, "NCCL_PROFILER_PLUGIN": shim, "FORENSICS_SHIM_DIR": str(logs)}
     bed = {"TESTBED_PXN": "1", "TESTBED_NCCL_VERSION": release}
     foreign = 0
-    with testbed.start(testbed.built(), tmp_path / "job", testbed.Shape(dp=4, per_host=2, steps=2), env=doors | bed) as job:
+    with testbed.start(testbed.built(), tmp_path / "job", testbed.Shape(dp=4, per_host=2, steps=2), env=hooks | bed) as job:
         assert job.finish() == [0] * 4
     for rank, process in enumerate(job.processes):
         (path,) = [path for path in files(logs) if f".{rank}." in path.name]
