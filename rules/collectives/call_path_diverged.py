@@ -21,7 +21,7 @@ from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.mismatch.divergences import Divergence, Divergences
 from forensics.rules.reductions.stacks.call_paths import CallPath, CallPaths, Frame
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.graph import WaitGraph
 
@@ -41,7 +41,7 @@ def _evaluate(
 
 
 def _finding(stacks: StacksByRank, graph: WaitGraph, groups: Communicators, text: EvidenceText, found: Divergence) -> Finding:
-    who = statements.ranks_text(found.odd)
+    who = evidence_text.ranks_text(found.odd)
     waits = [wait for wait in graph.waits if wait.communicator == found.communicator]
     place = str(_telling(found, found.odd[0]))
     return Finding(
@@ -90,7 +90,7 @@ def _evidence(text: EvidenceText, found: Divergence) -> Iterator[Evidence]:
     others = f"the other {len(found.majority)}" if len(found.majority) > 1 else "the other"
     for place, ranks in _camps(found):
         verb = "calls" if len(ranks) == 1 else "call"
-        seen = f"{statements.ranks_text(ranks)} {verb} {kind} at {place}"
+        seen = f"{evidence_text.ranks_text(ranks)} {verb} {kind} at {place}"
         usual = f"{others} at {_telling(found, found.majority[0])}"
         yield Evidence(f"{seen}; {usual} (number {found.sequence} of {found.communicator})", found.calls[ranks[0]].source)
     if found.shift:

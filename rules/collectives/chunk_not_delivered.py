@@ -23,7 +23,7 @@ from forensics.rules.reductions.network.flow_faults import FaultyFlows, flow_evi
 from forensics.rules.reductions.network.work_requests import QueuePairs
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 
 _SHOWN = 2
@@ -62,8 +62,7 @@ def _finding(roster: Roster, queue_pairs: QueuePairs, ranks: tuple[int, ...], fl
         mechanism=Mechanism(state, "local" if ranks == (first.sender,) else "unknown"),
         since=flow_since(roster, first),
         next_steps=(
-            f"look at ports and links between {statements.ranks_text((first.sender, first.receiver))}: state, error counters, "
-            "switch log",
+            f"look at ports and links between {ranks_text((first.sender, first.receiver))}: state, error counters, switch log",
             "run a point-to-point bandwidth test between the two hosts on these NICs",
         ),
     )
@@ -91,7 +90,7 @@ def _resource(queue_pairs: QueuePairs, flow: Flow) -> Resource:
 def _clears(seen: Seen, logs: ChunkLogs, open_flows: OpenFlows) -> str | None:
     if not open_flows or not seen.all_in(logs):
         return None
-    moved = statements.counted(len(open_flows), "open flow")
+    moved = counted(len(open_flows), "open flow")
     return f"in {moved} of chunks nothing that was handed to a NIC is missing at the other end"
 
 

@@ -12,7 +12,7 @@ from forensics.rules.reductions.mismatch.call_mismatches import MismatchFindings
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, Disagreements, vote
 from forensics.rules.reductions.mismatch.extra_calls import MismatchedPlaces
 from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import RootKind, WaitGraph
@@ -32,7 +32,7 @@ def _evaluate(
         if mismatch.communicator in partings or places.went_elsewhere(mismatch) or places.made_alone(mismatch):
             continue
         cause = Cause.COLLECTIVE_MISMATCH if mismatch.kinds_differ else Cause.SHAPE_MISMATCH
-        step = f"compare the code that {statements.ranks_text(accused(mismatch))} ran before this call with its peers'"
+        step = f"compare the code that {evidence_text.ranks_text(accused(mismatch))} ran before this call with its peers'"
         yield mismatched.finding(mismatch, RULE.code, cause, Confidence.LIKELY, step)
     for root in graph.roots:
         if root.kind is RootKind.ALL_JOINED and not root.waits[0].communicator:
@@ -59,7 +59,7 @@ def _from_stacks(stacks: StacksByRank, text: EvidenceText, ranks: tuple[int, ...
         # Several may be in a group of their own, where one of them is at fault.
         members=Members.EACH if len(odd) == 1 else Members.ONE_OF,
         next_steps=(
-            f"compare the code before this call; a recorder dump would show where {statements.ranks_text(odd)} parted",
+            f"compare the code before this call; a recorder dump would show where {evidence_text.ranks_text(odd)} parted",
         ),
     )
 
@@ -76,7 +76,7 @@ def _clears(seen: Seen, groups: Communicators, mismatches: Disagreements) -> str
     compared = [group for group in groups if len(group.positions) > 1]
     if not compared or mismatches or not seen.calls_of_all:
         return None
-    where = statements.counted(len(compared), "communicator")
+    where = evidence_text.counted(len(compared), "communicator")
     return f"kinds, sizes and types agree at every number that was recorded, by all members of {where}"
 
 

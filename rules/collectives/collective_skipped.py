@@ -27,7 +27,7 @@ from forensics.rules.reductions.mismatch.extra_calls import MismatchedPlaces
 from forensics.rules.reductions.mismatch.miscounts import Miscount, Miscounts
 from forensics.rules.reductions.ranks.roster import RecordedRanks
 from forensics.rules.reductions.stacks.call_paths import CallPath
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
@@ -54,7 +54,7 @@ def _evaluate(
         how = parting.kind if parting else _how(places, mismatch)
         if how is None:
             continue
-        who = statements.ranks_text(mismatch.odd)
+        who = evidence_text.ranks_text(mismatch.odd)
         what = f"{who} {_WORDS[how]}: look for a branch that depends on the rank or its data"
         found = mismatched.finding(mismatch, RULE.code, Cause.EXTRA_OR_MISSING_COLLECTIVE, Confidence.LIKELY, what)
         yield replace(found, evidence=(*_parting(partings, places, mismatch, how), *found.evidence))
@@ -64,7 +64,7 @@ def _evaluate(
 
 def _miscounted(graph: WaitGraph, text: EvidenceText, found: Miscount) -> Finding:
     """A call among calls that all look alike: only their number between two others tells."""
-    who = statements.ranks_text(found.odd)
+    who = evidence_text.ranks_text(found.odd)
     waits = [wait for wait in graph.waits if set(found.odd) & (set(wait.waiting) | set(wait.missing))]
     own = next((wait for wait in waits if set(found.odd) & set(wait.waiting)), None)
     stage = (
@@ -90,7 +90,7 @@ def _miscounted(graph: WaitGraph, text: EvidenceText, found: Miscount) -> Findin
 
 def _counts(found: Miscount, who: str) -> str:
     as_before = ", as before" if found.as_before else ""
-    others = statements.ranks_text([rank for rank in found.voters if rank not in found.odd])
+    others = evidence_text.ranks_text([rank for rank in found.voters if rank not in found.odd])
     if found.is_open:
         since = f"since number {found.anchor - 1} of {found.measure}, without another call there"
         return (
@@ -112,7 +112,7 @@ def _how(places: MismatchedPlaces, mismatch: Disagreement) -> str | None:
 
 def _parting(partings: Partings, places: MismatchedPlaces, mismatch: Disagreement, how: str) -> Iterator[Evidence]:
     """Name the call that was made too much or left out, with its line and its number."""
-    who = statements.ranks_text(mismatch.odd)
+    who = evidence_text.ranks_text(mismatch.odd)
     found = partings.get(mismatch.communicator)
     if found is not None and found.kind == "either":
         yield _undecided(places, mismatch, who)
@@ -161,7 +161,7 @@ def _clears(seen: Seen, groups: Communicators, mismatches: Disagreements) -> str
     compared = [group for group in groups if len(group.positions) > 1]
     if not compared or not seen.calls_of_all or any(mismatch.shift for mismatch in mismatches):
         return None
-    where = statements.counted(len(compared), "communicator")
+    where = evidence_text.counted(len(compared), "communicator")
     return f"no rank's sequence is shifted against its peers, by the records of all members of {where}"
 
 

@@ -10,8 +10,7 @@ from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.logs.events import LogEvents
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.ranks.roster import RecordedRanks
-from forensics.rules.reductions.text import evidence_text as statements
-from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.evidence_text import EvidenceText, counted, ranks_text, wait_text
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import RootKind, Wait, WaitGraph
 from forensics.rules.reductions.waits.launch_orders import OrderInversion, OrderInversions
@@ -73,7 +72,8 @@ def _joined(found: OrderInversion) -> Iterator[Evidence]:
         source = next((op.source for _, op in sorted(wait.waiting.items()) if op), None)
         members = {*wait.waiting, *wait.queued}
         yield Evidence(
-            f"all members ({statements.ranks_text(members)}) entered {statements.wait_text(wait)}, nobody finished it", source
+            f"all members ({ranks_text(members)}) entered {wait_text(wait)}, nobody finished it",
+            source,
         )
 
 
@@ -81,7 +81,7 @@ def _order(found: OrderInversion) -> Iterator[Evidence]:
     """Who has which operation first, by enqueueing or by what the device has begun."""
     if found.order == "overlap":
         yield Evidence(
-            f"both have begun on the devices of {statements.ranks_text(found.ranks)}: they run together, and neither ends",
+            f"both have begun on the devices of {ranks_text(found.ranks)}: they run together, and neither ends",
             None,
         )
         return
@@ -90,7 +90,7 @@ def _order(found: OrderInversion) -> Iterator[Evidence]:
         first = tuple(rank for rank in found.ranks if _is_first(found, wait, rank))
         if first:
             source = next((op.source for rank in first if (op := wait.waiting.get(rank))), None)
-            yield Evidence(f"{statements.ranks_text(first)} {verb} {statements.wait_text(wait)} first", source)
+            yield Evidence(f"{ranks_text(first)} {verb} {wait_text(wait)} first", source)
 
 
 def _broke(order: CallOrder, found: OrderInversion) -> tuple[int, ...]:
@@ -103,7 +103,7 @@ def _order_before(order: CallOrder, found: OrderInversion) -> Iterator[Evidence]
     broke = _broke(order, found)
     if broke:
         source = next((op.source for wait in found.waits if (op := wait.waiting.get(broke[0]))), None)
-        yield Evidence(f"{statements.ranks_text(broke)} never took them in this order before; the others kept theirs", source)
+        yield Evidence(f"{ranks_text(broke)} never took them in this order before; the others kept theirs", source)
 
 
 def _is_first(found: OrderInversion, wait: Wait, rank: int) -> bool:
@@ -134,7 +134,7 @@ def _doubts(graph: WaitGraph, logs: LogEvents, order: CallOrder, found: OrderInv
         if root.kind is RootKind.ALL_JOINED and not own & {(wait.communicator, wait.sequence) for wait in root.waits}
     ]
     if others:
-        elsewhere = statements.counted(len(others), "other operation")
+        elsewhere = counted(len(others), "other operation")
         yield f"{elsewhere} that all members entered and nobody finished: one fault of the network would explain all of them"
     lost = [event for events in (*logs.by_rank.values(), logs.of_hosts) for event in events if event.kind in _NETWORK]
     if lost:
@@ -146,7 +146,7 @@ def _clears(seen: Seen, graph: WaitGraph, groups: Communicators) -> str | None:
     joined = [wait for wait in graph.waits if wait.communicator and not wait.missing]
     if not used or joined or not seen.ends_of_all:
         return None
-    return f"no operation that all members entered is left unfinished, in {statements.counted(len(used), 'communicator')}"
+    return f"no operation that all members entered is left unfinished, in {counted(len(used), 'communicator')}"
 
 
 RULE = Rule(

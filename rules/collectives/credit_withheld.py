@@ -10,7 +10,7 @@ from forensics.rules.reductions.network.chunk_flows import Flow, FlowState, Open
 from forensics.rules.reductions.network.flow_faults import FaultyFlows, flow_evidence, flow_since, flow_stage
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 
@@ -47,7 +47,7 @@ def _finding(roster: Roster, text: EvidenceText, flow: Flow) -> Finding:
 def _clears(seen: Seen, logs: ChunkLogs, open_flows: OpenFlows) -> str | None:
     if not open_flows or not seen.all_in(logs):
         return None
-    return f"no sender of {statements.counted(len(open_flows), 'open flow')} waits for credit"
+    return f"no sender of {evidence_text.counted(len(open_flows), 'open flow')} waits for credit"
 
 
 RULE = Rule(

@@ -19,7 +19,7 @@ from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.network.chunk_flows import OpenFlows
 from forensics.rules.reductions.ranks.roster import RecordedRanks
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.completions import StartRecords, device_stall, not_begun
@@ -70,9 +70,9 @@ def _finding(text: EvidenceText, root: Root, rank: int, evidence: Evidence) -> F
 
 def _completion(wait: Wait, rank: int, finished: tuple[int, ...]) -> Evidence:
     operation = wait.waiting[rank]
-    who = statements.ranks_text(finished)
+    who = evidence_text.ranks_text(finished)
     return Evidence(
-        f"rank {rank} entered {statements.wait_text(wait)} like its peers; {who} finished it, its own completion never came",
+        f"rank {rank} entered {evidence_text.wait_text(wait)} like its peers; {who} finished it, its own completion never came",
         operation.source if operation else None,
     )
 
@@ -81,7 +81,7 @@ def _start(wait: Wait, rank: int, behind: tuple[int, ...]) -> Evidence:
     operation = wait.waiting[rank]
     others = tuple(other for other in wait.waiting if other not in behind)
     return Evidence(
-        f"all members issued {statements.wait_text(wait)}; the devices of {statements.ranks_text(others)} are inside it, "
+        f"all members issued {evidence_text.wait_text(wait)}; the devices of {evidence_text.ranks_text(others)} are inside it, "
         f"that of rank {rank} has not begun it: what was launched before it there is not done",
         operation.source if operation else None,
     )
@@ -89,7 +89,7 @@ def _start(wait: Wait, rank: int, behind: tuple[int, ...]) -> Evidence:
 
 def _clears(seen: Seen, groups: Communicators) -> str | None:
     used = [group for group in groups if group.positions and group.backend not in ("gloo", "unknown")]
-    where = statements.counted(len(used), "communicator")
+    where = evidence_text.counted(len(used), "communicator")
     known = bool(used) and seen.ends_of_all
     return f"no device is behind its peers in an operation that they finished, in {where}" if known else None
 

@@ -24,7 +24,7 @@ from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.completions import StartRecords, device_stall, not_begun
@@ -122,14 +122,14 @@ def _evidence(groups: Communicators, text: EvidenceText, root: Root) -> Iterator
     source = next((op.source for _, op in sorted(wait.waiting.items()) if op), None)
     if not wait.communicator:
         yield Evidence(
-            f"{statements.ranks_text(root.ranks)} are inside communication, and no rank is known to be elsewhere", source
+            f"{evidence_text.ranks_text(root.ranks)} are inside communication, and no rank is known to be elsewhere", source
         )
     else:
         group = next(g for g in groups if g.label == wait.communicator)
         finished = () if wait.peers else group.finished(wait.sequence)
-        tail = f"; {statements.ranks_text(finished)} finished it" if finished else "; nobody finished it"
+        tail = f"; {evidence_text.ranks_text(finished)} finished it" if finished else "; nobody finished it"
         yield Evidence(
-            f"all members entered {statements.wait_text(wait)}: {statements.ranks_text(root.ranks)} wait{tail}", source
+            f"all members entered {evidence_text.wait_text(wait)}: {evidence_text.ranks_text(root.ranks)} wait{tail}", source
         )
     for rank in root.ranks[:4]:
         yield from text.stack(rank)
@@ -137,7 +137,7 @@ def _evidence(groups: Communicators, text: EvidenceText, root: Root) -> Iterator
 
 def _clears(seen: Seen, groups: Communicators) -> str | None:
     used = [group for group in groups if group.positions]
-    where = statements.counted(len(used), "communicator")
+    where = evidence_text.counted(len(used), "communicator")
     return f"no operation of {where} was entered by all members and left unfinished" if seen.ends_of_all else None
 
 

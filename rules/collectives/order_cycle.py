@@ -20,7 +20,7 @@ from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.mismatch.miscounts import Miscounts
 from forensics.rules.reductions.ranks.roster import RecordedRanks
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph
@@ -86,10 +86,10 @@ def _odd(order: CallOrder, root: Root) -> tuple[tuple[int, ...], str | None]:
     broke = tuple(sorted(ranks & order.broke))
     if broke and set(broke) < ranks:
         usual = "their usual order" if len(broke) > 1 else "its usual order"
-        return broke, f"{statements.ranks_text(broke)} left {usual} of communicators with this call; the others kept theirs"
+        return broke, f"{evidence_text.ranks_text(broke)} left {usual} of communicators with this call; the others kept theirs"
     camps = sorted((tuple(sorted(ranks & set(wait.waiting))) for wait in root.waits), key=lambda camp: (len(camp), camp))
     if len(camps) == 2 and len(camps[0]) < len(camps[1]):
-        return camps[0], f"{len(camps[1])} ranks agree on one order, {statements.ranks_text(camps[0])} on the other"
+        return camps[0], f"{len(camps[1])} ranks agree on one order, {evidence_text.ranks_text(camps[0])} on the other"
     return (), None
 
 
@@ -130,8 +130,8 @@ def _edges(root: Root) -> Iterator[Evidence]:
         source = next((op.source for _, op in sorted(wait.waiting.items()) if op), None)
         verb = "waits" if len(wait.waiting) == 1 else "wait"
         yield Evidence(
-            f"{statements.ranks_text(wait.waiting)} {verb} in {statements.wait_text(wait)} "
-            f"for {statements.ranks_text(missing)}",
+            f"{evidence_text.ranks_text(wait.waiting)} {verb} in {evidence_text.wait_text(wait)} "
+            f"for {evidence_text.ranks_text(missing)}",
             source,
         )
 
@@ -152,7 +152,7 @@ def _stacks(text: EvidenceText, ranks: tuple[int, ...]) -> Iterator[Evidence]:
 
 def _clears(seen: Seen, groups: Communicators) -> str | None:
     used = [group for group in groups if group.positions]
-    return f"no circle of waits over {statements.counted(len(used), 'communicator')}" if seen.calls_of_all else None
+    return f"no circle of waits over {evidence_text.counted(len(used), 'communicator')}" if seen.calls_of_all else None
 
 
 RULE = Rule(

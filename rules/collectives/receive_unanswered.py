@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, Role, WaitKind
 from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph
@@ -54,11 +54,11 @@ def _evidence(
 ) -> Iterator[Evidence]:
     verb = "waits" if len(waiting) == 1 else "wait"
     found = stacks[waiting[0]].main[-1].source
-    yield Evidence(f"{statements.ranks_text(waiting)} {verb} in {'/'.join(calls)}, and no rank is free to answer", found)
+    yield Evidence(f"{evidence_text.ranks_text(waiting)} {verb} in {'/'.join(calls)}, and no rank is free to answer", found)
     if past:
         verb = "waits" if len(past) == 1 else "wait"
         source = next((line.source for rank in past for line in text.stack(rank)), None)
-        yield Evidence(f"{statements.ranks_text(past)} {verb} for them elsewhere, past the exchange", source)
+        yield Evidence(f"{evidence_text.ranks_text(past)} {verb} for them elsewhere, past the exchange", source)
     for rank in (*past[:2], *waiting[:4]):
         yield from text.stack(rank)
 

@@ -25,7 +25,7 @@ from forensics.rules.reductions.network.chunk_flows import OpenFlows
 from forensics.rules.reductions.network.work_requests import FLUSHED, NETWORK_STATUS, STATUS_NAMES, QueuePair, QueuePairs
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import LEAST_HEARTBEAT_GAP_NS, ShimLogs, WorkRequestLogs
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
 
@@ -144,7 +144,7 @@ def _next_steps(pair: QueuePair, network: bool) -> tuple[str, ...]:
 def _clears(seen: Seen, logs: WorkRequestLogs, queue_pairs: QueuePairs) -> str | None:
     if any(pair.status is not None for pair in queue_pairs) or not seen.all_in(logs):
         return None
-    return f"no work request failed on {statements.ranks_text(logs)}"
+    return f"no work request failed on {evidence_text.ranks_text(logs)}"
 
 
 RULE = Rule(

@@ -21,7 +21,7 @@ from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.host.stalls import StallFindings, Stalls
 from forensics.rules.reductions.stacks.samples import StacksByRank
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
@@ -46,7 +46,7 @@ def _passed_by(stacks: StacksByRank, text: EvidenceText, root: Root) -> Iterator
         past = tuple(rank for rank in root.ranks if rank not in in_store)
         if wait.communicator or not in_store or not past or len(past) >= len(in_store):
             continue
-        who = statements.ranks_text(in_store)
+        who = evidence_text.ranks_text(in_store)
         yield Finding(
             rule=RULE.code,
             ranks=past,
@@ -60,7 +60,7 @@ def _passed_by(stacks: StacksByRank, text: EvidenceText, root: Root) -> Iterator
                 *(line for rank in past[:4] for line in text.stack(rank)),
             ),
             granularity=Granularity.RANK if len(past) == 1 else Granularity.GROUP,
-            next_steps=(f"see why {statements.ranks_text(past)} did not create the group that {who} create",),
+            next_steps=(f"see why {evidence_text.ranks_text(past)} did not create the group that {who} create",),
         )
 
 
@@ -70,7 +70,7 @@ def _clears(seen: Seen, groups: Communicators, stacks: StacksByRank) -> str | No
     in_store = [found for found in stacks.values() if found.latest and found.latest.wait is WaitKind.STORE]
     if not entered or in_store or not seen.all_in(seen.stacks):
         return None
-    where = statements.counted(len(entered), "communicator")
+    where = evidence_text.counted(len(entered), "communicator")
     return f"collectives completed in {where} and no rank waits in a store, so the job got past its start"
 
 

@@ -11,7 +11,7 @@ from forensics.rules.reductions.network.work_requests import QueuePairs
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs, heartbeat_gaps
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
@@ -74,7 +74,7 @@ def _clears(seen: Seen, roster: Roster, shim: ShimLogs) -> str | None:
     measured = heartbeat_gaps(shim.values()).keys() | {rank for rank, log in shim.items() if log.ended}
     if any(facts.heartbeat_gap_ns for facts in roster.ranks.values()) or not seen.all_in(measured):
         return None
-    return f"the heartbeat of {statements.ranks_text(shim)} went on to the end, or the process ended in order"
+    return f"the heartbeat of {evidence_text.ranks_text(shim)} went on to the end, or the process ended in order"
 
 
 RULE = Rule(

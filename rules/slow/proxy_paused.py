@@ -23,7 +23,7 @@ from forensics.rules.reductions.network.proxy_pauses import Pauses
 from forensics.rules.reductions.network.slow_ends import Blame, blamed
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 
 _SHOWN = 3
@@ -60,7 +60,7 @@ def _finding(slowness: Slowness, blame: Blame, found: Sequence[Pauses]) -> Findi
         mechanism=Mechanism("late_start", "local" if single else "unknown"),
         impact=Impact(round(first.lost_ns), round(first.share, 3), first.paused, "arrival"),
         next_steps=(
-            f"look at the NCCL proxy threads of {statements.ranks_text(blame.ranks)}: are they scheduled, do they share a core",
+            f"look at the NCCL proxy threads of {ranks_text(blame.ranks)}: are they scheduled, do they share a core",
             "check CPU limits, pinning and interrupts on these hosts",
         ),
     )
@@ -85,7 +85,7 @@ def _clears(seen: Seen, logs: ChunkLogs, slowness: Slowness) -> str | None:
     paused = any(each.paused for each in slowness.pauses.values())
     if paused or not slowness.channels or not often or not seen.all_in(logs):
         return None
-    told = statements.counted(len(slowness.channels), "link")
+    told = counted(len(slowness.channels), "link")
     return f"on {told} between ranks chunks that are ready and have credit are handed over at once"
 
 

@@ -31,7 +31,7 @@ from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
@@ -134,7 +134,7 @@ def _finding(
         mechanism=Mechanism("gpu_not_ready" if held else "late_start", "local"),
         impact=Impact(round(first.lost_ns), round(first.share, 3), first.late, "arrival"),
         next_steps=(
-            f"compare {statements.ranks_text(ranks)} with their peers ({statements.ranks_text(others)}): "
+            f"compare {evidence_text.ranks_text(ranks)} with their peers ({evidence_text.ranks_text(others)}): "
             "clocks, power and temperature of the GPU, other processes, host load, its share of the data",
             "the network is not where to look: nothing of it waits at a NIC",
         ),

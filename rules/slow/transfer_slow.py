@@ -31,8 +31,8 @@ from forensics.rules.reductions.network.slow_ends import Blame, Link, blamed
 from forensics.rules.reductions.network.slowness import LEAST_SHARE_BESIDE, LEAST_SLOWDOWN, Slowness
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
-from forensics.rules.reductions.text import evidence_text as statements
 from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 
 _SHOWN = 3
@@ -91,7 +91,7 @@ def _finding(roster: Roster, slowness: Slowness, blame: Blame, found: Sequence[C
         impact=Impact(round(first.excess_ns), round(first.share, 3), first.slow, "arrival"),
         since=_since(roster, first),
         next_steps=(
-            f"look at ports, cables, PCIe width and error counters of the NICs of {statements.ranks_text(blame.ranks)}",
+            f"look at ports, cables, PCIe width and error counters of the NICs of {ranks_text(blame.ranks)}",
             "run a point-to-point bandwidth test between the hosts on these NICs, and over another pair for comparison",
         ),
     )
@@ -177,7 +177,7 @@ def _clears(seen: Seen, logs: ChunkLogs, slowness: Slowness) -> str | None:
     compared = [channel for found in slowness.channels.values() for channel in found]
     if not compared or not all(channel.sound for channel in compared) or not seen.all_in(logs):
         return None
-    return f"on {statements.counted(len(compared), 'channel')} between ranks chunks stay at the NIC about as long as on others"
+    return f"on {counted(len(compared), 'channel')} between ranks chunks stay at the NIC about as long as on others"
 
 
 RULE = Rule(

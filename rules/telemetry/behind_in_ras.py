@@ -26,7 +26,7 @@ from forensics.rules.reductions.ranks.roster import RankFacts, RecordedRanks, Ro
 from forensics.rules.reductions.ras.counts import is_mixed, is_settled, label_of
 from forensics.rules.reductions.ras.report import Process, Ras, RasGroup, RasMember
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
 
@@ -106,7 +106,7 @@ def _doubts(ras: Ras, roots: dict[int, tuple[_Lag, ...]], mixed: bool) -> Iterat
     if len(roots) > 1:
         yield f"{len(roots)} ranks are behind, and RAS does not tell which of them the others wait for"
     if ras.lost:
-        yield f"{statements.counted(len(ras.lost), 'process')} did not answer RAS, and may be what all wait for"
+        yield f"{evidence_text.counted(len(ras.lost), 'process')} did not answer RAS, and may be what all wait for"
     processes = {lag.member.process for lags in roots.values() for lag in lags}
     if not ras.complete or any(_may_wait(group, process) for process in processes for group in ras.groups):
         yield "the report does not name all ranks and communicators: the rank may wait where it is not named"
@@ -172,7 +172,7 @@ def _behind(ras: Ras, rank: int, behind: tuple[_Lag, ...]) -> Iterator[Evidence]
         )
     if len(behind) > _SHOWN:
         yield Evidence(
-            f"it is behind in {statements.counted(len(behind) - _SHOWN, 'more place')}", behind[_SHOWN].member.source
+            f"it is behind in {evidence_text.counted(len(behind) - _SHOWN, 'more place')}", behind[_SHOWN].member.source
         )
     if ras.method == "world":
         yield Evidence("global ranks are those of the communicator of all GPUs", behind[0].member.source)
@@ -222,7 +222,7 @@ def _lost_finding(ras: Ras, process: Process, facts: RankFacts, explained: bool)
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.SUSPECT,
         evidence=(
-            Evidence(f"{seen} ({captures} of {statements.counted(ras.captures, 'capture')})", source),
+            Evidence(f"{seen} ({captures} of {evidence_text.counted(ras.captures, 'capture')})", source),
             *([against] if alive else ()),
         ),
         next_steps=(f"look for the process of {_who(ras, process)}: exit code, kernel log, network of its host",),

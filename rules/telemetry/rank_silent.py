@@ -10,7 +10,7 @@ from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
@@ -66,7 +66,7 @@ def _finding(
     behind = [root for root in graph.free_roots if not roster.rank(root.ranks[0]).unseen]
     # A shim log is made with the first call and outlives its process: where there is none, nobody fetched it.
     telling = not calls.from_shim
-    who, which = statements.ranks_text(silent), "it is" if alone else "one of them is"
+    who, which = evidence_text.ranks_text(silent), "it is" if alone else "one of them is"
     return Finding(
         rule=RULE.code,
         ranks=silent,

@@ -14,7 +14,7 @@ from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs
 from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank, activity_of
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.graph import WaitGraph
 from forensics.rules.reductions.waits.messages import MessageWaits
@@ -135,7 +135,7 @@ class StallFindings:
     def _evidence(self, stall: Stall) -> Iterator[Evidence]:
         """All evidence on a stalled root, the most telling first: its child's stack, its own, who waits, its process."""
         if stall.child:
-            yield statements.child(stall.child, stall.rank)
+            yield evidence_text.child(stall.child, stall.rank)
         yield from self.text.stack(stall.rank)
         yield from self.text.waiters(stall.rank)
         yield from self.text.process(stall.rank)

@@ -20,7 +20,7 @@ from forensics.model import (
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.mismatch.disagreements import Call, Disagreement
 from forensics.rules.reductions.stacks.call_paths import application_frame
-from forensics.rules.reductions.text import evidence_text as statements
+from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 
 
@@ -77,7 +77,7 @@ class MismatchFindings:
             at = f" at {line}" if line else ""
             what = f"{call.kind} {call.sizes}".strip()
             yield Evidence(
-                f"{statements.ranks_text(ranks)} issued {what} as number {mismatch.sequence} of {mismatch.communicator}{at}",
+                f"{evidence_text.ranks_text(ranks)} issued {what} as number {mismatch.sequence} of {mismatch.communicator}{at}",
                 call.source,
             )
         if mismatch.tied:
@@ -87,7 +87,7 @@ class MismatchFindings:
         if mismatch.by_siblings:
             yield Evidence(
                 "the vote is even; other communicators of this size issued what "
-                f"{statements.ranks_text(mismatch.majority)} issued",
+                f"{evidence_text.ranks_text(mismatch.majority)} issued",
                 None,
             )
         for rank in accused(mismatch)[:4]:
