@@ -83,7 +83,7 @@ def _log(fs: ProcFs, pid: int, environ: Mapping[str, str], loaded: bool) -> Iter
         yield Check("log", health, f"none of this process in {name}", "it is made with the first NCCL or verbs call")
         return
     for status in statuses([own.path], fs.root):
-        yield from _told(status)
+        yield from _of_log(status)
 
 
 def _owner(fs: ProcFs, pid: int) -> int | None:
@@ -93,7 +93,7 @@ def _owner(fs: ProcFs, pid: int) -> int | None:
         return None
 
 
-def _told(status: LogStatus) -> Iterator[Check]:
+def _of_log(status: LogStatus) -> Iterator[Check]:
     """What the log itself says of its hooks."""
     if status.pid is None or status.state == "stopped":
         yield Check("log", Health.MISSING, f"{status.path}: {status.problem or 'recording stopped'}")

@@ -62,21 +62,21 @@ def _evaluate(
         if root.waits[0].communicator not in mismatched:
             still = liveness.motion is Motion.STALLED and all(roster.rank(rank).state == "alive" for rank in root.ranks)
             below = still and _inside_one_call([activity_of(stacks, rank) for rank in root.ranks])
-            yield _finding(groups, text, root, _network_told(logs) if below else ())
+            yield _finding(groups, text, root, _of_network(logs) if below else ())
 
 
-def _finding(groups: Communicators, text: EvidenceText, root: Root, told: Sequence[LogEvent]) -> Finding:
+def _finding(groups: Communicators, text: EvidenceText, root: Root, lines: Sequence[LogEvent]) -> Finding:
     """Build the finding; `told` are lines about the network where the hosts live and are inside the same call."""
     wait = root.waits[0]
     return Finding(
         rule=RULE.code,
         ranks=root.ranks,
         role=Role.ROOT,
-        cause=_cause(groups, root, bool(told)),
+        cause=_cause(groups, root, bool(lines)),
         stage=text.joined_stage(wait, root.ranks, Component.COMMUNICATION),
         belief=Belief.GROUP_SYMPTOM,
         confidence=Confidence.SUSPECT,
-        evidence=(*_evidence(groups, text, root), *_network_lines(told)),
+        evidence=(*_evidence(groups, text, root), *_network_lines(lines)),
         granularity=Granularity.GROUP,
         members=Members.ONE_OF,
         since=text.since((wait,)),
@@ -84,7 +84,7 @@ def _finding(groups: Communicators, text: EvidenceText, root: Root, told: Sequen
     )
 
 
-def _cause(groups: Communicators, root: Root, told: bool) -> Cause:
+def _cause(groups: Communicators, root: Root, lines: bool) -> Cause:
     """A rooted operation that only some finished fits members that disagree on the root; the network only where it is told of.
 
     That nothing else is left is no fact: devices, libraries and the network all look the same from above.
@@ -94,19 +94,19 @@ def _cause(groups: Communicators, root: Root, told: bool) -> Cause:
     group = next((group for group in groups if group.label == wait.communicator), None)
     if kinds & _ROOTED:
         return Cause.COLLECTIVE_MISMATCH if group and group.finished(wait.sequence) else Cause.UNKNOWN
-    return Cause.NETWORK_DOWN if told and wait.communicator else Cause.UNKNOWN
+    return Cause.NETWORK_DOWN if lines and wait.communicator else Cause.UNKNOWN
 
 
-def _network_told(logs: LogEvents) -> tuple[LogEvent, ...]:
+def _of_network(logs: LogEvents) -> tuple[LogEvent, ...]:
     """Lines of the job's logs about a NIC, or a request that failed on the way."""
     events = [event for own in (*logs.by_rank.values(), logs.of_hosts) for event in own]
     return tuple(event for event in events if event.kind in _NETWORK)
 
 
-def _network_lines(told: Sequence[LogEvent]) -> Iterator[Evidence]:
-    for event in told[:2]:
+def _network_lines(lines: Sequence[LogEvent]) -> Iterator[Evidence]:
+    for event in lines[:2]:
         yield Evidence(f"a log tells of the network: {event.text}", event.source)
-    if not told:
+    if not lines:
         alike = "nothing tells of the network itself: a device or a library that stands still looks alike"
         yield Evidence(alike, None, supports=False)
 

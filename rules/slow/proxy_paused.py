@@ -85,8 +85,8 @@ def _clears(seen: Seen, logs: ChunkLogs, slowness: Slowness) -> str | None:
     paused = any(each.paused for each in slowness.pauses.values())
     if paused or not slowness.channels or not often or not seen.all_in(logs):
         return None
-    told = counted(len(slowness.channels), "link")
-    return f"on {told} between ranks chunks that are ready and have credit are handed over at once"
+    links = counted(len(slowness.channels), "link")
+    return f"on {links} between ranks chunks that are ready and have credit are handed over at once"
 
 
 RULE = Rule(

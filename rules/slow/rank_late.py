@@ -172,8 +172,8 @@ def _clears(seen: Seen, late: Latenesses, thresholds: Thresholds) -> str | None:
     """Only where a late rank would have been seen: of every rank arrivals at enough calls, whatever its host."""
     if not seen.all_in(late.seen) or any(_material(item, thresholds) for item in late.found):
         return None
-    told = f"in {late.calls} calls none of {len(seen.ranks)} ranks is last in most at the cost of a fifth of the time"
-    return f"{told}, as far as {late.least_ns / 1e6:.0f} ms can be seen"
+    reason = f"in {late.calls} calls none of {len(seen.ranks)} ranks is last in most at the cost of a fifth of the time"
+    return f"{reason}, as far as {late.least_ns / 1e6:.0f} ms can be seen"
 
 
 RULE = Rule(

@@ -102,9 +102,9 @@ def _stage(slowness: Slowness, found: Sequence[ChannelFlows]) -> StageRef:
     roles = slowness.stages
     heavy = [channel for channel in found if channel.share >= 0.5 * found[0].share]
     stages = [roles.stage(channel.communicator, channel.kind, channel.sender, channel.receiver) for channel in heavy]
-    told = [stage for stage in stages if stage.name is not StageName.UNKNOWN]
-    if len({stage.name for stage in told}) == 1:
-        return told[0]
+    known = [stage for stage in stages if stage.name is not StageName.UNKNOWN]
+    if len({stage.name for stage in known}) == 1:
+        return known[0]
     return replace(stages[0], name=StageName.UNKNOWN, direction=None)
 
 

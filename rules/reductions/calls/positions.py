@@ -147,7 +147,7 @@ def recorded_communicators(calls: Calls) -> RecordedCommunicators:
         done = max(done, reported.done) if reported else done
         place = Position(rank, entered, done, pending, _operation(pending, operation), Family(family), source)
         positions[label][rank] = place
-    cut = _cut(connection) | calls.untold
+    cut = _cut(connection) | calls.undetermined
     captured = _captured(connection)
     _add_unused(connection, positions)
     return RecordedCommunicators(

@@ -13,13 +13,13 @@ from forensics.rules.reductions.interface import reduction
 class Calls:
     """The case, and whose calls are in it: ranks that were `dumped`, and ranks whose calls are `logged` by the shim.
 
-    `untold` are ranks that may wait in a call that shim logs could not show.
+    `undetermined` are ranks that may wait in a call that shim logs could not show.
     """
 
     connection: DuckDBPyConnection
     dumped: frozenset[int] = frozenset()
     logged: frozenset[int] = frozenset()
-    untold: frozenset[int] = frozenset()
+    undetermined: frozenset[int] = frozenset()
 
     @property
     def from_shim(self) -> bool:
@@ -35,7 +35,7 @@ class Calls:
 _DUMPED = "SELECT rank FROM capture"
 _LOGGED = "SELECT rank FROM rank_logs WHERE EXISTS (SELECT 1 FROM logged_calls)"
 # Calls in communicators that are left out, because some member is not known, may be what a rank waits in.
-_UNTOLD = """
+_UNDETERMINED = """
 SELECT DISTINCT o.rank FROM operations o JOIN rank_logs r USING (source_id, rank)
 WHERE o.state <> 'done' AND NOT EXISTS (
     SELECT 1 FROM logged_calls l WHERE l.source_id = o.source_id AND l.locator = o.locator
@@ -47,7 +47,7 @@ WHERE o.state <> 'done' AND NOT EXISTS (
 def calls(connection: DuckDBPyConnection) -> Calls:
     """Whose calls there are."""
     dumped, logged = _ranks(connection, _DUMPED), _ranks(connection, _LOGGED)
-    return Calls(connection, dumped, logged, _ranks(connection, _UNTOLD) - dumped if logged else frozenset())
+    return Calls(connection, dumped, logged, _ranks(connection, _UNDETERMINED) - dumped if logged else frozenset())
 
 
 def _ranks(connection: DuckDBPyConnection, query: str) -> frozenset[int]:

@@ -50,7 +50,7 @@ def cut(matrix: StageMatrix, gates: Gates, waits: tuple[Floats, int] | None = No
     ends = matrix.ends
     if ends is None or len(matrix.ranks) < 2 or len(matrix.steps) < 3 or not matrix.columns:
         return "fewer than two ranks or three steps, or no times"
-    where, method, aligned = _told(matrix, waits) or _meeting(matrix, ends, gates)
+    where, method, aligned = _by_waits(matrix, waits) or _meeting(matrix, ends, gates)
     if where is None:
         return "no boundary is seen at which the ranks meet: a stage can be named, a rank cannot"
     following = np.nonzero(np.diff(matrix.steps) == 1)[0] + 1
@@ -77,7 +77,7 @@ def cut(matrix: StageMatrix, gates: Gates, waits: tuple[Floats, int] | None = No
     )
 
 
-def _told(matrix: StageMatrix, waits: tuple[Floats, int] | None) -> tuple[int, str, list[int]] | None:
+def _by_waits(matrix: StageMatrix, waits: tuple[Floats, int] | None) -> tuple[int, str, list[int]] | None:
     """The stage in which collectives are seen, or of which arrivals were recorded."""
     if waits is not None:
         return waits[1], "collectives", [waits[1]]

@@ -51,10 +51,10 @@ def collective_waits(connection: DuckDBPyConnection) -> Waits:
     intervals: Waits = defaultdict(list)
     for rank, step, begun, waited in connection.execute(_CALLS).fetchall():
         intervals[rank, step].append((begun, begun + waited))
-    return {key: _told(found) for key, found in intervals.items()}
+    return {key: _disjoint(found) for key, found in intervals.items()}
 
 
-def _told(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _disjoint(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """The first wait alone where it is a good part of all, else every wait."""
     first = found[0][1] - found[0][0]
     waits = [(begin, end) for begin, end in found if end > begin]

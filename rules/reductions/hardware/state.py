@@ -109,10 +109,10 @@ def gpu_of_rank(gpus: Iterable[Gpu], processes: Mapping[int, Process]) -> dict[i
     for host, members in ranks.items():
         here = by_host.get(host or "", [])
         seen = {rank: _by_pid(here, processes[rank].pid) for rank in members}
-        told = {rank: _by_number(here, processes[rank], len(members)) for rank in members}
+        identified = {rank: _by_number(here, processes[rank], len(members)) for rank in members}
         for rank in members:
-            mine = seen[rank] or told[rank]
-            if mine and (seen[rank] or sum(other is mine for other in told.values()) == 1):
+            mine = seen[rank] or identified[rank]
+            if mine and (seen[rank] or sum(other is mine for other in identified.values()) == 1):
                 found[rank] = mine
     return dict(sorted(found.items()))
 

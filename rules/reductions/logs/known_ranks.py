@@ -17,7 +17,9 @@ def case_roster(calls: Calls, shim: ShimLogs) -> CaseRoster:
     known = read_roster(calls.connection)
     gaps = {rank: gap for rank, gap in heartbeat_gaps(shim.values()).items() if gap >= LEAST_HEARTBEAT_GAP_NS}
     ranks = {
-        rank: replace(facts, heartbeat_gap_ns=gaps.get(rank), calls_unrecorded=facts.calls_unrecorded or rank in calls.untold)
+        rank: replace(
+            facts, heartbeat_gap_ns=gaps.get(rank), calls_unrecorded=facts.calls_unrecorded or rank in calls.undetermined
+        )
         for rank, facts in known.ranks.items()
     }
     return CaseRoster(replace(known, ranks=ranks))

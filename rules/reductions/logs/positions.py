@@ -147,11 +147,11 @@ def _group(key: tuple[str, str], rows: Sequence[LogPosition], world: int | None)
         held = positions.get(row.rank or 0)
         if held is None or _reach(row) > _reach(held):
             positions[row.rank or 0] = row
-    told = max((row.size or 0 for row in rows), default=0)
-    is_world = told == world if told else name.endswith(":default_pg") or name == "0"
+    stated = max((row.size or 0 for row in rows), default=0)
+    is_world = stated == world if stated else name.endswith(":default_pg") or name == "0"
     least = max((number for _, number in numbers if number is not None), default=-1) + 1
-    size = told or (world if is_world and world else None) or max(least, len(positions))
-    return LoggedGroup(name, origin, dict(sorted(positions.items())), size, bool(told or (is_world and world)), is_world)
+    size = stated or (world if is_world and world else None) or max(least, len(positions))
+    return LoggedGroup(name, origin, dict(sorted(positions.items())), size, bool(stated or (is_world and world)), is_world)
 
 
 def _reach(row: LogPosition) -> tuple[int, int, int]:

@@ -113,7 +113,7 @@ def _of_root(connection: DuckDBPyConnection, groups: Sequence[Communicator], roo
     for counted, measure, ranks in _pairs(groups, {wait.communicator for wait in root.waits}, involved):
         calls, sources = _calls(connection, counted, measure, ranks)
         intervals = _intervals(calls, sources)
-        found = _told(counted, measure, intervals)
+        found = _at_first_difference(counted, measure, intervals)
         if found is None and intervals:
             totals = connection.execute(_TOTALS, {"counted": counted, "ranks": ranks}).fetchall()
             found = _at_the_end(counted, measure, intervals, calls, sources, dict(totals))
@@ -131,8 +131,8 @@ def _pairs(groups: Sequence[Communicator], waited: set[str], involved: set[int])
     for counted in used:
         for measure in used:
             ranks = sorted(set(counted.members) & set(measure.members))
-            is_told = counted.family is measure.family and not waited.isdisjoint((counted.label, measure.label))
-            if counted.label != measure.label and is_told and len(ranks) > 1 and involved & set(ranks):
+            is_waited = counted.family is measure.family and not waited.isdisjoint((counted.label, measure.label))
+            if counted.label != measure.label and is_waited and len(ranks) > 1 and involved & set(ranks):
                 pairs.append((-len(ranks), -_latest(counted), counted.label, measure.label, ranks))
     return [(counted, measure, ranks) for _, _, counted, measure, ranks in sorted(pairs)[:_MOST_PAIRS]]
 
@@ -185,7 +185,7 @@ def _at_the_end(
     return Miscount(counted, measure, anchor, odd, voters, past[odd[0]], expected, len(intervals) > 1, source, is_open=True)
 
 
-def _told(counted: str, measure: str, intervals: Sequence[_Interval]) -> Miscount | None:
+def _at_first_difference(counted: str, measure: str, intervals: Sequence[_Interval]) -> Miscount | None:
     """The first interval in which the ranks differ, when what is usual is known: by earlier intervals, or a clear majority."""
     place = next((i for i, (_, made, _) in enumerate(intervals) if len(set(made.values())) > 1), None)
     if place is None:

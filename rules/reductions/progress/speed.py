@@ -143,22 +143,22 @@ def _of_series(series: _Series) -> Speed:
     place = _change(lengths)
     if place is not None:
         before, after = float(np.median(lengths[:place])), float(np.median(lengths[place:]))
-        told = f"since then {_ms(after)} from one to the next, {_ms(before)} before, in {len(lengths)} steps by {series.by}"
+        reason = f"since then {_ms(after)} from one to the next, {_ms(before)} before, in {len(lengths)} steps by {series.by}"
         since = int(ends[place])
-        return replace(known, pace=Pace.SLOWER, reason=told, step_ns=after, factor=after / before, since_ns=since)
+        return replace(known, pace=Pace.SLOWER, reason=reason, step_ns=after, factor=after / before, since_ns=since)
     third = len(lengths) // 3
     first, last = lengths[:third], lengths[-third:]
     before, after = float(np.median(first)), float(np.median(last))
     spread = max(_spread(first), _spread(last))
     factor = after / before if before > 0 else 1.0
     if factor >= max(SLOWER, spread):
-        told = f"steps by {series.by} became longer little by little: {_ms(before)} at first, {_ms(after)} in the end"
-        return replace(known, pace=Pace.SLOWER, reason=told, step_ns=after, factor=factor)
+        reason = f"steps by {series.by} became longer little by little: {_ms(before)} at first, {_ms(after)} in the end"
+        return replace(known, pace=Pace.SLOWER, reason=reason, step_ns=after, factor=factor)
     if spread > _MOST_SPREAD:
-        told = f"times between steps by {series.by} differ too much to tell ({_ms(before)} at first, {_ms(after)} in the end)"
-        return replace(known, reason=told, step_ns=after)
-    told = f"{len(lengths)} steps by {series.by} of {_ms(after)}, as long as at the begin of the record"
-    return replace(known, pace=Pace.STEADY, reason=told, step_ns=after, factor=factor)
+        reason = f"times between steps by {series.by} differ too much to tell ({_ms(before)} at first, {_ms(after)} in the end)"
+        return replace(known, reason=reason, step_ns=after)
+    reason = f"{len(lengths)} steps by {series.by} of {_ms(after)}, as long as at the begin of the record"
+    return replace(known, pace=Pace.STEADY, reason=reason, step_ns=after, factor=factor)
 
 
 def _change(lengths: Floats) -> int | None:

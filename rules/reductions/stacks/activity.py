@@ -95,10 +95,10 @@ def activity(path: CallPath, wchan: str | None = None) -> Activity:
     by_kernel = wait is WaitKind.UNKNOWN
     if by_kernel:
         wait = wait_of_wchan(wchan)
-    stage, told_by, by_words = _stage(frames)
+    stage, identified_by, by_words = _stage(frames)
     if wait is WaitKind.EXITING and stage is StageName.INIT:
-        stage, told_by = StageName.UNKNOWN, None
-    found = Activity(stage, wait, frames, told_by, call, by_words, by_kernel and wait is not WaitKind.UNKNOWN)
+        stage, identified_by = StageName.UNKNOWN, None
+    found = Activity(stage, wait, frames, identified_by, call, by_words, by_kernel and wait is not WaitKind.UNKNOWN)
     # The engine sleeps on a futex until its devices and the reductions of hooks are done.
     return replace(found, wait=WaitKind.UNKNOWN, by_kernel=False) if found.below_autograd and wait is WaitKind.LOCK else found
 
@@ -146,13 +146,13 @@ def _more_telling(outer: WaitKind, inner: WaitKind) -> bool:
 
 
 def _stage(frames: CallPath) -> tuple[StageName, Frame | None, bool]:
-    stage, told_by = _structural_stage(frames)
+    stage, identified_by = _structural_stage(frames)
     worded, worded_by = _worded_stage(frames)
     if stage is StageName.UNKNOWN:
         return worded, worded_by, worded is not StageName.UNKNOWN
-    if (stage, worded) in patterns.OVERRIDES and worded_by is not None and _outside(frames, worded_by, told_by):
+    if (stage, worded) in patterns.OVERRIDES and worded_by is not None and _outside(frames, worded_by, identified_by):
         return worded, worded_by, True
-    return stage, told_by, False
+    return stage, identified_by, False
 
 
 def _outside(frames: CallPath, outer: Frame, inner: Frame | None) -> bool:
@@ -160,14 +160,14 @@ def _outside(frames: CallPath, outer: Frame, inner: Frame | None) -> bool:
 
 
 def _structural_stage(frames: CallPath) -> tuple[StageName, Frame | None]:
-    stage, told_by = StageName.UNKNOWN, None
+    stage, identified_by = StageName.UNKNOWN, None
     for entry in frames:
         found = _match(patterns.STAGES, entry) if entry.origin != "app" else _iterator(entry)
         if found is None:
             continue
-        if told_by is None or (stage, found) in patterns.OVERRIDES:
-            stage, told_by = found, entry
-    return stage, told_by
+        if identified_by is None or (stage, found) in patterns.OVERRIDES:
+            stage, identified_by = found, entry
+    return stage, identified_by
 
 
 def _iterator(entry: Frame) -> StageName | None:
