@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import read_only
 from forensics.model import (
     Anomaly,
     Assessment,
@@ -54,7 +55,11 @@ FRONTIER = "FX170"
 
 def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None) -> Verdict:
     """Diagnose a case; the same case gives the same verdict, whatever the order its sources were read in."""
-    overrides = overrides or {}
+    with read_only(connection):
+        return _verdict(connection, overrides or {})
+
+
+def _verdict(connection: DuckDBPyConnection, overrides: Overrides) -> Verdict:
     supply = supply_of(connection, overrides)
     findings, outcomes = run(supply, discover(), overrides)
     judged = judge(supply, Findings(findings), families(connection))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
@@ -70,6 +72,16 @@ def _scratch_file(expected_bytes: int) -> Path | None:
 def _memory_limit() -> int:
     """Bytes DuckDB may hold before it writes to its file: each of its threads needs some."""
     return max(_LEAST_MEMORY, min((os.cpu_count() or 1) * _MEMORY_PER_CORE, _MOST_MEMORY))
+
+
+@contextmanager
+def read_only(connection: Connection) -> Iterator[None]:
+    """While it lasts the tables of the case cannot be written; temporary tables can, and are gone afterwards."""
+    connection.execute("BEGIN TRANSACTION READ ONLY")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
 
 
 def existing_case(path: Path) -> Connection:

@@ -9,10 +9,12 @@ from types import ModuleType
 from typing import Any, NewType
 
 import pytest
-from duckdb import DuckDBPyConnection
+from duckdb import DuckDBPyConnection, TransactionException
 
 from forensics.case.build import open_case
+from forensics.case.database import read_only, table_columns
 from forensics.model import Belief, Cause, Confidence, Finding, Role, StageRef
+from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import discover, run, supply_of
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.interface import reduction
@@ -105,6 +107,16 @@ def test_a_rule_whose_evidence_is_empty_is_not_evaluated(case: DuckDBPyConnectio
     found, (outcome,) = run(known, [RULE], {})
     assert (found, outcome.status) == ((), "not_applicable")
     assert outcome.reason == "no temperatures in this case (a sensor tells it)"
+
+
+def test_rules_and_reductions_cannot_write_to_the_case(case: DuckDBPyConnection) -> None:
+    with read_only(case), pytest.raises(TransactionException, match="read-only"):
+        case.execute("DELETE FROM operations")
+    tables = [f"SELECT * FROM {name} ORDER BY ALL" for name in table_columns(case)]
+    before = [case.execute(each).fetchall() for each in tables]
+    assert diagnose(case).assessments
+    assert [case.execute(each).fetchall() for each in tables] == before
+    assert not case.execute("SELECT * FROM duckdb_tables() WHERE temporary").fetchall()
 
 
 def module_with(*functions: Callable[..., Any]) -> ModuleType:
