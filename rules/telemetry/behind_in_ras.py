@@ -162,11 +162,11 @@ def _stage(stacks: StacksByRank, rank: int) -> StageName:
 
 
 def _behind(ras: Ras, rank: int, behind: tuple[_Lag, ...]) -> Iterator[Evidence]:
-    several = "in both captures" if ras.captures == 2 else f"in all {ras.captures} captures"
-    how = several if ras.captures > 1 else "in the only capture"
+    several = "in both reports" if ras.captures == 2 else f"in all {ras.captures} reports"
+    how = several if ras.captures > 1 else "in the only report"
     for lag in behind[:_SHOWN]:
         yield Evidence(
-            f"rank {rank} launched up to {lag.kind} {lag.launched} of communicator {lag.group.communicator} {how} at RAS, "
+            f"rank {rank} launched up to {lag.kind} {lag.launched} of communicator {lag.group.communicator} {how} of RAS, "
             f"its peers up to {lag.most}; it is ahead of nobody in another collective",
             lag.member.source,
         )
