@@ -61,8 +61,9 @@ class LauncherEnds:
         yield from _mpi(line)
         yield from _last_command(line)
         if spawned := _SPAWNED.search(line):
-            code = spawned["code"] or (_signal(spawned["signal"]) if spawned["signal"] else "1")
-            yield Ended(None, f"exitcode={code} local_rank={spawned['local']}")
+            # The first in order is reported: an error of the program may be that of all.
+            killed = f"{_signal(spawned['signal'])} local_rank={spawned['local']}" if spawned["signal"] else None
+            yield Ended(None, f"exitcode={killed or spawned['code'] or 1}")
         if ray := _RAY.search(line):
             yield Ended(rank_number(ray["rank"]), "exitcode=1")
         yield from self._over_two_lines(line)

@@ -62,7 +62,8 @@ FROM log_events
 """
 _EXIT = re.compile(r"exitcode=(?P<code>-?\d{1,5})(?P<rest>.*)")
 _WORD = re.compile(r"(pid|time|by|local_rank|last_local_rank)=(\S+)")
-_TASK = re.compile(r"task=(?P<task>\d{1,7}) host=\S+ (?P<how>[\w .]+)")
+_TASK = re.compile(r"task=(?P<task>\d{1,7}) host=(?P<host>\S+) (?P<how>[\w .]+)")
+_TASKS = re.compile(r"task=(?P<tasks>[\d,-]+) host=(?P<host>\S+) ")
 _CODE = re.compile(r"Exited with exit code (\d{1,3})")
 
 
@@ -104,10 +105,17 @@ def _exit(rank: int | None, subject: str, source: str) -> Exit | None:
 
 
 def _tasks(rows: Iterable[tuple[int | None, str, str]]) -> Iterator[Exit]:
-    """The one task that srun saw end, or the only one that was killed: without a launcher of its own a task is a rank."""
+    """The one task that srun saw end, or the only one that was killed, of several on its host.
+
+    One task on a host may be a launcher, or the job's script.
+    """
+    rows = list(rows)
+    named = {(tasks["host"], tasks["tasks"]) for _, subject, _ in rows if (tasks := _TASKS.match(subject))}
     found = []
     for _, subject, source in rows:
         task = _TASK.match(subject)
+        if task and not any(host == task["host"] and tasks != task["task"] for host, tasks in named):
+            continue
         code = _code(task["how"]) if task else None
         if task and code is not None and code not in ENDED_BY_LAUNCHER:
             found.append(Exit(int(task["task"]), code, None, True, source, by_mpi=True))
@@ -164,6 +172,9 @@ def _follows(
         return True
     if end.code in _BY_ITSELF:
         return False
+    # A program's error that one rank meets, all may meet: unless the others were alive, or the launcher says who was first.
+    if end.rank not in failed.own and (not end.first or (end.is_local and not failed.is_witnessed)) and not end.by_mpi:
+        return True
     if end.code == -signal.SIGABRT and end.rank not in failed.own and (stalled or not end.by_mpi or end.is_local):
         return True
     if end.rank in failed.following or (end.is_local and (failed.unranked_following or stalled)):

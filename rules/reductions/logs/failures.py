@@ -38,19 +38,24 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Own errors by rank, ranks whose errors tell of another one, and whether anything shows that the job ended."""
+    """Own errors by rank, ranks whose errors tell of another one, and whether anything shows that the job ended.
+
+    `is_witnessed` is set when some other rank speaks too, or a launcher says that it ended the others: an error of one rank
+    alone may be that of all, in a text that shows one.
+    """
 
     own: Mapping[int, Failure] = field(default_factory=dict)
     following: frozenset[int] = frozenset()
     unranked_following: bool = False
     ended: str | None = None
+    is_witnessed: bool = False
 
     @property
     def first(self) -> Failure | None:
         """The one rank that failed by its own doing; of several, one whose device failed under it alone."""
         gpus = [failure for failure in self.own.values() if failure.of_gpu]
         found = gpus if len(gpus) == 1 else list(self.own.values())
-        return found[0] if len(found) == 1 else None
+        return found[0] if len(found) == 1 and (self.is_witnessed or found[0].of_gpu) else None
 
 
 _ROWS = """
@@ -65,6 +70,9 @@ _STALLED = """
 SELECT source_id, min(locator) FROM log_events
 WHERE kind IN ('watchdog_timeout', 'transfer_timeout', 'store_timeout', 'barrier_timeout') GROUP BY source_id
 """
+
+
+_WITNESSES = "SELECT count(DISTINCT rank), count(*) FILTER (kind = 'signal_sent') FROM log_events"
 
 
 def failures(connection: DuckDBPyConnection) -> Failures:
@@ -87,7 +95,8 @@ def failures(connection: DuckDBPyConnection) -> Failures:
                 following.add(rank)
             else:
                 own[rank] = Failure(rank, text, source, _GPU.search(text) is not None)
-    return Failures(own, frozenset(following), unranked, ended)
+    ((speaking, signals),) = connection.execute(_WITNESSES).fetchall()
+    return Failures(own, frozenset(following), unranked, ended, speaking > 1 or signals > 0)
 
 
 def _ends(kind: str, text: str, subject: str | None) -> bool:

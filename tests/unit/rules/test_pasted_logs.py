@@ -209,6 +209,12 @@ def test_a_local_rank_whose_log_speaks_of_a_lost_peer(tmp_path: Path) -> None:
         ("torch.multiprocessing.spawn.ProcessExitedException: process 2 terminated with signal SIGKILL", {2}),
         ("srun: error: gpu-001: task 2: Segmentation fault (core dumped)\nsrun: error: gpu-001: tasks 0-1: Terminated", {2}),
         ("srun: error: gpu-001: tasks 0-7: Exited with exit code 1", set()),
+        ("srun: error: gpu-001: task 0: Exited with exit code 1", set()),
+        ("srun: error: gpu-001: task 1: Killed", set()),
+        ("-- Process 0 terminated with the following error:", set()),
+        (AGENT.format(1, 0), set()),
+        ("Sending process 98 closing signal SIGTERM\n" + AGENT.format(1, 0), {0}),
+        ("[1]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : 1 (pid: 77)\n", set()),
     ],
 )
 def test_launchers(tmp_path: Path, text: str, ranks: set[int]) -> None:
@@ -241,6 +247,7 @@ def test_a_device_that_failed_under_the_watchdog(tmp_path: Path) -> None:
     "text",
     [
         OOM.format(0) + OOM.format(1),
+        OOM.format(0),
         timed_out(0) + "[rank2]: RuntimeError: CUDA error: unspecified launch failure\n",
         "[rank2]: KeyboardInterrupt\n",
         "[rank2]: torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.\n",
