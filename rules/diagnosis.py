@@ -27,7 +27,7 @@ from forensics.model import (
 from forensics.rules.admission import Progress
 from forensics.rules.arbitration import Judgement, arbitrate
 from forensics.rules.context import coverage, group_rows, not_checked, timeline, warnings, would_change
-from forensics.rules.engine import Overrides, discover, find, run, supply_of, thresholds
+from forensics.rules.engine import FAILED, Overrides, discover, find, run, supply_of, thresholds
 from forensics.rules.explain import Observed, observed_in
 from forensics.rules.facts.families import SourceFamilies, families
 from forensics.rules.facts.symptoms import Findings, Symptoms, symptoms
@@ -80,7 +80,7 @@ def _verdict(connection: DuckDBPyConnection, overrides: Overrides) -> Verdict:
         since=_since(suspects),
         suspects=suspects,
         victims=_victims(graph, suspects, findings) if suspects else (),
-        labels=(*supply.call(_labels, {Judgement: judged}), *frontier_labels(windows)),
+        labels=(*supply.call(_labels, {Judgement: judged}), *_failures(outcomes), *frontier_labels(windows)),
         world_size=roster.world_size,
         tree=stack_tree(_shown(supply.get(StacksByRank), graph)),
         groups=supply.call(group_rows),
@@ -253,11 +253,16 @@ def _motion_labels(motion: Liveness, pace: Speed, suspects: tuple[Suspect, ...])
         )
 
 
+def _failures(outcomes: Iterable[RuleOutcome]) -> Iterator[Label]:
+    """Rules that say nothing because of a mistake of their own."""
+    return (Label("rule_failed", outcome.rule, outcome.reason) for outcome in outcomes if outcome.status == FAILED)
+
+
 def _ruled_out(outcomes: tuple[RuleOutcome, ...], suspects: tuple[Suspect, ...]) -> tuple[RuleOutcome, ...]:
     """Causes that were checked and found in order, then rules that lacked their evidence."""
     fired = {code for suspect in suspects for code in suspect.rules}
     kept = [outcome for outcome in outcomes if outcome.rule not in fired and outcome.status != "fired"]
-    return tuple(sorted(kept, key=lambda o: (("ruled_out", "silent", "not_applicable").index(o.status), o.rule)))
+    return tuple(sorted(kept, key=lambda o: (("ruled_out", FAILED, "silent", "not_applicable").index(o.status), o.rule)))
 
 
 def culprit_named(suspects: tuple[Suspect, ...]) -> bool:

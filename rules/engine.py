@@ -6,6 +6,7 @@ import importlib
 import math
 import pkgutil
 import tomllib
+import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -59,6 +60,10 @@ def page(rule: Rule) -> str:
     return page_path(rule).read_text(encoding="utf-8")
 
 
+FAILED = "failed"
+"""Status of a rule that raised an error: it says nothing, and the verdict has a label that says so."""
+
+
 def read_thresholds(path: Path) -> Overrides:
     """Read overrides from a TOML file (`[rules.FX190]`, `silence_factor = 3`); unknown rules or names are a usage error."""
     try:
@@ -108,8 +113,19 @@ def _supplied(rules: Iterable[Rule], overrides: Overrides) -> dict[object, objec
 
 def run(supply: Supply, rules: Iterable[Rule], overrides: Overrides) -> tuple[tuple[Finding, ...], tuple[RuleOutcome, ...]]:
     """Evaluate the rules; return their findings and what became of each rule."""
-    judged = [_judge(rule, supply, thresholds(rule, overrides)) for rule in rules]
+    judged = [_guarded(rule, supply, thresholds(rule, overrides)) for rule in rules]
     return tuple(finding for found, _ in judged for finding in found), tuple(outcome for _, outcome in judged)
+
+
+def _guarded(rule: Rule, supply: Supply, own: Thresholds) -> tuple[tuple[Finding, ...], RuleOutcome]:
+    """Judge by one rule; what one cannot cope with must not take away what all the others say."""
+    try:
+        return _judge(rule, supply, own)
+    except Exception as error:  # a mistake of the rule: said in the verdict, with the place
+        *_, last = traceback.extract_tb(error.__traceback__)
+        place = f"{Path(last.filename).name}:{last.lineno}"
+        why = f"the rule failed on this evidence, please report it: {type(error).__name__} {error} at {place}"
+        return (), RuleOutcome(rule.code, rule.name, FAILED, why)
 
 
 def _judge(rule: Rule, supply: Supply, own: Thresholds) -> tuple[tuple[Finding, ...], RuleOutcome]:

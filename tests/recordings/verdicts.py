@@ -13,9 +13,11 @@ def verdict_of(*paths: Path) -> Verdict:
     """Bundle, folder or files in, verdict out."""
     connection = open_case(list(paths))
     try:
-        return diagnose(connection)
+        verdict = diagnose(connection)
     finally:
         connection.close()
+    assert not [label for label in verdict.labels if label.label == "rule_failed"]
+    return verdict
 
 
 def named(verdict: Verdict) -> set[int]:

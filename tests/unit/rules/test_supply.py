@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NewType
@@ -179,3 +180,22 @@ def test_everything_the_product_asks_for_is_made(case: DuckDBPyConnection) -> No
     known = supply_of(case)
     for wanted in providers():
         known.get(wanted)  # type: ignore[arg-type]
+
+
+def test_a_rule_that_fails_takes_nothing_from_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(roster: Roster) -> Iterator[Finding]:
+        yield from [[][len(roster.ranks)]]
+
+    job = Job(4, "nccl")
+    job.steps(8)
+    job.hang({2})
+    rules = tuple(replace(rule, evaluate=broken) if rule.code == "FX113" else rule for rule in discover())
+    monkeypatch.setattr("forensics.rules.diagnosis.discover", lambda: rules)
+    with open_case([loose(job, tmp_path)]) as case:
+        case.execute(
+            "INSERT INTO stacks (source_id, rank, pid, thread, sample) SELECT source_id, 2, 1, 1, 0 FROM sources LIMIT 1"
+        )
+        verdict = diagnose(case)
+    assert verdict.suspects[0].ranks == (2,)
+    (label,) = [label for label in verdict.labels if label.label == "rule_failed"]
+    assert (label.axis, "IndexError" in label.reason, "test_supply.py:" in label.reason) == ("FX113", True, True)
