@@ -42,11 +42,6 @@ def plain_frame(name: str, filename: str | None, line: int | None) -> PlainFrame
     return function_name(name), (filename or "").rsplit("/", 1)[-1], line
 
 
-def plain_path(frames: Iterable[tuple[str, str | None, int | None]]) -> tuple[PlainFrame, ...]:
-    """Python's frames of a call path as they are compared."""
-    return tuple(plain_frame(*frame) for frame in frames if not is_native(*frame))
-
-
 def is_upside_down(frames: Iterable[tuple[str, str | None, int | None]]) -> bool:
     """Whether a call path begins with its outermost frame: a program's entry comes first and does not come last."""
     own = [frame for frame in frames if not is_native(*frame)]

@@ -87,14 +87,3 @@ def communicators(log: ShimFile, records: Table) -> Packed:
     safe = np.where(inside, slots, 0)
     same = inside & ((comms["generation"][safe] & 0xFF) == records["generation"])
     return coded_column(np.where(same, safe, count), [*labels(log), None])
-
-
-def own_ranks(log: ShimFile, records: Table) -> Packed:
-    """Rank of this process in the communicator of each record."""
-    comms = log.tables.get(layout.COMMS)
-    if comms is None or not len(comms):
-        return numbers(np.zeros(len(records), np.int64), np.ones(len(records), np.bool_))
-    slots = records["comm"].astype(np.int64)
-    safe = np.where(slots < len(comms), slots, 0)
-    ranks = comms["rank"][safe].astype(np.int64)
-    return numbers(ranks, (slots >= len(comms)) | (ranks < 0))

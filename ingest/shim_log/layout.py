@@ -58,7 +58,6 @@ EVENTS: Final = {
 THREAD, QP_EVENT_KIND, PROXY_STATE, PROXY_DONE, PROXY_WAITS, OP_DONE, QP_STATE, QP_RATE = 64, 65, 80, 81, 82, 83, 84, 85
 LEFT: Final = 1
 """`leave` of a call that returned before the writer looked: the moment was not taken."""
-QP_EVENTS: Final = {1: "created", 2: "connected", 3: "ready", 4: "destroyed", 5: "failed", 6: "seen"}
 LOG_STATES: Final = {1: "recording", 2: "stopped", 3: "ended", 4: "recording without a heartbeat"}
 COMM_STATES: Final = ("free", "starting", "ready", "failed", "finalized", "destroyed", "aborted", "revoked")
 

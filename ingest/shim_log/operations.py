@@ -18,7 +18,6 @@ from forensics.ingest.shim_log.file import ShimFile, Table
 from forensics.ingest.shim_log.rings import Ring, threads
 
 _NONE = 255
-_TOLD_BY_PROFILER = 0x80
 _ACTIVE, _ENDED = 1, 2
 
 

@@ -38,10 +38,10 @@ def _evaluate(slowness: Slowness, thresholds: Thresholds) -> Iterator[Finding]:
     material = [link for link, share in weights.items() if share >= thresholds["least_share"]]
     for blame in blamed(weights, material, ()):
         found = [paused[link] for link in sorted(blame.links, key=lambda link: (-weights[link], link))]
-        yield _finding(slowness, blame, found)
+        yield _finding(slowness, blame, found, thresholds["likely_pauses"])
 
 
-def _finding(slowness: Slowness, blame: Blame, found: Sequence[Pauses]) -> Finding:
+def _finding(slowness: Slowness, blame: Blame, found: Sequence[Pauses], likely: float) -> Finding:
     """A rank is named when its links to several others paused: of one link alone either end may be to blame."""
     first, single = found[0], len(blame.ranks) == 1
     return Finding(
@@ -51,7 +51,7 @@ def _finding(slowness: Slowness, blame: Blame, found: Sequence[Pauses]) -> Findi
         cause=Cause.PROXY_DELAY,
         stage=slowness.stages.stage(first.communicator, first.kind, first.sender, first.receiver),
         belief=Belief.BEHIND_AND_BUSY,
-        confidence=Confidence.LIKELY if sum(each.paused for each in found) >= 3 else Confidence.SUSPECT,
+        confidence=Confidence.LIKELY if sum(each.paused for each in found) >= likely else Confidence.SUSPECT,
         evidence=tuple(_evidence(found)),
         granularity=Granularity.RANK if single else Granularity.LINK,
         members=Members.EACH if single else Members.ONE_OF,
@@ -96,6 +96,7 @@ RULE = Rule(
     needs=(Need(ChunkLogs, "chunks", "when chunks are handed over is told by NCCL's profiler interface only"),),
     thresholds=(
         Threshold("least_pauses", 2, "operations that paused; one is an accident"),
+        Threshold("likely_pauses", 3, "operations that paused, over all its links; fewer are a suspicion only"),
         Threshold("least_share", 0.05, "of the time: shorter pauses are those of a busy host"),
     ),
     concludes="The rank whose proxy thread pauses, or the two ends of the link where it does.",

@@ -76,7 +76,7 @@ def _material(late: Straggler, thresholds: Thresholds) -> bool:
     """Most operations wait for it, about equally long or nearly all, and the job loses time to it."""
     enough = late.counted >= thresholds["least_counted"] or late.late == late.calls > thresholds["least_counted"]
     regular = late.late >= thresholds["least_share_of_calls"] * late.calls and late.late >= thresholds["least_calls"]
-    always = late.late >= max(2 * thresholds["least_calls"], 0.9 * late.calls)
+    always = late.late >= max(2 * thresholds["least_calls"], thresholds["always_late"] * late.calls)
     steady = always or late.spread_ns <= thresholds["most_spread"] * late.typical_ns
     material = late.share >= thresholds["least_share_of_time"]
     chance = chance_of_last(late.late, late.calls, len(late.members))
@@ -204,6 +204,7 @@ RULE = Rule(
         Threshold("least_counted", 3, "steps that show a lateness of their own; fewer only when all operations agree"),
         Threshold("least_own_share", 0.8, "of its lateness; on a busy host ranks that neighbours delay by turns have less"),
         Threshold("most_spread", 0.5, "of the typical lateness: what varies more has no single cause, unless it never fails"),
+        Threshold("always_late", 0.9, "of its calls: who is late nearly always may be late by different amounts"),
         Threshold("least_share_of_time", 0.1, "of the time: below a tenth, jitter of many ranks and overlap explain it"),
         Threshold("least_share_from_start", 0.2, "a smaller lag from the first recorded call on may be how the job is made"),
         Threshold("least_accounted", LEAST_ACCOUNTED, "of the lateness that must be measured at its GPU to be the cause"),

@@ -46,6 +46,8 @@ _COMPARED = {
     "usual": "than in its usual step",
 }
 _SEEN_MEETINGS = ("aligned", "collectives", "arrivals")
+# Of the wall time: stages that overlap by more were nested or counted twice, and tell no loss.
+_MOST_OVERLAP = 0.1
 # Fewer steps may recur by chance; the rank is then a lead.
 _LIKELY_STEPS = 10
 
@@ -74,7 +76,7 @@ def _evaluate(
 def _is_limited(judged: WindowVerdict) -> bool:
     """Whether the window cannot bear an accusation: ranks of different parts, stages out of order or counted twice."""
     mixed = judged.attribution.sync is None or roles_differ(judged.matrix, judged.attribution.sync)
-    return bool(mixed) or not judged.matrix.is_ordered or judged.examined.overlap > 0.1
+    return bool(mixed) or not judged.matrix.is_ordered or judged.examined.overlap > _MOST_OVERLAP
 
 
 def _finding(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least: float) -> Finding:

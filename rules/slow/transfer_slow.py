@@ -36,6 +36,8 @@ from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 
 _SHOWN = 3
+# Channels that lose at least this part of what the worst one loses tell the stage.
+_HEAVY = 0.5
 
 
 def _evaluate(
@@ -47,7 +49,9 @@ def _evaluate(
     for blame in blamed({link: channel.share for link, channel in slow.items()}, material, known.sound_links(slow)):
         found = [slow[link] for link in sorted(blame.links, key=lambda link: (-slow[link].share, link))]
         slowdown = _slowdown(known, found[0])
-        yield hardware.refined(_finding(roster, slowness, blame, found), (Cause.NETWORK_SLOW,), slowdown)
+        yield hardware.refined(
+            _finding(roster, slowness, blame, found, thresholds["likely_slowdown"]), (Cause.NETWORK_SLOW,), slowdown
+        )
         if victims := {rank for channel in found for rank in _members(groups, channel)} - set(blame.ranks):
             yield blocked_ranks(RULE.code, victims)
 
@@ -70,7 +74,7 @@ def _members(groups: Communicators, channel: ChannelFlows) -> Collection[int]:
     return group.members if group else (channel.sender, channel.receiver)
 
 
-def _finding(roster: Roster, slowness: Slowness, blame: Blame, found: Sequence[ChannelFlows]) -> Finding:
+def _finding(roster: Roster, slowness: Slowness, blame: Blame, found: Sequence[ChannelFlows], likely: float) -> Finding:
     """One end is named only when links to several others are slow; the two ends of a single link cannot be told apart."""
     first, single = found[0], len(blame.ranks) == 1
     pair = slowness.pair(first.sender, first.receiver)
@@ -81,7 +85,7 @@ def _finding(roster: Roster, slowness: Slowness, blame: Blame, found: Sequence[C
         cause=Cause.NETWORK_SLOW,
         stage=_stage(slowness, found),
         belief=Belief.BEHIND_AND_BUSY,
-        confidence=_confidence(first, pair),
+        confidence=_confidence(first, pair, likely),
         evidence=tuple(_evidence(slowness, blame, found)),
         granularity=Granularity.NIC if single else Granularity.LINK,
         members=Members.EACH if single else Members.ONE_OF,
@@ -100,7 +104,7 @@ def _finding(roster: Roster, slowness: Slowness, blame: Blame, found: Sequence[C
 def _stage(slowness: Slowness, found: Sequence[ChannelFlows]) -> StageRef:
     """The stage of the channels that lose most, as far as they tell it; unknown when they lose in several."""
     roles = slowness.stages
-    heavy = [channel for channel in found if channel.share >= 0.5 * found[0].share]
+    heavy = [channel for channel in found if channel.share >= _HEAVY * found[0].share]
     stages = [roles.stage(channel.communicator, channel.kind, channel.sender, channel.receiver) for channel in heavy]
     known = [stage for stage in stages if stage.name is not StageName.UNKNOWN]
     if len({stage.name for stage in known}) == 1:
@@ -108,9 +112,9 @@ def _stage(slowness: Slowness, found: Sequence[ChannelFlows]) -> StageRef:
     return replace(stages[0], name=StageName.UNKNOWN, direction=None)
 
 
-def _confidence(channel: ChannelFlows, pair: PairRate | None) -> Confidence:
+def _confidence(channel: ChannelFlows, pair: PairRate | None, likely: float) -> Confidence:
     slowdown = max(channel.slowdown, pair.slowdown if pair else 0.0)
-    return Confidence.LIKELY if slowdown >= 1.4 and channel.peers > 1 else Confidence.SUSPECT
+    return Confidence.LIKELY if slowdown >= likely and channel.peers > 1 else Confidence.SUSPECT
 
 
 def _evidence(slowness: Slowness, blame: Blame, found: Sequence[ChannelFlows]) -> Iterator[Evidence]:
@@ -191,6 +195,7 @@ RULE = Rule(
         Threshold("halved_bound", 1.4, "without work requests: times at the NIC bound a loss from below, here three tenths"),
         Threshold("least_share_halved", 0.02, "of the time: a rate that dropped by half may cost nothing, hidden by overlap"),
         Threshold("least_share", 0.1, "of the time: a smaller drop must cost much before it accuses anybody"),
+        Threshold("likely_slowdown", 1.4, "against peers; a smaller one is a suspicion only"),
         Threshold("least_share_beside", LEAST_SHARE_BESIDE, "of the time: a link that supports a case must show it"),
     ),
     concludes="The NIC, or the two ends of the link, on which chunks take longer than on their peers.",

@@ -14,9 +14,11 @@ from forensics.rules.reductions.frontier.matrix import RESIDUAL, StageMatrix
 
 EVERYWHERE = "unknown"
 """Stage of a loss that is in no stage more than in the others."""
-_FEW = 5
+_FEW = 5  # of more rows than this the first is left out: it warms up
 _STAGES = 3
 _OF_ROWS = 20
+_LEAST_LOST_NS = 2e5  # of one step: less is what a turn of the scheduler may cost
+_MOST_OF_IT = 0.5  # of the row's loss, or of the latest rank's excess: who has it is one of those that cause it
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ def _onset(lengths: Floats, gates: Gates) -> int | None:
     for place in range(least, count - least + 1):
         before, after = np.median(lengths[1:place]), np.median(lengths[place:])
         apart = float((lengths[place:] > np.quantile(lengths[1:place], 0.9)).mean())
-        if after >= gates.onset_rise * before and apart >= 0.8 and (lengths[place] > 1.05 * before):
+        if after >= gates.onset_rise * before and apart >= 0.8 and lengths[place] > 1.05 * before:
             cost = float(np.abs(lengths[1:place] - before).sum() + np.abs(lengths[place:] - after).sum())
             best = min(best or (cost, place), (cost, place))
     return best[1] if best else None
@@ -149,7 +151,7 @@ def _against(
     for stage in dict.fromkeys(column.stage for column in found.columns):
         columns = [index for index, column in enumerate(found.columns) if column.stage == stage]
         lost, without = _lost(found, work, excess, columns)
-        affected = lost >= max(gates.excess_share * usual, 2e5)
+        affected = lost >= max(gates.excess_share * usual, _LEAST_LOST_NS)
         total = float(lost[affected].sum())
         share = total / float(lengths.sum())
         if affected.sum() < gates.least_steps and not (affected.sum() >= 3 and share >= gates.stage_share):
@@ -213,9 +215,9 @@ def _recurring(
 ) -> tuple[tuple[int, ...], float]:
     """Ranks that cause most of the affected rows, and what was lost to them; none when the ranks change or all are alike."""
     over = excess[:, columns].sum(axis=1)
-    causes = affected[:, None] & (over >= 0.5 * lost[:, None]) & (over > 0)
+    causes = affected[:, None] & (over >= _MOST_OF_IT * lost[:, None]) & (over > 0)
     # Of several ranks that are late together, those that come near the last.
-    near = over >= 0.5 * over.max(axis=1, keepdims=True)
+    near = over >= _MOST_OF_IT * over.max(axis=1, keepdims=True)
     counts = (causes & near).sum(axis=0)
     chosen = counts >= max(gates.recurrence * affected.sum(), 3)
     if not chosen.any() or 2 * chosen.sum() > len(chosen):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
 
+# Of the largest pause of a rank: what is smaller is its echo on another link.
 _TRIFLE = 0.1
 
 

@@ -16,6 +16,7 @@ from duckdb import DuckDBPyConnection
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import Stacks
 
+# Times the second longest pause on record (docs/decisions/0008-when-a-job-is-stuck.md).
 SILENCE_FACTOR = 2.0
 # A call that failed is recorded as done too (gloo), so that one finished call more than a member has issued proves nothing.
 LEAST_LEAD = 2
