@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from duckdb import DuckDBPyConnection
 
@@ -55,13 +56,20 @@ FRONTIER = "FX170"
 
 def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None) -> Verdict:
     """Diagnose a case; the same case gives the same verdict, whatever the order its sources were read in."""
-    with read_only(connection):
-        return _verdict(connection, overrides or {})
-
-
-def _verdict(connection: DuckDBPyConnection, overrides: Overrides) -> Verdict:
     supply = supply_of(connection, overrides)
-    findings, outcomes = run(supply, discover(), overrides)
+    # A transaction for each rule: what fails in one aborts it, and must not take the others along.
+    findings, outcomes = run(supply, discover(), overrides or {}, partial(read_only, connection))
+    with read_only(connection):
+        return _verdict(connection, supply, findings, outcomes, overrides or {})
+
+
+def _verdict(
+    connection: DuckDBPyConnection,
+    supply: Supply,
+    findings: tuple[Finding, ...],
+    outcomes: tuple[RuleOutcome, ...],
+    overrides: Overrides,
+) -> Verdict:
     judged = judge(supply, Findings(findings), families(connection))
     suspects = judged.suspects
     roster, graph, motion, pace = supply.get(Roster), supply.get(WaitGraph), supply.get(Liveness), supply.get(Speed)

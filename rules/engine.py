@@ -7,7 +7,8 @@ import math
 import pkgutil
 import tomllib
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -111,16 +112,24 @@ def _supplied(rules: Iterable[Rule], overrides: Overrides) -> dict[object, objec
     }
 
 
-def run(supply: Supply, rules: Iterable[Rule], overrides: Overrides) -> tuple[tuple[Finding, ...], tuple[RuleOutcome, ...]]:
-    """Evaluate the rules; return their findings and what became of each rule."""
-    judged = [_guarded(rule, supply, thresholds(rule, overrides)) for rule in rules]
+def run(
+    supply: Supply,
+    rules: Iterable[Rule],
+    overrides: Overrides,
+    within: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> tuple[tuple[Finding, ...], tuple[RuleOutcome, ...]]:
+    """Evaluate each rule `within` a context of its own; return their findings and what became of each rule."""
+    judged = [_guarded(rule, supply, thresholds(rule, overrides), within) for rule in rules]
     return tuple(finding for found, _ in judged for finding in found), tuple(outcome for _, outcome in judged)
 
 
-def _guarded(rule: Rule, supply: Supply, own: Thresholds) -> tuple[tuple[Finding, ...], RuleOutcome]:
+def _guarded(
+    rule: Rule, supply: Supply, own: Thresholds, within: Callable[[], AbstractContextManager[None]]
+) -> tuple[tuple[Finding, ...], RuleOutcome]:
     """Judge by one rule; what one cannot cope with must not take away what all the others say."""
     try:
-        return _judge(rule, supply, own)
+        with within():
+            return _judge(rule, supply, own)
     except Exception as error:  # a mistake of the rule: said in the verdict, with the place
         *_, last = traceback.extract_tb(error.__traceback__)
         place = f"{Path(last.filename).name}:{last.lineno}"

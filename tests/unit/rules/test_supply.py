@@ -182,10 +182,19 @@ def test_everything_the_product_asks_for_is_made(case: DuckDBPyConnection) -> No
         known.get(wanted)  # type: ignore[arg-type]
 
 
-def test_a_rule_that_fails_takes_nothing_from_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(roster: Roster) -> Iterator[Finding]:
-        yield from [[][len(roster.ranks)]]
+def _fails_in_python(roster: Roster) -> Iterator[Finding]:
+    yield from [[][len(roster.ranks)]]
 
+
+def _fails_in_sql(connection: DuckDBPyConnection) -> Iterator[Finding]:
+    connection.execute("SELECT CAST('many' AS INTEGER)").fetchall()
+    yield from ()
+
+
+@pytest.mark.parametrize(("broken", "error"), [(_fails_in_python, "IndexError"), (_fails_in_sql, "ConversionException")])
+def test_a_rule_that_fails_takes_nothing_from_the_others(
+    broken: Callable[..., Iterator[Finding]], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = Job(4, "nccl")
     job.steps(8)
     job.hang({2})
@@ -198,4 +207,4 @@ def test_a_rule_that_fails_takes_nothing_from_the_others(tmp_path: Path, monkeyp
         verdict = diagnose(case)
     assert verdict.suspects[0].ranks == (2,)
     (label,) = [label for label in verdict.labels if label.label == "rule_failed"]
-    assert (label.axis, "IndexError" in label.reason, "test_supply.py:" in label.reason) == ("FX113", True, True)
+    assert (label.axis, error in label.reason, "test_supply.py:" in label.reason) == ("FX113", True, True)
