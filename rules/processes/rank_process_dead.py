@@ -102,6 +102,8 @@ def _confidence(roster: Roster, graph: WaitGraph, logged: Logged, facts: RankFac
     unexplained = facts.exit_signal is None and facts.rank not in logged.failures.own
     if unexplained and _seen_by_launcher(roster, logged, facts.rank):
         return Confidence.SUSPECT
+    if any(end.rank == facts.rank and end.is_local for end in logged.exits):
+        return Confidence.LIKELY  # a number on its host is its rank only as long as there is one host
     if facts.exit_signal is not None or facts.exit_code is not None:
         return Confidence.CONFIRMED
     return Confidence.CONFIRMED if graph.waiters(facts.rank) else Confidence.LIKELY

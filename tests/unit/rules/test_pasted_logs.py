@@ -179,7 +179,8 @@ def test_the_earliest_of_several_tables(tmp_path: Path) -> None:
 )
 def test_a_local_rank_is_a_rank_on_one_node_only(tmp_path: Path, beside: str) -> None:
     agent = AGENT.format(-9, 3)
-    assert named(pasted(tmp_path, f"starting\n{agent}\n")) == {3}
+    verdict = pasted(tmp_path, f"starting\n{agent}\n")
+    assert (named(verdict), verdict.suspects[0].confidence) == ({3}, Confidence.LIKELY)
     assert named(pasted(tmp_path, f"{beside}\n{agent}\n")) == set()
 
 
