@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forensics.model import Cause, Outcome, Verdict
+from forensics.model import Cause, Confidence, Outcome, Verdict
 from tests.recordings.verdicts import named, verdict_of
 
 STALL = (
