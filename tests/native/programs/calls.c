@@ -116,7 +116,7 @@ static struct config *some_config(void)
 
     full = (struct config){.size = sizeof full, .magic = CONFIG_MAGIC, .version = 22700, .blocking = blocking, .name = roll(2) ? "pipe" : NULL};
     wrong = (struct config){.size = roll(64), .magic = 0x0badf00d, .name = (const char *)1};
-    if (page == NULL) {
+    if (worker->slot == 0 && page == NULL) {
         page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         mprotect(page + 4096, 4096, PROT_NONE);
     }
