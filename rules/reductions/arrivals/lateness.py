@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import comb
+from math import exp, fsum, lgamma, log, log1p
 
 import numpy as np
 import numpy.typing as npt
@@ -74,9 +74,16 @@ class Lateness:
 
 def chance_of_last(late: int, calls: int, members: int) -> float:
     """How probable it is that one of equal members is last so often; of two, one always is in three calls of five."""
+    if members < 2:
+        return 1.0
     alone = 1 / members
-    tail = sum(comb(calls, n) * alone**n * (1 - alone) ** (calls - n) for n in range(late, calls + 1))
-    return min(1.0, float(tail) * members)
+    # By logarithms: thousands of calls have more orders than a float can count.
+    ways = lgamma(calls + 1)
+    tail = fsum(
+        exp(ways - lgamma(n + 1) - lgamma(calls - n + 1) + n * log(alone) + (calls - n) * log1p(-alone))
+        for n in range(late, calls + 1)
+    )
+    return min(1.0, tail * members)
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ def _change(lengths: Floats) -> int | None:
     for place in range(_LEAST_SIDE, len(lengths) - _LEAST_SIDE + 1):
         before, after = float(np.median(lengths[:place])), float(np.median(lengths[place:]))
         apart = float((lengths[place:] > np.quantile(lengths[:place], 0.9)).mean())
-        if after >= SLOWER * before and apart >= _APART:
+        if before > 0 and after >= SLOWER * before and apart >= _APART:
             cost = float(np.abs(lengths[:place] - before).sum() + np.abs(lengths[place:] - after).sum())
             best = min(best or (cost, place), (cost, place))
     return best[1] if best else None

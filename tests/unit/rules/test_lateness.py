@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from forensics.rules.reductions.arrivals.arrivals import WATCHDOG_INTERVAL_NS, Arrival
-from forensics.rules.reductions.arrivals.lateness import Lateness, of_series, roots
+from forensics.rules.reductions.arrivals.lateness import Lateness, chance_of_last, of_series, roots
 
 MS = 1_000_000
 LINKED = frozenset({(0, 2), (2, 0), (1, 3), (3, 1)})
@@ -103,3 +103,12 @@ def test_what_comes_late_through_messages_is_passed_on() -> None:
     assert [(item.rank, others) for item, others in roots(clear, LINKED)] == [(0, ())]
     alike = [late(0, 900, (0, 1), "a"), late(2, 800, (2, 3), "b")]
     assert [(item.rank, others) for item, others in roots(alike, LINKED)] == [(0, (2,))]
+
+
+@pytest.mark.parametrize(
+    ("late", "calls", "members", "chance"),
+    [(3, 4, 2, 5 / 8), (5, 5, 4, 4 / 4**5), (0, 9, 3, 1.0), (7, 7, 1, 1.0), (1000, 3000, 64, 0.0), (20000, 40000, 2, 1.0)],
+)
+def test_the_chance_of_being_last_so_often(late: int, calls: int, members: int, chance: float) -> None:
+    """Of thousands of calls too."""
+    assert chance_of_last(late, calls, members) == pytest.approx(chance, abs=1e-9)

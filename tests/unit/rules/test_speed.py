@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,19 @@ def test_a_job_that_became_three_times_slower(tmp_path: Path) -> None:
 def test_a_job_that_is_as_fast_as_it_was(tmp_path: Path) -> None:
     found = of_job(tmp_path, lambda step: 100 + step % 5)
     assert (found.pace, found.was_measured) == (Pace.STEADY, True)
+
+
+def test_calls_that_were_dated_alike_at_first(tmp_path: Path) -> None:
+    """A clock that stands still makes steps of no length: nothing can be so much slower than they are."""
+    job = Job(4, "nccl", pace_ns=0)
+    for step in range(40):
+        if step >= 20:
+            job.pause(100 * MILLISECOND)
+        job.call(job.everyone)
+        if step < 20:
+            job.calls = {rank: [replace(c, time_ns=1, done_ns=1) for c in calls] for rank, calls in job.calls.items()}
+    with open_case([loose(job, tmp_path)]) as connection:
+        assert supply_of(connection).get(Speed).pace is not Pace.STEADY
 
 
 def test_a_job_that_becomes_slower_little_by_little(tmp_path: Path) -> None:
