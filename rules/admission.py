@@ -14,8 +14,8 @@ from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.standstill import Standing, WaitState, WaitStates
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import StacksByRank
-from forensics.rules.reductions.waits.completions import device_stall
-from forensics.rules.reductions.waits.graph import RootKind, WaitGraph
+from forensics.rules.reductions.waits.graph import WaitGraph
+from forensics.rules.reductions.waits.settled import Settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class Progress:
     roster: Roster
     stacks: StacksByRank
     groups: Communicators
+    settled: Settled
 
 
 def withheld(progress: Progress, finding: Finding, observed: Observed, late: Collection[int] = ()) -> str | None:
@@ -49,7 +50,7 @@ def withheld(progress: Progress, finding: Finding, observed: Observed, late: Col
 
 def states(progress: Progress, finding: Finding) -> tuple[WaitState, ...]:
     """What is known of the waits that a finding stands on."""
-    chosen = tied(finding, progress.graph)
+    chosen = frozenset(tied(finding, progress.graph))
     return tuple(state for state, wait in zip(progress.wait_states, progress.graph.waits, strict=True) if wait in chosen)
 
 
@@ -86,7 +87,7 @@ def _of_waits(progress: Progress, finding: Finding, found: tuple[WaitState, ...]
         return f"no wait for it is longer than usual: {usual.reason}"
     if motion.motion is Motion.STALLED:
         return None
-    if motion.motion is Motion.UNSEEN and _settled(progress):
+    if motion.motion is Motion.UNSEEN and progress.settled:
         left = observed.symptoms.waits - hypothesis(finding, (), observed).waits
         return f"in one capture, a hang has one explanation: this one leaves {len(left)} waits" if left else None
     return f"nothing shows that those who wait for it stand still: {motion.reason}"
@@ -124,29 +125,3 @@ def _working(progress: Progress, finding: Finding, found: tuple[WaitState, ...])
         f"they are known to wait for {lasted / 1e9:.0f} s only" if lasted else "nothing tells how long the others have waited"
     )
     return f"rank {rank} is at work ({how}), and {long}: work ends by itself"
-
-
-def _settled(progress: Progress) -> bool:
-    """Whether one undated capture already has the shape of a hang: everybody waits or is waited for, and most wait.
-
-    In a moving job some ranks are between operations, or still inside one that others have left. One rank alone shows nothing.
-    """
-    facts = progress.roster.ranks.items()
-    recorded = {rank for rank, known in facts if known.has_recorder}
-    seen = recorded or {rank for rank, known in facts if known.has_stack}
-    waiting = set(progress.graph.waits_for)
-    missing = {rank for wait in progress.graph.waits for rank in wait.missing}
-    kinds = {root.kind for root in progress.graph.roots}
-    passing = {RootKind.FREE, RootKind.ALL_JOINED} <= kinds
-    alone = len(seen) == 1 and waiting <= seen
-    # Several of different hosts that are behind at once, each by itself, are on their way: one of them is stuck, at most.
-    behind = {
-        rank
-        for root in progress.graph.roots
-        if root.kind is RootKind.FREE or device_stall(progress.groups, root)
-        for rank in root.ranks
-    } & seen
-    hosts = {progress.roster.host_of(rank) for rank in behind}
-    if len(behind) > 1 and (len(hosts) > 1 or None in hosts):
-        return False
-    return not alone and seen <= waiting | missing and not passing and 2 * len(waiting) >= len(seen)

@@ -90,7 +90,8 @@ def less_specific(finding: Finding) -> tuple[int, ...]:
 class Observed:
     """What explanations are measured against: waits, symptoms, the family of each source, and who may be a silent victim.
 
-    `unseen` are ranks that left nothing to see what they do by; `shared` are the members of the communicators in use.
+    `unseen` are ranks that left nothing to see what they do by; `shared` are the members of the communicators in use; `sinks`
+    are waits in which all have come and are held up by nobody else.
     """
 
     graph: WaitGraph
@@ -98,48 +99,48 @@ class Observed:
     families: SourceFamilies
     unseen: frozenset[int]
     shared: tuple[frozenset[int], ...]
+    sinks: frozenset[Wait]
 
 
 def observed_in(graph: WaitGraph, found: Symptoms, known: SourceFamilies, roster: Roster, groups: Communicators) -> Observed:
     """What explanations of a case are measured against."""
     unseen = frozenset(rank for rank, facts in roster.ranks.items() if facts.unseen)
-    return Observed(graph, found, known, unseen, tuple(frozenset(group.members) for group in groups if group.positions))
+    shared = tuple(frozenset(group.members) for group in groups if group.positions)
+    sinks = frozenset(wait for root in graph.roots if root.kind is RootKind.ALL_JOINED for wait in root.waits)
+    return Observed(graph, found, known, unseen, shared, sinks)
 
 
 def hypothesis(finding: Finding, rules: tuple[str, ...], observed: Observed) -> Hypothesis:
     """Work out what a finding accounts for."""
+    inside = frozenset(joined(finding, observed.graph))
+    reach = _reached(finding, inside, observed)
     return Hypothesis(
         finding,
         rules,
-        frozenset(_waits(finding, observed)),
-        frozenset(_others(finding, reached(finding, observed), observed.symptoms)),
+        frozenset(_waits(finding, inside, reach, observed)),
+        frozenset(_others(finding, reach, observed.symptoms)),
         behind(finding.evidence, observed.families),
     )
 
 
-def _waits(finding: Finding, observed: Observed) -> Iterator[Atom]:
+def _waits(finding: Finding, inside: Collection[int], reach: set[int], observed: Observed) -> Iterator[Atom]:
     """The waits that end in its ranks or in its operation, directly or through others.
 
     A slow rank accounts for waits that are not proven to stand still only.
     """
-    graph = observed.graph
-    inside, reach = set(joined(finding, graph)), reached(finding, observed)
-    # Who is stuck where all have come is held up by nobody else.
-    sinks = [wait for root in graph.roots if root.kind is RootKind.ALL_JOINED for wait in root.waits]
     slow = finding.anomaly is Anomaly.FAIL_SLOW
     for index, place in observed.symptoms.of_wait.items():
-        wait = graph.waits[index]
+        wait = observed.graph.waits[index]
         if slow and index in observed.symptoms.still:
             continue
         if index in inside or not reach.isdisjoint(wait.missing):
             yield from ((place, rank) for rank in wait.waiting)
-        elif not wait.missing and wait not in sinks:
+        elif not wait.missing and wait not in observed.sinks:
             yield from ((place, rank) for rank in wait.waiting if rank in reach)
 
 
-def reached(finding: Finding, observed: Observed) -> set[int]:
+def _reached(finding: Finding, inside: Collection[int], observed: Observed) -> set[int]:
     """The ranks of a finding, those that are in its operation, and all that wait for them."""
-    inside = joined(finding, observed.graph)
     ranks = {*finding.ranks, *(rank for index in inside for rank in observed.graph.waits[index].waiting)}
     return _with_silent_victims(set(finding.ranks), ranks, observed)
 
@@ -171,7 +172,7 @@ def joined(finding: Finding, graph: WaitGraph) -> Iterator[int]:
     broken = finding.belief in (Belief.DIRECT_RECORD, Belief.MISMATCH) or finding.resource is not None
     named = finding.stage.communicator
     for index, wait in enumerate(graph.waits):
-        whole = ranks.issuperset((*wait.waiting, *wait.missing))
+        whole = wait.waiting.keys() <= ranks and ranks.issuperset(wait.missing)
         inside = broken and not ranks.isdisjoint(wait.waiting) and named in (None, wait.communicator)
         if whole or (not wait.missing and (inside or (named and wait.communicator == named))):
             yield index
@@ -200,8 +201,8 @@ def _others(finding: Finding, reach: Collection[int], symptoms: Symptoms) -> Ite
 
 def tied(finding: Finding, graph: WaitGraph) -> tuple[Wait, ...]:
     """The waits that a finding stands on: those in which its ranks are missing, else those that they are inside."""
-    missing = tuple(wait for wait in graph.waits if not set(wait.missing).isdisjoint(finding.ranks))
-    return missing or tuple(graph.waits[index] for index in joined(finding, graph))
+    missing = dict.fromkeys(wait for rank in finding.ranks for wait in graph.waiting_for(rank))
+    return tuple(missing) or tuple(graph.waits[index] for index in joined(finding, graph))
 
 
 def faults(hypotheses: Iterable[Hypothesis], unseen: Collection[int]) -> list[list[Hypothesis]]:

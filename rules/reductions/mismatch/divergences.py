@@ -63,12 +63,14 @@ def divergences(calls: Calls, graph: WaitGraph, samples: StacksByRank, mismatche
         for wait in root.waits
         if wait.communicator and not wait.peers and wait.communicator not in skip
     }
-    found = (_of_wait(calls.connection, wait, samples) for _, wait in sorted(waits.items()))
+    entered = calls_at(calls.connection, waits) if waits else {}
+    found = (_of_wait(calls.connection, waits[number], entered[number], samples) for number in sorted(waits))
     return Divergences(tuple(divergence for divergence in found if divergence))
 
 
-def _of_wait(connection: DuckDBPyConnection, wait: Wait, samples: Mapping[int, Stacks]) -> Divergence | None:
-    calls = calls_at(connection, wait.communicator, wait.sequence)
+def _of_wait(
+    connection: DuckDBPyConnection, wait: Wait, calls: Mapping[int, PlacedCall], samples: Mapping[int, Stacks]
+) -> Divergence | None:
     if any(call.place for call in calls.values()):
         found = _vote(wait, calls)
         return _first_of_run(connection, found) if found else None
@@ -130,7 +132,8 @@ def _first_of_run(connection: DuckDBPyConnection, found: Divergence) -> Divergen
         begin = number
     if _recurs(odd, usual, [number for number in parted if number < begin], begin, found.innermost):
         return None
-    calls = {rank: call for rank, call in calls_at(connection, found.communicator, begin).items() if call.place}
+    parting = (found.communicator, begin)
+    calls = {rank: call for rank, call in calls_at(connection, [parting])[parting].items() if call.place}
     first = _ballot(usual[begin].place, found.innermost)
     majority = tuple(sorted(rank for rank, call in calls.items() if _ballot(call.place, found.innermost) == first))
     # Not all odd ranks need to have parted there, and a call may have left no frames.

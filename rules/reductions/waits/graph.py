@@ -30,9 +30,9 @@ class RootKind(StrEnum):
     INVERTED = "inverted"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Wait:
-    """One operation somebody waits in: who waits (with the operation's facts) and for whom.
+    """One operation somebody waits in: who waits (with the operation's facts) and for whom. Equal to itself only.
 
     `absent` are members known not to have entered; `unheard` are members without recorder evidence, or whose dump was cut
     before it, filled only when no known member is absent. `assumed` are ranks outside the inferred membership that may belong
