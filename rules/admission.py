@@ -87,7 +87,9 @@ def _of_waits(progress: Progress, finding: Finding, found: tuple[WaitState, ...]
         return f"no wait for it is longer than usual: {usual.reason}"
     if motion.motion is Motion.STALLED:
         return None
-    if motion.motion is Motion.UNSEEN and progress.settled:
+    if motion.motion is Motion.UNSEEN and progress.settled.held:
+        if finding.ranks and progress.settled.apart.issuperset(finding.ranks):
+            return None
         left = observed.symptoms.waits - hypothesis(finding, (), observed).waits
         return f"in one capture, a hang has one explanation: this one leaves {len(left)} waits" if left else None
     return f"nothing shows that those who wait for it stand still: {motion.reason}"

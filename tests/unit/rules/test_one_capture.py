@@ -132,3 +132,23 @@ def test_two_that_have_not_seen_the_end_of_a_call_are_not_both_broken(tmp_path: 
     job.call(job.everyone, ranks=(1, 7), done=False)
     job.call(job.everyone, done=False)
     assert not verdict_of(loose(job, tmp_path)).suspects
+
+
+def ahead(*, scattered: bool) -> Job:
+    """Hosts issue ahead of their devices, but for ranks 2 and 5; when `scattered`, rank 0 is one operation further."""
+    job = lagging(0, arrived=(0, 1, 3, 4, 6, 7))
+    job.call(job.everyone, ranks=(0, 1, 3, 4, 6, 7), done=False)
+    if scattered:
+        job.call(job.everyone, ranks=(0,), done=False)
+    return job
+
+
+def test_several_ranks_are_stuck_where_all_others_have_come_to_rest_at_one_place(tmp_path: Path) -> None:
+    verdict = verdict_of(loose(ahead(scattered=False), tmp_path))
+    assert verdict.outcome is Outcome.HANG
+    assert {rank for suspect in leaders(verdict) for rank in suspect.ranks} == {2, 5}
+    assert {suspect.confidence for suspect in leaders(verdict)} == {Confidence.LIKELY}
+
+
+def test_hosts_of_a_moving_job_are_scattered(tmp_path: Path) -> None:
+    assert named(verdict_of(loose(ahead(scattered=True), tmp_path))) == set()
