@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from tests.accuracy import public
 from tests.accuracy.scoring import Row, Score
 
 BUNDLE, DUMPS, OFFICIAL, RULE = "forensics", "forensics, dumps alone", "torchfrtrace", "missing-rank rule"
@@ -68,11 +69,12 @@ def render(rows: Sequence[Row], versions: Mapping[str, str]) -> str:
         f"The {len(dumped)} of them that left a dump:\n\n{_totals(dumped)}",
         _explained(stuck),
         _moving([row for row in rows if row.moves]),
+        public.stored(),
         _METHOD,
         f"## Every fault\n\nRanks that were named; `-` is nobody.\n\n{_table(rows)}",
         "## Versions\n\n" + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".\n",
     ]
-    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
 def _totals(rows: Sequence[Row]) -> str:

@@ -1,0 +1,215 @@
+"""Sits the logs modelled on public reports and writes their part of docs/accuracy.md: `python -m tests.accuracy.public`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+from forensics.report import json as json_report
+from tests.recordings.verdicts import verdict_of
+
+ROOT = Path(__file__).parents[2]
+LOGS = ROOT / "fixtures/field/public"
+PAGE = ROOT / "docs/accuracy.md"
+ROWS = ROOT / "docs/accuracy-public.json"
+_TITLE = "## Logs pasted in public"
+_SECTION = re.compile(rf"{_TITLE}\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+
+
+class Score(StrEnum):
+    """`EXACT`: the truth and nobody else. `GROUP`: a wider set that may be. `SILENT`: nobody, where somebody is at fault."""
+
+    EXACT = "exact"
+    GROUP = "group"
+    SILENT = "silent"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One log and what an expert says from it alone; fixtures/field/public/README.md has the meaning of each field."""
+
+    log: str
+    source: str
+    family: str
+    outcome: tuple[str, ...]
+    ranks: tuple[int, ...]
+    acceptable: tuple[int, ...]
+    cause: str | None
+    reasoning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sitting of one case: who should be named, who was, and whether the outcome is one of the right ones."""
+
+    log: str
+    family: str
+    truth: tuple[int, ...]
+    named: tuple[int, ...]
+    outcome: str
+    outcome_right: bool
+    score: Score
+
+
+def cases() -> list[Case]:
+    """The index, in its order."""
+    lists = ("outcome", "ranks", "acceptable")
+    index = json.loads((LOGS / "cases.json").read_text(encoding="utf-8"))
+    return [Case(**{key: tuple(value) if key in lists else value for key, value in entry.items()}) for entry in index]
+
+
+def score(suspects: Sequence[Mapping[str, Any]], case: Case) -> Score:
+    """All ranks of all suspects count as named, alternatives included; a suspect without ranks names none."""
+    named = {rank for suspect in suspects for rank in suspect["ranks"]}
+    truth, allowed = set(case.ranks), {*case.ranks, *case.acceptable}
+    if named == truth:
+        return Score.EXACT
+    if not named:
+        return Score.SILENT
+    one_of = all(suspect["members"] == "one_of" for suspect in suspects if suspect["ranks"])
+    wide = len(named) > 1 and truth < named
+    return Score.GROUP if wide and (named <= allowed or (one_of and truth)) else Score.WRONG
+
+
+def sit(case: Case) -> Row:
+    """The verdict on the log, given as the only file."""
+    verdict = json.loads(json_report.render(verdict_of(LOGS / case.log)))
+    named = tuple(sorted({rank for suspect in verdict["suspects"] for rank in suspect["ranks"]}))
+    right = verdict["outcome"] in case.outcome
+    return Row(case.log, case.family, case.ranks, named, verdict["outcome"], right, score(verdict["suspects"], case))
+
+
+def wilson(hits: int, count: int) -> tuple[float, float]:
+    """Bounds of the 95 % interval of a share (Wilson 1927)."""
+    if not count:
+        return 0.0, 1.0
+    z, share = 1.96, hits / count
+    centre = share + z * z / (2 * count)
+    spread = z * sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    return max(0.0, (centre - spread) / (1 + z * z / count)), min(1.0, (centre + spread) / (1 + z * z / count))
+
+
+def figures(rows: Iterable[Row]) -> dict[str, int]:
+    """Cases by what the truth is and what was said, and right outcomes."""
+    found = list(rows)
+    counts = Counter(f"{'named' if row.truth else 'nobody'} {row.score}" for row in found)
+    keys = [f"{truth} {one}" for truth in ("named", "nobody") for one in Score if (truth, one) != ("nobody", Score.SILENT)]
+    return {key: counts[key] for key in keys} | {"outcomes": sum(row.outcome_right for row in found), "cases": len(found)}
+
+
+def section(rows: Sequence[Row], first: Mapping[str, int]) -> str:
+    """The part of the page."""
+    nobody = sum(not row.truth for row in rows)
+    parts = [
+        f"{_TITLE}\n\n{len(rows)} [logs](../fixtures/field/public/README.md) modelled on public reports, each given as the only file.\n"
+        f"In {nobody} of them an expert would name nobody. `python -m tests.accuracy.public` sits them again.",
+        _totals({"first sitting, before the program was mended for them": first, "now": figures(rows)}),
+        "All cases were written before the program had read one of them. Since the first sitting the set is known: later\n"
+        "figures show what is kept, not how new logs fare. **group** is a set that contains the truth, as far as the text can\n"
+        "tell it.",
+        _families(rows),
+        _others([row for row in rows if row.score is not Score.EXACT]),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n\n"
+
+
+def _totals(sittings: Mapping[str, Mapping[str, int]]) -> str:
+    lines = [
+        "| sitting | right names, exact or group | silent | wrong names | right abstentions | right outcomes |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, counted in sittings.items():
+        to_name = sum(value for key, value in counted.items() if key.startswith("named "))
+        nobody = sum(value for key, value in counted.items() if key.startswith("nobody "))
+        right = counted["named exact"] + counted["named group"]
+        wrong = counted["named wrong"] + counted["nobody wrong"]
+        shares = [
+            _share(right, to_name),
+            _share(counted["named silent"], to_name),
+            _share(wrong, counted["cases"]),
+            _share(counted["nobody exact"], nobody),
+            _share(counted["outcomes"], counted["cases"]),
+        ]
+        lines.append(f"| {name} | {' | '.join(shares)} |")
+    return "Shares with their 95 % intervals (Wilson):\n\n" + "\n".join(lines)
+
+
+def _share(hits: int, count: int) -> str:
+    low, high = wilson(hits, count)
+    return f"{hits} of {count} ({100 * low:.0f}-{100 * high:.0f} %)"
+
+
+def _families(rows: Sequence[Row]) -> str:
+    lines = ["| family | to name | exact | group | silent | wrong | nobody | abstained | group | wrong |", "|---" * 10 + "|"]
+    for family in sorted({row.family for row in rows}):
+        counted = figures(row for row in rows if row.family == family)
+        named = [counted[f"named {one}"] for one in Score]
+        nobody = [counted[f"nobody {one}"] for one in Score if one is not Score.SILENT]
+        lines.append(f"| {family} | {' | '.join(map(str, [sum(named), *named, sum(nobody), *nobody]))} |")
+    return "\n".join(lines)
+
+
+def _others(rows: Sequence[Row]) -> str:
+    if not rows:
+        return ""
+    lines = ["Not exact:", "", "| log | truth | named | score |", "|---|---|---|---|"]
+    lines.extend(f"| {Path(row.log).stem} | {_ranks(row.truth)} | {_ranks(row.named)} | {row.score} |" for row in rows)
+    return "\n".join(lines)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks)) or "-"
+
+
+def stored() -> str:
+    """The part of the page from the last sitting; empty before the first."""
+    if not ROWS.exists():
+        return ""
+    found = json.loads(ROWS.read_text(encoding="utf-8"))
+    lists = ("truth", "named")
+    rows = [
+        Row(**{k: tuple(v) if k in lists else v for k, v in row.items()} | {"score": Score(row["score"])})
+        for row in found["rows"]
+    ]
+    return section(rows, found["first"])
+
+
+def with_section(page: str, part: str) -> str:
+    """The page with the part in its place, which is before the method."""
+    bare = _SECTION.sub("", page)
+    return bare.replace("## How it is scored\n", f"{part}## How it is scored\n", 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.accuracy.public", description=__doc__)
+    parser.add_argument("--only", metavar="NAME", action="append", help="only this log; nothing is written")
+    args = parser.parse_args()
+    rows = []
+    for case in cases():
+        if args.only and Path(case.log).stem not in args.only:
+            continue
+        rows.append(row := sit(case))
+        if args.only or row.score is not Score.EXACT or not row.outcome_right:
+            print(
+                f"{row.score:7} {row.log:42} truth {_ranks(row.truth):10} named {_ranks(row.named):10} {row.outcome}",
+                flush=True,
+            )
+    print(figures(rows))
+    if not args.only:
+        known = json.loads(ROWS.read_text(encoding="utf-8")) if ROWS.exists() else {"first": figures(rows)}
+        document = {"schema": "forensics.accuracy-public/1", "first": known["first"], "rows": [asdict(row) for row in rows]}
+        ROWS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        PAGE.write_text(with_section(PAGE.read_text(encoding="utf-8"), stored()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
