@@ -62,9 +62,12 @@ class Row:
 
 def cases() -> list[Case]:
     """The index, in its order."""
-    lists = ("outcome", "ranks", "acceptable")
     index = json.loads((LOGS / "cases.json").read_text(encoding="utf-8"))
-    return [Case(**{key: tuple(value) if key in lists else value for key, value in entry.items()}) for entry in index]
+    return [Case(**_with_tuples(entry)) for entry in index]
+
+
+def _with_tuples(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
 
 
 def score(suspects: Sequence[Mapping[str, Any]], case: Case) -> Score:
@@ -110,8 +113,8 @@ def section(rows: Sequence[Row], first: Mapping[str, int]) -> str:
     """The part of the page."""
     nobody = sum(not row.truth for row in rows)
     parts = [
-        f"{_TITLE}\n\n{len(rows)} [logs](../fixtures/field/public/README.md) modelled on public reports, each given as the only file.\n"
-        f"In {nobody} of them an expert would name nobody. `python -m tests.accuracy.public` sits them again.",
+        f"{_TITLE}\n\n{len(rows)} [logs](../fixtures/field/public/README.md) modelled on public reports, each given as the\n"
+        f"only file. In {nobody} of them an expert would name nobody. `python -m tests.accuracy.public` sits them again.",
         _totals({"first sitting, before the program was mended for them": first, "now": figures(rows)}),
         "All cases were written before the program had read one of them. Since the first sitting the set is known: later\n"
         "figures show what is kept, not how new logs fare. **group** is a set that contains the truth, as far as the text can\n"
@@ -175,11 +178,7 @@ def stored() -> str:
     if not ROWS.exists():
         return ""
     found = json.loads(ROWS.read_text(encoding="utf-8"))
-    lists = ("truth", "named")
-    rows = [
-        Row(**{k: tuple(v) if k in lists else v for k, v in row.items()} | {"score": Score(row["score"])})
-        for row in found["rows"]
-    ]
+    rows = [Row(**_with_tuples(row) | {"score": Score(row["score"])}) for row in found["rows"]]
     return section(rows, found["first"])
 
 
