@@ -116,9 +116,9 @@ def section(rows: Sequence[Row], first: Mapping[str, int]) -> str:
         f"{_TITLE}\n\n{len(rows)} [logs](../fixtures/field/public/README.md) modelled on public reports, each given as the\n"
         f"only file. In {nobody} of them an expert would name nobody. `python -m tests.accuracy.public` sits them again.",
         _totals({"first sitting, before the program was mended for them": first, "now": figures(rows)}),
-        "All cases were written before the program had read one of them. Since the first sitting the set is known: later\n"
-        "figures show what is kept, not how new logs fare. **group** is a set that contains the truth, as far as the text can\n"
-        "tell it.",
+        "Each case was written before the program had read it. Since the first sitting, which was blind, the set is known:\n"
+        "later figures show what is kept, not how new logs fare. **group** is a set that contains the truth, as far as the\n"
+        "text can tell it.",
         _families(rows),
         _others([row for row in rows if row.score is not Score.EXACT]),
     ]
