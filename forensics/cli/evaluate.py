@@ -34,6 +34,9 @@ def evaluate(
     quick: Annotated[bool, typer.Option("--quick", help="A handful of cases, about half a minute on two cores.")] = False,
     full: Annotated[bool, typer.Option("--full", help="As many cases as the suites are meant to have; takes hours.")] = False,
     form: Annotated[Form, typer.Option("--format", "-f", help="Form of the result.")] = Form.TEXT,
+    field: Annotated[
+        bool, typer.Option("--field", help="Judge each case in three field forms too: as people hand evidence over.")
+    ] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the result to a file.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Cases at a time (default: one for each core).")] = None,
     replay: Annotated[str | None, typer.Option(help="SUITE:SEED:NUMBER: run this case again and show all of it.")] = None,
@@ -46,7 +49,7 @@ def evaluate(
     Example: forensics evaluate hang healthy --seed 3 --cases 20
     """
     if replay:
-        _replay(replay, keep)
+        _replay(replay, keep, field)
         return
     if keep or (quick and full):
         raise ForensicsError("--keep goes with --replay, and --quick not with --full", ExitCode.USAGE)
@@ -54,9 +57,9 @@ def evaluate(
 
     found = chosen(suites or [])
     with _progress() as report:
-        results = _run(found, seed, [_count(suite, cases, quick, full) for suite in found], workers, report)
+        results = _run(found, seed, [_count(suite, cases, quick, full) for suite in found], workers, report, field)
     chosen_cases = f" --cases {cases}" if cases else " --quick" if quick else " --full" if full else ""
-    command = " ".join(["forensics evaluate", *(suites or []), f"--seed {seed}"]) + chosen_cases
+    command = " ".join(["forensics evaluate", *(suites or []), f"--seed {seed}"]) + chosen_cases + (" --field" if field else "")
     _write(_rendered(results, seed, form, command), output)
 
 
@@ -67,7 +70,7 @@ def _count(suite: Suite, cases: int | None, quick: bool, full: bool) -> int:
 
 
 def _run(
-    suites: list[Suite], seed: int, counts: list[int], workers: int | None, report: Callable[[int, int], None]
+    suites: list[Suite], seed: int, counts: list[int], workers: int | None, report: Callable[[int, int], None], field: bool
 ) -> list[tuple[Suite, list[Row]]]:
     """All cases in one queue; those of real jobs, which need the machine for themselves, one after the other."""
     from forensics.fixtures.suites.interface import Case
@@ -79,8 +82,8 @@ def _run(
     ]
     simulated = [case for suite, cases in listed for case in cases if suite.record is None]
     recorded = [case for suite, cases in listed for case in cases if suite.record is not None]
-    rows = {row.case: row for row in run(simulated, workers or _cores(), report)}
-    rows |= {row.case: row for row in run(recorded, 1, report)}
+    rows = {row.case: row for row in run(simulated, workers or _cores(), report, in_field=field)}
+    rows |= {row.case: row for row in run(recorded, 1, report, in_field=field)}
     return [(suite, [rows[case] for case in cases]) for suite, cases in listed]
 
 
@@ -105,7 +108,7 @@ def _json(found: Any) -> str:
     return json.dumps(found, indent=1) + "\n"
 
 
-def _replay(text: str, keep: Path | None) -> None:
+def _replay(text: str, keep: Path | None, field: bool) -> None:
     from dataclasses import asdict
 
     from forensics.fixtures.suites.interface import Case
@@ -120,7 +123,7 @@ def _replay(text: str, keep: Path | None) -> None:
         keep.mkdir(parents=True, exist_ok=True)
         if (keep / "bundle.tar").exists():
             raise ForensicsError(f"{keep / 'bundle.tar'} exists", ExitCode.USAGE)
-    row = run_case(case, keep)
+    row = run_case(case, keep, in_field=field)
     typer.echo(_json({**asdict(row), "case": str(case)}).rstrip("\n"))
     if keep:
         typer.echo(f"kept {keep / 'bundle.tar'}, next: forensics diagnose {keep / 'bundle.tar'}", err=True)

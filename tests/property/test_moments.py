@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from forensics.fixtures.field.stacks import py_spy_text
 from forensics.model import Confidence, Outcome, Verdict
 from tests.recordings.collection import Collection, write
 from tests.recordings.hang import CULPRIT, collected
 from tests.recordings.places import ALL_REDUCE, FORWARD, HOST_CODE
-from tests.recordings.retellings import SAME_EVIDENCE, SAME_FORM, Files, handed_over, is_stack, members, py_spy_text
+from tests.recordings.retellings import SAME_EVIDENCE, SAME_FORM, Files, handed_over, is_stack
 from tests.recordings.verdicts import named, verdict_of
 
 ROOT = Path(__file__).parents[2]
@@ -27,13 +28,14 @@ SECONDS = 10**9
 
 @cache
 def scenario(name: str) -> dict[str, bytes]:
-    return members(ROOT / f"fixtures/scenarios/{name}/bundle.tar.zst")
+    """What is handed over of a recorded bundle."""
+    return handed_over(ROOT / f"fixtures/scenarios/{name}/bundle.tar.zst")
 
 
 def recorded() -> list[str]:
     """Scenarios with stacks or dumps to hand over."""
     folders = sorted(path.parent.name for path in (ROOT / "fixtures/scenarios").glob("*/expected.json"))
-    return [name for name in folders if any(is_stack(path) or "recorder" in path for path in handed_over(scenario(name)))]
+    return [name for name in folders if any(is_stack(path) or "recorder" in path for path in scenario(name))]
 
 
 # A few that differ in what they have: stacks alone, a busy and a waiting culprit, children, a job that moves.
@@ -66,7 +68,7 @@ def strength(verdict: Verdict) -> list[int]:
 
 @cache
 def plain(name: str, folder: Path) -> Verdict:
-    return judged(handed_over(scenario(name)), folder)
+    return judged(scenario(name), folder)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +79,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("name", "how"), PAIRS)
 def test_the_same_told_again_changes_nothing(name: str, how: str, place: Path, tmp_path: Path) -> None:
     usual = plain(name, place / name)
-    found = judged(SAME_EVIDENCE[how](handed_over(scenario(name))), tmp_path)
+    found = judged(SAME_EVIDENCE[how](scenario(name)), tmp_path)
     assert answer(found) == answer(usual), (usual.summary, found.summary)
     assert all(now <= before for now, before in zip(strength(found), strength(usual), strict=True))
 
@@ -86,7 +88,7 @@ def test_the_same_told_again_changes_nothing(name: str, how: str, place: Path, t
 def test_another_form_beside_a_bundle_changes_nothing(name: str, tmp_path: Path) -> None:
     """The bundle proves its moments; what lies beside it without a time only repeats one of them."""
     bundle = ROOT / f"fixtures/scenarios/{name}/bundle.tar.zst"
-    forms = {f"{path}.txt": py_spy_text(body) for path, body in handed_over(scenario(name)).items() if is_stack(path)}
+    forms = {f"{path}.txt": py_spy_text(body) for path, body in scenario(name).items() if is_stack(path)}
     usual = verdict_of(bundle)
     found = verdict_of(bundle, write(tmp_path / "beside", forms)) if forms else usual
     assert answer(found) == answer(usual)
@@ -96,7 +98,7 @@ def test_another_form_beside_a_bundle_changes_nothing(name: str, tmp_path: Path)
 @pytest.mark.parametrize("name", [n if n in USUAL[:2] else pytest.param(n, marks=pytest.mark.deep) for n in recorded()])
 def test_dates_of_files_do_not_change_one_moment(name: str, place: Path, tmp_path: Path) -> None:
     """Copies and other forms with dates of their own repeat what is there: only contents that differ make a date tell."""
-    files = SAME_EVIDENCE["text"](handed_over(scenario(name)))
+    files = SAME_EVIDENCE["text"](scenario(name))
     found = judged(files, tmp_path, {path: 600 * (path.endswith(".txt")) for path in files})
     assert answer(found) == answer(plain(name, place / name))
 
@@ -114,7 +116,7 @@ def removals() -> Iterator[object]:
 
 @pytest.mark.parametrize("name", list(removals()))
 def test_a_source_that_is_taken_away_names_nobody_else(name: str, place: Path, tmp_path: Path) -> None:
-    files = handed_over(scenario(name))
+    files = scenario(name)
     expected = json.loads((ROOT / f"fixtures/scenarios/{name}/expected.json").read_text())
     right = {rank for suspect in expected["suspects"] for rank in suspect["ranks"]}
     usual = plain(name, place / name)
@@ -130,7 +132,7 @@ def test_a_source_that_is_taken_away_names_nobody_else(name: str, place: Path, t
 @pytest.mark.parametrize("name", [n if n in USUAL[:3] else pytest.param(n, marks=pytest.mark.deep) for n in recorded()])
 def test_the_form_itself_does_not_matter(name: str, how: str, place: Path, tmp_path: Path) -> None:
     usual = plain(name, place / name)
-    found = judged(SAME_FORM[how](handed_over(scenario(name))), tmp_path)
+    found = judged(SAME_FORM[how](scenario(name)), tmp_path)
     assert (answer(found), strength(found)) == (answer(usual), strength(usual))
 
 
@@ -140,12 +142,11 @@ def sampled(first: Files, second: Files, apart: int, folder: Path) -> Verdict:
     return judged({**first, **later}, folder, dict.fromkeys(later, apart))
 
 
-def round_of(*places: object, active: bool = False) -> dict[str, bytes]:
+def round_of(*places: object) -> dict[str, bytes]:
     found = Collection(len(places), 0)
     for rank, at in enumerate(places):
         found.stacks(rank, at)  # type: ignore[arg-type]
-    files = {path: body for path, body in handed_over(found.members).items() if is_stack(path)}
-    return {path: body.replace(b'"active": false', b'"active": true') if active else body for path, body in files.items()}
+    return {f"rank{path.split('/')[1]}.stacks.json": body for path, body in found.members.items()}
 
 
 def test_contents_that_differ_at_dates_far_apart_are_two_moments(tmp_path: Path) -> None:

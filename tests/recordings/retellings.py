@@ -4,128 +4,32 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
-from forensics.bundle.reader import open_bundle
+from forensics.fixtures.field.pieces import evidence, newest
+from forensics.fixtures.field.stacks import py_spy_json, py_spy_text, upside_down, with_native_frames
+from forensics.fixtures.field.strangers import stack_of_another_job
 
 Files = Mapping[str, bytes]
 Retelling = Callable[[Files], dict[str, bytes]]
 
-_STACK = re.compile(r"ranks/(\d+)/stacks/(child-\d+\.)?(\d+)\.json")
-_DUMP = re.compile(r"ranks/(\d+)/fr/(\d+)\.json")
-_LOG = re.compile(r"ranks/(\d+)/logs/(.+)")
-_NATIVE_INSIDE = (
-    ("futex_wait", "libc.so.6", 0),
-    ("_PyEval_EvalFrameDefault", "python3.11", 0),
-)
-_NATIVE_OUTSIDE = (("Py_BytesMain", "python3.11", 0), ("__libc_start_main", "libc.so.6", 0), ("_start", "python3.11", 0))
 
-
-def members(bundle: Path) -> dict[str, bytes]:
-    """All members of a bundle by path."""
-    found = {}
-    for artefact in open_bundle([bundle]).artefacts:
-        with artefact.open() as stream:
-            found[artefact.path] = stream.read()
-    return found
-
-
-def handed_over(bundle: Files) -> dict[str, bytes]:
+def handed_over(bundle: Path) -> dict[str, bytes]:
     """What a person hands over of a bundle: newest stacks and dump of each rank, and the logs, with nothing that dates them."""
-    newest: dict[str, tuple[int, bytes]] = {}
-    for path, content in bundle.items():
-        if match := _STACK.fullmatch(path):
-            name, number = f"rank{match[1]}.{(match[2] or '').replace('-', '')}stacks.json", int(match[3])
-        elif match := _DUMP.fullmatch(path):
-            name, number = f"rank{match[1]}.recorder.json", int(match[2])
-        elif match := _LOG.fullmatch(path):
-            name, number = f"rank{match[1]}/{match[2].rpartition('/')[2]}", 0
-        else:
-            continue
-        newest[name] = max(newest.get(name, (-1, b"")), (number, content))
-    return {name: content for name, (_, content) in newest.items()}
+    found = {}
+    for piece in newest(evidence(bundle).pieces):
+        if piece.kind == "log":
+            found[f"rank{piece.rank}/{piece.name}"] = piece.content
+        elif piece.kind in ("stack", "child", "dump"):
+            what = "recorder" if piece.kind == "dump" else "stacks"
+            child = re.match(r"child-\d+\.", piece.name)
+            found[f"rank{piece.rank}.{child[0].replace('-', '') if child else ''}{what}.json"] = piece.content
+    return found
 
 
 def is_stack(path: str) -> bool:
     return path.endswith("stacks.json")
-
-
-def py_spy_text(content: bytes, *, full_paths: bool = False, native: bool = False) -> bytes:
-    """A JSON dump of py-spy as `py-spy dump` prints it."""
-    processes: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for thread in json.loads(content):
-        processes[thread["pid"]].append(thread)
-    lines: list[str] = []
-    for pid, threads in processes.items():
-        lines += [f"Process {pid}: python train.py", "Python v3.11.9 (/usr/bin/python3.11)", ""]
-        for thread in threads:
-            status = ("active" if thread["active"] else "idle") + ("+gil" if thread["owns_gil"] else "")
-            number = thread["os_thread_id"] or hex(thread["thread_id"])
-            title = f': "{thread["thread_name"]}"' if thread["thread_name"] else ""
-            lines.append(f"Thread {number} ({status}){title}")
-            frames = [_text_frame(frame, full_paths) for frame in thread["frames"]]
-            inside, outside = ([_native_line(*entry) for entry in side] for side in (_NATIVE_INSIDE, _NATIVE_OUTSIDE))
-            lines += [*inside, *frames, *outside] if native else frames
-    return ("\n".join(lines) + "\n").encode()
-
-
-def _text_frame(frame: Mapping[str, Any], full_paths: bool) -> str:
-    file = frame["filename"] if full_paths else shortened(frame["filename"])
-    return f"    {frame['name']} ({file}{':' + str(frame['line']) if frame['line'] else ''})"
-
-
-def _native_line(name: str, file: str, line: int) -> str:
-    return f"    {name} ({file}{f':{line}' if line else ''})"
-
-
-def shortened(filename: str) -> str:
-    """The path below the folder of `sys.path`, as py-spy shortens it."""
-    for pattern in (r".*/(?:site|dist)-packages/", r".*/lib(?:64)?/python3[^/]*/", r".*/"):
-        cut, count = re.subn("^" + pattern, "", filename, count=1)
-        if count:
-            return cut
-    return filename
-
-
-def py_spy_json(text: bytes) -> bytes:
-    """Text of py-spy as JSON, as far as the text tells."""
-    found: list[dict[str, Any]] = []
-    pid = 0
-    for line in text.decode().splitlines():
-        if match := re.match(r"Process (\d+): ", line):
-            pid = int(match[1])
-        elif match := re.fullmatch(r'Thread (\S+) \((\w+)(\+gil)?\)(?:: "(.*)")?', line):
-            number = None if match[1].startswith("0x") else int(match[1])
-            head = {"pid": pid, "thread_id": 1, "os_thread_id": number, "thread_name": match[4]}
-            found.append({**head, "active": match[2] == "active", "owns_gil": bool(match[3]), "frames": []})
-        elif found and (match := re.fullmatch(r"    (.*) \((.*?)(?::(\d+))?\)", line)):
-            found[-1]["frames"].append({"name": match[1], "filename": match[2], "line": int(match[3] or 0)})
-    return json.dumps(found).encode()
-
-
-def with_native_frames(content: bytes) -> bytes:
-    """A JSON dump with native frames around those of Python."""
-    threads = json.loads(content)
-    for thread in threads:
-        inside, outside = ([_native(*entry) for entry in side] for side in (_NATIVE_INSIDE, _NATIVE_OUTSIDE))
-        thread["frames"] = [*inside, *thread["frames"], *outside]
-    return json.dumps(threads).encode()
-
-
-def _native(name: str, file: str, line: int) -> dict[str, Any]:
-    return {"name": name, "filename": file, "module": f"/usr/lib/{file}", "short_filename": file, "line": line}
-
-
-def upside_down(content: bytes) -> bytes:
-    """A JSON dump whose frames begin with the outermost, with bare function names."""
-    threads = json.loads(content)
-    for thread in threads:
-        bare = [frame | {"name": frame["name"].rpartition(".")[2]} for frame in thread["frames"]]
-        thread["frames"] = bare[::-1]
-    return json.dumps(threads).encode()
 
 
 def _added(change: Callable[[bytes], bytes], suffix: str) -> Retelling:
@@ -188,12 +92,7 @@ def with_merged_log(files: Files) -> dict[str, bytes]:
 def with_file_of_another_job(files: Files) -> dict[str, bytes]:
     """The stacks of a rank of another job, under the name of one of this."""
     path = next((path for path in sorted(files) if is_stack(path)), None)
-    if path is None:
-        return dict(files)
-    frames = [("fit", "/home/other/fit.py", 12), ("<module>", "/home/other/fit.py", 30)]
-    listed = [{"name": name, "filename": file, "line": line} for name, file, line in frames]
-    thread = {"pid": 99, "thread_id": 7, "thread_name": "MainThread", "os_thread_id": 99, "active": True, "owns_gil": False}
-    return {**files, f"other/{path}": json.dumps([thread | {"frames": listed}]).encode()}
+    return dict(files) if path is None else {**files, f"other/{path}": stack_of_another_job()}
 
 
 SAME_EVIDENCE: Mapping[str, Retelling] = {

@@ -9,9 +9,9 @@ from typing import Any
 from forensics.case.build import open_case
 from forensics.case.database import Connection
 from forensics.case.moments import BREAK_NS, Taken, grouped, rounds
+from forensics.fixtures.field.stacks import py_spy_text, with_native_frames
 from tests.recordings.collection import Collection, py_spy, write
 from tests.recordings.places import ALL_REDUCE, FORWARD, HOST_CODE
-from tests.recordings.retellings import py_spy_text, with_native_frames
 
 SECOND = 10**9
 JSON = py_spy(ALL_REDUCE, 4100)
