@@ -17,6 +17,7 @@ from forensics.model import (
 )
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.logs.events import LogEvent, LogEvents
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.mismatch.divergences import Divergences
@@ -47,6 +48,7 @@ def _evaluate(
     logs: LogEvents,
     starts: StartRecords,
     text: EvidenceText,
+    calls: Calls,
 ) -> Iterator[Finding]:
     mismatched = {mismatch.communicator for mismatch in blocking}
     # Members that came to it on different lines disagree on what it is: FX122 names them.
@@ -57,6 +59,7 @@ def _evaluate(
             or device_stall(groups, root)
             or not_begun(root, graph, starts)
             or is_order_inversion(groups, root)
+            or not calls.undetermined.isdisjoint(root.ranks)
         ):
             continue
         if root.waits[0].communicator not in mismatched:

@@ -34,11 +34,13 @@ class Calls:
 
 _DUMPED = "SELECT rank FROM capture"
 _LOGGED = "SELECT rank FROM rank_logs WHERE EXISTS (SELECT 1 FROM logged_calls)"
-# Calls in communicators that are left out, because some member is not known, may be what a rank waits in.
+# Calls in communicators that are left out, because some member is not known, may be what a rank waits in; alone nobody waits.
 _UNDETERMINED = """
 SELECT DISTINCT o.rank FROM operations o JOIN rank_logs r USING (source_id, rank)
 WHERE o.state <> 'done' AND NOT EXISTS (
     SELECT 1 FROM logged_calls l WHERE l.source_id = o.source_id AND l.locator = o.locator
+) AND NOT EXISTS (
+    SELECT 1 FROM communicator_states s WHERE s.source_id = o.source_id AND s.communicator = o.communicator AND s.size = 1
 )
 """
 

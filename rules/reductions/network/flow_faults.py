@@ -33,7 +33,7 @@ def faulty_flows(
     """Flows that stand still on their own account, in flow order.
 
     Calls that do not match leave flows that can never finish: that is no fault of the flow. A rank whose NIC reported an error
-    has its proxy stopped by it.
+    has its proxy stopped by it. A device may be held by a call inside its host with a rank that left no log: it is not accused.
     """
     mismatched = {mismatch.communicator for mismatch in mismatches}
     broken = {pair.rank for pair in pairs if pair.status is not None}
@@ -45,6 +45,7 @@ def faulty_flows(
             if flow.communicator not in mismatched
             and flow.holder not in broken
             and not (flow.holder in known and _explained_above(groups, graph, flow))
+            and not (flow.state not in NETWORK and flow.holder in calls.undetermined)
         )
     )
 

@@ -259,3 +259,18 @@ def test_a_communicator_with_an_unknown_member_is_left_out(tmp_path: Path) -> No
     connection.execute("DELETE FROM members")
     complete_calls(connection)
     assert diagnose(connection).suspects == ()
+
+
+CALL_WITH_A_RANK_WITHOUT_LOG = """
+INSERT INTO operations BY NAME
+SELECT * REPLACE ('nccl:with-a-stranger' AS communicator, 'all_reduce' AS kind, 'pending' AS state, 999 AS locator)
+FROM operations WHERE rank = {rank} ORDER BY entered_ns LIMIT 1
+"""
+
+
+@pytest.mark.parametrize(("rank", "is_accused"), [(2, False), (1, True)], ids=["of the device", "of a victim"])
+def test_a_device_that_may_be_held_inside_its_host_is_not_accused(rank: int, is_accused: bool, tmp_path: Path) -> None:
+    """No flow shows a call inside a host; with a rank that left no log it may be what a device is held by."""
+    verdict = changed("gpu-not-ready", tmp_path, CALL_WITH_A_RANK_WITHOUT_LOG.format(rank=rank))
+    accused = {rank for suspect in verdict.suspects if suspect.cause is Cause.COMPUTE_HANG for rank in suspect.ranks}
+    assert accused == ({2} if is_accused else set())
