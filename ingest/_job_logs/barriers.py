@@ -13,6 +13,7 @@ from forensics.ingest._job_logs.positions import LogPosition
 from forensics.ingest._job_logs.reports import MOST_RANKS, ranks_of, report
 from forensics.ingest._shared.values import rank_number
 
+WORDS = ("monitoredBarrier", "store based barrier")
 _FAILED = re.compile(r"Ranks? (?P<ranks>\d[\d, ]{0,4000}) failed to pass monitoredBarrier")
 _REACHED = re.compile(r"Rank (?P<rank>\d{1,7}) (?:successfully reached monitoredBarrier|timed out in monitoredBarrier)")
 _STORE = re.compile(

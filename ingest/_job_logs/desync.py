@@ -27,7 +27,8 @@ WORDS = (
     "finish collective #",
     "finished collective #",
     "lagging ranks",
-    " ranks:",
+    " started ranks:",
+    " finished ranks:",
     "] started ",
     "] finished ",
 )

@@ -151,21 +151,48 @@ PATTERNS = (
 )
 """In the order of preference within one kind."""
 
-# One of these stands in every line that some pattern matches; looking for words is ten times cheaper than one pattern of all.
-_WORDS = (
-    *("peer", "Broken pipe", "ncclRemoteError", "remote process exited", "atchdog", "ast enqueued", "eartbeat", "dump signal"),
-    *("Timed out", "wait timeout", "enforce fail", "exitcode", "srun: ", "Killed", "Aborted", "Segmentation", "Bus error"),
-    *("Terminated", "DataLoader worker", "Fatal Python", "ing process", "CANCELLED", "STEPD TERMINATED", "got signal"),
-    *("death signal", "NCCL WARN", "Got completion", "NET/IB", "Call to ", "acquire GIL", "oom_kill", "oom-kill"),
-    *("collective #", "lagging ranks", "terminate called", "Cuda failure", "submitted to be", "monitoredBarrier"),
-    *("store based barrier", "waiting for clients"),
+# One of these stands in every line that some pattern matches.
+WORDS = (
+    *(
+        "Read error ",
+        "Write error ",
+        "Connection closed by",
+        "Connection reset by",
+        "Broken pipe",
+        "Call to ",
+        "ncclRemoteError",
+    ),
+    *("remote process exited", "Got completion from peer", "async fatal event", "Got async", "NCCL WARN", "Watchdog caught"),
+    *("ast enqueued", "dump signal", "atchdog got stuck", "Heartbeat monitor timed out", "detected no heartbeat"),
+    *(
+        "atchdog thread",
+        "watchdogHandler",
+        "throwing an instance of",
+        "Cuda failure",
+        "were submitted to be",
+        "monitoredBarrier",
+    ),
+    *("Timed out", "acquire GIL", "finish collective #", "finished collective #", "lagging ranks", "wait timeout after"),
+    *(
+        "enforce fail",
+        "exitcode",
+        "srun: error",
+        "Job step aborted",
+        "forcing job",
+        "Killed",
+        "Aborted",
+        "Segmentation fault",
+        "Bus error",
+        "Terminated",
+    ),
+    *("DataLoader worker", "Fatal Python error", "closing signal", "via signal", "CANCELLED AT", "STEPD TERMINATED"),
+    *("death signal, shutting", "SignalException", "oom_kill", "oom-kill"),
 )
-_SHORTEST = min(map(len, _WORDS))
 
 
 def may_be_event(line: str) -> bool:
     """Whether any of the patterns may match."""
-    return len(line) >= _SHORTEST and any(word in line for word in _WORDS)
+    return any(word in line for word in WORDS)
 
 
 TRACEBACK = "Traceback (most recent call last):"
@@ -174,9 +201,11 @@ _FRAME = re.compile(r'  File "[^"]+", line \d+, in \S')
 _MAX_OPEN = 1024
 _LONGEST_PREFIX = 96
 _MAX_FRAMES = 64
+_LONGEST_GAP = 1 << 14
 
 
 # torch prints an exception that nothing caught behind the rank (`_wrap_excepthook`, torch 2.2 and later).
+UNCAUGHT_WORDS = ("Error", "Exception", "Interrupt", "Exit")
 _UNCAUGHT = re.compile(r"\[rank\d{1,7}\]: (?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit))(?:: |$)")
 
 
@@ -199,13 +228,21 @@ class Tracebacks:
     def __init__(self) -> None:
         self._open: dict[str, deque[str]] = {}
         self._lengths: set[int] = set()
+        self._last = 0
 
-    def feed(self, line: str) -> Raised | None:
+    def is_open(self, number: int) -> bool:
+        """Whether a traceback has begun, and was not cut."""
+        return bool(self._open) and number - self._last <= _LONGEST_GAP
+
+    def feed(self, number: int, line: str) -> Raised | None:
         """The traceback that this line ends."""
+        if self._open and not self.is_open(number):
+            self._open.clear()
         start = line.find(TRACEBACK)
         if start >= 0:
             prefix = line[:start].removesuffix("Original ")
             if len(self._open) < _MAX_OPEN and len(prefix) <= _LONGEST_PREFIX:
+                self._last = number
                 self._open[prefix] = deque(maxlen=_MAX_FRAMES)
                 self._lengths.add(len(prefix))
             return None
@@ -215,6 +252,7 @@ class Tracebacks:
             rest = line[len(prefix) :]
             if _FRAME.match(rest):
                 self._open[prefix].append(rest.strip())
+                self._last = number
             elif match := _EXCEPTION.fullmatch(rest):
                 return Raised(match[1], tuple(self._open.pop(prefix)))
         return None

@@ -19,6 +19,7 @@ _BEGIN = "One or more tensors were submitted to be"
 _LISTED = re.compile(r"\[(?P<what>missing|ready) ranks: ?(?P<ranks>\d[\d, ]{0,4000})\]")
 _BY_RANK = re.compile(r"(?:Missing|Stalled) ranks:")
 _RANK = re.compile(r"(?<![^\s:>\]])(?P<rank>\d{1,7})!?: \[(?P<tensors>[^\[\]]{0,4000})\]?")
+WORDS = (_BEGIN, "[missing ranks:", "[ready ranks:", "Missing ranks:", "Stalled ranks:")
 _LONGEST_NAME = 256
 _MOST_TENSORS = 1024
 _MOST_OPERATIONS = 16
@@ -47,19 +48,19 @@ class HorovodStalls:
         self._first: _Warning | None = None
         self._last: _Warning | None = None
         self._highest = -1
-        self._is_listing = False
+        self.is_listing = False
 
     def feed(self, number: int, line: str) -> None:
         """Take one line."""
         if _BEGIN in line:
             self._last = None
-            self._is_listing = False
+            self.is_listing = False
         for listed in _LISTED.finditer(line) if " ranks:" in line else ():
             name = line[max(0, listed.start() - _LONGEST_NAME) : listed.start()].split()
             self._add(number, name[-1] if name else "", listed["what"], ranks_of(listed["ranks"]))
         by_rank = _BY_RANK.search(line) if " ranks:" in line else None
-        if by_rank or self._is_listing:
-            self._is_listing = self._listing(number, line, by_rank.end() if by_rank else 0) or by_rank is not None
+        if by_rank or self.is_listing:
+            self.is_listing = self._listing(number, line, by_rank.end() if by_rank else 0) or by_rank is not None
 
     def _listing(self, number: int, line: str, start: int) -> bool:
         """Take a line of the list by rank; False for one that is none."""

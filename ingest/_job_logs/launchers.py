@@ -17,9 +17,10 @@ from forensics.ingest._shared.values import rank_number
 
 WORDS = (
     *("exited on signal", "Process name:", "Exit code:", " RUNNING AT ", "KILLED BY SIGNAL:", "EXIT STATUS:", "MPI_ABORT was"),
-    *("exits with return code", "CalledProcessError: ", "rror code", "rrorcode", "exit with status code", " terminated with "),
+    *("exits with return code", "CalledProcessError: ", "exit with status code", " terminated with "),
     *("Error Snippet]",),
 )
+_LONGEST_BLOCK = 256
 _NOTICED = re.compile(
     r"process rank (?P<rank>\d{1,7}) with PID (?P<pid>\S{1,32}) on node \S{1,255} exited on signal (?P<signal>\d{1,2})"
 )
@@ -53,10 +54,19 @@ class LauncherEnds:
 
     def __init__(self) -> None:
         self._named: tuple[int | None, str] | None = None
+        self._lines = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody is named whose end is told next."""
+        return self._named is not None
 
     def feed(self, line: str) -> Iterator[Ended]:
         """What this line completes."""
-        if not any(word in line for word in WORDS):
+        self._lines += 1
+        if self._lines > _LONGEST_BLOCK:
+            self._named = None
+        if self._named is None and not any(word in line for word in WORDS):
             return
         yield from _mpi(line)
         yield from _last_command(line)
@@ -69,6 +79,7 @@ class LauncherEnds:
         yield from self._over_two_lines(line)
 
     def _over_two_lines(self, line: str) -> Iterator[Ended]:
+        before = self._named
         named, running, aborted = _NAMED.search(line), _RUNNING.search(line), _ABORTED.search(line)
         if named:
             self._named = rank_number(named["mpi"] or named["gloo"]), " first by=mpi"
@@ -76,6 +87,8 @@ class LauncherEnds:
             self._named = rank_number(running["rank"]), f" pid={running['pid']} by=mpi"
         elif aborted:
             self._named = rank_number(aborted["rank"] or aborted["process"]), " first by=mpi"
+        if self._named is not before:
+            self._lines = 0
         code = _CODE.search(line)
         if code and self._named is not None:
             rank, mark = self._named

@@ -1,8 +1,9 @@
-"""Which rank wrote a line of a log that several ranks share: what launchers and torch put in front of it.
+"""Which rank wrote a line of a log that several ranks share, by what launchers and torch put in front of it.
 
 `[rank3]` (torch since 2.2) is the global rank, and so is `[1,3]<stderr>:` (mpirun --tag-output) or `[3]<stderr>:` (horovodrun).
-`[default3]:` (torchrun --tee) is a local rank and `3: ` (srun --label) a task:
-both are ranks only where the same file says so.
+`[default3]:` (torchrun --tee) is a local rank, `3: ` (srun --label) a task, `(worker pid=9, ip=10.0.0.1)` (Ray) a process,
+`[pod/job-worker-3/pytorch]` (kubectl logs --prefix) and `host unit[9]:` (journald) may be several processes:
+all of them are ranks only where the same file says so.
 """
 
 from __future__ import annotations
@@ -12,23 +13,31 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from forensics.ingest._job_logs.front import front
 from forensics.ingest._shared.values import rank_number
 
 _STATED = re.compile(r"\[rank(\d{1,7})\]")
-_TEE = re.compile(r"\[([A-Za-z_][\w-]{0,63}?)(\d{1,5})\]:")
-_TAGGED = re.compile(r"\[(?:\d{1,7},)?(\d{1,7})\]<std(?:err|out)>: ?")
-_TASK = re.compile(r" {0,6}(\d{1,7}): ?")
-_STARTS = frozenset("[ 0123456789")
+_TASK = re.compile(r"task (\d{1,7})")
+_RANKS = rb"(?: ?\[([A-Za-qs-z_][\w-]{0,63}?\d{1,5})\]:)?(?: ?\[rank(\d{1,7})\])?"
+_TASKS = re.compile(rb"\n {0,6}(\d{1,7}):(?=[ \[])" + _RANKS)
+_LOCALS = re.compile(rb"\n()(?=\[[A-Za-qs-z])" + _RANKS)
+_SHARED = re.compile(r"(?:pod|service|unit) (?!.* (?:actor|tee) )")
 _MAX_LABELS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What stands in front of one line: the global rank, or a label that several lines share, and where the text begins."""
+    """Who wrote one line: the global rank, or a label that several lines share; its time, and a host that stands in front.
+
+    `bare` is the line without times, streams and levels; its text begins at `text`, behind the labels.
+    """
 
     rank: int | None
     label: str | None
+    bare: str
     text: int
+    host: str | None = None
+    time_ns: int | None = None
 
 
 class Origins:
@@ -40,40 +49,45 @@ class Origins:
 
     def feed(self, line: str) -> Origin:
         """Origin of one line."""
-        label, text = _label(line)
-        found = _STATED.search(line, 0, 512) if "[rank" in line else None
-        tagged = _TAGGED.match(line)
-        found, text = found or tagged, tagged.end() if tagged else text
-        rank = rank_number(found[1]) if found else None
+        found = front(line)
+        stated = _STATED.search(line, 0, 512) if found.rank is None and "[rank" in line else None
+        rank = rank_number(stated[1]) if stated else found.rank
+        label = " ".join(f"{kind} {_plain(name)}" for kind, name in found.labels) or None
+        self.note(label, rank)
+        return Origin(rank, label, found.bare, found.text, found.host, found.time_ns)
+
+    def survey(self, block: bytes) -> None:
+        """Note tasks and local ranks that stand at the very front of lines, whatever the lines say."""
+        lines = b"\n" + block
+        for task, local, rank in {*_TASKS.findall(lines), *_LOCALS.findall(lines)}:
+            names = ([f"task {int(task)}"] if task else []) + ([f"tee {local.decode()}"] if local else [])
+            self.note(" ".join(names) or None, rank_number(rank.decode()) if rank else None)
+
+    def note(self, label: str | None, rank: int | None) -> None:
+        """Remember what went together."""
         if label is not None and len(self._labels) < _MAX_LABELS:
             self._labels.add(label)
             if rank is not None:
                 self._ranks[label].add(rank)
-        return Origin(rank, label, text)
 
     def ranks(self) -> Mapping[str, int]:
         """Global rank of each label, known when the whole file was read.
 
-        A label that always went with one rank is that rank. Tasks without such a word are ranks when there are several, none
-        is contradicted, and no launcher of its own labels ranks within them.
+        A label of one process that always went with one rank is that rank. Pods are ranks where each went with one and these
+        are all ranks from 0. Tasks without such a word are ranks when there are several, none is contradicted, and no launcher
+        of its own labels ranks within them.
         """
         told = {label: next(iter(ranks)) for label, ranks in self._ranks.items() if len(ranks) == 1}
-        tasks = [label for label in self._labels if label.startswith("task ")]
-        numbers = {label: int(label.removeprefix("task ")) for label in tasks}
-        whole = len(tasks) > 1 and len(tasks) == len(self._labels) and sorted(numbers.values())[0] == 0
+        shared = [label for label in self._labels if _SHARED.match(label)]
+        if len(shared) < 2 or sorted(told.get(label, -1) for label in shared) != list(range(len(shared))):
+            told = {label: rank for label, rank in told.items() if label not in shared}
+        numbers = {label: int(found[1]) for label in self._labels if (found := _TASK.fullmatch(label))}
+        whole = len(numbers) > 1 and len(numbers) == len(self._labels) and min(numbers.values()) == 0
         if whole and all(self._ranks.get(label, {number}) == {number} for label, number in numbers.items()):
             return numbers
         return told
 
 
-def _label(line: str) -> tuple[str | None, int]:
-    """The label in front of a line, and where the text behind it begins."""
-    if line[:1] not in _STARTS:
-        return None, 0
-    task = _TASK.match(line)
-    start = task.end() if task else 0
-    tee = _TEE.match(line, start)
-    if tee and tee[1] != "rank":
-        where = f"task {int(task[1])} " if task else ""
-        return f"{where}tee {tee[1]}{tee[2]}", tee.end()
-    return (f"task {int(task[1])}", start) if task else (None, 0)
+def _plain(name: str) -> str:
+    """`03` of a padded task is task 3."""
+    return str(int(name)) if name.isdecimal() else name

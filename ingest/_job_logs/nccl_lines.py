@@ -41,6 +41,7 @@ _QUEUE_PAIR = re.compile(
 _ADDRESS = re.compile(r"(?:OOB|Bootstrap ?: Using) [\w.-]{1,64}:\[?(?P<address>[0-9a-fA-F.:]{2,45}?)\]?<\d{1,5}>")
 _USED_NIC = re.compile(r"\[(\d{1,4})\]([\w.-]{1,64}):\d{1,4}/")
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+WORDS = ("NCCL INFO ", "NCCL WARN ")
 MAX_COMMUNICATORS = 1 << 17
 MAX_QUEUE_PAIRS = 200_000
 

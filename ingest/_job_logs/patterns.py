@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 _OCCURRENCES = 8
 _LITERAL = re.compile(r"[\w :/=-]{4,}(?![?*+{])")
@@ -77,27 +76,6 @@ def matches(patterns: Sequence[LinePattern], line: str) -> Iterator[tuple[LinePa
             found.add(known.kind)
             groups = {name: value or "" for name, value in match.groupdict().items()}
             yield known, match, known.subject.format_map(groups).strip() or None
-
-
-def iso_time(line: str) -> int | None:
-    """CLOCK_REALTIME in ns of a line that starts with an ISO time and its offset; local times without one are unknown.
-
-    The label of a launcher (`[rank3]:`, `3: `) may stand in front of it.
-    """
-    match = _ISO.match(line)
-    if match is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(match[1] + match[3].replace("Z", "+00:00"))
-    except ValueError:
-        return None
-    return round(moment.timestamp()) * 1_000_000_000 + int((match[2] or "0").ljust(9, "0"))
-
-
-_ISO = re.compile(
-    r"(?: {0,6}\d{1,7}: ?)?(?:\[[A-Za-z_]\w{0,40}\]:? ?)*"
-    r"\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)"
-)
 
 
 # slurmstepd says these into the log of its daemon and into the output of the job.

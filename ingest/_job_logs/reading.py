@@ -1,37 +1,45 @@
-"""Reads a log of a rank, of a launcher or of NCCL, line by line: what happened, and how far each process got.
+"""Reads a log of a rank, of a launcher or of NCCL: what happened, and how far each process got.
 
-A log mixes what Python, torch, NCCL and the launcher write, often of several ranks; every line is shown to all readers.
+A log mixes what Python, torch, NCCL and the launcher write, often of several ranks; all readers are given each line that one of
+them may know.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
-from forensics.ingest._job_logs.barriers import Barriers
-from forensics.ingest._job_logs.desync import DesyncReports
-from forensics.ingest._job_logs.events import PATTERNS, Tracebacks, may_be_event, uncaught
-from forensics.ingest._job_logs.horovod import HorovodStalls
-from forensics.ingest._job_logs.launchers import LauncherEnds
+from forensics.ingest._job_logs import (
+    barriers,
+    desync,
+    events,
+    horovod,
+    launchers,
+    nccl_lines,
+    nodes,
+    recorder_analysis,
+    torchrun,
+    watchdog_lines,
+)
 from forensics.ingest._job_logs.line_origin import Origin, Origins
-from forensics.ingest._job_logs.nccl_lines import NcclLines, queue_pair_columns
-from forensics.ingest._job_logs.nodes import Nodes
-from forensics.ingest._job_logs.patterns import iso_time, matches
+from forensics.ingest._job_logs.patterns import matches
 from forensics.ingest._job_logs.positions import LogPosition, batch
-from forensics.ingest._job_logs.recorder_analysis import RecorderAnalysis
-from forensics.ingest._job_logs.torchrun import FailureTable
-from forensics.ingest._job_logs.watchdog_lines import WatchdogLines
-from forensics.ingest._shared.content import Lines
+from forensics.ingest._job_logs.selection import SelectedLines, trigger
 from forensics.ingest.interface import Batch, Item, Problem
 
 MAX_EVENTS = 200_000
 MAX_TEXT = 4096
-# A look that is cheaper than the patterns; a log is mostly lines of training.
-_POSITION_WORDS = (" NCCL ", " work", "Watchdog caught", "[PG ", "[Rank ")
-_SHORTEST = min(map(len, _POSITION_WORDS))
+_POSITION_WORDS = (*watchdog_lines.WORDS, *nccl_lines.WORDS)
+_WORDS = (
+    *(*_POSITION_WORDS, *horovod.WORDS, *barriers.WORDS, *desync.WORDS, *recorder_analysis.WORDS, *torchrun.WORDS),
+    *(*launchers.WORDS, *events.WORDS, *events.UNCAUGHT_WORDS, events.TRACEBACK),
+)
+_TRIGGER = trigger(_WORDS, [torchrun.TIME])
+_TRIGGER_WITH_NODES = trigger([*_WORDS, *nodes.WORDS], [torchrun.TIME, *nodes.EXPRESSIONS])
 _MEMBER = "group member "
 _LAUNCHER = "launcher"
 
@@ -43,14 +51,12 @@ class _Events:
     columns: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     labels: list[str | None] = field(default_factory=list)
 
-    def add(
-        self, number: int, kind: str, subject: str | None, text: str, rank: int | None, host: str | None, label: str | None
-    ) -> None:
+    def add(self, number: int, kind: str, subject: str | None, text: str, host: str | None, origin: Origin) -> None:
         """One understood line."""
-        values = {"locator": number, "time_ns": iso_time(text), "rank": rank, "host": host}
+        values = {"locator": number, "time_ns": origin.time_ns, "rank": origin.rank, "host": host}
         for name, value in {**values, "kind": kind, "subject": subject, "text": text}.items():
             self.columns[name].append(value)
-        self.labels.append(label)
+        self.labels.append(origin.label)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -59,64 +65,82 @@ class _Events:
 class _Reader:
     """All readers of one file, and what they found."""
 
-    def __init__(self, artefact: Artefact) -> None:
+    def __init__(self, artefact: Artefact, is_selective: bool) -> None:
         self.artefact = artefact
+        self._is_selective = is_selective
         self.events = _Events()
         self.origins = Origins()
-        self.watchdog = WatchdogLines()
-        self.nccl = NcclLines()
-        self.nodes = Nodes()
-        self._horovod = HorovodStalls()
-        self._barriers = Barriers()
-        self._desync = DesyncReports()
-        self._analysis = RecorderAnalysis()
-        self._tracebacks = Tracebacks()
-        self._table = FailureTable()
-        self._launchers = LauncherEnds()
+        self.watchdog = watchdog_lines.WatchdogLines()
+        self.nccl = nccl_lines.NcclLines()
+        self.nodes = nodes.Nodes()
+        self._horovod = horovod.HorovodStalls()
+        self._barriers = barriers.Barriers()
+        self._desync = desync.DesyncReports()
+        self._analysis = recorder_analysis.RecorderAnalysis()
+        self._tracebacks = events.Tracebacks()
+        self._table = torchrun.FailureTable()
+        self._launchers = launchers.LauncherEnds()
         self._cancelled = False
+
+    @property
+    def trigger(self) -> re.Pattern[bytes] | None:
+        """Until several nodes are known, also lines that speak of nodes are wanted."""
+        if not self._is_selective:
+            return None
+        return _TRIGGER if self.nodes.why else _TRIGGER_WITH_NODES
+
+    def is_open(self, number: int) -> bool:
+        """Whether a traceback, a table or a list goes on."""
+        spans = self._horovod.is_listing or self._table.is_open or self._launchers.is_open
+        return spans or self._tracebacks.is_open(number)
+
+    def survey(self, block: bytes) -> None:
+        """Labels count wherever they stand."""
+        self.origins.survey(block)
 
     def feed(self, number: int, line: str) -> None:
         """Take one line."""
         origin = self.origins.feed(line)
-        host = None
-        self.nodes.feed(number, line, origin.rank)
+        bare = origin.bare
+        self.nodes.feed(number, bare, origin.rank)
         # What ranks did once the job was being ended says nothing of why it stood still.
-        if not self._cancelled and len(line) > _SHORTEST and any(word in line for word in _POSITION_WORDS):
-            time_ns = iso_time(line)
-            origin = self._member(line, origin)
-            self.watchdog.feed(number, line, origin.rank, origin.label, time_ns)
-            front = self.nccl.feed(number, line, origin.rank, origin.label, time_ns)
-            host = front["host"] if front else None
+        if not self._cancelled and any(word in bare for word in _POSITION_WORDS):
+            origin = self._member(origin)
+            self.watchdog.feed(number, bare, origin.rank, origin.label, origin.time_ns)
+            front = self.nccl.feed(number, bare, origin.rank, origin.label, origin.time_ns)
+            origin = replace(origin, host=front["host"]) if front else origin
         if not self._cancelled:
             for reports in (self._horovod, self._barriers, self._desync, self._analysis):
-                reports.feed(number, line)
+                reports.feed(number, bare)
         self._spanning(number, line, origin)
-        if may_be_event(line):
-            for known, _, subject in matches(PATTERNS, line[origin.text :]):
+        if events.may_be_event(bare):
+            for known, _, subject in matches(events.PATTERNS, bare[origin.text :]):
                 self._cancelled = self._cancelled or known.kind == "job_cancelled"
-                self._event(number, known.kind, subject and subject.rstrip(":"), line, origin, host)
+                self._event(number, known.kind, subject and subject.rstrip(":"), line, origin)
 
-    def _member(self, line: str, origin: Origin) -> Origin:
+    def _member(self, origin: Origin) -> Origin:
         """The number in a group is the rank, where nothing else tells one and the whole file speaks of no other group."""
-        within = self.watchdog.member(line, origin.rank)
+        within = self.watchdog.member(origin.bare, origin.rank)
         unknown = within is not None and origin.rank is None and origin.label is None
         return replace(origin, label=f"{_MEMBER} {within}") if unknown else origin
 
     def _spanning(self, number: int, line: str, origin: Origin) -> None:
-        raised = self._tracebacks.feed(line)
+        raised = self._tracebacks.feed(number, origin.bare)
         if raised is not None:
             if raised.frames:
                 self._event(number, "traceback", raised.exception, "\n".join(raised.frames), origin)
             self._event(number, "exception", raised.exception, line, origin)
-        elif (headless := uncaught(line)) is not None:
+        elif (headless := events.uncaught(origin.bare)) is not None:
             self._event(number, "exception", headless, line, origin)
-        for failed in self._table.feed(line):
-            self.events.add(number, failed.kind, failed.subject, line, failed.rank, self.artefact.host, None)
-        for ended in self._launchers.feed(line):
-            self.events.add(number, "process_exit", ended.subject, line, ended.rank, self.artefact.host, _LAUNCHER)
+        for failed in self._table.feed(origin.bare[origin.text :]):
+            self._event(number, failed.kind, failed.subject, line, replace(origin, rank=failed.rank, label=None, host=None))
+        for ended in self._launchers.feed(origin.bare):
+            self._event(
+                number, "process_exit", ended.subject, line, replace(origin, rank=ended.rank, label=_LAUNCHER, host=None)
+            )
 
-    def _event(self, number: int, kind: str, subject: str | None, line: str, origin: Origin, host: str | None = None) -> None:
-        self.events.add(number, kind, subject, line, origin.rank, host or self.artefact.host, origin.label)
+    def _event(self, number: int, kind: str, subject: str | None, line: str, origin: Origin) -> None:
+        self.events.add(number, kind, subject, line, origin.host or self.artefact.host, origin)
 
     def _members(self, own: int | None) -> dict[str, int]:
         """Rank of each label that is a number within a group."""
@@ -139,20 +163,21 @@ class _Reader:
         own = self.artefact.rank if self.nccl.processes <= 1 else None
         ranks = {**self.origins.ranks(), **self._members(own)}
         if self.nodes.why:
-            self.events.add(self.nodes.locator, "several_nodes", self.nodes.why, self.nodes.why, None, None, _LAUNCHER)
-        events = self.events
-        if events.labels:
-            stated = zip(events.columns["rank"], events.labels, strict=True)
-            events.columns["rank"] = [
+            nobody = Origin(None, _LAUNCHER, "", 0)
+            self.events.add(self.nodes.locator, "several_nodes", self.nodes.why, self.nodes.why, None, nobody)
+        found = self.events
+        if found.labels:
+            stated = zip(found.columns["rank"], found.labels, strict=True)
+            found.columns["rank"] = [
                 ranks.get(label or "", None if label == _LAUNCHER else own) if rank is None else rank for rank, label in stated
             ]
-            yield Batch("log_events", events.columns)
+            yield Batch("log_events", found.columns)
         told = batch(self._reports(), {}, self.artefact.host, None)
         if told is not None:
             yield told
-        found = batch([*self.watchdog.positions, *self.nccl.positions], ranks, self.artefact.host, own)
-        if found is not None:
-            yield found
+        spoken = batch([*self.watchdog.positions, *self.nccl.positions], ranks, self.artefact.host, own)
+        if spoken is not None:
+            yield spoken
         if self.nccl.addresses:
             values, hosts = zip(*self.nccl.addresses, strict=True)
             same: dict[str, list[Any]] = {"key": ["node.address"], "confidence": ["read"], "rank": [None]}
@@ -162,13 +187,16 @@ class _Reader:
             by_pid = {
                 position.pid: position.rank for position in self.nccl.positions if position.pid and position.rank is not None
             }
-            yield Batch("queue_pairs", dict(queue_pair_columns(self.nccl.queue_pairs, by_pid, own)))
+            yield Batch("queue_pairs", dict(nccl_lines.queue_pair_columns(self.nccl.queue_pairs, by_pid, own)))
 
 
-def rows(artefact: Artefact) -> Iterator[Item]:
-    """Events in line order, the newest position of each process in each communicator, queue pairs."""
-    reader = _Reader(artefact)
-    lines = Lines(artefact)
+def rows(artefact: Artefact, is_selective: bool = True) -> Iterator[Item]:
+    """Events in line order, the newest position of each process in each communicator, queue pairs.
+
+    `is_selective` passes over lines that no reader knows, which changes nothing but the time it takes.
+    """
+    reader = _Reader(artefact, is_selective)
+    lines = SelectedLines(artefact, reader)
     for number, whole in lines:
         reader.feed(number, whole[:MAX_TEXT].rstrip())
         if len(reader.events) >= MAX_EVENTS:

@@ -20,7 +20,7 @@ _SAID = re.compile(
     r"|expected ranks: ?[\[{(](?P<expected>[\d, ]{1,4000})"
     r"|world size: ?(?P<size>\d{1,7})"
 )
-_WORDS = ("Not all ranks joining", "group info:", "collective:", "ranks:", "world size:")
+WORDS = ("Not all ranks joining", "group info:", "collective:", "missing ranks:", "expected ranks:", "world size:")
 _MOST = 64
 
 
@@ -43,7 +43,7 @@ class RecorderAnalysis:
 
     def feed(self, number: int, line: str) -> None:
         """Take one line, or a whole entry that lost its line ends."""
-        if not (self._entries or "Not all ranks joining" in line) or not any(word in line for word in _WORDS):
+        if not (self._entries or "Not all ranks joining" in line) or not any(word in line for word in WORDS):
             return
         for said in _SAID.finditer(line):
             if said[0].startswith("Not all"):

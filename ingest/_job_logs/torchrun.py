@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from forensics.ingest._shared.values import rank_number
 
+WORDS = ("Root Cause (first", "(local_rank: ", "exitcode")
+TIME = r"_\d\d:\d\d:\d\d"
 _WORDS = ("Root Cause (first", "time ", "rank ", "exitcode ", "rank:", "exitcode:")
 _SAID = re.compile(
     r"(?P<first>Root Cause \(first observed failure\):)"
@@ -40,6 +42,11 @@ class FailureTable:
         self._rank: int | None = None
         self._raised_by: int | None = None
         self._lines = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an entry may go on with a traceback."""
+        return self._raised_by is not None
 
     def feed(self, line: str) -> Iterator[Failed]:
         """What this line completes."""

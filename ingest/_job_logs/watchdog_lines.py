@@ -27,6 +27,7 @@ _TIMEOUT = re.compile(
 )
 _MEMBER = re.compile(r"\[(?:PG (?P<group>[^\]]{1,240}?) )?Rank (?P<rank>\d{1,7})\]")
 _POINT_TO_POINT = frozenset({"send", "recv", "coalesced", "recvanysource"})
+WORDS = ("Watchdog caught", "[PG ", "[Rank ")
 _MAX_GROUPS = 1 << 17
 _MAX_TIMEOUTS = 1 << 17
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
-from forensics.ingest._job_logs.patterns import iso_time, matches, pattern
+from forensics.ingest._job_logs.front import iso_time
+from forensics.ingest._job_logs.patterns import matches, pattern
 from forensics.ingest._shared.content import Lines
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 

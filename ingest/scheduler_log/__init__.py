@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
-from forensics.ingest._job_logs.patterns import SLURM_CANCELLED, SLURM_OUT_OF_MEMORY, iso_time, matches, pattern
+from forensics.ingest._job_logs.front import iso_time
+from forensics.ingest._job_logs.patterns import SLURM_CANCELLED, SLURM_OUT_OF_MEMORY, matches, pattern
 from forensics.ingest._shared.content import Lines
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 

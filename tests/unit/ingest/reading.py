@@ -9,6 +9,7 @@ from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest import SNIFF_BYTES, choose
+from forensics.ingest._job_logs.reading import rows as job_log_rows
 from forensics.ingest.interface import Batch, Identity, Item, Problem
 
 SAMPLES = Path(__file__).parents[3] / "fixtures" / "samples"
@@ -49,7 +50,10 @@ def read(content: bytes, path: str = "file", **known: Any) -> Result:
     artefact = Artefact(path, len(content), lambda: io.BytesIO(content), **known)
     ingester = choose(content[:SNIFF_BYTES], path)
     assert ingester is not None, "no ingester knows this"
-    return Result(ingester.name, list(ingester.rows(artefact)))
+    found = list(ingester.rows(artefact))
+    if ingester.rows is job_log_rows:
+        assert found == list(job_log_rows(artefact, is_selective=False)), "lines were passed over that mean something"
+    return Result(ingester.name, found)
 
 
 def sample(name: str, **known: Any) -> Result:

@@ -1,0 +1,96 @@
+"""What stands in front of a line of a log: times, streams, levels, and labels of who wrote it.
+
+Times come first or behind the labels, once or twice: a runtime of containers adds its own, and so does journald. The ISO forms
+are read by `datetime.fromisoformat`; times without a zone are local to a host that is not known, monotonic ones have no date.
+Upstream: cmd/logs of kubernetes/kubectl, CRI's log format, syslog (RFC 3164), printk, Slurm's `--label`, torchrun's `--tee`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from forensics.ingest._shared.values import rank_number
+
+_LEVEL = "(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)"
+_ELEMENT = re.compile(
+    r" {0,6}(?:"
+    r"\[?(?P<date>\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](?P<part>\d{1,9}))?"
+    r"(?: ?(?P<zone>Z|UTC|[+-]\d\d:?\d\d))?(?!\w)\]?"
+    rf"(?:[ |,-]{{1,3}}(?:[\w./-]{{1,80}}(?::\d{{1,6}})?)?[ \[|:-]{{0,4}}{_LEVEL}[ \]|:-]{{1,4}})?:?"
+    r"|\[ {0,8}\d{1,9}\.\d{3,9}\]"
+    r"|(?:stdout|stderr) [FP](?= |$)"
+    r"|(?P<syslog>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)(?= )"
+    r"|\[(?:\d{1,7},)?(?P<tagged>\d{1,7})\]<std(?:err|out)>:"
+    r"|\[rank(?P<rank>\d{1,7})\]:"
+    r"|\[(?P<tee>[A-Za-z_][\w-]{0,63}?\d{1,5})\]:"
+    r"|\[pod/(?P<pod>[\w.-]{1,253})/[\w.-]{1,253}\]"
+    r"|\((?P<actor>[\w.:-]{0,80} ?pid=\d{1,9}(?:, ip=[\w.:]{1,45})?)\)"
+    r"|(?P<task>\d{1,7}):(?=[ \[]|$)"
+    r"|(?P<service>[A-Za-z][\w.-]{0,62}-\d{1,5}) {1,40}\|(?= |$)"
+    r") ?"
+)
+_UNIT = re.compile(r"(?P<host>[\w.-]{1,255}) (?P<unit>[^\s:\[]{1,80}(?:\[\d{1,9}\]|(?<=kernel))): ?")
+_LABELS = ("task", "pod", "service", "unit", "actor", "tee")
+_MOST_ELEMENTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """`labels` are kind and name of who wrote a line, `rank` a global rank that stands there.
+
+    `bare` is the line without times, streams and levels, whose text begins at `text`, behind all labels. `time_ns` is
+    CLOCK_REALTIME, None without a zone.
+    """
+
+    bare: str
+    text: int = 0
+    rank: int | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    host: str | None = None
+    time_ns: int | None = None
+
+
+def front(line: str) -> Front:
+    """Read the front of a line."""
+    kept, place = "", 0
+    rank = host = time_ns = None
+    labels: dict[str, str] = {}
+    for _ in range(_MOST_ELEMENTS):
+        found = _ELEMENT.match(line, place)
+        kind = found.lastgroup if found else None
+        # A second label of one kind is text: `2: ` in a list of ranks.
+        if found is None or (kind in _LABELS and kind in labels):
+            break
+        place = found.end()
+        if found["date"] or found["syslog"]:
+            time_ns = time_ns or _time(found)
+            if "unit" not in labels and (said := _UNIT.match(line, place)):
+                place, host, labels["unit"] = said.end(), said["host"], f"{said['host']} {said['unit']}"
+                kept += said[0]
+        elif kind in ("rank", "tagged"):
+            rank = rank_number(found[kind])
+        elif kind in _LABELS:
+            labels[kind] = found[kind]
+        kept += found[0] if kind in _LABELS or kind in ("rank", "tagged") else ""
+    if not place:
+        return Front(line)
+    known = tuple((kind, labels[kind]) for kind in _LABELS if kind in labels)
+    return Front(kept + line[place:], len(kept), rank, known, host, time_ns)
+
+
+def iso_time(line: str) -> int | None:
+    """CLOCK_REALTIME in ns of a line that has an ISO time with a zone in front, behind labels of a launcher or not."""
+    return front(line).time_ns
+
+
+def _time(found: re.Match[str]) -> int | None:
+    if found["zone"] is None:
+        return None
+    zone = "+00:00" if found["zone"] in ("Z", "UTC") else found["zone"]
+    try:
+        moment = datetime.fromisoformat(found["date"].replace("/", "-") + zone)
+    except ValueError:
+        return None
+    return round(moment.timestamp()) * 1_000_000_000 + int((found["part"] or "0").ljust(9, "0"))

@@ -1,0 +1,86 @@
+"""Lines of job logs: which are read at all, and what stands in front of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.ingest._job_logs.front import front
+from forensics.ingest._job_logs.selection import BLOCK_BYTES
+from tests.unit.ingest.reading import SAMPLES, read
+
+NOISE = b"2026-03-21 02:04:11,204 - trainer - INFO - step 7: loss 2.1, 3 files missing of rank 3 (exit 0)\n"
+LOGS = sorted(path for folder in ("training_log", "nccl_log") for path in (SAMPLES / folder).iterdir())
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.name)
+def test_lines_that_nobody_knows_change_nothing_but_numbers(path: Path) -> None:
+    lines = path.read_bytes().splitlines(keepends=True)
+    plain = read(b"".join(lines), "job.log").rows("log_events")
+    mixed = read(NOISE + NOISE.join(lines), "job.log").rows("log_events")
+    assert [row["locator"] for row in mixed] == [2 * row["locator"] for row in plain]
+    assert [row["subject"] for row in mixed] == [row["subject"] for row in plain]
+
+
+def test_a_message_behind_hours_of_a_bar_and_between_blocks() -> None:
+    bar = b"".join(b"\r%d%%|####    | %d/900000 [00:01<00:02]" % (at // 9000, at) for at in range(60_000))
+    text = b"start\n" + bar + b"\rFatal Python error: Aborted\r\n" + NOISE * (BLOCK_BYTES // len(NOISE)) + b"Killed\n"
+    found = read(text, "job.log").rows("log_events")
+    assert [(row["kind"], row["locator"]) for row in found] == [("fatal_error", 2), ("process_exit", text.count(b"\n"))]
+
+
+def test_a_line_without_end_costs_no_more_than_a_block() -> None:
+    text = b"x" * (3 * BLOCK_BYTES) + b"\nKilled\n"
+    assert [row["locator"] for row in read(text, "job.log").rows("log_events")] == [2]
+
+
+@pytest.mark.parametrize(
+    ("line", "bare", "rank", "label", "time_ns"),
+    [
+        ("2026-03-21T02:04:11.5Z stderr F [rank3]:   File", "[rank3]:   File", 3, (), 1774058651_500_000_000),
+        ("[rank3]: 2026-03-21 02:04:11,204 - a.b - ERROR - Killed", "[rank3]: Killed", 3, (), None),
+        (
+            "[pod/job-worker-3/main] 2026-03-21T03:04:11+01:00 x",
+            "[pod/job-worker-3/main] x",
+            None,
+            ("pod", "job-worker-3"),
+            1774058651_000_000_000,
+        ),
+        ("Mar 21 02:04:11 n7 train[99]: Killed", "n7 train[99]: Killed", None, ("unit", "n7 train[99]"), None),
+        ("2026-03-21T02:04:11+0000 n7 train[99]: x", "n7 train[99]: x", None, ("unit", "n7 train[99]"), 1774058651_000_000_000),
+        ("[12345.678901] x", "x", None, (), None),
+        (
+            "(Worker pid=6, ip=10.7.7.6)   File",
+            "(Worker pid=6, ip=10.7.7.6)   File",
+            None,
+            ("actor", "Worker pid=6, ip=10.7.7.6"),
+            None,
+        ),
+        (" 3: [default0]:x", " 3: [default0]:x", None, ("task", "3"), None),
+        ("worker-1  | x", "worker-1  | x", None, ("service", "worker-1"), None),
+        ("10:00:01 x", "10:00:01 x", None, (), None),
+        ("2026-03-21 x", "2026-03-21 x", None, (), None),
+        ("10.0.0.1: x", "10.0.0.1: x", None, (), None),
+    ],
+)
+def test_what_stands_in_front(line: str, bare: str, rank: int | None, label: tuple[str, ...], time_ns: int | None) -> None:
+    found = front(line)
+    assert (found.bare, found.rank, found.labels[0] if found.labels else (), found.time_ns) == (bare, rank, label, time_ns)
+
+
+def test_a_traceback_whose_lines_have_times_of_their_own() -> None:
+    parts = ("Traceback (most recent call last):", '  File "a.py", line 1, in f', "ValueError: x")
+    text = "".join(f"[pod/w-0/c] 2026-03-21T02:04:1{at}Z {part}\n" for at, part in enumerate(parts))
+    assert [row["kind"] for row in read(text.encode(), "job.log").rows("log_events")] == ["traceback", "exception"]
+
+
+def test_pods_are_ranks_only_where_each_went_with_one_and_these_are_all() -> None:
+    def ranks(*stated: int) -> list[int | None]:
+        lines = [f"[pod/w-{at}/c] [rank{rank}]: ValueError: x\n[pod/w-{at}/c] Killed\n" for at, rank in enumerate(stated)]
+        found = read("".join(lines).encode(), "job.log").rows("log_events")
+        return [row["rank"] for row in found if row["kind"] == "process_exit"]
+
+    assert ranks(1, 0) == [1, 0]
+    assert ranks(0, 4) == [None, None], "rank 4 is the first of a second pod of four"
+    assert ranks(0) == [None]
