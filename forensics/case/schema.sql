@@ -470,6 +470,23 @@ CREATE TABLE log_positions (
     is_p2p BOOLEAN                  -- point-to-point work was seen here: its numbers differ between members
 );
 
+-- table: One call that a log speaks of: the newest of each process in each communicator by NCCL's COLL lines, or a fingerprint that torch compared.
+CREATE TABLE log_calls (
+    source_id BIGINT,               -- artefact
+    locator BIGINT,                 -- line
+    origin VARCHAR NOT NULL,        -- nccl, or fingerprint (TORCH_DISTRIBUTED_DEBUG=DETAIL)
+    host VARCHAR,                   -- host, as the line names it
+    pid BIGINT,                     -- process, as the line names it
+    rank INTEGER,                   -- global rank; null when the log does not tell
+    communicator VARCHAR,           -- as in log_positions
+    number BIGINT,                  -- nccl: opCount; fingerprint: sequence number
+    kind VARCHAR NOT NULL,          -- operation
+    sizes VARCHAR,                  -- elements, or the shape
+    dtype VARCHAR,                  -- element type
+    root INTEGER,                   -- root, as the caller gave it; nccl only
+    operation INTEGER               -- reduction, by NCCL's number
+);
+
 -- table: Hardware events.
 CREATE TABLE device_events (
     source_id BIGINT,               -- artefact

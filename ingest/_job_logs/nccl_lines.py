@@ -8,10 +8,12 @@ within it, and its commId (since 2.18) is the same on all members.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from forensics.ingest._job_logs.calls import NEWEST, LoggedCall
 from forensics.ingest._job_logs.patterns import match_at
 from forensics.ingest._job_logs.positions import LogPosition
 from forensics.ingest._shared.nccl_types import DTYPES
@@ -31,8 +33,9 @@ _SPLIT_ID = re.compile(r"commId (0x[0-9a-f]{1,16})")
 _END = re.compile(r"comm (?P<comm>0x[0-9a-f]{1,16}) .*- (?P<how>Destroy|Abort) (?:COMPLETE|START)")
 _CALL = re.compile(
     r"(?P<kind>[A-Z]\w{1,40}): opCount (?P<number>[0-9a-f]{1,16}) sendbuff \S{1,20} recvbuff \S{1,20} "
-    r"count (?P<count>\d{1,18}) datatype (?P<type>\d{1,3}) op -?\d{1,4} root -?\d{1,9} "
+    r"count (?P<count>\d{1,18}) datatype (?P<type>\d{1,3}) op (?P<operation>-?\d{1,4}) root (?P<root>-?\d{1,9}) "
     r"comm (?P<comm>0x[0-9a-f]{1,16}) \[nranks=(?P<size>\d{1,7})\]"
+    r"(?: stream \S{1,20} task \d{1,9} globalrank (?P<rank>\d{1,7}))?"
 )
 _QUEUE_PAIR = re.compile(
     r"NET/IB ?: (?:\w{1,64}: )?(?:NCCL (?:Merged)?Dev \d{1,4} IbDev|Dev) (?P<dev>\d{1,4}) Port (?P<port>\d{1,4}) "
@@ -60,8 +63,16 @@ class NcclLines:
     def __init__(self) -> None:
         self._processes: dict[tuple[str, int], _Process] = {}
         self.positions: list[LogPosition] = []
+        self._calls: dict[int, deque[LoggedCall]] = {}
         self.addresses: dict[tuple[str, str], None] = {}
         self.queue_pairs: list[tuple[LogPosition, dict[str, Any]]] = []
+
+    @property
+    def calls(self) -> Iterator[tuple[LogPosition, Iterable[LoggedCall]]]:
+        """The newest calls of each process in each communicator that has collectives only."""
+        for said in self.positions:
+            if not said.is_p2p:
+                yield said, self._calls.get(id(said), ())
 
     @property
     def processes(self) -> int:
@@ -128,12 +139,16 @@ class NcclLines:
         found = self._position(process, said, call["comm"])
         number = int(call["number"], 16)
         found.size = found.size or integer(call["size"])
+        found.group_rank = rank_number(call["rank"]) if found.group_rank is None and call["rank"] else found.group_rank
         found.is_p2p = found.is_p2p or call["kind"] in ("Send", "Recv")
         if number >= 1 << 63 or (found.enqueued is not None and number < found.enqueued):
             return
         kind = int(call["type"])
         found.enqueued, found.kind, found.count = number, _WORD.sub("_", call["kind"]).lower(), integer(call["count"])
         found.dtype = DTYPES[kind] if kind < len(DTYPES) else None
+        made = LoggedCall(said.locator, number, found.kind, call["count"], found.dtype or call["type"])
+        made.root, made.operation = integer(call["root"]), integer(call["operation"])
+        self._calls.setdefault(id(found), deque(maxlen=NEWEST)).append(made)
 
     def _connected(self, process: _Process, said: LogPosition, pair: re.Match[str]) -> None:
         if len(self.queue_pairs) < MAX_QUEUE_PAIRS:

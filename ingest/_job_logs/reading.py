@@ -15,6 +15,7 @@ from typing import Any
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._job_logs import (
     barriers,
+    calls,
     desync,
     events,
     horovod,
@@ -35,7 +36,15 @@ MAX_EVENTS = 200_000
 MAX_TEXT = 4096
 _POSITION_WORDS = (*watchdog_lines.WORDS, *nccl_lines.WORDS)
 _WORDS = (
-    *(*_POSITION_WORDS, *horovod.WORDS, *barriers.WORDS, *desync.WORDS, *recorder_analysis.WORDS, *torchrun.WORDS),
+    *(
+        *_POSITION_WORDS,
+        *horovod.WORDS,
+        *barriers.WORDS,
+        *calls.WORDS,
+        *desync.WORDS,
+        *recorder_analysis.WORDS,
+        *torchrun.WORDS,
+    ),
     *(*launchers.WORDS, *events.WORDS, *events.UNCAUGHT_WORDS, events.TRACEBACK),
 )
 _TRIGGER = trigger(_WORDS, [torchrun.TIME])
@@ -76,6 +85,7 @@ class _Reader:
         self._horovod = horovod.HorovodStalls()
         self._barriers = barriers.Barriers()
         self._desync = desync.DesyncReports()
+        self._fingerprints = calls.Fingerprints()
         self._analysis = recorder_analysis.RecorderAnalysis()
         self._tracebacks = events.Tracebacks()
         self._table = torchrun.FailureTable()
@@ -110,7 +120,7 @@ class _Reader:
             front = self.nccl.feed(number, bare, origin.rank, origin.label, origin.time_ns)
             origin = replace(origin, host=front["host"]) if front else origin
         if not self._cancelled:
-            for reports in (self._horovod, self._barriers, self._desync, self._analysis):
+            for reports in (self._horovod, self._barriers, self._desync, self._analysis, self._fingerprints):
                 reports.feed(number, bare)
         self._spanning(number, line, origin)
         if events.may_be_event(bare):
@@ -178,6 +188,9 @@ class _Reader:
         spoken = batch([*self.watchdog.positions, *self.nccl.positions], ranks, self.artefact.host, own)
         if spoken is not None:
             yield spoken
+        compared = calls.batch(self.nccl.calls, {} if self.watchdog.has_groups else self._fingerprints.by_rank)
+        if compared is not None:
+            yield compared
         if self.nccl.addresses:
             values, hosts = zip(*self.nccl.addresses, strict=True)
             same: dict[str, list[Any]] = {"key": ["node.address"], "confidence": ["read"], "rank": [None]}

@@ -9,8 +9,9 @@ from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.mismatch.alignments import Partings
 from forensics.rules.reductions.mismatch.call_mismatches import MismatchFindings, accused
-from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, Disagreements, vote
+from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, Disagreement, Disagreements, vote
 from forensics.rules.reductions.mismatch.extra_calls import MismatchedPlaces
+from forensics.rules.reductions.mismatch.logged_mismatches import LoggedMismatches
 from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
 from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
@@ -25,18 +26,26 @@ def _evaluate(
     blocking: BlockingMismatches,
     partings: Partings,
     places: MismatchedPlaces,
+    logged: LoggedMismatches,
     mismatched: MismatchFindings,
     text: EvidenceText,
 ) -> Iterator[Finding]:
+    for mismatch in logged:
+        yield _compared(mismatched, mismatch)
     for mismatch in blocking:
         if mismatch.communicator in partings or places.went_elsewhere(mismatch) or places.made_alone(mismatch):
             continue
-        cause = Cause.COLLECTIVE_MISMATCH if mismatch.kinds_differ else Cause.SHAPE_MISMATCH
-        step = f"compare the code that {evidence_text.ranks_text(accused(mismatch))} ran before this call with its peers'"
-        yield mismatched.finding(mismatch, RULE.code, cause, Confidence.LIKELY, step)
+        yield _compared(mismatched, mismatch)
     for root in graph.roots:
         if root.kind is RootKind.ALL_JOINED and not root.waits[0].communicator:
             yield from _from_stacks(stacks, text, root.ranks)
+
+
+def _compared(mismatched: MismatchFindings, mismatch: Disagreement) -> Finding:
+    cause = Cause.COLLECTIVE_MISMATCH if mismatch.kinds_differ else Cause.SHAPE_MISMATCH
+    cause = Cause.EXTRA_OR_MISSING_COLLECTIVE if mismatch.shift else cause
+    step = f"compare the code that {evidence_text.ranks_text(accused(mismatch))} ran before this call with its peers'"
+    return mismatched.finding(mismatch, RULE.code, cause, Confidence.LIKELY, step)
 
 
 def _from_stacks(stacks: StacksByRank, text: EvidenceText, ranks: tuple[int, ...]) -> Iterator[Finding]:

@@ -26,6 +26,7 @@ from forensics.rules.reductions.logs.events import LogEvents, Logs
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.logs.positions import as_communicator
 from forensics.rules.reductions.logs.starts import Unstarted, unstarted
+from forensics.rules.reductions.mismatch.logged_mismatches import LoggedMismatches
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
@@ -51,12 +52,24 @@ class _Behind:
 
 
 def _evaluate(
-    roster: Roster, graph: WaitGraph, placed: Positions, logged: Logged, events: LogEvents, thresholds: Thresholds
+    roster: Roster,
+    graph: WaitGraph,
+    placed: Positions,
+    logged: Logged,
+    mismatched: LoggedMismatches,
+    events: LogEvents,
+    thresholds: Thresholds,
 ) -> Iterator[Finding]:
-    """Roots that only logs show; where dumps, stacks or processes tell who waits, they are among the roots of other rules."""
+    """Roots that only logs show; where dumps, stacks or processes tell who waits, they are among the roots of other rules.
+
+    Behind a call that differs the numbers of a communicator no longer count the same calls.
+    """
+    parted = {mismatch.communicator for mismatch in mismatched}
     if logged.cancels and not logged.stalled:
         return
     for behind in _behind(roster, graph, placed, logged):
+        if behind.group.label in parted:
+            continue
         yield _finding(logged, events, behind, thresholds["least_heard_share"])
 
 

@@ -167,15 +167,15 @@ def _decide(source: _Calls, communicator: str, sequence: int, calls: Mapping[int
     if by_siblings:
         majority = _sided(source, communicator, sequence, calls)
     odd = tuple(sorted(set(calls) - set(majority)))
-    shift, novel = None, False
+    moved, novel = None, False
     if majority:
         reference = _history(source, communicator, majority[0])
-        shifts = {_shift(*_comparable(reference, _history(source, communicator, rank)), sequence) for rank in odd}
-        shift = shifts.pop() if len(shifts) == 1 else None
+        shifts = {shift(*_comparable(reference, _history(source, communicator, rank)), sequence) for rank in odd}
+        moved = shifts.pop() if len(shifts) == 1 else None
         before = {signature for number, (signature, _) in reference.items() if number < sequence}
         novel = not any(calls[rank].signature in before for rank in odd)
-        shift = None if _made_differently(calls, odd, majority[0], reference) else shift
-    return Disagreement(communicator, sequence, calls, majority, odd, shift, novel, by_siblings and bool(majority))
+        moved = None if _made_differently(calls, odd, majority[0], reference) else moved
+    return Disagreement(communicator, sequence, calls, majority, odd, moved, novel, by_siblings and bool(majority))
 
 
 def _made_differently(calls: Mapping[int, Call], odd: Sequence[int], usual: int, reference: _History) -> bool:
@@ -228,7 +228,7 @@ def _comparable(one: _History, two: _History) -> tuple[Mapping[int, str], Mappin
     return first, second
 
 
-def _shift(reference: Mapping[int, str], odd: Mapping[int, str], sequence: int) -> str | None:
+def shift(reference: Mapping[int, str], odd: Mapping[int, str], sequence: int) -> str | None:
     """Move the odd rank's calls by one against the reference, by what follows and, at the end, by what usually follows."""
     missing = _follows(reference, odd, sequence)
     extra = _follows(odd, reference, sequence)

@@ -1,0 +1,110 @@
+"""Calls that only logs tell of: NCCL's COLL lines of several ranks, and fingerprints that torch compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.model import Cause, Verdict
+from tests.recordings.verdicts import blamed, named, verdict_of
+
+RANKS = 4
+
+
+def init(rank: int, identity: str = "0xabc") -> str:
+    front = f"gpu-1:{100 + rank}:{100 + rank} [{rank}] NCCL INFO comm 0x{rank + 16:x} rank {rank} nranks {RANKS} cudaDev {rank}"
+    return f"{front} nvmlDev {rank} busId {rank} commId {identity} - Init COMPLETE\n"
+
+
+def call(rank: int, number: int, kind: str = "AllReduce", count: int = 1024, root: int = 0, dtype: int = 7) -> str:
+    return (
+        f"gpu-1:{100 + rank}:{200 + rank} [{rank}] NCCL INFO {kind}: opCount {number:x} sendbuff 0x7f recvbuff 0x7f "
+        f"count {count} datatype {dtype} op 0 root {root} comm 0x{rank + 16:x} [nranks={RANKS}] stream 0x55\n"
+    )
+
+
+def job(*calls: str) -> str:
+    return (
+        "".join(map(init, range(RANKS))) + "".join(call(rank, at) for at in range(9) for rank in range(RANKS)) + "".join(calls)
+    )
+
+
+def pasted(tmp_path: Path, text: str) -> Verdict:
+    (tmp_path / "job.log").write_text(text)
+    return verdict_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("odd", "cause"),
+    [
+        (call(2, 9, "AllGather"), Cause.COLLECTIVE_MISMATCH),
+        (call(2, 9, count=1000), Cause.SHAPE_MISMATCH),
+        (call(2, 9, dtype=9), Cause.SHAPE_MISMATCH),
+        (call(2, 9, root=2), Cause.SHAPE_MISMATCH),
+    ],
+)
+def test_one_rank_called_something_else(tmp_path: Path, odd: str, cause: Cause) -> None:
+    verdict = pasted(tmp_path, job(*(call(rank, 9) for rank in (0, 1, 3)), odd))
+    assert (named(verdict), verdict.suspects[0].cause) == ({2}, cause)
+
+
+def test_files_of_one_process_each(tmp_path: Path) -> None:
+    for rank in range(RANKS):
+        made = [call(rank, at, count=at) for at in range(9)] + [call(rank, 9, count=5 if rank == 2 else 9)]
+        (tmp_path / f"nccl.gpu-1.{100 + rank}.log").write_text(init(rank) + "".join(made))
+    assert named(verdict_of(tmp_path)) == {2}
+
+
+def test_a_rank_that_left_out_a_call(tmp_path: Path) -> None:
+    sizes = [7, 3, 9, 4, 8, 6]
+    rest = [call(rank, 9 + at, count=size) for rank in (0, 1, 3) for at, size in enumerate(sizes)]
+    rest += [call(2, 9 + at, count=size) for at, size in enumerate(sizes[1:])]
+    verdict = pasted(tmp_path, job(*rest))
+    assert (named(verdict), verdict.suspects[0].cause) == ({2}, Cause.EXTRA_OR_MISSING_COLLECTIVE)
+
+
+def test_numbers_that_do_not_count_accuse_nobody(tmp_path: Path) -> None:
+    """Within one node NCCL 2.27 leaves opCount at 0."""
+    made = [call(rank, 0, count=size) for rank in range(RANKS) for size in ((5, 6, 7) if rank == 2 else (5, 6, 7, 8))]
+    assert not blamed(pasted(tmp_path, "".join(map(init, range(RANKS))) + "".join(made)))
+
+
+def test_a_job_that_moves_two_communicators_and_a_restart_accuse_nobody(tmp_path: Path) -> None:
+    moving = [call(rank, 9 + at, count=at) for rank in range(RANKS) for at in range(rank + 1)]
+    assert not blamed(pasted(tmp_path, job(*moving)))
+    again = [init(rank, "0xdef") for rank in range(RANKS)] + [call(rank, 0, "Broadcast", 5) for rank in range(RANKS)]
+    assert not named(pasted(tmp_path, job(*again)))
+
+
+def test_two_against_two_accuse_no_side(tmp_path: Path) -> None:
+    split = [call(rank, 9, "AllGather" if rank < 2 else "AllReduce") for rank in range(RANKS)]
+    assert not blamed(pasted(tmp_path, job(*split)))
+
+
+def print_of(rank: int, kind: str = "ALLREDUCE", shape: str = "20, 10", number: str = "SequenceNumber=7, ") -> str:
+    said = f"CollectiveFingerPrint({number}OpType={kind}, TensorShape=[{shape}], TensorDtypes=Float, "
+    return f"Rank {rank} is running collective: {said}"
+
+
+def differing(*pairs: tuple[str, str]) -> str:
+    said = (
+        "RuntimeError: Detected mismatch between collectives on ranks. {0}x), but {1}x).Collectives differ in the following\n"
+    )
+    return "".join(f"[rank{at}]: {said.format(*pair)}" for at, pair in enumerate(pairs))
+
+
+def test_fingerprints_that_differ(tmp_path: Path) -> None:
+    odd = print_of(2, "BROADCAST", "1")
+    text = differing((print_of(0), odd), (print_of(1), odd), (odd, print_of(0)), (print_of(3), odd))
+    verdict = pasted(tmp_path, text)
+    assert (named(verdict), verdict.suspects[0].cause) == ({2}, Cause.COLLECTIVE_MISMATCH)
+
+
+def test_fingerprints_of_two_ranks_of_shifted_numbers_and_of_a_group_name_no_single_rank(tmp_path: Path) -> None:
+    odd = print_of(2, "BROADCAST", "1")
+    assert not blamed(pasted(tmp_path, differing((print_of(0), odd))))
+    shifted = print_of(2, "BROADCAST", "1", "SequenceNumber=3, ")
+    assert not blamed(pasted(tmp_path, differing((print_of(0), shifted), (print_of(1), shifted))))
+    group = "[rank5]:[E321 ProcessGroupNCCL.cpp:1] [PG ID 3 PG GUID 7(TENSOR) Rank 1] failure detected by watchdog\n"
+    assert not named(pasted(tmp_path, group + differing((print_of(0), odd), (print_of(1), odd))))
