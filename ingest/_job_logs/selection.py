@@ -15,6 +15,7 @@ from typing import BinaryIO, Protocol
 
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import chunks
+from forensics.ingest._job_logs.wrapped import unwrapped
 from forensics.ingest.interface import Problem
 
 BLOCK_BYTES = 1 << 20
@@ -74,7 +75,9 @@ class SelectedLines:
         try:
             with self.artefact.open() as stream:
                 for block in _blocks(stream):
-                    yield from self._of_block(block)
+                    # What somebody pasted is small.
+                    is_pasted = self.artefact.stored_bytes <= BLOCK_BYTES
+                    yield from self._of_block(unwrapped(block) if is_pasted else block)
         except OSError as error:
             self.problem = Problem(f"cannot be read any further: {error}", f"line={self._number}", fatal=True)
 

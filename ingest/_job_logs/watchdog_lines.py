@@ -40,6 +40,7 @@ class WatchdogLines:
     def __init__(self) -> None:
         self._found: dict[tuple[_Speaker, str], LogPosition] = {}
         self._timeouts: dict[tuple[_Speaker, int], tuple[str, int | None]] = {}
+        self._lines: dict[_Speaker, int] = {}
         self.has_groups = False
 
     def member(self, line: str, rank: int | None) -> int | None:
@@ -55,14 +56,35 @@ class WatchdogLines:
     @property
     def positions(self) -> list[LogPosition]:
         """One position for each speaker and group, in the order they first spoke."""
-        return list(self._found.values())
+        return list(self._found.values()) or self._by_timeouts()
+
+    def _by_timeouts(self) -> list[LogPosition]:
+        """Positions in the default group where no line tells of groups at all, and all ranks gave up on one number.
+
+        Numbers that differ may be those of several groups, and so may two timeouts of one rank.
+        """
+        numbers = {sequence for _, sequence in self._timeouts}
+        if self.has_groups or len(numbers) != 1 or not all(self._lines.values()):
+            return []
+        return [self._waits(speaker, sequence) for speaker, sequence in self._timeouts]
+
+    def _waits(self, speaker: _Speaker, sequence: int) -> LogPosition:
+        kind, count = self._timeouts[speaker, sequence]
+        row = LogPosition(self._lines[speaker], "watchdog", communicator="0", rank=speaker[0], label=speaker[1])
+        row.enqueued, row.completed, row.timed_out = sequence, sequence - 1, sequence
+        row.kind, row.count, row.is_p2p = kind, count, kind in _POINT_TO_POINT
+        return row
 
     def feed(self, number: int, line: str, rank: int | None, label: str | None, time_ns: int | None) -> None:
         """Take one line; `rank` is the global rank that the line states, `label` what its launcher put in front of it."""
         timeout = _TIMEOUT.search(line)
         if timeout and timeout["sequence"] and len(self._timeouts) < _MAX_TIMEOUTS:
             sequence = int(timeout["sequence"])
-            self._timeouts[(rank, label), sequence] = (_kind(timeout["operation"]), integer(timeout["count"]))
+            made = (_kind(timeout["operation"]), integer(timeout["count"]))
+            again = (rank, label) in self._lines and self._timeouts.get(((rank, label), sequence)) != made
+            # 0 marks one that gave up on several.
+            self._lines[rank, label] = 0 if again else self._lines.get((rank, label), number)
+            self._timeouts[(rank, label), sequence] = made
         progress = _PROGRESS.search(line)
         group = _GROUP.search(line)
         if progress and group:

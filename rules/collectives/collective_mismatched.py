@@ -31,21 +31,22 @@ def _evaluate(
     text: EvidenceText,
 ) -> Iterator[Finding]:
     for mismatch in logged:
-        yield _compared(mismatched, mismatch)
+        # A watchdog that names no group may speak of another one.
+        yield _compared(mismatched, mismatch, Confidence.SUSPECT if mismatch.communicator == "0" else Confidence.LIKELY)
     for mismatch in blocking:
         if mismatch.communicator in partings or places.went_elsewhere(mismatch) or places.made_alone(mismatch):
             continue
-        yield _compared(mismatched, mismatch)
+        yield _compared(mismatched, mismatch, Confidence.LIKELY)
     for root in graph.roots:
         if root.kind is RootKind.ALL_JOINED and not root.waits[0].communicator:
             yield from _from_stacks(stacks, text, root.ranks)
 
 
-def _compared(mismatched: MismatchFindings, mismatch: Disagreement) -> Finding:
+def _compared(mismatched: MismatchFindings, mismatch: Disagreement, confidence: Confidence) -> Finding:
     cause = Cause.COLLECTIVE_MISMATCH if mismatch.kinds_differ else Cause.SHAPE_MISMATCH
     cause = Cause.EXTRA_OR_MISSING_COLLECTIVE if mismatch.shift else cause
     step = f"compare the code that {evidence_text.ranks_text(accused(mismatch))} ran before this call with its peers'"
-    return mismatched.finding(mismatch, RULE.code, cause, Confidence.LIKELY, step)
+    return mismatched.finding(mismatch, RULE.code, cause, confidence, step)
 
 
 def _from_stacks(stacks: StacksByRank, text: EvidenceText, ranks: tuple[int, ...]) -> Iterator[Finding]:

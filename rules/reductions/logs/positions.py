@@ -34,6 +34,7 @@ class LogPosition:
     completed: int | None
     timed_out: int | None
     kind: str | None
+    count: int | None
     is_p2p: bool
     time_ns: int | None
     source: str
@@ -64,7 +65,7 @@ class LoggedGroup:
 _ATTEMPT = "try_cast(regexp_extract(path, '(?:^|/)attempt_([0-9]{1,6})/', 1) AS INTEGER)"
 _ROWS = f"""
 SELECT p.rank, p.host, p.pid, p.group_rank, p.size, p.origin, p.communicator, p.init, p.enqueued, p.completed, p.timed_out,
-       p.kind, coalesce(p.is_p2p, false), p.time_ns, s.path || '#line=' || p.locator
+       p.kind, p.count, coalesce(p.is_p2p, false), p.time_ns, s.path || '#line=' || p.locator
 FROM log_positions p JOIN sources s USING (source_id)
 WHERE p.origin IN ('watchdog', 'nccl') AND p.communicator IS NOT NULL
     AND p.init IS DISTINCT FROM 'destroyed' AND coalesce(p.size, 2) > 1

@@ -1,4 +1,4 @@
-"""Where ranks issued different operations under one number, by logs: NCCL's COLL lines, and fingerprints that torch compared.
+"""Where ranks issued different operations under one number, by logs: NCCL's COLL lines, watchdogs, and fingerprints of torch.
 
 NCCL counts the calls of a communicator alike on all members, but releases since 2.27 leave the number at 0 within one node, and
 calls of one group may share a number: communicators in which a process used a number twice are not compared.
@@ -16,11 +16,14 @@ from duckdb import DuckDBPyConnection
 from forensics.rules.reductions.calls.positions import RecordedCommunicators
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.log_evidence import Logged
+from forensics.rules.reductions.logs.positions import LoggedGroup, LogPosition
 from forensics.rules.reductions.mismatch.disagreements import Call, Disagreement, shift, vote
 
 LoggedMismatches = NewType("LoggedMismatches", tuple[Disagreement, ...])
 """The first mismatched number of each communicator, where nothing but logs tells of calls."""
 
+_EVEN = ("all_reduce", "broadcast", "reduce")
+"""Operations to which all members bring one size, by the name that a watchdog gives them."""
 _ROWS = """
 SELECT c.communicator, c.origin, c.rank, c.host, c.pid, c.number, c.kind, c.sizes, c.dtype, c.root, c.operation,
        s.path || '#line=' || c.locator
@@ -67,6 +70,7 @@ def logged_mismatches(connection: DuckDBPyConnection, heard: Logged, recorded: R
             found.append(
                 _by_numbers(name, _histories(calls, {key: rank for (label, key), rank in ranks.items() if label == name}))
             )
+    found += [_by_timeouts(group) for group in heard.groups if group.origin == "watchdog"]
     return LoggedMismatches(tuple(one for one in found if one is not None))
 
 
@@ -97,6 +101,23 @@ def _decided(name: str, number: int, calls: Mapping[int, Call], histories: Mappi
     signed = {rank: {at: call.signature for at, call in histories[rank].items()} for rank in (*majority[:1], *odd)}
     shifts = {shift(signed[majority[0]], signed[rank], number) for rank in odd} if majority else set()
     return Disagreement(name, number, calls, majority, odd, shifts.pop() if len(shifts) == 1 else None)
+
+
+def _by_timeouts(group: LoggedGroup) -> Disagreement | None:
+    """Watchdogs that gave up on the first number that anybody gave up on, in a group that has a name of its own."""
+    waiting = {rank: row for rank, row in group.positions.items() if row.timed_out is not None and row.kind is not None}
+    number = min((row.timed_out or 0 for row in waiting.values()), default=0)
+    calls = {rank: _given_up(row) for rank, row in waiting.items() if row.timed_out == number}
+    if len({call.signature for call in calls.values()}) < 2:
+        return None
+    majority = vote({rank: call.signature for rank, call in calls.items()})
+    return Disagreement(group.label, number, calls, majority, tuple(sorted(set(calls) - set(majority))), None)
+
+
+def _given_up(row: LogPosition) -> Call:
+    kind = (row.kind or "").lstrip("_")
+    sizes = str(row.count) if kind in _EVEN and row.count is not None else ""
+    return Call(kind, sizes, f"{kind} {sizes}", None, "issued", None, row.source)
 
 
 def _by_fingerprints(name: str, made: list[_Made]) -> Disagreement | None:

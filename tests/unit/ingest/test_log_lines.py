@@ -84,3 +84,32 @@ def test_pods_are_ranks_only_where_each_went_with_one_and_these_are_all() -> Non
     assert ranks(1, 0) == [1, 0]
     assert ranks(0, 4) == [None, None], "rank 4 is the first of a second pod of four"
     assert ranks(0) == [None]
+
+
+SAID = (
+    "[rank{0}]:[E321 02:07:08.465224069 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank {0}] Exception "
+    "(either an error or timeout) detected by watchdog at work: 808, last enqueued NCCL work: 811, last completed "
+    "NCCL work: 807."
+)
+
+
+def wrapped(width: int, *lines: str) -> bytes:
+    return "\n".join(line[at : at + width] for line in lines for at in range(0, len(line), width)).encode() + b"\n"
+
+
+@pytest.mark.parametrize("width", [80, 100, 119, 120, 160, 211])
+def test_lines_cut_at_the_width_of_a_terminal(width: int) -> None:
+    text = wrapped(width, SAID.format(0), SAID.format(1), "Killed")
+    rows = read(text, "job.log")
+    assert [(row["rank"], row["enqueued"], row["completed"]) for row in rows.rows("log_positions")] == [
+        (0, 811, 807),
+        (1, 811, 807),
+    ]
+    (killed,) = [row for row in rows.rows("log_events") if row["kind"] == "process_exit"]
+    assert killed["locator"] == text.count(b"\n")
+
+
+def test_lines_of_one_width_by_chance_stay_as_they_are() -> None:
+    progress = [f"step {at:4} of trainer 7: loss 2.7182 in 41 ms, samples/s {at:8}, world 8".ljust(79, ".") for at in range(9)]
+    text = "\n".join([*progress, "Killed", "=" * 79, "Fatal Python error: Aborted"])
+    assert [row["kind"] for row in read(text.encode(), "job.log").rows("log_events")] == ["process_exit", "fatal_error"]

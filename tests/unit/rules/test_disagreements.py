@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forensics.rules.reductions.mismatch.disagreements import _shift, vote
+from forensics.rules.reductions.mismatch.disagreements import shift, vote
 
 
 def test_the_majority_is_the_reference_whatever_the_order() -> None:
@@ -23,23 +23,23 @@ def numbered(*calls: str) -> dict[int, str]:
 
 
 def test_a_skipped_call_shows_in_what_comes_next() -> None:
-    assert _shift(numbered("a", "b", "c", "d"), numbered("a", "c"), 2) == "missing"
+    assert shift(numbered("a", "b", "c", "d"), numbered("a", "c"), 2) == "missing"
 
 
 def test_an_extra_call_shows_in_what_comes_next() -> None:
-    assert _shift(numbered("a", "b", "c"), numbered("a", "x", "b"), 2) == "extra"
+    assert shift(numbered("a", "b", "c"), numbered("a", "x", "b"), 2) == "extra"
 
 
 def test_at_the_end_the_usual_successor_decides() -> None:
     """Nobody got further: earlier steps tell that c follows b."""
     reference = numbered("a", "b", "c", "a", "b")
-    assert _shift(reference, numbered("a", "b", "c", "a", "c"), 5) == "missing"
+    assert shift(reference, numbered("a", "b", "c", "a", "c"), 5) == "missing"
 
 
 def test_a_pattern_of_period_two_cannot_tell_a_skip_from_an_extra_call() -> None:
     reference = numbered("a", "b", "a", "b", "a", "b", "a")
-    assert _shift(reference, numbered("a", "b", "a", "b", "a", "b", "b"), 7) == "either"
+    assert shift(reference, numbered("a", "b", "a", "b", "a", "b", "b"), 7) == "either"
 
 
 def test_an_unknown_call_is_no_shift() -> None:
-    assert _shift(numbered("a", "b", "a", "b"), numbered("a", "b", "a", "x"), 4) is None
+    assert shift(numbered("a", "b", "a", "b"), numbered("a", "b", "a", "x"), 4) is None

@@ -108,3 +108,45 @@ def test_fingerprints_of_two_ranks_of_shifted_numbers_and_of_a_group_name_no_sin
     assert not blamed(pasted(tmp_path, differing((print_of(0), shifted), (print_of(1), shifted))))
     group = "[rank5]:[E321 ProcessGroupNCCL.cpp:1] [PG ID 3 PG GUID 7(TENSOR) Rank 1] failure detected by watchdog\n"
     assert not named(pasted(tmp_path, group + differing((print_of(0), odd), (print_of(1), odd))))
+
+
+def gave_up(rank: int, number: int = 40, kind: str = "ALLREDUCE", numel: int = 8, front: str = "") -> str:
+    work = f"WorkNCCL(SeqNum={number}, OpType={kind}, NumelIn={numel}, NumelOut={numel}, Timeout(ms)=1800000)"
+    said = f"Watchdog caught collective operation timeout: {work} ran for 1800035 milliseconds before timing out."
+    return f"{front}[E ProcessGroupNCCL.cpp:457] [Rank {rank}] {said}\n"
+
+
+def group(rank: int, number: int = 40) -> str:
+    said = f"detected by watchdog at work: {number}, last enqueued NCCL work: {number}, last completed NCCL work: {number - 1}."
+    return f"[rank{rank}]:[E321 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Exception {said}\n"
+
+
+def test_watchdogs_that_gave_up_on_one_number_in_different_calls(tmp_path: Path) -> None:
+    text = "".join(map(gave_up, (0, 1, 3))) + gave_up(2, kind="BROADCAST", numel=1)
+    assert named(pasted(tmp_path, text)) == {2}
+    stated = "".join(gave_up(rank, front=f"[rank{rank}]:") + group(rank) for rank in (0, 1, 3))
+    verdict = pasted(tmp_path, stated + gave_up(2, kind="BROADCAST", front="[rank2]:") + group(2))
+    assert (blamed(verdict), verdict.suspects[0].cause) == ({2}, Cause.COLLECTIVE_MISMATCH)
+
+
+def test_the_rank_that_gave_up_on_nothing_is_at_most_suspected(tmp_path: Path) -> None:
+    verdict = pasted(tmp_path, "init world_size=4\n" + "".join(map(gave_up, (0, 1, 3))))
+    assert not blamed(verdict)
+    assert verdict.outcome.value == "hang"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(gave_up(rank, 40 if rank < 3 else 7, numel=rank) for rank in range(4)),
+        "".join(map(gave_up, range(4))) + gave_up(0, 40, "BROADCAST"),
+        "".join(gave_up(rank, kind="ALLGATHER", numel=rank) for rank in range(4)),
+        gave_up(0) + gave_up(1, kind="BROADCAST"),
+        "".join(gave_up(rank % 4, front=f"[rank{rank}]:", numel=9 if rank == 4 else 8) for rank in range(8)),
+    ],
+    ids=["numbers of several groups", "two groups of one rank", "sizes that may differ", "one against one", "group ranks"],
+)
+def test_watchdogs_that_may_speak_of_several_groups_accuse_nobody(tmp_path: Path, text: str) -> None:
+    verdict = pasted(tmp_path, text)
+    assert not blamed(verdict)
+    assert len(named(verdict)) != 1

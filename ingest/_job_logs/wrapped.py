@@ -1,0 +1,38 @@
+"""Lines copied from a terminal: what is longer than it is wide lies on several lines, each but the last exactly as wide.
+
+Only lines of watchdogs, NCCL and launchers are put together again: there a cut word or number is a fact lost. Lines of one
+width by chance (rulers, tables, progress) are left as they are.
+"""
+
+from __future__ import annotations
+
+import re
+
+_NARROWEST, _WIDEST = 60, 512
+_CUT = re.compile(
+    rb"Watchdog|WorkNCCL|\[PG |\[Rank |\[rank\d|NCCL (?:INFO|WARN)|exitcode|monitoredBarrier|running collective|FingerPrint"
+)
+_BEGINS = re.compile(rb"\[|\s\s|$|\d{4}-\d\d|[\w.-]+:\d+:\d+ \[|\(\w+ pid=|Traceback |[=-]{8}|[A-Z]\w*(?:Error|Exception)\b")
+
+
+def unwrapped(block: bytes) -> bytes:
+    """The lines put together; empty lines stand in for those that were taken away, so that numbers stay."""
+    lines = block.split(b"\n")
+    width = max(map(len, lines))
+    if not _NARROWEST <= width <= _WIDEST or sum(len(line) == width for line in lines) < 2:
+        return block
+    done: list[bytes] = []
+    place = 0
+    while place < len(lines):
+        end = _end(lines, place, width) if _CUT.search(lines[place]) else place + 1
+        done += [b"".join(lines[place:end]), *[b""] * (end - place - 1)]
+        place = end
+    return b"\n".join(done)
+
+
+def _end(lines: list[bytes], place: int, width: int) -> int:
+    """Behind the last part of the line that begins at `place`."""
+    end = place + 1
+    while end < len(lines) and len(lines[end - 1]) == width and not _BEGINS.match(lines[end]):
+        end += 1
+    return end
