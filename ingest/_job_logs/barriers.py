@@ -17,7 +17,8 @@ WORDS = ("monitoredBarrier", "store based barrier")
 _FAILED = re.compile(r"Ranks? (?P<ranks>\d[\d, ]{0,4000}) failed to pass monitoredBarrier")
 _REACHED = re.compile(r"Rank (?P<rank>\d{1,7}) (?:successfully reached monitoredBarrier|timed out in monitoredBarrier)")
 _STORE = re.compile(
-    r"store based barrier on rank:? (?P<rank>\d{1,7})\b.{0,200}?\(world_size=(?P<size>\d{1,7}), worker_count=(?P<came>\d{1,7})"
+    r"store based barrier (?:on|to initialize process group for) rank:? "
+    r"(?P<rank>\d{1,7})\b.{0,200}?\(world_size=(?P<size>\d{1,7}), worker_count=(?P<came>\d{1,7})"
 )
 
 

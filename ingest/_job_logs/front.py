@@ -8,8 +8,10 @@ Upstream: cmd/logs of kubernetes/kubectl, CRI's log format, syslog (RFC 3164), p
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+
+import orjson
 
 from forensics.ingest._shared.values import rank_number
 
@@ -28,10 +30,13 @@ _ELEMENT = re.compile(
     r"|\[pod/(?P<pod>[\w.-]{1,253})/[\w.-]{1,253}\]"
     r"|\((?P<actor>[\w.:-]{0,80} ?pid=\d{1,9}(?:, ip=[\w.:]{1,45})?)\)"
     r"|(?P<task>\d{1,7}):(?=[ \[]|$)"
+    r"|<\w{0,10}> {1,10}(?=\[\d{4}-)|[0-9a-f]{6,12} \|\||[A-Za-z][\w.-]{0,62}/\d{1,5}(?= \[)"
     r"|(?P<service>[A-Za-z][\w.-]{0,62}-\d{1,5}) {1,40}\|(?= |$)"
     r") ?"
 )
 _UNIT = re.compile(r"(?P<host>[\w.-]{1,255}) (?P<unit>[^\s:\[]{1,80}(?:\[\d{1,9}\]|(?<=kernel))): ?")
+_LOGGED = re.compile(r'"(?:log|message|msg)": ?"((?:[^"\\]|\\.)*)')
+_STAMP = re.compile(r'"(?:time|ts|timestamp)": ?"([^"]{10,40})"')
 _LABELS = ("task", "pod", "service", "unit", "actor", "tee")
 _MOST_ELEMENTS = 8
 
@@ -54,6 +59,8 @@ class Front:
 
 def front(line: str) -> Front:
     """Read the front of a line."""
+    if line.startswith('{"') and (logged := _LOGGED.search(line)):
+        return _unpacked(line, logged)
     kept, place = "", 0
     rank = host = time_ns = None
     labels: dict[str, str] = {}
@@ -78,6 +85,16 @@ def front(line: str) -> Front:
         return Front(line)
     known = tuple((kind, labels[kind]) for kind in _LABELS if kind in labels)
     return Front(kept + line[place:], len(kept), rank, known, host, time_ns)
+
+
+def _unpacked(line: str, logged: re.Match[str]) -> Front:
+    """The line in a record of a runtime of containers, or of a shipper of logs."""
+    try:
+        text = str(orjson.loads(f'"{logged[1]}"')).rstrip()
+    except orjson.JSONDecodeError:
+        text = logged[1]
+    inner, stamp = front(text), _STAMP.search(line)
+    return replace(inner, time_ns=inner.time_ns or (front(stamp[1]).time_ns if stamp else None))
 
 
 def iso_time(line: str) -> int | None:

@@ -1,7 +1,8 @@
 """How launchers other than torchrun say that a process ended: MPI, Horovod, DeepSpeed, torch's spawn, Ray.
 
 Upstream: `help-orterun.txt` of Open MPI and of PRRTE, src/pm/hydra of pmodels/mpich, horovod/runner/gloo_run.py,
-deepspeed/launcher/launch.py, torch/distributed/launch.py before 1.9, torch/multiprocessing/spawn.py, Ray Train.
+deepspeed/launcher/launch.py, torch/distributed/launch.py before 1.9, torch/multiprocessing/spawn.py, Ray Train, composer/cli/
+launcher.py of MosaicML, the subprocess launcher of Lightning, the training operator of Kubeflow.
 A rank in MPI_COMM_WORLD is that of the job. DeepSpeed and the old launch.py print the command of the last process of the node,
 whichever failed. The number of a spawned process counts on its host.
 """
@@ -18,7 +19,15 @@ from forensics.ingest._shared.values import rank_number
 WORDS = (
     *("exited on signal", "Process name:", "Exit code:", " RUNNING AT ", "KILLED BY SIGNAL:", "EXIT STATUS:", "MPI_ABORT was"),
     *("exits with return code", "CalledProcessError: ", "exit with status code", " terminated with "),
-    *("Error Snippet]",),
+    *(
+        "Error Snippet]",
+        " crashed with exit code",
+        " exited with code ",
+        " terminated with code ",
+        "Error pod ",
+        "Process name:",
+    ),
+    *("ActorDiedError", "Exit code:"),
 )
 _LONGEST_BLOCK = 256
 _NOTICED = re.compile(
@@ -39,6 +48,11 @@ _SPAWNED = re.compile(
     r"[Pp]rocess (?P<local>\d{1,5}) terminated with "
     r"(?:signal (?P<signal>SIG[A-Z0-9]{2,8})|exit code (?P<code>-?\d{1,5})|the following error)"
 )
+_CRASHED = re.compile(r"\bRank (?P<rank>\d{1,7}) crashed with exit code (?P<code>-?\d{1,5})")
+_GLOBAL = re.compile(r"Global rank (?P<rank>\d{1,7}) \(PID (?P<pid>\d{1,9})\) exited with code (?P<code>-?\d{1,5})")
+_CHILD = re.compile(r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<code>-?\d{1,5})")
+_POD = re.compile(r"Error pod (?P<pod>[\w.-]{1,253}) container \S{1,253} exitCode: (?P<code>\d{1,3})")
+_ACTOR = re.compile(r"^\s+pid: (?P<pid>\d{1,9})\s*$")
 _RAY = re.compile(r"\[Rank (?P<rank>\d{1,7}) Error Snippet\]")
 
 
@@ -47,6 +61,7 @@ class Ended(NamedTuple):
 
     rank: int | None
     subject: str
+    label: str | None = None
 
 
 class LauncherEnds:
@@ -54,19 +69,21 @@ class LauncherEnds:
 
     def __init__(self) -> None:
         self._named: tuple[int | None, str] | None = None
+        self._code: tuple[str, int] | None = None
+        self._dead_actor = False
         self._lines = 0
 
     @property
     def is_open(self) -> bool:
         """Whether somebody is named whose end is told next."""
-        return self._named is not None
+        return self._named is not None or self._dead_actor
 
     def feed(self, line: str) -> Iterator[Ended]:
         """What this line completes."""
         self._lines += 1
         if self._lines > _LONGEST_BLOCK:
-            self._named = None
-        if self._named is None and not any(word in line for word in WORDS):
+            self._named, self._dead_actor = None, False
+        if not self.is_open and not any(word in line for word in WORDS):
             return
         yield from _mpi(line)
         yield from _last_command(line)
@@ -76,7 +93,17 @@ class LauncherEnds:
             yield Ended(None, f"exitcode={killed or spawned['code'] or 1}")
         if ray := _RAY.search(line):
             yield Ended(rank_number(ray["rank"]), "exitcode=1")
+        yield from _by_process(line)
+        yield from self._actor(line)
         yield from self._over_two_lines(line)
+
+    def _actor(self, line: str) -> Iterator[Ended]:
+        """Ray names the process of an actor that died some lines below the error."""
+        if "ActorDiedError" in line:
+            self._dead_actor, self._lines = True, 0
+        elif self._dead_actor and (said := _ACTOR.match(line)):
+            self._dead_actor = False
+            yield Ended(None, f"exitcode=1 pid={said['pid']} by=ray")
 
     def _over_two_lines(self, line: str) -> Iterator[Ended]:
         before = self._named
@@ -87,9 +114,16 @@ class LauncherEnds:
             self._named = rank_number(running["rank"]), f" pid={running['pid']} by=mpi"
         elif aborted:
             self._named = rank_number(aborted["rank"] or aborted["process"]), " first by=mpi"
+        code = _CODE.search(line)
+        if code and self._named is None and code["how"] == "Exit code":
+            self._code = code["code"], self._lines
+        if named and named["gloo"] and self._code is not None and self._lines - self._code[1] <= 2:
+            # horovodrun prints the code above the name.
+            self._named = None
+            yield Ended(rank_number(named["gloo"]), f"exitcode={self._code[0]} first by=mpi")
+            return
         if self._named is not before:
             self._lines = 0
-        code = _CODE.search(line)
         if code and self._named is not None:
             rank, mark = self._named
             self._named = None
@@ -103,6 +137,21 @@ def _mpi(line: str) -> Iterator[Ended]:
         yield Ended(rank_number(noticed["rank"]), f"exitcode=-{noticed['signal']}{pid} first by=mpi")
     if status := _STATUS.search(line):
         yield Ended(rank_number(status["rank"]), f"exitcode={status['code']}")
+
+
+def _by_process(line: str) -> Iterator[Ended]:
+    """One line that tells who and how; what ends the others with the first process is marked like MPI.
+
+    Ends of one list have no order: they share a time.
+    """
+    if crashed := _CRASHED.search(line):
+        yield Ended(rank_number(crashed["rank"]), f"exitcode={crashed['code']} first by=mpi")
+    if ended := _GLOBAL.search(line):
+        yield Ended(rank_number(ended["rank"]), f"exitcode={ended['code']} pid={ended['pid']} time=list by=mpi")
+    if child := _CHILD.search(line):
+        yield Ended(None, f"exitcode={child['code']} pid={child['pid']} first by=mpi")
+    if pod := _POD.search(line):
+        yield Ended(None, f"exitcode={pod['code']} pod={pod['pod']} by=mpi", f"pod {pod['pod']}")
 
 
 def _last_command(line: str) -> Iterator[Ended]:

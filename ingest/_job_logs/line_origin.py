@@ -17,6 +17,8 @@ from forensics.ingest._job_logs.front import front
 from forensics.ingest._shared.values import rank_number
 
 _STATED = re.compile(r"\[rank(\d{1,7})\]")
+_OWN = re.compile(r"(?<![A-Za-z_])RANK[=:] ?(\d{1,7})\b")
+OWN_WORDS = (" RANK=", " RANK: ")
 _TASK = re.compile(r"task (\d{1,7})")
 _RANKS = rb"(?: ?\[([A-Za-qs-z_][\w-]{0,63}?\d{1,5})\]:)?(?: ?\[rank(\d{1,7})\])?"
 _TASKS = re.compile(rb"\n {0,6}(\d{1,7}):(?=[ \[])" + _RANKS)
@@ -51,6 +53,8 @@ class Origins:
         """Origin of one line."""
         found = front(line)
         stated = _STATED.search(line, 0, 512) if found.rank is None and "[rank" in line else None
+        # What a process prints of its environment tells of all its lines.
+        stated = stated or (_OWN.search(line) if found.labels and "RANK" in line else None)
         rank = rank_number(stated[1]) if stated else found.rank
         label = " ".join(f"{kind} {_plain(name)}" for kind, name in found.labels) or None
         self.note(label, rank)

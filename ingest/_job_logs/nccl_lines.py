@@ -136,7 +136,7 @@ class NcclLines:
             self._position(process, said, end["comm"]).init = "destroyed" if end["how"] == "Destroy" else "aborted"
 
     def _called(self, process: _Process, said: LogPosition, call: re.Match[str]) -> None:
-        found = self._position(process, said, call["comm"])
+        found = self._position(process, said, _known(process, call))
         number = int(call["number"], 16)
         found.size = found.size or integer(call["size"])
         found.group_rank = rank_number(call["rank"]) if found.group_rank is None and call["rank"] else found.group_rank
@@ -154,6 +154,16 @@ class NcclLines:
         if len(self.queue_pairs) < MAX_QUEUE_PAIRS:
             nic = process.nics.get(int(pair["dev"]), f"device {pair['dev']}")
             self.queue_pairs.append((said, {"queue_pair": pair["qp"], "nic": nic, "port": int(pair["port"])}))
+
+
+def _known(process: _Process, call: re.Match[str]) -> str:
+    """The pointer of the call; of an excerpt without its init, that of the only communicator of this size that began."""
+    if call["comm"] in process.communicators:
+        return str(call["comm"])
+    size = integer(call["size"])
+    same = [pointer for pointer, said in process.communicators.items() if said.size == size and said.init]
+    names = {process.communicators[pointer].communicator for pointer in same}
+    return same[-1] if len(names) == 1 and names != {None} else str(call["comm"])
 
 
 def _identity(process: _Process, init: re.Match[str], text: str) -> str | None:

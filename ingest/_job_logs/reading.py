@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from forensics.ingest._job_logs import (
     desync,
     events,
     horovod,
+    identities,
     launchers,
     nccl_lines,
     nodes,
@@ -26,7 +27,7 @@ from forensics.ingest._job_logs import (
     torchrun,
     watchdog_lines,
 )
-from forensics.ingest._job_logs.line_origin import Origin, Origins
+from forensics.ingest._job_logs.line_origin import OWN_WORDS, Origin, Origins
 from forensics.ingest._job_logs.patterns import matches
 from forensics.ingest._job_logs.positions import LogPosition, batch
 from forensics.ingest._job_logs.selection import SelectedLines, trigger
@@ -45,7 +46,7 @@ _WORDS = (
         *recorder_analysis.WORDS,
         *torchrun.WORDS,
     ),
-    *(*launchers.WORDS, *events.WORDS, *events.UNCAUGHT_WORDS, events.TRACEBACK),
+    *(*launchers.WORDS, *identities.WORDS, *OWN_WORDS, *events.WORDS, *events.UNCAUGHT_WORDS, events.TRACEBACK),
 )
 _TRIGGER = trigger(_WORDS, [torchrun.TIME])
 _TRIGGER_WITH_NODES = trigger([*_WORDS, *nodes.WORDS], [torchrun.TIME, *nodes.EXPRESSIONS])
@@ -85,6 +86,7 @@ class _Reader:
         self._horovod = horovod.HorovodStalls()
         self._barriers = barriers.Barriers()
         self._desync = desync.DesyncReports()
+        self._identities = identities.Identities()
         self._fingerprints = calls.Fingerprints()
         self._analysis = recorder_analysis.RecorderAnalysis()
         self._tracebacks = events.Tracebacks()
@@ -113,6 +115,7 @@ class _Reader:
         origin = self.origins.feed(line)
         bare = origin.bare
         self.nodes.feed(number, bare, origin.rank)
+        self._identities.feed(bare)
         # What ranks did once the job was being ended says nothing of why it stood still.
         if not self._cancelled and any(word in bare for word in _POSITION_WORDS):
             origin = self._member(origin)
@@ -145,9 +148,8 @@ class _Reader:
         for failed in self._table.feed(origin.bare[origin.text :]):
             self._event(number, failed.kind, failed.subject, line, replace(origin, rank=failed.rank, label=None, host=None))
         for ended in self._launchers.feed(origin.bare):
-            self._event(
-                number, "process_exit", ended.subject, line, replace(origin, rank=ended.rank, label=_LAUNCHER, host=None)
-            )
+            whose = replace(origin, rank=ended.rank, label=ended.label or _LAUNCHER, host=None)
+            self._event(number, "process_exit", ended.subject, line, whose)
 
     def _event(self, number: int, kind: str, subject: str | None, line: str, origin: Origin) -> None:
         self.events.add(number, kind, subject, line, origin.host or self.artefact.host, origin)
@@ -158,6 +160,13 @@ class _Reader:
             return {}
         labels = {label for label in self.events.labels if label and label.startswith(_MEMBER)}
         return {label: int(label.removeprefix(_MEMBER)) for label in labels}
+
+    def _rank(self, ranks: Mapping[str, int], own: int | None, label: str | None, kind: str, subject: str | None) -> int | None:
+        """Rank of an event in whose line none stands."""
+        if label is not None and label in ranks:
+            return ranks[label]
+        ended = self._identities.ended(subject) if kind == "process_exit" else None
+        return own if ended is None and label != _LAUNCHER else ended
 
     def _reports(self) -> Iterator[LogPosition]:
         """What libraries say of who is missing; numbers within a group tell ranks only where no other group is spoken of."""
@@ -177,9 +186,9 @@ class _Reader:
             self.events.add(self.nodes.locator, "several_nodes", self.nodes.why, self.nodes.why, None, nobody)
         found = self.events
         if found.labels:
-            stated = zip(found.columns["rank"], found.labels, strict=True)
+            stated = zip(found.columns["rank"], found.labels, found.columns["kind"], found.columns["subject"], strict=True)
             found.columns["rank"] = [
-                ranks.get(label or "", None if label == _LAUNCHER else own) if rank is None else rank for rank, label in stated
+                self._rank(ranks, own, label, kind, subject) if rank is None else rank for rank, label, kind, subject in stated
             ]
             yield Batch("log_events", found.columns)
         told = batch(self._reports(), {}, self.artefact.host, None)

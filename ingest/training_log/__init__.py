@@ -15,12 +15,14 @@ from forensics.ingest.interface import Ingester
 _RANK = re.compile(r"\[rank(\d{1,7})\]")
 _WATCHDOG = re.compile(r"ProcessGroupNCCL\.cpp:\d+\]|NCCL (?:INFO|WARN) |slurmstepd: |srun: error: ")
 _LOG_NAME = re.compile(r"(?:^|[/._-])(?:log|logs|out|err|stdout|stderr|output|slurm)(?:[/._-]|\d|$)", re.IGNORECASE)
+# A runtime of containers writes a line a record; some trainers print dictionaries of Python.
+_RECORD = re.compile(rb"""\{(?:'\w+': |"\w+": ?"[^"\n]{0,80}", ?"\w+": ?"|"(?:log|message|msg)": ?")""")
 _OTHER_NAME = re.compile(r"\.(?:py|pyc|sh|json|jsonl|ya?ml|xml|csv|md|toml|cfg|ini|html)$", re.IGNORECASE)
 
 
 def sniff(head: bytes, path: str) -> int:
     """Text that is called like a log or reads like one; low, so that every other format goes first."""
-    if not head or b"\0" in head or head[:1] in (b"{", b"\x80"):
+    if not head or b"\0" in head or head[:1] == b"\x80" or (head[:1] == b"{" and not _RECORD.match(head)):
         return 0
     sample = head.decode("utf-8", "replace")
     if sample.count("\ufffd") > 1 + len(sample) // 50:

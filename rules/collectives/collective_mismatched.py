@@ -31,6 +31,8 @@ def _evaluate(
     text: EvidenceText,
 ) -> Iterator[Finding]:
     for mismatch in logged:
+        if mismatch.tied:
+            continue
         # A watchdog that names no group may speak of another one.
         yield _compared(mismatched, mismatch, Confidence.SUSPECT if mismatch.communicator == "0" else Confidence.LIKELY)
     for mismatch in blocking:

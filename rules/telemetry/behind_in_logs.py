@@ -60,17 +60,14 @@ def _evaluate(
     events: LogEvents,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
-    """Roots that only logs show; where dumps, stacks or processes tell who waits, they are among the roots of other rules.
-
-    Behind a call that differs the numbers of a communicator no longer count the same calls.
-    """
+    """Roots that only logs show; where dumps, stacks or processes tell who waits, they are among the roots of other rules."""
+    # Behind a call that differs, numbers no longer count the same calls.
     parted = {mismatch.communicator for mismatch in mismatched}
     if logged.cancels and not logged.stalled:
         return
     for behind in _behind(roster, graph, placed, logged):
-        if behind.group.label in parted:
-            continue
-        yield _finding(logged, events, behind, thresholds["least_heard_share"])
+        if behind.group.label not in parted:
+            yield _finding(logged, events, behind, thresholds["least_heard_share"])
 
 
 def _behind(roster: Roster, graph: WaitGraph, placed: Positions, logged: Logged) -> list[_Behind]:
@@ -242,6 +239,7 @@ def _stage(wait: Wait, component: Component) -> StageRef:
 def _finding(logged: Logged, events: LogEvents, behind: _Behind, least_heard: float) -> Finding:
     enough = behind.group.heard >= least_heard
     sure = behind.sure and enough and logged.stalled
+    own = (Evidence(f"log of rank {rank}: {said.text}", said.source) for rank, said in events.last_words(behind.ranks[:_SHOWN]))
     return Finding(
         rule=RULE.code,
         ranks=behind.ranks,
@@ -250,7 +248,7 @@ def _finding(logged: Logged, events: LogEvents, behind: _Behind, least_heard: fl
         stage=behind.stage,
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if sure else Confidence.SUSPECT,
-        evidence=(*behind.statements, *_doubts(logged, behind.group, enough), *_own_log(events, behind.ranks)),
+        evidence=(*behind.statements, *_doubts(logged, behind.group, enough), *own),
         granularity=behind.granularity,
         members=behind.members,
         mechanism=Mechanism(behind.state, "local"),
@@ -270,15 +268,6 @@ def _doubts(logged: Logged, group: Communicator, enough: bool) -> Iterator[Evide
         yield Evidence("no log says that anything timed out: in a job that moves, ranks are at different calls", supports=False)
     if group.unit == "opCount":
         yield Evidence("NCCL logs calls, not their completion", supports=False)
-
-
-def _own_log(events: LogEvents, ranks: Sequence[int]) -> Iterator[Evidence]:
-    """The last thing that a suspect's own log understood says, unless it only repeats that others wait."""
-    told = ("exception", "fatal_error", "worker_exit", "watchdog_stuck", "gil_not_free", "completion_error", "nic_event")
-    for rank in ranks[:_SHOWN]:
-        said = [event for event in events.by_rank.get(rank, ()) if event.kind in told]
-        if said:
-            yield Evidence(f"log of rank {rank}: {said[-1].text}", said[-1].source)
 
 
 def _clears(graph: WaitGraph, placed: Positions, logged: Logged, seen: Seen) -> str | None:

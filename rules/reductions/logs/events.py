@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NewType
 
@@ -11,6 +11,8 @@ from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.log_evidence import Logged
+
+_OF_ITSELF = ("exception", "fatal_error", "worker_exit", "watchdog_stuck", "gil_not_free", "completion_error", "nic_event")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,13 @@ class LogEvents:
     def of(self, rank: int, kind: str) -> tuple[LogEvent, ...]:
         """Events of one kind in the log of a rank."""
         return tuple(event for event in self.by_rank.get(rank, ()) if event.kind == kind)
+
+    def last_words(self, ranks: Iterable[int]) -> Iterator[tuple[int, LogEvent]]:
+        """The last event in the log of each rank that tells of itself, and not only that others wait."""
+        for rank in ranks:
+            said = [event for event in self.by_rank.get(rank, ()) if event.kind in _OF_ITSELF]
+            if said:
+                yield rank, said[-1]
 
     def ranks(self, kind: str) -> frozenset[int]:
         """Ranks whose log has an event of this kind."""

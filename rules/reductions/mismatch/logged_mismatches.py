@@ -125,8 +125,9 @@ def _by_fingerprints(name: str, made: list[_Made]) -> Disagreement | None:
     is_sized = all(call.sizes is not None for call in made)
     calls = {call.rank: call.call(is_sized) for call in made if call.rank is not None}
     numbers = {call.number for call in made if call.number is not None}
-    if len({call.signature for call in calls.values()}) < 2:
+    signed = {call.rank: f"{call.number} {calls[call.rank].signature}" for call in made if call.rank is not None}
+    if len(set(signed.values())) < 2:
         return None
-    majority = vote({rank: call.signature for rank, call in calls.items()}) if len(numbers) < 2 else ()
+    majority = vote(signed)
     odd = tuple(sorted(set(calls) - set(majority)))
     return Disagreement(name, min(numbers, default=0), calls, majority, odd, None)
