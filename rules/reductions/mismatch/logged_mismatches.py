@@ -128,6 +128,7 @@ def _by_fingerprints(name: str, made: list[_Made]) -> Disagreement | None:
     signed = {call.rank: f"{call.number} {calls[call.rank].signature}" for call in made if call.rank is not None}
     if len(set(signed.values())) < 2:
         return None
-    majority = vote(signed)
+    # Ranks that are not heard may be the majority.
+    majority = vote(signed) if set(calls) == set(range(len(calls))) else ()
     odd = tuple(sorted(set(calls) - set(majority)))
     return Disagreement(name, min(numbers, default=0), calls, majority, odd, None)
