@@ -147,6 +147,11 @@ PATTERNS = (
     ),
     pattern("job_cancelled", r"SignalException: Process \d+ got signal: (?P<signal>\d+)", "launcher got signal {signal}"),
     SLURM_OUT_OF_MEMORY,
+    pattern(
+        "xid",
+        r"NVRM: Xid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<code>\d{1,5})\b(?:, pid='?(?P<pid>\d{1,9}))?",
+        "code={code} pci={device} pid={pid}",
+    ),
     pattern("node_failed", r"srun: error: Node failure on (?P<host>\S+)", "{host}"),
 )
 """In the order of preference within one kind."""
@@ -186,13 +191,19 @@ WORDS = (
         "Terminated",
     ),
     *("DataLoader worker", "Fatal Python error", "closing signal", "via signal", "CANCELLED AT", "STEPD TERMINATED"),
-    *("death signal, shutting", "SignalException", "oom_kill", "oom-kill"),
+    *("NVRM: Xid", "death signal, shutting", "SignalException", "oom_kill", "oom-kill"),
 )
 
 
 def may_be_event(line: str) -> bool:
     """Whether any of the patterns may match."""
     return any(word in line for word in WORDS)
+
+
+def bus_address(subject: str) -> str:
+    """The device of an `xid` as NCCL writes it: `8b000` for `0000:8b:00`."""
+    found = re.search(r"pci=(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\b", subject)
+    return f"{int(found[1] or '0', 16):x}{found[2]}{found[3]}0".lstrip("0") if found else ""
 
 
 TRACEBACK = "Traceback (most recent call last):"
@@ -213,6 +224,26 @@ def uncaught(line: str) -> str | None:
     """Type of an exception that torch printed for a rank, whether its traceback stands in the log or not."""
     found = _UNCAUGHT.search(line) if "[rank" in line else None
     return found["type"] if found else None
+
+
+_HEADING = re.compile(r"(?:ERROR|CRITICAL|Exception).{0,80}?\brank[ _:=]?(\d{1,7})\b.{0,120}(?:Exception|[Ee]rror|failed)\b")
+
+
+class Heading:
+    """Ranks that a program puts in front of a traceback, on a line of its own."""
+
+    def __init__(self) -> None:
+        self._said: tuple[int, int] | None = None
+        self._of_traceback: int | None = None
+
+    def feed(self, number: int, line: str) -> int | None:
+        """Take one line; the rank of the bare traceback that is being read."""
+        if line.startswith(TRACEBACK):
+            is_next = self._said is not None and number - self._said[0] == 1
+            self._of_traceback = self._said[1] if is_next and self._said else None
+        elif found := _HEADING.search(line) if "rank" in line else None:
+            self._said = number, int(found[1])
+        return self._of_traceback
 
 
 class Raised(NamedTuple):

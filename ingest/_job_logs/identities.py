@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 
 from forensics.ingest._shared.values import integer, rank_number
 
@@ -24,6 +25,7 @@ class Identities:
 
     def __init__(self) -> None:
         self._by_pid: dict[int, set[int]] = defaultdict(set)
+        self._users: dict[tuple[str, int], int] = {}
         self._nodes: set[tuple[int, int]] = set()
         self._is_elastic = False
 
@@ -41,6 +43,17 @@ class Identities:
         self._is_elastic = self._is_elastic or "rdzv" in line
         if node and each:
             self._nodes.add((int(node[1]), int(each[1])))
+
+    def add_processes(self, ranks: Mapping[tuple[str, int], int]) -> None:
+        """Ranks of processes by host and number, as another reader knows them."""
+        for (host, pid), rank in ranks.items():
+            self._by_pid[pid].add(rank)
+            self._users[host, pid] = rank
+
+    def faulted(self, subject: str | None, user: tuple[str, int] | None) -> int | None:
+        """The rank of a device that failed: of the process that uses it, which is the one that the kernel names, if any."""
+        pid = next((int(value) for name, value in _SUBJECT.findall(subject or "") if name == "pid"), None)
+        return self._users.get(user) if user is not None and pid in (None, user[1]) else None
 
     def ended(self, subject: str | None) -> int | None:
         """The rank of a process that a launcher saw end, by its number or by that on its node."""

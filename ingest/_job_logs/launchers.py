@@ -29,6 +29,12 @@ WORDS = (
     ),
     *("ActorDiedError", "Exit code:"),
 )
+START_WORDS = ("torchrun ", "accelerate launch ", "deepspeed ", "mpirun ", "mpiexec ", "horovodrun ", "-m torch.distributed.")
+_START = re.compile(
+    r"(?:[\w.-]{1,64}@[^$#]{1,160})?[$#] (?:\w{1,64}=\S{0,200} ){0,16}"
+    r"(?:torchrun|accelerate launch|deepspeed|mpirun|mpiexec|horovodrun|python3? -m torch\.distributed\.\w+) "
+    r"(?!-{1,2}(?:version|help|V|h)\b)"
+)
 _LONGEST_BLOCK = 256
 _NOTICED = re.compile(
     r"process rank (?P<rank>\d{1,7}) with PID (?P<pid>\S{1,32}) on node \S{1,255} exited on signal (?P<signal>\d{1,2})"
@@ -54,6 +60,11 @@ _CHILD = re.compile(r"Child process with PID (?P<pid>\d{1,9}) terminated with co
 _POD = re.compile(r"Error pod (?P<pod>[\w.-]{1,253}) container \S{1,253} exitCode: (?P<code>\d{1,3})")
 _ACTOR = re.compile(r"^\s+pid: (?P<pid>\d{1,9})\s*$")
 _RAY = re.compile(r"\[Rank (?P<rank>\d{1,7}) Error Snippet\]")
+
+
+def starts(line: str) -> bool:
+    """Whether somebody gave the command that starts a job at a prompt."""
+    return any(word in line for word in START_WORDS) and _START.match(line) is not None
 
 
 class Ended(NamedTuple):

@@ -29,6 +29,7 @@ _INIT = re.compile(
     r"(?: (?:split|child)Count (?P<number>\d{1,9}))? color (?P<color>-?\d{1,10}) key -?\d{1,10} *)?"
     r"- Init (?P<what>START|COMPLETE)"
 )
+_DEVICE = re.compile(r"busId ([0-9a-f]{1,12}) ")
 _SPLIT_ID = re.compile(r"commId (0x[0-9a-f]{1,16})")
 _END = re.compile(r"comm (?P<comm>0x[0-9a-f]{1,16}) .*- (?P<how>Destroy|Abort) (?:COMPLETE|START)")
 _CALL = re.compile(
@@ -45,6 +46,8 @@ _ADDRESS = re.compile(r"(?:OOB|Bootstrap ?: Using) [\w.-]{1,64}:\[?(?P<address>[
 _USED_NIC = re.compile(r"\[(\d{1,4})\]([\w.-]{1,64}):\d{1,4}/")
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 WORDS = ("NCCL INFO ", "NCCL WARN ")
+MEANING = ("opCount ", " - Init ", " - Destroy ", " - Abort ", "NET/IB :", "NET/IB: ", "Bootstrap", "NCCL WARN ")
+"""One of these stands in every line that tells more than which process wrote it."""
 MAX_COMMUNICATORS = 1 << 17
 MAX_QUEUE_PAIRS = 200_000
 
@@ -63,6 +66,7 @@ class NcclLines:
     def __init__(self) -> None:
         self._processes: dict[tuple[str, int], _Process] = {}
         self.positions: list[LogPosition] = []
+        self._devices: dict[str, set[tuple[str, int]]] = {}
         self._calls: dict[int, deque[LoggedCall]] = {}
         self.addresses: dict[tuple[str, str], None] = {}
         self.queue_pairs: list[tuple[LogPosition, dict[str, Any]]] = []
@@ -73,6 +77,26 @@ class NcclLines:
         for said in self.positions:
             if not said.is_p2p:
                 yield said, self._calls.get(id(said), ())
+
+    def ranks(self, has_several_nodes: bool) -> dict[tuple[str, int], int]:
+        """Rank of each process by its number in the largest communicator, where that may be all of the job.
+
+        It is not where there are several of that size, more processes than members, or one node only of several.
+        """
+        size = max((said.size or 0 for said in self.positions), default=0)
+        whole = [said for said in self.positions if said.size == size and said.group_rank is not None and said.init]
+        found = {(said.host or "", said.pid or 0): said.group_rank for said in whole if said.group_rank is not None}
+        processes = {(said.host, said.pid) for said in self.positions}
+        is_part = has_several_nodes and len({host for host, _ in processes}) == 1 and size <= len(processes)
+        clashes = len({said.communicator for said in whole}) != 1 or len(set(found.values())) < len(found)
+        stated = any(said.rank not in (None, said.group_rank) for said in whole)
+        return {} if is_part or clashes or stated or len(processes) > size else found
+
+    def device(self, address: str) -> tuple[str, int] | None:
+        """The process that uses a device, where the log speaks of one host only."""
+        users = self._devices.get(address, set())
+        hosts = {said.host for said in self.positions}
+        return next(iter(users)) if len(users) == 1 and len(hosts) == 1 else None
 
     @property
     def processes(self) -> int:
@@ -130,6 +154,8 @@ class NcclLines:
         found.init = "started" if begins else "complete"
         found.group_rank, found.size = rank_number(init["rank"]), integer(init["size"])
         found.communicator = _identity(process, init, text) or found.communicator
+        if said.host and said.pid and (device := _DEVICE.search(text)):
+            self._devices.setdefault(device[1].lstrip("0"), set()).add((said.host, said.pid))
 
     def _ended(self, process: _Process, said: LogPosition, end: re.Match[str]) -> None:
         if end["comm"] in process.communicators:

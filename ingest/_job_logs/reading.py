@@ -38,7 +38,7 @@ MAX_TEXT = 4096
 _POSITION_WORDS = (*watchdog_lines.WORDS, *nccl_lines.WORDS)
 _WORDS = (
     *(
-        *_POSITION_WORDS,
+        *watchdog_lines.WORDS,
         *horovod.WORDS,
         *barriers.WORDS,
         *calls.WORDS,
@@ -46,11 +46,21 @@ _WORDS = (
         *recorder_analysis.WORDS,
         *torchrun.WORDS,
     ),
-    *(*launchers.WORDS, *identities.WORDS, *OWN_WORDS, *events.WORDS, *events.UNCAUGHT_WORDS, events.TRACEBACK),
+    *(
+        *launchers.WORDS,
+        *launchers.START_WORDS,
+        *identities.WORDS,
+        *OWN_WORDS,
+        *events.WORDS,
+        *events.UNCAUGHT_WORDS,
+        events.TRACEBACK,
+    ),
 )
-_TRIGGER = trigger(_WORDS, [torchrun.TIME])
-_TRIGGER_WITH_NODES = trigger([*_WORDS, *nodes.WORDS], [torchrun.TIME, *nodes.EXPRESSIONS])
+_TRIGGER = trigger([*_WORDS, *nccl_lines.MEANING], [torchrun.TIME])
+_TRIGGER_AT_FIRST = trigger([*_WORDS, *nccl_lines.WORDS, *nodes.WORDS], [torchrun.TIME, *nodes.EXPRESSIONS])
 _MEMBER = "group member "
+_EARLIER = "earlier_"
+_PROCESS = "process"
 _LAUNCHER = "launcher"
 
 
@@ -71,6 +81,11 @@ class _Events:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def close_attempt(self) -> None:
+        """What was read so far is of an attempt that somebody followed by another: it tells nothing of this one."""
+        kinds = self.columns["kind"]
+        self.columns["kind"] = [kind if kind.startswith(_EARLIER) else f"{_EARLIER}{kind}" for kind in kinds]
+
 
 class _Reader:
     """All readers of one file, and what they found."""
@@ -90,16 +105,17 @@ class _Reader:
         self._fingerprints = calls.Fingerprints()
         self._analysis = recorder_analysis.RecorderAnalysis()
         self._tracebacks = events.Tracebacks()
+        self._heading = events.Heading()
         self._table = torchrun.FailureTable()
         self._launchers = launchers.LauncherEnds()
         self._cancelled = False
 
     @property
     def trigger(self) -> re.Pattern[bytes] | None:
-        """Until several nodes are known, also lines that speak of nodes are wanted."""
+        """Until several nodes and processes are known, also lines that speak of nothing else are wanted."""
         if not self._is_selective:
             return None
-        return _TRIGGER if self.nodes.why else _TRIGGER_WITH_NODES
+        return _TRIGGER if self.nodes.why and self.nccl.processes > 1 else _TRIGGER_AT_FIRST
 
     def is_open(self, number: int) -> bool:
         """Whether a traceback, a table or a list goes on."""
@@ -121,10 +137,14 @@ class _Reader:
             origin = self._member(origin)
             self.watchdog.feed(number, bare, origin.rank, origin.label, origin.time_ns)
             front = self.nccl.feed(number, bare, origin.rank, origin.label, origin.time_ns)
-            origin = replace(origin, host=front["host"]) if front else origin
+            if front:
+                own_label = origin.label or f"{_PROCESS} {front['host']} {front['pid']}"
+                origin = replace(origin, host=front["host"], label=own_label)
         if not self._cancelled:
             for reports in (self._horovod, self._barriers, self._desync, self._analysis, self._fingerprints):
                 reports.feed(number, bare)
+        if launchers.starts(bare):
+            self.events.close_attempt()
         self._spanning(number, line, origin)
         if events.may_be_event(bare):
             for known, _, subject in matches(events.PATTERNS, bare[origin.text :]):
@@ -139,6 +159,9 @@ class _Reader:
 
     def _spanning(self, number: int, line: str, origin: Origin) -> None:
         raised = self._tracebacks.feed(number, origin.bare)
+        headed = self._heading.feed(number, origin.bare)
+        if raised is not None and origin.rank is None and origin.label is None:
+            origin = replace(origin, rank=headed)
         if raised is not None:
             if raised.frames:
                 self._event(number, "traceback", raised.exception, "\n".join(raised.frames), origin)
@@ -165,6 +188,9 @@ class _Reader:
         """Rank of an event in whose line none stands."""
         if label is not None and label in ranks:
             return ranks[label]
+        if kind == "xid":
+            device = self.nccl.device(events.bus_address(subject or ""))
+            return self._identities.faulted(subject, device)
         ended = self._identities.ended(subject) if kind == "process_exit" else None
         return own if ended is None and label != _LAUNCHER else ended
 
@@ -180,7 +206,10 @@ class _Reader:
         """Everything that was found, once the whole file was read."""
         # A file of one rank may hold lines of one process only: several processes are several ranks.
         own = self.artefact.rank if self.nccl.processes <= 1 else None
-        ranks = {**self.origins.ranks(), **self._members(own)}
+        processes = {} if own is not None else self.nccl.ranks(self.nodes.why is not None)
+        by_process = {f"{_PROCESS} {host} {pid}": rank for (host, pid), rank in processes.items()}
+        ranks = {**by_process, **self.origins.ranks(), **self._members(own)}
+        self._identities.add_processes(processes)
         if self.nodes.why:
             nobody = Origin(None, _LAUNCHER, "", 0)
             self.events.add(self.nodes.locator, "several_nodes", self.nodes.why, self.nodes.why, None, nobody)

@@ -12,7 +12,10 @@ _NARROWEST, _WIDEST = 60, 512
 _CUT = re.compile(
     rb"Watchdog|WorkNCCL|\[PG |\[Rank |\[rank\d|NCCL (?:INFO|WARN)|exitcode|monitoredBarrier|running collective|FingerPrint"
 )
-_BEGINS = re.compile(rb"\[|\s\s|$|\d{4}-\d\d|[\w.-]+:\d+:\d+ \[|\(\w+ pid=|Traceback |[=-]{8}|[A-Z]\w*(?:Error|Exception)\b")
+_BEGINS = re.compile(
+    rb"\[|\s\s|$|[$#] |[\w.-]+@[\w.-]+:|\d{4}-\d\d|[\w.-]+:\d+:\d+ \[|\(\w+ pid=|Traceback |[=-]{8}"
+    rb"|[A-Z]\w*(?:Error|Exception)\b"
+)
 
 
 def unwrapped(block: bytes) -> bytes:
@@ -33,6 +36,11 @@ def unwrapped(block: bytes) -> bytes:
 def _end(lines: list[bytes], place: int, width: int) -> int:
     """Behind the last part of the line that begins at `place`."""
     end = place + 1
-    while end < len(lines) and len(lines[end - 1]) == width and not _BEGINS.match(lines[end]):
+    while end < len(lines) and _goes_on(lines[end - 1], lines[end], width):
         end += 1
     return end
+
+
+def _goes_on(line: bytes, following: bytes, width: int) -> bool:
+    """Whether a line was cut; one that ends like a message may have that length by chance."""
+    return len(line) == width and not line.endswith((b".", b")", b":")) and not _BEGINS.match(following)

@@ -48,11 +48,11 @@ class Exit:
 
 # A rank that a launcher ends is seen after the cancel; only what the same log says before it counts.
 _EXITS = """
-SELECT l.rank, l.subject, s.path || '#line=' || l.locator
+SELECT l.rank, l.subject, s.path || '#line=' || l.locator,
+       EXISTS (SELECT 1 FROM log_events c WHERE c.kind = 'job_cancelled' AND c.source_id = l.source_id
+           AND c.locator < l.locator)
 FROM log_events l JOIN sources s USING (source_id)
 WHERE l.kind = 'process_exit' AND l.subject IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM log_events c WHERE c.kind = 'job_cancelled' AND c.source_id = l.source_id
-        AND c.locator < l.locator)
 ORDER BY l.rank, s.path, l.locator
 """
 _NODES = """
@@ -70,7 +70,8 @@ _CODE = re.compile(r"Exited with exit code (\d{1,3})")
 def exits(connection: DuckDBPyConnection) -> tuple[Exit, ...]:
     """All ends that are known to be of a rank: of several of one rank, the one its launcher saw first."""
     several, highest, hosts, elastic = connection.execute(_NODES).fetchall()[0]
-    rows = [(rank, str(subject), source) for rank, subject, source in connection.execute(_EXITS).fetchall()]
+    said = connection.execute(_EXITS).fetchall()
+    rows = [(rank, str(subject), source) for rank, subject, source, is_late in said if not is_late]
     ranked = [end for rank, subject, source in rows if rank is not None and (end := _exit(rank, subject, source))]
     one_node = not several and (highest or 0) < _LARGEST_NODE and hosts <= 1
     pids = {end.pid for end in ranked if end.pid is not None}
@@ -80,7 +81,7 @@ def exits(connection: DuckDBPyConnection) -> tuple[Exit, ...]:
     if one_node and len({(end.rank, end.table) for end in local}) == 1 and not ranked:
         ranked += local[:1]
     if not ranked and not local and not elastic:
-        ranked += _tasks(rows)
+        ranked += _tasks(rows, [str(subject) for _, subject, _, _ in said])
     found: dict[int, Exit] = {}
     for end in ranked:
         if end.rank not in found or (end.first and not found[end.rank].first):
@@ -104,13 +105,12 @@ def _exit(rank: int | None, subject: str, source: str) -> Exit | None:
     return Exit(own, int(match["code"]), pid, first, source, words.get("time"), rank is None, "by" in words)
 
 
-def _tasks(rows: Iterable[tuple[int | None, str, str]]) -> Iterator[Exit]:
+def _tasks(rows: Iterable[tuple[int | None, str, str]], all_ends: Sequence[str]) -> Iterator[Exit]:
     """The one task that srun saw end, or the only one that was killed, of several on its host.
 
-    One task on a host may be a launcher, or the job's script.
+    One task on a host may be a launcher, or the job's script; `all_ends` name the others, also those that were ended with it.
     """
-    rows = list(rows)
-    named = {(tasks["host"], tasks["tasks"]) for _, subject, _ in rows if (tasks := _TASKS.match(subject))}
+    named = {(tasks["host"], tasks["tasks"]) for subject in all_ends if (tasks := _TASKS.match(subject))}
     found = []
     for _, subject, source in rows:
         task = _TASK.match(subject)

@@ -23,6 +23,10 @@ _OF_ANOTHER = re.compile(
     r"store based barrier|TCPStore|socket|[Aa]borted due to|SIGTERM|cancelled|EOFError"
 )
 _GPU = re.compile(r"uncorrectable (?:ECC|NVLink)|ECC error|fallen off the bus|unrecoverable|GPU is lost|hardware stack")
+_LOST_DEVICE = re.compile(r"code=(?:48|64|79|94|95|119|120|140) ")
+"""Xids by which a device takes its process with it; those that a program or a peer can cause are not among them."""
+_NEAR = 1000
+"""Lines between an error and what it does to the peers."""
 _UNCAUGHT = re.compile(r"\[rank\d{1,7}\]: |^ +\S")
 
 
@@ -61,7 +65,8 @@ class Failures:
 _ROWS = """
 SELECT l.rank, l.kind, l.text, l.subject, l.source_id, l.locator, s.path || '#line=' || l.locator
 FROM log_events l JOIN sources s USING (source_id)
-WHERE l.kind IN ('exception', 'fatal_error', 'watchdog_died', 'terminated', 'cuda_failure', 'worker_exit', 'process_exit')
+WHERE l.kind IN ('exception', 'fatal_error', 'watchdog_died', 'terminated', 'cuda_failure', 'worker_exit', 'process_exit',
+                 'xid')
     AND NOT EXISTS (SELECT 1 FROM log_events c WHERE c.kind = 'job_cancelled' AND c.source_id = l.source_id
         AND c.locator < l.locator)
 ORDER BY s.path, l.locator
@@ -80,14 +85,21 @@ def failures(connection: DuckDBPyConnection) -> Failures:
     stalled = dict(connection.execute(_STALLED).fetchall())
     own: dict[int, Failure] = {}
     following: set[int] = set()
+    caught = _Caught()
     unranked = False
     ended = None
     for rank, kind, text, subject, source_id, line, source in connection.execute(_ROWS).fetchall():
+        if kind == "xid":
+            if rank is not None and _LOST_DEVICE.match(subject or ""):
+                own.setdefault(rank, Failure(rank, text, source, of_gpu=True))
+            continue
         ended = ended or (source if _ends(kind, text, subject) else None)
         if kind not in ("exception", "fatal_error", "watchdog_died"):
             continue
         said = subject if kind == "watchdog_died" and subject else text
         follows = _OF_ANOTHER.search(said) is not None or line > stalled.get(source_id, line)
+        if kind == "exception" and rank is not None and not _UNCAUGHT.search(text):
+            caught.add(Failure(rank, text, source), follows, source_id, line)
         if rank is None:
             unranked = unranked or (follows and "ChildFailedError" not in text)
         elif rank not in own and rank not in following and (kind != "exception" or _UNCAUGHT.search(text)):
@@ -96,7 +108,31 @@ def failures(connection: DuckDBPyConnection) -> Failures:
             else:
                 own[rank] = Failure(rank, text, source, _GPU.search(text) is not None)
     ((speaking, signals),) = connection.execute(_WITNESSES).fetchall()
+    own = own or caught.own
     return Failures(own, frozenset(following), unranked, ended, speaking > 1 or signals > 0)
+
+
+@dataclass(slots=True)
+class _Caught:
+    """Errors that programs logged themselves: one of its own, and right behind it the errors of peers that lost the rank."""
+
+    first: dict[int, tuple[int, int, Failure]] = field(default_factory=dict)
+    lost: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, failure: Failure, follows: bool, source_id: int, line: int) -> None:
+        if follows:
+            self.lost.setdefault(failure.rank, (source_id, line))
+        else:
+            self.first.setdefault(failure.rank, (source_id, line, failure))
+
+    @property
+    def own(self) -> dict[int, Failure]:
+        """The one rank that raised something of its own, where the others only tell that it was gone."""
+        if len(self.first) != 1 or not self.lost:
+            return {}
+        ((rank, (source_id, line, failure)),) = self.first.items()
+        near = all(other == source_id and 0 < at - line < _NEAR for other, at in self.lost.values())
+        return {rank: failure} if near and rank not in self.lost else {}
 
 
 def _ends(kind: str, text: str, subject: str | None) -> bool:

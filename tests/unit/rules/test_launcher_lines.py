@@ -86,3 +86,82 @@ def test_the_rank_that_a_launcher_saw_end_first(tmp_path: Path, text: str, rank:
 )
 def test_ends_that_tell_no_rank(tmp_path: Path, text: str) -> None:
     assert not named(pasted(tmp_path, text))
+
+
+def task(said: str, rest: str = "") -> str:
+    cancelled = "slurmstepd: error: *** STEP 4.0 ON n1 CANCELLED AT 2025-04-02T11:20:09 ***\n"
+    return f"srun: error: n2: {said}\n{cancelled}{rest}"
+
+
+def test_a_task_that_was_killed_among_others_on_its_host(tmp_path: Path) -> None:
+    assert named(pasted(tmp_path, task("task 5: Out Of Memory", "srun: error: n2: tasks 4,6-7: Terminated\n"))) == {5}
+
+
+def test_one_task_on_its_host_may_be_a_launcher(tmp_path: Path) -> None:
+    assert not named(pasted(tmp_path, task("task 1: Exited with exit code 1", "srun: error: n1: task 0: Terminated\n")))
+
+
+def init(rank: int, bus: str, host: str = "n7", size: int = 4) -> str:
+    front = f"{host}:{900 + rank}:{900 + rank} [{rank % 8}] NCCL INFO comm 0x{rank + 16:x} rank {rank} nranks {size}"
+    return f"{front} cudaDev {rank} nvmlDev {rank} busId {bus} commId 0xabc - Init COMPLETE\n"
+
+
+DEVICES = init(0, "7000") + init(1, "b000") + init(2, "8b000") + init(3, "c8000")
+XID = "[Tue Jan  2 10:00:02 2024] NVRM: Xid (PCI:0000:{0}:00): {1}, pid={2}, name=python, GPU has fallen off the bus.\n"
+
+
+def test_a_device_that_was_lost_is_that_of_the_rank_whose_process_uses_it(tmp_path: Path) -> None:
+    verdict = pasted(tmp_path, DEVICES + XID.format("8b", 79, 902))
+    assert (named(verdict), verdict.suspects[0].cause.value) == ({2}, "gpu_fault")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        DEVICES + XID.format("8b", 79, 901),
+        DEVICES + XID.format("8b", 31, 902),
+        DEVICES + XID.format("9d", 79, 902),
+        DEVICES + init(4, "8b000", "n8", 8) + XID.format("8b", 79, 902),
+        DEVICES + XID.format("8b", 79, 902) + XID.format("b0", 79, 901).replace("b0", "0b") + XID.format("c8", 79, 903),
+    ],
+    ids=["other process", "a program's fault", "unknown device", "two hosts", "several devices"],
+)
+def test_faults_of_devices_that_tell_no_rank(tmp_path: Path, text: str) -> None:
+    assert not named(pasted(tmp_path, text))
+
+
+def caught(rank: int, error: str, at: int = 0) -> str:
+    frames = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n'
+    return "step\n" * at + f"ERROR [02/10 10:28:51 rank{rank} engine]: Exception during training:\n{frames}{error}\n"
+
+
+LOST = "RuntimeError: [pair.cc:575] Connection closed by peer [127.0.1.1]:39827"
+
+
+def test_the_one_error_that_tells_of_no_peer(tmp_path: Path) -> None:
+    assert named(pasted(tmp_path, caught(2, "AssertionError: x") + caught(0, LOST) + caught(1, LOST))) == {2}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        caught(2, "AssertionError: x"),
+        caught(2, "AssertionError: x") + caught(0, LOST, at=5000),
+        caught(0, LOST) + caught(2, "AssertionError: x"),
+        caught(2, "AssertionError: x") + caught(3, "AssertionError: x") + caught(0, LOST),
+    ],
+    ids=["alone", "long before", "behind", "two"],
+)
+def test_errors_that_a_program_caught_and_that_are_no_cause(tmp_path: Path, text: str) -> None:
+    assert not named(pasted(tmp_path, text))
+
+
+def test_an_attempt_that_was_followed_by_another_tells_nothing_of_it(tmp_path: Path) -> None:
+    start, failed = (
+        "ada@n1:~/t$ torchrun --nproc_per_node=2 fit.py --batch {0}\n",
+        "[rank1]: ValueError: x\n" + AGENT.format(-9, 1),
+    )
+    assert named(pasted(tmp_path, start.format(64) + failed)) == {1}
+    assert not named(pasted(tmp_path, start.format(64) + failed + start.format(32) + "step 1\n"))
+    assert named(pasted(tmp_path, start.format(64) + failed + start.format(32) + AGENT.format(-9, 0))) == {0}
+    assert named(pasted(tmp_path, start.format(64) + failed + "$ torchrun --version\n$ python a.py torchrun x\n")) == {1}
