@@ -23,6 +23,9 @@ FROM operations o JOIN sources s USING (source_id)
 WHERE o.enqueued_ns IS NOT NULL AND s.rank IS NOT NULL GROUP BY ALL ORDER BY s.path
 """
 
+# When the collector inside the ranks began to log.
+_LOGGED_SINCE = "SELECT min(begin_ns) FROM coverage WHERE kind = 'shim_log' AND scope = 'rank' AND source_id IS NOT NULL"
+
 # Two dumps are of one process when a record that both hold was made at the same time.
 _OTHER_PROCESS = """
 SELECT a.source_id, b.source_id FROM operations a JOIN operations b
@@ -77,25 +80,43 @@ class _Dump:
 def admit(connection: DuckDBPyConnection) -> None:
     """Turn away dumps that are not of this job's newest attempt: their rows leave `operations` and `group_views`."""
     dumps = [_Dump(*row) for row in connection.execute(_WINDOWS).fetchall()]
-    if len(dumps) < 2:
-        return
-    refused = dict(_of_another_time(dumps))
-    refused |= {key: why for key, why in _of_another_process(connection, dumps) if key not in refused}
-    refused |= {key: why for key, why in _of_another_program(connection) if key not in refused}
+    refused = dict(_before_the_logs(connection, dumps))
+    refused |= dict(_of_another_time([dump for dump in dumps if dump.source_id not in refused]))
+    left = [dump for dump in dumps if dump.source_id not in refused]
+    if len(left) > 1:
+        refused |= dict(_of_another_process(connection, left))
+        refused |= {key: why for key, why in _of_another_program(connection) if key not in refused}
     for source_id, reason in sorted(refused.items()):
         _refuse(connection, source_id, reason)
 
 
+def _before_the_logs(connection: DuckDBPyConnection, dumps: Sequence[_Dump]) -> Iterator[tuple[int, str]]:
+    """Dumps that ended hours before the collector inside the ranks began its logs: those of an earlier attempt."""
+    ((since,),) = connection.execute(_LOGGED_SINCE).fetchall()
+    for dump in dumps:
+        if since is not None and dump.last_ns < since - SLACK_NS:
+            hours = (since - dump.last_ns) / SLACK_NS
+            yield (
+                dump.source_id,
+                f"its operations ended {hours:.1f} hours before the logs of the ranks: an earlier attempt",
+            )
+
+
 def _of_another_time(dumps: Sequence[_Dump]) -> Iterator[tuple[int, str]]:
-    """Dumps whose operations lie hours away from the majority's; without a majority nobody can say which job is meant."""
+    """Dumps whose operations lie hours away from those of most ranks; without these nobody can say which job is meant.
+
+    An attempt that comes after another one, with as many of the ranks, is the newest of the job.
+    """
     camps = _camps(dumps)
-    largest = max(camps, key=len)
-    if len(camps) > 1 and 2 * len(largest) <= len(dumps):
+    most = len({dump.rank for dump in dumps}) / 2
+    largest = next((camp for camp in reversed(camps) if len({dump.rank for dump in camp}) > most), None)
+    if dumps and largest is None:
         for dump in dumps:
             yield (
                 dump.source_id,
                 f"its operations are of one of {len(camps)} times hours apart, none in the majority: give one job",
             )
+    if largest is None:
         return
     first, last = min(dump.first_ns for dump in largest), max(dump.last_ns for dump in largest)
     for camp in camps:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from forensics.case.build import open_case
 from forensics.model import Outcome
 from tests.recordings.collection import loose, write
@@ -128,3 +130,36 @@ def test_a_dump_that_was_turned_away_counts_as_absent_evidence(tmp_path: Path) -
     recorder = next(row for row in verdict.coverage if row.kind == "flight recorder")
     assert recorder.present == ("0", "1", "2")
     assert [subject for subject, _ in recorder.absent] == ["3"]
+
+
+def test_the_newest_of_two_attempts_of_all_ranks_is_the_job(tmp_path: Path) -> None:
+    """Where it runs again, an attempt leaves its dumps beside those of the one before; one rank left none this time."""
+    before = Job(4)
+    before.steps(9)
+    loose(before, tmp_path, name="old/nccl_trace_rank_{rank}", skew_ns=dict.fromkeys(range(4), -24 * HOUR))
+    folder = loose(hung(), tmp_path, ranks=(0, 1, 2))
+    assert set(refused(folder)) == {f"old/nccl_trace_rank_{rank}" for rank in range(4)}
+    assert named(verdict_of(folder)) == {2}
+
+
+def test_a_few_later_dumps_are_of_another_job(tmp_path: Path) -> None:
+    loose(hung(), tmp_path)
+    later = Job(4)
+    later.steps(20)
+    ahead = dict.fromkeys(range(2), 24 * HOUR)
+    folder = loose(later, tmp_path, ranks=(0, 1), name="later/nccl_trace_rank_{rank}", skew_ns=ahead)
+    assert set(refused(folder)) == {"later/nccl_trace_rank_0", "later/nccl_trace_rank_1"}
+    assert named(verdict_of(folder)) == {2}
+
+
+@pytest.mark.parametrize(("hours", "is_left_out"), [(-24, True), (0, False)])
+def test_dumps_from_before_the_logs_are_of_an_earlier_attempt(hours: int, is_left_out: bool, tmp_path: Path) -> None:
+    logs = Path(__file__).parents[3] / "fixtures/scenarios/behind-in-shim-logs/bundle.tar.zst"
+    job = Job(4)
+    job.steps(20)
+    ((begin,),) = open_case([logs]).execute("SELECT max(end_ns) FROM coverage WHERE kind = 'shim_log'").fetchall()
+    skew = dict.fromkeys(range(4), begin - job.now_ns + hours * HOUR)
+    folder = loose(job, tmp_path, skew_ns=skew)
+    found = refused(folder, logs)
+    assert len(found) == (4 if is_left_out else 0)
+    assert named(verdict_of(folder, logs)) == ({1} if is_left_out else set())
