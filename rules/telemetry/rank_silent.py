@@ -9,7 +9,7 @@ from forensics.rules.interface import Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
-from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.ranks.roster import Roster, UnplacedFiles
 from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
@@ -20,8 +20,17 @@ _WHERE_NOTICED = frozenset({"nccl2"})
 
 
 def _evaluate(
-    roster: Roster, graph: WaitGraph, calls: Calls, groups: Communicators, blocking: BlockingMismatches, text: EvidenceText
+    roster: Roster,
+    graph: WaitGraph,
+    calls: Calls,
+    groups: Communicators,
+    blocking: BlockingMismatches,
+    text: EvidenceText,
+    unplaced: UnplacedFiles,
 ) -> Iterator[Finding]:
+    """Nobody is silent while stacks or dumps lie there of which nothing tells the rank: one may be the missing one."""
+    if unplaced:
+        return
     mismatched = {mismatch.communicator for mismatch in blocking}
     silent = tuple(root.ranks[0] for root in graph.free_roots if _missing_alone(roster, graph, root.ranks[0], mismatched))
     if 0 < len(silent) <= len(roster.ranks) / 2:
@@ -99,7 +108,11 @@ RULE = Rule(
     needs=(),
     thresholds=(),
     concludes="A rank that the others wait for and that nothing was collected from; the absence is the evidence.",
-    confusions=("a host that was not collected", "a back end that writes dumps only where a failure was noticed"),
+    confusions=(
+        "a host that was not collected",
+        "a file that nobody handed over",
+        "a back end that writes dumps only where a failure was noticed",
+    ),
     evaluate=_evaluate,
     clears=_clears,
 )

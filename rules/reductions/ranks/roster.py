@@ -103,6 +103,20 @@ RecordedRanks = NewType("RecordedRanks", frozenset[int])
 """Ranks with a record of their calls."""
 SeenProcesses = NewType("SeenProcesses", frozenset[int])
 """Ranks whose process a collector, or a launcher, looked at."""
+UnplacedFiles = NewType("UnplacedFiles", int)
+"""How many stacks and dumps are there of which nothing tells the rank."""
+
+_UNPLACED = """
+SELECT count(*) FROM sources
+WHERE rank IS NULL AND kind IN ('python_stacks', 'flight_recorder') AND status IN ('ok', 'partial') AND rows > 0
+"""
+
+
+@reduction
+def unplaced_files(connection: DuckDBPyConnection) -> UnplacedFiles:
+    """Files without a rank of which one may be of a rank that seems to have left nothing."""
+    ((count,),) = connection.execute(_UNPLACED).fetchall()
+    return UnplacedFiles(count)
 
 
 @reduction

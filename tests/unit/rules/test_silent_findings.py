@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forensics.model import Cause, Confidence, Outcome
-from tests.recordings.collection import Collection, loose, process_sample, whole
+from tests.recordings.collection import Collection, loose, process_sample, py_spy, whole
 from tests.recordings.job import SECOND, Job
 from tests.recordings.places import ALL_REDUCE, HOST_CODE
 from tests.recordings.verdicts import named, verdict_of
@@ -105,3 +105,14 @@ def test_a_process_that_ends_while_it_is_looked_at_is_dead(tmp_path: Path) -> No
     del found.members["ranks/2/fr/0.json"]
     first = verdict_of(found.write(tmp_path)).suspects[0]
     assert (first.ranks, first.cause) == ((2,), Cause.PROCESS_DEAD)
+
+
+@pytest.mark.parametrize(("name", "is_named"), [("dump (3).txt", False), ("rank0.stacks.json", True)])
+def test_a_file_of_an_unknown_rank_may_be_that_of_the_missing_one(name: str, is_named: bool, tmp_path: Path) -> None:
+    """Files that a browser has numbered tell no rank; those of a rank that has spoken already are no excuse."""
+    job = Job(4)
+    job.steps(10)
+    job.hang({2})
+    folder = loose(job, tmp_path, ranks=(0, 1, 3))
+    (folder / name).write_bytes(py_spy(ALL_REDUCE, 4130))
+    assert named(verdict_of(folder)) == ({2} if is_named else set())
