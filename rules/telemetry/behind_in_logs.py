@@ -73,7 +73,7 @@ def _evaluate(
 def _behind(roster: Roster, graph: WaitGraph, placed: Positions, logged: Logged) -> list[_Behind]:
     waits = [wait for wait in graph.waits if _is_logged(wait)]
     roots = [root for root in graph.reported_roots if root.waits and all(wait in waits for wait in root.waits)]
-    absent = [root for root in roots if root.kind is RootKind.FREE and not _gone(roster.rank(root.ranks[0]))]
+    absent = [root for root in roots if root.kind is RootKind.FREE and not _excused(roster.rank(root.ranks[0]))]
     heard = [root for root in absent if any(root.ranks[0] in wait.absent for wait in root.waits)]
     waiting = {rank for wait in waits for rank in wait.waiting}
     found = [item for item in (_device(placed, root) for root in roots) if item is not None]
@@ -94,9 +94,9 @@ def _is_logged(wait: Wait) -> bool:
     return not wait.overdue and any(family is Family.LOG for family in wait.families.values())
 
 
-def _gone(facts: RankFacts) -> bool:
-    """Whether a launcher saw the rank end other than by its own watchdog: then its end is the fault, not its place."""
-    return facts.dead and not facts.aborted
+def _excused(facts: RankFacts) -> bool:
+    """Whether its end is the fault, as a launcher saw it, or it gave up waiting itself: for a message, say."""
+    return facts.timed_out or (facts.dead and not facts.aborted)
 
 
 def _late(placed: Positions, root: Root, sure: bool) -> _Behind:

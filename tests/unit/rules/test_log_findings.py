@@ -165,6 +165,17 @@ def test_point_to_point_numbers_are_not_compared(tmp_path: Path) -> None:
     assert named(verdict_of(logs.write(tmp_path))) == set()
 
 
+def test_a_rank_that_gave_up_on_a_message_is_not_the_one_that_is_behind(tmp_path: Path) -> None:
+    """Ranks 2 and 3 have not come to the reduction; rank 2 waits for a message itself."""
+    logs = RankLogs()
+    for rank in (0, 1, 4, 5, 6, 7):
+        logs.timed_out(rank, 8, 8)
+    logs.timed_out(2, 15, 15, "17(PIPELINE)", operation="RECV", within=0, group_id=3)
+    for rank in (2, 3):
+        logs.signalled(rank, 7, 7, by=0)
+    assert named(verdict_of(logs.write(tmp_path))) == {3}
+
+
 def test_a_cancelled_job_that_nobody_found_stuck(tmp_path: Path) -> None:
     logs = RankLogs()
     for rank in range(WORLD):
