@@ -51,8 +51,7 @@ def _evaluate(
     text: EvidenceText,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
-    late = [item for item in lateness.found if _material(item, thresholds)]
-    found = list(roots(late, lateness.linked))
+    found = list(roots(lateness, lambda item: _material(item, thresholds)))
     if 2 * len(found) > len(roster.ranks):
         return  # where most ranks are late in turn nobody holds the others up
     for item, others in found:

@@ -6,7 +6,7 @@ call before: without this rank the others would have gone on that much earlier.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import exp, fsum, lgamma, log, log1p
 
@@ -127,13 +127,15 @@ def of_series(series: Iterable[Series]) -> Latenesses:
     return Latenesses(tuple(ordered), seen=frozenset(seen), calls=counted, least_ns=max(least))
 
 
-def roots(found: Sequence[Lateness], linked: Collection[tuple[int, int]]) -> Iterator[tuple[Lateness, tuple[int, ...]]]:
+def roots(late: Latenesses, least: Callable[[Lateness], bool]) -> Iterator[tuple[Lateness, tuple[int, ...]]]:
     """Late ranks that did not only wait for another late one, each with those of nearly its cost that may be meant.
 
-    `found` is in order of cost. Members of groups in which a rank is last wait for it, and so do ranks that receive of those.
+    Those that are `least` late are kept. Members of groups in which a rank is last, however little that costs there, wait for
+    it, and so do ranks that receive of those.
     """
+    found, linked = late.found, late.linked
     kept: list[tuple[Lateness, set[int], set[int]]] = []
-    for item in found:
+    for item in filter(least, found):
         held = next((each for each in kept if item.rank in each[1]), None)
         if held is None:
             kept.append((item, _reached(item, found, linked), set()))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from forensics.rules.reductions.arrivals.arrivals import WATCHDOG_INTERVAL_NS, Arrival
-from forensics.rules.reductions.arrivals.lateness import Lateness, chance_of_last, of_series, roots
+from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses, chance_of_last, of_series, roots
 
 MS = 1_000_000
 LINKED = frozenset({(0, 2), (2, 0), (1, 3), (3, 1)})
@@ -87,22 +87,33 @@ def late(rank: int, lost: float, members: tuple[int, ...], group: str) -> Latene
     return Lateness(rank, group, "all_reduce", members, 20, 20, int(lost * MS), 0.5, 30 * MS, "dump")
 
 
+def rooted(found: Sequence[Lateness], linked: frozenset[tuple[int, int]] = frozenset()) -> list[tuple[int, tuple[int, ...]]]:
+    late = Latenesses(tuple(found), linked)
+    return [(item.rank, others) for item, others in roots(late, lambda item: item.lost_ns >= 100 * MS)]
+
+
 def test_who_waits_for_a_late_rank_in_a_group_of_its_own_is_late_elsewhere() -> None:
     """Rank 1 waits for rank 0 in their pair, and comes late to rank 3 for it."""
     found = [late(0, 900, (0, 1), "pair"), late(0, 800, (0, 2), "a"), late(1, 790, (1, 3), "b")]
-    assert [(item.rank, others) for item, others in roots(found, ())] == [(0, ())]
+    assert rooted(found) == [(0, ())]
 
 
 def test_late_ranks_of_other_groups_are_others_faults() -> None:
     found = [late(0, 900, (0, 1), "a"), late(4, 500, (4, 5), "b")]
-    assert [item.rank for item, _ in roots(found, ())] == [0, 4]
+    assert [rank for rank, _ in rooted(found)] == [0, 4]
 
 
 def test_what_comes_late_through_messages_is_passed_on() -> None:
     clear = [late(0, 900, (0, 1), "a"), late(2, 500, (2, 3), "b")]
-    assert [(item.rank, others) for item, others in roots(clear, LINKED)] == [(0, ())]
+    assert rooted(clear, LINKED) == [(0, ())]
     alike = [late(0, 900, (0, 1), "a"), late(2, 800, (2, 3), "b")]
-    assert [(item.rank, others) for item, others in roots(alike, LINKED)] == [(0, (2,))]
+    assert rooted(alike, LINKED) == [(0, (2,))]
+
+
+def test_a_little_lateness_passes_on_what_it_is_not_named_for() -> None:
+    found = [late(2, 900, (2, 4), "a"), late(3, 800, (3, 5), "b"), late(2, 50, (0, 2), "pair")]
+    assert rooted(found, frozenset({(0, 3)})) == [(2, (3,))]
+    assert rooted(found[:2], frozenset({(0, 3)})) == [(2, ()), (3, ())]
 
 
 @pytest.mark.parametrize(
