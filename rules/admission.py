@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from forensics.model import Anomaly, Belief, Cause, Finding, Members
+from forensics.model import Anomaly, Belief, Cause, Finding, Granularity, Members
 from forensics.rules.explain import Observed, blocked, hypothesis, tied
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.logs.log_evidence import Logged
@@ -117,6 +117,8 @@ def _working(progress: Progress, finding: Finding, found: tuple[WaitState, ...])
     """Why those who wait for a rank that is at work may go on by themselves; None for a wait that is long even so."""
     if finding.belief is not Belief.BEHIND_AND_BUSY or (finding.mechanism is not None and finding.resource is not None):
         return None
+    if finding.granularity is Granularity.GPU:
+        return None  # a host that waits for its device does so on a CPU
     seen = {rank: how for rank in finding.ranks if (how := at_work(progress.roster.rank(rank), progress.stacks.get(rank)))}
     lasted = max((state.length_ns or 0 for state in found if state.standing is Standing.STILL), default=0)
     given_up = any(state.standing is Standing.STILL and state.length_ns is None for state in found) and progress.logged.stalled

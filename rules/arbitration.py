@@ -187,6 +187,9 @@ def _capped(finding: Finding, progress: Progress, placed: Positions) -> Confiden
     """Nothing but a direct record is confirmed while nothing proves a standstill, and contradicted places weaken the word."""
     if finding.belief is Belief.DIRECT_RECORD:
         return finding.confidence
-    least = _CONFIDENCES.index(Confidence.CONFIRMED if is_still(progress, finding) else Confidence.LIKELY)
+    still, apart = is_still(progress, finding), progress.settled.apart.issuperset(finding.ranks)
+    # Of several that are behind in one capture each may be on its way.
+    unproven = Confidence.SUSPECT if finding.ranks and apart else Confidence.LIKELY
+    least = _CONFIDENCES.index(Confidence.CONFIRMED if still else unproven)
     contradicted = placed.contradicts(finding.ranks, finding.stage.communicator)
     return _CONFIDENCES[min(max(least, _CONFIDENCES.index(finding.confidence)) + contradicted, len(_CONFIDENCES) - 1)]

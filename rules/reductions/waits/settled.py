@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.waits.completions import device_stall
-from forensics.rules.reductions.waits.graph import RootKind, WaitGraph
+from forensics.rules.reductions.waits.completions import HOST_BACKENDS, StartRecords, device_stall, not_begun
+from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
+from forensics.rules.reductions.waits.launch_orders import OrderInversions
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,21 +21,45 @@ class Settled:
     apart: frozenset[int]
 
 
+_HISTORY = "SELECT 1 FROM latest_call WHERE state = 'done' LIMIT 1"
+
+
 @reduction
-def settled(graph: WaitGraph, roster: Roster, groups: Communicators) -> Settled:
-    """In a moving job some ranks are between operations, or still inside one that others have left. One rank shows nothing."""
+def settled(
+    calls: Calls, graph: WaitGraph, roster: Roster, groups: Communicators, starts: StartRecords, orders: OrderInversions
+) -> Settled:
+    """In a moving job some ranks are between operations, or inside one that others have left. One rank alone shows nothing."""
     facts = roster.ranks.items()
     recorded = {rank for rank, known in facts if known.has_recorder}
     seen = recorded or {rank for rank, known in facts if known.has_stack}
     waiting = set(graph.waits_for)
     missing = {rank for wait in graph.waits for rank in wait.missing}
     passing = {RootKind.FREE, RootKind.ALL_JOINED} <= {root.kind for root in graph.roots}
+    # What the devices have begun may show that they wait for each other; that two operations run at once does not.
+    apart = any(not_begun(root, graph, starts) for root in graph.roots) or any(found.order != "overlap" for found in orders)
+    passing = passing or (not apart and any(_passes(root, groups, seen) for root in graph.roots))
     alone = len(seen) == 1 and waiting <= seen
     held = not alone and seen <= waiting | missing and not passing and 2 * len(waiting) >= len(seen)
     behind = _behind(graph, groups) & seen
     hosts = {roster.host_of(rank) for rank in behind}
-    apart = frozenset(behind) if len(behind) > 1 and (len(hosts) > 1 or None in hosts) else frozenset()
-    return Settled(held and (not apart or _at_rest(groups, behind)), apart)
+    if len(behind) < 2 or (len(hosts) == 1 and None not in hosts):
+        return Settled(held, frozenset())
+    # Several of different hosts that are behind at once are on their way. Dumps of what is active only are asked for when a job
+    # stands, and leave nothing to compare with: there it counts that all others came to rest.
+    history = calls.connection.execute(_HISTORY).fetchone()
+    return Settled(held and history is None and _at_rest(groups, behind), frozenset(behind))
+
+
+def _passes(root: Root, groups: Communicators, seen: set[int]) -> bool:
+    """Whether an operation that all have entered is how a moving job looks: some have left it, or the whole job is inside."""
+    wait = root.waits[0] if root.waits else None
+    if root.kind is not RootKind.ALL_JOINED or wait is None or not wait.communicator or wait.peers:
+        return False
+    group = next(g for g in groups if g.label == wait.communicator)
+    left = set(group.finished(wait.sequence)) - wait.waiting.keys()
+    if group.backend in HOST_BACKENDS or device_stall(groups, root):
+        return False
+    return bool(left) or seen <= wait.waiting.keys()
 
 
 def _behind(graph: WaitGraph, groups: Communicators) -> set[int]:
@@ -43,11 +69,7 @@ def _behind(graph: WaitGraph, groups: Communicators) -> set[int]:
 
 
 def _at_rest(groups: Communicators, behind: set[int]) -> bool:
-    """Whether all others came to rest: several of different hosts that are behind at once are on their way otherwise.
-
-    Hosts that issue ahead of their devices end at one place, and the devices at one place too, only when something holds them
-    there; those of a moving job are scattered.
-    """
+    """Whether all others are at one place in each communicator, their hosts further on than their devices."""
     pending = [[place for place in group.pending if place.rank not in behind] for group in groups]
     places = [{(place.done, place.pending, place.entered) for place in waiting} for waiting in pending]
     ahead = any(place.pending and place.entered > place.pending for waiting in pending for place in waiting)
