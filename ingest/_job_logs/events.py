@@ -226,6 +226,7 @@ def uncaught(line: str) -> str | None:
     return found["type"] if found else None
 
 
+_LONGEST_HEADING = 256
 _HEADING = re.compile(r"(?:ERROR|CRITICAL|Exception).{0,80}?\brank[ _:=]?(\d{1,7})\b.{0,120}(?:Exception|[Ee]rror|failed)\b")
 
 
@@ -241,7 +242,7 @@ class Heading:
         if line.startswith(TRACEBACK):
             is_next = self._said is not None and number - self._said[0] == 1
             self._of_traceback = self._said[1] if is_next and self._said else None
-        elif found := _HEADING.search(line) if "rank" in line else None:
+        elif found := _HEADING.search(line, 0, _LONGEST_HEADING) if "rank" in line else None:
             self._said = number, int(found[1])
         return self._of_traceback
 

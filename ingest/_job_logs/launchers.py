@@ -17,17 +17,9 @@ from typing import NamedTuple
 from forensics.ingest._shared.values import rank_number
 
 WORDS = (
-    *("exited on signal", "Process name:", "Exit code:", " RUNNING AT ", "KILLED BY SIGNAL:", "EXIT STATUS:", "MPI_ABORT was"),
-    *("exits with return code", "CalledProcessError: ", "exit with status code", " terminated with "),
-    *(
-        "Error Snippet]",
-        " crashed with exit code",
-        " exited with code ",
-        " terminated with code ",
-        "Error pod ",
-        "Process name:",
-    ),
-    *("ActorDiedError", "Exit code:"),
+    *("exited on", "Process name:", "Exit code:", " RUNNING AT ", "KILLED BY SIGNAL:", "EXIT STATUS:", "MPI_ABORT was"),
+    *("exits with return code", "CalledProcessError: ", "exit with status code", " terminated with ", "Error Snippet]"),
+    *(" crashed with exit code", " exited with code ", "Error pod ", "ActorDiedError"),
 )
 START_WORDS = ("torchrun ", "accelerate launch ", "deepspeed ", "mpirun ", "mpiexec ", "horovodrun ", "-m torch.distributed.")
 _START = re.compile(
@@ -37,7 +29,8 @@ _START = re.compile(
 )
 _LONGEST_BLOCK = 256
 _NOTICED = re.compile(
-    r"process rank (?P<rank>\d{1,7}) with PID (?P<pid>\S{1,32}) on node \S{1,255} exited on signal (?P<signal>\d{1,2})"
+    r"process rank (?P<rank>\d{1,7}) with PID (?P<pid>\S{1,32}) on node \S{1,255} exited on"
+    r"(?: signal (?P<signal>\d{1,2})|\s*$)"
 )
 _NAMED = re.compile(r"Process name: (?:\[\[\d{1,10},\d{1,10}\],(?P<mpi>\d{1,7})\]|(?P<gloo>\d{1,7})\s*$)")
 _RUNNING = re.compile(r"RANK (?P<rank>\d{1,7}) PID (?P<pid>\d{1,9}) RUNNING AT ")
@@ -45,7 +38,7 @@ _ABORTED = re.compile(
     r"MPI_ABORT was (?:invoked|called) (?:on|by) "
     r"(?:rank (?P<rank>\d{1,7})|process \[\[\d{1,10},\d{1,10}\],(?P<process>\d{1,7})\])"
 )
-_CODE = re.compile(r"(?P<how>Exit code|EXIT STATUS|EXIT CODE|KILLED BY SIGNAL|[Ee]rror ?code):? +(?P<code>-?\d{1,5})")
+_CODE = re.compile(r"(?P<how>^signal|Exit code|EXIT STATUS|EXIT CODE|KILLED BY SIGNAL|[Ee]rror ?code):? +(?P<code>-?\d{1,5})")
 _STATUS = re.compile(r"Process (?P<rank>\d{1,7}) exit with status code (?P<code>-?\d{1,5})")
 _RETURNED = re.compile(r"exits with return code = (?P<code>-?\d{1,5})")
 _CALLED = re.compile(r"(?:returned non-zero exit status (?P<code>\d{1,3})|died with <Signals\.\w{3,12}: (?P<signal>\d{1,2})>)")
@@ -119,8 +112,11 @@ class LauncherEnds:
     def _over_two_lines(self, line: str) -> Iterator[Ended]:
         before = self._named
         named, running, aborted = _NAMED.search(line), _RUNNING.search(line), _ABORTED.search(line)
+        noticed = _NOTICED.search(line)
         if named:
             self._named = rank_number(named["mpi"] or named["gloo"]), " first by=mpi"
+        elif noticed and not noticed["signal"]:
+            self._named = rank_number(noticed["rank"]), " first by=mpi"
         elif running:
             self._named = rank_number(running["rank"]), f" pid={running['pid']} by=mpi"
         elif aborted:
@@ -138,12 +134,12 @@ class LauncherEnds:
         if code and self._named is not None:
             rank, mark = self._named
             self._named = None
-            number = f"-{code['code']}" if "SIGNAL" in code["how"] else code["code"]
+            number = f"-{code['code']}" if "signal" in code["how"].lower() else code["code"]
             yield Ended(rank, f"exitcode={number}{mark}")
 
 
 def _mpi(line: str) -> Iterator[Ended]:
-    if noticed := _NOTICED.search(line):
+    if (noticed := _NOTICED.search(line)) and noticed["signal"]:
         pid = f" pid={noticed['pid']}" if noticed["pid"].isdecimal() else ""
         yield Ended(rank_number(noticed["rank"]), f"exitcode=-{noticed['signal']}{pid} first by=mpi")
     if status := _STATUS.search(line):

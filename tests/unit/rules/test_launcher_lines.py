@@ -48,9 +48,10 @@ def pods(*names: str) -> str:
         (workers(50, 51, 52) + RAY.format(52), 2),
         (pods("j-master-0", "j-worker-0", "j-worker-1") + "Error pod j-worker-1 container c exitCode: 137 terminated\n", 2),
         ("$ torchrun --nnodes=4 --nproc_per_node=8 --node_rank=2 a.py\n" + AGENT.format(-9, 6), 22),
+        ("prterun noticed that process rank 3 with PID 0 on node a exited on\nsignal 9 (Killed).\n", 3),
         ('{"log":"Rank 2 crashed with exit code -7.\\n","stream":"stderr","time":"2026-03-21T02:04:11Z"}\n', 2),
     ],
-    ids=["composer", "composer's list", "lightning", "horovodrun", "ray", "operator", "static start", "record"],
+    ids=["composer", "composer's list", "lightning", "horovodrun", "ray", "operator", "static start", "prterun", "record"],
 )
 def test_the_rank_that_a_launcher_saw_end_first(tmp_path: Path, text: str, rank: int) -> None:
     verdict = pasted(tmp_path, text)
