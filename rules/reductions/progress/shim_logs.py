@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, Liveness, Motion
-from forensics.rules.reductions.ranks.shim_logs import ShimLog
+from forensics.rules.reductions.ranks.shim_logs import ShimLog, last_beats
 
 
 def logged_motion(logs: Iterable[ShimLog], factor: float, silent: Iterable[int] = ()) -> Liveness | None:
@@ -23,15 +23,6 @@ def logged_motion(logs: Iterable[ShimLog], factor: float, silent: Iterable[int] 
     silences = {log.rank: max(0, until[log.rank] - (log.active_ns or 0)) for log in running}
     pauses = [log.pause_ns for log in known if log.pause_ns is not None]
     return _judged(min(silences.values()), max(silences.values()), max(pauses, default=None), factor, running)
-
-
-def last_beats(logs: Iterable[ShimLog]) -> Mapping[int, int]:
-    """Until when (ns) each log tells of its rank: the logs of a host are taken together, at its last sign of life."""
-    known = tuple(logs)
-    newest: dict[str | None, int] = {}
-    for log in known:
-        newest[log.host] = max(log.end_ns, newest.get(log.host, 0))
-    return {log.rank: newest[log.host] for log in known}
 
 
 def _judged(least: int, most: int, pause: int | None, factor: float, logs: Sequence[ShimLog]) -> Liveness:

@@ -19,10 +19,9 @@ from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, recorders_moved
 from forensics.rules.reductions.progress.motion import SilenceFactor
-from forensics.rules.reductions.progress.shim_logs import last_beats
 from forensics.rules.reductions.progress.switches import Pace, WaitPaces
 from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.ranks.shim_logs import ShimLogs
+from forensics.rules.reductions.ranks.shim_logs import ShimLogs, last_beats
 from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 

@@ -92,17 +92,24 @@ def heartbeat_gaps(logs: Iterable[ShimLog]) -> Mapping[int, int]:
     logs of one host are taken together.
     """
     known = tuple(log for log in logs if log.beats)
-    newest: dict[str | None, int] = {}
-    for log in known:
-        newest[log.host] = max(log.end_ns, newest.get(log.host, 0))
+    newest = last_beats(known)
     several = {host for host, count in Counter(log.host for log in known).items() if count > 1 and host is not None}
     gaps = {log.rank: log.copied_ns - log.end_ns for log in known if log.copied_ns is not None and not log.ended}
     gaps |= {
-        log.rank: newest[log.host] - log.end_ns
+        log.rank: newest[log.rank] - log.end_ns
         for log in known
         if log.copied_ns is None and log.host in several and not log.ended
     }
     return gaps
+
+
+def last_beats(logs: Iterable[ShimLog]) -> Mapping[int, int]:
+    """Until when (ns) each log tells of its rank: the logs of a host are taken together, at its last sign of life."""
+    known = tuple(logs)
+    newest: dict[str | None, int] = {}
+    for log in known:
+        newest[log.host] = max(log.end_ns, newest.get(log.host, 0))
+    return {log.rank: newest[log.host] for log in known}
 
 
 def source_ids(logs: ShimLogs) -> list[int]:
