@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from forensics.ingest._job_logs.patterns import MISSED_BARRIER
 from forensics.ingest._job_logs.positions import LogPosition
 from forensics.ingest._job_logs.reports import MOST_RANKS, ranks_of, report
 from forensics.ingest._shared.values import rank_number
 
 WORDS = ("monitoredBarrier", "store based barrier")
-_FAILED = re.compile(r"Ranks? (?P<ranks>\d[\d, ]{0,4000}) failed to pass monitoredBarrier")
+_FAILED = re.compile(MISSED_BARRIER)
 _REACHED = re.compile(r"Rank (?P<rank>\d{1,7}) (?:successfully reached monitoredBarrier|timed out in monitoredBarrier)")
 _STORE = re.compile(
     r"store based barrier (?:on|to initialize process group for) rank:? "

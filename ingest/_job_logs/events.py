@@ -6,7 +6,13 @@ import re
 from collections import deque
 from typing import NamedTuple
 
-from forensics.ingest._job_logs.patterns import SLURM_CANCELLED, SLURM_OUT_OF_MEMORY, pattern
+from forensics.ingest._job_logs.patterns import (
+    EXCEPTION_TYPE,
+    MISSED_BARRIER,
+    SLURM_CANCELLED,
+    SLURM_OUT_OF_MEMORY,
+    pattern,
+)
 
 _PEER = r"\[?(?P<peer>[0-9A-Fa-f.:]+[0-9A-Fa-f]|[\w.-]+)\]?(?::(?P<port>\d{1,5}))?"
 
@@ -81,9 +87,7 @@ PATTERNS = (
         r"One or more tensors were submitted to be .{0,120}?waiting for remainder of ranks for more than (?P<seconds>\d{1,9})",
         "{seconds} s",
     ),
-    pattern(
-        "barrier_timeout", r"Ranks? (?P<ranks>\d[\d, ]{0,400}) failed to pass monitoredBarrier", "missing={ranks}", ("Rank",)
-    ),
+    pattern("barrier_timeout", MISSED_BARRIER, "missing={ranks}", ("Rank",)),
     pattern("barrier_timeout", r"Timed out initializing process group in store based barrier", "store"),
     pattern(
         "barrier_timeout", r"Timed out after \d{1,9} seconds waiting for clients\. (?P<came>\d{1,7}/\d{1,7})", "{came} came"
@@ -217,7 +221,7 @@ _LONGEST_GAP = 1 << 14
 
 # torch prints an exception that nothing caught behind the rank (`_wrap_excepthook`, torch 2.2 and later).
 UNCAUGHT_WORDS = ("Error", "Exception", "Interrupt", "Exit")
-_UNCAUGHT = re.compile(r"\[rank\d{1,7}\]: (?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit))(?:: |$)")
+_UNCAUGHT = re.compile(r"\[rank\d{1,7}\]: " + EXCEPTION_TYPE)
 
 
 def uncaught(line: str) -> str | None:

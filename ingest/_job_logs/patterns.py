@@ -86,3 +86,7 @@ SLURM_CANCELLED = pattern(
     ("JOB ", "STEP "),
 )
 SLURM_OUT_OF_MEMORY = pattern("oom_kill", r"Detected \d+ oom[_-]kill event\w* in (?P<step>\S+?)\. ", "{step}")
+
+# The type of an exception where its message, or the end of the line, follows.
+EXCEPTION_TYPE = r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit))(?:: |$)"
+MISSED_BARRIER = r"Ranks? (?P<ranks>\d[\d, ]{0,4000}) failed to pass monitoredBarrier"

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from forensics.ingest._job_logs.patterns import EXCEPTION_TYPE
 from forensics.ingest._shared.values import rank_number
 
 WORDS = ("Root Cause (first", "(local_rank: ", "exitcode")
@@ -21,7 +22,7 @@ _SAID = re.compile(
     r"|(?<![\w-])rank {0,40}: ?(?P<rank>\d{1,7}) \(local_rank: (?P<local>\d{1,5})\)"
     r"|\bexitcode {0,40}: ?(?P<code>-?\d{1,5}) {0,40}\(pid: (?P<pid>\d{1,9})\)"
 )
-_RAISED = re.compile(r" {1,8}(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit))(?:: |$)")
+_RAISED = re.compile(r" {1,8}" + EXCEPTION_TYPE)
 _LONGEST_ENTRY = 512
 
 
