@@ -16,6 +16,7 @@ import numpy.typing as npt
 from forensics.rules.reductions.arrivals.arrivals import Arrival, Series, arrivals
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.onset import onset_of
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 
 Floats = npt.NDArray[np.float64]
@@ -23,8 +24,8 @@ Floats = npt.NDArray[np.float64]
 LEAST_GAP_NS = 1_000_000
 # Of the time between calls: what is less is jitter.
 _LEAST_PART = 0.1
-# Calls on either side of a change; the rank is late in this share of those after it, and half as late before, at most.
-_LEAST_SIDE, _APART, _EARLIER = 5, 0.8, 0.5
+# Calls on either side of a change; the rank is half as late before, at most.
+_LEAST_SIDE, _EARLIER = 5, 0.5
 # Of what a rank became later, the time between calls must have grown by this part, else something else hides it.
 _LEAST_FOLLOWED = 0.3
 # The first quarter of a record is start-up; with the rest a rank must have been able to be late five times.
@@ -163,7 +164,7 @@ def _reached(late: Lateness, found: Sequence[Lateness], linked: Collection[tuple
 def _of_rank(rank: int, communicator: str, kind: str, calls: Sequence[Arrival]) -> Lateness | None:
     gaps = np.array([call.lateness(rank) for call in calls], dtype=np.float64)
     times = np.array([call.at_ns[rank] for call in calls], dtype=np.float64)
-    onset = _onset(gaps)
+    onset = onset_of(gaps.tolist(), (_LEAST_SIDE, _LEAST_SIDE), _came_later)
     # The first arrivals of a run wait for start-up, not for a slow rank.
     first = onset if onset is not None else len(calls) // 4
     if len(calls) - first < 2:
@@ -194,16 +195,8 @@ def _of_rank(rank: int, communicator: str, kind: str, calls: Sequence[Arrival]) 
     )
 
 
-def _onset(gaps: Floats) -> int | None:
-    """The call from which a rank comes lastingly later than before in the same record, None when there is no such call."""
-    best: tuple[float, int] | None = None
-    for place in range(_LEAST_SIDE, len(gaps) - _LEAST_SIDE + 1):
-        before, after = float(np.median(gaps[:place])), float(np.median(gaps[place:]))
-        apart = float((gaps[place:] > np.quantile(gaps[:place], 0.9)).mean())
-        if after >= LEAST_GAP_NS and before <= _EARLIER * after and apart >= _APART and gaps[place] > before:
-            cost = float(np.abs(gaps[:place] - before).sum() + np.abs(gaps[place:] - after).sum())
-            best = min(best or (cost, place), (cost, place))
-    return best[1] if best else None
+def _came_later(before: float, after: float, first: float) -> bool:
+    return after >= LEAST_GAP_NS and before <= _EARLIER * after and first > before
 
 
 def _followed(gaps: Floats, times: Floats, onset: int) -> bool:

@@ -11,10 +11,13 @@ from forensics.rules.reductions.frontier.accounting import Flags, Floats
 from forensics.rules.reductions.frontier.cut import Cut
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.matrix import RESIDUAL, StageMatrix
+from forensics.rules.reductions.onset import onset_of
 
 EVERYWHERE = "unknown"
 """Stage of a loss that is in no stage more than in the others."""
 _FEW = 5  # of more rows than this the first is left out: it warms up
+_LEAST_SIDE = 5  # rows on either side of a change, the first one of the run included
+_LONGER = 1.05  # than usual is the first row of a change
 _STAGES = 3
 _OF_ROWS = 20
 _LEAST_LOST_NS = 2e5  # of one step: less is what a turn of the scheduler may cost
@@ -108,16 +111,13 @@ def _accounted(found: Cut, onset: int, culprits: list[Culprit]) -> float:
 
 def _onset(lengths: Floats, gates: Gates) -> int | None:
     """The row from which steps are lastingly longer, None when there is no such row."""
-    least = max(int(gates.least_steps), 5)
-    count = len(lengths)
-    best: tuple[float, int] | None = None
-    for place in range(least, count - least + 1):
-        before, after = np.median(lengths[1:place]), np.median(lengths[place:])
-        apart = float((lengths[place:] > np.quantile(lengths[1:place], 0.9)).mean())
-        if after >= gates.onset_rise * before and apart >= 0.8 and lengths[place] > 1.05 * before:
-            cost = float(np.abs(lengths[1:place] - before).sum() + np.abs(lengths[place:] - after).sum())
-            best = min(best or (cost, place), (cost, place))
-    return best[1] if best else None
+
+    def is_longer(before: float, after: float, first: float) -> bool:
+        return after >= gates.onset_rise * before and first > _LONGER * before
+
+    least = max(int(gates.least_steps), _LEAST_SIDE)
+    place = onset_of(lengths[1:].tolist(), (least - 1, least), is_longer)
+    return None if place is None else place + 1
 
 
 def _is_everywhere(found: Cut, onset: int, gates: Gates) -> bool:

@@ -21,12 +21,12 @@ from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.onset import onset_of
 
 # Four steps on either side of a change, after the first one, which pays for start-up.
 _LEAST_STEPS, _LEAST_SIDE = 9, 4
-# Slower is what a third more time a step is at least, with four fifths of the steps since then above nine tenths before.
+# Slower is what a third more time a step is at least.
 SLOWER = 1.33
-_APART = 0.8
 # Steps whose middle half differs by more than this say nothing of a factor as small as that.
 _MOST_SPREAD = 1.33
 # Records of more ranks than these tell the same of one job.
@@ -140,7 +140,7 @@ def _of_series(series: _Series) -> Speed:
     """Compare a series with its own past."""
     lengths, ends = series.lengths[1:], series.ends_ns[1:]
     known = Speed(Pace.NOT_MEASURED, "", by=series.by, steps=len(lengths), source=series.source)
-    place = _change(lengths)
+    place = onset_of(lengths.tolist(), (_LEAST_SIDE, _LEAST_SIDE), _became_slower)
     if place is not None:
         before, after = float(np.median(lengths[:place])), float(np.median(lengths[place:]))
         reason = f"since then {_ms(after)} from one to the next, {_ms(before)} before, in {len(lengths)} steps by {series.by}"
@@ -161,16 +161,8 @@ def _of_series(series: _Series) -> Speed:
     return replace(known, pace=Pace.STEADY, reason=reason, step_ns=after, factor=factor)
 
 
-def _change(lengths: Floats) -> int | None:
-    """The step from which steps are lastingly longer by a third, None when there is no such step."""
-    best: tuple[float, int] | None = None
-    for place in range(_LEAST_SIDE, len(lengths) - _LEAST_SIDE + 1):
-        before, after = float(np.median(lengths[:place])), float(np.median(lengths[place:]))
-        apart = float((lengths[place:] > np.quantile(lengths[:place], 0.9)).mean())
-        if before > 0 and after >= SLOWER * before and apart >= _APART:
-            cost = float(np.abs(lengths[:place] - before).sum() + np.abs(lengths[place:] - after).sum())
-            best = min(best or (cost, place), (cost, place))
-    return best[1] if best else None
+def _became_slower(before: float, after: float, first: float) -> bool:
+    return before > 0 and after >= SLOWER * before
 
 
 def _spread(lengths: Floats) -> float:
