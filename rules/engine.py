@@ -22,6 +22,7 @@ from forensics.rules.interface import Maturity, Rule, Thresholds
 from forensics.rules.supply import Supply, check, needed, providers
 
 Overrides = Mapping[str, Mapping[str, float]]
+_DEPTH = "forensics.rules.family.rule".count(".")
 
 
 @cache
@@ -30,7 +31,7 @@ def discover() -> tuple[Rule, ...]:
     rules = [
         module.RULE
         for found in pkgutil.walk_packages(forensics.rules.__path__, "forensics.rules.")
-        if found.name.count(".") == 3 and ".reductions." not in found.name
+        if found.name.count(".") == _DEPTH and ".reductions." not in found.name
         for module in [importlib.import_module(found.name)]
         if hasattr(module, "RULE")
     ]

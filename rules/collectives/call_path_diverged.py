@@ -18,7 +18,7 @@ from forensics.model import (
 )
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.calls.positions import Communicators
-from forensics.rules.reductions.mismatch.divergences import Divergence, Divergences
+from forensics.rules.reductions.mismatch.divergences import MAJORITY, Divergence, Divergences
 from forensics.rules.reductions.stacks.call_paths import CallPath, CallPaths, Frame
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text
@@ -64,7 +64,7 @@ def _confidence(groups: Communicators, found: Divergence) -> Confidence:
     members = next((len(group.members) for group in groups if group.label == found.communicator), 0)
     usual, odd = found.calls[found.majority[0]], found.calls[found.odd[0]]
     root_branch = usual.kind in _ROOTED and len(found.odd) == 1 and _function(usual.place[0]) == _function(odd.place[0])
-    if root_branch or not found.innermost or 3 * len(found.majority) < 2 * members:
+    if root_branch or not found.innermost or len(found.majority) < MAJORITY * members:
         return Confidence.SUSPECT
     return Confidence.LIKELY
 

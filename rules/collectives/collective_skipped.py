@@ -18,7 +18,7 @@ from forensics.model import (
     StageName,
     StageRef,
 )
-from forensics.rules.interface import Maturity, Need, Rule
+from forensics.rules.interface import Maturity, Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.mismatch.alignments import Parting, Partings
 from forensics.rules.reductions.mismatch.call_mismatches import MismatchFindings
@@ -48,6 +48,7 @@ def _evaluate(
     places: MismatchedPlaces,
     mismatched: MismatchFindings,
     text: EvidenceText,
+    thresholds: Thresholds,
 ) -> Iterator[Finding]:
     for mismatch in blocking:
         parting = partings.get(mismatch.communicator)
@@ -59,10 +60,10 @@ def _evaluate(
         found = mismatched.finding(mismatch, RULE.code, Cause.EXTRA_OR_MISSING_COLLECTIVE, Confidence.LIKELY, what)
         yield replace(found, evidence=(*_parting(partings, places, mismatch, how), *found.evidence))
     for miscount in miscounts:
-        yield _miscounted(graph, text, miscount)
+        yield _miscounted(graph, text, miscount, thresholds["least_voters"])
 
 
-def _miscounted(graph: WaitGraph, text: EvidenceText, found: Miscount) -> Finding:
+def _miscounted(graph: WaitGraph, text: EvidenceText, found: Miscount, least_voters: float) -> Finding:
     """A call among calls that all look alike: only their number between two others tells."""
     who = evidence_text.ranks_text(found.odd)
     waits = [wait for wait in graph.waits if set(found.odd) & (set(wait.waiting) | set(wait.missing))]
@@ -79,7 +80,7 @@ def _miscounted(graph: WaitGraph, text: EvidenceText, found: Miscount) -> Findin
         cause=Cause.EXTRA_OR_MISSING_COLLECTIVE,
         stage=replace(stage, communicator=found.where),
         belief=Belief.MISMATCH,
-        confidence=Confidence.LIKELY if found.as_before or len(found.voters) > 3 else Confidence.SUSPECT,
+        confidence=Confidence.LIKELY if found.as_before or len(found.voters) >= least_voters else Confidence.SUSPECT,
         evidence=(Evidence(_counts(found, who), found.source), *text.stack(found.odd[0])),
         granularity=Granularity.RANK if len(found.odd) == 1 else Granularity.GROUP,
         members=Members.EACH,
@@ -170,7 +171,7 @@ RULE = Rule(
     name="collective-skipped",
     seed="Flight Recorder practice",
     needs=(Need(RecordedRanks, "recorder", "operations are compared number by number"),),
-    thresholds=(),
+    thresholds=(Threshold("least_voters", 4, "ranks that count the calls; of three, two alike are no clear majority"),),
     concludes="The rank whose operations line up with its peers' when moved by one, or whose call they do not make there.",
     confusions=("a different collective of the same kind and size: only its call path differs (FX122)",),
     evaluate=_evaluate,

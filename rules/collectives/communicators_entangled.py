@@ -57,7 +57,7 @@ def _finding(graph: WaitGraph, logs: LogEvents, order: CallOrder, text: Evidence
             *(Evidence(doubt, None, supports=False) for doubt in doubts),
         ),
         granularity=Granularity.RANK if len(ranks) == 1 else Granularity.GROUP,
-        members=Members.EACH if broke or len(ranks) < 3 else Members.ONE_OF,
+        members=Members.EACH if broke or len(ranks) <= 2 else Members.ONE_OF,
         since=text.since(found.waits),
         next_steps=(
             "make every rank launch the operations of these communicators in the same order; where they do, "

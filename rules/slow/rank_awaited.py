@@ -37,10 +37,6 @@ from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 
 _SHOWN = 3
-# Calls of a group before nobody that was awaited says anything.
-_LEAST_SEEN = 10
-# Less than this of the lateness in one direction, and the stage is not told.
-_ONE_STAGE = 0.6
 # Late because its host was late or its GPU: where nothing else tells, the state of the GPU may.
 _REFINED = (Cause.COMPUTE_SLOW, Cause.UNKNOWN)
 
@@ -63,8 +59,7 @@ def _evaluate(
             late.setdefault(found.rank, found)
     for together in _in_step(groups, late):
         ranks, members, held = _narrowed([late[rank] for rank in together], thresholds)
-        least = thresholds["least_accounted"]
-        finding = _finding(slowness, text, [late[rank] for rank in ranks], members, held, least)
+        finding = _finding(slowness, text, [late[rank] for rank in ranks], members, held, thresholds)
         share = min(1.0, _worst([late[rank] for rank in ranks]).share)
         small = always_late(share, any(late[rank].had_onset for rank in ranks), thresholds["least_share_from_start"])
         yield doubted(hardware.refined(finding, _REFINED), (*small, *waits_for_cores(cpu, roster, ranks)))
@@ -109,9 +104,9 @@ def _worst(late: Iterable[Straggler]) -> Straggler:
 
 
 def _finding(
-    slowness: Slowness, text: EvidenceText, late: Sequence[Straggler], members: Members, held: bool, least: float
+    slowness: Slowness, text: EvidenceText, late: Sequence[Straggler], members: Members, held: bool, thresholds: Thresholds
 ) -> Finding:
-    first = _worst(late)
+    first, least = _worst(late), thresholds["least_accounted"]
     # That its GPU takes chunks late tells whose lateness it is; the cause it is only when that is as long as the lateness.
     accounted = min(1.0, first.held_ns / first.typical_ns) if held and first.typical_ns else None
     computes = accounted is not None and accounted >= least
@@ -123,9 +118,9 @@ def _finding(
         ranks=ranks,
         role=Role.ROOT,
         cause=Cause.COMPUTE_SLOW if computes else Cause.UNKNOWN,
-        stage=_stage(slowness, first, computes),
+        stage=_stage(slowness, first, computes, thresholds["least_one_direction"]),
         belief=Belief.BEHIND_AND_BUSY,
-        confidence=Confidence.LIKELY if first.counted >= 3 else Confidence.SUSPECT,
+        confidence=Confidence.LIKELY if first.counted >= thresholds["least_counted"] else Confidence.SUSPECT,
         evidence=(*_evidence(text, late, first, held), *unexplained(accounted, "chunks that wait for the GPU", least)),
         granularity=single if len(ranks) == 1 else Granularity.GROUP,
         members=members,
@@ -141,14 +136,14 @@ def _finding(
     )
 
 
-def _stage(slowness: Slowness, late: Straggler, computes: bool) -> StageRef:
+def _stage(slowness: Slowness, late: Straggler, computes: bool, least: float) -> StageRef:
     """Where most of the lateness arose; unknown when in both directions, after the last message, or at an end of the pipeline.
 
     The first stage sends only forward and the last only backward: what they send comes after work of both kinds.
     """
     parts: Mapping[StageName, float] = {StageName.FORWARD: late.forward_ns, StageName.BACKWARD: late.backward_ns}
     name = max(parts, key=lambda each: parts[each])
-    known = slowness.stages.sends_both_ways(late.rank) and parts[name] >= _ONE_STAGE * late.own_ns > 0
+    known = slowness.stages.sends_both_ways(late.rank) and parts[name] >= least * late.own_ns > 0
     return StageRef(
         name=name if known else StageName.UNKNOWN,
         component=Component.COMPUTE if computes else Component.UNKNOWN,
@@ -184,7 +179,9 @@ def _evidence(text: EvidenceText, late: Sequence[Straggler], first: Straggler, h
 
 def _clears(seen: Seen, slowness: Slowness, thresholds: Thresholds) -> str | None:
     """Only where every rank is in a group of equals that made enough calls, and none of those loses much to one rank."""
-    known = [each for each in slowness.stragglers if slowness.stages.alike(each.members) and each.calls >= _LEAST_SEEN]
+    known = [
+        each for each in slowness.stragglers if slowness.stages.alike(each.members) and each.calls >= thresholds["least_seen"]
+    ]
     cheap = all(each.share < thresholds["least_share_of_time"] for each in slowness.stragglers)
     if not cheap or not seen.all_in({rank for each in known for rank in each.members}):
         return None
@@ -209,6 +206,8 @@ RULE = Rule(
         Threshold("least_share_from_start", 0.2, "a smaller lag from the first recorded call on may be how the job is made"),
         Threshold("least_accounted", LEAST_ACCOUNTED, "of the lateness that must be measured at its GPU to be the cause"),
         Threshold("least_held", 0.02, "of the lateness: below that the GPU takes chunks like its peers"),
+        Threshold("least_one_direction", 0.6, "of the lateness; with less in one direction the stage is not known"),
+        Threshold("least_seen", 10, "calls of a group in which somebody awaited would have shown"),
     ),
     concludes="The rank that a moving job waits for although the network does its part, or the group in step it is in.",
     confusions=(

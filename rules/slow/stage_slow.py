@@ -63,7 +63,7 @@ def _evaluate(
     gates = Gates.of(thresholds)
     for window in windows:
         judged = judge(window, gates)
-        if _is_limited(judged):
+        if _is_limited(judged, gates):
             continue
         for culprit in judged.attribution.culprits:
             finding = hardware.refined(_finding(groups, judged, culprit, gates.least_accounted), (Cause.COMPUTE_SLOW,))
@@ -73,9 +73,9 @@ def _evaluate(
                 yield blocked_ranks(RULE.code, set(judged.matrix.ranks) - set(culprit.ranks))
 
 
-def _is_limited(judged: WindowVerdict) -> bool:
+def _is_limited(judged: WindowVerdict, gates: Gates) -> bool:
     """Whether the window cannot bear an accusation: ranks of different parts, stages out of order or counted twice."""
-    mixed = judged.attribution.sync is None or roles_differ(judged.matrix, judged.attribution.sync)
+    mixed = judged.attribution.sync is None or roles_differ(judged.matrix, gates, judged.attribution.sync)
     return bool(mixed) or not judged.matrix.is_ordered or judged.examined.overlap > _MOST_OVERLAP
 
 
@@ -199,7 +199,7 @@ def _clears(windows: FrontierWindows, thresholds: Thresholds) -> str | None:
 def _shows(judged: WindowVerdict, gates: Gates) -> bool:
     """Whether a lasting delay of one rank or stage would have shown in a window, and no rank has one all the same."""
     found, cut = judged.attribution, judged.cut
-    if cut is None or _is_limited(judged) or judged.matrix.missing or found.method not in _SEEN_MEETINGS:
+    if cut is None or _is_limited(judged, gates) or judged.matrix.missing or found.method not in _SEEN_MEETINGS:
         return False
     over = np.maximum(cut.work - np.median(cut.work, axis=2, keepdims=True), 0.0).mean(axis=0)
     return found.steps >= _LIKELY_STEPS and float(over.max(initial=0.0)) < gates.rank_share * found.step_ns

@@ -38,6 +38,8 @@ from forensics.rules.reductions.text.seen import Seen
 _SHOWN = 3
 # Channels that lose at least this part of what the worst one loses tell the stage.
 _HEAVY = 0.5
+# Bytes per second from which on a rate is shown in GB/s.
+_FAST = 1e8
 
 
 def _evaluate(
@@ -147,7 +149,7 @@ def _pair_text(pair: PairRate) -> Evidence:
 
 
 def _rate(bytes_per_second: float) -> str:
-    return f"{bytes_per_second / 1e9:.2f} GB/s" if bytes_per_second >= 1e8 else f"{bytes_per_second / 1e6:.2f} MB/s"
+    return f"{bytes_per_second / 1e9:.2f} GB/s" if bytes_per_second >= _FAST else f"{bytes_per_second / 1e6:.2f} MB/s"
 
 
 def _resource(slowness: Slowness, blame: Blame, found: Sequence[ChannelFlows], pair: PairRate | None) -> Resource:

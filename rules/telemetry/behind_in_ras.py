@@ -31,6 +31,8 @@ from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
 
 _SHOWN = 3
+_NO_ERRORS = frozenset({0, 7})
+"""ncclSuccess and ncclInProgress."""
 _ERRORS = {1: "unhandled CUDA error", 2: "system error", 3: "internal error", 6: "remote process error"}
 
 
@@ -179,7 +181,7 @@ def _behind(ras: Ras, rank: int, behind: tuple[_Lag, ...]) -> Iterator[Evidence]
 
 
 def _error(rank: int, behind: tuple[_Lag, ...]) -> Iterator[Evidence]:
-    member = next((lag.member for lag in behind if lag.member.async_error not in (0, 7)), None)
+    member = next((lag.member for lag in behind if lag.member.async_error not in _NO_ERRORS), None)
     if member:
         name = _ERRORS.get(member.async_error, "error")
         yield Evidence(f"RAS reports asynchronous error {member.async_error} ({name}) of rank {rank}", member.source)

@@ -95,3 +95,19 @@ def imported(path: Path) -> set[str]:
 def test_plug_ins_do_not_know_each_other(folder: str, constant: str) -> None:
     found = plugins(folder, constant)
     assert {name: known for name, path in found.items() if (known := imported(path) & found.keys() - {name})} == {}
+
+
+def compared_numbers(path: Path) -> Iterator[str]:
+    """Numbers that stand bare in comparisons; places in a row and the numbers with no choice in them are not meant."""
+    for compare in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        parts: list[ast.AST] = [compare] if isinstance(compare, ast.Compare) else []
+        while parts:
+            node = parts.pop()
+            if isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value not in (0, 1, 2, 100):
+                yield f"{path.relative_to(ROOT)}:{node.lineno} {node.value!r}"
+            parts += [node.value] if isinstance(node, ast.Subscript) else ast.iter_child_nodes(node)
+
+
+def test_numbers_that_judge_have_a_name() -> None:
+    """A threshold with its reason, or a constant that says what it is."""
+    assert sorted({number for path in (ROOT / "rules").rglob("*.py") for number in compared_numbers(path)}) == []

@@ -18,10 +18,9 @@ EVERYWHERE = "unknown"
 _FEW = 5  # of more rows than this the first is left out: it warms up
 _LEAST_SIDE = 5  # rows on either side of a change, the first one of the run included
 _LONGER = 1.05  # than usual is the first row of a change
-_STAGES = 3
-_OF_ROWS = 20
+_STAGES = 3  # that became longer alike, before no single one is where the cause is
+_OF_ROWS = 20  # one of so many rows may be late by a pause that has nothing to do with the delay
 _LEAST_LOST_NS = 2e5  # of one step: less is what a turn of the scheduler may cost
-_MOST_OF_IT = 0.5  # of the row's loss, or of the latest rank's excess: who has it is one of those that cause it
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ def attribute(matrix: StageMatrix, found: Cut | str, gates: Gates) -> Attributio
         step = int(found.steps[onset])
         culprits = [replace(culprit, onset=step) for culprit in culprits]
         longer = [c for c in _against(found, rows, gates, "history", reference, step) if c.stage not in named]
-        culprits += [_everywhere(found, onset)] if longer and _is_everywhere(found, onset, gates) else longer
+        culprits += [_everywhere(found, onset, gates)] if longer and _is_everywhere(found, onset, gates) else longer
     else:
         usual = np.median(found.work[rows], axis=0, keepdims=True)
         culprits += [c for c in _against(found, rows, gates, "usual", usual) if c.stage not in named]
@@ -130,15 +129,14 @@ def _is_everywhere(found: Cut, onset: int, gates: Gates) -> bool:
     return len(counts) >= _STAGES and bool((counts[:, 1] / counts[:, 0] - 1 >= grown / 2).all())
 
 
-def _everywhere(found: Cut, onset: int) -> Culprit:
+def _everywhere(found: Cut, onset: int, gates: Gates) -> Culprit:
     """All stages of all ranks longer since a row (StageFrontier section 6.6, unlocalized slowdowns)."""
     rows = found.lengths[onset:]
     lost = np.maximum(rows - np.median(found.lengths[:onset]), 0.0)
     share, affected = float(lost.sum() / rows.sum()), int((lost > 0).sum())
-    typical, step = float(np.median(lost)), int(found.steps[onset])
-    return Culprit(
-        EVERYWHERE, None, (), float(lost.sum()), share, affected, len(rows), typical, "history", _pattern(lost > 0), onset=step
-    )
+    seen = (float(lost.sum()), share, affected, len(rows), float(np.median(lost)))
+    pattern = _pattern(lost > 0, gates)
+    return Culprit(EVERYWHERE, None, (), *seen, "history", pattern, onset=int(found.steps[onset]))
 
 
 def _against(
@@ -154,33 +152,19 @@ def _against(
         affected = lost >= max(gates.excess_share * usual, _LEAST_LOST_NS)
         total = float(lost[affected].sum())
         share = total / float(lengths.sum())
-        if affected.sum() < gates.least_steps and not (affected.sum() >= 3 and share >= gates.stage_share):
+        if affected.sum() < gates.least_steps and not (affected.sum() >= gates.repeats and share >= gates.stage_share):
             continue
         ranks, by_rank = _recurring(found, work, excess, columns, affected, lost, gates)
         if baseline == "usual":
             ranks = ()  # what is unusual on one rank only is so against its peers too
-        pattern = _pattern(affected)
+        pattern = _pattern(affected, gates)
         if share < (gates.rank_share if ranks else gates.stage_share) or _absorbed(lost, lengths - without, usual, gates):
             continue
         if baseline == "usual" and not pattern.startswith("every"):
             continue  # half of the steps are above the median, and a busy host slows some of them
-        typical = float(np.median(lost[affected]))
         part = _substage(found, excess, columns, affected)
-        is_spread = not ranks and baseline == "peers"
-        yield Culprit(
-            stage,
-            part,
-            ranks,
-            total if not ranks else by_rank,
-            share,
-            int(affected.sum()),
-            len(lost),
-            typical,
-            baseline,
-            pattern,
-            is_spread,
-            onset,
-        )
+        seen = (by_rank if ranks else total, share, int(affected.sum()), len(lost), float(np.median(lost[affected])))
+        yield Culprit(stage, part, ranks, *seen, baseline, pattern, not ranks and baseline == "peers", onset)
 
 
 def _tied(found: Cut, rows: slice, gates: Gates) -> list[Culprit]:
@@ -215,11 +199,11 @@ def _recurring(
 ) -> tuple[tuple[int, ...], float]:
     """Ranks that cause most of the affected rows, and what was lost to them; none when the ranks change or all are alike."""
     over = excess[:, columns].sum(axis=1)
-    causes = affected[:, None] & (over >= _MOST_OF_IT * lost[:, None]) & (over > 0)
+    causes = affected[:, None] & (over >= gates.cause_share * lost[:, None]) & (over > 0)
     # Of several ranks that are late together, those that come near the last.
-    near = over >= _MOST_OF_IT * over.max(axis=1, keepdims=True)
+    near = over >= gates.cause_share * over.max(axis=1, keepdims=True)
     counts = (causes & near).sum(axis=0)
-    chosen = counts >= max(gates.recurrence * affected.sum(), 3)
+    chosen = counts >= max(gates.recurrence * affected.sum(), gates.repeats)
     if not chosen.any() or 2 * chosen.sum() > len(chosen):
         return (), 0.0
     rows = affected & (causes & near)[:, chosen].any(axis=1)
@@ -231,13 +215,12 @@ def _absorbed(lost: Floats, longer: Floats, usual: float, gates: Gates) -> bool:
 
     `longer` is what each row took beyond its arrivals without the excess.
     """
-    # What one row in twenty says alone, it may say by a pause that has nothing to do with the delay.
     for _ in range(2):
         spread = float(lost.std())
         if spread < gates.excess_share * usual:
             return False
         slope, apart = _line(lost, longer)
-        if slope + 3 * float(apart.std()) / (spread * np.sqrt(len(lost))) >= gates.absorbed_slope:
+        if slope + gates.absorbed_errors * float(apart.std()) / (spread * np.sqrt(len(lost))) >= gates.absorbed_slope:
             return False
         kept = np.sort(np.argsort(np.abs((lost - lost.mean()) * apart), kind="stable")[: -(-len(lost) // _OF_ROWS)])
         lost, longer = lost[kept], longer[kept]
@@ -251,13 +234,13 @@ def _line(along: Floats, values: Floats) -> tuple[float, Floats]:
     return slope, beyond - slope * over
 
 
-def _pattern(affected: Flags) -> str:
+def _pattern(affected: Flags, gates: Gates) -> str:
     """throughout, every n-th step, or now and then."""
     rows = np.nonzero(affected)[0]
-    if len(rows) >= 0.6 * len(affected):
+    if len(rows) >= gates.throughout * len(affected):
         return "throughout"
     gaps = np.diff(rows)
-    if len(gaps) >= 2 and (gaps == gaps[0]).mean() >= 0.9 and gaps[0] > 1:
+    if len(gaps) >= 2 and (gaps == gaps[0]).mean() >= gates.periodic and gaps[0] > 1:
         return f"every {int(gaps[0])} steps"
     return "now and then"
 

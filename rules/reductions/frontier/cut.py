@@ -19,7 +19,12 @@ from forensics.rules.reductions.frontier.matrix import RESIDUAL, Column, StageMa
 from forensics.rules.reductions.frontier.roles import waiting_follows
 
 ASSUMED = "backward"
+# Of a step: the last to arrive waits for nobody, and where it does for longer, the notes are of launches only.
 _LONGEST_WAIT = 0.3
+# Rows of which arrivals must be known before they stand for all.
+_ARRIVALS_KNOWN = 0.9
+# One step pays for start-up, and a row lies between two.
+_LEAST_STEPS = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +53,7 @@ class Cut:
 def cut(matrix: StageMatrix, gates: Gates, waits: tuple[Floats, int] | None = None) -> Cut | str:
     """Cut a window, or say why it cannot be; `waits` is time in ns spent waiting in collectives, and the stage they are in."""
     ends = matrix.ends
-    if ends is None or len(matrix.ranks) < 2 or len(matrix.steps) < 3 or not matrix.columns:
+    if ends is None or len(matrix.ranks) < 2 or len(matrix.steps) < _LEAST_STEPS or not matrix.columns:
         return "fewer than two ranks or three steps, or no times"
     where, method, aligned = _by_waits(matrix, waits) or _meeting(matrix, ends, gates)
     if where is None:
@@ -152,7 +157,7 @@ def _without_waiting(
         inside = segment.stop - 1
         own = _arrivals(matrix).get(columns[inside].stage)
         is_last = number == len(segments) - 1
-        if own is not None and is_last and np.isfinite(own[following]).mean() > 0.9:
+        if own is not None and is_last and np.isfinite(own[following]).mean() > _ARRIVALS_KNOWN:
             work[:, inside] = np.fmin(np.where(np.isfinite(own[following]), own[following], np.inf), work[:, inside])
             how = "arrivals"
         elif waits is not None and is_last and np.isfinite(waits[following]).all() and waits.any():

@@ -32,6 +32,16 @@ class Gates:
     least_steps: float = 5.0
     absorbed_slope: float = 0.3
     onset_rise: float = 1.15
+    repeats: float = 3.0
+    cause_share: float = 0.5
+    absorbed_errors: float = 3.0
+    throughout: float = 0.6
+    periodic: float = 0.9
+    waiting_spread: float = 0.002
+    waiting_slope: float = 0.5
+    waiting_correlation: float = 0.7
+    camp_gap: float = 0.2
+    camp_apart: float = 3.0
     least_accounted: float = 0.8
     share_from_start: float = 0.15
 
@@ -67,4 +77,14 @@ REASONS: Mapping[str, str] = {
     "share_from_start": "ours: a smaller lag from the first recorded step on may be how the job is made; then a suspect",
     "least_accounted": "ours: of the time by which steps became longer that stages must explain before a cause is named",
     "onset_rise": "ours: a lasting rise of the step time by a sixth is a change, and the steps before it the reference",
+    "repeats": "ours: affected steps that speak for a large loss, and steps that one rank must cause; two are chance",
+    "cause_share": "ours: of a step's loss, or of the latest rank's excess: who has it is one of those that cause it",
+    "absorbed_errors": "ours: standard errors by which a slope may be larger than measured",
+    "throughout": "ours: a loss in this share of the steps is in all of them, but for jitter",
+    "periodic": "ours: of the distances between affected steps that must be equal before they are called a period",
+    "waiting_spread": "ours: of a step; ranks that come closer together show no waiting for each other",
+    "waiting_slope": "ours: time in a meeting grows by as much as a rank comes early, half more or less by jitter",
+    "waiting_correlation": "ours: what only waits for the late rank moves with it; half of its variance is shared",
+    "camp_gap": "ours: of a step; ranks whose usual times of a stage lie further apart play different parts",
+    "camp_apart": "ours: times the spread inside a camp; nearer camps are one kind of rank with jitter",
 }

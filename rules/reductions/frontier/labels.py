@@ -13,6 +13,10 @@ from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.matrix import StageMatrix
 from forensics.rules.reductions.frontier.roles import roles_differ
 
+_MS = 1e6
+# Shares that add up to the threshold may fall short of it in their last digits.
+_ROUNDING = 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class Leader:
@@ -69,7 +73,7 @@ def examine(matrix: StageMatrix, gates: Gates, waits_in: str | None = None, refe
     parts = [matrix.members(stage) for stage in stages]
     exposed = accounting.exposed
     advances = tuple(float(accounting.advances[:, part].sum()) for part in parts)
-    is_measurable = exposed >= gates.least_exposed_ms * 1e6
+    is_measurable = exposed >= gates.least_exposed_ms * _MS
     shares = tuple(value / exposed for value in advances) if is_measurable else None
     by_baseline = _gains(durations, parts, exposed, reference) if is_measurable else {}
     gains = tuple(max(values) for values in zip(*by_baseline.values(), strict=True)) if by_baseline else (0.0,) * len(stages)
@@ -134,7 +138,7 @@ def _routing(stages: tuple[str, ...], shares: tuple[float, ...], gates: Gates) -
     chosen: list[str] = []
     total = 0.0
     for index in sorted(range(len(stages)), key=lambda i: (-shares[i], i)):
-        if total >= gates.routing - 1e-9:
+        if total >= gates.routing - _ROUNDING:
             break
         chosen.append(stages[index])
         total += shares[index]
@@ -182,7 +186,7 @@ def _labels(
     yield from (("telemetry_limited", None, reason) for reason in limits)
     if matrix.collapsed:
         yield "gradient_accumulation_ambiguous", None, "ranks record parts of a stage differently: they were added up"
-    mixed = roles_differ(matrix, waits_in)
+    mixed = roles_differ(matrix, gates, waits_in)
     if mixed:
         yield "role_aware_needed", mixed, f"ranks fall into camps by their time in {mixed}: they play different parts"
     if found.shares is None or len(matrix.ranks) == 1:

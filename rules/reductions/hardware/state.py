@@ -14,6 +14,8 @@ from typing import Any
 from duckdb import DuckDBPyConnection
 
 _MEMORY = "process_memory_bytes."
+# Times the memory on the next GPU: a context that a process opened on a GPU it does not compute on is small.
+_BY_FAR = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def _by_pid(gpus: Iterable[Gpu], pid: int | None) -> Gpu | None:
     on = (
         sorted(((gpu.processes[pid][1], gpu) for gpu in gpus if pid in gpu.processes), key=lambda each: -each[0]) if pid else []
     )
-    return on[0][1] if on and (len(on) == 1 or on[0][0] >= 4 * on[1][0]) else None
+    return on[0][1] if on and (len(on) == 1 or on[0][0] >= _BY_FAR * on[1][0]) else None
 
 
 def _by_number(gpus: list[Gpu], process: Process, ranks: int) -> Gpu | None:

@@ -19,6 +19,7 @@ from forensics.rules.reductions.logs.failures import Failures
 ENDED_BY_LAUNCHER = frozenset({-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, 128 + signal.SIGTERM, 128 + signal.SIGINT})
 _BY_ITSELF = frozenset({-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, 128 + signal.SIGKILL})
 """No error of a peer ends a process like this."""
+# GPUs of the largest node in use: with more ranks, a number that was counted on a host is not one of the job.
 _LARGEST_NODE = 8
 _HOW = {"Killed": -9, "Out Of Memory": -9, "Segmentation fault": -11, "Bus error": -7, "Aborted": -6, "Terminated": -15}
 

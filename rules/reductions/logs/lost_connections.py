@@ -38,6 +38,7 @@ _ADDRESSES = "SELECT value, min(host) FROM job_config WHERE key = 'node.address'
 _COMPLETION = re.compile(r"peer=(?P<peer>[^\s<]+)\S* status=(?P<status>\d{1,3})")
 _PORT = re.compile(r":\d{1,5}$")
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|.*:.*")
+# Losses that are read: a job of a thousand ranks that falls apart has so many, and the first ones tell.
 _MOST = 100_000
 
 

@@ -22,6 +22,10 @@ from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
 
 # Pairs of communicators that are tried for one circle.
 _MOST_PAIRS = 40
+# Intervals before the first difference that must agree, for their number to be the usual one.
+_EARLIER = 3
+# Without earlier intervals, fewer than one rank in so many may be odd.
+_ONE_IN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +195,7 @@ def _at_first_difference(counted: str, measure: str, intervals: Sequence[_Interv
     if place is None:
         return None
     anchor, made, sources = intervals[place]
-    before = {count for _, counts, _ in intervals[max(0, place - 3) : place] for count in counts.values()}
+    before = {count for _, counts, _ in intervals[max(0, place - _EARLIER) : place] for count in counts.values()}
     earlier = before.pop() if len(before) == 1 else None
     usual = earlier if earlier in made.values() else _majority(made)
     if usual is None:
@@ -200,7 +204,7 @@ def _at_first_difference(counted: str, measure: str, intervals: Sequence[_Interv
     if 2 * len(odd) > len(made) or len({made[rank] for rank in odd}) > 1:
         return None
     as_before = earlier == usual
-    if not as_before and 3 * len(odd) >= len(made):
+    if not as_before and _ONE_IN * len(odd) >= len(made):
         return None
     return Miscount(counted, measure, anchor, odd, tuple(sorted(made)), made[odd[0]], usual, as_before, sources[odd[0]])
 

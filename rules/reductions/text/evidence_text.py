@@ -18,6 +18,7 @@ from forensics.rules.reductions.waits.combined_positions import Positions
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 
 SHOWN_WAITS = 3
+_NEVER_NS = 2**63
 
 
 def rank_ranges(ranks: Collection[int], limit: int = 12) -> str:
@@ -76,7 +77,9 @@ class EvidenceText:
 
     def waiters(self, rank: int) -> Iterator[Evidence]:
         """Say who waits for `rank` and what it did last in that communicator; the earliest waits, the rest is counted."""
-        waits = sorted(self.graph.waiting_for(rank), key=lambda w: (w.peers is not None, w.since_ns or 2**63, w.communicator))
+        waits = sorted(
+            self.graph.waiting_for(rank), key=lambda w: (w.peers is not None, w.since_ns or _NEVER_NS, w.communicator)
+        )
         for wait in waits[:SHOWN_WAITS]:
             verb = "waits" if len(wait.waiting) == 1 else "wait"
             who = f"{ranks_text(wait.waiting)} {verb}"
@@ -181,7 +184,7 @@ class EvidenceText:
 
     def _principal(self, rank: int) -> Wait | None:
         waits = self.graph.waiting_for(rank)
-        return min(waits, key=lambda w: (not w.communicator, w.since_ns or 2**63, w.communicator)) if waits else None
+        return min(waits, key=lambda w: (not w.communicator, w.since_ns or _NEVER_NS, w.communicator)) if waits else None
 
     def since(self, waits: Collection[Wait]) -> Since | None:
         """When the first of the waits began, on the clock of the host that recorded it."""
@@ -189,7 +192,7 @@ class EvidenceText:
         if not dated:
             return None
         time_ns, wait = min(dated, key=lambda item: (item[0], item[1].communicator))
-        first = min(wait.waiting, key=lambda r: (getattr(wait.waiting[r], "enqueued_ns", None) or 2**63, r))
+        first = min(wait.waiting, key=lambda r: (getattr(wait.waiting[r], "enqueued_ns", None) or _NEVER_NS, r))
         hosts = {self.roster.host_of(rank) for rank in wait.waiting}
         host = self.roster.host_of(first)
         return Since(
