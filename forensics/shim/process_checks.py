@@ -108,4 +108,4 @@ def _of_log(status: LogStatus) -> Iterator[Check]:
         seen = hook in status.called or (hook == "verbs" and hook in status.hooked)
         words = "saw calls" if seen else "hooked, nothing came through" if hook in status.hooked else "not hooked"
         # The name is public: JSON of `forensics doctor`.
-        yield Check(f"door {hook}", Health.OK if seen else Health.WARN, words, "" if seen else advice)
+        yield Check(f"hook {hook}", Health.OK if seen else Health.WARN, words, "" if seen else advice)

@@ -57,7 +57,7 @@ EVENTS: Final = {
 """Calls on a communicator that are no operations: they make, change or end it, or all of its members must make them."""
 THREAD, QP_EVENT_KIND, PROXY_STATE, PROXY_DONE, PROXY_WAITS, OP_DONE, QP_STATE, QP_RATE = 64, 65, 80, 81, 82, 83, 84, 85
 LEFT: Final = 1
-"""`leave` of a call that returned before the writer looked: the moment was not taken."""
+"""`leave` of a call that returned between two sweeps of the writer: the moment was not taken."""
 LOG_STATES: Final = {1: "recording", 2: "stopped", 3: "ended", 4: "recording without a heartbeat"}
 COMM_STATES: Final = ("free", "starting", "ready", "failed", "finalized", "destroyed", "aborted", "revoked")
 

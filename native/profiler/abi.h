@@ -1,4 +1,4 @@
-/* The part of NCCL's profiler plugin interface that the door needs, declared anew: only numbers, sizes and offsets are taken
+/* The part of NCCL's profiler plugin interface that the hook needs, declared anew: only numbers, sizes and offsets are taken
  * from NCCL (src/include/plugin/profiler/profiler_v1.h .. v6.h and nccl_profiler.h of 2.23.4 .. 2.30.7). */
 #ifndef FORENSICS_PROFILER_ABI_H
 #define FORENSICS_PROFILER_ABI_H

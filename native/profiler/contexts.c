@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "profiler/door.h"
+#include "profiler/hooks.h"
 
 #define CONTEXTS 1024u
 #define PEERS_UNTOLD 1024u /* v1 to v3 do not tell how many ranks there are */
@@ -60,16 +60,16 @@ static int wanted_mask(uint32_t version)
 
 static void tell_coverage(uint32_t version, int mask)
 {
-    shim_cover_door(SHIM_HOOKED, SHIM_DOOR_PROFILER);
-    shim_cover_door(SHIM_CALLED, SHIM_DOOR_PROFILER);
-    for (int door = SHIM_DOOR_PROFILER_COLL; door <= SHIM_DOOR_PROFILER_PROXY_STEP; door++)
-        shim_cover_door(SHIM_HOOKED, (enum shim_door)door);
+    shim_cover_hook(SHIM_HOOKED, SHIM_HOOK_PROFILER);
+    shim_cover_hook(SHIM_CALLED, SHIM_HOOK_PROFILER);
+    for (int hook = SHIM_HOOK_PROFILER_COLL; hook <= SHIM_HOOK_PROFILER_PROXY_STEP; hook++)
+        shim_cover_hook(SHIM_HOOKED, (enum shim_hook)hook);
     if (mask & EVENT_KERNEL)
-        shim_cover_door(SHIM_HOOKED, SHIM_DOOR_PROFILER_KERNEL);
+        shim_cover_hook(SHIM_HOOKED, SHIM_HOOK_PROFILER_KERNEL);
     if (mask & ASKED_API)
-        shim_cover_door(SHIM_HOOKED, SHIM_DOOR_PROFILER_API);
+        shim_cover_hook(SHIM_HOOKED, SHIM_HOOK_PROFILER_API);
     if (version >= 4)
-        shim_cover_door(SHIM_HOOKED, SHIM_DOOR_PROFILER_PEER_WAIT);
+        shim_cover_hook(SHIM_HOOKED, SHIM_HOOK_PROFILER_PEER_WAIT);
     STORE(shim_log.live->profiler_version, version);
     STORE(shim_log.live->profiler_mask, (uint32_t)mask);
 }

@@ -1,7 +1,7 @@
 /* NCCL tells functions, types, algorithms and protocols as words from v2 on. */
 #include <string.h>
 
-#include "profiler/door.h"
+#include "profiler/hooks.h"
 
 struct word { const char *text; uint8_t number; };
 

@@ -2,7 +2,7 @@
  * they are finished when the last of their proxy operations is. */
 #define _GNU_SOURCE
 
-#include "profiler/door.h"
+#include "profiler/hooks.h"
 #include "ring/mask.h"
 
 #define PAST_GENERATIONS (1u << 20) /* as many uses of a slot ago a captured graph may have been made */
@@ -48,10 +48,10 @@ bool operation_was_ours(uint64_t handle)
            handle_generation(key) - handle_generation(handle) < PAST_GENERATIONS;
 }
 
-/* The API door saw no call: NCCL is linked in a way that preloading does not reach. Then this is the only record of it. */
+/* The API hook saw no call: NCCL is linked in a way that preloading does not reach. Then this is the only record of it. */
 static bool api_is_silent(void)
 {
-    return (LOAD(shim_covered[SHIM_CALLED][1]) & (1ull << SHIM_DOOR_NCCL_API)) == 0;
+    return (LOAD(shim_covered[SHIM_CALLED][1]) & (1ull << SHIM_HOOK_NCCL_API)) == 0;
 }
 
 static void count_call(struct operation *operation, uint64_t now)
@@ -127,7 +127,7 @@ void *operation_start(struct profiler_context *context, int32_t rank, const stru
     if (context != NULL && context->version < 4)
         profiler_learn_comm(context, rank, task);
     fill(operation, context, task);
-    shim_cover_door(SHIM_CALLED, is_p2p(task->kind) ? SHIM_DOOR_PROFILER_P2P : SHIM_DOOR_PROFILER_COLL);
+    shim_cover_hook(SHIM_CALLED, is_p2p(task->kind) ? SHIM_HOOK_PROFILER_P2P : SHIM_HOOK_PROFILER_COLL);
     if (api_is_silent()) {
         now = shim_now();
         count_call(operation, now);
@@ -202,7 +202,7 @@ void *kernel_start(uint64_t parent)
 
     if (operation == NULL || !shim_on())
         return NULL;
-    shim_cover_door(SHIM_CALLED, SHIM_DOOR_PROFILER_KERNEL);
+    shim_cover_hook(SHIM_CALLED, SHIM_HOOK_PROFILER_KERNEL);
     operation_child_began(operation, shim_now(), 0);
     return (void *)(uintptr_t)((parent & ~7ull) | HANDLE_KERNEL);
 }

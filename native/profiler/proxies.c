@@ -4,12 +4,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "profiler/door.h"
+#include "profiler/hooks.h"
 
 struct live_proxy live_proxies[HANDLE_SLOTS];
 static uint32_t turn;
 
-/* A proxy that was told and never moved is given up when its turn comes again. */
+/* A proxy that was announced and never moved is given up when its turn comes again. */
 static struct live_proxy *take(uint64_t *key)
 {
     for (uint32_t tries = 0; tries < HANDLE_SLOTS; tries++) {
@@ -28,15 +28,15 @@ static struct live_proxy *take(uint64_t *key)
 }
 
 /* Two containers may share a host and number their processes alike: then the parent still is no handle that was given here. */
-static bool is_of_this_process(uint64_t parent, const struct proxy_op_members *told)
+static bool is_of_this_process(uint64_t parent, const struct proxy_op_members *members)
 {
-    return told->pid == (int32_t)getpid() && (parent == 0 || operation_was_ours(parent));
+    return members->pid == (int32_t)getpid() && (parent == 0 || operation_was_ours(parent));
 }
 
 /* The context and the parent of a proxy that works for another process are that process's: not to be looked at. */
-static void fill(struct live_proxy *proxy, void *context, uint64_t parent, const struct proxy_op_members *told)
+static void fill(struct live_proxy *proxy, void *context, uint64_t parent, const struct proxy_op_members *members)
 {
-    bool is_ours = is_of_this_process(parent, told);
+    bool is_ours = is_of_this_process(parent, members);
 
     proxy->context = is_ours ? profiler_context_of(context) : NULL;
     proxy->operation = is_ours ? operation_of(parent) : NULL;
@@ -44,20 +44,20 @@ static void fill(struct live_proxy *proxy, void *context, uint64_t parent, const
     proxy->parent = parent;
     proxy->start = shim_now();
     proxy->fifo = 0;
-    proxy->told = *told;
+    proxy->members = *members;
     for (uint32_t each = 0; each < SHIM_STEPS; each++)
         STORE(proxy->steps[each].key, 0u);
 }
 
-void *proxy_start(void *context, uint64_t parent, const struct proxy_op_members *told)
+void *proxy_start(void *context, uint64_t parent, const struct proxy_op_members *members)
 {
     uint64_t key = 0;
     struct live_proxy *proxy = shim_on() ? take(&key) : NULL;
 
     if (proxy == NULL)
         return NULL;
-    shim_cover_door(SHIM_CALLED, SHIM_DOOR_PROFILER_PROXY_OP);
-    fill(proxy, context, parent, told);
+    shim_cover_hook(SHIM_CALLED, SHIM_HOOK_PROFILER_PROXY_OP);
+    fill(proxy, context, parent, members);
     return (void *)(uintptr_t)key;
 }
 
@@ -68,21 +68,21 @@ static uint8_t clipped(int32_t value)
 
 static void describe(struct shim_proxy_op *slot, const struct live_proxy *proxy)
 {
-    const struct proxy_op_members *told = &proxy->told;
+    const struct proxy_op_members *members = &proxy->members;
     const struct operation *operation = proxy->operation;
     struct shim_comm *comm = proxy->context != NULL ? __atomic_load_n(&proxy->context->comm, __ATOMIC_ACQUIRE) : NULL;
 
     slot->comm = shim_comm_slot(comm);
     slot->comm_generation = comm != NULL ? proxy->context->generation : 0;
-    slot->channel = clipped(told->channel);
-    slot->direction = told->is_send ? SHIM_DIRECTION_SEND : SHIM_DIRECTION_RECV;
-    slot->peer = told->peer;
+    slot->channel = clipped(members->channel);
+    slot->direction = members->is_send ? SHIM_DIRECTION_SEND : SHIM_DIRECTION_RECV;
+    slot->peer = members->peer;
     slot->parent = proxy->parent;
-    slot->pid = (uint32_t)told->pid;
+    slot->pid = (uint32_t)members->pid;
     slot->op_number = operation != NULL ? operation->number : 0;
     slot->operation = operation != NULL ? operation->kind : 0;
-    slot->total = told->steps > 0 ? (uint32_t)told->steps : 0;
-    slot->chunk_bytes = told->chunk_bytes > 0 ? (uint32_t)told->chunk_bytes : 0;
+    slot->total = members->steps > 0 ? (uint32_t)members->steps : 0;
+    slot->chunk_bytes = members->chunk_bytes > 0 ? (uint32_t)members->chunk_bytes : 0;
     slot->start = slot->last_change = proxy->start;
 }
 
@@ -99,7 +99,7 @@ struct shim_proxy_op *proxy_move(struct live_proxy *proxy)
         proxy->operation = NULL; /* of a graph that was captured long ago */
     describe(slot, proxy);
     if (proxy->operation != NULL)
-        operation_child_began(proxy->operation, proxy->start, proxy->told.channel);
+        operation_child_began(proxy->operation, proxy->start, proxy->members.channel);
     shim_proxy_op_publish(slot);
     __atomic_store_n(&proxy->slot, slot, __ATOMIC_RELEASE);
     return slot;

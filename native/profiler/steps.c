@@ -1,7 +1,7 @@
 /* Steps: one slice of a proxy operation, at most eight at a time. Their states are Mycroft's counters without a patch. */
 #define _GNU_SOURCE
 
-#include "profiler/door.h"
+#include "profiler/hooks.h"
 
 #define NOTHING 0xFFFFFFFFu
 
@@ -68,10 +68,10 @@ static void show(struct shim_proxy_op *slot, struct shim_step *shown, uint32_t s
 /* Of a CollNet proxy, NCCL 2.28 and later always says that it receives: the states know better. */
 static void correct_direction(struct shim_proxy_op *slot, uint32_t stage)
 {
-    uint8_t told = stage > 3 ? SHIM_DIRECTION_RECV : SHIM_DIRECTION_SEND;
+    uint8_t direction = stage > 3 ? SHIM_DIRECTION_RECV : SHIM_DIRECTION_SEND;
 
-    if (slot->direction != told && LOAD(slot->posted) == 0)
-        STORE(slot->direction, told);
+    if (slot->direction != direction && LOAD(slot->posted) == 0)
+        STORE(slot->direction, direction);
 }
 
 void step_move(struct live_proxy *proxy, struct live_step *step, uint32_t stage, uint64_t bytes)
@@ -89,7 +89,7 @@ void step_move(struct live_proxy *proxy, struct live_step *step, uint32_t stage,
     if (stage == 1 + SHIM_WAIT_NIC || stage == 1 + SHIM_WAIT_FLUSH) /* only now does NCCL know the size of this step */
         STORE(slot->steps[step - proxy->steps].bytes, bytes);
     if (stage == 1 + SHIM_WAIT_CREDIT)
-        shim_cover_door(SHIM_CALLED, SHIM_DOOR_PROFILER_PEER_WAIT);
+        shim_cover_hook(SHIM_CALLED, SHIM_HOOK_PROFILER_PEER_WAIT);
     show(slot, &slot->steps[step - proxy->steps], stage, now);
 }
 
@@ -121,7 +121,7 @@ void *step_start(uint64_t parent, uint32_t number)
     slot = shim_on() ? proxy_move(proxy) : NULL;
     if (slot == NULL)
         return NULL;
-    shim_cover_door(SHIM_CALLED, SHIM_DOOR_PROFILER_PROXY_STEP);
+    shim_cover_hook(SHIM_CALLED, SHIM_HOOK_PROFILER_PROXY_STEP);
     begin(slot, step, handle, number);
     return (void *)(uintptr_t)handle;
 }
@@ -159,7 +159,7 @@ void steps_wait_for_peer(uint64_t handle, uint32_t steps)
     if (LOAD(proxy->key) != handle || steps <= proxy->fifo || slot == NULL)
         return;
     proxy->fifo = steps;
-    shim_cover_door(SHIM_HOOKED, SHIM_DOOR_PROFILER_PEER_WAIT);
+    shim_cover_hook(SHIM_HOOKED, SHIM_HOOK_PROFILER_PEER_WAIT);
     for (uint32_t each = 0; each < SHIM_STEPS; each++) {
         struct live_step *step = &proxy->steps[each];
 

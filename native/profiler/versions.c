@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 
 #include "forensics/export.h"
-#include "profiler/door.h"
+#include "profiler/hooks.h"
 
 static uint64_t number_of(const void *handle)
 {
@@ -152,10 +152,10 @@ static void *start_api(struct profiler_context *context, const void *stream, boo
 {
     struct shim_comm *comm = context != NULL ? __atomic_load_n(&context->comm, __ATOMIC_ACQUIRE) : NULL;
 
-    shim_cover_door(SHIM_CALLED, SHIM_DOOR_PROFILER_API);
+    shim_cover_hook(SHIM_CALLED, SHIM_HOOK_PROFILER_API);
     if (captured && comm != NULL) {
         STORE(comm->flags, LOAD(comm->flags) | SHIM_COMM_GRAPH);
-        shim_cover_door(SHIM_CALLED, SHIM_DOOR_GRAPH);
+        shim_cover_hook(SHIM_CALLED, SHIM_HOOK_GRAPH);
     }
     return (void *)(uintptr_t)api_handle(stream);
 }

@@ -21,8 +21,8 @@ static void drop_near(uint64_t handle)
 {
     uint64_t word = shim_near_word(handle);
 
-    for (uint32_t way = 0; way < 2 && word != 0; way++) {
-        uint64_t *place = &shim_hot.near[shim_near_place(handle) ^ way];
+    for (uint32_t second = 0; second < 2 && word != 0; second++) {
+        uint64_t *place = &shim_hot.near[shim_near_place(handle) ^ second];
 
         if ((*place & ~SHIM_NEAR_SLOTS) == word)
             __atomic_store_n(place, 0, __ATOMIC_RELEASE);

@@ -130,7 +130,7 @@ void shim_guard_forget(void)
     descriptor = -1;
 }
 
-void shim_look_at_file(void)
+void shim_check_file(void)
 {
     struct stat facts;
     int64_t length = length_now(&facts);

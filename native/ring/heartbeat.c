@@ -1,4 +1,4 @@
-/* The heartbeat: tells that the process lives, reads the clocks once a second, and looks at whatever is in progress. */
+/* The heartbeat: tells that the process lives, reads the clocks once a second, and sweeps over whatever is in progress. */
 #define _GNU_SOURCE
 
 #include <errno.h>
@@ -89,31 +89,31 @@ bool shim_is_main_gone(void)
     return state != NULL && strncmp(state, ") Z", 3) == 0;
 }
 
-static void look_once(uint64_t look, bool is_beat)
+static void sweep_once(uint64_t sweep, bool is_beat)
 {
     if (is_beat)
         beat();
-    SHIM_STORE(shim_hot.looks, (uint32_t)look | 1u << 31);
+    SHIM_STORE(shim_hot.sweeps, (uint32_t)sweep | 1u << 31);
     shim_checkpoint();
-    shim_look_at_file();
-    shim_sample_all(look, shim_now());
+    shim_check_file();
+    shim_sample_all(sweep, shim_now());
 }
 
 static void *run(void *nothing)
 {
     uint32_t wanted = shim_log.head->sample_ms; /* 0: the file was cut before this thread came to run */
-    uint32_t sample_ms = wanted > 0 ? wanted : SECOND_MS, looks_a_beat = sample_ms < SECOND_MS ? SECOND_MS / sample_ms : 1;
+    uint32_t sample_ms = wanted > 0 ? wanted : SECOND_MS, sweeps_a_beat = sample_ms < SECOND_MS ? SECOND_MS / sample_ms : 1;
     struct timespec pause = {.tv_sec = sample_ms / 1000, .tv_nsec = (long)(sample_ms % 1000) * 1000000};
 
-    for (uint64_t look = 0; shim_on() && !SHIM_LOAD(is_stopping); look++) {
-        bool is_beat = look % looks_a_beat == 0;
+    for (uint64_t sweep = 0; shim_on() && !SHIM_LOAD(is_stopping); sweep++) {
+        bool is_beat = sweep % sweeps_a_beat == 0;
 
         if (is_beat && shim_is_main_gone())
             break;
-        look_once(look, is_beat);
+        sweep_once(sweep, is_beat);
         (void)syscall(SYS_futex, &is_stopping, FUTEX_WAIT_PRIVATE, 0, &pause, NULL, 0);
     }
-    SHIM_STORE(shim_hot.looks, 0u); /* calls take the moment of their return themselves from now on */
+    SHIM_STORE(shim_hot.sweeps, 0u); /* calls take the moment of their return themselves from now on */
     if (shim_on())
         SHIM_STORE(shim_log.live->state, SHIM_STATE_UNWATCHED);
     shim_tell_of_file();

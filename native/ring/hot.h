@@ -44,8 +44,8 @@ struct shim_site {
 struct shim_hot {
     uint16_t recording;      /* 1 while records are taken */
     uint16_t ticks;          /* enum forensics_counter, or SHIM_TICKS_MONOTONIC_NS; decided before the first record */
-    uint32_t incarnation;    /* changes in a forked child: what a door remembers of slots is then void */
-    uint32_t looks;          /* of the heartbeat, never 0 while it runs: a call that spans one reads the clock when it returns */
+    uint32_t incarnation;    /* changes in a forked child: what a hook remembers of slots is then void */
+    uint32_t sweeps;         /* of the heartbeat, never 0 while it runs: a call that spans one reads the clock when it returns */
     uint32_t masks;          /* 1 while others may read the file: pointers are stored masked */
     struct shim_comm *comms; /* the slots of shim_log */
     ptrdiff_t self;          /* from a thread's own pointer to its shim_self; 0 unknown */

@@ -1,4 +1,4 @@
-/* What the files of the writer share among themselves; the doors use ring/log.h. */
+/* What the files of the writer share among themselves; the hooks use ring/log.h. */
 #ifndef FORENSICS_RING_INTERNAL_H
 #define FORENSICS_RING_INTERNAL_H
 
@@ -72,7 +72,7 @@ struct shim_file shim_open_file(const struct shim_head *identity);
 /* faults.c: the file may be cut or removed while it is mapped. */
 void shim_guard(const struct shim_file *file);
 void shim_guard_forget(void);
-void shim_look_at_file(void);  /* by the heartbeat, with each look */
+void shim_check_file(void); /* by the heartbeat, with each sweep */
 void shim_tell_of_file(void);  /* by the heartbeat, when recording is over */
 
 /* lock.c: the slow paths' only lock. */
@@ -97,7 +97,7 @@ bool shim_heartbeat_start(void);
 bool shim_is_main_gone(void);
 void shim_append_clock(const struct forensics_clock_reading *reading, bool only_news);
 
-/* samples.c: one look at everything in progress, by the heartbeat; `beat` counts looks. */
+/* samples.c: one sweep over everything in progress, by the heartbeat; `beat` counts sweeps. */
 void shim_sample_all(uint64_t beat, uint64_t now);
 
 extern uint32_t shim_active_proxy_ops; /* published and not ended */

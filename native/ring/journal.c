@@ -1,5 +1,5 @@
-/* The records of calls are the journal of the communicators. Every look of the heartbeat writes what they say into the slots, so that
- * it is still there when newer records have overwritten them; what came after the last look is read from the records. */
+/* The records of calls are the journal of the communicators. Every sweep of the heartbeat writes what they say into the slots, so that
+ * it is still there when newer records have overwritten them; what came after the last sweep is read from the records. */
 #include "ring/internal.h"
 
 /* Rings of calls. What the file says of them is not asked again: it may be cut, and then says nothing but zero. */
@@ -51,7 +51,7 @@ static uint64_t resume(const struct shim_journal *journal, uint64_t from)
     return found > from + 1 ? found - (journal->mask + 1) / 2 : from;
 }
 
-/* The last one is looked at again the next time: it may be inside now and have left then. */
+/* The last one is read again the next time: it may be inside now and have left then. */
 static void look_through(struct shim_journal *journal)
 {
     struct shim_call call;
@@ -64,7 +64,7 @@ static void look_through(struct shim_journal *journal)
     journal->seen = number > 0 ? number - 1 : 0;
 }
 
-/* Under the lock, or a slot could be given to another communicator between a look at its generation and a word about it. */
+/* Under the lock, or a slot could be given to another communicator between a read of its generation and a word about it. */
 void shim_checkpoint(void)
 {
     shim_lock();

@@ -82,7 +82,7 @@ static void forget_in_child(void)
     memset(shim_covered[SHIM_CALLED], 0, sizeof shim_covered[SHIM_CALLED]);
     shim_incarnation++;
     shim_unlock_in_child();
-    SHIM_STORE(shim_hot.looks, 0u);
+    SHIM_STORE(shim_hot.sweeps, 0u);
     if (file.base != NULL)
         forget_log();
     SHIM_STORE(phase, PHASE_DORMANT);
@@ -206,7 +206,7 @@ void shim_cover_first(enum shim_coverage what, unsigned word, uint64_t bit)
 {
     __atomic_fetch_or(&shim_covered[what][word], bit, __ATOMIC_RELAXED);
     if (what == SHIM_CALLED && word == 0)
-        __atomic_fetch_or(&shim_covered[what][1], 1ull << SHIM_DOOR_NCCL_API, __ATOMIC_RELAXED);
+        __atomic_fetch_or(&shim_covered[what][1], 1ull << SHIM_HOOK_NCCL_API, __ATOMIC_RELAXED);
     if (shim_on())
         write_coverage();
 }

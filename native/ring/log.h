@@ -1,6 +1,6 @@
-/* Writing the log: what the NCCL, profiler and verbs doors of the collector use. The layout is forensics/shim_log.h.
+/* Writing the log: what the NCCL, profiler and verbs hooks of the collector use. The layout is forensics/shim_log.h.
  *
- * Rules for a door: it never returns an error to the program, and on the hot path it never allocates, locks, or does I/O.
+ * Rules for a hook: it never returns an error to the program, and on the hot path it never allocates, locks, or does I/O.
  * Every function here may be called before the log exists, after it failed, and in a forked child: it then does nothing, or
  * returns NULL. A slot returned once stays writable memory for the life of the process, also after the log stopped. */
 #ifndef FORENSICS_RING_LOG_H
@@ -44,7 +44,7 @@ struct shim_cursor {
 struct shim_thread {
     struct shim_cursor calls;    /* of SHIM_RING_CALLS: the only one that is wanted in a hurry */
     struct shim_cursor *cursors; /* of the other ring classes, by their number; NULL until the first record */
-    uint32_t inside;             /* depth of calls through the NCCL door: NCCL calls itself */
+    uint32_t inside;             /* depth of calls through the NCCL hook: NCCL calls itself */
     uint32_t groups;             /* open ncclGroupStart */
     uint32_t refused;            /* classes (bits) for which no ring was free */
     uint32_t starting;           /* inside shim_start: what it calls must not come back to us */
@@ -170,9 +170,9 @@ static inline void shim_cover_function(enum shim_coverage what, enum shim_kind f
     shim_cover(what, 0, (unsigned)function);
 }
 
-static inline void shim_cover_door(enum shim_coverage what, enum shim_door door)
+static inline void shim_cover_hook(enum shim_coverage what, enum shim_hook hook)
 {
-    shim_cover(what, 1, (unsigned)door);
+    shim_cover(what, 1, (unsigned)hook);
 }
 
 /* --- Communicators ------------------------------------------------------------------------------------------------------ */
@@ -193,8 +193,8 @@ static inline struct shim_comm *shim_comm_find_on(uint64_t handle)
     uint64_t word = shim_near_word(handle);
     uint32_t place = shim_near_place(handle);
 
-    for (uint32_t way = 0; way < 2 && word != 0; way++) {
-        uint64_t found = __atomic_load_n(&shim_hot.near[place ^ way], __ATOMIC_ACQUIRE);
+    for (uint32_t second = 0; second < 2 && word != 0; second++) {
+        uint64_t found = __atomic_load_n(&shim_hot.near[place ^ second], __ATOMIC_ACQUIRE);
 
         if ((found & ~SHIM_NEAR_SLOTS) == word)
             return &shim_hot.comms[found & SHIM_NEAR_SLOTS];
@@ -213,8 +213,8 @@ void shim_comm_bind(struct shim_comm *comm, uint64_t handle);
 /* The handle means nothing any more (destroy, abort): `state` says why. */
 void shim_comm_close(struct shim_comm *comm, enum shim_comm_state state);
 
-/* For the profiler door: the slot of the communicator whose init is running now with this rank and size (claimed by the NCCL
- * door), else the one already bound to comm_id and rank, else a new slot with SHIM_COMM_FROM_PROFILER. Sets comm_id, nodes, name. */
+/* For the profiler hook: the slot of the communicator whose init is running now with this rank and size (claimed by the NCCL
+ * hook), else the one already bound to comm_id and rank, else a new slot with SHIM_COMM_FROM_PROFILER. Sets comm_id, nodes, name. */
 struct shim_comm *shim_comm_for_profiler(uint64_t comm_id, int32_t rank, int32_t ranks, int32_t nodes, const char *name);
 
 /* For profiler versions that tell no identity at init: the slot being initialised by this thread, else NULL. */

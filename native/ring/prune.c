@@ -59,7 +59,7 @@ static bool is_dead(int file, const struct stat *facts, const struct start_of_lo
     return flock(file, LOCK_SH | LOCK_NB) == 0;
 }
 
-static bool look(int folder, struct old_log *old, const char *behind_rank)
+static bool inspect(int folder, struct old_log *old, const char *behind_rank)
 {
     int file = openat(folder, old->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct start_of_log log = {0};
@@ -104,7 +104,7 @@ static size_t find(int folder, DIR *entries, const struct shim_place *place, str
         if (strncmp(entry->d_name, place->name, own) == 0)
             continue; /* what ran here before an exec */
         memcpy(logs[count].name, entry->d_name, strlen(entry->d_name) + 1);
-        count += look(folder, &logs[count], entry->d_name + length);
+        count += inspect(folder, &logs[count], entry->d_name + length);
     }
     return count;
 }

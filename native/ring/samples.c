@@ -3,15 +3,15 @@
 
 #include "ring/internal.h"
 
-#define MOST_LOOKS 64u      /* an unchanged state is written at least every so many looks */
-#define CALM_LOOKS 10u      /* a queue pair that moves is written every so many looks */
+#define MOST_SWEEPS 64u    /* an unchanged state is written at least every so many sweeps */
+#define CALM_SWEEPS 10u    /* a queue pair that moves is written every so many sweeps */
 
 /* What the sample before of a slot said. */
 struct memory {
     uint64_t progress; /* sum of counters that only grow, with the generation: equal means unchanged */
-    uint64_t due;      /* look of the next sample while unchanged */
+    uint64_t due;      /* sweep of the next sample while unchanged */
     uint32_t gap;
-    uint32_t incarnation; /* of the process that looked: what a parent saw says nothing of its child */
+    uint32_t incarnation; /* of the process that swept: what a parent saw says nothing of its child */
 };
 
 static struct memory proxy_memory[SHIM_MAX_PROXY_OPS];
@@ -42,7 +42,7 @@ static void sum_waits(const struct shim_proxy_op *op, uint64_t now, float *waits
     }
 }
 
-/* Slots are read while others may write them, and even give them to another operation: sound_after throws such a look away,
+/* Slots are read while others may write them, and even give them to another operation: sound_after throws such a sample away,
  * which is more than a race detector can know. */
 #define READS_LIVE_SLOTS __attribute__((no_sanitize("thread")))
 
@@ -174,33 +174,33 @@ static void record_pair(struct shim_queue_pair *qp, uint64_t now)
     append(SHIM_RING_SAMPLES, &rate);
 }
 
-/* True when this look is to be written: the state changed, or it was unchanged for 1, 2, 4, 8, ... looks. */
-static bool is_due(struct memory *memory, uint64_t progress, uint64_t look)
+/* True when this sweep is to be written: the state changed, or it was unchanged for 1, 2, 4, 8, ... sweeps. */
+static bool is_due(struct memory *memory, uint64_t progress, uint64_t sweep)
 {
     if (memory->progress != progress || memory->gap == 0) {
-        *memory = (struct memory){.progress = progress, .due = look + 1, .gap = 1, .incarnation = memory->incarnation};
+        *memory = (struct memory){.progress = progress, .due = sweep + 1, .gap = 1, .incarnation = memory->incarnation};
         return true;
     }
-    if (look < memory->due)
+    if (sweep < memory->due)
         return false;
-    memory->gap = memory->gap < MOST_LOOKS ? memory->gap * 2 : MOST_LOOKS;
-    memory->due = look + memory->gap;
+    memory->gap = memory->gap < MOST_SWEEPS ? memory->gap * 2 : MOST_SWEEPS;
+    memory->due = sweep + memory->gap;
     return true;
 }
 
-static void sample_proxy(uint32_t slot, uint64_t look, uint64_t now)
+static void sample_proxy(uint32_t slot, uint64_t sweep, uint64_t now)
 {
     const struct shim_proxy_op *op = &shim_log.proxy_ops[slot];
     uint64_t progress = ((uint64_t)SHIM_LOAD(op->generation) << 40) + SHIM_LOAD(op->posted) + SHIM_LOAD(op->gpu_ready) +
                         SHIM_LOAD(op->transmitted) + SHIM_LOAD(op->done) + SHIM_LOAD(op->received) + SHIM_LOAD(op->flushed) +
                         SHIM_LOAD(op->consumed);
 
-    if (is_due(remembered(&proxy_memory[slot]), progress, look))
+    if (is_due(remembered(&proxy_memory[slot]), progress, sweep))
         shim_record_proxy(op, SHIM_PROXY_STATE, SHIM_RING_SAMPLES, now);
 }
 
 /* Stuck ones are looked at every time; those that move once a second, or a thousand healthy ones would fill the ring. */
-static void sample_pair(uint32_t slot, uint64_t look, uint64_t now)
+static void sample_pair(uint32_t slot, uint64_t sweep, uint64_t now)
 {
     struct shim_queue_pair *qp = &shim_log.queue_pairs[slot];
     struct memory *memory = remembered(&pair_memory[slot]);
@@ -208,19 +208,19 @@ static void sample_pair(uint32_t slot, uint64_t look, uint64_t now)
     uint64_t progress = ((uint64_t)SHIM_LOAD(qp->generation) << 48) + SHIM_LOAD(qp->completed_wrs) + SHIM_LOAD(qp->received_wrs) + SHIM_LOAD(qp->errors);
     bool moved = memory->progress != progress;
 
-    if ((in_flight == 0 && !moved) || (moved && memory->gap != 0 && look % CALM_LOOKS != slot % CALM_LOOKS))
+    if ((in_flight == 0 && !moved) || (moved && memory->gap != 0 && sweep % CALM_SWEEPS != slot % CALM_SWEEPS))
         return;
-    if (!is_due(memory, progress, look))
+    if (!is_due(memory, progress, sweep))
         return;
     record_pair(qp, now);
 }
 
-void shim_sample_all(uint64_t look, uint64_t now)
+void shim_sample_all(uint64_t sweep, uint64_t now)
 {
     for (uint32_t slot = 0; SHIM_LOAD(shim_active_proxy_ops) != 0 && slot < shim_log.proxy_op_count; slot++)
         if (__atomic_load_n(&shim_log.proxy_ops[slot].state, __ATOMIC_ACQUIRE) == SHIM_SLOT_ACTIVE)
-            sample_proxy(slot, look, now);
+            sample_proxy(slot, sweep, now);
     for (uint32_t slot = 0; slot < SHIM_LOAD(shim_used_queue_pairs); slot++)
         if (__atomic_load_n(&shim_log.queue_pairs[slot].state, __ATOMIC_ACQUIRE) == SHIM_SLOT_ACTIVE)
-            sample_pair(slot, look, now);
+            sample_pair(slot, sweep, now);
 }

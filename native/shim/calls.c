@@ -78,7 +78,7 @@ void nccl_enter(struct nccl_visit *visit, const struct nccl_library *library, nc
             record_enter((struct shim_call *)record, slot, facts, me, now);
     }
     *visit = (struct nccl_visit){(struct shim_call *)record, comm, library, handle,
-                                  __atomic_load_n(&shim_hot.looks, __ATOMIC_RELAXED), slot};
+                                  __atomic_load_n(&shim_hot.sweeps, __ATOMIC_RELAXED), slot};
 }
 
 void nccl_enter_rare(struct nccl_visit *visit, struct shim_comm *comm, const struct nccl_facts *facts)
@@ -107,7 +107,7 @@ static inline void learn_once(const struct nccl_visit *visit, nccl_result result
 }
 
 /* Reading the clock is the dearest part of a call, and no rule needs to know when a short one returned: that it did is enough. A call
- * that spans a look of the heartbeat tells the moment. */
+ * that spans a sweep of the heartbeat tells the moment. */
 void nccl_leave(struct nccl_visit *visit, nccl_result result)
 {
     uint64_t left = SHIM_LEFT;
@@ -115,7 +115,7 @@ void nccl_leave(struct nccl_visit *visit, nccl_result result)
     shim_me()->inside--;
     if (visit->record == NULL || !shim_on())
         return;
-    if (visit->looks == 0 || visit->looks != __atomic_load_n(&shim_hot.looks, __ATOMIC_RELAXED))
+    if (visit->sweeps == 0 || visit->sweeps != __atomic_load_n(&shim_hot.sweeps, __ATOMIC_RELAXED))
         left = shim_now();
     __atomic_store_n(&visit->record->result, (uint8_t)result, __ATOMIC_RELAXED);
     __atomic_store_n(&visit->record->leave, left, __ATOMIC_RELEASE);

@@ -51,7 +51,7 @@ nccl_result ncclGroupEnd(void)
         return NCCL_REAL(library, GroupEnd, plain)();
     }
     nccl_enter(&visit, library, NULL, &facts);
-    visit.looks = 0; /* the launch of all that is in the group: how long it took is told */
+    visit.sweeps = 0; /* the launch of all that is in the group: how long it took is told */
     result = NCCL_REAL(library, GroupEnd, plain)();
     nccl_leave(&visit, result);
     me->groups = 0;

@@ -1,4 +1,4 @@
-/* The NCCL door: its own minimal declarations of the public NCCL API (2.8 to 2.32), and what its files share. */
+/* The NCCL hook: its own minimal declarations of the public NCCL API (2.8 to 2.32), and what its files share. */
 #ifndef FORENSICS_SHIM_NCCL_H
 #define FORENSICS_SHIM_NCCL_H
 
@@ -94,13 +94,13 @@ static inline const struct nccl_library *nccl_library_of(void *return_address)
     return nccl_resolve(return_address);
 }
 
-/* One call on its way through. */
+/* One call that passes through the hook. */
 struct nccl_visit {
     struct shim_call *record;
     struct shim_comm *comm;
     const struct nccl_library *library;
     nccl_comm handle; /* as the program gave it; NULL: none */
-    uint32_t looks;   /* of the heartbeat when it was entered; 0: the clock is read at its return in any case */
+    uint32_t sweeps; /* of the heartbeat when it was entered; 0: the clock is read at its return in any case */
     uint32_t slot;    /* of the communicator; SHIM_NO_COMM: none */
 };
 

@@ -46,7 +46,7 @@ bool nccl_is_ours(const void *address)
 }
 
 /* The C library's own dlsym, not ours, so that the program's lookups and these are kept apart. */
-static void *look(void *handle, const char *name)
+static void *symbol_of(void *handle, const char *name)
 {
     lookup real = next_dlsym();
     void *found = real != NULL ? real(handle, name) : dlsym(handle, name);
@@ -59,14 +59,14 @@ static void *look(void *handle, const char *name)
 static void *find(int function, void *handle)
 {
     const char *profiling = names[function], *plain = profiling + 1;
-    void *found = look(RTLD_NEXT, plain);
+    void *found = symbol_of(RTLD_NEXT, plain);
 
     if (found == NULL && handle != NULL)
-        found = look(handle, plain);
+        found = symbol_of(handle, plain);
     if (found == NULL)
-        found = look(RTLD_NEXT, profiling);
+        found = symbol_of(RTLD_NEXT, profiling);
     if (found == NULL && handle != NULL)
-        found = look(handle, profiling);
+        found = symbol_of(handle, profiling);
     return found;
 }
 
@@ -148,7 +148,7 @@ static void cover(const struct nccl_library *library)
     for (int each = 0; each < NCCL_FUNCTIONS_HOOKED; each++)
         if (library->functions[each] != NULL)
             shim_cover_function(SHIM_HOOKED, kinds[each]);
-    shim_cover_door(SHIM_HOOKED, SHIM_DOOR_NCCL_API);
+    shim_cover_hook(SHIM_HOOKED, SHIM_HOOK_NCCL_API);
 }
 
 static const struct nccl_library *library_at(uint32_t number)
@@ -185,7 +185,7 @@ static const struct nccl_library *store(const struct nccl_library *found)
     *place = *found;
     __atomic_store_n(&library_count, library_count + 1, __ATOMIC_RELEASE);
     if (library_count > 1)
-        shim_cover_door(SHIM_CALLED, SHIM_DOOR_NCCL_TWO_COPIES);
+        shim_cover_hook(SHIM_CALLED, SHIM_HOOK_NCCL_TWO_COPIES);
     return place;
 }
 
@@ -287,12 +287,12 @@ bool nccl_is_behind(void *handle, const char *name, void *caller)
     void *object;
     bool found;
 
-    if (!is_hooked(name) || look(RTLD_NEXT, name) != NULL)
+    if (!is_hooked(name) || symbol_of(RTLD_NEXT, name) != NULL)
         return true;
     if (handle != RTLD_DEFAULT)
         return false;
     object = object_of(caller);
-    found = object != NULL && look(object, name) != NULL;
+    found = object != NULL && symbol_of(object, name) != NULL;
     give_back(object);
     return found;
 }

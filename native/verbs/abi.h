@@ -1,4 +1,4 @@
-/* The part of libibverbs' binary interface that the door needs (IBVERBS_1.1; rdma-core, unchanged for many years), declared
+/* The part of libibverbs' binary interface that the hook needs (IBVERBS_1.1; rdma-core, unchanged for many years), declared
  * anew: only sizes and offsets are taken over. */
 #ifndef FORENSICS_VERBS_ABI_H
 #define FORENSICS_VERBS_ABI_H

@@ -1,5 +1,5 @@
 /* Completions. A send queue completes in order, so that one completes everything posted before it. */
-#include "verbs/door.h"
+#include "verbs/hooks.h"
 #include "ring/mask.h"
 
 /* The oldest mark, or the last of those for which there was none. */

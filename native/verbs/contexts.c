@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "verbs/door.h"
+#include "verbs/hooks.h"
 
 struct hooked_context hooked_contexts[CONTEXTS];
 struct polled_cq polled_cqs[CQS];
@@ -99,8 +99,8 @@ void hook_context(struct verbs_context *context)
     verbs_unlock();
     if (hooked == NULL)
         return;
-    for (int door = SHIM_DOOR_VERBS_CONTEXT; door <= SHIM_DOOR_VERBS_MODIFY; door++)
-        shim_cover_door(SHIM_HOOKED, (enum shim_door)door);
+    for (int hook = SHIM_HOOK_VERBS_CONTEXT; hook <= SHIM_HOOK_VERBS_MODIFY; hook++)
+        shim_cover_hook(SHIM_HOOKED, (enum shim_hook)hook);
     __atomic_fetch_add(&shim_log.live->verbs_contexts, 1u, __ATOMIC_RELAXED);
 }
 

@@ -1,7 +1,7 @@
 /* Addresses of our own ports, as the program asked for them: what a queue pair's peer calls its remote address. */
 #include <string.h>
 
-#include "verbs/door.h"
+#include "verbs/hooks.h"
 
 #define GIDS 128u
 

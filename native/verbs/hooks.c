@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "forensics/export.h"
-#include "verbs/door.h"
+#include "verbs/hooks.h"
 
 typedef struct verbs_context *(*open_device)(struct verbs_device *);
 typedef int (*close_device)(struct verbs_context *);
@@ -64,7 +64,7 @@ static int hooked_modify(struct verbs_qp *qp, struct verbs_qp_attributes *attrib
     int result = ((modify_qp)real[MODIFY_QP])(qp, attributes, mask), error = errno;
 
     if (result == 0 && hooked_context_of(qp->context) != NULL) {
-        shim_cover_door(SHIM_CALLED, SHIM_DOOR_VERBS_MODIFY);
+        shim_cover_hook(SHIM_CALLED, SHIM_HOOK_VERBS_MODIFY);
         pair_modified(qp, attributes, mask);
     }
     errno = error;
@@ -121,8 +121,8 @@ static bool resolve(int function)
 
 static bool linked(int function)
 {
-    shim_cover_door(SHIM_HOOKED, SHIM_DOOR_VERBS_LINKED);
-    shim_cover_door(SHIM_CALLED, SHIM_DOOR_VERBS_LINKED);
+    shim_cover_hook(SHIM_HOOKED, SHIM_HOOK_VERBS_LINKED);
+    shim_cover_hook(SHIM_CALLED, SHIM_HOOK_VERBS_LINKED);
     if (__atomic_load_n(&real[function], __ATOMIC_ACQUIRE) != NULL || resolve(function))
         return true;
     errno = ENOSYS;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "shim/nccl.h"
-#include "verbs/door.h"
+#include "verbs/hooks.h"
 
 #if defined(__GLIBC__) && (defined(__x86_64__) || defined(__aarch64__))
 
@@ -32,7 +32,7 @@ static void *look_up(void *handle, const char *name)
 {
     void *found = next_dlsym()(handle, name);
 
-    shim_cover_door(SHIM_CALLED, SHIM_DOOR_VERBS_LOOKUP);
+    shim_cover_hook(SHIM_CALLED, SHIM_HOOK_VERBS_LOOKUP);
     return found != NULL ? hook_for(name, found) : NULL;
 }
 
@@ -40,7 +40,7 @@ static void *look_up_version(void *handle, const char *name, const char *version
 {
     void *found = next_dlvsym()(handle, name, version);
 
-    shim_cover_door(SHIM_CALLED, SHIM_DOOR_VERBS_LOOKUP);
+    shim_cover_hook(SHIM_CALLED, SHIM_HOOK_VERBS_LOOKUP);
     return found != NULL ? hook_for(name, found) : NULL;
 }
 
@@ -82,7 +82,7 @@ __attribute__((used, visibility("hidden"))) lookup_version forensics_dlvsym_targ
 {
     lookup_version target = next_dlvsym();
 
-    shim_cover_door(SHIM_HOOKED, SHIM_DOOR_VERBS_LOOKUP);
+    shim_cover_hook(SHIM_HOOKED, SHIM_HOOK_VERBS_LOOKUP);
     if (target == NULL)
         return nothing_of_version;
     if (!is_verbs(name) || handle == RTLD_NEXT || version == NULL || strcmp(version, VERBS_VERSION) != 0)

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "verbs/door.h"
+#include "verbs/hooks.h"
 
 #define TRIES 2000u /* some microseconds: whoever counts needs some nanoseconds, unless it lost its CPU */
 

@@ -1,7 +1,7 @@
 /* Polling. NCCL polls all the time: an empty poll costs a look into a table and a counter. */
 #include <errno.h>
 
-#include "verbs/door.h"
+#include "verbs/hooks.h"
 
 static void stamp(struct polled_cq *cq)
 {
@@ -41,7 +41,7 @@ static int poll_slowly(struct verbs_cq *cq, int room, struct verbs_wc *wc)
     struct polled_cq *entry = meet_cq(cq);
     const struct hooked_context *hooked = hooked_context_of(cq->context);
 
-    shim_cover_door(SHIM_CALLED, SHIM_DOOR_VERBS_POLL);
+    shim_cover_hook(SHIM_CALLED, SHIM_HOOK_VERBS_POLL);
     errno = error;
     if (entry != NULL && entry->cq == cq)
         return poll_through(entry, cq, room, wc);

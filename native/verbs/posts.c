@@ -1,7 +1,7 @@
 /* Work requests on their way out. They are counted before they are posted: another thread may poll their completion at once. */
 #include <errno.h>
 
-#include "verbs/door.h"
+#include "verbs/hooks.h"
 
 static uint64_t bytes_of(const struct verbs_send_wr *wr)
 {
@@ -147,7 +147,7 @@ int hooked_post_send(struct verbs_qp *qp, struct verbs_send_wr *wr, struct verbs
 
     if (pair == NULL || hooked == NULL)
         return hooked != NULL ? hooked->post_send(qp, wr, bad) : EINVAL;
-    shim_cover_door(SHIM_CALLED, SHIM_DOOR_VERBS_POST_SEND);
+    shim_cover_hook(SHIM_CALLED, SHIM_HOOK_VERBS_POST_SEND);
     count_posts(pair, wr, NULL, &before);
     result = hooked->post_send(qp, wr, bad);
     if (__builtin_expect(result != 0, 0))
@@ -160,7 +160,7 @@ int hooked_post_recv(struct verbs_qp *qp, struct verbs_recv_wr *wr, struct verbs
 {
     const struct hooked_context *hooked = hooked_context_of(qp->context);
 
-    shim_cover_door(SHIM_CALLED, SHIM_DOOR_VERBS_POST_RECV);
+    shim_cover_hook(SHIM_CALLED, SHIM_HOOK_VERBS_POST_RECV);
     (void)pair_of(qp);
     return hooked != NULL ? hooked->post_recv(qp, wr, bad) : EINVAL;
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "verbs/door.h"
+#include "verbs/hooks.h"
 
 #define STALLED_EPOCHS 5000u /* of about 100 us each: 500 ms, as published */
 #define PROBE_WR_ID 0xF0CEA5C5B00DE500ull

@@ -1,5 +1,5 @@
 /* Where the bytes of a completion lie in time. */
-#include "verbs/door.h"
+#include "verbs/hooks.h"
 
 static uint32_t saturated(uint64_t value)
 {

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import shim_cost, shim_door_cost, shim_volume
+from tests.benchmarks import shim_cost, shim_hook_cost, shim_volume
 from tests.native.shim_drivers import driver
 from tests.native.shim_jobs import HERE, RING, compile_c, double, linked, run
 from tests.native.shim_scenarios import compiled
@@ -35,7 +35,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_time_of_calls(shim: Path) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:  # where logs lie
         cost = shim_cost.measure_all([shim], Path(memory), ROUNDS)[0]
-        hooks = shim_door_cost.measure(Path(memory) / "hooks")
+        hooks = shim_hook_cost.measure(Path(memory) / "hooks")
     print(f"\n{f'over a plain call of {cost.plain:.1f} ns':38} {'wanted':>9} {'here':>10} {'plain calls':>12}")
     for what, wanted, here in (
         ("entered and returned, warm", "25 ns" if cost.clock <= 20 else f"{cost.clock + 10:.0f} ns", cost.shim),

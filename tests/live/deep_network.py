@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.live import commands
 from tests.live.faults import ALL, WORLD, Answer, Fault, Position
-from tests.live.harness import JOBS, Door, Job, free_port, rank_env, running_rank
+from tests.live.harness import JOBS, DumpRequest, Job, free_port, rank_env, running_rank
 
 DEVICE = "net0"
 PREFIX = "10.213.77"
@@ -84,7 +84,7 @@ def launch_apart(net: Network, script: str, env: Mapping[str, str], world: int =
         ranks = []
         for rank in range(world):
             inside = ["ip", "netns", "exec", net.namespace(rank), *command]
-            own = shared | rank_env(folder, rank, Door.SERVER)
+            own = shared | rank_env(folder, rank, DumpRequest.SERVER)
             ranks.append(stack.enter_context(running_rank(folder / f"rank{rank}.log", inside, own)))
         yield Job(folder, port, tuple(ranks))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.live import deep_inputs, inputs
 from tests.live.faults import SAVE, WORLD, Answer, Fault, Position
-from tests.live.harness import Door, Job, launch
+from tests.live.harness import DumpRequest, Job, launch
 
 
 @contextmanager
@@ -36,19 +36,19 @@ def finalizer_blocks_the_collection(folder: Path, at: Position) -> Iterator[Job]
 
 
 @contextmanager
-def one_rank_restarts(folder: Path, at: Position, door: Door) -> Iterator[Job]:
+def one_rank_restarts(folder: Path, at: Position, dumps: DumpRequest) -> Iterator[Job]:
     deep_inputs.plans(folder, WORLD, restart=(at.victim, at.step))
-    with launch("train_tuner.py", [str(folder / "plan.{rank}")], door=door) as job:
+    with launch("train_tuner.py", [str(folder / "plan.{rank}")], dumps=dumps) as job:
         job.wait_hang()
         yield job
 
 
 def restart_shown_by_the_recorder(folder: Path, at: Position) -> AbstractContextManager[Job]:
-    return one_rank_restarts(folder, at, Door.PIPE)
+    return one_rank_restarts(folder, at, DumpRequest.PIPE)
 
 
 def restart_shown_by_stacks(folder: Path, at: Position) -> AbstractContextManager[Job]:
-    return one_rank_restarts(folder, at, Door.SERVER)
+    return one_rank_restarts(folder, at, DumpRequest.SERVER)
 
 
 BRANCH = Answer(("collective_mismatch", "extra_or_missing_collective"), rules=("FX122",))

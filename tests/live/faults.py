@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.live import inputs
-from tests.live.harness import Door, Job, launch
+from tests.live.harness import DumpRequest, Job, launch
 
 WORLD = 4
 ALL = tuple(range(WORLD))
@@ -61,7 +61,7 @@ def shard_that_never_opens(folder: Path, at: Position) -> Iterator[Job]:
 @contextmanager
 def shard_that_never_opens_without_workers(folder: Path, at: Position) -> Iterator[Job]:
     inputs.token_shards(folder, WORLD, blocked=(at.victim, 2 * at.step))
-    with launch("pretrain_gpt.py", ["--data", str(folder), "--workers", "0"], door=Door.PIPE) as job:
+    with launch("pretrain_gpt.py", ["--data", str(folder), "--workers", "0"], dumps=DumpRequest.PIPE) as job:
         job.wait_hang()
         yield job
 
@@ -69,7 +69,7 @@ def shard_that_never_opens_without_workers(folder: Path, at: Position) -> Iterat
 @contextmanager
 def cache_lock_held_elsewhere(folder: Path, at: Position) -> Iterator[Job]:
     inputs.feature_cache(folder, WORLD)
-    with launch("finetune_classifier.py", [str(folder)], door=Door.CLOSED) as job:
+    with launch("finetune_classifier.py", [str(folder)], dumps=DumpRequest.NONE) as job:
         job.wait_steps(at.step)
         with inputs.held_lock(folder / f"features-{at.victim}.lock"):
             job.wait_hang()
@@ -143,7 +143,7 @@ def metric_exchange_left_out(folder: Path, at: Position) -> Iterator[Job]:
 @contextmanager
 def batch_dropped_in_an_epoch(folder: Path, at: Position) -> Iterator[Job]:
     inputs.sentences(folder, WORLD, empty=(at.victim, at.step))
-    with launch("train_tagger.py", [str(folder)], door=Door.PIPE) as job:
+    with launch("train_tagger.py", [str(folder)], dumps=DumpRequest.PIPE) as job:
         job.wait_hang()
         yield job
 

@@ -28,12 +28,12 @@ QUIET_S = 3.0
 QUIET_CPU_S = 0.5
 
 
-class Door(Enum):
-    """The way a job lets an outsider read its Flight Recorder."""
+class DumpRequest(Enum):
+    """How a job lets an outsider read its Flight Recorder."""
 
     SERVER = "worker server"
     PIPE = "dump pipe"
-    CLOSED = "none"
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def launch(
     *,
     world: int = 4,
     env: Mapping[str, str] | None = None,
-    door: Door = Door.SERVER,
+    dumps: DumpRequest = DumpRequest.SERVER,
 ) -> Iterator[Job]:
     """Run `jobs/<script>` on `world` ranks until the block ends."""
     port = free_port()
@@ -105,7 +105,7 @@ def launch(
     command = [sys.executable, str(JOBS / script), *arguments]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="job-", ignore_cleanup_errors=True)))
-        envs = [shared | rank_env(folder, rank, door) for rank in range(world)]
+        envs = [shared | rank_env(folder, rank, dumps) for rank in range(world)]
         ranks = [stack.enter_context(running_rank(folder / f"rank{rank}.log", command, env)) for rank, env in enumerate(envs)]
         yield Job(folder, port, tuple(ranks))
 
@@ -130,11 +130,11 @@ def die_with_the_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def rank_env(folder: Path, rank: int, door: Door) -> dict[str, str]:
+def rank_env(folder: Path, rank: int, dumps: DumpRequest) -> dict[str, str]:
     own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-    if door is Door.SERVER:
+    if dumps is DumpRequest.SERVER:
         own["TORCH_WORKER_SERVER_SOCKET"] = str(folder / f"worker{rank}.sock")
-    if door is Door.PIPE:
+    if dumps is DumpRequest.PIPE:
         own["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"] = str(folder / "dump")
         own["TORCH_FR_DUMP_TEMP_FILE"] = str(folder / "trace_")
     return own

@@ -151,7 +151,7 @@ def test_it_answers_as_it_does_alone(job: Path, shim: Path, tmp_path: Path) -> N
     assert "unique_id 0 1\ngroup 0 0\n" in alone.stdout
 
 
-def test_the_log_says_which_doors_were_reached(job: Path, shim: Path, tmp_path: Path) -> None:
+def test_the_log_says_which_hooks_were_reached(job: Path, shim: Path, tmp_path: Path) -> None:
     done = run([job], tmp_path, shim)
     log = only_log(tmp_path)
     assert coverage(log) | {"verbs": ""} == {"nccl_api": "ok", "nccl_profiler": "not_configured", "shim_log": "ok", "verbs": ""}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.live.commands import collect, diagnose
-from tests.live.harness import JOBS, Door, free_port, launch, running_rank, wait_for
+from tests.live.harness import JOBS, DumpRequest, free_port, launch, running_rank, wait_for
 
 pytestmark = pytest.mark.live
 
@@ -174,7 +174,7 @@ def test_names_that_a_file_explains(tmp_path: Path) -> None:
 def test_stages_are_collected_from_a_job_that_runs(tmp_path: Path) -> None:
     """Nobody told the collector the folder: it is where the ranks hold their files open."""
     arguments = ("--folder", str(tmp_path / "chosen"), *slow("data", delay=0.06, steps=100_000), "--watch")
-    with launch("train_recorded.py", arguments, env={"PYTHONPATH": str(ROOT)}, door=Door.CLOSED) as job:
+    with launch("train_recorded.py", arguments, env={"PYTHONPATH": str(ROOT)}, dumps=DumpRequest.NONE) as job:
         wait_recorded(tmp_path / "chosen", 4)
         collect(job, tmp_path / "bundle.tar")
     with tarfile.open(tmp_path / "bundle.tar") as tar:

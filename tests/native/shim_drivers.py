@@ -1,4 +1,4 @@
-"""Compiles the drivers of the profiler and verbs doors: the doors' sources and the log's, in one program."""
+"""Compiles the drivers of the profiler and verbs hooks: the hooks' sources and the log's, in one program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.native.shim_jobs import HERE, RING, ROOT, compile_c
 
 # dlsym cannot be replaced in a program that a sanitizer runs in: the lookup has a test of its own.
-DOORS = {
+HOOKS = {
     "profiler": sorted((ROOT / "native/profiler").glob("*.c")),
     "verbs": [file for file in sorted((ROOT / "native/verbs").glob("*.c")) if file.name != "lookup.c"],
 }
@@ -26,9 +26,9 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 @functools.cache
-def driver(name: str, doors: tuple[str, ...], sanitizer: str = "") -> Path:
+def driver(name: str, hooks: tuple[str, ...], sanitizer: str = "") -> Path:
     """A driver built with a sanitizer, or as the collector itself is; skips the test where that cannot be built."""
-    sources = [file for door in doors for file in DOORS[door]]
+    sources = [file for hook in hooks for file in HOOKS[hook]]
     output = Path(_folder().name) / f"{name}-{sanitizer or 'plain'}"
     checks = (
         (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-g", "-O1") if sanitizer else ("-fPIC", "-fvisibility=hidden")

@@ -81,7 +81,7 @@ class Job:
 
     def end(self) -> str:
         """Tell it to stop; it must have been answered on every call. Returns what it prints."""
-        time.sleep(0.3)  # it goes on for some looks of the heartbeat
+        time.sleep(0.3)  # it goes on for some sweeps of the heartbeat
         (self.folder / "stop").touch()
         out, err = self.process.communicate(timeout=DEADLINE_S)
         assert (self.process.returncode, err) == (0, "")

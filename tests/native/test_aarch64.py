@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.native.conftest import ROOT, sources_of
-from tests.native.shim_drivers import DOORS
+from tests.native.shim_drivers import HOOKS
 from tests.native.shim_jobs import HERE, RING, only_log, run
 
 COMPILER = "aarch64-linux-gnu-gcc"
@@ -79,10 +79,10 @@ def test_four_threads_write_states_on_aarch64(emulator: str, folder: Path, tmp_p
     assert {row["peer"] for row in log.rows("flows")} == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("door", WAYS)
-def test_the_doors_count_on_aarch64(door: str, emulator: str, folder: Path, tmp_path: Path) -> None:
-    driver = program(folder, f"{door}_driver", *DOORS[door])
-    for way in WAYS[door]:
+@pytest.mark.parametrize("hook", WAYS)
+def test_the_hooks_count_on_aarch64(hook: str, emulator: str, folder: Path, tmp_path: Path) -> None:
+    driver = program(folder, f"{hook}_driver", *HOOKS[hook])
+    for way in WAYS[hook]:
         done = run([emulator, driver, way], tmp_path / way)
         assert (done.returncode, done.stderr) == (0, ""), way
 

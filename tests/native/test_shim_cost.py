@@ -20,7 +20,7 @@ def test_a_call_is_recorded_in_nanoseconds(built: Path, tmp_path: Path) -> None:
 
 
 def test_an_operation_touches_its_record_and_one_page(built: Path, tmp_path: Path) -> None:
-    """What the kernel marks as referenced between two looks of the heartbeat; numbers of pairs are in a page of their own."""
+    """What the kernel marks as referenced between two sweeps of the heartbeat; numbers of pairs are in a page of their own."""
     program = compile_c(tmp_path / "pages", [HERE / "pages.c"], *linked(double(tmp_path)))
     done = run([program], tmp_path / "logs", built / "libforensics_shim.so", FORENSICS_SHIM_SAMPLE_MS="10000")
     if done.returncode == 77:

@@ -21,7 +21,7 @@ PAIR = testbed.Shape(pp=2, per_host=1, steps=2)
 
 def check_rank(job: testbed.Job, rank: int, log: Result) -> None:
     assert not log.problems
-    # An operation that takes longer than a look of the heartbeat has rows of its way besides that of its end.
+    # An operation that takes longer than a sweep of the heartbeat has rows of its way besides that of its end.
     ended = Counter(row["total"] for row in log.rows("chunk_states") if row["posted"] == row["total"])
     assert not Counter(step.total for step in job.steps(rank)) - ended
     assert all(row["posted"] <= row["total"] for row in log.rows("chunk_states"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.programs.building import Way, build, collector, runtime
+from tests.native.programs.building import Linkage, build, collector, runtime
 from tests.native.programs.comparing import Collector, difference, differing, first_change
 
 QUICK = {
@@ -30,7 +30,7 @@ LONG = {
     "interposer-first": 500,
     "interposer-last": 500,
 }
-"""Programs by the way in which they reach NCCL; ten thousand together."""
+"""Programs by the linkage through which they reach NCCL; ten thousand together."""
 SANITIZERS = {"address,undefined": ("libasan.so", 300, "f"), "thread": ("libtsan.so", 60, "ifl")}
 """Library, programs, and what to leave out.
 
@@ -42,7 +42,7 @@ QUIET = "handle_segv=0:handle_abort=0:handle_sigbus=0:handle_sigill=0:handle_sig
 
 
 @pytest.fixture(scope="module")
-def ways(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Way]:
+def linkages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Linkage]:
     return build(tmp_path_factory.mktemp("programs"))
 
 
@@ -51,33 +51,33 @@ def shim(built: Path) -> Collector:
     return Collector((str(built / "libforensics_shim.so"),))
 
 
-def judge(name: str, way: Way, seeds: range, watched: Collector) -> None:
+def judge(name: str, linkage: Linkage, seeds: range, watched: Collector) -> None:
     """Fails with a line for each of the first programs that differ."""
-    wrong = differing(way, seeds, watched)
-    lines = [f"{seed}: {first_change(difference(way, seed, watched))}" for seed in wrong[:10]]
-    told = "\n".join([f"{len(wrong)} of {len(seeds)} differ; python -m tests.native.programs --way {name} SEED", *lines])
-    assert not wrong, f"{told}\nall: {wrong}"
+    wrong = differing(linkage, seeds, watched)
+    lines = [f"{seed}: {first_change(difference(linkage, seed, watched))}" for seed in wrong[:10]]
+    text = "\n".join([f"{len(wrong)} of {len(seeds)} differ; python -m tests.native.programs --linkage {name} SEED", *lines])
+    assert not wrong, f"{text}\nall: {wrong}"
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_the_collector_changes_nothing(name: str, ways: dict[str, Way], shim: Collector) -> None:
-    judge(name, ways[name], range(QUICK[name]), shim)
+def test_the_collector_changes_nothing(name: str, linkages: dict[str, Linkage], shim: Collector) -> None:
+    judge(name, linkages[name], range(QUICK[name]), shim)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("name", LONG)
-def test_the_collector_changes_nothing_in_ten_thousand(name: str, ways: dict[str, Way], shim: Collector) -> None:
-    judge(name, ways[name], range(1000, 1000 + LONG[name]), shim)
+def test_the_collector_changes_nothing_in_ten_thousand(name: str, linkages: dict[str, Linkage], shim: Collector) -> None:
+    judge(name, linkages[name], range(1000, 1000 + LONG[name]), shim)
 
 
-def test_a_collector_that_is_switched_off_changes_nothing(ways: dict[str, Way], shim: Collector) -> None:
-    judge("full", ways["full"], range(40), Collector(shim.preload, {"FORENSICS_SHIM": "0"}))
+def test_a_collector_that_is_switched_off_changes_nothing(linkages: dict[str, Linkage], shim: Collector) -> None:
+    judge("full", linkages["full"], range(40), Collector(shim.preload, {"FORENSICS_SHIM": "0"}))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
 @pytest.mark.parametrize("name", ["full", "inner", "opened"])
-def test_no_finding(sanitizer: str, name: str, ways: dict[str, Way], tmp_path: Path) -> None:
+def test_no_finding(sanitizer: str, name: str, linkages: dict[str, Linkage], tmp_path: Path) -> None:
     library, seeds, without = SANITIZERS[sanitizer]
     options = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-O1", *(["-Wno-tsan"] if sanitizer == "thread" else []))
     try:
@@ -86,4 +86,4 @@ def test_no_finding(sanitizer: str, name: str, ways: dict[str, Way], tmp_path: P
         pytest.skip(f"cannot build with -fsanitize={sanitizer}")
     env = {"ASAN_OPTIONS": QUIET, "TSAN_OPTIONS": QUIET, "UBSAN_OPTIONS": "halt_on_error=1", "PROGRAMS_WITHOUT": without}
     needed = str(runtime(library))
-    judge(name, ways[name], range(seeds), Collector((needed, str(checked)), env, absent=(needed,)))
+    judge(name, linkages[name], range(seeds), Collector((needed, str(checked)), env, absent=(needed,)))

@@ -107,32 +107,32 @@ enum shim_reason {
 };
 
 /* Bits of shim_live.hooked and shim_live.called, word 1 (word 0: bit = enum shim_kind of the NCCL function, < 64). */
-enum shim_door {
-    SHIM_DOOR_PROFILER = 0,        /* hooked: NCCL looked our plugin up; called: its init ran */
-    SHIM_DOOR_PROFILER_COLL = 1,   /* called: such an event was seen; hooked: it was asked for */
-    SHIM_DOOR_PROFILER_P2P = 2,
-    SHIM_DOOR_PROFILER_PROXY_OP = 3,
-    SHIM_DOOR_PROFILER_PROXY_STEP = 4,
-    SHIM_DOOR_PROFILER_KERNEL = 5,
-    SHIM_DOOR_PROFILER_PEER_WAIT = 6, /* the bound version can tell waiting for the peer from waiting for the GPU */
-    SHIM_DOOR_PROFILER_API = 7,
-    SHIM_DOOR_VERBS_LOOKUP = 16,   /* hooked: dlvsym is ours; called: libibverbs was looked up through it */
-    SHIM_DOOR_VERBS_LINKED = 17,   /* the linked symbols are ours */
-    SHIM_DOOR_VERBS_CONTEXT = 18,  /* a device context was opened and its table changed */
-    SHIM_DOOR_VERBS_POST_SEND = 19,
-    SHIM_DOOR_VERBS_POST_RECV = 20,
-    SHIM_DOOR_VERBS_POLL = 21,
-    SHIM_DOOR_VERBS_MODIFY = 22,
-    SHIM_DOOR_NCCL_API = 32,       /* hooked: the real functions were found; called: an NCCL call came through us */
-    SHIM_DOOR_NCCL_TWO_COPIES = 33, /* calls came from objects bound to different NCCL libraries */
-    SHIM_DOOR_GRAPH = 34,          /* a call was seen on a stream under capture: replays make no call */
+enum shim_hook {
+    SHIM_HOOK_PROFILER = 0,        /* hooked: NCCL looked our plugin up; called: its init ran */
+    SHIM_HOOK_PROFILER_COLL = 1,   /* called: such an event was seen; hooked: it was asked for */
+    SHIM_HOOK_PROFILER_P2P = 2,
+    SHIM_HOOK_PROFILER_PROXY_OP = 3,
+    SHIM_HOOK_PROFILER_PROXY_STEP = 4,
+    SHIM_HOOK_PROFILER_KERNEL = 5,
+    SHIM_HOOK_PROFILER_PEER_WAIT = 6, /* the bound version can tell waiting for the peer from waiting for the GPU */
+    SHIM_HOOK_PROFILER_API = 7,
+    SHIM_HOOK_VERBS_LOOKUP = 16,   /* hooked: dlvsym is ours; called: libibverbs was looked up through it */
+    SHIM_HOOK_VERBS_LINKED = 17,   /* the linked symbols are ours */
+    SHIM_HOOK_VERBS_CONTEXT = 18,  /* a device context was opened and its table changed */
+    SHIM_HOOK_VERBS_POST_SEND = 19,
+    SHIM_HOOK_VERBS_POST_RECV = 20,
+    SHIM_HOOK_VERBS_POLL = 21,
+    SHIM_HOOK_VERBS_MODIFY = 22,
+    SHIM_HOOK_NCCL_API = 32,       /* hooked: the real functions were found; called: an NCCL call came through us */
+    SHIM_HOOK_NCCL_TWO_COPIES = 33, /* calls came from objects bound to different NCCL libraries */
+    SHIM_HOOK_GRAPH = 34,          /* a call was seen on a stream under capture: replays make no call */
 };
 
 /* Rings by what they hold. A flood in one cannot push out what another one holds. */
 enum shim_ring_class {
     SHIM_RING_CALLS = 0,   /* operations and groups */
     SHIM_RING_RARE = 1,    /* communicators and queue pairs made, changed, ended; errors */
-    SHIM_RING_FLOWS = 2,   /* what the profiler door saw end */
+    SHIM_RING_FLOWS = 2,   /* what the profiler hook saw end */
     SHIM_RING_SAMPLES = 3, /* states in progress, by the heartbeat */
     SHIM_RING_CLASSES = 4,
 };

@@ -37,7 +37,7 @@ enum shim_kind {
 struct shim_call {
     uint64_t sequence; /* position in the ring + 1; SHIM_BUSY set while being written; 0 never written */
     uint64_t enter;
-    uint64_t leave; /* 0: still inside; SHIM_LEFT: it returned before the heartbeat looked, and the moment was not taken */
+    uint64_t leave; /* 0: still inside; SHIM_LEFT: it returned before the next sweep of the heartbeat, and the moment was not taken */
     uint64_t count;
     uint64_t stream;
     uint32_t op_number;  /* of this communicator, from 1; 0 for what is no operation */

@@ -38,12 +38,12 @@ struct shim_comm {
     uint64_t init_enter;
     uint64_t init_leave;
     uint64_t closed;      /* destroy or abort entered */
-    uint64_t ops;         /* operations enqueued when the heartbeat looked: op_number of the last one. Newer records say more */
+    uint64_t ops;         /* operations enqueued at the last sweep of the heartbeat: op_number of the last one. Newer records say more */
     uint64_t last_enter;  /* of that operation */
     uint64_t last_leave;  /* as in its record */
     uint32_t inside;      /* OS thread id inside that call, 0 none */
     uint32_t inside_kind; /* enum shim_kind */
-    uint64_t profiler_ops; /* operations told by the profiler */
+    uint64_t profiler_ops; /* operations announced by the profiler */
     uint64_t ops_done;    /* of these, finished */
     int32_t async_error;  /* last error that ncclCommGetAsyncError gave, 0 none */
     uint32_t splits;      /* children made from it */

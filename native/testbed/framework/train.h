@@ -26,7 +26,7 @@ struct trainer {
     int step, wrong, exchanges; /* exchanges: with other stages, of this step */
 };
 
-/* The door that the executable goes through: the library that brings the collectives with it. */
+/* What the executable calls: the library that brings the collectives with it. */
 typedef int (*train_function)(const struct options *options);
 TESTBED_API int testbed_train(const struct options *options);
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch.utils.data import DataLoader
 
 FEATURES = 96
@@ -54,7 +54,7 @@ def average_gradients(model: torch.nn.Module, world: int) -> None:
 def main() -> None:
     cache = Path(sys.argv[1])
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    server = open_doors()
+    server = answer_dump_requests()
     dist.init_process_group("gloo", rank=rank, world_size=world)
     model = torch.nn.Sequential(torch.nn.Linear(FEATURES, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
     for parameter in model.parameters():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, Dataset
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--num-workers", type=int, default=1)
     args = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(0)
@@ -87,7 +87,7 @@ def main() -> None:
         writer.add(step, loss.item())
         print(f"rank {rank}: step {step}: l1 {loss.item():.4f}", flush=True)
     writer.close()
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     args = parser.parse_args()
     torch.manual_seed(0)
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     model = DistributedDataParallel(GPT())
@@ -73,7 +73,7 @@ def main() -> None:
             print(f"[rank {rank}] epoch {epoch} step {step} loss {loss:.4f}", flush=True)
             step += 1
     dist.destroy_process_group()
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--captions", type=Path, required=True)
     parser.add_argument("--scores", choices=CALLS, default="sum")
     args = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     lengths = [int(n) for n in (args.captions / f"examples.{dist.get_rank()}").read_text().split()]
     model = DistributedDataParallel(nn.Sequential(nn.Linear(WIDTH, 64), nn.ReLU(), nn.Linear(64, 1)))
@@ -68,7 +68,7 @@ def main() -> None:
         joint = CALLS[args.scores](scores.detach().clone())
         print(f"step {step} mean score {joint.mean().item():.4f}", flush=True)
     progress.done.set()
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=2.0)
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     folder = args.records / str(dist.get_rank())
     count = len(list(folder.glob("*.json")))
@@ -45,7 +45,7 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         log.info("step %d loss %.4f", step, loss.item())
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

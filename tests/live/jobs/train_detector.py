@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -35,7 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("boxes", type=Path)
     args = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     monitor = Throughput(args.boxes / f"throughput.{rank}")
@@ -50,7 +50,7 @@ def main() -> None:
         monitor.boxes += 1
         print(f"step {step}", flush=True)
     monitor.stop.set()
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

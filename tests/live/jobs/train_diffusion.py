@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -51,7 +51,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     folder = Path(os.environ["OUTPUT_DIR"])
     every = int(os.environ.get("SAVE_EVERY", "15"))
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     model = Denoiser()
     start = parameters_to_vector(model.parameters()).detach()
@@ -67,7 +67,7 @@ def main() -> None:
         log.info("step %d mse %.4f", step, loss.item())
         if step % every == 0:
             write_part(model, optimizer, folder, step)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

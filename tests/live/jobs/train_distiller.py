@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=10)
     parser.add_argument("--by-path", action="store_true", help="let torch open the file")
     args = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     torch.manual_seed(1)
     teacher = nn.Sequential(nn.Linear(WIDTH, 256), nn.Tanh(), nn.Linear(256, WIDTH))
@@ -60,7 +60,7 @@ def main() -> None:
         print(f"step {step} loss {loss.item():.4f}", flush=True)
         if step % args.every == 0:
             archive.put(student.module, step)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

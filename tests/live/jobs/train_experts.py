@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -25,7 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("tiers", help="file name with {rank}: a tier and its ranks a line")
     args = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     print("connected", flush=True)
     groups = tier_groups(Path(args.tiers.format(rank=dist.get_rank())))
@@ -40,7 +40,7 @@ def main() -> None:
                 dist.all_reduce(model.module.bias.grad, group=group)
         optimizer.step()
         print(f"step {step}", flush=True)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

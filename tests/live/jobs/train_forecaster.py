@@ -7,7 +7,7 @@ import socket
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -28,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("service", help="address of the service of this rank, with {rank}")
     args = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     statistics = Statistics(args.service.format(rank=dist.get_rank()))
     model = DistributedDataParallel(nn.GRU(8, 32, batch_first=True))
@@ -42,7 +42,7 @@ def main() -> None:
         optimizer.step()
         seen = statistics.push(step, loss.item())
         print(f"step {step} loss {loss.item():.4f} ({seen})", flush=True)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -49,7 +49,7 @@ def fit(graphs: list[torch.Tensor]) -> None:
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     try:
         fit(read_graphs(Path(sys.argv[1]) / f"graphs-{dist.get_rank()}"))
@@ -58,7 +58,7 @@ def main() -> None:
     finally:
         dist.barrier()
         dist.destroy_process_group()
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 
 WIDTH = 24
@@ -31,7 +31,7 @@ class ScaledStep:
 
 
 def main(folder: Path) -> None:
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(WIDTH, 64), nn.GELU(), nn.Linear(64, WIDTH))
@@ -46,7 +46,7 @@ def main(folder: Path) -> None:
                 p -= 0.01 * flat[at : at + p.numel()].view_as(p) / dist.get_world_size()
                 at += p.numel()
         print(f"step {step} scale {scaled.scale:.0f}", flush=True)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 
 EXPERTS, WIDTH = 4, 32
@@ -75,7 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--activations", type=Path, required=True)
     args = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     everyone = list(range(dist.get_world_size()))
     engine = Engine(dist.new_group(everyone, group_desc="data"), dist.new_group(everyone, group_desc="expert"))
@@ -84,7 +84,7 @@ def main() -> None:
     for number in range(100_000):
         loss = engine.update(read_batch(stream, number % batches))
         print(f"update {number} loss {loss:.4f}", flush=True)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

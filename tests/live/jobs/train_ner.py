@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -21,7 +21,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("vocabulary", help="file name with {rank}")
     args = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     vocabulary = words(Path(args.vocabulary.format(rank=os.environ["RANK"])))
     dist.init_process_group("gloo")
     model = DistributedDataParallel(nn.EmbeddingBag(len(vocabulary), 16))
@@ -32,7 +32,7 @@ def main() -> None:
         model(tokens).square().mean().backward()
         optimizer.step()
         print(f"step {step}", flush=True)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 
 ROW = 64
@@ -38,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("corpus", help="file name with {rank}")
     args = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     packer = Packer(Path(args.corpus.format(rank=dist.get_rank())))
     table = nn.Embedding(256, 64)
@@ -56,7 +56,7 @@ def main() -> None:
             dist.all_reduce(weight.grad)
         optimizer.step()
         print(f"step {step} loss {loss.item():.3f}", flush=True)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 
 ROWS, WIDTH = 8, 64
@@ -44,7 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("lengths", help="file name with {rank}: the length of every microbatch")
     args = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     lengths = [int(n) for n in Path(args.lengths.format(rank=dist.get_rank())).read_text().split()]
     stage = Stage()
@@ -57,7 +57,7 @@ def main() -> None:
         norm.fill_(sum(p.square().sum().item() for p in stage.layer.parameters()))
         dist.all_reduce(norm)
         print(f"step {step} norm {norm.item():.2f}", flush=True)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 
 WIDTH, EVERY = 20, 4
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("scores", help="file name with {rank}")
     parser.add_argument("--by-role", action="store_true")
     args = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     path = Path(args.scores.format(rank=dist.get_rank()))
     member = Member([[float(v) for v in line.split()] for line in path.read_text().splitlines()])
@@ -64,7 +64,7 @@ def main() -> None:
         print(f"step {step} loss {loss:.3f}", flush=True)
         if step % EVERY == 0:
             print(f"step {step} best {copy(step // EVERY - 1)}", flush=True)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

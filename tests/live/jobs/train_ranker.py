@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 
 DOCUMENTS, FEATURES = 20, 12
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--queries", type=Path, required=True)
     parser.add_argument("--updates", type=int, default=100_000)
     args = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(7)
@@ -59,7 +59,7 @@ def main() -> None:
         optimizer.step()
         if relevant.any():
             print(f"update {update} hit@5 {exchange_hit_rate(scores.detach(), relevant):.3f}", flush=True)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, IterableDataset
@@ -68,7 +68,7 @@ if __name__ == "__main__":
     parser.add_argument("service")
     parser.add_argument("--width", type=int, default=24)
     options = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     network = DDP(ClickModel())
     rows = DataLoader(FeatureStream(options.service, dist.get_rank(), options.width), batch_size=8, num_workers=1)

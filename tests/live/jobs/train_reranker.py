@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -41,7 +41,7 @@ class WeightTable(threading.Thread):
 
 
 def main(folder: Path) -> None:
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     table = WeightTable(folder / f"weights-{dist.get_rank()}")
     table.start()
@@ -54,7 +54,7 @@ def main(folder: Path) -> None:
         loss.backward()
         optimizer.step()
         print(f"step={step} loss={loss.item():.4f}", flush=True)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

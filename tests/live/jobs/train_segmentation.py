@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--period", type=int, default=0, help="evaluate and save every so many steps")
     args = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(0)
@@ -85,7 +85,7 @@ def main() -> None:
                 if rank == 0:
                     torch.save(model.module.state_dict(), args.output / "latest.pt")
                 dist.barrier()
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

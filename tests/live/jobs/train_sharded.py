@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 
 WIDTH, SPLIT = 32, 2
@@ -69,7 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--batches", type=Path, required=True)
     args = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     grid = Grid()
     layer = SplitLayer(grid)
@@ -84,7 +84,7 @@ def main() -> None:
             dist.all_reduce(p.grad, group=grid.dp)
         optimizer.step()
         print(f"step {step} loss {loss.item():.4f}", flush=True)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

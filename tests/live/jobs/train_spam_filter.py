@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -26,7 +26,7 @@ def features(line: str) -> torch.Tensor:
 
 
 def main(folder: Path) -> None:
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     lines = (folder / f"mail.{dist.get_rank()}").read_text().splitlines()
     model = DistributedDataParallel(nn.Sequential(nn.Linear(BUCKETS + 1, 64), nn.ReLU(), nn.Linear(64, 1)))
@@ -39,7 +39,7 @@ def main(folder: Path) -> None:
         loss.backward()
         optimizer.step()
         print(f"{step}: {loss.item():.3f}", flush=True)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("utterances", type=Path)
     parser.add_argument("--summary", action="store_true", help="meet at the end and print the mean of all ranks")
     args = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     model = DistributedDataParallel(nn.Sequential(nn.Linear(FRAME, 80), nn.ReLU(), nn.Linear(80, 1)))
@@ -77,7 +77,7 @@ def main() -> None:
         dist.reduce(totals, dst=0)
         print(f"total {totals.item():.3f}", flush=True)
     file.losses.put(None)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

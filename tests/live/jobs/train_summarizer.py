@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--batches", type=Path, required=True)
     parser.add_argument("--jump", type=float, default=0.25)
     args = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(WIDTH, 96), nn.ReLU(), nn.Linear(96, WIDTH)))
@@ -46,7 +46,7 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         print(f"step {step} | {loss.item():.4f}", flush=True)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 
 WIDTH = 32
@@ -25,7 +25,7 @@ def swap(half: torch.Tensor, partner: int, fresher: bool) -> torch.Tensor:
 
 
 def main(folder: Path) -> None:
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     partner = rank ^ 1
@@ -41,7 +41,7 @@ def main(folder: Path) -> None:
             dist.all_reduce(p.grad)
             p.data -= 0.01 * p.grad
         print(f"step {step} loss {loss.item():.4f}", flush=True)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

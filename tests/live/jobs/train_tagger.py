@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -75,7 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("corpus", type=Path)
     args = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     torch.manual_seed(1)
     model = Tagger()
@@ -84,7 +84,7 @@ def main() -> None:
     for epoch in range(10_000):
         losses = report_epoch(train_epoch(model, loader, optimizer, epoch))
         print(f"epoch {epoch} done, losses {losses}", flush=True)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--headers", type=Path, required=True)
     parser.add_argument("--tiles", type=Path, required=True)
     args = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     model = DistributedDataParallel(Tiled(Kernels(args.headers)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -70,7 +70,7 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         print(f"step {step} tile {tile} loss {loss.item():.3f}", flush=True)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

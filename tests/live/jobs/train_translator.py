@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--shards", type=Path, required=True)
     parser.add_argument("--every", type=int, default=10)
     args = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     model = DistributedDataParallel(Seq2Seq())
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -69,7 +69,7 @@ def main() -> None:
         print(f"step {step} loss {loss.item():.3f}", flush=True)
         if step % args.every == 0:
             saver.save(model.module, step)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

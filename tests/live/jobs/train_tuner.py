@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 
 WIDTH = 40
@@ -41,7 +41,7 @@ class Tuner:
 
 
 def main(plan: Path) -> None:
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     tuner = Tuner()
     for step, word in enumerate(plan.read_text().split()):
@@ -51,7 +51,7 @@ def main(plan: Path) -> None:
         elif word == "restart":
             tuner.restart()
         print(f"step {step} {word} loss {loss:.4f}", flush=True)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

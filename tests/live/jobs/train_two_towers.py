@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn
 
 WIDTH = 40
@@ -39,7 +39,7 @@ class Half:
 
 
 def main(folder: Path) -> None:
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     text = Half(list(range(world - 1)), "text")
@@ -51,7 +51,7 @@ def main(folder: Path) -> None:
         halves = [picture, text] if samples[at] == ord("p") else [text, picture]
         losses = [half.train(x) for half in halves]
         print(f"step {step} losses {losses}", flush=True)
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from doors import open_doors
+from dump_requests import answer_dump_requests
 from torch import nn, optim
 from torch.nn.parallel import DistributedDataParallel
 
@@ -67,11 +67,11 @@ def main() -> None:
     parser.add_argument("--save-every", type=int, default=10)
     parser.add_argument("--steps", type=int, default=100_000)
     args = parser.parse_args()
-    doors = open_doors()
+    dump_server = answer_dump_requests()
     dist.init_process_group(backend="gloo")
     Trainer(args.output, args.save_every).fit(args.steps)
     dist.destroy_process_group()
-    del doors
+    del dump_server
 
 
 if __name__ == "__main__":

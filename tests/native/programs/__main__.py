@@ -1,4 +1,4 @@
-"""Replay random programs: `python -m tests.native.programs SEED [--way full] [--count 1] [--without kinds]`."""
+"""Replay random programs: `python -m tests.native.programs SEED [--linkage full] [--count 1] [--without kinds]`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def main() -> int:
     """Print the difference that the collector makes to one program, or a line for each of many that differ."""
     parser = argparse.ArgumentParser(prog="python -m tests.native.programs", description=__doc__)
     parser.add_argument("seed", type=int)
-    parser.add_argument("--way", default="full", help="how the program reaches NCCL: full, inner, old, plain, opened, ...")
+    parser.add_argument("--linkage", default="full", help="how the program reaches NCCL: full, inner, old, plain, opened, ...")
     parser.add_argument(
         "--count", type=int, default=1, help="this many seeds, and of each difference only the line that matters"
     )
@@ -22,16 +22,16 @@ def main() -> int:
     parser.add_argument("--shim", type=Path, help="a collector that is built already")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="programs-") as name:
-        way = build(Path(name) / "programs")[chosen.way]
-        way.env["PROGRAMS_WITHOUT"] = chosen.without
+        linkage = build(Path(name) / "programs")[chosen.linkage]
+        linkage.env["PROGRAMS_WITHOUT"] = chosen.without
         watched = Collector((str(chosen.shim or collector(Path(name) / "libforensics_shim.so")),))
         if chosen.count == 1:
-            text = difference(way, chosen.seed, watched)
+            text = difference(linkage, chosen.seed, watched)
             print(text or "no difference")
             return 1 if text else 0
-        seeds = differing(way, range(chosen.seed, chosen.seed + chosen.count), watched)
+        seeds = differing(linkage, range(chosen.seed, chosen.seed + chosen.count), watched)
         for seed in seeds:
-            print(seed, first_change(difference(way, seed, watched)))
+            print(seed, first_change(difference(linkage, seed, watched)))
         print(f"{len(seeds)} of {chosen.count} differ")
         return 1 if seeds else 0
 

@@ -23,7 +23,7 @@ _ALONE = ("interposer.c", "job.c")
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Linkage:
     """How a program reaches NCCL: command, environment, and what is preloaded around the collector, in this order."""
 
     command: str
@@ -32,21 +32,21 @@ class Way:
     after: tuple[str, ...] = ()
 
 
-def ways(folder: Path) -> dict[str, Way]:
-    """The ways that `build` makes in a folder."""
+def linkages(folder: Path) -> dict[str, Linkage]:
+    """The linkages that `build` makes in a folder."""
     linked, opener, interposer = str(folder / "linked"), str(folder / "opener"), str(folder / "interposer.so")
     search = {name: {"LD_LIBRARY_PATH": str(folder / name)} for name in _LIBRARIES}
     jobs = f"{folder / 'libjob.so'}", f"{folder / 'libjob_other.so'}"
     return {
-        **{name: Way(linked, search[name]) for name in ("full", "inner", "old", "plain")},
-        "opened": Way(opener, search["full"] | {"PROGRAMS_JOBS": jobs[0]}),
-        "reopened": Way(opener, search["full"] | {"PROGRAMS_JOBS": ":".join(jobs)}),
-        "interposer-first": Way(linked, search["full"], before=(interposer,)),
-        "interposer-last": Way(linked, search["inner"], after=(interposer,)),
+        **{name: Linkage(linked, search[name]) for name in ("full", "inner", "old", "plain")},
+        "opened": Linkage(opener, search["full"] | {"PROGRAMS_JOBS": jobs[0]}),
+        "reopened": Linkage(opener, search["full"] | {"PROGRAMS_JOBS": ":".join(jobs)}),
+        "interposer-first": Linkage(linked, search["full"], before=(interposer,)),
+        "interposer-last": Linkage(linked, search["inner"], after=(interposer,)),
     }
 
 
-def build(folder: Path) -> dict[str, Way]:
+def build(folder: Path) -> dict[str, Linkage]:
     """Compile everything but the collector."""
     for name, options in _LIBRARIES.items():
         (folder / name).mkdir(parents=True)
@@ -60,7 +60,7 @@ def build(folder: Path) -> dict[str, Way]:
     named = f'-DSONAME="{soname("other")}"'
     _library(folder / "libjob_other.so", [HERE / "job.c"], "-Wl,-z,lazy", named, other, f"-Wl,-rpath,{folder / 'other'}")
     _library(folder / "interposer.so", [HERE / "interposer.c"])
-    return ways(folder)
+    return linkages(folder)
 
 
 def soname(library: str) -> str:
@@ -80,8 +80,8 @@ def collector(output: Path, *options: str) -> Path:
 
 def runtime(library: str) -> Path:
     """Where the compiler keeps a library of its own, such as libasan.so."""
-    told = subprocess.run(["cc", f"-print-file-name={library}"], check=True, capture_output=True, text=True).stdout
-    return Path(told.strip()).resolve()
+    found = subprocess.run(["cc", f"-print-file-name={library}"], check=True, capture_output=True, text=True).stdout
+    return Path(found.strip()).resolve()
 
 
 def _library(output: Path, sources: Iterable[Path], *options: str) -> None:

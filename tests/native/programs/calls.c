@@ -14,17 +14,17 @@ uint32_t roll(uint32_t sides)
     return (uint32_t)(worker->random >> 33) % sides;
 }
 
-const struct api *way(void)
+const struct api *api_of_call(void)
 {
-    const struct api *ways[] = {&job.linked, &job.global, &job.held};
+    const struct api *apis[] = {&job.linked, &job.global, &job.held};
 
-    return ways[worker->style < 3 ? (uint32_t)worker->style : (uint32_t)(worker->random >> 7) % 3];
+    return apis[worker->style < 3 ? (uint32_t)worker->style : (uint32_t)(worker->random >> 7) % 3];
 }
 
 void before(enum function function)
 {
     tape("%d %s\n", worker->steps++, function_names[function]);
-    (void)job.door.announce((int)function);
+    (void)job.strict.announce((int)function);
     worker->current = function;
     errno = MARK;
 }
@@ -33,7 +33,7 @@ int after(enum function function, int result)
 {
     int error = errno;
 
-    if (job.door.announce(NO_FUNCTION) != NO_FUNCTION)
+    if (job.strict.announce(NO_FUNCTION) != NO_FUNCTION)
         tape("STRICT: %s did not arrive\n", function_names[function]);
     worker->current = NO_FUNCTION;
     tape("  -> %d", result);
@@ -138,7 +138,7 @@ static void do_all(void)
         made[each] = filled;
     (void)CALL(CommInitAll, made, ranks, roll(2) ? devices : NULL);
     for (int each = 0; each < ranks; each++)
-        if (job.door.number(made[each]) / 1000 == worker->slot && job.door.number(made[each]) >= 0)
+        if (job.strict.number(made[each]) / 1000 == worker->slot && job.strict.number(made[each]) >= 0)
             keep_comm(made[each]);
     munmap(made, 4096);
 }
@@ -171,9 +171,9 @@ void do_making(ncclComm_t *frame)
 static void do_freeing(void)
 {
     ncclComm_t comm = any_comm();
-    int number = job.door.number(comm), result = roll(2) ? CALL(CommDestroy, comm) : CALL(CommAbort, comm);
+    int number = job.strict.number(comm), result = roll(2) ? CALL(CommDestroy, comm) : CALL(CommAbort, comm);
 
-    if (result == SUCCESS || job.door.number(comm) != number)
+    if (result == SUCCESS || job.strict.number(comm) != number)
         drop_comm(comm);
 }
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.native.programs.building import Way
+from tests.native.programs.building import Linkage
 
 LEAST_BYTES = str(1 << 20)
 """Size of a log: the smallest that the collector makes."""
@@ -39,28 +39,28 @@ class Collector:
         return Collector(self.absent, self.env)
 
 
-def outcomes(way: Way, seeds: range, collector: Collector) -> dict[int, Outcome]:
+def outcomes(linkage: Linkage, seeds: range, collector: Collector) -> dict[int, Outcome]:
     """One outcome for each seed, without gaps."""
     found = {}
-    for line in _run(way, (seeds.start, len(seeds)), collector).splitlines():
+    for line in _run(linkage, (seeds.start, len(seeds)), collector).splitlines():
         seed, status, complaints, digest = line.split()
         found[int(seed)] = Outcome(status, int(complaints), digest)
     assert list(found) == list(seeds), f"the driver ended at {len(found)} of {len(seeds)}"
     return found
 
 
-def differing(way: Way, seeds: range, collector: Collector) -> list[int]:
+def differing(linkage: Linkage, seeds: range, collector: Collector) -> list[int]:
     """Seeds of the programs that the collector changed."""
-    plain = outcomes(way, seeds, collector.without())
+    plain = outcomes(linkage, seeds, collector.without())
     wrong = [seed for seed, outcome in plain.items() if outcome.complaints]
     assert not wrong, f"these programs are wrong without any collector: {wrong}"
-    watched = outcomes(way, seeds, collector)
+    watched = outcomes(linkage, seeds, collector)
     return [seed for seed in seeds if watched[seed] != plain[seed]]
 
 
-def difference(way: Way, seed: int, collector: Collector) -> str:
+def difference(linkage: Linkage, seed: int, collector: Collector) -> str:
     """All that a program said, without and with the collector, as a unified diff; empty when they agree."""
-    plain, watched = (_run(way, (seed,), each).splitlines() for each in (collector.without(), collector))
+    plain, watched = (_run(linkage, (seed,), each).splitlines() for each in (collector.without(), collector))
     return "\n".join(difflib.unified_diff(plain, watched, "without the collector", "with it", lineterm="", n=6))
 
 
@@ -70,15 +70,15 @@ def first_change(text: str) -> str:
     return next((line for line in changed if "STRICT" in line), changed[0] if changed else "no difference this time")
 
 
-def _run(way: Way, arguments: Sequence[int], collector: Collector) -> str:
+def _run(linkage: Linkage, arguments: Sequence[int], collector: Collector) -> str:
     with tempfile.TemporaryDirectory(prefix="programs-", dir=_memory()) as logs:
         env = {key: value for key, value in os.environ.items() if not key.startswith(("FORENSICS_SHIM", "LD_", "NCCL_"))}
         env |= {"FORENSICS_SHIM_DIR": logs, "FORENSICS_SHIM_JOB": "job", "FORENSICS_SHIM_BYTES": LEAST_BYTES}
-        env |= way.env | dict(collector.env or {})
-        preload = (*way.before, *collector.preload, *way.after)
+        env |= linkage.env | dict(collector.env or {})
+        preload = (*linkage.before, *collector.preload, *linkage.after)
         if preload:
             env["LD_PRELOAD"] = ":".join(preload)
-        command = [way.command, *map(str, arguments)]
+        command = [linkage.command, *map(str, arguments)]
         done = subprocess.run(command, env=env, capture_output=True, timeout=LONGEST_S)
         assert done.returncode == 0, done.stderr.decode(errors="replace")[-2000:]
         return done.stdout.decode(errors="replace")

@@ -34,7 +34,7 @@ static void begin(uint64_t seed)
         .log = tape,
     };
 
-    job.door.begin(&rules);
+    job.strict.begin(&rules);
 }
 
 static void *open_job(const char *path)

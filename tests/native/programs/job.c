@@ -54,8 +54,8 @@ void job_open(struct job *job)
     look_up(&job->global, true);
 #define MASK(name, parameters, arguments) job->global.name = has >> F_##name & 1 ? job->global.name : NULL;
     FUNCTIONS(MASK)
-#define DOOR(type, name, parameters) job->door.name = strict_##name;
-    STRICT_DOOR(DOOR)
+#define FUNCTION(type, name, parameters) job->strict.name = strict_##name;
+    STRICT_FUNCTIONS(FUNCTION)
     job->find = find;
     job->at_close = &at_close;
 }

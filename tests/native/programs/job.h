@@ -7,7 +7,7 @@
 struct job {
     struct api linked;       /* through this object's own table */
     struct api global, held; /* by dlsym(RTLD_DEFAULT) and by dlsym of the library's handle */
-    struct strict_door door;
+    struct strict_functions strict;
     void *(*find)(const char *name, bool everywhere);
     bool is_one_of_many;
     void (**at_close)(void); /* called by a destructor of this object */

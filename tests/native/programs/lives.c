@@ -41,7 +41,7 @@ void worker_open(struct worker *self, int slot)
     self->style = (int)roll(may(WITH_BYPASSES) ? 5 : 2);
     if (job.is_one_of_many) /* who asks the loader and calls from elsewhere does not say which NCCL is meant */
         self->style = 0;
-    job.door.thread(slot);
+    job.strict.thread(slot);
 }
 
 void do_group_end(void)
@@ -64,7 +64,7 @@ static __attribute__((noinline)) void framed_group(void)
         places_settle(); /* before the page of what was ended serves again */
     }
     do_group_end();
-    while (job.door.holds(&frame[0]) || job.door.holds(&frame[1]) || job.door.holds(&frame[2]))
+    while (job.strict.holds(&frame[0]) || job.strict.holds(&frame[1]) || job.strict.holds(&frame[2]))
         do_group_end();
     places_settle();
 }
@@ -176,7 +176,7 @@ void start_thread(void)
         other->worker = (struct worker){.slot = slot, .reuses = worker->reuses};
         if (worker->comm_count > 0 && worker->depth == 0) {
             other->worker.comms[other->worker.comm_count++] = worker->comms[--worker->comm_count];
-            job.door.hand_over(other->worker.comms[0], slot);
+            job.strict.hand_over(other->worker.comms[0], slot);
         }
         tape("starts thread %d\n", slot);
         other->is_running = pthread_create(&other->thread, NULL, live, other) == 0;
@@ -210,11 +210,11 @@ static void live_as_child(void)
     int steps = (int)roll(30);
 
     worker->slot += CHILD_SLOTS;
-    job.door.thread(worker->slot);
+    job.strict.thread(worker->slot);
     for (int each = 1; each <= THREADS; each++)
         threads[each].is_running = false;
     for (int each = 0; each < worker->comm_count; each++)
-        job.door.hand_over(worker->comms[each], worker->slot);
+        job.strict.hand_over(worker->comms[each], worker->slot);
     if (roll(3) == 0 && worker->slot == CHILD_SLOTS) /* of the main thread: one at a time writes to stdout */
         run_leaf();
     for (int each = 0; each < steps; each++)
@@ -239,7 +239,7 @@ void do_fork(void)
 /* In the middle of a call, or between two. */
 static void on_signal(int number)
 {
-    int announced = job.door.announce(NO_FUNCTION), error = errno;
+    int announced = job.strict.announce(NO_FUNCTION), error = errno;
 
     tape("signal %d\n", number);
     if (roll(3) == 0)
@@ -248,7 +248,7 @@ static void on_signal(int number)
         do_operation();
     else if (roll(3) == 0)
         do_ending();
-    (void)job.door.announce(announced);
+    (void)job.strict.announce(announced);
     errno = error;
 }
 

@@ -81,7 +81,7 @@ static void let_go(struct place *place)
 /* Only what this thread's last calls made is new; an older value is what lay there before. */
 static void harvest(ncclComm_t value)
 {
-    int number = job.door.number(value);
+    int number = job.strict.number(value);
 
     if (value == NULL)
         tape("  place: NULL\n");
@@ -98,7 +98,7 @@ void places_settle(void)
     int left = 0;
 
     for (int each = 0; each < worker->place_count; each++) {
-        if (job.door.holds(worker->places[each].at)) {
+        if (job.strict.holds(worker->places[each].at)) {
             worker->places[left++] = worker->places[each];
             continue;
         }

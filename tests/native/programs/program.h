@@ -59,14 +59,14 @@ void tape_print(void);
 int tape_complaints(void);
 
 uint32_t roll(uint32_t sides);
-const struct api *way(void); /* how the next call reaches NCCL */
+const struct api *api_of_call(void); /* how the next call reaches NCCL */
 
 /* Around each call: announces it to the library, and notes what came back. */
 void before(enum function function);
 int after(enum function function, int result);
 #define CALL(name, ...)                                                                                                         \
     ({                                                                                                                          \
-        __typeof__(way()->name) called = way()->name;                                                                           \
+        __typeof__(api_of_call()->name) called = api_of_call()->name;                                                                           \
         called != NULL ? (before(F_##name), after(F_##name, called(__VA_ARGS__))) : -1;                                         \
     })
 

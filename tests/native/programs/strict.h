@@ -19,7 +19,7 @@ struct strict_rules {
     void (*log)(const char *format, ...) __attribute__((format(printf, 1, 2)));
 };
 
-#define STRICT_DOOR(each)                                                                                                       \
+#define STRICT_FUNCTIONS(each)                                                                                                       \
     each(void, begin, (const struct strict_rules *))                     /* forgets everything of before */                    \
     each(void, thread, (int number))                                     /* who the calling thread is: decides what fails */    \
     each(int, announce, (int function))                                  /* the next call of this thread; returns the one before */ \
@@ -29,11 +29,11 @@ struct strict_rules {
     each(uint64_t, functions, (void))                                    /* a bit for each that it has */
 
 #define STRICT_DECLARE(type, name, parameters) SHOWN type strict_##name parameters;
-STRICT_DOOR(STRICT_DECLARE)
+STRICT_FUNCTIONS(STRICT_DECLARE)
 #undef STRICT_DECLARE
 #define STRICT_MEMBER(type, name, parameters) type(*name) parameters;
-struct strict_door {
-    STRICT_DOOR(STRICT_MEMBER)
+struct strict_functions {
+    STRICT_FUNCTIONS(STRICT_MEMBER)
 };
 #undef STRICT_MEMBER
 

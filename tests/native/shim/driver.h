@@ -1,4 +1,4 @@
-/* What the drivers of the collector's doors share: checks, and looks into the log of this process. */
+/* What the drivers of the collector's hooks share: checks, and looks into the log of this process. */
 #ifndef DRIVER_H
 #define DRIVER_H
 

@@ -1,4 +1,4 @@
-/* Events as NCCL hands them to a plugin, laid out by offset as published for each version, not by the door's declarations. */
+/* Events as NCCL hands them to a plugin, laid out by offset as published for each version, not by the hook's declarations. */
 #ifndef PROFILER_CALLS_H
 #define PROFILER_CALLS_H
 

@@ -1,4 +1,4 @@
-/* Calls the profiler door as NCCL does, and compares what it counts with a count of its own. */
+/* Calls the profiler hook as NCCL does, and compares what it counts with a count of its own. */
 #define _GNU_SOURCE
 
 #include "profiler_harm.h"
@@ -89,7 +89,7 @@ static void test_version(int version)
         CHECK(call->leave >= call->enter && call->result == 0);
     }
     check_comm(version, id, 8);
-    EQUAL((shim_log.live->hooked[1] >> SHIM_DOOR_PROFILER_PEER_WAIT) & 1, 1);
+    EQUAL((shim_log.live->hooked[1] >> SHIM_HOOK_PROFILER_PEER_WAIT) & 1, 1);
     finalize(version, context);
     printf("v%d\n", version);
 }

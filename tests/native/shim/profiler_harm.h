@@ -139,7 +139,7 @@ static void test_api(void)
     EQUAL(call->dtype, 7);
     stop(6, coll);
     stop(6, api);
-    EQUAL((shim_log.live->called[1] >> SHIM_DOOR_GRAPH) & 1, 1);
+    EQUAL((shim_log.live->called[1] >> SHIM_HOOK_GRAPH) & 1, 1);
     finalize(6, context);
 }
 

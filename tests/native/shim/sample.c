@@ -144,9 +144,9 @@ int main(void)
     shim_log.live->nccl_version = 22703;
     shim_log.live->profiler_version = 4;
     shim_cover_function(SHIM_CALLED, SHIM_ALL_REDUCE);
-    shim_cover_door(SHIM_CALLED, SHIM_DOOR_PROFILER);
-    shim_cover_door(SHIM_CALLED, SHIM_DOOR_PROFILER_PROXY_OP);
-    shim_cover_door(SHIM_HOOKED, SHIM_DOOR_VERBS_CONTEXT);
-    usleep(400000); /* some looks of the heartbeat */
+    shim_cover_hook(SHIM_CALLED, SHIM_HOOK_PROFILER);
+    shim_cover_hook(SHIM_CALLED, SHIM_HOOK_PROFILER_PROXY_OP);
+    shim_cover_hook(SHIM_HOOKED, SHIM_HOOK_VERBS_CONTEXT);
+    usleep(400000); /* some sweeps of the heartbeat */
     _exit(0);
 }

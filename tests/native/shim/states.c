@@ -64,7 +64,7 @@ static void *work(void *which)
         if (which == NULL)
             one_pair((uint32_t)round);
         (void)shim_comm_find(0x1000);
-        shim_cover_door(SHIM_CALLED, SHIM_DOOR_PROFILER_COLL);
+        shim_cover_hook(SHIM_CALLED, SHIM_HOOK_PROFILER_COLL);
     }
     shim_comm_close(comm, SHIM_COMM_DESTROYED);
     return NULL;

@@ -1,4 +1,4 @@
-/* Calls the verbs door as NCCL does, over a small provider of its own, and compares what it counts with a count of its own. */
+/* Calls the verbs hook as NCCL does, over a small provider of its own, and compares what it counts with a count of its own. */
 #define _GNU_SOURCE
 
 #include "verbs_ways.h"

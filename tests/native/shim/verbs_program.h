@@ -1,4 +1,4 @@
-/* A program that reaches the provider through the door, as NCCL does. */
+/* A program that reaches the provider through the hook, as NCCL does. */
 #ifndef VERBS_PROGRAM_H
 #define VERBS_PROGRAM_H
 

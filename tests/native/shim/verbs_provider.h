@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "driver.h"
-#include "verbs/door.h"
+#include "verbs/hooks.h"
 
 #define DEPTH 4096u
 

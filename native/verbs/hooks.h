@@ -1,6 +1,6 @@
-/* The verbs door: what its files share. */
-#ifndef FORENSICS_VERBS_DOOR_H
-#define FORENSICS_VERBS_DOOR_H
+/* The verbs hook: what its files share. */
+#ifndef FORENSICS_VERBS_HOOKS_H
+#define FORENSICS_VERBS_HOOKS_H
 
 #include <stdbool.h>
 #include <stddef.h>

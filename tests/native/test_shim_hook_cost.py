@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.benchmarks.shim_door_cost import measure
+from tests.benchmarks.shim_hook_cost import measure
 
 BOUND_NS, NOISE = 3.0, 4.0
 """The bound holds on an idle machine; the factor is for machines whose cores are shared."""

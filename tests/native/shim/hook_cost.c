@@ -1,4 +1,4 @@
-/* Prints what the profiler and verbs doors cost where NCCL calls them all the time: nanoseconds per call over a plain call
+/* Prints what the profiler and verbs hooks cost where NCCL calls them all the time: nanoseconds per call over a plain call
  * through a pointer to a function that does nothing; the fastest of many short runs, as the machine is shared. */
 #define _GNU_SOURCE
 
@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "driver.h"
-#include "verbs/door.h"
+#include "verbs/hooks.h"
 
 #define RUNS 300
 #define CALLS 4000

@@ -14,8 +14,8 @@ from pathlib import Path
 from torch._C._distributed_c10d import _dump_fr_trace, _WorkerServer
 
 
-def open_doors() -> object:
-    """Open the doors that the environment asks for; the caller keeps the result alive."""
+def answer_dump_requests() -> object:
+    """Answer as the environment asks for; the caller keeps the result alive."""
     if pipe := os.environ.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE"):
         path = f"{pipe}{os.environ['RANK']}.pipe"
         os.mkfifo(path)

@@ -1,6 +1,6 @@
-/* The profiler door: what its files share. The versions are adapters (versions.c) over one core. */
-#ifndef FORENSICS_PROFILER_DOOR_H
-#define FORENSICS_PROFILER_DOOR_H
+/* The profiler hook: what its files share. The versions are adapters (versions.c) over one core. */
+#ifndef FORENSICS_PROFILER_HOOKS_H
+#define FORENSICS_PROFILER_HOOKS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -71,7 +71,7 @@ struct operation {
     uint32_t number, p2p_number;
     int32_t peer;
     uint64_t start, bytes, channels;
-    struct shim_call *call; /* its record, when the API door is silent */
+    struct shim_call *call; /* its record, when the API hook is silent */
     uint64_t call_sequence;
 };
 
@@ -81,7 +81,7 @@ struct live_step {
     uint64_t since;
 };
 
-/* A proxy operation NCCL told us of. It gets a slot in the log when it first moves: NCCL also tells of proxies that never
+/* A proxy operation NCCL announced. It gets a slot in the log when it first moves: NCCL also announces proxies that never
  * report anything, not even their end (CollNet, shared memory; 2.28 on). */
 struct live_proxy {
     uint64_t key;
@@ -90,7 +90,7 @@ struct live_proxy {
     struct operation *operation;
     uint64_t operation_key, parent, start;
     uint32_t fifo; /* steps that were seen waiting for the peer (v1 to v3) */
-    struct proxy_op_members told;
+    struct proxy_op_members members;
     struct live_step steps[SHIM_STEPS];
 };
 
@@ -115,7 +115,7 @@ void *kernel_start(uint64_t parent);
 void kernel_stop(uint64_t handle);
 
 /* proxies.c */
-void *proxy_start(void *context, uint64_t parent, const struct proxy_op_members *told);
+void *proxy_start(void *context, uint64_t parent, const struct proxy_op_members *members);
 void proxy_stop(uint64_t handle);
 struct shim_proxy_op *proxy_move(struct live_proxy *proxy); /* gives it a slot in the log; NULL when there is none */
 void proxies_abandon(const struct profiler_context *context);

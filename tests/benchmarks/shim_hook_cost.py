@@ -1,4 +1,4 @@
-"""What the profiler and verbs hooks cost where NCCL calls all the time: `python -m tests.benchmarks.shim_door_cost`.
+"""What the profiler and verbs hooks cost where NCCL calls all the time: `python -m tests.benchmarks.shim_hook_cost`.
 
 Nanoseconds over a plain call through a pointer to a function that does nothing; the fastest of 300 short runs.
 """
@@ -16,7 +16,7 @@ from tests.native.shim_jobs import run
 def measure(folder: Path) -> dict[str, float]:
     """`repeated_state`, `empty_poll` and `post_two_poll_one`, in nanoseconds."""
     folder.mkdir(exist_ok=True)
-    program = driver("door_cost", ("profiler", "verbs"))
+    program = driver("hook_cost", ("profiler", "verbs"))
     done = run([program], folder / "logs", FORENSICS_SHIM_BYTES="1048576")
     if not list(folder.rglob("*.frx")):
         raise RuntimeError("nothing was recorded, so that nothing was measured")
