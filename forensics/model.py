@@ -94,16 +94,16 @@ class Finding:
     """What one rule says of one subject; arbitration merges findings into suspects.
 
     `rivals` say what else may account for the same facts at least as well: such a finding stands behind those without.
+    The engine sets `rule`, the code of the rule that found it.
     """
 
-    rule: str
     ranks: tuple[int, ...]
-    role: Role
     cause: Cause
     stage: StageRef
     belief: Belief
     confidence: Confidence
     evidence: tuple[Evidence, ...]
+    role: Role = Role.ROOT
     granularity: Granularity = Granularity.RANK
     members: Members = Members.EACH
     anomaly: Anomaly = Anomaly.FAIL_STOP
@@ -113,6 +113,7 @@ class Finding:
     since: Since | None = None
     next_steps: tuple[str, ...] = ()
     rivals: tuple[str, ...] = ()
+    rule: str = ""
 
 
 @dataclass(frozen=True, slots=True)

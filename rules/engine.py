@@ -144,7 +144,7 @@ def _judge(rule: Rule, supply: Supply, own: Thresholds) -> tuple[tuple[Finding, 
     if lacking:
         why = f"no {lacking.kind} in this case ({lacking.why})"
         return (), RuleOutcome(rule.code, rule.name, "not_applicable", why)
-    found = tuple(_capped(rule, finding) for finding in supply.call(rule.evaluate, {Thresholds: own}))
+    found = tuple(_of_rule(rule, finding) for finding in supply.call(rule.evaluate, {Thresholds: own}))
     if found:
         return found, RuleOutcome(rule.code, rule.name, "fired", f"{len(found)} findings")
     cleared = supply.call(rule.clears, {Thresholds: own})
@@ -152,9 +152,9 @@ def _judge(rule: Rule, supply: Supply, own: Thresholds) -> tuple[tuple[Finding, 
     return (), RuleOutcome(rule.code, rule.name, status, cleared or "did not fire, and the evidence does not rule it out")
 
 
-def _capped(rule: Rule, finding: Finding) -> Finding:
-    """A finding as its rule's maturity allows it: what an incubating rule says is never confirmed."""
+def _of_rule(rule: Rule, finding: Finding) -> Finding:
+    """A finding with its rule's code, as the rule's maturity allows it: what an incubating rule says is never confirmed."""
     if rule.maturity is Maturity.STABLE or finding.confidence is not Confidence.CONFIRMED:
-        return finding
+        return replace(finding, rule=rule.code)
     note = Evidence(f"{rule.code} is incubating: it has not yet been right in enough exams to confirm", None, supports=False)
-    return replace(finding, confidence=Confidence.LIKELY, evidence=(*finding.evidence, note))
+    return replace(finding, rule=rule.code, confidence=Confidence.LIKELY, evidence=(*finding.evidence, note))

@@ -51,7 +51,7 @@ class Maturity(StrEnum):
     INCUBATING = "incubating"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """A rule's identity and contract.
 
@@ -63,8 +63,8 @@ class Rule:
     code: str
     name: str
     seed: str
-    needs: tuple[Need, ...]
-    thresholds: tuple[Threshold, ...]
+    needs: tuple[Need, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
     concludes: str
     confusions: tuple[str, ...]
     evaluate: Callable[..., Iterable[Finding]]

@@ -12,7 +12,6 @@ from forensics.model import (
     Evidence,
     Finding,
     Granularity,
-    Role,
     StageName,
     StageRef,
 )
@@ -45,9 +44,7 @@ def _finding(stacks: StacksByRank, graph: WaitGraph, groups: Communicators, text
     waits = [wait for wait in graph.waits if wait.communicator == found.communicator]
     place = str(_telling(found, found.odd[0]))
     return Finding(
-        rule=RULE.code,
         ranks=found.odd,
-        role=Role.ROOT,
         cause=Cause.EXTRA_OR_MISSING_COLLECTIVE if found.shift else Cause.COLLECTIVE_MISMATCH,
         stage=_stage(stacks, found),
         belief=Belief.MISMATCH,
@@ -140,8 +137,6 @@ RULE = Rule(
     code="FX122",
     name="call-path-diverged",
     seed="Flight Recorder practice",
-    needs=(),
-    thresholds=(),
     concludes="The few ranks that entered a stuck operation from another place of the program than two thirds of its members.",
     confusions=(
         "a root that calls from a line of its own",

@@ -15,7 +15,6 @@ from forensics.model import (
     Mechanism,
     Members,
     Resource,
-    Role,
 )
 from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.network.chunk_flows import NETWORK, Flow, FlowState, OpenFlows
@@ -48,9 +47,7 @@ def _finding(roster: Roster, queue_pairs: QueuePairs, ranks: tuple[int, ...], fl
     waiting = [each for flow in flows for each in pair_evidence(queue_pairs, flow.sender, flow.receiver)]
     state = "not_delivered" if first.state is FlowState.NOT_DELIVERED else "not_transmitted"
     return Finding(
-        rule=RULE.code,
         ranks=ranks,
-        role=Role.ROOT,
         cause=Cause.NETWORK_DOWN,
         stage=flow_stage(first),
         belief=Belief.BEHIND_AND_BUSY,
@@ -99,7 +96,6 @@ RULE = Rule(
     name="chunk-not-delivered",
     seed="Mycroft section 5.3, Table 4 (not delivered)",
     needs=(Need(ChunkLogs, "chunks", "the state of chunks is told by NCCL's profiler interface only"),),
-    thresholds=(),
     concludes="The two ranks between which chunks, or the credit for them, were lost on the way.",
     confusions=(
         "the receiver's process is dead or stopped: then it is the root, not the way to it",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.model import Belief, Cause, Component, Confidence, Finding, Granularity, Members, Role, StageRef
+from forensics.model import Belief, Cause, Component, Confidence, Finding, Granularity, Members, StageRef
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.mismatch.alignments import Partings
@@ -48,7 +48,7 @@ def _compared(mismatched: MismatchFindings, mismatch: Disagreement, confidence: 
     cause = Cause.COLLECTIVE_MISMATCH if mismatch.kinds_differ else Cause.SHAPE_MISMATCH
     cause = Cause.EXTRA_OR_MISSING_COLLECTIVE if mismatch.shift else cause
     step = f"compare the code that {evidence_text.ranks_text(accused(mismatch))} ran before this call with its peers'"
-    return mismatched.finding(mismatch, RULE.code, cause, confidence, step)
+    return mismatched.finding(mismatch, cause, confidence, step)
 
 
 def _from_stacks(stacks: StacksByRank, text: EvidenceText, ranks: tuple[int, ...]) -> Iterator[Finding]:
@@ -59,9 +59,7 @@ def _from_stacks(stacks: StacksByRank, text: EvidenceText, ranks: tuple[int, ...
     if not majority or not odd:
         return
     yield Finding(
-        rule=RULE.code,
         ranks=odd,
-        role=Role.ROOT,
         cause=Cause.COLLECTIVE_MISMATCH,
         stage=StageRef(component=Component.COMMUNICATION, operation=calls[odd[0]].split(" at ")[0]),
         belief=Belief.MISMATCH,
@@ -96,8 +94,6 @@ RULE = Rule(
     code="FX121",
     name="collective-mismatched",
     seed="Flight Recorder practice",
-    needs=(),
-    thresholds=(),
     concludes="The rank whose operation differs from the majority's under the same number, or whose stack is in another call.",
     confusions=("operations that may legally have uneven sizes: only their kind is compared", "a ring that wrapped"),
     evaluate=_evaluate,

@@ -14,7 +14,6 @@ from forensics.model import (
     Finding,
     Granularity,
     Members,
-    Role,
     StageName,
     StageRef,
 )
@@ -57,7 +56,7 @@ def _evaluate(
             continue
         who = evidence_text.ranks_text(mismatch.odd)
         what = f"{who} {_WORDS[how]}: look for a branch that depends on the rank or its data"
-        found = mismatched.finding(mismatch, RULE.code, Cause.EXTRA_OR_MISSING_COLLECTIVE, Confidence.LIKELY, what)
+        found = mismatched.finding(mismatch, Cause.EXTRA_OR_MISSING_COLLECTIVE, Confidence.LIKELY, what)
         yield replace(found, evidence=(*_parting(partings, places, mismatch, how), *found.evidence))
     for miscount in miscounts:
         yield _miscounted(graph, text, miscount, thresholds["least_voters"])
@@ -74,9 +73,7 @@ def _miscounted(graph: WaitGraph, text: EvidenceText, found: Miscount, least_vot
         else StageRef(StageName.UNKNOWN, Component.COMMUNICATION)
     )
     return Finding(
-        rule=RULE.code,
         ranks=found.odd,
-        role=Role.ROOT,
         cause=Cause.EXTRA_OR_MISSING_COLLECTIVE,
         stage=replace(stage, communicator=found.where),
         belief=Belief.MISMATCH,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, Members, Role
+from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, Members
 from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.logs.events import LogEvents
@@ -42,9 +42,7 @@ def _finding(graph: WaitGraph, logs: LogEvents, order: CallOrder, text: Evidence
     broke = _broke(order, found)
     ranks = broke or found.ranks
     return Finding(
-        rule=RULE.code,
         ranks=ranks,
-        role=Role.ROOT,
         cause=Cause.DEADLOCK,
         stage=text.joined_stage(found.waits[0], found.ranks, Component.COMMUNICATION),
         belief=Belief.GROUP_SYMPTOM if overlap else Belief.MISMATCH,
@@ -154,7 +152,6 @@ RULE = Rule(
     name="communicators-entangled",
     seed="NCCL user guide, several communicators at a time",
     needs=(Need(RecordedRanks, "recorder", "the order of operations over communicators is in the recorder only"),),
-    thresholds=(),
     concludes="Ranks that share communicators whose operations were all entered, in orders that contradict each other.",
     confusions=(
         "a stalled device: later operations queue behind it in the same order everywhere",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.model import Belief, Cause, Confidence, Finding, Granularity, Mechanism, Resource, Role
+from forensics.model import Belief, Cause, Confidence, Finding, Granularity, Mechanism, Resource
 from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.network.chunk_flows import Flow, FlowState, OpenFlows
 from forensics.rules.reductions.network.flow_faults import FaultyFlows, flow_evidence, flow_since, flow_stage
@@ -25,9 +25,7 @@ def _evaluate(roster: Roster, faulty: FaultyFlows, text: EvidenceText) -> Iterat
 
 def _finding(roster: Roster, text: EvidenceText, flow: Flow) -> Finding:
     return Finding(
-        rule=RULE.code,
         ranks=(flow.receiver,),
-        role=Role.ROOT,
         cause=Cause.PROXY_DELAY,
         stage=flow_stage(flow),
         belief=Belief.BEHIND_AND_BUSY,
@@ -55,7 +53,6 @@ RULE = Rule(
     name="credit-withheld",
     seed="Mycroft section 5.3, Table 4 (not transmitted, remote)",
     needs=(Need(ChunkLogs, "chunks", "the state of chunks is told by NCCL's profiler interface only"),),
-    thresholds=(),
     concludes="A rank that is inside an operation and gives its sender no credit: its proxy does not run.",
     confusions=(
         "the rank has not made the call yet: it is behind, which other rules say",

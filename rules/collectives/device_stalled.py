@@ -12,7 +12,6 @@ from forensics.model import (
     Evidence,
     Finding,
     Granularity,
-    Role,
 )
 from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.calls.positions import Communicators
@@ -51,9 +50,7 @@ def _evaluate(
 def _finding(text: EvidenceText, root: Root, rank: int, evidence: Evidence) -> Finding:
     wait = root.waits[0]
     return Finding(
-        rule=RULE.code,
         ranks=(rank,),
-        role=Role.ROOT,
         cause=Cause.COMPUTE_HANG,
         stage=text.joined_stage(wait, (rank,), Component.COMPUTE),
         belief=Belief.BEHIND_AND_BUSY,
@@ -99,7 +96,6 @@ RULE = Rule(
     name="device-stalled",
     seed="Mycroft section 8, case three (a)",
     needs=(Need(RecordedRanks, "recorder", "completions are in the recorder only"),),
-    thresholds=(),
     concludes="A rank whose device does not come out of an operation that its peers finished, or into one that they are in.",
     confusions=("tree algorithms finish on some members earlier: then the job moves on", "the link of that rank alone is down"),
     evaluate=_evaluate,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.model import Belief, Cause, Confidence, Finding, Granularity, Mechanism, Resource, Role
+from forensics.model import Belief, Cause, Confidence, Finding, Granularity, Mechanism, Resource
 from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.network.chunk_flows import Flow, FlowState, OpenFlows
 from forensics.rules.reductions.network.flow_faults import FaultyFlows, flow_evidence, flow_since, flow_stage
@@ -29,9 +29,7 @@ def _evaluate(roster: Roster, faulty: FaultyFlows, text: EvidenceText) -> Iterat
 def _finding(roster: Roster, text: EvidenceText, flow: Flow, rank: int) -> Finding:
     other = flow.receiver if rank == flow.sender else flow.sender
     return Finding(
-        rule=RULE.code,
         ranks=(rank,),
-        role=Role.ROOT,
         cause=Cause.COMPUTE_HANG,
         stage=flow_stage(flow),
         belief=Belief.BEHIND_AND_BUSY,
@@ -59,7 +57,6 @@ RULE = Rule(
     name="gpu-not-ready",
     seed="Mycroft section 5.3, Table 4 (GPU not ready)",
     needs=(Need(ChunkLogs, "chunks", "the state of chunks is told by NCCL's profiler interface only"),),
-    thresholds=(),
     concludes="A rank whose GPU does not produce or consume chunks although nothing else holds it up.",
     confusions=(
         "a GPU that waits for chunks of its neighbour: the neighbour is looked at first",

@@ -13,7 +13,6 @@ from forensics.model import (
     Finding,
     Granularity,
     Members,
-    Role,
 )
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.calls.positions import Communicators
@@ -72,9 +71,7 @@ def _finding(groups: Communicators, text: EvidenceText, root: Root, lines: Seque
     """Build the finding; `told` are lines about the network where the hosts live and are inside the same call."""
     wait = root.waits[0]
     return Finding(
-        rule=RULE.code,
         ranks=root.ranks,
-        role=Role.ROOT,
         cause=_cause(groups, root, bool(lines)),
         stage=text.joined_stage(wait, root.ranks, Component.COMMUNICATION),
         belief=Belief.GROUP_SYMPTOM,
@@ -148,8 +145,6 @@ RULE = Rule(
     code="FX140",
     name="joined-not-finished",
     seed="Mycroft section 6.2 (layering)",
-    needs=(),
-    thresholds=(),
     concludes="A group whose members cannot be told apart: the fault is below the recorder (network, device, library).",
     confusions=("a moving job between two dumps", "a member that is already gone but left a dump"),
     evaluate=_evaluate,

@@ -13,7 +13,6 @@ from forensics.model import (
     Finding,
     Granularity,
     Members,
-    Role,
     StageRef,
 )
 from forensics.rules.interface import Maturity, Need, Rule
@@ -44,9 +43,7 @@ def _involved(root: Root) -> set[int]:
 def _crossed(text: EvidenceText, root: Root) -> Finding:
     """Both sides of every transfer are posted, but behind each other: as when all send before they receive."""
     return Finding(
-        rule=RULE.code,
         ranks=root.ranks,
-        role=Role.ROOT,
         cause=Cause.DEADLOCK,
         stage=_stage(text, root, root.ranks),
         belief=Belief.MISMATCH,
@@ -102,9 +99,7 @@ def _finding(
     why: str | None,
 ) -> Finding:
     return Finding(
-        rule=RULE.code,
         ranks=ranks,
-        role=Role.ROOT,
         cause=Cause.DEADLOCK,
         stage=_stage(text, root, ranks),
         belief=Belief.MISMATCH,
@@ -160,7 +155,6 @@ RULE = Rule(
     name="order-cycle",
     seed="Flight Recorder practice",
     needs=(Need(RecordedRanks, "recorder", "the order of operations over communicators is in the recorder only"),),
-    thresholds=(),
     concludes="The rank that used the communicators in another order than before or than its peers, else the whole circle.",
     confusions=("groups whose members were inferred from the waiting ranks themselves",),
     evaluate=_evaluate,

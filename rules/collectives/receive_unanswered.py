@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, Role, WaitKind
+from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, WaitKind
 from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text
@@ -36,9 +36,7 @@ def _finding(stacks: StacksByRank, text: EvidenceText, root: Root, wait: Wait, w
     only_receive = len(waiting) > 1 and set(calls) <= {"recv", "irecv"}
     ranks = past if past and len(past) < len(waiting) and not only_receive else waiting
     return Finding(
-        rule=RULE.code,
         ranks=ranks,
-        role=Role.ROOT,
         cause=Cause.DEADLOCK if only_receive else Cause.P2P_UNMATCHED,
         stage=text.joined_stage(wait, ranks, Component.COMMUNICATION),
         belief=Belief.MISMATCH,
@@ -74,7 +72,6 @@ RULE = Rule(
     name="receive-unanswered",
     seed="VenusTrace section 6, case 1 (a missing receive)",
     needs=(Need(StacksByRank, "stacks", "gloo records no point-to-point calls"),),
-    thresholds=(),
     concludes="Ranks at the end of all waits that receive (or send) while nobody is left to answer.",
     confusions=(
         "a peer that is busy: then that peer is the root",

@@ -16,7 +16,6 @@ from forensics.model import (
     Mechanism,
     Members,
     Resource,
-    Role,
     Since,
     StageRef,
 )
@@ -82,9 +81,7 @@ def _finding(roster: Roster, shim: ShimLogs, ranks: tuple[int, ...], pairs: Sequ
     silent = max(_peer_silent(shim, pair) for pair in pairs)
     sure = Confidence.CONFIRMED if len(ranks) > 1 or not network else Confidence.LIKELY
     return Finding(
-        rule=RULE.code,
         ranks=ranks,
-        role=Role.ROOT,
         cause=Cause.NETWORK_DOWN if network else Cause.OTHER,
         stage=StageRef(component=Component.COMMUNICATION),
         belief=Belief.DIRECT_RECORD,
@@ -152,7 +149,6 @@ RULE = Rule(
     name="work-request-failed",
     seed="VenusTrace section 4.4 (work requests)",
     needs=(Need(WorkRequestLogs, "work_requests", "completions are seen in verbs only"),),
-    thresholds=(),
     concludes="The link or NIC whose work request failed first, with its status.",
     confusions=(
         "the process at the other end is dead: then the error is its echo",

@@ -19,7 +19,7 @@ def _evaluate(roster: Roster, liveness: Liveness, helped_stalls: HelpedStalls, s
     for helped in helped_stalls:
         stall = helped.stall
         if stall.stage is StageName.CHECKPOINT and stall.explained and not _at_work(roster, liveness, stall):
-            found = stalled.finding(stall, RULE.code, Cause.CHECKPOINT_STALL, _next_steps(roster, stall))
+            found = stalled.finding(stall, Cause.CHECKPOINT_STALL, _next_steps(roster, stall))
             yield replace(found, evidence=(*helped.evidence, *found.evidence))
 
 
@@ -53,7 +53,6 @@ RULE = Rule(
     name="checkpoint-stalled",
     seed="Mycroft section 6.2 (py-spy)",
     needs=(Need(StacksByRank, "stacks", "only stacks tell what a rank does outside collectives"),),
-    thresholds=(),
     concludes="A rank that every chain of waits ends in, inside a checkpoint itself or waiting for its writer process.",
     confusions=(
         "a rank that runs while it saves, where nothing tells for how long the others wait: not named",

@@ -36,7 +36,7 @@ def _finding(
     stacks: StacksByRank, stalled: StallFindings, signs: HostSigns, stall: Stall, work: HostWork, working: bool
 ) -> Finding:
     """Build the finding; what uses the CPU will probably end, so it is a suspicion only."""
-    found = stalled.finding(stall, RULE.code, Cause.HOST_STALL, _next_steps(signs, stall, work, working))
+    found = stalled.finding(stall, Cause.HOST_STALL, _next_steps(signs, stall, work, working))
     evidence = (*_evidence(stacks, signs, stall, work), *found.evidence)
     confidence = Confidence.SUSPECT if working else found.confidence
     # An interpreter lock that is held meanwhile is a side effect of a collection.

@@ -18,7 +18,7 @@ def _evaluate(roster: Roster, helped_stalls: HelpedStalls, stalled: StallFinding
     for helped in helped_stalls:
         stall = helped.stall
         if stall.stage is StageName.DATA and stall.explained:
-            found = stalled.finding(stall, RULE.code, Cause.DATALOADER_STALL, _next_steps(roster, stall))
+            found = stalled.finding(stall, Cause.DATALOADER_STALL, _next_steps(roster, stall))
             yield replace(found, evidence=(*helped.evidence, *found.evidence))
 
 
@@ -42,7 +42,6 @@ RULE = Rule(
     name="dataloader-stalled",
     seed="Mycroft section 6.2 (py-spy)",
     needs=(Need(StacksByRank, "stacks", "only stacks tell what a rank does outside collectives"),),
-    thresholds=(),
     concludes="A rank that every chain of waits ends in, with its main thread or its loader process in data loading.",
     confusions=("all ranks there at once: shared storage, not one rank", "a slow first batch of a moving job"),
     evaluate=_evaluate,

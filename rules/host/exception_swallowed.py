@@ -27,7 +27,7 @@ def _evaluate(
     for stall in stalls:
         error = _own_exception(logs, stall.rank, graph.waiters(stall.rank))
         if error is not None and not is_leaving(stall):
-            yield stalled.finding(stall, RULE.code, Cause.PYTHON_EXCEPTION, _steps(stall.rank, error), sources=(error,))
+            yield stalled.finding(stall, Cause.PYTHON_EXCEPTION, _steps(stall.rank, error), sources=(error,))
     for mismatch in blocking:
         for rank in mismatch.odd:
             error = _own_exception(logs, rank, mismatch.majority)
@@ -38,7 +38,7 @@ def _evaluate(
 def _elsewhere(mismatched: MismatchFindings, mismatch: Disagreement, rank: int, error: LogEvent) -> Finding:
     """Build the finding on a rank that raised and is now in another call than its peers (a `finally`, a handler)."""
     step = _steps(rank, error)[0]
-    found = mismatched.finding(mismatch, RULE.code, Cause.PYTHON_EXCEPTION, Confidence.LIKELY, step)
+    found = mismatched.finding(mismatch, Cause.PYTHON_EXCEPTION, Confidence.LIKELY, step)
     raised = Evidence(f"log of rank {rank}: {error.text}", error.source)
     return replace(found, ranks=(rank,), evidence=(raised, *found.evidence))
 
@@ -69,7 +69,6 @@ RULE = Rule(
         Need(Logs, "logs", "the exception is in the log only"),
         Need(StacksByRank, "stacks", "they show that the rank idles"),
     ),
-    thresholds=(),
     concludes="The rank that others wait for, alive, whose log alone shows an exception.",
     confusions=("an exception that is normal for this job: only a rank that nobody else shares it with is named",),
     evaluate=_evaluate,

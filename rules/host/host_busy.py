@@ -30,7 +30,7 @@ def _evaluate(
 
 
 def _finding(roster: Roster, stacks: StacksByRank, stalled: StallFindings, stall: Stall) -> Finding:
-    found = stalled.finding(stall, RULE.code, Cause.HOST_STALL, _next_steps(stacks, stall))
+    found = stalled.finding(stall, Cause.HOST_STALL, _next_steps(stacks, stall))
     return replace(found, evidence=(_loops(roster, stacks, stall), *found.evidence))
 
 

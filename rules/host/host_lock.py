@@ -28,7 +28,7 @@ def _evaluate(
 
 def _finding(roster: Roster, stacks: StacksByRank, stalled: StallFindings, stall: Stall) -> Finding:
     holders = _others(stacks, stall)
-    found = stalled.finding(stall, RULE.code, Cause.HOST_STALL, _next_steps(roster, stall, holders))
+    found = stalled.finding(stall, Cause.HOST_STALL, _next_steps(roster, stall, holders))
     evidence = (_waits(roster, stacks, stall), *_holders(holders, stall), *found.evidence)
     return replace(found, evidence=evidence)
 
@@ -106,7 +106,6 @@ RULE = Rule(
     name="host-lock",
     seed="Mycroft section 6.2 (py-spy)",
     needs=(Need(StacksByRank, "stacks", "only stacks and wait channels show a lock"),),
-    thresholds=(),
     concludes="A rank that every chain of waits ends in, in a lock, file lock, queue or condition, and its holder.",
     confusions=(
         "a thread that waits for the interpreter lock sleeps on a futex too: then some thread holds that in every sample",

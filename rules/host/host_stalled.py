@@ -19,7 +19,7 @@ _KNOWN_WORK = frozenset({HostWork.LOCK, HostWork.COMPILE, HostWork.COLLECT})
 def _evaluate(roster: Roster, helped_stalls: HelpedStalls, stalled: StallFindings, signs: HostSigns) -> Iterator[Finding]:
     for stall in (helped.stall for helped in helped_stalls):
         if not stall.explained and not is_leaving(stall) and signs.work(stall) not in _KNOWN_WORK:
-            yield stalled.finding(stall, RULE.code, Cause.HOST_STALL, _next_steps(roster, stall))
+            yield stalled.finding(stall, Cause.HOST_STALL, _next_steps(roster, stall))
 
 
 def _next_steps(roster: Roster, stall: Stall) -> tuple[str, ...]:
@@ -50,8 +50,6 @@ RULE = Rule(
     code="FX112",
     name="host-stalled",
     seed="VenusTrace section 4.2",
-    needs=(),
-    thresholds=(),
     concludes="A live rank that every chain of waits ends in and that has not issued the operation its peers wait in.",
     confusions=("a slow rank of a moving job", "a point-to-point wait that the recorder does not record (gloo)"),
     evaluate=_evaluate,

@@ -12,7 +12,6 @@ from forensics.model import (
     Evidence,
     Finding,
     Granularity,
-    Role,
     StageName,
     StageRef,
     WaitKind,
@@ -33,7 +32,7 @@ def _evaluate(
     for stall in stalls:
         if stall.stage is StageName.INIT and stall.explained:
             step = f"see what rank {stall.rank} does before it joins the group; check its MASTER_ADDR, WORLD_SIZE and RANK"
-            yield stalled.finding(stall, RULE.code, Cause.INIT_STALL, (step,))
+            yield stalled.finding(stall, Cause.INIT_STALL, (step,))
     for root in graph.roots:
         if root.kind is RootKind.CYCLE:
             yield from _passed_by(stacks, text, root)
@@ -48,9 +47,7 @@ def _passed_by(stacks: StacksByRank, text: EvidenceText, root: Root) -> Iterator
             continue
         who = evidence_text.ranks_text(in_store)
         yield Finding(
-            rule=RULE.code,
             ranks=past,
-            role=Role.ROOT,
             cause=Cause.INIT_STALL,
             stage=StageRef(name=StageName.INIT, component=Component.COMMUNICATION),
             belief=Belief.MISMATCH,
@@ -79,7 +76,6 @@ RULE = Rule(
     name="init-stalled",
     seed="Flight Recorder practice",
     needs=(Need(StacksByRank, "stacks", "before the first collective there is nothing but stacks"),),
-    thresholds=(),
     concludes="A rank that its peers wait for in a rendezvous, a store barrier or group creation.",
     confusions=("a node that was never started: then the rank has no process",),
     evaluate=_evaluate,

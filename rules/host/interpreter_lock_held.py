@@ -30,7 +30,7 @@ def _finding(stalled: StallFindings, stall: Stall, holder: Sample) -> Finding:
         f"{thread} of rank {stall.rank} held the interpreter lock in every sample, at {holder.activity.describe()}",
         holder.source,
     )
-    found = stalled.finding(stall, RULE.code, Cause.GIL_HELD, _next_steps(stall, holder))
+    found = stalled.finding(stall, Cause.GIL_HELD, _next_steps(stall, holder))
     blocking = stall.stage in _EXPLAINED and stall.explained
     rivals = (f"a blocking call of {stall.stage} that keeps the lock is still that call",) if blocking else ()
     return replace(found, evidence=(held, *found.evidence), rivals=rivals)
@@ -55,7 +55,6 @@ RULE = Rule(
     name="interpreter-lock-held",
     seed="Flight Recorder practice",
     needs=(Need(StacksByRank, "stacks", "samplers show who holds the lock"),),
-    thresholds=(),
     concludes="The rank that others wait for and of which one thread holds the interpreter lock in a native call.",
     confusions=("a read or write that blocks with the lock held: the stage explains it", "a one-line busy loop in Python"),
     evaluate=_evaluate,

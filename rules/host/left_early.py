@@ -23,9 +23,9 @@ def _finding(logs: LogEvents, stalled: StallFindings, stall: Stall) -> Finding:
     error, rank = _exception(logs, stall), stall.rank
     if error is None:
         step = f"find why rank {rank} finished before its peers (uneven inputs, a swallowed exception)"
-        return stalled.finding(stall, RULE.code, Cause.EXTRA_OR_MISSING_COLLECTIVE, (step,))
+        return stalled.finding(stall, Cause.EXTRA_OR_MISSING_COLLECTIVE, (step,))
     step = f"rank {rank} raised: {error.text}"
-    found = stalled.finding(stall, RULE.code, Cause.PYTHON_EXCEPTION, (step,), sources=(error,))
+    found = stalled.finding(stall, Cause.PYTHON_EXCEPTION, (step,), sources=(error,))
     return replace(found, role=Role.VICTIM) if _lost_a_peer(logs, rank) else found
 
 
@@ -50,7 +50,6 @@ RULE = Rule(
     name="left-early",
     seed="Flight Recorder practice",
     needs=(Need(StacksByRank, "stacks", "only stacks show teardown"),),
-    thresholds=(),
     concludes="A rank in teardown that others wait for: it raised (its log says what) or it ran out of work before them.",
     confusions=("the normal end of the job: then nobody waits in a collective",),
     evaluate=_evaluate,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.model import Belief, Cause, Confidence, Evidence, Finding, Role, StageName
+from forensics.model import Belief, Cause, Confidence, Evidence, Finding, StageName
 from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.network.work_requests import QueuePairs
@@ -43,9 +43,7 @@ def _finding(
     )
     alive = roster.rank(rank).state == "alive"
     return Finding(
-        rule=RULE.code,
         ranks=(rank,),
-        role=Role.ROOT,
         cause=Cause.UNKNOWN if alive else Cause.PROCESS_DEAD,
         stage=text.stage_ref(rank, StageName.UNKNOWN, activity_of(stacks, rank)),
         belief=Belief.DIRECT_RECORD,
@@ -82,7 +80,6 @@ RULE = Rule(
     name="heartbeat-stopped",
     seed="VenusTrace section 4.2",
     needs=(Need(ShimLogs, "shim", "the heartbeat is in the log of the collector inside the process"),),
-    thresholds=(),
     concludes="A rank whose process showed no life any more while its peers waited for it.",
     confusions=(
         "logs that were copied at different times: the manifest tells when, else only logs of one host are compared",

@@ -74,7 +74,6 @@ def _finding(
     waits = graph.waiting_for(facts.rank)
     place = raised_at(logs.by_rank.get(facts.rank, ())) if own and own.kind == "exception" else None
     return Finding(
-        rule=RULE.code,
         ranks=(facts.rank,),
         role=Role.VICTIM if cascade else Role.ROOT,
         cause=cause,
@@ -195,7 +194,6 @@ RULE = Rule(
     name="rank-process-dead",
     seed="Flight Recorder practice",
     needs=(Need(SeenProcesses, "processes", "only a look at the host tells that a process is gone"),),
-    thresholds=(),
     concludes="The rank whose process ended first; peers that died of the lost connection are victims.",
     confusions=("a watchdog that aborts a victim later", "a launcher that ends all ranks after the first failure"),
     evaluate=_evaluate,

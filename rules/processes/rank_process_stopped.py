@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Role, StageName
+from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, StageName
 from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster, SeenProcesses
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
@@ -23,9 +23,7 @@ def _finding(stacks: StacksByRank, graph: WaitGraph, text: EvidenceText, rank: i
     activity = activity_of(stacks, rank)
     waits = bool(graph.waits_for.get(rank))  # it issued its call: whoever has not is the root, the stop came on top
     return Finding(
-        rule=RULE.code,
         ranks=(rank,),
-        role=Role.ROOT,
         cause=Cause.PROCESS_STOPPED,
         stage=text.stage_ref(rank, activity.stage if activity else StageName.UNKNOWN, activity, Component.HOST),
         belief=Belief.BEHIND_AND_BUSY if waits else Belief.DIRECT_RECORD,
@@ -68,7 +66,6 @@ RULE = Rule(
     name="rank-process-stopped",
     seed="Flight Recorder practice",
     needs=(Need(SeenProcesses, "processes", "the state of a process is read from the host"),),
-    thresholds=(),
     concludes="The rank whose main thread every sample found in state T or t.",
     confusions=("a debugger attached after the hang began",),
     evaluate=_evaluate,

@@ -16,7 +16,6 @@ from forensics.model import (
     Mechanism,
     Members,
     Resource,
-    Role,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.network.proxy_pauses import Pauses
@@ -45,9 +44,7 @@ def _finding(slowness: Slowness, blame: Blame, found: Sequence[Pauses], likely: 
     """A rank is named when its links to several others paused: of one link alone either end may be to blame."""
     first, single = found[0], len(blame.ranks) == 1
     return Finding(
-        rule=RULE.code,
         ranks=blame.ranks,
-        role=Role.ROOT,
         cause=Cause.PROXY_DELAY,
         stage=slowness.stages.stage(first.communicator, first.kind, first.sender, first.receiver),
         belief=Belief.BEHIND_AND_BUSY,

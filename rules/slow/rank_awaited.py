@@ -17,7 +17,6 @@ from forensics.model import (
     Mechanism,
     Members,
     Resource,
-    Role,
     StageName,
     StageRef,
 )
@@ -64,7 +63,7 @@ def _evaluate(
         small = always_late(share, any(late[rank].had_onset for rank in ranks), thresholds["least_share_from_start"])
         yield doubted(hardware.refined(finding, _REFINED), (*small, *waits_for_cores(cpu, roster, ranks)))
         if victims := {rank for each in late.values() for rank in each.members} - set(late):
-            yield blocked_ranks(RULE.code, victims)
+            yield blocked_ranks(victims)
 
 
 def _material(late: Straggler, thresholds: Thresholds) -> bool:
@@ -114,9 +113,7 @@ def _finding(
     single = Granularity.GPU if held else Granularity.RANK
     others = tuple(rank for rank in first.members if rank not in ranks)
     return Finding(
-        rule=RULE.code,
         ranks=ranks,
-        role=Role.ROOT,
         cause=Cause.COMPUTE_SLOW if computes else Cause.UNKNOWN,
         stage=_stage(slowness, first, computes, thresholds["least_one_direction"]),
         belief=Belief.BEHIND_AND_BUSY,

@@ -16,7 +16,6 @@ from forensics.model import (
     Granularity,
     Impact,
     Members,
-    Role,
     Since,
     StageName,
     StageRef,
@@ -92,9 +91,7 @@ def _finding(
     against = tuple(_doubts(roster, cpu, late, others))
     host = roster.host_of(late.rank)
     return Finding(
-        rule=RULE.code,
         ranks=tuple(sorted((late.rank, *others))),
-        role=Role.ROOT,
         cause=_CAUSES.get(stage, Cause.HOST_STALL) if accounted >= least else Cause.UNKNOWN,
         stage=StageRef(name=stage, component=Component.UNKNOWN, operation=late.kind, communicator=late.communicator),
         belief=Belief.BEHIND_AND_BUSY,

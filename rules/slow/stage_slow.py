@@ -17,7 +17,6 @@ from forensics.model import (
     Finding,
     Granularity,
     Impact,
-    Role,
     Since,
     StageName,
     StageRef,
@@ -70,7 +69,7 @@ def _evaluate(
             small = always_late(culprit.share, culprit.onset is not None, gates.share_from_start)
             yield doubted(finding, (*small, *waits_for_cores(cpu, roster, culprit.ranks)))
             if culprit.ranks:
-                yield blocked_ranks(RULE.code, set(judged.matrix.ranks) - set(culprit.ranks))
+                yield blocked_ranks(set(judged.matrix.ranks) - set(culprit.ranks))
 
 
 def _is_limited(judged: WindowVerdict, gates: Gates) -> bool:
@@ -83,9 +82,7 @@ def _finding(groups: Communicators, judged: WindowVerdict, culprit: Culprit, lea
     name = StageName(culprit.stage) if culprit.stage in set(StageName) else StageName.OTHER
     component = Component.HOST if culprit.stage in _ON_HOST else Component.COMPUTE if culprit.device else Component.UNKNOWN
     return Finding(
-        rule=RULE.code,
         ranks=culprit.ranks,
-        role=Role.ROOT,
         cause=_cause(groups, judged, culprit, least),
         stage=StageRef(name=name, component=component, step=culprit.onset, substage=culprit.substage),
         belief=Belief.BEHIND_AND_BUSY if culprit.ranks else Belief.GROUP_SYMPTOM,

@@ -17,7 +17,6 @@ from forensics.model import (
     Mechanism,
     Members,
     Resource,
-    Role,
     Since,
     StageName,
     StageRef,
@@ -55,7 +54,7 @@ def _evaluate(
             _finding(roster, slowness, blame, found, thresholds["likely_slowdown"]), (Cause.NETWORK_SLOW,), slowdown
         )
         if victims := {rank for channel in found for rank in _members(groups, channel)} - set(blame.ranks):
-            yield blocked_ranks(RULE.code, victims)
+            yield blocked_ranks(victims)
 
 
 def _slowdown(slowness: Slowness, channel: ChannelFlows) -> float:
@@ -81,9 +80,7 @@ def _finding(roster: Roster, slowness: Slowness, blame: Blame, found: Sequence[C
     first, single = found[0], len(blame.ranks) == 1
     pair = slowness.pair(first.sender, first.receiver)
     return Finding(
-        rule=RULE.code,
         ranks=blame.ranks,
-        role=Role.ROOT,
         cause=Cause.NETWORK_SLOW,
         stage=_stage(slowness, found),
         belief=Belief.BEHIND_AND_BUSY,

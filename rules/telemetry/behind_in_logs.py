@@ -16,7 +16,6 @@ from forensics.model import (
     Granularity,
     Mechanism,
     Members,
-    Role,
     StageName,
     StageRef,
 )
@@ -241,9 +240,7 @@ def _finding(logged: Logged, events: LogEvents, behind: _Behind, least_heard: fl
     sure = behind.sure and enough and logged.stalled
     own = (Evidence(f"log of rank {rank}: {said.text}", said.source) for rank, said in events.last_words(behind.ranks[:_SHOWN]))
     return Finding(
-        rule=RULE.code,
         ranks=behind.ranks,
-        role=Role.ROOT,
         cause=behind.cause,
         stage=behind.stage,
         belief=Belief.BEHIND_AND_BUSY,

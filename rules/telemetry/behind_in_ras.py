@@ -140,9 +140,7 @@ def _late_finding(
 ) -> Finding:
     process = next(process for process, named in ras.ranks.items() if named == rank)
     return Finding(
-        rule=RULE.code,
         ranks=(rank,),
-        role=Role.ROOT,
         cause=Cause.HOST_STALL,
         stage=StageRef(
             name=_stage(text.stacks, rank),
@@ -216,7 +214,6 @@ def _lost_finding(ras: Ras, process: Process, facts: RankFacts, explained: bool)
     alive = facts.state == "alive" and not facts.stopped
     against = Evidence(f"the process of rank {rank} was found alive on its host", facts.state_source, supports=False)
     return Finding(
-        rule=RULE.code,
         ranks=(rank,),
         role=Role.CONFIRMATION if explained and not (facts.dead or facts.stopped) else Role.ROOT,
         cause=_lost_cause(word, dead=facts.dead, stopped=facts.stopped, alive=alive),
@@ -250,9 +247,7 @@ def _elsewhere(ras: Ras, group: RasGroup, member: RasMember) -> Iterator[Finding
         if count != group.usual[kind]
     )
     yield Finding(
-        rule=RULE.code,
         ranks=(rank,),
-        role=Role.ROOT,
         cause=Cause.COLLECTIVE_MISMATCH,
         stage=StageRef(component=Component.COMMUNICATION, communicator=group.communicator),
         belief=Belief.GROUP_SYMPTOM,

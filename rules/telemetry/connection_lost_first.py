@@ -13,7 +13,6 @@ from forensics.model import (
     Finding,
     Granularity,
     Members,
-    Role,
     StageName,
     StageRef,
 )
@@ -50,9 +49,7 @@ def _finding(host: str, ranks: tuple[int, ...], losses: tuple[Loss, ...], least:
     shown = {loss.reporter: loss for loss in reversed(losses)}
     who = counted(len(reporters), "other host")
     return Finding(
-        rule=RULE.code,
         ranks=ranks,
-        role=Role.ROOT,
         cause=Cause.NETWORK_DOWN if unanswered else Cause.PROCESS_DEAD,
         stage=StageRef(name=StageName.UNKNOWN, component=Component.COMMUNICATION),
         belief=Belief.BEHIND_AND_BUSY,

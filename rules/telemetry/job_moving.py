@@ -25,7 +25,6 @@ RULE = Rule(
     code="FX190",
     name="job-moving",
     seed="VenusTrace section 4.2",
-    needs=(),
     thresholds=(
         Threshold(
             "silence_factor",

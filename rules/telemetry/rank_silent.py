@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from forensics.model import Belief, Cause, Confidence, Evidence, Finding, Granularity, Members, Role, StageName
+from forensics.model import Belief, Cause, Confidence, Evidence, Finding, Granularity, Members, StageName
 from forensics.rules.interface import Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
@@ -77,9 +77,7 @@ def _finding(
     telling = not calls.from_shim
     who, which = evidence_text.ranks_text(silent), "it is" if alone else "one of them is"
     return Finding(
-        rule=RULE.code,
         ranks=silent,
-        role=Role.ROOT,
         cause=Cause.UNKNOWN,
         stage=text.stage_ref(rank, StageName.UNKNOWN, None),
         belief=Belief.BEHIND_AND_BUSY,
@@ -105,8 +103,6 @@ RULE = Rule(
     code="FX150",
     name="rank-silent",
     seed="Flight Recorder practice",
-    needs=(),
-    thresholds=(),
     concludes="A rank that the others wait for and that nothing was collected from; the absence is the evidence.",
     confusions=(
         "a host that was not collected",

@@ -14,7 +14,6 @@ from forensics.model import (
     Granularity,
     Mechanism,
     Members,
-    Role,
     StageName,
     StageRef,
 )
@@ -117,9 +116,7 @@ def _finding(
 ) -> Finding:
     kinds = sorted({call.kind for call in wait.waiting.values() if call is not None} - {"operation"})
     return Finding(
-        rule=RULE.code,
         ranks=ranks,
-        role=Role.ROOT,
         cause=cause,
         stage=StageRef(
             name=StageName.UNKNOWN,
@@ -153,7 +150,6 @@ RULE = Rule(
     name="reported-missing",
     seed="Flight Recorder practice",
     needs=(Need(Logs, "logs", "Horovod, barriers and watchdogs report it in the log"),),
-    thresholds=(),
     concludes="The ranks that a report of Horovod, of a barrier, of a desync check or of an analyzer says did not come.",
     confusions=(
         "a rank that is ahead: one that waits alone for all others is not believed",

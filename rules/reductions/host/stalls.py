@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NewType
 
-from forensics.model import Belief, Cause, Confidence, Evidence, Finding, Role, StageName, WaitKind
+from forensics.model import Belief, Cause, Confidence, Evidence, Finding, StageName, WaitKind
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.events import LogEvent
@@ -114,15 +114,11 @@ class StallFindings:
     roster: Roster
     stacks: StacksByRank
 
-    def finding(
-        self, stall: Stall, rule: str, cause: Cause, next_steps: tuple[str, ...], sources: tuple[LogEvent, ...] = ()
-    ) -> Finding:
+    def finding(self, stall: Stall, cause: Cause, next_steps: tuple[str, ...], sources: tuple[LogEvent, ...] = ()) -> Finding:
         """Build the finding of a rule on a stalled root; `sources` are log lines to add to its evidence."""
         noted = tuple(Evidence(f"log of rank {stall.rank}: {event.text}", event.source) for event in sources)
         return Finding(
-            rule=rule,
             ranks=(stall.rank,),
-            role=Role.ROOT,
             cause=cause,
             stage=self.text.stage_ref(stall.rank, stall.stage, stall.activity),
             belief=Belief.BEHIND_AND_BUSY,

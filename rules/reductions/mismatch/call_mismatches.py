@@ -14,7 +14,6 @@ from forensics.model import (
     Finding,
     Granularity,
     Members,
-    Role,
     StageRef,
 )
 from forensics.rules.reductions.interface import reduction
@@ -36,14 +35,12 @@ class MismatchFindings:
 
     text: EvidenceText
 
-    def finding(self, mismatch: Disagreement, rule: str, cause: Cause, confidence: Confidence, next_step: str) -> Finding:
+    def finding(self, mismatch: Disagreement, cause: Cause, confidence: Confidence, next_step: str) -> Finding:
         """Build the finding of a rule on a mismatch; a tie accuses nobody in particular."""
         ranks = accused(mismatch)
         waits = [wait for wait in self.text.graph.waits if wait.communicator == mismatch.communicator]
         return Finding(
-            rule=rule,
             ranks=ranks,
-            role=Role.ROOT,
             cause=cause,
             stage=self._stage(mismatch, ranks),
             belief=Belief.MISMATCH,

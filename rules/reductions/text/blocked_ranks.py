@@ -7,10 +7,9 @@ from collections.abc import Collection
 from forensics.model import Anomaly, Belief, Cause, Confidence, Finding, Role, StageRef
 
 
-def blocked_ranks(rule: str, ranks: Collection[int]) -> Finding:
+def blocked_ranks(ranks: Collection[int]) -> Finding:
     """The finding for ranks that wait in a job that moves."""
     return Finding(
-        rule=rule,
         ranks=tuple(sorted(ranks)),
         role=Role.VICTIM,
         cause=Cause.UNKNOWN,

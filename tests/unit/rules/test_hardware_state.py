@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from forensics.case.build import open_case
-from forensics.model import Anomaly, Belief, Cause, Component, Confidence, Evidence, Finding, Impact, Members, Role, StageRef
+from forensics.model import Anomaly, Belief, Cause, Component, Confidence, Evidence, Finding, Impact, Members, StageRef
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity
 from forensics.rules.reductions.hardware.signs import hardware, hardware_signs
 from forensics.rules.reductions.hardware.state import Gpu, Machines, Port, Process, gpu_of_rank, machines
@@ -63,7 +63,7 @@ def ports(*found: Port) -> Hardware:
 def finding(cause: Cause, *ranks: int, members: Members = Members.EACH, share: float = 0.25) -> Finding:
     evidence = (Evidence("late", None),)
     return Finding(
-        "FX172", ranks, Role.ROOT, cause, StageRef(), Belief.BEHIND_AND_BUSY, Confidence.LIKELY, evidence,
+        ranks, cause, StageRef(), Belief.BEHIND_AND_BUSY, Confidence.LIKELY, evidence, rule="FX172",
         anomaly=Anomaly.FAIL_SLOW, members=members, impact=Impact(None, share, None, "arrival"),
     )  # fmt: skip
 

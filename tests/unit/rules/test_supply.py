@@ -14,7 +14,7 @@ from duckdb import DuckDBPyConnection, TransactionException
 
 from forensics.case.build import open_case
 from forensics.case.database import read_only, table_columns
-from forensics.model import Belief, Cause, Confidence, Finding, Role, StageRef
+from forensics.model import Belief, Cause, Confidence, Finding, StageRef
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import discover, run, supply_of
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
@@ -45,7 +45,7 @@ def hottest(known: Temperatures, limit: Limit) -> Hottest:
 
 def _evaluate(found: Hottest, roster: Roster, thresholds: Thresholds) -> Iterator[Finding]:
     if found and len(roster.ranks) >= thresholds["least_ranks"]:
-        yield Finding("FX999", found, Role.ROOT, Cause.OTHER, StageRef(), Belief.DIRECT_RECORD, Confidence.SUSPECT, evidence=())
+        yield Finding(found, Cause.OTHER, StageRef(), Belief.DIRECT_RECORD, Confidence.SUSPECT, evidence=())
 
 
 def _clears(known: Temperatures) -> str:
