@@ -66,7 +66,6 @@ class Rule:
     needs: tuple[Need, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
     concludes: str
-    confusions: tuple[str, ...]
     evaluate: Callable[..., Iterable[Finding]]
     clears: Callable[..., str | None]
     maturity: Maturity = Maturity.INCUBATING

@@ -138,11 +138,6 @@ RULE = Rule(
     name="call-path-diverged",
     seed="Flight Recorder practice",
     concludes="The few ranks that entered a stuck operation from another place of the program than two thirds of its members.",
-    confusions=(
-        "a root that calls from a line of its own",
-        "pipeline stages with code of their own",
-        "logging on rank 0 around one and the same call",
-    ),
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

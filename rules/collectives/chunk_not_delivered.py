@@ -97,10 +97,6 @@ RULE = Rule(
     seed="Mycroft section 5.3, Table 4 (not delivered)",
     needs=(Need(ChunkLogs, "chunks", "the state of chunks is told by NCCL's profiler interface only"),),
     concludes="The two ranks between which chunks, or the credit for them, were lost on the way.",
-    confusions=(
-        "the receiver's process is dead or stopped: then it is the root, not the way to it",
-        "calls that do not match in size: both ends then expect different numbers of steps",
-    ),
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

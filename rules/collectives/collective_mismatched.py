@@ -95,7 +95,6 @@ RULE = Rule(
     name="collective-mismatched",
     seed="Flight Recorder practice",
     concludes="The rank whose operation differs from the majority's under the same number, or whose stack is in another call.",
-    confusions=("operations that may legally have uneven sizes: only their kind is compared", "a ring that wrapped"),
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

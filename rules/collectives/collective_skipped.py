@@ -170,7 +170,6 @@ RULE = Rule(
     needs=(Need(RecordedRanks, "recorder", "operations are compared number by number"),),
     thresholds=(Threshold("least_voters", 4, "ranks that count the calls; of three, two alike are no clear majority"),),
     concludes="The rank whose operations line up with its peers' when moved by one, or whose call they do not make there.",
-    confusions=("a different collective of the same kind and size: only its call path differs (FX122)",),
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

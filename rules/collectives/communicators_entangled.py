@@ -153,11 +153,6 @@ RULE = Rule(
     seed="NCCL user guide, several communicators at a time",
     needs=(Need(RecordedRanks, "recorder", "the order of operations over communicators is in the recorder only"),),
     concludes="Ranks that share communicators whose operations were all entered, in orders that contradict each other.",
-    confusions=(
-        "a stalled device: later operations queue behind it in the same order everywhere",
-        "the network of a host is down: every communicator over it hangs, whatever the order",
-        "operations that were not entered: order-cycle",
-    ),
     evaluate=_evaluate,
     clears=_clears,
 )

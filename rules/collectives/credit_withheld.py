@@ -54,11 +54,6 @@ RULE = Rule(
     seed="Mycroft section 5.3, Table 4 (not transmitted, remote)",
     needs=(Need(ChunkLogs, "chunks", "the state of chunks is told by NCCL's profiler interface only"),),
     concludes="A rank that is inside an operation and gives its sender no credit: its proxy does not run.",
-    confusions=(
-        "the rank has not made the call yet: it is behind, which other rules say",
-        "its GPU holds all buffers: then its GPU is the root (FX144)",
-        "the credit was given and lost on the way (FX142)",
-    ),
     evaluate=_evaluate,
     clears=_clears,
 )

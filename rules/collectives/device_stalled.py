@@ -97,7 +97,6 @@ RULE = Rule(
     seed="Mycroft section 8, case three (a)",
     needs=(Need(RecordedRanks, "recorder", "completions are in the recorder only"),),
     concludes="A rank whose device does not come out of an operation that its peers finished, or into one that they are in.",
-    confusions=("tree algorithms finish on some members earlier: then the job moves on", "the link of that rank alone is down"),
     evaluate=_evaluate,
     clears=_clears,
 )

@@ -58,10 +58,6 @@ RULE = Rule(
     seed="Mycroft section 5.3, Table 4 (GPU not ready)",
     needs=(Need(ChunkLogs, "chunks", "the state of chunks is told by NCCL's profiler interface only"),),
     concludes="A rank whose GPU does not produce or consume chunks although nothing else holds it up.",
-    confusions=(
-        "a GPU that waits for chunks of its neighbour: the neighbour is looked at first",
-        "an interface below version 4 shows missing credit the same way: then the receiver decides",
-    ),
     evaluate=_evaluate,
     clears=_clears,
 )

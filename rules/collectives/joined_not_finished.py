@@ -146,7 +146,6 @@ RULE = Rule(
     name="joined-not-finished",
     seed="Mycroft section 6.2 (layering)",
     concludes="A group whose members cannot be told apart: the fault is below the recorder (network, device, library).",
-    confusions=("a moving job between two dumps", "a member that is already gone but left a dump"),
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

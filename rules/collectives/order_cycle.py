@@ -156,7 +156,6 @@ RULE = Rule(
     seed="Flight Recorder practice",
     needs=(Need(RecordedRanks, "recorder", "the order of operations over communicators is in the recorder only"),),
     concludes="The rank that used the communicators in another order than before or than its peers, else the whole circle.",
-    confusions=("groups whose members were inferred from the waiting ranks themselves",),
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

@@ -73,10 +73,6 @@ RULE = Rule(
     seed="VenusTrace section 6, case 1 (a missing receive)",
     needs=(Need(StacksByRank, "stacks", "gloo records no point-to-point calls"),),
     concludes="Ranks at the end of all waits that receive (or send) while nobody is left to answer.",
-    confusions=(
-        "a peer that is busy: then that peer is the root",
-        "recorded point-to-point calls: see order-cycle and host-stalled",
-    ),
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

@@ -150,10 +150,6 @@ RULE = Rule(
     seed="VenusTrace section 4.4 (work requests)",
     needs=(Need(WorkRequestLogs, "work_requests", "completions are seen in verbs only"),),
     concludes="The link or NIC whose work request failed first, with its status.",
-    confusions=(
-        "the process at the other end is dead: then the error is its echo",
-        "requests flushed behind the first error, on this or other queue pairs",
-    ),
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

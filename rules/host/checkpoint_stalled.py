@@ -54,10 +54,6 @@ RULE = Rule(
     seed="Mycroft section 6.2 (py-spy)",
     needs=(Need(StacksByRank, "stacks", "only stacks tell what a rank does outside collectives"),),
     concludes="A rank that every chain of waits ends in, inside a checkpoint itself or waiting for its writer process.",
-    confusions=(
-        "a rank that runs while it saves, where nothing tells for how long the others wait: not named",
-        "rank 0 alone writes legitimately while the others wait in a barrier: compare the duration",
-    ),
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

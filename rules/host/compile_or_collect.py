@@ -101,10 +101,6 @@ RULE = Rule(
         ),
     ),
     concludes="A rank that every chain of waits ends in, compiling (itself or in a child process) or collecting garbage.",
-    confusions=(
-        "compiled code that runs: its frames lie below the same packages, only those of the compiler count",
-        "a compilation that every rank does: then nobody is behind",
-    ),
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

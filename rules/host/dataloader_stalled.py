@@ -43,7 +43,6 @@ RULE = Rule(
     seed="Mycroft section 6.2 (py-spy)",
     needs=(Need(StacksByRank, "stacks", "only stacks tell what a rank does outside collectives"),),
     concludes="A rank that every chain of waits ends in, with its main thread or its loader process in data loading.",
-    confusions=("all ranks there at once: shared storage, not one rank", "a slow first batch of a moving job"),
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

@@ -70,7 +70,6 @@ RULE = Rule(
         Need(StacksByRank, "stacks", "they show that the rank idles"),
     ),
     concludes="The rank that others wait for, alive, whose log alone shows an exception.",
-    confusions=("an exception that is normal for this job: only a rank that nobody else shares it with is named",),
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

@@ -73,11 +73,6 @@ RULE = Rule(
         Threshold("busy_share", BUSY_SHARE, "a thread that polls with pauses uses far less than half a CPU, a loop all of one"),
     ),
     concludes="A rank that every chain of waits ends in, busy on a CPU in one function over all samples.",
-    confusions=(
-        "long work that will end",
-        "a native call that keeps the interpreter lock: see FX116",
-        "compilation and garbage collection: see FX119",
-    ),
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

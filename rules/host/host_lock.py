@@ -107,11 +107,6 @@ RULE = Rule(
     seed="Mycroft section 6.2 (py-spy)",
     needs=(Need(StacksByRank, "stacks", "only stacks and wait channels show a lock"),),
     concludes="A rank that every chain of waits ends in, in a lock, file lock, queue or condition, and its holder.",
-    confusions=(
-        "a thread that waits for the interpreter lock sleeps on a futex too: then some thread holds that in every sample",
-        "native code that waits for its own threads or a device",
-        "a wait of isend or irecv, which leaves no frame either: no finding where the job exchanges such messages",
-    ),
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

@@ -51,7 +51,6 @@ RULE = Rule(
     name="host-stalled",
     seed="VenusTrace section 4.2",
     concludes="A live rank that every chain of waits ends in and that has not issued the operation its peers wait in.",
-    confusions=("a slow rank of a moving job", "a point-to-point wait that the recorder does not record (gloo)"),
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

@@ -77,7 +77,6 @@ RULE = Rule(
     seed="Flight Recorder practice",
     needs=(Need(StacksByRank, "stacks", "before the first collective there is nothing but stacks"),),
     concludes="A rank that its peers wait for in a rendezvous, a store barrier or group creation.",
-    confusions=("a node that was never started: then the rank has no process",),
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

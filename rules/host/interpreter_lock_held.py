@@ -56,7 +56,6 @@ RULE = Rule(
     seed="Flight Recorder practice",
     needs=(Need(StacksByRank, "stacks", "samplers show who holds the lock"),),
     concludes="The rank that others wait for and of which one thread holds the interpreter lock in a native call.",
-    confusions=("a read or write that blocks with the lock held: the stage explains it", "a one-line busy loop in Python"),
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

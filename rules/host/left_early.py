@@ -51,7 +51,6 @@ RULE = Rule(
     seed="Flight Recorder practice",
     needs=(Need(StacksByRank, "stacks", "only stacks show teardown"),),
     concludes="A rank in teardown that others wait for: it raised (its log says what) or it ran out of work before them.",
-    confusions=("the normal end of the job: then nobody waits in a collective",),
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

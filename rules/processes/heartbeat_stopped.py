@@ -81,10 +81,6 @@ RULE = Rule(
     seed="VenusTrace section 4.2",
     needs=(Need(ShimLogs, "shim", "the heartbeat is in the log of the collector inside the process"),),
     concludes="A rank whose process showed no life any more while its peers waited for it.",
-    confusions=(
-        "logs that were copied at different times: the manifest tells when, else only logs of one host are compared",
-        "a process that ended in order says so in its log",
-    ),
     evaluate=_evaluate,
     clears=_clears,
 )

@@ -195,7 +195,6 @@ RULE = Rule(
     seed="Flight Recorder practice",
     needs=(Need(SeenProcesses, "processes", "only a look at the host tells that a process is gone"),),
     concludes="The rank whose process ended first; peers that died of the lost connection are victims.",
-    confusions=("a watchdog that aborts a victim later", "a launcher that ends all ranks after the first failure"),
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

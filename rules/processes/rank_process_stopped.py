@@ -67,7 +67,6 @@ RULE = Rule(
     seed="Flight Recorder practice",
     needs=(Need(SeenProcesses, "processes", "the state of a process is read from the host"),),
     concludes="The rank whose main thread every sample found in state T or t.",
-    confusions=("a debugger attached after the hang began",),
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

@@ -97,10 +97,6 @@ RULE = Rule(
         Threshold("least_share", 0.05, "of the time: shorter pauses are those of a busy host"),
     ),
     concludes="The rank whose proxy thread pauses, or the two ends of the link where it does.",
-    confusions=(
-        "a slow network delays the credit as well: chunks then stay at the NIC too (FX171)",
-        "a receiver that offers no buffer: it then does not wait for the wire",
-    ),
     evaluate=_evaluate,
     clears=_clears,
 )

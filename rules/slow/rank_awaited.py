@@ -207,11 +207,6 @@ RULE = Rule(
         Threshold("least_seen", 10, "calls of a group in which somebody awaited would have shown"),
     ),
     concludes="The rank that a moving job waits for although the network does its part, or the group in step it is in.",
-    confusions=(
-        "a slow link out of the rank: its chunks wait at the NIC, which FX171 says",
-        "a stage that waits for a slow one of its pipeline: its lateness came with messages",
-        "members of different stages: they have different work, and are not compared",
-    ),
     evaluate=_evaluate,
     clears=_clears,
 )

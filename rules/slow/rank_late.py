@@ -188,11 +188,6 @@ RULE = Rule(
         Threshold("most_chance", 0.01, "that one of equal members is last so often: of two, either is half the time"),
     ),
     concludes="A rank of a moving job that most calls of one kind wait for, with the time lost to it.",
-    confusions=(
-        "work that one rank does for all by design",
-        "clocks of different hosts: there, lengths on each rank's own clock are compared",
-        "a host with more threads to run than cores: whoever is late there is a suspect at most",
-    ),
     evaluate=_evaluate,
     clears=_clears,
 )

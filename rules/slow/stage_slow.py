@@ -209,11 +209,6 @@ RULE = Rule(
     needs=(Need(FrontierWindows, "stages", "stage times of the steps tell where the time went"),),
     thresholds=tuple(Threshold(field.name, float(str(field.default)), REASONS[field.name]) for field in fields(Gates)),
     concludes="The stage that a moving job loses time to, the rank when one recurs, and how much would be won.",
-    confusions=(
-        "ranks that play different parts (pipeline stages) without a role that says so",
-        "a delay inside the stage in which ranks meet: its rank needs arrival times",
-        "work of the device that the host only sees later: its stage needs device times",
-    ),
     evaluate=_evaluate,
     clears=_clears,
 )

@@ -198,11 +198,6 @@ RULE = Rule(
         Threshold("least_share_beside", LEAST_SHARE_BESIDE, "of the time: a link that supports a case must show it"),
     ),
     concludes="The NIC, or the two ends of the link, on which chunks take longer than on their peers.",
-    confusions=(
-        "a rank that is late, or a GPU that is slow: chunks then wait for it, and not at the NIC",
-        "a proxy that does not look for completions in time: the work request counts tell them apart",
-        "a network that is slow for all: nobody is accused, for there is no peer that is not",
-    ),
     evaluate=_evaluate,
     clears=_clears,
 )

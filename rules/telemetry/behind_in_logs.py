@@ -287,11 +287,6 @@ RULE = Rule(
         ),
     ),
     concludes="From logs alone: the rank that enqueued less than its peers, or did not complete what they completed.",
-    confusions=(
-        "a log that was cut or copied earlier than those of the peers",
-        "a rank inside the library call itself: the watchdog counts a call when it returns",
-        "the first to report a timeout, which only has the shortest one",
-    ),
     evaluate=_evaluate,
     clears=_clears,
 )

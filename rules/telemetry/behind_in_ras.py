@@ -279,11 +279,6 @@ RULE = Rule(
         ),
     ),
     concludes="The rank whose count of collectives stays below its peers' and that waits in no other one; a lost process.",
-    confusions=(
-        "a moving job: ranks differ at any moment",
-        "point-to-point calls and captured graphs, which RAS does not count",
-        "a process that cannot be reached over the RAS network, and trains",
-    ),
     evaluate=_evaluate,
     clears=_clears,
 )

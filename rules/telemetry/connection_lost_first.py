@@ -80,10 +80,6 @@ RULE = Rule(
     needs=(Need(Logs, "logs", "lost connections stand in logs only"),),
     thresholds=(Threshold("least_reporters", 2, "of two ends of one connection nobody can say which one failed"),),
     concludes="The host that others lost the connection to and that lost nobody.",
-    confusions=(
-        "a host whose logs are not here: it may have lost somebody first",
-        "peers that left after the job was cancelled",
-    ),
     evaluate=_evaluate,
     clears=_clears,
 )

@@ -34,7 +34,6 @@ RULE = Rule(
         ),
     ),
     concludes="Outcome healthy when every recorder advanced between captures; no accusation while a silence is still usual.",
-    confusions=("a periodic pause (evaluation, checkpoint) that the ring no longer remembers",),
     evaluate=_evaluate,
     clears=_clears,
 )

@@ -151,11 +151,6 @@ RULE = Rule(
     seed="Flight Recorder practice",
     needs=(Need(Logs, "logs", "Horovod, barriers and watchdogs report it in the log"),),
     concludes="The ranks that a report of Horovod, of a barrier, of a desync check or of an analyzer says did not come.",
-    confusions=(
-        "a rank that is ahead: one that waits alone for all others is not believed",
-        "ranks of a group that is not the default one: its report is not read where a log speaks of several groups",
-        "a stall that passed: the last list of Horovod must share a rank with the first",
-    ),
     evaluate=_evaluate,
     clears=_clears,
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from forensics.fixtures.suites import frontier_studies as studies
-from forensics.fixtures.suites.frontier_studies import Table
+from tests.benchmarks import frontier_studies as studies
+from tests.benchmarks.frontier_studies import Table
 
 SEED = 1
 

@@ -59,7 +59,6 @@ RULE = Rule(
     needs=(Need(Temperatures, "temperatures", "a sensor tells it"),),
     thresholds=(Threshold("limit", 85.0, "of this test", Limit), Threshold("least_ranks", 2, "of this test")),
     concludes="The ranks that are hot.",
-    confusions=(),
     evaluate=_evaluate,
     clears=_clears,
 )

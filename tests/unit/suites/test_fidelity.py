@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from forensics.fixtures.simulator.job import MS, Model, Parallelism, TrainingJob
-from forensics.fixtures.suites import fidelity
 from forensics.fixtures.suites.interface import Draw
 from forensics.fixtures.suites.nic import CELLS, GPT, KINDS, LEVELS, MOE, Kind, drawn
+from tests.benchmarks import fidelity
 
 PAGE = Path(__file__).parents[3] / "docs" / "simulator.md"
 PLACES = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from forensics.fixtures.suites import frontier_studies as studies
-from forensics.fixtures.suites.frontier_studies import Table, seen
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
+from tests.benchmarks import frontier_studies as studies
+from tests.benchmarks.frontier_studies import Table, seen
 from tests.unit.frontier.jobs import job, matrix
 
 
