@@ -83,7 +83,7 @@ def _collect(options: Options, staging: Staging, interrupts: Interrupts, observe
     journal = Journal(context, now_ns())
     found, seen = _discover(options, context.procfs, interrupts)
     if not found.ranks and not options.host_only and not interrupts.requested:
-        raise NoRanksError(explain_no_ranks(seen, found, options.pids, options.job))
+        raise NoRanksError(explain_no_ranks(seen, found, options.job))
     missing = () if _named(options, seen)[0] else missing_ranks(found, seen)
     chosen, missing, left_out = _restrict(found, missing, options.ranks)
     if options.ranks is not None and not chosen.ranks and not missing:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,7 +97,7 @@ def _general(run: Run) -> str:
     return reason
 
 
-def explain_no_ranks(scan: Scan, found: Discovery, pids: Sequence[int], job: str | None) -> str:
+def explain_no_ranks(scan: Scan, found: Discovery, job: str | None) -> str:
     """What was searched for ranks, what could not be searched, and what to try."""
     if job is not None and found.jobs_seen:
         return f"no job on this host is {job!r}; it runs {'; '.join(found.jobs_seen)}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import orjson
 
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import OversizedMember, chunks
+from forensics.ingest._shared.values import text
 from forensics.ingest.interface import Problem
 
 MAX_DOCUMENT_BYTES = 1 << 30
@@ -44,12 +45,15 @@ def read_json(artefact: Artefact) -> Any | Problem:
     return content if isinstance(content, Problem) else parse_json(content)
 
 
-def read_object(artefact: Artefact) -> dict[str, Any] | Problem:
-    """A JSON document that must be an object."""
+def read_object(artefact: Artefact, schema: str | None = None) -> Generator[Problem, None, dict[str, Any] | None]:
+    """A JSON document that must be an object, else None; what is wrong is yielded, another schema than the known one too."""
     value = read_json(artefact)
-    if isinstance(value, (dict, Problem)):
-        return value
-    return Problem("not a JSON object", "byte=0", fatal=True)
+    if not isinstance(value, dict):
+        yield value if isinstance(value, Problem) else Problem("not a JSON object", "byte=0", fatal=True)
+        return None
+    if schema is not None and value.get("schema") != schema:
+        yield Problem(f"schema {text(value.get('schema'))} is not {schema}; read as far as its keys are known")
+    return value
 
 
 def parse_json(content: bytes) -> Any | Problem:

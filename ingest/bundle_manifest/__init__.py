@@ -20,12 +20,9 @@ def sniff(head: bytes, path: str) -> int:
 
 def rows(artefact: Artefact) -> Iterator[Item]:
     """Job settings, the ranks known or expected, and coverage in short."""
-    document = read_object(artefact)
-    if isinstance(document, Problem):
-        yield document
+    document = yield from read_object(artefact, SCHEMA)
+    if document is None:
         return
-    if document.get("schema") != SCHEMA:
-        yield Problem(f"schema {text(document.get('schema'))} is not {SCHEMA}; read as far as its keys are known")
     for said in strings(document.get("warnings")):
         yield Problem(f"collector: {said}")
     settings = {key: document.get(key) for key in ("world_size", "job_id", "tool", "nodes")}

@@ -27,15 +27,12 @@ def sniff(head: bytes, path: str) -> int:
 
 def rows(artefact: Artefact) -> Iterator[Item]:
     """NICs and their ports, links to the network with their rates, and one row a counter."""
-    document = read_object(artefact)
-    if isinstance(document, Problem):
-        yield document
+    document = yield from read_object(artefact, SCHEMA)
+    if document is None:
         return
     node = text(document.get("node"))
     if node:
         yield Identity(host=node)
-    if document.get("schema") != SCHEMA:
-        yield Problem(f"schema {text(document.get('schema'))} is not {SCHEMA}; read as far as its keys are known")
     tables: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     problems: list[Problem] = []
     for name, facts in _named(document.get("devices"), "devices", problems):

@@ -10,7 +10,7 @@ from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.config import config_batches
 from forensics.ingest._shared.content import read_object
 from forensics.ingest._shared.values import rank_number, text
-from forensics.ingest.interface import Identity, Ingester, Item, Problem
+from forensics.ingest.interface import Identity, Ingester, Item
 
 SCHEMA = "forensics.versions/1"
 
@@ -22,12 +22,9 @@ def sniff(head: bytes, path: str) -> int:
 
 def rows(artefact: Artefact) -> Iterator[Item]:
     """One setting for each rank and package, and for each rank and library."""
-    document = read_object(artefact)
-    if isinstance(document, Problem):
-        yield document
+    document = yield from read_object(artefact, SCHEMA)
+    if document is None:
         return
-    if document.get("schema") != SCHEMA:
-        yield Problem(f"schema {text(document.get('schema'))} is not {SCHEMA}; read as far as its keys are known")
     yield Identity(host=text(document.get("node")))
     ranks = document.get("ranks")
     for key, facts in ranks.items() if isinstance(ranks, dict) else ():

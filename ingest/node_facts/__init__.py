@@ -33,9 +33,8 @@ def sniff(head: bytes, path: str) -> int:
 
 def rows(artefact: Artefact) -> Iterator[Item]:
     """Clock readings, and what limits the collector on this host."""
-    document = read_object(artefact)
-    if isinstance(document, Problem):
-        yield document
+    document = yield from read_object(artefact)
+    if document is None:
         return
     node = text(document.get("node")) or artefact.host or text(document.get("hostname"))
     if node is None:

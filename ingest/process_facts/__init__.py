@@ -25,15 +25,12 @@ def sniff(head: bytes, path: str) -> int:
 
 def rows(artefact: Artefact) -> Iterator[Item]:
     """One row a thread, and the collector's own errors as problems."""
-    document = read_object(artefact)
-    if isinstance(document, Problem):
-        yield document
+    document = yield from read_object(artefact, SCHEMA)
+    if document is None:
         return
     rank = rank_number(document.get("rank"))
     if rank is not None:
         yield Identity(rank=rank)
-    if document.get("schema") != SCHEMA:
-        yield Problem(f"schema {text(document.get('schema'))} is not {SCHEMA}; read as far as its keys are known")
     columns: dict[str, list[Any]] = defaultdict(list)
     for process in objects(document.get("processes")):
         pid = integer(process.get("pid"))

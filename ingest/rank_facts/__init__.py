@@ -22,9 +22,8 @@ def sniff(head: bytes, path: str) -> int:
 
 def rows(artefact: Artefact) -> Iterator[Item]:
     """The rank, its environment, and what else is known of its process."""
-    document = read_object(artefact)
-    if isinstance(document, Problem):
-        yield document
+    document = yield from read_object(artefact)
+    if document is None:
         return
     rank = rank_number(document.get("rank"))
     if rank is None:

@@ -53,7 +53,7 @@ def note_text(reason: int, error: int) -> str:
 
 def coverage_batches(log: ShimFile, clock: Clock, rings: Sequence[Ring]) -> Iterator[Batch | Problem]:
     """Coverage rows, the configuration that the head and the live page tell, and problems of the log itself."""
-    hooks = [*_hooks(log.live), _log_status(log, rings)]
+    hooks = [*_hooks(log.live), _log_status(log)]
     ticks = last_tick(log, rings)
     begin, end = int(log.head["created_ns"]), _realtime(clock, ticks)
     yield Batch(
@@ -117,7 +117,7 @@ def _verbs(hooked: Any, called: Any) -> tuple[str, str | None]:
     return "not_configured", "libibverbs was not reached through the hook"
 
 
-def _log_status(log: ShimFile, rings: Sequence[Ring]) -> HookStatus:
+def _log_status(log: ShimFile) -> HookStatus:
     dropped = int(log.live["dropped"].sum())
     lost = sum(int(log.live[name]) for name in ("lost_comms", "lost_proxy_ops", "lost_queue_pairs"))
     reason = reason_text(int(log.live["reason"]), int(log.live["reason_errno"]))

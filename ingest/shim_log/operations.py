@@ -46,7 +46,7 @@ def _operations(log: ShimFile, clock: Clock, ring: Ring, rows: npt.NDArray[Any],
         "sequence": numbers(calls["op_number"]),
         "op_id": numbers(calls["op_number"]),
         "pair_number": numbers(calls["p2p_number"], calls["p2p_number"] == 0),
-        "group_call": _group_calls(log, ring, rows, calls),
+        "group_call": _group_calls(ring, rows, calls),
         "kind": words(kinds, layout.OPERATIONS),
         "is_p2p": Packed(len(calls), is_p2p),
         "peer": numbers(peers, ~is_p2p | (peers < 0)),
@@ -78,7 +78,7 @@ def _sizes(calls: Table) -> dict[str, Packed]:
     return {"count": numbers(counts), "dtype": words(dtypes, names), "bytes": numbers(safe, unknown)}
 
 
-def _group_calls(log: ShimFile, ring: Ring, rows: npt.NDArray[Any], calls: Table) -> Packed:
+def _group_calls(ring: Ring, rows: npt.NDArray[Any], calls: Table) -> Packed:
     """Operations of one group share the place of its start; null outside of groups and where the start is overwritten."""
     starts = np.flatnonzero(ring.records["kind"] == layout.GROUP_START)
     before = np.searchsorted(starts, rows, side="right") - 1

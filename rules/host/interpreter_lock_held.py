@@ -30,13 +30,13 @@ def _finding(stalled: StallFindings, stall: Stall, holder: Sample) -> Finding:
         f"{thread} of rank {stall.rank} held the interpreter lock in every sample, at {holder.activity.describe()}",
         holder.source,
     )
-    found = stalled.finding(stall, Cause.GIL_HELD, _next_steps(stall, holder))
+    found = stalled.finding(stall, Cause.GIL_HELD, _next_steps(holder))
     blocking = stall.stage in _EXPLAINED and stall.explained
     rivals = (f"a blocking call of {stall.stage} that keeps the lock is still that call",) if blocking else ()
     return replace(found, evidence=(held, *found.evidence), rivals=rivals)
 
 
-def _next_steps(stall: Stall, holder: Sample) -> tuple[str, ...]:
+def _next_steps(holder: Sample) -> tuple[str, ...]:
     where = holder.activity.application
     place = f" below {where}" if where else ""
     return (

@@ -65,7 +65,7 @@ def _evaluate(
         stalled = liveness.motion is Motion.STALLED
         doubts = (*_unsettled(ras, 1 if stalled else thresholds["settled_gap_s"]), *_doubts(ras, roots, bool(mixed)))
         for rank, lags in roots.items():
-            yield _late_finding(ras, text, rank, lags, doubts, alone=len(roots) == 1)
+            yield _late_finding(ras, text, rank, lags, doubts)
     yield from _lost(ras, graph, roster)
     if not behind and len(mixed) == 1 and not dumped:
         yield from _elsewhere(ras, *mixed[0])
@@ -135,9 +135,7 @@ def _unsettled(ras: Ras, least_gap_s: float) -> Iterator[str]:
         yield f"the captures are {ras.gap_s:.0f} s apart, and nothing else shows a standstill: a long step looks the same"
 
 
-def _late_finding(
-    ras: Ras, text: EvidenceText, rank: int, behind: tuple[_Lag, ...], doubts: tuple[str, ...], alone: bool
-) -> Finding:
+def _late_finding(ras: Ras, text: EvidenceText, rank: int, behind: tuple[_Lag, ...], doubts: tuple[str, ...]) -> Finding:
     process = next(process for process, named in ras.ranks.items() if named == rank)
     return Finding(
         ranks=(rank,),

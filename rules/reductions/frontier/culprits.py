@@ -154,7 +154,7 @@ def _against(
         share = total / float(lengths.sum())
         if affected.sum() < gates.least_steps and not (affected.sum() >= gates.repeats and share >= gates.stage_share):
             continue
-        ranks, by_rank = _recurring(found, work, excess, columns, affected, lost, gates)
+        ranks, by_rank = _recurring(found, excess, columns, affected, lost, gates)
         if baseline == "usual":
             ranks = ()  # what is unusual on one rank only is so against its peers too
         pattern = _pattern(affected, gates)
@@ -195,7 +195,7 @@ def _lost(found: Cut, work: Floats, excess: Floats, columns: list[int]) -> tuple
 
 
 def _recurring(
-    found: Cut, work: Floats, excess: Floats, columns: list[int], affected: Flags, lost: Floats, gates: Gates
+    found: Cut, excess: Floats, columns: list[int], affected: Flags, lost: Floats, gates: Gates
 ) -> tuple[tuple[int, ...], float]:
     """Ranks that cause most of the affected rows, and what was lost to them; none when the ranks change or all are alike."""
     over = excess[:, columns].sum(axis=1)

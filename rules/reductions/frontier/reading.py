@@ -192,7 +192,7 @@ class _Cells:
         inside = (self.at[0] >= run.start) & (self.at[0] < run.stop)
         spans = {name: np.ma.getdata(values)[inside] for name, values in self.spans.items()}
         row, place = self.at[0][inside] - run.start, np.searchsorted(there, self.at[1][inside])
-        columns, codes, is_ordered, collapsed = self._columns(spans, place, len(there))
+        columns, codes, is_ordered, collapsed = self._columns(spans, place)
         shape = (run.stop - run.start, len(columns), len(there))
         durations, ends = np.zeros(shape), np.full(shape, np.iinfo(np.int64).min)
         np.add.at(durations, (row, codes, place), spans["duration"].astype(np.float64))
@@ -224,7 +224,7 @@ class _Cells:
             paths=tuple(self.group.paths[index] for index in there.tolist()),
         )
 
-    def _columns(self, spans: Mapping[str, Any], place: Ints, ranks: int) -> tuple[tuple[Column, ...], Ints, bool, bool]:
+    def _columns(self, spans: Mapping[str, Any], place: Ints) -> tuple[tuple[Column, ...], Ints, bool, bool]:
         """Columns, the column of each span, whether all ranks agree on the order, whether parts were collapsed."""
         used: dict[int, dict[int, float]] = defaultdict(dict)
         pairs, index = np.unique(place * len(self.read.keys) + spans["key"], return_inverse=True)

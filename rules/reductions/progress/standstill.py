@@ -37,15 +37,11 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WaitState:
-    """The decision for one wait, with its reason; `length_ns` is how long it lasted when it was captured, at least.
-
-    `usual_pause_ns` is the longest pause that its communicator or its ranks made twice before.
-    """
+    """The decision for one wait, with its reason; `length_ns` is how long it lasted when it was captured, at least."""
 
     standing: Standing
     reason: str
     length_ns: int | None = None
-    usual_pause_ns: int | None = None
 
 
 _CALLS = """
@@ -153,13 +149,13 @@ def _dated(wait: Wait, dates: _Dates, factor: float) -> WaitState | None:
     for lasted, pause in ((length, own), (silence, usual)):
         if pause is not None and lasted > max(factor * pause, LEAST_SILENCE_NS):
             text = f"it lasted {_seconds(lasted)} when it was captured; pauses of up to {_seconds(pause)} occurred twice before"
-            return WaitState(Standing.STILL, text, lasted, pause)
+            return WaitState(Standing.STILL, text, lasted)
     pause = own if own is not None else usual
     if pause is None:
         short = length < LEAST_SILENCE_NS
         return WaitState(Standing.USUAL, f"it lasted {_seconds(length)} only", length) if short else None
     text = f"it lasted {_seconds(length)} when it was captured, and pauses of {_seconds(pause)} occurred twice before"
-    return WaitState(Standing.USUAL, text, length, pause)
+    return WaitState(Standing.USUAL, text, length)
 
 
 def _begun(wait: Wait, rank: int, issued: int, dates: _Dates) -> int:
@@ -177,7 +173,7 @@ def _young(wait: Wait, dates: _Dates, factor: float) -> WaitState | None:
     usual = max((pause for pause in pauses if pause is not None), default=0)
     if most > max(factor * usual, LEAST_SILENCE_NS):
         return None
-    return WaitState(Standing.USUAL, f"it lasted {_seconds(most)} at most when its files were written", most, usual or None)
+    return WaitState(Standing.USUAL, f"it lasted {_seconds(most)} at most when its files were written", most)
 
 
 def _between_dumps(wait: Wait, dates: _Dates) -> WaitState | None:

@@ -58,14 +58,13 @@ class Pace(StrEnum):
 class WaitPace:
     """One waiting rank: its pace, None where the switches do not tell, the reason, and the newest of the samples.
 
-    `counts` are context switches of the main thread in each interval between samples, `spans_ns` the lengths of these.
+    `counts` are context switches of the main thread in each interval between samples.
     """
 
     rank: int
     pace: Pace | None
     reason: str
     counts: tuple[int, ...]
-    spans_ns: tuple[int, ...]
     source: str
 
 
@@ -112,7 +111,7 @@ def _pace(rank: int, samples: Sequence[_Sample], limits: PaceLimits) -> WaitPace
     counts = tuple(two.switches - one.switches for one, two in pairs)
     spans = tuple(two.time_ns - one.time_ns for one, two in pairs)
     pace, reason = _judged(samples, counts, spans, limits)
-    return WaitPace(rank, pace, reason, counts, spans, samples[-1].source)
+    return WaitPace(rank, pace, reason, counts, samples[-1].source)
 
 
 def _judged(
