@@ -28,6 +28,8 @@ BUNDLE = Path(__file__).parents[3] / "fixtures/scenarios/checkpoint-stalled/bund
         (verdict("hang", suspect(5)), HANG, Standing.EXACT),
         (verdict("hang", suspect(5, 6)), HANG, Standing.PARTIAL),
         (verdict("inconclusive"), HANG, Standing.SILENT),
+        (verdict("slowdown", suspect(stage="unknown")), HANG, Standing.SILENT),
+        (verdict("slowdown", suspect()), HANG, Standing.PARTIAL),
         (verdict("hang", suspect(6)), HANG, Standing.WRONG),
         (verdict("healthy"), HANG, Standing.WRONG),
         (None, HANG, Standing.WRONG),
