@@ -26,15 +26,17 @@ class Unstarted:
 def unstarted(logged: Logged) -> Iterator[Unstarted]:
     """Inits that a minority holds up, in the order of the groups.
 
-    Where all began and nobody completed, nobody can be told apart.
+    Where all began and nobody completed, nobody can be told apart. A log that ends before the init does may be cut: it says so
+    of a job of which something tells that it stopped.
     """
+    stopped = logged.stalled or logged.timed_out or logged.cancels or logged.exits or logged.losses
     for group in logged.groups:
         if group.origin != "nccl":
             continue
         began = tuple(rank for rank, row in group.positions.items() if row.init == "started")
         complete = tuple(rank for rank, row in group.positions.items() if row.init not in ("started", None))
         missing = tuple(rank for rank in group.members if rank not in group.positions)
-        if complete and 0 < len(began) < len(complete):
+        if stopped and complete and 0 < len(began) < len(complete):
             yield Unstarted(group, began, complete, True, True)
         elif began and not complete and 0 < len(missing) < len(began):
             yield Unstarted(group, missing, began, False, all(rank in logged.ranks for rank in missing))

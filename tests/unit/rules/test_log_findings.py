@@ -240,6 +240,17 @@ def test_the_rank_that_never_began_the_init(tmp_path: Path) -> None:
     assert (first.ranks, first.cause, first.confidence) == ((6,), Cause.INIT_STALL, Confidence.LIKELY)
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_log_that_ends_before_the_init_may_be_cut(stopped: bool, tmp_path: Path) -> None:
+    """Logs are handed over cut; of a job that nothing says has stopped, the missing line says nothing."""
+    logs = RankLogs()
+    for rank in range(WORLD):
+        logs.started(rank, WORLD, complete=rank != 6)
+    if stopped:
+        logs.say(0, "[rank0]: torch.distributed.DistStoreError: wait timeout after 600000ms, keys: /default_pg/0//cuda:0//0")
+    assert named(verdict_of(logs.write(tmp_path))) == ({6} if stopped else set())
+
+
 def test_an_init_that_all_began_and_nobody_completed(tmp_path: Path) -> None:
     logs = RankLogs()
     for rank in range(WORLD):
