@@ -81,7 +81,7 @@ class Impact:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """When it went wrong: `time_ns` on `clock`, with an error bound in ns, and the step when known."""
+    """When the stall began: `time_ns` on `clock`, with an error bound in ns, and the step when known."""
 
     time_ns: int
     clock: str
@@ -214,7 +214,10 @@ class RuleOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The whole answer; `forensics.verdict/1` is its JSON form (`forensics.report.json`)."""
+    """The whole answer; `forensics.verdict/1` is its JSON form (`forensics.report.json`).
+
+    `last_lines` are how the logs of the first suspect end, exceptions included.
+    """
 
     outcome: Outcome
     summary: str
@@ -235,3 +238,4 @@ class Verdict:
     frontier: tuple[FrontierRow, ...] = ()
     symptoms: tuple[Symptom, ...] = ()
     assessments: tuple[Assessment, ...] = ()
+    last_lines: tuple[Evidence, ...] = ()

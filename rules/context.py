@@ -27,6 +27,7 @@ _HOST_CHECKS = {
     "ib.counters": "NIC counters",
 }
 _MOST_EVENTS = 12
+_MOST_WARNINGS = 1000
 
 
 def group_rows(groups: Communicators, placed: Positions, graph: WaitGraph) -> tuple[GroupRow, ...]:
@@ -89,7 +90,11 @@ def _log_events(connection: DuckDBPyConnection) -> Iterator[TimelineEntry]:
     rows = connection.execute(
         """
         SELECT l.time_ns, l.host, l.rank, l.kind, l.text, s.path, l.locator FROM log_events l JOIN sources s USING (source_id)
-        WHERE l.time_ns IS NOT NULL AND l.kind <> 'traceback' ORDER BY l.time_ns, s.path, l.locator LIMIT 6
+        WHERE l.time_ns IS NOT NULL AND l.kind <> 'traceback' AND (s.kind <> 'kernel_log' OR (
+            l.time_ns >= coalesce((SELECT min(enqueued_ns) FROM operations), l.time_ns)
+            AND (NOT l.kind IN ('oom_kill', 'hung_task', 'soft_lockup', 'segfault')
+                OR l.subject IN (SELECT CAST(pid AS VARCHAR) FROM processes UNION SELECT CAST(pid AS VARCHAR) FROM ranks))))
+        ORDER BY l.time_ns, s.path, l.locator LIMIT 6
         """
     ).fetchall()
     for time_ns, host, rank, kind, text, path, line in rows:
@@ -186,7 +191,32 @@ def warnings(connection: DuckDBPyConnection) -> tuple[Evidence, ...]:
     rows = connection.execute(
         "SELECT DISTINCT message, path, locator FROM ingest_warnings ORDER BY path, locator, message"
     ).fetchall()
-    return tuple(Evidence(message, f"{path}#{locator}" if locator else path, supports=False) for message, path, locator in rows)
+    shown = rows[:_MOST_WARNINGS]
+    found = [Evidence(message, f"{path}#{locator}" if locator else path, supports=False) for message, path, locator in shown]
+    if len(rows) > len(shown):
+        found.append(Evidence(f"{len(rows) - len(shown)} more warnings: see ingest_warnings of `forensics query`", None, False))
+    return tuple(found)
+
+
+_LAST = """
+SELECT text, path || coalesce('#line=' || locator, '') FROM (
+    SELECT l.rank, l.text, s.path, l.locator, 0 AS place, row_number() OVER (PARTITION BY l.rank ORDER BY l.time_ns, s.path,
+        l.locator) - count(*) OVER (PARTITION BY l.rank) AS before
+    FROM log_events l JOIN sources s USING (source_id) WHERE l.rank IN (SELECT unnest($ranks)) AND l.kind <> 'traceback'
+    UNION ALL
+    SELECT t.rank, t.text, s.path, NULL, 1, t.place FROM log_tails t JOIN sources s USING (source_id)
+    WHERE t.rank IN (SELECT unnest($ranks))
+) WHERE before > -$events OR place = 1 ORDER BY rank, place, before
+"""
+_MOST_RANKS, _MOST_LINES, _LAST_EVENTS = 2, 6, 3
+
+
+def last_lines(connection: DuckDBPyConnection, suspects: tuple[Suspect, ...]) -> tuple[Evidence, ...]:
+    """The last understood lines of the first suspect's ranks, exceptions among them, then the last of their own logs."""
+    ranks = list(suspects[0].ranks[:_MOST_RANKS]) if suspects else []
+    rows = connection.execute(_LAST, {"ranks": ranks, "events": _LAST_EVENTS}).fetchall() if ranks else []
+    lines = {text: Evidence(text, source) for text, source in reversed(rows)}
+    return tuple(reversed(lines.values()))[-_MOST_LINES:]
 
 
 def would_change(roster: Roster, liveness: Liveness, suspects: tuple[Suspect, ...]) -> tuple[str, ...]:

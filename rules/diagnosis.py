@@ -27,7 +27,7 @@ from forensics.model import (
 )
 from forensics.rules.admission import Progress
 from forensics.rules.arbitration import Judgement, arbitrate
-from forensics.rules.context import coverage, group_rows, not_checked, timeline, warnings, would_change
+from forensics.rules.context import coverage, group_rows, last_lines, not_checked, timeline, warnings, would_change
 from forensics.rules.engine import FAILED, Overrides, discover, find, run, supply_of, thresholds
 from forensics.rules.explain import Observed, observed_in
 from forensics.rules.facts.families import SourceFamilies, families
@@ -102,6 +102,7 @@ def _verdict(
         frontier=windows,
         symptoms=judged.symptoms,
         assessments=(*judged.assessments, healthy),
+        last_lines=last_lines(connection, suspects),
     )
 
 
@@ -252,12 +253,14 @@ def _labels(
 
 def _motion_labels(motion: Liveness, pace: Speed, suspects: tuple[Suspect, ...]) -> Iterator[Label]:
     if motion.motion is Motion.UNSEEN and not motion.shown:
-        yield Label("telemetry_limited", "liveness", f"{motion.reason}: a moving job can look like this")
+        yield Label("telemetry_limited", "liveness", f"{motion.reason}: a progressing job can look like this")
     if motion.motion is Motion.TOO_EARLY and not motion.shown:
         yield Label("telemetry_limited", "liveness", f"too early to call it a hang: {motion.reason}")
     if motion.shown and not suspects and not pace.was_measured:
         yield Label(
-            "telemetry_limited", "speed", f"it moves; a job whose steps are slower than before looks alike: {pace.reason}"
+            "telemetry_limited",
+            "speed",
+            f"job is progressing; slowdowns cannot be detected without step timings ({pace.reason})",
         )
 
 

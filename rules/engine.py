@@ -149,7 +149,7 @@ def _judge(rule: Rule, supply: Supply, own: Thresholds) -> tuple[tuple[Finding, 
         return found, RuleOutcome(rule.code, rule.name, "fired", f"{len(found)} findings")
     cleared = supply.call(rule.clears, {Thresholds: own})
     status = "ruled_out" if cleared else "silent"
-    return (), RuleOutcome(rule.code, rule.name, status, cleared or "did not fire, and the evidence does not rule it out")
+    return (), RuleOutcome(rule.code, rule.name, status, cleared or "not triggered; cannot be excluded")
 
 
 def _of_rule(rule: Rule, finding: Finding) -> Finding:

@@ -12,9 +12,10 @@ from pathlib import PurePosixPath
 from typing import IO, BinaryIO, cast
 
 from forensics.bundle import limits
-from forensics.bundle.members import BundleWarning, Contents, Member, distinct, is_hidden, printable
+from forensics.bundle.members import ARCHIVE_CUT, BundleWarning, Contents, Member, distinct, is_hidden, printable
 from forensics.bundle.streams import (
     DamagedMember,
+    OversizedMember,
     Window,
     chunks,
     compression,
@@ -23,6 +24,7 @@ from forensics.bundle.streams import (
     first_bytes,
     window_opener,
 )
+from forensics.errors import ForensicsError
 
 BLOCK = tarfile.BLOCKSIZE
 Opener = Callable[[int, int], Callable[[], BinaryIO]]
@@ -77,12 +79,14 @@ def read_archive(location: str, name: str) -> Contents:
 def _spooled(raw: BinaryIO, stored: int, name: str, warnings: list[BundleWarning]) -> tuple[IO[bytes], int]:
     """A plain tar for a compressed one, in an unnamed temporary file, as far as it could be decompressed."""
     spool = cast(IO[bytes], tempfile.TemporaryFile(buffering=0))  # noqa: SIM115 - lives as long as its members
-    stream = decompressed(raw, stored, limits.MAX_ARCHIVE_BYTES)
+    stream = decompressed(raw, stored, limits.budget().bytes)
     try:
         for chunk in chunks(stream):
             spool.write(chunk)
+    except OversizedMember as error:
+        raise ForensicsError(f"{name}: {error}") from error
     except DamagedMember as error:
-        warnings.append(BundleWarning(name, None, f"compressed archive: {error}"))
+        warnings.append(BundleWarning(name, None, f"{ARCHIVE_CUT}: {error}"))
     return spool, os.fstat(spool.fileno()).st_size
 
 
@@ -92,21 +96,20 @@ def _walk(source: IO[bytes], size: int, name: str, opener: Opener, warnings: lis
     damage = ""
     try:
         with tarfile.open(fileobj=_Headers(Window(source, 0, size)), mode="r:") as archive:
-            for _ in range(limits.MAX_MEMBERS):
+            for _ in range(limits.budget().members):
                 info = archive.next()
                 if info is None:
                     break
                 position = info.offset_data + (-(-info.size // BLOCK) * BLOCK if info.isreg() else 0)
                 yield from _admit(info, size, opener, warnings)
             else:
-                message = f"more than {limits.MAX_MEMBERS} members; the rest was left out"
-                warnings.append(BundleWarning(name, f"byte={position}", message))
+                warnings.append(BundleWarning(name, f"byte={position}", f"{limits.exceeded('members')}; the rest was left out"))
                 return
     except (tarfile.TarError, OSError, ValueError, OverflowError) as error:
         damage = f": {error}"
     if position > size or os.pread(source.fileno(), BLOCK, position) != bytes(BLOCK):
         cut = min(position, size)
-        message = f"archive is cut or damaged at byte {cut}; it was read up to there{damage}"
+        message = f"{ARCHIVE_CUT} at byte {cut}; it was read up to there{damage}"
         warnings.append(BundleWarning(name, f"byte={cut}", message))
 
 

@@ -17,8 +17,10 @@ def read_directory(root: Path) -> Contents:
     members: list[Member] = []
     warnings: list[BundleWarning] = []
     for item in _walk(str(root), warnings):
-        if len(members) == limits.MAX_MEMBERS:
-            warnings.append(BundleWarning(None, None, f"more than {limits.MAX_MEMBERS} files in {root}; rest left out"))
+        if len(members) == limits.budget().members:
+            warnings.append(
+                BundleWarning(None, None, f"{printable(str(root))}: {limits.exceeded('members')}; the rest was left out")
+            )
             break
         members.append(item)
     contents = distinct(members)

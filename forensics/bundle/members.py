@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import BinaryIO
 
+ARCHIVE_CUT = "archive is cut or damaged"
+"""How the warning of an archive that ends early starts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Member:

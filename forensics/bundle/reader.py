@@ -7,16 +7,19 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
+from forensics.bundle import limits
 from forensics.bundle.archive import looks_like_tar, read_archive
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.directory import read_directory, read_file
 from forensics.bundle.layout import BUNDLE
 from forensics.bundle.manifest import Manifest, Run, read_manifest
-from forensics.bundle.members import BundleWarning, Member
+from forensics.bundle.members import BundleWarning, Contents, Member
 from forensics.bundle.origin import bundle_origin, origin
 from forensics.bundle.proven_ranks import with_proven_ranks
 from forensics.bundle.streams import chunks, content_opener
+from forensics.bundle.zipped import looks_like_zip, read_zip
 from forensics.errors import ExitCode, ForensicsError
 
 
@@ -50,12 +53,14 @@ class _Gathered:
     damaged: dict[str, str] = field(default_factory=dict)
 
 
-def open_bundle(paths: Sequence[Path]) -> Bundle:
+def open_bundle(paths: Sequence[Path], names: Mapping[Path, str] = MappingProxyType({})) -> Bundle:
     """Open the given bundles, directories and files as one body of evidence, in path order.
+
+    `names` are those of files that have none of their own.
 
     Raises ForensicsError(UNREADABLE) when a path does not exist or cannot be read, or when there is nothing in them.
     """
-    labelled = _labelled(paths)
+    labelled = _labelled(paths, names)
     gathered = _Gathered()
     for path, label in labelled:
         try:
@@ -64,46 +69,61 @@ def open_bundle(paths: Sequence[Path]) -> Bundle:
             raise ForensicsError(f"{path}: cannot be read: {error.strerror or error}", ExitCode.UNREADABLE) from error
     if not any(member.stored_bytes for member in gathered.members.values()):
         raise ForensicsError(f"{', '.join(map(str, paths))}: empty, there is nothing to read", ExitCode.UNREADABLE)
+    if sum(member.stored_bytes for member in gathered.members.values()) > limits.budget().bytes:
+        raise ForensicsError(f"{', '.join(map(str, paths))}: {limits.exceeded('bytes')}")
     return _assemble(_without_only_root(gathered))
 
 
-def _labelled(paths: Sequence[Path]) -> list[tuple[Path, str]]:
+def _labelled(paths: Sequence[Path], names: Mapping[Path, str]) -> list[tuple[Path, str]]:
     """Each distinct input with its name below the folder common to all of them, in the order of these names."""
-    real = {os.path.realpath(path): path for path in paths}
-    if not real:
+    real = {os.path.realpath(path): path for path in paths if path not in names}
+    if not paths:
         raise ForensicsError("no input was given", ExitCode.USAGE)
     for path in paths:
         if not path.is_file() and not path.is_dir():
-            problem = "neither a file nor a directory" if path.exists() else "no such file or directory"
+            special = "neither a file nor a directory; a log is piped in with `... | forensics diagnose -`"
+            problem = special if path.exists() else "no such file or directory"
             raise ForensicsError(f"{path}: {problem}", ExitCode.UNREADABLE)
-    common = os.path.commonpath([os.path.dirname(name) for name in real])  # noqa: PTH120
-    labels = {name: Path(os.path.relpath(name, common)).as_posix() for name in real}
-    return sorted(((real[name], labels[name]) for name in real), key=lambda item: item[1])
+    common = os.path.commonpath([os.path.dirname(name) for name in real]) if real else ""  # noqa: PTH120
+    labels = {path: Path(os.path.relpath(name, common)).as_posix() for name, path in real.items()}
+    return sorted({**labels, **names}.items(), key=lambda item: item[1])
 
 
 def _gather(path: Path, label: str, prefix: str, gathered: _Gathered) -> None:
     """Add one input; archives that lie in a directory are opened too, archives in archives are not."""
     if path.is_file():
         member = read_file(path, label)
-        if looks_like_tar(member):
-            _gather_archive(member, prefix, gathered)
+        contents = _opened(member)
+        if contents is not None:
+            _gather_archive(member, contents, prefix, gathered)
         else:
             gathered.members[member.path] = member
         return
-    contents = read_directory(path)
-    gathered.warnings += [_prefixed(warning, prefix) for warning in contents.warnings]
-    for found in contents.members:
+    folder = read_directory(path)
+    gathered.warnings += [_prefixed(warning, prefix) for warning in folder.warnings]
+    for found in folder.members:
         member = replace(found, path=prefix + found.path)
-        if looks_like_tar(member):
+        try:
+            contents = _opened(member)
+        except ForensicsError as error:  # one archive that may not be opened costs only itself
+            gathered.warnings.append(BundleWarning(member.path, None, error.message))
+            continue
+        if contents is not None:
             gathered.archives[member.path] = member
-            gathered.nested |= _gather_archive(member, f"{member.path}/", gathered)
+            gathered.nested |= _gather_archive(member, contents, f"{member.path}/", gathered)
         else:
             gathered.members[member.path] = member
 
 
-def _gather_archive(member: Member, prefix: str, gathered: _Gathered) -> set[str]:
+def _opened(member: Member) -> Contents | None:
+    """What the file holds when it is an archive of evidence."""
+    if looks_like_tar(member):
+        return read_archive(str(member.location), member.path)
+    return read_zip(str(member.location), member.path) if looks_like_zip(member) else None
+
+
+def _gather_archive(member: Member, contents: Contents, prefix: str, gathered: _Gathered) -> set[str]:
     """Add what an archive holds, and give the paths of its members."""
-    contents = read_archive(str(member.location), member.path)
     inner = {prefix + found.path: replace(found, path=prefix + found.path) for found in contents.members}
     gathered.members.update(inner)
     for warning in contents.warnings:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
@@ -30,22 +31,41 @@ LEAST_PID = 1000
 _SHARED = {"frames": "frame", "call_paths": "call_path"}
 
 
-def open_case(paths: Sequence[Path], case_file: Path | None = None, progress: Progress | None = None) -> Connection:
+def open_case(
+    paths: Sequence[Path],
+    case_file: Path | None = None,
+    progress: Progress | None = None,
+    names: Mapping[Path, str] = MappingProxyType({}),
+) -> Connection:
     """The case of the given bundles, directories or files, in memory or in the new file `case_file`.
 
+    `names` are those of files that have none of their own.
     A single case file (DuckDB) is copied into memory as it is. Raises ForensicsError for input that cannot be used at all.
     """
     if any(is_case_file(path) for path in paths):
         if len(paths) != 1 or case_file is not None:
             raise ForensicsError("a case file is opened alone: build a new case from the bundles instead", ExitCode.USAGE)
         return existing_case(paths[0])
-    bundle = open_bundle(paths)
+    bundle = open_bundle(paths, names)
     with readings(bundle.artefacts, schema_columns()) as found:
         connection = new_case(case_file, sum(artefact.stored_bytes for artefact in bundle.artefacts))
         _fill(bundle, found, connection, progress)
+    _refuse_what_is_no_evidence(connection, [names.get(path, str(path)) for path in paths])
     admit(connection)
     align(connection)
     return connection
+
+
+def _refuse_what_is_no_evidence(connection: Connection, names: Sequence[str]) -> None:
+    """Raise when no file is of a format that is read; a single file of one that holds nothing usable is refused as well."""
+    ((files, known, usable, reason),) = connection.execute(
+        """SELECT count(*), count(*) FILTER (status <> 'ignored'), count(*) FILTER (status IN ('ok', 'partial')),
+            any_value(reason) FROM sources"""
+    ).fetchall()
+    if usable or known > 1 or (known and files > 1):
+        return
+    whole = reason if files == 1 else f"none of {files} files is a dump, a stack, a log, a trace or a report"
+    raise ForensicsError(f"{', '.join(names)}: no evidence: {whole}; what is read: docs/formats")
 
 
 def build_case(bundle: Bundle, connection: Connection, progress: Progress | None = None) -> None:

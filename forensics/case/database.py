@@ -66,7 +66,18 @@ def _scratch_file(expected_bytes: int) -> Path | None:
         return None
     folder = TemporaryDirectory(prefix="forensics-", ignore_cleanup_errors=True)
     _scratch.append(folder)
+    _removed_after_us(folder.name)
     return Path(folder.name) / "case.duckdb"
+
+
+def _removed_after_us(folder: str) -> None:
+    """Start a shell that removes the folder once this process has ended, however it ended: its end closes the pipe."""
+    reading, _writing = os.pipe()
+    actions = [(os.POSIX_SPAWN_DUP2, reading, 0), (os.POSIX_SPAWN_CLOSE, _writing)]
+    os.posix_spawn(
+        "/bin/sh", ["sh", "-c", 'read -r _; rm -rf -- "$0"', folder], {"PATH": os.defpath}, file_actions=actions, setsid=True
+    )
+    os.close(reading)
 
 
 def _memory_limit() -> int:
@@ -110,6 +121,8 @@ def existing_case(path: Path) -> Connection:
 
 def is_case_file(path: Path) -> bool:
     """Whether a file is a DuckDB database, by its content."""
+    if not path.is_file():
+        return False  # opening a pipe waits for whoever writes to it
     try:
         with path.open("rb") as stream:
             return stream.read(12)[8:] == _MAGIC

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import signal
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
+from types import FrameType
 
+from forensics.bundle import limits
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import first_bytes
 from forensics.case.alignment import plain_label
@@ -16,6 +20,7 @@ from forensics.ingest._shared.packed import Packed, PackedBatch, Types, pack, te
 from forensics.ingest.interface import Batch, Identity, Ingester, Problem
 
 _UNKNOWN = Identity()
+_AGAIN_S = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +45,19 @@ def read_artefact(artefact: Artefact) -> Reading:
     problems: list[Problem] = []
     identity = _UNKNOWN
     try:
-        with artefact.open() as stream:
-            head = first_bytes(stream, SNIFF_BYTES)
-        ingester = choose(head, artefact.path)
-        if ingester is None:
-            return Reading(None, None, reason="empty" if not head else "no ingester for this format")
-        for item in ingester.rows(artefact):
-            if isinstance(item, Batch):
-                batches.append(item)
-            elif isinstance(item, Problem):
-                problems.append(item)
-            else:
-                identity = item
+        with _within_seconds(limits.budget().seconds):
+            with artefact.open() as stream:
+                head = first_bytes(stream, SNIFF_BYTES)
+            ingester = choose(head, artefact.path)
+            if ingester is None:
+                return Reading(None, None, reason="empty" if not head else "no ingester for this format")
+            for item in ingester.rows(artefact):
+                if isinstance(item, Batch):
+                    batches.append(item)
+                elif isinstance(item, Problem):
+                    problems.append(item)
+                else:
+                    identity = item
     except OSError as error:
         problems.append(Problem(f"cannot be read: {error.strerror or error}", fatal=True))
     except Exception as error:  # a defect of one ingester must not cost the evidence of the others
@@ -88,6 +94,25 @@ def _labelled(batches: Sequence[PackedBatch]) -> list[PackedBatch]:
             batch = PackedBatch(batch.table, {**batch.columns, "communicator": column})
         labelled.append(batch)
     return labelled
+
+
+@contextmanager
+def _within_seconds(seconds: int) -> Iterator[None]:
+    """Raise TimeoutError in a file that takes longer, and again where an ingester carries on."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread gets signals
+        return
+
+    def expired(_signal: int, _frame: FrameType | None) -> None:
+        raise TimeoutError(limits.exceeded("seconds"))
+
+    before = signal.signal(signal.SIGALRM, expired)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager

@@ -447,6 +447,14 @@ CREATE TABLE log_events (
     text VARCHAR NOT NULL           -- the line, terminal escapes removed
 );
 
+-- table: One of the last lines of the log of one rank, as it is.
+CREATE TABLE log_tails (
+    source_id BIGINT,               -- artefact
+    rank INTEGER NOT NULL,          -- rank whose log it is
+    place INTEGER NOT NULL,         -- order among the last lines, from 0
+    text VARCHAR NOT NULL           -- the line, terminal escapes removed
+);
+
 -- table: How far one process got in one communicator, by the newest line of its log that says so.
 CREATE TABLE log_positions (
     source_id BIGINT,               -- artefact

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from forensics.case.database import Connection
+from forensics.case.log_tails import add_tails
 from forensics.case.repeated_dumps import number_dumps
 from forensics.case.repeated_reports import number_reports
 from forensics.case.repeated_stacks import Artefacts, number_stacks
@@ -56,5 +57,6 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     connection.execute(_SUMMARIES)
     number_stacks(connection, artefacts)
     number_reports(connection, artefacts)
+    add_tails(connection, artefacts)
     for table in ("log_events", "device_events"):
         connection.execute(_BOOT_TIMES.format(table=table))

@@ -20,6 +20,7 @@ app = typer.Typer(
     epilog="Example: forensics collect -o bundle.tar; forensics diagnose bundle.tar",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
     collect.collect,
@@ -46,7 +47,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Post-mortem forensics for hung or slow distributed training: which rank, which stage, why."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from forensics.cli import budget
 from forensics.cli.progress import reading
 from forensics.cli.standard_input import with_standard_input
 from forensics.errors import ExitCode, ForensicsError
@@ -24,6 +25,18 @@ class Format(StrEnum):
     MARKDOWN = "markdown"
 
 
+VERDICT_LINES = 3
+
+
+class Extent(NamedTuple):
+    """How much of the verdict is shown."""
+
+    all_ranks: bool
+    why: bool
+    verbose: bool
+    quiet: bool
+
+
 def diagnose(
     paths: Annotated[
         list[Path], typer.Argument(help="A bundle, a case, a directory, loose files, or - for a log on standard input.")
@@ -38,6 +51,11 @@ def diagnose(
     why: Annotated[
         bool, typer.Option("--why", help="Show what was observed, and what every hypothesis explains and leaves.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show timeline, ruled out, not evaluated and coverage as well.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show the three lines of the verdict only.")] = False,
+    limit: budget.Text = "",
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit 10: culprit named, 11: suspects only, 12: no hang seen.")
     ] = False,
@@ -52,20 +70,20 @@ def diagnose(
     from forensics.rules.engine import read_thresholds
 
     overrides = read_thresholds(thresholds) if thresholds else {}
-    with with_standard_input(paths) as found, reading() as progress:
-        connection = open_case(found, case, progress)
-    verdict = decide(connection, overrides)
+    with budget.allowed(limit):
+        with with_standard_input(paths) as (found, names), reading() as progress:
+            connection = open_case(found, case, progress, names)
+        verdict = decide(connection, overrides)
     record(connection, verdict)
     connection.close()
-    _write(_render(verdict, form, all_ranks, why, width, max_bytes, output), output)
+    _write(_render(verdict, form, Extent(all_ranks, why, verbose, quiet), width, max_bytes, output), output)
     raise typer.Exit(_code(verdict, exit_code))
 
 
 def _render(
     verdict: Verdict,
     form: Format,
-    all_ranks: bool,
-    why: bool,
+    extent: Extent,
     width: int | None,
     max_bytes: int | None,
     output: Path | None,
@@ -76,8 +94,9 @@ def _render(
     if form is Format.JSON:
         return json.render(verdict).decode()
     if form is Format.MARKDOWN:
-        return markdown.render(verdict, max_bytes, all_ranks, why)
-    return text.render(verdict, width or columns(output), colours(output), all_ranks, why)
+        return markdown.render(verdict, max_bytes, extent.all_ranks, extent.why)
+    shown = text.render(verdict, width or columns(output), colours(output), extent.all_ranks, extent.why, extent.verbose)
+    return "\n".join(shown.splitlines()[:VERDICT_LINES]) if extent.quiet else shown
 
 
 def _write(report: str, output: Path | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,7 +75,9 @@ def _render(verdict: Verdict, form: Form, output: Path | None, all_ranks: bool) 
         return frontier_svg.render(verdict.frontier)
     sections = [part for part in outline.sections(verdict, all_ranks) if part.title == "STAGES"]
     warnings = [part for part in outline.sections(verdict, all_ranks) if part.title == "COULD NOT BE READ"]
-    return "\n".join("\n".join((part.title, *text.body(part, columns(output)))) for part in (*sections, *warnings))
+    return "\n".join(
+        "\n".join((part.title, *chain.from_iterable(text.body(part, columns(output))))) for part in (*sections, *warnings)
+    )
 
 
 def _write(content: str, output: Path | None) -> None:

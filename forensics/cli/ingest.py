@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from forensics.cli import budget
 from forensics.cli.progress import reading
 from forensics.errors import ExitCode, ForensicsError
 from forensics.report.plain import plain
@@ -19,6 +20,7 @@ def ingest(
     paths: Annotated[list[Path], typer.Argument(help="A bundle, a directory, or loose files as they were found.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="DuckDB file to write.")] = Path("case.duckdb"),
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    limit: budget.Text = "",
 ) -> None:
     """Read sources into a case file and say what was understood.
 
@@ -31,7 +33,7 @@ def ingest(
     unfinished = output.with_name(f".{output.name}.partial")
     unfinished.unlink(missing_ok=True)
     try:
-        with reading() as progress:
+        with budget.allowed(limit), reading() as progress:
             connection = open_case(paths, unfinished, progress)
         _report(connection)
         connection.close()

@@ -31,9 +31,9 @@ def _row(row: CoverageRow, most: int | None) -> str:
     return "; ".join(parts)
 
 
-def subjects(names: Sequence[str], most: int | None) -> str:
-    """Ranks folded into ranges; host names listed, at most `most` of them."""
+def subjects(names: Sequence[str], most: int | None, rest: str = "--all-ranks") -> str:
+    """Ranks folded into ranges; other names listed, at most `most` of them, and the option that shows the rest."""
     if all(name.isascii() and name.isdigit() for name in names):
         return ranks.fold((int(name) for name in names), most)
     left = 0 if most is None else max(len(names) - most, 0)
-    return ", ".join(names[: len(names) - left]) + (f" (+{left} more, --all-ranks)" if left else "")
+    return ", ".join(names[: len(names) - left]) + (f" (+{left} more, {rest})" if left else "")

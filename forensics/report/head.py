@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from forensics.bundle.members import ARCHIVE_CUT
 from forensics.model import CoverageRow, GroupRow, Outcome, StageRef, Suspect, Verdict, Victims
-from forensics.report import ranks, suspects, times, why
+from forensics.report import ranks, suspects, times
 from forensics.report.plain import brief
 
 _WORD = {
@@ -17,10 +18,11 @@ _WORD = {
 }
 # The statement stands in full under EVIDENCE; the head is read on a terminal.
 LONGEST_REASON = 300
+_NAME = 60
 _NOBODY = {
     Outcome.HEALTHY: "the job was moving; nobody is accused",
     Outcome.SLOWDOWN: "the whole job is slower than before; nobody is accused",
-    Outcome.INCONCLUSIVE: "this evidence accuses nobody   confidence: none",
+    Outcome.INCONCLUSIVE: "insufficient evidence to name a suspect   confidence: none",
 }
 
 
@@ -30,24 +32,33 @@ def word(verdict: Verdict) -> str:
 
 
 def lines(verdict: Verdict) -> tuple[str, ...]:
-    """Three lines; then how much that explains, and whether there are independent faults beside the first."""
+    """Three lines; then whether there are independent faults beside the first."""
     first = verdict.suspects[0] if verdict.suspects else None
     if first is None:
         what = _NOBODY.get(verdict.outcome, "nobody can be named   confidence: none")
-        return what, _looked_at(verdict), _reason(verdict, first)
-    found = suspects.verdict_line(first), _waiting(verdict, first), _reason(verdict, first)
-    margin = why.margin(verdict)
-    return *found, *((margin,) if margin else ()), *_others(verdict, first)
+        return what, _looked_at(verdict) + _cut(verdict), _reason(verdict, first)
+    found = suspects.verdict_line(first), _waiting(verdict, first) + _cut(verdict), _reason(verdict, first)
+    return *found, *_others(verdict, first)
 
 
 def _waiting(verdict: Verdict, first: Suspect) -> str:
-    since = f"since {times.short(verdict.since)}" if verdict.since else "since when is not known"
+    since = f"since {times.short(verdict.since)}" if verdict.since else "start time unknown"
     victims = next((v for v in verdict.victims if set(v.waits_for) & set(first.ranks)), None)
     victims = victims or next(iter(verdict.victims), None)
     if victims is None:
-        return f"{suspects.cost(first.impact) or 'no rank is known to wait for it'}; {since}"
+        return f"{suspects.cost(first.impact) or 'no waiting ranks identified'}; {since}"
     whom = "" if set(victims.waits_for) <= set(first.ranks) else f" for {ranks.phrase(victims.waits_for, most=4)}"
-    return f"{_who(victims, verdict.world_size)}{whom}{_operation(verdict, first)} {since}"
+    between = " " if verdict.since else "; "
+    return f"{_who(victims, verdict.world_size)}{whom}{_operation(verdict, first)}{between}{since}"
+
+
+def _cut(verdict: Verdict) -> str:
+    """That an archive ends early: what it lacks is not there to be judged."""
+    cut = next((item for item in verdict.warnings if item.statement.startswith(ARCHIVE_CUT)), None)
+    if cut is None:
+        return ""
+    name = brief((cut.source or "the input").partition("#")[0], _NAME)
+    return f"; ARCHIVE CUT: {name} ends early, evidence is incomplete"
 
 
 def _who(victims: Victims, world_size: int | None) -> str:

@@ -75,6 +75,7 @@ def _additions(verdict: Verdict) -> dict[str, Any]:
         "warnings": [_evidence(warning) for warning in verdict.warnings],
         "would_change": list(verdict.would_change),
         "symptoms": _rows(verdict.symptoms),
+        "last_lines": [_evidence(line) for line in verdict.last_lines],
         "assessments": [_assessment(each) for each in verdict.assessments],
         "bundle_sha256": verdict.bundle_sha256,
         "tool": f"forensics {forensics.__version__}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from forensics.errors import ExitCode, ForensicsError
 from forensics.model import Verdict
@@ -85,7 +86,7 @@ def _entry(item: Item) -> str:
 
 
 def _folded(section: Section) -> str:
-    lines = list(text.body(section, _WIDTH))
+    lines = list(chain.from_iterable(text.body(section, _WIDTH)))
     fence = "`" * max(3, *(_longest_run(line) + 1 for line in lines))
     block = "\n".join((f"{fence}text", *lines, fence))
     return f"<details><summary>{section.title}</summary>\n\n{block}\n\n</details>"

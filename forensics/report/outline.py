@@ -1,16 +1,18 @@
-"""A verdict as titled sections of items, before any format: what the text and the Markdown report have in common."""
+"""A verdict as titled sections of items, before any format: what the long text and the Markdown report have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from forensics.model import Evidence, FrontierRow, GroupRow, Since, Suspect, TimelineEntry, Verdict
+from forensics.model import Evidence, GroupRow, Since, Suspect, TimelineEntry, Verdict
 from forensics.report import coverage, frontier, ranks, stack_tree, suspects, times, why
 from forensics.report.section import Item, Section
 
 _LINES = 40
-"""Items of a section shown before the rest is counted; evidence, caveats and next steps are never cut."""
+"""Items of a section shown before the rest is counted."""
+_FAULTS = 8
+"""Independent faults shown in full."""
 
 
 def sections(verdict: Verdict, all_ranks: bool = False, hypotheses: bool = False) -> list[Section]:
@@ -21,22 +23,24 @@ def sections(verdict: Verdict, all_ranks: bool = False, hypotheses: bool = False
     first = verdict.suspects[0] if verdict.suspects else None
     parts = (
         *(_accusation(first, ("EVIDENCE", "DETAILS"), all_ranks) if first else ()),
+        last_lines(verdict),
+        Section("WHY NOT THE NEXT BEST", tuple(Item(text) for text in (why.margin(verdict),) if text), vital=True),
         Section("CAVEATS", tuple(_caveats(verdict)), vital=True),
         Section("WAITING", tuple(_waiting(verdict, all_ranks))),
-        _cut(Section("WHERE EVERYONE IS", tuple(_tree(verdict, first, all_ranks))), all_ranks),
-        _cut(Section("GROUPS", tuple(_groups(verdict, all_ranks))), all_ranks),
-        *(_cut(Section("STAGES", tuple(_stages(row, all_ranks))), all_ranks) for row in verdict.frontier),
-        _cut(Section("TIMELINE", tuple(_timeline(verdict))), all_ranks),
+        Section("WHERE EVERYONE IS", tuple(tree(verdict, first, all_ranks))),
+        Section("GROUPS", tuple(groups(verdict, all_ranks))),
+        *stages(verdict, all_ranks),
+        Section("TIMELINE", tuple(_timeline(verdict))),
         Section("RULED OUT", tuple(_ruled_out(verdict))),
         Section("COVERAGE", tuple(Item(text, kind) for kind, text in coverage.rows(verdict, _most(all_ranks)))),
-        _cut(Section("COULD NOT BE READ", tuple(_evidence(verdict.warnings))), all_ranks),
+        Section("COULD NOT BE READ", tuple(_evidence(verdict.warnings))),
         *(_other_faults(verdict, all_ranks)),
         Section("ALTERNATIVES", tuple(_alternatives(verdict))),
         *(why.sections(verdict, _most(all_ranks)) if hypotheses else ()),
-        Section("NEXT STEPS", _numbered(first.next_steps if first else ()), vital=True),
+        Section("NEXT STEPS", numbered(first.next_steps if first else ()), vital=True),
         Section("WHAT WOULD CHANGE THIS VERDICT", tuple(Item(text, "-") for text in verdict.would_change)),
     )
-    return [part for part in parts if part.items]
+    return [_cut(part, all_ranks) for part in parts if part.items]
 
 
 def _most(all_ranks: bool) -> int | None:
@@ -50,7 +54,8 @@ def _cut(section: Section, all_ranks: bool) -> Section:
     return replace(section, items=(*section.items[:_LINES], Item(f"(+{left} more, --all-ranks)")))
 
 
-def _numbered(texts: Iterable[str]) -> tuple[Item, ...]:
+def numbered(texts: Iterable[str]) -> tuple[Item, ...]:
+    """The texts with numbers from 1."""
     return tuple(Item(text, str(number)) for number, text in enumerate(texts, 1))
 
 
@@ -58,11 +63,21 @@ def _evidence(evidence: Iterable[Evidence]) -> tuple[Item, ...]:
     return tuple(Item(item.statement, str(number), item.source) for number, item in enumerate(evidence, 1))
 
 
+def evidence(suspect: Suspect) -> tuple[Item, ...]:
+    """What supports the suspicion, numbered, then what contradicts it."""
+    against = (Item(item.statement, "against:", item.source) for item in suspect.evidence if not item.supports)
+    return (*_evidence(item for item in suspect.evidence if item.supports), *against)
+
+
+def last_lines(verdict: Verdict) -> Section:
+    """How the logs of the first suspect end."""
+    whose = ranks.phrase(verdict.suspects[0].ranks, most=4) if verdict.suspects else ""
+    items = tuple(Item(line.statement, source=line.source) for line in verdict.last_lines)
+    return Section(f"LAST LOG LINES OF {whose.upper()}", items)
+
+
 def _accusation(suspect: Suspect, titles: tuple[str, str], all_ranks: bool) -> Iterator[Section]:
-    supporting = _evidence(item for item in suspect.evidence if item.supports)
-    against = [Item(item.statement, "against:", item.source) for item in suspect.evidence if not item.supports]
-    against = against or [Item("no evidence against it was recorded", "against:")]
-    yield Section(titles[0], (*supporting, *against), vital=True)
+    yield Section(titles[0], evidence(suspect), vital=True)
     yield Section(titles[1], tuple(Item(text, name) for name, text in suspects.details(suspect, _most(all_ranks))))
 
 
@@ -80,7 +95,8 @@ def _waiting(verdict: Verdict, all_ranks: bool) -> Iterator[Item]:
         yield Item(f"{ranks.phrase(victims.ranks, most=most)} ({len(set(victims.ranks))}) for {whom}")
 
 
-def _tree(verdict: Verdict, first: Suspect | None, all_ranks: bool) -> Iterator[Item]:
+def tree(verdict: Verdict, first: Suspect | None, all_ranks: bool = False) -> Iterator[Item]:
+    """The merged stacks as a drawn tree, with a mark at the suspect."""
     accused = set(first.ranks) if first else set()
     drawn = zip(verdict.tree, stack_tree.branches(verdict.tree), stack_tree.leaves(verdict.tree), strict=True)
     for line, drawing, leaf in drawn:
@@ -88,10 +104,15 @@ def _tree(verdict: Verdict, first: Suspect | None, all_ranks: bool) -> Iterator[
         yield Item(stack_tree.label(line, verdict.world_size, _most(all_ranks)) + mark, drawing=drawing)
 
 
-def _groups(verdict: Verdict, all_ranks: bool) -> Iterator[Item]:
+def groups(verdict: Verdict, all_ranks: bool = False) -> Iterator[Item]:
     """Groups that somebody is missing from come first."""
     for row in sorted(verdict.groups, key=lambda row: not row.missing):
-        yield Item(_group(row, _most(all_ranks)), row.communicator)
+        yield group(row, _most(all_ranks))
+
+
+def group(row: GroupRow, most: int | None) -> Item:
+    """One communicator: what it does, and who is where."""
+    return Item(_group(row, most), row.communicator)
 
 
 def _group(row: GroupRow, most: int | None) -> str:
@@ -103,10 +124,10 @@ def _group(row: GroupRow, most: int | None) -> str:
     return f"{doing}{sequence}{sizes}   {len(row.members)} members ({row.membership}){who}"
 
 
-def _stages(row: FrontierRow, all_ranks: bool) -> Iterator[Item]:
-    """The account of one window and the attribution beside it; columns of the heat keep their place."""
-    for marker, text in frontier.lines(row, all_ranks):
-        yield Item(text, marker)
+def stages(verdict: Verdict, all_ranks: bool = False) -> Iterator[Section]:
+    """The account of each window and the attribution beside it; columns of the heat keep their place."""
+    for row in verdict.frontier:
+        yield Section("STAGES", tuple(Item(text, marker) for marker, text in frontier.lines(row, all_ranks)))
 
 
 def _timeline(verdict: Verdict) -> Iterator[Item]:
@@ -121,31 +142,33 @@ def _timeline(verdict: Verdict) -> Iterator[Item]:
 
 def _stall(since: Since | None) -> Iterator[TimelineEntry]:
     if since and times.is_realtime(since):
-        bound = f"+-{times.duration(since.bound_ns)} on {since.clock}"
-        yield TimelineEntry(since.time_ns, None, f"T: it went wrong ({bound})", None)
+        yield TimelineEntry(since.time_ns, None, f"T: stall begins ({times.uncertainty(since)} on {since.clock})", None)
 
 
 def _ruled_out(verdict: Verdict) -> Iterator[Item]:
-    """Rules that the evidence rules out one by one; the others, which say nothing of the job, in one item a status."""
-    outcomes = [outcome for outcome in verdict.ruled_out if outcome.status != "fired"]
-    for outcome in outcomes:
+    """Rules that the evidence rules out one by one; the others, which say nothing of the job, in one item a reason."""
+    same: dict[str, list[str]] = {}
+    for outcome in verdict.ruled_out:
         if outcome.status == "ruled_out":
             yield Item(f"{outcome.name}: {outcome.reason}", outcome.rule)
-    for status in sorted({outcome.status for outcome in outcomes} - {"ruled_out"}):
-        same = [f"{outcome.rule} {outcome.name} ({outcome.reason})" for outcome in outcomes if outcome.status == status]
-        yield Item("; ".join(same), f"{suspects.words(status)}:")
+        elif outcome.status == "not_applicable":
+            same.setdefault(f"{outcome.reason.partition(' (')[0]}: not evaluated", []).append(outcome.rule)
+        elif outcome.status != "fired":
+            same.setdefault(outcome.reason, []).append(f"{outcome.rule} {outcome.name}")
+    for reason, rules in same.items():
+        yield Item(f"{reason}: {', '.join(rules)}")
 
 
 def _other_faults(verdict: Verdict, all_ranks: bool) -> Iterator[Section]:
     """Independent faults, each with its best suspect and evidence as a block of its own."""
-    for suspect in _leading(verdict)[1:]:
+    for suspect in leading(verdict)[1:_FAULTS]:
         fault = f"FAULT {suspect.fault}"
         titles = (f"{fault}  {suspects.verdict_line(suspect)}", f"DETAILS OF {fault}")
         yield from _accusation(suspect, titles, all_ranks)
-        yield Section(f"NEXT STEPS FOR {fault}", _numbered(suspect.next_steps))
+        yield Section(f"NEXT STEPS FOR {fault}", numbered(suspect.next_steps))
 
 
-def _leading(verdict: Verdict) -> list[Suspect]:
+def leading(verdict: Verdict) -> list[Suspect]:
     """The best suspect of each fault, in rank order of the verdict."""
     best: dict[int, Suspect] = {}
     for suspect in verdict.suspects:
@@ -155,11 +178,11 @@ def _leading(verdict: Verdict) -> list[Suspect]:
 
 def _alternatives(verdict: Verdict) -> Iterator[Item]:
     """Other explanations of a fault that already has a better one, each with the evidence for and against it."""
-    leading = _leading(verdict)
+    best = leading(verdict)
     for place, suspect in enumerate(verdict.suspects, 1):
-        if any(suspect is best for best in leading):
+        if any(suspect is each for each in best):
             continue
-        of = f" (fault {suspect.fault})" if len(leading) > 1 else ""
+        of = f" (fault {suspect.fault})" if len(best) > 1 else ""
         yield Item(suspects.verdict_line(suspect) + of, f"#{place}")
         for item in suspect.evidence:
             yield Item(item.statement, "   for:" if item.supports else "   against:", item.source)

@@ -1,13 +1,14 @@
-"""The report for a terminal: the verdict in the first three lines, then everything it rests on."""
+"""The report for a terminal: the verdict in the first three lines, then what to act on; `-v` shows everything it rests on."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import forensics
 from forensics.model import Outcome, Verdict
-from forensics.report import head, outline
+from forensics.report import head, outline, screen
 from forensics.report.plain import plain
 from forensics.report.section import Item, Section
 
@@ -25,33 +26,49 @@ _COLOURS = {
 }
 
 
-def render(verdict: Verdict, width: int = 100, color: bool = False, all_ranks: bool = False, hypotheses: bool = False) -> str:
-    """The whole report, ending in a newline; colour only repeats what the words say.
+def render(
+    verdict: Verdict,
+    width: int = 100,
+    color: bool = False,
+    all_ranks: bool = False,
+    hypotheses: bool = False,
+    verbose: bool = False,
+) -> str:
+    """The report, ending in a newline; colour only repeats what the words say.
 
+    It has at most `screen.most_lines` lines, unless everything is asked for: all ranks, all hypotheses, or `verbose`.
     Lines are wrapped to `width`, except the head, so that its three lines stay three (`head -3` is the verdict), and
     sources, so that they can be copied.
     """
     width = max(width, NARROWEST)
+    whole = all_ranks or hypotheses or verbose
     lines = list(_head(verdict, color))
-    for section in outline.sections(verdict, all_ranks, hypotheses):
-        lines += ["", _paint(plain(section.title), _BOLD, color), *body(section, width)]
-    lines += ["", *footer(verdict)]
-    return "\n".join(lines) + "\n"
+    end = ["", *footer(verdict, whole)]
+    sections = outline.sections(verdict, all_ranks, hypotheses) if whole else screen.sections(verdict)
+    blocks = [list(body(section, width)) for section in sections]
+    if not whole:
+        room = screen.most_lines(verdict) - len(lines) - len(end) - 2 * len(sections)
+        given = screen.shares([sum(map(len, block)) for block in blocks], room)
+        blocks = [[screen.fitted(block, most)] for block, most in zip(blocks, given, strict=True)]
+    for section, block in zip(sections, blocks, strict=True):
+        lines += ["", _paint(plain(section.title), _BOLD, color), *chain.from_iterable(block)]
+    return "\n".join([*lines, *end]) + "\n"
 
 
-def body(section: Section, width: int) -> Iterator[str]:
-    """The lines of a section below its title."""
+def body(section: Section, width: int) -> Iterator[list[str]]:
+    """The lines of each item of a section."""
     widths = [len(plain(item.marker)) for item in section.items]
     column = max((each for each in widths if each <= _COLUMN), default=0)
     for item in section.items:
-        yield from _item(item, column, width)
+        yield list(_item(item, column, width))
 
 
-def footer(verdict: Verdict) -> tuple[str, str]:
+def footer(verdict: Verdict, whole: bool = True) -> tuple[str, str]:
     """Where to read on with which version, and what exactly was looked at."""
     rule = next((code for suspect in verdict.suspects for code in suspect.rules), None)
     explain = f"forensics explain {plain(rule)} | " if rule else ""
-    return f"{explain}forensics {forensics.__version__}", f"bundle sha256 {plain(verdict.bundle_sha256 or 'not known')}"
+    more = "" if whole else "-v: timeline, ruled out, not evaluated, coverage | "
+    return f"{more}{explain}forensics {forensics.__version__}", f"bundle sha256 {plain(verdict.bundle_sha256 or 'not known')}"
 
 
 def _head(verdict: Verdict, color: bool) -> Iterator[str]:

@@ -15,6 +15,7 @@ from forensics.ingest.interface import Problem
 
 MAX_DOCUMENT_BYTES = 1 << 30
 MAX_LINE_BYTES = 1 << 16
+TAIL_BYTES = 1 << 13
 _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -64,6 +65,21 @@ def parse_json(content: bytes) -> Any | Problem:
         if not content.strip():
             return Problem("empty", "byte=0", fatal=True)
         return Problem(f"not valid JSON: {error.msg}", f"byte={len(error.doc[: error.pos].encode())}", fatal=True)
+
+
+def last_lines(artefact: Artefact, count: int) -> list[str]:
+    """The last lines that are not blank, without terminal escapes; empty where the content cannot be read to its end."""
+    tail = b""
+    try:
+        with artefact.open() as stream:
+            if stream.seekable():
+                stream.seek(max(0, artefact.stored_bytes - TAIL_BYTES))
+            for chunk in chunks(stream):
+                tail = (tail + chunk)[-TAIL_BYTES:]
+    except OSError:
+        return []
+    pieces = (_ESCAPES.sub(b"", piece).decode("utf-8", "replace").rstrip() for piece in re.split(rb"[\r\n]+", tail))
+    return [piece for piece in pieces if piece][-count:]
 
 
 class Lines:

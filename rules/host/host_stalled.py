@@ -42,7 +42,7 @@ def _clears(seen: Seen, roster: Roster, graph: WaitGraph, helped_stalls: HelpedS
         s for s in (helped.stall for helped in helped_stalls) if s.explained or is_leaving(s) or signs.work(s) in _KNOWN_WORK
     ]
     if special:
-        return "whoever is behind its peers does something that has a rule of its own"
+        return "the lagging rank matches a more specific rule"
     return "no rank is behind its peers outside a collective"
 
 

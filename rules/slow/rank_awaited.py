@@ -153,15 +153,14 @@ def _stage(slowness: Slowness, late: Straggler, computes: bool, least: float) ->
 def _evidence(text: EvidenceText, late: Sequence[Straggler], first: Straggler, held: bool) -> Iterator[Evidence]:
     for each in sorted(late, key=lambda item: (-item.lost_ns, item.rank))[:_SHOWN]:
         yield Evidence(
-            f"rank {each.rank} came last to {each.late} of {each.calls} {each.kind} of {each.communicator}, typically by "
-            f"{each.typical_ns / 1e6:.1f} ms: {100 * each.share:.0f} % of the time others wait for it, and it for nobody",
+            f"rank {each.rank} arrived last in {each.late}/{each.calls} {each.kind} of {each.communicator} (median "
+            f"{each.typical_ns / 1e6:.1f} ms late); peers spent {100 * each.share:.0f} % of the time waiting for it, "
+            "and it waited for nobody",
             each.source,
         )
     if first.passed_ns or first.forward_ns or first.backward_ns:
         arose, came = first.own_ns / 1e6, first.passed_ns / 1e6
-        yield Evidence(
-            f"{arose:.0f} ms of its lateness arose in it, {came:.0f} ms came with messages of other stages", first.source
-        )
+        yield Evidence(f"{arose:.0f} ms originated on this rank; {came:.0f} ms inherited from upstream stages", first.source)
     if held:
         yield Evidence(
             f"chunks that had arrived waited {first.held_ns / 1e6:.1f} ms longer for the GPU of rank {first.rank} than for "
@@ -169,7 +168,7 @@ def _evidence(text: EvidenceText, late: Sequence[Straggler], first: Straggler, h
             first.source,
         )
     elif len(late) > 1:
-        yield Evidence("they work in step: one of them holds up the others, and which one is not told", None, supports=False)
+        yield Evidence("these ranks run in lockstep; the source cannot be isolated", None, supports=False)
     for each in late[:1]:
         yield from text.stack(each.rank)
 

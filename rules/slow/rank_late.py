@@ -114,14 +114,14 @@ def _finding(
 
 
 def _evidence(late: Lateness) -> Iterator[Evidence]:
-    most = "by up to" if late.is_bound else "typically by"
+    most = "up to" if late.is_bound else "median"
     yield Evidence(
-        f"rank {late.rank} came last to {late.late} of {late.calls} {late.kind} of {late.communicator}, {most} "
-        f"{late.typical_ns / 1e6:.0f} ms: {100 * late.share:.0f} % of the time others wait for it",
+        f"rank {late.rank} arrived last in {late.late}/{late.calls} {late.kind} of {late.communicator} ({most} "
+        f"{late.typical_ns / 1e6:.0f} ms late); peers spent {100 * late.share:.0f} % of the time waiting for it",
         late.source,
     )
     if late.before_ns is not None:
-        yield Evidence(f"earlier in the same record it came last by {late.before_ns / 1e6:.0f} ms", late.source)
+        yield Evidence(f"earlier in the same record it was {late.before_ns / 1e6:.0f} ms late", late.source)
     if late.on_own_clocks:
         yield Evidence(
             "each member's time in the call is on its own clock; who came last is in it for the shortest", late.source

@@ -18,7 +18,7 @@ import pytest
 
 from forensics.case.build import open_case
 from forensics.report import json as json_report
-from forensics.report import markdown, text
+from forensics.report import markdown, screen, text
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import discover
 
@@ -69,6 +69,7 @@ def test_same_bundle_same_bytes(scenario: Path) -> None:
     once, again = (diagnose(open_case([scenario / "bundle.tar.zst"])) for _ in range(2))
     assert json_report.render(once) == json_report.render(again)
     assert text.render(once, 100) == text.render(again, 100)
+    assert len(text.render(once, 100).splitlines()) <= screen.FEW_LINES
     assert markdown.render(once) == markdown.render(again)
 
 

@@ -155,11 +155,9 @@ def _recorded(
     if len(advanced) == recorders and not frozen and advanced:
         return Motion.MOVING, f"all {len(advanced)} recorders advanced between two dumps"
     if silence is not None and pause is None and silence < LEAST_SILENCE_NS:
-        return Motion.TOO_EARLY, f"no operation for {_seconds(silence)} before the capture, and none often enough before"
+        return Motion.TOO_EARLY, f"no new operation for {_seconds(silence)}, and too few before to tell what gap recurs"
     if silence is not None and pause is not None:
-        text = (
-            f"no operation for {_seconds(silence)} before the capture; pauses of up to {_seconds(pause)} occurred twice before"
-        )
+        text = f"no new operation for {_seconds(silence)}; longest recurring gap {_seconds(pause)}"
         if silence < max(factor * pause, LEAST_SILENCE_NS):
             return Motion.TOO_EARLY, text
         return Motion.STALLED, text
@@ -200,7 +198,7 @@ def _sampled(roster: Roster, stacks: Mapping[int, Stacks]) -> tuple[Motion, str]
         return Motion.TOO_EARLY, f"{len(passing)} ranks entered or left communication between stack samples"
     if any(several[rank].communicating or several[rank].in_store for rank in still):
         return Motion.STALLED, f"{len(still)} ranks stayed at the same place over all stack samples"
-    return Motion.UNSEEN, "nothing was looked at twice" if not several else "repeated stacks do not tell whether the job moves"
+    return Motion.UNSEEN, "single capture" if not several else "repeated stacks do not tell whether the job moves"
 
 
 def _passed(stacks: Mapping[int, Stacks]) -> str | None:

@@ -145,9 +145,8 @@ class EvidenceText:
         states = "/".join(dict.fromkeys(facts.thread_states))
         kind = " (file lock)" if wait_of_wchan(facts.wchan) is WaitKind.FILE_LOCK else ""
         where = f" in {facts.wchan}{kind}" if facts.wchan else ""
-        ran = (
-            "" if facts.switches is None else f"; it was scheduled {facts.switches} times between the first and the last sample"
-        )
+        switched = "1 context switch" if facts.switches == 1 else f"{facts.switches} context switches"
+        ran = "" if facts.switches is None else f"; {switched} between samples"
         yield Evidence(
             f"main thread of rank {rank} in state {states}{where} in {len(facts.thread_states)} samples{ran}",
             facts.process_source,

@@ -208,7 +208,7 @@ def test_a_cut_compressed_tar_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     bundle = open_bundle([tmp_path / "x.tar.gz"])
     assert texts(bundle)["rank0.json"] == files["rank0.json"]
     assert "rank3.json" not in texts(bundle)
-    assert any("compressed archive" in message for message in messages(bundle))
+    assert any("archive is cut" in message for message in messages(bundle))
 
 
 def test_a_bomb_is_refused_while_it_expands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,11 +237,11 @@ def test_an_oversized_extended_header_ends_the_tar(tmp_path: Path, monkeypatch: 
     assert "extended header" in messages(bundle)[0]
 
 
-def test_too_many_members_are_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_MEMBERS", 3)
+def test_too_many_members_are_cut_off(tmp_path: Path) -> None:
     files = {f"{index}.json": "x" for index in range(5)}
     for path in (write(tmp_path / "job", files), tar(tmp_path / "x.tar", members(files))):
-        bundle = open_bundle([path])
+        with limits.within(limits.Budget(members=3)):
+            bundle = open_bundle([path])
         assert len(bundle.artefacts) == 3
         assert "more than 3" in messages(bundle)[0]
 

@@ -193,9 +193,11 @@ def test_too_little_evidence_is_said_with_and_without_the_option(
     assert answer.out.startswith("INCONCLUSIVE")
 
 
-def test_files_that_are_no_evidence_are_too_little(forensics: Command, tmp_path: Path) -> None:
+def test_files_that_are_no_evidence_are_refused(forensics: Command, tmp_path: Path) -> None:
     folder = write(tmp_path / "holiday", {"photo.jpg": b"\xff\xd8\xff\xe0" + bytes(500), "list.txt": b"milk\nbread\n"})
-    assert forensics("diagnose", folder).code == INSUFFICIENT
+    answer = forensics("diagnose", folder)
+    assert answer.code == UNREADABLE
+    assert answer.out == "" and len(answer.err.splitlines()) == 1 and "none of 2 files" in answer.err
 
 
 @pytest.mark.parametrize("content", [None, b""])

@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,10 @@ from forensics.model import (
 from forensics.report import text
 from tests.unit.report.verdicts import DATALOADER, FILE_SYSTEM, HANG, HEALTHY, SINCE, STALL_NS
 
-GOLDEN = Path(__file__).with_name("hang.txt")
+HERE = Path(__file__).parent
+
+
+whole = partial(text.render, verbose=True)
 
 
 def section(report: str, title: str) -> list[str]:
@@ -38,8 +42,9 @@ def section(report: str, title: str) -> list[str]:
     return report.split(f"\n{title}\n", 1)[1].split("\n\n", 1)[0].splitlines()
 
 
-def test_golden_report() -> None:
-    assert text.render(HANG) == GOLDEN.read_text().replace("VERSION", forensics.__version__)
+def test_golden_reports() -> None:
+    for shown, name in ((text.render(HANG), "hang.txt"), (whole(HANG), "hang-verbose.txt")):
+        assert shown == (HERE / name).read_text().replace("VERSION", forensics.__version__)
 
 
 def test_the_verdict_is_in_the_first_three_lines() -> None:
@@ -52,7 +57,7 @@ def test_the_verdict_is_in_the_first_three_lines() -> None:
 
 
 def test_sections_stand_in_reading_order() -> None:
-    titles = [line for line in text.render(HANG).splitlines() if re.fullmatch(r"[A-Z][A-Z ]+", line)]
+    titles = [line for line in whole(HANG).splitlines() if re.fullmatch(r"[A-Z][A-Z ]+", line)]
     assert titles == [
         "EVIDENCE",
         "DETAILS",
@@ -72,14 +77,14 @@ def test_sections_stand_in_reading_order() -> None:
 def test_long_evidence_is_wrapped_and_never_cut() -> None:
     statement = " ".join(f"word{number}" for number in range(200))
     suspect = replace(DATALOADER, evidence=(Evidence(statement, "ranks/2/fr/0.json#entry=5"),))
-    lines = section(text.render(replace(HANG, suspects=(suspect,)), width=60), "EVIDENCE")
+    lines = section(whole(replace(HANG, suspects=(suspect,)), width=60), "EVIDENCE")
     assert max(len(line) for line in lines) <= 60
     assert set(statement.split()) <= set(" ".join(lines).split())
 
 
 def test_a_source_is_never_broken() -> None:
     source = "ranks/2/" + "deep/" * 40 + "dump.pickle#entry=1998"
-    report = text.render(replace(HANG, warnings=(Evidence("cut", source),)), width=50)
+    report = whole(replace(HANG, warnings=(Evidence("cut", source),)), width=50)
     assert source in report
 
 
@@ -98,7 +103,7 @@ def test_hostile_names_stay_on_their_line(name: str) -> None:
         would_change=(name,),
         bundle_sha256=name,
     )
-    lines = text.render(verdict).splitlines()
+    lines = whole(verdict).splitlines()
     assert all(line.isprintable() for line in lines)
     assert not [line for line in lines if line.startswith("HEALTHY")]
     assert len(lines) < 3_000
@@ -106,7 +111,7 @@ def test_hostile_names_stay_on_their_line(name: str) -> None:
         assert "(host [red]x[/red])" in lines[0]
 
 
-def test_eight_thousand_ranks_fit_a_screen() -> None:
+def test_eight_thousand_ranks_are_bearable() -> None:
     world = tuple(range(8192))
     others = tuple(rank for rank in world if rank != 137)
     groups = tuple(
@@ -121,13 +126,13 @@ def test_eight_thousand_ranks_fit_a_screen() -> None:
         groups=(*groups, GroupRow("world", world, "reported", 6, "all_reduce", None, others, (137,), ())),
         coverage=(CoverageRow("stack.pyspy", "rank", tuple(map(str, others)), (), (("137", "not_found"),)),),
     )
-    report = text.render(verdict)
+    report = whole(verdict)
     assert "ranks 0-136,138-8191 (8191 of 8192) wait in all_reduce seq 6 of world" in report.splitlines()[1]
     assert len(report.splitlines()) < 130
     assert section(report, "GROUPS")[0].startswith("  world")
     assert "(+985 more, --all-ranks)" in section(report, "GROUPS")[-1]
     assert "more, --all-ranks)" in section(report, "WHERE EVERYONE IS")[0]
-    assert "--all-ranks" not in text.render(verdict, all_ranks=True)
+    assert "--all-ranks" not in whole(verdict, all_ranks=True)
 
 
 def test_healthy_without_gaps() -> None:
@@ -146,11 +151,11 @@ def test_healthy_with_failed_collectors_says_so_before_anything_else() -> None:
 
 def test_inconclusive_without_coverage_claims_nothing() -> None:
     verdict = replace(HEALTHY, outcome=Outcome.INCONCLUSIVE, summary="", coverage=())
-    first, second, third = text.render(verdict).splitlines()[:3]
-    assert first == "INCONCLUSIVE  this evidence accuses nobody   confidence: none"
+    first, second, third = whole(verdict).splitlines()[:3]
+    assert first == "INCONCLUSIVE  insufficient evidence to name a suspect   confidence: none"
     assert second == "  the evidence does not say what was collected"
     assert third == "  no reason was recorded"
-    assert "nothing that is missing here is known to be fine" in " ".join(section(text.render(verdict), "COVERAGE"))
+    assert "nothing that is missing here is known to be fine" in " ".join(section(whole(verdict), "COVERAGE"))
 
 
 def test_a_hang_without_suspects_names_nobody() -> None:
@@ -162,7 +167,7 @@ def test_a_hang_without_suspects_names_nobody() -> None:
 
 def test_independent_faults_come_as_blocks_before_alternatives() -> None:
     other = replace(FILE_SYSTEM, fault=2, next_steps=("look at the mount",))
-    report = text.render(replace(HANG, suspects=(DATALOADER, other, FILE_SYSTEM)))
+    report = whole(replace(HANG, suspects=(DATALOADER, other, FILE_SYSTEM)))
     assert report.splitlines()[3] == "  independent of it: fault 2, below"
     assert report.index("COVERAGE") < report.index("FAULT 2  host gpu-017") < report.index("ALTERNATIVES")
     assert "#3" in section(report, "ALTERNATIVES")[0]
@@ -170,7 +175,7 @@ def test_independent_faults_come_as_blocks_before_alternatives() -> None:
 
 
 def test_evidence_against_is_told_apart() -> None:
-    against = [line for line in section(text.render(HANG), "EVIDENCE") if line.startswith("  against:")]
+    against = [line for line in section(whole(HANG), "EVIDENCE") if line.startswith("  against:")]
     assert len(against) == 1
     assert "the kernel log has no message" in against[0]
 
@@ -198,21 +203,21 @@ def test_a_slow_job_says_what_the_fault_costs() -> None:
 
 
 def test_timeline_is_relative_to_the_stall_and_in_utc() -> None:
-    lines = section(text.render(HANG), "TIMELINE")
+    lines = section(whole(HANG), "TIMELINE")
     assert lines[0].split()[:2] == ["T-1.500", "s"]
     assert "2026-11-20T11:28:54.623Z" in lines[0]
-    assert "T+600.000 s" in lines[2]
+    assert any("T+600.000 s" in line for line in lines)
 
 
 def test_a_stall_on_another_clock_is_not_compared_with_the_timeline() -> None:
-    report = text.render(replace(HANG, since=Since(12_500, "gpu timer", 10, None)))
-    assert "since 12500 ns of clock gpu timer (+-10 ns)" in report.splitlines()[1]
+    report = whole(replace(HANG, since=Since(12_500, "gpu timer", 10, None)))
+    assert "since 12500 ns of clock gpu timer (clock uncertainty +-10 ns)" in report.splitlines()[1]
     assert not [line for line in section(report, "TIMELINE") if "T+" in line or "T-" in line]
 
 
 def test_impossible_times_are_shown_as_numbers() -> None:
     verdict = replace(HANG, since=replace(SINCE, time_ns=2**63 - 1), timeline=(TimelineEntry(2**80, None, "x", None),))
-    assert f"{2**80} ns" in text.render(verdict)
+    assert f"{2**80} ns" in whole(verdict)
 
 
 def test_tree_draws_branches() -> None:
@@ -248,7 +253,7 @@ def test_colour_only_adds_escapes() -> None:
 
 def test_lines_keep_the_width_except_the_head_and_sources() -> None:
     for width in (72, 100, 160):
-        assert all(len(line) <= width for line in text.render(HANG, width=width).splitlines()[3:-2])
+        assert all(len(line) <= width for line in whole(HANG, width=width).splitlines()[3:-2])
 
 
 @pytest.fixture
@@ -263,7 +268,7 @@ def far_away() -> Iterator[None]:
 
 @pytest.mark.usefixtures("far_away")
 def test_times_are_utc_in_every_zone() -> None:
-    assert "2026-11-20T11:28:54.623Z" in text.render(HANG)
+    assert "2026-11-20T11:28:54.623Z" in whole(HANG)
 
 
 def test_verdict_without_anything_still_renders() -> None:
