@@ -1,15 +1,15 @@
 """The report for a ticket: a summary block, then everything else folded away.
 
-Nothing that came out of evidence may format, link or notify anybody. In the summary every string is escaped for Markdown and
-HTML, and what trackers link by themselves (@names, #numbers, addresses) is split by an invisible joiner; sources and folded
-sections are code, fenced by more backticks than they contain.
+Nothing that came out of evidence may format, link or notify anybody. In the summary every word that Markdown, HTML or a tracker
+(@names, #numbers, addresses) takes for more than text is code, as are sources and folded sections, fenced by more backticks
+than they contain. So there is no backslash that the evidence has not.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, groupby
 
 from forensics.errors import ExitCode, ForensicsError
 from forensics.model import Verdict
@@ -21,11 +21,11 @@ SMALLEST = 2000
 """Smallest `max_bytes`: room for the notice and a few lines of the verdict."""
 
 _WIDTH = 100
-_JOINER = "&#8288;"
-_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"}
-_MARKS = frozenset("\\`*_{}[]|~!")
-_LINKED = re.compile(r"(?<=[@#!~%&$])(?=\w)|(?<=:)(?=//|[A-Za-z_+-]\w*:)|(?<=www)(?=\.)", re.IGNORECASE)
-_LIST = re.compile(r"^(?:[-+=#]|\d+(?=[.)]))")
+# What Markdown, HTML or a tracker takes for more than text: marks, entities, mentions, references, addresses, short names of
+# pictures.
+_LIVE = re.compile(r"[\\`*_{}\[\]|~!&<>$@#%]|:(?=//|\w*:|[A-Za-z_+-])|www\.", re.IGNORECASE)
+_LIST = re.compile(r"[-+=]|\d+[.)]")
+_SPAN = re.compile(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)")
 
 
 def render(verdict: Verdict, max_bytes: int | None = None, all_ranks: bool = False, hypotheses: bool = False) -> str:
@@ -37,9 +37,13 @@ def render(verdict: Verdict, max_bytes: int | None = None, all_ranks: bool = Fal
 
 
 def escape(raw: str) -> str:
-    """The string as Markdown text that shows exactly its characters, on one line."""
-    pieces = _LINKED.split(plain(raw).strip())
-    return _LIST.sub(_escape_start, _JOINER.join("".join(_escape(char) for char in piece) for piece in pieces))
+    """The string as Markdown text that shows exactly its characters, on one line: words that are more than text as code."""
+    shown: list[str] = []
+    for is_live, words in groupby(plain(raw).strip().split(" "), key=lambda word: bool(_LIVE.search(word))):
+        text_ = " ".join(words)
+        starts = not shown and not is_live and _LIST.match(text_)
+        shown.append(code(text_) if is_live or starts else text_)
+    return " ".join(shown)
 
 
 def code(raw: str) -> str:
@@ -48,15 +52,6 @@ def code(raw: str) -> str:
     fence = "`" * (_longest_run(shown) + 1)
     pad = " " if "`" in shown or not shown.strip() else ""
     return f"{fence}{pad}{shown}{pad}{fence}"
-
-
-def _escape(char: str) -> str:
-    return "\\" + char if char in _MARKS else _ENTITIES.get(char, char)
-
-
-def _escape_start(match: re.Match[str]) -> str:
-    start = match.group()
-    return start + "\\" if start.isdigit() else "\\" + start
 
 
 def _longest_run(shown: str) -> int:
@@ -119,9 +114,11 @@ def _size(part: str) -> int:
 
 
 def _cut(part: str, room: int) -> str:
-    """The part's first bytes, ending before an escape that the cut would split."""
+    """The part's first bytes, ending before a code span that the cut would leave open."""
     kept = part.encode()[: max(room - len("...\n\n"), 0)].decode(errors="ignore")
-    return re.sub(r"(?:\\|&[#\w]*)$", "", kept) + "..."
+    closed = max((span.end() for span in _SPAN.finditer(kept)), default=0)
+    opened = kept.find("`", closed)
+    return (kept if opened < 0 else kept[:opened]) + "..."
 
 
 def _notice(titles: Sequence[str], max_bytes: int) -> str:
