@@ -55,16 +55,16 @@ def _columns(
 
 
 def read_ranks(value: Any) -> list[int] | None:
-    """Members from the text `[0, 1, 2]` or a list; None when there are none, for an empty list means `not reported`."""
+    """Members from the text `[0, 1, 2]` or a list, each once; None when there are none: an empty list is `not reported`."""
     if isinstance(value, str):
         parts = value.strip().removeprefix("[").removesuffix("]").strip().removesuffix(",").split(",")
         digits = [part.strip() for part in parts]
-        return [int(part) for part in digits] if all(part.isdecimal() and len(part) < 8 for part in digits) else None
+        return list(dict.fromkeys(map(int, digits))) if all(part.isdecimal() and len(part) < 8 for part in digits) else None
     if not isinstance(value, (list, tuple)):
         return None
     ranks = [rank_number(item) for item in value]
     sound = [rank for rank in ranks if rank is not None]
-    return sound if sound and len(sound) == len(ranks) else None
+    return list(dict.fromkeys(sound)) if sound and len(sound) == len(ranks) else None
 
 
 def _configured(config: Any) -> dict[str, _Group]:

@@ -191,7 +191,7 @@ def _sampled(roster: Roster, stacks: Mapping[int, Stacks]) -> tuple[Motion, str]
     several = {rank: found for rank, found in stacks.items() if len(found.main) > 1}
     moved = [rank for rank, found in several.items() if found.moved]
     passing = [rank for rank in moved if several[rank].communicated]
-    still = [rank for rank in several if rank not in moved and not (roster.ranks[rank].switches or 0)]
+    still = [rank for rank in several if rank not in moved and not (roster.rank(rank).switches or 0)]
     if passing and len(moved) == len(several):
         return Motion.MOVING, f"all {len(moved)} ranks were at different places in their stack samples"
     if passing:

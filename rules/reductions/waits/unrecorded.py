@@ -18,7 +18,7 @@ def joined_by_stack(waits: Sequence[Wait], ranks: Roster, samples: Mapping[int, 
 
     A stopped process is not waiting, wherever its stack stands.
     """
-    running = {rank: found for rank, found in samples.items() if not ranks.ranks[rank].stopped}
+    running = {rank: found for rank, found in samples.items() if not ranks.rank(rank).stopped}
     return tuple(_joined(wait, running) if wait.unheard else wait for wait in waits)
 
 
@@ -72,7 +72,7 @@ def _unexplained(
     Native waits leave no Python frame of their own: a rank that sleeps below the autograd engine, or may wait for a message,
     counts when some rank is elsewhere, never when all ranks are there.
     """
-    candidates = {rank: found for rank, found in samples.items() if rank not in explained and not ranks.ranks[rank].stopped}
+    candidates = {rank: found for rank, found in samples.items() if rank not in explained and not ranks.rank(rank).stopped}
     sure = {rank for rank, found in candidates.items() if found.communicating or found.in_store}
     perhaps = {rank for rank, found in candidates.items() if rank not in sure and (found.below_autograd or rank in messages)}
     return sure, perhaps
