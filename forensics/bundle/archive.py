@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
@@ -27,6 +28,8 @@ from forensics.bundle.streams import (
 from forensics.errors import ForensicsError
 
 BLOCK = tarfile.BLOCKSIZE
+# `tarfile` looks for digits with patterns that take the square of their number.
+_ENDLESS_NUMBER = re.compile(rb"\d{512}")
 Opener = Callable[[int, int], Callable[[], BinaryIO]]
 
 
@@ -37,7 +40,10 @@ class _Headers(io.BufferedReader):
         """Read up to `size` bytes; more than a header may hold is refused."""
         if size is None or not 0 <= size <= limits.MAX_EXTENDED_HEADER_BYTES:
             raise tarfile.ReadError(f"extended header of {size} bytes refused")
-        return super().read(size)
+        content = super().read(size)
+        if _ENDLESS_NUMBER.search(content):
+            raise tarfile.ReadError("extended header with a number without end refused")
+        return content
 
 
 def is_tar(head: bytes) -> bool:

@@ -14,11 +14,17 @@ import sys
 import tarfile
 import time
 import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from forensics.bundle import limits
+from forensics.bundle.artefact import Artefact
+from forensics.case.reading import read_artefact
+from forensics.ingest import training_log
+from forensics.ingest.interface import Identity, Item
 from forensics.report import json as json_report
 from forensics.report import markdown, text
 from tests.recordings.collection import loose, py_spy, tar_of, write
@@ -179,22 +185,16 @@ def test_an_endless_archive_in_a_folder_costs_only_itself(tmp_path: Path) -> Non
     assert any("expands beyond" in message for message in warned(verdict)["endless.tar.gz"])
 
 
-def test_a_file_that_takes_too_long_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_takes_too_long_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """The guard of one file: an ingester that never ends costs what its file would have said."""
 
-    def forever(artefact: object) -> object:
+    def forever(_artefact: Artefact) -> Iterator[Item]:
         while True:
             time.sleep(0.01)
-
-    monkeypatch.setattr("forensics.ingest.training_log.INGESTER.rows", forever, raising=False)
-    from dataclasses import replace
-
-    from forensics.bundle.artefact import Artefact
-    from forensics.case.reading import read_artefact
-    from forensics.ingest import training_log
+        yield Identity()
 
     slow = replace(training_log.INGESTER, rows=forever)
-    monkeypatch.setattr("forensics.case.reading.choose", lambda head, path: slow)
+    monkeypatch.setattr("forensics.case.reading.choose", lambda _head, _path: slow)
     with limits.within(limits.Budget(seconds=1)):
         reading = read_artefact(Artefact("rank0.log", 1, lambda: io.BytesIO(b"x")))
     assert "--budget seconds=NUMBER raises it" in reading.problems[0].message
@@ -210,7 +210,7 @@ def test_dumps_of_another_job_as_extra_ranks_accuse_nobody_of_it(tmp_path: Path,
     assert not blamed(verdict_of(folder)) - {CULPRIT}
 
 
-LIES = {
+LIES: dict[str, dict[str, object]] = {
     "a world without end": {"bundle.json": {"schema": "forensics.bundle/1", "world_size": 10**12, "ranks": {}}},
     "ranks that are not there": {
         "bundle.json": {"ranks": {str(rank): {"node": "x", "pid": rank, "state": "dead"} for rank in range(1000, 1040)}}

@@ -57,7 +57,7 @@ def waits_by_stack(
     # Where nobody is elsewhere, whoever perhaps waits has company in that, and owes nobody anything.
     waiting = sure | perhaps if elsewhere or sure else sure
     others = set(ranks.ranks) - explained - waiting
-    busy = {rank for rank in others if not ranks.ranks[rank].unseen} or others or explained
+    busy = {rank for rank in others if not ranks.rank(rank).unseen} or others or explained
     store = {rank for rank in waiting if samples[rank].in_store}
     for camp in (store, waiting - store):
         if camp:
