@@ -14,7 +14,7 @@ from itertools import chain, groupby
 from forensics.errors import ExitCode, ForensicsError
 from forensics.model import Verdict
 from forensics.report import head, outline, text
-from forensics.report.plain import plain
+from forensics.report.plain import brief, plain
 from forensics.report.section import Item, Section
 
 SMALLEST = 2000
@@ -77,7 +77,7 @@ def _list(section: Section) -> str:
 
 def _entry(item: Item) -> str:
     marker = "" if item.marker.isdigit() or not item.marker else f"{escape(item.marker.strip())} "
-    return f"- {marker}{escape(item.text)}" + (f" {code(item.source)}" if item.source else "")
+    return f"- {marker}{escape(brief(item.text, text.LONGEST))}" + (f" {code(item.source)}" if item.source else "")
 
 
 def _folded(section: Section) -> str:

@@ -15,8 +15,8 @@ def plain(text: str) -> str:
 
 
 def brief(text: str, limit: int) -> str:
-    """The plain text, shortened to `limit` characters with `...`; only for headings, whose full text stands elsewhere."""
-    shown = plain(text)
+    """The plain text, shortened to `limit` characters with `...`; the full text stands elsewhere, or in the JSON document."""
+    shown = plain(text[: limit + 1])
     return shown if len(shown) <= limit else shown[: limit - 3] + "..."
 
 

@@ -9,11 +9,14 @@ from itertools import chain
 import forensics
 from forensics.model import Outcome, Verdict
 from forensics.report import head, outline, screen
-from forensics.report.plain import plain
+from forensics.report.plain import brief, plain
 from forensics.report.section import Item, Section
 
 NARROWEST = 40
 """Columns below which lines are no longer wrapped more tightly."""
+
+LONGEST = 20_000
+"""Characters of one item; a name made to fill a screen may have millions."""
 
 _COLUMN = 40
 _BOLD = "1"
@@ -103,7 +106,7 @@ def _with_source(line: str, source: str, indent: int, width: int) -> Iterator[st
 def _wrap(text: str, prefix: str, width: int) -> Sequence[str]:
     room = max(width, len(prefix) + NARROWEST // 2)
     indent = " " * len(prefix)
-    shown = textwrap.wrap(plain(text), room, initial_indent=prefix, subsequent_indent=indent, break_on_hyphens=False)
+    shown = textwrap.wrap(brief(text, LONGEST), room, initial_indent=prefix, subsequent_indent=indent, break_on_hyphens=False)
     return shown or [prefix.rstrip()]
 
 
