@@ -223,8 +223,8 @@ def test_wrong_use(forensics: Command, bundle: Path, arguments: tuple[str, ...])
 
 
 def test_a_narrow_terminal_loses_nothing(forensics: Command, bundle: Path) -> None:
-    wide = forensics("diagnose", bundle, "--width", "200").out
-    narrow = forensics("diagnose", bundle, "--width", "50").out
+    wide = forensics("diagnose", bundle, "--width", "200", "-v").out
+    narrow = forensics("diagnose", bundle, "--width", "50", "-v").out
     assert "".join(wide.split()) == "".join(narrow.split())
 
 
