@@ -96,7 +96,7 @@ def test_a_hostile_pickle_does_run_in_an_ordinary_unpickler(tmp_path: Path) -> N
 def test_a_bundle_that_is_only_hostile(tmp_path: Path, forensics: Command) -> None:
     marker = tmp_path / "marker"
     files = {f"nccl_trace_rank_{number}": content for number, content in enumerate(hostile(marker).values())}
-    answer = forensics("diagnose", write(tmp_path / "dumps", files))
+    answer = forensics("diagnose", write(tmp_path / "dumps", files), "-v")
     assert not marker.exists()
     assert answer.code in (UNREADABLE, INSUFFICIENT)
     assert all(name in answer.out + answer.err for name in files)
