@@ -12,6 +12,8 @@ LINES = 3
 MOST_TEXT = 400
 MOST_COMPRESSED = 8 << 20
 """Stored bytes up to which a compressed log is read once more for its end."""
+# Says nothing that the exception below it does not say.
+_TRACEBACK = "Traceback (most recent call last):"
 
 _LOGS = """
 SELECT source_id, rank FROM sources WHERE kind = 'training_log' AND rank IS NOT NULL AND status IN ('ok', 'partial')
@@ -25,6 +27,6 @@ def add_tails(connection: Connection, artefacts: Mapping[int, Artefact]) -> None
     for source_id, rank in connection.execute(_LOGS).fetchall():
         artefact = artefacts[source_id]
         if artefact.stored_bytes <= MOST_COMPRESSED or not artefact.path.endswith((".gz", ".zst")):
-            found = last_lines(artefact, LINES)
+            found = [line for line in last_lines(artefact, LINES) if not line.endswith(_TRACEBACK)]
             rows += [(source_id, rank, place, text[:MOST_TEXT]) for place, text in enumerate(found)]
     insert_rows(connection, "log_tails", "source_id rank place text", rows)
