@@ -495,6 +495,17 @@ CREATE TABLE log_calls (
     operation INTEGER               -- reduction, by NCCL's number
 );
 
+-- table: One rank in a report of a detector of stragglers, as a log prints it.
+CREATE TABLE straggler_reports (
+    source_id BIGINT,               -- artefact
+    locator BIGINT,                 -- line
+    report INTEGER NOT NULL,        -- number of the report in its file, among those of one measure
+    measure VARCHAR NOT NULL,       -- score, section NAME, round trip, throughput or clock
+    rank INTEGER NOT NULL,          -- global rank
+    factor DOUBLE NOT NULL,         -- times as long as the fastest rank of the report; clock: times as low as the highest
+    is_listed BOOLEAN NOT NULL      -- other ranks stand in it too; false where only the slowest is named
+);
+
 -- table: Hardware events.
 CREATE TABLE device_events (
     source_id BIGINT,               -- artefact

@@ -24,6 +24,7 @@ from forensics.ingest._job_logs import (
     nccl_lines,
     nodes,
     recorder_analysis,
+    straggler_reports,
     torchrun,
     watchdog_lines,
 )
@@ -44,6 +45,7 @@ _WORDS = (
         *calls.WORDS,
         *desync.WORDS,
         *recorder_analysis.WORDS,
+        *straggler_reports.WORDS,
         *torchrun.WORDS,
     ),
     *(
@@ -108,6 +110,7 @@ class _Reader:
         self._heading = events.Heading()
         self._table = torchrun.FailureTable()
         self._launchers = launchers.LauncherEnds()
+        self._stragglers = straggler_reports.StragglerReports()
         self._cancelled = False
 
     @property
@@ -119,7 +122,7 @@ class _Reader:
 
     def is_open(self, number: int) -> bool:
         """Whether a traceback, a table or a list goes on."""
-        spans = self._horovod.is_listing or self._table.is_open or self._launchers.is_open
+        spans = self._stragglers.is_open or self._horovod.is_listing or self._table.is_open or self._launchers.is_open
         return spans or self._tracebacks.is_open(number)
 
     def survey(self, block: bytes) -> None:
@@ -145,6 +148,7 @@ class _Reader:
                 reports.feed(number, bare)
         if launchers.starts(bare):
             self.events.close_attempt()
+        self._stragglers.feed(number, bare[origin.text :])
         self._spanning(number, line, origin)
         if events.may_be_event(bare):
             for known, _, subject in matches(events.PATTERNS, bare[origin.text :]):
@@ -229,6 +233,7 @@ class _Reader:
         compared = calls.batch(self.nccl.calls, {} if self.watchdog.has_groups else self._fingerprints.by_rank)
         if compared is not None:
             yield compared
+        yield from self._stragglers.batches()
         if self.nccl.addresses:
             values, hosts = zip(*self.nccl.addresses, strict=True)
             same: dict[str, list[Any]] = {"key": ["node.address"], "confidence": ["read"], "rank": [None]}

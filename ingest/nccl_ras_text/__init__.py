@@ -29,8 +29,9 @@ _ERRORS = re.compile(r"  (Initialization|Asynchronous) errors? on \d{1,9} ranks?
 _PROCESS = re.compile(r"  Process (\d{1,9}) on node (\S{1,64}) managing GPUs? ")
 _LISTED = re.compile(r"  The (missing|unknown) ranks?: ([\d, ]{1,2000})")
 _SET = re.compile(
-    r"  (\d{1,9}) ranks (?:have launched up to operation (?P<count>\d{1,19})|(?P<none>have not launched any operations)"
-    r"|have status (?P<status>[A-Z]{3,12})|reported (?P<error>[\w ]{1,60}))"
+    r"  (\d{1,9}) ranks? (?:ha(?:ve|s) launched up to operation (?P<count>\d{1,19})"
+    r"|(?P<none>ha(?:ve|s) not launched any operations)|ha(?:ve|s) status (?P<status>[A-Z]{3,12})"
+    r"|reported (?P<error>[\w ]{1,60}))"
 )
 _RANK = re.compile(
     r"  Rank (\d{1,9})(?: has launched up to operation (?P<count>\d{1,19})|(?P<none> has not launched any operations)"

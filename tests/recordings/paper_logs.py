@@ -66,6 +66,18 @@ def reported_missing() -> dict[str, str]:
     return {"mpirun-4711.out": "\n".join(lines) + "\n"}
 
 
+def straggler_reported() -> dict[str, str]:
+    """Eight ranks: a detector of stragglers scores rank 5 low in each of four reports, between steps."""
+    lines = []
+    for report in range(4):
+        lines.append("training.NVRxStragglerDetection: GPU relative performance:")
+        for rank in range(8):
+            score = 0.4 if rank == 5 else 1 - (rank + report) % 4 / 100
+            lines.append(f"  Rank={rank} Node=gpu-{rank // 4:03} Score={score:.2f}")
+        lines += ["", f" iteration {10 * report + 10:8}/ 500 | elapsed time per iteration (ms): 2196.5 |"]
+    return {"train.log": "\n".join(lines) + "\n"}
+
+
 def write(files: Mapping[str, str], name: str) -> None:
     """Write the files as the scenario's bundle."""
     out = io.BytesIO()
@@ -84,3 +96,4 @@ if __name__ == "__main__":
     write(behind_in_logs(), "behind-in-logs")
     write(connection_lost_first(), "connection-lost-first")
     write(reported_missing(), "reported-missing")
+    write(straggler_reported(), "straggler-reported")

@@ -100,6 +100,16 @@ def test_one_count_of_all_kinds_before_2_26() -> None:
     assert [(row["kind"], row["launched"], row["device"]) for row in rows] == [("collective", 6650, None), ("collective", 0, 6)]
 
 
+def test_one_rank_that_is_behind_is_a_set_of_its_own() -> None:
+    text = (
+        "Job summary\n===========\n\nProcesses\n\nWarnings\n========\n\n#0-0 (27a079b828ff1a75) MISMATCH\n"
+        "  Communicator ranks have different AllGather operation counts\n  31 ranks have launched up to operation 641\n"
+        "  1 rank has launched up to operation 640\n  Rank 12 -- GPU 4 managed by process 323032 on node 10.138.19.124\n"
+    )
+    rows = read(text.encode(), "ras-0.txt").rows("ras_ranks")
+    assert [(row["comm_rank"], row["launched"]) for row in rows] == [(None, 641), (None, 640), (12, 640)]
+
+
 def test_errors_of_ranks() -> None:
     text = (
         "Job summary\n===========\n\nProcesses\n\n#1-0 (cf264af53edbe986) ERROR\n  Asynchronous error on 1 rank\n"

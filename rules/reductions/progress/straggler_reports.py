@@ -1,0 +1,86 @@
+"""Which rank detectors of stragglers report as the slowest, how clearly and how often; clocks only say why.
+
+Only sections that hold a rank's own work count: one that waits for peers is longest on ranks that are early.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import NewType
+
+from duckdb import DuckDBPyConnection
+
+from forensics.model import StageName
+from forensics.rules.reductions.interface import reduction
+
+_SECTION_STAGES = {
+    re.compile(r"forward|\bfwd", re.IGNORECASE): StageName.FORWARD,
+    re.compile(r"backward|\bbwd", re.IGNORECASE): StageName.BACKWARD,
+    re.compile(r"optim", re.IGNORECASE): StageName.OPTIMIZER,
+    re.compile(r"data", re.IGNORECASE): StageName.DATA,
+}
+_OF_SEVERAL = re.compile(r"recv|receive|send|comm|reduce|gather|sync|wait|barrier|p2p", re.IGNORECASE)
+_ROWS = """
+SELECT r.source_id, r.measure, r.report, r.rank, r.factor, r.is_listed, s.path || '#line=' || r.locator
+FROM straggler_reports r JOIN sources s USING (source_id) ORDER BY s.path, r.measure, r.report, r.factor DESC, r.rank
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Slowest:
+    """The rank that one measure of one log reports as the slowest in most of `reports`: in `times` of them.
+
+    `factor` is how many times as long as the fastest it takes, in the middle of these, `next_factor` the most that another rank
+    takes, None where no other is listed.
+    """
+
+    measure: str
+    stage: StageName
+    rank: int
+    times: int
+    reports: int
+    factor: float
+    next_factor: float | None
+    source: str
+
+
+StragglerReports = NewType("StragglerReports", tuple[Slowest, ...])
+"""One for each measure of each log."""
+
+
+@reduction
+def straggler_reports(connection: DuckDBPyConnection) -> StragglerReports:
+    """Read the reports of a case."""
+    reports: dict[tuple[int, str], dict[int, list[tuple[int, float, bool, str]]]] = defaultdict(lambda: defaultdict(list))
+    for source_id, measure, report, *row in connection.execute(_ROWS).fetchall():
+        if not measure.startswith("section ") or _stage(measure) is not StageName.UNKNOWN:
+            reports[source_id, measure][report].append(tuple(row))
+    return StragglerReports(tuple(_slowest(measure, list(found.values())) for (_, measure), found in reports.items()))
+
+
+def _stage(measure: str) -> StageName:
+    if not measure.startswith("section ") or _OF_SEVERAL.search(measure):
+        return StageName.UNKNOWN
+    return next((stage for words, stage in _SECTION_STAGES.items() if words.search(measure)), StageName.UNKNOWN)
+
+
+def _slowest(measure: str, reports: Sequence[Sequence[tuple[int, float, bool, str]]]) -> Slowest:
+    first = [report[0] for report in reports]
+    ranks = [rank for rank, *_ in first]
+    rank = max(dict.fromkeys(ranks), key=ranks.count)
+    own = [row for row in first if row[0] == rank]
+    others = [report[1][1] for report in reports if report[0][0] == rank and len(report) > 1]
+    return Slowest(
+        measure,
+        _stage(measure),
+        rank,
+        len(own),
+        len(reports),
+        median(factor for _, factor, _, _ in own),
+        max(others, default=None),
+        own[0][3],
+    )
