@@ -72,7 +72,7 @@ def evidence(suspect: Suspect) -> tuple[Item, ...]:
 def last_lines(verdict: Verdict) -> Section:
     """How the logs of the first suspect end."""
     whose = ranks.phrase(verdict.suspects[0].ranks, most=4) if verdict.suspects else ""
-    items = tuple(Item(line.statement, source=line.source) for line in verdict.last_lines)
+    items = tuple(Item(line.statement, "|", line.source) for line in verdict.last_lines)
     return Section(f"LAST LOG LINES OF {whose.upper()}", items)
 
 
