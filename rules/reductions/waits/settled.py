@@ -57,9 +57,8 @@ def _passes(root: Root, groups: Communicators, seen: set[int]) -> bool:
         return False
     group = next(g for g in groups if g.label == wait.communicator)
     left = set(group.finished(wait.sequence)) - wait.waiting.keys()
-    if group.backend in HOST_BACKENDS or device_stall(groups, root):
-        return False
-    return bool(left) or seen <= wait.waiting.keys()
+    stalled = group.backend in HOST_BACKENDS or device_stall(groups, root)
+    return seen <= wait.waiting.keys() or bool(left and not stalled)
 
 
 def _behind(graph: WaitGraph, groups: Communicators) -> set[int]:

@@ -180,8 +180,9 @@ def test_an_operation_that_one_has_left_passes(tmp_path: Path) -> None:
     assert named(verdict_of(loose(inside(left=(2,)), tmp_path))) == set()
 
 
-def test_a_job_that_is_inside_one_operation_as_a_whole_looks_like_one_that_moves(tmp_path: Path) -> None:
-    job = Job(8, "nccl")
+@pytest.mark.parametrize("backend", ["nccl", "gloo"])
+def test_a_job_that_is_inside_one_operation_as_a_whole_looks_like_one_that_moves(tmp_path: Path, backend: str) -> None:
+    job = Job(8, backend)
     for _ in range(20):
         job.call(job.everyone)
     job.call(job.everyone, done=False)
