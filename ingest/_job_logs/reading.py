@@ -24,6 +24,7 @@ from forensics.ingest._job_logs import (
     nccl_lines,
     nodes,
     recorder_analysis,
+    stated_world,
     straggler_reports,
     torchrun,
     watchdog_lines,
@@ -45,6 +46,7 @@ _WORDS = (
         *calls.WORDS,
         *desync.WORDS,
         *recorder_analysis.WORDS,
+        *stated_world.WORDS,
         *straggler_reports.WORDS,
         *torchrun.WORDS,
     ),
@@ -110,6 +112,7 @@ class _Reader:
         self._heading = events.Heading()
         self._table = torchrun.FailureTable()
         self._launchers = launchers.LauncherEnds()
+        self._world = stated_world.StatedWorld()
         self._stragglers = straggler_reports.StragglerReports()
         self._cancelled = False
 
@@ -148,6 +151,7 @@ class _Reader:
                 reports.feed(number, bare)
         if launchers.starts(bare):
             self.events.close_attempt()
+        self._world.feed(bare)
         self._stragglers.feed(number, bare[origin.text :])
         self._spanning(number, line, origin)
         if events.may_be_event(bare):
@@ -233,6 +237,7 @@ class _Reader:
         compared = calls.batch(self.nccl.calls, {} if self.watchdog.has_groups else self._fingerprints.by_rank)
         if compared is not None:
             yield compared
+        yield from self._world.batches()
         yield from self._stragglers.batches()
         if self.nccl.addresses:
             values, hosts = zip(*self.nccl.addresses, strict=True)

@@ -48,6 +48,7 @@ class Logged:
     stalled: bool = False
     cancels: tuple[str, ...] = ()
     losses: tuple[Loss, ...] = ()
+    world_size: int | None = None
 
     @property
     def first_ends(self) -> tuple[Exit, ...]:
@@ -61,6 +62,7 @@ SELECT rank, min(host) FROM (
     UNION ALL SELECT rank, host FROM sources WHERE kind IN ('training_log', 'nccl_log')
 ) WHERE rank IS NOT NULL GROUP BY rank ORDER BY rank
 """
+_STATED = "SELECT DISTINCT try_cast(value AS INTEGER) FROM job_config WHERE key = 'log.world_size'"
 _ODD_SIZES = "SELECT count(*) FROM log_events WHERE kind = 'size_mismatch'"
 _EVENTS = f"""
 SELECT l.kind, l.rank, s.path || '#line=' || l.locator FROM log_events l JOIN sources s USING (source_id)
@@ -76,8 +78,9 @@ _OWN_TIMEOUTS = ("watchdog_timeout", "transfer_timeout", "store_timeout")
 @reduction
 def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
     """Read what the logs of a case tell."""
-    groups = logged_groups(connection, known.world_size)
     ranks = dict(connection.execute(_SPOKEN).fetchall())
+    world_size = known.world_size or _stated_world(connection, ranks)
+    groups = logged_groups(connection, world_size)
     timed_out: dict[int, str] = {}
     cancels: list[str] = []
     stalled = False
@@ -99,7 +102,14 @@ def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
         cancels=tuple(cancels),
         odd_sizes=connection.execute(_ODD_SIZES).fetchall()[0][0] > 0,
         losses=lost_connections(connection, ranks),
+        world_size=world_size,
     )
+
+
+def _stated_world(connection: DuckDBPyConnection, ranks: Mapping[int, str | None]) -> int | None:
+    """The size of the job that all logs state alike, when every rank that they speak of fits."""
+    sizes = [size for (size,) in connection.execute(_STATED).fetchall()]
+    return sizes[0] if len(sizes) == 1 and sizes[0] > max(ranks, default=0) else None
 
 
 @reduction
@@ -125,7 +135,7 @@ def heard_in_logs(roster: Roster, heard: Logged) -> Roster:
     """
     if _is_collected(roster):
         return roster
-    world = roster.world_size or next((group.size for group in heard.groups if group.world and group.exact), None)
+    world = heard.world_size or next((group.size for group in heard.groups if group.world and group.exact), None)
     ends = {end.rank: end for end in heard.first_ends}
     failed = heard.failures.first
     # Of a launcher that saw another one end by an error, it is not known which of the two came first.
