@@ -8,7 +8,7 @@ from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.waits.completions import HOST_BACKENDS, StartRecords, device_stall, not_begun
+from forensics.rules.reductions.waits.completions import StartRecords, device_stall, not_begun
 from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
 from forensics.rules.reductions.waits.launch_orders import OrderInversions
 
@@ -57,8 +57,7 @@ def _passes(root: Root, groups: Communicators, seen: set[int]) -> bool:
         return False
     group = next(g for g in groups if g.label == wait.communicator)
     left = set(group.finished(wait.sequence)) - wait.waiting.keys()
-    stalled = group.backend in HOST_BACKENDS or device_stall(groups, root)
-    return seen <= wait.waiting.keys() or bool(left and not stalled)
+    return seen <= wait.waiting.keys() or bool(left and not device_stall(groups, root))
 
 
 def _behind(graph: WaitGraph, groups: Communicators) -> set[int]:

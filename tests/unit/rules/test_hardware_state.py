@@ -248,6 +248,6 @@ def test_a_folder_as_it_is_collected(tmp_path: Path) -> None:
 
 
 def test_without_state_there_is_nothing(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("nothing")
+    (tmp_path / "rank0.log").write_text("RuntimeError: CUDA error: out of memory\n")
     with open_case([tmp_path]) as connection:
         assert hardware(connection) == Hardware()

@@ -158,16 +158,16 @@ def test_hosts_of_a_moving_job_are_scattered_and_full_dumps_tell_no_rest(job: Jo
     assert named(verdict_of(loose(job, tmp_path))) == set()
 
 
-def inside(*, left: Sequence[int] = (), waiting: Sequence[int] = range(8)) -> Job:
+def inside(*, left: Sequence[int] = (), backend: str = "nccl") -> Job:
     """Two halves of a job; the first is inside a reduction of its own that `left` have left, the others wait for it."""
-    job = Job(8, "nccl")
+    job = Job(8, backend)
     half = job.group(range(4), "TENSOR_MODEL_PARALLEL_GROUP")
     for _ in range(20):
         job.call(half)
         job.call(job.everyone)
     for rank in range(4):
         job.call(half, ranks=[rank], done=rank in left)
-    job.call(job.everyone, ranks=[rank for rank in waiting if rank >= 4], done=False)
+    job.call(job.everyone, ranks=[*left, 4, 5, 6, 7], done=False)
     return job
 
 
@@ -176,8 +176,9 @@ def test_a_group_that_everybody_else_waits_for_is_stuck(tmp_path: Path) -> None:
     assert (first.ranks, first.rules, first.confidence) == ((0, 1, 2, 3), ("FX140",), Confidence.SUSPECT)
 
 
-def test_an_operation_that_one_has_left_passes(tmp_path: Path) -> None:
-    assert named(verdict_of(loose(inside(left=(2,)), tmp_path))) == set()
+@pytest.mark.parametrize("backend", ["nccl", "gloo"])
+def test_an_operation_that_one_has_left_passes(tmp_path: Path, backend: str) -> None:
+    assert named(verdict_of(loose(inside(left=(2,), backend=backend), tmp_path))) == set()
 
 
 @pytest.mark.parametrize("backend", ["nccl", "gloo"])
