@@ -14,6 +14,7 @@ from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
+from forensics.rules.reductions.waits.unrecorded import stands_with_waiters
 
 # These write a dump only in processes that noticed a failure themselves (pytorch#192233, #197232).
 _WHERE_NOTICED = frozenset({"nccl2"})
@@ -39,7 +40,8 @@ def _evaluate(
 
 def _missing_alone(roster: Roster, graph: WaitGraph, rank: int, mismatched: Collection[str]) -> bool:
     """Whether this unseen rank is awaited in a call that the others agree on: a mismatch explains the wait without it."""
-    return roster.rank(rank).unseen and any(wait.communicator not in mismatched for wait in graph.waiting_for(rank))
+    awaited = any(wait.communicator not in mismatched for wait in graph.waiting_for(rank))
+    return awaited and roster.rank(rank).unseen and not stands_with_waiters(roster, graph, rank)
 
 
 def _excused(graph: WaitGraph, rank: int) -> bool:

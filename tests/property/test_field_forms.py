@@ -16,14 +16,10 @@ ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted(path.parent.name for path in (ROOT / "fixtures/scenarios").glob("*/expected.json"))
 USUAL = ("checkpoint-stalled", "behind-in-shim-logs", "device-stalled", "stage-slow", "job-moving")
 SEEDS = 12
-# Of rank 1 neither stack nor dump is handed over, and the others wait for what another rank left out.
-SILENT = pytest.mark.xfail(reason="a rank of which nothing is left is accused for its silence")
-KNOWN = {("group-not-created", 2): [SILENT], ("microbatch-left-out", 2): [SILENT]}
 
 
 def marks(name: str, seed: int) -> list[pytest.MarkDecorator]:
-    deep = [] if name in USUAL and seed < 2 else [pytest.mark.deep]
-    return deep + KNOWN.get((name, seed), [])
+    return [] if name in USUAL and seed < 2 else [pytest.mark.deep]
 
 
 PAIRS = [pytest.param(name, seed, marks=marks(name, seed)) for name in SCENARIOS for seed in range(SEEDS)]

@@ -18,6 +18,7 @@ from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.graph import WaitGraph
 from forensics.rules.reductions.waits.messages import MessageWaits
+from forensics.rules.reductions.waits.unrecorded import stands_with_waiters
 
 _POLLING = frozenset({WaitKind.CHILD, WaitKind.DATA, WaitKind.LOCK, WaitKind.IO, WaitKind.UNKNOWN, WaitKind.SLEEP})
 # Stages whose own rules name the cause; what the host does there is a detail of them.
@@ -53,12 +54,15 @@ Stalls = NewType("Stalls", tuple[Stall, ...])
 def stalls(
     graph: WaitGraph, roster: Roster, stacks: StacksByRank, messages: MessageWaits, shim: ShimLogs, calls: Calls
 ) -> Stalls:
-    """Find the free roots whose process lives and runs and waits for nobody's message, in rank order."""
+    """Find the free roots whose process lives and runs and waits for nobody's message, in rank order.
+
+    Of one without a stack that is not known while its record shows no more than that of a rank which waits.
+    """
     facts = [roster.rank(root.ranks[0]) for root in graph.free_roots]
     ended = {rank for rank, log in shim.items() if log.ended} if calls.from_shim else set()
     gone = {f.rank for f in facts if f.dead or f.stopped or f.heartbeat_gap_ns or f.unseen or f.rank in ended}
     alive = [f.rank for f in facts if f.rank not in gone and f.rank not in messages]
-    return Stalls(tuple(_stall(graph, stacks, rank) for rank in alive))
+    return Stalls(tuple(_stall(graph, stacks, rank) for rank in alive if not stands_with_waiters(roster, graph, rank)))
 
 
 def _stall(graph: WaitGraph, stacks: StacksByRank, rank: int) -> Stall:

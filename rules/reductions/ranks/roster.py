@@ -26,6 +26,7 @@ class RankFacts:
     `state` is alive, absent, zombie or unknown (None when no collector looked). `thread_states` are the states of the main
     thread, one for each sample; `switches` is the number of context switches of the main thread over all samples, `cpu_share`
     the share of the time between first and last sample that it was on a CPU; both None with less than two samples.
+    `dumped` says that a dump of it lies there, with calls or without.
     `error` is the line of its log by which it ended, where only that tells that it did.
     `heartbeat_gap_ns` is set when the collector inside the process had stopped beating for that long while others went on.
     """
@@ -46,6 +47,7 @@ class RankFacts:
     cpu_share: float | None = None
     process_source: str | None = None
     has_recorder: bool = False
+    dumped: bool = False
     has_stack: bool = False
     recorder_damaged: bool = False
     calls_unrecorded: bool = False
@@ -137,6 +139,7 @@ def read_roster(connection: DuckDBPyConnection) -> Roster:
     processes = _processes(connection)
     main_threads = _main_threads(connection)
     recorders = _ranks_of(connection, "latest_call") | _ranks_of(connection, "group_views")
+    dumped = _ranks_of(connection, "sources WHERE kind = 'flight_recorder' AND status IN ('ok', 'partial')")
     damaged = _ranks_of(connection, "sources WHERE kind = 'flight_recorder' AND status = 'partial'")
     timed_out = _ranks_of(connection, "log_events WHERE kind = 'watchdog_timeout'")
     unrecorded = _ranks_of(connection, "operations WHERE backend = 'gloo' AND op_id > sequence AND NOT coalesce(is_p2p, false)")
@@ -152,6 +155,7 @@ def read_roster(connection: DuckDBPyConnection) -> Roster:
             replace(base, host=hosts.get(rank)),
             rank=rank,
             has_recorder=rank in recorders,
+            dumped=rank in dumped,
             has_stack=rank in stacks,
             recorder_damaged=rank in damaged,
             timed_out=rank in timed_out,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import Stacks
-from forensics.rules.reductions.waits.graph import Wait, unrecorded_wait
+from forensics.rules.reductions.waits.graph import Wait, WaitGraph, unrecorded_wait
 
 _STEM = re.compile(r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier|gather|scatter|reduce")
 
@@ -76,3 +76,15 @@ def _unexplained(
     sure = {rank for rank, found in candidates.items() if found.communicating or found.in_store}
     perhaps = {rank for rank, found in candidates.items() if rank not in sure and (found.below_autograd or rank in messages)}
     return sure, perhaps
+
+
+def stands_with_waiters(ranks: Roster, graph: WaitGraph, rank: int) -> bool:
+    """Whether a rank without a stack left a dump that stands where that of another one does which waits in what no dump holds.
+
+    It may wait there too (a receive of gloo, a store): only its own stack would tell more.
+    """
+    facts = ranks.rank(rank)
+    if facts.has_stack or not facts.dumped:
+        return False
+    beside = {other for wait in graph.waiting_for(rank) for other in wait.missing if ranks.rank(other).dumped}
+    return any(not wait.communicator and not beside.isdisjoint(wait.waiting) for wait in graph.waits)

@@ -9,7 +9,7 @@ import pytest
 from forensics.model import Cause, Confidence, Outcome
 from tests.recordings.collection import Collection, loose, process_sample, py_spy, whole
 from tests.recordings.job import SECOND, Job
-from tests.recordings.places import ALL_REDUCE, HOST_CODE
+from tests.recordings.places import ALL_REDUCE, HOST_CODE, RECV, Place
 from tests.recordings.verdicts import named, verdict_of
 
 
@@ -116,3 +116,20 @@ def test_a_file_of_an_unknown_rank_may_be_that_of_the_missing_one(name: str, is_
     folder = loose(job, tmp_path, ranks=(0, 1, 3))
     (folder / name).write_bytes(py_spy(ALL_REDUCE, 4130))
     assert named(verdict_of(folder)) == ({2} if is_named else set())
+
+
+@pytest.mark.parametrize(("others", "is_named"), [(RECV, False), (ALL_REDUCE, True)])
+def test_a_dump_that_stands_where_a_waiting_rank_stands_needs_a_stack(others: Place, is_named: bool, tmp_path: Path) -> None:
+    """gloo writes no receive down: 0 and 3 wait in one before they reach the all_reduce; so may 1."""
+    job = Job(4)
+    job.steps(10)
+    for pair in ((0, 1), (3, 1)):
+        job.call(job.everyone, "send", pair)
+    job.hang({0, 1, 3} if others is RECV else {1})
+    found = Collection(4, job.now_ns + 60 * SECOND)
+    for rank in range(4):
+        found.rank(rank)
+        found.dump(job, rank)
+        if rank != 1:
+            found.stacks(rank, *[ALL_REDUCE if rank == 2 else others] * 3)
+    assert named(verdict_of(found.write(tmp_path))) == ({1} if is_named else set())
