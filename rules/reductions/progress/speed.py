@@ -1,8 +1,9 @@
 """Whether the speed of the job was looked at, by what, and whether it is still what it was earlier in the same record.
 
 That a job moves says nothing of how fast. Recorded steps tell their length; else the rarest call that recurs in the record of a
-rank stands for a step, and the times between two of them for its length (each on the rank's own clock). What was before the
-record began is not known: `steady` is a word for the record only.
+rank stands for a step, and the times between two of them for its length (each on the rank's own clock). Where it recurs several
+times in a step (layers, microbatches), as many of its times as repeat alike make one. What was before the record began is not
+known: `steady` is a word for the record only.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _LEAST_STEPS, _LEAST_SIDE = 9, 4
 SLOWER = 1.33
 # Steps whose middle half differs by more than this say nothing of a factor as small as that.
 _MOST_SPREAD = 1.33
+# Sums of as many calls as a step has are that much closer to each other than chance would bring them.
+_OF_DISORDER = 0.25
 # Records of more ranks than these tell the same of one job.
 _MOST_RECORDS = 16
 # A call that stands for a step recurs over most of the record.
@@ -138,7 +141,7 @@ def _of_calls(connection: DuckDBPyConnection) -> list[_Series]:
 
 def _of_series(series: _Series) -> Speed:
     """Compare a series with its own past."""
-    lengths, ends = series.lengths[1:], series.ends_ns[1:]
+    lengths, ends = _in_steps(series.lengths[1:], series.ends_ns[1:])
     known = Speed(Pace.NOT_MEASURED, "", by=series.by, steps=len(lengths), source=series.source)
     place = onset_of(lengths.tolist(), (_LEAST_SIDE, _LEAST_SIDE), _became_slower)
     if place is not None:
@@ -146,8 +149,7 @@ def _of_series(series: _Series) -> Speed:
         reason = f"since then {_ms(after)} from one to the next, {_ms(before)} before, in {len(lengths)} steps by {series.by}"
         since = int(ends[place])
         return replace(known, pace=Pace.SLOWER, reason=reason, step_ns=after, factor=after / before, since_ns=since)
-    third = len(lengths) // 3
-    first, last = lengths[:third], lengths[-third:]
+    first, last = _outer_thirds(lengths)
     before, after = float(np.median(first)), float(np.median(last))
     spread = max(_spread(first), _spread(last))
     factor = after / before if before > 0 else 1.0
@@ -155,7 +157,8 @@ def _of_series(series: _Series) -> Speed:
         reason = f"steps by {series.by} became longer little by little: {_ms(before)} at first, {_ms(after)} in the end"
         return replace(known, pace=Pace.SLOWER, reason=reason, step_ns=after, factor=factor)
     if spread > _MOST_SPREAD:
-        reason = f"times between steps by {series.by} differ too much to tell ({_ms(before)} at first, {_ms(after)} in the end)"
+        low, high = np.quantile(lengths, (0.25, 0.75))
+        reason = f"{len(lengths)} times between calls ({series.by}) show no rhythm: half of them {_ms(low)} to {_ms(high)}"
         return replace(known, reason=reason, step_ns=after)
     reason = f"{len(lengths)} steps by {series.by} of {_ms(after)}, as long as at the begin of the record"
     return replace(known, pace=Pace.STEADY, reason=reason, step_ns=after, factor=factor)
@@ -163,6 +166,31 @@ def _of_series(series: _Series) -> Speed:
 
 def _became_slower(before: float, after: float, first: float) -> bool:
     return before > 0 and after >= SLOWER * before
+
+
+def _in_steps(lengths: Floats, ends: Sequence[int]) -> tuple[Floats, Sequence[int]]:
+    """Lengths and ends of as few calls at a time as make steps of one length, counted from the end; else one at a time.
+
+    Both ends of the record are asked by themselves: a job that changed in between has a rhythm all the same.
+    """
+    total = np.concatenate(([0.0], np.cumsum(lengths)))
+    for calls in (1, *range(2, len(lengths) // (2 * _LEAST_STEPS) + 1)):
+        steps = np.diff(total[len(lengths) % calls :: calls])
+        thirds = zip(_outer_thirds(lengths), _outer_thirds(steps), strict=True)
+        if all(_spread(sums) <= _MOST_SPREAD and _recurs(single, sums, calls) for single, sums in thirds):
+            return steps, ends[len(lengths) % calls + calls - 1 :: calls]
+    return lengths, ends
+
+
+def _recurs(single: Floats, sums: Floats, calls: int) -> bool:
+    """Whether sums of so many calls, but a tenth, are closer to each other than sums of as many values without an order are."""
+    disorder = np.abs(single - np.median(single)).mean() * calls**0.5
+    return calls == 1 or bool(np.quantile(np.abs(sums - np.median(sums)), 0.9) <= _OF_DISORDER * disorder)
+
+
+def _outer_thirds(lengths: Floats) -> tuple[Floats, Floats]:
+    third = len(lengths) // 3
+    return lengths[:third], lengths[-third:]
 
 
 def _spread(lengths: Floats) -> float:

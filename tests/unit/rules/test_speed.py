@@ -68,7 +68,22 @@ def test_a_long_step_now_and_then_is_no_lasting_change(tmp_path: Path, period: i
     assert of_job(tmp_path, lambda step: 100 if step % period else 1000).pace is Pace.STEADY
 
 
+@pytest.mark.parametrize(("slower_from", "pace"), [(999, Pace.STEADY), (30, Pace.SLOWER)])
+def test_a_call_that_recurs_in_bursts(slower_from: int, pace: Pace, tmp_path: Path) -> None:
+    """One kind of call, five times in a step at uneven distances: five of its times make a step."""
+    job = Job(4, "nccl", pace_ns=MILLISECOND)
+    for step in range(60):
+        job.pause((300 if step >= slower_from else 100) * MILLISECOND)
+        for layer in range(5):
+            job.pause(layer * 5 * MILLISECOND)
+            job.call(job.everyone)
+    with open_case([loose(job, tmp_path)]) as connection:
+        found = supply_of(connection).get(Speed)
+    assert (found.pace, found.steps) == (pace, 59)
+
+
 def test_lengths_without_a_rhythm_are_no_measure(tmp_path: Path) -> None:
+    """Nor do sums of many of them: that these are alike is chance."""
     noise = np.random.default_rng(1).uniform(20, 400, 40)
     assert of_job(tmp_path, lambda step: float(noise[step])).pace is Pace.NOT_MEASURED
 
