@@ -31,7 +31,7 @@ SLOWER = 1.33
 # Steps whose middle half differs by more than this say nothing of a factor as small as that.
 _MOST_SPREAD = 1.33
 # Sums of as many calls as a step has are that much closer to each other than chance would bring them.
-_OF_DISORDER = 0.25
+_OF_DISORDER, _BUT_A_TENTH = 0.25, 0.9
 # Records of more ranks than these tell the same of one job.
 _MOST_RECORDS = 16
 # A call that stands for a step recurs over most of the record.
@@ -185,7 +185,7 @@ def _in_steps(lengths: Floats, ends: Sequence[int]) -> tuple[Floats, Sequence[in
 def _recurs(single: Floats, sums: Floats, calls: int) -> bool:
     """Whether sums of so many calls, but a tenth, are closer to each other than sums of as many values without an order are."""
     disorder = np.abs(single - np.median(single)).mean() * calls**0.5
-    return calls == 1 or bool(np.quantile(np.abs(sums - np.median(sums)), 0.9) <= _OF_DISORDER * disorder)
+    return calls == 1 or bool(np.quantile(np.abs(sums - np.median(sums)), _BUT_A_TENTH) <= _OF_DISORDER * disorder)
 
 
 def _outer_thirds(lengths: Floats) -> tuple[Floats, Floats]:
