@@ -14,9 +14,25 @@ from forensics.report import markdown, text
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import discover, page, page_path
 from forensics.rules.interface import Rule
+from forensics.rules.known_defects import Defect, catalogue
 
 ROOT = Path(__file__).parents[1]
 INDEX = ROOT / "docs" / "rules.md"
+DEFECTS = ROOT / "docs" / "known-defects.md"
+_DEFECTS_HEAD = """\
+# Known defects
+
+Public defects of NCCL, PyTorch and the NVIDIA driver that look like a bad rank. Where a case states a version that has one and
+shows its sign, the verdict names it beside the suspects; it never changes them, and the sign alone proves no cause. Where the
+version (or the machine) is not stated, or several are, the verdict says *possible*; where they exclude the defect, nothing.
+A job that moves has none.
+
+Versions are read from lines of logs (`NCCL version`, `PyTorch version`, `torch==`), Flight Recorder dumps, NCCL RAS,
+`versions.json` and `node.json` of the collector, `nvidia-smi -q -x` and the kernel log. A build between releases (`2.7.0a0`)
+counts as not stated.
+
+This page is made from [known_defects.toml](../rules/known_defects.toml), where an entry is added; each needs a public report in
+which the repaired version stands. `tests/unit/rules/test_known_defects.py` tries it, and its look-alikes."""
 HEAD_LINES = 3
 _QUOTED = re.compile(r"<!-- report -->.*?<!-- /report -->", re.DOTALL)
 _EXAMPLE = re.compile(r"```console\n\$ forensics diagnose (\S+)\n.*?```", re.DOTALL)
@@ -36,6 +52,41 @@ def rules_index() -> str:
         "|---|---|---|---|---|---|",
     ]
     return "\n".join([*head, *rows, ""])
+
+
+def defects_page() -> str:
+    """Render docs/known-defects.md."""
+    return "\n".join([_DEFECTS_HEAD, *(line for defect in catalogue() for line in _defect(defect)), ""])
+
+
+def _defect(defect: Defect) -> list[str]:
+    machine = f", on {defect.machine}" if defect.machine else ""
+    links = ", ".join(f"<{link}>" for link in defect.links)
+    title = defect.title[0].upper() + defect.title[1:]
+    affected = f"{defect.product} from {defect.since} on, before {defect.fixed}{machine}"
+    return [
+        "",
+        f"## {defect.id}",
+        "",
+        f"{title}.",
+        "",
+        f"- Affected: {affected}",
+        f"- Seen by: {_seen(defect)}",
+        f"- {defect.action}",
+        f"- {links}",
+    ]
+
+
+def _seen(defect: Defect) -> str:
+    size = f" of at least {defect.members} ranks" if defect.members else ""
+    signs = (
+        *(f"`{name}` on a thread in each of its samples" for name in defect.frames),
+        *(f"a line `{line}`" for line in defect.lines),
+        *([f"a `{defect.call}` that all members of a group{size} entered and none finished"] if defect.call else []),
+        *(f"`{name}={value}`" for name, value in defect.environment.items()),
+        *(f"not `{name}={value}`" for name, value in defect.unless.items()),
+    )
+    return "; ".join(signs)
 
 
 def _row(rule: Rule) -> str:
@@ -78,6 +129,7 @@ def _quote(page: Path, report: str) -> str:
 def main() -> None:
     """Write the index, all rule pages and the quoted reports."""
     INDEX.write_text(rules_index(), encoding="utf-8")
+    DEFECTS.write_text(defects_page(), encoding="utf-8")
     for rule in discover():
         page_path(rule).write_text(example(rule), encoding="utf-8")
     for page_, content in quoted_reports().items():

@@ -212,6 +212,27 @@ class RuleOutcome:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownDefect:
+    """A public defect whose signs were seen: in each version from `since` on that is older than `fixed`, on `machine` if given.
+
+    `certain` is set where a stated version, and machine, have it. `versions` are all that were stated; `ranks` showed it.
+    """
+
+    id: str
+    product: str
+    title: str
+    certain: bool
+    versions: tuple[str, ...]
+    since: str
+    fixed: str
+    machine: str | None
+    ranks: tuple[int, ...]
+    action: str
+    links: tuple[str, ...]
+    evidence: tuple[Evidence, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The whole answer; `forensics.verdict/1` is its JSON form (`forensics.report.json`).
@@ -239,3 +260,4 @@ class Verdict:
     symptoms: tuple[Symptom, ...] = ()
     assessments: tuple[Assessment, ...] = ()
     last_lines: tuple[Evidence, ...] = ()
+    known_defects: tuple[KnownDefect, ...] = ()

@@ -15,6 +15,8 @@ from forensics.model import (
     Confidence,
     Finding,
     FrontierRow,
+    GroupRow,
+    KnownDefect,
     Label,
     Outcome,
     Role,
@@ -28,10 +30,12 @@ from forensics.model import (
 from forensics.rules.admission import Progress
 from forensics.rules.arbitration import Judgement, arbitrate
 from forensics.rules.context import coverage, group_rows, last_lines, not_checked, timeline, warnings, would_change
+from forensics.rules.defect_facts import facts_of
 from forensics.rules.engine import FAILED, Overrides, discover, find, run, supply_of, thresholds
 from forensics.rules.explain import Observed, observed_in
 from forensics.rules.facts.families import SourceFamilies, families
 from forensics.rules.facts.symptoms import Findings, Symptoms, symptoms
+from forensics.rules.known_defects import catalogue, known_defects
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
@@ -82,6 +86,7 @@ def _verdict(
     ended = shows_the_end(roster, heard)
     outcome = _outcome(roster, suspects, healthy, motion, pace, still=reason is not None, ended=ended)
     windows = frontier_rows(supply.get(FrontierWindows), overrides)
+    groups = supply.call(group_rows)
     return Verdict(
         outcome=outcome,
         summary=_summary(outcome, suspects, healthy, motion, graph, len(roster.ranks), reason),
@@ -91,7 +96,7 @@ def _verdict(
         labels=(*supply.call(_labels, {Judgement: judged}), *_failures(outcomes), *frontier_labels(windows)),
         world_size=roster.world_size,
         tree=stack_tree(_shown(supply.get(StacksByRank), graph)),
-        groups=supply.call(group_rows),
+        groups=groups,
         timeline=supply.call(timeline),
         coverage=supply.call(coverage),
         not_checked=supply.call(not_checked),
@@ -103,7 +108,13 @@ def _verdict(
         symptoms=judged.symptoms,
         assessments=(*judged.assessments, healthy),
         last_lines=last_lines(connection, suspects),
+        known_defects=_defects(connection, groups) if outcome not in (Outcome.HEALTHY, Outcome.SLOWDOWN) else (),
     )
+
+
+def _defects(connection: DuckDBPyConnection, groups: tuple[GroupRow, ...]) -> tuple[KnownDefect, ...]:
+    """Public defects that this job shows beside everything else."""
+    return known_defects(facts_of(connection, groups, catalogue()))
 
 
 def judge(supply: Supply, findings: Findings, known: SourceFamilies) -> Judgement:

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 import forensics
-from forensics.model import Assessment, CoverageRow, Evidence, Suspect, Verdict
+from forensics.model import Assessment, CoverageRow, Evidence, KnownDefect, Suspect, Verdict
 from forensics.report import frontier
 
 SCHEMA = "forensics.verdict/1"
@@ -77,6 +77,7 @@ def _additions(verdict: Verdict) -> dict[str, Any]:
         "symptoms": _rows(verdict.symptoms),
         "last_lines": [_evidence(line) for line in verdict.last_lines],
         "assessments": [_assessment(each) for each in verdict.assessments],
+        "known_defects": [_assessment(each) for each in verdict.known_defects],
         "bundle_sha256": verdict.bundle_sha256,
         "tool": f"forensics {forensics.__version__}",
     }
@@ -103,7 +104,7 @@ def _suspect(suspect: Suspect) -> dict[str, Any]:
     }
 
 
-def _assessment(each: Assessment) -> dict[str, Any]:
+def _assessment(each: Assessment | KnownDefect) -> dict[str, Any]:
     return asdict(each) | {"evidence": [_evidence(item) for item in each.evidence]}
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 
-from forensics.model import Evidence, GroupRow, Since, Suspect, TimelineEntry, Verdict
+from forensics.model import Evidence, GroupRow, KnownDefect, Since, Suspect, TimelineEntry, Verdict
 from forensics.report import coverage, frontier, ranks, stack_tree, suspects, times, why
 from forensics.report.section import Item, Section
 
@@ -13,6 +14,7 @@ _LINES = 40
 """Items of a section shown before the rest is counted."""
 _FAULTS = 8
 """Independent faults shown in full."""
+_PRODUCTS = {"nccl": "NCCL", "torch": "PyTorch", "driver": "the NVIDIA driver"}
 
 
 def sections(verdict: Verdict, all_ranks: bool = False, hypotheses: bool = False) -> list[Section]:
@@ -24,6 +26,7 @@ def sections(verdict: Verdict, all_ranks: bool = False, hypotheses: bool = False
     parts = (
         *(_accusation(first, ("EVIDENCE", "DETAILS"), all_ranks) if first else ()),
         last_lines(verdict),
+        defects(verdict),
         Section("WHY NOT THE NEXT BEST", tuple(Item(text) for text in (why.margin(verdict),) if text), vital=True),
         Section("CAVEATS", tuple(_caveats(verdict)), vital=True),
         Section("WAITING", tuple(_waiting(verdict, all_ranks))),
@@ -74,6 +77,24 @@ def last_lines(verdict: Verdict) -> Section:
     whose = ranks.phrase(verdict.suspects[0].ranks, most=4) if verdict.suspects else ""
     items = tuple(Item(line.statement, "|", line.source) for line in verdict.last_lines)
     return Section(f"LAST LOG LINES OF {whose.upper()}", items)
+
+
+def defects(verdict: Verdict) -> Section:
+    """Public defects that were seen beside the suspects, the sign of each with its place."""
+    return Section("KNOWN DEFECTS", tuple(chain.from_iterable(map(_defect, verdict.known_defects))), vital=True)
+
+
+def _defect(each: KnownDefect) -> Iterator[Item]:
+    product = _PRODUCTS.get(each.product, each.product)
+    machine = f" on {each.machine}" if each.machine else ""
+    if each.certain:
+        lead = f"{product} {each.versions[0]}{machine} has this defect, and its sign was seen"
+    else:
+        lead = f"possible, if {product} is {each.since} or newer and older than {each.fixed}{machine}"
+    yield Item(f"{lead}: {each.title}. {each.action} {each.links[0]}", each.id)
+    sign = each.evidence[0]
+    whose = f"{ranks.phrase(each.ranks, most=4)}: " if each.ranks else ""
+    yield Item(f"seen: {whose}{sign.statement}", source=sign.source)
 
 
 def _accusation(suspect: Suspect, titles: tuple[str, str], all_ranks: bool) -> Iterator[Section]:

@@ -30,6 +30,7 @@ def sections(verdict: Verdict) -> list[Section]:
     parts = (
         Section("EVIDENCE", outline.evidence(first) if first else ()),
         outline.last_lines(verdict),
+        outline.defects(verdict),
         Section("WHY NOT THE NEXT BEST", tuple(_rivals(verdict))),
         *(Section(f"FAULT {each.fault}", tuple(_other_fault(each))) for each in outline.leading(verdict)[1:]),
         Section("WHERE EVERYONE IS", tuple(_places(verdict, first))),

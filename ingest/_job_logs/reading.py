@@ -24,6 +24,7 @@ from forensics.ingest._job_logs import (
     nccl_lines,
     nodes,
     recorder_analysis,
+    stated_versions,
     stated_world,
     straggler_reports,
     torchrun,
@@ -46,6 +47,7 @@ _WORDS = (
         *calls.WORDS,
         *desync.WORDS,
         *recorder_analysis.WORDS,
+        *stated_versions.WORDS,
         *stated_world.WORDS,
         *straggler_reports.WORDS,
         *torchrun.WORDS,
@@ -113,6 +115,7 @@ class _Reader:
         self._table = torchrun.FailureTable()
         self._launchers = launchers.LauncherEnds()
         self._world = stated_world.StatedWorld()
+        self._versions = stated_versions.StatedVersions()
         self._stragglers = straggler_reports.StragglerReports()
         self._cancelled = False
 
@@ -152,6 +155,7 @@ class _Reader:
         if launchers.starts(bare):
             self.events.close_attempt()
         self._world.feed(bare)
+        self._versions.feed(bare)
         self._stragglers.feed(number, bare[origin.text :])
         self._spanning(number, line, origin)
         if events.may_be_event(bare):
@@ -238,6 +242,7 @@ class _Reader:
         if compared is not None:
             yield compared
         yield from self._world.batches()
+        yield from self._versions.batches()
         yield from self._stragglers.batches()
         if self.nccl.addresses:
             values, hosts = zip(*self.nccl.addresses, strict=True)

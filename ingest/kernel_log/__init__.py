@@ -10,6 +10,7 @@ from typing import Any
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._job_logs.front import iso_time
 from forensics.ingest._job_logs.patterns import matches, pattern
+from forensics.ingest._job_logs.stated_versions import DRIVER_WORDS, StatedVersions
 from forensics.ingest._shared.content import Lines
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 
@@ -71,12 +72,18 @@ _LOG_EVENTS = (
     ),
     pattern("server_ok", r"Lustre: (?P<server>[\w.-]+?)(?:-(?:osc|mdc)[\w.-]*)?: Connection restored to ", "{server}"),
     pattern("client_evicted", r"Lustre(?:Error)?: .*This client was evicted by (?P<server>[\w.-]+);", "{server}"),
+    pattern(
+        "kernel_oops",
+        r"BUG: kernel NULL pointer dereference|RIP: \w+:(?P<function>\S+) \[nvidia\]",
+        "{function}",
+        ("BUG: kernel", "RIP: "),
+    ),
     pattern("ceph_session_lost", r"ceph: (?P<server>mds\d+) (?:hung|caps stale|reconnect denied)", "{server}"),
 )
 # One of these stands in every line that some pattern matches, and such a line is no shorter ("a: Link Up").
 _WORDS = (
     *("Xid", "ink ", "PCIe Bus", "Machine check", "ut of memory", "oom-kill", "blocked for", "soft lockup", "segfault at"),
-    *("general protection", "server ", "Lustre", "ceph: "),
+    *("general protection", "server ", "Lustre", "ceph: ", "BUG: kernel", "RIP: ", *DRIVER_WORDS),
 )
 _SHORTEST = 10
 # Both lines of one out-of-memory kill name the same process.
@@ -98,10 +105,12 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     events: dict[str, list[Any]] = defaultdict(list)
     kills: dict[str, int] = {}
     lines = Lines(artefact)
+    versions = StatedVersions()
     for number, whole in lines:
         line = whole[:MAX_TEXT]
         if len(line) < _SHORTEST or not any(word in line for word in _WORDS):
             continue
+        versions.feed(line)
         for known, match, device in matches(_DEVICE_EVENTS, line):
             code = match.groupdict().get("code")
             _add(devices, number, line, known.kind)
@@ -121,6 +130,7 @@ def rows(artefact: Artefact) -> Iterator[Item]:
         yield Batch("device_events", devices)
     if events["kind"]:
         yield Batch("log_events", events)
+    yield from versions.batches()
     if lines.problem is not None:
         yield lines.problem
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
+from forensics.ingest._shared.config import config_batches
 from forensics.ingest._shared.values import integer
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 from forensics.ingest.nvidia_smi.document import SmiGpu, SmiProcess, read_gpus
@@ -76,6 +77,8 @@ _SAME_REASON = {
     "hw_therm_slowdown": "hw_thermal_slowdown",
     "hw_power_brake": "hw_power_brake_slowdown",
 }
+_DRIVER = re.compile(rb"<driver_version>(\d{1,4}(?:\.\d{1,4}){1,3})</driver_version>")
+_HEAD = 4096
 _LOST = re.compile(r"\[?GPU (?:is lost|requires reset)\]?$", re.IGNORECASE)
 _ADDRESS = re.compile(r"([\da-f]{4,8}):([\da-f]{2}):([\da-f]{2})\.(\d)$", re.IGNORECASE)
 # Bytes per second of one lane after its coding.
@@ -90,6 +93,9 @@ def sniff(head: bytes, path: str) -> int:
 def rows(artefact: Artefact) -> Iterator[Item]:
     """Devices, links, readings, throttle reasons and processes of each GPU, and a problem where the document ends early."""
     found = False
+    with artefact.open() as stream:
+        driver = _DRIVER.search(stream.read(_HEAD))
+    yield from config_batches({"gpu.driver_version": driver[1].decode() if driver else None})
     for gpu in read_gpus(artefact):
         if isinstance(gpu, Problem):
             yield gpu

@@ -99,6 +99,11 @@ def test_the_rule_index_is_current() -> None:
     assert module.INDEX.read_text(encoding="utf-8") == module.rules_index(), "run `make docs`"
 
 
+def test_the_page_of_known_defects_is_current() -> None:
+    module = regenerate()
+    assert module.DEFECTS.read_text(encoding="utf-8") == module.defects_page(), "run `make docs`"
+
+
 def test_quoted_reports_are_what_the_program_prints() -> None:
     for page, content in regenerate().quoted_reports().items():
         assert page.read_text(encoding="utf-8") == content, "run `make docs`"
