@@ -38,6 +38,8 @@ def withheld(progress: Progress, finding: Finding, observed: Observed, late: Col
     `late` are the ranks for which the others wait again and again.
     """
     motion = progress.liveness
+    if finding.by_design:
+        return finding.by_design
     if finding.anomaly is Anomaly.FAIL_SLOW:
         # What ended steps cost stays true when nothing tells whether the job goes on.
         still = motion.motion is Motion.STALLED

@@ -39,6 +39,11 @@ _CAUSES = {
     StageName.OPTIMIZER: Cause.COMPUTE_SLOW,
 }
 
+_DUTY = (
+    "only this rank has work before that call, it comes in time to those between, and it has been so since the record began: "
+    "the job is made so"
+)
+
 
 def _evaluate(
     roster: Roster,
@@ -105,6 +110,7 @@ def _finding(
         granularity=Granularity.GROUP if others else Granularity.RANK,
         members=Members.ONE_OF if others else Members.EACH,
         anomaly=Anomaly.FAIL_SLOW,
+        by_design=_DUTY if late.is_duty else None,
         impact=Impact(late.lost_ns, round(late.share, 3), late.late, "arrival"),
         since=None if late.since_ns is None else Since(late.since_ns, f"{host} realtime" if host else "its host's realtime", 0),
         next_steps=(

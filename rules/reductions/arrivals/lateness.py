@@ -6,14 +6,17 @@ call before: without this rank the others would have gone on that much earlier.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import exp, fsum, lgamma, log, log1p
 
 import numpy as np
 import numpy.typing as npt
 
 from forensics.rules.reductions.arrivals.arrivals import Arrival, Series, arrivals
+from forensics.rules.reductions.arrivals.duties import is_duty
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.onset import onset_of
@@ -48,7 +51,7 @@ class Lateness:
     time that the calls span, `typical_ns` the median gap. With an onset (`since_ns`, on the rank's clock) only the calls since
     then are counted, and `before_ns` is the median gap before it; None: it was late from the first recorded call.
     `absorbed` marks an onset that the time between calls did not follow, `is_bound` gaps that are only known to be at most that
-    long, `on_own_clocks` a comparison of lengths instead of arrivals.
+    long, `on_own_clocks` a comparison of lengths instead of arrivals, `is_duty` work that the job gives to this rank alone.
     """
 
     rank: int
@@ -66,6 +69,7 @@ class Lateness:
     absorbed: bool = False
     is_bound: bool = False
     on_own_clocks: bool = False
+    is_duty: bool = False
 
     @property
     def chance(self) -> float:
@@ -117,15 +121,24 @@ def of_series(series: Iterable[Series]) -> Latenesses:
     seen: set[int] = set()
     least = [LEAST_GAP_NS]
     counted = 0
-    for communicator, signature, calls in series:
+    alike: dict[frozenset[int], list[Series]] = defaultdict(list)
+    for each in series:
+        alike[frozenset(each[2][0].behind)].append(each)
+    for communicator, signature, calls in chain.from_iterable(alike.values()):
         if len(calls) >= _LEAST_SEEN and not any(call.is_bound for call in calls):
             seen |= calls[0].behind.keys()
             counted += len(calls)
             least.append(max(call.coarse_ns for call in calls))
         last = sorted({call.last for call in calls})
-        found += filter(None, (_of_rank(rank, communicator, signature.split(" ")[0], calls) for rank in last))
+        of_ranks = (_of_rank(rank, communicator, signature.split(" ")[0], calls) for rank in last)
+        group = alike[frozenset(calls[0].behind)]
+        found += (replace(item, is_duty=_is_duty(item, calls, group)) for item in of_ranks if item)
     ordered = sorted(found, key=lambda item: (-item.lost_ns, item.rank, item.communicator, item.kind))
     return Latenesses(tuple(ordered), seen=frozenset(seen), calls=counted, least_ns=max(least))
+
+
+def _is_duty(item: Lateness, calls: Sequence[Arrival], group: Sequence[Series]) -> bool:
+    return item.since_ns is None and is_duty(item.rank, calls[-item.calls :], group, _LEAST_PART * item.typical_ns)
 
 
 def roots(late: Latenesses, least: Callable[[Lateness], bool]) -> Iterator[tuple[Lateness, tuple[int, ...]]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from forensics.rules.reductions.arrivals.arrivals import WATCHDOG_INTERVAL_NS, Arrival
+from forensics.rules.reductions.arrivals.arrivals import WATCHDOG_INTERVAL_NS, Arrival, Series
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses, chance_of_last, of_series, roots
 
 MS = 1_000_000
@@ -123,3 +123,34 @@ def test_a_little_lateness_passes_on_what_it_is_not_named_for() -> None:
 def test_the_chance_of_being_last_so_often(late: int, calls: int, members: int, chance: float) -> None:
     """Of thousands of calls too."""
     assert chance_of_last(late, calls, members) == pytest.approx(chance, abs=1e-9)
+
+
+def with_steps(own: Callable[[int], float], others: float, step_late: float = 0.0, rank: int = 0) -> tuple[Series, Series]:
+    """Five reductions and a barrier in turn; before the barrier a rank needs `own` of its number in ms, the others `others`."""
+    now, steps, barriers = 0.0, list[Arrival](), list[Arrival]()
+    for number in range(20 * 6):
+        is_barrier = number % 6 == 5
+        extra = own(number // 6) - others if is_barrier else step_late
+        now += (others if is_barrier else 50) * MS
+        behind = {each: int(extra * MS) if each == rank else 0 for each in range(4)}
+        at = {each: int(now) + behind[each] for each in range(4)}
+        (barriers if is_barrier else steps).append(Arrival(number, behind, at, {each: f"{each}#{number}" for each in range(4)}))
+        now += extra * MS
+    return ("group", "all_reduce [4]", tuple(steps)), ("group", "barrier", tuple(barriers))
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "step_late", "duty"),
+    [
+        (lambda _: 400.0, 2.0, 0.0, True),
+        # All save, and one needs longer: it has the same work as its peers.
+        (lambda _: 400.0, 150.0, 0.0, False),
+        # It is late to the calls between as well.
+        (lambda _: 400.0, 2.0, 60.0, False),
+        # It became so in the record.
+        (lambda number: 400.0 if number >= 10 else 20.0, 2.0, 0.0, False),
+    ],
+)
+def test_work_of_one_rank_by_design(own: Callable[[int], float], others: float, step_late: float, duty: bool) -> None:
+    found = [item for item in of_series(with_steps(own, others, step_late)).found if item.kind == "barrier"]
+    assert [(item.rank, item.is_duty) for item in found] == [(0, duty)]
