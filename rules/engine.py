@@ -18,7 +18,7 @@ from duckdb import DuckDBPyConnection
 import forensics.rules
 from forensics.errors import ExitCode, ForensicsError
 from forensics.model import Confidence, Evidence, Finding, RuleOutcome
-from forensics.rules.interface import Maturity, Rule, Thresholds
+from forensics.rules.interface import Maturity, Rule, Thresholds, Undecided
 from forensics.rules.supply import Supply, check, needed, providers
 
 Overrides = Mapping[str, Mapping[str, float]]
@@ -62,6 +62,7 @@ def page(rule: Rule) -> str:
     return page_path(rule).read_text(encoding="utf-8")
 
 
+SILENT = "not triggered; cannot be excluded"
 FAILED = "failed"
 """Status of a rule that raised an error: it says nothing, and the verdict has a label that says so."""
 
@@ -148,8 +149,9 @@ def _judge(rule: Rule, supply: Supply, own: Thresholds) -> tuple[tuple[Finding, 
     if found:
         return found, RuleOutcome(rule.code, rule.name, "fired", f"{len(found)} findings")
     cleared = supply.call(rule.clears, {Thresholds: own})
-    status = "ruled_out" if cleared else "silent"
-    return (), RuleOutcome(rule.code, rule.name, status, cleared or "not triggered; cannot be excluded")
+    if cleared and not isinstance(cleared, Undecided):
+        return (), RuleOutcome(rule.code, rule.name, "ruled_out", cleared)
+    return (), RuleOutcome(rule.code, rule.name, "silent", ": ".join(filter(None, (SILENT, cleared))))
 
 
 def _of_rule(rule: Rule, finding: Finding) -> Finding:

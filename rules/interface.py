@@ -31,6 +31,12 @@ class Threshold:
     supplies: Callable[[float], object] | None = None
 
 
+class Undecided(str):
+    """Why a rule could not judge: the evidence would not have shown the fault, had it been there."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
     """Evidence without which the rule cannot speak: the type of a reduction that must not be empty, and the word for it."""
@@ -56,8 +62,8 @@ class Rule:
     """A rule's identity and contract.
 
     `evaluate` yields findings of the reductions, and of the `Thresholds`, that its parameters ask for. When it yields none,
-    `clears` says what was checked and found in order, or None when the evidence would not have shown the fault, had it been
-    there. A new rule is incubating.
+    `clears` says what was checked and found in order; None, or why as `Undecided`, when the evidence would not have shown the
+    fault, had it been there. A new rule is incubating.
     """
 
     code: str

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
-_LIBRARY = re.compile(r"^(?:void )?(?:nccl|rccl|msccl)\w*Kernel")
-_WHAT = re.compile(r"^(?:void )?\w*?Kernel\w*?_(AllReduce|ReduceScatter|AllGather|Broadcast|Reduce|SendRecv|AlltoAll)(?![a-z])")
+_LIBRARY = re.compile(r"^(?:void )?(?:nccl|rccl|msccl)")
+_WHAT = re.compile(
+    r"^(?:void )?(?:nccl|rccl|msccl)[\w:]*?(AllReduce|ReduceScatter|AllGather|Broadcast|Reduce|SendRecv|AlltoAll)(?![a-z])"
+)
 _CALL = re.compile(r"^nccl(AllReduce|ReduceScatter|AllGather|Broadcast|Bcast|Reduce|Send|Recv|AlltoAll|Gather|Scatter)$")
 _LONGEST = 256
 # Kinds as the Flight Recorder writes them. A kernel that sends and receives may be any group of calls.

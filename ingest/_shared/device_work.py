@@ -11,7 +11,8 @@ import numpy.typing as npt
 Integers = npt.NDArray[np.int64]
 
 
-def _none() -> Integers:
+def nothing() -> Integers:
+    """No times."""
     return np.empty(0, dtype=np.int64)
 
 
@@ -38,8 +39,8 @@ def partners(wanted: Integers, keys: Integers) -> Integers:
 class Intervals:
     """Begin and end in ns, sorted by begin."""
 
-    begins: Integers = field(default_factory=_none)
-    ends: Integers = field(default_factory=_none)
+    begins: Integers = field(default_factory=nothing)
+    ends: Integers = field(default_factory=nothing)
 
     @staticmethod
     def of(begins: Integers, ends: Integers) -> Intervals:

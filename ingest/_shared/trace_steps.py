@@ -9,7 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from forensics.ingest._shared.device_work import DeviceWork, Intervals
+import numpy as np
+
+from forensics.ingest._shared.device_work import DeviceWork, Integers, Intervals, nothing
 from forensics.ingest._shared.stage_names import STAGES, bare_name, is_plain, schema_hash, stage_names, stage_of
 from forensics.ingest.interface import Batch, Problem
 
@@ -34,13 +36,17 @@ class Mark:
 
 @dataclass(slots=True)
 class Marks:
-    """Intervals of one rank; what its device did is known by annotation (`device`, ns by link) or piece by piece (`work`)."""
+    """Intervals of one rank; what its device did is known by annotation (`device`, ns by link) or piece by piece (`work`).
+
+    `launches` are moments (ns, sorted) at which the host gave the device work.
+    """
 
     annotations: list[Mark] = field(default_factory=list)
     gradients: Intervals = field(default_factory=Intervals)
     collectives: list[Mark] = field(default_factory=list)
     device: dict[int, int] = field(default_factory=dict)
     work: DeviceWork | None = None
+    launches: Integers = field(default_factory=nothing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +125,7 @@ def _stages(marks: Marks, steps: Sequence[tuple[int, Mark]]) -> tuple[list[tuple
         spans = _resolved([mark for mark in own if stage_of(mark.name)], step)
         starts = [mark.begin for mark in own]
         if not any(span.stage == "backward" for span in spans):
-            more = list(_from_autograd(spans, step, marks.gradients, _within(collectives, step), starts))
+            more = list(_from_autograd(spans, step, marks, _within(collectives, step), starts))
             guessed += bool(more)
             spans = sorted([*spans, *more], key=lambda span: span.begin)
         found.append((number, _with_loss(spans, starts)))
@@ -152,17 +158,25 @@ def _resolved(marks: Sequence[Mark], step: Mark) -> list[_Span]:
 
 
 def _from_autograd(
-    spans: Sequence[_Span], step: Mark, gradients: Intervals, collectives: Sequence[Mark], starts: Sequence[int]
+    spans: Sequence[_Span], step: Mark, marks: Marks, collectives: Sequence[Mark], starts: Sequence[int]
 ) -> Iterator[_Span]:
-    """Backward after each forward pass, or one in the step; without a forward pass it is what comes before the gradients."""
+    """Backward after each forward pass, or one in the step; without a forward pass it is what comes before the gradients.
+
+    Where loading data is not marked either, it lasts until the device is given work.
+    """
     forward = [span.begin for span in spans if span.stage == "forward"]
     for begin, end in itertools.pairwise([step.begin, *forward, step.end]):
-        own = gradients.within(begin, end)
+        own = marks.gradients.within(begin, end)
         if own is None:
             continue
         reached = _met(own, collectives, min([end, *(start for start in starts if start >= own[1])]))
         before = max([step.begin, *(span.end for span in spans if span.end <= own[0])])
         if not forward and before < own[0]:
+            first = int(np.searchsorted(marks.launches, before))
+            loaded = min(int(marks.launches[first]), own[0]) if first < len(marks.launches) else before
+            if loaded > before and not any(span.stage == "data" for span in spans):
+                yield _Span("data", "data", before, loaded)
+                before = loaded
             yield _Span("forward", "forward", before, own[0])
         yield _Span("backward", "backward", own[0], reached)
 

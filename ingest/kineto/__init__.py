@@ -8,17 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.config import config_batches
 from forensics.ingest._shared.device_work import DeviceWork, Intervals
 from forensics.ingest._shared.stage_names import problem
-from forensics.ingest._shared.trace_steps import Mark, Marks, batches
+from forensics.ingest._shared.trace_steps import OPTIMIZER, Mark, Marks, batches
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
 from forensics.ingest.kineto import columns as trace
-from forensics.ingest.kineto.calls import COLLECTIVE, OnDevice, collective_batches, on_device
+from forensics.ingest.kineto.calls import COLLECTIVE, OnDevice, collective_batches, on_device, unknown_kernels
 from forensics.ingest.kineto.columns import Tally, TraceColumns
 from forensics.ingest.kineto.events import read_trace
 from forensics.ingest.kineto.head import TraceHead, trace_head
+
+UNRECOGNISED = "trace.unrecognised_kernels"
+"""Key of the configuration under which kernels are named that may be communication."""
 
 
 def sniff(head: bytes, path: str) -> int:
@@ -54,7 +59,11 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     if head.rank is None and artefact.rank is None:
         return
     work = on_device(columns)
-    yield from batches(_marks(columns, work, head))
+    marks = _marks(columns, work, head)
+    if unknown := _without_communication(columns, work, marks, head):
+        yield Problem(f"no communication was recognised among the kernels of this rank of several, e.g. {', '.join(unknown)}")
+        yield from config_batches({UNRECOGNISED: unknown})
+    yield from batches(marks)
     yield from collective_batches(columns, work, head)
 
 
@@ -73,16 +82,41 @@ def _complaints(artefact: Artefact, tally: Tally, head: TraceHead) -> Iterator[P
         yield Problem(f"rank {artefact.rank} is a guess from a number in its name")
 
 
+def _without_communication(columns: TraceColumns, work: OnDevice, marks: Marks, head: TraceHead) -> list[str]:
+    """Names of kernels where a rank of several ran some, and none is known to be a collective: one of them may be."""
+    alone = (head.world_size or 0) < 2 and not any(len(members) > 1 for _, _, members in head.groups)
+    calls = columns.rows(trace.CALL)
+    if alone or marks.collectives or work.is_collective.any() or (columns.details[calls] >= 0).any():
+        return []
+    return unknown_kernels(columns, work)
+
+
 def _marks(columns: TraceColumns, work: OnDevice, head: TraceHead) -> Marks:
     """Intervals in nanoseconds of the realtime clock."""
     rows = columns.rows(trace.ANNOTATION)
     begins = columns.begins[rows] + head.base_ns
     ends, tracks, links = begins + columns.durations[rows], columns.tracks[rows].tolist(), columns.externals[rows].tolist()
-    marks = Marks(device=_annotated_devices(columns), gradients=_gradients(columns, head), work=_work(columns, work, head))
+    launches = np.sort(columns.begins[columns.rows(trace.LAUNCH)]) + head.base_ns
+    marks = Marks([], _gradients(columns, head), [], _annotated_devices(columns), _work(columns, work, head), launches)
     for begin, end, name, track, link in zip(begins.tolist(), ends.tolist(), columns.named(rows), tracks, links, strict=True):
         target = marks.collectives if COLLECTIVE.match(name) else marks.annotations
         target.append(Mark(begin, end, name, columns.track_texts[track], link if link >= 0 else None))
+    if not any(mark.name.startswith(OPTIMIZER) for mark in marks.annotations):
+        marks.annotations += _updates(columns, marks.gradients, head)
     return marks
+
+
+def _updates(columns: TraceColumns, gradients: Intervals, head: TraceHead) -> Iterator[Mark]:
+    """Updates of an optimizer that is not annotated: its operators on one thread without a gradient in between."""
+    rows = columns.rows(trace.UPDATE)
+    rows = rows[np.argsort(columns.begins[rows], kind="stable")]
+    begins = columns.begins[rows] + head.base_ns
+    ends = begins + columns.durations[rows]
+    passes = np.searchsorted(gradients.begins, begins)
+    for number in np.unique(passes).tolist():
+        mine = np.flatnonzero(passes == number)
+        track = columns.track_texts[int(columns.tracks[rows[mine[0]]])]
+        yield Mark(int(begins[mine[0]]), int(ends[mine].max()), f"{OPTIMIZER}operators", track)
 
 
 def _annotated_devices(columns: TraceColumns) -> dict[int, int]:

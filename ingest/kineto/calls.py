@@ -18,6 +18,10 @@ from forensics.ingest.kineto.columns import Integers, TraceColumns
 from forensics.ingest.kineto.head import TraceHead
 
 COLLECTIVE = re.compile(r"^(gloo|nccl|ucc|mpi|hccl|xccl):(\w+)")
+_COMMUNICATES = re.compile(
+    r"ccl|shmem|symm|cross_device|all_?(?:reduce|gather|to_?all)|reduce_?scatter|broadcast|send|recv", re.I
+)
+_LONGEST_NAME, _SHOWN_NAMES = 80, 4
 _WAIT = b'"wait"'  # the host waits for one that was called before
 _KINDS = {
     "allreduce": "all_reduce", "allgather": "all_gather", "_allgather_base": "all_gather_base",
@@ -47,7 +51,19 @@ def on_device(columns: TraceColumns) -> OnDevice:
     calls = calls[columns.correlations[calls] >= 0]
     place = partners(columns.correlations[rows], columns.correlations[calls])
     launches = calls[np.maximum(place, 0)] if len(calls) else place
-    return OnDevice(rows, np.where(place >= 0, launches, -1), named | (columns.details[rows] >= 0))
+    launches = np.where(place >= 0, launches, -1)
+    known = named | (columns.details[rows] >= 0)
+    # Kernels of a library of another name are those that a process group launches.
+    return OnDevice(rows, launches, known if known.any() else _enclosing(columns, launches) >= 0)
+
+
+def unknown_kernels(columns: TraceColumns, work: OnDevice) -> list[str]:
+    """The kernels that took longest, those first that sound like communication; for a trace in which none is known to be."""
+    kernels = work.rows[columns.kinds[work.rows] == trace.KERNEL]
+    times = np.bincount(columns.names[kernels], columns.durations[kernels], len(columns.name_texts))
+    longest = sorted(np.flatnonzero(times).tolist(), key=lambda code: -times[code])
+    names = [columns.name_texts[code][:_LONGEST_NAME] for code in longest]
+    return sorted(names, key=lambda name: _COMMUNICATES.search(name) is None)[:_SHOWN_NAMES]
 
 
 def collective_batches(columns: TraceColumns, work: OnDevice, head: TraceHead) -> Iterator[Batch]:

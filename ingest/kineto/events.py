@@ -14,7 +14,7 @@ import orjson
 from forensics.bundle.streams import chunks
 from forensics.ingest.kineto.columns import Tally, TraceColumns
 from forensics.ingest.kineto.native import read_native
-from forensics.ingest.kineto.rows import Rows
+from forensics.ingest.kineto.rows import UPDATES, Rows
 from forensics.ingest.kineto.walk import LONGEST_EVENT, Walk
 
 BLOCK_BYTES = 4 << 20
@@ -24,6 +24,7 @@ TAIL_BYTES = 1 << 16
 _NEEDLES = (
     b'user_annotation"', b'"record_param_comms"', b'"autograd::engine::evaluate_function', b'"kernel"', b'"Kernel"',
     b'"gpu_mem', b'"Memcpy"', b'"Memset"', b'_runtime"', b'"cuda_driver"', b'"Runtime"',
+    *(b'"' + name.encode() for name in UPDATES),
 )  # fmt: skip
 # Where the list of events begins, and how its events are indented. Inside a string JSON writes a line break as \\n, so that an
 # indented brace only stands between events; with no line break there, events part where a brace meets a comma and a brace.

@@ -17,6 +17,8 @@ _CATEGORIES = {
     "Kernel": columns.KERNEL, "gpu_memcpy": columns.COPY, "gpu_memset": columns.COPY, "Memcpy": columns.COPY,
     "Memset": columns.COPY,
 }  # fmt: skip
+UPDATES = ("aten::_fused_ad", "aten::_fused_sgd", "aten::_foreach_addcdiv", "aten::addcdiv")
+"""How the names of operators begin that only optimizers call; native/trace/events.c has the same."""
 _LAUNCHES = re.compile(r"(?:cu|hip).*(?:Launch|Memcpy|Memset)", re.DOTALL)
 
 
@@ -71,6 +73,8 @@ def kind_of(event: dict[str, Any]) -> int:
     if category in ("cpu_op", "Operator"):
         if name == "record_param_comms":
             return columns.CALL
+        if name.startswith(UPDATES):
+            return columns.UPDATE
         return columns.GRADIENT if name.startswith("autograd::engine::evaluate_function") else 0
     if category in ("cuda_runtime", "cuda_driver", "Runtime"):
         return columns.LAUNCH if _LAUNCHES.match(name) else 0

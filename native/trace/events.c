@@ -67,6 +67,14 @@ static bool is_launch(struct piece name) {
     return false;
 }
 
+static bool is_update(struct piece name) {
+    static const char *const names[] = {"aten::_fused_ad", "aten::_fused_sgd", "aten::_foreach_addcdiv", "aten::addcdiv"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (starts_with(name, names[i]))
+            return true;
+    return false;
+}
+
 static int kind_of(const struct event *event) {
     struct piece category = event->category;
     if (!is_text(event->phase, "X"))
@@ -74,6 +82,8 @@ static int kind_of(const struct event *event) {
     if (is_text(category, "cpu_op") || is_text(category, "Operator")) {
         if (is_text(event->name, "record_param_comms"))
             return FORENSICS_TRACE_CALL;
+        if (is_update(event->name))
+            return FORENSICS_TRACE_UPDATE;
         return starts_with(event->name, "autograd::engine::evaluate_function") ? FORENSICS_TRACE_GRADIENT : 0;
     }
     if (is_text(category, "cuda_runtime") || is_text(category, "cuda_driver") || is_text(category, "Runtime"))

@@ -21,7 +21,7 @@ from forensics.model import (
     StageName,
     StageRef,
 )
-from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.frontier.culprits import EVERYWHERE, Culprit
 from forensics.rules.reductions.frontier.gates import REASONS, Gates
@@ -49,6 +49,7 @@ _SEEN_MEETINGS = ("aligned", "collectives", "arrivals")
 _MOST_OVERLAP = 0.1
 # Fewer steps may recur by chance; the rank is then a lead.
 _LIKELY_STEPS = 10
+_ENOUGH_STEPS = 5
 
 
 def _evaluate(
@@ -143,6 +144,8 @@ def _evidence(judged: WindowVerdict, culprit: Culprit) -> Iterator[Evidence]:
     )
     if culprit.device:
         yield Evidence(f"device time of {culprit.stage} is {culprit.typical_ns / 1e6:.1f} ms above its peers'", path)
+    if culprit.steps < _ENOUGH_STEPS:
+        yield Evidence(f"only {culprit.steps} steps could be compared: less than a habit shows", path, supports=False)
     if culprit.tied:
         yield Evidence("alone it would win next to nothing: other ranks are as late in other stages", path, supports=False)
     if found.method == "assumed":
@@ -187,19 +190,25 @@ def _clears(windows: FrontierWindows, thresholds: Thresholds) -> str | None:
     """Only where a slow rank would have been named: enough steps of all, a meeting that is seen, and no excess left over."""
     gates = Gates.of(thresholds)
     judged = [judge(window, gates) for window in windows]
-    if not judged or not all(_shows(each, gates) for each in judged):
-        return None
+    if limits := [limit for each in judged if (limit := _limit(each, gates)) is not None]:
+        return Undecided(limits[0])
     steps = sum(each.attribution.steps for each in judged)
     return f"in {steps} steps no stage cost the group a material part of its time beyond peers and history"
 
 
-def _shows(judged: WindowVerdict, gates: Gates) -> bool:
-    """Whether a lasting delay of one rank or stage would have shown in a window, and no rank has one all the same."""
+def _limit(judged: WindowVerdict, gates: Gates) -> str | None:
+    """Why a lasting delay of one rank or stage might not have shown in a window; None when it would have, and did not."""
     found, cut = judged.attribution, judged.cut
-    if cut is None or _is_limited(judged, gates) or judged.matrix.missing or found.method not in _SEEN_MEETINGS:
-        return False
+    if cut is None:
+        return found.reason
+    if _is_limited(judged, gates) or judged.matrix.missing or found.method not in _SEEN_MEETINGS:
+        return "ranks play different parts, are missing, or are not seen to meet"
+    if found.steps < _LIKELY_STEPS:
+        return f"{found.steps} steps were compared, {_LIKELY_STEPS} would be enough"
     over = np.maximum(cut.work - np.median(cut.work, axis=2, keepdims=True), 0.0).mean(axis=0)
-    return found.steps >= _LIKELY_STEPS and float(over.max(initial=0.0)) < gates.rank_share * found.step_ns
+    if float(over.max(initial=0.0)) >= gates.rank_share * found.step_ns:
+        return f"one rank takes {over.max() / 1e6:.1f} ms a step longer than its peers in a stage"
+    return None
 
 
 RULE = Rule(

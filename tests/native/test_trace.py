@@ -40,6 +40,7 @@ NAMES = [
     "aten::add",
     "record_param_comms",
     "autograd::engine::evaluate_function: X",
+    "aten::_fused_adamw_",
     "cudaLaunchKernel",
     "cudaFree",
     'a "b" \\',

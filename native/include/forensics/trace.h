@@ -9,7 +9,7 @@
 
 #include "forensics/export.h"
 
-#define FORENSICS_TRACE_LAYOUT 1u
+#define FORENSICS_TRACE_LAYOUT 2u
 
 /* Of which kind an event is; ingest/kineto/events.py has the same numbers. */
 enum forensics_trace_kind {
@@ -20,6 +20,7 @@ enum forensics_trace_kind {
     FORENSICS_TRACE_LAUNCH = 5,   /* a runtime call that puts work on a stream */
     FORENSICS_TRACE_GRADIENT = 6, /* autograd::engine::evaluate_function */
     FORENSICS_TRACE_CALL = 7,     /* record_param_comms */
+    FORENSICS_TRACE_UPDATE = 8,   /* an operator that only optimizers call */
 };
 
 /* One value a kept event, but for the last ones. Absent numbers are -1. */

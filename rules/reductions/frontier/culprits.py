@@ -16,6 +16,7 @@ from forensics.rules.reductions.onset import onset_of
 EVERYWHERE = "unknown"
 """Stage of a loss that is in no stage more than in the others."""
 _FEW = 5  # of more rows than this the first is left out: it warms up
+_FEWEST = 2  # rows that may name somebody, when all of them do
 _LEAST_SIDE = 5  # rows on either side of a change, the first one of the run included
 _LONGER = 1.05  # than usual is the first row of a change
 _STAGES = 3  # that became longer alike, before no single one is where the cause is
@@ -152,7 +153,9 @@ def _against(
         affected = lost >= max(gates.excess_share * usual, _LEAST_LOST_NS)
         total = float(lost[affected].sum())
         share = total / float(lengths.sum())
-        if affected.sum() < gates.least_steps and not (affected.sum() >= gates.repeats and share >= gates.stage_share):
+        is_lasting = len(lost) >= _FEWEST and bool(affected.all()) and share >= gates.share_from_start
+        is_large = affected.sum() >= gates.repeats and share >= gates.stage_share
+        if affected.sum() < gates.least_steps and not (is_large or is_lasting):
             continue
         ranks, by_rank = _recurring(found, excess, columns, affected, lost, gates)
         if baseline == "usual":
@@ -203,7 +206,7 @@ def _recurring(
     # Of several ranks that are late together, those that come near the last.
     near = over >= gates.cause_share * over.max(axis=1, keepdims=True)
     counts = (causes & near).sum(axis=0)
-    chosen = counts >= max(gates.recurrence * affected.sum(), gates.repeats)
+    chosen = counts >= max(gates.recurrence * affected.sum(), min(gates.repeats, len(affected)))
     if not chosen.any() or 2 * chosen.sum() > len(chosen):
         return (), 0.0
     rows = affected & (causes & near)[:, chosen].any(axis=1)

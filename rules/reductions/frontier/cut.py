@@ -17,14 +17,16 @@ from forensics.rules.reductions.frontier.accounting import Floats, Ints
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.matrix import RESIDUAL, Column, StageMatrix
 from forensics.rules.reductions.frontier.roles import waiting_follows
+from forensics.rules.reductions.frontier.waits import Waiting
 
 ASSUMED = "backward"
 # Of a step: the last to arrive waits for nobody, and where it does for longer, the notes are of launches only.
 _LONGEST_WAIT = 0.3
 # Rows of which arrivals must be known before they stand for all.
 _ARRIVALS_KNOWN = 0.9
-# One step pays for start-up, and a row lies between two.
-_LEAST_STEPS = 3
+_LEAST_STEPS = 2
+# Steps up to which the first one is used, although it may pay for start-up.
+_SHORT = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,24 +52,26 @@ class Cut:
     waiting_seen: bool
 
 
-def cut(matrix: StageMatrix, gates: Gates, waits: tuple[Floats, int] | None = None) -> Cut | str:
-    """Cut a window, or say why it cannot be; `waits` is time in ns spent waiting in collectives, and the stage they are in."""
+def cut(matrix: StageMatrix, gates: Gates, waits: Waiting | None = None) -> Cut | str:
+    """Cut a window, or say why it cannot be."""
     ends = matrix.ends
+    if matrix.unrecognised:
+        return f"no communication was recognised among the kernels, so that waiting looks like work: {matrix.unrecognised}"
     if ends is None or len(matrix.ranks) < 2 or len(matrix.steps) < _LEAST_STEPS or not matrix.columns:
-        return "fewer than two ranks or three steps, or no times"
+        return "fewer than two ranks or two steps, or no times"
     where, method, aligned = _by_waits(matrix, waits) or _meeting(matrix, ends, gates)
     if where is None:
         return "no boundary is seen at which the ranks meet: a stage can be named, a rank cannot"
     following = np.nonzero(np.diff(matrix.steps) == 1)[0] + 1
-    if len(following) < 2:
+    if len(following) < min(2, len(matrix.steps) - 1):
         return "no two consecutive steps"
-    columns, work = _rows(matrix, ends, where, following)
+    columns, work, lengths = _rows(matrix, ends, where, following)
+    following = following if len(work) == len(following) else np.r_[0, following]
     last = len(columns)
     inner = sorted(columns.index(matrix.columns[index]) + 1 for index in aligned if index != where)
     bounds = [0, *inner, last]
     segments = tuple(slice(a, b) for a, b in itertools.pairwise(bounds) if b > a)
-    how = _without_waiting(matrix, work, columns, segments, following, waits[0] if waits else None)
-    lengths = np.median(ends[following, where] - ends[following - 1, where], axis=1)
+    how = _without_waiting(matrix, work, columns, segments, following, waits)
     return Cut(
         sync=matrix.columns[where].stage,
         method=method,
@@ -76,16 +80,16 @@ def cut(matrix: StageMatrix, gates: Gates, waits: tuple[Floats, int] | None = No
         segments=segments,
         work=work,
         steps=matrix.steps[following],
-        lengths=np.asarray(lengths, dtype=np.float64),
+        lengths=lengths,
         ranks=matrix.ranks,
         waiting_seen=waiting_follows(matrix, where, gates),
     )
 
 
-def _by_waits(matrix: StageMatrix, waits: tuple[Floats, int] | None) -> tuple[int, str, list[int]] | None:
+def _by_waits(matrix: StageMatrix, waits: Waiting | None) -> tuple[int, str, list[int]] | None:
     """The stage in which collectives are seen, or of which arrivals were recorded."""
     if waits is not None:
-        return waits[1], "collectives", [waits[1]]
+        return waits.where, "collectives", [waits.where]
     known = [index for index, column in enumerate(matrix.columns) if column.stage in _arrivals(matrix)]
     return (known[-1], "arrivals", [known[-1]]) if known else None
 
@@ -132,15 +136,22 @@ def _meeting(matrix: StageMatrix, ends: Ints, gates: Gates) -> tuple[int | None,
     return (named[-1], "assumed", [named[-1]]) if named else (None, "assumed", [])
 
 
-def _rows(matrix: StageMatrix, ends: Ints, where: int, following: Ints) -> tuple[tuple[Column, ...], Floats]:
-    """Stages after the meeting of one step, what lies in no stage, and stages up to the meeting of the next."""
+def _rows(matrix: StageMatrix, ends: Ints, where: int, following: Ints) -> tuple[tuple[Column, ...], Floats, Floats]:
+    """Stages after the meeting of one step, what lies in no stage, and stages up to the meeting of the next; lengths of rows.
+
+    In a short window the first step counts from its own mark to its meeting: there are no rows to spare.
+    """
     late, early = matrix.columns[where + 1 :], matrix.columns[: where + 1]
     durations = matrix.durations
     after, before = durations[following - 1, where + 1 :], durations[following, : where + 1]
     whole = (ends[following, where] - ends[following - 1, where]).astype(np.float64)
+    if len(matrix.steps) <= _SHORT:
+        after = np.concatenate([np.zeros_like(durations[:1, where + 1 :]), after])
+        before = np.concatenate([durations[:1, : where + 1], before])
+        whole = np.concatenate([(ends[:1, where] - matrix.begins[:1]).astype(np.float64), whole])
     rest = np.maximum(whole - after.sum(axis=1) - before.sum(axis=1), 0.0)
     columns = (*late, Column(RESIDUAL, "", -1), *early)
-    return columns, np.concatenate([after, rest[:, None, :], before], axis=1)
+    return columns, np.concatenate([after, rest[:, None, :], before], axis=1), np.median(whole, axis=1)
 
 
 def _without_waiting(
@@ -149,7 +160,7 @@ def _without_waiting(
     columns: tuple[Column, ...],
     segments: tuple[slice, ...],
     following: Ints,
-    waits: Floats | None,
+    waits: Waiting | None,
 ) -> str:
     """Take the waiting out of the stages in which ranks meet, in place."""
     how = "the least of all ranks"
@@ -160,10 +171,17 @@ def _without_waiting(
         if own is not None and is_last and np.isfinite(own[following]).mean() > _ARRIVALS_KNOWN:
             work[:, inside] = np.fmin(np.where(np.isfinite(own[following]), own[following], np.inf), work[:, inside])
             how = "arrivals"
-        elif waits is not None and is_last and np.isfinite(waits[following]).all() and waits.any():
-            work[:, inside] = np.maximum(work[:, inside] - waits[following], 0.0)
+        elif waits is not None and is_last and np.isfinite(waits.times[following]).all() and waits.times.any():
+            _take_out(work, inside, columns.index(Column(RESIDUAL, "", -1)), waits, following)
             how = "collectives"
         else:
             # Who comes last waits least: its time in the stage is what the stage costs everybody.
             work[:, inside] = work[:, inside].min(axis=1, keepdims=True)
     return how
+
+
+def _take_out(work: Floats, inside: int, rest: int, waits: Waiting, rows: Ints) -> None:
+    """Take waits out of the stage that they are in, and out of what lies in no stage where they begin before it."""
+    before = np.broadcast_to(waits.unstaged, waits.times.shape)[rows]
+    work[:, rest] = np.maximum(work[:, rest] - before, 0.0)
+    work[:, inside] = np.maximum(work[:, inside] - (waits.times[rows] - before), 0.0)

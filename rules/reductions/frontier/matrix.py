@@ -37,6 +37,7 @@ class StageMatrix:
     `epoch_ns`; `ends` is None when the source has no times. `device` holds sampled device times by stage (NaN: none) and
     `asked` how many there should be of each; `arrived` how long each rank was in its own work of a stage before it only waited
     (NaN: unknown). `missing` are ranks that the group should have. `one_clock` tells whether all ranks share a host.
+    `unrecognised` names kernels, where none of them is known to communicate.
     """
 
     group: str
@@ -58,6 +59,7 @@ class StageMatrix:
     is_ordered: bool = True
     collapsed: bool = False
     paths: tuple[str, ...] = ()
+    unrecognised: str | None = None
 
     def path(self, rank: int | None = None) -> str | None:
         """The artefact of a rank, of the first one without a rank."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NewType
 
 import numpy as np
@@ -73,6 +73,8 @@ FROM stage_spans p JOIN chosen_stages USING (source_id, rank)
 WHERE p.side_channel AND (p.device_ready IS NOT NULL OR p.substage = '{ARRIVED}') GROUP BY ALL ORDER BY ALL
 """
 
+_UNRECOGNISED = "SELECT rank, min(value) FROM job_config WHERE key = 'trace.unrecognised_kernels' GROUP BY rank ORDER BY rank"
+
 
 @dataclass(frozen=True, slots=True)
 class _Read:
@@ -104,7 +106,12 @@ def frontier_windows(connection: DuckDBPyConnection, world_size: int | None) -> 
     """The windows of a case, each with the waiting in collectives that is known of it."""
     matrices = stage_matrices(connection, world_size)
     waits = collective_waits(connection) if matrices else {}
-    return tuple(FrontierWindow(matrix, of_window(waits, matrix)) for matrix in matrices)
+    unknown = dict(connection.execute(_UNRECOGNISED).fetchall()) if matrices else {}
+    windows = []
+    for matrix in matrices:
+        names = next((unknown[rank] for rank in matrix.ranks if matrix.source == "kineto" and rank in unknown), None)
+        windows.append(FrontierWindow(replace(matrix, unrecognised=names), of_window(waits, matrix)))
+    return tuple(windows)
 
 
 def stage_matrices(connection: DuckDBPyConnection, world_size: int | None) -> tuple[StageMatrix, ...]:

@@ -13,17 +13,15 @@ from forensics.rules.reductions.frontier.cut import Cut, cut
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.labels import Examined, examine
 from forensics.rules.reductions.frontier.matrix import StageMatrix
+from forensics.rules.reductions.frontier.waits import Waiting
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrontierWindow:
-    """One window as it was recorded.
-
-    `waits` is time in ns spent waiting inside collectives, `[step, rank]`, and the stage they are in; None when not known.
-    """
+    """One window as it was recorded; `waits` is the waiting inside collectives, None when not known."""
 
     matrix: StageMatrix
-    waits: tuple[Floats, int] | None = None
+    waits: Waiting | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

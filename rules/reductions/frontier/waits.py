@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 from duckdb import DuckDBPyConnection
@@ -17,26 +18,26 @@ from duckdb import DuckDBPyConnection
 from forensics.rules.reductions.frontier.accounting import Floats
 from forensics.rules.reductions.frontier.matrix import StageMatrix
 
-# Calls of one group are matched by their place among its calls of the same kind in one step.
+# Calls of one group are matched by their number, else by their place among its calls of the same kind in one step.
 _CALLS = """
 WITH marks AS (
     SELECT rank, step, begin_ns FROM steps WHERE begin_ns IS NOT NULL
 ), calls AS (
     SELECT o.rank, coalesce(o.pg_name, '') AS pg, o.kind, o.device_start_ns AS begun, o.duration_ns AS lasted,
-        coalesce(o.enqueued_ns, o.entered_ns, o.device_start_ns) AS called
+        coalesce(o.enqueued_ns, o.entered_ns, o.device_start_ns) AS called, o.sequence
     FROM operations o WHERE o.rank IS NOT NULL AND o.device_start_ns IS NOT NULL AND o.duration_ns IS NOT NULL
         AND NOT coalesce(o.is_p2p, false)
     UNION ALL
-    SELECT rank, '', name, begin_ns, end_ns - begin_ns, begin_ns FROM spans
+    SELECT rank, '', name, begin_ns, end_ns - begin_ns, begin_ns, NULL FROM spans
     WHERE category = 'collective' AND rank IS NOT NULL AND end_ns IS NOT NULL
 ), placed AS (
     SELECT c.*, m.step FROM calls c ASOF JOIN marks m ON c.rank = m.rank AND c.called >= m.begin_ns
 ), numbered AS (
-    SELECT *, row_number() OVER (PARTITION BY rank, step, pg, kind ORDER BY called, begun) AS place,
-        count(*) OVER (PARTITION BY rank, step, pg, kind) AS many FROM placed
+    SELECT *, row_number() OVER (PARTITION BY rank, step, pg, kind, sequence ORDER BY called, begun) AS place,
+        count(*) OVER (PARTITION BY rank, step, pg, kind, sequence) AS many FROM placed
 )
 SELECT rank, step, begun, lasted - min(lasted) OVER same AS waited FROM numbered
-WINDOW same AS (PARTITION BY step, pg, kind, many, place)
+WINDOW same AS (PARTITION BY if(sequence IS NULL, step, NULL), pg, kind, sequence, many, place)
 QUALIFY count(*) OVER same > 1 ORDER BY rank, step, called, begun
 """
 # Of all waiting of a step: a rank that is this late to the first call is late for what it did before.
@@ -71,11 +72,19 @@ def united(intervals: Iterable[tuple[int, int]]) -> float:
     return float(total)
 
 
-def of_window(waits: Waits, matrix: StageMatrix) -> tuple[Floats, int] | None:
-    """Waits in ns as `[step, rank]` and the stage in which most of them are; None when nobody is known to have waited."""
+class Waiting(NamedTuple):
+    """Time spent waiting in ns, `[step, rank]`, the stage with most of it, and what of it lies before that stage in none."""
+
+    times: Floats
+    where: int
+    unstaged: Floats | float = 0.0
+
+
+def of_window(waits: Waits, matrix: StageMatrix) -> Waiting | None:
+    """Waits of a window; None when nobody is known to have waited."""
     if matrix.ends is None or not waits:
         return None
-    inside = np.zeros(matrix.durations.shape)
+    inside, before = np.zeros(matrix.durations.shape), np.zeros(matrix.durations.shape)
     ends = matrix.ends + matrix.epoch_ns
     for row, step in enumerate(matrix.steps.tolist()):
         for column, rank in enumerate(matrix.ranks):
@@ -83,8 +92,10 @@ def of_window(waits: Waits, matrix: StageMatrix) -> tuple[Floats, int] | None:
                 place = int(np.searchsorted(ends[row, :, column], interval[0], side="right"))
                 if place < len(matrix.columns):
                     inside[row, place, column] += interval[1] - interval[0]
+                    begun = ends[row, place, column] - matrix.durations[row, place, column]
+                    before[row, place, column] += max(min(interval[1], begun) - interval[0], 0)
     if not inside.any():
         return None
     where = int(inside.sum(axis=(0, 2)).argmax())
     found = np.array([[united(waits.get((rank, step), ())) for rank in matrix.ranks] for step in matrix.steps.tolist()])
-    return found, where
+    return Waiting(found, where, np.minimum(before[:, where], found))

@@ -107,6 +107,8 @@ class _Series:
 @reduction
 def speed(calls: Calls, windows: FrontierWindows) -> Speed:
     """Examine recorded steps where there are enough of them, else the calls of the recorders or of the shim's logs."""
+    if unknown := next((window.matrix.unrecognised for window in windows if window.matrix.unrecognised), None):
+        return Speed(Pace.NOT_MEASURED, f"no communication was recognised among the kernels: {unknown}")
     steps = [_of_window(window) for window in windows if len(window.matrix.steps) > _LEAST_STEPS]
     return judged(steps or _of_calls(calls.connection))
 

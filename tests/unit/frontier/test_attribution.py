@@ -9,6 +9,7 @@ import pytest
 
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow, judge, regimes
+from forensics.rules.reductions.frontier.waits import Waiting
 from tests.unit.frontier.jobs import MS, blamed, job, judged
 
 
@@ -33,7 +34,7 @@ def test_inside_the_meeting_the_rank_needs_arrivals_or_collectives() -> None:
     slow = job("backward", arrivals=True)
     own = (slow.arrived or {})["backward"]
     waits = slow.durations[:, 2] - own - 15 * MS
-    known = judge(FrontierWindow(replace(slow, arrived=None), (waits, 2)), Gates())
+    known = judge(FrontierWindow(replace(slow, arrived=None), Waiting(waits, 2)), Gates())
     assert [(c.stage, c.ranks) for c in known.attribution.culprits] == [("backward", (3,))]
     assert known.attribution.waits == "collectives"
 
