@@ -14,7 +14,7 @@ from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.frontier.accounting import Flags, Floats, Ints
 from forensics.rules.reductions.frontier.matrix import Column, StageMatrix, merged_order, windows_of
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
-from forensics.rules.reductions.frontier.waits import collective_waits, of_window
+from forensics.rules.reductions.frontier.waits import collective_waits, of_window, unrecognised_kernels
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import Roster
 
@@ -73,8 +73,6 @@ FROM stage_spans p JOIN chosen_stages USING (source_id, rank)
 WHERE p.side_channel AND (p.device_ready IS NOT NULL OR p.substage = '{ARRIVED}') GROUP BY ALL ORDER BY ALL
 """
 
-_UNRECOGNISED = "SELECT rank, min(value) FROM job_config WHERE key = 'trace.unrecognised_kernels' GROUP BY rank ORDER BY rank"
-
 
 @dataclass(frozen=True, slots=True)
 class _Read:
@@ -106,12 +104,9 @@ def frontier_windows(connection: DuckDBPyConnection, world_size: int | None) -> 
     """The windows of a case, each with the waiting in collectives that is known of it."""
     matrices = stage_matrices(connection, world_size)
     waits = collective_waits(connection) if matrices else {}
-    unknown = dict(connection.execute(_UNRECOGNISED).fetchall()) if matrices else {}
-    windows = []
-    for matrix in matrices:
-        names = next((unknown[rank] for rank in matrix.ranks if matrix.source == "kineto" and rank in unknown), None)
-        windows.append(FrontierWindow(replace(matrix, unrecognised=names), of_window(waits, matrix)))
-    return tuple(windows)
+    unknown = unrecognised_kernels(connection)
+    matrices = tuple(replace(matrix, unrecognised=unknown if matrix.source == "kineto" else None) for matrix in matrices)
+    return tuple(FrontierWindow(matrix, of_window(waits, matrix)) for matrix in matrices)
 
 
 def stage_matrices(connection: DuckDBPyConnection, world_size: int | None) -> tuple[StageMatrix, ...]:

@@ -55,6 +55,13 @@ def collective_waits(connection: DuckDBPyConnection) -> Waits:
     return {key: _disjoint(found) for key, found in intervals.items()}
 
 
+def unrecognised_kernels(connection: DuckDBPyConnection) -> str | None:
+    """Kernels of a trace in which none is known to communicate although its rank has peers; None without such a trace."""
+    query = "SELECT min(value) FROM job_config WHERE key = 'trace.unrecognised_kernels'"
+    ((names,),) = connection.execute(query).fetchall()
+    return None if names is None else str(names)
+
+
 def _disjoint(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """The first wait alone where it is a good part of all, else every wait."""
     first = found[0][1] - found[0][0]

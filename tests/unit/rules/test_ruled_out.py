@@ -123,7 +123,8 @@ def test_logs_of_all_members_that_enqueued_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "late_ms", "expected"), [(60, 0.0, "ruled_out"), (3, 0.0, "silent"), (3, 50.0, "silent"), (60, 50.0, "fired")]
+    ("steps", "late_ms", "expected"),
+    [(60, 0.0, "ruled_out"), (3, 0.0, "silent"), (1, 50.0, "silent"), (3, 50.0, "fired"), (60, 50.0, "fired")],
 )
 def test_steps_in_which_a_slow_stage_would_have_shown(steps: int, late_ms: float, expected: str, tmp_path: Path) -> None:
     does = np.tile(np.array([5.0, 60, 100, 4, 20])[None, :, None], (steps, 1, 4))
