@@ -5,6 +5,7 @@ The values are those of the verdict schema `forensics.verdict/1` (docs/verdict.m
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from enum import StrEnum
 
 
@@ -116,6 +117,11 @@ class Granularity(StrEnum):
     HOST = "host"
     GROUP = "group"
     JOB = "job"
+
+    @classmethod
+    def of_ranks(cls, ranks: Sized) -> Granularity:
+        """A rank where it is one, else a group of them."""
+        return cls.RANK if len(ranks) == 1 else cls.GROUP
 
 
 class Members(StrEnum):

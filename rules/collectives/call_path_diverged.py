@@ -50,7 +50,7 @@ def _finding(stacks: StacksByRank, graph: WaitGraph, groups: Communicators, text
         belief=Belief.MISMATCH,
         confidence=_confidence(groups, found),
         evidence=tuple(_evidence(text, found)),
-        granularity=Granularity.RANK if len(found.odd) == 1 else Granularity.GROUP,
+        granularity=Granularity.of_ranks(found.odd),
         since=text.since(waits),
         next_steps=(f"see why {who} came to {place}: a branch that depends on the rank or its data, or another root",),
     )

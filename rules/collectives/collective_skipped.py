@@ -79,7 +79,7 @@ def _miscounted(graph: WaitGraph, text: EvidenceText, found: Miscount, least_vot
         belief=Belief.MISMATCH,
         confidence=Confidence.LIKELY if found.as_before or len(found.voters) >= least_voters else Confidence.SUSPECT,
         evidence=(Evidence(_counts(found, who), found.source), *text.stack(found.odd[0])),
-        granularity=Granularity.RANK if len(found.odd) == 1 else Granularity.GROUP,
+        granularity=Granularity.of_ranks(found.odd),
         members=Members.EACH,
         since=text.since(waits),
         next_steps=(f"{who} {_WORDS[found.kind]}: look for a branch that depends on the rank or its data",),

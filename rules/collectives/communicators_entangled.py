@@ -54,7 +54,7 @@ def _finding(graph: WaitGraph, logs: LogEvents, order: CallOrder, text: Evidence
             *_order_before(order, found),
             *(Evidence(doubt, None, supports=False) for doubt in doubts),
         ),
-        granularity=Granularity.RANK if len(ranks) == 1 else Granularity.GROUP,
+        granularity=Granularity.of_ranks(ranks),
         members=Members.EACH if broke or len(ranks) <= 2 else Members.ONE_OF,
         since=text.since(found.waits),
         next_steps=(

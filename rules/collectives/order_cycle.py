@@ -105,7 +105,7 @@ def _finding(
         belief=Belief.MISMATCH,
         confidence=confidence,
         evidence=(*_edges(root), *([Evidence(why, _source(root, ranks))] if why else []), *_stacks(text, ranks)),
-        granularity=Granularity.GROUP if len(ranks) > 1 else Granularity.RANK,
+        granularity=Granularity.of_ranks(ranks),
         members=members,
         since=text.since(root.waits),
         next_steps=("make every rank issue the operations of these communicators in the same order",),

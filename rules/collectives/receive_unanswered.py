@@ -42,7 +42,7 @@ def _finding(stacks: StacksByRank, text: EvidenceText, root: Root, wait: Wait, w
         belief=Belief.MISMATCH,
         confidence=Confidence.LIKELY if len(waiting) > 1 else Confidence.SUSPECT,
         evidence=tuple(_evidence(stacks, text, waiting, past, calls)),
-        granularity=Granularity.GROUP if len(ranks) > 1 else Granularity.RANK,
+        granularity=Granularity.of_ranks(ranks),
         next_steps=("match the sends and receives of these ranks call by call; the recorder of gloo does not hold them",),
     )
 

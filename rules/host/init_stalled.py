@@ -56,7 +56,7 @@ def _passed_by(stacks: StacksByRank, text: EvidenceText, root: Root) -> Iterator
                 Evidence(f"{who} wait in a rendezvous or group creation", stacks[in_store[0]].main[-1].source),
                 *(line for rank in past[:4] for line in text.stack(rank)),
             ),
-            granularity=Granularity.RANK if len(past) == 1 else Granularity.GROUP,
+            granularity=Granularity.of_ranks(past),
             next_steps=(f"see why {evidence_text.ranks_text(past)} did not create the group that {who} create",),
         )
 

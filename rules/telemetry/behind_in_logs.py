@@ -178,7 +178,7 @@ def _silent(placed: Positions, logged: Logged, roots: Sequence[Root], waiting: i
             sure=False,
             group=group,
             statements=(Evidence(said, group.positions[min(waits[0].waiting)].source),),
-            granularity=Granularity.RANK if len(silent) == 1 else Granularity.GROUP,
+            granularity=Granularity.of_ranks(silent),
         )
     ]
 
@@ -220,7 +220,7 @@ def _never_started(item: Unstarted) -> _Behind:
         sure=item.certain,
         group=replace(as_communicator(item.group), positions=heard),
         statements=(Evidence(f"{said}; {peers}", item.group.positions[item.peers[0]].source),),
-        granularity=Granularity.RANK if len(item.ranks) == 1 else Granularity.GROUP,
+        granularity=Granularity.of_ranks(item.ranks),
     )
 
 

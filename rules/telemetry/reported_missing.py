@@ -128,7 +128,7 @@ def _finding(
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if sure else Confidence.SUSPECT,
         evidence=evidence,
-        granularity=Granularity.RANK if len(ranks) == 1 else Granularity.GROUP,
+        granularity=Granularity.of_ranks(ranks),
         members=Members.EACH,
         mechanism=Mechanism(state, "local"),
         next_steps=(

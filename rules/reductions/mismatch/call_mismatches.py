@@ -46,7 +46,7 @@ class MismatchFindings:
             belief=Belief.MISMATCH,
             confidence=Confidence.SUSPECT if mismatch.tied else confidence,
             evidence=tuple(self._evidence(mismatch)),
-            granularity=Granularity.RANK if len(ranks) == 1 else Granularity.GROUP,
+            granularity=Granularity.of_ranks(ranks),
             members=Members.ONE_OF if mismatch.tied else Members.EACH,
             since=self.text.since(waits),
             next_steps=(next_step,),
