@@ -138,7 +138,7 @@ def of_series(series: Iterable[Series]) -> Latenesses:
 
 
 def _is_duty(item: Lateness, calls: Sequence[Arrival], group: Sequence[Series]) -> bool:
-    return item.since_ns is None and is_duty(item.rank, calls[-item.calls :], group, _LEAST_PART * item.typical_ns)
+    return item.since_ns is None and is_duty(item.rank, item.kind, calls[-item.calls :], group, _LEAST_PART * item.typical_ns)
 
 
 def roots(late: Latenesses, least: Callable[[Lateness], bool]) -> Iterator[tuple[Lateness, tuple[int, ...]]]:

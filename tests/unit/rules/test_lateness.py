@@ -125,18 +125,20 @@ def test_the_chance_of_being_last_so_often(late: int, calls: int, members: int, 
     assert chance_of_last(late, calls, members) == pytest.approx(chance, abs=1e-9)
 
 
-def with_steps(own: Callable[[int], float], others: float, step_late: float = 0.0, rank: int = 0) -> tuple[Series, Series]:
-    """Five reductions and a barrier in turn; before the barrier a rank needs `own` of its number in ms, the others `others`."""
+def with_steps(
+    own: Callable[[int], float], others: float, step_late: float = 0.0, kind: str = "barrier", between: int = 5
+) -> tuple[Series, Series]:
+    """Reductions and a call of another kind in turn; before that rank 0 needs `own` of its number, the others `others` ms."""
     now, steps, barriers = 0.0, list[Arrival](), list[Arrival]()
-    for number in range(20 * 6):
-        is_barrier = number % 6 == 5
-        extra = own(number // 6) - others if is_barrier else step_late
+    for number in range(20 * (between + 1)):
+        is_barrier = number % (between + 1) == between
+        extra = own(number // (between + 1)) - others if is_barrier else step_late
         now += (others if is_barrier else 50) * MS
-        behind = {each: int(extra * MS) if each == rank else 0 for each in range(4)}
+        behind = {each: 0 if each else int(extra * MS) for each in range(4)}
         at = {each: int(now) + behind[each] for each in range(4)}
         (barriers if is_barrier else steps).append(Arrival(number, behind, at, {each: f"{each}#{number}" for each in range(4)}))
         now += extra * MS
-    return ("group", "all_reduce [4]", tuple(steps)), ("group", "barrier", tuple(barriers))
+    return ("group", "all_reduce [4]", tuple(steps)), ("group", kind, tuple(barriers))
 
 
 @pytest.mark.parametrize(
@@ -154,3 +156,11 @@ def with_steps(own: Callable[[int], float], others: float, step_late: float = 0.
 def test_work_of_one_rank_by_design(own: Callable[[int], float], others: float, step_late: float, duty: bool) -> None:
     found = [item for item in of_series(with_steps(own, others, step_late)).found if item.kind == "barrier"]
     assert [(item.rank, item.is_duty) for item in found] == [(0, duty)]
+
+
+@pytest.mark.parametrize(("kind", "duty"), [("barrier", True), ("all_reduce [1]", False)])
+def test_data_that_is_reduced_in_every_step_is_everybodys(kind: str, duty: bool) -> None:
+    """A loader that stalls shows at the first reduction of each step alone, while its peers have their rows already."""
+    calls = with_steps(lambda _: 200, 10, kind=kind, between=1)
+    (item,) = of_series(calls).found
+    assert (item.rank, item.is_duty) == (0, duty)
