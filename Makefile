@@ -7,6 +7,8 @@ SECONDS ?= 60
 CASES ?= 10
 SOUND ?= 1000
 SUITES ?= hang slowdown ccl nic frontier healthy
+# Tests that draw their examples: a few in `make test`, more in `make test-live`.
+DRAWN := tests/property/test_ingest.py $(wildcard tests/property/test_verdict_*.py) tests/native/test_shim_kills.py
 # Bundle that `make demo` diagnoses.
 BUNDLE ?= $(firstword $(sort $(wildcard fixtures/recorded/*.tar fixtures/recorded/*.tar.zst)))
 
@@ -26,15 +28,16 @@ demo: $(VENV)/.installed  ## install, then diagnose a recorded bundle
 	@test -n "$(BUNDLE)" || { echo "no bundle in fixtures/recorded" >&2; exit 1; }
 	@$(BIN)/forensics diagnose $(BUNDLE)
 
-test: $(VENV)/.dev  ## unit, property, scenario and native tests
+test: $(VENV)/.dev  ## unit, property, scenario and native tests, one of many variants
 	$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not deep"
 
 fuzz: $(VENV)/.dev  ## hostile input to the native readers, a minute (SECONDS=, SEED=)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)
 
-test-live: $(VENV)/.live  ## tests that hang or slow real torch jobs on purpose
+test-live: $(VENV)/.live  ## all variants; tests that hang or slow real torch jobs on purpose
 	$(BIN)/pytest -q -n $(WORKERS) -m "slow and not alone"
 	$(BIN)/pytest -q -m "slow and alone"
+	FORENSICS_EXAMPLES=12 FORENSICS_KILLS=50 $(BIN)/pytest -q -n $(WORKERS) -m "not slow and not deep" $(DRAWN)
 	$(BIN)/pytest -q tests/live -m "not deep"
 
 test-deep: $(VENV)/.live  ## the long tail: real hangs, ten thousand random programs, every retelling of the evidence

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from forensics.case.database import Connection, table_columns
+from forensics.case.database import Connection, schema_columns
 from forensics.ingest._shared.packed import Array, Packed, Types, constant, is_coded, missing, pack
 
 FLUSH_ROWS = 245_760
@@ -29,7 +29,7 @@ class CaseWriter:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._types = table_columns(connection)
+        self._types = schema_columns()
         self._pending: dict[str, _Pending] = {}
 
     def add(self, table: str, columns: Mapping[str, Sequence[Any] | Packed], constants: Mapping[str, Any]) -> int:

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
@@ -101,11 +102,11 @@ def existing_case(path: Path) -> Connection:
     Refused when a table of schema.sql is missing or lacks a column. Views and macros in the file are not taken over.
     """
     connection = new_case(expected_bytes=path.stat().st_size)
-    wanted = table_columns(connection)
+    wanted = schema_columns()
     literal = str(path).replace("'", "''")
     try:
         connection.execute(f"ATTACH '{literal}' AS stored (READ_ONLY)")
-        found = _table_columns(connection, "stored")
+        found = table_columns(connection, "stored")
         missing = [f"{table}.{name}" for table in wanted for name in wanted[table] if name not in found.get(table, {})]
         if not missing:
             for table, columns in wanted.items():
@@ -141,15 +142,10 @@ def views() -> str:
     return "\n".join(folder.joinpath(f"{name}.sql").read_text(encoding="utf-8") for name in VIEWS)
 
 
+@cache
 def schema_columns() -> dict[str, dict[str, str]]:
     """SQL type of each column of each table, as schema.sql says."""
     return {table.name: {column.name: column.type for column in table.columns} for table in tables(schema())}
-
-
-def table_columns(connection: Connection) -> dict[str, dict[str, str]]:
-    """SQL type of each column of each table of the case."""
-    ((name,),) = connection.execute("SELECT current_database()").fetchall()
-    return _table_columns(connection, name)
 
 
 def insert_rows(connection: Connection, table: str, columns: str, rows: list[tuple[object, ...]]) -> None:
@@ -166,7 +162,8 @@ def insert_rows(connection: Connection, table: str, columns: str, rows: list[tup
     connection.unregister("rows_to_insert")
 
 
-def _table_columns(connection: Connection, database: str) -> dict[str, dict[str, str]]:
+def table_columns(connection: Connection, database: str = "memory") -> dict[str, dict[str, str]]:
+    """SQL type of each column of each table that a database has."""
     rows = connection.execute(_COLUMNS, [database]).fetchall()
     tables: dict[str, dict[str, str]] = {}
     for table, column, kind in rows:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from tests.unit.ingest.reading import Result, read
@@ -14,14 +18,23 @@ ROOT = HERE.parents[2]
 RING = [*sorted((ROOT / "native/ring").glob("*.c")), ROOT / "native/clock/clock.c"]
 Done = subprocess.CompletedProcess[str]
 _FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror")
+_INCLUDES = (f"-I{ROOT / 'native'}", f"-I{ROOT / 'native/include'}", f"-I{HERE}")
 
 
 def compile_c(output: Path, sources: Sequence[Path], *options: str) -> Path:
     """Compile C files with the headers of native/."""
-    includes = (f"-I{ROOT / 'native'}", f"-I{ROOT / 'native/include'}", f"-I{HERE}")
-    command = ["cc", *_FLAGS, *includes, *map(str, sources), *options, "-o", str(output), "-pthread", "-ldl"]
+    command = ["cc", *_FLAGS, *_INCLUDES, *map(str, sources), *options, "-o", str(output), "-pthread", "-ldl"]
     subprocess.run(command, check=True)
     return output
+
+
+@cache
+def ring_objects() -> list[Path]:
+    """The object files of RING, compiled once for all programs without options of their own."""
+    folder = Path(tempfile.mkdtemp(prefix="forensics-ring-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    subprocess.run(["cc", *_FLAGS, *_INCLUDES, "-c", *map(str, RING)], cwd=folder, check=True)
+    return sorted(folder.glob("*.o"))
 
 
 def double(folder: Path, name: str = "libnccl.so.2", *options: str) -> Path:

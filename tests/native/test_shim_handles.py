@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.native.shim_jobs import HERE, RING, compile_c, double, linked, only_log, run
+from tests.native.shim_jobs import HERE, compile_c, double, linked, only_log, ring_objects, run
 
 
 def test_handles_are_found_while_they_are_bound(tmp_path: Path) -> None:
-    program = compile_c(tmp_path / "handles", [HERE / "handles.c", *RING])
+    program = compile_c(tmp_path / "handles", [HERE / "handles.c", *ring_objects()])
     done = run([program], tmp_path / "logs")
     assert (done.returncode, done.stderr) == (0, "")
 

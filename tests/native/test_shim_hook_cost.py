@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.benchmarks.shim_hook_cost import measure
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 BOUND_NS, NOISE = 3.0, 4.0
 """The bound holds on an idle machine; the factor is for machines whose cores are shared."""

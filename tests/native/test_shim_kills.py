@@ -1,6 +1,6 @@
 """A process killed at any moment: no record is believed that is not whole, and every missing one is counted.
 
-The number of kills is 50, or that of FORENSICS_KILLS (1,000 for a release).
+The number of kills is 20, or that of FORENSICS_KILLS (1,000 for a release).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import pytest
 from forensics.ingest.shim_log import layout
 from forensics.ingest.shim_log.file import ShimFile, read_file
 from forensics.ingest.shim_log.rings import Ring, read_rings
-from tests.native.shim_jobs import HERE, RING, compile_c, files
+from tests.native.shim_jobs import HERE, compile_c, files, ring_objects
 
-KILLS = int(os.environ.get("FORENSICS_KILLS", "50"))
+KILLS = int(os.environ.get("FORENSICS_KILLS", "20"))
 THREADS = 3
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 TRUTH = np.dtype([("thread", "<u8"), ("published", "<u8")])
@@ -30,7 +30,7 @@ TRUTH = np.dtype([("thread", "<u8"), ("published", "<u8")])
 
 @pytest.fixture(scope="module")
 def flood(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_c(tmp_path_factory.mktemp("flood") / "flood", [HERE / "flood.c", *RING])
+    return compile_c(tmp_path_factory.mktemp("flood") / "flood", [HERE / "flood.c", *ring_objects()])
 
 
 def kill_one(flood: Path, folder: Path, seconds: float) -> None:

@@ -11,14 +11,14 @@ from tests.native.programs.building import Linkage, build, collector, runtime
 from tests.native.programs.comparing import Collector, difference, differing, first_change
 
 QUICK = {
-    "full": 80,
-    "inner": 50,
-    "old": 30,
-    "plain": 30,
-    "opened": 40,
-    "reopened": 30,
-    "interposer-first": 20,
-    "interposer-last": 20,
+    "full": 40,
+    "inner": 25,
+    "old": 15,
+    "plain": 15,
+    "opened": 20,
+    "reopened": 15,
+    "interposer-first": 10,
+    "interposer-last": 10,
 }
 LONG = {
     "full": 3000,

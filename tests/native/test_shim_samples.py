@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.native.shim_jobs import HERE, RING, compile_c, only_log, run
+from tests.native.shim_jobs import HERE, compile_c, only_log, ring_objects, run
 
 MS = 1_000_000
 
@@ -16,7 +16,7 @@ MS = 1_000_000
 def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
     """Samples of the moving operation (channel 0) and of the stuck one (channel 1)."""
     folder = tmp_path_factory.mktemp("sampling")
-    program = compile_c(folder / "sampling", [HERE / "sampling.c", *RING])
+    program = compile_c(folder / "sampling", [HERE / "sampling.c", *ring_objects()])
     assert run([program], folder / "logs").returncode == 0
     rows = [row for row in only_log(folder / "logs").rows("chunk_states") if row["locator"] >= 0]
     return {channel: [row for row in rows if row["channel"] == channel] for channel in (0, 1)}

@@ -13,7 +13,7 @@ import pytest
 from forensics.ingest.shim_log import layout
 from forensics.ingest.shim_log.file import ShimFile, read_file
 from tests.native.shim_guests import clean_environment, mounted, need_mounts, notes, running
-from tests.native.shim_jobs import HERE, RING, compile_c, double, files, linked, only_log, run
+from tests.native.shim_jobs import HERE, compile_c, double, files, linked, only_log, ring_objects, run
 
 FOREIGN, NOBODY = 11, 65534
 
@@ -175,7 +175,7 @@ def pointers(log: ShimFile) -> list[int]:
 
 @pytest.mark.parametrize(("wanted", "is_masked"), [("0600", False), ("0640", True)])
 def test_who_else_can_read_a_log_learns_no_address(tmp_path: Path, wanted: str, is_masked: bool) -> None:
-    states = compile_c(tmp_path / "states", [HERE / "states.c", *RING])
+    states = compile_c(tmp_path / "states", [HERE / "states.c", *ring_objects()])
     assert run([states, 200], tmp_path / "logs", FORENSICS_SHIM_MODE=wanted).returncode == 0
     (path,) = files(tmp_path / "logs")
     found = pointers(log_of(path))

@@ -59,6 +59,10 @@ KINDS: Mapping[str, tuple[Callable[[], Job], set[int]]] = {
 }
 
 
+USUAL = ("another call, devices", "another order", "stopped in a pipeline")
+VARIED = [kind if kind in USUAL else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
+
+
 @cache
 def job_of(kind: str) -> Job:
     return KINDS[kind][0]()
@@ -88,7 +92,7 @@ def test_the_root_is_named(kind: str) -> None:
     assert all(other.fault == first.fault for other in others)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", VARIED)
 def test_order_and_names_do_not_matter(kind: str) -> None:
     random = Random(kind)
     neutral = files(dumps(kind), random.choice(NAMES))
@@ -97,7 +101,7 @@ def test_order_and_names_do_not_matter(kind: str) -> None:
     assert answer(found) == answer(usual(kind))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", VARIED)
 def test_clocks_do_not_matter(kind: str) -> None:
     random = Random(kind)
     skews = {rank: random.randint(-TEN_SECONDS, TEN_SECONDS) for rank in range(job_of(kind).world)}
@@ -106,7 +110,7 @@ def test_clocks_do_not_matter(kind: str) -> None:
     assert answer(found) == answer(usual(kind))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", VARIED)
 def test_a_victims_dump_does_not_matter(kind: str) -> None:
     """The others may no longer suffice to name anybody; they never name somebody else."""
     kept = dumps(kind)

@@ -166,7 +166,17 @@ SCENES = (
 )
 
 
-@pytest.mark.parametrize("number", range(COUNT), ids=lambda number: f"{number}-{SCENES[number % len(SCENES)].__name__}")
+NUMBERS = [
+    pytest.param(
+        number,
+        marks=() if number < len(SCENES) else pytest.mark.slow,
+        id=f"{number}-{SCENES[number % len(SCENES)].__name__}",
+    )
+    for number in range(COUNT)
+]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
 def test_nobody_is_accused(number: int, tmp_path: Path) -> None:
     verdict = verdict_of(SCENES[number % len(SCENES)](Random(number), tmp_path))
     assert verdict.suspects == ()

@@ -92,13 +92,21 @@ def read(file: File) -> None:
         assert isinstance(item, (Batch, Identity, Problem))
 
 
+@pytest.fixture
+def shared_heap() -> Iterator[None]:
+    """A child that collects garbage copies no page of what was there before it."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def survives(file: File, is_native: bool) -> bool:
     """Whether a process that is given so much time and memory comes to the end of the file."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            gc.collect()
             used = int(STATM.read_text().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
             resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
@@ -112,6 +120,7 @@ def survives(file: File, is_native: bool) -> bool:
     return os.waitpid(child, 0)[1] == 0
 
 
+@pytest.mark.usefixtures("shared_heap")
 @pytest.mark.skipif(not STATM.exists(), reason="memory is bounded on Linux only")
 @pytest.mark.parametrize("is_native", [True, False], ids=["native", "python"])
 @pytest.mark.parametrize("kind", FILES)

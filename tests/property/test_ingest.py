@@ -18,6 +18,7 @@ from forensics.case.columns import CaseWriter
 from forensics.case.database import new_case
 from forensics.ingest import discover
 from forensics.ingest.interface import Batch, Identity, Problem
+from tests.property.examples import EXAMPLES
 
 SAMPLES = sorted(
     path for path in (Path(__file__).parents[2] / "fixtures" / "samples").rglob("*") if path.parent.name != "samples"
@@ -51,7 +52,7 @@ def check(content: bytes, path: str) -> None:
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: f"{path.parent.name}/{path.name}")
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=2 * EXAMPLES, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_cut_and_overwritten_samples(sample: Path, data: st.DataObject) -> None:
     content = bytearray(sample.read_bytes())
@@ -61,7 +62,7 @@ def test_cut_and_overwritten_samples(sample: Path, data: st.DataObject) -> None:
     check(bytes(content[: data.draw(st.integers(0, len(content)))]), sample.name)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=10 * EXAMPLES, deadline=None, derandomize=True)
 @given(content=st.binary(max_size=200))
 def test_any_bytes(content: bytes) -> None:
     check(content, "train.log")
@@ -101,7 +102,7 @@ def is_document(path: Path) -> bool:
     return True
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=10 * EXAMPLES, deadline=None, derandomize=True)
 @given(sample=reshaped_samples())
 def test_documents_with_values_of_other_types(sample: tuple[str, Any]) -> None:
     name, document = sample

@@ -41,11 +41,16 @@ def recorded() -> list[str]:
 # A few that differ in what they have: stacks alone, a busy and a waiting culprit, children, a job that moves.
 USUAL = ("job-moving", "host-busy", "dataloader-stalled", "dataloader-without-recorder", "checkpoint-stalled")
 OFTEN = ("text", "text with native frames", "json with native frames", "two texts in one file", "renamed copies")
-PAIRS = [
-    pytest.param(name, how, marks=() if name in USUAL and how in OFTEN else pytest.mark.deep, id=f"{name}-{how}")
-    for name in recorded()
-    for how in SAME_EVIDENCE
-]
+
+
+def marks(name: str, how: str) -> tuple[pytest.MarkDecorator, ...]:
+    """Each form of the evidence of one scenario in every run; all forms of the few in the slow one."""
+    if name not in USUAL or how not in OFTEN:
+        return (pytest.mark.deep,)
+    return () if USUAL.index(name) == OFTEN.index(how) else (pytest.mark.slow,)
+
+
+PAIRS = [pytest.param(name, how, marks=marks(name, how), id=f"{name}-{how}") for name in recorded() for how in SAME_EVIDENCE]
 
 
 def judged(files: Files, folder: Path, dates: Mapping[str, int] | None = None) -> Verdict:
@@ -110,26 +115,30 @@ SILENT = ("group-not-created", "microbatch-left-out")
 def removals() -> Iterator[object]:
     for name in recorded():
         known = pytest.mark.xfail(reason="a rank of which nothing is left is accused for its silence", strict=True)
-        marks = () if name in USUAL[2:3] else (pytest.mark.deep, known) if name in SILENT else (pytest.mark.deep,)
-        yield pytest.param(name, marks=marks, id=name)
+        usual = (pytest.mark.slow,) if name in USUAL[2:3] else (pytest.mark.deep,)
+        yield pytest.param(name, 1, marks=(*usual, known) if name in SILENT else usual, id=name)
+    yield pytest.param(USUAL[2], 5, id="a few")
 
 
-@pytest.mark.parametrize("name", list(removals()))
-def test_a_source_that_is_taken_away_names_nobody_else(name: str, place: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "every"), list(removals()))
+def test_a_source_that_is_taken_away_names_nobody_else(name: str, every: int, place: Path, tmp_path: Path) -> None:
     files = scenario(name)
     expected = json.loads((ROOT / f"fixtures/scenarios/{name}/expected.json").read_text())
     right = {rank for suspect in expected["suspects"] for rank in suspect["ranks"]}
     usual = plain(name, place / name)
     if not named(usual) or not named(usual) <= right:
         pytest.skip("the loose files do not name the right rank")
-    for number, lost in enumerate(sorted(files)):
+    for number, lost in enumerate(sorted(files)[::every]):
         found = judged({path: body for path, body in files.items() if path != lost}, tmp_path / str(number))
         wrong = [s for s in found.suspects if not set(s.ranks) <= right and s.members != "one_of"]
         assert not wrong, (lost, found.summary)
 
 
 @pytest.mark.parametrize("how", SAME_FORM)
-@pytest.mark.parametrize("name", [n if n in USUAL[:3] else pytest.param(n, marks=pytest.mark.deep) for n in recorded()])
+@pytest.mark.parametrize(
+    "name",
+    [n if n in USUAL[:1] else pytest.param(n, marks=pytest.mark.slow if n in USUAL else pytest.mark.deep) for n in recorded()],
+)
 def test_the_form_itself_does_not_matter(name: str, how: str, place: Path, tmp_path: Path) -> None:
     usual = plain(name, place / name)
     found = judged(SAME_FORM[how](scenario(name)), tmp_path)
@@ -155,13 +164,15 @@ def test_contents_that_differ_at_dates_far_apart_are_two_moments(tmp_path: Path)
     assert "it moves" not in sampled(one, two, 2, tmp_path / "together").summary
 
 
-def test_one_moment_in_any_form_is_never_healthy_and_proves_no_standstill(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "how", [how if how in OFTEN[:2] else pytest.param(how, marks=pytest.mark.slow) for how in SAME_EVIDENCE]
+)
+def test_one_moment_in_any_form_is_never_healthy_and_proves_no_standstill(how: str, tmp_path: Path) -> None:
     files = round_of(ALL_REDUCE, ALL_REDUCE, HOST_CODE)
     once = judged(files, tmp_path / "once")
-    for how, retold in SAME_EVIDENCE.items():
-        found = judged(retold(files), tmp_path / how)
-        assert found.outcome is not Outcome.HEALTHY
-        assert strength(found) <= strength(once)
+    found = judged(SAME_EVIDENCE[how](files), tmp_path / "again")
+    assert found.outcome is not Outcome.HEALTHY
+    assert strength(found) <= strength(once)
 
 
 def test_stacks_with_times_above_them_in_one_file_are_moments(tmp_path: Path) -> None:

@@ -13,13 +13,14 @@ from pathlib import Path
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.property.examples import EXAMPLES
 from tests.recordings.collection import loose, whole
 from tests.recordings.job import Job
 from tests.recordings.parallel import Run, Shape
 from tests.recordings.places import HOST_CODE, RECV, SEND, Place, collective
 from tests.recordings.verdicts import named, verdict_of, victims
 
-FEW = settings(max_examples=12, deadline=None, derandomize=True)
+FEW = settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def place(run: Run, rank: int) -> Place:
     return RECV if kind.startswith("recv") else SEND if kind.startswith("send") else collective(kind)
 
 
-@settings(FEW, max_examples=6)
+@FEW
 @given(stop=stops())
 def test_stacks_show_the_receives_that_gloo_does_not_record(stop: Stop) -> None:
     run = stop.run("gloo")

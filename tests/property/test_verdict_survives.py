@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
@@ -15,11 +16,12 @@ from hypothesis import strategies as st
 
 from forensics.errors import ForensicsError
 from forensics.model import Confidence, Verdict
+from tests.property.examples import EXAMPLES
 from tests.recordings.collection import write
 from tests.recordings.job import SECOND, Job, as_json, as_pickle
 from tests.recordings.verdicts import named, verdict_of
 
-FEW = settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 NAMES = (
     "nccl_trace_rank_{}",
     "rank{}.json",
@@ -92,6 +94,7 @@ def diagnosed(files: dict[str, bytes], order: Sequence[str] | None = None) -> Ve
             return None
 
 
+@cache
 def plainly(hang: Hang, form: str) -> Verdict:
     found = diagnosed({NAMES[0].format(rank): content for rank, content in hang.dumps(form).items()})
     assert found is not None

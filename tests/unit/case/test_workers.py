@@ -44,7 +44,7 @@ def several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def contents(connection: Connection) -> dict[str, list[Any]]:
     """Every row of every table, in the order of the tables."""
-    return {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in table_columns(connection)}
+    return {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in schema_columns()}
 
 
 def test_several_processes_give_the_case_that_one_gives(folder: Path, request: pytest.FixtureRequest) -> None:

@@ -101,7 +101,9 @@ def test_a_killed_collector_takes_its_program_with_it(tmp_path: Path, job: list[
     assert run_on(job)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGINT, signal.SIGHUP))]
+)
 def test_a_signal_ends_the_collection_with_a_bundle(
     tmp_path: Path, job: list[subprocess.Popen[bytes]], number: signal.Signals
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from forensics.model import Family
 from forensics.rules.reductions.calls.positions import Communicator, Operation, Position
 from forensics.rules.reductions.waits.collective_waits import recorded_waits
@@ -130,6 +132,7 @@ def test_a_process_without_a_rank_takes_part_in_the_chain_and_is_not_named() -> 
     assert found.roots == () and found.reported_roots == ()
 
 
+@pytest.mark.slow
 def test_ten_thousand_ranks_of_which_half_are_not_heard() -> None:
     ranks = range(10_000)
     group = Communicator("w", tuple(ranks), "read", {r: logged(r, 7, True) for r in ranks[::2]}, "nccl", size=10_000)

@@ -13,7 +13,7 @@ import pytest
 from duckdb import DuckDBPyConnection, TransactionException
 
 from forensics.case.build import open_case
-from forensics.case.database import read_only, table_columns
+from forensics.case.database import read_only, schema_columns
 from forensics.model import Belief, Cause, Confidence, Finding, StageRef
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import discover, run, supply_of
@@ -112,7 +112,7 @@ def test_a_rule_whose_evidence_is_empty_is_not_evaluated(case: DuckDBPyConnectio
 def test_rules_and_reductions_cannot_write_to_the_case(case: DuckDBPyConnection) -> None:
     with read_only(case), pytest.raises(TransactionException, match="read-only"):
         case.execute("DELETE FROM operations")
-    tables = [f"SELECT * FROM {name} ORDER BY ALL" for name in table_columns(case)]
+    tables = [f"SELECT * FROM {name} ORDER BY ALL" for name in schema_columns()]
     before = [case.execute(each).fetchall() for each in tables]
     assert diagnose(case).assessments
     assert [case.execute(each).fetchall() for each in tables] == before

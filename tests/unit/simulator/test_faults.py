@@ -23,7 +23,10 @@ def case(fault: str, seed: int = 2) -> Simulation:
     return simulate(job, [parse(fault)], seed, iterations=5)
 
 
-@pytest.mark.parametrize("name", sorted(FAULTS))
+@pytest.mark.parametrize(
+    "name",
+    [name if number % 6 == 0 else pytest.param(name, marks=pytest.mark.slow) for number, name in enumerate(sorted(FAULTS))],
+)
 def test_every_kind_leaves_the_past_as_it_was_and_says_where_it_is(name: str) -> None:
     made = case(name)
     before = max((injection.iteration for injection in made.injections), default=0)

@@ -117,6 +117,7 @@ def test_files_do_not_depend_on_which_others_are_written() -> None:
     assert alone == list(nic_epochs(made.run, made.places, made.capture_ns, options, effects))
 
 
+@pytest.mark.slow
 def test_sixty_four_gpus_take_seconds() -> None:
     made = simulate(PRESETS["gpt2-70b"], [parse("none")], 1, iterations=3)
     end = float(made.run.ends[-1].min())

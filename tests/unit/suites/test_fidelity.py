@@ -27,9 +27,9 @@ SMALL = TrainingJob(
     ("fault", "level"),
     [
         ("gpu-throttled@rank5:200W", "machine"),
-        ("cpu-contention@node0:100%", "misjudged"),
-        ("pcie-nic@rank1:20%", "group"),
-        ("none", "nobody"),
+        pytest.param("cpu-contention@node0:100%", "misjudged", marks=pytest.mark.slow),
+        pytest.param("pcie-nic@rank1:20%", "group", marks=pytest.mark.slow),
+        pytest.param("none", "nobody", marks=pytest.mark.slow),
     ],
 )
 def test_a_small_job_shows_the_levels_of_table_3(fault: str, level: str) -> None:
