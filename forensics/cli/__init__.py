@@ -11,7 +11,21 @@ from typing import Annotated
 import typer
 
 from forensics import __version__
-from forensics.cli import collect, diagnose, doctor, evaluate, explain, frontier, ingest, query, rules, shim, show, simulate
+from forensics.cli import (
+    collect,
+    diagnose,
+    doctor,
+    evaluate,
+    explain,
+    frontier,
+    ingest,
+    query,
+    recorder,
+    rules,
+    shim,
+    show,
+    simulate,
+)
 from forensics.errors import ExitCode, ForensicsError
 
 app = typer.Typer(
@@ -29,6 +43,7 @@ for command in (
     query.query,
     show.show,
     frontier.frontier,
+    recorder.recorder,
     explain.explain,
     rules.rules,
     simulate.simulate,

@@ -22,11 +22,12 @@ def doctor(
     Example: forensics doctor --pid 4711
     """
     from forensics.shim.doctor import Health, host_checks
+    from forensics.shim.live_dumps import host_live_dumps
     from forensics.shim.process_checks import process_checks
 
     if form not in ("text", "json"):
         raise ForensicsError(f"--format {form}: choose text or json", ExitCode.USAGE)
-    checks = list(host_checks(os.environ) if pid is None else process_checks(pid))
+    checks = list(process_checks(pid) if pid is not None else (*host_checks(os.environ), *host_live_dumps(os.environ)))
     if form == "json":
         _as_json(checks)
     else:
@@ -48,5 +49,5 @@ def _as_text(checks: list[Check]) -> None:
     width = max((len(check.name) for check in checks), default=0)
     for check in checks:
         typer.echo(plain(f"{check.health.value:<8}{check.name:<{width}}  {check.reason}"))
-        if check.advice:
-            typer.echo(plain(f"{'':<8}{'':<{width}}  -> {check.advice}"))
+        for number, line in enumerate(check.advice.splitlines()):
+            typer.echo(plain(f"{'':<8}{'':<{width}}  {'   ' if number else '-> '}{line}"))

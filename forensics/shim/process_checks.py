@@ -8,14 +8,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from forensics.collect.collectors.shim_logs import find_job, folder_of, own_log
+from forensics.collect.collectors.versions import rank_versions
 from forensics.collect.processes import ProcFs
 from forensics.collect.target import visible_path
 from forensics.shim.doctor import Check, Health, linking, plugin_support, recorder_settings
 from forensics.shim.elf import nccl_version, needed
 from forensics.shim.launch import LIBRARY
+from forensics.shim.live_dumps import live_dumps
 from forensics.shim.status import LogStatus, statuses
 
 _NCCL = re.compile(r"/libnccl\.so[\d.]*$")
+_TORCH_CUDA = "/libtorch_cuda.so"
 _START = "start the job with `forensics shim run -- ...` or the variables of `forensics shim env`"
 
 
@@ -36,7 +39,17 @@ def process_checks(pid: int, procfs: ProcFs | None = None) -> Iterator[Check]:
     yield from _hooks(environ, loaded)
     yield from _nccl(fs, pid, mapped)
     yield recorder_settings(environ)
+    yield live_dumps(environ, _torch(fs, pid), any(_NCCL.search(path) or path.endswith(_TORCH_CUDA) for path in mapped))
     yield from _log(fs, pid, environ, bool(loaded))
+
+
+def _torch(fs: ProcFs, pid: int) -> str | None:
+    """Version of the torch that the process has mapped."""
+    try:
+        packages = rank_versions(fs, pid)["packages"]
+    except OSError:
+        return None
+    return str(packages["torch"]) if "torch" in packages else None
 
 
 def _hooks(environ: Mapping[str, str], loaded: list[str]) -> Iterator[Check]:
@@ -59,7 +72,7 @@ def _hooks(environ: Mapping[str, str], loaded: list[str]) -> Iterator[Check]:
 
 def _nccl(fs: ProcFs, pid: int, mapped: list[str]) -> Iterator[Check]:
     library = next((path for path in mapped if _NCCL.search(path)), None)
-    torch = next((path for path in mapped if path.endswith("/libtorch_cuda.so")), None)
+    torch = next((path for path in mapped if path.endswith(_TORCH_CUDA)), None)
     try:
         if torch is not None:
             yield linking(Path(torch), needed(visible_path(fs, pid, torch)))

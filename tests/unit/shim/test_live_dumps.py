@@ -1,0 +1,44 @@
+"""Lines that `forensics doctor` prints so that a running rank can be asked for its calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from forensics.shim.doctor import Health
+from forensics.shim.live_dumps import live_dumps
+
+PIPE = "export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="
+SERVER = "worker_main"
+
+
+@pytest.mark.parametrize(
+    ("torch", "has_nccl", "told", "untold"),
+    [
+        ("2.7.0+cu126", True, PIPE, SERVER),
+        ("2.3.1", True, PIPE, SERVER),
+        (None, True, PIPE, SERVER),
+        ("2.2.0", True, "torch 2.3 is the first", PIPE),
+        ("2.13.0+cpu", False, SERVER, PIPE),
+        ("2.6.0", False, "is not known", PIPE),
+        ("2.4.0", False, "torch 2.5 is the first", SERVER),
+        (None, False, SERVER, PIPE),
+    ],
+)
+def test_by_back_end_and_version(torch: str | None, has_nccl: bool, told: str, untold: str) -> None:
+    check = live_dumps({}, torch, has_nccl)
+    assert check.health is Health.WARN
+    assert told in check.advice and untold not in check.advice
+
+
+def test_what_is_switched_on_needs_no_advice() -> None:
+    for environ, has_nccl in (
+        ({"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "/tmp/fr_"}, True),
+        ({"TORCH_WORKER_SERVER_SOCKET": "/tmp/w0.sock"}, True),
+        ({"TORCH_WORKER_SERVER_SOCKET": "/tmp/w0.sock"}, False),
+    ):
+        check = live_dumps(environ, "2.13.0", has_nccl)
+        assert (check.health, check.advice) == (Health.OK, "")
+
+
+def test_the_pipe_does_nothing_for_gloo() -> None:
+    assert live_dumps({"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "/tmp/fr_"}, "2.13.0", False).health is Health.WARN
