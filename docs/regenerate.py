@@ -5,10 +5,17 @@ Run by `make docs`; tests/scenarios checks that the pages are current.
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import typer
+
+import forensics
 from forensics.case.build import open_case
+from forensics.cli import app
 from forensics.model import Verdict
 from forensics.report import markdown, text
 from forensics.rules.diagnosis import diagnose
@@ -18,6 +25,7 @@ from forensics.rules.known_defects import Defect, catalogue
 
 ROOT = Path(__file__).parents[1]
 INDEX = ROOT / "docs" / "rules.md"
+MANUAL = ROOT / "docs" / "forensics.1"
 DEFECTS = ROOT / "docs" / "known-defects.md"
 _DEFECTS_HEAD = """\
 # Known defects
@@ -89,6 +97,64 @@ def _seen(defect: Defect) -> str:
     return "; ".join(signs)
 
 
+_EXIT_CODES = (
+    (0, "analysed, whatever the verdict; bundle written"),
+    (1, "internal error, the path of the crash log is printed; of doctor: something vital is missing"),
+    (2, "usage error"),
+    (3, "the input cannot be read, or holds no evidence"),
+    (4, "analysed, but the evidence is not enough for any verdict"),
+    (5, "collect --strict: something that exists could not be taken, or a rank is dead"),
+    (6, "nothing collected"),
+    (7, "no ranks found"),
+    (10, "with --exit-code: somebody is named (confirmed or likely)"),
+    (11, "with --exit-code: suspects only"),
+    (12, "with --exit-code: no hang seen"),
+    (130, "interrupted; collect has written the bundle all the same"),
+)
+
+
+def manual() -> str:
+    """Render docs/forensics.1 from the commands."""
+    program: Any = typer.main.get_command(app)
+    lines = [
+        f'.TH FORENSICS 1 "" "forensics {forensics.__version__}" "User Commands"',
+        *(".SH NAME", f"forensics \\- {_troff((program.help or '').partition(':')[0])}", ".SH SYNOPSIS"),
+        *(".B forensics", "[\\-h] [\\-V]", ".I COMMAND", "[\\fIoptions\\fR] [\\fIarguments\\fR]", ".SH DESCRIPTION"),
+        *(_troff(program.help or ""), ".PP", _troff(program.epilog or ""), ".SH COMMANDS"),
+        *(line for name, command in _commands(program, "") for line in _command(name, command)),
+        ".SH EXIT STATUS",
+        *(line for code, meaning in _EXIT_CODES for line in (".TP", f".B {code}", _troff(meaning))),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
+
+
+def _command(name: str, command: Any) -> Iterator[str]:
+    context = typer.Context(command, info_name=f"forensics {name}")
+    yield f".SS {_troff(name)}"
+    yield f".B {_troff(context.command_path)}"
+    yield _troff(" ".join(command.collect_usage_pieces(context)))
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        yield from (".PP", _troff(" ".join(paragraph.split())))
+    for parameter in command.params:
+        record = parameter.get_help_record(context)
+        if record is not None and parameter.name != "help":
+            yield from (".TP", f".B {_troff(record[0])}", _troff(record[1]) or "\\&")
+
+
+def _troff(text: str) -> str:
+    """The text on one line, no character of which is a request or an escape."""
+    line = " ".join(text.split()).replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{line}" if line.startswith((".", "'")) else line
+
+
 def _row(rule: Rule) -> str:
     where = page_path(rule).relative_to(ROOT)
     return f"| [{rule.code}](../{where}) | {rule.name} | {rule.maturity} | {rule.concludes} | {_needs(rule)} | {rule.seed} |"
@@ -129,6 +195,7 @@ def _quote(page: Path, report: str) -> str:
 def main() -> None:
     """Write the index, all rule pages and the quoted reports."""
     INDEX.write_text(rules_index(), encoding="utf-8")
+    MANUAL.write_text(manual(), encoding="utf-8")
     DEFECTS.write_text(defects_page(), encoding="utf-8")
     for rule in discover():
         page_path(rule).write_text(example(rule), encoding="utf-8")

@@ -25,6 +25,9 @@ AskSockets = Annotated[
     bool,
     typer.Option("--ask-sockets", help="Ask every UNIX socket of a rank for a worker server, not the configured one only."),
 ]
+ThenDiagnose = Annotated[
+    bool, typer.Option("--diagnose", help="Diagnose the bundle once it is written; the report goes to standard output.")
+]
 
 
 def collect(
@@ -51,6 +54,7 @@ def collect(
     ask_sockets: AskSockets = False,
     host_only: Annotated[bool, typer.Option("--host-only", help="Collect the facts of the host without any rank.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")] = False,
+    then_diagnose: ThenDiagnose = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 5 when something that exists could not be taken or a rank is dead.")
     ] = False,
@@ -59,9 +63,10 @@ def collect(
 
     Finds the ranks itself, takes their stacks, thread states, Flight Recorder and logs, and says what could not be had.
     As root it sees most. Exit codes: 0 written, 5 partial (with --strict), 6 nothing collected, 7 no ranks found,
-    130 interrupted (the bundle is written all the same).
+    130 interrupted (the bundle is written all the same). With --diagnose, in place of 0: 4 where the bundle is not enough
+    for any verdict.
 
-    Example: forensics collect -o bundle.tar && forensics diagnose bundle.tar
+    Example: forensics collect --diagnose, or forensics collect -o bundle.tar && forensics diagnose bundle.tar
     """
     from forensics.collect.session import Options
     from forensics.collect.target import Settings
@@ -81,8 +86,23 @@ def collect(
     except KeyboardInterrupt:
         typer.echo("stopped at once; what was collected is in the .partial directory beside the output", err=True)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    _tell(summary)
-    raise typer.Exit(summary.exit_code(strict))
+    _tell(summary, then_diagnose)
+    code = summary.exit_code(strict)
+    raise typer.Exit(_diagnosed(summary, code) if then_diagnose else code)
+
+
+def _diagnosed(summary: Summary, code: int) -> int:
+    """The report of what was written; how the collection went decides the exit code, where it did not go well."""
+    from forensics.cli.diagnose import diagnose
+    from forensics.errors import ExitCode
+
+    if code in (ExitCode.NOTHING_COLLECTED, ExitCode.NO_RANKS):
+        return code
+    try:
+        diagnose([summary.output])
+    except typer.Exit as ended:
+        return code or ended.exit_code
+    return code
 
 
 def _run(options: Options) -> Summary:
@@ -115,7 +135,7 @@ def _run(options: Options) -> Summary:
         return collect_bundle(options, observe)
 
 
-def _tell(summary: Summary) -> None:
+def _tell(summary: Summary, is_diagnosed: bool) -> None:
     """The summary on standard error, without control characters that names of the job may hold."""
     from forensics.cli.terminal import lasting_errors
     from forensics.collect.ranges import format_ranks
@@ -142,7 +162,8 @@ def _tell(summary: Summary) -> None:
     elif summary.cut_short:
         say("the overall deadline passed: the bundle holds what there was")
     say(f"wrote {summary.output} ({summary.size / 1024:.0f} KiB)")
-    say(f"next: forensics diagnose {summary.output}")
+    if not is_diagnosed:
+        say(f"next: forensics diagnose {summary.output}")
 
 
 def _tell_missing(summary: Summary, say: Callable[[str], None]) -> None:
