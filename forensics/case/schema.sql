@@ -506,6 +506,22 @@ CREATE TABLE straggler_reports (
     is_listed BOOLEAN NOT NULL      -- other ranks stand in it too; false where only the slowest is named
 );
 
+-- table: One line of a log that counts something up: a step, an item of a total, a bar.
+CREATE TABLE log_progress (
+    source_id BIGINT,               -- artefact
+    locator BIGINT,                 -- line
+    rank INTEGER,                   -- global rank, null where the line tells none
+    series VARCHAR NOT NULL,        -- what is counted, by the words around the number: one name for each series of a file
+    part INTEGER NOT NULL,          -- grows where the number falls
+    step BIGINT NOT NULL,           -- the number
+    total BIGINT,                   -- what it counts up to, where it stands there
+    clock VARCHAR,                  -- line: time in front of the line; bar: what a bar says has elapsed
+    at_s DOUBLE,                    -- by that clock: from 1970 as if the time were UTC, or from the begin of the bar
+    stated_s DOUBLE,                -- how long a step took, as the line states it
+    load VARCHAR,                   -- sizes of batch and sequence that the line states
+    text VARCHAR NOT NULL           -- the line, 160 characters of it
+);
+
 -- table: Hardware events.
 CREATE TABLE device_events (
     source_id BIGINT,               -- artefact

@@ -156,6 +156,11 @@ PATTERNS = (
         r"NVRM: Xid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<code>\d{1,5})\b(?:, pid='?(?P<pid>\d{1,9}))?",
         "code={code} pci={device} pid={pid}",
     ),
+    pattern(
+        "task_blocked",
+        r"INFO: task (?P<name>\S{1,64}):(?P<pid>\d{1,9}) blocked for more than (?P<seconds>\d{1,9}) seconds",
+        "pid={pid} {name} {seconds} s",
+    ),
     pattern("node_failed", r"srun: error: Node failure on (?P<host>\S+)", "{host}"),
 )
 """In the order of preference within one kind."""
@@ -195,7 +200,7 @@ WORDS = (
         "Terminated",
     ),
     *("DataLoader worker", "Fatal Python error", "closing signal", "via signal", "CANCELLED AT", "STEPD TERMINATED"),
-    *("NVRM: Xid", "death signal, shutting", "SignalException", "oom_kill", "oom-kill"),
+    *("NVRM: Xid", "death signal, shutting", "SignalException", "oom_kill", "oom-kill", "INFO: task "),
 )
 
 

@@ -8,11 +8,25 @@ from collections.abc import Mapping
 
 from forensics.ingest._shared.values import integer, rank_number
 
-WORDS = ("world_rank=", "GLOBAL_RANK: ", "[rank=", "--node_rank", "--node-rank", "Global rank ", "global rank ", "rdzv")
+WORDS = (
+    "[rank ",
+    "[RANK:",
+    "[PID:",
+    "world_rank=",
+    "GLOBAL_RANK: ",
+    "[rank=",
+    "--node_rank",
+    "--node-rank",
+    "Global rank ",
+    "global rank ",
+    "rdzv",
+)
 _PAIRS = (
     re.compile(r"pid[= ](?P<pid>\d{1,9})\) world_rank=(?P<rank>\d{1,7})"),
     re.compile(r"GLOBAL_RANK: (?P<rank>\d{1,7}).{0,40}\(pid (?P<pid>\d{1,9})\)"),
     re.compile(r"pid=(?P<pid>\d{1,9})(?:, ip=[\w.:]+)?\).{0,200}\[rank=(?P<rank>\d{1,7}), world_size="),
+    re.compile(r"^\[(?i:rank)[ =:](?P<rank>\d{1,7})\] .{0,40}?\bpid[ =:]{1,2}(?P<pid>\d{1,9})\b"),
+    re.compile(r"\[PID:(?P<pid>\d{1,9})\] \[RANK:(?P<rank>\d{1,7})\]"),
     re.compile(r"[Gg]lobal rank (?P<rank>\d{1,7}) \(PID (?P<pid>\d{1,9})\)"),
 )
 _SUBJECT = re.compile(r"\b(pid|local_rank)=(\d{1,9})\b")

@@ -23,6 +23,7 @@ from forensics.ingest._job_logs import (
     launchers,
     nccl_lines,
     nodes,
+    progress_lines,
     recorder_analysis,
     stated_versions,
     stated_world,
@@ -117,6 +118,7 @@ class _Reader:
         self._world = stated_world.StatedWorld()
         self._versions = stated_versions.StatedVersions()
         self._stragglers = straggler_reports.StragglerReports()
+        self._progress = progress_lines.ProgressLines(artefact.stored_bytes)
         self._cancelled = False
 
     @property
@@ -131,9 +133,10 @@ class _Reader:
         spans = self._stragglers.is_open or self._horovod.is_listing or self._table.is_open or self._launchers.is_open
         return spans or self._tracebacks.is_open(number)
 
-    def survey(self, block: bytes) -> None:
-        """Labels count wherever they stand."""
+    def survey(self, number: int, block: bytes) -> None:
+        """Labels count wherever they stand, and progress is what most lines tell."""
         self.origins.survey(block)
+        self._progress.survey(number, block, self.origins)
 
     def feed(self, number: int, line: str) -> None:
         """Take one line."""
@@ -203,8 +206,8 @@ class _Reader:
         if kind == "xid":
             device = self.nccl.device(events.bus_address(subject or ""))
             return self._identities.faulted(subject, device)
-        ended = self._identities.ended(subject) if kind == "process_exit" else None
-        return own if ended is None and label != _LAUNCHER else ended
+        ended = self._identities.ended(subject) if kind in ("process_exit", "task_blocked") else None
+        return own if ended is None and label != _LAUNCHER and kind != "task_blocked" else ended
 
     def _reports(self) -> Iterator[LogPosition]:
         """What libraries say of who is missing; numbers within a group tell ranks only where no other group is spoken of."""
@@ -244,6 +247,7 @@ class _Reader:
         yield from self._world.batches()
         yield from self._versions.batches()
         yield from self._stragglers.batches()
+        yield from self._progress.batches(ranks, own)
         if self.nccl.addresses:
             values, hosts = zip(*self.nccl.addresses, strict=True)
             same: dict[str, list[Any]] = {"key": ["node.address"], "confidence": ["read"], "rank": [None]}

@@ -36,8 +36,8 @@ class Wanting(Protocol):
     def is_open(self, number: int) -> bool:
         """Whether something has begun that any line may go on with."""
 
-    def survey(self, block: bytes) -> None:
-        """Take whole lines, whether any of them is wanted or not."""
+    def survey(self, number: int, block: bytes) -> None:
+        """Take whole lines from this one on, whether any of them is wanted or not."""
 
 
 def trigger(words: Iterable[str], expressions: Iterable[str] = ()) -> re.Pattern[bytes]:
@@ -83,7 +83,7 @@ class SelectedLines:
 
     def _of_block(self, block: bytes) -> Iterator[tuple[int, str]]:
         """A block holds whole lines."""
-        self.reader.survey(block)
+        self.reader.survey(self._number, block)
         place, size, has_parts = 0, len(block), b"\r" in block
         while place < size:
             if self.reader.trigger is not None and not self.reader.is_open(self._number):

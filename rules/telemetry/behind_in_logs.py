@@ -25,6 +25,7 @@ from forensics.rules.reductions.logs.events import LogEvents, Logs
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.logs.positions import as_communicator
 from forensics.rules.reductions.logs.starts import Unstarted, unstarted
+from forensics.rules.reductions.logs.work import WorkInLogs
 from forensics.rules.reductions.mismatch.logged_mismatches import LoggedMismatches
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
@@ -57,6 +58,7 @@ def _evaluate(
     logged: Logged,
     mismatched: LoggedMismatches,
     events: LogEvents,
+    work: WorkInLogs,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     """Roots that only logs show; where dumps, stacks or processes tell who waits, they are among the roots of other rules."""
@@ -65,7 +67,8 @@ def _evaluate(
     if logged.cancels and not logged.stalled:
         return
     for behind in _behind(roster, graph, placed, logged):
-        if behind.group.label not in parted:
+        is_known = work.found is not None and behind.ranks == (work.found.wait.rank,) and behind.cause is Cause.UNKNOWN
+        if behind.group.label not in parted and not is_known:
             yield _finding(logged, events, behind, thresholds["least_heard_share"])
 
 

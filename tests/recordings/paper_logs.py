@@ -78,6 +78,20 @@ def straggler_reported() -> dict[str, str]:
     return {"train.log": "\n".join(lines) + "\n"}
 
 
+def working_in_logs() -> dict[str, str]:
+    """Four ranks: rank 0 validates image by image, its peers give up on the barrier behind that, and it goes on."""
+    lines = [f"[rank {rank}] epoch 2 done, loss 0.2{rank}" for rank in range(4)]
+    for image in range(30):
+        lines.append(f"[rank 0] validating {40 * image + 40}/91000")
+        for rank in range(1, 4) if image == 26 else ():
+            said = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=6110, OpType=ALLREDUCE, NumelIn=1, "
+            lines.append(
+                f"[rank{rank}]:[E ProcessGroupNCCL.cpp:563] [Rank {rank}] {said}NumelOut=1, Timeout(ms)=600000) "
+                f"ran for 60001{rank} milliseconds before timing out."
+            )
+    return {"train.log": "\n".join(lines) + "\n"}
+
+
 def write(files: Mapping[str, str], name: str) -> None:
     """Write the files as the scenario's bundle."""
     out = io.BytesIO()
@@ -97,3 +111,4 @@ if __name__ == "__main__":
     write(connection_lost_first(), "connection-lost-first")
     write(reported_missing(), "reported-missing")
     write(straggler_reported(), "straggler-reported")
+    write(working_in_logs(), "working-in-logs")

@@ -7,7 +7,8 @@ from dataclasses import replace
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.log_evidence import Logged, heard_in_logs
-from forensics.rules.reductions.ranks.roster import CaseRoster, Roster, read_roster
+from forensics.rules.reductions.logs.work import WorkInLogs
+from forensics.rules.reductions.ranks.roster import CaseRoster, RankFacts, Roster, read_roster
 from forensics.rules.reductions.ranks.shim_logs import LEAST_HEARTBEAT_GAP_NS, ShimLogs, heartbeat_gaps
 
 
@@ -26,6 +27,9 @@ def case_roster(calls: Calls, shim: ShimLogs) -> CaseRoster:
 
 
 @reduction
-def known_ranks(known: CaseRoster, heard: Logged) -> Roster:
-    """All ranks of the job."""
-    return heard_in_logs(known, heard)
+def known_ranks(known: CaseRoster, heard: Logged, work: WorkInLogs) -> Roster:
+    """All ranks of the job; one that the others wait for is one of them, whether a line names it or not."""
+    roster = heard_in_logs(known, heard)
+    if work.found is None or work.found.wait.rank in roster.ranks:
+        return roster
+    return replace(roster, ranks=dict(sorted({**roster.ranks, work.found.wait.rank: RankFacts(work.found.wait.rank)}.items())))

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from duckdb import DuckDBPyConnection
 
-from forensics.rules.reductions.calls.positions import Communicator, LoggedPositions
+from forensics.rules.reductions.calls.positions import Communicator
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.ends import Exit, exits, first_ends
 from forensics.rules.reductions.logs.failures import Failure, Failures, failures
 from forensics.rules.reductions.logs.lost_connections import Loss, lost_connections
-from forensics.rules.reductions.logs.positions import LoggedGroup, as_communicator, logged_groups
+from forensics.rules.reductions.logs.positions import LoggedGroup, logged_groups
 from forensics.rules.reductions.logs.reports import reported_operations
 from forensics.rules.reductions.ranks.roster import CaseRoster, RankFacts, Roster
 
@@ -110,12 +110,6 @@ def _stated_world(connection: DuckDBPyConnection, ranks: Mapping[int, str | None
     """The size of the job that all logs state alike, when every rank that they speak of fits."""
     sizes = [size for (size,) in connection.execute(_STATED).fetchall()]
     return sizes[0] if len(sizes) == 1 and sizes[0] > max(ranks, default=0) else None
-
-
-@reduction
-def logged_positions(logged: Logged) -> LoggedPositions:
-    """Where each rank stands by the numbers in its log."""
-    return LoggedPositions((*map(as_communicator, logged.groups), *logged.reports))
 
 
 def shows_the_end(roster: Roster, heard: Logged) -> bool:

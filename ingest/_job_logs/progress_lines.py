@@ -1,0 +1,193 @@
+"""Rows of `log_progress`: lines that count something up, as trainers and their bars print them.
+
+The number of a step, of an item of a total (`validating 40/91000`) or of a bar (`280000/2969526 [29:55<4:48:08`). Lines of one
+rank whose words agree are a series; a number that falls begins another part of it. Times are those in front of the lines, as
+they stand there, or what a bar says has elapsed; averages over all steps so far (`s/it`, `samples/sec`) are not read.
+Upstream: Megatron-LM, torchtitan, nanoGPT, DeepSpeed, tqdm (transformers, Lightning), as of 2025.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from forensics.ingest._job_logs.line_origin import Origins
+from forensics.ingest._shared.values import rank_number
+from forensics.ingest.interface import Batch
+
+SCANNED_BYTES = 8 << 20
+"""Of longer files blocks are left out evenly."""
+_MOST_POINTS = 512
+_LONGEST = 2048
+_SHOWN = 160
+_KEY = r"(?:iteration|iter|global[_ ]?step|step|batch|update|num_updates|sample|image|shard|document)s?"
+_HINT = re.compile(
+    rb"\d {0,12}(?:/|of ) {0,12}\d|\dit \[\d|(?i:iter|step|batch|update|sample|image|shard|document)\w{0,8}\W{1,12}\d"
+)
+_BAR = re.compile(
+    r"(?:\| {0,8}|(?<!\d))(?P<step>\d{1,12})(?:/(?P<total>\d{1,12})|it) "
+    r"\[(?P<elapsed>(?:\d{1,4}:)?\d{1,2}:\d\d)[<,][^\]]{0,200}\]?"
+)
+_KEYED = re.compile(
+    rf"(?<![\w-])(?i:{_KEY})['\"]?(?: ?[:=#\]\[] ?\[?| {{1,12}})(?P<step>\d{{1,12}})"
+    r"(?:/ {0,12}(?P<total>\d{1,12}))?(?![\w.]*\.\w|\w)"
+)
+_OF_TOTAL = re.compile(r"(?<![\w./:-])(?P<step>\d{1,12})(?: ?/ {0,12}| of )(?P<total>\d{1,12})(?![\w/:-]|\.\d)")
+_STAMP = re.compile(
+    r"(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?|(\d\d)/(\d\d)/(\d{4}),? (\d\d):(\d\d):(\d\d)"
+)
+_STATED = re.compile(
+    r"elapsed time per iteration \(ms\): (?P<ms>\d{1,9}(?:\.\d{1,6})?)|\btime (?P<ms2>\d{1,9}(?:\.\d{1,6})?) ?ms\b"
+    r"|\b(?P<s>\d{1,6}(?:\.\d{1,6})?) ?s(?:ec)?/step\b|\bstep[_ ]time(?:_s| \(s\))?[=:] ?(?P<s2>\d{1,6}(?:\.\d{1,6})?)(?! ?ms)"
+)
+_LOAD = re.compile(r"(?i:batch[ _]size|seq(?:uence)?[ _]?len(?:gth)?|num[ _]tokens|\bbsz?)['\"]?[ :=]{1,8}\d{1,12}")
+_RANK = re.compile(r"(?<![A-Za-z_])(?:rank|RANK|Rank)[ _:=]{0,2}(\d{1,7})\b")
+_NO_WORK = re.compile(
+    r"(?i:wait|barrier|time[d ]?-?out|retr(?:y|ies)|attempt|heartbeat|alive|poll|connect|watchdog|nccl|frame #"
+    r"|\b(?:rank|worker|node|gpu|process|device|thread|host)s?[ #:=]{0,3}$)"
+)
+
+
+class Point(NamedTuple):
+    """One line; `at_s` counts from 1970 as if a time in front were UTC, or from the begin of a bar."""
+
+    locator: int
+    step: int
+    clock: str | None
+    at_s: float | None
+    stated_s: float | None
+    load: str | None
+    text: str
+
+
+class _Key(NamedTuple):
+    rank: int | None
+    label: str | None
+    series: str
+    total: int | None
+
+
+@dataclass(slots=True)
+class _Series:
+    """Kept points of the parts of a series: each `stride`-th one, and the newest of each part."""
+
+    parts: list[list[Point]] = field(default_factory=lambda: [[]])
+    newest: Point | None = None
+    seen: int = 0
+
+    def add(self, point: Point, stride: int) -> bool:
+        """Take a point; whether it was kept."""
+        last = self.newest
+        if last is not None and point.step == last.step:
+            return False
+        if last is not None and point.step < last.step:
+            self._close()
+            self.parts.append([])
+        self.newest = point
+        self.seen += 1
+        if self.seen % stride and self.parts[-1]:
+            return False
+        self.parts[-1].append(point)
+        return True
+
+    def _close(self) -> None:
+        if self.newest is not None and self.parts[-1][-1] is not self.newest:
+            self.parts[-1].append(self.newest)
+
+    def thin(self) -> int:
+        """Leave out every other point; how many are left."""
+        self.parts = [part[::2] for part in self.parts]
+        return sum(map(len, self.parts))
+
+    def closed(self) -> list[list[Point]]:
+        """All parts, each with its newest point."""
+        self._close()
+        return self.parts
+
+
+class ProgressLines:
+    """Collects them over a file of `size` bytes."""
+
+    def __init__(self, size: int) -> None:
+        self._every = 1 + size // SCANNED_BYTES
+        self._blocks = 0
+        self._series: dict[_Key, _Series] = {}
+        self._kept, self._stride, self._most = 0, 1, _MOST_POINTS
+
+    def survey(self, number: int, block: bytes, origins: Origins) -> None:
+        """Take whole lines, the first of which has this number."""
+        self._blocks += 1
+        if (self._blocks - 1) % self._every:
+            return
+        place = counted = 0
+        for hit in _HINT.finditer(block):
+            if hit.start() < place:
+                continue
+            start = max(block.rfind(b"\n", 0, hit.start()), block.rfind(b"\r", 0, hit.start())) + 1
+            ends = (block.find(b"\n", hit.end()), block.find(b"\r", hit.end(), hit.end() + _LONGEST))
+            place = min((end for end in ends if end >= 0), default=len(block))
+            number += block.count(b"\n", counted, start)
+            counted = start
+            self._line(number, block[start : min(place, start + _LONGEST)].decode("utf-8", "replace"), origins)
+
+    def _line(self, number: int, line: str, origins: Origins) -> None:
+        said = _BAR.search(line) or _KEYED.search(line) or _OF_TOTAL.search(line)
+        if said is None or _NO_WORK.search(line, 0, said.start("step")):
+            return
+        # What another process writes into the line of a bar is not the bar's.
+        own = line[: said.end()] if said.re is _BAR else line
+        origin = origins.feed(line[: said.start("step")])
+        stated = _RANK.search(line, 0, said.start("step")) if origin.rank is None else None
+        rank = rank_number(stated[1]) if stated else origin.rank
+        total = said["total"]
+        words = re.sub(r"[\d\W_]+", " ", _STAMP.sub("", origin.bare[origin.text :]))[-40:].strip()
+        key = _Key(rank, origin.label, words, int(total) if total else None)
+        clock, at = _clock(said, line)
+        load = " ".join(found[0] for found in _LOAD.finditer(own)) or None
+        text = own[max(0, len(own) - _SHOWN) :] if said.re is _BAR else own[:_SHOWN]
+        point = Point(number, int(said["step"]), clock, at, _stated(own), load, text.strip())
+        self._kept += self._series.setdefault(key, _Series()).add(point, self._stride)
+        if self._kept >= self._most:
+            self._kept = sum(series.thin() for series in self._series.values())
+            self._stride *= 2
+            self._most = max(_MOST_POINTS, 2 * self._kept)
+
+    def batches(self, ranks: Mapping[str, int], own: int | None) -> Iterator[Batch]:
+        """All rows; `ranks` gives the rank of each label, `own` is that of the file."""
+        columns: dict[str, list[Any]] = {name: [] for name in ("rank", "series", "part", "total", *Point._fields)}
+        for index, (key, series) in enumerate(self._series.items()):
+            rank = key.rank if key.rank is not None else ranks.get(key.label or "", own)
+            for part, points in enumerate(series.closed()):
+                for point in points if len(points) > 1 else ():
+                    values = (rank, f"{index} {key.series}".strip(), part, key.total, *point)
+                    for name, value in zip(columns, values, strict=True):
+                        columns[name].append(value)
+        if columns["step"]:
+            yield Batch("log_progress", columns)
+
+
+def _clock(said: re.Match[str], line: str) -> tuple[str | None, float | None]:
+    if said.re is _BAR:
+        parts = [int(part) for part in said["elapsed"].split(":")]
+        return "bar", float(sum(part * 60**place for place, part in enumerate(reversed(parts))))
+    stamp = _STAMP.search(line, 0, _SHOWN)
+    if stamp is None:
+        return None, None
+    numbers = [int(number) for number in stamp.groups() if number]
+    date = numbers[:3] if stamp[1] else [numbers[2], numbers[0], numbers[1]]
+    try:
+        moment = datetime(*date, *numbers[3:6], tzinfo=UTC)  # type: ignore[arg-type,misc]
+    except ValueError:
+        return None, None
+    return "line", moment.timestamp() + (float(f"0.{stamp[7]}") if stamp[7] else 0.0)
+
+
+def _stated(line: str) -> float | None:
+    said = _STATED.search(line)
+    if said is None:
+        return None
+    ms, seconds = said["ms"] or said["ms2"], said["s"] or said["s2"]
+    return float(ms) / 1000 if ms else float(seconds)

@@ -1,0 +1,195 @@
+"""What the one rank did, by its log, while all others waited for it: it counted on, or its process was blocked in the kernel.
+
+That a rank wrote something says little: the main process writes in every sound job. It tells where the others are known to wait
+in one operation of a group that holds the rank, the rank gave up on nothing itself, and its lines come after the first of them
+had given up, or are those of a loop that holds no such operation and is not at its end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.calls.positions import Communicator, LoggedPositions
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.logs.log_evidence import Logged
+from forensics.rules.reductions.logs.positions import as_communicator
+
+_BEFORE = """NOT EXISTS (
+    SELECT 1 FROM log_events c WHERE c.kind = 'job_cancelled' AND c.source_id = l.source_id AND c.locator < l.locator)
+"""
+_WAITS = f"""
+SELECT l.source_id, l.rank, l.kind, l.subject, l.text, l.locator, s.path FROM log_events l JOIN sources s USING (source_id)
+WHERE l.kind IN ('watchdog_timeout', 'store_timeout') AND {_BEFORE} ORDER BY s.path, l.locator
+"""
+_ENDS = "SELECT min(locator) FROM log_events WHERE kind IN ('signal_sent', 'process_exit') AND source_id = ? AND locator > ?"
+_BLOCKED = f"""
+SELECT l.text, s.path || '#line=' || l.locator FROM log_events l JOIN sources s USING (source_id)
+WHERE l.kind = 'task_blocked' AND l.rank = ? AND {_BEFORE} ORDER BY s.path, l.locator DESC LIMIT 1
+"""
+_GROUPS = """
+SELECT count(*) FILTER (communicator <> '0' AND communicator NOT LIKE '%:default_pg'), count(*)
+FROM log_positions WHERE origin = 'watchdog'
+"""
+_POINTS = """
+SELECT rank, series, part, total, locator, step, at_s, clock, text FROM log_progress
+WHERE source_id = ? AND (rank = ? OR rank IS NULL)
+ORDER BY series, part, locator, step
+"""
+_OTHERS = """
+SELECT count(*) FROM log_progress WHERE source_id = ? AND rank IS NOT NULL AND rank <> ? AND locator > ? AND locator < ?
+"""
+_NUMBER = re.compile(r"(?P<kind>\w*) ?seq=(?P<number>\d*)")
+_WITHIN = re.compile(r"\[Rank (\d{1,7})\]")
+_LENGTH = re.compile(r"(?:ran for|timeout after) (\d{1,12}) ?m")
+_POINT_TO_POINT = frozenset({"send", "recv", "coalesced", "recvanysource"})
+_LEAST_BEFORE = 2
+_LEAST_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class PeersWait:
+    """All ranks but `rank` gave up on one operation of all: `number` None where no line tells it, 0 before the first one.
+
+    `first` is the line of the first of them in source `source_id`, `length_s` how long it had waited; `sure` says that the
+    job's size is known, or follows from at least two of them.
+    """
+
+    rank: int
+    waiting: tuple[int, ...]
+    kind: str
+    number: int | None
+    length_s: float | None
+    source_id: int
+    path: str
+    first: int
+    sure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What it did: its last line, and by what that is known to lie within the wait; `is_own` says that the line names it."""
+
+    wait: PeersWait
+    text: str
+    source: str
+    why: str
+    is_own: bool
+    is_blocked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkInLogs:
+    """The work of the one rank that others wait for; None where the logs do not tell."""
+
+    found: Work | None = None
+
+    def __bool__(self) -> bool:
+        return self.found is not None
+
+
+@reduction
+def work_in_logs(connection: DuckDBPyConnection, logged: Logged) -> WorkInLogs:
+    """Find it, by the one log in which all of them gave up."""
+    wait = _wait(connection, logged)
+    return WorkInLogs(None if wait is None else _blocked(connection, wait) or _counted(connection, wait))
+
+
+@reduction
+def logged_positions(logged: Logged, work: WorkInLogs) -> LoggedPositions:
+    """Where each rank stands by the numbers in its log; a rank that is at work belongs to the group that waits for it."""
+    groups = [as_communicator(group) for group in logged.groups]
+    if work.found is not None:
+        rank = work.found.wait.rank
+        groups = [_with(group, rank) if known.world else group for group, known in zip(groups, logged.groups, strict=True)]
+    return LoggedPositions((*groups, *logged.reports))
+
+
+def _with(group: Communicator, rank: int) -> Communicator:
+    members = tuple(sorted({*group.members, rank}))
+    return replace(group, members=members, size=max(group.size or 0, len(members)))
+
+
+def _wait(connection: DuckDBPyConnection, logged: Logged) -> PeersWait | None:
+    rows = connection.execute(_WAITS).fetchall()
+    firsts: dict[int, tuple[str, str, str, int]] = {}
+    for _, rank, kind, subject, text, line, _ in rows:
+        if rank is None or ((within := _WITHIN.findall(text)) and int(within[-1]) != rank):
+            return None
+        firsts.setdefault(rank, (kind, subject or "", text, line))
+    operations = {_operation(kind, subject) for kind, subject, _, _ in firsts.values()}
+    others, named = connection.execute(_GROUPS).fetchall()[0]
+    if len({row[0] for row in rows}) != 1 or len(operations) != 1 or others:
+        return None
+    ((kind, number),) = operations
+    size = logged.world_size or max([*logged.ranks, *firsts]) + 1
+    missing = sorted(set(range(size)) - firsts.keys())
+    # A gap in the numbers of a group is a member of it; the last one may be outside.
+    if len(missing) != 1 or kind in _POINT_TO_POINT or (missing[0] > max(firsts) and not named):
+        return None
+    lengths = [int(said[1]) / 1000 for _, _, text, _ in firsts.values() if (said := _LENGTH.search(text))]
+    first = min(line for _, _, _, line in firsts.values())
+    sure = logged.world_size is not None or len(firsts) > 1
+    waiting = tuple(sorted(firsts))
+    return PeersWait(missing[0], waiting, kind, number, min(lengths, default=None), rows[0][0], rows[0][6], first, sure)
+
+
+def _operation(kind: str, subject: str) -> tuple[str, int | None]:
+    """Kind and number of what a rank gave up on; a key of the store stands for what comes before the first number."""
+    if kind == "store_timeout":
+        return f"store {subject.partition(' after ')[0]}", 0
+    said = _NUMBER.search(subject)
+    return ((said["kind"].lower(), int(said["number"]) if said["number"] else None)) if said else ("", None)
+
+
+def _blocked(connection: DuckDBPyConnection, wait: PeersWait) -> Work | None:
+    found = connection.execute(_BLOCKED, [wait.rank]).fetchall()
+    if not found:
+        return None
+    text, source = found[0]
+    return Work(wait, text.strip(), source, "the kernel reports its process as blocked", is_own=True, is_blocked=True)
+
+
+def _counted(connection: DuckDBPyConnection, wait: PeersWait) -> Work | None:
+    end = connection.execute(_ENDS, [wait.source_id, wait.first]).fetchall()[0][0] or 1 << 62
+    if connection.execute(_OTHERS, [wait.source_id, wait.rank, wait.first, end]).fetchall()[0][0]:
+        return None
+    parts: dict[tuple[int | None, str, int, int | None], list[tuple[int, int, float | None, str | None, str]]] = defaultdict(
+        list
+    )
+    for rank, series, part, total, *point in connection.execute(_POINTS, [wait.source_id, wait.rank]).fetchall():
+        if point[0] < end:
+            parts[rank, series, part, total].append(tuple(point))
+    found = _latest(wait, parts)
+    if found is None:
+        return None
+    (rank, _, _, _), points, why = found
+    line, _, _, _, text = points[-1]
+    is_own = rank is not None
+    return Work(wait, text, f"{wait.path}#line={line}", why, is_own) if is_own or wait.sure else None
+
+
+_Point = tuple[int, int, float | None, str | None, str]
+
+
+def _latest(
+    wait: PeersWait, parts: Mapping[tuple[int | None, str, int, int | None], Sequence[_Point]]
+) -> tuple[tuple[int | None, str, int, int | None], Sequence[_Point], str] | None:
+    """The newest series, if it shows that the rank was at it while the others waited."""
+    if not parts:
+        return None
+    key, points = max(parts.items(), key=lambda item: item[1][-1][0])
+    before = [point for point in points if point[0] <= wait.first]
+    if len(before) >= _LEAST_BEFORE and len(before) < len(points):
+        return key, points, "written after the first peer had given up"
+    total, (_, step, at_s, clock, _) = key[3], points[-1]
+    unfinished = total is not None and step < total
+    lasting = clock == "bar" and at_s is not None and wait.length_s is not None and at_s >= _LEAST_SHARE * wait.length_s
+    # A loop that went round more often than there were operations holds none of them.
+    if unfinished and lasting and wait.number is not None and wait.number < len(points):
+        return key, points, f"this loop of {total} holds no such operation, ran for {at_s:.0f} s and is not at its end"
+    return None
