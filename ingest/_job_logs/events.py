@@ -156,11 +156,7 @@ PATTERNS = (
         r"NVRM: Xid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<code>\d{1,5})\b(?:, pid='?(?P<pid>\d{1,9}))?",
         "code={code} pci={device} pid={pid}",
     ),
-    pattern(
-        "task_blocked",
-        r"INFO: task (?P<name>\S{1,64}):(?P<pid>\d{1,9}) blocked for more than (?P<seconds>\d{1,9}) seconds",
-        "pid={pid} {name} {seconds} s",
-    ),
+    pattern("task_blocked", r"INFO: task \S{1,64}:(?P<pid>\d{1,9}) blocked for more than \d", "pid={pid}"),
     pattern("node_failed", r"srun: error: Node failure on (?P<host>\S+)", "{host}"),
 )
 """In the order of preference within one kind."""
