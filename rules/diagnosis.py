@@ -41,7 +41,7 @@ from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_row
 from forensics.rules.reductions.frontier.verdicts import regimes
-from forensics.rules.reductions.logs.log_evidence import Logged, shows_the_end
+from forensics.rules.reductions.logs.log_evidence import Logged, only_logs, shows_the_end
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.speed import Pace, Speed
 from forensics.rules.reductions.progress.standstill import Standing, WaitStates
@@ -82,14 +82,15 @@ def _verdict(
     stuck = zip(graph.waits, supply.get(WaitStates), strict=True)
     still = next((state.reason for wait, state in stuck if state.standing is Standing.STILL and not wait.missing), None)
     heard = supply.get(Logged)
-    reason = "somebody gave up waiting" if heard.stalled else still
+    reported = "a report in the logs names ranks that did not come" if any(one.overdue for one in heard.reports) else still
+    reason = "somebody gave up waiting" if heard.stalled else reported
     ended = shows_the_end(roster, heard)
     outcome = _outcome(roster, suspects, healthy, motion, pace, still=reason is not None, ended=ended)
     windows = frontier_rows(supply.get(FrontierWindows), overrides)
     groups = supply.call(group_rows)
     return Verdict(
         outcome=outcome,
-        summary=_summary(outcome, suspects, healthy, motion, graph, len(roster.ranks), reason),
+        summary=_summary(outcome, suspects, healthy, motion, pace, graph, len(roster.ranks), reason),
         since=_since(suspects),
         suspects=suspects,
         victims=_victims(graph, suspects, findings) if suspects else (),
@@ -168,7 +169,9 @@ def _outcome(
         return Outcome.SLOWDOWN if pace.pace is Pace.SLOWER else Outcome.INCONCLUSIVE
     if still:
         return Outcome.HANG
-    return Outcome.FAILSTOP if ended else Outcome.INCONCLUSIVE
+    if ended:
+        return Outcome.FAILSTOP
+    return Outcome.SLOWDOWN if pace.in_log and only_logs(roster) else Outcome.INCONCLUSIVE
 
 
 def _summary(
@@ -176,6 +179,7 @@ def _summary(
     suspects: tuple[Suspect, ...],
     healthy: Assessment,
     motion: Liveness,
+    pace: Speed,
     graph: WaitGraph,
     world: int,
     still: str | None,
@@ -185,6 +189,8 @@ def _summary(
             return f"{outcome}: {still}, and nobody can be named"
         if outcome is Outcome.FAILSTOP:
             return f"{outcome}: a process ended, and nothing tells which rank failed first"
+        if outcome is Outcome.SLOWDOWN and pace.in_log:
+            return f"{outcome}: {pace.reason}; nobody can be named"
         progress = f"; {motion.progress}" if motion.progress else ""
         return f"{outcome}: {healthy.withheld if motion.shown and healthy.withheld else motion.reason + progress}"
     first = suspects[0]

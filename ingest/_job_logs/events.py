@@ -81,6 +81,9 @@ PATTERNS = (
         ("watchdog thread", "Watchdog thread", "watchdogHandler"),
     ),
     pattern("terminated", r"terminate called after throwing an instance of '(?P<what>[^']{1,200})'", "{what}"),
+    pattern("terminated", r"Worker proc (?P<what>\S{1,80}) died unexpectedly", "{what}"),
+    pattern("start_failed", r"NCCL WARN (?P<what>Duplicate GPU detected)", "{what}"),
+    pattern("mismatch_raised", r"Error: (?P<what>Detected mismatch between collectives) on ranks", "{what}"),
     pattern("cuda_failure", r"Cuda failure (?:\d{1,5} )?'(?P<what>[^']{1,200})'", "{what}"),
     pattern(
         "stall_report",
@@ -196,7 +199,16 @@ WORDS = (
         "Terminated",
     ),
     *("DataLoader worker", "Fatal Python error", "closing signal", "via signal", "CANCELLED AT", "STEPD TERMINATED"),
-    *("NVRM: Xid", "death signal, shutting", "SignalException", "oom_kill", "oom-kill", "INFO: task "),
+    *(
+        "NVRM: Xid",
+        "death signal, shutting",
+        "SignalException",
+        "oom_kill",
+        "oom-kill",
+        "INFO: task ",
+        "died unexpectedly",
+        "Error: Detected mismatch",
+    ),
 )
 
 
@@ -229,27 +241,6 @@ def uncaught(line: str) -> str | None:
     """Type of an exception that torch printed for a rank, whether its traceback stands in the log or not."""
     found = _UNCAUGHT.search(line) if "[rank" in line else None
     return found["type"] if found else None
-
-
-_LONGEST_HEADING = 256
-_HEADING = re.compile(r"(?:ERROR|CRITICAL|Exception).{0,80}?\brank[ _:=]?(\d{1,7})\b.{0,120}(?:Exception|[Ee]rror|failed)\b")
-
-
-class Heading:
-    """Ranks that a program puts in front of a traceback, on a line of its own."""
-
-    def __init__(self) -> None:
-        self._said: tuple[int, int] | None = None
-        self._of_traceback: int | None = None
-
-    def feed(self, number: int, line: str) -> int | None:
-        """Take one line; the rank of the bare traceback that is being read."""
-        if line.startswith(TRACEBACK):
-            is_next = self._said is not None and number - self._said[0] == 1
-            self._of_traceback = self._said[1] if is_next and self._said else None
-        elif found := _HEADING.search(line, 0, _LONGEST_HEADING) if "rank" in line else None:
-            self._said = number, int(found[1])
-        return self._of_traceback
 
 
 class Raised(NamedTuple):

@@ -23,6 +23,7 @@ _TASK = re.compile(r"task (\d{1,7})")
 _RANKS = rb"(?: ?\[([A-Za-qs-z_][\w-]{0,63}?\d{1,5})\]:)?(?: ?\[rank(\d{1,7})\])?"
 _TASKS = re.compile(rb"\n {0,6}(\d{1,7}):(?=[ \[])" + _RANKS)
 _LOCALS = re.compile(rb"\n()(?=\[[A-Za-qs-z])" + _RANKS)
+_PODS = re.compile(rb"\n\[pod/([\w.-]{1,253})/[\w.-]{1,253}\][^\n]{0,80}? rank (\d{1,7})/(\d{1,7})\b")
 _SHARED = re.compile(r"(?:pod|service|unit) (?!.* (?:actor|tee) )")
 _MAX_LABELS = 1 << 17
 
@@ -66,6 +67,10 @@ class Origins:
         for task, local, rank in {*_TASKS.findall(lines), *_LOCALS.findall(lines)}:
             names = ([f"task {int(task)}"] if task else []) + ([f"tee {local.decode()}"] if local else [])
             self.note(" ".join(names) or None, rank_number(rank.decode()) if rank else None)
+
+        for pod, rank, size in {*_PODS.findall(lines)}:
+            if int(rank) < int(size):
+                self.note(f"pod {pod.decode()}", rank_number(rank.decode()))
 
     def note(self, label: str | None, rank: int | None) -> None:
         """Remember what went together."""

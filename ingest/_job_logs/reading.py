@@ -18,6 +18,7 @@ from forensics.ingest._job_logs import (
     calls,
     desync,
     events,
+    headings,
     horovod,
     identities,
     launchers,
@@ -112,7 +113,7 @@ class _Reader:
         self._fingerprints = calls.Fingerprints()
         self._analysis = recorder_analysis.RecorderAnalysis()
         self._tracebacks = events.Tracebacks()
-        self._heading = events.Heading()
+        self._heading = headings.Heading()
         self._table = torchrun.FailureTable()
         self._launchers = launchers.LauncherEnds()
         self._world = stated_world.StatedWorld()

@@ -25,6 +25,9 @@ _OF_ANOTHER = re.compile(
 _GPU = re.compile(r"uncorrectable (?:ECC|NVLink)|ECC error|fallen off the bus|unrecoverable|GPU is lost|hardware stack")
 _LOST_DEVICE = re.compile(r"code=(?:48|64|79|94|95|119|120|140) ")
 """Xids by which a device takes its process with it; those that a program or a peer can cause are not among them."""
+_ODD_ONE = re.compile(r"\bRank (\d{1,7}) has different values? for .{1,200}[Oo]ther ranks:")
+"""What all ranks raise that found one of them to differ from all others."""
+_OF_ITSELF = re.compile(r": Rank (?P<rank>\d{1,7}), node [^\s,]{1,255}, device \d")
 _NEAR = 1000
 """Lines between an error and what it does to the peers."""
 _UNCAUGHT = re.compile(r"\[rank\d{1,7}\]: |^ +\S")
@@ -66,7 +69,7 @@ _ROWS = """
 SELECT l.rank, l.kind, l.text, l.subject, l.source_id, l.locator, s.path || '#line=' || l.locator
 FROM log_events l JOIN sources s USING (source_id)
 WHERE l.kind IN ('exception', 'fatal_error', 'watchdog_died', 'terminated', 'cuda_failure', 'worker_exit', 'process_exit',
-                 'xid')
+                 'start_failed', 'mismatch_raised', 'xid')
     AND NOT EXISTS (SELECT 1 FROM log_events c WHERE c.kind = 'job_cancelled' AND c.source_id = l.source_id
         AND c.locator < l.locator)
 ORDER BY s.path, l.locator
@@ -86,7 +89,8 @@ def failures(connection: DuckDBPyConnection) -> Failures:
     own: dict[int, Failure] = {}
     following: set[int] = set()
     caught = _Caught()
-    unranked = False
+    odd: dict[int, Failure] = {}
+    unranked = named = False
     ended = None
     for rank, kind, text, subject, source_id, line, source in connection.execute(_ROWS).fetchall():
         if kind == "xid":
@@ -98,6 +102,10 @@ def failures(connection: DuckDBPyConnection) -> Failures:
             continue
         said = subject if kind == "watchdog_died" and subject else text
         follows = _OF_ANOTHER.search(said) is not None or line > stalled.get(source_id, line)
+        if kind == "exception" and (differs := _ODD_ONE.search(text)):
+            odd.setdefault(int(differs[1]), Failure(int(differs[1]), text, source))
+        if (said_of := _OF_ITSELF.search(text)) and int(said_of["rank"]) == rank:
+            named = True
         if kind == "exception" and rank is not None and not _UNCAUGHT.search(text):
             caught.add(Failure(rank, text, source), follows, source_id, line)
         if rank is None:
@@ -108,8 +116,10 @@ def failures(connection: DuckDBPyConnection) -> Failures:
             else:
                 own[rank] = Failure(rank, text, source, _GPU.search(text) is not None)
     ((speaking, signals),) = connection.execute(_WITNESSES).fetchall()
+    if len(odd) == 1 and speaking > 1:
+        own, following = odd, following | own.keys() - odd.keys()
     own = own or caught.own
-    return Failures(own, frozenset(following), unranked, ended, speaking > 1 or signals > 0)
+    return Failures(own, frozenset(following), unranked, ended, speaking > 1 or signals > 0 or named)
 
 
 @dataclass(slots=True)

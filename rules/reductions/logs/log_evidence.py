@@ -114,12 +114,13 @@ def _stated_world(connection: DuckDBPyConnection, ranks: Mapping[int, str | None
 
 def shows_the_end(roster: Roster, heard: Logged) -> bool:
     """Whether a job that left nothing but logs ended, by these: what ranks do tells more, where anything shows it."""
-    return heard.failures.ended is not None and not heard.cancels and not _is_collected(roster)
+    return heard.failures.ended is not None and not heard.cancels and only_logs(roster)
 
 
-def _is_collected(roster: Roster) -> bool:
+def only_logs(roster: Roster) -> bool:
+    """Whether nothing was collected but logs."""
     facts = roster.ranks.values()
-    return any(f.has_recorder or f.has_stack or f.state or f.thread_states for f in facts)
+    return not any(f.has_recorder or f.has_stack or f.state or f.thread_states for f in facts)
 
 
 def heard_in_logs(roster: Roster, heard: Logged) -> Roster:
@@ -127,7 +128,7 @@ def heard_in_logs(roster: Roster, heard: Logged) -> Roster:
 
     Where anything else was collected the roster stays as it is: processes, dumps and stacks know better.
     """
-    if _is_collected(roster):
+    if not only_logs(roster):
         return roster
     world = heard.world_size or next((group.size for group in heard.groups if group.world and group.exact), None)
     ends = {end.rank: end for end in heard.first_ends}

@@ -23,6 +23,7 @@ from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.onset import onset_of
+from forensics.rules.reductions.progress.step_lines import StepLines, step_lines
 
 # Four steps on either side of a change, after the first one, which pays for start-up.
 _LEAST_STEPS, _LEAST_SIDE = 9, 4
@@ -76,7 +77,8 @@ class Speed:
     """The result, by what it was come to, in words.
 
     `steps` of `step_ns` (median, at the end of the record) were examined. A slower job's steps take `factor` times as long as
-    before since the moment `since_ns` on the clock of `source`; None where they became so gradually.
+    before since the moment `since_ns` on the clock of `source`; None where they became so gradually. `in_log`: told by lines of
+    a log, which tell that a job became slower, not that it kept its speed to the end.
     """
 
     pace: Pace
@@ -87,6 +89,7 @@ class Speed:
     factor: float | None = None
     since_ns: int | None = None
     source: str | None = None
+    in_log: bool = False
 
     @property
     def was_measured(self) -> bool:
@@ -110,12 +113,17 @@ def speed(calls: Calls, windows: FrontierWindows) -> Speed:
     if unknown := next((window.matrix.unrecognised for window in windows if window.matrix.unrecognised), None):
         return Speed(Pace.NOT_MEASURED, f"no communication was recognised among the kernels: {unknown}")
     steps = [_of_window(window) for window in windows if len(window.matrix.steps) > _LEAST_STEPS]
-    return judged(steps or _of_calls(calls.connection))
+    found = judged(steps or _of_calls(calls.connection))
+    logged = found if found.was_measured else _decided([_of_lines(lines) for lines in step_lines(calls.connection)])
+    return logged if logged.pace is Pace.SLOWER else found
 
 
 def judged(series: Iterable[_Series]) -> Speed:
     """One result for all series: slower where most of them are, steady where most are, else not measured."""
-    judgements = [_of_series(each) for each in series]
+    return _decided([_of_series(each) for each in series])
+
+
+def _decided(judgements: Sequence[Speed]) -> Speed:
     if not judgements:
         return Speed(Pace.NOT_MEASURED, "nothing in this case tells how long a step takes")
     for pace in (Pace.SLOWER, Pace.STEADY):
@@ -164,6 +172,23 @@ def _of_series(series: _Series) -> Speed:
         return replace(known, reason=reason, step_ns=after)
     reason = f"{len(lengths)} steps by {series.by} of {_ms(after)}, as long as at the begin of the record"
     return replace(known, pace=Pace.STEADY, reason=reason, step_ns=after, factor=factor)
+
+
+def _of_lines(lines: StepLines) -> Speed:
+    """Compare the steps that a log prints with those it printed before; the first pays for start-up."""
+    lengths, steps = np.array(lines.lengths[1:]), lines.steps[1:]
+    known = Speed(Pace.NOT_MEASURED, "", by="lines of a log", steps=len(lengths), source=lines.source, in_log=True)
+    if len(lengths) < _LEAST_STEPS - 1:
+        return known
+    place = onset_of(lengths.tolist(), (_LEAST_SIDE, _LEAST_SIDE), _became_slower)
+    first, last = _outer_thirds(lengths) if place is None else (lengths[:place], lengths[place:])
+    before, after = float(np.median(first)), float(np.median(last))
+    factor = after / before if before > 0 else 1.0
+    if factor < SLOWER or (place is None and factor < max(_spread(first), _spread(last))):
+        return replace(known, pace=Pace.STEADY, step_ns=after, factor=factor)
+    since = f"since step {steps[place]}" if place is not None else f"little by little up to step {steps[-1]}"
+    reason = f"{_ms(after)} a step {since}, {factor:.1f} times the {_ms(before)} before, by {lines.source}"
+    return replace(known, pace=Pace.SLOWER, reason=reason, step_ns=after, factor=factor)
 
 
 def _became_slower(before: float, after: float, first: float) -> bool:

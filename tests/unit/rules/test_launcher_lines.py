@@ -166,3 +166,83 @@ def test_an_attempt_that_was_followed_by_another_tells_nothing_of_it(tmp_path: P
     assert not named(pasted(tmp_path, start.format(64) + failed + start.format(32) + "step 1\n"))
     assert named(pasted(tmp_path, start.format(64) + failed + start.format(32) + AGENT.format(-9, 0))) == {0}
     assert named(pasted(tmp_path, start.format(64) + failed + "$ torchrun --version\n$ python a.py torchrun x\n")) == {1}
+
+
+READY = "[pod/j-{0}/c] 2026-03-21T02:04:11Z worker up, rank {1}/{2} on 10.0.0.{1}\n"
+PODS = "".join(READY.format(name, rank, 3) for rank, name in enumerate(("master-0", "worker-0", "worker-1")))
+
+
+def described(pod: str, code: int, reason: str, state: str = "Last State") -> str:
+    """`kubectl describe pod`, as far as it matters."""
+    lines = [f"Name:             {pod}", "Namespace:        x", "    State:          Running", "      Started:      Thu"]
+    lines += [
+        f"    {state}:     Terminated",
+        f"      Reason:       {reason}",
+        f"      Exit Code:    {code}",
+        "    Ready:  True",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        described("j-worker-0", 137, "OOMKilled"),
+        described("j-worker-0", 139, "Error"),
+        described("j-worker-0", 137, "OOMKilled", "State"),
+    ],
+)
+def test_the_pod_that_is_described_as_ended(tmp_path: Path, text: str) -> None:
+    verdict = pasted(tmp_path, PODS + text)
+    assert (named(verdict), verdict.outcome) == ({1}, Outcome.FAILSTOP)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PODS + described("j-worker-0", 137, "Error"),
+        PODS + described("j-worker-0", 143, "Error"),
+        PODS + described("j-worker-0", 0, "Completed"),
+        PODS + described("j-worker-7", 137, "OOMKilled"),
+        PODS + described("j-worker-0", 137, "OOMKilled") + described("j-worker-1", 137, "OOMKilled"),
+        READY.format("worker-0", 5, 8) + READY.format("worker-1", 6, 8) + described("j-worker-0", 137, "OOMKilled"),
+        described("j-worker-0", 137, "OOMKilled"),
+    ],
+    ids=["deleted", "told to end", "in order", "another pod", "two of them", "pods of a larger job", "no rank"],
+)
+def test_pods_of_which_nothing_tells_that_their_rank_failed(tmp_path: Path, text: str) -> None:
+    assert not named(pasted(tmp_path, text))
+
+
+DIFFERS = "[rank{0}]: AssertionError: Rank {1} has different values for step: 8016.0. Other ranks: 7870.0\n"
+SPOILT = (
+    "[rank{0}]: RuntimeError: Rank {1}, node a, device 2, iteration 9: Unexpected result nan (found NaN in local grad norm)\n"
+)
+
+
+def test_the_rank_that_all_find_to_differ(tmp_path: Path) -> None:
+    assert named(pasted(tmp_path, "".join(DIFFERS.format(rank, 2) for rank in range(4)))) == {2}
+    assert not named(pasted(tmp_path, DIFFERS.format(0, 2))), "seen by one of them"
+    assert not named(pasted(tmp_path, DIFFERS.format(0, 1) + DIFFERS.format(1, 0))), "each finds the other"
+
+
+def test_an_error_that_says_where_it_was_found(tmp_path: Path) -> None:
+    assert named(pasted(tmp_path, SPOILT.format(2, 2))) == {2}
+    assert not named(pasted(tmp_path, SPOILT.format(2, 3)))
+    assert not named(pasted(tmp_path, SPOILT.format(2, 2) + SPOILT.format(3, 3)))
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ("a:9:9 [0] init.cc:497 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000\n", "failstop"),
+        ("RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: x\n", "failstop"),
+        ("(EngineCore pid=9) ERROR Worker proc VllmWorker-0 died unexpectedly, shutting down executor.\n", "failstop"),
+        ("a:9:9 [0] NCCL INFO no Duplicate GPU found\n", "inconclusive"),
+        ("WARNING checks for mismatch between collectives are on\n", "inconclusive"),
+        ("INFO Worker proc VllmWorker-0 started\n", "inconclusive"),
+    ],
+)
+def test_ends_of_the_whole_job(tmp_path: Path, text: str, outcome: str) -> None:
+    verdict = pasted(tmp_path, "[rank0] x\n" + text)
+    assert (named(verdict), verdict.outcome) == (set(), outcome)

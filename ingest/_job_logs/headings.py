@@ -1,0 +1,27 @@
+"""Ranks that stand in a line of their own, above what they are said of."""
+
+from __future__ import annotations
+
+import re
+
+from forensics.ingest._job_logs.events import TRACEBACK
+
+_LONGEST_HEADING = 256
+_HEADING = re.compile(r"(?:ERROR|CRITICAL|Exception).{0,80}?\brank[ _:=]?(\d{1,7})\b.{0,120}(?:Exception|[Ee]rror|failed)\b")
+
+
+class Heading:
+    """Ranks that a program puts in front of a traceback, on a line of its own."""
+
+    def __init__(self) -> None:
+        self._said: tuple[int, int] | None = None
+        self._of_traceback: int | None = None
+
+    def feed(self, number: int, line: str) -> int | None:
+        """Take one line; the rank of the bare traceback that is being read."""
+        if line.startswith(TRACEBACK):
+            is_next = self._said is not None and number - self._said[0] == 1
+            self._of_traceback = self._said[1] if is_next and self._said else None
+        elif found := _HEADING.search(line, 0, _LONGEST_HEADING) if "rank" in line else None:
+            self._said = number, int(found[1])
+        return self._of_traceback

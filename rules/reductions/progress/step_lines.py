@@ -1,0 +1,64 @@
+"""Lengths of steps by the lines that a trainer prints: the time that a line states, else the times between two of them.
+
+Only lines that speak of training count (a loss, a rate, a learning rate), or bars that are named for nothing else. Where they
+state other sizes of batch or sequence in between, steps become longer by that: nothing is said. Times to the second are taken
+over ten of them at least.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from duckdb import DuckDBPyConnection
+
+_POINTS = """
+SELECT p.source_id, p.rank, p.series, p.part, p.clock, p.step, p.at_s, p.stated_s, p.load, p.text, s.path
+FROM log_progress p JOIN sources s USING (source_id) ORDER BY s.path, p.series, p.part, p.locator, p.step
+"""
+_TRAINS = re.compile(
+    r"(?i)\b(?:train_)?(?:loss|lr|grad[_ ]?norm|learning[_ ]rate|tflops|mfu|consumed|tps|nll)\b|^(?:Epoch|Steps|Train)"
+)
+_BARE_BAR = re.compile(r"^ *\d{1,3}%\|")
+_LEAST_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepLines:
+    """Lengths of steps in ns, with the number of the step at which each ended; `source` is the log."""
+
+    lengths: Sequence[float]
+    steps: Sequence[int]
+    source: str
+
+
+def step_lines(connection: DuckDBPyConnection) -> Iterator[StepLines]:
+    """Each part of each series that speaks of training."""
+    parts: dict[tuple[object, ...], list[tuple[int, float | None, float | None, str | None, str, str]]] = defaultdict(list)
+    for source, rank, series, part, clock, *point in connection.execute(_POINTS).fetchall():
+        parts[source, rank, series, part, clock].append(tuple(point))
+    for points in parts.values():
+        _, _, _, _, text, source = points[-1]
+        trains = _TRAINS.search(text) is not None or _BARE_BAR.match(text) is not None
+        if trains and len({load for _, _, _, load, _, _ in points}) == 1:
+            found = _stated(points) or _between(points)
+            yield StepLines([length * 1e9 for _, length in found], [step for step, _ in found], source)
+
+
+def _stated(points: Sequence[tuple[int, float | None, float | None, str | None, str, str]]) -> list[tuple[int, float]]:
+    lengths = [(step, stated) for step, _, stated, *_ in points if stated is not None]
+    return lengths if len(lengths) == len(points) else []
+
+
+def _between(points: Sequence[tuple[int, float | None, float | None, str | None, str, str]]) -> list[tuple[int, float]]:
+    timed = [(step, at) for step, at, *_ in points if at is not None]
+    whole = all(at == int(at) for _, at in timed)
+    found: list[tuple[int, float]] = []
+    last = timed[0] if timed else (0, 0.0)
+    for step, at in timed[1:]:
+        if at - last[1] >= (_LEAST_S if whole else 0.001) and step > last[0]:
+            found.append((step, (at - last[1]) / (step - last[0])))
+            last = step, at
+    return found

@@ -1,0 +1,102 @@
+"""Lines of trainers: a job that became slower than it was, and pauses, warm-ups and loads that only look like it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from forensics.model import Outcome, Verdict
+from tests.recordings.verdicts import named, verdict_of
+
+START = datetime(2026, 3, 21, 2, 4, 11)
+ONSET = [2.0] * 20 + [5.0] * 20
+
+
+def judged(tmp_path: Path, text: str) -> Verdict:
+    (tmp_path / "job.log").write_text(text)
+    return verdict_of(tmp_path)
+
+
+def titan(lengths: Sequence[float], every: int = 10, front: str = "[rank0]:[titan] ") -> str:
+    """torchtitan: a line every so many steps, with the time in front."""
+    lines, now = [], START
+    for index, length in enumerate(lengths):
+        now += timedelta(seconds=every * length)
+        stamp = f"{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03}"
+        lines.append(f"{front}{stamp} - root - INFO - step: {every * (index + 1)}  loss: 7.1  tps: {8000 / length:,.0f}\n")
+    return "".join(lines)
+
+
+def megatron(lengths: Sequence[float], sizes: Sequence[int] = ()) -> str:
+    """Megatron-LM states how long a step took."""
+    return "".join(
+        f" iteration {step:8}/   60000 | consumed samples: {512 * step:12} | elapsed time per iteration "
+        f"(ms): {1000 * length:.1f} | global batch size: {sizes[step] if sizes else 512:5} | lm loss: 2.8E+00 |\n"
+        for step, length in enumerate(lengths)
+    )
+
+
+def nano(lengths: Sequence[float]) -> str:
+    return "".join(f"iter {step}: loss 5.4012, time {1000 * length:.2f}ms, mfu 41.20%\n" for step, length in enumerate(lengths))
+
+
+def tqdm(lengths: Sequence[float]) -> str:
+    """A bar of transformers, redrawn every ten steps."""
+    elapsed, text = 0.0, ""
+    for index, length in enumerate(lengths):
+        elapsed += 10 * length
+        text += f"\r  1%|#  | {10 * index + 10}/9000 [{elapsed // 60:02.0f}:{elapsed % 60:02.0f}<2:00:00,  2.01s/it]"
+    return text + "\n"
+
+
+def deepspeed(lengths: Sequence[float]) -> str:
+    """The average over all steps so far follows only slowly."""
+    lines, now = [], START
+    for index, length in enumerate(lengths):
+        now += timedelta(seconds=10 * length)
+        stamp = f"[{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03}]"
+        lines.append(f"{stamp} [INFO] [logging.py:96:log_dist] [Rank 0] step={10 * index + 10}, skipped=0, lr=[1e-05]\n")
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("form", [titan, megatron, nano, tqdm, deepspeed])
+def test_a_whole_job_that_became_slower(tmp_path: Path, form: Callable[[Sequence[float]], str]) -> None:
+    verdict = judged(tmp_path, form(ONSET))
+    assert (named(verdict), verdict.outcome) == (set(), Outcome.SLOWDOWN)
+    assert "2.5 times the 2000 ms before" in verdict.summary
+
+
+def test_the_step_since_which_it_is_slower(tmp_path: Path) -> None:
+    assert "5000 ms a step since step 210" in judged(tmp_path, titan(ONSET)).summary
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(titan([2.0] * 40), id="steady"),
+        pytest.param(titan([9.0, 6.0, 4.0] + [2.0] * 30), id="warm-up"),
+        pytest.param(titan([5.0] * 20 + [2.0] * 20), id="it became faster"),
+        pytest.param(titan([2.0] * 9 + [9.0] + [2.0] * 9 + [9.0] + [2.0] * 9 + [9.0]), id="pauses for checkpoints"),
+        pytest.param(titan([2.0, 2.0, 4.0, 3.0, 2.5] * 8), id="sequences of different length"),
+        pytest.param(titan([2.0, 2.0, 2.0, 5.0, 5.0]), id="only the last steps"),
+        pytest.param(titan([2.0] * 30 + [9.0, 9.0]), id="two long steps in the end"),
+        pytest.param(megatron(ONSET, [256] * 20 + [640] * 20), id="larger batches"),
+        pytest.param(tqdm(ONSET).replace("  1%|", "Tokenizing:  1%|"), id="a bar of something else"),
+        pytest.param(nano([2.0] * 20) + nano([5.0] * 3), id="a restart of which little is seen"),
+        pytest.param(
+            titan(ONSET).replace("step:", "uploaded chunk").replace("loss", "size").replace("tps", "rate"), id="no steps"
+        ),
+    ],
+)
+def test_what_is_no_slowdown(tmp_path: Path, text: str) -> None:
+    verdict = judged(tmp_path, text)
+    assert (named(verdict), verdict.outcome) == (set(), Outcome.INCONCLUSIVE)
+
+
+def test_a_job_that_stood_still_in_the_end_is_a_hang(tmp_path: Path) -> None:
+    said = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=60) ran for 61 ms"
+    verdict = judged(tmp_path, titan(ONSET) + f"[rank1]:[E321 02:07:08.4 ProcessGroupNCCL.cpp:683] [Rank 1] {said}\n")
+    assert verdict.outcome is Outcome.HANG
