@@ -18,8 +18,10 @@ from forensics.ingest._job_logs.line_origin import Origins
 from forensics.ingest._shared.values import rank_number
 from forensics.ingest.interface import Batch
 
-SCANNED_BYTES = 8 << 20
+SCANNED_BYTES = 4 << 20
 """Of longer files blocks are left out evenly."""
+_MOST_RANKS = 16
+"""Files of more ranks than these tell the same of one job."""
 _MOST_POINTS = 512
 _LONGEST = 2048
 _SHOWN = 160
@@ -109,10 +111,11 @@ class _Series:
 
 
 class ProgressLines:
-    """Collects them over a file of `size` bytes."""
+    """Collects them over a file of `size` bytes, which may be that of a rank."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, rank: int | None) -> None:
         self._every = 1 + size // SCANNED_BYTES
+        self._is_one_of_many = rank is not None and rank >= _MOST_RANKS
         self._blocks = 0
         self._series: dict[_Key, _Series] = {}
         self._kept, self._stride, self._most = 0, 1, _MOST_POINTS
@@ -120,14 +123,16 @@ class ProgressLines:
     def survey(self, number: int, block: bytes, origins: Origins) -> None:
         """Take whole lines, the first of which has this number."""
         self._blocks += 1
-        if (self._blocks - 1) % self._every:
+        if self._is_one_of_many or (self._blocks - 1) % self._every:
             return
+        has_parts = b"\r" in block
         place = counted = 0
         for hit in _HINT.finditer(block):
             if hit.start() < place:
                 continue
-            start = max(block.rfind(b"\n", 0, hit.start()), block.rfind(b"\r", 0, hit.start())) + 1
-            ends = (block.find(b"\n", hit.end()), block.find(b"\r", hit.end(), hit.end() + _LONGEST))
+            start = max(place, block.rfind(b"\n", place, hit.start()) + 1)
+            start = max(start, block.rfind(b"\r", start, hit.start()) + 1) if has_parts else start
+            ends = (block.find(b"\n", hit.end()), block.find(b"\r", hit.end(), hit.end() + _LONGEST) if has_parts else -1)
             place = min((end for end in ends if end >= 0), default=len(block))
             number += block.count(b"\n", counted, start)
             counted = start

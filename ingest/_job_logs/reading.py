@@ -119,7 +119,7 @@ class _Reader:
         self._world = stated_world.StatedWorld()
         self._versions = stated_versions.StatedVersions()
         self._stragglers = straggler_reports.StragglerReports()
-        self._progress = progress_lines.ProgressLines(artefact.stored_bytes)
+        self._progress = progress_lines.ProgressLines(artefact.stored_bytes, artefact.rank)
         self._cancelled = False
 
     @property
