@@ -58,7 +58,7 @@ def _between(points: Sequence[tuple[int, float | None, float | None, str | None,
     found: list[tuple[int, float]] = []
     last = timed[0] if timed else (0, 0.0)
     for step, at in timed[1:]:
-        if at - last[1] >= (_LEAST_S if whole else 0.001) and step > last[0]:
+        if step > last[0] and at > last[1] and (not whole or at - last[1] >= _LEAST_S):
             found.append((step, (at - last[1]) / (step - last[0])))
             last = step, at
     return found
