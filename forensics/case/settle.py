@@ -17,6 +17,21 @@ UPDATE stacks SET is_child = EXISTS (
 ) WHERE is_child IS NULL
 """
 
+# A table of processes knows numbers, another file whose they are: the same number on the same host is the same process. Where
+# the evidence is of several hosts and the table does not say of which it is, the number proves nothing.
+_OWNERS = """
+UPDATE processes SET rank = known.rank, is_child = false FROM (
+    SELECT pid, min(rank) AS rank, max(host) AS host FROM (
+        SELECT rank, pid, host FROM ranks WHERE rank IS NOT NULL AND pid IS NOT NULL
+        UNION SELECT t.rank, t.pid, s.host FROM stacks t JOIN sources s USING (source_id)
+        WHERE t.rank IS NOT NULL AND t.pid IS NOT NULL AND t.is_child = false
+    ) GROUP BY pid HAVING count(DISTINCT rank) = 1 AND count(DISTINCT host) < 2
+) known
+WHERE processes.rank IS NULL AND processes.pid = known.pid AND CASE
+    WHEN processes.host IS NOT NULL AND known.host IS NOT NULL THEN processes.host = known.host
+    ELSE (SELECT count(DISTINCT host) FROM sources) < 2 END
+"""
+
 # bundle.json repeats in short what rank.json and collectors.jsonl say; it counts for what they are missing for.
 _SUMMARIES = """
 DELETE FROM ranks USING sources s WHERE ranks.source_id = s.source_id AND s.parser = 'bundle_manifest'
@@ -54,6 +69,7 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     connection.execute(_UNUSED)
     number_dumps(connection, artefacts)
     connection.execute(_CHILDREN)
+    connection.execute(_OWNERS)
     connection.execute(_SUMMARIES)
     number_stacks(connection, artefacts)
     number_reports(connection, artefacts)

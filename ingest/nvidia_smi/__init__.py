@@ -1,4 +1,4 @@
-"""`nvidia-smi -q -x`: state, clocks, errors and processes of the GPUs of a host (docs/formats/nvidia-smi.md)."""
+"""State, clocks, errors and processes of a host's GPUs by nvidia-smi, as XML or text (docs/formats/nvidia-smi.md)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.config import config_batches
+from forensics.ingest._shared.content import Lines
 from forensics.ingest._shared.values import integer
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 from forensics.ingest.nvidia_smi.document import SmiGpu, SmiProcess, read_gpus
+from forensics.ingest.nvidia_smi.text import is_text, read_texts
 
 _NUMBER = re.compile(r"(-?\d{1,15}(?:\.\d{1,6})?)\s*(%|C|W|MHz|MiB|us|x)?$")
 _SCALES = {"W": 1_000.0, "MiB": float(1 << 20)}
@@ -77,7 +79,7 @@ _SAME_REASON = {
     "hw_therm_slowdown": "hw_thermal_slowdown",
     "hw_power_brake": "hw_power_brake_slowdown",
 }
-_DRIVER = re.compile(rb"<driver_version>(\d{1,4}(?:\.\d{1,4}){1,3})</driver_version>")
+_DRIVER = re.compile(rb"(?:<driver_version>|Driver Version *: *)(\d{1,4}(?:\.\d{1,4}){1,3})(?=<|\s)")
 _HEAD = 4096
 _LOST = re.compile(r"\[?GPU (?:is lost|requires reset)\]?$", re.IGNORECASE)
 _ADDRESS = re.compile(r"([\da-f]{4,8}):([\da-f]{2}):([\da-f]{2})\.(\d)$", re.IGNORECASE)
@@ -86,7 +88,9 @@ _LANE = {1: 250e6, 2: 500e6, 3: 984.6e6, 4: 1_969e6, 5: 3_938e6, 6: 7_563e6}
 
 
 def sniff(head: bytes, path: str) -> int:
-    """XML whose outermost element is nvidia-smi's."""
+    """XML whose outermost element is nvidia-smi's; or one of its forms for readers."""
+    if head[:1] != b"<" and b"\0" not in head and is_text(head.decode("utf-8", "replace")):
+        return 90
     return 95 if head.lstrip(b"\xef\xbb\xbf \r\n\t")[:5] == b"<?xml" and b"<nvidia_smi_log" in head[:2048] else 0
 
 
@@ -94,9 +98,11 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     """Devices, links, readings, throttle reasons and processes of each GPU, and a problem where the document ends early."""
     found = False
     with artefact.open() as stream:
-        driver = _DRIVER.search(stream.read(_HEAD))
+        head = stream.read(_HEAD)
+    driver = _DRIVER.search(head)
     yield from config_batches({"gpu.driver_version": driver[1].decode() if driver else None})
-    for gpu in read_gpus(artefact):
+    is_xml = head.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"<")
+    for gpu in read_gpus(artefact) if is_xml else read_texts(Lines(artefact)):
         if isinstance(gpu, Problem):
             yield gpu
             found = True
@@ -109,7 +115,7 @@ def rows(artefact: Artefact) -> Iterator[Item]:
 
 def _gpu(artefact: Artefact, gpu: SmiGpu) -> Iterator[Batch]:
     readings = _readings(gpu.texts)
-    device, lanes = f"GPU-{gpu.index}", _LANE.get(readings.get("pcie_gen_max", 0))
+    device, lanes = f"GPU-{gpu.index if gpu.index >= 0 else gpu.address}", _LANE.get(readings.get("pcie_gen_max", 0))
     yield Batch("devices", {name: [value] for name, value in _device(gpu, device).items()})
     if lanes and (width := readings.get("pcie_width_max")):
         rate = round(lanes * width)

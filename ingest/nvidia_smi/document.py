@@ -32,7 +32,7 @@ class SmiProcess:
 
 @dataclass(slots=True)
 class SmiGpu:
-    """One `gpu` element: its place among them, its address, texts by path below it (`clocks/sm_clock`), its processes."""
+    """One `gpu` element: place (-1: not known), address, texts by path below it (`clocks/sm_clock`), processes."""
 
     index: int
     address: str

@@ -1,4 +1,4 @@
-"""Looks at the threads of a rank and of its children through /proc (docs/formats/process-facts.md)."""
+"""Threads of processes: the collector's samples of /proc, and what people save by hand (docs/formats/process-facts.md)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
-from forensics.ingest._shared.content import read_object
+from forensics.bundle.streams import first_bytes
+from forensics.ingest._shared.content import Lines, read_object
 from forensics.ingest._shared.values import boolean, integer, objects, rank_number, strings, text
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
+from forensics.ingest.process_facts.tables import MAX_ROWS, is_table, read_table
 
 SCHEMA = "forensics.proc/1"
 TIMER_SIGNALS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
@@ -19,12 +21,47 @@ _MASK = re.compile(r"[0-9a-fA-F]{1,32}")
 
 
 def sniff(head: bytes, path: str) -> int:
-    """Names its schema."""
-    return 95 if b'"forensics.proc/' in head[:512] else 0
+    """Names its schema; or is mostly a table of processes, or files of /proc/PID."""
+    if b'"forensics.proc/' in head[:512]:
+        return 95
+    if b"\0" in head or head.lstrip()[:1] in (b"{", b"<"):
+        return 0
+    return 65 if is_table(head.decode("utf-8", "replace").splitlines()) else 0
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:
     """One row a thread, and the collector's own errors as problems."""
+    with artefact.open() as stream:
+        is_document = first_bytes(stream, 512).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+    yield from _of_document(artefact) if is_document else _of_text(artefact)
+
+
+def _of_text(artefact: Artefact) -> Iterator[Item]:
+    """Rows without a rank, unless their environment tells it: a table of several is of a host, whatever its name says."""
+    lines = Lines(artefact)
+    columns: dict[str, list[Any]] = defaultdict(list)
+    for seen in read_table(lines, artefact.path):
+        if len(columns["pid"]) == MAX_ROWS:
+            yield Problem(f"more than {MAX_ROWS} processes; the rest was left out", f"line={seen.line}")
+            break
+        for name in ("pid", "thread", "rank", "name", "state", "wchan", "switches", "tracer"):
+            columns[name].append(getattr(seen, name))
+        columns["kernel_stack"].append(seen.stack)
+        columns["timed"].append(_is_timed(seen.caught))
+        columns["sample"].append((artefact.sample or 0) + seen.sample)
+        columns["is_child"].append(None if seen.rank is None else False)
+    if lines.problem is not None:
+        yield lines.problem
+    if not columns["pid"]:
+        yield Problem("no process could be read", "line=1", fatal=True)
+        return
+    if artefact.rank is not None and len(set(columns["pid"])) == 1:
+        columns["rank"] = [artefact.rank] * len(columns["pid"])
+        columns["is_child"] = [artefact.is_child or False] * len(columns["pid"])
+    yield Batch("processes", columns | {"time_ns": [artefact.captured_ns] * len(columns["pid"])})
+
+
+def _of_document(artefact: Artefact) -> Iterator[Item]:
     document = yield from read_object(artefact, SCHEMA)
     if document is None:
         return

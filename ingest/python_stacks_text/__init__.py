@@ -1,4 +1,4 @@
-"""Stack dumps as text: py-spy's own form, and faulthandler's (docs/formats/python-stacks-text.md)."""
+"""Stack dumps as text: py-spy's own form, faulthandler's and gdb's (docs/formats/python-stacks-text.md)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ _PY_SPY = re.compile(r'\s*Thread (0x[0-9A-Fa-f]+|\d{1,9}) \(([a-z+]+)\)(?:: "(.*
 _PLACE = re.compile(r"(.+?)(?::(\d{1,9}))?")
 _FAULTHANDLER = re.compile(r"\s*(?:Thread|Current thread) (0x[0-9a-f]+)(?: \[(.*)\])? \(most recent call (first|last)\):\s*")
 _FAULTHANDLER_FRAME = re.compile(r'\s*File "(.+)", line (\d{1,9}|\?\?\?),? in (.+)')
+_GDB = re.compile(
+    r'Thread (\d{1,6}) \((?:Thread 0x[0-9a-f]+ )?\(?(?:LWP|process) (\d{1,9})\)?(?: "(.{0,64})")?\)?(?: "(.{0,64})")?\):?\s*'
+)
+_GDB_FRAME = re.compile(r"#\d{1,5} +(?:0x[0-9a-f]+ in )?(?=\S)")
+_FIRST_THREAD = "gdb 1"
 
 
 @dataclass(slots=True)
@@ -77,7 +82,9 @@ def sniff(head: bytes, path: str) -> int:
 def _is_about_the_dump(line: str) -> bool:
     """Lines above the first thread: of a short stack they would outnumber what makes it one."""
     return (
-        bool(_PROCESS.match(line)) or line.startswith("Python v") or (len(line) <= _LONGEST_DATE and time_in(line) is not None)
+        bool(_PROCESS.match(line))
+        or line.startswith(("Python v", "[New LWP", "[Inferior ", "warning: "))
+        or (len(line) <= _LONGEST_DATE and time_in(line) is not None)
     )
 
 
@@ -95,6 +102,7 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     if not threads:
         yield Problem("no thread could be read", "line=1", fatal=True)
         return
+    threads = _of_processes(threads)
     table = FrameTable()
     columns: dict[str, list[Any]] = defaultdict(list)
     mains = _mains(artefact, threads)
@@ -162,6 +170,8 @@ def _header(line: str, number: int, pid: int | None) -> _Thread | None:
         return _Thread(number, os_thread, match[3], match[2], pid, match[1])
     if match := _FAULTHANDLER.fullmatch(line):
         return _Thread(number, None, match[2], None, pid, match[1], backwards=match[3] == "last")
+    if match := _GDB.fullmatch(line):
+        return _Thread(number, int(match[2]), match[3] or match[4], None, pid, f"gdb {match[1]}")
     return None
 
 
@@ -169,6 +179,8 @@ def _frame(line: str) -> Frame | None:
     """A frame of either form; without an indent only what names a Python file and its line."""
     if match := _FAULTHANDLER_FRAME.fullmatch(line):
         return match[3], match[1], int(match[2]) if match[2].isdecimal() else None
+    if match := _GDB_FRAME.match(line):
+        return _native(line[match.end() :].rstrip())
     text = line.strip()
     name, _, place = text.rpartition(" (")
     match = _PLACE.fullmatch(place[:-1])
@@ -177,6 +189,30 @@ def _frame(line: str) -> Frame | None:
     if not line[0].isspace() and not (match[1].endswith(".py") and match[2]):
         return None
     return name, match[1], int(match[2]) if match[2] and int(match[2]) else None
+
+
+def _native(text: str) -> Frame:
+    """A frame of gdb's as py-spy would name it: the function without arguments, the source or library without its folder."""
+    head, _, library = text.rpartition(" from ")
+    source = None
+    if not head:
+        head, _, place = text.rpartition(" at ")
+        source = _PLACE.fullmatch(place.rpartition("/")[2]) if head else None
+    name = (head or text).replace("(anonymous namespace)", "{anonymous}").partition("(")[0].rstrip()
+    if source is not None:
+        return name or text, source[1], int(source[2]) if source[2] and int(source[2]) else None
+    return name or text, library.rpartition("/")[2] if library != text else None, None
+
+
+def _of_processes(threads: list[_Thread]) -> list[_Thread]:
+    """Threads of gdb with their process: it lists the first thread, whose number is the process's, last."""
+    found: list[_Thread] = []
+    first = 0
+    for place, thread in enumerate(threads):
+        if thread.handle == _FIRST_THREAD:
+            found += [replace(each, pid=thread.number) for each in threads[first : place + 1]]
+            first = place + 1
+    return found + threads[first:]
 
 
 def _mains(artefact: Artefact, threads: list[_Thread]) -> set[int]:

@@ -1,0 +1,183 @@
+"""What people save of a host by hand: process tables, files of /proc, nvidia-smi as text, stacks of gdb."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.case.build import open_case
+from forensics.ingest import choose
+from forensics.model import Outcome, Verdict
+from forensics.rules.diagnosis import diagnose
+from tests.unit.ingest.reading import SAMPLES, read, sample
+
+_SPY = """Process {pid}: python3 train.py
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread {pid} (idle): "MainThread"
+    all_reduce (torch/distributed/distributed_c10d.py:2810)
+    train_step (train.py:44)
+    <module> (train.py:120)
+"""
+_PS = (SAMPLES / "process_facts" / "handmade_ps_aux.txt").read_text()
+_STOPPED = _PS.replace(" Dl ", " Tl ").replace(" Z  ", " Sl ").replace("[python3] <defunct>", "python3 train.py")
+
+
+def _judged(folder: Path, texts: dict[str, str], ranks: int = 4) -> Verdict:
+    for rank in range(ranks):
+        (folder / f"rank{rank}.py-spy.txt").write_text(_SPY.format(pid=4240 + rank))
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return diagnose(open_case([folder]))
+
+
+def _accused(verdict: Verdict) -> list[tuple[tuple[int, ...], str]]:
+    return [(suspect.ranks, str(suspect.cause)) for suspect in verdict.suspects]
+
+
+@pytest.mark.parametrize(
+    ("name", "states"),
+    [
+        ("ps_aux", {4240: "R", 4242: "D", 4243: "Z"}),
+        ("top", {4240: "R", 4242: "D"}),
+        ("status", {4242: "D"}),
+        ("pstree", {4240: None, 4243: None}),
+    ],
+)
+def test_states_of_processes(name: str, states: dict[int, str | None]) -> None:
+    found = sample(f"process_facts/handmade_{name}.txt")
+    assert found.ingester == "process_facts" and found.problems == []
+    assert {row["pid"]: row["state"] for row in found.rows("processes") if row["pid"] in states} == states
+    assert all(row["rank"] is None for row in found.rows("processes"))
+
+
+def test_a_kernel_stack_is_of_the_process_in_its_name() -> None:
+    (row,) = sample("process_facts/handmade_stack_4242.txt").rows("processes")
+    assert (row["pid"], row["wchan"], row["kernel_stack"].count("\n")) == (4242, "rpc_wait_bit_killable", 5)
+
+
+def test_files_of_proc_one_after_the_other() -> None:
+    text = "==> /proc/7/status <==\nName:\tpython3\nState:\tS (sleeping)\nTgid:\t7\nPid:\t7\n"
+    text += "==> /proc/8/status <==\nName:\tpython3\nState:\tD (disk sleep)\nTgid:\t8\nPid:\t8\n/proc/8/wchan:nfs_wait_bit\n"
+    found = {row["pid"]: (row["state"], row["wchan"]) for row in read(text.encode()).rows("processes")}
+    assert found == {7: ("S", None), 8: ("D", "nfs_wait_bit")}
+
+
+def test_a_second_header_is_the_next_sample() -> None:
+    text = (SAMPLES / "process_facts" / "handmade_top.txt").read_bytes()
+    assert [row["sample"] for row in read(text + b"\n" + text).rows("processes")] == [0, 0, 1, 1]
+
+
+def test_a_process_that_a_stack_dump_knows_is_its_rank(tmp_path: Path) -> None:
+    assert _accused(_judged(tmp_path, {"ps.txt": _PS})) == [((3,), "process_dead")]
+
+
+def test_a_stopped_process_is_a_suspect(tmp_path: Path) -> None:
+    assert _accused(_judged(tmp_path, {"ps.txt": _STOPPED})) == [((2,), "process_stopped")]
+
+
+def test_the_rank_may_stand_in_its_environment(tmp_path: Path) -> None:
+    rows = [f"{9000 + rank} {'T' if rank == 1 else 'S'} python3 train.py RANK={rank} WORLD_SIZE=4" for rank in range(4)]
+    (tmp_path / "ps.txt").write_text("  PID STAT COMMAND\n" + "\n".join(rows) + "\n")
+    assert _accused(diagnose(open_case([tmp_path]))) == [((1,), "process_stopped")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ps_rank2.txt", _STOPPED.replace(" 424", " 924")),
+        ("ps.txt", _STOPPED.replace(" Tl ", " tl ")),
+        ("ps.txt", "\n".join(line for line in _STOPPED.splitlines() if " 4242 " not in line)),
+        ("ps.txt", _STOPPED.replace(" Tl ", " Dl ")),
+    ],
+    ids=["numbers of other processes", "traced while its stack was taken", "not listed", "in the kernel for a moment"],
+)
+def test_what_a_table_does_not_prove_accuses_nobody(tmp_path: Path, name: str, text: str) -> None:
+    found = _judged(tmp_path, {name: text})
+    assert found.suspects == () and found.outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_number_on_an_unknown_one_of_several_hosts_proves_nothing(tmp_path: Path) -> None:
+    for rank in range(4):
+        folder = tmp_path / f"node-{rank // 2}"
+        folder.mkdir(exist_ok=True)
+        (folder / f"rank{rank}.py-spy.txt").write_text(_SPY.format(pid=4240 + rank))
+    (tmp_path / "ps.txt").write_text(_PS)
+    assert diagnose(open_case([tmp_path])).suspects == ()
+
+
+def test_nvidia_smi_q_gives_the_rows_of_its_xml() -> None:
+    found = sample("nvidia_smi/handmade_q.txt")
+    readings = {(row["device"], row["counter"]): row["value"] for row in found.rows("counters")}
+    assert readings["GPU-0", "clock_sm_mhz"] == 1980 and readings["GPU-1", "clock_sm_mhz"] == 345
+    assert readings["GPU-0", "pcie_width"] == 16 and readings["GPU-0", "memory_used_bytes"] == 71234 << 20
+    throttled = {(row["device"], row["text"]) for row in found.rows("device_events") if row["kind"] == "throttle"}
+    assert throttled == {("GPU-1", "hw_slowdown"), ("GPU-1", "hw_thermal_slowdown")}
+    assert {row["pci"] for row in found.rows("devices")} == {"0000:19:00.0", "0000:3b:00.0"}
+
+
+def test_the_table_of_nvidia_smi() -> None:
+    found = sample("nvidia_smi/handmade_table.txt")
+    readings = {(row["device"], row["counter"]): row["value"] for row in found.rows("counters")}
+    assert readings["GPU-2", "ecc_volatile_uncorrected"] == 3 and readings["GPU-0", "utilization_percent"] == 100
+    events = {(row["device"], row["kind"], row["code"]) for row in found.rows("device_events")}
+    assert events == {("GPU-0", "process", 4240), ("GPU-2", "process", 4242), ("GPU-3", "gpu_lost", None)}
+
+
+def test_a_fan_that_does_not_answer_is_no_lost_gpu() -> None:
+    text = (SAMPLES / "nvidia_smi" / "handmade_table.txt").read_text().replace("| N/A   88C", "|ERR!   88C")
+    lost = [row["device"] for row in read(text.encode()).rows("device_events") if row["kind"] == "gpu_lost"]
+    assert lost == ["GPU-3"]
+
+
+def test_the_line_of_a_lost_gpu() -> None:
+    found = read(b"Unable to determine the device handle for GPU0000:5D:00.0: GPU is lost.  Reboot the system\n")
+    assert found.row("device_events")["kind"] == "gpu_lost"
+
+
+def test_stacks_of_gdb() -> None:
+    found = sample("python_stacks_text/handmade_rank2.gdb.txt")
+    main = found.row("stacks", is_main=True)
+    assert (main["pid"], main["thread"], main["is_child"]) == (4242, 4242, False)
+    assert found.stack(main["call_path"])[:2] == [("read", "libc.so.6", None), ("_Py_read", "fileutils.c", 1777)]
+    other = found.row("stacks", is_main=False)
+    assert found.stack(other["call_path"])[-1][0] == "c10d::ProcessGroupNCCL::watchdogHandler"
+
+
+def test_gdb_tells_who_is_elsewhere_and_accuses_nobody_where_all_wait(tmp_path: Path) -> None:
+    text = (SAMPLES / "python_stacks_text" / "handmade_rank2.gdb.txt").read_text()
+    waiting = "#0  0x1 in pthread_cond_timedwait () from /lib/libc.so.6\n#1  0x2 in c10d::ProcessGroupNCCL::WorkNCCL::"
+    waiting += "synchronizeInternal(std::chrono::duration<long>) () from /opt/libtorch_cuda.so\n"
+    for rank in range(4):
+        own = text.replace("4242", str(4240 + rank))
+        (tmp_path / f"rank{rank}.txt").write_text(own[: own.index("#0  0x00007f5a1c36a0dc")] + waiting)
+    assert diagnose(open_case([tmp_path])).suspects == ()
+    (tmp_path / "rank2.txt").write_text(text)
+    assert [suspect.ranks for suspect in diagnose(open_case([tmp_path])).suspects] == [(2,)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "  PID STAT COMMAND\n",
+        "PID COMMAND\nthe job was fine\n",
+        "Thread 1 is waiting\n",
+        "{python3}(4301)",
+        "State:\tS\n",
+        "status",
+    ],
+)
+def test_other_text_is_left_alone(text: str) -> None:
+    found = choose(text.encode(), "notes.txt")
+    assert found is None or found.name not in ("process_facts", "nvidia_smi", "python_stacks_text")
+
+
+@pytest.mark.parametrize(
+    "name", ["process_facts/handmade_ps_aux.txt", "nvidia_smi/handmade_q.txt", "nvidia_smi/handmade_table.txt"]
+)
+def test_cut_and_endless_text_is_read_as_far_as_it_goes(name: str) -> None:
+    text = (SAMPLES / name).read_bytes()
+    for part in range(len(text) // 3, len(text), 97):
+        read(text[:part], "file")
+    read(text + b"((((" * 20_000 + b"\n" + b"9" * 100_000 + b"\n" + b" " * 70_000 + b": x\n| 1 " + b"x" * 70_000 + b"\n")
