@@ -50,7 +50,7 @@ def read_artefact(artefact: Artefact) -> Reading:
                 head = first_bytes(stream, SNIFF_BYTES)
             ingester = choose(head, artefact.path)
             if ingester is None:
-                return Reading(None, None, reason="empty" if not head else "no ingester for this format")
+                return Reading(None, None, reason=_why_unknown(head))
             for item in ingester.rows(artefact):
                 if isinstance(item, Batch):
                     batches.append(item)
@@ -64,6 +64,17 @@ def read_artefact(artefact: Artefact) -> Reading:
         problems.append(Problem(f"its ingester failed: {type(error).__name__}: {error}", fatal=True))
     name, kind = (ingester.name, ingester.kind) if ingester is not None else (None, None)
     return Reading(name, kind, batches, problems, identity)
+
+
+def _why_unknown(head: bytes) -> str:
+    """Why no ingester was chosen: text that people saved is worth a word, what else lies beside it is not."""
+    if not head:
+        return "empty"
+    try:
+        text = head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        text = "" if error.start < len(head) - 4 else head[: error.start].decode("utf-8")
+    return "text of no known form" if text and "\0" not in text else "no ingester for this format"
 
 
 def read_packed(artefact: Artefact, types: Mapping[str, Types]) -> Reading:

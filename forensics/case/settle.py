@@ -59,14 +59,24 @@ WHERE {table}.time_ns IS NULL AND {table}.host = clock.host
 # all was understood, every file is worth a word.
 _UNUSED = """
 INSERT INTO ingest_warnings SELECT source_id, path, NULL, 'not used: ' || reason FROM sources
-WHERE status = 'ignored' AND reason IN ('empty', 'no ingester for this format')
+WHERE status = 'ignored' AND reason IN ('empty', 'no ingester for this format', 'text of no known form')
     AND (rank IS NOT NULL OR NOT EXISTS (SELECT 1 FROM sources WHERE status IN ('ok', 'partial')))
+"""
+# What people saved in words may be what they want to have looked at; a bundle's own books are not.
+_UNREAD = r"""
+INSERT INTO ingest_warnings
+SELECT NULL, NULL, NULL, 'not read: ' || count(*) || ' text files of no known form, e.g. '
+    || array_to_string(list(path ORDER BY path)[1:8], ', ')
+FROM sources WHERE status = 'ignored' AND reason = 'text of no known form'
+    AND NOT regexp_matches(path, '(^|/)(SHA256SUMS|redactions\.json)$')
+    AND source_id NOT IN (SELECT source_id FROM ingest_warnings WHERE source_id IS NOT NULL) HAVING count(*) > 0
 """
 
 
 def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     """Number repeated captures, tell children from ranks, drop summaries of what is there in full, date kernel messages."""
     connection.execute(_UNUSED)
+    connection.execute(_UNREAD)
     number_dumps(connection, artefacts)
     connection.execute(_CHILDREN)
     connection.execute(_OWNERS)

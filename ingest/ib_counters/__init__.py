@@ -1,4 +1,4 @@
-"""State, rate and counters of InfiniBand and RoCE ports, as `forensics collect` reads them (docs/formats/ib-counters.md)."""
+"""State, rate and counters of InfiniBand and RoCE ports, by the collector or as text (docs/formats/ib-counters.md)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
-from forensics.ingest._shared.content import read_object
+from forensics.bundle.streams import first_bytes
+from forensics.ingest._shared.content import Lines, read_object
 from forensics.ingest._shared.values import integer, text
+from forensics.ingest.ib_counters.as_text import is_text, read_text
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
 
 SCHEMA = "forensics.ib/1"
@@ -21,13 +23,17 @@ _LINK_KINDS = {"InfiniBand": "ib", "Ethernet": "ethernet"}
 
 
 def sniff(head: bytes, path: str) -> int:
-    """Names its schema."""
-    return 95 if b'"forensics.ib/' in head[:512] else 0
+    """Names its schema; or is the text of ibstat or rdma."""
+    if b'"forensics.ib/' in head[:512]:
+        return 95
+    return 85 if b"\0" not in head and is_text(head.decode("utf-8", "replace")) else 0
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:
     """NICs and their ports, links to the network with their rates, and one row a counter."""
-    document = yield from read_object(artefact, SCHEMA)
+    with artefact.open() as stream:
+        is_document = first_bytes(stream, 512).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+    document = (yield from read_object(artefact, SCHEMA)) if is_document else read_text(Lines(artefact))
     if document is None:
         return
     node = text(document.get("node"))

@@ -54,7 +54,8 @@ def is_table(lines: Sequence[str]) -> bool:
     fitting = sum(bool(_FIELD.match(line) or _KERNEL_FRAME.match(line) or _OF_PROC.match(line)) for line in written)
     if any(_FIELD.match(line) for line in written):
         return sum(line.startswith(("State:\t", "Pid:\t", "Tgid:\t")) for line in written) > 1
-    return bool(written) and (2 * fitting > len(written) or all(_BRANCH.match(line) for line in written))
+    is_tree = all(_BRANCH.match(line) for line in written) and sum(len(_TREE.findall(line)) for line in written) > 1
+    return bool(written) and (2 * fitting > len(written) or is_tree)
 
 
 def read_table(lines: Iterable[tuple[int, str]], path: str) -> Iterator[Seen]:

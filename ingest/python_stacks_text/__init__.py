@@ -18,7 +18,12 @@ from forensics.ingest.python_stacks_text.dump_times import time_in
 MAX_THREADS = 100_000
 
 _LONGEST_DATE = 60
+_LONGEST_HEADING = 160
 _PROCESS = re.compile(r"\s*Process (\d{1,9}): ")
+# A heading of a text with the stacks of several ranks, such as "=== Rank 3 ===" or "Rank 3: http://node-1:25999".
+_HEADING = re.compile(
+    r"[=#*\s-]*rank[ :#=]{0,2}(\d{1,7})[:\s]*(?:\(.{0,80}\)|https?://\S{1,80}|[\w.-]{1,80}:\d{1,5})?[:=#*\s-]*", re.I
+)
 _PY_SPY = re.compile(r'\s*Thread (0x[0-9A-Fa-f]+|\d{1,9}) \(([a-z+]+)\)(?:: "(.*)")?\s*')
 _PLACE = re.compile(r"(.+?)(?::(\d{1,9}))?")
 _FAULTHANDLER = re.compile(r"\s*(?:Thread|Current thread) (0x[0-9a-f]+)(?: \[(.*)\])? \(most recent call (first|last)\):\s*")
@@ -48,6 +53,7 @@ class _Thread:
     indent: int | None = None
     dump: int = 0
     time_ns: int | None = None
+    rank: int | None = None
     frames: list[Frame] = field(default_factory=list)
 
 
@@ -82,7 +88,7 @@ def sniff(head: bytes, path: str) -> int:
 def _is_about_the_dump(line: str) -> bool:
     """Lines above the first thread: of a short stack they would outnumber what makes it one."""
     return (
-        bool(_PROCESS.match(line))
+        bool(_PROCESS.match(line) or _HEADING.fullmatch(line[:_LONGEST_HEADING]))
         or line.startswith(("Python v", "[New LWP", "[Inferior ", "warning: "))
         or (len(line) <= _LONGEST_DATE and time_in(line) is not None)
     )
@@ -106,6 +112,7 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     table = FrameTable()
     columns: dict[str, list[Any]] = defaultdict(list)
     mains = _mains(artefact, threads)
+    names_ranks = any(thread.rank is not None for thread in threads)
     for index, thread in enumerate(threads):
         pid = artefact.pid if thread.pid is None else thread.pid
         is_main = index in mains
@@ -117,6 +124,8 @@ def rows(artefact: Artefact) -> Iterator[Item]:
         columns["active"].append(thread.status.startswith("active") if thread.status else None)
         columns["owns_gil"].append("gil" in thread.status if thread.status else None)
         columns["call_path"].append(table.call_path(thread.frames))
+        if names_ranks:
+            columns["rank"].append(thread.rank)
     children = {pid: _is_child(artefact, threads, columns, pid) for pid in set(columns["pid"])}
     columns["is_child"] = [children[pid] for pid in columns["pid"]]
     columns["sample"] = [(artefact.sample or 0) + thread.dump for thread in threads]
@@ -129,16 +138,21 @@ def _threads(lines: Lines) -> Iterator[_Thread]:
     """Threads in file order; a line that is neither a header nor a frame may be a time, and is passed over."""
     pid: int | None = None
     thread: _Thread | None = None
+    rank: int | None = None
     dumps = _Dumps()
     for number, line in lines:
         if match := _PROCESS.match(line):
             pid = int(match[1])
+            continue
+        if len(line) <= _LONGEST_HEADING and (match := _HEADING.fullmatch(line)):
+            pid, rank, dumps = None, int(match[1]), _Dumps()
             continue
         started = _header(line, number, pid)
         if started is not None:
             if thread is not None:
                 yield _whole(thread)
             thread = started
+            thread.rank = rank
             dumps.place(thread)
         elif (frame := _frame(line)) is None:
             written = time_in(line)
@@ -218,13 +232,13 @@ def _of_processes(threads: list[_Thread]) -> list[_Thread]:
 def _mains(artefact: Artefact, threads: list[_Thread]) -> set[int]:
     """Indices of the main threads: by number or name, else in each process of each dump the one that runs the program."""
     told: set[int] = set()
-    runs: dict[tuple[int | None, int], list[int]] = defaultdict(list)
+    runs: dict[tuple[int | None, int | None, int], list[int]] = defaultdict(list)
     for index, thread in enumerate(threads):
         pid = artefact.pid if thread.pid is None else thread.pid
         is_numbered = thread.number is not None and pid is not None
         if thread.number == pid if is_numbered else thread.name == "MainThread":
             told.add(index)
-        runs[pid, thread.dump].append(index)
+        runs[thread.rank, pid, thread.dump].append(index)
     for members in runs.values():
         if not told.intersection(members):
             told |= {index for index in members if is_entry(threads[index].frames)}

@@ -13,7 +13,9 @@ from forensics.ingest._job_logs.reading import rows
 from forensics.ingest.interface import Ingester
 
 _RANK = re.compile(r"\[rank(\d{1,7})\]")
-_WATCHDOG = re.compile(r"ProcessGroupNCCL\.cpp:\d+\]|NCCL (?:INFO|WARN) |slurmstepd: |srun: error: ")
+_WATCHDOG = re.compile(
+    r"ProcessGroupNCCL\.cpp:\d+\]|NCCL (?:INFO|WARN) |slurmstepd: |srun: error: |Not all ranks joining collective"
+)
 _LOG_NAME = re.compile(r"(?:^|[/._-])(?:log|logs|out|err|stdout|stderr|output|slurm)(?:[/._-]|\d|$)", re.IGNORECASE)
 # A runtime of containers writes a line a record; some trainers print dictionaries of Python.
 _RECORD = re.compile(rb"""\{(?:'\w+': |"\w+": ?"[^"\n]{0,80}", ?"\w+": ?"|"(?:log|message|msg)": ?")""")

@@ -181,3 +181,42 @@ def test_cut_and_endless_text_is_read_as_far_as_it_goes(name: str) -> None:
     for part in range(len(text) // 3, len(text), 97):
         read(text[:part], "file")
     read(text + b"((((" * 20_000 + b"\n" + b"9" * 100_000 + b"\n" + b" " * 70_000 + b": x\n| 1 " + b"x" * 70_000 + b"\n")
+
+
+def test_ibstat_and_rdma() -> None:
+    found = sample("ib_counters/handmade_ibstat.txt")
+    ports = {row["device"]: (row["state"], row["rate_bytes_per_s"]) for row in found.rows("devices") if row["kind"] == "port"}
+    assert ports == {"mlx5_0/1": ("Active, LinkUp", 50_000_000_000), "mlx5_1/1": ("Down, Polling", 1_250_000_000)}
+    counters = sample("ib_counters/handmade_rdma.txt").rows("counters")
+    values = {(row["device"], row["counter"]): row["value"] for row in counters}
+    assert values["mlx5_0/1", "local_ack_timeout_err"] == 3111 and values["mlx5_1/1", "out_of_sequence"] == 0
+
+
+def test_text_that_is_not_read_is_said(tmp_path: Path) -> None:
+    (tmp_path / "dmesg.txt").write_text("[Sat Nov 21 09:11:58 2026] eth0: Link Down\n")
+    (tmp_path / "what we tried.txt").write_text("we restarted it twice\n")
+    (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff\xe0\0\0")
+    found = [evidence.statement for evidence in diagnose(open_case([tmp_path])).warnings if "not read" in evidence.statement]
+    assert found == ["not read: 1 text files of no known form, e.g. what we tried.txt"]
+
+
+@pytest.mark.parametrize("heading", ["=== Rank {} ===", "Rank {}: http://node-1:25999", "# rank {}", "--- RANK={} ---"])
+def test_headings_tell_the_ranks_of_stacks(tmp_path: Path, heading: str) -> None:
+    other = _SPY.replace(
+        "all_reduce (torch/distributed/distributed_c10d.py:2810)", "__next__ (torch/utils/data/dataloader.py:708)"
+    )
+    parts = [heading.format(rank) + "\n" + (other if rank == 2 else _SPY).format(pid=4240 + rank) for rank in range(4)]
+    (tmp_path / "stacks_20261121_091201.txt").write_text("\n".join(parts))
+    assert _accused(diagnose(open_case([tmp_path]))) == [((2,), "dataloader_stall")]
+
+
+@pytest.mark.parametrize("heading", ["TP{}]", "local rank {}", "rank {} waits for its peers", "tp_rank {}"])
+def test_what_is_no_heading_of_a_rank_is_none(heading: str) -> None:
+    found = read((heading.format(2) + "\n" + _SPY.format(pid=4242)).encode(), "stacks.txt")
+    assert all(row.get("rank") is None for row in found.rows("stacks"))
+
+
+def test_an_analysis_of_the_recorder_alone_in_a_file(tmp_path: Path) -> None:
+    text = "Not all ranks joining collective, sequence number: 5\ngroup info: 0:default_pg\ncollective: nccl:all_reduce\n"
+    (tmp_path / "analysis.txt").write_text(text + "missing ranks: {2}\nworld size: 4\nexpected ranks: {0, 1, 2, 3}\n")
+    assert [suspect.ranks for suspect in diagnose(open_case([tmp_path])).suspects] == [(2,)]
