@@ -12,6 +12,7 @@ from forensics.case.database import read_only
 from forensics.model import (
     Anomaly,
     Assessment,
+    Cause,
     Confidence,
     Finding,
     FrontierRow,
@@ -56,6 +57,7 @@ from forensics.rules.soundness import sound
 from forensics.rules.supply import Supply
 
 FRONTIER = "FX170"
+_DIFFERENT_CALLS = (Cause.COLLECTIVE_MISMATCH, Cause.SHAPE_MISMATCH, Cause.EXTRA_OR_MISSING_COLLECTIVE, Cause.DEADLOCK)
 
 
 def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None) -> Verdict:
@@ -109,13 +111,16 @@ def _verdict(
         symptoms=judged.symptoms,
         assessments=(*judged.assessments, healthy),
         last_lines=last_lines(connection, suspects),
-        known_defects=_defects(connection, groups) if outcome not in (Outcome.HEALTHY, Outcome.SLOWDOWN) else (),
+        known_defects=() if outcome in (Outcome.HEALTHY, Outcome.SLOWDOWN) else _defects(connection, groups, suspects),
     )
 
 
-def _defects(connection: DuckDBPyConnection, groups: tuple[GroupRow, ...]) -> tuple[KnownDefect, ...]:
-    """Public defects that this job shows beside everything else."""
-    return known_defects(facts_of(connection, groups, catalogue()))
+def _defects(
+    connection: DuckDBPyConnection, groups: tuple[GroupRow, ...], suspects: tuple[Suspect, ...]
+) -> tuple[KnownDefect, ...]:
+    """Public defects that this job shows; that a call stands says nothing where ranks called different things."""
+    differ = any(suspect.cause in _DIFFERENT_CALLS for suspect in suspects)
+    return known_defects(facts_of(connection, () if differ else groups, catalogue()))
 
 
 def judge(supply: Supply, findings: Findings, known: SourceFamilies) -> Judgement:

@@ -260,3 +260,14 @@ def test_from_dumps_in_which_all_entered_an_all_to_all(tmp_path: Path, version: 
         "[rank0]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, OpType=ALLTOALL)\n"
     )
     assert ids(verdict_of(tmp_path)) == expected
+
+
+def test_an_all_to_all_that_one_rank_did_not_call_has_another_cause(tmp_path: Path) -> None:
+    job = Job(4, backend="nccl")
+    job.steps(3)
+    job.hang({2}, kind="all_to_all")
+    job.hang({0, 1, 3}, kind="all_reduce")
+    for rank in range(4):
+        (tmp_path / f"nccl_trace_rank_{rank}.json").write_bytes(as_json(job.dump(rank) | {"comm_lib_version": "2.19.3"}))
+    verdict = verdict_of(tmp_path)
+    assert named(verdict) and not verdict.known_defects
