@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator
 
 from duckdb import DuckDBPyConnection
 
-from forensics.model import Evidence, GroupRow
-from forensics.rules.known_defects import Defect, Facts, Sign
+from forensics.model import Cause, Evidence, GroupRow, KnownDefect, Suspect
+from forensics.rules.known_defects import Defect, Facts, Sign, catalogue, known_defects
+
+_DIFFERENT_CALLS = (Cause.COLLECTIVE_MISMATCH, Cause.SHAPE_MISMATCH, Cause.EXTRA_OR_MISSING_COLLECTIVE, Cause.DEADLOCK)
 
 # Programs say which library runs; a package beside it may be another one, and counts where nothing else is known.
 _STATED = """
@@ -41,6 +43,14 @@ SELECT s.rank, min(o.path || '#' || s.locator), list(DISTINCT h.name) FROM stack
 LEFT JOIN hit h USING (call_path) GROUP BY s.host, s.rank, s.pid, s.thread
 HAVING count(DISTINCT h.name) > 0 AND count(DISTINCT s.sample) FILTER (h.name IS NULL) = 0 ORDER BY ALL
 """
+
+
+def shown_defects(
+    connection: DuckDBPyConnection, groups: tuple[GroupRow, ...], suspects: tuple[Suspect, ...]
+) -> tuple[KnownDefect, ...]:
+    """Public defects that a job shows; that a call stands says nothing where ranks called different things."""
+    differ = any(suspect.cause in _DIFFERENT_CALLS for suspect in suspects)
+    return known_defects(facts_of(connection, () if differ else groups, catalogue()))
 
 
 def facts_of(connection: DuckDBPyConnection, groups: tuple[GroupRow, ...], defects: Iterable[Defect]) -> Facts:

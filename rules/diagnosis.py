@@ -12,12 +12,9 @@ from forensics.case.database import read_only
 from forensics.model import (
     Anomaly,
     Assessment,
-    Cause,
     Confidence,
     Finding,
     FrontierRow,
-    GroupRow,
-    KnownDefect,
     Label,
     Outcome,
     Role,
@@ -31,12 +28,11 @@ from forensics.model import (
 from forensics.rules.admission import Progress
 from forensics.rules.arbitration import Judgement, arbitrate
 from forensics.rules.context import coverage, group_rows, last_lines, not_checked, timeline, warnings, would_change
-from forensics.rules.defect_facts import facts_of
+from forensics.rules.defect_facts import shown_defects
 from forensics.rules.engine import FAILED, Overrides, discover, find, run, supply_of, thresholds
 from forensics.rules.explain import Observed, observed_in
 from forensics.rules.facts.families import SourceFamilies, families
 from forensics.rules.facts.symptoms import Findings, Symptoms, symptoms
-from forensics.rules.known_defects import catalogue, known_defects
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
@@ -57,7 +53,6 @@ from forensics.rules.soundness import sound
 from forensics.rules.supply import Supply
 
 FRONTIER = "FX170"
-_DIFFERENT_CALLS = (Cause.COLLECTIVE_MISMATCH, Cause.SHAPE_MISMATCH, Cause.EXTRA_OR_MISSING_COLLECTIVE, Cause.DEADLOCK)
 
 
 def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None) -> Verdict:
@@ -111,16 +106,8 @@ def _verdict(
         symptoms=judged.symptoms,
         assessments=(*judged.assessments, healthy),
         last_lines=last_lines(connection, suspects),
-        known_defects=() if outcome in (Outcome.HEALTHY, Outcome.SLOWDOWN) else _defects(connection, groups, suspects),
+        known_defects=() if outcome in (Outcome.HEALTHY, Outcome.SLOWDOWN) else shown_defects(connection, groups, suspects),
     )
-
-
-def _defects(
-    connection: DuckDBPyConnection, groups: tuple[GroupRow, ...], suspects: tuple[Suspect, ...]
-) -> tuple[KnownDefect, ...]:
-    """Public defects that this job shows; that a call stands says nothing where ranks called different things."""
-    differ = any(suspect.cause in _DIFFERENT_CALLS for suspect in suspects)
-    return known_defects(facts_of(connection, () if differ else groups, catalogue()))
 
 
 def judge(supply: Supply, findings: Findings, known: SourceFamilies) -> Judgement:
