@@ -9,7 +9,7 @@ Upstream: Megatron-LM, torchtitan, nanoGPT, DeepSpeed, tqdm (transformers, Light
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -159,6 +159,19 @@ class ProgressLines:
             self._kept = sum(series.thin() for series in self._series.values())
             self._stride *= 2
             self._most = max(_MOST_POINTS, 2 * self._kept)
+
+    def resumed(self, ends: Sequence[int]) -> int | None:
+        """The line in which steps go on after the last of these ends of processes after which they do: two of one series.
+
+        Bars are left out: work that one rank does by itself may outlast the end of another one.
+        """
+        parts = [part for series in self._series.values() for part in series.closed()]
+        steps = [[point.locator for point in part if point.clock != "bar"] for part in parts]
+        for end in sorted(ends, reverse=True):
+            after = [found for each in steps if len(found := [line for line in each if line > end]) > 1]
+            if after:
+                return min(found[0] for found in after)
+        return None
 
     def batches(self, ranks: Mapping[str, int], own: int | None) -> Iterator[Batch]:
         """All rows; `ranks` gives the rank of each label, `own` is that of the file."""

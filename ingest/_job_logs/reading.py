@@ -89,10 +89,16 @@ class _Events:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def close_attempt(self) -> None:
-        """What was read so far is of an attempt that somebody followed by another: it tells nothing of this one."""
-        kinds = self.columns["kind"]
-        self.columns["kind"] = [kind if kind.startswith(_EARLIER) else f"{_EARLIER}{kind}" for kind in kinds]
+    def close_attempt(self, before: int | None = None) -> None:
+        """What was read so far, or before a line, is of an attempt that another one followed: it tells nothing of this one."""
+        self.columns["kind"] = [
+            f"{_EARLIER}{kind}" if not kind.startswith(_EARLIER) and (before is None or line < before) else kind
+            for kind, line in zip(self.columns["kind"], self.columns["locator"], strict=True)
+        ]
+
+    def lines_of(self, kind: str) -> list[int]:
+        """The lines of all events of a kind."""
+        return [line for known, line in zip(self.columns["kind"], self.columns["locator"], strict=True) if known == kind]
 
 
 class _Reader:
@@ -221,7 +227,7 @@ class _Reader:
     def batches(self) -> Iterator[Batch]:
         """Everything that was found, once the whole file was read."""
         # A file of one rank may hold lines of one process only: several processes are several ranks.
-        own = self.artefact.rank if self.nccl.processes <= 1 else None
+        own = self.artefact.rank if self.nccl.processes <= 1 and not self.watchdog.has_several_members else None
         processes = {} if own is not None else self.nccl.ranks(self.nodes.why is not None)
         by_process = {f"{_PROCESS} {host} {pid}": rank for (host, pid), rank in processes.items()}
         ranks = {**by_process, **self.origins.ranks(), **self._members(own)}
@@ -230,6 +236,10 @@ class _Reader:
             nobody = Origin(None, _LAUNCHER, "", 0)
             self.events.add(self.nodes.locator, "several_nodes", self.nodes.why, self.nodes.why, None, nobody)
         found = self.events
+        # Steps are trained after the end of a process only by a job that was started again.
+        resumed = self._progress.resumed(found.lines_of("process_exit"))
+        if resumed is not None:
+            found.close_attempt(resumed)
         if found.labels:
             stated = zip(found.columns["rank"], found.labels, found.columns["kind"], found.columns["subject"], strict=True)
             found.columns["rank"] = [

@@ -7,6 +7,7 @@ Upstream: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp (`createLogPrefix`, `
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from forensics.ingest._job_logs.positions import LogPosition
 from forensics.ingest._shared.values import integer, rank_number
@@ -57,6 +58,12 @@ class WatchdogLines:
     def positions(self) -> list[LogPosition]:
         """One position for each speaker and group, in the order they first spoke."""
         return list(self._found.values()) or self._by_timeouts()
+
+    @property
+    def has_several_members(self) -> bool:
+        """Whether several members of one group speak, who gave up on one call: they are as many processes."""
+        calls = Counter((sequence, made) for (_, sequence), made in self._timeouts.items())
+        return not self.has_groups and any(count > 1 for count in calls.values())
 
     def _by_timeouts(self) -> list[LogPosition]:
         """Positions in the default group where no line tells of groups at all, and all ranks gave up on one number.

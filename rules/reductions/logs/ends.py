@@ -180,7 +180,8 @@ def _follows(
         return True
     if end.rank in failed.following or (end.is_local and (failed.unranked_following or stalled)):
         return True
-    return end.code in (1, -signal.SIGABRT) and (end.rank in timed_out or odd)
+    gave_up = end.rank in timed_out or (failed.only_following and not failed.is_witnessed)
+    return end.code in (1, -signal.SIGABRT) and (gave_up or odd)
 
 
 def _goes_before(other: Exit, end: Exit) -> bool:

@@ -47,6 +47,7 @@ class Failure:
 class Failures:
     """Own errors by rank, ranks whose errors tell of another one, and whether anything shows that the job ended.
 
+    `only_following` says that errors without a rank tell of another one, and no error of anybody's own stands there.
     `is_witnessed` is set when some other rank speaks too, or a launcher says that it ended the others: an error of one rank
     alone may be that of all, in a text that shows one.
     """
@@ -54,6 +55,7 @@ class Failures:
     own: Mapping[int, Failure] = field(default_factory=dict)
     following: frozenset[int] = frozenset()
     unranked_following: bool = False
+    only_following: bool = False
     ended: str | None = None
     is_witnessed: bool = False
 
@@ -90,7 +92,7 @@ def failures(connection: DuckDBPyConnection) -> Failures:
     following: set[int] = set()
     caught = _Caught()
     odd: dict[int, Failure] = {}
-    unranked = named = False
+    unranked = unranked_own = named = False
     ended = None
     for rank, kind, text, subject, source_id, line, source in connection.execute(_ROWS).fetchall():
         if kind == "xid":
@@ -110,6 +112,7 @@ def failures(connection: DuckDBPyConnection) -> Failures:
             caught.add(Failure(rank, text, source), follows, source_id, line)
         if rank is None:
             unranked = unranked or (follows and "ChildFailedError" not in text)
+            unranked_own = unranked_own or not follows
         elif rank not in own and rank not in following and (kind != "exception" or _UNCAUGHT.search(text)):
             if follows:
                 following.add(rank)
@@ -119,7 +122,8 @@ def failures(connection: DuckDBPyConnection) -> Failures:
     if len(odd) == 1 and speaking > 1:
         own, following = odd, following | own.keys() - odd.keys()
     own = own or caught.own
-    return Failures(own, frozenset(following), unranked, ended, speaking > 1 or signals > 0 or named)
+    only = unranked and not (unranked_own or own)
+    return Failures(own, frozenset(following), unranked, only, ended, speaking > 1 or signals > 0 or named)
 
 
 @dataclass(slots=True)

@@ -258,3 +258,60 @@ def test_a_device_that_failed_under_the_watchdog(tmp_path: Path) -> None:
 )
 def test_errors_of_several_of_peers_or_after_the_end_name_nobody(tmp_path: Path, text: str) -> None:
     assert named(pasted(tmp_path, text)) == set()
+
+
+TABLE = """\
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2025-03-0{day}_04:00:11
+  host      : node-1
+  rank      : {rank} (local_rank: {rank})
+  exitcode  : {code} (pid: 42{rank}0)
+  error_file: <N/A>
+============================================================
+"""
+STEPS = "".join(
+    f" iteration {number:8}/ 900 | elapsed time per iteration (ms): 812.1 | lm loss: 4.1\n" for number in (12, 13, 14)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        (TABLE.format(day=1, rank=1, code=-11), {1}),
+        (TABLE.format(day=1, rank=1, code=-11) + STEPS, set()),
+        (TABLE.format(day=1, rank=1, code=-11) + STEPS + TABLE.format(day=3, rank=3, code=-11), {3}),
+        (STEPS + TABLE.format(day=3, rank=3, code=-11), {3}),
+    ],
+)
+def test_steps_after_the_end_of_a_process_are_another_attempt(text: str, right: set[int], tmp_path: Path) -> None:
+    assert named(pasted(tmp_path, text)) == right
+
+
+def test_who_only_gave_up_waiting_for_others_to_connect(tmp_path: Path) -> None:
+    """The launcher saw nobody else fail: whoever never came left no line."""
+    error = 'Traceback (most recent call last):\n  File "/srv/run.py", line 6, in <module>\n    main()\n'
+    waited = "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 7/8 clients joined.\n"
+    table = TABLE.format(day=1, rank=0, code=1)
+    assert not named(pasted(tmp_path, error + waited + table))
+    assert named(pasted(tmp_path, error + "ValueError: no such tokenizer\n" + "[rank0]: " + table)) <= {0}
+
+
+def test_a_file_of_one_rank_in_which_several_give_up(tmp_path: Path) -> None:
+    """The name says whose file it is, and its lines are of all: copied or renamed, it says the same."""
+    lines = "".join(
+        f"[E ProcessGroupNCCL.cpp:475] [Rank {rank}] Watchdog caught collective operation timeout: "
+        f"WorkNCCL(SeqNum=2, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800572 milliseconds\n"
+        for rank in (1, 2, 3)
+    )
+    for name in ("job.log", "tokenizer_rank0.log"):
+        path = tmp_path / name
+        path.write_text("Num processes: 4\n" + lines)
+        assert named(verdict_of(path)) == {0}

@@ -30,6 +30,11 @@ def _waits(*ranks: int) -> str:
         "> using world size: 4, data-parallel-size: 2\n",
         "Namespace(lr=0.1, world_size=4)\n",
         "WORLD_SIZE=4\n",
+        "Distributed environment: MULTI_GPU  Backend: nccl\nNum processes: 4\n",
+        "$ torchrun --standalone --nproc_per_node=4 train.py\n",
+        "+ python -m torch.distributed.run --nnodes 2 --nproc-per-node 2 train.py\n",
+        "accelerate launch --num_processes 4 sft.py\n",
+        "mpirun -np 4 python train.py\n",
     ],
 )
 def test_the_only_rank_that_is_not_heard_to_wait(tmp_path: Path, stated: str) -> None:
@@ -46,6 +51,10 @@ def test_the_only_rank_that_is_not_heard_to_wait(tmp_path: Path, stated: str) ->
         pytest.param("world_size: 4\nworld_size: 8\n", id="two sizes"),
         pytest.param("world_size: 3\n", id="less than the ranks that speak"),
         pytest.param("world_size: 64\n", id="most are not heard"),
+        pytest.param("torchrun --nnodes 1:4 --nproc_per_node=4 train.py\n", id="any number of nodes"),
+        pytest.param("torchrun --nproc_per_node=$GPUS train.py\n", id="a variable"),
+        pytest.param("deepspeed --hostfile hosts --num_gpus 4 train.py\n", id="hosts that a file lists"),
+        pytest.param("python data.py --num_processes 4\n", id="no launcher"),
     ],
 )
 def test_sizes_that_name_nobody(tmp_path: Path, stated: str) -> None:
