@@ -30,12 +30,13 @@ def _evaluate(
     unplaced: UnplacedFiles,
 ) -> Iterator[Finding]:
     """Nobody is silent while stacks or dumps lie there of which nothing tells the rank: one may be the missing one."""
-    if unplaced:
+    # A shim log is made with the first call and outlives its process: where there is none, nobody fetched it.
+    if unplaced or calls.from_shim:
         return
     mismatched = {mismatch.communicator for mismatch in blocking}
     silent = tuple(root.ranks[0] for root in graph.free_roots if _missing_alone(roster, graph, root.ranks[0], mismatched))
     if 0 < len(silent) <= len(roster.ranks) / 2:
-        yield _finding(roster, graph, calls, text, silent, tuple(_doubts(graph, groups, silent)))
+        yield _finding(roster, graph, text, silent, tuple(_doubts(graph, groups, silent)))
 
 
 def _missing_alone(roster: Roster, graph: WaitGraph, rank: int, mismatched: Collection[str]) -> bool:
@@ -63,7 +64,6 @@ def _doubts(graph: WaitGraph, groups: Communicators, silent: Collection[int]) ->
 def _finding(
     roster: Roster,
     graph: WaitGraph,
-    calls: Calls,
     text: EvidenceText,
     silent: tuple[int, ...],
     doubts: tuple[Evidence, ...],
@@ -75,15 +75,13 @@ def _finding(
     rank, alone = silent[0], len(silent) == 1
     recorded = any(rank in wait.unheard for wait in graph.waits) and not _excused(graph, rank)
     behind = [root for root in graph.free_roots if not roster.rank(root.ranks[0]).unseen]
-    # A shim log is made with the first call and outlives its process: where there is none, nobody fetched it.
-    telling = not calls.from_shim
     who, which = evidence_text.ranks_text(silent), "it is" if alone else "one of them is"
     return Finding(
         ranks=silent,
         cause=Cause.UNKNOWN,
         stage=text.stage_ref(rank, StageName.UNKNOWN, None),
         belief=Belief.BEHIND_AND_BUSY,
-        confidence=Confidence.LIKELY if alone and recorded and telling and not (behind or doubts) else Confidence.SUSPECT,
+        confidence=Confidence.LIKELY if alone and recorded and not (behind or doubts) else Confidence.SUSPECT,
         evidence=(
             Evidence(f"{who} left no stack and no complete record of its calls; {which} what the others wait for"),
             *(text.waiters(rank) if alone else ()),
