@@ -26,6 +26,7 @@ _ELEMENT = re.compile(
     r"|(?P<syslog>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)(?= )"
     r"|\[(?:\d{1,7},)?(?P<tagged>\d{1,7})\]<std(?:err|out)>:"
     r"|\[rank(?P<rank>\d{1,7})\]:"
+    r"|(?:[0-9a-f]{6,12} )?\[rank=(?P<ranked>\d{1,7})\] \|\|"
     r"|\[(?P<tee>[A-Za-z_][\w-]{0,63}?\d{1,5})\]:"
     r"|\[pod/(?P<pod>[\w.-]{1,253})/[\w.-]{1,253}\]"
     r"|\((?P<actor>[\w.:-]{0,80} ?pid=\d{1,9}(?:, ip=[\w.:]{1,45})?)\)"
@@ -38,6 +39,7 @@ _UNIT = re.compile(r"(?P<host>[\w.-]{1,255}) (?P<unit>[^\s:\[]{1,80}(?:\[\d{1,9}
 _LOGGED = re.compile(r'"(?:log|message|msg)": ?"((?:[^"\\]|\\.)*)')
 _STAMP = re.compile(r'"(?:time|ts|timestamp)": ?"([^"]{10,40})"')
 _LABELS = ("task", "pod", "service", "unit", "actor", "tee")
+_RANKS = ("rank", "ranked", "tagged")
 _MOST_ELEMENTS = 8
 
 
@@ -76,11 +78,11 @@ def front(line: str) -> Front:
             if "unit" not in labels and (said := _UNIT.match(line, place)):
                 place, host, labels["unit"] = said.end(), said["host"], f"{said['host']} {said['unit']}"
                 kept += said[0]
-        elif kind in ("rank", "tagged"):
+        elif kind in _RANKS:
             rank = rank_number(found[kind])
         elif kind in _LABELS:
             labels[kind] = found[kind]
-        kept += found[0] if kind in _LABELS or kind in ("rank", "tagged") else ""
+        kept += found[0] if kind in _LABELS or kind in _RANKS else ""
     if not place:
         return Front(line)
     known = tuple((kind, labels[kind]) for kind in _LABELS if kind in labels)

@@ -10,6 +10,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from math import inf
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
@@ -68,6 +70,8 @@ _TRIGGER = trigger([*_WORDS, *nccl_lines.MEANING], [torchrun.TIME])
 _TRIGGER_AT_FIRST = trigger([*_WORDS, *nccl_lines.WORDS, *nodes.WORDS], [torchrun.TIME, *nodes.EXPRESSIONS])
 _MEMBER = "group member "
 _EARLIER = "earlier_"
+# No watchdog waits for so long: what is dated earlier is of another job, or of an earlier attempt.
+_NO_WAIT_NS = 24 * 3600 * 1_000_000_000
 _PROCESS = "process"
 _LAUNCHER = "launcher"
 
@@ -89,12 +93,20 @@ class _Events:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def close_attempt(self, before: int | None = None) -> None:
-        """What was read so far, or before a line, is of an attempt that another one followed: it tells nothing of this one."""
+    def close_attempt(self, before: float = inf) -> None:
+        """What was read before a line is of an attempt that another one followed: it tells nothing of this one."""
         self.columns["kind"] = [
-            f"{_EARLIER}{kind}" if not kind.startswith(_EARLIER) and (before is None or line < before) else kind
+            f"{_EARLIER}{kind}" if not kind.startswith(_EARLIER) and line < before else kind
             for kind, line in zip(self.columns["kind"], self.columns["locator"], strict=True)
         ]
+
+    def begin_after_gap(self) -> int | None:
+        """The line of the first event after the last gap that no job waits through."""
+        dated = [
+            (line, at) for line, at in zip(self.columns["locator"], self.columns["time_ns"], strict=True) if at is not None
+        ]
+        later = [line for (_, before), (line, at) in pairwise(dated) if at - before > _NO_WAIT_NS]
+        return later[-1] if later else None
 
     def lines_of(self, kind: str) -> list[int]:
         """The lines of all events of a kind."""
@@ -237,9 +249,8 @@ class _Reader:
             self.events.add(self.nodes.locator, "several_nodes", self.nodes.why, self.nodes.why, None, nobody)
         found = self.events
         # Steps are trained after the end of a process only by a job that was started again.
-        resumed = self._progress.resumed(found.lines_of("process_exit"))
-        if resumed is not None:
-            found.close_attempt(resumed)
+        begin = max(self._progress.resumed(found.lines_of("process_exit")) or 0, found.begin_after_gap() or 0)
+        found.close_attempt(begin)
         if found.labels:
             stated = zip(found.columns["rank"], found.labels, found.columns["kind"], found.columns["subject"], strict=True)
             found.columns["rank"] = [
@@ -249,7 +260,8 @@ class _Reader:
         told = batch(self._reports(), {}, self.artefact.host, None)
         if told is not None:
             yield told
-        spoken = batch([*self.watchdog.positions, *self.nccl.positions], ranks, self.artefact.host, own)
+        positions = (each for each in (*self.watchdog.positions, *self.nccl.positions) if each.locator >= begin)
+        spoken = batch(positions, ranks, self.artefact.host, own)
         if spoken is not None:
             yield spoken
         compared = calls.batch(self.nccl.calls, {} if self.watchdog.has_groups else self._fingerprints.by_rank)

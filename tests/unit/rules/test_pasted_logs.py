@@ -315,3 +315,13 @@ def test_a_file_of_one_rank_in_which_several_give_up(tmp_path: Path) -> None:
         path = tmp_path / name
         path.write_text("Num processes: 4\n" + lines)
         assert named(verdict_of(path)) == {0}
+
+
+@pytest.mark.parametrize(("days", "right"), [(0, {2}), (6, set())])
+def test_an_error_of_days_before_is_of_another_job(days: int, right: set[int], tmp_path: Path) -> None:
+    """Nobody waits for a day: the job that ends in these timeouts began after it."""
+    front = "[2024-02-{0:02}T21:{1:02}:19.706901Z] [rank{2}]: "
+    raised = ("Traceback (most recent call last):", '  File "/srv/train.py", line 126, in <module>', "    fetch(rows)")
+    error = "".join(f"{front.format(27 - days, 5, 2)}{line}\n" for line in (*raised, "ValueError: no such shard"))
+    later = "".join(f"[2024-02-27T21:35:19.706901Z] {timed_out(rank)}" for rank in (0, 1, 3))
+    assert named(pasted(tmp_path, error + later)) == right
