@@ -23,6 +23,11 @@ _OF_ANOTHER = re.compile(
     r"store based barrier|TCPStore|socket|[Aa]borted due to|SIGTERM|cancelled|EOFError"
 )
 _GPU = re.compile(r"uncorrectable (?:ECC|NVLink)|ECC error|fallen off the bus|unrecoverable|GPU is lost|hardware stack")
+_BY_ITS_DEVICE = re.compile(
+    r"out of memory|illegal (?:memory access|instruction|address)|misaligned address|launch failure|device-side assert|"
+    r"hardware stack|uncorrectable"
+)
+"""CUDA's errors of one process; those of a driver, a fabric or a number of a device are the same for all."""
 _LOST_DEVICE = re.compile(r"code=(?:48|64|79|94|95|119|120|140) ")
 """Xids by which a device takes its process with it; those that a program or a peer can cause are not among them."""
 _ODD_ONE = re.compile(r"\bRank (\d{1,7}) has different values? for .{1,200}[Oo]ther ranks:")
@@ -92,6 +97,7 @@ def failures(connection: DuckDBPyConnection) -> Failures:
     following: set[int] = set()
     caught = _Caught()
     odd: dict[int, Failure] = {}
+    met: dict[int, Failure] = {}
     unranked = unranked_own = named = False
     ended = None
     for rank, kind, text, subject, source_id, line, source in connection.execute(_ROWS).fetchall():
@@ -100,6 +106,9 @@ def failures(connection: DuckDBPyConnection) -> Failures:
                 own.setdefault(rank, Failure(rank, text, source, of_gpu=True))
             continue
         ended = ended or (source if _ends(kind, text, subject) else None)
+        by_device = kind == "cuda_failure" and _BY_ITS_DEVICE.search(subject or "") is not None
+        if by_device and rank is not None and line <= stalled.get(source_id, line):
+            met.setdefault(rank, Failure(rank, text, source, _GPU.search(text) is not None))
         if kind not in ("exception", "fatal_error", "watchdog_died"):
             continue
         said = subject if kind == "watchdog_died" and subject else text
@@ -121,7 +130,7 @@ def failures(connection: DuckDBPyConnection) -> Failures:
     ((speaking, signals),) = connection.execute(_WITNESSES).fetchall()
     if len(odd) == 1 and speaking > 1:
         own, following = odd, following | own.keys() - odd.keys()
-    own = own or caught.own
+    own = own or caught.own or (met if not met.keys() & following else {})
     only = unranked and not (unranked_own or own)
     return Failures(own, frozenset(following), unranked, only, ended, speaking > 1 or signals > 0 or named)
 

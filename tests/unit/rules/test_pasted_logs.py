@@ -325,3 +325,32 @@ def test_an_error_of_days_before_is_of_another_job(days: int, right: set[int], t
     error = "".join(f"{front.format(27 - days, 5, 2)}{line}\n" for line in (*raised, "ValueError: no such shard"))
     later = "".join(f"[2024-02-27T21:35:19.706901Z] {timed_out(rank)}" for rank in (0, 1, 3))
     assert named(pasted(tmp_path, error + later)) == right
+
+
+def nccl_warning(rank: int, text: str) -> str:
+    """A process whose rank the line of its communicator tells, and what it warns of."""
+    front = f"gn30:{4000 + rank}:{5000 + rank} [{rank}] "
+    start = f"NCCL INFO comm 0x55a5{rank} rank {rank} nranks 3 cudaDev {rank} busId {rank}1000 commId 0x77 - Init START\n"
+    return f"{front}{start}{front}{text}\n"
+
+
+MEMORY = "include/alloc.h:178 NCCL WARN Cuda failure 'out of memory'"
+LOST = "misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer gn30-ib.cluster<51159>"
+DRIVER = "init.cc:90 NCCL WARN Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'"
+
+
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [
+        ({1: MEMORY, 0: LOST, 2: LOST}, {1}),
+        ({0: MEMORY, 1: MEMORY, 2: MEMORY}, set()),
+        ({1: DRIVER, 0: LOST, 2: LOST}, set()),
+    ],
+)
+def test_the_one_process_whose_device_failed(said: dict[int, str], right: set[int], tmp_path: Path) -> None:
+    assert named(pasted(tmp_path, "".join(nccl_warning(rank, text) for rank, text in said.items()))) == right
+
+
+def test_a_device_error_after_a_watchdog_gave_up_is_no_cause(tmp_path: Path) -> None:
+    stopped = nccl_warning(1, "x.cc:7 NCCL WARN Cuda failure 'unspecified launch failure'")
+    assert not named(pasted(tmp_path, timed_out(0) + timed_out(1) + timed_out(2) + stopped))
