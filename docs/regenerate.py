@@ -16,6 +16,7 @@ import typer
 import forensics
 from forensics.case.build import open_case
 from forensics.cli import app
+from forensics.errors import ExitCode
 from forensics.model import Verdict
 from forensics.report import markdown, text
 from forensics.rules.diagnosis import diagnose
@@ -98,18 +99,18 @@ def _seen(defect: Defect) -> str:
 
 
 _EXIT_CODES = (
-    (0, "analysed, whatever the verdict; bundle written"),
-    (1, "internal error, the path of the crash log is printed; of doctor: something vital is missing"),
-    (2, "usage error"),
-    (3, "the input cannot be read, or holds no evidence"),
-    (4, "analysed, but the evidence is not enough for any verdict"),
-    (5, "collect --strict: something that exists could not be taken, or a rank is dead"),
-    (6, "nothing collected"),
-    (7, "no ranks found"),
-    (10, "with --exit-code: somebody is named (confirmed or likely)"),
-    (11, "with --exit-code: suspects only"),
-    (12, "with --exit-code: no hang seen"),
-    (130, "interrupted; collect has written the bundle all the same"),
+    (ExitCode.ANALYSED, "analysed, whatever the verdict; bundle written"),
+    (ExitCode.INTERNAL, "internal error, the path of the crash log is printed; of doctor: something vital is missing"),
+    (ExitCode.USAGE, "usage error"),
+    (ExitCode.UNREADABLE, "the input cannot be read, or holds no evidence"),
+    (ExitCode.INSUFFICIENT, "analysed, but the evidence is not enough for any verdict"),
+    (ExitCode.PARTIAL, "collect --strict: something that exists could not be taken, or a rank is dead"),
+    (ExitCode.NOTHING_COLLECTED, "nothing collected"),
+    (ExitCode.NO_RANKS, "no ranks found"),
+    (ExitCode.CULPRIT, "with --exit-code: somebody is named (confirmed or likely)"),
+    (ExitCode.SUSPECTS, "with --exit-code: suspects only"),
+    (ExitCode.NO_HANG, "with --exit-code: no hang seen"),
+    (ExitCode.INTERRUPTED, "interrupted; collect has written the bundle all the same"),
 )
 
 
@@ -123,7 +124,7 @@ def manual() -> str:
         *(_troff(program.help or ""), ".PP", _troff(program.epilog or ""), ".SH COMMANDS"),
         *(line for name, command in _commands(program, "") for line in _command(name, command)),
         ".SH EXIT STATUS",
-        *(line for code, meaning in _EXIT_CODES for line in (".TP", f".B {code}", _troff(meaning))),
+        *(line for code, meaning in _EXIT_CODES for line in (".TP", f".B {code:d}", _troff(meaning))),
     ]
     return "\n".join([*lines, ""])
 
