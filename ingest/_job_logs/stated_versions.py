@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
+from forensics.ingest._shared.config import config_rows
 from forensics.ingest.interface import Batch
 
 DRIVER_WORDS = ("NVIDIA UNIX ",)
@@ -52,9 +53,4 @@ class StatedVersions:
 
     def batches(self) -> Iterator[Batch]:
         """One row for each value."""
-        rows = [(key, value) for key, values in self._found.items() for value in values]
-        if rows:
-            keys, values = zip(*rows, strict=True)
-            count = len(rows)
-            columns = {"key": keys, "value": values, "confidence": ["read"] * count, "rank": [None] * count}
-            yield Batch("job_config", columns)
+        yield from config_rows(((key, value) for key, values in self._found.items() for value in values), rank=None)

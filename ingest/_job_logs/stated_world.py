@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
+from forensics.ingest._shared.config import config_rows
 from forensics.ingest.interface import Batch
 
 WORDS = (
@@ -52,9 +52,7 @@ class StatedWorld:
 
     def batches(self) -> Iterator[Batch]:
         """Each size, one row; where they differ, some of them is that of a group."""
-        for size in sorted(self._sizes):
-            row: dict[str, Any] = {"key": "log.world_size", "value": str(size), "confidence": "read", "rank": None}
-            yield Batch("job_config", {name: [value] for name, value in row.items()})
+        yield from config_rows((("log.world_size", str(size)) for size in sorted(self._sizes)), rank=None)
 
 
 def _started(line: str) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -15,8 +15,15 @@ def config_batches(values: Mapping[str, Any], **constants: Any) -> Iterator[Batc
     """One row for each value that is not None; lists and objects as JSON text. `constants` fill whole columns."""
     found = {key: _shown(value) for key, value in values.items() if value is not None}
     rows = {key: value for key, value in found.items() if value is not None}
+    yield from config_rows(rows.items(), **constants)
+
+
+def config_rows(found: Iterable[tuple[str, str]], **constants: Any) -> Iterator[Batch]:
+    """One row for each key and value, of which one key may have several. `constants` fill whole columns."""
+    rows = list(found)
     if rows:
-        columns: dict[str, list[Any]] = {"key": list(rows), "value": list(rows.values()), "confidence": ["read"] * len(rows)}
+        keys, values = map(list, zip(*rows, strict=True))
+        columns: dict[str, list[Any]] = {"key": keys, "value": values, "confidence": ["read"] * len(rows)}
         yield Batch("job_config", columns | {name: [value] * len(rows) for name, value in constants.items()})
 
 

@@ -19,6 +19,11 @@ TAIL_BYTES = 1 << 13
 _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00-\x08\x0b-\x1f\x7f]")
 
 
+def from_first_character(head: bytes) -> bytes:
+    """The content without a byte order mark and white space in front."""
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n")
+
+
 def read_document(artefact: Artefact) -> bytes | Problem:
     """The whole content, or why it cannot be had; compressed content that is cut is given as far as it goes.
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from forensics.bundle.artefact import Artefact
-from forensics.ingest._shared.content import read_document
+from forensics.ingest._shared.content import from_first_character, read_document
 from forensics.ingest._shared.frames import FrameTable
 from forensics.ingest._shared.packed import constant, number_column
 from forensics.ingest._shared.values import text
@@ -28,7 +28,7 @@ _ENTRY_MARKS = (b"profiling_name", b"seq_id", b"input_sizes", b"output_sizes", b
 
 def sniff(head: bytes, path: str) -> int:
     """A pickle or JSON whose first keys are those of a dump; the name does not matter."""
-    if not _PICKLE.match(head) and head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
+    if not _PICKLE.match(head) and from_first_character(head)[:1] not in (b"{", b"["):
         return 0
     top = sum(mark in head for mark in _MARKS)
     inner = sum(mark in head for mark in _ENTRY_MARKS)

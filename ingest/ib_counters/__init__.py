@@ -9,7 +9,7 @@ from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import first_bytes
-from forensics.ingest._shared.content import Lines, read_object
+from forensics.ingest._shared.content import Lines, from_first_character, read_object
 from forensics.ingest._shared.values import integer, text
 from forensics.ingest.ib_counters.as_text import is_text, read_text
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
@@ -32,7 +32,7 @@ def sniff(head: bytes, path: str) -> int:
 def rows(artefact: Artefact) -> Iterator[Item]:
     """NICs and their ports, links to the network with their rates, and one row a counter."""
     with artefact.open() as stream:
-        is_document = first_bytes(stream, 512).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+        is_document = from_first_character(first_bytes(stream, 512)).startswith(b"{")
     document = (yield from read_object(artefact, SCHEMA)) if is_document else read_text(Lines(artefact))
     if document is None:
         return

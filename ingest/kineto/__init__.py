@@ -12,6 +12,7 @@ import numpy as np
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.config import config_batches
+from forensics.ingest._shared.content import from_first_character
 from forensics.ingest._shared.device_work import DeviceWork, Intervals
 from forensics.ingest._shared.stage_names import problem
 from forensics.ingest._shared.trace_steps import OPTIMIZER, Mark, Marks, batches
@@ -28,7 +29,7 @@ UNRECOGNISED = "trace.unrecognised_kernels"
 
 def sniff(head: bytes, path: str) -> int:
     """An object with the keys that kineto writes first, or a list of trace events with its categories."""
-    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    start = from_first_character(head)
     if not start.startswith(b"{"):
         return 0
     if start[:64].find(b'"schemaVersion"') >= 0:

@@ -9,7 +9,7 @@ from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.config import config_batches
-from forensics.ingest._shared.content import Lines
+from forensics.ingest._shared.content import Lines, from_first_character
 from forensics.ingest._shared.values import integer
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 from forensics.ingest.nvidia_smi.document import SmiGpu, SmiProcess, read_gpus
@@ -91,7 +91,7 @@ def sniff(head: bytes, path: str) -> int:
     """XML whose outermost element is nvidia-smi's; or one of its forms for readers."""
     if head[:1] != b"<" and b"\0" not in head and is_text(head.decode("utf-8", "replace")):
         return 90
-    return 95 if head.lstrip(b"\xef\xbb\xbf \r\n\t")[:5] == b"<?xml" and b"<nvidia_smi_log" in head[:2048] else 0
+    return 95 if from_first_character(head)[:5] == b"<?xml" and b"<nvidia_smi_log" in head[:2048] else 0
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:
@@ -101,7 +101,7 @@ def rows(artefact: Artefact) -> Iterator[Item]:
         head = stream.read(_HEAD)
     driver = _DRIVER.search(head)
     yield from config_batches({"gpu.driver_version": driver[1].decode() if driver else None})
-    is_xml = head.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"<")
+    is_xml = from_first_character(head).startswith(b"<")
     for gpu in read_gpus(artefact) if is_xml else read_texts(Lines(artefact)):
         if isinstance(gpu, Problem):
             yield gpu

@@ -10,7 +10,7 @@ from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import first_bytes
-from forensics.ingest._shared.content import Lines, read_object
+from forensics.ingest._shared.content import Lines, from_first_character, read_object
 from forensics.ingest._shared.values import boolean, integer, objects, rank_number, strings, text
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
 from forensics.ingest.process_facts.tables import MAX_ROWS, is_table, read_table
@@ -32,7 +32,7 @@ def sniff(head: bytes, path: str) -> int:
 def rows(artefact: Artefact) -> Iterator[Item]:
     """One row a thread, and the collector's own errors as problems."""
     with artefact.open() as stream:
-        is_document = first_bytes(stream, 512).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+        is_document = from_first_character(first_bytes(stream, 512)).startswith(b"{")
     yield from _of_document(artefact) if is_document else _of_text(artefact)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
-from forensics.ingest._shared.content import read_json
+from forensics.ingest._shared.content import from_first_character, read_json
 from forensics.ingest._shared.frames import Frame, FrameTable, innermost_first, is_entry, read_frame
 from forensics.ingest._shared.processes import is_child_by_stack
 from forensics.ingest._shared.values import boolean, integer, objects, text
@@ -18,7 +18,7 @@ _MARKS = (b'"thread_id"', b'"frames"', b'"owns_gil"', b'"os_thread_id"', b'"thre
 
 def sniff(head: bytes, path: str) -> int:
     """A JSON list of threads with py-spy's keys."""
-    if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] != b"[":
+    if from_first_character(head)[:1] != b"[":
         return 0
     return 90 if sum(mark in head for mark in _MARKS) >= 3 else 0
 
