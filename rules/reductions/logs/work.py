@@ -50,6 +50,11 @@ _POINT_TO_POINT = frozenset({"send", "recv", "coalesced", "recvanysource"})
 _LEAST_BEFORE = 2
 _LEAST_SHARE = 0.5
 
+_Series = tuple[int | None, str, int, int | None]
+"""Rank, name, part and total of a series of lines that count on."""
+_Point = tuple[int, int, float | None, str | None, str]
+"""Line, step, time, the clock of that, and the text."""
+
 
 @dataclass(frozen=True, slots=True)
 class PeersWait:
@@ -158,9 +163,7 @@ def _counted(connection: DuckDBPyConnection, wait: PeersWait) -> Work | None:
     end = connection.execute(_ENDS, [wait.source_id, wait.first]).fetchall()[0][0] or 1 << 62
     if connection.execute(_OTHERS, [wait.source_id, wait.rank, wait.first, end]).fetchall()[0][0]:
         return None
-    parts: dict[tuple[int | None, str, int, int | None], list[tuple[int, int, float | None, str | None, str]]] = defaultdict(
-        list
-    )
+    parts: dict[_Series, list[_Point]] = defaultdict(list)
     for rank, series, part, total, *point in connection.execute(_POINTS, [wait.source_id, wait.rank]).fetchall():
         if point[0] < end:
             parts[rank, series, part, total].append(tuple(point))
@@ -173,12 +176,7 @@ def _counted(connection: DuckDBPyConnection, wait: PeersWait) -> Work | None:
     return Work(wait, text, f"{wait.path}#line={line}", why, is_own) if is_own or wait.sure else None
 
 
-_Point = tuple[int, int, float | None, str | None, str]
-
-
-def _latest(
-    wait: PeersWait, parts: Mapping[tuple[int | None, str, int, int | None], Sequence[_Point]]
-) -> tuple[tuple[int | None, str, int, int | None], Sequence[_Point], str] | None:
+def _latest(wait: PeersWait, parts: Mapping[_Series, Sequence[_Point]]) -> tuple[_Series, Sequence[_Point], str] | None:
     """The newest series, if it shows that the rank was at it while the others waited."""
     if not parts:
         return None

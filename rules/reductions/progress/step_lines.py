@@ -24,6 +24,9 @@ _TRAINS = re.compile(
 _BARE_BAR = re.compile(r"^ *\d{1,3}%\|")
 _LEAST_S = 10.0
 
+_Point = tuple[int, float | None, float | None, str | None, str, str]
+"""Step, time, stated length, sizes, line and log."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepLines:
@@ -36,7 +39,7 @@ class StepLines:
 
 def step_lines(connection: DuckDBPyConnection) -> Iterator[StepLines]:
     """Each part of each series that speaks of training."""
-    parts: dict[tuple[object, ...], list[tuple[int, float | None, float | None, str | None, str, str]]] = defaultdict(list)
+    parts: dict[tuple[object, ...], list[_Point]] = defaultdict(list)
     for source, rank, series, part, clock, *point in connection.execute(_POINTS).fetchall():
         parts[source, rank, series, part, clock].append(tuple(point))
     for points in parts.values():
@@ -47,12 +50,12 @@ def step_lines(connection: DuckDBPyConnection) -> Iterator[StepLines]:
             yield StepLines([length * 1e9 for _, length in found], [step for step, _ in found], source)
 
 
-def _stated(points: Sequence[tuple[int, float | None, float | None, str | None, str, str]]) -> list[tuple[int, float]]:
+def _stated(points: Sequence[_Point]) -> list[tuple[int, float]]:
     lengths = [(step, stated) for step, _, stated, *_ in points if stated is not None]
     return lengths if len(lengths) == len(points) else []
 
 
-def _between(points: Sequence[tuple[int, float | None, float | None, str | None, str, str]]) -> list[tuple[int, float]]:
+def _between(points: Sequence[_Point]) -> list[tuple[int, float]]:
     timed = [(step, at) for step, at, *_ in points if at is not None]
     whole = all(at == int(at) for _, at in timed)
     found: list[tuple[int, float]] = []
