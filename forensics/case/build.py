@@ -142,7 +142,7 @@ def _write(
         count = writer.add(batch.table, columns, fill)
         rows += 0 if batch.table in _SHARED else count
     problems = list(reading.problems)
-    if reading.kind in _RANKED and rank is None:
+    if reading.kind in _RANKED and rank is None and not _names_ranks(reading):
         subject = _of_which(reading)
         problems.append(Problem(f"no rank is known{subject}: neither its content, nor a manifest, nor its path says one"))
     _warn(writer, source_id, [(artefact.path, problem.locator, problem.message) for problem in problems])
@@ -164,6 +164,11 @@ def _write(
         "reason": reason,
     }
     writer.add("sources", {name: [value] for name, value in record.items()}, {})
+
+
+def _names_ranks(reading: Reading) -> bool:
+    """Whether a text of stacks says itself which of them are of which rank."""
+    return any(batch.table == "stacks" and "rank" in batch.columns for batch in reading.batches)
 
 
 def _pids(reading: Reading) -> set[int]:

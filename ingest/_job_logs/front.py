@@ -27,6 +27,7 @@ _ELEMENT = re.compile(
     r"|\[(?:\d{1,7},)?(?P<tagged>\d{1,7})\]<std(?:err|out)>:"
     r"|\[rank(?P<rank>\d{1,7})\]:"
     r"|(?:[0-9a-f]{6,12} )?\[rank=(?P<ranked>\d{1,7})\] \|\|"
+    r"|\(VllmWorker rank=(?P<worker>\d{1,7}) pid=\d{1,9}\)"
     r"|\[(?P<tee>[A-Za-z_][\w-]{0,63}?\d{1,5})\]:"
     r"|\[pod/(?P<pod>[\w.-]{1,253})/[\w.-]{1,253}\]"
     r"|\((?P<actor>[\w.:-]{0,80} ?pid=\d{1,9}(?:, ip=[\w.:]{1,45})?)\)"
@@ -39,7 +40,7 @@ _UNIT = re.compile(r"(?P<host>[\w.-]{1,255}) (?P<unit>[^\s:\[]{1,80}(?:\[\d{1,9}
 _LOGGED = re.compile(r'"(?:log|message|msg)": ?"((?:[^"\\]|\\.)*)')
 _STAMP = re.compile(r'"(?:time|ts|timestamp)": ?"([^"]{10,40})"')
 _LABELS = ("task", "pod", "service", "unit", "actor", "tee")
-_RANKS = ("rank", "ranked", "tagged")
+_RANKS = ("rank", "ranked", "tagged", "worker")
 _MOST_ELEMENTS = 8
 
 

@@ -1,6 +1,7 @@
 """Which rank wrote a line of a log that several ranks share, by what launchers and torch put in front of it.
 
 `[rank3]` (torch since 2.2) is the global rank, and so is `[1,3]<stderr>:` (mpirun --tag-output) or `[3]<stderr>:` (horovodrun).
+`(Worker_TP2 pid=77)` of vLLM tells a place in a parallel layout (`_shared/process_titles.py`).
 `[default3]:` (torchrun --tee) is a local rank, `3: ` (srun --label) a task, `(worker pid=9, ip=10.0.0.1)` (Ray) a process,
 `[pod/job-worker-3/pytorch]` (kubectl logs --prefix) and `host unit[9]:` (journald) may be several processes:
 all of them are ranks only where the same file says so.
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from forensics.ingest._job_logs.front import front
+from forensics.ingest._shared.process_titles import place_of, world_ranks
 from forensics.ingest._shared.values import rank_number
 
 _STATED = re.compile(r"\[rank(\d{1,7})\]")
@@ -87,6 +89,8 @@ class Origins:
         of its own labels ranks within them.
         """
         told = {label: next(iter(ranks)) for label, ranks in self._ranks.items() if len(ranks) == 1}
+        places = {label: place for label in self._labels if (place := place_of(label.removeprefix("actor ")))}
+        told = {**world_ranks(places), **told}
         shared = [label for label in self._labels if _SHARED.match(label)]
         if len(shared) < 2 or sorted(told.get(label, -1) for label in shared) != list(range(len(shared))):
             told = {label: rank for label, rank in told.items() if label not in shared}

@@ -18,6 +18,7 @@ from forensics.ingest._job_logs.patterns import match_at
 from forensics.ingest._job_logs.positions import LogPosition
 from forensics.ingest._shared.nccl_types import DTYPES
 from forensics.ingest._shared.values import integer, rank_number
+from forensics.ingest.interface import Batch
 
 FRONT = re.compile(
     r"(?<![\w.-])(?P<host>[A-Za-z0-9][\w.-]{0,254}):(?P<pid>\d{1,9}):(?P<thread>\d{1,9}) \[-?\d{1,4}\] "
@@ -176,6 +177,17 @@ class NcclLines:
         made.root, made.operation = integer(call["root"]), integer(call["operation"])
         self._calls.setdefault(id(found), deque(maxlen=NEWEST)).append(made)
 
+    def batches(self, own: int | None) -> Iterator[Batch]:
+        """Addresses of hosts, and queue pairs with their ranks; `own` is that of a file of one process."""
+        if self.addresses:
+            values, hosts = zip(*self.addresses, strict=True)
+            same: dict[str, list[Any]] = {"key": ["node.address"], "confidence": ["read"], "rank": [None]}
+            known = {name: one * len(values) for name, one in same.items()}
+            yield Batch("job_config", {**known, "value": list(values), "host": list(hosts)})
+        if self.queue_pairs:
+            by_pid = {position.pid: position.rank for position in self.positions if position.pid and position.rank is not None}
+            yield Batch("queue_pairs", dict(_queue_pair_columns(self.queue_pairs, by_pid, own)))
+
     def _connected(self, process: _Process, said: LogPosition, pair: re.Match[str]) -> None:
         if len(self.queue_pairs) < MAX_QUEUE_PAIRS:
             nic = process.nics.get(int(pair["dev"]), f"device {pair['dev']}")
@@ -205,7 +217,7 @@ def _identity(process: _Process, init: re.Match[str], text: str) -> str | None:
     return f"{parent.communicator}/{init['number']}.{init['color']}"
 
 
-def queue_pair_columns(
+def _queue_pair_columns(
     found: list[tuple[LogPosition, dict[str, Any]]], ranks: Mapping[int, int], only_rank: int | None
 ) -> Iterator[tuple[str, list[Any]]]:
     """Columns of `queue_pairs`; `ranks` gives the rank of a process by pid, `only_rank` that of a file of one process."""

@@ -28,6 +28,7 @@ from forensics.ingest._job_logs import (
     nodes,
     progress_lines,
     recorder_analysis,
+    stack_dumps,
     stated_versions,
     stated_world,
     straggler_reports,
@@ -51,6 +52,7 @@ _WORDS = (
         *calls.WORDS,
         *desync.WORDS,
         *recorder_analysis.WORDS,
+        *stack_dumps.WORDS,
         *stated_versions.WORDS,
         *stated_world.WORDS,
         *straggler_reports.WORDS,
@@ -66,8 +68,9 @@ _WORDS = (
         events.TRACEBACK,
     ),
 )
-_TRIGGER = trigger([*_WORDS, *nccl_lines.MEANING], [torchrun.TIME])
-_TRIGGER_AT_FIRST = trigger([*_WORDS, *nccl_lines.WORDS, *nodes.WORDS], [torchrun.TIME, *nodes.EXPRESSIONS])
+_EXPRESSIONS = [torchrun.TIME, stack_dumps.EXPRESSION]
+_TRIGGER = trigger([*_WORDS, *nccl_lines.MEANING], _EXPRESSIONS)
+_TRIGGER_AT_FIRST = trigger([*_WORDS, *nccl_lines.WORDS, *nodes.WORDS], [*_EXPRESSIONS, *nodes.EXPRESSIONS])
 _MEMBER = "group member "
 _EARLIER = "earlier_"
 # No watchdog waits for so long: what is dated earlier is of another job, or of an earlier attempt.
@@ -138,6 +141,7 @@ class _Reader:
         self._versions = stated_versions.StatedVersions()
         self._stragglers = straggler_reports.StragglerReports()
         self._progress = progress_lines.ProgressLines(artefact.stored_bytes, artefact.rank)
+        self._stacks = stack_dumps.StackDumps()
         self._cancelled = False
 
     @property
@@ -150,7 +154,7 @@ class _Reader:
     def is_open(self, number: int) -> bool:
         """Whether a traceback, a table or a list goes on."""
         spans = self._stragglers.is_open or self._horovod.is_listing or self._table.is_open or self._launchers.is_open
-        return spans or self._tracebacks.is_open(number)
+        return spans or self._tracebacks.is_open(number) or self._stacks.is_open(number)
 
     def survey(self, number: int, block: bytes) -> None:
         """Labels count wherever they stand, and progress is what most lines tell."""
@@ -176,9 +180,11 @@ class _Reader:
                 reports.feed(number, bare)
         if launchers.starts(bare):
             self.events.close_attempt()
+            self._stacks.forget()
         self._world.feed(bare)
         self._versions.feed(bare)
         self._stragglers.feed(number, bare[origin.text :])
+        self._stacks.feed(number, line, origin)
         self._spanning(number, line, origin)
         if events.may_be_event(bare):
             for known, _, subject in matches(events.PATTERNS, bare[origin.text :]):
@@ -271,16 +277,8 @@ class _Reader:
         yield from self._versions.batches()
         yield from self._stragglers.batches()
         yield from self._progress.batches(ranks, own)
-        if self.nccl.addresses:
-            values, hosts = zip(*self.nccl.addresses, strict=True)
-            same: dict[str, list[Any]] = {"key": ["node.address"], "confidence": ["read"], "rank": [None]}
-            known = {name: one * len(values) for name, one in same.items()}
-            yield Batch("job_config", {**known, "value": list(values), "host": list(hosts)})
-        if self.nccl.queue_pairs:
-            by_pid = {
-                position.pid: position.rank for position in self.nccl.positions if position.pid and position.rank is not None
-            }
-            yield Batch("queue_pairs", dict(nccl_lines.queue_pair_columns(self.nccl.queue_pairs, by_pid, own)))
+        yield from self._stacks.batches(self.artefact, begin)
+        yield from self.nccl.batches(own)
 
 
 def rows(artefact: Artefact, is_selective: bool = True) -> Iterator[Item]:

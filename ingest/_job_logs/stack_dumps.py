@@ -1,0 +1,73 @@
+"""Stacks that a watchdog of the job, or somebody beside it, had py-spy write into the log.
+
+A dump counts where its process says which rank it is, and where it is whole: lines of other processes may stand in between, and
+what was cut shows a thread at a place where it is not.
+Upstream: `pyspy_dump_schedulers` of sglang/srt/utils, py-spy dump.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from forensics.bundle.artefact import Artefact
+from forensics.ingest._job_logs.line_origin import Origin
+from forensics.ingest._shared.frames import is_entry
+from forensics.ingest._shared.process_titles import dumped, world_ranks
+from forensics.ingest._shared.stack_text import PROCESS, frame, header, stack_batches, threads_in
+from forensics.ingest.interface import Batch
+
+_SERVER_START = "server_args=ServerArgs("
+WORDS = ("Pyspy dump for PID ", _SERVER_START)
+EXPRESSION = r"Process \d{1,9}: \S"
+_MOST_LINES = 200_000
+_LONGEST_GAP = 64
+
+
+class StackDumps:
+    """Collects the lines of dumps over a file."""
+
+    def __init__(self) -> None:
+        self._lines: list[tuple[int, str]] = []
+        self._stated: dict[int, int] = {}
+        self._open_until = 0
+
+    def is_open(self, number: int) -> bool:
+        """Whether a dump has begun that may go on."""
+        return number <= self._open_until
+
+    def feed(self, number: int, line: str, origin: Origin) -> None:
+        """Take one line; what a server dumped before it was started again is of another job."""
+        if _SERVER_START in line:
+            self.forget()
+        text = origin.bare[origin.text :]
+        begins = PROCESS.match(text)
+        if begins is None and dumped(line) is not None:
+            text = line
+        elif begins is None and not (self.is_open(number) and (frame(text) or header(text, number, None))):
+            return
+        if begins is not None and origin.rank is not None:
+            self._stated[int(begins[1])] = origin.rank
+        if len(self._lines) < _MOST_LINES:
+            self._lines.append((number, text))
+            self._open_until = number + _LONGEST_GAP
+
+    def forget(self) -> None:
+        """Leave out what was read so far."""
+        self._lines, self._stated = [], {}
+
+    def batches(self, artefact: Artefact, begin: int) -> Iterator[Batch]:
+        """Rows of the dumps from line `begin` on whose rank is known."""
+        threads = list(threads_in(each for each in self._lines if each[0] >= begin))
+        whole = {(each.pid, each.dump) for each in threads if each.number == each.pid and is_entry(each.frames)}
+        places = {each.pid: each.place for each in threads if each.pid is not None and each.place is not None}
+        ranks = {**world_ranks(places), **self._stated}
+        shared = {rank for rank, times in Counter(ranks.values()).items() if times > 1}
+        kept = [
+            replace(each, rank=ranks[each.pid], place=None)
+            for each in threads
+            if each.pid in ranks and ranks[each.pid] not in shared and (each.pid, each.dump) in whole
+        ]
+        if kept:
+            yield from stack_batches(artefact, kept)

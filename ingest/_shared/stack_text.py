@@ -1,0 +1,232 @@
+"""Threads in stack dumps as text: py-spy's own form, faulthandler's and gdb's, told apart line by line."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from forensics.bundle.artefact import Artefact
+from forensics.ingest._shared.dump_times import time_in
+from forensics.ingest._shared.frames import MAX_DEPTH, Frame, FrameTable, innermost_first, is_entry
+from forensics.ingest._shared.process_titles import Place, dumped, place_of, world_ranks
+from forensics.ingest._shared.processes import is_child_by_stack
+from forensics.ingest.interface import Batch
+
+LONGEST_HEADING = 160
+PROCESS = re.compile(r"\s*Process (\d{1,9}): ")
+# A heading of a text with the stacks of several ranks, such as "=== Rank 3 ===" or "Rank 3: http://node-1:25999".
+HEADING = re.compile(
+    r"[=#*\s-]*rank[ :#=]{0,2}(\d{1,7})[:\s]*(?:\(.{0,80}\)|https?://\S{1,80}|[\w.-]{1,80}:\d{1,5})?[:=#*\s-]*", re.I
+)
+_PY_SPY = re.compile(r'\s*Thread (0x[0-9A-Fa-f]+|\d{1,9}) \(([a-z+]+)\)(?:: "(.*)")?\s*')
+_PLACE = re.compile(r"(.+?)(?::(\d{1,9}))?")
+_FAULTHANDLER = re.compile(r"\s*(?:Thread|Current thread) (0x[0-9a-f]+)(?: \[(.*)\])? \(most recent call (first|last)\):\s*")
+_FAULTHANDLER_FRAME = re.compile(r'\s*File "(.+)", line (\d{1,9}|\?\?\?),? in (.+)')
+_GDB = re.compile(
+    r'Thread (\d{1,6}) \((?:Thread 0x[0-9a-f]+ )?\(?(?:LWP|process) (\d{1,9})\)?(?: "(.{0,64})")?\)?(?: "(.{0,64})")?\):?\s*'
+)
+_GDB_FRAME = re.compile(r"#\d{1,5} +(?:0x[0-9a-f]+ in )?(?=\S)")
+_FIRST_THREAD = "gdb 1"
+
+
+@dataclass(slots=True)
+class Thread:
+    """One thread while its lines are read.
+
+    `handle` is its number as written, `indent` that of its frames; `dump` counts the dumps of the file, `time_ns` is the time
+    written above the dump, `place` where its process says it stands in a parallel layout.
+    """
+
+    line: int
+    number: int | None
+    name: str | None
+    status: str | None
+    pid: int | None
+    handle: str
+    backwards: bool = False
+    indent: int | None = None
+    dump: int = 0
+    time_ns: int | None = None
+    rank: int | None = None
+    place: Place | None = None
+    frames: list[Frame] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Dumps:
+    """Counts the dumps of a file: one begins when a thread comes that the dump before it has already."""
+
+    seen: set[tuple[int | None, str, str | None]] = field(default_factory=set)
+    number: int = 0
+    written_ns: int | None = None
+    time_ns: int | None = None
+
+    def place(self, thread: Thread) -> None:
+        """Say of a thread in which dump it is, and when that was made."""
+        key = (thread.pid, thread.handle, thread.name)
+        if key in self.seen:
+            self.number, self.seen = self.number + 1, set()
+        if not self.seen:
+            self.time_ns, self.written_ns = self.written_ns, None
+        self.seen.add(key)
+        thread.dump, thread.time_ns = self.number, self.time_ns
+
+
+def threads_in(lines: Iterable[tuple[int, str]]) -> Iterator[Thread]:
+    """Threads in file order; a line that is neither a header nor a frame may be a time, and is passed over."""
+    pid: int | None = None
+    thread: Thread | None = None
+    rank: int | None = None
+    places: dict[int, Place | None] = {}
+    dumps = _Dumps()
+    for number, line in lines:
+        if match := PROCESS.match(line):
+            pid = int(match[1])
+            places[pid] = place_of(line[match.end() :]) or places.get(pid)
+            continue
+        if len(line) <= LONGEST_HEADING and (match := HEADING.fullmatch(line)):
+            pid, rank, dumps = None, int(match[1]), _Dumps()
+            continue
+        started = header(line, number, pid)
+        if started is not None:
+            if thread is not None:
+                yield _whole(thread)
+            thread = started
+            thread.rank, thread.place = rank, places.get(pid) if pid is not None else None
+            dumps.place(thread)
+        elif (found := frame(line)) is None:
+            if said := dumped(line):
+                places[said[0]] = said[1]
+            written = time_in(line)
+            dumps.written_ns = dumps.written_ns if written is None else written
+        elif thread is not None:
+            _add(thread, found, len(line) - len(line.lstrip()))
+    if thread is not None:
+        yield _whole(thread)
+
+
+def _add(thread: Thread, frame: Frame, indent: int) -> None:
+    """A frame of the thread; what stands at another indent than the first one is the value of a variable."""
+    if thread.indent is None:
+        thread.indent = indent
+    if indent == thread.indent and len(thread.frames) < MAX_DEPTH:
+        thread.frames.append(frame)
+
+
+def _whole(thread: Thread) -> Thread:
+    """The thread with its innermost frame first."""
+    frames = thread.frames[::-1] if thread.backwards else innermost_first(thread.frames)
+    return replace(thread, frames=list(frames))
+
+
+def header(line: str, number: int, pid: int | None) -> Thread | None:
+    """A thread header; py-spy gives the OS thread id in decimal, while a hexadecimal number is a pthread handle."""
+    if match := _PY_SPY.fullmatch(line):
+        os_thread = None if match[1].startswith("0x") else int(match[1])
+        return Thread(number, os_thread, match[3], match[2], pid, match[1])
+    if match := _FAULTHANDLER.fullmatch(line):
+        return Thread(number, None, match[2], None, pid, match[1], backwards=match[3] == "last")
+    if match := _GDB.fullmatch(line):
+        return Thread(number, int(match[2]), match[3] or match[4], None, pid, f"gdb {match[1]}")
+    return None
+
+
+def frame(line: str) -> Frame | None:
+    """A frame of either form; without an indent only what names a Python file and its line."""
+    if match := _FAULTHANDLER_FRAME.fullmatch(line):
+        return match[3], match[1], int(match[2]) if match[2].isdecimal() else None
+    if match := _GDB_FRAME.match(line):
+        return _native(line[match.end() :].rstrip())
+    text = line.strip()
+    name, _, place = text.rpartition(" (")
+    match = _PLACE.fullmatch(place[:-1])
+    if not name or not text.endswith(")") or match is None:
+        return None
+    if not line[0].isspace() and not (match[1].endswith(".py") and match[2]):
+        return None
+    return name, match[1], int(match[2]) if match[2] and int(match[2]) else None
+
+
+def _native(text: str) -> Frame:
+    """A frame of gdb's as py-spy would name it: the function without arguments, the source or library without its folder."""
+    head, _, library = text.rpartition(" from ")
+    source = None
+    if not head:
+        head, _, place = text.rpartition(" at ")
+        source = _PLACE.fullmatch(place.rpartition("/")[2]) if head else None
+    name = (head or text).replace("(anonymous namespace)", "{anonymous}").partition("(")[0].rstrip()
+    if source is not None:
+        return name or text, source[1], int(source[2]) if source[2] and int(source[2]) else None
+    return name or text, library.rpartition("/")[2] if library != text else None, None
+
+
+def stack_batches(artefact: Artefact, found: Sequence[Thread]) -> Iterator[Batch]:
+    """Rows of `stacks` and of what they refer to."""
+    threads = _of_processes(list(found))
+    table = FrameTable()
+    columns: dict[str, list[Any]] = defaultdict(list)
+    mains = _mains(artefact, threads)
+    ranks = _ranks(artefact, threads)
+    for index, thread in enumerate(threads):
+        columns["locator"].append(f"line={thread.line}")
+        columns["pid"].append(artefact.pid if thread.pid is None else thread.pid)
+        columns["thread"].append(thread.number)
+        columns["thread_name"].append(thread.name)
+        columns["is_main"].append(index in mains)
+        columns["active"].append(thread.status.startswith("active") if thread.status else None)
+        columns["owns_gil"].append("gil" in thread.status if thread.status else None)
+        columns["call_path"].append(table.call_path(thread.frames))
+    if any(rank is not None for rank in ranks):
+        columns["rank"] = ranks
+    children = {pid: _is_child(artefact, threads, columns, pid) for pid in set(columns["pid"])}
+    columns["is_child"] = [children[pid] for pid in columns["pid"]]
+    columns["sample"] = [(artefact.sample or 0) + thread.dump for thread in threads]
+    columns["time_ns"] = [artefact.captured_ns if thread.time_ns is None else thread.time_ns for thread in threads]
+    yield Batch("stacks", columns)
+    yield from table.batches()
+
+
+def _ranks(artefact: Artefact, threads: Sequence[Thread]) -> list[int | None]:
+    """Ranks by headings, else by what processes are called; the name of a file goes before what its only process is called."""
+    places = {thread.pid: thread.place for thread in threads if thread.pid is not None and thread.place is not None}
+    told = world_ranks(places) if artefact.rank is None or len(places) > 1 else {}
+    return [told.get(thread.pid) if thread.rank is None and thread.pid is not None else thread.rank for thread in threads]
+
+
+def _of_processes(threads: list[Thread]) -> list[Thread]:
+    """Threads of gdb with their process: it lists the first thread, whose number is the process's, last."""
+    found: list[Thread] = []
+    first = 0
+    for place, thread in enumerate(threads):
+        if thread.handle == _FIRST_THREAD:
+            found += [replace(each, pid=thread.number) for each in threads[first : place + 1]]
+            first = place + 1
+    return found + threads[first:]
+
+
+def _mains(artefact: Artefact, threads: list[Thread]) -> set[int]:
+    """Indices of the main threads: by number or name, else in each process of each dump the one that runs the program."""
+    told: set[int] = set()
+    runs: dict[tuple[int | None, int | None, int], list[int]] = defaultdict(list)
+    for index, thread in enumerate(threads):
+        pid = artefact.pid if thread.pid is None else thread.pid
+        is_numbered = thread.number is not None and pid is not None
+        if thread.number == pid if is_numbered else thread.name == "MainThread":
+            told.add(index)
+        runs[thread.rank, pid, thread.dump].append(index)
+    for members in runs.values():
+        if not told.intersection(members):
+            told |= {index for index in members if is_entry(threads[index].frames)}
+    return told
+
+
+def _is_child(artefact: Artefact, threads: list[Thread], columns: Mapping[str, list[Any]], pid: int | None) -> bool | None:
+    """By the artefact's name, else by the stack of the process's main thread."""
+    if artefact.is_child is not None:
+        return artefact.is_child
+    rows = zip(threads, columns["pid"], columns["is_main"], strict=True)
+    main = next((thread for thread, own, is_main in rows if own == pid and is_main), None)
+    return is_child_by_stack(main.frames) if main is not None else False
