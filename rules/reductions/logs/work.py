@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.calls.positions import Communicator, LoggedPositions
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.logs.files_apart import GaveUp, counted_on
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.logs.positions import as_communicator
 
@@ -61,7 +62,7 @@ class PeersWait:
     """All ranks but `rank` gave up on one operation of all: `number` None where no line tells it, 0 before the first one.
 
     `first` is the line of the first of them in source `source_id`, `length_s` how long it had waited; `sure` says that the
-    job's size is known, or follows from at least two of them.
+    job's size is known, or follows from at least two of them. `apart` has all of them where each rank has a file of its own.
     """
 
     rank: int
@@ -73,6 +74,7 @@ class PeersWait:
     path: str
     first: int
     sure: bool
+    apart: GaveUp = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,11 @@ class WorkInLogs:
 
 @reduction
 def work_in_logs(connection: DuckDBPyConnection, logged: Logged) -> WorkInLogs:
-    """Find it, by the one log in which all of them gave up."""
+    """Find it, by the one log in which all of them gave up, or by the logs of each."""
     wait = _wait(connection, logged)
-    return WorkInLogs(None if wait is None else _blocked(connection, wait) or _counted(connection, wait))
+    if wait is None:
+        return WorkInLogs()
+    return WorkInLogs(_blocked(connection, wait) or (_apart if wait.apart else _counted)(connection, wait))
 
 
 @reduction
@@ -122,13 +126,17 @@ def _with(group: Communicator, rank: int) -> Communicator:
 def _wait(connection: DuckDBPyConnection, logged: Logged) -> PeersWait | None:
     rows = connection.execute(_WAITS).fetchall()
     firsts: dict[int, tuple[str, str, str, int]] = {}
-    for _, rank, kind, subject, text, line, _ in rows:
+    apart: dict[int, tuple[int, int, str]] = {}
+    for source_id, rank, kind, subject, text, line, _ in rows:
         if rank is None or ((within := _WITHIN.findall(text)) and int(within[-1]) != rank):
             return None
         firsts.setdefault(rank, (kind, subject or "", text, line))
+        apart.setdefault(rank, (source_id, line, text))
     operations = {_operation(kind, subject) for kind, subject, _, _ in firsts.values()}
     others, named = connection.execute(_GROUPS).fetchall()[0]
-    if len({row[0] for row in rows}) != 1 or len(operations) != 1 or others:
+    sources = {row[0] for row in rows}
+    is_apart = len(sources) == len(firsts) > 1 and {each[0] for each in apart.values()} == sources
+    if not (len(sources) == 1 or is_apart) or len(operations) != 1 or others:
         return None
     ((kind, number),) = operations
     size = logged.world_size or max([*logged.ranks, *firsts]) + 1
@@ -137,10 +145,21 @@ def _wait(connection: DuckDBPyConnection, logged: Logged) -> PeersWait | None:
     if len(missing) != 1 or kind in _POINT_TO_POINT or (missing[0] > max(firsts) and not named):
         return None
     lengths = [int(said[1]) / 1000 for _, _, text, _ in firsts.values() if (said := _LENGTH.search(text))]
-    first = min(line for _, _, _, line in firsts.values())
+    first = rows[0][5] if is_apart else min(line for _, _, _, line in firsts.values())
     sure = logged.world_size is not None or len(firsts) > 1
     waiting = tuple(sorted(firsts))
-    return PeersWait(missing[0], waiting, kind, number, min(lengths, default=None), rows[0][0], rows[0][6], first, sure)
+    return PeersWait(
+        missing[0],
+        waiting,
+        kind,
+        number,
+        min(lengths, default=None),
+        rows[0][0],
+        rows[0][6],
+        first,
+        sure,
+        apart if is_apart else {},
+    )
 
 
 def _operation(kind: str, subject: str) -> tuple[str, int | None]:
@@ -157,6 +176,11 @@ def _blocked(connection: DuckDBPyConnection, wait: PeersWait) -> Work | None:
         return None
     text, source = found[0]
     return Work(wait, text.strip(), source, "the kernel reports its process as blocked", is_own=True, is_blocked=True)
+
+
+def _apart(connection: DuckDBPyConnection, wait: PeersWait) -> Work | None:
+    found = counted_on(connection, wait.rank, wait.apart)
+    return Work(wait, *found, is_own=True) if found is not None else None
 
 
 def _counted(connection: DuckDBPyConnection, wait: PeersWait) -> Work | None:

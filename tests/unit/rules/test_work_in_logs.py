@@ -167,3 +167,50 @@ STEPS = "[rank 0] step {} loss 2.1"
 )
 def test_lines_that_prove_no_other_work_name_nobody(tmp_path: Path, text: str) -> None:
     assert named(judged(tmp_path, text)) == set()
+
+
+def _eval_lines(first: int, last: int, hour: int = 2) -> str:
+    return "".join(f"2026-03-21 {hour:02}:{minute:02}:11,204 validating {minute * 10}/91000\n" for minute in range(first, last))
+
+
+def _steps(hour: int = 2) -> str:
+    return "".join(f"2026-03-21 {hour:02}:00:0{step},204 step: {step} loss: 2.1\n" for step in range(1, 5))
+
+
+def _files(tmp_path: Path, busy: str, waits: str = "", folder: str = "logs") -> Verdict:
+    """A folder with a file of each of four ranks, of which rank 3 is at other work; the others give up at 02:07."""
+    (tmp_path / folder).mkdir()
+    for rank in range(3):
+        (tmp_path / folder / f"rank{rank}.log").write_text(_steps() + "starting validation\n" + gave_up(rank) + waits)
+    (tmp_path / folder / "rank3.log").write_text(busy)
+    return verdict_of(tmp_path)
+
+
+def test_one_file_a_rank_with_steps_that_show_one_clock(tmp_path: Path) -> None:
+    verdict = _files(tmp_path, _steps() + _eval_lines(2, 12))
+    assert (named(verdict), verdict.suspects[0].rules[0]) == ({3}, "FX155")
+    assert "by clocks that agree" in verdict.suspects[0].evidence[0].statement
+
+
+def test_one_file_a_rank_of_one_host(tmp_path: Path) -> None:
+    assert named(_files(tmp_path, _eval_lines(2, 12), folder="node-7")) == {3}
+
+
+@pytest.mark.parametrize(
+    ("busy", "waits"),
+    [
+        (_eval_lines(2, 12), ""),
+        (_steps(hour=5) + _eval_lines(2, 12, hour=5), ""),
+        (_steps() + _eval_lines(2, 7), ""),
+        (_steps() + _eval_lines(20, 30), ""),
+        (
+            _steps() + _eval_lines(2, 12),
+            "2026-03-21 02:08:01,204 validating 90/91000\n2026-03-21 02:08:09,204 validating 95/91000\n",
+        ),
+        (bar(30), ""),
+        (_steps() + "\n".join(f"[rank{rank}]: x" for rank in range(4)), ""),
+    ],
+    ids=["no common clock", "another zone", "before they gave up", "a later attempt", "others count on", "a bar", "all ranks"],
+)
+def test_files_of_ranks_whose_order_is_not_known(tmp_path: Path, busy: str, waits: str) -> None:
+    assert named(_files(tmp_path, busy, waits)) == set()
