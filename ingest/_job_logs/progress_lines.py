@@ -3,7 +3,8 @@
 The number of a step, of an item of a total (`validating 40/91000`) or of a bar (`280000/2969526 [29:55<4:48:08`). Lines of one
 rank whose words agree are a series; a number that falls begins another part of it. Times are those in front of the lines, as
 they stand there, or what a bar says has elapsed; averages over all steps so far (`s/it`, `samples/sec`) are not read.
-Upstream: Megatron-LM, torchtitan, nanoGPT, DeepSpeed, tqdm (transformers, Lightning), as of 2025.
+Upstream: Megatron-LM, torchtitan, nanoGPT, DeepSpeed, tqdm (transformers, Lightning), rich
+(Lightning), NeMo, Composer, verl, as of 2025.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ _HINT = re.compile(
 )
 _BAR = re.compile(
     r"(?:\| {0,8}|(?<!\d))(?P<step>\d{1,12})(?:/(?P<total>\d{1,12})|it) "
-    r"\[(?P<elapsed>(?:\d{1,4}:)?\d{1,2}:\d\d)[<,][^\]]{0,200}\]?"
+    r"(?:\[(?P<elapsed>(?:\d{1,4}:)?\d{1,2}:\d\d)[<,][^\]]{0,200}\]?|(?P<rich>\d{1,4}:\d\d:\d\d) • (?:-|\d)[^|]{0,200})"
 )
 _KEYED = re.compile(
-    rf"(?<![\w-])(?i:{_KEY})['\"]?(?: ?[:=#\]\[] ?\[?| {{1,12}})(?P<step>\d{{1,12}})"
+    rf"(?<![\w-])(?i:{_KEY})['\"]?(?: ?[:=#\]\[] {{0,3}}\[?| {{1,12}})(?P<step>\d{{1,12}})"
     r"(?:/ {0,12}(?P<total>\d{1,12}))?(?![\w.]*\.\w|\w)"
 )
 _OF_TOTAL = re.compile(r"(?<![\w./:-])(?P<step>\d{1,12})(?: ?/ {0,12}| of )(?P<total>\d{1,12})(?![\w/:-]|\.\d)")
@@ -43,7 +44,8 @@ _STAMP = re.compile(
 )
 _STATED = re.compile(
     r"elapsed time per iteration \(ms\): (?P<ms>\d{1,9}(?:\.\d{1,6})?)|\btime (?P<ms2>\d{1,9}(?:\.\d{1,6})?) ?ms\b"
-    r"|\b(?P<s>\d{1,6}(?:\.\d{1,6})?) ?s(?:ec)?/step\b|\bstep[_ ]time(?:_s| \(s\))?[=:] ?(?P<s2>\d{1,6}(?:\.\d{1,6})?)(?! ?ms)"
+    r"|\b(?P<s>\d{1,6}(?:\.\d{1,6})?) ?s(?:ec)?/step\b"
+    r"|\b(?:step[_ ]time(?:_s| \(s\))?|train_step_timing in s|timing_s/step)[=:] ?(?P<s2>\d{1,6}(?:\.\d{1,6})?)(?! ?ms)"
 )
 _LOAD = re.compile(r"(?i:batch[ _]size|seq(?:uence)?[ _]?len(?:gth)?|num[ _]tokens|\bbsz?)['\"]?[ :=]{1,8}\d{1,12}")
 _RANK = re.compile(r"(?<![A-Za-z_])(?:rank|RANK|Rank)[ _:=]{0,2}(\d{1,7})\b")
@@ -189,7 +191,7 @@ class ProgressLines:
 
 def _clock(said: re.Match[str], line: str) -> tuple[str | None, float | None]:
     if said.re is _BAR:
-        parts = [int(part) for part in said["elapsed"].split(":")]
+        parts = [int(part) for part in (said["elapsed"] or said["rich"]).split(":")]
         return "bar", float(sum(part * 60**place for place, part in enumerate(reversed(parts))))
     stamp = _STAMP.search(line, 0, _SHOWN)
     if stamp is None:
