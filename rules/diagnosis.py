@@ -49,7 +49,7 @@ from forensics.rules.reductions.stacks.tree import stack_tree
 from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.combined_positions import Positions
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
-from forensics.rules.soundness import sound
+from forensics.rules.soundness import sound, unrecorded_ranks
 from forensics.rules.supply import Supply
 
 FRONTIER = "FX170"
@@ -74,7 +74,7 @@ def _verdict(
     judged = judge(supply, Findings(findings), families(connection))
     suspects = judged.suspects
     roster, graph, motion, pace = supply.get(Roster), supply.get(WaitGraph), supply.get(Liveness), supply.get(Speed)
-    healthy = sound(motion, pace, judged.symptoms)
+    healthy = sound(motion, pace, judged.symptoms, supply.call(unrecorded_ranks))
     # Work of a rank that the others wait for ends by itself; where nobody is elsewhere nothing does.
     stuck = zip(graph.waits, supply.get(WaitStates), strict=True)
     still = next((state.reason for wait, state in stuck if state.standing is Standing.STILL and not wait.missing), None)

@@ -16,14 +16,10 @@ ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted(path.parent.name for path in (ROOT / "fixtures/scenarios").glob("*/expected.json"))
 USUAL = ("checkpoint-stalled", "behind-in-shim-logs", "device-stalled", "stage-slow", "job-moving")
 SEEDS = 12
-# Logs of the shim of some ranks only: the job moves as fast as at the begin of the record, and was slow by then.
-SLOW_THROUGHOUT = pytest.mark.xfail(reason="a job of which some ranks are not known is called healthy")
-KNOWN = {(name, seed): [SLOW_THROUGHOUT] for name in ("rank-awaited", "transfer-slow") for seed in (1, 8, 9)}
 
 
 def marks(name: str, seed: int) -> list[pytest.MarkDecorator]:
-    deep = [] if name in USUAL and seed < 2 else [pytest.mark.deep]
-    return deep + KNOWN.get((name, seed), [])
+    return [] if name in USUAL and seed < 2 else [pytest.mark.deep]
 
 
 PAIRS = [pytest.param(name, seed, marks=marks(name, seed)) for name in SCENARIOS for seed in range(SEEDS)]

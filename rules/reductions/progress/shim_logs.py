@@ -16,7 +16,7 @@ def logged_motion(logs: Iterable[ShimLog], factor: float, silent: Iterable[int] 
     known = [log for log in logs if log.active_ns is not None]
     running = [log for log in known if not log.ended and log.rank not in set(silent)]
     if known and not [log for log in known if not log.ended]:
-        return Liveness(Motion.MOVING, f"all {len(known)} processes ended in order")
+        return Liveness(Motion.MOVING, f"every process with a log ended in order ({len(known)})")
     if not running:
         return None
     until = last_beats(running)

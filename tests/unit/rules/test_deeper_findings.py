@@ -136,6 +136,18 @@ def test_a_clock_that_is_ahead_does_not_make_its_rank_late(tmp_path: Path, skew_
     assert not verdict.suspects
 
 
+def test_a_job_with_ranks_that_left_no_record_is_not_called_healthy(tmp_path: Path) -> None:
+    """A rank that was slow before the records began delays all others alike."""
+    job = Job(4)
+    job.steps(12)
+    first = loose(job, tmp_path / "first", [0, 1, 3], form="json", name="rank{rank}.fr.0.json")
+    job.steps(12)
+    second = loose(job, tmp_path / "second", [0, 1, 3], form="json", name="rank{rank}.fr.1.json")
+    verdict = verdict_of(first, second)
+    assert verdict.outcome == "inconclusive"
+    assert "no record of rank 2, whose speed is not known" in verdict.summary
+
+
 def test_work_that_one_rank_does_now_and_then_is_not_slowness(tmp_path: Path) -> None:
     """Rank 0 logs and evaluates every sixth step."""
     job = Job(4)
