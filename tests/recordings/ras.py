@@ -105,6 +105,7 @@ def as_text(comms: Sequence[Comm], *, version: str = "2.30.7") -> bytes:
     """The answer to `VERBOSE STATUS`: communicators that differ in size or finding make groups of their own."""
     order = sorted(comms, key=lambda comm: -len(comm.members))
     processes = {(m.address, m.pid): m for comm in comms for m in comm.members}
+    answering = sum(member.lost != "dead" for member in processes.values())
     nodes = len({address for address, _ in processes})
     lines = [
         f"NCCL version {version} compiled with CUDA 13.0",
@@ -115,7 +116,7 @@ def as_text(comms: Sequence[Comm], *, version: str = "2.30.7") -> bytes:
         "",
         "  Nodes  Processes         GPUs  Processes     GPUs",
         "(total)   per node  per process    (total)  (total)",
-        f"{nodes:7}  {len(processes) // nodes:9}  {1:11}  {len(processes):9}  {len(processes):7}",
+        f"{nodes:7}  {len(processes) // nodes:9}  {1:11}  {answering:9}  {answering:7}",
         "",
         "Communicators... (0.00s)",
         "=============",

@@ -228,21 +228,23 @@ def _seconds(taken: object) -> float | None:
 
 
 def _global_ranks(
-    connection: DuckDBPyConnection, groups: tuple[RasGroup, ...], lost: Mapping[Process, object], gpus: int | None
+    connection: DuckDBPyConnection, groups: tuple[RasGroup, ...], lost: Mapping[Process, tuple[str, int, str]], gpus: int | None
 ) -> tuple[dict[Process, int], str | None]:
     """By the processes found on the hosts, completed by the communicator of all GPUs unless the two disagree."""
     processes = {member.process for group in groups for member in group.members if member.process} | set(lost)
     by_pid = _by_pid(connection, processes)
-    by_world = _by_world(groups, gpus or len(processes))
+    # The GPUs in the summary of the text form are those of processes that are not considered dead.
+    dead = sum(word == "dead" for word, _, _ in lost.values())
+    by_world = _by_world(groups, {gpus, gpus + dead} if gpus else {len(processes)})
     if any(by_world.get(process, rank) != rank for process, rank in by_pid.items()):
         return by_pid, "pid"
     ranks = {**by_world, **by_pid}
     return ranks, None if not ranks else "pid" if len(by_pid) == len(ranks) else "world"
 
 
-def _by_world(groups: tuple[RasGroup, ...], world: int) -> dict[Process, int]:
-    """Ranks within the communicators of this size, when all of them number the processes alike."""
-    whole = [group for group in groups if group.size == world]
+def _by_world(groups: tuple[RasGroup, ...], worlds: set[int]) -> dict[Process, int]:
+    """Ranks within the communicators of these sizes, when all of them number the processes alike."""
+    whole = [group for group in groups if group.size in worlds]
     numbered = {(member.process, member.comm_rank) for group in whole for member in group.members if member.process}
     found = {process: number for process, number in numbered if process}
     return found if len(found) == len(numbered) else {}
