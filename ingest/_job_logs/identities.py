@@ -20,11 +20,17 @@ WORDS = (
     "Global rank ",
     "global rank ",
     "rdzv",
+    "world",
 )
 _PAIRS = (
     re.compile(r"pid[= ](?P<pid>\d{1,9})\) world_rank=(?P<rank>\d{1,7})"),
     re.compile(r"GLOBAL_RANK: (?P<rank>\d{1,7}).{0,40}\(pid (?P<pid>\d{1,9})\)"),
     re.compile(r"pid=(?P<pid>\d{1,9})(?:, ip=[\w.:]+)?\).{0,200}\[rank=(?P<rank>\d{1,7}), world_size="),
+    re.compile(
+        r"pid=(?P<pid>\d{1,9})(?:, ip=[\w.:]+)?\).{0,200}\brank[ =:]{1,2}(?P<rank>\d{1,7})(?:,| /| of| in) ?(?:the )?world"
+        r"(?:[ _]size)?[ =:]{1,2}(?:of )?\d",
+        re.IGNORECASE,
+    ),
     re.compile(r"^\[(?i:rank)[ =:](?P<rank>\d{1,7})\] .{0,40}?\bpid[ =:]{1,2}(?P<pid>\d{1,9})\b"),
     re.compile(r"\[PID:(?P<pid>\d{1,9})\] \[RANK:(?P<rank>\d{1,7})\]"),
     re.compile(r"[Gg]lobal rank (?P<rank>\d{1,7}) \(PID (?P<pid>\d{1,9})\)"),

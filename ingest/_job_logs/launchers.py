@@ -20,7 +20,7 @@ WORDS = (
     *("exited on", "Process name:", "Exit code:", " RUNNING AT ", "KILLED BY SIGNAL:", "EXIT STATUS:", "MPI_ABORT was"),
     *("exits with return code", "CalledProcessError: ", "exit with status code", " terminated with ", "Error Snippet]"),
     *("Name:    ", "Last State:"),
-    *(" crashed with exit code", " exited with code ", "Error pod ", "ActorDiedError"),
+    *(" crashed with exit code", " exited with code ", "Error pod ", "actor died unexpectedly"),
 )
 START_WORDS = ("torchrun ", "accelerate launch ", "deepspeed ", "mpirun ", "mpiexec ", "horovodrun ", "-m torch.distributed.")
 _START = re.compile(
@@ -55,7 +55,7 @@ _POD = re.compile(r"Error pod (?P<pod>[\w.-]{1,253}) container \S{1,253} exitCod
 _DESCRIBED = re.compile(r"^Name: {4,40}(?P<pod>[a-z0-9][\w.-]{0,252})$")
 _LAST_STATE = re.compile(r"^ {2,12}(?:Last )?State: {1,20}Terminated$")
 _REASON = re.compile(r"^ {2,12}(?:Reason: {1,20}(?P<reason>\w{1,40})|Exit Code: {1,20}(?P<code>\d{1,3}))$")
-_ACTOR = re.compile(r"^\s+pid: (?P<pid>\d{1,9})\s*$")
+_ACTOR = re.compile(r"^(?:\([\w.:-]{1,80} pid=[^)]{1,64}\) ?)?\s+pid: (?P<pid>\d{1,9})\s*$")
 _RAY = re.compile(r"\[Rank (?P<rank>\d{1,7}) Error Snippet\]")
 
 
@@ -110,7 +110,7 @@ class LauncherEnds:
 
     def _actor(self, line: str) -> Iterator[Ended]:
         """Ray names the process of an actor that died some lines below the error."""
-        if "ActorDiedError" in line:
+        if "actor died unexpectedly" in line:
             self._dead_actor, self._lines = True, 0
         elif self._dead_actor and (said := _ACTOR.match(line)):
             self._dead_actor = False

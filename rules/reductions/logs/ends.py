@@ -69,7 +69,7 @@ _CODE = re.compile(r"Exited with exit code (\d{1,3})")
 
 
 def exits(connection: DuckDBPyConnection) -> tuple[Exit, ...]:
-    """All ends that are known to be of a rank: of several of one rank, the one its launcher saw first."""
+    """All ends that are known to be of a rank: of several of one rank, the one its launcher saw first or ended the job for."""
     several, highest, hosts, elastic = connection.execute(_NODES).fetchall()[0]
     said = connection.execute(_EXITS).fetchall()
     rows = [(rank, str(subject), source) for rank, subject, source, is_late in said if not is_late]
@@ -85,7 +85,7 @@ def exits(connection: DuckDBPyConnection) -> tuple[Exit, ...]:
         ranked += _tasks(rows, [str(subject) for _, subject, _, _ in said])
     found: dict[int, Exit] = {}
     for end in ranked:
-        if end.rank not in found or (end.first and not found[end.rank].first):
+        if end.rank not in found or (end.first, end.by_mpi) > (found[end.rank].first, found[end.rank].by_mpi):
             found[end.rank] = end
     return tuple(found.values())
 

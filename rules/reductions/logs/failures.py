@@ -33,6 +33,8 @@ _LOST_DEVICE = re.compile(r"code=(?:48|64|79|94|95|119|120|140) ")
 _ODD_ONE = re.compile(r"\bRank (\d{1,7}) has different values? for .{1,200}[Oo]ther ranks:")
 """What all ranks raise that found one of them to differ from all others."""
 _OF_ITSELF = re.compile(r": Rank (?P<rank>\d{1,7}), node [^\s,]{1,255}, device \d")
+_BY_LAUNCHER = re.compile("ChildFailedError|ActorDiedError")
+"""What the process that started the ranks raises of one of them: it waited for nobody."""
 _NEAR = 1000
 """Lines between an error and what it does to the peers."""
 _UNCAUGHT = re.compile(r"\[rank\d{1,7}\]: |^ +\S")
@@ -87,7 +89,10 @@ WHERE kind IN ('watchdog_timeout', 'transfer_timeout', 'store_timeout', 'barrier
 """
 
 
-_WITNESSES = "SELECT count(DISTINCT rank), count(*) FILTER (kind = 'signal_sent') FROM log_events"
+_WITNESSES = """
+SELECT count(DISTINCT rank), count(*) FILTER (kind = 'signal_sent')
+FROM (SELECT rank, kind FROM log_events UNION ALL SELECT rank, 'progress' FROM log_progress)
+"""
 
 
 def failures(connection: DuckDBPyConnection) -> Failures:
@@ -120,7 +125,7 @@ def failures(connection: DuckDBPyConnection) -> Failures:
         if kind == "exception" and rank is not None and not _UNCAUGHT.search(text):
             caught.add(Failure(rank, text, source), follows, source_id, line)
         if rank is None:
-            unranked = unranked or (follows and "ChildFailedError" not in text)
+            unranked = unranked or (follows and not _BY_LAUNCHER.search(text))
             unranked_own = unranked_own or not follows
         elif rank not in own and rank not in following and (kind != "exception" or _UNCAUGHT.search(text)):
             if follows:
