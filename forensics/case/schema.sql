@@ -478,11 +478,11 @@ CREATE TABLE log_positions (
     is_p2p BOOLEAN                  -- point-to-point work was seen here: its numbers differ between members
 );
 
--- table: One call that a log speaks of: the newest of each process in each communicator by NCCL's COLL lines, or a fingerprint that torch compared.
+-- table: One call that a log speaks of: the newest of each process in each communicator by NCCL's COLL lines, or one that torch compared with others.
 CREATE TABLE log_calls (
     source_id BIGINT,               -- artefact
     locator BIGINT,                 -- line
-    origin VARCHAR NOT NULL,        -- nccl, or fingerprint (TORCH_DISTRIBUTED_DEBUG=DETAIL)
+    origin VARCHAR NOT NULL,        -- nccl, fingerprint (TORCH_DISTRIBUTED_DEBUG=DETAIL), or analysis (torchfrtrace)
     host VARCHAR,                   -- host, as the line names it
     pid BIGINT,                     -- process, as the line names it
     rank INTEGER,                   -- global rank; null when the log does not tell

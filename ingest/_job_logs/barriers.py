@@ -1,7 +1,8 @@
-"""Barriers that tell who is missing: gloo's monitored barrier, and the barrier in the store when a group is made.
+"""Barriers that tell who is missing: gloo's monitored barrier, the one in the store when a group is made, and the first call.
 
 Upstream: `monitoredBarrier` of torch/csrc/distributed/c10d/ProcessGroupGloo.cpp (ranks of the group, waited for in order
-from 1), `_store_based_barrier` of torch/distributed/distributed_c10d.py (ranks of the job).
+from 1), `_store_based_barrier` of torch/distributed/distributed_c10d.py (ranks of the job), `broadcastUniqueNCCLID` of
+torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp: at the first call of a group its first rank puts an identity into the store.
 """
 
 from __future__ import annotations
@@ -14,12 +15,17 @@ from forensics.ingest._job_logs.positions import LogPosition
 from forensics.ingest._job_logs.reports import MOST_RANKS, ranks_of, report
 from forensics.ingest._shared.values import rank_number
 
-WORDS = ("monitoredBarrier", "store based barrier")
+WORDS = ("monitoredBarrier", "store based barrier", "retrieving ncclUniqueId")
 _FAILED = re.compile(MISSED_BARRIER)
 _REACHED = re.compile(r"Rank (?P<rank>\d{1,7}) (?:successfully reached monitoredBarrier|timed out in monitoredBarrier)")
 _STORE = re.compile(
     r"store based barrier (?:on|to initialize process group for) rank:? "
     r"(?P<rank>\d{1,7})\b.{0,200}?\(world_size=(?P<size>\d{1,7}), worker_count=(?P<came>\d{1,7})"
+)
+# A store that cannot be reached, or whose host is gone, says nothing of who came.
+_FIRST_CALL = re.compile(
+    r"(?:\[rank(?P<own>\d{1,7})\]: .{0,200}?)?\[(?P<rank>\d{1,7})\] is setting up NCCL communicator and retrieving "
+    r"ncclUniqueId from \[0\] .{1,200}? got error: (?P<late>(?:Socket |wait )?[Tt]imed? ?out)?"
 )
 
 
@@ -31,6 +37,8 @@ class Barriers:
         self._reached: set[int] = set()
         self._line = 0
         self._stores: dict[int, tuple[int, set[int], int]] = {}
+        self._first_call: tuple[int, set[int]] = 0, set()
+        self._has_first = True
 
     def feed(self, number: int, line: str) -> None:
         """Take one line."""
@@ -44,6 +52,12 @@ class Barriers:
                 self._line = self._line or number
         elif "store based barrier" in line and (said := _STORE.search(line)):
             self._waits_in_store(number, int(said["rank"]), int(said["size"]), int(said["came"]))
+        elif "retrieving ncclUniqueId" in line and (said := _FIRST_CALL.search(line)):
+            # A number that is not that of the job is one of a smaller group, whose first rank is another one.
+            is_of_job = said["own"] in (None, said["rank"])
+            self._has_first = self._has_first and is_of_job and said["late"] is not None
+            if len(self._first_call[1]) < MOST_RANKS:
+                self._first_call = self._first_call[0] or number, self._first_call[1] | {int(said["rank"])}
 
     def _waits_in_store(self, number: int, rank: int, size: int, came: int) -> None:
         if came < size <= MOST_RANKS and rank < size:
@@ -53,7 +67,7 @@ class Barriers:
 
     @property
     def positions(self) -> Iterator[LogPosition]:
-        """Rows of both kinds; a rank that says it came and is said to be missing is neither."""
+        """Rows of all kinds; a rank that says it came and is said to be missing is neither."""
         missing = self._missing - self._reached
         if missing:
             # Ranks are waited for in order, so that all below the last missing one were heard or are named.
@@ -63,3 +77,6 @@ class Barriers:
             if len(waiting) == came:
                 missing = set(range(size)) - waiting
                 yield from report("barrier", line, "store_barrier", waiting, missing, size, kind="barrier")
+        line, waiting = self._first_call
+        if waiting and self._has_first and 0 not in waiting:
+            yield from report("barrier", line, "ncclUniqueId", waiting, {0}, kind="initialization")

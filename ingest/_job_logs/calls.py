@@ -61,18 +61,18 @@ class Fingerprints:
                 self.by_rank[rank] = call
 
 
-def batch(made: Iterable[tuple[LogPosition, Iterable[LoggedCall]]], fingerprints: Mapping[int, LoggedCall]) -> Batch | None:
-    """The rows: calls of NCCL with the process that made them, then fingerprints by rank; None without any."""
-    rows: list[tuple[str, LogPosition | None, int | None, LoggedCall]] = []
+def batch(
+    made: Iterable[tuple[LogPosition, Iterable[LoggedCall]]],
+    fingerprints: Mapping[int, LoggedCall],
+    analysed: Iterable[tuple[str, int, LoggedCall]],
+) -> Batch | None:
+    """The rows: calls of NCCL with the process that made them, fingerprints by rank, and what an analyzer compared."""
+    rows: list[tuple[str, str | None, int | None, int | None, str, LoggedCall]] = []
     for said, calls in made:
-        rows += [("nccl", said, said.rank, call) for call in calls if said.communicator]
-    rows += [("fingerprint", None, rank, call) for rank, call in sorted(fingerprints.items())]
-    columns: dict[str, list[Any]] = {
-        "origin": [origin for origin, _, _, _ in rows],
-        "host": [said.host if said else None for _, said, _, _ in rows],
-        "pid": [said.pid if said else None for _, said, _, _ in rows],
-        "rank": [rank for _, _, rank, _ in rows],
-        "communicator": [said.communicator if said else "default group" for _, said, _, _ in rows],
-    }
-    columns.update((known.name, [getattr(call, known.name) for _, _, _, call in rows]) for known in fields(LoggedCall))
+        rows += [("nccl", said.host, said.pid, said.rank, said.communicator, call) for call in calls if said.communicator]
+    rows += [("fingerprint", None, None, rank, "default group", call) for rank, call in sorted(fingerprints.items())]
+    rows += [("analysis", None, None, rank, name, call) for name, rank, call in analysed]
+    names = ("origin", "host", "pid", "rank", "communicator")
+    columns: dict[str, list[Any]] = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    columns.update((known.name, [getattr(row[-1], known.name) for row in rows]) for known in fields(LoggedCall))
     return Batch("log_calls", columns) if rows else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from forensics.ingest._job_logs.events import TRACEBACK
+from forensics.ingest._job_logs.tracebacks import TRACEBACK
 
 _LONGEST_HEADING = 256
 _HEADING = re.compile(r"(?:ERROR|CRITICAL|Exception).{0,80}?\brank[ _:=]?(\d{1,7})\b.{0,120}(?:Exception|[Ee]rror|failed)\b")

@@ -2,7 +2,7 @@
 
 Upstream: `help-orterun.txt` of Open MPI and of PRRTE, src/pm/hydra of pmodels/mpich, horovod/runner/gloo_run.py,
 deepspeed/launcher/launch.py, torch/distributed/launch.py before 1.9, torch/multiprocessing/spawn.py, Ray Train, composer/cli/
-launcher.py of MosaicML, the subprocess launcher of Lightning, the training operator of Kubeflow.
+launcher.py of MosaicML, the subprocess launcher of Lightning.
 A rank in MPI_COMM_WORLD is that of the job. DeepSpeed and the old launch.py print the command of the last process of the node,
 whichever failed. The number of a spawned process counts on its host.
 """
@@ -12,15 +12,14 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from forensics.ingest._job_logs.ended import Ended
 from forensics.ingest._shared.values import rank_number
 
 WORDS = (
     *("exited on", "Process name:", "Exit code:", " RUNNING AT ", "KILLED BY SIGNAL:", "EXIT STATUS:", "MPI_ABORT was"),
     *("exits with return code", "CalledProcessError: ", "exit with status code", " terminated with ", "Error Snippet]"),
-    *("Name:    ", "Last State:"),
-    *(" crashed with exit code", " exited with code ", "Error pod ", "actor died unexpectedly"),
+    *(" crashed with exit code", " exited with code ", "actor died unexpectedly"),
 )
 START_WORDS = ("torchrun ", "accelerate launch ", "deepspeed ", "mpirun ", "mpiexec ", "horovodrun ", "-m torch.distributed.")
 _START = re.compile(
@@ -51,10 +50,6 @@ _SPAWNED = re.compile(
 _CRASHED = re.compile(r"\bRank (?P<rank>\d{1,7}) crashed with exit code (?P<code>-?\d{1,5})")
 _GLOBAL = re.compile(r"Global rank (?P<rank>\d{1,7}) \(PID (?P<pid>\d{1,9})\) exited with code (?P<code>-?\d{1,5})")
 _CHILD = re.compile(r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<code>-?\d{1,5})")
-_POD = re.compile(r"Error pod (?P<pod>[\w.-]{1,253}) container \S{1,253} exitCode: (?P<code>\d{1,3})")
-_DESCRIBED = re.compile(r"^Name: {4,40}(?P<pod>[a-z0-9][\w.-]{0,252})$")
-_LAST_STATE = re.compile(r"^ {2,12}(?:Last )?State: {1,20}Terminated$")
-_REASON = re.compile(r"^ {2,12}(?:Reason: {1,20}(?P<reason>\w{1,40})|Exit Code: {1,20}(?P<code>\d{1,3}))$")
 _ACTOR = re.compile(r"^(?:\([\w.:-]{1,80} pid=[^)]{1,64}\) ?)?\s+pid: (?P<pid>\d{1,9})\s*$")
 _RAY = re.compile(r"\[Rank (?P<rank>\d{1,7}) Error Snippet\]")
 
@@ -64,14 +59,6 @@ def starts(line: str) -> bool:
     return any(word in line for word in START_WORDS) and _START.match(line) is not None
 
 
-class Ended(NamedTuple):
-    """One process that a launcher saw end: global rank where it tells one, and how, as the subject of a `process_exit`."""
-
-    rank: int | None
-    subject: str
-    label: str | None = None
-
-
 class LauncherEnds:
     """Reads what launchers say, some over two lines: who, and then how."""
 
@@ -79,20 +66,18 @@ class LauncherEnds:
         self._named: tuple[int | None, str] | None = None
         self._code: tuple[str, int] | None = None
         self._dead_actor = False
-        self._pod: str | None = None
-        self._reason: str | None = None
         self._lines = 0
 
     @property
     def is_open(self) -> bool:
         """Whether somebody is named whose end is told next."""
-        return self._named is not None or self._dead_actor or self._pod is not None
+        return self._named is not None or self._dead_actor
 
     def feed(self, line: str) -> Iterator[Ended]:
         """What this line completes."""
         self._lines += 1
         if self._lines > _LONGEST_BLOCK:
-            self._named, self._dead_actor, self._pod = None, False, None
+            self._named, self._dead_actor = None, False
         if not self.is_open and not any(word in line for word in WORDS):
             return
         yield from _mpi(line)
@@ -105,7 +90,6 @@ class LauncherEnds:
             yield Ended(rank_number(ray["rank"]), "exitcode=1")
         yield from _by_process(line)
         yield from self._actor(line)
-        yield from self._described(line)
         yield from self._over_two_lines(line)
 
     def _actor(self, line: str) -> Iterator[Ended]:
@@ -115,19 +99,6 @@ class LauncherEnds:
         elif self._dead_actor and (said := _ACTOR.match(line)):
             self._dead_actor = False
             yield Ended(None, f"exitcode=1 pid={said['pid']} by=ray")
-
-    def _described(self, line: str) -> Iterator[Ended]:
-        """`kubectl describe pod`: how its container ended; one killed for anything but memory may have been told to end."""
-        if said := _DESCRIBED.match(line):
-            self._pod, self._reason, self._lines = said["pod"], None, 0
-        elif self._pod is not None and _LAST_STATE.match(line):
-            self._reason = "unknown"
-        elif self._pod is not None and self._reason and (found := _REASON.match(line)):
-            self._reason = found["reason"] or self._reason
-            code = int(found["code"] or 0)
-            if code and (code != 128 + signal.SIGKILL or self._reason == "OOMKilled"):
-                yield Ended(None, f"exitcode={code} pod={self._pod} time=list by=mpi", f"pod {self._pod}")
-            self._reason = None if found["code"] else self._reason
 
     def _over_two_lines(self, line: str) -> Iterator[Ended]:
         before = self._named
@@ -177,8 +148,6 @@ def _by_process(line: str) -> Iterator[Ended]:
         yield Ended(rank_number(ended["rank"]), f"exitcode={ended['code']} pid={ended['pid']} time=list by=mpi")
     if child := _CHILD.search(line):
         yield Ended(None, f"exitcode={child['code']} pid={child['pid']} first by=mpi")
-    if pod := _POD.search(line):
-        yield Ended(None, f"exitcode={pod['code']} pod={pod['pod']} by=mpi", f"pod {pod['pod']}")
 
 
 def _last_command(line: str) -> Iterator[Ended]:

@@ -27,6 +27,7 @@ _TASKS = re.compile(rb"\n {0,6}(\d{1,7}):(?=[ \[])" + _RANKS)
 _LOCALS = re.compile(rb"\n()(?=\[[A-Za-qs-z])" + _RANKS)
 _PODS = re.compile(rb"\n\[pod/([\w.-]{1,253})/[\w.-]{1,253}\][^\n]{0,80}? rank (\d{1,7})/(\d{1,7})\b")
 _SHARED = re.compile(r"(?:pod|service|unit) (?!.* (?:actor|tee) )")
+_LOCAL = re.compile(r"tee [A-Za-z_][\w-]{0,62}?(\d{1,5})")
 _MAX_LABELS = 1 << 17
 
 
@@ -81,8 +82,10 @@ class Origins:
             if rank is not None:
                 self._ranks[label].add(rank)
 
-    def ranks(self) -> Mapping[str, int]:
+    def ranks(self, one_node: bool = False) -> Mapping[str, int]:
         """Global rank of each label, known when the whole file was read.
+
+        Of `one_node`, local ranks are as far from those of the job as that of which both are known.
 
         A label of one process that always went with one rank is that rank. Pods are ranks where each went with one and these
         are all ranks from 0. Tasks without such a word are ranks when there are several, none is contradicted, and no launcher
@@ -94,11 +97,18 @@ class Origins:
         shared = [label for label in self._labels if _SHARED.match(label)]
         if len(shared) < 2 or sorted(told.get(label, -1) for label in shared) != list(range(len(shared))):
             told = {label: rank for label, rank in told.items() if label not in shared}
+        if one_node:
+            told = {**self._by_local_rank(told), **told}
         numbers = {label: int(found[1]) for label in self._labels if (found := _TASK.fullmatch(label))}
         whole = len(numbers) > 1 and len(numbers) == len(self._labels) and min(numbers.values()) == 0
         if whole and all(self._ranks.get(label, {number}) == {number} for label, number in numbers.items()):
             return numbers
         return told
+
+    def _by_local_rank(self, told: Mapping[str, int]) -> Mapping[str, int]:
+        numbers = {label: int(found[1]) for label in self._labels if (found := _LOCAL.fullmatch(label))}
+        offsets = {told[label] - number for label, number in numbers.items() if label in told}
+        return {label: number + offset for offset in offsets for label, number in numbers.items()} if len(offsets) == 1 else {}
 
 
 def _plain(name: str) -> str:

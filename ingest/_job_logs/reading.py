@@ -7,12 +7,8 @@ them may know.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from math import inf
-from typing import Any
+from dataclasses import replace
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._job_logs import (
@@ -26,6 +22,7 @@ from forensics.ingest._job_logs import (
     launchers,
     nccl_lines,
     nodes,
+    pods,
     progress_lines,
     recorder_analysis,
     stack_dumps,
@@ -33,8 +30,10 @@ from forensics.ingest._job_logs import (
     stated_world,
     straggler_reports,
     torchrun,
+    tracebacks,
     watchdog_lines,
 )
+from forensics.ingest._job_logs.event_rows import Events
 from forensics.ingest._job_logs.line_origin import OWN_WORDS, Origin, Origins
 from forensics.ingest._job_logs.patterns import matches
 from forensics.ingest._job_logs.positions import LogPosition, batch
@@ -61,59 +60,20 @@ _WORDS = (
     *(
         *launchers.WORDS,
         *launchers.START_WORDS,
+        *pods.WORDS,
         *identities.WORDS,
         *OWN_WORDS,
         *events.WORDS,
-        *events.UNCAUGHT_WORDS,
-        events.TRACEBACK,
+        *tracebacks.UNCAUGHT_WORDS,
+        tracebacks.TRACEBACK,
     ),
 )
 _EXPRESSIONS = [torchrun.TIME, stack_dumps.EXPRESSION]
 _TRIGGER = trigger([*_WORDS, *nccl_lines.MEANING], _EXPRESSIONS)
 _TRIGGER_AT_FIRST = trigger([*_WORDS, *nccl_lines.WORDS, *nodes.WORDS], [*_EXPRESSIONS, *nodes.EXPRESSIONS])
 _MEMBER = "group member "
-_EARLIER = "earlier_"
-# No watchdog waits for so long: what is dated earlier is of another job, or of an earlier attempt.
-_NO_WAIT_NS = 24 * 3600 * 1_000_000_000
 _PROCESS = "process"
 _LAUNCHER = "launcher"
-
-
-@dataclass(slots=True)
-class _Events:
-    """Rows of `log_events` while a file is read; ranks that only labels tell are filled in at its end."""
-
-    columns: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
-    labels: list[str | None] = field(default_factory=list)
-
-    def add(self, number: int, kind: str, subject: str | None, text: str, host: str | None, origin: Origin) -> None:
-        """One understood line."""
-        values = {"locator": number, "time_ns": origin.time_ns, "rank": origin.rank, "host": host}
-        for name, value in {**values, "kind": kind, "subject": subject, "text": text}.items():
-            self.columns[name].append(value)
-        self.labels.append(origin.label)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def close_attempt(self, before: float = inf) -> None:
-        """What was read before a line is of an attempt that another one followed: it tells nothing of this one."""
-        self.columns["kind"] = [
-            f"{_EARLIER}{kind}" if not kind.startswith(_EARLIER) and line < before else kind
-            for kind, line in zip(self.columns["kind"], self.columns["locator"], strict=True)
-        ]
-
-    def begin_after_gap(self) -> int | None:
-        """The line of the first event after the last gap that no job waits through."""
-        dated = [
-            (line, at) for line, at in zip(self.columns["locator"], self.columns["time_ns"], strict=True) if at is not None
-        ]
-        later = [line for (_, before), (line, at) in pairwise(dated) if at - before > _NO_WAIT_NS]
-        return later[-1] if later else None
-
-    def lines_of(self, kind: str) -> list[int]:
-        """The lines of all events of a kind."""
-        return [line for known, line in zip(self.columns["kind"], self.columns["locator"], strict=True) if known == kind]
 
 
 class _Reader:
@@ -122,7 +82,7 @@ class _Reader:
     def __init__(self, artefact: Artefact, is_selective: bool) -> None:
         self.artefact = artefact
         self._is_selective = is_selective
-        self.events = _Events()
+        self.events = Events()
         self.origins = Origins()
         self.watchdog = watchdog_lines.WatchdogLines()
         self.nccl = nccl_lines.NcclLines()
@@ -133,10 +93,11 @@ class _Reader:
         self._identities = identities.Identities()
         self._fingerprints = calls.Fingerprints()
         self._analysis = recorder_analysis.RecorderAnalysis()
-        self._tracebacks = events.Tracebacks()
+        self._tracebacks = tracebacks.Tracebacks()
         self._heading = headings.Heading()
         self._table = torchrun.FailureTable()
         self._launchers = launchers.LauncherEnds()
+        self._pods = pods.Pods()
         self._world = stated_world.StatedWorld()
         self._versions = stated_versions.StatedVersions()
         self._stragglers = straggler_reports.StragglerReports()
@@ -154,7 +115,8 @@ class _Reader:
     def is_open(self, number: int) -> bool:
         """Whether a traceback, a table or a list goes on."""
         spans = self._stragglers.is_open or self._horovod.is_listing or self._table.is_open or self._launchers.is_open
-        return spans or self._tracebacks.is_open(number) or self._stacks.is_open(number)
+        spans = spans or self._pods.is_open or self._stacks.is_open(number)
+        return spans or self._tracebacks.is_open(number)
 
     def survey(self, number: int, block: bytes) -> None:
         """Labels count wherever they stand, and progress is what most lines tell."""
@@ -206,11 +168,11 @@ class _Reader:
             if raised.frames:
                 self._event(number, "traceback", raised.exception, "\n".join(raised.frames), origin)
             self._event(number, "exception", raised.exception, line, origin)
-        elif (headless := events.uncaught(origin.bare)) is not None:
+        elif (headless := tracebacks.uncaught(origin.bare)) is not None:
             self._event(number, "exception", headless, line, origin)
         for failed in self._table.feed(origin.bare[origin.text :]):
             self._event(number, failed.kind, failed.subject, line, replace(origin, rank=failed.rank, label=None, host=None))
-        for ended in self._launchers.feed(origin.bare):
+        for ended in (*self._launchers.feed(origin.bare), *self._pods.feed(origin.bare)):
             whose = replace(origin, rank=ended.rank, label=ended.label or _LAUNCHER, host=None)
             self._event(number, "process_exit", ended.subject, line, whose)
 
@@ -248,14 +210,16 @@ class _Reader:
         own = self.artefact.rank if self.nccl.processes <= 1 and not self.watchdog.has_several_members else None
         processes = {} if own is not None else self.nccl.ranks(self.nodes.why is not None)
         by_process = {f"{_PROCESS} {host} {pid}": rank for (host, pid), rank in processes.items()}
-        ranks = {**by_process, **self.origins.ranks(), **self._members(own)}
+        for label, rank in self._pods.ranks.items():
+            self.origins.note(label, rank)
+        ranks = {**by_process, **self._pods.ranks, **self.origins.ranks(self.nodes.why is None), **self._members(own)}
         self._identities.add_processes(processes)
         if self.nodes.why:
             nobody = Origin(None, _LAUNCHER, "", 0)
             self.events.add(self.nodes.locator, "several_nodes", self.nodes.why, self.nodes.why, None, nobody)
         found = self.events
         # Steps are trained after the end of a process only by a job that was started again.
-        begin = max(self._progress.resumed(found.lines_of("process_exit")) or 0, found.begin_after_gap() or 0)
+        begin = max(self._progress.resumed(found.ends()) or 0, found.begin_after_gap() or 0)
         found.close_attempt(begin)
         if found.labels:
             stated = zip(found.columns["rank"], found.labels, found.columns["kind"], found.columns["subject"], strict=True)
@@ -270,7 +234,8 @@ class _Reader:
         spoken = batch(positions, ranks, self.artefact.host, own)
         if spoken is not None:
             yield spoken
-        compared = calls.batch(self.nccl.calls, {} if self.watchdog.has_groups else self._fingerprints.by_rank)
+        fingerprints = {} if self.watchdog.has_groups else self._fingerprints.by_rank
+        compared = calls.batch(self.nccl.calls, fingerprints, self._analysis.calls)
         if compared is not None:
             yield compared
         yield from self._world.batches()

@@ -21,8 +21,8 @@ _BEGINS = re.compile(
 def unwrapped(block: bytes) -> bytes:
     """The lines put together; empty lines stand in for those that were taken away, so that numbers stay."""
     lines = block.split(b"\n")
-    width = max(map(len, lines))
-    if not _NARROWEST <= width <= _WIDEST or sum(len(line) == width for line in lines) < 2:
+    width = max(map(_width, lines))
+    if not _NARROWEST <= width <= _WIDEST or sum(_width(line) == width for line in lines) < 2:
         return block
     done: list[bytes] = []
     place = 0
@@ -43,4 +43,9 @@ def _end(lines: list[bytes], place: int, width: int) -> int:
 
 def _goes_on(line: bytes, following: bytes, width: int) -> bool:
     """Whether a line was cut; one that ends like a message may have that length by chance."""
-    return len(line) == width and not line.endswith((b".", b")", b":")) and not _BEGINS.match(following)
+    return _width(line) == width and not line.endswith((b".", b")", b":")) and not _BEGINS.match(following)
+
+
+def _width(line: bytes) -> int:
+    """Columns: those who draw bars use characters of several bytes."""
+    return len(line) if line.isascii() else len(line.decode("utf-8", "replace"))

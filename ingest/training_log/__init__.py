@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-from forensics.ingest._job_logs.events import TRACEBACK
 from forensics.ingest._job_logs.reading import MAX_EVENTS as MAX_EVENTS
 from forensics.ingest._job_logs.reading import rows
+from forensics.ingest._job_logs.tracebacks import TRACEBACK
 from forensics.ingest.interface import Ingester
 
 _RANK = re.compile(r"\[rank(\d{1,7})\]")

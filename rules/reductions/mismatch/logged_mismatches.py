@@ -76,7 +76,7 @@ def logged_mismatches(connection: DuckDBPyConnection, heard: Logged, recorded: R
 
 def _histories(calls: list[_Made], ranks: Mapping[object, int]) -> dict[int, dict[int, Call]]:
     """Calls of each rank by number; none at all where a number was used twice."""
-    counted = Counter((call.key, call.number) for call in calls)
+    counted = Counter((call.rank, call.key, call.number) for call in calls)
     if max(counted.values(), default=0) > 1:
         return {}
     found: dict[int, dict[int, Call]] = defaultdict(dict)

@@ -1,0 +1,13 @@
+"""How somebody that started a process saw it end."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Ended(NamedTuple):
+    """One process that a launcher saw end: global rank where it tells one, and how, as the subject of a `process_exit`."""
+
+    rank: int | None
+    subject: str
+    label: str | None = None

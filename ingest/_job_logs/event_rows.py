@@ -1,0 +1,54 @@
+"""Rows of `log_events` while a file is read."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import inf
+from typing import Any
+
+from forensics.ingest._job_logs import pods
+from forensics.ingest._job_logs.line_origin import Origin
+
+_EARLIER = "earlier_"
+# No watchdog waits for so long: what is dated earlier is of another job, or of an earlier attempt.
+_NO_WAIT_NS = 24 * 3600 * 1_000_000_000
+
+
+@dataclass(slots=True)
+class Events:
+    """Rows of `log_events` while a file is read; ranks that only labels tell are filled in at its end."""
+
+    columns: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    labels: list[str | None] = field(default_factory=list)
+
+    def add(self, number: int, kind: str, subject: str | None, text: str, host: str | None, origin: Origin) -> None:
+        """One understood line."""
+        values = {"locator": number, "time_ns": origin.time_ns, "rank": origin.rank, "host": host}
+        for name, value in {**values, "kind": kind, "subject": subject, "text": text}.items():
+            self.columns[name].append(value)
+        self.labels.append(origin.label)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def close_attempt(self, before: float = inf) -> None:
+        """What was read before a line is of an attempt that another one followed: it tells nothing of this one."""
+        self.columns["kind"] = [
+            f"{_EARLIER}{kind}" if not kind.startswith(_EARLIER) and line < before else kind
+            for kind, line in zip(self.columns["kind"], self.columns["locator"], strict=True)
+        ]
+
+    def begin_after_gap(self) -> int | None:
+        """The line of the first event after the last gap that no job waits through."""
+        dated = [
+            (line, at) for line, at in zip(self.columns["locator"], self.columns["time_ns"], strict=True) if at is not None
+        ]
+        later = [line for (_, before), (line, at) in pairwise(dated) if at - before > _NO_WAIT_NS]
+        return later[-1] if later else None
+
+    def ends(self) -> list[int]:
+        """The lines in which processes ended; what was printed of pods stands anywhere."""
+        said = zip(self.columns["kind"], self.columns["subject"], self.columns["locator"], strict=True)
+        return [line for kind, subject, line in said if kind == "process_exit" and pods.DESCRIBED not in subject]

@@ -1,0 +1,85 @@
+"""What Kubernetes prints of the pods of a job: `kubectl describe pod`, `kubectl get pods`, the training operator.
+
+Upstream: staging/src/k8s.io/kubectl/pkg/describe of kubernetes/kubernetes, the training operator of Kubeflow.
+What is printed of a pod stands anywhere in a log: its place there tells nothing of the time. A pod that was killed, but not for
+its memory, may have been told to end.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+
+from forensics.ingest._job_logs.ended import Ended
+from forensics.ingest._shared.values import rank_number
+
+WORDS = ("Error pod ", "Name:    ", "Last State:", "OOMKilled")
+DESCRIBED = " time=list by=mpi"
+"""Ends of one list have no order: they share a time."""
+_LONGEST_BLOCK = 256
+_POD = re.compile(r"Error pod (?P<pod>[\w.-]{1,253}) container \S{1,253} exitCode: (?P<code>\d{1,3})")
+_ROW = re.compile(r"^(?P<pod>[a-z0-9][\w.-]{0,252}) +\d{1,3}/\d{1,3} +OOMKilled +\d{1,9}\b")
+_NAMED = re.compile(r"^Name: {4,40}(?P<pod>[a-z0-9][\w.-]{0,252})$")
+_STATE = re.compile(r"^ {2,12}(?:Last )?State: {1,20}Terminated$")
+_REASON = re.compile(r"^ {2,12}(?:Reason: {1,20}(?P<reason>\w{1,40})|Exit Code: {1,20}(?P<code>\d{1,3}))$")
+_SETTING = re.compile(r"^ {2,12}(?P<name>[\w./-]{1,80}): {1,40}(?P<value>\S{1,80})$")
+
+
+class Pods:
+    """Reads them; `ranks` are those of pods with one device whose description holds the rank of their one process."""
+
+    def __init__(self) -> None:
+        self.ranks: dict[str, int] = {}
+        self._pod: str | None = None
+        self._reason: str | None = None
+        self._devices: str | None = None
+        self._ended: set[str] = set()
+        self._lines = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a description goes on."""
+        return self._pod is not None
+
+    def feed(self, line: str) -> Iterator[Ended]:
+        """What this line completes."""
+        self._lines += 1
+        if self._lines > _LONGEST_BLOCK:
+            self._pod = None
+        if not self.is_open and not any(word in line for word in WORDS):
+            return
+        if said := _NAMED.match(line):
+            self._pod, self._reason, self._devices, self._lines = said["pod"], None, None, 0
+        elif self._pod is not None:
+            yield from self._described(self._pod, line)
+        if row := _ROW.match(line):
+            self._pod = None
+            yield from self._end(row["pod"], 128 + signal.SIGKILL, DESCRIBED)
+        elif error := _POD.search(line):
+            yield from self._end(error["pod"], int(error["code"]), " by=mpi")
+
+    def _described(self, pod: str, line: str) -> Iterator[Ended]:
+        if _STATE.match(line):
+            self._reason = "unknown"
+        elif self._reason and (found := _REASON.match(line)):
+            self._reason = found["reason"] or self._reason
+            code = int(found["code"] or 0)
+            if code and (code != 128 + signal.SIGKILL or self._reason == "OOMKilled"):
+                yield from self._end(pod, code, DESCRIBED)
+            self._reason = None if found["code"] else self._reason
+        elif setting := _SETTING.match(line):
+            self._devices = setting["value"] if setting["name"] == "nvidia.com/gpu" else self._devices
+            rank = rank_number(setting["value"]) if setting["name"] == "RANK" and self._devices == "1" else None
+            if rank is not None:
+                self.ranks[label(pod)] = rank
+
+    def _end(self, pod: str, code: int, how: str) -> Iterator[Ended]:
+        if pod not in self._ended:
+            self._ended.add(pod)
+            yield Ended(None, f"exitcode={code} pod={pod}{how}", label(pod))
+
+
+def label(pod: str) -> str:
+    """What lines of the pod are labelled with."""
+    return f"pod {pod}"

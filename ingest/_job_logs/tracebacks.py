@@ -1,0 +1,76 @@
+"""Exceptions as Python and torch print them into a log, over several lines or one."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import NamedTuple
+
+from forensics.ingest._job_logs.patterns import EXCEPTION_TYPE
+
+TRACEBACK = "Traceback (most recent call last):"
+_EXCEPTION = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?::(?: .*)?)?")
+_FRAME = re.compile(r'  File "[^"]+", line \d+, in \S')
+_MAX_OPEN = 1024
+_LONGEST_PREFIX = 96
+_MAX_FRAMES = 64
+_LONGEST_GAP = 1 << 14
+
+
+# torch prints an exception that nothing caught behind the rank (`_wrap_excepthook`, torch 2.2 and later).
+UNCAUGHT_WORDS = ("Error", "Exception", "Interrupt", "Exit")
+_UNCAUGHT = re.compile(r"\[rank\d{1,7}\]: " + EXCEPTION_TYPE)
+
+
+def uncaught(line: str) -> str | None:
+    """Type of an exception that torch printed for a rank, whether its traceback stands in the log or not."""
+    found = _UNCAUGHT.search(line) if "[rank" in line else None
+    return found["type"] if found else None
+
+
+class Raised(NamedTuple):
+    """A traceback that has ended: type of the exception, and its frames as Python prints them, innermost last."""
+
+    exception: str
+    frames: tuple[str, ...]
+
+
+class Tracebacks:
+    """Reads tracebacks, several at once when ranks share a log and each line starts with its rank."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, deque[str]] = {}
+        self._lengths: set[int] = set()
+        self._last = 0
+
+    def is_open(self, number: int) -> bool:
+        """Whether a traceback has begun, and was not cut."""
+        return bool(self._open) and number - self._last <= _LONGEST_GAP
+
+    def feed(self, number: int, line: str) -> Raised | None:
+        """The traceback that this line ends."""
+        if self._open and not self.is_open(number):
+            self._open.clear()
+        start = line.find(TRACEBACK)
+        if start >= 0:
+            prefix = line[:start].removesuffix("Original ")
+            if len(self._open) < _MAX_OPEN and len(prefix) <= _LONGEST_PREFIX:
+                self._last = number
+                self._open[prefix] = deque(maxlen=_MAX_FRAMES)
+                self._lengths.add(len(prefix))
+            return None
+        if not self._open:
+            return None
+        for prefix in self._prefixes(line):
+            rest = line[len(prefix) :]
+            if _FRAME.match(rest):
+                self._open[prefix].append(rest.strip())
+                self._last = number
+            elif match := _EXCEPTION.fullmatch(rest):
+                return Raised(match[1], tuple(self._open.pop(prefix)))
+        return None
+
+    def _prefixes(self, line: str) -> list[str]:
+        """What the line starts with of the open prefixes: looked up by length, for there may be a thousand of them."""
+        found = {line[:length] for length in self._lengths if length <= len(line)}
+        return [prefix for prefix in self._open if prefix in found] if len(found) > 1 else [p for p in found if p in self._open]

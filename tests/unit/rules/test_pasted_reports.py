@@ -1,0 +1,150 @@
+"""Reports in pasted logs of who did not come, differed or died, and what looks like them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.model import Cause, Outcome
+from tests.recordings.verdicts import named, verdict_of
+from tests.unit.rules.test_pasted_logs import pasted, timed_out
+
+FIRST_CALL = (
+    "{0}torch.distributed.DistBackendError: [{1}] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via "
+    "c10d key-value store by key '0', but store->get('0') got error: {2}\n"
+)
+
+
+def first_call(*ranks: int, error: str = "Socket Timeout", own: int | None = None) -> str:
+    return "".join(FIRST_CALL.format(f"[rank{rank if own is None else own}]: ", rank, error) for rank in ranks)
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        (first_call(1, 2, 3), {0}),
+        (FIRST_CALL.format("", 1, "Timed out after 600s"), {0}),
+        (first_call(1, 2, 3, error="Connection reset by peer"), set()),
+        (first_call(1, 2) + first_call(3, error="Broken pipe"), set()),
+        (first_call(0, 1, 2), set()),
+        (first_call(1, own=9), set()),
+    ],
+    ids=["it did not come", "without its number", "its host is gone", "one lost it", "all wait", "a smaller group"],
+)
+def test_the_rank_that_did_not_come_to_the_first_call(tmp_path: Path, text: str, right: set[int]) -> None:
+    assert named(pasted(tmp_path, text)) == right
+
+
+def analysed(*errors: tuple[int, str], error: str = "SIZE_OR_SYNTAX_MISMATCH", what: str = "input sizes") -> str:
+    said = ", ".join(
+        f"Culprit rank {rank}; Error type: {error}, Expected {what}: '[[2, 8]]' does not match found {what}: '{found}'"
+        for rank, found in errors
+    )
+    lines = ("Collective sequence number: 29 has errors", "internal record id: 1", "group info: 3:mesh_tp")
+    return "\n".join((*lines, "collective: nccl:all_gather", "expected ranks: {0, 1, 2, 3}", f"error msg: {said}", ""))
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        (analysed((2, "[[2, 7]]")), {2}),
+        # The analyzer compares with the first rank: it is the odd one where all others differ from it.
+        (analysed((1, "[[2, 7]]"), (2, "[[2, 7]]"), (3, "[[2, 7]]")), {0}),
+        (analysed((2, "nccl:all_reduce"), error="COLLECTIVE_TYPE_MISMATCH", what="collective type"), {2}),
+        (analysed((2, "scheduled"), error="COLLECTIVE_STATE_MISMATCH", what="state"), set()),
+        (analysed((1, "[[2, 7]]"), (2, "[[2, 7]]")), set()),
+    ],
+    ids=["size", "first is odd", "kind", "a state is no call", "two and two"],
+)
+def test_calls_that_an_analyzer_compared(tmp_path: Path, text: str, right: set[int]) -> None:
+    verdict = pasted(tmp_path, text)
+    assert {rank for suspect in verdict.suspects if suspect.members == "each" for rank in suspect.ranks} == right
+
+
+ACTOR = (
+    "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tclass_name: W\n\tpid: {0}\n"
+    "\tip: 10.2.0.9\n"
+)
+WORKERS = "".join(f"(Worker pid={800 + rank}, ip=10.2.0.9) rank {rank} / world 4\n" for rank in range(4))
+
+
+def test_the_actor_that_ray_saw_die(tmp_path: Path) -> None:
+    assert named(pasted(tmp_path, WORKERS + ACTOR.format(802))) == {2}
+    assert not named(pasted(tmp_path, WORKERS + ACTOR.format(999))), "of no rank"
+    assert not named(pasted(tmp_path, WORKERS + "(Worker pid=802) rank 1 / world 4\n" + ACTOR.format(802))), "of two ranks"
+
+
+SNIPPET = "(TrainController pid=6) [Rank 1 Error Snippet]:\n(TrainController pid=6) {0}\n(TrainController pid=6) \tpid: 884\n"
+
+
+def test_what_ray_train_quotes_of_a_rank(tmp_path: Path) -> None:
+    workers = "(C pid=6) - (ip=10.2.0.9, pid=884) world_rank=1, local_rank=0\n"
+    assert named(pasted(tmp_path, workers + SNIPPET.format("The actor died unexpectedly before finishing this task."))) == {1}
+    assert not named(pasted(tmp_path, workers + SNIPPET.format("ValueError: 3")))
+
+
+POD = """Name:             j-worker-2
+Containers:
+  pytorch:
+    State:          Terminated
+      Reason:       OOMKilled
+      Exit Code:    137
+    Limits:
+      nvidia.com/gpu:  {0}
+    Environment:
+      WORLD_SIZE:  4
+      RANK:        3
+"""
+STEPS = "".join(f"step {number} loss 2.1\n" for number in range(10, 60, 10))
+
+
+def test_a_pod_whose_description_holds_its_rank(tmp_path: Path) -> None:
+    """Descriptions are pasted anywhere: steps below are no sign of another attempt."""
+    verdict = pasted(tmp_path, POD.format(1) + STEPS + timed_out(0) + timed_out(1) + timed_out(2))
+    assert (named(verdict), verdict.outcome) == ({3}, Outcome.FAILSTOP)
+    several = pasted(tmp_path, POD.format(8) + STEPS)
+    assert not named(several), "of a pod with several devices the number is that of the node"
+
+
+def test_a_pod_in_the_list_of_pods(tmp_path: Path) -> None:
+    ready = "".join(f"[pod/j-worker-{n}/pytorch] Init rank {n}/3\n" for n in range(3))
+    row = "j-worker-{0}   {1}   {2}   0   3h\n"
+    killed = ready + row.format(1, "0/1", "OOMKilled") + row.format(2, "1/1", "Running")
+    assert named(pasted(tmp_path, killed)) == {1}
+    assert not named(pasted(tmp_path, killed + row.format(0, "0/1", "OOMKilled"))), "two of them"
+    assert not named(pasted(tmp_path, ready + row.format(1, "0/1", "Error"))), "anything may end a pod"
+
+
+ABORTED = """[default1]:[rank1]:[W TCPStore.cpp:106] recvValueWithTimeout failed
+{0}W1210 elastic/multiprocessing/api.py:897] Sending process 401 closing signal SIGTERM
+E1210 elastic/multiprocessing/api.py:869] failed (exitcode: -6) local_rank: 2 (pid: 402) of binary: python
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+Root Cause (first observed failure):
+[0]:
+  time      : 2024-12-10_06:18:40
+  rank      : 2 (local_rank: 2)
+  exitcode  : -6 (pid: 402)
+"""
+FAULT = "[default{0}]:Memory access fault by GPU node-8 (Agent handle: 0x1d) on address 0x7e. Reason: Unknown.\n"
+
+
+def test_an_abort_that_a_device_explains(tmp_path: Path) -> None:
+    assert named(pasted(tmp_path, ABORTED.format(FAULT.format(2)))) == {2}
+    assert not named(pasted(tmp_path, ABORTED.format(""))), "most aborts are those of a watchdog"
+    assert not named(pasted(tmp_path, ABORTED.format("torchrun nnodes=2\n" + FAULT.format(0)))), "of another node perhaps"
+
+
+def test_a_witness_may_only_tell_its_progress(tmp_path: Path) -> None:
+    error = "[rank2]: AssertionError: row 88412: 4096 ids but 4095 labels\n"
+    steps = "".join(f"[2024-10-08 11:25:{n},118] [INFO] [Rank 0] step={n}, skipped=0\n" for n in range(10, 60, 10))
+    verdict = pasted(tmp_path, steps + error)
+    assert (named(verdict), verdict.suspects[0].cause) == ({2}, Cause.PYTHON_EXCEPTION)
+    assert not named(pasted(tmp_path, error)), "all may have met it"
+
+
+def test_lines_that_a_terminal_cut_beside_a_bar_of_wide_characters(tmp_path: Path) -> None:
+    lines = timed_out(1) + timed_out(2) + "[rank0]: validating\n" + "Epoch 2: 100%|" + "█" * 24 + "| 3120/3120 [41:30<00:00]\n"
+    cut = "\n".join(line[at : at + 80] for line in lines.splitlines() for at in range(0, len(line), 80))
+    (tmp_path / "job.log").write_text(cut + "\n")
+    assert [group.sequence for group in verdict_of(tmp_path).groups] == [40]
