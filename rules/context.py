@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.model import CoverageRow, Evidence, GroupRow, Suspect, TimelineEntry
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
@@ -87,7 +88,9 @@ def _wait_events(graph: WaitGraph, roster: Roster) -> Iterator[TimelineEntry]:
 
 
 def _log_events(connection: DuckDBPyConnection) -> Iterator[TimelineEntry]:
-    rows = connection.execute(
+    rows = rows_of(
+        connection,
+        "log_events",
         """
         SELECT l.time_ns, l.host, l.rank, l.kind, l.text, s.path, l.locator FROM log_events l JOIN sources s USING (source_id)
         WHERE l.time_ns IS NOT NULL AND l.kind <> 'traceback' AND (s.kind <> 'kernel_log' OR (
@@ -95,8 +98,8 @@ def _log_events(connection: DuckDBPyConnection) -> Iterator[TimelineEntry]:
             AND (NOT l.kind IN ('oom_kill', 'hung_task', 'soft_lockup', 'segfault')
                 OR l.subject IN (SELECT CAST(pid AS VARCHAR) FROM processes UNION SELECT CAST(pid AS VARCHAR) FROM ranks))))
         ORDER BY l.time_ns, s.path, l.locator LIMIT 6
-        """
-    ).fetchall()
+        """,
+    )
     for time_ns, host, rank, kind, text, path, line in rows:
         whose = f"rank {rank}: " if rank is not None else ""
         yield TimelineEntry(time_ns, host, f"{whose}{kind}: {text}", f"{path}#line={line}")
@@ -136,14 +139,16 @@ def _why_absent(facts: RankFacts) -> str:
 
 
 def _collected(connection: DuckDBPyConnection) -> Iterator[CoverageRow]:
-    rows = connection.execute(
+    rows = rows_of(
+        connection,
+        "coverage",
         """
         SELECT scope, kind, coalesce(CAST(rank AS VARCHAR), host), status, coalesce(reason, status) FROM coverage
         QUALIFY row_number() OVER (
             PARTITION BY scope, kind, rank, host ORDER BY status = 'ok', status = 'partial', status, reason) = 1
         ORDER BY scope DESC, kind, rank, host
-        """
-    ).fetchall()
+        """,
+    )
     kinds: dict[tuple[str, str], list[tuple[str, str, str]]] = defaultdict(list)
     for scope, kind, subject, status, reason in rows:
         kinds[scope, kind].append((str(subject), status, reason))

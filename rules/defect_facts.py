@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.model import Cause, Evidence, GroupRow, KnownDefect, Suspect
 from forensics.rules.known_defects import Defect, Facts, Sign, catalogue, known_defects
 
@@ -61,7 +62,7 @@ def facts_of(connection: DuckDBPyConnection, groups: tuple[GroupRow, ...], defec
         versions={**stated, "nccl": stated["nccl"] or stated["package"]},
         machines=stated["machine"],
         frames=tuple(_frames(connection, {name for defect in defects for name in defect.frames})),
-        lines=tuple(dict.fromkeys(sign for defect in defects for line in defect.lines for sign in _lines(connection, line))),
+        lines=tuple(dict.fromkeys(_signs(connection, [line for defect in defects for line in defect.lines]))),
         calls=_nccl_only(connection, groups),
         environment=_environment(connection, {name for each in defects for name in (*each.environment, *each.unless)}),
     )
@@ -77,7 +78,7 @@ def _stated(connection: DuckDBPyConnection) -> defaultdict[str, tuple[Evidence, 
 def _frames(connection: DuckDBPyConnection, names: set[str]) -> Iterator[tuple[frozenset[str], Sign]]:
     """Threads that have some of the functions on their stack in each sample."""
     pattern = rf"\b(?:{'|'.join(sorted(names))})\b"
-    paths = connection.execute(_PATHS, {"names": pattern}).fetchall()
+    paths = rows_of(connection, "frames", _PATHS, {"names": pattern})
     if not paths:
         return
     rows = ", ".join(f"({path}, '{found[0]}')" for path, name in paths if (found := re.search(pattern, name)))
@@ -85,6 +86,13 @@ def _frames(connection: DuckDBPyConnection, names: set[str]) -> Iterator[tuple[f
         functions = frozenset(name for name in held if name)
         ranks = () if rank is None else (rank,)
         yield functions, Sign(f"each sample of this thread is in {', '.join(sorted(functions))}", ranks, source)
+
+
+def _signs(connection: DuckDBPyConnection, lines: Sequence[str]) -> Iterator[Sign]:
+    """Lines of each form; a single look over all of them mostly finds none."""
+    if any(_lines(connection, "|".join(f"(?:{line})" for line in lines))):
+        for line in lines:
+            yield from _lines(connection, line)
 
 
 def _lines(connection: DuckDBPyConnection, line: str) -> Iterator[Sign]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
+
 # A hung rank and its peers stop within one watchdog timeout; an hour is beyond any that is in use.
 SLACK_NS = 3_600_000_000_000
 # Share of common operations that must agree with the majority: a real mismatch is one operation, another job is all of them.
@@ -79,7 +81,9 @@ class _Dump:
 
 def admit(connection: DuckDBPyConnection) -> None:
     """Turn away dumps that are not of this job's newest attempt: their rows leave `operations` and `group_views`."""
-    dumps = [_Dump(*row) for row in connection.execute(_WINDOWS).fetchall()]
+    dumps = [_Dump(*row) for row in rows_of(connection, "operations", _WINDOWS)]
+    if not dumps:
+        return
     refused = dict(_before_the_logs(connection, dumps))
     refused |= dict(_of_another_time([dump for dump in dumps if dump.source_id not in refused]))
     left = [dump for dump in dumps if dump.source_id not in refused]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from duckdb import DuckDBPyConnection
 
-from forensics.case.database import insert_rows
+from forensics.case.database import has_rows, insert_rows, rows_of
 from forensics.case.gathered import LARGEST_WORLD, gathered_world_size
 from forensics.case.logged_calls import complete_calls
 from forensics.case.logged_groups import logged_groups
@@ -66,6 +66,8 @@ def _store(
 ) -> None:
     insert_rows(connection, "communicators", "communicator generation pg_name description backend size method confidence", rows)
     insert_rows(connection, "members", "communicator position rank pg_id", members)
+    if not has_rows(connection, "operations"):
+        return
     connection.execute("CREATE TEMP TABLE group_keys (pg_name VARCHAR, backend VARCHAR, rank INTEGER, label VARCHAR)")
     insert_rows(connection, "group_keys", "pg_name backend rank label", keys)
     connection.execute(
@@ -114,13 +116,8 @@ def configured_world_size(connection: DuckDBPyConnection) -> int | None:
 
 def _groups(connection: DuckDBPyConnection) -> list[_Group]:
     groups: dict[tuple[str, str], _Group] = {}
-    used = connection.execute(
-        """
-        SELECT pg_name, backend, rank, any_value(pg_id) FROM operations
-        WHERE pg_name IS NOT NULL AND rank IS NOT NULL GROUP BY ALL ORDER BY ALL
-        """
-    ).fetchall()
-    for name, backend, rank, pg_id in used:
+    used = "SELECT pg_name, backend, rank, any_value(pg_id) FROM operations WHERE pg_name IS NOT NULL AND rank IS NOT NULL"
+    for name, backend, rank, pg_id in rows_of(connection, "operations", f"{used} GROUP BY ALL ORDER BY ALL"):
         groups.setdefault((name, backend), _Group(name, backend)).users[rank] = pg_id
     _add_views(connection, groups)
     _add_logged(connection, groups)
@@ -132,15 +129,15 @@ def _add_views(connection: DuckDBPyConnection, groups: dict[tuple[str, str], _Gr
     by_name: dict[str, list[_Group]] = defaultdict(list)
     for group in groups.values():
         by_name[group.name].append(group)
-    for name, description in connection.execute(_DESCRIPTIONS).fetchall():
+    for name, description in rows_of(connection, "group_views", _DESCRIPTIONS):
         if name not in by_name:
             by_name[name].append(groups.setdefault((name, "unknown"), _Group(name, "unknown")))
         for group in by_name[name]:
             group.description = description
-    for name, members in connection.execute(_MEMBER_LISTS).fetchall():
+    for name, members in rows_of(connection, "group_views", _MEMBER_LISTS):
         for group in by_name[name]:
             group.reported.add(tuple(members))
-    for name, rank, pg_id in connection.execute(_VIEWS_WITHOUT_MEMBERS).fetchall():
+    for name, rank, pg_id in rows_of(connection, "group_views", _VIEWS_WITHOUT_MEMBERS):
         for group in by_name[name]:
             group.users.setdefault(rank, pg_id)
 

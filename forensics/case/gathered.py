@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
+
 # Beyond this a number is a misread shape or file name, not a world or a rank.
 LARGEST_WORLD = 1 << 18
 
@@ -24,8 +26,8 @@ ORDER BY ALL LIMIT 1000
 
 def gathered_world_size(connection: DuckDBPyConnection) -> int | None:
     """Return the size that all gathers of the default group agree on, None without one or when they contradict."""
-    sizes = {size for row in connection.execute(_GATHERS).fetchall() if (size := _parts(*row))}
-    ((highest,),) = connection.execute("SELECT max(rank) FROM operations").fetchall()
+    sizes = {size for row in rows_of(connection, "operations", _GATHERS) if (size := _parts(*row))}
+    ((highest,),) = rows_of(connection, "operations", "SELECT max(rank) FROM operations") or [(None,)]
     size = sizes.pop() if len(sizes) == 1 else None
     return size if size and (highest is None or highest < size) else None
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import pairwise
 
-from forensics.case.database import Connection, insert_rows
+from forensics.case.database import Connection, insert_rows, rows_of
 
 _LOGS = """
 SELECT s.rank, s.source_id, c.begin_ns, c.end_ns
@@ -99,7 +99,7 @@ def complete_calls(connection: Connection) -> None:
     """Fill `rank_logs` and `logged_calls`; none when two processes were one rank at the same time: these are several jobs."""
     connection.execute("DELETE FROM rank_logs; DELETE FROM logged_calls")
     logs: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for rank, *log in connection.execute(_LOGS).fetchall():
+    for rank, *log in rows_of(connection, "coverage", _LOGS):
         logs[rank].append((log[0], log[1], log[2]))
     processes = dict(connection.execute(_PROCESSES).fetchall()) if logs else {}
     if any(_overlap(found, processes) for found in logs.values()):

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
+
 _STATES = """
 SELECT communicator, max(size), list(DISTINCT {'place': group_rank, 'rank': rank} ORDER BY {'place': group_rank, 'rank': rank})
 FROM communicator_states
@@ -29,7 +31,7 @@ def logged_groups(connection: DuckDBPyConnection, world_size: int | None) -> lis
     The members are known when every place of the group has told its rank, or when the group is as large as the job and each
     known place is the rank itself. A place that two ranks claim makes the group unknown.
     """
-    rows = connection.execute(_STATES).fetchall()
+    rows = rows_of(connection, "communicator_states", _STATES)
     return [
         LoggedGroup(label, tuple(sorted({p["rank"] for p in places})), _members(size, places, world_size))
         for label, size, places in rows

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from forensics.bundle.artefact import Artefact
-from forensics.case.database import Connection
+from forensics.case.database import Connection, has_rows
 from forensics.case.moments import Taken, taken
 
 # What one Flight Recorder dump shows of its rank: when it was newest, and a hash of the state it was in. Only of ranks that
 # have several: hashing every operation of a large job would take as long as reading them.
-_DUMPS = """
+_SEVERAL = "SELECT rank FROM sources WHERE kind = 'flight_recorder' AND rows > 0 GROUP BY rank HAVING count(*) > 1"
+_DUMPS = f"""
 WITH repeated AS (
-    SELECT source_id FROM sources WHERE kind = 'flight_recorder' AND rank IN (
-        SELECT rank FROM sources WHERE kind = 'flight_recorder' AND rows > 0 GROUP BY rank HAVING count(*) > 1)
+    SELECT source_id FROM sources WHERE kind = 'flight_recorder' AND rank IN ({_SEVERAL})
 )
 SELECT s.rank, s.source_id, s.path, s.captured_ns, o.newest, coalesce(o.count, 0), hash(o.state, o.count, g.state)
 FROM sources s JOIN repeated USING (source_id)
@@ -87,7 +87,10 @@ class _Dump:
 
 def number_dumps(connection: Connection, artefacts: Mapping[int, Artefact]) -> None:
     """Bring repeated dumps of each rank into one numbering, and drop what only repeats another source."""
-    connection.execute(_CALL_PATHS)
+    if has_rows(connection, "operations"):
+        connection.execute(_CALL_PATHS)
+    if not connection.execute(_SEVERAL).fetchall():
+        return
     dumps = [_Dump(*row) for row in connection.execute(_DUMPS).fetchall()]
     times = {dump.source_id: taken(artefacts[dump.source_id], {}) for dump in dumps}
     for _, group in groupby(dumps, key=lambda dump: dump.rank):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from forensics.bundle.artefact import Artefact
-from forensics.case.database import Connection
+from forensics.case.database import Connection, has_rows
 from forensics.case.moments import Taken, grouped, taken
 
 _REPORTS = """
@@ -40,6 +40,8 @@ class _Report:
 
 def number_reports(connection: Connection, artefacts: Mapping[int, Artefact]) -> None:
     """Give reports of one moment one number, those of different moments numbers in time order."""
+    if not has_rows(connection, "ras_reports"):
+        return
     for reports in _by_host(connection, artefacts):
         moments = sorted(grouped(reports, _Report.is_apart), key=lambda moment: _order(moment[0]))
         given = [moment[0].taken.number for moment in moments]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from forensics.bundle.artefact import Artefact
-from forensics.case.database import Connection, insert_rows
+from forensics.case.database import Connection, has_rows, insert_rows
 from forensics.case.moments import grouped, rounds, taken
 from forensics.case.stack_forms import Key, StackCapture, forms
 
@@ -62,6 +62,8 @@ class _Moment:
 
 def number_stacks(connection: Connection, artefacts: Artefacts) -> None:
     """Leave one sample for each moment of a process, numbered in time order, and say in `moments` what it rests on."""
+    if not has_rows(connection, "stacks"):
+        return
     captures = _captures(connection, artefacts)
     known = _known_processes(connection)
     drops: list[tuple[StackCapture, str]] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forensics.case.database import Connection
+from forensics.case.database import Connection, has_rows
 from forensics.case.log_tails import add_tails
 from forensics.case.repeated_dumps import number_dumps
 from forensics.case.repeated_reports import number_reports
@@ -33,13 +33,17 @@ WHERE processes.rank IS NULL AND processes.pid = known.pid AND CASE
 """
 
 # bundle.json repeats in short what rank.json and collectors.jsonl say; it counts for what they are missing for.
-_SUMMARIES = """
+_KNOWN_RANKS = """
 DELETE FROM ranks USING sources s WHERE ranks.source_id = s.source_id AND s.parser = 'bundle_manifest'
-    AND EXISTS (SELECT 1 FROM ranks o WHERE o.rank = ranks.rank AND o.source_id <> ranks.source_id);
+    AND EXISTS (SELECT 1 FROM ranks o WHERE o.rank = ranks.rank AND o.source_id <> ranks.source_id)
+"""
+_KNOWN_COVERAGE = """
 DELETE FROM coverage USING sources s WHERE coverage.source_id = s.source_id AND s.parser = 'bundle_manifest'
     AND EXISTS (SELECT 1 FROM coverage o WHERE o.source_id <> coverage.source_id AND o.scope = coverage.scope
-        AND o.kind = coverage.kind AND CASE o.scope WHEN 'rank' THEN o.rank = coverage.rank ELSE o.host = coverage.host END);
+        AND o.kind = coverage.kind AND CASE o.scope WHEN 'rank' THEN o.rank = coverage.rank ELSE o.host = coverage.host END)
 """
+_SETTLED = (("stacks", _CHILDREN), ("processes", _OWNERS), ("ranks", _KNOWN_RANKS), ("coverage", _KNOWN_COVERAGE))
+"""Statements in their order, each with the table whose rows it settles."""
 
 # The kernel stamps its log in seconds since boot; a reading of both clocks on that host turns them into realtime.
 _BOOT_TIMES = """
@@ -78,11 +82,12 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     connection.execute(_UNUSED)
     connection.execute(_UNREAD)
     number_dumps(connection, artefacts)
-    connection.execute(_CHILDREN)
-    connection.execute(_OWNERS)
-    connection.execute(_SUMMARIES)
+    for table, statement in _SETTLED:
+        if has_rows(connection, table):
+            connection.execute(statement)
     number_stacks(connection, artefacts)
     number_reports(connection, artefacts)
     add_tails(connection, artefacts)
     for table in ("log_events", "device_events"):
-        connection.execute(_BOOT_TIMES.format(table=table))
+        if has_rows(connection, table):
+            connection.execute(_BOOT_TIMES.format(table=table))

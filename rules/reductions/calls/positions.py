@@ -14,6 +14,7 @@ from typing import NewType
 from duckdb import DuckDBPyConnection
 
 from forensics.case.alignment import plain_label
+from forensics.case.database import rows_of
 from forensics.model import Family
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
@@ -134,15 +135,30 @@ WHERE v.last_enqueued IS NOT NULL
 GROUP BY m.communicator, v.rank
 """
 
+_UNUSED = """
+WITH complete AS (
+    SELECT rank FROM group_views WHERE rank IS NOT NULL GROUP BY rank
+    HAVING rank NOT IN (SELECT rank FROM operations WHERE rank IS NOT NULL GROUP BY rank
+                        HAVING coalesce(min(record_id), 0) > 0)
+), logged AS (
+    SELECT DISTINCT communicator FROM communicator_states WHERE communicator IS NOT NULL
+)
+SELECT communicator, rank, 'recorder' FROM members JOIN complete USING (rank) ANTI JOIN logged USING (communicator)
+"""
+_UNUSED_LOGGED = """
+SELECT DISTINCT communicator, rank, 'shim' FROM communicator_states JOIN rank_logs USING (source_id, rank)
+WHERE operations = 0 AND communicator IN (SELECT communicator FROM latest_call)
+"""
+
 
 @reduction
 def recorded_communicators(calls: Calls) -> RecordedCommunicators:
     """Read all communicators with positions, in label order."""
     connection = calls.connection
     positions: dict[str, dict[int, Position]] = defaultdict(dict)
-    for communicator, rank, entered, done in connection.execute(_REPORTED).fetchall():
+    for communicator, rank, entered, done in rows_of(connection, "group_views", _REPORTED):
         positions[communicator][rank] = Position(rank, entered, done, None, None)
-    for label, rank, family, source, entered, done, pending, *operation in connection.execute(_POSITIONS).fetchall():
+    for label, rank, family, source, entered, done, pending, *operation in rows_of(connection, "operations", _POSITIONS):
         reported = positions[label].get(rank)
         done = max(done, reported.done) if reported else done
         place = Position(rank, entered, done, pending, _operation(pending, operation), Family(family), source)
@@ -160,11 +176,11 @@ def recorded_communicators(calls: Calls) -> RecordedCommunicators:
 
 def _cut(connection: DuckDBPyConnection) -> frozenset[int]:
     """Ranks whose newest dump was damaged or cut."""
-    rows = connection.execute(
+    read = "(SELECT DISTINCT rank, source_id FROM latest_call) JOIN sources USING (source_id)"
+    rows = rows_of(connection, "operations", f"SELECT DISTINCT rank FROM {read} WHERE status = 'partial'")
+    rows += connection.execute(
         """
-        WITH read AS (SELECT DISTINCT rank, source_id FROM latest_call)
-        SELECT DISTINCT r.rank FROM read r JOIN sources USING (source_id) WHERE status = 'partial'
-        UNION SELECT rank FROM sources WHERE kind = 'flight_recorder' AND rank IS NOT NULL
+        SELECT rank FROM sources WHERE kind = 'flight_recorder' AND rank IS NOT NULL
         GROUP BY rank HAVING bool_and(status NOT IN ('ok', 'ignored'))
         """
     ).fetchall()
@@ -206,20 +222,7 @@ def _add_unused(connection: DuckDBPyConnection, positions: dict[str, dict[int, P
 
     The dump must reach back far enough: a ring that wrapped may have lost the group's entries. So it is with a shim log.
     """
-    rows = connection.execute(
-        """
-        WITH complete AS (
-            SELECT rank FROM group_views WHERE rank IS NOT NULL GROUP BY rank
-            HAVING rank NOT IN (SELECT rank FROM operations WHERE rank IS NOT NULL GROUP BY rank
-                                HAVING coalesce(min(record_id), 0) > 0)
-        ), logged AS (
-            SELECT DISTINCT communicator FROM communicator_states WHERE communicator IS NOT NULL
-        )
-        SELECT communicator, rank, 'recorder' FROM members JOIN complete USING (rank) ANTI JOIN logged USING (communicator)
-        UNION ALL SELECT DISTINCT communicator, rank, 'shim' FROM communicator_states JOIN rank_logs USING (source_id, rank)
-        WHERE operations = 0 AND communicator IN (SELECT communicator FROM latest_call)
-        """
-    ).fetchall()
+    rows = rows_of(connection, "group_views", _UNUSED) + rows_of(connection, "communicator_states", _UNUSED_LOGGED)
     for communicator, rank, family in rows:
         positions[communicator].setdefault(rank, Position(rank, 0, 0, None, None, Family(family)))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.rules.reductions.interface import reduction
 
 
@@ -53,4 +54,4 @@ def calls(connection: DuckDBPyConnection) -> Calls:
 
 
 def _ranks(connection: DuckDBPyConnection, query: str) -> frozenset[int]:
-    return frozenset(rank for (rank,) in connection.execute(query).fetchall())
+    return frozenset(rank for (rank,) in rows_of(connection, "operations", query))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import has_rows
 from forensics.rules.reductions.logs.failures import Failures
 
 ENDED_BY_LAUNCHER = frozenset({-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, 128 + signal.SIGTERM, 128 + signal.SIGINT})
@@ -70,6 +71,8 @@ _CODE = re.compile(r"Exited with exit code (\d{1,3})")
 
 def exits(connection: DuckDBPyConnection) -> tuple[Exit, ...]:
     """All ends that are known to be of a rank: of several of one rank, the one its launcher saw first or ended the job for."""
+    if not has_rows(connection, "log_events"):
+        return ()
     several, highest, hosts, elastic = connection.execute(_NODES).fetchall()[0]
     said = connection.execute(_EXITS).fetchall()
     rows = [(rank, str(subject), source) for rank, subject, source, is_late in said if not is_late]

@@ -9,6 +9,7 @@ from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.log_evidence import Logged
 
@@ -56,12 +57,14 @@ Logs = NewType("Logs", bool)
 @reduction
 def log_events(connection: DuckDBPyConnection) -> LogEvents:
     """Read the events of a case."""
-    rows = connection.execute(
+    rows = rows_of(
+        connection,
+        "log_events",
         """
         SELECT l.rank, l.kind, l.subject, l.text, l.time_ns, s.path, l.locator
         FROM log_events l JOIN sources s USING (source_id) ORDER BY s.path, l.locator
-        """
-    ).fetchall()
+        """,
+    )
     by_rank: dict[int, list[LogEvent]] = defaultdict(list)
     of_hosts: list[LogEvent] = []
     for rank, kind, subject, text, time_ns, path, locator in rows:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
+
 _OF_ANOTHER = re.compile(
     r"Dist(?:Backend|Network|Store)Error|Connection(?:Reset|Aborted|Refused|)Error|BrokenPipe|ProcessGroup|ChildFailedError|"
     r"ProcessExitedException|ProcessRaisedException|CalledProcessError|SignalException|KeyboardInterrupt|SystemExit|"
@@ -97,7 +99,7 @@ FROM (SELECT rank, kind FROM log_events UNION ALL SELECT rank, 'progress' FROM l
 
 def failures(connection: DuckDBPyConnection) -> Failures:
     """Read them; the first error of a rank tells what ended it, the others came on top."""
-    stalled = dict(connection.execute(_STALLED).fetchall())
+    stalled = dict(rows_of(connection, "log_events", _STALLED))
     own: dict[int, Failure] = {}
     following: set[int] = set()
     caught = _Caught()
@@ -105,7 +107,7 @@ def failures(connection: DuckDBPyConnection) -> Failures:
     met: dict[int, Failure] = {}
     unranked = unranked_own = named = False
     ended = None
-    for rank, kind, text, subject, source_id, line, source in connection.execute(_ROWS).fetchall():
+    for rank, kind, text, subject, source_id, line, source in rows_of(connection, "log_events", _ROWS):
         if kind == "xid":
             if rank is not None and _LOST_DEVICE.match(subject or ""):
                 own.setdefault(rank, Failure(rank, text, source, of_gpu=True))
@@ -132,7 +134,7 @@ def failures(connection: DuckDBPyConnection) -> Failures:
                 following.add(rank)
             else:
                 own[rank] = Failure(rank, text, source, _GPU.search(text) is not None)
-    ((speaking, signals),) = connection.execute(_WITNESSES).fetchall()
+    ((speaking, signals),) = rows_of(connection, "log_events", _WITNESSES) or [(0, 0)]
     if len(odd) == 1 and speaking > 1:
         own, following = odd, following | own.keys() - odd.keys()
     own = own or caught.own or (met if not met.keys() & following else {})

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.rules.reductions.calls.positions import Communicator
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.ends import Exit, exits, first_ends
@@ -84,7 +85,7 @@ def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
     timed_out: dict[int, str] = {}
     cancels: list[str] = []
     stalled = False
-    for kind, rank, source in connection.execute(_EVENTS).fetchall():
+    for kind, rank, source in rows_of(connection, "log_events", _EVENTS):
         if kind == "job_cancelled":
             cancels.append(source)
             continue

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import has_rows
+
 
 @dataclass(frozen=True, slots=True)
 class Loss:
@@ -44,6 +46,8 @@ _MOST = 100_000
 
 def lost_connections(connection: DuckDBPyConnection, hosts: Mapping[int, str | None]) -> tuple[Loss, ...]:
     """All losses between two known hosts, in the order of the logs; `hosts` gives the host of a rank."""
+    if not has_rows(connection, "log_events"):
+        return ()
     addresses = dict(connection.execute(_ADDRESSES).fetchall())
     found = []
     for kind, rank, host, subject, text, source in connection.execute(_LOSSES).fetchmany(_MOST):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.case.gathered import LARGEST_WORLD as LARGEST
 from forensics.model import Family
 from forensics.rules.reductions.calls.positions import Communicator, Operation, Position
@@ -77,8 +78,8 @@ _PROCESSES = "SELECT host, pid, min(rank) FROM ranks WHERE pid IS NOT NULL GROUP
 
 def logged_groups(connection: DuckDBPyConnection, world_size: int | None) -> tuple[LoggedGroup, ...]:
     """Read all groups that logs speak of, in order of origin and name; `world_size` is None when nothing tells it."""
-    rows = [_position(row) for row in connection.execute(_ROWS).fetchall()]
-    rows = _with_ranks(rows, {(host, pid): rank for host, pid, rank in connection.execute(_PROCESSES).fetchall()}, world_size)
+    rows = [_position(row) for row in rows_of(connection, "log_positions", _ROWS)]
+    rows = _with_ranks(rows, {(host, pid): rank for host, pid, rank in rows_of(connection, "ranks", _PROCESSES)}, world_size)
     world = world_size or _world(rows)
     groups: dict[tuple[str, str], list[LogPosition]] = defaultdict(list)
     for row in rows:

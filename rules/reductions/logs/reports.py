@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.model import Family
 from forensics.rules.reductions.calls.positions import Communicator, Operation, Position
 
@@ -44,7 +45,7 @@ class _Row:
 def reported_operations(connection: DuckDBPyConnection) -> Iterator[Communicator]:
     """One communicator for each operation, or group, that a report speaks of; of one that several logs repeat, each."""
     groups: dict[tuple[str, int, str], list[_Row]] = defaultdict(list)
-    for origin, source, name, *values in connection.execute(_ROWS).fetchall():
+    for origin, source, name, *values in rows_of(connection, "log_positions", _ROWS):
         groups[origin, source, name].append(_Row(*values))
     labels: set[str] = set()
     for (origin, source, name), rows in groups.items():

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.rules.reductions.calls.positions import Communicator, LoggedPositions
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.files_apart import GaveUp, counted_on
@@ -124,7 +125,7 @@ def _with(group: Communicator, rank: int) -> Communicator:
 
 
 def _wait(connection: DuckDBPyConnection, logged: Logged) -> PeersWait | None:
-    rows = connection.execute(_WAITS).fetchall()
+    rows = rows_of(connection, "log_events", _WAITS)
     firsts: dict[int, tuple[str, str, str, int]] = {}
     apart: dict[int, tuple[int, int, str]] = {}
     for source_id, rank, kind, subject, text, line, _ in rows:

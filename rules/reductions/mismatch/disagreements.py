@@ -14,6 +14,7 @@ from typing import Any, NewType
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.events import LogEvents
@@ -133,7 +134,7 @@ class _Calls:
     uneven: tuple[str, ...]
 
     def rows(self, query: str, **asked: object) -> list[tuple[Any, ...]]:
-        return self.connection.execute(query, {"uneven": list(self.uneven), **asked}).fetchall()
+        return rows_of(self.connection, "operations", query, {"uneven": list(self.uneven), **asked})
 
 
 @reduction

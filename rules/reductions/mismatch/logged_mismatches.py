@@ -13,6 +13,7 @@ from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.rules.reductions.calls.positions import RecordedCommunicators
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.log_evidence import Logged
@@ -59,7 +60,7 @@ def logged_mismatches(connection: DuckDBPyConnection, heard: Logged, recorded: R
     if recorded:
         return LoggedMismatches(())
     made: dict[tuple[str, str], list[_Made]] = defaultdict(list)
-    for communicator, origin, rank, host, pid, *values in connection.execute(_ROWS).fetchall():
+    for communicator, origin, rank, host, pid, *values in rows_of(connection, "log_calls", _ROWS):
         made[origin, communicator].append(_Made(rank, (host, pid), *values))
     ranks = {(group.label, row.process): rank for group in heard.groups for rank, row in group.positions.items()}
     found = []

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import Stacks
 
@@ -129,7 +130,7 @@ def liveness(
     `factor` is how many of its own recurring pauses a silence must last to count as a stall.
     """
     progress = recorders_moved(connection)
-    ((captured, newest, pause, source),) = connection.execute(_SILENCE).fetchall()
+    ((captured, newest, pause, source),) = rows_of(connection, "operations", _SILENCE) or [(None,) * 4]
     silence = captured - newest if captured is not None and newest is not None else None
     advanced = tuple(rank for rank, moved in progress.items() if moved)
     frozen = tuple(rank for rank, moved in progress.items() if not moved)
@@ -146,7 +147,7 @@ def liveness(
 
 def recorders_moved(connection: DuckDBPyConnection) -> dict[int, bool]:
     """Whether the recorder of each rank that was dumped at least twice advanced between its first and its last dump."""
-    return dict(connection.execute(_PROGRESS).fetchall())
+    return dict(rows_of(connection, "operations", _PROGRESS))
 
 
 def _recorded(
@@ -170,7 +171,7 @@ def _recorded(
 
 def _moments(connection: DuckDBPyConnection) -> tuple[Motion, str] | None:
     """Dumps that cannot be of one moment: a rank has finished calls that need a member whose dump does not have them yet."""
-    for communicator, finished, issued, first, last in connection.execute(_MOMENTS).fetchall():
+    for communicator, finished, issued, first, last in rows_of(connection, "operations", _MOMENTS):
         return Motion.TOO_EARLY, (
             f"rank {first} has finished call {finished} of {communicator}, which rank {last} had not issued when it was dumped "
             f"(its newest is {issued}): the job moved between the dumps"
@@ -180,7 +181,7 @@ def _moments(connection: DuckDBPyConnection) -> tuple[Motion, str] | None:
 
 def _undated(connection: DuckDBPyConnection, stacks: Mapping[int, Stacks]) -> tuple[Motion, str] | None:
     """Stacks that differ although nothing dates them: ranks that enter or leave communication may be of a job that moves."""
-    differ = [rank for (rank,) in connection.execute(_UNDATED).fetchall() if rank in stacks and stacks[rank].communicated]
+    differ = [rank for (rank,) in rows_of(connection, "moments", _UNDATED) if rank in stacks and stacks[rank].communicated]
     if not differ:
         return None
     return Motion.TOO_EARLY, f"stacks of {len(differ)} ranks show different places, and nothing tells when they were taken"

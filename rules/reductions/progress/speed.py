@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
@@ -143,7 +144,7 @@ def _of_window(window: FrontierWindow) -> _Series:
 
 def _of_calls(connection: DuckDBPyConnection) -> list[_Series]:
     found: dict[tuple[str, str], list[_Series]] = defaultdict(list)
-    for _, communicator, kind, moments, path in connection.execute(_STEP_CALLS).fetchall():
+    for _, communicator, kind, moments, path in rows_of(connection, "operations", _STEP_CALLS):
         lengths = np.diff(np.array(moments, dtype=np.int64)).astype(np.float64)
         found[communicator, kind].append(_Series(f"{kind} of {communicator}", lengths, moments[1:], path))
     return [each for same in found.values() for each in same]

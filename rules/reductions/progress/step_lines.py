@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
+
 _POINTS = """
 SELECT p.source_id, p.rank, p.series, p.part, p.clock, p.step, p.at_s, p.stated_s, p.load, p.text, s.path
 FROM log_progress p JOIN sources s USING (source_id) ORDER BY s.path, p.series, p.part, p.locator, p.step
@@ -40,7 +42,7 @@ class StepLines:
 def step_lines(connection: DuckDBPyConnection) -> Iterator[StepLines]:
     """Each part of each series that speaks of training."""
     parts: dict[tuple[object, ...], list[_Point]] = defaultdict(list)
-    for source, rank, series, part, clock, *point in connection.execute(_POINTS).fetchall():
+    for source, rank, series, part, clock, *point in rows_of(connection, "log_progress", _POINTS):
         parts[source, rank, series, part, clock].append(tuple(point))
     for points in parts.values():
         _, _, _, _, text, source = points[-1]

@@ -14,6 +14,7 @@ from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.model import StageName
 from forensics.rules.reductions.interface import reduction
 
@@ -56,7 +57,7 @@ StragglerReports = NewType("StragglerReports", tuple[Slowest, ...])
 def straggler_reports(connection: DuckDBPyConnection) -> StragglerReports:
     """Read the reports of a case."""
     reports: dict[tuple[int, str], dict[int, list[tuple[int, float, bool, str]]]] = defaultdict(lambda: defaultdict(list))
-    for source_id, measure, report, *row in connection.execute(_ROWS).fetchall():
+    for source_id, measure, report, *row in rows_of(connection, "straggler_reports", _ROWS):
         if not measure.startswith("section ") or _stage(measure) is not StageName.UNKNOWN:
             reports[source_id, measure][report].append(tuple(row))
     return StragglerReports(tuple(_slowest(measure, list(found.values())) for (_, measure), found in reports.items()))

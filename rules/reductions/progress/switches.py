@@ -16,6 +16,7 @@ from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import NS_PER_TICK
 from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
@@ -94,7 +95,7 @@ def wait_paces(connection: DuckDBPyConnection, stacks: StacksByRank, messages: M
     """
     waiting = {rank for rank, found in stacks.items() if waits_for_others(found)} | messages
     samples: dict[int, list[_Sample]] = defaultdict(list)
-    for rank, *sample in connection.execute(_SAMPLES).fetchall():
+    for rank, *sample in rows_of(connection, "processes", _SAMPLES):
         if rank in waiting:
             samples[rank].append(_Sample(*sample))
     limits = PaceLimits()

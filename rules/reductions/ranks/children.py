@@ -9,6 +9,7 @@ from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import cpu_share
 
@@ -44,9 +45,9 @@ _LAST = "SELECT rank, max(sample) FROM processes WHERE rank IS NOT NULL GROUP BY
 @reduction
 def child_processes(connection: DuckDBPyConnection) -> ChildProcesses:
     """Children that were there in the last sample of their rank, by rank."""
-    last = dict(connection.execute(_LAST).fetchall())
+    last = dict(rows_of(connection, "processes", _LAST))
     samples: dict[tuple[int, int], list[tuple[object, ...]]] = defaultdict(list)
-    for rank, pid, *sample in connection.execute(_SAMPLES).fetchall():
+    for rank, pid, *sample in rows_of(connection, "processes", _SAMPLES):
         samples[rank, pid].append(tuple(sample))
     found: dict[int, list[ChildProcess]] = defaultdict(list)
     for (rank, pid), seen in sorted(samples.items()):

@@ -11,6 +11,7 @@ from typing import Any, NewType
 from duckdb import DuckDBPyConnection
 
 from forensics.case.alignment import configured_world_size
+from forensics.case.database import rows_of
 from forensics.case.gathered import gathered_world_size
 from forensics.rules.reductions.interface import reduction
 
@@ -113,6 +114,8 @@ SELECT count(*) FROM sources
 WHERE rank IS NULL AND kind IN ('python_stacks', 'flight_recorder') AND status IN ('ok', 'partial') AND rows > 0
 """
 
+_UNRECORDED = "FROM operations WHERE backend = 'gloo' AND op_id > sequence AND NOT coalesce(is_p2p, false)"
+
 
 @reduction
 def unplaced_files(connection: DuckDBPyConnection) -> UnplacedFiles:
@@ -138,12 +141,13 @@ def read_roster(connection: DuckDBPyConnection) -> Roster:
     world_size = _world_size(connection)
     processes = _processes(connection)
     main_threads = _main_threads(connection)
-    recorders = _ranks_of(connection, "latest_call") | _ranks_of(connection, "group_views")
-    dumped = _ranks_of(connection, "sources WHERE kind = 'flight_recorder' AND status IN ('ok', 'partial')")
-    damaged = _ranks_of(connection, "sources WHERE kind = 'flight_recorder' AND status = 'partial'")
-    timed_out = _ranks_of(connection, "log_events WHERE kind = 'watchdog_timeout'")
-    unrecorded = _ranks_of(connection, "operations WHERE backend = 'gloo' AND op_id > sequence AND NOT coalesce(is_p2p, false)")
-    stacks = _ranks_of(connection, "stacks WHERE NOT is_child")
+    recorders = _ranks_of(connection, "operations", "FROM latest_call") | _ranks_of(connection, "group_views")
+    read = "FROM sources WHERE kind = 'flight_recorder' AND status"
+    dumped = _ranks_of(connection, "sources", f"{read} IN ('ok', 'partial')")
+    damaged = _ranks_of(connection, "sources", f"{read} = 'partial'") if dumped else set()
+    timed_out = _ranks_of(connection, "log_events", "FROM log_events WHERE kind = 'watchdog_timeout'")
+    unrecorded = _ranks_of(connection, "operations", _UNRECORDED)
+    stacks = _ranks_of(connection, "stacks", "FROM stacks WHERE NOT is_child")
     hosts = _hosts(connection)
     known = set(processes) | set(main_threads) | recorders | stacks | _members(connection)
     blank = RankFacts(rank=-1)
@@ -178,25 +182,29 @@ def _world_size(connection: DuckDBPyConnection) -> int | None:
 
 
 def _processes(connection: DuckDBPyConnection) -> dict[int, dict[str, Any]]:
-    rows = connection.execute(
+    rows = rows_of(
+        connection,
+        "ranks",
         """
         SELECT r.rank, r.host, r.pid, r.state, s.path, r.rank_method, r.exit_signal, r.exit_code
         FROM ranks r LEFT JOIN sources s USING (source_id) ORDER BY r.rank, s.path DESC
-        """
-    ).fetchall()
+        """,
+    )
     names = ("host", "pid", "state", "state_source", "rank_method", "exit_signal", "exit_code")
     found = {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
     return {rank: {name: value for name, value in fields.items() if value is not None} for rank, fields in found.items()}
 
 
 def _main_threads(connection: DuckDBPyConnection) -> dict[int, RankFacts]:
-    rows = connection.execute(
+    rows = rows_of(
+        connection,
+        "processes",
         """
         SELECT p.rank, p.state, p.wchan, p.tracer, p.switches, s.path, p.cpu_ticks, p.time_ns
         FROM processes p LEFT JOIN sources s USING (source_id)
         WHERE p.thread = p.pid AND NOT p.is_child AND p.rank IS NOT NULL ORDER BY p.rank, p.sample, s.path
-        """
-    ).fetchall()
+        """,
+    )
     samples = defaultdict(list)
     for rank, *sample in rows:
         samples[rank].append(sample)
@@ -226,13 +234,14 @@ def cpu_share(samples: Sequence[tuple[int | None, int | None]]) -> float | None:
     return min(max(share, 0.0), 1.0)
 
 
-def _ranks_of(connection: DuckDBPyConnection, table: str) -> set[int]:
-    rows = connection.execute(f"SELECT DISTINCT rank FROM {table}").fetchall()
+def _ranks_of(connection: DuckDBPyConnection, table: str, rows_with: str = "") -> set[int]:
+    """Ranks in these rows; there are none while `table` is empty."""
+    rows = rows_of(connection, table, f"SELECT DISTINCT rank {rows_with or f'FROM {table}'}")
     return {rank for (rank,) in rows if rank is not None}
 
 
 def _members(connection: DuckDBPyConnection) -> set[int]:
-    return _ranks_of(connection, "members JOIN communicators USING (communicator) WHERE method <> 'peers'")
+    return _ranks_of(connection, "members", "FROM members JOIN communicators USING (communicator) WHERE method <> 'peers'")
 
 
 def _hosts(connection: DuckDBPyConnection) -> dict[int, str]:

@@ -12,6 +12,7 @@ from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.model import Family
 from forensics.rules.reductions.calls.positions import Communicator, CountedPositions, Operation, Position
 from forensics.rules.reductions.interface import reduction
@@ -39,7 +40,9 @@ _SETTLED = frozenset({None, "running", "dead", "unresponsive"})
 @reduction
 def finished_counts(connection: DuckDBPyConnection) -> FinishedCounts:
     """Operations that NCCL Inspector saw end."""
-    return FinishedCounts({(label, kind): number for label, kind, number in connection.execute(_FINISHED).fetchall()})
+    return FinishedCounts(
+        {(label, kind): number for label, kind, number in rows_of(connection, "communicator_states", _FINISHED)}
+    )
 
 
 @reduction

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import Roster
 
@@ -134,7 +135,7 @@ class _Group:
 @reduction
 def ras(connection: DuckDBPyConnection, roster: Roster) -> Ras:
     """Read what RAS said."""
-    reports = connection.execute(_REPORTS).fetchall()
+    reports = rows_of(connection, "ras_reports", _REPORTS)
     if not reports:
         return Ras()
     groups, lost = _read(connection)

@@ -9,6 +9,7 @@ from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.frame_form import PlainFrame
 from forensics.model import WaitKind
 from forensics.rules.reductions.interface import reduction
@@ -155,7 +156,7 @@ def _call(sample: Sample) -> tuple[object, ...]:
 @reduction
 def stacks(connection: DuckDBPyConnection) -> StacksByRank:
     """Classify every sample of a case, by rank; each distinct call path is looked at once."""
-    rows = connection.execute(_SAMPLES).fetchall()
+    rows = rows_of(connection, "stacks", _SAMPLES)
     paths = call_paths(connection, (row[7] for row in rows if row[7] is not None))
     known: dict[tuple[int | None, str | None], Activity] = {}
     found: dict[int, tuple[list[Sample], list[Sample], list[Sample]]] = defaultdict(lambda: ([], [], []))

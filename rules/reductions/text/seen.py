@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from forensics.case.database import rows_of
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
@@ -77,7 +78,7 @@ def seen(calls: Calls, roster: Roster, stacks: StacksByRank, groups: Communicato
         is_whole=roster.world_size is not None,
         stacks=frozenset(rank for rank, found in stacks.items() if found.latest),
         sampled=frozenset(rank for rank, found in stacks.items() if len(found.main) > 1),
-        locks=frozenset(rank for (rank,) in connection.execute(_LOCKS).fetchall()),
+        locks=frozenset(rank for (rank,) in rows_of(connection, "stacks", _LOCKS)),
         recorded=frozenset(rank for rank, known in facts.items() if _is_whole(known)),
         logged=frozenset(logs | events.by_rank.keys()),
         timed=frozenset(rank for rank, known in facts.items() if known.cpu_share is not None),

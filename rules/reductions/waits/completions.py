@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NewType
 
+from forensics.case.database import rows_of
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
@@ -39,7 +40,7 @@ SELECT DISTINCT rank FROM latest_call WHERE family = 'recorder' AND (device_star
 @reduction
 def start_records(calls: Calls) -> StartRecords:
     """A start that such a rank does not show has not happened: a dump asks the device once more about each operation."""
-    return StartRecords(frozenset(rank for (rank,) in calls.connection.execute(_STARTS).fetchall()))
+    return StartRecords(frozenset(rank for (rank,) in rows_of(calls.connection, "operations", _STARTS)))
 
 
 def not_begun(root: Root, graph: WaitGraph, records: StartRecords) -> tuple[int, ...]:

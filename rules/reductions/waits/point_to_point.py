@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.model import Family
 from forensics.rules.reductions.calls.positions import Communicator, Operation
 from forensics.rules.reductions.waits.collective_waits import Heard, without_other_records
@@ -67,7 +68,7 @@ _Pair = tuple[str, tuple[int, int]]
 def _pairs(connection: DuckDBPyConnection, groups: Sequence[Communicator], ignore: Collection[int]) -> dict[_Pair, _Calls]:
     members = {group.label: group.members for group in groups}
     pairs: dict[_Pair, _Calls] = defaultdict(_Calls)
-    for label, rank, kind, peer, sequence, *operation in connection.execute(_PENDING).fetchall():
+    for label, rank, kind, peer, sequence, *operation in rows_of(connection, "operations", _PENDING):
         ranks = members.get(label, ())
         if rank in ignore or not 0 <= peer < len(ranks) or ranks[peer] == rank:
             continue
@@ -84,7 +85,7 @@ def _posted(connection: DuckDBPyConnection, groups: Sequence[Communicator]) -> d
     members = {group.label: group.members for group in groups}
     cut = frozenset().union(*(group.cut for group in groups))
     found: dict[tuple[_Pair, str], int] = {}
-    for label, rank, kind, peer, count in connection.execute(_POSTED).fetchall():
+    for label, rank, kind, peer, count in rows_of(connection, "operations", _POSTED):
         ranks = members.get(label, ())
         if rank not in cut and 0 <= peer < len(ranks):
             pair = (rank, ranks[peer]) if kind == "send" else (ranks[peer], rank)
