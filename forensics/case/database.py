@@ -88,7 +88,7 @@ def _memory_limit() -> int:
 
 def has_rows(connection: Connection, table: str) -> bool:
     """Whether a table has any row; most tables of a case have none."""
-    return connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None
+    return bool(connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchall())
 
 
 def rows_of(connection: Connection, table: str, query: str, parameters: object = None) -> list[tuple[Any, ...]]:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from forensics.model import Verdict
 from forensics.report import json as json_report
 from forensics.report import markdown, text
 from tests.recordings.collection import Collection, tar_of, write
@@ -140,31 +139,10 @@ def test_lines_of_the_collectors_journal_may_be_anything(tmp_path: Path) -> None
     assert journal in warned(verdict)
 
 
-def test_a_rank_that_lies_about_its_number_is_told(tmp_path: Path) -> None:
-    """The stack of rank 0 lies in the folder of rank 2: same bytes, two ranks."""
-    members = collected().finished()
-    members["ranks/2/fr/0.json"] = members["ranks/0/fr/0.json"]
-    verdict = verdict_of(write(tmp_path, members))
-    assert "ranks/2/fr/0.json" in warned(verdict)
-
-
 def test_a_log_of_anything_is_read_within_bounds(tmp_path: Path) -> None:
     found = collected()
     found.log(0, "\x1b[31m" + "x" * 3_000_000, "Traceback (most recent call last):" * 2000, "\0\0\0", "[rank99999999]: boom")
     assert named(verdict_of(found.write(tmp_path))) == {CULPRIT}
-
-
-def evidence_of(verdict: Verdict) -> list[str]:
-    return [line.source or "" for suspect in verdict.suspects for line in suspect.evidence]
-
-
-def test_checksums_that_do_not_match_are_told_and_the_content_still_used(tmp_path: Path) -> None:
-    members = collected().finished()
-    sums = "".join(f"{'0' * 64}  {path}\n" for path in ("ranks/2/stacks/0.json", "ranks/1/gone.json"))
-    verdict = verdict_of(write(tmp_path, {**members, "SHA256SUMS": sums.encode()}))
-    assert named(verdict) == {CULPRIT}
-    assert {"ranks/2/stacks/0.json", "ranks/1/gone.json"} <= set(warned(verdict))
-    assert any(source.startswith("ranks/2/stacks/") for source in evidence_of(verdict))
 
 
 def test_an_archive_of_thousands_of_empty_members_ends(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from forensics.report import markdown, text
 from tests.recordings.collection import loose, py_spy, tar_of, write
 from tests.recordings.commands import Command, command
 from tests.recordings.hang import CULPRIT, VICTIMS_DUMP, collected, hung, with_member
-from tests.recordings.job import SECOND, Job, as_json, as_pickle
+from tests.recordings.job import as_json, as_pickle
 from tests.recordings.places import LOADER_QUEUE
 from tests.recordings.verdicts import blamed, named, verdict_of, warned
 
@@ -199,16 +199,6 @@ def test_a_file_that_takes_too_long_is_left(monkeypatch: pytest.MonkeyPatch) -> 
     with limits.within(limits.Budget(seconds=1)):
         reading = read_artefact(Artefact("rank0.log", 1, lambda: io.BytesIO(b"x")))
     assert "--budget seconds=NUMBER raises it" in reading.problems[0].message
-
-
-@pytest.mark.parametrize("hours", [-48, 48])
-def test_dumps_of_another_job_as_extra_ranks_accuse_nobody_of_it(tmp_path: Path, hours: int) -> None:
-    other = Job(8, "gloo")
-    other.steps(30)
-    other.hang({5})
-    folder = loose(hung(), tmp_path)
-    write(folder, {f"nccl_trace_rank_{rank}": as_pickle(other.dump(rank, skew_ns=hours * 3600 * SECOND)) for rank in (4, 5, 6)})
-    assert not blamed(verdict_of(folder)) - {CULPRIT}
 
 
 LIES: dict[str, dict[str, object]] = {

@@ -176,8 +176,8 @@ def recorded_communicators(calls: Calls) -> RecordedCommunicators:
 
 def _cut(connection: DuckDBPyConnection) -> frozenset[int]:
     """Ranks whose newest dump was damaged or cut."""
-    read = "(SELECT DISTINCT rank, source_id FROM latest_call) JOIN sources USING (source_id)"
-    rows = rows_of(connection, "operations", f"SELECT DISTINCT rank FROM {read} WHERE status = 'partial'")
+    read = "(SELECT DISTINCT rank, source_id FROM latest_call) r JOIN sources USING (source_id)"
+    rows = rows_of(connection, "operations", f"SELECT DISTINCT r.rank FROM {read} WHERE status = 'partial'")
     rows += connection.execute(
         """
         SELECT rank FROM sources WHERE kind = 'flight_recorder' AND rank IS NOT NULL

@@ -61,8 +61,10 @@ def put(path: Path, document: object) -> Path:
     return path
 
 
-def bundle(root: Path) -> Path:
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The samples of a collection, laid out as a bundle."""
+    root = tmp_path_factory.mktemp("collection") / "b"
     for source, target in {
         "bundle_manifest/bundle.json": "bundle.json",
         "collector_runs/collectors.jsonl": "nodes/gpu-001/collectors.jsonl",
@@ -83,41 +85,44 @@ def bundle(root: Path) -> Path:
     return root
 
 
-def test_a_bundle_becomes_facts_with_their_source(tmp_path: Path) -> None:
-    connection = case(bundle(tmp_path / "b"))
-    sources = rows(connection, "SELECT path, kind, host, rank, rank_method, status FROM sources ORDER BY source_id")
+@pytest.fixture(scope="module")
+def collected(bundle: Path) -> Connection:
+    """The case of that bundle, which nobody changes."""
+    return case(bundle)
+
+
+def test_a_bundle_becomes_facts_with_their_source(collected: Connection) -> None:
+    sources = rows(collected, "SELECT path, kind, host, rank, rank_method, status FROM sources ORDER BY source_id")
     assert [path for path, *_ in sources] == sorted(path for path, *_ in sources)
     assert ("ranks/1/fr/1.json", "flight_recorder", "gpu-001", 1, "manifest", "ok") in sources
     assert ("ranks/1/proc/0.json", "process_facts", "gpu-001", 1, "content", "ok") in sources
     assert ("redactions.json", None, None, None, None, "ignored") in sources
     assert {status for *_, status in sources} == {"ok", "ignored"}
-    assert rows(connection, "SELECT * FROM ingest_warnings") == []
-    assert rows(connection, "SELECT DISTINCT rank, host, snapshot FROM operations ORDER BY rank") == [
+    assert rows(collected, "SELECT * FROM ingest_warnings") == []
+    assert rows(collected, "SELECT DISTINCT rank, host, snapshot FROM operations ORDER BY rank") == [
         (0, "gpu-001", 1),
         (1, "gpu-001", 1),
     ]
-    assert rows(connection, "SELECT count(*) FROM operations o JOIN sources s USING (source_id) WHERE s.rank <> o.rank") == [
+    assert rows(collected, "SELECT count(*) FROM operations o JOIN sources s USING (source_id) WHERE s.rank <> o.rank") == [
         (0,)
     ]
-    captured = rows(connection, "SELECT DISTINCT time_ns = captured_ns FROM stacks JOIN sources USING (source_id)")
+    captured = rows(collected, "SELECT DISTINCT time_ns = captured_ns FROM stacks JOIN sources USING (source_id)")
     assert captured == [(True,)]
 
 
-def test_what_bundle_json_repeats_counts_once_and_what_only_it_says_stays(tmp_path: Path) -> None:
-    connection = case(bundle(tmp_path / "b"))
-    assert rows(connection, "SELECT rank, local_rank, rank_method FROM ranks ORDER BY rank") == [
+def test_what_bundle_json_repeats_counts_once_and_what_only_it_says_stays(collected: Connection) -> None:
+    assert rows(collected, "SELECT rank, local_rank, rank_method FROM ranks ORDER BY rank") == [
         (0, None, None),
         (1, 1, "RANK"),
         (2, None, None),
     ]
-    clock = rows(connection, "SELECT parser FROM coverage JOIN sources USING (source_id) WHERE coverage.kind = 'fr.pipe'")
+    clock = rows(collected, "SELECT parser FROM coverage JOIN sources USING (source_id) WHERE coverage.kind = 'fr.pipe'")
     assert set(clock) == {("collector_runs",)}
 
 
-def test_kernel_messages_are_dated_by_the_clocks_of_their_host(tmp_path: Path) -> None:
-    connection = case(bundle(tmp_path / "b"))
+def test_kernel_messages_are_dated_by_the_clocks_of_their_host(collected: Connection) -> None:
     ((time_ns, offset),) = rows(
-        connection,
+        collected,
         "SELECT e.time_ns, c.realtime_ns - c.monotonic_ns FROM device_events e JOIN clocks c USING (host) "
         "WHERE e.code = 109 ORDER BY c.bound_ns, c.realtime_ns LIMIT 1",
     )
@@ -351,9 +356,8 @@ def test_progress_names_every_artefact(tmp_path: Path) -> None:
     assert seen == [(0, 3, "rank0.json"), (1, 3, "rank1.json"), (2, 3, "rank2.json")]
 
 
-def test_reading_an_artefact_depends_on_nothing_else(tmp_path: Path) -> None:
-    root = bundle(tmp_path / "b")
-    artefacts = open_bundle([root]).artefacts
+def test_reading_an_artefact_depends_on_nothing_else(bundle: Path) -> None:
+    artefacts = open_bundle([bundle]).artefacts
     forwards = [build.read_artefact(artefact) for artefact in artefacts]
     backwards = [build.read_artefact(artefact) for artefact in reversed(artefacts)]
     assert forwards == backwards[::-1]

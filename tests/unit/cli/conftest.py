@@ -26,7 +26,7 @@ def stuck() -> Job:
     return job
 
 
-@pytest.fixture
-def bundle(tmp_path: Path) -> Path:
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A complete collection of a job whose rank 2 waits for data."""
-    return whole(stuck(), {2: LOADER_QUEUE}).tar(tmp_path / "bundle.tar")
+    return whole(stuck(), {2: LOADER_QUEUE}).tar(tmp_path_factory.mktemp("collected") / "bundle.tar")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from forensics.case.build import open_case
 from tests.recordings.collection import loose, pid_of, whole, write
 from tests.recordings.commands import Command
 from tests.recordings.places import LOADER_QUEUE
@@ -17,11 +19,16 @@ from tests.unit.cli.conftest import stuck
 OK, USAGE, UNREADABLE = 0, 2, 3
 
 
-@pytest.fixture
-def case(forensics: Command, bundle: Path, tmp_path: Path) -> Path:
-    path = tmp_path / "case.duckdb"
-    assert forensics("ingest", bundle, "-o", path).code == OK
+@pytest.fixture(scope="module")
+def ingested(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ingested") / "case.duckdb"
+    open_case([bundle], path).close()
     return path
+
+
+@pytest.fixture
+def case(ingested: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(ingested, tmp_path))
 
 
 def test_ingest_says_what_it_understood(forensics: Command, bundle: Path, tmp_path: Path) -> None:

@@ -94,13 +94,6 @@ def test_a_closed_pipe_is_no_error(bundle: Path) -> None:
     assert done.stderr == ""
 
 
-def test_no_colour_and_no_progress_without_a_terminal(bundle: Path) -> None:
-    done = python("-m", "forensics", "diagnose", str(bundle))
-    assert done.returncode == OK
-    assert "\x1b" not in done.stdout
-    assert done.stderr == ""
-
-
 @pytest.mark.parametrize("module", ["forensics", "forensics.cli", "forensics.cli.diagnose", "forensics.cli.collect"])
 def test_starting_loads_no_heavy_library(module: str) -> None:
     heavy = ("duckdb", "numpy", "networkx", "rich.console", "torch")

@@ -8,7 +8,7 @@ import pytest
 
 from forensics.model import Cause, Outcome
 from tests.recordings.collection import loose, whole, write
-from tests.recordings.job import SECOND, Group, Job, as_json, as_pickle
+from tests.recordings.job import Group, Job, as_json, as_pickle
 from tests.recordings.places import HOST_CODE, LOADER_QUEUE, RECV
 from tests.recordings.verdicts import leaders, named, verdict_of, victims
 
@@ -44,15 +44,11 @@ def ahead(absent: int = 1, *, steps: int = 2) -> Job:
 @pytest.mark.parametrize("absent", range(4))
 @pytest.mark.parametrize("form", ["pickle", "json"])
 def test_only_the_missing_rank_is_named_in_a_grid_of_groups(tmp_path: Path, absent: int, form: str) -> None:
+    """Its peer in the data group finished its own tensor group; the fourth rank did too, and waits for a victim."""
     verdict = verdict_of(loose(ahead(absent), tmp_path, form=form))
     assert named(verdict) == {absent}
-    assert set(victims(verdict)) == set(range(4)) - {absent}
-
-
-def test_peers_in_the_other_dimension_are_victims_of_a_victim(tmp_path: Path) -> None:
-    """Rank 2 finished its tensor group and waits for 0 in the data group; 0 waits for 1."""
-    verdict = verdict_of(loose(ahead(1), tmp_path))
-    assert victims(verdict) == {0: (1,), 2: (0,), 3: (1,)}
+    data, tensor = absent ^ 2, absent ^ 1
+    assert victims(verdict) == {tensor: (absent,), data: (absent,), 3 - absent: (tensor,)}
 
 
 @pytest.mark.parametrize("steps", [1, 3, 10])
@@ -89,11 +85,6 @@ def test_the_dump_of_a_victim_is_missing(tmp_path: Path, lost: int) -> None:
     """A rank without evidence is not blamed while a rank that is known to be behind explains the stall."""
     verdict = verdict_of(loose(ahead(1), tmp_path, ranks=[rank for rank in range(4) if rank != lost]))
     assert not verdict.suspects or verdict.suspects[0].ranks == (1,)
-
-
-def test_a_complete_collection_tells_stage_and_cause(tmp_path: Path) -> None:
-    verdict = verdict_of(whole(ahead(1), {1: LOADER_QUEUE}).write(tmp_path))
-    assert [(suspect.ranks, suspect.cause) for suspect in verdict.suspects] == [((1,), Cause.DATALOADER_STALL)]
 
 
 def test_started_is_not_finished(tmp_path: Path) -> None:
@@ -199,14 +190,6 @@ def test_a_device_that_does_not_come_out_is_its_ranks(tmp_path: Path) -> None:
     verdict = verdict_of(whole(job, {}).write(tmp_path))
     assert leaders(verdict)[0].ranks == (2,)
     assert leaders(verdict)[0].cause is Cause.COMPUTE_HANG
-
-
-def test_a_gpu_that_hangs_inside_a_collective_that_nobody_finished_is_a_group(tmp_path: Path) -> None:
-    job = Job(4, "nccl")
-    job.steps(8)
-    job.hang(set())
-    verdict = verdict_of(whole(job, {}, silence_ns=600 * SECOND).write(tmp_path))
-    assert [(suspect.ranks, suspect.members) for suspect in verdict.suspects] == [((0, 1, 2, 3), "one_of")]
 
 
 def test_two_pairs_without_common_groups_are_told_apart(tmp_path: Path) -> None:

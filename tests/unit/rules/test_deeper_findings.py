@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forensics.model import Anomaly, Cause, Confidence
+from forensics.model import Anomaly, Cause
 from tests.recordings.collection import Collection, loose, whole, write
 from tests.recordings.job import MILLISECOND, SECOND, Job, as_json
 from tests.recordings.places import ALL_REDUCE, FORWARD, HOST_CODE, LOADER_QUEUE, OTHER_CODE, RECV
@@ -159,8 +159,3 @@ def test_work_that_one_rank_does_now_and_then_is_not_slowness(tmp_path: Path) ->
         files |= {f"node-1/rank{rank}.fr.{number}.json": as_json(job.dump(rank)) for rank in range(4)}
     verdict = verdict_of(write(tmp_path, files))
     assert not blamed(verdict)
-
-
-def test_a_late_rank_is_never_confirmed(tmp_path: Path) -> None:
-    verdict = verdict_of(moving(late_ms=400).write(tmp_path))
-    assert all(suspect.confidence is not Confidence.CONFIRMED for suspect in verdict.suspects)

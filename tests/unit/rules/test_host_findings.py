@@ -51,12 +51,6 @@ def test_the_stage_of_the_rank_that_is_behind_is_the_cause(
     assert victims(verdict) == {0: (2,), 1: (2,), 3: (2,)}
 
 
-@pytest.mark.parametrize("absent", [0, 1, 3])
-def test_it_is_the_rank_and_not_its_number(tmp_path: Path, absent: int) -> None:
-    verdict = verdict_of(whole(stuck(absent), {absent: LOADER_QUEUE}).write(tmp_path))
-    assert [suspect.ranks for suspect in verdict.suspects] == [(absent,)]
-
-
 @pytest.mark.parametrize(("place", "rule"), [(LOADER_QUEUE, "FX110"), (CHECKPOINT, "FX111"), (HOST_CODE, "FX112")])
 def test_a_rank_that_is_not_behind_is_not_accused_for_its_stack(tmp_path: Path, place: Place, rule: str) -> None:
     """Its stack was taken late or shows a side job; the recorder has it inside the operation."""

@@ -11,7 +11,7 @@ import pytest
 from forensics.model import Cause, Confidence, StageName, Suspect
 from tests.recordings.collection import Collection, pid_of, process_sample, py_spy, whole
 from tests.recordings.job import SECOND, Frame, Job
-from tests.recordings.places import ALL_REDUCE, CHECKPOINT, HOST_CODE, LIB, LOADER_QUEUE, SITE, Place
+from tests.recordings.places import ALL_REDUCE, CHECKPOINT, HOST_CODE, LIB, SITE, Place
 from tests.recordings.verdicts import told, verdict_of
 
 BEHIND = 2
@@ -128,14 +128,6 @@ def test_a_thread_that_is_idle_holds_nothing(tmp_path: Path) -> None:
     first = first_of(found, tmp_path)
     assert first.rules == ("FX117",)
     assert "thread 5123" not in statements_of(first)
-
-
-def test_a_lock_in_the_loader_is_the_loaders(tmp_path: Path) -> None:
-    assert first_of(collected(LOADER_QUEUE), tmp_path).rules == ("FX110",)
-
-
-def test_without_a_lock_the_general_rule_speaks(tmp_path: Path) -> None:
-    assert first_of(collected(HOST_CODE), tmp_path).rules == ("FX112",)
 
 
 def test_a_loop_is_told_by_the_cpu_and_the_function(tmp_path: Path) -> None:

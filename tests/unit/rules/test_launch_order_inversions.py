@@ -90,18 +90,6 @@ def test_a_collective_that_a_member_finished_is_in_no_inversion(tmp_path: Path) 
     assert "FX132" not in rules(verdict_of(loose(job, tmp_path)))
 
 
-def test_a_dead_network_of_one_host_hangs_every_communicator(tmp_path: Path) -> None:
-    """TP within hosts, two data communicators over them, all in one order: no verdict on orders."""
-    job = Job(4, "nccl")
-    data, other = job.group((0, 2), "DATA"), job.group((1, 3), "DATA")
-    everyone = job.group(range(4), "NORM")
-    for done in (True, True, False):
-        for rank in range(4):
-            single(job, rank, data if rank % 2 == 0 else other, "all_reduce", done=done)
-            single(job, rank, everyone, "all_reduce", done=done)
-    assert rules(verdict_of(whole(job, {}).write(tmp_path))) == {"FX140"}
-
-
 def test_another_hang_beside_it_makes_it_a_suspicion(tmp_path: Path) -> None:
     """Contradicting orders among ranks 0-3 while 4 and 5 hang by themselves: the network would explain both."""
     job = Job(6, "nccl")

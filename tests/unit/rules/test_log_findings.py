@@ -126,12 +126,6 @@ def test_logs_of_a_few_ranks_only_make_a_suspicion(tmp_path: Path) -> None:
     assert (named(verdict), blamed(verdict)) == ({3}, set())
 
 
-def test_one_log_names_nobody(tmp_path: Path) -> None:
-    logs = RankLogs()
-    logs.timed_out(1, 1580, 1582)
-    assert named(verdict_of(logs.write(tmp_path))) == set()
-
-
 def test_a_rank_without_a_log_is_at_most_a_suspect(tmp_path: Path) -> None:
     logs = RankLogs()
     for rank in range(WORLD):

@@ -54,12 +54,6 @@ def test_a_rank_without_a_living_process_is_named(tmp_path: Path, state: str) ->
     assert victims(verdict) == {0: (2,), 1: (2,), 3: (2,)}
 
 
-def test_the_signal_that_ended_it_is_told(tmp_path: Path) -> None:
-    verdict = verdict_of(with_rank_gone("zombie", exit_signal=9).write(tmp_path))
-    assert verdict.suspects[0].cause is Cause.PROCESS_DEAD
-    assert "SIGKILL" in told(verdict)
-
-
 def test_an_exit_without_error_is_a_missing_collective(tmp_path: Path) -> None:
     """The rank ran out of work and left while its peers went on."""
     verdict = verdict_of(with_rank_gone(exit_code=0).write(tmp_path))
@@ -93,7 +87,9 @@ def test_the_traceback_tells_the_stage(frames: tuple[str, ...], stage: str, tmp_
 def test_a_kill_outweighs_an_exception_in_the_log(tmp_path: Path) -> None:
     found = with_rank_gone("zombie", exit_signal=9)
     found.log(2, *OUT_OF_MEMORY)
-    assert verdict_of(found.write(tmp_path)).suspects[0].cause is Cause.PROCESS_DEAD
+    verdict = verdict_of(found.write(tmp_path))
+    assert verdict.suspects[0].cause is Cause.PROCESS_DEAD
+    assert "SIGKILL" in told(verdict)
 
 
 def test_the_first_to_die_is_named_and_those_that_lost_it_are_victims(tmp_path: Path) -> None:

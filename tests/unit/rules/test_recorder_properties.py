@@ -155,15 +155,6 @@ def test_rings_of_different_lengths(tmp_path: Path) -> None:
     assert named(verdict_of(write(tmp_path, files))) == {1}
 
 
-def test_the_rank_whose_list_of_entries_is_empty(tmp_path: Path) -> None:
-    job = Job(4, "nccl")
-    job.steps(3)
-    job.hang({1})
-    files = {f"rank{rank}.json": as_json(job.dump(rank, only_active=True)) for rank in range(4)}
-    assert b'"entries"' not in files["rank1.json"]
-    assert named(verdict_of(write(tmp_path, files))) == {1}
-
-
 @pytest.mark.parametrize("early", [0, 1, 3])
 def test_a_dump_that_was_taken_before_the_others_came_to_the_call(tmp_path: Path, early: int) -> None:
     """Ten seconds before: that the call is not in it says nothing of its rank. Rank 2 was dumped last and has not made it."""
