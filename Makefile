@@ -17,6 +17,8 @@ NATIVE := $(shell find native -type f 2>/dev/null)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
+# Whatever the surroundings say: tests start many processes, each of which would compile every module anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test fuzz test-live test-deep accuracy suites healthy bench check format docs clean
@@ -73,6 +75,7 @@ docs: $(VENV)/.installed  ## regenerate the generated pages
 
 clean:  ## remove the environment and every build product
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # Each stamp is newer than what it was made from, so a second run starts at once. The package is reinstalled when a
 # native source changes: an editable install does not rebuild libraries by itself.
