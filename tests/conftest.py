@@ -1,4 +1,4 @@
-"""Variants of a test that builds a case of files: one of them is in every run, all are with the slow ones."""
+"""Variants of a test that builds a case of files: one of them is in every run, all are with the slow ones; a command to run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections import defaultdict
 
 import pytest
 
-_BUILDS = {"open_case", "verdict_of"}
+from tests.recordings.commands import Command, command
+
+_BUILDS = {"open_case", "verdict_of", "pasted"}
 _BY_HAND = {"slow", "deep"}
 
 
@@ -21,3 +23,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not any(mark.name in _BY_HAND for item in same for mark in item.iter_markers()):
             for item in same[1:]:
                 item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def forensics(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """`forensics("diagnose", path)`."""
+    return command(monkeypatch, capsys)

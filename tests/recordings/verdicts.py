@@ -20,6 +20,12 @@ def verdict_of(*paths: Path) -> Verdict:
     return verdict
 
 
+def pasted(folder: Path, text: str) -> Verdict:
+    """The verdict on one log without anything else."""
+    (folder / "job.log").write_text(text)
+    return verdict_of(folder)
+
+
 def named(verdict: Verdict) -> set[int]:
     """All ranks under any suspicion."""
     return {rank for suspect in verdict.suspects for rank in suspect.ranks}

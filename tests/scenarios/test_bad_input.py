@@ -13,18 +13,13 @@ import pytest
 from forensics.report import json as json_report
 from forensics.report import markdown, text
 from tests.recordings.collection import Collection, tar_of, write
-from tests.recordings.commands import Command, command
+from tests.recordings.commands import Command
 from tests.recordings.hang import CULPRIT, VICTIMS_DUMP, collected, hung, with_member
 from tests.recordings.job import as_json, as_pickle
 from tests.recordings.places import ALL_REDUCE
 from tests.recordings.verdicts import named, verdict_of, warned
 
 ANALYSED, UNREADABLE, INSUFFICIENT = 0, 3, 4
-
-
-@pytest.fixture
-def forensics(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    return command(monkeypatch, capsys)
 
 
 def nested_json(depth: int) -> bytes:

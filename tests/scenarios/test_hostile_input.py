@@ -18,18 +18,13 @@ import zstandard
 from markdown_it import MarkdownIt
 
 from tests.recordings.collection import Collection, tar_of, whole, write
-from tests.recordings.commands import Command, command
+from tests.recordings.commands import Command
 from tests.recordings.hang import CULPRIT, VICTIMS_DUMP, collected, hung, with_member
 from tests.recordings.job import as_json
 from tests.recordings.places import LOADER_QUEUE
 from tests.recordings.verdicts import named, verdict_of, warned
 
 ANALYSED, UNREADABLE, INSUFFICIENT = 0, 3, 4
-
-
-@pytest.fixture
-def forensics(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    return command(monkeypatch, capsys)
 
 
 class Runs:

@@ -28,18 +28,13 @@ from forensics.ingest.interface import Identity, Item
 from forensics.report import json as json_report
 from forensics.report import markdown, text
 from tests.recordings.collection import loose, py_spy, tar_of, write
-from tests.recordings.commands import Command, command
+from tests.recordings.commands import Command
 from tests.recordings.hang import CULPRIT, VICTIMS_DUMP, collected, hung, with_member
 from tests.recordings.job import as_json, as_pickle
 from tests.recordings.places import LOADER_QUEUE
 from tests.recordings.verdicts import blamed, named, verdict_of, warned
 
 ANALYSED, USAGE, UNREADABLE, INSUFFICIENT = 0, 2, 3, 4
-
-
-@pytest.fixture
-def forensics(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    return command(monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("path", ["ranks/0/stacks/child-5299.2.json", "child-5299.json", "dataloader_worker_pid_5299.json"])

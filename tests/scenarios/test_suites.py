@@ -11,17 +11,12 @@ from forensics.fixtures.suites.figures import document
 from forensics.fixtures.suites.interface import Case
 from forensics.fixtures.suites.registry import SUITES
 from forensics.fixtures.suites.running import run_case
-from tests.recordings.commands import Command, command
+from tests.recordings.commands import Command
 
 pytestmark = pytest.mark.slow
 
 SEED = 1
 KEYS = {"suite", "seed", "cases", "exact", "partial", "wrong", "errors", "precision", "recall", "f1", "flagged", "rows"}
-
-
-@pytest.fixture
-def forensics(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    return command(monkeypatch, capsys)
 
 
 def test_a_quick_exam_finds_hangs_and_accuses_nobody_in_sound_jobs(forensics: Command) -> None:

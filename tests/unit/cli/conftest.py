@@ -7,15 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.recordings.collection import whole
-from tests.recordings.commands import Command, command
 from tests.recordings.job import Job
 from tests.recordings.places import LOADER_QUEUE
-
-
-@pytest.fixture
-def forensics(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """`forensics("diagnose", path)`."""
-    return command(monkeypatch, capsys)
 
 
 def stuck() -> Job:

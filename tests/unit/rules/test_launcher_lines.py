@@ -6,17 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from forensics.model import Outcome, Verdict
-from tests.recordings.verdicts import named, verdict_of
+from forensics.model import Outcome
+from tests.recordings.verdicts import named, pasted
 
 COMPOSER = "ERROR:composer.cli.launcher:"
 RAY = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tclass_name: W\n\tpid: {0}\n"
 AGENT = "E0321 02:07:08.1 4711 torch/distributed/elastic/api.py:869] failed (exitcode: {0}) local_rank: {1} (pid: 99)\n"
-
-
-def pasted(tmp_path: Path, text: str) -> Verdict:
-    (tmp_path / "job.log").write_text(text)
-    return verdict_of(tmp_path)
 
 
 def composer(*codes: int) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from forensics.model import Cause, Verdict
-from tests.recordings.verdicts import blamed, named, verdict_of
+from forensics.model import Cause
+from tests.recordings.verdicts import blamed, named, pasted, verdict_of
 
 RANKS = 4
 
@@ -28,11 +28,6 @@ def job(*calls: str) -> str:
     return (
         "".join(map(init, range(RANKS))) + "".join(call(rank, at) for at in range(9) for rank in range(RANKS)) + "".join(calls)
     )
-
-
-def pasted(tmp_path: Path, text: str) -> Verdict:
-    (tmp_path / "job.log").write_text(text)
-    return verdict_of(tmp_path)
 
 
 @pytest.mark.parametrize(

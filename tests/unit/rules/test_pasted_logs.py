@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from forensics.model import Cause, Confidence, Outcome, Verdict
-from tests.recordings.verdicts import named, verdict_of
+from forensics.model import Cause, Confidence, Outcome
+from tests.recordings.verdicts import named, pasted, verdict_of
 
 STALL = (
     "[2026-03-21 02:04:11.204417: W horovod/common/stall_inspector.cc:107] One or more tensors were submitted to be reduced, "
@@ -16,11 +16,6 @@ STALL = (
 DESYNC = " - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:\n"
 TIMEOUT = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={0}, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, "
 AGENT = "E0321 02:07:08.1 4711 torch/distributed/elastic/api.py:869] failed (exitcode: {0}) local_rank: {1} (pid: 99)"
-
-
-def pasted(tmp_path: Path, text: str) -> Verdict:
-    (tmp_path / "job.log").write_text(text)
-    return verdict_of(tmp_path)
 
 
 def timed_out(rank: int, number: int = 40) -> str:

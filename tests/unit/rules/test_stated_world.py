@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from forensics.model import Confidence
-from tests.recordings.verdicts import named
-from tests.unit.rules.test_pasted_logs import pasted
+from tests.recordings.verdicts import named, pasted
 
 
 def _waits(*ranks: int) -> str:

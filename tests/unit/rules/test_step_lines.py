@@ -8,16 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from forensics.model import Outcome, Verdict
-from tests.recordings.verdicts import named, verdict_of
+from forensics.model import Outcome
+from tests.recordings.verdicts import named, pasted
 
 START = datetime(2026, 3, 21, 2, 4, 11)
 ONSET = [2.0] * 20 + [5.0] * 20
-
-
-def judged(tmp_path: Path, text: str) -> Verdict:
-    (tmp_path / "job.log").write_text(text)
-    return verdict_of(tmp_path)
 
 
 def titan(lengths: Sequence[float], every: int = 10, front: str = "[rank0]:[titan] ") -> str:
@@ -64,13 +59,13 @@ def deepspeed(lengths: Sequence[float]) -> str:
 
 @pytest.mark.parametrize("form", [titan, megatron, nano, tqdm, deepspeed])
 def test_a_whole_job_that_became_slower(tmp_path: Path, form: Callable[[Sequence[float]], str]) -> None:
-    verdict = judged(tmp_path, form(ONSET))
+    verdict = pasted(tmp_path, form(ONSET))
     assert (named(verdict), verdict.outcome) == (set(), Outcome.SLOWDOWN)
     assert "2.5 times the 2000 ms before" in verdict.summary
 
 
 def test_the_step_since_which_it_is_slower(tmp_path: Path) -> None:
-    assert "5000 ms a step since step 210" in judged(tmp_path, titan(ONSET)).summary
+    assert "5000 ms a step since step 210" in pasted(tmp_path, titan(ONSET)).summary
 
 
 @pytest.mark.parametrize(
@@ -92,11 +87,11 @@ def test_the_step_since_which_it_is_slower(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_slowdown(tmp_path: Path, text: str) -> None:
-    verdict = judged(tmp_path, text)
+    verdict = pasted(tmp_path, text)
     assert (named(verdict), verdict.outcome) == (set(), Outcome.INCONCLUSIVE)
 
 
 def test_a_job_that_stood_still_in_the_end_is_a_hang(tmp_path: Path) -> None:
     said = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=60) ran for 61 ms"
-    verdict = judged(tmp_path, titan(ONSET) + f"[rank1]:[E321 02:07:08.4 ProcessGroupNCCL.cpp:683] [Rank 1] {said}\n")
+    verdict = pasted(tmp_path, titan(ONSET) + f"[rank1]:[E321 02:07:08.4 ProcessGroupNCCL.cpp:683] [Rank 1] {said}\n")
     assert verdict.outcome is Outcome.HANG

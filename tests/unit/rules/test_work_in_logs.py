@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 
 from forensics.model import Cause, Confidence, Outcome, StageName, Verdict
-from tests.recordings.verdicts import named, verdict_of
-
-
-def judged(tmp_path: Path, text: str) -> Verdict:
-    (tmp_path / "job.log").write_text(text)
-    return verdict_of(tmp_path)
+from tests.recordings.verdicts import named, pasted, verdict_of
 
 
 def gave_up(*ranks: int, number: int | None = 7, kind: str = "ALLREDUCE", within: int = 0, length: int = 600) -> str:
@@ -80,19 +75,19 @@ def bar(minutes: int, total: int = 4000, name: str = "Tokenizing (num_proc=8)", 
     ids=["counts", "no number", "torch's prefix", "elsewhere", "tasks", "record", "bar", "bar goes on", "blocked"],
 )
 def test_the_rank_that_is_at_other_work(tmp_path: Path, text: str, rank: int) -> None:
-    verdict = judged(tmp_path, text)
+    verdict = pasted(tmp_path, text)
     assert (named(verdict), verdict.outcome) == ({rank}, Outcome.HANG)
     assert "FX155" in verdict.suspects[0].rules
 
 
 def test_what_it_was_doing_is_said(tmp_path: Path) -> None:
-    verdict = judged(tmp_path, counts(1, 20) + gave_up(1, 2, 3) + counts(20, 22))
+    verdict = pasted(tmp_path, counts(1, 20) + gave_up(1, 2, 3) + counts(20, 22))
     suspect = verdict.suspects[0]
     assert (suspect.stage.name, suspect.cause, suspect.confidence) == (StageName.EVAL, Cause.HOST_STALL, Confidence.LIKELY)
     assert '"[rank 0] validating 21/91000"' in suspect.evidence[0].statement
-    saving = judged(tmp_path, counts(1, 9, "[rank 0] saving shard {}/90") + gave_up(1, 2) + "[rank 0] saving shard 9/90\n")
+    saving = pasted(tmp_path, counts(1, 9, "[rank 0] saving shard {}/90") + gave_up(1, 2) + "[rank 0] saving shard 9/90\n")
     assert saving.suspects[0].cause is Cause.CHECKPOINT_STALL
-    unnamed = judged(tmp_path, bar(30) + old(1, 2, 3))
+    unnamed = pasted(tmp_path, bar(30) + old(1, 2, 3))
     assert (unnamed.suspects[0].confidence, unnamed.suspects[0].cause) == (Confidence.SUSPECT, Cause.DATALOADER_STALL)
 
 
@@ -166,7 +161,7 @@ STEPS = "[rank 0] step {} loss 2.1"
     ],
 )
 def test_lines_that_prove_no_other_work_name_nobody(tmp_path: Path, text: str) -> None:
-    assert named(judged(tmp_path, text)) == set()
+    assert named(pasted(tmp_path, text)) == set()
 
 
 def _eval_lines(first: int, last: int, hour: int = 2) -> str:
