@@ -67,26 +67,27 @@ def reduced(folder: Path) -> Supply:
     return supply_of(open_case([folder]))
 
 
-@pytest.fixture
-def stalled(tmp_path: Path) -> Supply:
+@pytest.fixture(scope="module")
+def stalled(tmp_path_factory: pytest.TempPathFactory) -> Supply:
     """A job that stands still for sure."""
-    return reduced(whole(hung(), {2: HOST_CODE}).write(tmp_path))
+    return reduced(whole(hung(), {2: HOST_CODE}).write(tmp_path_factory.mktemp("stalled")))
 
 
-@pytest.fixture
-def undated(tmp_path: Path) -> Supply:
+@pytest.fixture(scope="module")
+def undated(tmp_path_factory: pytest.TempPathFactory) -> Supply:
     """One capture of a hang that nothing dates."""
-    return reduced(loose(hung(), tmp_path))
+    return reduced(loose(hung(), tmp_path_factory.mktemp("undated")))
 
 
-@pytest.fixture
-def moving(tmp_path: Path) -> Supply:
+@pytest.fixture(scope="module")
+def moving(tmp_path_factory: pytest.TempPathFactory) -> Supply:
     job = Job(4)
     job.steps(10)
     files = {f"rank{rank}.fr.0.json": as_json(job.dump(rank)) for rank in range(4)}
     job.steps(5)
     job.hang({2})
-    return reduced(write(tmp_path, files | {f"rank{rank}.fr.1.json": as_json(job.dump(rank)) for rank in range(4)}))
+    files |= {f"rank{rank}.fr.1.json": as_json(job.dump(rank)) for rank in range(4)}
+    return reduced(write(tmp_path_factory.mktemp("moving"), files))
 
 
 def ranked(job: Supply, findings: list[Finding], known: dict[str, Family] | None = None) -> tuple[Suspect, ...]:
@@ -288,9 +289,3 @@ def test_the_summary_names_the_first_suspect_and_counts_those_that_wait(tmp_path
     verdict = verdict_of(whole(hung(), {2: LOADER_QUEUE}).write(tmp_path))
     assert verdict.summary.startswith("hang: rank 2, stage data, dataloader_stall")
     assert "3 of 4 ranks wait" in verdict.summary
-
-
-def test_equal_cases_give_equal_verdicts(tmp_path: Path) -> None:
-    once = whole(two_halves(1, 4), {1: LOADER_QUEUE, 4: HOST_CODE}).write(tmp_path / "once")
-    again = whole(two_halves(1, 4), {1: LOADER_QUEUE, 4: HOST_CODE}).write(tmp_path / "again")
-    assert verdict_of(once) == verdict_of(again)

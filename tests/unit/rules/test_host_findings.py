@@ -195,14 +195,6 @@ def test_pids_in_next_steps_are_those_of_the_suspect(tmp_path: Path) -> None:
     assert "wait_for_license (license.py:12)" in told(verdict)
 
 
-def test_two_ranks_that_write_the_checkpoint_are_one_suspect(tmp_path: Path) -> None:
-    job = Job(4)
-    job.steps(12)
-    job.hang({1, 2})
-    verdict = verdict_of(whole(job, {1: CHECKPOINT, 2: CHECKPOINT}).write(tmp_path))
-    assert [(suspect.ranks, suspect.cause) for suspect in verdict.suspects] == [((1, 2), Cause.CHECKPOINT_STALL)]
-
-
 def test_silence_does_not_outweigh_the_rank_that_is_seen_behind(tmp_path: Path) -> None:
     """Rank 3 left no evidence at all, but rank 2 is known not to have entered."""
     job = stuck()
