@@ -25,6 +25,7 @@ _TASK = re.compile(r"task (\d{1,7})")
 _RANKS = rb"(?: ?\[([A-Za-qs-z_][\w-]{0,63}?\d{1,5})\]:)?(?: ?\[rank(\d{1,7})\])?"
 _TASKS = re.compile(rb"\n {0,6}(\d{1,7}):(?=[ \[])" + _RANKS)
 _LOCALS = re.compile(rb"\n()(?=\[[A-Za-qs-z])" + _RANKS)
+_ACTORS = re.compile(rb"\n\(([\w.:-]{0,80} ?pid=\d{1,9}(?:, ip=[\w.:]{1,45})?)\) ?\[rank(\d{1,7})\]")
 _PODS = re.compile(rb"\n\[pod/([\w.-]{1,253})/[\w.-]{1,253}\][^\n]{0,80}? rank (\d{1,7})/(\d{1,7})\b")
 _SHARED = re.compile(r"(?:pod|service|unit) (?!.* (?:actor|tee) )")
 _LOCAL = re.compile(r"tee [A-Za-z_][\w-]{0,62}?(\d{1,5})")
@@ -65,12 +66,13 @@ class Origins:
         return Origin(rank, label, found.bare, found.text, found.host, found.time_ns)
 
     def survey(self, block: bytes) -> None:
-        """Note tasks and local ranks that stand at the very front of lines, whatever the lines say."""
+        """Note tasks, local ranks and actors that stand at the very front of lines, whatever the lines say."""
         lines = b"\n" + block
         for task, local, rank in {*_TASKS.findall(lines), *_LOCALS.findall(lines)}:
             names = ([f"task {int(task)}"] if task else []) + ([f"tee {local.decode()}"] if local else [])
             self.note(" ".join(names) or None, rank_number(rank.decode()) if rank else None)
-
+        for actor, rank in {*_ACTORS.findall(lines)}:
+            self.note(f"actor {actor.decode()}", rank_number(rank.decode()))
         for pod, rank, size in {*_PODS.findall(lines)}:
             if int(rank) < int(size):
                 self.note(f"pod {pod.decode()}", rank_number(rank.decode()))

@@ -47,7 +47,7 @@ _ADDRESS = re.compile(r"(?:OOB|Bootstrap ?: Using) [\w.-]{1,64}:\[?(?P<address>[
 _USED_NIC = re.compile(r"\[(\d{1,4})\]([\w.-]{1,64}):\d{1,4}/")
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 WORDS = ("NCCL INFO ", "NCCL WARN ")
-MEANING = ("opCount ", " - Init ", " - Destroy ", " - Abort ", "NET/IB :", "NET/IB: ", "Bootstrap", "NCCL WARN ")
+MEANING = ("opCount ", "- Init ", "- Destroy ", "- Abort ", "NET/IB :", "NET/IB: ", "Bootstrap", "NCCL WARN ")
 """One of these stands in every line that tells more than which process wrote it."""
 MAX_COMMUNICATORS = 1 << 17
 MAX_QUEUE_PAIRS = 200_000

@@ -14,7 +14,7 @@ WORDS = (
     *("nnodes", "num_machines", "num_nodes", "group_world_size", "GROUP_WORLD_SIZE", "SLURM_NNODES", "WORLD_NODES"),
     *("node_rank", "node-rank", "machine_rank", "machine-rank", "group_rank", "GROUP_RANK", "(local_rank: "),
 )
-EXPRESSIONS = (r"=(?<=\bip=)\d", r"k(?<=\[rank)(?:[89]|[1-9]\d)", r"h(?<=\bh)ost {0,40}: ?\w")
+EXPRESSIONS = {"ip=0": r"\bip=\d", "[rank0": r"\[rank(?:[89]|[1-9]\d)", "host": r"\bhost {0,40}: ?\w"}
 _WORDS = ("nodes", "num_machines", "WORLD_SIZE", "world_size", "node", "_rank", "_RANK", "NNODES", "machine")
 _AGENT = re.compile(r"(?<![\w-])rank {0,40}: ?(\d{1,7}) \(local_rank: (\d{1,5})\)")
 _HOST = re.compile(r"\bhost {0,40}: ?([\w.-]{1,255})")

@@ -129,9 +129,7 @@ class ProgressLines:
             return
         has_parts = b"\r" in block
         place = counted = 0
-        for hit in _HINT.finditer(block):
-            if hit.start() < place:
-                continue
+        while hit := _HINT.search(block, place):
             start = max(place, block.rfind(b"\n", place, hit.start()) + 1)
             start = max(start, block.rfind(b"\r", start, hit.start()) + 1) if has_parts else start
             ends = (block.find(b"\n", hit.end()), block.find(b"\r", hit.end(), hit.end() + _LONGEST) if has_parts else -1)

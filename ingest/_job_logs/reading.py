@@ -6,7 +6,6 @@ them may know.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -34,43 +33,17 @@ from forensics.ingest._job_logs import (
     watchdog_lines,
 )
 from forensics.ingest._job_logs.event_rows import Events
-from forensics.ingest._job_logs.line_origin import OWN_WORDS, Origin, Origins
+from forensics.ingest._job_logs.line_origin import Origin, Origins
 from forensics.ingest._job_logs.patterns import matches
 from forensics.ingest._job_logs.positions import LogPosition, batch
-from forensics.ingest._job_logs.selection import SelectedLines, trigger
+from forensics.ingest._job_logs.selection import SelectedLines
+from forensics.ingest._job_logs.wanted_words import wanted
+from forensics.ingest._job_logs.word_places import Words
 from forensics.ingest.interface import Batch, Item, Problem
 
 MAX_EVENTS = 200_000
 MAX_TEXT = 4096
 _POSITION_WORDS = (*watchdog_lines.WORDS, *nccl_lines.WORDS)
-_WORDS = (
-    *(
-        *watchdog_lines.WORDS,
-        *horovod.WORDS,
-        *barriers.WORDS,
-        *calls.WORDS,
-        *desync.WORDS,
-        *recorder_analysis.WORDS,
-        *stack_dumps.WORDS,
-        *stated_versions.WORDS,
-        *stated_world.WORDS,
-        *straggler_reports.WORDS,
-        *torchrun.WORDS,
-    ),
-    *(
-        *launchers.WORDS,
-        *launchers.START_WORDS,
-        *pods.WORDS,
-        *identities.WORDS,
-        *OWN_WORDS,
-        *events.WORDS,
-        *tracebacks.UNCAUGHT_WORDS,
-        tracebacks.TRACEBACK,
-    ),
-)
-_EXPRESSIONS = [torchrun.TIME, stack_dumps.EXPRESSION]
-_TRIGGER = trigger([*_WORDS, *nccl_lines.MEANING], _EXPRESSIONS)
-_TRIGGER_AT_FIRST = trigger([*_WORDS, *nccl_lines.WORDS, *nodes.WORDS], [*_EXPRESSIONS, *nodes.EXPRESSIONS])
 _MEMBER = "group member "
 _PROCESS = "process"
 _LAUNCHER = "launcher"
@@ -106,11 +79,9 @@ class _Reader:
         self._cancelled = False
 
     @property
-    def trigger(self) -> re.Pattern[bytes] | None:
-        """Until several nodes and processes are known, also lines that speak of nothing else are wanted."""
-        if not self._is_selective:
-            return None
-        return _TRIGGER if self.nodes.why and self.nccl.processes > 1 else _TRIGGER_AT_FIRST
+    def trigger(self) -> Words | None:
+        """Until several nodes, and several processes, are known, also lines that speak of nothing else are wanted."""
+        return wanted(self.nodes.why is not None, self.nccl.processes > 1) if self._is_selective else None
 
     def is_open(self, number: int) -> bool:
         """Whether a traceback, a table or a list goes on."""

@@ -1,20 +1,19 @@
 """Lines of a log that some reader may understand: found in blocks of bytes, so that the others never become text.
 
 A log of training is mostly progress. One search for a hundred words goes over a block; a reader that waits for the rest of
-something (a traceback, a table) is given every line. Each word is looked for from its rarest character on: most positions of a
-text are then passed by one look at a set of characters.
+something (a traceback, a table) is given every line.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import chunks
+from forensics.ingest._job_logs.word_places import Places, Words
 from forensics.ingest._job_logs.wrapped import unwrapped
 from forensics.ingest.interface import Problem
 
@@ -22,15 +21,13 @@ BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 1 << 16
 _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _CONTROL = bytes([*range(9), *range(11, 32), 127])
-# From the most to the least frequent in lines of training.
-_FREQUENT = " etaoinsrlcdpm0123456789.:|,u/-gfhw_by(v)[]=%k"
 
 
 class Wanting(Protocol):
     """What is read: which lines begin something, and whether every line is wanted until it has ended."""
 
     @property
-    def trigger(self) -> re.Pattern[bytes] | None:
+    def trigger(self) -> Words | None:
         """Found in each line that may mean something; None for every line."""
 
     def is_open(self, number: int) -> bool:
@@ -38,23 +35,6 @@ class Wanting(Protocol):
 
     def survey(self, number: int, block: bytes) -> None:
         """Take whole lines from this one on, whether any of them is wanted or not."""
-
-
-def trigger(words: Iterable[str], expressions: Iterable[str] = ()) -> re.Pattern[bytes]:
-    """One search for all words; each of `expressions` begins with a rare character that is no operator."""
-    ends: dict[str, list[str]] = defaultdict(list)
-    for word in sorted(set(words)):
-        place = max(range(len(word)), key=lambda place: (_rarity(word[place]), -place))
-        before = f"(?<={re.escape(word[: place + 1])})" if place else ""
-        ends[re.escape(word[place])].append(before + re.escape(word[place + 1 :]))
-    for expression in expressions:
-        ends[expression[0]].append(expression[1:])
-    return re.compile("|".join(f"{start}(?:{'|'.join(rest)})" for start, rest in ends.items()).encode())
-
-
-def _rarity(char: str) -> int:
-    place = _FREQUENT.find(char)
-    return len(_FREQUENT) if place < 0 else place
 
 
 @dataclass(slots=True)
@@ -85,12 +65,16 @@ class SelectedLines:
         """A block holds whole lines."""
         self.reader.survey(self._number, block)
         place, size, has_parts = 0, len(block), b"\r" in block
+        sought, places = None, None
         while place < size:
-            if self.reader.trigger is not None and not self.reader.is_open(self._number):
-                found = self.reader.trigger.search(block, place)
-                if found is None:
+            wanted = self.reader.trigger
+            if wanted is not None and not self.reader.is_open(self._number):
+                if wanted is not sought or places is None:
+                    sought, places = wanted, Places(wanted, block)
+                hit = places.first(place)
+                if hit is None:
                     break
-                start = _start(block, place, found.start(), has_parts)
+                start = _start(block, place, hit, has_parts)
                 self._number += block.count(b"\n", place, start)
                 place = start
             end = block.find(b"\n", place)

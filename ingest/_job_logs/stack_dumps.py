@@ -20,7 +20,7 @@ from forensics.ingest.interface import Batch
 
 _SERVER_START = "server_args=ServerArgs("
 WORDS = ("Pyspy dump for PID ", _SERVER_START)
-EXPRESSION = r"Process \d{1,9}: \S"
+EXPRESSIONS = {"Process 0": r"Process \d{1,9}: \S"}
 _MOST_LINES = 200_000
 _LONGEST_GAP = 64
 

@@ -14,7 +14,7 @@ from forensics.ingest._job_logs.patterns import EXCEPTION_TYPE
 from forensics.ingest._shared.values import rank_number
 
 WORDS = ("Root Cause (first", "(local_rank: ", "exitcode")
-TIME = r"_\d\d:\d\d:\d\d"
+EXPRESSIONS = {"_00:": r"_\d\d:\d\d:\d\d"}
 _WORDS = ("Root Cause (first", "time ", "rank ", "exitcode ", "rank:", "exitcode:")
 _SAID = re.compile(
     r"(?P<first>Root Cause \(first observed failure\):)"

@@ -1,0 +1,63 @@
+"""Words of which one stands in every line of a log that some reader may know."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from forensics.ingest._job_logs import (
+    barriers,
+    calls,
+    desync,
+    events,
+    horovod,
+    identities,
+    launchers,
+    nccl_lines,
+    nodes,
+    pods,
+    recorder_analysis,
+    stack_dumps,
+    stated_versions,
+    stated_world,
+    straggler_reports,
+    torchrun,
+    tracebacks,
+    watchdog_lines,
+)
+from forensics.ingest._job_logs.line_origin import OWN_WORDS
+from forensics.ingest._job_logs.word_places import Words, words
+
+_WORDS = (
+    *(
+        *watchdog_lines.WORDS,
+        *horovod.WORDS,
+        *barriers.WORDS,
+        *calls.WORDS,
+        *desync.WORDS,
+        *recorder_analysis.WORDS,
+        *stack_dumps.WORDS,
+        *stated_versions.WORDS,
+        *stated_world.WORDS,
+        *straggler_reports.WORDS,
+        *torchrun.WORDS,
+    ),
+    *(
+        *launchers.WORDS,
+        *launchers.START_WORDS,
+        *pods.WORDS,
+        *identities.WORDS,
+        *OWN_WORDS,
+        *events.WORDS,
+        *tracebacks.UNCAUGHT_WORDS,
+        tracebacks.TRACEBACK,
+    ),
+)
+_EXPRESSIONS = {**torchrun.EXPRESSIONS, **stack_dumps.EXPRESSIONS}
+
+
+@cache
+def wanted(has_nodes: bool, has_processes: bool) -> Words:
+    """What is looked for where several nodes, or several processes, are known already or not."""
+    by_nodes = () if has_nodes else nodes.WORDS
+    by_nccl = nccl_lines.MEANING if has_processes else nccl_lines.WORDS
+    return words([*_WORDS, *by_nodes, *by_nccl], {**_EXPRESSIONS, **({} if has_nodes else nodes.EXPRESSIONS)})
