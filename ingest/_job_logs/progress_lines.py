@@ -10,9 +10,10 @@ Upstream: Megatron-LM, torchtitan, nanoGPT, DeepSpeed, tqdm (transformers, Light
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 from forensics.ingest._job_logs.line_origin import Origins
@@ -76,34 +77,42 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Series:
-    """Kept points of the parts of a series: each `stride`-th one, and the newest of each part."""
+    """Kept points of the parts of a series: each `stride`-th one, and the newest of each part.
+
+    `unread` gives the newest where it was not kept: of most lines nothing but the step is read.
+    """
 
     parts: list[list[Point]] = field(default_factory=lambda: [[]])
-    newest: Point | None = None
+    step: int = -1
+    unread: Callable[[], Point] | None = None
     seen: int = 0
 
-    def add(self, point: Point, stride: int) -> bool:
+    def add(self, step: int, point: Callable[[], Point], stride: int) -> bool:
         """Take a point; whether it was kept."""
-        last = self.newest
-        if last is not None and point.step == last.step:
+        if step == self.step:
             return False
-        if last is not None and point.step < last.step:
+        if step < self.step:
             self._close()
             self.parts.append([])
-        self.newest = point
+        self.step, self.unread = step, None
         self.seen += 1
         if self.seen % stride and self.parts[-1]:
+            self.unread = point
             return False
-        self.parts[-1].append(point)
+        self.parts[-1].append(point())
         return True
 
     def _close(self) -> None:
-        if self.newest is not None and self.parts[-1][-1] is not self.newest:
-            self.parts[-1].append(self.newest)
+        if self.unread is not None:
+            self.parts[-1].append(self.unread())
+            self.unread = None
 
     def thin(self) -> int:
         """Leave out every other point; how many are left."""
+        newest = self.parts[-1][-1]
         self.parts = [part[::2] for part in self.parts]
+        if self.unread is None and self.parts[-1][-1] is not newest:
+            self.unread = partial(_same, newest)
         return sum(map(len, self.parts))
 
     def closed(self) -> list[list[Point]]:
@@ -142,19 +151,14 @@ class ProgressLines:
         said = _BAR.search(line) or _KEYED.search(line) or _OF_TOTAL.search(line)
         if said is None or _NO_WORK.search(line, 0, said.start("step")):
             return
-        # What another process writes into the line of a bar is not the bar's.
-        own = line[: said.end()] if said.re is _BAR else line
         origin = origins.feed(line[: said.start("step")])
         stated = _RANK.search(line, 0, said.start("step")) if origin.rank is None else None
         rank = rank_number(stated[1]) if stated else origin.rank
         total = said["total"]
         words = re.sub(r"[\d\W_]+", " ", _STAMP.sub("", origin.bare[origin.text :]))[-40:].strip()
         key = _Key(rank, origin.label, words, int(total) if total else None)
-        clock, at = _clock(said, line)
-        load = " ".join(found[0] for found in _LOAD.finditer(own)) or None
-        text = own[max(0, len(own) - _SHOWN) :] if said.re is _BAR else own[:_SHOWN]
-        point = Point(number, int(said["step"]), clock, at, _stated(own), load, text.strip())
-        self._kept += self._series.setdefault(key, _Series()).add(point, self._stride)
+        point = partial(_point, number, said, line)
+        self._kept += self._series.setdefault(key, _Series()).add(int(said["step"]), point, self._stride)
         if self._kept >= self._most:
             self._kept = sum(series.thin() for series in self._series.values())
             self._stride *= 2
@@ -185,6 +189,19 @@ class ProgressLines:
                         columns[name].append(value)
         if columns["step"]:
             yield Batch("log_progress", columns)
+
+
+def _point(number: int, said: re.Match[str], line: str) -> Point:
+    # What another process writes into the line of a bar is not the bar's.
+    own = line[: said.end()] if said.re is _BAR else line
+    clock, at = _clock(said, line)
+    load = " ".join(found[0] for found in _LOAD.finditer(own)) or None
+    text = own[max(0, len(own) - _SHOWN) :] if said.re is _BAR else own[:_SHOWN]
+    return Point(number, int(said["step"]), clock, at, _stated(own), load, text.strip())
+
+
+def _same(point: Point) -> Point:
+    return point
 
 
 def _clock(said: re.Match[str], line: str) -> tuple[str | None, float | None]:
