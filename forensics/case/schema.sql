@@ -400,7 +400,8 @@ CREATE TABLE stacks (
     is_main BOOLEAN,                -- main thread of its process
     active BOOLEAN,                 -- on a CPU, as the sampler saw it
     owns_gil BOOLEAN,               -- held the interpreter lock
-    call_path BIGINT                -- call path in call_paths
+    call_path BIGINT,               -- call path in call_paths
+    peer INTEGER                    -- global rank that a send or receive on the path is for, where the sampler showed arguments
 );
 
 -- table: One moment of a process that its stacks show, whatever the number of files about it.

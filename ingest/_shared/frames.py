@@ -14,6 +14,8 @@ from forensics.ingest.interface import Batch
 Frame = tuple[str, str | None, int | None]
 """Function name, file and line, as the sampler wrote them."""
 
+PEER_ARGUMENTS = ("dst", "src")
+_MESSAGES = frozenset({"send", "isend", "recv", "irecv"})
 _LINE_LIMIT = 1 << 31
 MAX_DEPTH = 10_000
 
@@ -52,6 +54,12 @@ def is_entry(frames: Sequence[Frame]) -> bool:
     """Whether a thread (innermost frame first) runs the program itself: its outermost Python frame is a module's body."""
     outermost = next((frame for frame in reversed(frames) if not is_native(*frame)), None)
     return outermost is not None and function_name(outermost[0]) in ("<module>", "_run_module_as_main")
+
+
+def names_peer(frame: Frame) -> bool:
+    """Whether a frame is a send or receive of torch, whose arguments `dst` and `src` are ranks of the whole job."""
+    name, filename, _ = frame
+    return function_name(name) in _MESSAGES and (filename or "").endswith("distributed/distributed_c10d.py")
 
 
 class FrameTable:

@@ -10,7 +10,7 @@ from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.dump_times import time_in
-from forensics.ingest._shared.frames import MAX_DEPTH, Frame, FrameTable, innermost_first, is_entry
+from forensics.ingest._shared.frames import MAX_DEPTH, Frame, FrameTable, innermost_first, is_entry, names_peer
 from forensics.ingest._shared.process_titles import Place, dumped, place_of, world_ranks
 from forensics.ingest._shared.processes import is_child_by_stack
 from forensics.ingest.interface import Batch
@@ -29,6 +29,8 @@ _GDB = re.compile(
     r'Thread (\d{1,6}) \((?:Thread 0x[0-9a-f]+ )?\(?(?:LWP|process) (\d{1,9})\)?(?: "(.{0,64})")?\)?(?: "(.{0,64})")?\):?\s*'
 )
 _GDB_FRAME = re.compile(r"#\d{1,5} +(?:0x[0-9a-f]+ in )?(?=\S)")
+# An argument of the frame above it, as `py-spy dump --locals` prints it.
+_PEER = re.compile(r" +(?:dst|src): (\d{1,7})")
 _FIRST_THREAD = "gdb 1"
 
 
@@ -37,7 +39,8 @@ class Thread:
     """One thread while its lines are read.
 
     `handle` is its number as written, `indent` that of its frames; `dump` counts the dumps of the file, `time_ns` is the time
-    written above the dump, `place` where its process says it stands in a parallel layout.
+    written above the dump, `place` where its process says it stands in a parallel layout,
+    `peer` the rank that it sends to or receives from.
     """
 
     line: int
@@ -52,6 +55,7 @@ class Thread:
     time_ns: int | None = None
     rank: int | None = None
     place: Place | None = None
+    peer: int | None = None
     frames: list[Frame] = field(default_factory=list)
 
 
@@ -97,9 +101,11 @@ def threads_in(lines: Iterable[tuple[int, str]]) -> Iterator[Thread]:
             thread = started
             thread.rank, thread.place = rank, places.get(pid) if pid is not None else None
             dumps.place(thread)
+        elif thread is not None and thread.peer is None and (said := _PEER.fullmatch(line)):
+            thread.peer = int(said[1]) if thread.frames and names_peer(thread.frames[-1]) else None
         elif (found := frame(line)) is None:
-            if said := dumped(line):
-                places[said[0]] = said[1]
+            if told := dumped(line):
+                places[told[0]] = told[1]
             written = time_in(line)
             dumps.written_ns = dumps.written_ns if written is None else written
         elif thread is not None:
@@ -181,6 +187,8 @@ def stack_batches(artefact: Artefact, found: Sequence[Thread]) -> Iterator[Batch
         columns["call_path"].append(table.call_path(thread.frames))
     if any(rank is not None for rank in ranks):
         columns["rank"] = ranks
+    if any(thread.peer is not None for thread in threads):
+        columns["peer"] = [thread.peer for thread in threads]
     children = {pid: _is_child(artefact, threads, columns, pid) for pid in set(columns["pid"])}
     columns["is_child"] = [children[pid] for pid in columns["pid"]]
     columns["sample"] = [(artefact.sample or 0) + thread.dump for thread in threads]

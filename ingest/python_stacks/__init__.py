@@ -8,12 +8,14 @@ from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.content import from_first_character, read_json
-from forensics.ingest._shared.frames import Frame, FrameTable, innermost_first, is_entry, read_frame
+from forensics.ingest._shared.frames import PEER_ARGUMENTS, Frame, FrameTable, innermost_first, is_entry, names_peer, read_frame
 from forensics.ingest._shared.processes import is_child_by_stack
-from forensics.ingest._shared.values import boolean, integer, objects, text
+from forensics.ingest._shared.values import boolean, integer, objects, rank_number, text
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 
 _MARKS = (b'"thread_id"', b'"frames"', b'"owns_gil"', b'"os_thread_id"', b'"thread_name"')
+
+_LONGEST_RANK = 7
 
 
 def sniff(head: bytes, path: str) -> int:
@@ -63,6 +65,18 @@ def _add(columns: dict[str, list[Any]], thread: dict[str, Any], number: int, cal
     columns["active"].append(boolean(thread.get("active")))
     columns["owns_gil"].append(boolean(thread.get("owns_gil")))
     columns["call_path"].append(call_path)
+    columns["peer"].append(_peer(thread))
+
+
+def _peer(thread: dict[str, Any]) -> int | None:
+    """The rank that an argument of a send or receive names, where values of variables were asked for."""
+    for entry in objects(thread.get("frames")):
+        frame = read_frame(entry)
+        if frame is not None and names_peer(frame):
+            said = [each for each in objects(entry.get("locals")) if each.get("arg") and each.get("name") in PEER_ARGUMENTS]
+            ranks = [shown for each in said if (shown := text(each.get("repr")) or "").isdecimal()]
+            return rank_number(int(ranks[0])) if ranks and len(ranks[0]) <= _LONGEST_RANK else None
+    return None
 
 
 def _stack(thread: dict[str, Any]) -> Sequence[Frame]:

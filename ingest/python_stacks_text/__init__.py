@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from forensics.bundle.artefact import Artefact
@@ -14,6 +15,8 @@ from forensics.ingest.interface import Ingester, Item, Problem
 
 MAX_THREADS = 100_000
 _LONGEST_DATE = 60
+# What `py-spy dump --locals` prints below a frame.
+_VARIABLE = re.compile(r" {8}(?:Arguments|Locals):$| {12}[A-Za-z_.]\w{0,200}: ")
 
 
 def sniff(head: bytes, path: str) -> int:
@@ -30,6 +33,7 @@ def _is_about_the_dump(line: str) -> bool:
     return (
         bool(PROCESS.match(line) or HEADING.fullmatch(line[:LONGEST_HEADING]))
         or dumped(line) is not None
+        or _VARIABLE.match(line) is not None
         or line.startswith(("Python v", "[New LWP", "[Inferior ", "warning: "))
         or (len(line) <= _LONGEST_DATE and time_in(line) is not None)
     )

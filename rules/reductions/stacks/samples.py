@@ -19,7 +19,10 @@ from forensics.rules.reductions.stacks.call_paths import call_paths
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sample of one thread, classified; `source` is `path#thread=N`, `active` that the sampler saw it on a CPU."""
+    """One sample of one thread, classified; `source` is `path#thread=N`, `active` that the sampler saw it on a CPU.
+
+    `peer` is the rank that its send or receive is for.
+    """
 
     number: int
     pid: int
@@ -30,6 +33,7 @@ class Sample:
     source: str
     active: bool = False
     name: str = ""
+    peer: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,15 @@ class Stacks:
     def communicating(self) -> bool:
         """Whether every sample found the main thread inside a collective or point-to-point call."""
         return bool(self.main) and all(sample.activity.communicating for sample in self.main)
+
+    @property
+    def message(self) -> tuple[str, int] | None:
+        """Kind and peer of the one send or receive that every sample found the main thread in; None where no peer is known."""
+        calls = {(sample.activity.call_frame, sample.peer) for sample in self.main if sample.activity.communicating}
+        if not self.communicating or len(calls) != 1:
+            return None
+        ((frame, peer),) = calls
+        return ("recv" if "recv" in frame.function else "send", peer) if frame is not None and peer is not None else None
 
     @property
     def in_store(self) -> bool:
@@ -104,7 +117,7 @@ def activity_of(stacks: StacksByRank, rank: int) -> Activity | None:
 
 _SAMPLES = """
 SELECT k.rank, k.sample, k.pid, k.thread, k.is_main, k.is_child, coalesce(k.owns_gil, false), k.call_path, s.path, k.locator,
-       p.wchan, coalesce(k.active, false), coalesce(k.thread_name, '')
+       p.wchan, coalesce(k.active, false), coalesce(k.thread_name, ''), k.peer
 FROM stacks k JOIN sources s USING (source_id)
 LEFT JOIN (SELECT rank, pid, thread, sample, any_value(wchan) AS wchan FROM processes GROUP BY ALL) p
   ON p.rank = k.rank AND p.thread = k.thread AND p.sample = k.sample
@@ -160,12 +173,12 @@ def stacks(connection: DuckDBPyConnection) -> StacksByRank:
     paths = call_paths(connection, (row[7] for row in rows if row[7] is not None))
     known: dict[tuple[int | None, str | None], Activity] = {}
     found: dict[int, tuple[list[Sample], list[Sample], list[Sample]]] = defaultdict(lambda: ([], [], []))
-    for rank, number, pid, thread, is_main, is_child, owns_gil, call_path, path, locator, wchan, active, name in rows:
+    for rank, number, pid, thread, is_main, is_child, owns_gil, call_path, path, locator, wchan, active, name, peer in rows:
         key = (call_path, wchan)
         if key not in known:
             known[key] = activity(paths.get(call_path, ()), wchan)
         where = f"{path}#{locator}"
-        sample = Sample(number or 0, pid or 0, thread or 0, bool(is_main), owns_gil, known[key], where, active, name)
+        sample = Sample(number or 0, pid or 0, thread or 0, bool(is_main), owns_gil, known[key], where, active, name, peer)
         main, threads, children = found[rank]
         if not is_child:
             (main if is_main else threads).append(sample)

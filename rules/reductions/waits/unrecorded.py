@@ -59,9 +59,22 @@ def waits_by_stack(
     others = set(ranks.ranks) - explained - waiting
     busy = {rank for rank in others if not ranks.rank(rank).unseen} or others or explained
     store = {rank for rank in waiting if samples[rank].in_store}
-    for camp in (store, waiting - store):
+    messages_to = _messages(ranks, samples, waiting - store)
+    for rank, peer in sorted(messages_to.items()):
+        yield unrecorded_wait({rank: None}, (peer,))
+    for camp in (store, waiting - store - messages_to.keys()):
         if camp:
             yield unrecorded_wait(dict.fromkeys(sorted(camp)), busy or waiting - camp)
+
+
+def _messages(ranks: Roster, samples: Mapping[int, Stacks], waiting: Collection[int]) -> dict[int, int]:
+    """Of ranks in a send or receive whose peer is known: the peer, unless it is at the other end and the message on its way."""
+    found = {rank: message for rank in waiting if (message := samples[rank].message) and message[1] in ranks.ranks}
+    return {
+        rank: peer
+        for rank, (kind, peer) in found.items()
+        if peer != rank and found.get(peer) != ("send" if kind == "recv" else "recv", rank)
+    }
 
 
 def _unexplained(
