@@ -13,6 +13,7 @@ from forensics.ingest._shared.content import Lines, from_first_character
 from forensics.ingest._shared.values import integer
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 from forensics.ingest.nvidia_smi.document import SmiGpu, SmiProcess, read_gpus
+from forensics.ingest.nvidia_smi.nvlinks import is_link_status, read_links
 from forensics.ingest.nvidia_smi.text import is_text, read_texts
 
 _NUMBER = re.compile(r"(-?\d{1,15}(?:\.\d{1,6})?)\s*(%|C|W|MHz|MiB|us|x)?$")
@@ -89,7 +90,7 @@ _LANE = {1: 250e6, 2: 500e6, 3: 984.6e6, 4: 1_969e6, 5: 3_938e6, 6: 7_563e6}
 
 def sniff(head: bytes, path: str) -> int:
     """XML whose outermost element is nvidia-smi's; or one of its forms for readers."""
-    if head[:1] != b"<" and b"\0" not in head and is_text(head.decode("utf-8", "replace")):
+    if head[:1] != b"<" and b"\0" not in head and (is_text(text := head.decode("utf-8", "replace")) or is_link_status(text)):
         return 90
     return 95 if from_first_character(head)[:5] == b"<?xml" and b"<nvidia_smi_log" in head[:2048] else 0
 
@@ -99,6 +100,9 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     found = False
     with artefact.open() as stream:
         head = stream.read(_HEAD)
+    if is_link_status(head.decode("utf-8", "replace")):
+        yield from _links(artefact)
+        return
     driver = _DRIVER.search(head)
     yield from config_batches({"gpu.driver_version": driver[1].decode() if driver else None})
     is_xml = from_first_character(head).startswith(b"<")
@@ -111,6 +115,13 @@ def rows(artefact: Artefact) -> Iterator[Item]:
             found = True
     if not found:
         yield Problem("names no GPU", "line=1")
+
+
+def _links(artefact: Artefact) -> Iterator[Batch]:
+    """Counters alone: the devices themselves are described by the other forms."""
+    lines = Lines(artefact)
+    for number, (up, known) in read_links(lines).items():
+        yield _counters(artefact, f"GPU-{number}", {"nvlinks_up": up, "nvlinks": known})
 
 
 def _gpu(artefact: Artefact, gpu: SmiGpu) -> Iterator[Batch]:

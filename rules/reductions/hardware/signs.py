@@ -49,7 +49,7 @@ _ERRORS = {
     "local_ack_timeout_err": ("acknowledgement timeouts", 2),
     "rnr_nak_retry_err": ("retries for a receiver that was not ready", 10),
 }
-_COMPARED = ("power_limit_mw", "pcie_width")
+_COMPARED = ("power_limit_mw", "pcie_width", "nvlinks_up")
 _COMPARED_BUSY = ("clock_sm_mhz", "pcie_gen")
 
 
@@ -129,6 +129,9 @@ def _gpu_signs(gpu: Gpu, fleet: _Fleet, name: str, own: frozenset[int]) -> Itera
     yield from _limited(gpu, fleet, name)
     yield from _shared(gpu, fleet, name, own)
     yield from _narrow(gpu, fleet, name)
+    up, usual = gpu.readings.get("nvlinks_up"), fleet.usual("nvlinks_up", gpu)
+    if up is not None and usual and up < usual:
+        yield Sign(Oddity.ERRORS, f"{name} has {up} NVLinks up, its peers {usual:.0f}", gpu.source)
     for text in gpu.states.values():
         yield Sign(Oddity.MEMORY, f"{name}: {text}", gpu.source)
     if errors := gpu.readings.get("ecc_volatile_uncorrected", 0):

@@ -171,8 +171,23 @@ def _gpus(connection: DuckDBPyConnection) -> tuple[Gpu, ...]:
     ).fetchall()
     sources = sorted({row[-1] for row in rows})
     readings = _by_device(connection, "counter, value FROM counters WHERE value IS NOT NULL", sources)
+    links = _links(connection)
     events = _by_device(connection, "kind, code, coalesce(text, '') FROM device_events WHERE true", sources)
-    return tuple(_gpu(row[:5], readings[row[5], row[1]], events[row[5], row[1]]) for row in rows)
+    return tuple(
+        _gpu(row[:5], [*readings[row[5], row[1]], *links.get((row[0], row[1]), ())], events[row[5], row[1]]) for row in rows
+    )
+
+
+def _links(connection: DuckDBPyConnection) -> Mapping[tuple[str, str], Sequence[tuple[str, int]]]:
+    """How many links of each GPU are up, by the newest of the texts that say only that."""
+    rows = connection.execute(
+        """
+        SELECT s.host, c.device, c.value FROM counters c JOIN sources s USING (source_id)
+        WHERE c.counter = 'nvlinks_up' AND s.host IS NOT NULL
+        QUALIFY row_number() OVER (PARTITION BY s.host, c.device ORDER BY s.captured_ns DESC NULLS LAST, s.path DESC) = 1
+        """
+    ).fetchall()
+    return {(host, device): (("nvlinks_up", value),) for host, device, value in rows}
 
 
 def _by_device(connection: DuckDBPyConnection, what: str, sources: list[int]) -> dict[tuple[int, str], list[Any]]:
@@ -186,7 +201,7 @@ def _by_device(connection: DuckDBPyConnection, what: str, sources: list[int]) ->
 
 def _gpu(about: Sequence[Any], counters: Iterable[tuple[str, int]], events: Sequence[tuple[str, int | None, str]]) -> Gpu:
     host, device, path, model, uuid = about
-    readings = dict(counters)
+    readings: dict[str, int] = dict(counters)
     return Gpu(
         host,
         device,
