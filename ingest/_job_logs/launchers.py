@@ -2,7 +2,7 @@
 
 Upstream: `help-orterun.txt` of Open MPI and of PRRTE, src/pm/hydra of pmodels/mpich, horovod/runner/gloo_run.py,
 deepspeed/launcher/launch.py, torch/distributed/launch.py before 1.9, torch/multiprocessing/spawn.py, Ray Train, composer/cli/
-launcher.py of MosaicML, the subprocess launcher of Lightning.
+launcher.py of MosaicML, the subprocess launcher of Lightning, the executors of vLLM.
 A rank in MPI_COMM_WORLD is that of the job. DeepSpeed and the old launch.py print the command of the last process of the node,
 whichever failed. The number of a spawned process counts on its host.
 """
@@ -19,7 +19,7 @@ from forensics.ingest._shared.values import rank_number
 WORDS = (
     *("exited on", "Process name:", "Exit code:", " RUNNING AT ", "KILLED BY SIGNAL:", "EXIT STATUS:", "MPI_ABORT was"),
     *("exits with return code", "CalledProcessError: ", "exit with status code", " terminated with ", "Error Snippet]"),
-    *(" crashed with exit code", " exited with code ", "actor died unexpectedly"),
+    *(" crashed with exit code", " exited with code ", " died unexpectedly"),
 )
 START_WORDS = ("torchrun ", "accelerate launch ", "deepspeed ", "mpirun ", "mpiexec ", "horovodrun ", "-m torch.distributed.")
 _START = re.compile(
@@ -50,6 +50,9 @@ _SPAWNED = re.compile(
 _CRASHED = re.compile(r"\bRank (?P<rank>\d{1,7}) crashed with exit code (?P<code>-?\d{1,5})")
 _GLOBAL = re.compile(r"Global rank (?P<rank>\d{1,7}) \(PID (?P<pid>\d{1,9})\) exited with code (?P<code>-?\d{1,5})")
 _CHILD = re.compile(r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<code>-?\d{1,5})")
+_WORKER = re.compile(r"(?:Worker proc VllmWorker-|RayWorkerProc rank=\[)(?P<rank>\d{1,7})\]? died unexpectedly")
+# The ranks of an engine are those of the job where there is one engine.
+_REPLICA = "_DP"
 _ACTOR = re.compile(r"^(?:\([\w.:-]{1,80} pid=[^)]{1,64}\) ?)?\s+pid: (?P<pid>\d{1,9})\s*$")
 _RAY = re.compile(r"\[Rank (?P<rank>\d{1,7}) Error Snippet\]")
 
@@ -146,6 +149,9 @@ def _by_process(line: str) -> Iterator[Ended]:
         yield Ended(rank_number(crashed["rank"]), f"exitcode={crashed['code']} first by=mpi")
     if ended := _GLOBAL.search(line):
         yield Ended(rank_number(ended["rank"]), f"exitcode={ended['code']} pid={ended['pid']} time=list by=mpi")
+    if (worker := _WORKER.search(line)) and _REPLICA not in line:
+        # Of several that died it names one, and not by its end: the number is no rank of this event.
+        yield Ended(None, f"died worker={worker['rank']}")
     if child := _CHILD.search(line):
         yield Ended(None, f"exitcode={child['code']} pid={child['pid']} first by=mpi")
 

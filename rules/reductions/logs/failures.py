@@ -76,6 +76,7 @@ class Failures:
         return found[0] if len(found) == 1 and (self.is_witnessed or found[0].of_gpu) else None
 
 
+_DIED = re.compile(r"died worker=(\d{1,7})$")
 _ROWS = """
 SELECT l.rank, l.kind, l.text, l.subject, l.source_id, l.locator, s.path || '#line=' || l.locator
 FROM log_events l JOIN sources s USING (source_id)
@@ -107,6 +108,7 @@ def failures(connection: DuckDBPyConnection) -> Failures:
     met: dict[int, Failure] = {}
     unranked = unranked_own = named = False
     ended = None
+    died: set[int] = set()
     for rank, kind, text, subject, source_id, line, source in rows_of(connection, "log_events", _ROWS):
         if kind == "xid":
             if rank is not None and _LOST_DEVICE.match(subject or ""):
@@ -116,6 +118,8 @@ def failures(connection: DuckDBPyConnection) -> Failures:
         by_device = kind == "cuda_failure" and _BY_ITS_DEVICE.search(subject or "") is not None
         if by_device and rank is not None and line <= stalled.get(source_id, line):
             met.setdefault(rank, Failure(rank, text, source, _GPU.search(text) is not None))
+        if kind == "process_exit" and (worker := _DIED.match(subject or "")):
+            died.add(int(worker[1]))
         if kind not in ("exception", "fatal_error", "watchdog_died"):
             continue
         said = subject if kind == "watchdog_died" and subject else text
@@ -134,6 +138,8 @@ def failures(connection: DuckDBPyConnection) -> Failures:
                 following.add(rank)
             else:
                 own[rank] = Failure(rank, text, source, _GPU.search(text) is not None)
+    # What its executor saw die and what alone reported an error is one process.
+    named = named or (len(died) == 1 and own.keys() == died)
     ((speaking, signals),) = rows_of(connection, "log_events", _WITNESSES) or [(0, 0)]
     if len(odd) == 1 and speaking > 1:
         own, following = odd, following | own.keys() - odd.keys()

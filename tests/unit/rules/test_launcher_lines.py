@@ -241,3 +241,34 @@ def test_an_error_that_says_where_it_was_found(tmp_path: Path) -> None:
 def test_ends_of_the_whole_job(tmp_path: Path, text: str, outcome: str) -> None:
     verdict = pasted(tmp_path, "[rank0] x\n" + text)
     assert (named(verdict), verdict.outcome) == (set(), outcome)
+
+
+def engine(rank: int, label: str = "EngineCore", form: str = "Worker proc VllmWorker-{}") -> str:
+    return f"({label} pid=58) ERROR 03-21 02:07:04 [m.py:230] {form.format(rank)} died unexpectedly, shutting down executor.\n"
+
+
+def fault(*ranks: int) -> str:
+    said = "Process group watchdog thread terminated with exception: CUDA error: an illegal memory access was encountered"
+    return "".join(
+        f"[rank{rank}]:[E321 02:07:03.34 ProcessGroupNCCL.cpp:2068] [PG ID 4 Rank {rank}] {said}\n" for rank in ranks
+    )
+
+
+@pytest.mark.parametrize("form", ["Worker proc VllmWorker-{}", "RayWorkerProc rank=[{}]"])
+def test_the_worker_of_vllm_that_died_of_its_own_error(tmp_path: Path, form: str) -> None:
+    assert named(pasted(tmp_path, fault(3) + engine(3, form=form))) == {3}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        engine(3),
+        fault(0, 1, 2, 3) + engine(2),
+        fault(3) + engine(1),
+        fault(3) + engine(3, "EngineCore_DP1"),
+        fault(3) + engine(3, form="RayWorkerProc rank=[2, {}]"),
+    ],
+    ids=["no error", "the error of all", "the error of another one", "a replica", "several died"],
+)
+def test_a_worker_of_vllm_that_only_died_is_no_suspect(tmp_path: Path, text: str) -> None:
+    assert named(pasted(tmp_path, text)) == set()
