@@ -87,6 +87,7 @@ PATTERNS = (
         r"One or more tensors were submitted to be .{0,120}?waiting for remainder of ranks for more than (?P<seconds>\d{1,9})",
         "{seconds} s",
     ),
+    pattern("stall_report", r"[Ww]atchdog timeout \(self\.watchdog_timeout=(?P<seconds>\d{1,9})", "{seconds} s"),
     pattern("barrier_timeout", MISSED_BARRIER, "missing={ranks}", ("Rank",)),
     pattern("barrier_timeout", r"Timed out initializing process group in store based barrier", "store"),
     pattern(
@@ -184,7 +185,15 @@ WORDS = (
         "were submitted to be",
         "monitoredBarrier",
     ),
-    *("Timed out", "acquire GIL", "finish collective #", "finished collective #", "lagging ranks", "wait timeout after"),
+    *(
+        "self.watchdog_timeout=",
+        "Timed out",
+        "acquire GIL",
+        "finish collective #",
+        "finished collective #",
+        "lagging ranks",
+        "wait timeout after",
+    ),
     *(
         "enforce fail",
         "exitcode",

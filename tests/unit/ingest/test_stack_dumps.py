@@ -8,6 +8,8 @@ import pytest
 
 from forensics.case.build import open_case
 from forensics.ingest._shared.process_titles import place_of, world_ranks
+from forensics.model import Outcome
+from tests.recordings.verdicts import named, verdict_of
 from tests.unit.ingest.reading import Result, read
 
 WAITS = "    broadcast (torch/distributed/distributed_c10d.py:2826)\n    recv_requests (scheduler.py:1201)\n"
@@ -111,3 +113,19 @@ def test_labels_of_vllm_are_ranks() -> None:
     assert [row["rank"] for row in read(text.encode(), "vllm.log").rows("log_events")] == [0, 1]
     other = text.replace("Worker_TP1", "EngineCore_DP0")
     assert [row["rank"] for row in read(other.encode(), "vllm.log").rows("log_events")] == [0, None]
+
+
+def test_a_server_whose_watchdogs_all_gave_up_stands_still(tmp_path: Path) -> None:
+    lines = (f"[2026-03-14 09:26:53 TP{rank}] Watchdog timeout (self.watchdog_timeout=300)\n" for rank in range(4))
+    (tmp_path / "server.log").write_text(
+        NOISE + "".join(lines) + "[2026-03-14 09:26:58] Received sigquit from a child process.\nKilled\n"
+    )
+    verdict = verdict_of(tmp_path)
+    assert (verdict.outcome, verdict.suspects) == (Outcome.HANG, ())
+
+
+def test_the_rank_that_its_peers_wait_for_is_shown_and_by_one_capture_not_accused(tmp_path: Path) -> None:
+    text = NOISE + "".join(dump(4300 + rank, f"TP{rank}", WORKS if rank == 1 else WAITS) for rank in range(4))
+    (tmp_path / "server.log").write_text(text)
+    verdict = verdict_of(tmp_path)
+    assert (named(verdict), verdict.outcome) == (set(), Outcome.INCONCLUSIVE)
