@@ -7,7 +7,7 @@ Upstream: `pyspy_dump_schedulers` of sglang/srt/utils, py-spy dump.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -22,6 +22,8 @@ _SERVER_START = "server_args=ServerArgs("
 WORDS = ("Pyspy dump for PID ", _SERVER_START)
 EXPRESSIONS = {"Process 0": r"Process \d{1,9}: \S"}
 _MOST_LINES = 200_000
+# Lines above the first thread that are kept, and how far below them it stands at most.
+_MOST_ABOVE, _LONGEST_HEAD = 4, 16
 _LONGEST_GAP = 64
 
 
@@ -30,6 +32,7 @@ class StackDumps:
 
     def __init__(self) -> None:
         self._lines: list[tuple[int, str]] = []
+        self._above: deque[tuple[int, str]] = deque(maxlen=_MOST_ABOVE)
         self._stated: dict[int, int] = {}
         self._open_until = 0
 
@@ -43,14 +46,14 @@ class StackDumps:
             self.forget()
         text = origin.bare[origin.text :]
         begins = PROCESS.match(text)
-        if begins is None and dumped(line) is not None:
-            text = line
-        elif begins is None and not (self.is_open(number) and (frame(text) or header(text, number, None))):
-            return
-        if begins is not None and origin.rank is not None:
-            self._stated[int(begins[1])] = origin.rank
-        if len(self._lines) < _MOST_LINES:
-            self._lines.append((number, text))
+        if begins is not None or dumped(line) is not None:
+            self._above.append((number, text if begins else line))
+            self._open_until = max(self._open_until, number + _LONGEST_HEAD)
+            if begins is not None and origin.rank is not None and len(self._stated) < _MOST_LINES:
+                self._stated[int(begins[1])] = origin.rank
+        elif self.is_open(number) and len(self._lines) < _MOST_LINES and (frame(text) or header(text, number, None)):
+            self._lines += [*self._above, (number, text)]
+            self._above.clear()
             self._open_until = number + _LONGEST_GAP
 
     def forget(self) -> None:

@@ -71,9 +71,10 @@ def test_a_prefix_tells_the_place_of_a_process_that_has_no_title() -> None:
         dump(7, "TP0") + "[2026-03-15 10:00:00] server_args=ServerArgs(model_path='m', tp_size=2)\n",
         dump(7, "TP0") + "$ torchrun --nproc-per-node 8 train.py\n",
         dump(7, "DP1 TP0"),
+        "Process 7: packed shard 3\n" * 9 + dump(7, "TP0").partition("Thread 7")[0],
         "> Process 7: sglang::scheduler_TP0 is what py-spy printed for me, see (scheduler.py:12)\n",
     ],
-    ids=["no rank", "cut", "two servers", "started again", "another job", "a replica", "prose"],
+    ids=["no rank", "cut", "two servers", "started again", "another job", "a replica", "headings alone", "prose"],
 )
 def test_what_tells_no_rank_gives_no_stacks(dumps: str) -> None:
     assert read((NOISE + dumps).encode(), "rank0.log").rows("stacks") == []
