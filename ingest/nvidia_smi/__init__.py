@@ -12,6 +12,7 @@ from forensics.ingest._shared.config import config_batches
 from forensics.ingest._shared.content import Lines, from_first_character
 from forensics.ingest._shared.values import integer
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
+from forensics.ingest.nvidia_smi.diagnostics import failed_tests, is_diagnostics
 from forensics.ingest.nvidia_smi.document import SmiGpu, SmiProcess, read_gpus
 from forensics.ingest.nvidia_smi.nvlinks import is_link_status, read_links
 from forensics.ingest.nvidia_smi.text import is_text, read_texts
@@ -90,7 +91,11 @@ _LANE = {1: 250e6, 2: 500e6, 3: 984.6e6, 4: 1_969e6, 5: 3_938e6, 6: 7_563e6}
 
 def sniff(head: bytes, path: str) -> int:
     """XML whose outermost element is nvidia-smi's; or one of its forms for readers."""
-    if head[:1] != b"<" and b"\0" not in head and (is_text(text := head.decode("utf-8", "replace")) or is_link_status(text)):
+    if (
+        head[:1] != b"<"
+        and b"\0" not in head
+        and any(is_form(head.decode("utf-8", "replace")) for is_form in (is_text, is_link_status, is_diagnostics))
+    ):
         return 90
     return 95 if from_first_character(head)[:5] == b"<?xml" and b"<nvidia_smi_log" in head[:2048] else 0
 
@@ -100,8 +105,12 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     found = False
     with artefact.open() as stream:
         head = stream.read(_HEAD)
-    if is_link_status(head.decode("utf-8", "replace")):
+    text = head.decode("utf-8", "replace")
+    if is_link_status(text):
         yield from _links(artefact)
+        return
+    if is_diagnostics(text):
+        yield from _failed(artefact)
         return
     driver = _DRIVER.search(head)
     yield from config_batches({"gpu.driver_version": driver[1].decode() if driver else None})
@@ -122,6 +131,13 @@ def _links(artefact: Artefact) -> Iterator[Batch]:
     lines = Lines(artefact)
     for number, (up, known) in read_links(lines).items():
         yield _counters(artefact, f"GPU-{number}", {"nvlinks_up": up, "nvlinks": known})
+
+
+def _failed(artefact: Artefact) -> Iterator[Batch]:
+    """What DCGM's tests found; one that passed proves little."""
+    for line, number, test in failed_tests(Lines(artefact)):
+        said = {"locator": line, "device": f"GPU-{number}", "kind": "test_failed", "text": f"DCGM's test {test} failed"}
+        yield Batch("device_events", {**{name: [value] for name, value in said.items()}, "time_ns": [artefact.captured_ns]})
 
 
 def _gpu(artefact: Artefact, gpu: SmiGpu) -> Iterator[Batch]:

@@ -13,6 +13,8 @@ from typing import Any
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
+
 _MEMORY = "process_memory_bytes."
 # Times the memory on the next GPU: a context that a process opened on a GPU it does not compute on is small.
 _BY_FAR = 4
@@ -169,24 +171,49 @@ def _gpus(connection: DuckDBPyConnection) -> tuple[Gpu, ...]:
         ORDER BY d.host, d.device
         """
     ).fetchall()
+    if not rows:
+        return ()
     sources = sorted({row[-1] for row in rows})
     readings = _by_device(connection, "counter, value FROM counters WHERE value IS NOT NULL", sources)
-    links = _links(connection)
+    links, failed = _links(connection), _failed_tests(connection)
     events = _by_device(connection, "kind, code, coalesce(text, '') FROM device_events WHERE true", sources)
     return tuple(
-        _gpu(row[:5], [*readings[row[5], row[1]], *links.get((row[0], row[1]), ())], events[row[5], row[1]]) for row in rows
+        _gpu(
+            row[:5],
+            [*readings[row[5], row[1]], *links.get((row[0], row[1]), ())],
+            [*events[row[5], row[1]], *failed.get((row[0], row[1]), ())],
+        )
+        for row in rows
     )
+
+
+def _failed_tests(connection: DuckDBPyConnection) -> Mapping[tuple[str, str], Sequence[tuple[str, None, str]]]:
+    """Tests that GPUs failed, told apart from what else is known of them."""
+    rows = rows_of(
+        connection,
+        "device_events",
+        """
+        SELECT DISTINCT s.host, e.device, e.text FROM device_events e JOIN sources s USING (source_id)
+        WHERE e.kind = 'test_failed' AND s.host IS NOT NULL ORDER BY ALL
+        """,
+    )
+    found: dict[tuple[str, str], list[tuple[str, None, str]]] = defaultdict(list)
+    for host, device, text in rows:
+        found[host, device].append((text, None, text))
+    return found
 
 
 def _links(connection: DuckDBPyConnection) -> Mapping[tuple[str, str], Sequence[tuple[str, int]]]:
     """How many links of each GPU are up, by the newest of the texts that say only that."""
-    rows = connection.execute(
+    rows = rows_of(
+        connection,
+        "counters",
         """
         SELECT s.host, c.device, c.value FROM counters c JOIN sources s USING (source_id)
         WHERE c.counter = 'nvlinks_up' AND s.host IS NOT NULL
         QUALIFY row_number() OVER (PARTITION BY s.host, c.device ORDER BY s.captured_ns DESC NULLS LAST, s.path DESC) = 1
-        """
-    ).fetchall()
+        """,
+    )
     return {(host, device): (("nvlinks_up", value),) for host, device, value in rows}
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from forensics.case.build import open_case
 from forensics.ingest import choose
 from forensics.rules.reductions.hardware.causes import Oddity
-from tests.unit.ingest.reading import read
+from forensics.rules.reductions.hardware.state import machines
+from tests.unit.ingest.reading import SAMPLES, read
 from tests.unit.rules.test_hardware_state import WORK, gpu, kinds, of
 
 SMI = "GPU {}: NVIDIA H100 80GB HBM3 (UUID: GPU-11d2{}-aa)\n{}"
@@ -57,3 +61,44 @@ def test_a_gpu_with_fewer_links_than_its_peers() -> None:
 def test_links_that_tell_no_difference(links: list[int | None]) -> None:
     readings = ({"nvlinks_up": each} if each is not None else {} for each in links)
     assert kinds(of(*(gpu(at, readings=WORK | each) for at, each in enumerate(readings)))) == {}
+
+
+DIAGNOSTICS = """Successfully ran diagnostic for group.
++---------------------------+------------------------------------------------+
+| Diagnostic                | Result                                         |
++===========================+================================================+
+|-----  Deployment  --------+------------------------------------------------|
+| NVML Library              | Pass                                           |
++-----  Integration  -------+------------------------------------------------+
+| PCIe                      | Fail - All                                     |
+| Warning                   | GPU 0 GPU 0's link is currently down           |
++-----  Hardware  ----------+------------------------------------------------+
+| GPU Memory                | Pass - GPUs: 0, 1, 3                           |
+|                           | Fail - GPU: 2                                  |
+| Warning                   | GPU 2 Thermal violations totaling 13.3 second  |
+|                           | Fail - GPU: 0                                  |
+| Diagnostic                | Fail - GPUs: 1, 3                              |
+"""
+
+
+def test_tests_that_some_gpus_failed() -> None:
+    rows = read(DIAGNOSTICS.encode(), "dcgm.txt").rows("device_events")
+    assert [(row["locator"], row["device"], row["text"]) for row in rows] == [
+        (12, "GPU-2", "DCGM's test GPU Memory failed"),
+        (15, "GPU-1", "DCGM's test Diagnostic failed"),
+        (15, "GPU-3", "DCGM's test Diagnostic failed"),
+    ]
+
+
+def test_failed_tests_and_links_join_what_another_text_says_of_the_gpu(tmp_path: Path) -> None:
+    folder = tmp_path / "node-1"
+    folder.mkdir()
+    (folder / "nvidia-smi.txt").write_bytes((SAMPLES / "nvidia_smi" / "handmade_table.txt").read_bytes())
+    (folder / "z-dcgm.txt").write_text(DIAGNOSTICS)
+    (folder / "z-links.txt").write_text(status("uuuu", "uuuu", "uudd"))
+    connection = open_case([tmp_path])
+    rows = "".join(f"({rank}, 'node-1', {4240 + rank})," for rank in range(3)).rstrip(",")
+    connection.execute(f"INSERT INTO ranks (rank, host, pid) VALUES {rows}")
+    found = machines(connection).gpus[2]
+    assert (found.readings["nvlinks_up"], "memory_used_bytes" in found.readings) == (2, True)
+    assert "DCGM's test GPU Memory failed" in found.states.values()
