@@ -22,10 +22,10 @@ from forensics.rules.supply import Supply
 from tests.recordings.collection import Collection, loose
 from tests.recordings.job import MILLISECOND, SECOND, Job
 from tests.recordings.places import ALL_REDUCE, FORWARD, Place
+from tests.recordings.scenarios import recorded
 from tests.recordings.verdicts import leaders, told, verdict_of
 from tests.unit.frontier.recorded import synchronous, write
 
-SCENARIOS = Path(__file__).parents[3] / "fixtures/scenarios"
 APART = {rank: 3 * rank * SECOND for rank in range(4)}
 
 
@@ -142,8 +142,11 @@ def test_a_small_lag_of_a_stage_is_a_suspicion_unless_it_began_in_the_record(
 @pytest.mark.parametrize(("share", "onset", "sure"), [(0.15, False, False), (0.15, True, True), (0.5, False, True)])
 def test_a_small_lag_that_chunks_tell_of(share: float, onset: bool, sure: bool) -> None:
     late = Straggler(1, "dp", "all_reduce", (0, 1, 2, 3), 20, 20, 20, 1e6, 1e5, 2e7, share, 0, 0, 0, 2e7, 0, "log", onset)
-    with open_case([SCENARIOS / "rank-awaited/bundle.tar.zst"]) as case:
-        supply = Supply({DuckDBPyConnection: case, SilenceFactor: SILENCE_FACTOR, Slowness: Slowness(stragglers=(late,))})
-        found, _ = run(supply, [rank_awaited.RULE], {})
+    given: dict[object, object] = {
+        DuckDBPyConnection: recorded("rank-awaited"),
+        SilenceFactor: SILENCE_FACTOR,
+        Slowness: Slowness(stragglers=(late,)),
+    }
+    found, _ = run(Supply(given), [rank_awaited.RULE], {})
     (root,) = [each for each in found if each.role is Role.ROOT]
     assert root.confidence is (Confidence.LIKELY if sure else Confidence.SUSPECT)

@@ -25,14 +25,10 @@ from forensics.rules.reductions.progress.motion import SilenceFactor
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.slow import rank_awaited, rank_late, stage_slow, transfer_slow
 from forensics.rules.supply import Supply
+from tests.recordings.scenarios import recorded
 from tests.unit.frontier.recorded import MS, synchronous, write
 
-SCENARIOS = Path(__file__).parents[3] / "fixtures/scenarios"
 STAGES = ("data", "forward", "backward", "callbacks", "optimizer")
-
-
-def case_of(scenario: str) -> DuckDBPyConnection:
-    return open_case([SCENARIOS / scenario / "bundle.tar.zst"])
 
 
 def roots(rule: Rule, case: DuckDBPyConnection, instead: Mapping[object, object] | None = None) -> list[Finding]:
@@ -70,7 +66,7 @@ def refined(
     ],
 )
 def test_what_the_accused_rank_shows_names_the_cause(scenario: str, rule: Rule, kind: Oddity, cause: Cause) -> None:
-    before, after = refined(rule, case_of(scenario), kind)
+    before, after = refined(rule, recorded(scenario), kind)
     assert before.cause is not cause and after.cause is cause
     assert (
         after.evidence == (*before.evidence, after.evidence[-1]) and after.evidence[-1].source == f"smi.xml#{before.ranks[0]}"
@@ -88,28 +84,28 @@ def test_what_the_accused_rank_shows_names_the_cause(scenario: str, rule: Rule, 
     ],
 )
 def test_what_does_not_explain_the_finding_changes_nothing(scenario: str, rule: Rule, kind: Oddity) -> None:
-    before, after = refined(rule, case_of(scenario), kind)
+    before, after = refined(rule, recorded(scenario), kind)
     assert before == after
 
 
 @pytest.mark.parametrize(("factor", "said"), [(1.1, "accounts for 3 %"), (None, "was not measured")])
 def test_what_does_not_account_for_the_cost_is_shown_and_is_not_the_cause(factor: float | None, said: str) -> None:
     """Clocks lower by a tenth do not make a step four times as long."""
-    before, after = refined(rank_awaited.RULE, case_of("rank-awaited"), Oddity.THROTTLED, factor=factor)
+    before, after = refined(rank_awaited.RULE, recorded("rank-awaited"), Oddity.THROTTLED, factor=factor)
     assert after.cause is before.cause
     shown = [line.statement for line in after.evidence[len(before.evidence) :]]
     assert shown[0] == f"odd of rank {before.ranks[0]}" and "cause unknown" in shown[1] and said in shown[1]
 
 
 def test_odd_hardware_of_others_changes_nothing_and_accuses_nobody() -> None:
-    case = case_of("rank-awaited")
+    case = recorded("rank-awaited")
     (before,) = roots(rank_awaited.RULE, case)
     others = odd(Oddity.THROTTLED, {rank for rank in range(16) if rank not in before.ranks})
     assert roots(rank_awaited.RULE, case, {Hardware: others}) == [before]
 
 
 def test_a_late_rank_that_computes() -> None:
-    case = case_of("rank-late")
+    case = recorded("rank-late")
     (late,) = roots(rank_late.RULE, case)
     stacks = supply_of(case).get(StacksByRank)
     own = stacks[late.ranks[0]]

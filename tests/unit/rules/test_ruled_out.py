@@ -21,9 +21,9 @@ from forensics.rules.supply import Supply
 from tests.recordings.collection import whole
 from tests.recordings.job import Job
 from tests.recordings.rank_logs import RankLogs
+from tests.recordings.scenarios import changed, recorded
 from tests.unit.frontier.recorded import synchronous, write
 
-SCENARIOS = Path(__file__).parents[3] / "fixtures/scenarios"
 STAGES = ("data", "forward", "backward", "callbacks", "optimizer")
 
 NO_STACK = "DELETE FROM stacks WHERE rank = 1"
@@ -79,9 +79,8 @@ def status(code: str, case: DuckDBPyConnection, instead: dict[object, object] | 
 
 @pytest.mark.parametrize(("code", "scenario", "weaker"), ON_SCENARIOS)
 def test_only_what_would_have_been_seen_is_ruled_out(code: str, scenario: str, weaker: str) -> None:
-    with open_case([SCENARIOS / scenario / "bundle.tar.zst"]) as case:
-        assert status(code, case) == "ruled_out"
-        case.execute(weaker)
+    assert status(code, recorded(scenario)) == "ruled_out"
+    with changed(scenario, weaker) as case:
         assert status(code, case) != "ruled_out"
 
 
@@ -158,8 +157,8 @@ def straggler(share: float, members: tuple[int, ...] = (0, 1, 2, 3), calls: int 
     ],
 )
 def test_flows_that_would_have_shown_a_slow_end(code: str, slowness: Slowness, logs: range, expected: str) -> None:
-    with open_case([SCENARIOS / "transfer-slow/bundle.tar.zst"]) as case:
-        assert status(code, case, {Slowness: slowness, ChunkLogs: ChunkLogs(frozenset(logs))}) == expected
+    about: dict[object, object] = {Slowness: slowness, ChunkLogs: ChunkLogs(frozenset(logs))}
+    assert status(code, recorded("transfer-slow"), about) == expected
 
 
 def test_every_rule_that_clears_is_tried() -> None:

@@ -11,6 +11,7 @@ import zstandard
 from forensics.case.build import open_case
 from forensics.model import Verdict
 from forensics.rules.diagnosis import diagnose
+from tests.recordings.scenarios import recorded
 
 SCENARIOS = Path(__file__).parents[3] / "fixtures/scenarios"
 SLOW = ("transfer-slow", "rank-awaited", "proxy-paused")
@@ -61,19 +62,19 @@ def test_logs_of_half_a_group_do_not_say_who_is_awaited(tmp_path: Path) -> None:
     ],
 )
 def test_thresholds_decide(scenario: str, code: str, changed: dict[str, float]) -> None:
-    case = open_case([SCENARIOS / scenario / "bundle.tar.zst"])
+    case = recorded(scenario)
     assert {code} == {rule for suspect in diagnose(case).suspects for rule in suspect.rules}
     assert diagnose(case, {code: changed}).suspects == ()
 
 
 @pytest.mark.parametrize("scenario", ["rank-late", "stage-slow", "job-moving"])
 def test_jobs_without_chunks_are_not_cleared(scenario: str) -> None:
-    found = status(diagnose(open_case([SCENARIOS / scenario / "bundle.tar.zst"])))
+    found = status(diagnose(recorded(scenario)))
     assert found == dict.fromkeys(CODES, "not_applicable")
 
 
 @pytest.mark.parametrize("scenario", ["chunk-not-delivered", "gpu-not-ready", "credit-withheld", "behind-in-shim-logs"])
 def test_a_hang_is_nobodys_slowness(scenario: str) -> None:
-    verdict = diagnose(open_case([SCENARIOS / scenario / "bundle.tar.zst"]))
+    verdict = diagnose(recorded(scenario))
     assert not CODES & {rule for suspect in verdict.suspects for rule in suspect.rules}
     assert "ruled_out" not in status(verdict).values(), "a job that stands still is not looked at for speed"
