@@ -140,7 +140,7 @@ def failures(connection: DuckDBPyConnection) -> Failures:
                 own[rank] = Failure(rank, text, source, _GPU.search(text) is not None)
     # What its executor saw die and what alone reported an error is one process.
     named = named or (len(died) == 1 and own.keys() == died)
-    ((speaking, signals),) = rows_of(connection, "log_events", _WITNESSES) or [(0, 0)]
+    ((speaking, signals),) = connection.execute(_WITNESSES).fetchall()
     if len(odd) == 1 and speaking > 1:
         own, following = odd, following | own.keys() - odd.keys()
     own = own or caught.own or (met if not met.keys() & following else {})
