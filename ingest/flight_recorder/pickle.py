@@ -21,12 +21,14 @@ _MEMORY_PER_BYTE = 28
 # Integers beyond 61 bits and tuples have hashes that whoever writes the file can choose. A dump has one tuple an entry.
 _MOST_CHOSEN = 8_000
 _INTEGERS = re.compile(rb"\x8a[\x09-\xff]|\x8b[\x00-\xff]{3}\x00|[IL]-?\d{18}")
+# No dump has byte arrays. CPython 3.11 prints a SystemError when it has no memory for one of 16 MB or more.
+_LARGE_ARRAY = re.compile(rb"\x96(?!.{3}\0{5})", re.DOTALL)
 _LIMIT = Lock()
 
 
 def load_pickle(content: bytes) -> tuple[Any, Problem | None]:
     """The value, and what was wrong; a cut or damaged pickle gives the pairs and complete entries before the damage."""
-    if _may_collide(content):
+    if _may_collide(content) or _LARGE_ARRAY.search(content):
         return _salvage(content, "")
     try:
         with _bounded_memory(len(content)):

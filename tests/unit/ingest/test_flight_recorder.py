@@ -264,6 +264,7 @@ def hostile(opcodes: bytes) -> bytes:
         pytest.param(b"]r\xff\xff\xff\x7f.", id="memo of 2^31"),
         pytest.param(b"\x8b\xff\xff\xff\x7f", id="integer of 2^31 bytes"),
         pytest.param(b"\x96\xff\xff\xff\xff\xff\xff\xff\x7f", id="bytearray of 2^63 bytes"),
+        pytest.param(b"\x96" + (1 << 40).to_bytes(8, "little"), id="bytearray of 2^40 bytes"),
         pytest.param(b"X\xff\xff\xff\xff", id="string of 2^32 bytes"),
         pytest.param(b"]" * 200_000 + b"a" * 199_999 + b"u.", id="lists 200,000 deep"),
         pytest.param(b"Pid\n.", id="persistent id"),
@@ -272,10 +273,11 @@ def hostile(opcodes: bytes) -> bytes:
         pytest.param(b"", id="nothing"),
     ],
 )
-def test_hostile_pickles_are_warnings(opcodes: bytes) -> None:
+def test_hostile_pickles_are_warnings(opcodes: bytes, capfd: pytest.CaptureFixture[str]) -> None:
     result = read(hostile(opcodes))
     assert result.rows("operations") == []
     assert result.problems
+    assert capfd.readouterr().err == ""
 
 
 def test_shared_lists_that_would_expand_without_end_are_not_followed() -> None:
