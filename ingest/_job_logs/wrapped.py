@@ -21,8 +21,9 @@ _BEGINS = re.compile(
 def unwrapped(block: bytes) -> bytes:
     """The lines put together; empty lines stand in for those that were taken away, so that numbers stay."""
     lines = block.split(b"\n")
-    width = max(map(_width, lines))
-    if not _NARROWEST <= width <= _WIDEST or sum(_width(line) == width for line in lines) < 2:
+    widths = [*map(len if block.isascii() else _width, lines)]
+    width = max(widths)
+    if not _NARROWEST <= width <= _WIDEST or widths.count(width) < 2:
         return block
     done: list[bytes] = []
     place = 0

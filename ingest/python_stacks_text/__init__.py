@@ -21,6 +21,8 @@ _VARIABLE = re.compile(r" {8}(?:Arguments|Locals):$| {12}[A-Za-z_.]\w{0,200}: ")
 
 def sniff(head: bytes, path: str) -> int:
     """Text that is mostly thread headers and frames; a log in which a program dumped its stacks is still a log."""
+    if b"hread " not in head:  # of every header
+        return 0
     written = (_plain(line) for line in head.decode("utf-8", "replace").splitlines())
     lines = [line for line in written if line.strip() and not _is_about_the_dump(line)]
     headers = sum(header(line, 0, None) is not None for line in lines)
