@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._job_logs.positions import LogPosition
 from forensics.ingest._shared.values import integer, rank_number
 from forensics.ingest.interface import Batch
@@ -48,7 +49,7 @@ class Fingerprints:
 
     def feed(self, number: int, line: str) -> None:
         """Take one line."""
-        if not any(word in line for word in WORDS):
+        if not mentions(line, WORDS):
             return
         for said in _FINGERPRINT.finditer(line):
             rank = rank_number(said["rank"])

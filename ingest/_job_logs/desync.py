@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._job_logs.positions import LogPosition
 from forensics.ingest._job_logs.reports import ranks_of
 from forensics.ingest._shared.values import rank_number
@@ -43,7 +44,7 @@ class DesyncReports:
 
     def feed(self, number: int, line: str) -> None:
         """Take one line, or a whole report that lost its line ends."""
-        for said in _SAID.finditer(line) if any(word in line for word in WORDS) else ():
+        for said in _SAID.finditer(line) if mentions(line, WORDS) else ():
             if said["number"]:
                 self._number = int(said["number"])
             elif said["never"]:

@@ -8,6 +8,7 @@ from forensics.ingest._job_logs.patterns import (
     MISSED_BARRIER,
     SLURM_CANCELLED,
     SLURM_OUT_OF_MEMORY,
+    mentions,
     pattern,
 )
 
@@ -231,7 +232,7 @@ WORDS = (
 
 def may_be_event(line: str) -> bool:
     """Whether any of the patterns may match."""
-    return any(word in line for word in WORDS)
+    return mentions(line, WORDS)
 
 
 def bus_address(subject: str) -> str:

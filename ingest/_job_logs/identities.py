@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 
+from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._shared.values import integer, rank_number
 
 WORDS = (
@@ -51,7 +52,7 @@ class Identities:
 
     def feed(self, line: str) -> None:
         """Take one line."""
-        if not any(word in line for word in WORDS):
+        if not mentions(line, WORDS):
             return
         for pair in _PAIRS:
             if said := pair.search(line):

@@ -14,6 +14,7 @@ import signal
 from collections.abc import Iterator
 
 from forensics.ingest._job_logs.ended import Ended
+from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._shared.values import rank_number
 
 WORDS = (
@@ -59,7 +60,7 @@ _RAY = re.compile(r"\[Rank (?P<rank>\d{1,7}) Error Snippet\]")
 
 def starts(line: str) -> bool:
     """Whether somebody gave the command that starts a job at a prompt."""
-    return any(word in line for word in START_WORDS) and _START.match(line) is not None
+    return mentions(line, START_WORDS) and _START.match(line) is not None
 
 
 class LauncherEnds:
@@ -81,7 +82,7 @@ class LauncherEnds:
         self._lines += 1
         if self._lines > _LONGEST_BLOCK:
             self._named, self._dead_actor = None, False
-        if not self.is_open and not any(word in line for word in WORDS):
+        if not self.is_open and not mentions(line, WORDS):
             return
         yield from _mpi(line)
         yield from _last_command(line)

@@ -39,6 +39,7 @@ _CALL = re.compile(
     r"comm (?P<comm>0x[0-9a-f]{1,16}) \[nranks=(?P<size>\d{1,7})\]"
     r"(?: stream \S{1,20} task \d{1,9} globalrank (?P<rank>\d{1,7}))?"
 )
+_END_OF_CALL = re.compile(r"(?: stream 0x[0-9a-f]{1,16})?")
 _QUEUE_PAIR = re.compile(
     r"NET/IB ?: (?:\w{1,64}: )?(?:NCCL (?:Merged)?Dev \d{1,4} IbDev|Dev) (?P<dev>\d{1,4}) Port (?P<port>\d{1,4}) "
     r"(?:qpn|qp_num) (?P<qp>\d{1,9})"
@@ -71,6 +72,7 @@ class NcclLines:
         self._calls: dict[int, deque[LoggedCall]] = {}
         self.addresses: dict[tuple[str, str], None] = {}
         self.queue_pairs: list[tuple[LogPosition, dict[str, Any]]] = []
+        self.was_call = False
 
     @property
     def calls(self) -> Iterator[tuple[LogPosition, Iterable[LoggedCall]]]:
@@ -106,6 +108,7 @@ class NcclLines:
 
     def feed(self, number: int, line: str, rank: int | None, label: str | None, time_ns: int | None) -> re.Match[str] | None:
         """Take one line; the match of its front when it is one of NCCL's."""
+        self.was_call = False
         front = FRONT.search(line) if " NCCL " in line else None
         if front is None:
             return None
@@ -121,6 +124,7 @@ class NcclLines:
 
     def _read(self, process: _Process, said: LogPosition, text: str) -> None:
         if call := _CALL.search(text):
+            self.was_call = call.start() == 0 and _END_OF_CALL.fullmatch(text, call.end()) is not None
             self._called(process, said, call)
         elif init := match_at(_INIT, "comm ", text):
             self._initialised(process, said, init, text)

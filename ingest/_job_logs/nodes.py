@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from forensics.ingest._job_logs.patterns import mentions
+
 _SEVERAL = re.compile(
     r"(?:nnodes|num_machines|num_nodes|group_world_size|GROUP_WORLD_SIZE|SLURM_NNODES|WORLD_NODES)"
     r"[\"']?(?: |=|: ?){1,3}[\"']?(?:[2-9]|[1-9]\d{1,5})\b"
@@ -40,7 +42,7 @@ class Nodes:
             self.why, self.locator = reason, number
 
     def _reason(self, line: str) -> str | None:
-        if any(word in line for word in _WORDS) and (said := _SEVERAL.search(line)):
+        if mentions(line, _WORDS) and (said := _SEVERAL.search(line)):
             return said[0]
         if "local_rank: " in line and (row := _AGENT.search(line)) and row[1] != row[2]:
             return f"rank {row[1]} is local rank {row[2]}"

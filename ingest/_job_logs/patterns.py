@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 _OCCURRENCES = 8
@@ -43,6 +43,14 @@ def match_at(regex: re.Pattern[str], word: str, line: str) -> re.Match[str] | No
         if match := regex.match(line, place):
             return match
     return None
+
+
+def mentions(line: str, words: Iterable[str]) -> bool:
+    """Whether one of some words stands in a line; a plain loop, for it is asked a dozen times of each line."""
+    for word in words:  # noqa: SIM110
+        if word in line:
+            return True
+    return False
 
 
 def pattern(kind: str, regex: str, subject: str, words: tuple[str, ...] = ()) -> LinePattern:

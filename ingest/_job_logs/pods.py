@@ -12,6 +12,7 @@ import signal
 from collections.abc import Iterator
 
 from forensics.ingest._job_logs.ended import Ended
+from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._shared.values import rank_number
 
 WORDS = ("Error pod ", "Name:    ", "Last State:", "OOMKilled")
@@ -47,7 +48,7 @@ class Pods:
         self._lines += 1
         if self._lines > _LONGEST_BLOCK:
             self._pod = None
-        if not self.is_open and not any(word in line for word in WORDS):
+        if not self.is_open and not mentions(line, WORDS):
             return
         if said := _NAMED.match(line):
             self._pod, self._reason, self._devices, self._lines = said["pod"], None, None, 0

@@ -34,7 +34,7 @@ from forensics.ingest._job_logs import (
 )
 from forensics.ingest._job_logs.event_rows import Events
 from forensics.ingest._job_logs.line_origin import Origin, Origins
-from forensics.ingest._job_logs.patterns import matches
+from forensics.ingest._job_logs.patterns import matches, mentions
 from forensics.ingest._job_logs.positions import LogPosition, batch
 from forensics.ingest._job_logs.selection import SelectedLines
 from forensics.ingest._job_logs.wanted_words import wanted
@@ -101,10 +101,13 @@ class _Reader:
         self.nodes.feed(number, bare, origin.rank)
         self._identities.feed(bare)
         # What ranks did once the job was being ended says nothing of why it stood still.
-        if not self._cancelled and any(word in bare for word in _POSITION_WORDS):
+        if not self._cancelled and mentions(bare, _POSITION_WORDS):
             origin = self._member(origin)
             self.watchdog.feed(number, bare, origin.rank, origin.label, origin.time_ns)
             front = self.nccl.feed(number, bare, origin.rank, origin.label, origin.time_ns)
+            # Of a call nothing else is said; a job notes millions of them.
+            if self.nccl.was_call and front and front.start() == origin.text and not self.is_open(number):
+                return
             if front:
                 own_label = origin.label or f"{_PROCESS} {front['host']} {front['pid']}"
                 origin = replace(origin, host=front["host"], label=own_label)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from forensics.ingest._job_logs.calls import LoggedCall
+from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._job_logs.positions import LogPosition
 from forensics.ingest._job_logs.reports import MOST_RANKS, ranks_of, report
 from forensics.ingest._shared.values import rank_number
@@ -69,7 +70,7 @@ class RecorderAnalysis:
 
     def feed(self, number: int, line: str) -> None:
         """Take one line, or a whole entry that lost its line ends."""
-        if not (self._entries or any(word in line for word in _BEGINS)) or not any(word in line for word in WORDS):
+        if not (self._entries or mentions(line, _BEGINS)) or not mentions(line, WORDS):
             return
         for said in _SAID.finditer(line):
             if said[0].startswith(_BEGINS):

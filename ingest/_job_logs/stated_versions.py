@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
+from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._shared.config import config_rows
 from forensics.ingest.interface import Batch
 
@@ -38,13 +39,13 @@ class StatedVersions:
 
     def feed(self, line: str) -> None:
         """Take one line."""
-        if not any(word in line for word in WORDS):
+        if not mentions(line, WORDS):
             return
         for stated in _STATED:
             for name, value in match.groupdict().items() if (match := stated.search(line)) else ():
                 if value is not None:
                     self._keep("log.machine" if name == "machine" else f"log.{name}_version", value)
-        if any(note in line for note in _NOTES):
+        if mentions(line, _NOTES):
             self._keep("log.note", line)
 
     def _keep(self, key: str, value: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._shared.config import config_rows
 from forensics.ingest.interface import Batch
 
@@ -40,7 +41,7 @@ class StatedWorld:
 
     def feed(self, line: str) -> None:
         """Take one line."""
-        if len(self._sizes) > 1 or not any(word in line for word in WORDS):
+        if len(self._sizes) > 1 or not mentions(line, WORDS):
             return
         for said in _STATED.finditer(line):
             if said["before"] is None or _WHOLE.fullmatch(said["before"]):
@@ -63,7 +64,7 @@ def _started(line: str) -> int | None:
     nodes = _NODES.search(line)
     for option in _OF_NODE:
         said = option.search(line)
-        if said and said["value"].isdigit() and not any(word in line for word in _ELSEWHERE):
+        if said and said["value"].isdigit() and not mentions(line, _ELSEWHERE):
             each = int(said["value"])
             return each if nodes is None else each * int(nodes["value"]) if nodes["value"].isdigit() else None
     return None

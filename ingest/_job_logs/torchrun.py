@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from forensics.ingest._job_logs.patterns import EXCEPTION_TYPE
+from forensics.ingest._job_logs.patterns import EXCEPTION_TYPE, mentions
 from forensics.ingest._shared.values import rank_number
 
 WORDS = ("Root Cause (first", "(local_rank: ", "exitcode")
@@ -51,7 +51,7 @@ class FailureTable:
 
     def feed(self, line: str) -> Iterator[Failed]:
         """What this line completes."""
-        for said in _SAID.finditer(line) if any(word in line for word in _WORDS) else ():
+        for said in _SAID.finditer(line) if mentions(line, _WORDS) else ():
             if said["first"]:
                 self._mark = " first"
             elif said["time"]:

@@ -84,6 +84,8 @@ class WatchdogLines:
 
     def feed(self, number: int, line: str, rank: int | None, label: str | None, time_ns: int | None) -> None:
         """Take one line; `rank` is the global rank that the line states, `label` what its launcher put in front of it."""
+        if "Watchdog caught" not in line and "[PG " not in line:
+            return
         timeout = _TIMEOUT.search(line)
         if timeout and timeout["sequence"] and len(self._timeouts) < _MAX_TIMEOUTS:
             sequence = int(timeout["sequence"])
