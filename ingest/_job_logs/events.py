@@ -140,6 +140,7 @@ PATTERNS = (
         "pid={pid} {signal}",
         ("Sending process ", "Closing process "),
     ),
+    pattern("signal_sent", r"Received sigquit from a child process", "by=sglang"),
     SLURM_CANCELLED,
     pattern(
         "job_cancelled",
@@ -211,6 +212,7 @@ WORDS = (
         "DataLoader worker",
         "Fatal Python error",
         "Memory access fault",
+        "Received sigquit",
         "closing signal",
         "via signal",
         "CANCELLED AT",
@@ -226,6 +228,7 @@ WORDS = (
         "died unexpectedly",
         "Error: Detected mismatch",
         "Memory access fault",
+        "Received sigquit",
     ),
 )
 

@@ -18,6 +18,7 @@ from forensics.ingest._shared.values import rank_number
 _LEVEL = "(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)"
 _ELEMENT = re.compile(
     r" {0,6}(?:"
+    r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,6})?(?P<server>(?: [A-Z]{2,8}\d{1,5}){1,6})\]|"
     r"\[?(?P<date>\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](?P<part>\d{1,9}))?"
     r"(?: ?(?P<zone>Z|UTC|[+-]\d\d:?\d\d))?(?!\w)\]?"
     rf"(?:[ |,-]{{1,3}}(?:[\w./-]{{1,80}}(?::\d{{1,6}})?)?[ \[|:-]{{0,4}}{_LEVEL}[ \]|:-]{{1,4}})?:?"
@@ -81,9 +82,11 @@ def front(line: str) -> Front:
                 kept += said[0]
         elif kind in _RANKS:
             rank = rank_number(found[kind])
+        elif kind == "server":
+            labels["actor"] = f"sglang::scheduler{found['server'].replace(' ', '_')}"
         elif kind in _LABELS:
             labels[kind] = found[kind]
-        kept += found[0] if kind in _LABELS or kind in _RANKS else ""
+        kept += found[0] if kind in (*_LABELS, *_RANKS, "server") else ""
     if not place:
         return Front(line)
     known = tuple((kind, labels[kind]) for kind in _LABELS if kind in labels)

@@ -134,14 +134,14 @@ class _Reader:
         return replace(origin, label=f"{_MEMBER} {within}") if unknown else origin
 
     def _spanning(self, number: int, line: str, origin: Origin) -> None:
-        raised = self._tracebacks.feed(number, origin.bare)
+        raised = self._tracebacks.feed(number, origin)
         headed = self._heading.feed(number, origin.bare)
-        if raised is not None and origin.rank is None and origin.label is None:
-            origin = replace(origin, rank=headed)
         if raised is not None:
+            whose = origin if origin.label else raised.origin
+            whose = replace(whose, rank=headed) if whose.rank is None and whose.label is None else whose
             if raised.frames:
-                self._event(number, "traceback", raised.exception, "\n".join(raised.frames), origin)
-            self._event(number, "exception", raised.exception, line, origin)
+                self._event(number, "traceback", raised.exception, "\n".join(raised.frames), whose)
+            self._event(number, "fatal_error" if raised.is_end else "exception", raised.exception, line, whose)
         elif (headless := tracebacks.uncaught(origin.bare)) is not None:
             self._event(number, "exception", headless, line, origin)
         for failed in self._table.feed(origin.bare[origin.text :]):

@@ -6,11 +6,14 @@ import re
 from collections import deque
 from typing import NamedTuple
 
+from forensics.ingest._job_logs.line_origin import Origin
 from forensics.ingest._job_logs.patterns import EXCEPTION_TYPE
 
 TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?::(?: .*)?)?")
 _FRAME = re.compile(r'  File "[^"]+", line \d+, in \S')
+# SGLang's scheduler ends its server by this.
+_SERVER_ENDS = "Scheduler hit an exception: "
 _MAX_OPEN = 1024
 _LONGEST_PREFIX = 96
 _MAX_FRAMES = 64
@@ -29,17 +32,28 @@ def uncaught(line: str) -> str | None:
 
 
 class Raised(NamedTuple):
-    """A traceback that has ended: type of the exception, and its frames as Python prints them, innermost last."""
+    """A traceback that has ended: type of the exception, and its frames as Python prints them, innermost last.
+
+    `origin` is that of the line in which it began. `is_end` says that by this line the process ended.
+    """
 
     exception: str
     frames: tuple[str, ...]
+    origin: Origin
+    is_end: bool
+
+
+class _Open(NamedTuple):
+    origin: Origin
+    is_end: bool
+    frames: deque[str]
 
 
 class Tracebacks:
     """Reads tracebacks, several at once when ranks share a log and each line starts with its rank."""
 
     def __init__(self) -> None:
-        self._open: dict[str, deque[str]] = {}
+        self._open: dict[str, _Open] = {}
         self._lengths: set[int] = set()
         self._last = 0
 
@@ -47,28 +61,35 @@ class Tracebacks:
         """Whether a traceback has begun, and was not cut."""
         return bool(self._open) and number - self._last <= _LONGEST_GAP
 
-    def feed(self, number: int, line: str) -> Raised | None:
+    def feed(self, number: int, origin: Origin) -> Raised | None:
         """The traceback that this line ends."""
+        line = origin.bare
         if self._open and not self.is_open(number):
             self._open.clear()
         start = line.find(TRACEBACK)
         if start >= 0:
-            prefix = line[:start].removesuffix("Original ")
-            if len(self._open) < _MAX_OPEN and len(prefix) <= _LONGEST_PREFIX:
-                self._last = number
-                self._open[prefix] = deque(maxlen=_MAX_FRAMES)
-                self._lengths.add(len(prefix))
+            self._begin(number, origin, line[:start].removesuffix("Original "))
             return None
         if not self._open:
             return None
         for prefix in self._prefixes(line):
             rest = line[len(prefix) :]
             if _FRAME.match(rest):
-                self._open[prefix].append(rest.strip())
+                self._open[prefix].frames.append(rest.strip())
                 self._last = number
             elif match := _EXCEPTION.fullmatch(rest):
-                return Raised(match[1], tuple(self._open.pop(prefix)))
+                ended = self._open.pop(prefix)
+                return Raised(match[1], tuple(ended.frames), ended.origin, ended.is_end)
         return None
+
+    def _begin(self, number: int, origin: Origin, prefix: str) -> None:
+        # What stands behind a message in one line goes on in lines of its own.
+        is_end = prefix.endswith(_SERVER_ENDS)
+        prefix = "" if is_end else prefix
+        if len(self._open) < _MAX_OPEN and len(prefix) <= _LONGEST_PREFIX:
+            self._last = number
+            self._open[prefix] = _Open(origin, is_end, deque(maxlen=_MAX_FRAMES))
+            self._lengths.add(len(prefix))
 
     def _prefixes(self, line: str) -> list[str]:
         """What the line starts with of the open prefixes: looked up by length, for there may be a thousand of them."""

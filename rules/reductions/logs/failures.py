@@ -107,8 +107,8 @@ def failures(connection: DuckDBPyConnection) -> Failures:
     odd: dict[int, Failure] = {}
     met: dict[int, Failure] = {}
     unranked = unranked_own = named = False
-    ended = None
     died: set[int] = set()
+    ended = None
     for rank, kind, text, subject, source_id, line, source in rows_of(connection, "log_events", _ROWS):
         if kind == "xid":
             if rank is not None and _LOST_DEVICE.match(subject or ""):
@@ -138,12 +138,12 @@ def failures(connection: DuckDBPyConnection) -> Failures:
                 following.add(rank)
             else:
                 own[rank] = Failure(rank, text, source, _GPU.search(text) is not None)
-    # What its executor saw die and what alone reported an error is one process.
-    named = named or (len(died) == 1 and own.keys() == died)
     ((speaking, signals),) = connection.execute(_WITNESSES).fetchall()
     if len(odd) == 1 and speaking > 1:
         own, following = odd, following | own.keys() - odd.keys()
-    own = own or caught.own or (met if not met.keys() & following else {})
+    own = own or caught.own(died) or (met if not met.keys() & following else {})
+    # What its executor saw die and what alone reported an error is one process.
+    named = named or (len(died) == 1 and own.keys() == died)
     only = unranked and not (unranked_own or own)
     return Failures(own, frozenset(following), unranked, only, ended, speaking > 1 or signals > 0 or named)
 
@@ -161,12 +161,15 @@ class _Caught:
         else:
             self.first.setdefault(failure.rank, (source_id, line, failure))
 
-    @property
-    def own(self) -> dict[int, Failure]:
-        """The one rank that raised something of its own, where the others only tell that it was gone."""
-        if len(self.first) != 1 or not self.lost:
+    def own(self, died: set[int]) -> dict[int, Failure]:
+        """The one rank that raised something of its own, where the others only tell that it was gone, or that died by it."""
+        if len(self.first) != 1:
             return {}
         ((rank, (source_id, line, failure)),) = self.first.items()
+        if died == {rank}:
+            return {rank: failure}
+        if not self.lost:
+            return {}
         near = all(other == source_id and 0 < at - line < _NEAR for other, at in self.lost.values())
         return {rank: failure} if near and rank not in self.lost else {}
 

@@ -148,3 +148,47 @@ def test_lines_that_a_terminal_cut_beside_a_bar_of_wide_characters(tmp_path: Pat
     cut = "\n".join(line[at : at + 80] for line in lines.splitlines() for at in range(0, len(line), 80))
     (tmp_path / "job.log").write_text(cut + "\n")
     assert [group.sequence for group in verdict_of(tmp_path).groups] == [40]
+
+
+SCHEDULER = """[2025-10-29 11:24:51 TP{0}] Scheduler hit an exception: Traceback (most recent call last):
+  File "/sgl/srt/managers/scheduler.py", line 2702, in run_scheduler_process
+    scheduler.event_loop_normal()
+{1}
+
+[2025-10-29 11:24:52] Received sigquit from a child process. It usually means the child failed.
+"""
+OUT_OF_RANGE = "IndexError: index 151 is out of bounds for dimension 0 with size 8"
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        (SCHEDULER.format(6, OUT_OF_RANGE), {6}),
+        (SCHEDULER.format(0, OUT_OF_RANGE) + SCHEDULER.format(1, OUT_OF_RANGE), set()),
+        (SCHEDULER.format(6, "torch.distributed.DistBackendError: NCCL error: remote process exited"), set()),
+        (SCHEDULER.format("6 PP1", OUT_OF_RANGE), set()),
+    ],
+    ids=["its own", "of all", "of a peer", "a stage of unknown size"],
+)
+def test_the_process_of_a_server_that_ended_it(tmp_path: Path, text: str, right: set[int]) -> None:
+    assert named(pasted(tmp_path, text)) == right
+
+
+WORKER = "(VllmWorker rank={0} pid=9) ERROR 07-09 [multiproc_executor.py:522] {1}\n"
+DIED = "ERROR 07-09 [multiproc_executor.py:140] Worker proc VllmWorker-{0} died unexpectedly, shutting down executor.\n"
+
+
+def raised_in_worker(rank: int) -> str:
+    lines = (
+        "Traceback (most recent call last):",
+        '  File "w.py", line 18, in profile',
+        "torch.OutOfMemoryError: CUDA out of memory.",
+    )
+    return "".join(WORKER.format(rank, line) for line in lines)
+
+
+def test_the_worker_whose_error_ended_it(tmp_path: Path) -> None:
+    assert named(pasted(tmp_path, raised_in_worker(2) + DIED.format(2))) == {2}
+    assert not named(pasted(tmp_path, raised_in_worker(2))), "it may have been caught"
+    assert not named(pasted(tmp_path, raised_in_worker(2) + DIED.format(1))), "another one died"
+    assert not named(pasted(tmp_path, raised_in_worker(1) + raised_in_worker(2) + DIED.format(1))), "both raised it"
