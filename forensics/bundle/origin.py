@@ -17,7 +17,7 @@ _RANK_WORD = re.compile(
 )
 _RECORDER = re.compile(r"(?:^|_)(?:dump|trace)_(\d{1,7})$")
 _OF_A_PROCESS = re.compile(r"stack|spy|thread|fault|gdb|pstack|proc", re.IGNORECASE)
-_TRAILING = re.compile(r"(?:^|(?P<before>[A-Za-z]*)[_.-])(?P<number>\d{1,5})$")
+_TRAILING = re.compile(r"(?:^|(?P<before>[A-Za-z]*)[_.-]|(?:^|(?<=[_.-]))(?P<word>[A-Za-z]{4,}))(?P<number>\d{1,5})$")
 _NOT_A_RANK = frozenset(
     {
         "rank",
@@ -37,6 +37,10 @@ _NOT_A_RANK = frozenset(
         "core",
         "proc",
         "process",
+        "node",
+        "host",
+        "device",
+        "cuda",
     }
 )
 _SAMPLE = re.compile(r"(?<![a-z])sample[_.-]?(\d{1,4})(?!\d)", re.IGNORECASE)
@@ -120,7 +124,7 @@ def _rank(parts: tuple[str, ...], stem: str) -> tuple[int | None, str | None]:
     if recorder and not _OF_A_PROCESS.search(stem):
         return int(recorder[1]), "path"
     trailing = _TRAILING.search(stem)
-    if trailing and (trailing["before"] or "").lower() not in _NOT_A_RANK:
+    if trailing and (trailing["before"] or trailing["word"] or "").lower() not in _NOT_A_RANK:
         return int(trailing["number"]), "guessed"
     return None, None
 

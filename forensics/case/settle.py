@@ -19,17 +19,33 @@ UPDATE stacks SET is_child = EXISTS (
 
 # A table of processes knows numbers, another file whose they are: the same number on the same host is the same process. Where
 # the evidence is of several hosts and the table does not say of which it is, the number proves nothing.
-_OWNERS = """
-UPDATE processes SET rank = known.rank, is_child = false FROM (
+_KNOWN = """(
     SELECT pid, min(rank) AS rank, max(host) AS host FROM (
         SELECT rank, pid, host FROM ranks WHERE rank IS NOT NULL AND pid IS NOT NULL
         UNION SELECT t.rank, t.pid, s.host FROM stacks t JOIN sources s USING (source_id)
-        WHERE t.rank IS NOT NULL AND t.pid IS NOT NULL AND t.is_child = false
+        WHERE t.rank IS NOT NULL AND t.pid IS NOT NULL AND t.is_child IS DISTINCT FROM true
     ) GROUP BY pid HAVING count(DISTINCT rank) = 1 AND count(DISTINCT host) < 2
-) known
-WHERE processes.rank IS NULL AND processes.pid = known.pid AND CASE
-    WHEN processes.host IS NOT NULL AND known.host IS NOT NULL THEN processes.host = known.host
-    ELSE (SELECT count(DISTINCT host) FROM sources) < 2 END
+)"""
+_SAME = """known.pid AND CASE WHEN {host} IS NOT NULL AND known.host IS NOT NULL THEN {host} = known.host
+    ELSE (SELECT count(DISTINCT host) FROM sources) < 2 END"""
+_OWNERS = f"""
+UPDATE processes SET rank = known.rank, is_child = false FROM {_KNOWN} known
+WHERE processes.rank IS NULL AND processes.pid = {_SAME.format(host="processes.host")}
+"""
+_STACK_OWNERS = f"""
+UPDATE stacks SET rank = known.rank FROM {_KNOWN} known, sources s
+WHERE stacks.rank IS NULL AND s.source_id = stacks.source_id AND stacks.pid = {_SAME.format(host="s.host")}
+"""
+_STACK_SOURCES = """
+CREATE TEMP TABLE found_owners AS SELECT source_id, min(t.rank) AS rank, count(DISTINCT t.rank) AS ranks
+FROM stacks t JOIN sources s USING (source_id) WHERE s.rank IS NULL GROUP BY source_id HAVING count(*) = count(t.rank);
+UPDATE sources SET rank = CASE found_owners.ranks WHEN 1 THEN found_owners.rank END, rank_method = 'pid',
+    status = CASE WHEN reason LIKE 'no rank is known for %' THEN 'ok' ELSE status END,
+    reason = CASE WHEN reason LIKE 'no rank is known for %' THEN NULL ELSE reason END
+FROM found_owners WHERE sources.source_id = found_owners.source_id;
+DELETE FROM ingest_warnings USING found_owners
+WHERE ingest_warnings.source_id = found_owners.source_id AND message LIKE 'no rank is known for %';
+DROP TABLE found_owners
 """
 
 # bundle.json repeats in short what rank.json and collectors.jsonl say; it counts for what they are missing for.
@@ -42,7 +58,10 @@ DELETE FROM coverage USING sources s WHERE coverage.source_id = s.source_id AND 
     AND EXISTS (SELECT 1 FROM coverage o WHERE o.source_id <> coverage.source_id AND o.scope = coverage.scope
         AND o.kind = coverage.kind AND CASE o.scope WHEN 'rank' THEN o.rank = coverage.rank ELSE o.host = coverage.host END)
 """
-_SETTLED = (("stacks", _CHILDREN), ("processes", _OWNERS), ("ranks", _KNOWN_RANKS), ("coverage", _KNOWN_COVERAGE))
+_SETTLED = (
+    *(("stacks", statement) for statement in (_STACK_OWNERS, _STACK_SOURCES, _CHILDREN)),
+    *(("processes", _OWNERS), ("ranks", _KNOWN_RANKS), ("coverage", _KNOWN_COVERAGE)),
+)
 """Statements in their order, each with the table whose rows it settles."""
 
 # The kernel stamps its log in seconds since boot; a reading of both clocks on that host turns them into realtime.

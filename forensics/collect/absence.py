@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import comb
 
-from forensics.collect.claims import is_loopback
+from forensics.bundle.claims import is_loopback
 from forensics.collect.discovery import Discovery, FoundRank
 from forensics.collect.ranges import format_ranks
 from forensics.collect.scan import Process, Scan

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from forensics.collect.claims import Claim, JobId, claim
+from forensics.bundle.claims import Claim, JobId, claim
 from forensics.collect.processes import Stat, ancestors, descendants
 from forensics.collect.ranges import format_ranks
 from forensics.collect.scan import Process, Scan

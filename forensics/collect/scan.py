@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from forensics.bundle.claims import claims_rank
 from forensics.collect.child import Child, Emit
-from forensics.collect.claims import claims_rank
 from forensics.collect.processes import ProcFs, Stat, all_stats
 
 STALL_S = 1.0

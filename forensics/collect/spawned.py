@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forensics.collect.claims import claim
+from forensics.bundle.claims import claim
 from forensics.collect.discovery import Discovery, FoundRank
 from forensics.collect.processes import ProcFs, ancestors, inodes
 from forensics.collect.ranges import format_ranks

@@ -17,6 +17,8 @@ from forensics.ingest.interface import Batch
 
 LONGEST_HEADING = 160
 PROCESS = re.compile(r"\s*Process (\d{1,9}): ")
+# A rank of so many, as the command of the process gives it.
+_GIVEN = re.compile(r" --?rank[ =](\d{1,7})(?= (?:.* )?--?world[-_]size[ =]\d)")
 # A heading of a text with the stacks of several ranks, such as "=== Rank 3 ===" or "Rank 3: http://node-1:25999".
 HEADING = re.compile(
     r"[=#*\s-]*rank[ :#=]{0,2}(\d{1,7})[:\s]*(?:\(.{0,80}\)|https?://\S{1,80}|[\w.-]{1,80}:\d{1,5})?[:=#*\s-]*", re.I
@@ -85,11 +87,14 @@ def threads_in(lines: Iterable[tuple[int, str]]) -> Iterator[Thread]:
     thread: Thread | None = None
     rank: int | None = None
     places: dict[int, Place | None] = {}
+    ranks: dict[int, int] = {}
     dumps = _Dumps()
     for number, line in lines:
         if match := PROCESS.match(line):
             pid = int(match[1])
             places[pid] = place_of(line[match.end() :]) or places.get(pid)
+            if given := _GIVEN.search(line):
+                ranks[pid] = int(given[1])
             continue
         if len(line) <= LONGEST_HEADING and (match := HEADING.fullmatch(line)):
             pid, rank, dumps = None, int(match[1]), _Dumps()
@@ -99,7 +104,9 @@ def threads_in(lines: Iterable[tuple[int, str]]) -> Iterator[Thread]:
             if thread is not None:
                 yield _whole(thread)
             thread = started
-            thread.rank, thread.place = rank, places.get(pid) if pid is not None else None
+            if pid is not None:
+                thread.place = places.get(pid)
+            thread.rank = ranks.get(pid) if rank is None and pid is not None else rank
             dumps.place(thread)
         elif thread is not None and thread.peer is None and (said := _PEER.fullmatch(line)):
             thread.peer = int(said[1]) if thread.frames and names_peer(thread.frames[-1]) else None

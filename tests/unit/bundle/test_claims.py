@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from forensics.collect.claims import claim, job_id
+from forensics.bundle.claims import claim, job_id
 
 SLURM = {"SLURM_JOB_ID": "77", "SLURM_PROCID": "9", "SLURM_NTASKS": "20", "SLURM_LOCALID": "1", "SLURM_NODEID": "1"}
 

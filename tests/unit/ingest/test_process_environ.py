@@ -1,0 +1,77 @@
+"""Environments beside stacks whose files have only the number of a process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.case.build import open_case
+from tests.recordings.verdicts import named, verdict_of
+
+STACK = """Process {pid}: python {command}
+Python v3.11.7 (python3.11)
+
+Thread {pid} (idle): "MainThread"
+    {top}
+    main (train.py:50)
+    <module> (train.py:60)
+"""
+WAITS = "all_reduce (torch/distributed/distributed_c10d.py:3252)"
+SLEEPS = "fetch (shards.py:27)"
+
+
+def stacks(folder: Path, command: str = "train.py") -> None:
+    for rank, pid in enumerate((907, 901, 905, 903)):
+        text = STACK.format(pid=pid, command=command.format(rank), top=SLEEPS if rank == 2 else WAITS)
+        (folder / f"node-a_{pid}.txt").write_text(text)
+
+
+def environment(folder: Path, pid: int, rank: int, name: str = "env_{}.txt", end: str = "\n") -> None:
+    values = {"PATH": "/bin", "API_TOKEN": "secret", "RANK": rank, "WORLD_SIZE": 4, "LOCAL_RANK": rank, "SHLVL": len(name)}
+    path = folder / name.format(pid)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(end.join(f"{key}={value}" for key, value in values.items()) + end)
+
+
+@pytest.mark.parametrize(("name", "end"), [("env_{}.txt", "\n"), ("{}/environ", "\0"), ("environ.{}", "\n")])
+def test_a_process_is_the_rank_that_its_environment_says(tmp_path: Path, name: str, end: str) -> None:
+    stacks(tmp_path)
+    for rank, pid in enumerate((907, 901, 905, 903)):
+        environment(tmp_path, pid, rank, name, end)
+    assert named(verdict_of(tmp_path)) == {2}
+    connection = open_case([tmp_path])
+    assert connection.execute("SELECT count(*) FROM ingest_warnings WHERE message LIKE 'no rank%'").fetchall() == [(0,)]
+    assert connection.execute("SELECT DISTINCT key FROM job_config WHERE key NOT LIKE 'bundle.%'").fetchall() == [
+        ("world_size",)
+    ]
+
+
+def test_a_number_of_two_ranks_proves_nothing(tmp_path: Path) -> None:
+    stacks(tmp_path)
+    for folder, ranks in (("a", (0, 1, 2, 3)), ("other", (3, 2, 1, 0))):
+        for rank, pid in zip(ranks, (907, 901, 905, 903), strict=True):
+            environment(tmp_path, pid, rank, f"{folder}_env_{{}}.txt")
+    assert not named(verdict_of(tmp_path))
+
+
+def test_settings_that_are_of_no_process(tmp_path: Path) -> None:
+    stacks(tmp_path)
+    environment(tmp_path, 907, 2, "job.env")
+    connection = open_case([tmp_path])
+    assert connection.execute("SELECT count(*) FROM ranks").fetchall() == [(0,)]
+    assert connection.execute("SELECT message FROM ingest_warnings WHERE path = 'job.env'").fetchall()
+
+
+@pytest.mark.parametrize(
+    ("command", "right"),
+    [
+        ("train.py --rank {} --world-size 4", {2}),
+        ("train.py --rank={} --lr 1 --world_size=4", {2}),
+        ("train.py --rank {}", set()),
+    ],
+)
+def test_a_rank_that_the_command_gives(tmp_path: Path, command: str, right: set[int]) -> None:
+    """Without the size the option may be that of a matrix."""
+    stacks(tmp_path, command)
+    assert named(verdict_of(tmp_path)) == right
