@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from forensics.ingest.interface import Batch, Ingester, Item, Problem
 
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _MARKS = (b"pg_config", b"pg_status", b"nccl_comm_state", b"comm_lib_version", b"nccl_version")
+_MEMBER = re.compile(r":(?:send|recv)\b")
 _ENTRY_MARKS = (b"profiling_name", b"seq_id", b"input_sizes", b"output_sizes", b"entries", b"time_created_")
 
 
@@ -52,8 +54,18 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     dump = read_dump(content)
     yield from dump.problems
     limits = allowed(len(content)) if content[:1] == b"\x80" else None
-    entries = read_entries(dump.entries, limits)
-    yield from _facts(entries, dump.numbers, _light(dump.values, limits, entries.heavy), artefact.sample)
+    kept = _without_open_call(dump.entries) if dump.problems else dump.entries
+    entries = read_entries(kept, limits)
+    yield from _facts(entries, dump.numbers[: len(kept)], _light(dump.values, limits, entries.heavy), artefact.sample)
+
+
+def _without_open_call(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The entries of a cut dump without those of a group call whose end was cut: that alone tells whether they are done."""
+    names = [str(entry["profiling_name"]) for entry in entries]
+    if not any("coalesced" in name for name in names):
+        return entries
+    members = takewhile(lambda name: _MEMBER.search(name) is not None, reversed(names))
+    return entries[: len(entries) - sum(1 for _ in members)]
 
 
 def _light(values: Mapping[str, Any], limits: Allowed | None, heavy: list[str]) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from forensics.case.build import open_case
 from tests.unit.ingest.reading import SAMPLES, read, sample
 
 FOLDER = SAMPLES / "flight_recorder"
@@ -317,3 +318,18 @@ def test_unreadable_bytes_are_a_fatal_problem() -> None:
 
     (problem,) = list(ingest(Artefact("dump", 1, Broken)))
     assert getattr(problem, "fatal", False)
+
+
+def test_a_group_call_that_is_cut_says_nothing_of_its_members(tmp_path: Path) -> None:
+    """The recorder leaves them `scheduled`, and the entry that closes the call tells that they are done."""
+    entry = {"pg_id": 0, "process_group": ["0", "default_pg"], "is_p2p": True, "state": "scheduled", "op_id": 1}
+    called = [
+        {**entry, "record_id": 3 * call + place, "p2p_seq_id": call, "profiling_name": f"nccl:{name}"}
+        for call in range(3)
+        for place, name in enumerate(("send 0->1", "recv 0<-1", "coalesced"))
+    ]
+    entries = [{**one, "state": "completed"} if "coalesced" in one["profiling_name"] else one for one in called]
+    text = json.dumps({"version": "2.10", "entries": entries})
+    (tmp_path / "rank0.json").write_text(text[: text.rindex("{")])
+    rows = open_case([tmp_path]).execute("SELECT DISTINCT sequence, state FROM operations ORDER BY 1").fetchall()
+    assert rows == [(0, "done"), (1, "done")]
