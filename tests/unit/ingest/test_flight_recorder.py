@@ -328,7 +328,7 @@ def test_a_group_call_that_is_cut_says_nothing_of_its_members(tmp_path: Path) ->
         for call in range(3)
         for place, name in enumerate(("send 0->1", "recv 0<-1", "coalesced"))
     ]
-    entries = [{**one, "state": "completed"} if "coalesced" in one["profiling_name"] else one for one in called]
+    entries = [{**one, "state": "completed"} if one["profiling_name"] == "nccl:coalesced" else one for one in called]
     text = json.dumps({"version": "2.10", "entries": entries})
     (tmp_path / "rank0.json").write_text(text[: text.rindex("{")])
     rows = open_case([tmp_path]).execute("SELECT DISTINCT sequence, state FROM operations ORDER BY 1").fetchall()
