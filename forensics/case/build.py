@@ -16,7 +16,7 @@ from forensics.case.columns import CaseWriter
 from forensics.case.database import Connection, existing_case, is_case_file, new_case, schema_columns
 from forensics.case.reading import Reading
 from forensics.case.reading import read_artefact as read_artefact
-from forensics.case.settle import settle_case
+from forensics.case.settle import NO_RANK, settle_case
 from forensics.case.workers import readings
 from forensics.errors import ExitCode, ForensicsError
 from forensics.ingest._shared.packed import PackedBatch, pack
@@ -144,7 +144,7 @@ def _write(
     problems = list(reading.problems)
     if reading.kind in _RANKED and rank is None and not _names_ranks(reading):
         subject = _of_which(reading)
-        problems.append(Problem(f"no rank is known{subject}: neither its content, nor a manifest, nor its path says one"))
+        problems.append(Problem(f"{NO_RANK}{subject}: neither its content, nor a manifest, nor its path says one"))
     _warn(writer, source_id, [(artefact.path, problem.locator, problem.message) for problem in problems])
     status, reason = _status(reading, rows, damage)
     record: dict[str, Any] = {

@@ -8,6 +8,9 @@ from forensics.case.repeated_dumps import number_dumps
 from forensics.case.repeated_reports import number_reports
 from forensics.case.repeated_stacks import Artefacts, number_stacks
 
+NO_RANK = "no rank is known"
+"""How the warning of a file begins whose rank nothing tells; it is taken back where the process turns out to be known."""
+
 # A process that is a child by the look of its stack only is one when the rank is known to be another process.
 _CHILDREN = """
 UPDATE stacks SET is_child = EXISTS (
@@ -36,15 +39,15 @@ _STACK_OWNERS = f"""
 UPDATE stacks SET rank = known.rank FROM {_KNOWN} known, sources s
 WHERE stacks.rank IS NULL AND s.source_id = stacks.source_id AND stacks.pid = {_SAME.format(host="s.host")}
 """
-_STACK_SOURCES = """
+_STACK_SOURCES = f"""
 CREATE TEMP TABLE found_owners AS SELECT source_id, min(t.rank) AS rank, count(DISTINCT t.rank) AS ranks
 FROM stacks t JOIN sources s USING (source_id) WHERE s.rank IS NULL GROUP BY source_id HAVING count(*) = count(t.rank);
 UPDATE sources SET rank = CASE found_owners.ranks WHEN 1 THEN found_owners.rank END, rank_method = 'pid',
-    status = CASE WHEN reason LIKE 'no rank is known for %' THEN 'ok' ELSE status END,
-    reason = CASE WHEN reason LIKE 'no rank is known for %' THEN NULL ELSE reason END
+    status = CASE WHEN reason LIKE '{NO_RANK} for %' THEN 'ok' ELSE status END,
+    reason = CASE WHEN reason LIKE '{NO_RANK} for %' THEN NULL ELSE reason END
 FROM found_owners WHERE sources.source_id = found_owners.source_id;
 DELETE FROM ingest_warnings USING found_owners
-WHERE ingest_warnings.source_id = found_owners.source_id AND message LIKE 'no rank is known for %';
+WHERE ingest_warnings.source_id = found_owners.source_id AND message LIKE '{NO_RANK} for %';
 DROP TABLE found_owners
 """
 
