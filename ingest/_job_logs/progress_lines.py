@@ -212,9 +212,10 @@ def _clock(said: re.Match[str], line: str) -> tuple[str | None, float | None]:
     if stamp is None:
         return None, None
     numbers = [int(number) for number in stamp.groups() if number]
-    date = numbers[:3] if stamp[1] else [numbers[2], numbers[0], numbers[1]]
+    year, month, day = numbers[:3] if stamp[1] else (numbers[2], *numbers[:2])
+    hour, minute, second = numbers[3:6]
     try:
-        moment = datetime(*date, *numbers[3:6], tzinfo=UTC)  # type: ignore[arg-type,misc]
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError:
         return None, None
     return "line", moment.timestamp() + (float(f"0.{stamp[7]}") if stamp[7] else 0.0)

@@ -28,7 +28,7 @@ SELECT count(*) FROM log_progress p
 JOIN (SELECT unnest(?::BIGINT[]) AS source_id, unnest(?::BIGINT[]) AS line) g USING (source_id) WHERE p.locator > g.line
 """
 _GLOG = re.compile(r"\[[EWIF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)")
-_ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)")
+_ISO = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
 _LEAST_SHARED = 2
 _SAME_CLOCK_S = 60
 _MARGIN_S = 5
@@ -78,8 +78,9 @@ def _time(text: str, near_s: float) -> float | None:
     iso, glog = _ISO.search(text), _GLOG.search(text)
     try:
         if glog is None:
-            return datetime(*map(int, iso.groups()), tzinfo=UTC).timestamp() if iso else None  # type: ignore[misc,arg-type]
+            return datetime.fromisoformat(f"{iso[0]}+00:00").timestamp() if iso else None
+        month, day, hour, minute, second = map(int, glog.groups())
         year = datetime.fromtimestamp(near_s, UTC).year
-        return datetime(year, *map(int, glog.groups()), tzinfo=UTC).timestamp()  # type: ignore[misc,arg-type]
+        return datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()
     except ValueError:
         return None

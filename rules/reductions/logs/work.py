@@ -126,40 +126,37 @@ def _with(group: Communicator, rank: int) -> Communicator:
 
 def _wait(connection: DuckDBPyConnection, logged: Logged) -> PeersWait | None:
     rows = rows_of(connection, "log_events", _WAITS)
-    firsts: dict[int, tuple[str, str, str, int]] = {}
-    apart: dict[int, tuple[int, int, str]] = {}
+    gave_up: dict[int, tuple[int, int, str]] = {}
+    operations: set[tuple[str, int | None]] = set()
     for source_id, rank, kind, subject, text, line, _ in rows:
         if rank is None or ((within := _WITHIN.findall(text)) and int(within[-1]) != rank):
             return None
-        firsts.setdefault(rank, (kind, subject or "", text, line))
-        apart.setdefault(rank, (source_id, line, text))
-    operations = {_operation(kind, subject) for kind, subject, _, _ in firsts.values()}
+        if rank not in gave_up:
+            gave_up[rank] = source_id, line, text
+            operations.add(_operation(kind, subject or ""))
     others, named = connection.execute(_GROUPS).fetchall()[0]
     sources = {row[0] for row in rows}
-    is_apart = len(sources) == len(firsts) > 1 and {each[0] for each in apart.values()} == sources
+    is_apart = len(sources) == len(gave_up) > 1 and {each[0] for each in gave_up.values()} == sources
     if not (len(sources) == 1 or is_apart) or len(operations) != 1 or others:
         return None
     ((kind, number),) = operations
-    size = logged.world_size or max([*logged.ranks, *firsts]) + 1
-    missing = sorted(set(range(size)) - firsts.keys())
+    size = logged.world_size or max([*logged.ranks, *gave_up]) + 1
+    missing = sorted(set(range(size)) - gave_up.keys())
     # A gap in the numbers of a group is a member of it; the last one may be outside.
-    if len(missing) != 1 or kind in _POINT_TO_POINT or (missing[0] > max(firsts) and not named):
+    if len(missing) != 1 or kind in _POINT_TO_POINT or (missing[0] > max(gave_up) and not named):
         return None
-    lengths = [int(said[1]) / 1000 for _, _, text, _ in firsts.values() if (said := _LENGTH.search(text))]
-    first = rows[0][5] if is_apart else min(line for _, _, _, line in firsts.values())
-    sure = logged.world_size is not None or len(firsts) > 1
-    waiting = tuple(sorted(firsts))
+    lengths = [int(said[1]) / 1000 for _, _, text in gave_up.values() if (said := _LENGTH.search(text))]
     return PeersWait(
-        missing[0],
-        waiting,
-        kind,
-        number,
-        min(lengths, default=None),
-        rows[0][0],
-        rows[0][6],
-        first,
-        sure,
-        apart if is_apart else {},
+        rank=missing[0],
+        waiting=tuple(sorted(gave_up)),
+        kind=kind,
+        number=number,
+        length_s=min(lengths, default=None),
+        source_id=rows[0][0],
+        path=rows[0][6],
+        first=rows[0][5],
+        sure=logged.world_size is not None or len(gave_up) > 1,
+        apart=gave_up if is_apart else {},
     )
 
 
