@@ -8,7 +8,7 @@ from functools import partial
 
 from duckdb import DuckDBPyConnection
 
-from forensics.case.database import read_only
+from forensics.case.database import read_only, recovering
 from forensics.model import (
     Anomaly,
     Assessment,
@@ -58,9 +58,9 @@ FRONTIER = "FX170"
 def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None) -> Verdict:
     """Diagnose a case; the same case gives the same verdict, whatever the order its sources were read in."""
     supply = supply_of(connection, overrides)
-    # A transaction for each rule: what fails in one aborts it, and must not take the others along.
-    findings, outcomes = run(supply, discover(), overrides or {}, partial(read_only, connection))
     with read_only(connection):
+        # What fails in one rule must not take the others along.
+        findings, outcomes = run(supply, discover(), overrides or {}, partial(recovering, connection))
         return _verdict(connection, supply, findings, outcomes, overrides or {})
 
 

@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import duckdb
 
@@ -24,6 +25,8 @@ STORAGE_VERSION = "v1.0.0"
 _MAGIC = b"DUCK"
 # In memory DuckDB stores rows as they are, 400 bytes for each operation; in a file it compresses them.
 LARGE_BYTES = 64 << 20
+# Below it, sharing the work among threads takes longer than the work.
+_SMALL_BYTES = 4 << 20
 _MEMORY_PER_CORE = 256 << 20
 _LEAST_MEMORY, _MOST_MEMORY = 384 << 20, 4 << 30
 # Tried for every text column and hardly ever chosen, for texts are few and repeated; a third of the time of an insertion.
@@ -34,9 +37,12 @@ _COLUMNS = """
 SELECT table_name, column_name, data_type FROM duckdb_columns() JOIN duckdb_tables() USING (database_oid, table_oid, table_name)
 WHERE duckdb_columns.database_name = ? AND NOT duckdb_columns.internal ORDER BY table_name, column_index
 """
+_READ_ONLY = "BEGIN TRANSACTION READ ONLY"
 _OFFLINE = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 
 Connection = duckdb.DuckDBPyConnection
+_filled: WeakKeyDictionary[Connection, set[str]] = WeakKeyDictionary()
+"""Tables that have rows, of cases that are only read at the moment: asked once, not by every query that may be saved."""
 
 
 def new_case(path: Path | None = None, expected_bytes: int = 0) -> Connection:
@@ -47,10 +53,12 @@ def new_case(path: Path | None = None, expected_bytes: int = 0) -> Connection:
     if path is not None and path.exists():
         raise ForensicsError(f"{path}: already exists; a case is built anew, remove it first", ExitCode.USAGE)
     is_large = expected_bytes >= LARGE_BYTES
+    threads = {"threads": 1} if expected_bytes < _SMALL_BYTES else {}
     try:
         place = path or (_scratch_file(expected_bytes) if is_large else None)
         connection = duckdb.connect(
-            ":memory:" if place is None else str(place), config={**_OFFLINE, "storage_compatibility_version": STORAGE_VERSION}
+            ":memory:" if place is None else str(place),
+            config={**_OFFLINE, "storage_compatibility_version": STORAGE_VERSION, **threads},
         )
     except (duckdb.Error, OSError) as error:
         raise ForensicsError(f"{path}: the case cannot be created: {_first_line(error)}") from error
@@ -88,6 +96,8 @@ def _memory_limit() -> int:
 
 def has_rows(connection: Connection, table: str) -> bool:
     """Whether a table has any row; most tables of a case have none."""
+    if connection in _filled and table in schema_columns():
+        return table in _filled[connection]
     return bool(connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchall())
 
 
@@ -99,11 +109,24 @@ def rows_of(connection: Connection, table: str, query: str, parameters: object =
 @contextmanager
 def read_only(connection: Connection) -> Iterator[None]:
     """While it lasts the tables of the case cannot be written; temporary tables can, and are gone afterwards."""
-    connection.execute("BEGIN TRANSACTION READ ONLY")
+    each = " UNION ALL ".join(f"(SELECT '{table}' FROM {table} LIMIT 1)" for table in schema_columns())
+    _filled[connection] = {table for (table,) in connection.execute(each).fetchall()}
+    connection.execute(_READ_ONLY)
     try:
         yield
     finally:
+        del _filled[connection]
         connection.execute("ROLLBACK")
+
+
+@contextmanager
+def recovering(connection: Connection) -> Iterator[None]:
+    """Within `read_only`: what fails aborts the transaction, so another one begins for whatever comes next."""
+    try:
+        yield
+    except Exception:
+        connection.execute(f"ROLLBACK; {_READ_ONLY}")
+        raise
 
 
 def existing_case(path: Path) -> Connection:

@@ -22,7 +22,7 @@ _PLACE = re.compile(r"(.+) \(([^()]+?)(?::(\d{1,9}))?\)")
 
 def sniff(head: bytes, path: str) -> int:
     """Folded stacks in most lines, and ranks with some of them: without ranks they are a profile of nobody knows whom."""
-    if b"\0" in head:
+    if b"\0" in head or b";" not in head:
         return 0
     lines = [line for line in head.decode("utf-8", "replace").splitlines() if line.strip()]
     read = [_read(line) for line in lines]
