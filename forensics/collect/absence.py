@@ -22,6 +22,7 @@ _MAX_UNKNOWN = 256
 # A launcher that never reaps keeps the dead of earlier launches; ranks of one launch start together.
 _SAME_LAUNCH_S = 300
 _MOST_CHOICES = 1000
+_MOST_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,12 @@ def missing_ranks(discovery: Discovery, scan: Scan, own_uid: int | None = None) 
     missing = sorted(expected.ranks - living)
     assigned, how = _assign(missing, dead, discovery.ranks)
     uid = os.geteuid() if own_uid is None else own_uid
+    unread = _unread_siblings(discovery.ranks, scan)
+    state, why = ("unknown", f"may be {unread}") if unread else ("absent", "no such process is running")
     return tuple(
         _zombie(rank, assigned[rank], f"{expected.method}; {how}", discovery, uid)
         if rank in assigned
-        else _missing(rank, "absent", "; ".join(filter(None, (expected.method, "no such process is running", how))), discovery)
+        else _missing(rank, state, "; ".join(filter(None, (expected.method, why, how))), discovery)
         for rank in missing
     )
 
@@ -139,6 +142,24 @@ def _dead_siblings(ranks: Sequence[FoundRank], scan: Scan) -> list[Process]:
         and _same_program(process.stat.comm, names)
     ]
     return sorted(dead, key=_order)
+
+
+def _unread_siblings(ranks: Sequence[FoundRank], scan: Scan) -> str | None:
+    """Processes that may be a rank and could not be asked which: of the same parent or program, and not of another user."""
+    parents = {one.head.stat.ppid for one in ranks}
+    names = {one.stat.comm for rank in ranks for one in (rank.head, rank.process)}
+    users = {None, *(one.process.uid for one in ranks)}
+    found = [
+        process
+        for process in scan.processes.values()
+        if process.is_unread
+        and process.uid in users
+        and (process.stat.ppid in parents or _same_program(process.stat.comm, names))
+    ]
+    if not found:
+        return None
+    pids = ", ".join(str(process.pid) for process in found[:_MOST_NAMED])
+    return f"pid {pids}, whose environment was not read: {found[0].error}"
 
 
 def _same_program(comm: str, names: Iterable[str]) -> bool:

@@ -18,6 +18,8 @@ from forensics.collect.child import Child, Emit
 from forensics.collect.processes import ProcFs, Stat, all_stats
 
 STALL_S = 1.0
+_STARVED_S = 30.0
+"""The children have the lowest priority: on a busy host they wait for a CPU, which says nothing of the process they look at."""
 _MAX_STUCK = 10
 
 
@@ -41,6 +43,11 @@ class Process:
     def pid(self) -> int:
         """Process id as this host sees it."""
         return self.stat.pid
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether it lives and its environment could not be read: it may be any rank."""
+        return self.environ is None and self.error is not None and self.stat.state not in "ZX"
 
     @property
     def is_python(self) -> bool:
@@ -106,15 +113,17 @@ def look_at(procfs: ProcFs, pid: int, maps_of_python: bool = True) -> Process | 
 
 
 def _look(procfs: ProcFs, pids: Sequence[int], maps_of_python: bool, stall_s: float) -> Iterable[Any]:
-    """Rows of one child, which goes through `pids` in order; ends early when it gives nothing for `stall_s`."""
+    """Rows of one child, which goes through `pids` in order; ends early when something keeps it asleep for `stall_s`."""
     child = Child(lambda emit: _look_at_all(procfs, pids, maps_of_python, emit), deadline_s=float("inf"))
-    last = time.monotonic()
-    while not child.ended and time.monotonic() - last < stall_s:
+    last = awake = time.monotonic()
+    while not child.ended and time.monotonic() - awake < stall_s and time.monotonic() - last < _STARVED_S:
         select.select([child.descriptor], [], [], stall_s / 4)
         for row in child.receive():
-            last = time.monotonic()
+            last = awake = time.monotonic()
             if "pid" in row:
                 yield row
+        if not child.ended and ProcFs().stat(child.pid).state == "R":
+            awake = time.monotonic()
     child.abandon()
     child.reap()
 

@@ -14,6 +14,7 @@ from forensics.case.alignment import configured_world_size
 from forensics.case.database import rows_of
 from forensics.case.gathered import gathered_world_size
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.met_later import met_later
 
 STOPPED = frozenset("Tt")
 # The kernel reports times to processes in hundredths of a second on every architecture that trains.
@@ -192,6 +193,9 @@ def _processes(connection: DuckDBPyConnection) -> dict[int, dict[str, Any]]:
     )
     names = ("host", "pid", "state", "state_source", "rank_method", "exit_signal", "exit_code")
     found = {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
+    if any(fields["state"] == "absent" for fields in found.values()):
+        for rank in met_later(connection) & found.keys():
+            found[rank] |= {"state": "unknown"} if found[rank]["state"] == "absent" else {}
     return {rank: {name: value for name, value in fields.items() if value is not None} for rank, fields in found.items()}
 
 

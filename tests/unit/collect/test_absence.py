@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from forensics.collect.absence import MissingRank, end_of, missing_ranks
 from forensics.collect.collectors.log_files import RankLogs, infer_logs
 from forensics.collect.discovery import discover
+from forensics.collect.scan import Scan
 from tests.unit.collect.fake_proc import TICKS, FakeProc
 
 SIGKILL, SIGSEGV_WITH_CORE, EXIT_7 = 9, 11 | 0x80, 7 << 8
@@ -40,6 +42,21 @@ def test_a_rank_of_this_node_without_a_process_is_absent(job: FakeProc) -> None:
     assert list(gone) == [6]
     assert (gone[6].state, gone[6].pid, gone[6].exit_signal) == ("absent", None, None)
     assert "4 ranks from rank 4 on" in gone[6].method
+
+
+@pytest.mark.parametrize(
+    ("parent", "comm", "uid", "state"),
+    [(90, "trainer", None, "unknown"), (1, "python3", 0, "unknown"), (1, "sshd", None, "absent"), (1, "python3", 7, "absent")],
+)
+def test_a_rank_may_be_a_process_that_could_not_be_read(
+    job: FakeProc, parent: int, comm: str, uid: int | None, state: str
+) -> None:
+    job.add(106, parent, comm=comm, start=1006)
+    scan = job.scan()
+    unread = replace(scan.processes[106], environ=None, uid=uid, error="reading its environment blocked")
+    (gone,) = missing_ranks(discover(scan, frozenset()), Scan({**scan.processes, 106: unread}))
+    assert (gone.rank, gone.state) == (6, state)
+    assert ("pid 106" in gone.method) == (state == "unknown")
 
 
 def test_the_only_zombie_is_the_only_missing_rank(job: FakeProc) -> None:

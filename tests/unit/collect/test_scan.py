@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from forensics.collect.processes import ProcFs
 from forensics.collect.scan import is_python, scan
@@ -17,6 +18,23 @@ def test_a_process_that_blocks_its_reader_is_left_and_the_others_are_read(proc: 
     assert found.stuck == (101,)
     assert found.processes[101].error == "reading its environment blocked"
     assert [found.processes[pid].environ for pid in (100, 102)] == [{"RANK": "100"}, {"RANK": "102"}]
+
+
+class Busy(ProcFs):
+    """A /proc whose reader gets no CPU for a while: it stays runnable, as on a host with more work than CPUs."""
+
+    def environ(self, pid: int) -> dict[str, str]:
+        until = time.monotonic() + 0.4
+        while time.monotonic() < until:
+            pass
+        return super().environ(pid)
+
+
+def test_a_reader_that_waits_for_a_cpu_is_waited_for(proc: FakeProc) -> None:
+    proc.add(100, environ={"RANK": 0})
+    found = scan(Busy(proc.root), stall_s=0.1)
+    assert found.stuck == ()
+    assert found.processes[100].environ == {"RANK": "0"}
 
 
 class Locked(ProcFs):

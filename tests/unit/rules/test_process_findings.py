@@ -215,3 +215,25 @@ def test_a_stopped_bystander_that_nobody_waits_for_is_told_apart_from_the_hang(t
         (3,): Cause.PROCESS_STOPPED,
         (1,): Cause.DATALOADER_STALL,
     }
+
+
+@pytest.mark.parametrize(("later_steps", "is_gone"), [(4, False), (1, True), (0, True)])
+def test_a_process_that_the_collector_missed_is_not_gone(tmp_path: Path, later_steps: int, is_gone: bool) -> None:
+    """Collectives that peers finished after the collector had looked needed the rank; the last of them may be an older one."""
+    job = Job(4)
+    job.steps(12)
+    found = Collection(4, job.now_ns)
+    found.rank(2, "absent")
+    found.log(2, "step 12")
+    for rank in (0, 1, 3):
+        found.rank(rank)
+        found.samples(rank, moving=True)
+        found.stacks(rank, *[ALL_REDUCE] * 3)
+        found.dump(job, rank, 0, at_ns=found.at_ns + SECOND)
+    for _ in range(later_steps):
+        job.call(job.everyone, "all_reduce")
+    job.hang({2})
+    for rank in (0, 1, 3):
+        found.dump(job, rank, 1, at_ns=found.at_ns + 3 * SECOND)
+    verdict = verdict_of(found.write(tmp_path))
+    assert any(suspect.cause is Cause.PROCESS_DEAD for suspect in verdict.suspects) == is_gone
