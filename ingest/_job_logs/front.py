@@ -32,17 +32,40 @@ _ELEMENT = re.compile(
     r"|\[(?P<tee>[A-Za-z_][\w-]{0,63}?\d{1,5})\]:"
     r"|\[pod/(?P<pod>[\w.-]{1,253})/[\w.-]{1,253}\]"
     r"|\((?P<actor>[\w.:-]{0,80} ?pid=\d{1,9}(?:, ip=[\w.:]{1,45})?)\)"
-    r"|(?P<task>\d{1,7}):(?=[ \[]|$)"
+    r"|(?P<task>\d{1,7})(?::(?=[ \[]|$)|\|(?= ))"
+    r"|(?<!.)\[(?P<boxed>\d{1,7})\]:?(?= \S)"
+    r"|[\[(](?P<local>(?:GPU|gpu|cuda|device|[Pp]roc|[Pp]rocess|[Ww]orker|[Tt]rainer)[ :_#-]?\d{1,5})[\])]:?(?= )"
     r"|<\w{0,10}> {1,10}(?=\[\d{4}-)|[0-9a-f]{6,12} \|\||[A-Za-z][\w.-]{0,62}/\d{1,5}(?= \[)"
     r"|(?P<service>[A-Za-z][\w.-]{0,62}-\d{1,5}) {1,40}\|(?= |$)"
     r") ?"
 )
 _UNIT = re.compile(r"(?P<host>[\w.-]{1,255}) (?P<unit>[^\s:\[]{1,80}(?:\[\d{1,9}\]|(?<=kernel))): ?")
+_RANKED = re.compile(r'"(?:global_)?rank": ?"?(\d{1,7})\b')
 _LOGGED = re.compile(r'"(?:log|message|msg)": ?"((?:[^"\\]|\\.)*)')
 _STAMP = re.compile(r'"(?:time|ts|timestamp)": ?"([^"]{10,40})"')
+# A rank that a program's own logging puts in front, behind times, names, levels and places that are in brackets or set off by
+# `|`, ` - ` or `:`. Words set off by nothing are text: somebody else may write of a rank.
+_BEFORE = (
+    r"(?:(?!rank)(?>\[[^\[\]]{1,80}\]|[A-Z]\d{4} \d\d:\d\d:\d\d\.\d{1,9} {1,4}\d{1,9} [\w./-]{1,80}:\d{1,6}\]"
+    r"|\d\d-\d\d \d\d:\d\d:\d\d(?=[ .,])|\w{1,20}=[^\s=]{1,64}(?= )|(?-i:[A-Z]{4,8})(?= )|[\w.-]{1,80}(?= ?[|:]| - ))"
+    r"[ |:-]{0,4}+){0,8}?"
+)
+_NAME = r"(?:global[ _-]?)?rank[ _:=#-]{0,2}"
+_WRITER = re.compile(
+    rf"[ |:-]{{0,6}}{_BEFORE}(?:"
+    rf"[\[(<{{](?:[\w.-]{{1,64}}[:, ] ?)?{_NAME}(?P<inner>\d{{1,7}})(?:/\d{{1,7}})?(?:, ?[^\[\](){{}}<>]{{1,60}})?[\])>}}]"
+    rf"|{_NAME}(?P<outer>\d{{1,7}})(?:/\d{{1,7}})?(?:\[[^\[\]]{{1,40}}\])*(?: {{0,2}}[|:]| - )"
+    r"|(?:[\w.-]{1,64} )?(?:global_)?rank=(?P<equal>\d{1,7})(?:/\d{1,7})?(?=[ ,:])"
+    r")[ :|-]{0,4}",
+    re.IGNORECASE,
+)
+_OF_GROUP = re.compile(r"\[Rank \d{1,7}\] (?:Watchdog|NCCL|Found|Timeout|Exception|Some|To avoid|Received|Observed|Future)")
+"""torch before 2.2 writes the number within the group like this."""
 _LABELS = ("task", "pod", "service", "unit", "actor", "tee")
+_ALIKE = ("server", "boxed", "local")
 _RANKS = ("rank", "ranked", "tagged", "worker")
 _MOST_ELEMENTS = 8
+_LONGEST_FRONT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +107,29 @@ def front(line: str) -> Front:
             rank = rank_number(found[kind])
         elif kind == "server":
             labels["actor"] = f"sglang::scheduler{found['server'].replace(' ', '_')}"
+        elif kind == "boxed":
+            labels["task"] = found["boxed"]
+        elif kind == "local":
+            labels["tee"] = re.sub(r"\W", "", found["local"])
         elif kind in _LABELS:
             labels[kind] = found[kind]
-        kept += found[0] if kind in (*_LABELS, *_RANKS, "server") else ""
+        kept += found[0] if kind in (*_LABELS, *_RANKS, *_ALIKE) else ""
+    if rank is None and (said := _writer(line, place)):
+        rank = rank_number(said["inner"] or said["outer"] or said["equal"])
+        kept += line[place : said.end()]
+        place = said.end()
     if not place:
         return Front(line)
     known = tuple((kind, labels[kind]) for kind in _LABELS if kind in labels)
     return Front(kept + line[place:], len(kept), rank, known, host, time_ns)
+
+
+def _writer(line: str, place: int) -> re.Match[str] | None:
+    """The rank in front of what a program logs, if one stands there."""
+    if "rank" not in line[place : place + _LONGEST_FRONT].lower():
+        return None
+    found = _WRITER.match(line, place, place + _LONGEST_FRONT)
+    return None if found is None or _OF_GROUP.search(line, place, found.end() + 16) else found
 
 
 def _unpacked(line: str, logged: re.Match[str]) -> Front:
@@ -99,8 +138,9 @@ def _unpacked(line: str, logged: re.Match[str]) -> Front:
         text = str(orjson.loads(f'"{logged[1]}"')).rstrip()
     except orjson.JSONDecodeError:
         text = logged[1]
-    inner, stamp = front(text), _STAMP.search(line)
-    return replace(inner, time_ns=inner.time_ns or (front(stamp[1]).time_ns if stamp else None))
+    inner, stamp, ranked = front(text), _STAMP.search(line), _RANKED.search(line)
+    rank = rank_number(ranked[1]) if ranked and inner.rank is None else inner.rank
+    return replace(inner, rank=rank, time_ns=inner.time_ns or (front(stamp[1]).time_ns if stamp else None))
 
 
 def iso_time(line: str) -> int | None:

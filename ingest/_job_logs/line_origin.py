@@ -23,7 +23,7 @@ _OWN = re.compile(r"(?<![A-Za-z_])RANK[=:] ?(\d{1,7})\b")
 OWN_WORDS = (" RANK=", " RANK: ")
 _TASK = re.compile(r"task (\d{1,7})")
 _RANKS = rb"(?: ?\[([A-Za-qs-z_][\w-]{0,63}?\d{1,5})\]:)?(?: ?\[rank(\d{1,7})\])?"
-_TASKS = re.compile(rb"\n {0,6}(\d{1,7}):(?=[ \[])" + _RANKS)
+_TASKS = re.compile(rb"\n {0,6}(?:\[(?=\d{1,7}\]))?(\d{1,7})(?::(?=[ \[])|\|(?= )|\]:?(?= \S))" + _RANKS)
 _LOCALS = re.compile(rb"\n()(?=\[[A-Za-qs-z])" + _RANKS)
 _ACTORS = re.compile(rb"\n\(([\w.:-]{0,80} ?pid=\d{1,9}(?:, ip=[\w.:]{1,45})?)\) ?\[rank(\d{1,7})\]")
 _PODS = re.compile(rb"\n\[pod/([\w.-]{1,253})/[\w.-]{1,253}\][^\n]{0,80}? rank (\d{1,7})/(\d{1,7})\b")
@@ -84,10 +84,11 @@ class Origins:
             if rank is not None:
                 self._ranks[label].add(rank)
 
-    def ranks(self, one_node: bool = False) -> Mapping[str, int]:
+    def ranks(self, one_node: bool = False, world: int | None = None) -> Mapping[str, int]:
         """Global rank of each label, known when the whole file was read.
 
-        Of `one_node`, local ranks are as far from those of the job as that of which both are known.
+        Of `one_node`, local ranks are as far from those of the job as that of which both are known; all numbers of a job of
+        `world` ranks are the ranks.
 
         A label of one process that always went with one rank is that rank. Pods are ranks where each went with one and these
         are all ranks from 0. Tasks without such a word are ranks when there are several, none is contradicted, and no launcher
@@ -100,16 +101,18 @@ class Origins:
         if len(shared) < 2 or sorted(told.get(label, -1) for label in shared) != list(range(len(shared))):
             told = {label: rank for label, rank in told.items() if label not in shared}
         if one_node:
-            told = {**self._by_local_rank(told), **told}
+            told = {**self._by_local_rank(told, world), **told}
         numbers = {label: int(found[1]) for label in self._labels if (found := _TASK.fullmatch(label))}
         whole = len(numbers) > 1 and len(numbers) == len(self._labels) and min(numbers.values()) == 0
         if whole and all(self._ranks.get(label, {number}) == {number} for label, number in numbers.items()):
             return numbers
         return told
 
-    def _by_local_rank(self, told: Mapping[str, int]) -> Mapping[str, int]:
+    def _by_local_rank(self, told: Mapping[str, int], world: int | None) -> Mapping[str, int]:
         numbers = {label: int(found[1]) for label in self._labels if (found := _LOCAL.fullmatch(label))}
         offsets = {told[label] - number for label, number in numbers.items() if label in told}
+        if not offsets and sorted(numbers.values()) == list(range(world or 0)):
+            return numbers
         return {label: number + offset for offset in offsets for label, number in numbers.items()} if len(offsets) == 1 else {}
 
 

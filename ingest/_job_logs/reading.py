@@ -135,7 +135,7 @@ class _Reader:
 
     def _spanning(self, number: int, line: str, origin: Origin) -> None:
         raised = self._tracebacks.feed(number, origin)
-        headed = self._heading.feed(number, origin.bare)
+        headed = self._heading.feed(number, line, origin)
         if raised is not None:
             whose = origin if origin.label else raised.origin
             whose = replace(whose, rank=headed) if whose.rank is None and whose.label is None else whose
@@ -186,7 +186,12 @@ class _Reader:
         by_process = {f"{_PROCESS} {host} {pid}": rank for (host, pid), rank in processes.items()}
         for label, rank in self._pods.ranks.items():
             self.origins.note(label, rank)
-        ranks = {**by_process, **self._pods.ranks, **self.origins.ranks(self.nodes.why is None), **self._members(own)}
+        ranks = {
+            **by_process,
+            **self._pods.ranks,
+            **self.origins.ranks(self.nodes.why is None, self._world.size),
+            **self._members(own),
+        }
         self._identities.add_processes(processes)
         if self.nodes.why:
             nobody = Origin(None, _LAUNCHER, "", 0)

@@ -13,11 +13,13 @@ from typing import BinaryIO, Protocol
 
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import chunks
+from forensics.ingest._job_logs.tracebacks import TRACEBACK
 from forensics.ingest._job_logs.word_places import Places, Words
 from forensics.ingest._job_logs.wrapped import unwrapped
 from forensics.ingest.interface import Problem
 
 BLOCK_BYTES = 1 << 20
+_TRACEBACK = TRACEBACK.encode()
 MAX_LINE_BYTES = 1 << 16
 _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _CONTROL = bytes([*range(9), *range(11, 32), 127])
@@ -75,6 +77,9 @@ class SelectedLines:
                 if hit is None:
                     break
                 start = _start(block, place, hit, has_parts)
+                # What logging prints of an exception stands below the line that says whose it is.
+                if start > place and block.startswith(_TRACEBACK, start):
+                    start = _start(block, place, start - 1, has_parts)
                 self._number += block.count(b"\n", place, start)
                 place = start
             end = block.find(b"\n", place)

@@ -51,6 +51,11 @@ class StatedWorld:
         if _STARTER.search(line) and (started := _started(line)):
             self._sizes.add(started)
 
+    @property
+    def size(self) -> int | None:
+        """The one size that the file states."""
+        return next(iter(self._sizes)) if len(self._sizes) == 1 else None
+
     def batches(self) -> Iterator[Batch]:
         """Each size, one row; where they differ, some of them is that of a group."""
         yield from config_rows((("log.world_size", str(size)) for size in sorted(self._sizes)), rank=None)

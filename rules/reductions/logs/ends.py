@@ -179,6 +179,8 @@ def _follows(
     # A program's error that one rank meets, all may meet: unless the others were alive, or the launcher says who was first.
     if end.rank not in failed.own and (not end.first or (end.is_local and not failed.is_witnessed)) and not end.by_mpi:
         return True
+    if end.rank not in failed.own and failed.is_shared:
+        return True
     if end.code == -signal.SIGABRT and end.rank not in failed.own and (stalled or not end.by_mpi or end.is_local):
         return True
     if end.rank in failed.following or (end.is_local and (failed.unranked_following or stalled)):

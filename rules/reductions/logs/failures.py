@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
+from forensics.rules.reductions.logs.raised import Caught, Failure, Raised, standstill
 
 _OF_ANOTHER = re.compile(
     r"Dist(?:Backend|Network|Store)Error|Connection(?:Reset|Aborted|Refused|)Error|BrokenPipe|ProcessGroup|ChildFailedError|"
@@ -37,19 +38,6 @@ _ODD_ONE = re.compile(r"\bRank (\d{1,7}) has different values? for .{1,200}[Oo]t
 _OF_ITSELF = re.compile(r": Rank (?P<rank>\d{1,7}), node [^\s,]{1,255}, device \d")
 _BY_LAUNCHER = re.compile("ChildFailedError|ActorDiedError")
 """What the process that started the ranks raises of one of them: it waited for nobody."""
-_NEAR = 1000
-"""Lines between an error and what it does to the peers."""
-_UNCAUGHT = re.compile(r"\[rank\d{1,7}\]: |^ +\S")
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The error that ended a rank by its own doing; `of_gpu` marks one that its device reported."""
-
-    rank: int
-    text: str
-    source: str
-    of_gpu: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +46,7 @@ class Failures:
 
     `only_following` says that errors without a rank tell of another one, and no error of anybody's own stands there.
     `is_witnessed` is set when some other rank speaks too, or a launcher says that it ended the others: an error of one rank
-    alone may be that of all, in a text that shows one.
+    alone may be that of all, in a text that shows one. `is_shared` is set when several ranks noted errors of their own.
     """
 
     own: Mapping[int, Failure] = field(default_factory=dict)
@@ -67,6 +55,7 @@ class Failures:
     only_following: bool = False
     ended: str | None = None
     is_witnessed: bool = False
+    is_shared: bool = False
 
     @property
     def first(self) -> Failure | None:
@@ -81,17 +70,11 @@ _ROWS = """
 SELECT l.rank, l.kind, l.text, l.subject, l.source_id, l.locator, s.path || '#line=' || l.locator
 FROM log_events l JOIN sources s USING (source_id)
 WHERE l.kind IN ('exception', 'fatal_error', 'watchdog_died', 'terminated', 'cuda_failure', 'worker_exit', 'process_exit',
-                 'start_failed', 'mismatch_raised', 'xid')
+                 'start_failed', 'mismatch_raised', 'xid', 'traceback')
     AND NOT EXISTS (SELECT 1 FROM log_events c WHERE c.kind = 'job_cancelled' AND c.source_id = l.source_id
         AND c.locator < l.locator)
-ORDER BY s.path, l.locator
+ORDER BY s.path, l.locator, l.kind DESC
 """
-_STALLED = """
-SELECT source_id, min(locator) FROM log_events
-WHERE kind IN ('watchdog_timeout', 'transfer_timeout', 'store_timeout', 'barrier_timeout') GROUP BY source_id
-"""
-
-
 _WITNESSES = """
 SELECT count(DISTINCT rank), count(*) FILTER (kind = 'signal_sent')
 FROM (SELECT rank, kind FROM log_events UNION ALL SELECT rank, 'progress' FROM log_progress)
@@ -100,10 +83,11 @@ FROM (SELECT rank, kind FROM log_events UNION ALL SELECT rank, 'progress' FROM l
 
 def failures(connection: DuckDBPyConnection) -> Failures:
     """Read them; the first error of a rank tells what ended it, the others came on top."""
-    stalled = dict(rows_of(connection, "log_events", _STALLED))
+    stalls = standstill(connection)
+    raised = Raised(stalls)
     own: dict[int, Failure] = {}
     following: set[int] = set()
-    caught = _Caught()
+    caught = Caught(stalls)
     odd: dict[int, Failure] = {}
     met: dict[int, Failure] = {}
     unranked = unranked_own = named = False
@@ -114,26 +98,27 @@ def failures(connection: DuckDBPyConnection) -> Failures:
             if rank is not None and _LOST_DEVICE.match(subject or ""):
                 own.setdefault(rank, Failure(rank, text, source, of_gpu=True))
             continue
-        ended = ended or (source if _ends(kind, text, subject) else None)
+        uncaught = raised.is_uncaught(kind, rank, text, source_id, line)
+        ended = ended or (source if uncaught or _ends(kind, text, subject) else None)
         by_device = kind == "cuda_failure" and _BY_ITS_DEVICE.search(subject or "") is not None
-        if by_device and rank is not None and line <= stalled.get(source_id, line):
+        if by_device and rank is not None and not stalls.had_begun(source_id, line):
             met.setdefault(rank, Failure(rank, text, source, _GPU.search(text) is not None))
         if kind == "process_exit" and (worker := _DIED.match(subject or "")):
             died.add(int(worker[1]))
         if kind not in ("exception", "fatal_error", "watchdog_died"):
             continue
         said = subject if kind == "watchdog_died" and subject else text
-        follows = _OF_ANOTHER.search(said) is not None or line > stalled.get(source_id, line)
+        follows = _OF_ANOTHER.search(said) is not None or stalls.had_begun(source_id, line)
         if kind == "exception" and (differs := _ODD_ONE.search(text)):
             odd.setdefault(int(differs[1]), Failure(int(differs[1]), text, source))
         if (said_of := _OF_ITSELF.search(text)) and int(said_of["rank"]) == rank:
             named = True
-        if kind == "exception" and rank is not None and not _UNCAUGHT.search(text):
+        if kind == "exception" and rank is not None and not uncaught:
             caught.add(Failure(rank, text, source), follows, source_id, line)
         if rank is None:
             unranked = unranked or (follows and not _BY_LAUNCHER.search(text))
             unranked_own = unranked_own or not follows
-        elif rank not in own and rank not in following and (kind != "exception" or _UNCAUGHT.search(text)):
+        elif rank not in own and rank not in following and (kind != "exception" or uncaught):
             if follows:
                 following.add(rank)
             else:
@@ -141,41 +126,15 @@ def failures(connection: DuckDBPyConnection) -> Failures:
     ((speaking, signals),) = connection.execute(_WITNESSES).fetchall()
     if len(odd) == 1 and speaking > 1:
         own, following = odd, following | own.keys() - odd.keys()
-    own = own or caught.own(died) or (met if not met.keys() & following else {})
+    own = own or caught.own(died, speaking) or (met if not met.keys() & following else {})
     # What its executor saw die and what alone reported an error is one process.
     named = named or (len(died) == 1 and own.keys() == died)
     only = unranked and not (unranked_own or own)
-    return Failures(own, frozenset(following), unranked, only, ended, speaking > 1 or signals > 0 or named)
-
-
-@dataclass(slots=True)
-class _Caught:
-    """Errors that programs logged themselves: one of its own, and right behind it the errors of peers that lost the rank."""
-
-    first: dict[int, tuple[int, int, Failure]] = field(default_factory=dict)
-    lost: dict[int, tuple[int, int]] = field(default_factory=dict)
-
-    def add(self, failure: Failure, follows: bool, source_id: int, line: int) -> None:
-        if follows:
-            self.lost.setdefault(failure.rank, (source_id, line))
-        else:
-            self.first.setdefault(failure.rank, (source_id, line, failure))
-
-    def own(self, died: set[int]) -> dict[int, Failure]:
-        """The one rank that raised something of its own, where the others only tell that it was gone, or that died by it."""
-        if len(self.first) != 1:
-            return {}
-        ((rank, (source_id, line, failure)),) = self.first.items()
-        if died == {rank}:
-            return {rank: failure}
-        if not self.lost:
-            return {}
-        near = all(other == source_id and 0 < at - line < _NEAR for other, at in self.lost.values())
-        return {rank: failure} if near and rank not in self.lost else {}
+    return Failures(own, frozenset(following), unranked, only, ended, speaking > 1 or signals > 0 or named, caught.is_shared)
 
 
 def _ends(kind: str, text: str, subject: str | None) -> bool:
     """Whether a line shows that a process ended: an exception that its program may have caught does not."""
     if kind == "exception":
-        return _UNCAUGHT.search(text) is not None or "ChildFailedError" in text or "CalledProcessError" in text
-    return kind != "process_exit" or subject != "exitcode=0"
+        return "ChildFailedError" in text or "CalledProcessError" in text
+    return kind != "traceback" and (kind != "process_exit" or subject != "exitcode=0")

@@ -15,9 +15,10 @@ from forensics.case.database import rows_of
 from forensics.rules.reductions.calls.positions import Communicator
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.ends import Exit, exits, first_ends
-from forensics.rules.reductions.logs.failures import Failure, Failures, failures
+from forensics.rules.reductions.logs.failures import Failures, failures
 from forensics.rules.reductions.logs.lost_connections import Loss, lost_connections
 from forensics.rules.reductions.logs.positions import LoggedGroup, logged_groups
+from forensics.rules.reductions.logs.raised import Failure
 from forensics.rules.reductions.logs.reports import reported_operations
 from forensics.rules.reductions.ranks.roster import CaseRoster, RankFacts, Roster
 

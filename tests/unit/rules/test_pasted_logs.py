@@ -349,3 +349,72 @@ def test_the_one_process_whose_device_failed(said: dict[int, str], right: set[in
 def test_a_device_error_after_a_watchdog_gave_up_is_no_cause(tmp_path: Path) -> None:
     stopped = nccl_warning(1, "x.cc:7 NCCL WARN Cuda failure 'unspecified launch failure'")
     assert not named(pasted(tmp_path, timed_out(0) + timed_out(1) + timed_out(2) + stopped))
+
+
+FRONTS = (
+    "[rank {0}] ",
+    "Rank {0} | ",
+    "2026-03-21 02:04:11,204 - ERROR - rank {0} - ",
+    "rank={0} ",
+    "{0}: ",
+    "[{0}] ",
+    "[GPU{0}] ",
+)
+GAVE_UP = TIMEOUT.format(40) + "Timeout(ms)=600000) ran for 600060 milliseconds before timing out."
+RAISED = (
+    "Traceback (most recent call last):",
+    '  File "/srv/job/train.py", line 97, in {0}',
+    "    loss = step(batch)",
+    "RuntimeError: CUDA error: an illegal memory access was encountered",
+)
+
+
+def shared(front: str, *, frame: str = "<module>", later: tuple[str, ...] = (), waiting: tuple[int, ...] = (0, 1, 3)) -> str:
+    """One log of four ranks of which the third raises something and the others wait; `front` says who writes a line."""
+    lines = ["world_size=4", *(f"{front.format(rank)}loading" for rank in range(4))]
+    lines += [front.format(2) + line.format(frame) for line in RAISED]
+    lines += [*later, *(front.format(rank) + GAVE_UP for rank in waiting)]
+    return "\n".join([*lines, ""])
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_who_raised_is_read_in_front_of_any_line(tmp_path: Path, front: str) -> None:
+    assert named(pasted(tmp_path, shared(front))) == {2}
+
+
+def test_logging_prints_a_traceback_below_its_message(tmp_path: Path) -> None:
+    text = shared("[rank {0}] ").replace("[rank 2] Traceback", "[rank 2] ERROR step failed\nTraceback")
+    text = text.replace("[rank 2]   ", "  ").replace("[rank 2]     ", "    ").replace("[rank 2] Runtime", "Runtime")
+    assert named(pasted(tmp_path, text)) == {2}
+    of_nobody = pasted(tmp_path, text.replace("ERROR step failed", "step 12"))
+    assert not any("FX101" in suspect.rules for suspect in of_nobody.suspects)
+
+
+def test_the_last_words_of_a_rank_that_all_others_waited_for(tmp_path: Path) -> None:
+    """Whether the program caught it or not: nothing more is heard of the rank."""
+    assert named(pasted(tmp_path, shared("[rank {0}] ", frame="step"))) == {2}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(shared("[rank {0}] ", waiting=(0, 1, 2, 3)), id="the rank waits later"),
+        pytest.param(
+            shared("[rank {0}] ", later=tuple(f"[rank 0] step {step}/900" for step in (7, 8, 9))), id="the job trains"
+        ),
+        pytest.param(shared("[rank {0}] ", frame="step", waiting=()), id="nobody waits"),
+        pytest.param(shared("[rank {0}] ").replace("CUDA error", "NCCL error"), id="an error that tells of another one"),
+        pytest.param(
+            "".join(shared("[rank {0}] ").replace("[rank 2]", f"[rank {rank}]") for rank in (1, 2)), id="two raised it"
+        ),
+        pytest.param(shared("[GPU{0}] ").replace("world_size=4", "world_size=8"), id="a node of several"),
+    ],
+)
+def test_errors_that_ended_nobody(tmp_path: Path, text: str) -> None:
+    """The rank may still be the one that did not come."""
+    assert [suspect.rules for suspect in pasted(tmp_path, text).suspects if "FX101" in suspect.rules] == []
+
+
+def test_an_error_that_every_rank_says_of_itself_names_nobody(tmp_path: Path) -> None:
+    lines = "".join(f"AssertionError: Rank {rank}: found NaN in the gradient\n" for rank in (1, 0, 3, 2))
+    assert named(pasted(tmp_path, lines + AGENT.format(1, 0) + "\n")) == set()
