@@ -33,7 +33,7 @@ _ELEMENT = re.compile(
     r"|\[pod/(?P<pod>[\w.-]{1,253})/[\w.-]{1,253}\]"
     r"|\((?P<actor>[\w.:-]{0,80} ?pid=\d{1,9}(?:, ip=[\w.:]{1,45})?)\)"
     r"|(?P<task>\d{1,7})(?::(?=[ \[]|$)|\|(?= ))"
-    r"|(?<!.)\[(?P<boxed>\d{1,7})\]:?(?= \S)"
+    r"|(?<!.)\[(?P<box>\d{1,4})\]:?(?= [^\s\[])"
     r"|[\[(](?P<local>(?:GPU|gpu|cuda|device|[Pp]roc|[Pp]rocess|[Ww]orker|[Tt]rainer)[ :_#-]?\d{1,5})[\])]:?(?= )"
     r"|<\w{0,10}> {1,10}(?=\[\d{4}-)|[0-9a-f]{6,12} \|\||[A-Za-z][\w.-]{0,62}/\d{1,5}(?= \[)"
     r"|(?P<service>[A-Za-z][\w.-]{0,62}-\d{1,5}) {1,40}\|(?= |$)"
@@ -61,8 +61,8 @@ _WRITER = re.compile(
 )
 _OF_GROUP = re.compile(r"\[Rank \d{1,7}\] (?:Watchdog|NCCL|Found|Timeout|Exception|Some|To avoid|Received|Observed|Future)")
 """torch before 2.2 writes the number within the group like this."""
-_LABELS = ("task", "pod", "service", "unit", "actor", "tee")
-_ALIKE = ("server", "boxed", "local")
+_LABELS = ("task", "pod", "service", "unit", "actor", "tee", "box")
+_ALIKE = ("server", "local")
 _RANKS = ("rank", "ranked", "tagged", "worker")
 _MOST_ELEMENTS = 8
 _LONGEST_FRONT = 256
@@ -107,19 +107,16 @@ def front(line: str) -> Front:
             rank = rank_number(found[kind])
         elif kind == "server":
             labels["actor"] = f"sglang::scheduler{found['server'].replace(' ', '_')}"
-        elif kind == "boxed":
-            labels["task"] = found["boxed"]
         elif kind == "local":
             labels["tee"] = re.sub(r"\W", "", found["local"])
         elif kind in _LABELS:
             labels[kind] = found[kind]
         kept += found[0] if kind in (*_LABELS, *_RANKS, *_ALIKE) else ""
     if rank is None and (said := _writer(line, place)):
+        # What such a line lists of a rank is part of its text too.
         rank = rank_number(said["inner"] or said["outer"] or said["equal"])
-        kept += line[place : said.end()]
-        place = said.end()
     if not place:
-        return Front(line)
+        return Front(line, rank=rank)
     known = tuple((kind, labels[kind]) for kind in _LABELS if kind in labels)
     return Front(kept + line[place:], len(kept), rank, known, host, time_ns)
 

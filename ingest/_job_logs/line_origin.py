@@ -23,12 +23,14 @@ _OWN = re.compile(r"(?<![A-Za-z_])RANK[=:] ?(\d{1,7})\b")
 OWN_WORDS = (" RANK=", " RANK: ")
 _TASK = re.compile(r"task (\d{1,7})")
 _RANKS = rb"(?: ?\[([A-Za-qs-z_][\w-]{0,63}?\d{1,5})\]:)?(?: ?\[rank(\d{1,7})\])?"
-_TASKS = re.compile(rb"\n {0,6}(?:\[(?=\d{1,7}\]))?(\d{1,7})(?::(?=[ \[])|\|(?= )|\]:?(?= \S))" + _RANKS)
+_TASKS = re.compile(rb"\n {0,6}(\d{1,7})(?::(?=[ \[])|\|(?= ))" + _RANKS)
+_BOXES = re.compile(rb"\n\[(\d{1,4})\]:?(?= [^\s\[])")
 _LOCALS = re.compile(rb"\n()(?=\[[A-Za-qs-z])" + _RANKS)
 _ACTORS = re.compile(rb"\n\(([\w.:-]{0,80} ?pid=\d{1,9}(?:, ip=[\w.:]{1,45})?)\) ?\[rank(\d{1,7})\]")
 _PODS = re.compile(rb"\n\[pod/([\w.-]{1,253})/[\w.-]{1,253}\][^\n]{0,80}? rank (\d{1,7})/(\d{1,7})\b")
 _SHARED = re.compile(r"(?:pod|service|unit) (?!.* (?:actor|tee) )")
 _LOCAL = re.compile(r"tee [A-Za-z_][\w-]{0,62}?(\d{1,5})")
+_BOX = re.compile(r"box (\d{1,4})")
 _MAX_LABELS = 1 << 17
 
 
@@ -71,6 +73,8 @@ class Origins:
         for task, local, rank in {*_TASKS.findall(lines), *_LOCALS.findall(lines)}:
             names = ([f"task {int(task)}"] if task else []) + ([f"tee {local.decode()}"] if local else [])
             self.note(" ".join(names) or None, rank_number(rank.decode()) if rank else None)
+        for box in {*_BOXES.findall(lines)}:
+            self.note(f"box {int(box)}", None)
         for actor, rank in {*_ACTORS.findall(lines)}:
             self.note(f"actor {actor.decode()}", rank_number(rank.decode()))
         for pod, rank, size in {*_PODS.findall(lines)}:
@@ -100,6 +104,9 @@ class Origins:
         shared = [label for label in self._labels if _SHARED.match(label)]
         if len(shared) < 2 or sorted(told.get(label, -1) for label in shared) != list(range(len(shared))):
             told = {label: rank for label, rank in told.items() if label not in shared}
+        boxes = {label: int(found[1]) for label in self._labels if (found := _BOX.fullmatch(label))}
+        if boxes and sorted(boxes.values()) == list(range(world or 0)):
+            told = {**boxes, **told}
         if one_node:
             told = {**self._by_local_rank(told, world), **told}
         numbers = {label: int(found[1]) for label in self._labels if (found := _TASK.fullmatch(label))}
