@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from forensics.ingest._job_logs import fatal_lines
 from forensics.ingest._job_logs.patterns import (
     MISSED_BARRIER,
     SLURM_CANCELLED,
@@ -132,6 +133,7 @@ PATTERNS = (
         "pid={pid} {how}",
     ),
     pattern("fatal_error", r"^Fatal Python error: (?P<what>.+)", "{what}"),
+    *fatal_lines.PATTERNS,
     # ROCm's runtime, in the process whose device failed.
     pattern("fatal_error", r"^(?P<what>Memory access fault by GPU node-\d{1,5})\b", "{what}"),
     pattern(
@@ -168,6 +170,7 @@ PATTERNS = (
 
 # One of these stands in every line that some pattern matches.
 WORDS = (
+    *fatal_lines.WORDS,
     *(
         "Read error ",
         "Write error ",

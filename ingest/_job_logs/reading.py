@@ -142,7 +142,7 @@ class _Reader:
             if raised.frames:
                 self._event(number, "traceback", raised.exception, "\n".join(raised.frames), whose)
             self._event(number, "fatal_error" if raised.is_end else "exception", raised.exception, line, whose)
-        elif (headless := tracebacks.uncaught(origin.bare)) is not None:
+        elif (headless := tracebacks.headless(origin)) is not None:
             self._event(number, "exception", headless, line, origin)
         for failed in self._table.feed(origin.bare[origin.text :]):
             self._event(number, failed.kind, failed.subject, line, replace(origin, rank=failed.rank, label=None, host=None))

@@ -23,14 +23,14 @@ _LONGEST_GAP = 1 << 14
 # torch prints an exception that nothing caught behind the rank (`_wrap_excepthook`, torch 2.2 and later).
 UNCAUGHT_WORDS = ("Error", "Exception", "Interrupt", "Exit")
 _UNCAUGHT = re.compile(r"\[rank\d{1,7}\]: " + EXCEPTION_TYPE)
-_OF_ITSELF = re.compile(EXCEPTION_TYPE + r"\[?[Rr]ank \d{1,7}\]?: ")
+_ALONE = re.compile(EXCEPTION_TYPE)
 
 
-def uncaught(line: str) -> str | None:
-    """Type of an exception that a rank says of itself, or torch printed for it, with its traceback or without."""
-    if "ank" not in line:
-        return None
-    found = _UNCAUGHT.search(line) or _OF_ITSELF.match(line)
+def headless(origin: Origin) -> str | None:
+    """Type of an exception that a rank says of itself, or that is printed for it, where its traceback does not stand above."""
+    line = origin.bare
+    found = _UNCAUGHT.search(line) if "[rank" in line else None
+    found = found or (_ALONE.match(line, origin.text) if origin.text or origin.rank is not None else None)
     return found["type"] if found else None
 
 

@@ -18,7 +18,7 @@ from forensics.rules.reductions.logs.raised import Caught, Failure, Raised, stan
 _OF_ANOTHER = re.compile(
     r"Dist(?:Backend|Network|Store)Error|Connection(?:Reset|Aborted|Refused|)Error|BrokenPipe|ProcessGroup|ChildFailedError|"
     r"ProcessExitedException|ProcessRaisedException|CalledProcessError|SignalException|KeyboardInterrupt|SystemExit|"
-    r"HorovodInternalError|(?:Ray)?ActorDiedError|WorkerCrashedError|RendezvousConnectionError|"
+    r"[Ww]atchdog|HorovodInternalError|(?:Ray)?ActorDiedError|WorkerCrashedError|RendezvousConnectionError|"
     r"[Cc]onnection (?:closed|reset|refused)|Broken pipe|[Rr]emote (?:process|peer)|"
     r"NCCL (?:error|communicator|operation|timeout)|"
     r"nccl(?:Remote|System|Internal|Unhandled\w*|InvalidUsage)(?:Error)?|unhandled (?:system|cuda) error|"
@@ -36,6 +36,8 @@ _LOST_DEVICE = re.compile(r"code=(?:48|64|79|94|95|119|120|140) ")
 _ODD_ONE = re.compile(r"\bRank (\d{1,7}) has different values? for .{1,200}[Oo]ther ranks:")
 """What all ranks raise that found one of them to differ from all others."""
 _OF_ITSELF = re.compile(r": Rank (?P<rank>\d{1,7}), node [^\s,]{1,255}, device \d")
+_BARE = ("Killed", "Aborted", "Segmentation fault", "Bus error", "Illegal instruction", "Floating point exception")
+"""What a shell says of a process that a signal ended."""
 _BY_LAUNCHER = re.compile("ChildFailedError|ActorDiedError")
 """What the process that started the ranks raises of one of them: it waited for nobody."""
 
@@ -105,6 +107,8 @@ def failures(connection: DuckDBPyConnection) -> Failures:
             met.setdefault(rank, Failure(rank, text, source, _GPU.search(text) is not None))
         if kind == "process_exit" and (worker := _DIED.match(subject or "")):
             died.add(int(worker[1]))
+        if kind == "process_exit" and rank is not None and subject in _BARE and not stalls.had_begun(source_id, line):
+            met.setdefault(rank, Failure(rank, text, source))
         if kind not in ("exception", "fatal_error", "watchdog_died"):
             continue
         said = subject if kind == "watchdog_died" and subject else text
@@ -121,6 +125,7 @@ def failures(connection: DuckDBPyConnection) -> Failures:
         elif rank not in own and rank not in following and (kind != "exception" or uncaught):
             if follows:
                 following.add(rank)
+                caught.lost.setdefault(rank, (source_id, line))
             else:
                 own[rank] = Failure(rank, text, source, _GPU.search(text) is not None)
     ((speaking, signals),) = connection.execute(_WITNESSES).fetchall()

@@ -1,0 +1,35 @@
+"""Lines by which C and C++ end a process, as their runtimes print them: signals, aborts of glibc, what nothing caught, devices.
+
+Upstream: failure handlers of absl and glog, malloc.c of glibc, `std::terminate` of libstdc++, device-side assertions of CUDA.
+"""
+
+from __future__ import annotations
+
+from forensics.ingest._job_logs.patterns import pattern
+
+_CORRUPTED = (
+    r"(?:free|malloc|realloc|calloc|munmap_chunk|malloc_consolidate)\(\): [\w .,/<>!=()-]{4,80}|double free or corruption"
+    r"|corrupted (?:size vs\. prev_size|double-linked list)|\*\*\* stack smashing detected \*\*\*"
+)
+PATTERNS = (
+    pattern("fatal_error", r"\*\*\* (?P<what>SIG(?:ABRT|SEGV|BUS|FPE|ILL))\b", "{what}", ("*** SIG",)),
+    pattern("fatal_error", rf"^(?P<what>{_CORRUPTED})", "{what}"),
+    pattern("fatal_error", r"^ {0,4}what\(\): {1,4}(?P<what>.{1,400})", "{what}"),
+    pattern("process_exit", r"^(?P<how>Illegal instruction|Floating point exception)(?: \(core dumped\))?$", "{how}"),
+    pattern(
+        "cuda_failure", r"\S{1,200}\.cu:\d{1,6}: .{0,200}?Assertion (?P<what>.{1,200}) failed", "device-side assert {what}"
+    ),
+    pattern("cuda_failure", r"HIP error: (?P<what>[\w -]{4,200})", "{what}"),
+)
+WORDS = (
+    *("*** SIG", "free(): ", "alloc(): ", "munmap_chunk(): ", "malloc_consolidate(): ", "double free or corruption"),
+    *(
+        "corrupted size vs",
+        "corrupted double",
+        "*** stack smashing",
+        "what():",
+        "Illegal instruction",
+        "Floating point exception",
+    ),
+    *(".cu:", "HIP error: "),
+)

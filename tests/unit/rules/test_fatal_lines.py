@@ -1,0 +1,60 @@
+"""How processes end by themselves in logs that all ranks share: who ended is named, who followed is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.recordings.verdicts import named, pasted
+
+GAVE_UP = (
+    "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=40, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, "
+    "Timeout(ms)=600000) ran for 600060 milliseconds before timing out."
+)
+LOST = (
+    "Traceback (most recent call last):",
+    '  File "/srv/job/pretrain.py", line 97, in <module>',
+    "RuntimeError: [/src/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.3]:9114",
+)
+ENDS = (
+    "*** SIGSEGV (@0x0) received by PID 4103 (TID 0x7f1) from PID 0; stack trace: ***",
+    "*** SIGABRT received at time=1790000000 on cpu 3 ***",
+    "free(): invalid pointer",
+    "  what():  std::bad_alloc",
+    "Segmentation fault (core dumped)",
+    "Killed",
+    "/src/aten/Loss.cu:250: nll_loss: block: [0,0,0], thread: [3,0,0] Assertion `t >= 0 && t < n` failed.",
+    "HIP error: an illegal memory access was encountered",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+)
+
+
+def log_of(*said: tuple[int, str], peers: tuple[str, ...] = (GAVE_UP,), front: str = "{0}: ") -> str:
+    """What ranks of four say after they started; the other ranks say the lines of `peers` behind it."""
+    silent = [rank for rank in range(4) if rank not in {each for each, _ in said}]
+    lines = [(rank, "RANK=" + str(rank)) for rank in range(4)]
+    lines += [*said, *((rank, line) for rank in silent for line in peers)]
+    return "".join(f"{front.format(rank)}{line}\n" for rank, line in lines)
+
+
+@pytest.mark.parametrize("front", ["{0}: ", "[rank{0}]: "])
+@pytest.mark.parametrize("peers", [(GAVE_UP,), LOST], ids=["gave up", "lost it"])
+@pytest.mark.parametrize("line", ENDS)
+def test_who_ended_by_itself_is_named(tmp_path: Path, line: str, peers: tuple[str, ...], front: str) -> None:
+    assert named(pasted(tmp_path, log_of((2, line), peers=peers, front=front))) == {2}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(log_of(*((rank, "Killed") for rank in range(4))), id="all were killed"),
+        pytest.param(log_of((0, GAVE_UP), (1, GAVE_UP), (2, ENDS[1]), (3, GAVE_UP)), id="an abort after somebody gave up"),
+        pytest.param(log_of((2, "  what():  [Rank 2] NCCL watchdog thread terminated"), peers=LOST), id="its watchdog"),
+        pytest.param(log_of((2, ENDS[0].replace("SEGV", "TERM")), peers=LOST), id="ended from outside"),
+        pytest.param(log_of((2, ENDS[-1]), peers=("loading",)), id="an error that nobody felt"),
+        pytest.param(log_of((2, ENDS[-1]), (1, ENDS[-1])), id="two of them"),
+    ],
+)
+def test_who_followed_or_went_on_is_not(tmp_path: Path, text: str) -> None:
+    assert [suspect for suspect in pasted(tmp_path, text).suspects if "FX101" in suspect.rules] == []
