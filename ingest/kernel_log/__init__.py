@@ -94,7 +94,7 @@ def sniff(head: bytes, path: str) -> int:
     """Lines that start as dmesg, /dev/kmsg or the journal write kernel messages."""
     if b"\0" in head:
         return 0
-    lines = [line for line in head.decode("utf-8", "replace").splitlines()[:50] if line.strip()]
+    lines = [line for line in head.decode("utf-8", "replace").splitlines()[:50] if line.strip("- ") and line[:3] != "-- "]
     fitting = sum(bool(_PREFIX.match(line)) or ("dmesg" in path and iso_time(line) is not None) for line in lines)
     return 60 if lines and 2 * fitting > len(lines) else 0
 

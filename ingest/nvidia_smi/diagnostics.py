@@ -1,6 +1,6 @@
-"""Tests of GPUs that failed, by the table of `dcgmi diag` (DCGM 2 and 3): `Fail - GPU: 1` beside the test or below it.
+"""Tests of GPUs that failed, by the table of `dcgmi diag`: `Fail - GPU: 1` (DCGM 2 and 3), or `GPU1: Fail` among all (DCGM 4).
 
-Where all GPUs fail (`Fail - All`) none differs from its peers. DCGM 4 prints another table, which is not read.
+They stand beside the name of the test or below it. Where all GPUs fail (`Fail - All`) none differs from its peers.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from forensics.ingest.nvidia_smi.document import MAX_TEXT
 
 _MOST = 1_024
 _TITLE = re.compile(r"^\| Diagnostic {2,40}\| Result {2,60}\|", re.MULTILINE)
-_ROW = re.compile(r"\| (?P<test>[A-Z][\w /]{0,40}?)? *\| (?P<result>.{1,80}?) *\|\s*$")
+_ROW = re.compile(r"\| (?P<test>[A-Za-z][\w /:]{0,40}?)? *\| (?P<result>.{1,80}?) *\|\s*$")
 _FAILED = re.compile(r"Fail - GPUs?: (\d{1,3}(?:, \d{1,3}){0,63})$")
+_OF_EACH = re.compile(r"GPU(\d{1,3}): (Pass|Fail|Skip|Warn)")
 _NOTES = ("Warning", "Error", "Info")
 
 
@@ -26,13 +27,22 @@ def failed_tests(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, s
     """Line, number of the GPU and name of each test that it failed."""
     test: str | None = None
     found = 0
+    results: dict[str, dict[int, tuple[str, int]]] = {}
     for number, whole in lines:
         row = _ROW.match(whole[:MAX_TEXT])
         if row is None:
             test = None
             continue
         test = row["test"] or test
-        failed = _FAILED.match(row["result"]) if test not in (None, *_NOTES) else None
-        for gpu in failed[1].split(", ") if failed and found < _MOST else ():
+        if test is None or test.startswith(_NOTES) or found >= _MOST:
+            continue
+        failed, each = _FAILED.match(row["result"]), _OF_EACH.match(row["result"])
+        for gpu in failed[1].split(", ") if failed else ():
             found += 1
-            yield number, int(gpu), str(test)
+            yield number, int(gpu), test
+        if each:
+            found += 1
+            results.setdefault(test, {})[int(each[1])] = each[2], number
+    for name, of_gpus in results.items():
+        if any(result == "Pass" for result, _ in of_gpus.values()):
+            yield from ((number, gpu, name) for gpu, (result, number) in of_gpus.items() if result == "Fail")

@@ -90,6 +90,30 @@ def test_tests_that_some_gpus_failed() -> None:
     ]
 
 
+OF_EACH = """Successfully ran diagnostic for group.
++---------------------------+------------------------------------------------+
+| Diagnostic                | Result                                         |
++===========================+================================================+
+|-----  Metadata  ----------+------------------------------------------------|
+| DCGM Version              | 4.4.1                                          |
+|-----  Deployment  --------+------------------------------------------------|
+| software                  | Fail                                           |
+|                           | GPU0: Fail                                     |
+|                           | GPU1: Fail                                     |
+| Warning: GPU0             | Persistence mode for GPU 0 is disabled.        |
++-----  Hardware  ----------+------------------------------------------------+
+| memory                    | Fail                                           |
+|                           | GPU0: Pass                                     |
+|                           | GPU1: Fail                                     |
+| Error: GPU1               | GPU0: Fail is what it does not say             |
+"""
+
+
+def test_tests_that_list_each_gpu() -> None:
+    rows = read(OF_EACH.encode(), "dcgm.txt").rows("device_events")
+    assert [(row["locator"], row["device"], row["text"]) for row in rows] == [(15, "GPU-1", "DCGM's test memory failed")]
+
+
 def test_failed_tests_and_links_join_what_another_text_says_of_the_gpu(tmp_path: Path) -> None:
     folder = tmp_path / "node-1"
     folder.mkdir()
