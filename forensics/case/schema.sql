@@ -466,7 +466,7 @@ CREATE TABLE log_positions (
     rank INTEGER,                   -- global rank; null when the log does not tell
     group_rank INTEGER,             -- rank within the communicator
     size INTEGER,                   -- members of the communicator, when told
-    origin VARCHAR NOT NULL,        -- watchdog (torch), nccl (NCCL INFO lines), or a report of who came: desync, horovod, barrier, analysis
+    origin VARCHAR NOT NULL,        -- watchdog (torch), nccl (NCCL INFO lines), or a report of who came: desync, horovod, barrier, analysis, hccl
     communicator VARCHAR,           -- name of the process group, or commId; equal on all members
     init VARCHAR,                   -- nccl: started, complete, destroyed or aborted; null for the watchdog
     enqueued BIGINT,                -- watchdog: last enqueued work, nccl: highest opCount, report: 1 came, 0 did not; -1 none, null not told
@@ -501,10 +501,20 @@ CREATE TABLE straggler_reports (
     source_id BIGINT,               -- artefact
     locator BIGINT,                 -- line
     report INTEGER NOT NULL,        -- number of the report in its file, among those of one measure
-    measure VARCHAR NOT NULL,       -- score, section NAME, round trip, throughput or clock
+    measure VARCHAR NOT NULL,       -- score, section NAME, round trip, throughput, test NAME or clock
     rank INTEGER NOT NULL,          -- global rank
     factor DOUBLE NOT NULL,         -- times as long as the fastest rank of the report; clock: times as low as the highest
     is_listed BOOLEAN NOT NULL      -- other ranks stand in it too; false where only the slowest is named
+);
+
+-- table: How long one rank took for one part of one step, as a line or a table of its log says.
+CREATE TABLE log_stage_times (
+    source_id BIGINT,               -- artefact
+    locator BIGINT,                 -- line
+    rank INTEGER,                   -- global rank, null where the line tells none
+    step BIGINT NOT NULL,           -- number of the step in the line; where none stands, that of the line among those of its rank
+    kind VARCHAR NOT NULL,          -- data, forward, backward, optimizer, ..., wait (for peers), message (of a pipeline) or whole (the step)
+    ms DOUBLE NOT NULL              -- time; those of one kind are added up
 );
 
 -- table: One line of a log that counts something up: a step, an item of a total, a bar.

@@ -15,13 +15,18 @@ from forensics.ingest._job_logs.positions import LogPosition
 from forensics.ingest._job_logs.reports import MOST_RANKS, ranks_of, report
 from forensics.ingest._shared.values import rank_number
 
-WORDS = ("monitoredBarrier", "store based barrier", "retrieving ncclUniqueId")
+WORDS = ("monitoredBarrier", "store based barrier", "retrieving ncclUniqueId", "DistStoreError", "DistNetworkError")
 _FAILED = re.compile(MISSED_BARRIER)
 _REACHED = re.compile(r"Rank (?P<rank>\d{1,7}) (?:successfully reached monitoredBarrier|timed out in monitoredBarrier)")
 _STORE = re.compile(
     r"store based barrier (?:on|to initialize process group for) rank:? "
     r"(?P<rank>\d{1,7})\b.{0,200}?\(world_size=(?P<size>\d{1,7}), worker_count=(?P<came>\d{1,7})"
 )
+_CLIENTS = re.compile(
+    r"DistStoreError: Timed out after \d{1,9} seconds waiting for clients\. (?P<came>\d{1,7})/(?P<size>\d{1,7})\b"
+)
+# Who came has lost the store once rank 0 gave up; who cannot reach it may have come too late.
+_LOST = re.compile(r"Dist(?:Network|Store)Error: (?!.*(?:failed to connect|client socket|failed to listen|address))")
 # A store that cannot be reached, or whose host is gone, says nothing of who came.
 _FIRST_CALL = re.compile(
     r"(?:\[rank(?P<own>\d{1,7})\]: .{0,200}?)?\[(?P<rank>\d{1,7})\] is setting up NCCL communicator and retrieving "
@@ -39,9 +44,15 @@ class Barriers:
         self._stores: dict[int, tuple[int, set[int], int]] = {}
         self._first_call: tuple[int, set[int]] = 0, set()
         self._has_first = True
+        self._clients: tuple[int, int, int] | None = None
+        self._joined: set[int] = set()
 
-    def feed(self, number: int, line: str) -> None:
-        """Take one line."""
+    def feed(self, number: int, line: str, rank: int | None = None) -> None:
+        """Take one line of a rank, where that is known."""
+        if rank is not None and _LOST.search(line) and len(self._joined) < MOST_RANKS:
+            self._joined.add(rank)
+            if clients := _CLIENTS.search(line):
+                self._clients = number, int(clients["came"]), int(clients["size"])
         if "monitoredBarrier" in line:
             for failed in _FAILED.finditer(line):
                 self._missing |= ranks_of(failed["ranks"])
@@ -77,6 +88,11 @@ class Barriers:
             if len(waiting) == came:
                 missing = set(range(size)) - waiting
                 yield from report("barrier", line, "store_barrier", waiting, missing, size, kind="barrier")
+        if self._clients is not None:
+            line, came, size = self._clients
+            missing = set(range(size if size <= MOST_RANKS else 0)) - self._joined
+            if came == len(self._joined) < size and size - came == len(missing):
+                yield from report("barrier", line, "store", self._joined, missing, size, kind="initialization")
         line, waiting = self._first_call
         if waiting and self._has_first and 0 not in waiting:
             yield from report("barrier", line, "ncclUniqueId", waiting, {0}, kind="initialization")

@@ -136,12 +136,15 @@ PATTERNS = (
     *fatal_lines.PATTERNS,
     # ROCm's runtime, in the process whose device failed.
     pattern("fatal_error", r"^(?P<what>Memory access fault by GPU node-\d{1,5})\b", "{what}"),
+    # What torch quotes of NCCL behind the rank whose host has no shared memory left.
+    pattern("out_of_shared_memory", r"^Error while creating shared memory segment (?P<what>\S{1,200})", "{what}"),
     pattern(
         "signal_sent",
         r"(?:Sending process|Closing process) (?P<pid>\d+) (?:closing signal|via signal) (?P<signal>\w+)",
         "pid={pid} {signal}",
         ("Sending process ", "Closing process "),
     ),
+    pattern("signal_sent", r"terminated with code -?\d{1,5}\. Forcefully terminat", "by=lightning"),
     pattern("signal_sent", r"Received sigquit from a child process", "by=sglang"),
     SLURM_CANCELLED,
     pattern(
@@ -214,6 +217,8 @@ WORDS = (
     *(
         "DataLoader worker",
         "Fatal Python error",
+        "shared memory segment",
+        "Forcefully terminat",
         "Memory access fault",
         "Received sigquit",
         "closing signal",

@@ -20,7 +20,7 @@ from forensics.ingest._shared.values import rank_number
 WORDS = (
     *("exited on", "Process name:", "Exit code:", " RUNNING AT ", "KILLED BY SIGNAL:", "EXIT STATUS:", "MPI_ABORT was"),
     *("exits with return code", "CalledProcessError: ", "exit with status code", " terminated with ", "Error Snippet]"),
-    *(" crashed with exit code", " exited with code ", " died unexpectedly"),
+    *(" crashed with exit code", " exited with code ", " died unexpectedly", "Worker exit type: ", "Ray killed this worker"),
 )
 START_WORDS = ("torchrun ", "accelerate launch ", "deepspeed ", "mpirun ", "mpiexec ", "horovodrun ", "-m torch.distributed.")
 _START = re.compile(
@@ -55,6 +55,11 @@ _WORKER = re.compile(r"(?:Worker proc VllmWorker-|RayWorkerProc rank=\[)(?P<rank
 # The ranks of an engine are those of the job where there is one engine.
 _REPLICA = "_DP"
 _ACTOR = re.compile(r"^(?:\([\w.:-]{1,80} pid=[^)]{1,64}\) ?)?\s+pid: (?P<pid>\d{1,9})\s*$")
+_RAYLET = re.compile(
+    r"Worker PID: (?P<pid>\d{1,9}) Worker exit type: (?:SYSTEM_ERROR|UNEXPECTED_SYSTEM_EXIT)\b"
+    r"|\(actor ID: \w{1,64}, name=[^,]{1,200}, pid=(?P<killed>\d{1,9}), memory used=[^)]{1,40}\) was running "
+    r".{1,400}?Ray killed this"
+)
 _RAY = re.compile(r"\[Rank (?P<rank>\d{1,7}) Error Snippet\]")
 
 
@@ -69,7 +74,7 @@ class LauncherEnds:
     def __init__(self) -> None:
         self._named: tuple[int | None, str] | None = None
         self._code: tuple[str, int] | None = None
-        self._dead_actor = False
+        self._dead_actor = self._has_raylet = False
         self._lines = 0
 
     @property
@@ -97,7 +102,10 @@ class LauncherEnds:
         yield from self._over_two_lines(line)
 
     def _actor(self, line: str) -> Iterator[Ended]:
-        """Ray names the process of an actor that died some lines below the error."""
+        """Ray names the process of an actor that died some lines below the error; of what raylets say the first counts."""
+        if not self._has_raylet and (died := _RAYLET.search(line)):
+            self._has_raylet = True
+            yield Ended(None, f"exitcode={'-9' if died['killed'] else '1'} pid={died['killed'] or died['pid']} first by=ray")
         if "actor died unexpectedly" in line:
             self._dead_actor, self._lines = True, 0
         elif self._dead_actor and (said := _ACTOR.match(line)):

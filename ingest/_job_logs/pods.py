@@ -1,6 +1,7 @@
-"""What Kubernetes prints of the pods of a job: `kubectl describe pod`, `kubectl get pods`, the training operator.
+"""What Kubernetes prints of the pods of a job: `kubectl describe pod`, `kubectl get pods`, the training operator, Volcano.
 
-Upstream: staging/src/k8s.io/kubectl/pkg/describe of kubernetes/kubernetes, the training operator of Kubeflow.
+Upstream: staging/src/k8s.io/kubectl/pkg/describe of kubernetes/kubernetes, the training operator of Kubeflow,
+pkg/controllers/job/job_controller.go of volcano-sh/volcano.
 What is printed of a pod stands anywhere in a log: its place there tells nothing of the time. A pod that was killed, but not for
 its memory, may have been told to end.
 """
@@ -15,11 +16,15 @@ from forensics.ingest._job_logs.ended import Ended
 from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._shared.values import rank_number
 
-WORDS = ("Error pod ", "Name:    ", "Last State:", "OOMKilled")
+WORDS = ("Error pod ", "Name:    ", "Last State:", "OOMKilled", " exited with code ", "Event:PodFailed")
 DESCRIBED = " time=list by=mpi"
 """Ends of one list have no order: they share a time."""
 _LONGEST_BLOCK = 256
 _POD = re.compile(r"Error pod (?P<pod>[\w.-]{1,253}) container \S{1,253} exitCode: (?P<code>\d{1,3})")
+_FAILED = re.compile(
+    r"\bPod: [a-z0-9-]{1,63}\.(?P<operator>[a-z0-9][\w.-]{0,252}) exited with code (?P<exited>\d{1,3})\b"
+    r"|\bPod:(?P<volcano>[a-z0-9][\w.-]{0,252}), Event:PodFailed, ExitCode:(?P<code>\d{1,3})\b"
+)
 _ROW = re.compile(r"^(?P<pod>[a-z0-9][\w.-]{0,252}) +\d{1,3}/\d{1,3} +OOMKilled +\d{1,9}\b")
 _NAMED = re.compile(r"^Name: {4,40}(?P<pod>[a-z0-9][\w.-]{0,252})$")
 _STATE = re.compile(r"^ {2,12}(?:Last )?State: {1,20}Terminated$")
@@ -59,6 +64,9 @@ class Pods:
             yield from self._end(row["pod"], 128 + signal.SIGKILL, DESCRIBED)
         elif error := _POD.search(line):
             yield from self._end(error["pod"], int(error["code"]), " by=mpi")
+        elif failed := _FAILED.search(line):
+            code = int(failed["exited"] or failed["code"])
+            yield from self._end(failed["operator"] or failed["volcano"], code, " by=mpi") if code else ()
 
     def _described(self, pod: str, line: str) -> Iterator[Ended]:
         if _STATE.match(line):

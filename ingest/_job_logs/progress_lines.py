@@ -50,6 +50,7 @@ _STATED = re.compile(
 )
 _LOAD = re.compile(r"(?i:batch[ _]size|seq(?:uence)?[ _]?len(?:gth)?|num[ _]tokens|\bbsz?)['\"]?[ :=]{1,8}\d{1,12}")
 _RANK = re.compile(r"(?<![A-Za-z_])(?:rank|RANK|Rank)[ _:=]{0,2}(\d{1,7})\b")
+_LAST = re.compile(r"(?:^|[ \t,|(\[])(?:rank|RANK|Rank)[ _:=]{1,2}(\d{1,7})[\])]? {0,4}$")
 _NO_WORK = re.compile(
     r"(?i:wait|barrier|time[d ]?-?out|retr(?:y|ies)|attempt|heartbeat|alive|poll|connect|watchdog|nccl|frame #"
     r"|\b(?:rank|worker|node|gpu|process|device|thread|host)s?[ #:=]{0,3}$)"
@@ -130,6 +131,8 @@ class ProgressLines:
         self._blocks = 0
         self._series: dict[_Key, _Series] = {}
         self._kept, self._stride, self._most = 0, 1, _MOST_POINTS
+        self._pairs: dict[str, tuple[int, int]] = {}
+        self._in_epochs: set[str] = set()
 
     def survey(self, number: int, block: bytes, origins: Origins) -> None:
         """Take whole lines, the first of which has this number."""
@@ -152,17 +155,29 @@ class ProgressLines:
         if said is None or _NO_WORK.search(line, 0, said.start("step")):
             return
         origin = origins.feed(line[: said.start("step")])
-        stated = _RANK.search(line, 0, said.start("step")) if origin.rank is None else None
+        stated = (_RANK.search(line, 0, said.start("step")) or _LAST.search(line)) if origin.rank is None else None
         rank = rank_number(stated[1]) if stated else origin.rank
-        total = said["total"]
         words = re.sub(r"[\d\W_]+", " ", _STAMP.sub("", origin.bare[origin.text :]))[-40:].strip()
-        key = _Key(rank, origin.label, words, int(total) if total else None)
-        point = partial(_point, number, said, line)
-        self._kept += self._series.setdefault(key, _Series()).add(int(said["step"]), point, self._stride)
+        step, total = self._counted(words, said)
+        key = _Key(rank, origin.label, words, total)
+        point = partial(_point, number, step, said, line)
+        self._kept += self._series.setdefault(key, _Series()).add(step, point, self._stride)
         if self._kept >= self._most:
             self._kept = sum(series.thin() for series in self._series.values())
             self._stride *= 2
             self._most = max(_MOST_POINTS, 2 * self._kept)
+
+    def _counted(self, words: str, said: re.Match[str]) -> tuple[int, int | None]:
+        """Number and total; an epoch and what is counted in it, where the second number grows beside one that stays."""
+        first, second = int(said["step"]), int(said["total"]) if said["total"] else None
+        if said.re is not _KEYED or second is None:
+            return first, second
+        before = self._pairs.get(words)
+        if before is not None and before[0] == first and before[1] < second:
+            self._in_epochs.add(words)
+        if before is not None or len(self._pairs) < _MOST_POINTS:
+            self._pairs[words] = first, second
+        return (second, None) if words in self._in_epochs else (first, second)
 
     def resumed(self, ends: Sequence[int]) -> int | None:
         """The line in which steps go on after the last of these ends of processes after which they do: two of one series.
@@ -191,13 +206,13 @@ class ProgressLines:
             yield Batch("log_progress", columns)
 
 
-def _point(number: int, said: re.Match[str], line: str) -> Point:
+def _point(number: int, step: int, said: re.Match[str], line: str) -> Point:
     # What another process writes into the line of a bar is not the bar's.
     own = line[: said.end()] if said.re is _BAR else line
     clock, at = _clock(said, line)
     load = " ".join(found[0] for found in _LOAD.finditer(own)) or None
     text = own[max(0, len(own) - _SHOWN) :] if said.re is _BAR else own[:_SHOWN]
-    return Point(number, int(said["step"]), clock, at, _stated(own), load, text.strip())
+    return Point(number, step, clock, at, _stated(own), load, text.strip())
 
 
 def _same(point: Point) -> Point:

@@ -15,6 +15,7 @@ from forensics.ingest._job_logs import (
     calls,
     desync,
     events,
+    hccl,
     headings,
     horovod,
     identities,
@@ -25,6 +26,7 @@ from forensics.ingest._job_logs import (
     progress_lines,
     recorder_analysis,
     stack_dumps,
+    stage_times,
     stated_versions,
     stated_world,
     straggler_reports,
@@ -60,6 +62,7 @@ class _Reader:
         self.watchdog = watchdog_lines.WatchdogLines()
         self.nccl = nccl_lines.NcclLines()
         self.nodes = nodes.Nodes()
+        self._hccl = hccl.Hccl()
         self._horovod = horovod.HorovodStalls()
         self._barriers = barriers.Barriers()
         self._desync = desync.DesyncReports()
@@ -74,6 +77,7 @@ class _Reader:
         self._world = stated_world.StatedWorld()
         self._versions = stated_versions.StatedVersions()
         self._stragglers = straggler_reports.StragglerReports()
+        self._times = stage_times.StageTimes()
         self._progress = progress_lines.ProgressLines(artefact.stored_bytes, artefact.rank)
         self._stacks = stack_dumps.StackDumps()
         self._cancelled = False
@@ -86,7 +90,7 @@ class _Reader:
     def is_open(self, number: int) -> bool:
         """Whether a traceback, a table or a list goes on."""
         spans = self._stragglers.is_open or self._horovod.is_listing or self._table.is_open or self._launchers.is_open
-        spans = spans or self._pods.is_open or self._stacks.is_open(number)
+        spans = spans or self._pods.is_open or self._stacks.is_open(number) or self._times.is_open
         return spans or self._tracebacks.is_open(number)
 
     def survey(self, number: int, block: bytes) -> None:
@@ -112,7 +116,8 @@ class _Reader:
                 own_label = origin.label or f"{_PROCESS} {front['host']} {front['pid']}"
                 origin = replace(origin, host=front["host"], label=own_label)
         if not self._cancelled:
-            for reports in (self._horovod, self._barriers, self._desync, self._analysis, self._fingerprints):
+            self._barriers.feed(number, bare, origin.rank)
+            for reports in (self._horovod, self._desync, self._analysis, self._fingerprints):
                 reports.feed(number, bare)
         if launchers.starts(bare):
             self.events.close_attempt()
@@ -120,8 +125,11 @@ class _Reader:
         self._world.feed(bare)
         self._versions.feed(bare)
         self._stragglers.feed(number, bare[origin.text :])
+        self._times.feed(number, line, origin)
         self._stacks.feed(number, line, origin)
         self._spanning(number, line, origin)
+        for said in () if self._cancelled else self._hccl.feed(number, bare, origin.rank):
+            self._event(number, said.kind, said.subject, line, replace(origin, rank=said.rank))
         if events.may_be_event(bare):
             for known, _, subject in matches(events.PATTERNS, bare[origin.text :]):
                 self._cancelled = self._cancelled or known.kind == "job_cancelled"
@@ -174,6 +182,7 @@ class _Reader:
         """What libraries say of who is missing; numbers within a group tell ranks only where no other group is spoken of."""
         yield from self._horovod.positions
         yield from self._analysis.positions
+        yield from self._hccl.positions
         if not self.watchdog.has_groups:
             yield from self._barriers.positions
             yield from self._desync.positions
@@ -220,6 +229,7 @@ class _Reader:
         yield from self._world.batches()
         yield from self._versions.batches()
         yield from self._stragglers.batches()
+        yield from self._times.batches(ranks, own)
         yield from self._progress.batches(ranks, own)
         yield from self._stacks.batches(self.artefact, begin)
         yield from self.nccl.batches(own)

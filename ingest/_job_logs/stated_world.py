@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._shared.config import config_rows
@@ -20,7 +21,13 @@ WORDS = (
     "num_gpus",
     "-np ",
 )
+EXPRESSIONS = {"anks": r"anks[ :=]{1,3}\d{1,7} ?(?:\.\.|-|\xe2\x80\x93|to)"}
 _STATED = re.compile(r"(?<![\w-])(?P<before>[\w-]{1,40}[ _-])?(?:world[_ ]size|WORLD_SIZE)[\"']?(?:=| ?: ?)(?P<size>\d{1,7})\b")
+_HEADING = re.compile(
+    r"^\W{0,16}(?i:node|host|machine|server|worker|box)[\w.:-]{0,64}(?: [^\n]{0,80}?)?[ (\[](?i:global )?(?i:rank)s[ :=]{1,3}"
+    r"(?P<first>\d{1,7}) ?(?:\.\.\.?|-|\u2013|to) ?(?P<last>\d{1,7})(?: ?(?:of|/) ?(?P<size>\d{1,7}))?\W{0,40}$"
+)
+_MOST_NODES = 1 << 14
 _WHOLE = re.compile(r"(?:using|with|the|total|global|INFO|and) ", re.IGNORECASE)
 _COUNTED = re.compile(r"^\W{0,8}Num processes: (?P<size>\d{1,7})$")
 _STARTER = re.compile(
@@ -34,14 +41,20 @@ _ELSEWHERE = (" --hostfile", " -H ", " --hosts", " --include", " --exclude")
 
 
 class StatedWorld:
-    """Collects the sizes that a file states."""
+    """Collects the sizes that a file states, and the ranks of nodes that stand above what each node printed."""
 
     def __init__(self) -> None:
         self._sizes: set[int] = set()
+        self._nodes: set[tuple[int, int]] = set()
 
     def feed(self, line: str) -> None:
         """Take one line."""
-        if len(self._sizes) > 1 or not mentions(line, WORDS):
+        if len(self._sizes) > 1:
+            return
+        if "anks" in line and (heading := _HEADING.match(line)) and len(self._nodes) < _MOST_NODES:
+            self._nodes.add((int(heading["first"]), int(heading["last"])))
+            self._sizes |= {int(heading["size"])} if heading["size"] else set()
+        if not mentions(line, WORDS):
             return
         for said in _STATED.finditer(line):
             if said["before"] is None or _WHOLE.fullmatch(said["before"]):
@@ -58,6 +71,9 @@ class StatedWorld:
 
     def batches(self) -> Iterator[Batch]:
         """Each size, one row; where they differ, some of them is that of a group."""
+        nodes = sorted(self._nodes)
+        if len(nodes) > 1 and nodes[0][0] == 0 and all(before[1] + 1 == after[0] for before, after in pairwise(nodes)):
+            self._sizes.add(nodes[-1][1] + 1)
         yield from config_rows((("log.world_size", str(size)) for size in sorted(self._sizes)), rank=None)
 
 

@@ -2,7 +2,7 @@
 
 Upstream: NVIDIA/nvidia-resiliency-ext and its callbacks in NeMo (score: time of the fastest rank over the own one),
 `StragglerDetector` of megatron/core/utils.py and `GlobalStragglerDetector` of mosaicml/composer (least and most of a value,
-each with its rank), detectors that print the time of a section by rank.
+each with its rank), its test of GPUs between steps (outliers below a mean), detectors that print the time of a section by rank.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from typing import Any
 from forensics.ingest._shared.values import rank_number
 from forensics.ingest.interface import Batch
 
-WORDS = ("GPU relative performance", "GPU individual performance", "Score=", "Section Timings", "/Rank: ", "/Rnk: ")
+WORDS = (
+    *("GPU relative performance", "GPU individual performance", "Score=", "Section Timings", "/Rank: ", "/Rnk: "),
+    "OUTLIER rank ",
+)
+EXPRESSIONS = {" mean 0": r" mean \d[\d.]{0,9} TFLOP"}
 _HEADING = re.compile(r"(?P<scores>GPU relative performance:)|GPU individual performance:|(?P<sections>Section [Tt]imings)")
 _SCORE = re.compile(r"^ {1,8}Rank=(?P<rank>\d{1,7}) Node=\S{1,255} Score=(?P<value>\d{1,6}(?:\.\d{1,9})?)$")
 _SECTION = re.compile(r"^ {1,8}(?P<name>[A-Za-z][\w. -]{0,63}):$")
@@ -24,6 +28,11 @@ _SUMMARY = re.compile(r"^ {1,12}(?:Min: |(?:Worst|Best) performing \d)|^ *$")
 _EXTREME = re.compile(
     r"\b(?P<end>Min|Max|Mn|Mx)(?P<what>RoundTripTime|Rtt|Throughput|Etpt|Clock|Clk)/(?:Rank|Rnk): "
     r"(?P<value>\d{1,12}(?:\.\d{1,9})?)[A-Za-z]{0,4}/(?P<rank>\d{1,7})\b"
+)
+_MEAN = re.compile(r"\[[\w -]{1,40}\] (?P<report>.{0,40}?): (?P<what>.{1,80}?) mean (?P<value>\d{1,9}(?:\.\d{1,9})?) TFLOP/s")
+_OUTLIER = re.compile(
+    r"\[[\w -]{1,40}\] (?P<report>.{0,40}?): OUTLIER rank (?P<rank>\d{1,7})(?: \(\S{1,255}\))?: (?P<what>.{1,80}?) "
+    r"(?P<value>\d{1,9}(?:\.\d{1,9})?) TFLOP/s"
 )
 _MEASURES = {"Rtt": "round trip", "RoundTripTime": "round trip", "Etpt": "throughput", "Throughput": "throughput"}
 _MOST_ROWS = 1 << 18
@@ -38,6 +47,7 @@ class StragglerReports:
         self._measure: str | None = None
         self._values: dict[int, tuple[int, float]] = {}
         self._ends: dict[str, dict[bool, tuple[float, int]]] = {}
+        self._means: dict[str, tuple[str, float]] = {}
         self.is_open = False
 
     def feed(self, number: int, line: str) -> None:
@@ -50,6 +60,8 @@ class StragglerReports:
             self._listed(number, line)
         for said in _EXTREME.finditer(line) if "/R" in line else ():
             self._extreme(number, said)
+        if "FLOP/s" in line:
+            self._tested(number, line)
 
     def _listed(self, number: int, line: str) -> None:
         if said := _SCORE.match(line) or _TIME.match(line):
@@ -86,6 +98,16 @@ class StragglerReports:
             self._add(number, measure, slowest, ends[True][0] / ends[False][0], is_listed=False)
         if len(ends) == 2:
             ends.clear()
+
+    def _tested(self, number: int, line: str) -> None:
+        """A mean over all ranks begins a report; below it stand those that are far from it, if any."""
+        if mean := _MEAN.search(line):
+            self._reports[f"test {mean['what']}"] += 1
+            self._means[mean["what"]] = mean["report"], float(mean["value"])
+        elif (far := _OUTLIER.search(line)) and (rank := rank_number(far["rank"])) is not None:
+            report, usual = self._means.get(far["what"], ("", 0.0))
+            if report == far["report"] and float(far["value"]) > 0:
+                self._add(number, f"test {far['what']}", rank, usual / float(far["value"]), is_listed=False)
 
     def _add(self, number: int, measure: str, rank: int, factor: float, is_listed: bool) -> None:
         if len(self._rows) < _MOST_ROWS:

@@ -9,6 +9,7 @@ from forensics.ingest._job_logs import (
     calls,
     desync,
     events,
+    hccl,
     horovod,
     identities,
     launchers,
@@ -17,6 +18,7 @@ from forensics.ingest._job_logs import (
     pods,
     recorder_analysis,
     stack_dumps,
+    stage_times,
     stated_versions,
     stated_world,
     straggler_reports,
@@ -30,12 +32,14 @@ from forensics.ingest._job_logs.word_places import Words, words
 _WORDS = (
     *(
         *watchdog_lines.WORDS,
+        *hccl.WORDS,
         *horovod.WORDS,
         *barriers.WORDS,
         *calls.WORDS,
         *desync.WORDS,
         *recorder_analysis.WORDS,
         *stack_dumps.WORDS,
+        *stage_times.WORDS,
         *stated_versions.WORDS,
         *stated_world.WORDS,
         *straggler_reports.WORDS,
@@ -52,7 +56,13 @@ _WORDS = (
         tracebacks.TRACEBACK,
     ),
 )
-_EXPRESSIONS = {**torchrun.EXPRESSIONS, **stack_dumps.EXPRESSIONS}
+_EXPRESSIONS = {
+    **torchrun.EXPRESSIONS,
+    **stack_dumps.EXPRESSIONS,
+    **stage_times.EXPRESSIONS,
+    **stated_world.EXPRESSIONS,
+    **straggler_reports.EXPRESSIONS,
+}
 
 
 @cache

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from forensics.model import Anomaly, Belief, Cause, Component, Confidence, Evidence, Finding, StageName, StageRef
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.progress.straggler_reports import Slowest, StragglerReports
 from forensics.rules.reductions.text.evidence_text import counted
 
@@ -20,7 +21,9 @@ _WORDS = {
 }
 
 
-def _evaluate(reports: StragglerReports, thresholds: Thresholds) -> Iterator[Finding]:
+def _evaluate(reports: StragglerReports, logged: Logged, thresholds: Thresholds) -> Iterator[Finding]:
+    if logged.stalled:
+        return  # who was slow before is not why it stands still
     found: dict[int, list[Slowest]] = defaultdict(list)
     for one in reports:
         if one.measure != _CLOCK and _is_clear(one, thresholds):
@@ -60,7 +63,9 @@ def _finding(rank: int, measures: Sequence[Slowest], clock: Slowest | None) -> F
         evidence=tuple(Evidence(_said(one), one.source) for one in shown),
         anomaly=Anomaly.FAIL_SLOW,
         next_steps=(
-            f"take nvidia-smi -q of the host of rank {rank}: clocks, throttle reasons, temperature, other processes",
+            f"compare the storage, the CPU load and the loader's processes of the host of rank {rank} with those of a peer"
+            if loads
+            else f"take nvidia-smi -q of the host of rank {rank}: clocks, throttle reasons, temperature, other processes",
             f"take a trace of some steps of rank {rank} and of a peer: the report tells that it is slow, not by what",
         ),
     )
@@ -69,7 +74,17 @@ def _finding(rank: int, measures: Sequence[Slowest], clock: Slowest | None) -> F
 def _said(one: Slowest) -> str:
     what = _WORDS.get(one.measure, one.measure)
     often = f"{one.times} of {counted(one.reports, 'report')}"
+    if one.times_ms is not None:
+        own, peers = one.times_ms
+        return (
+            f"in {one.times} of {counted(one.reports, 'step')} rank {one.rank} takes the longest for {one.stage.value}: "
+            f"{own:.0f} ms, its peers {peers:.0f} ms (median), by which its own work of a step takes {one.factor:.1f} times "
+            "as long"
+        )
     beside = f"; no other rank is beyond {one.next_factor:.2f} times" if one.next_factor is not None else ""
+    if one.measure.startswith("test "):
+        what = one.measure.removeprefix("test ")
+        return f"in {often} rank {one.rank} reaches {1 / one.factor:.0%} of the mean of all ranks in {what}"
     if one.measure in ("score", "throughput", _CLOCK):
         return f"in {often} {what} is the lowest: the best is {one.factor:.2f} times that of rank {one.rank}{beside}"
     return f"in {often} rank {one.rank} is the slowest by {what}: {one.factor:.2f} times the fastest{beside}"

@@ -13,7 +13,7 @@ from forensics.rules.reductions.text.evidence_text import ranks_text
 
 _STAGES = (
     (re.compile(r"(?i)check ?point|sav(?:e|ed|ing)\b|\bnfs|ckpt|fsync"), StageName.CHECKPOINT, Cause.CHECKPOINT_STALL),
-    (re.compile(r"(?i)valid|eval|\btest|sampling|predict|generat"), StageName.EVAL, Cause.HOST_STALL),
+    (re.compile(r"(?i)valid|eval|\bcv\b|\btest|sampling|predict|generat"), StageName.EVAL, Cause.HOST_STALL),
     (
         re.compile(r"(?i)token|dataset|preproc|prepar|shard|download|\bcach|\bmap\b|load"),
         StageName.DATA,

@@ -21,6 +21,7 @@ _OF_ANOTHER = re.compile(
     r"[Ww]atchdog|HorovodInternalError|(?:Ray)?ActorDiedError|WorkerCrashedError|RendezvousConnectionError|"
     r"[Cc]onnection (?:closed|reset|refused)|Broken pipe|[Rr]emote (?:process|peer)|"
     r"NCCL (?:error|communicator|operation|timeout)|"
+    r"error code is (?:4|6|7|9|50704[678])\b|hccl\w* api failed|Transport init error|"
     r"nccl(?:Remote|System|Internal|Unhandled\w*|InvalidUsage)(?:Error)?|unhandled (?:system|cuda) error|"
     r"[Tt]imed? ?out|Timeout|collective operation|monitoredBarrier|[Mm]ismatch between collectives|Horovod has been shut down|"
     r"store based barrier|TCPStore|socket|[Aa]borted due to|SIGTERM|cancelled|EOFError"
@@ -72,7 +73,7 @@ _ROWS = """
 SELECT l.rank, l.kind, l.text, l.subject, l.source_id, l.locator, s.path || '#line=' || l.locator
 FROM log_events l JOIN sources s USING (source_id)
 WHERE l.kind IN ('exception', 'fatal_error', 'watchdog_died', 'terminated', 'cuda_failure', 'worker_exit', 'process_exit',
-                 'start_failed', 'mismatch_raised', 'xid', 'traceback')
+                 'start_failed', 'mismatch_raised', 'xid', 'traceback', 'out_of_shared_memory')
     AND NOT EXISTS (SELECT 1 FROM log_events c WHERE c.kind = 'job_cancelled' AND c.source_id = l.source_id
         AND c.locator < l.locator)
 ORDER BY s.path, l.locator, l.kind DESC
@@ -99,6 +100,12 @@ def failures(connection: DuckDBPyConnection) -> Failures:
         if kind == "xid":
             if rank is not None and _LOST_DEVICE.match(subject or ""):
                 own.setdefault(rank, Failure(rank, text, source, of_gpu=True))
+            continue
+        if kind == "out_of_shared_memory":
+            if rank is not None and not stalls.had_begun(source_id, line):
+                # The exception above it quotes NCCL, which quotes this.
+                own.setdefault(rank, Failure(rank, text, source))
+                following.discard(rank)
             continue
         uncaught = raised.is_uncaught(kind, rank, text, source_id, line)
         ended = ended or (source if uncaught or _ends(kind, text, subject) else None)

@@ -26,7 +26,7 @@ _ROWS = """
 SELECT p.origin, p.source_id, p.communicator, p.rank, p.size, p.enqueued, p.completed, p.timed_out, p.kind,
        s.path || '#line=' || p.locator
 FROM log_positions p JOIN sources s USING (source_id)
-WHERE p.origin IN ('desync', 'horovod', 'barrier', 'analysis') AND p.communicator IS NOT NULL
+WHERE p.origin IN ('desync', 'horovod', 'barrier', 'analysis', 'hccl') AND p.communicator IS NOT NULL
 ORDER BY p.origin, s.path, p.communicator, p.rank
 """
 

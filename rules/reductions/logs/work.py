@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from duckdb import DuckDBPyConnection
 
@@ -44,6 +45,11 @@ ORDER BY series, part, locator, step
 """
 _OTHERS = """
 SELECT count(*) FROM log_progress WHERE source_id = ? AND rank IS NOT NULL AND rank <> ? AND locator > ? AND locator < ?
+"""
+_PEERS = """
+SELECT rank, at_s, series FROM log_progress
+WHERE source_id = ? AND rank IN (SELECT unnest(?::INTEGER[])) AND clock = 'line' AND at_s IS NOT NULL
+ORDER BY rank, at_s, locator
 """
 _NUMBER = re.compile(r"(?P<kind>\w*) ?seq=(?P<number>\d*)")
 _WITHIN = re.compile(r"\[Rank (\d{1,7})\]")
@@ -189,7 +195,7 @@ def _counted(connection: DuckDBPyConnection, wait: PeersWait) -> Work | None:
     for rank, series, part, total, *point in connection.execute(_POINTS, [wait.source_id, wait.rank]).fetchall():
         if point[0] < end:
             parts[rank, series, part, total].append(tuple(point))
-    found = _latest(wait, parts)
+    found = _latest(wait, parts) or _outlasting(connection, wait, parts)
     if found is None:
         return None
     (rank, _, _, _), points, why = found
@@ -213,3 +219,27 @@ def _latest(wait: PeersWait, parts: Mapping[_Series, Sequence[_Point]]) -> tuple
     if unfinished and lasting and wait.number is not None and wait.number < len(points):
         return key, points, f"this loop of {total} holds no such operation, ran for {at_s:.0f} s and is not at its end"
     return None
+
+
+def _outlasting(
+    connection: DuckDBPyConnection, wait: PeersWait, parts: Mapping[_Series, Sequence[_Point]]
+) -> tuple[_Series, Sequence[_Point], str] | None:
+    """Its newest series, if it went on with that when all peers, which counted on in step until then, had stopped.
+
+    That one is other work than theirs: peers that are behind in one loop may print later.
+    """
+    peers: dict[int, list[tuple[float, str]]] = defaultdict(list)
+    rows = connection.execute(_PEERS, [wait.source_id, list(wait.waiting)]).fetchall()
+    for rank, at_s, series in rows:
+        peers[rank].append((at_s, series.partition(" ")[2]))
+    own = {key: points for key, points in parts.items() if key[0] == wait.rank and points[-1][3] == "line"}
+    if peers.keys() != set(wait.waiting) or not own:
+        return None
+    key, points = max(own.items(), key=lambda item: item[1][-1][0])
+    last = max(times[-1][0] for times in peers.values())
+    pause = max((after - before for times in peers.values() for (before, _), (after, _) in pairwise(times)), default=None)
+    beyond = [at for _, _, at, _, _ in points if at is not None and at > last]
+    is_theirs = key[1].partition(" ")[2] in {times[-1][1] for times in peers.values()}
+    if pause is None or is_theirs or len(beyond) < _LEAST_BEFORE or beyond[-1] - last <= pause:
+        return None
+    return key, points, f"it counted on for {beyond[-1] - last:.0f} s after the last line of any peer"

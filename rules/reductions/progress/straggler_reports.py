@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import NewType
@@ -17,6 +17,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import rows_of
 from forensics.model import StageName
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.progress.stage_times import stage_times
 
 _SECTION_STAGES = {
     re.compile(r"forward|\bfwd", re.IGNORECASE): StageName.FORWARD,
@@ -36,7 +37,7 @@ class Slowest:
     """The rank that one measure of one log reports as the slowest in most of `reports`: in `times` of them.
 
     `factor` is how many times as long as the fastest it takes, in the middle of these, `next_factor` the most that another rank
-    takes, None where no other is listed.
+    takes, None where no other is listed. `times_ms` are its own time of a stage and that of its peers.
     """
 
     measure: str
@@ -47,6 +48,7 @@ class Slowest:
     factor: float
     next_factor: float | None
     source: str
+    times_ms: tuple[float, float] | None = None
 
 
 StragglerReports = NewType("StragglerReports", tuple[Slowest, ...])
@@ -60,7 +62,20 @@ def straggler_reports(connection: DuckDBPyConnection) -> StragglerReports:
     for source_id, measure, report, *row in rows_of(connection, "straggler_reports", _ROWS):
         if not measure.startswith("section ") or _stage(measure) is not StageName.UNKNOWN:
             reports[source_id, measure][report].append(tuple(row))
-    return StragglerReports(tuple(_slowest(measure, list(found.values())) for (_, measure), found in reports.items()))
+    found = [_slowest(measure, list(listed.values()), max(listed)) for (_, measure), listed in reports.items()]
+    return StragglerReports((*found, *_by_times(connection)))
+
+
+def _by_times(connection: DuckDBPyConnection) -> Iterator[Slowest]:
+    """The slowest by the times of stages that all ranks print, of each stage."""
+    for stage, steps in stage_times(connection):
+        ranks = [step.rank for step in steps if step.is_awaited]
+        if ranks:
+            rank = max(dict.fromkeys(ranks), key=ranks.count)
+            own = [step for step in steps if step.is_awaited and step.rank == rank]
+            factor, other = median(step.factor for step in own), median(step.next_factor for step in own)
+            times = median(step.ms for step in own), median(step.peers_ms for step in own)
+            yield Slowest("times", stage, rank, len(own), len(steps), factor, other, own[0].source, times)
 
 
 def _stage(measure: str) -> StageName:
@@ -69,7 +84,8 @@ def _stage(measure: str) -> StageName:
     return next((stage for words, stage in _SECTION_STAGES.items() if words.search(measure)), StageName.UNKNOWN)
 
 
-def _slowest(measure: str, reports: Sequence[Sequence[tuple[int, float, bool, str]]]) -> Slowest:
+def _slowest(measure: str, reports: Sequence[Sequence[tuple[int, float, bool, str]]], made: int) -> Slowest:
+    """Of the `made` reports those that name nobody have no rows."""
     first = [report[0] for report in reports]
     ranks = [rank for rank, *_ in first]
     rank = max(dict.fromkeys(ranks), key=ranks.count)
@@ -80,7 +96,7 @@ def _slowest(measure: str, reports: Sequence[Sequence[tuple[int, float, bool, st
         _stage(measure),
         rank,
         len(own),
-        len(reports),
+        max(made, len(reports)),
         median(factor for _, factor, _, _ in own),
         max(others, default=None),
         own[0][3],

@@ -11,6 +11,14 @@ from tests.recordings.verdicts import named, pasted
 
 COMPOSER = "ERROR:composer.cli.launcher:"
 RAY = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tclass_name: W\n\tpid: {0}\n"
+RAYLET = (
+    "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker IP address: 10.0.0.3 "
+    "Worker port: 10029 Worker PID: {} Worker exit type: {} Worker exit detail: Worker unexpectedly exits with an error.\n"
+)
+KILLED = (
+    "Memory on the node (IP: 10.0.0.4, ID: 70) where the task (actor ID: 0d, name=T.__init__, pid={}, memory used=11.15GB) was "
+    "running was 12.49GB / 13.15GB (0.95), which exceeds the memory usage threshold of 0.95. Ray killed this worker\n"
+)
 AGENT = "E0321 02:07:08.1 4711 torch/distributed/elastic/api.py:869] failed (exitcode: {0}) local_rank: {1} (pid: 99)\n"
 
 
@@ -27,6 +35,13 @@ def workers(*pids: int) -> str:
     return "".join(rows)
 
 
+VOLCANO = (
+    "I1215 12:28:18.4 1 job_controller.go:356] Try to handle request <Queue: , Job: default/j, Task:worker, Pod:{}, Event:{}, "
+    "ExitCode:{}, Action:, JobVersion: 0>\n"
+)
+EVICTED = ("j-worker-0", "PodEvicted", 0)
+
+
 def pods(*names: str) -> str:
     return "".join(
         f"[pod/{name}/c] 2026-03-21T02:04:11Z RANK={rank} WORLD_SIZE={len(names)}\n" for rank, name in enumerate(names)
@@ -41,12 +56,30 @@ def pods(*names: str) -> str:
         ("GLOBAL_RANK: 3, MEMBER: 4/4 (pid 61)\n[rank: 0] Child process with PID 61 terminated with code -9. Force\n", 3),
         ("[0]<stderr>:x\nRuntimeError: The first process to do so was:\nExit code: 1\nProcess name: 1\n", 1),
         (workers(50, 51, 52) + RAY.format(52), 2),
+        (workers(50, 51, 52) + RAYLET.format(51, "SYSTEM_ERROR") + RAYLET.format(50, "SYSTEM_ERROR"), 1),
+        (workers(50, 51, 52) + KILLED.format(50), 0),
         (pods("j-master-0", "j-worker-0", "j-worker-1") + "Error pod j-worker-1 container c exitCode: 137 terminated\n", 2),
+        (pods("j-master-0", "j-worker-0", "j-worker-1") + "Pod: vision.j-worker-1 exited with code 137 ExitedWithCode\n", 2),
+        (pods("j-worker-0", "j-worker-1") + VOLCANO.format("j-worker-1", "PodFailed", 137) + VOLCANO.format(*EVICTED), 1),
         ("$ torchrun --nnodes=4 --nproc_per_node=8 --node_rank=2 a.py\n" + AGENT.format(-9, 6), 22),
         ("prterun noticed that process rank 3 with PID 0 on node a exited on\nsignal 9 (Killed).\n", 3),
         ('{"log":"Rank 2 crashed with exit code -7.\\n","stream":"stderr","time":"2026-03-21T02:04:11Z"}\n', 2),
     ],
-    ids=["composer", "composer's list", "lightning", "horovodrun", "ray", "operator", "static start", "prterun", "record"],
+    ids=[
+        "composer",
+        "composer's list",
+        "lightning",
+        "horovodrun",
+        "ray",
+        "raylet",
+        "memory",
+        "operator",
+        "event",
+        "volcano",
+        "static start",
+        "prterun",
+        "record",
+    ],
 )
 def test_the_rank_that_a_launcher_saw_end_first(tmp_path: Path, text: str, rank: int) -> None:
     verdict = pasted(tmp_path, text)
@@ -61,6 +94,10 @@ def test_the_rank_that_a_launcher_saw_end_first(tmp_path: Path, text: str, rank:
         "[rank: 0] Child process with PID 61 terminated with code -9. Forcefully\n",
         workers(50, 51, 51) + RAY.format(51),
         RAY.format(52),
+        workers(50, 51, 52) + RAYLET.format(51, "INTENDED_USER_EXIT"),
+        workers(50, 51, 52) + RAYLET.format(77, "SYSTEM_ERROR"),
+        pods("j-worker-0", "j-worker-1") + VOLCANO.format(*EVICTED),
+        pods("j-worker-0", "j-worker-1") + "Pod: vision.j-worker-1 exited with code 0\n",
         pods("j-master-0", "j-worker-0") + "Error pod j-worker-7 container c exitCode: 137 terminated\n",
         "[pod/j-worker-1/c] RANK=8\n[pod/j-worker-0/c] RANK=0\nError pod j-worker-1 container c exitCode: 137 terminated\n",
         "$ torchrun --nnodes=4 --rdzv_backend=c10d --nproc_per_node=8 --node_rank=2 a.py\n" + AGENT.format(-9, 6),
@@ -73,6 +110,10 @@ def test_the_rank_that_a_launcher_saw_end_first(tmp_path: Path, text: str, rank:
         "no rank",
         "two ranks",
         "unknown",
+        "an end on purpose",
+        "unknown to the job",
+        "evicted",
+        "sound end",
         "no such pod",
         "pods of eight",
         "elastic",

@@ -192,3 +192,48 @@ def test_the_worker_whose_error_ended_it(tmp_path: Path) -> None:
     assert not named(pasted(tmp_path, raised_in_worker(2))), "it may have been caught"
     assert not named(pasted(tmp_path, raised_in_worker(2) + DIED.format(1))), "another one died"
     assert not named(pasted(tmp_path, raised_in_worker(1) + raised_in_worker(2) + DIED.format(1))), "both raised it"
+
+
+SEGMENT = (
+    "[rank{0}]: torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:219, unhandled system error\n"
+    "[rank{0}]: Last error:\n"
+    "[rank{0}]: Error while creating shared memory segment /dev/shm/nccl-tYv0Qa (size 33030528)\n"
+)
+ENDED = "[rank: 1] Child process with PID 611 terminated with code 1. Forcefully terminating all other processes\n"
+
+
+def test_the_rank_that_found_no_shared_memory(tmp_path: Path) -> None:
+    assert named(pasted(tmp_path, SEGMENT.format(1) + ENDED)) == {1}
+
+
+@pytest.mark.parametrize(
+    "text", [SEGMENT.format(1), SEGMENT.format(1) + SEGMENT.format(2) + ENDED, ENDED], ids=["alone", "two ranks", "no rank"]
+)
+def test_no_shared_memory_that_tells_no_rank(tmp_path: Path, text: str) -> None:
+    assert named(pasted(tmp_path, text)) == set()
+
+
+CLIENTS = "[rank0]: torch.distributed.DistStoreError: Timed out after 901 seconds waiting for clients. {}/4 clients joined.\n"
+LOST = "[rank{0}]: torch.distributed.DistNetworkError: Connection reset by peer (store on 10.8.0.10:29511 went away)\n"
+REFUSED = (
+    "[rank{0}]: torch.distributed.DistNetworkError: The client socket has failed to connect to any network address of (a, 9).\n"
+)
+
+
+def test_the_rank_that_never_joined_the_store(tmp_path: Path) -> None:
+    verdict = pasted(tmp_path, CLIENTS.format(3) + LOST.format(1) + LOST.format(3))
+    assert (named(verdict), verdict.outcome) == ({2}, Outcome.HANG)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CLIENTS.format(3) + LOST.format(1),
+        CLIENTS.format(2) + LOST.format(1) + LOST.format(3),
+        CLIENTS.format(3) + LOST.format(1) + REFUSED.format(2),
+        LOST.format(1) + LOST.format(3),
+    ],
+    ids=["one is not heard", "more than joined", "who came late", "no count"],
+)
+def test_a_store_of_which_it_is_not_known_who_joined(tmp_path: Path, text: str) -> None:
+    assert named(pasted(tmp_path, text)) == set()

@@ -47,6 +47,22 @@ def test_scores_of_all_ranks_again_and_again(tmp_path: Path) -> None:
     assert "in 3 of 3 reports the score of its GPU is the lowest" in verdict.suspects[0].evidence[0].statement
 
 
+def gpu_tests(*of_rank: int | None, value: float = 411.2) -> str:
+    """Megatron's test of GPUs between steps; each time with the outlier, if any."""
+    lines = []
+    for number, rank in enumerate(of_rank):
+        front = f"[gpu sniff test] iteration {number}000:"
+        lines += [f"{front} GEMM 8192x8192x8192 mean 603.1 TFLOP/s/GPU, std 31.2"]
+        lines += [f"{front} OUTLIER rank {rank} (node-2): GEMM 8192x8192x8192 {value} TFLOP/s/GPU"] if rank is not None else []
+    return "\n".join([*lines, ""])
+
+
+def test_the_gpu_that_fails_a_test_between_steps_again_and_again(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, gpu_tests(17, 17, 17, None, 17, 17))
+    assert named(verdict) == {17}
+    assert "in 5 of 6 reports rank 17 reaches 68% of the mean" in verdict.suspects[0].evidence[0].statement
+
+
 def test_the_clock_of_the_slow_rank_says_why(tmp_path: Path) -> None:
     verdict = judged(tmp_path, extremes([9] * 5, 2000, {9: 700}))
     assert (named(verdict), verdict.suspects[0].cause) == ({9}, Cause.GPU_THROTTLED)
@@ -71,6 +87,9 @@ def test_one_report_of_a_section_that_holds_own_work(tmp_path: Path, front: str)
         pytest.param(scores(0.98, 0.99, 0.6, 1.0), id="one report, and not by twice"),
         pytest.param(3 * scores(1, 1, 0.4, 1, heading="GPU individual performance"), id="against its own past"),
         pytest.param(extremes([9, 9], 2000), id="extremes of two reports"),
+        pytest.param(gpu_tests(17, None, None, 17, 17), id="a test that is mostly passed"),
+        pytest.param(gpu_tests(17, 4, 9, 17), id="tests that several fail"),
+        pytest.param(gpu_tests(17, 17, 17, value=550), id="a test that is nearly passed"),
         pytest.param(extremes([9, 3, 9, 4, 9, 5], 2000), id="extremes that wander"),
         pytest.param(extremes([9] * 5, 1100), id="extremes that are near"),
         pytest.param("Section Timings (ms):\n" + section("grad_all_reduce", 9, 9, 90, 9), id="who waits is longest"),

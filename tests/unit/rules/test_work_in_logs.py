@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,35 @@ STEPS = "[rank 0] step {} loss 2.1"
 )
 def test_lines_that_prove_no_other_work_name_nobody(tmp_path: Path, text: str) -> None:
     assert named(pasted(tmp_path, text)) == set()
+
+
+def _epochs(mode: str, ranks: Iterable[int], minutes: Iterable[int], epoch: int = 15) -> str:
+    form = "2024-10-18 20:{0:02}:52,000 DEBUG {1} Batch {2}/{0}00 loss 1.2 lr 0.0005 rank {3}\n"
+    return "".join(form.format(minute, mode, epoch, rank) for minute in minutes for rank in ranks)
+
+
+LEFT = _epochs("TRAIN", range(4), range(10, 14)) + _epochs("TRAIN", (0, 1, 3), (14,))
+
+
+def test_the_rank_that_went_on_to_other_work_when_its_peers_stopped(tmp_path: Path) -> None:
+    verdict = pasted(tmp_path, LEFT + _epochs("CV", (2,), range(15, 19)) + old(0, 1, 3))
+    assert (named(verdict), verdict.suspects[0].stage.name) == ({2}, StageName.EVAL)
+    assert "it counted on for 240 s after the last line of any peer" in verdict.suspects[0].evidence[0].statement
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(LEFT + _epochs("TRAIN", (2,), range(14, 19)), id="the work of its peers"),
+        pytest.param(LEFT + _epochs("CV", (2,), (15,)), id="one line"),
+        pytest.param(
+            _epochs("TRAIN", (2, 3), range(10, 14)) + _epochs("CV", (2,), range(15, 19)), id="peers that print nothing"
+        ),
+        pytest.param(_epochs("TRAIN", range(4), range(10, 40, 9)) + _epochs("CV", (2,), range(38, 42)), id="a pause of theirs"),
+    ],
+)
+def test_lines_that_do_not_outlast_the_peers_name_nobody(tmp_path: Path, text: str) -> None:
+    assert named(pasted(tmp_path, text + old(0, 1, 3))) == set()
 
 
 def _eval_lines(first: int, last: int, hour: int = 2) -> str:

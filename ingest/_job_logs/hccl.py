@@ -1,0 +1,106 @@
+"""What HCCL says on Ascend devices: who waited for whom until a timeout, and whose device failed.
+
+A line of torch_npu names the process and its rank (`(PID:30120, Device:0, RankID:0) ERR02200 DIST call hccl api failed.`),
+those below it the error by code and process. Numbers of remote ranks count within a communicator: they are ranks where all
+ranks from 0 up to the highest are spoken of, in one communicator only.
+Upstream: torch_npu/csrc/core/npu/NPUException.cpp of Ascend/pytorch, error codes EI0002, EI0006 and EI0009 of CANN 6 to 8.5,
+hccl_socket_manager.cc of CANN's HCCL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from forensics.ingest._job_logs.patterns import mentions
+from forensics.ingest._job_logs.positions import LogPosition
+from forensics.ingest._job_logs.reports import MOST_RANKS, report
+from forensics.ingest._shared.values import rank_number
+
+WORDS = (
+    *("RankID:", "Notify record from remote", "Getting socket times out", "socket establish timeout", "| time out |"),
+    *("Transport init error", "AICORE execution", "fftsplus task timeout"),
+)
+_SPEAKER = re.compile(r"\(PID:(?P<pid>\d{1,9}), Device:-?\d{1,4}, RankID:(?P<rank>\d{1,7})\)")
+_PID = re.compile(r"\bE[A-Z]\d{4}: ?\[PID: (\d{1,9})\]")
+_NOTIFY = re.compile(r"Notify record from remote rank:? ?\[(?P<remote>\d{1,7}|unknown)\]")
+_TAG = re.compile(r"\btag\[(?:[A-Za-z]{1,40}_)?([^\]\s]{1,200})\]")
+_SOCKET = re.compile(r"Getting socket times out|wait socket establish timeout")
+_LINK = re.compile(
+    r"\| {1,8}[\w.:%/]{1,64}\((?P<remote>\d{1,7})\) {1,8}\| {1,8}\d{1,12} {1,8}\| {1,8}[\w.:%/]{1,64}\((?P<own>\d{1,7})\) {1,8}"
+    r"\| {1,8}\d{1,12} {1,8}\| {1,8}(?:server|client) {1,8}\| {1,8}time out\b"
+)
+_INIT = re.compile(
+    r"Transport init error.{0,200}?createLink para: ?rank\[\d{1,7}\]-localUserrank\[(?P<own>\d{1,7})\].{1,200}?"
+    r"remoteUserrank\[(?P<remote>\d{1,7})\]"
+)
+_DEVICE = "exception occurred during AICORE execution"
+_STALL = re.compile(r"hccl fftsplus task timeout occurred")
+_NEAR = 8
+
+
+class Said(NamedTuple):
+    """One event: what it is, what it is about, and of which rank."""
+
+    kind: str
+    subject: str
+    rank: int | None
+
+
+class Hccl:
+    """Collects what a file says of it."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[int, int] = {}
+        self._speaker: tuple[int, int] = 0, -1
+        self._waits: dict[int, set[int]] = {}
+        self._groups: set[str] = set()
+        self._line = 0
+
+    def feed(self, number: int, line: str, rank: int | None) -> Iterator[Said]:
+        """Take one line of `rank`, where that is known."""
+        if not mentions(line, WORDS):
+            return
+        if said := _SPEAKER.search(line):
+            known = rank_number(said["rank"])
+            if known is not None and len(self._ranks) < MOST_RANKS:
+                self._ranks[int(said["pid"])] = known
+                self._speaker = number, known
+        rank = self._own(number, line, rank)
+        if _DEVICE in line:
+            yield Said("fatal_error", _DEVICE, rank)
+        if notify := _NOTIFY.search(line):
+            self._groups |= {tag[1] for tag in _TAG.finditer(line)} if len(self._groups) < 2 else set()
+            self._wait(number, rank, notify["remote"])
+            yield Said("transfer_timeout", f"HCCL: notify of rank {notify['remote']}", rank)
+        elif link := _LINK.search(line) or _INIT.search(line):
+            self._wait(number, int(link["own"]), link["remote"])
+            yield Said("transfer_timeout", f"HCCL: connection to rank {link['remote']}", rank)
+        elif _SOCKET.search(line) or _STALL.search(line):
+            yield Said("transfer_timeout", "HCCL", rank)
+
+    def _own(self, number: int, line: str, rank: int | None) -> int | None:
+        """The rank of a line: of its process, of the line itself, or of the line that spoke just above."""
+        pid = _PID.search(line)
+        if pid and int(pid[1]) in self._ranks:
+            return self._ranks[int(pid[1])]
+        before, speaker = self._speaker
+        return speaker if rank is None and speaker >= 0 and pid is None and number - before <= _NEAR else rank
+
+    def _wait(self, number: int, rank: int | None, remote: str) -> None:
+        self._line = self._line or number
+        if rank is not None and len(self._waits) < MOST_RANKS:
+            waits = self._waits.setdefault(rank, set())
+            if remote.isdigit():
+                waits.add(int(remote))
+
+    @property
+    def positions(self) -> Iterator[LogPosition]:
+        """Who waited, and who is waited for by most of them and waited for nobody."""
+        missing = {remote for waits in self._waits.values() for remote in waits} - self._waits.keys()
+        ranks = sorted(missing | self._waits.keys())
+        naming = sum(bool(waits & missing) for waits in self._waits.values())
+        is_job = ranks == list(range(len(ranks))) and len(self._groups) < 2
+        if missing and is_job and len(missing) < len(self._waits) and 2 * naming > len(self._waits):
+            yield from report("hccl", self._line, "hccl", self._waits, missing, kind="operation")

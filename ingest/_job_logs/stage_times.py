@@ -1,0 +1,219 @@
+"""Rows of `log_stage_times`: what trainers print of the parts of a step, rank by rank.
+
+In a line (`[rank 2] step 1800 data=3.497s fwd=0.408s allreduce_wait=0.02s`, `rank=2 time (ms) | forward: 27.4 | ...`,
+`Time 0.38 (0.40) Data 0.01 (0.02)`), in a table with a row for each rank, or in a list of ranks under each name. Numbers
+without a unit are times only where the line speaks of time.
+Upstream: DeepSpeed's wall clock breakdown, `times across ranks` of megatron/core/timers.py, torch's ImageNet example, XTuner.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from forensics.ingest._job_logs.line_origin import Origin
+from forensics.ingest._job_logs.patterns import mentions
+from forensics.ingest._shared.values import rank_number
+from forensics.ingest.interface import Batch
+
+WORDS = ("fwd", "bwd", "times across ranks")
+_END = (
+    r"(?:(?:[-_ ](?:time|load(?:ing|er)?|wait|ms|s|compute)){1,3}['\"]?(?: ?\(m?s\))?(?: ?[=:|]| {1,4}\d| {2,}|\t)"
+    r"|['\"]?(?: ?\(m?s\))?(?: {0,2}[=:] {0,3}\d| {1,4}\d))"
+)
+EXPRESSIONS = {word: word + _END for word in ("data", "Data", "forward", "Forward", "backward", "Backward")}
+_MENTIONED = (*WORDS, *EXPRESSIONS)
+_PAIR = re.compile(
+    r"(?<![\w./-])(?P<name>[A-Za-z][\w/.-]{0,47}(?: load(?:ing)?| wait| time)?)(?: ?\((?P<inner>m?s|sec)\))?['\"]?"
+    r"(?: {0,2}[=:] {0,4}| {1,4})(?P<value>\d{1,9}(?:\.\d{1,9})?) ?(?P<unit>(?:ms|us|s|sec)\b)?(?![\w:/]|\.\w)"
+)
+_STEP = re.compile(
+    r"(?<![\w-])(?i:global[_ ]?step|step|iteration|iter)['\"]?(?: ?[=:#] {0,3}| {1,6})\[?(\d{1,12})(?![\w.]*\.\w|\w)"
+    r"|(?i:epoch):? ?\[?(?P<epoch>\d{1,7})\]? ?(?:\[|batch )\s{0,9}(?P<batch>\d{1,9})\b"
+)
+_RANK = re.compile(r"(?<![A-Za-z_])(?:rank|RANK|Rank)[ _:=]{0,2}(\d{1,7})\b")
+_UNIT = re.compile(r"\((m?s|sec|seconds)\)|[-_](ms|s|sec)(?![a-z])")
+_TIME = re.compile(r"(?i)\b(?:[a-z]+_)?time(?:s|_|\b)")
+_MS = {"ms": 1.0, "us": 1e-3}
+_LISTED = re.compile(r"times across ranks \((?P<unit>m?s)\):")
+_SECTION = re.compile(r"^ {1,8}(?P<name>[A-Za-z][\w./-]{0,63}):$")
+_ROW = re.compile(r"^ {1,12}rank {1,6}(?P<rank>\d{1,7}): (?P<value>\d{1,12}(?:\.\d{1,9})?)$")
+_CELL = re.compile(r"[^\s|]+(?: ?\(m?s\))?")
+_VALUE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(?:ms|s|sec)?")
+_WHOLE = re.compile(r"(?i)^(?:(?:total|batch|step|iter(?:ation)?|epoch)?[-_ ]?time|total)(?:[-_ ]?(?:ms|s|sec))?$")
+_MESSAGE = re.compile(r"(?i)recv|receive|send|p2p|pipeline|bubble")
+_WAIT = re.compile(r"(?i)comm|reduce|gather|sync|wait|barrier|a2a|all_?to_?all|broadcast")
+_STAGES = (
+    ("data", re.compile(r"(?i)^data(?![-_ ]?parallel)|data[-_]?load|batch[-_]?(?:gen|load|fetch)|next[-_]batch")),
+    ("backward", re.compile(r"(?i)(?<![a-z])(?:backward|bwd)")),
+    ("forward", re.compile(r"(?i)(?<![a-z])(?:forward|fwd)")),
+    ("optimizer", re.compile(r"(?i)^optim|^opt(?![a-z])")),
+)
+_NO_TIME = re.compile(r"(?i)loss|(?<![a-z])lr|norm|mem|size|tokens?|sample|num|flops|rate|ratio|/s$|forward[-_]backward")
+_LONGEST = 1024
+_STEPS = 256
+_MOST_VALUES = 1 << 18
+
+Found = list[tuple[str, float]]
+
+
+@lru_cache(maxsize=4096)
+def kind_of(name: str) -> str | None:
+    """What a name stands for; None for what is no part of a step."""
+    if _NO_TIME.search(name):
+        return None
+    stage = next((stage for stage, words in _STAGES if words.search(name)), None)
+    if _MESSAGE.search(name):
+        return "message"
+    if _WAIT.search(name) and stage != "data":
+        return "wait"
+    return "whole" if _WHOLE.match(name) else stage
+
+
+class StageTimes:
+    """Collects them: of each rank those of its newest steps."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[int | None, str | None], dict[int, tuple[int, Found]]] = defaultdict(dict)
+        self._lines: Counter[tuple[int | None, str | None]] = Counter()
+        self._columns: Sequence[tuple[str | None, float]] = ()
+        self._tables = 0
+        self._unit: float | None = None
+        self._section: str | None = None
+        self._listed: dict[int, Found] = defaultdict(list)
+        self._values = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a table or a list goes on."""
+        return bool(self._columns) or self._unit is not None
+
+    def feed(self, number: int, line: str, origin: Origin) -> None:
+        """Take one line, and who wrote it."""
+        if not self.is_open and not mentions(line, _MENTIONED):
+            return
+        text = origin.bare[origin.text :]
+        if self.is_open and self._goes_on(number, text):
+            return
+        if found := _LISTED.search(text):
+            self._unit = _MS.get(found["unit"], 1000.0)
+            self._tables += 1
+        elif len(line) <= _LONGEST:
+            self._columns = _header(text)
+            if not self._columns and (times := _pairs(text)):
+                stated = _RANK.search(text) if origin.rank is None else None
+                rank = rank_number(stated[1]) if stated else origin.rank
+                self._add(number, (rank, None if stated else origin.label), _step(text), times)
+
+    def _goes_on(self, number: int, text: str) -> bool:
+        """Whether a line belongs to the table or list that is open; else that is at its end."""
+        if self._columns:
+            cells = _CELL.findall(text)
+            rank = rank_number(cells[0].lower().removeprefix("rank")) if cells else None
+            values = [_number(cell) for cell in cells[1:]]
+            if rank is not None and len(values) == len(self._columns) and None not in values:
+                found = [
+                    (kind, value * ms)
+                    for (kind, ms), value in zip(self._columns, values, strict=True)
+                    if kind and value is not None
+                ]
+                self._add(number, (rank, None), None, found)
+                return True
+            if text.strip(" -=+|"):
+                self._columns = ()
+            return not text.strip(" -=+|")
+        if section := _SECTION.match(text):
+            self._section = kind_of(section["name"])
+            return True
+        if row := _ROW.match(text):
+            rank = rank_number(row["rank"])
+            if self._section and rank is not None and all(kind != self._section for kind, _ in self._listed[rank]):
+                self._listed[rank].append((self._section, float(row["value"]) * (self._unit or 1.0)))
+            return True
+        self._close_list(number)
+        return False
+
+    def _close_list(self, number: int) -> None:
+        for rank, found in self._listed.items():
+            self._add(number, (rank, None), None, found)
+        self._unit, self._section = None, None
+        self._listed.clear()
+
+    def _add(self, number: int, who: tuple[int | None, str | None], step: int | None, found: Found) -> None:
+        """One step of one rank: the first line that tells of it stands."""
+        self._lines[who] += 1
+        steps = self._rows[who]
+        at = self._lines[who] if step is None else step
+        if at in steps or self._values > _MOST_VALUES:
+            return
+        steps[at] = number, found
+        self._values += len(found)
+        if len(steps) > _STEPS:
+            self._values -= len(steps.pop(next(iter(steps)))[1])
+
+    def batches(self, ranks: Mapping[str, int], own: int | None) -> Iterator[Batch]:
+        """All rows; `ranks` gives the rank of each label, `own` is that of the file."""
+        self._close_list(0)
+        columns: dict[str, list[Any]] = {name: [] for name in ("rank", "step", "locator", "kind", "ms")}
+        for (rank, label), steps in self._rows.items():
+            whose = rank if rank is not None else ranks.get(label or "", own)
+            for step, (number, found) in steps.items():
+                for kind, ms in found:
+                    for name, value in zip(columns, (whose, step, number, kind, ms), strict=True):
+                        columns[name].append(value)
+        if columns["ms"]:
+            yield Batch("log_stage_times", columns)
+
+
+def _pairs(line: str) -> Found:
+    """Times of one line: at least two parts of a step, of which one is no wait, all with a unit."""
+    usual = _ms(line)
+    found: Found = []
+    for pair in _PAIR.finditer(line):
+        kind, unit = kind_of(pair["name"]), pair["unit"] or pair["inner"]
+        if (
+            kind is None
+            or not (unit or "." in pair["value"])
+            or (kind == "whole" and any(each == "whole" for each, _ in found))
+        ):
+            continue
+        ms = _MS.get(unit, 1000.0) if unit else usual
+        if ms is None:
+            return []
+        # Parts of a part (`backward`, `backward_inner`) are told beside it.
+        if kind in ("wait", "message") or all(each != kind for each, _ in found):
+            found.append((kind, float(pair["value"]) * ms))
+    kinds = {kind for kind, _ in found}
+    return found if len(kinds) > 1 and kinds - {"wait", "message", "whole"} else []
+
+
+def _ms(text: str) -> float | None:
+    """Milliseconds of the unit that stands in a text; seconds where that only speaks of time."""
+    if said := _UNIT.search(text):
+        return _MS.get(said[1] or said[2], 1000.0)
+    return 1000.0 if _TIME.search(text) else None
+
+
+def _header(line: str) -> Sequence[tuple[str | None, float]]:
+    """Kinds of the columns behind the first one, which is called rank, and the milliseconds of their unit."""
+    cells = _CELL.findall(line)
+    if not cells or cells[0].lower() != "rank" or _ms(line) is None or any(cell[0].isdigit() for cell in cells):
+        return ()
+    usual = _ms(line)
+    kinds = [(kind_of(cell.partition("(")[0].strip()), _ms(cell) or usual or 1.0) for cell in cells[1:]]
+    return kinds if len({kind for kind, _ in kinds if kind}) > 1 else ()
+
+
+def _number(cell: str) -> float | None:
+    said = _VALUE.fullmatch(cell)
+    return float(said[1]) if said else None
+
+
+def _step(line: str) -> int | None:
+    said = _STEP.search(line)
+    if said is None:
+        return None
+    return int(said[1]) if said[1] else int(said["epoch"]) * 10**9 + int(said["batch"])

@@ -1,0 +1,92 @@
+"""Which rank takes longest for a stage of a step, by the times that logs print, and whether its peers wait for that long.
+
+A stage may hold waiting under its own name: whoever comes early to an all-reduce is longest in the backward pass. So a rank is
+late only where it waits less than its peers by half of what it takes longer, at least: by the waits that stand beside, or what
+of a whole step is in no stage. Loading data waits for no peer. Ranks of a pipeline, whose lines tell of messages, do different
+work.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from duckdb import DuckDBPyConnection
+
+from forensics.case.database import rows_of
+from forensics.model import StageName
+
+_STAGES = {stage.value: stage for stage in (StageName.DATA, StageName.FORWARD, StageName.BACKWARD, StageName.OPTIMIZER)}
+_ROWS = """
+SELECT t.step, t.rank, t.kind, sum(t.ms), min(s.path || '#line=' || t.locator)
+FROM log_stage_times t JOIN sources s USING (source_id) WHERE t.rank IS NOT NULL
+GROUP BY t.step, t.rank, t.kind, t.source_id QUALIFY t.source_id = min(t.source_id) OVER (PARTITION BY t.rank, t.step)
+ORDER BY t.step, t.rank, t.kind
+"""
+_Times = Mapping[int, Mapping[str, float]]
+"""Times in ms by rank and kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepOfStage:
+    """The rank that takes longest for a stage in one step: `ms`, the median of its peers, and who comes next.
+
+    A factor is how many times as long the peers' own work of a step becomes with this stage's time; `is_awaited` says that
+    nothing speaks against the peers waiting for it.
+    """
+
+    rank: int
+    ms: float
+    peers_ms: float
+    factor: float
+    next_factor: float
+    is_awaited: bool
+    source: str
+
+
+def stage_times(connection: DuckDBPyConnection) -> Iterator[tuple[StageName, list[StepOfStage]]]:
+    """The steps of each stage that at least two ranks print times of."""
+    steps: dict[int, dict[int, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    sources: dict[tuple[int, int], str] = {}
+    for step, rank, kind, ms, source in rows_of(connection, "log_stage_times", _ROWS):
+        steps[step][rank][kind] = ms
+        sources[step, rank] = source
+    for name, stage in _STAGES.items():
+        found = [_slowest(times, name, step, sources) for step, times in steps.items()]
+        if known := [each for each in found if each is not None]:
+            yield stage, known
+
+
+def _slowest(times: _Times, stage: str, step: int, sources: Mapping[tuple[int, int], str]) -> StepOfStage | None:
+    values = {rank: kinds[stage] for rank, kinds in times.items() if stage in kinds}
+    if len(values) < 2:
+        return None
+    first, second, *_ = sorted(values, key=lambda rank: -values[rank])
+    peers = median(value for rank, value in values.items() if rank != first)
+    excess = values[first] - peers
+    usual = median(_own(kinds) for rank, kinds in times.items() if rank != first)
+    usual = max(usual, times[first].get("whole", 0.0) - excess)
+    if usual <= 0:
+        return None
+    beyond = max(values[second] - peers, 0.0) / usual
+    awaited = excess > 0 and _is_awaited(times, first, stage, excess)
+    return StepOfStage(first, values[first], peers, 1 + excess / usual, 1 + beyond, awaited, sources[step, first])
+
+
+def _own(kinds: Mapping[str, float]) -> float:
+    return sum(ms for kind, ms in kinds.items() if kind in _STAGES)
+
+
+def _is_awaited(times: _Times, rank: int, stage: str, excess: float) -> bool:
+    waits = {each: wait for each, kinds in times.items() if (wait := _wait(kinds)) is not None}
+    if rank in waits and len(waits) > 1 and not any("message" in kinds for kinds in times.values()):
+        return waits[rank] <= median(wait for each, wait in waits.items() if each != rank) - excess / 2
+    return stage == StageName.DATA.value
+
+
+def _wait(kinds: Mapping[str, float]) -> float | None:
+    if "wait" in kinds:
+        return kinds["wait"]
+    return kinds["whole"] - _own(kinds) if "whole" in kinds and kinds["whole"] > _own(kinds) else None

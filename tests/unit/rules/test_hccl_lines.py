@@ -1,0 +1,87 @@
+"""What HCCL writes on Ascend devices: the rank that all others wait for, and lines that tell nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from forensics.model import Outcome
+from tests.recordings.verdicts import named, pasted
+
+DEVICE = (
+    "[ERROR] 2026-03-27-14:02:11 (PID:3012{0}, Device:{0}, RankID:{0}) ERR01100 OPS call acl api failed\n"
+    "EZ9999: [PID: 3012{0}] 2026-03-27-14:02:11.119.004 The error from device(chipId:{0}, dieId:0), serial number is 3, an "
+    "exception occurred during AICORE execution, stream id:24\n"
+)
+
+
+def notify(waits: Mapping[int, object], group: str = "10.0.0.4%enp_60000_0_1743", rank_is: int = 0) -> str:
+    """Each rank waits for a notify of another one."""
+    return "".join(
+        f"[ERROR] 2026-03-27-14:32:1{rank % 10} (PID:3012{rank}, Device:{rank}, RankID:{rank + rank_is}) ERR02200 DIST call "
+        f"hccl api failed.\nEI0002: [PID: 3012{rank}] 2026-03-27-14:32:24.514.220 The wait execution of the Notify register "
+        f"times out. Reason: The Notify register has not received the Notify record from remote rank [{remote}].base "
+        f"information: [streamID:[48], taskType[Notify Wait], tag[AllReduce_{group}]]. task information: [stage:[0]]\n"
+        for rank, remote in waits.items()
+    )
+
+
+def sockets(waits: Mapping[int, int]) -> str:
+    """The table of HCCL's log on connections that did not come up."""
+    front = "[ERROR] HCCL(17528,python3):2026-03-18-10:33:52.113.706 [hccl_socket_manager.cc:583] [18744]   "
+    return "".join(
+        f"{front}|  192.0.2.{remote}({remote})  |  16666  |   192.0.3.{rank}({rank})   |  323440{rank}  |  client  "
+        "| time out |  DISABLE  | LinkInfo\n"
+        for rank, remote in waits.items()
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        notify(dict.fromkeys((0, 1, 2, 3, 4, 6, 7), 5)),
+        notify({0: 5, 1: 5, 2: 5, 3: "unknown", 4: 5, 6: 5, 7: 6}),
+        sockets(dict.fromkeys((0, 1, 2, 3, 4, 6), 5)),
+    ],
+    ids=["notify", "some wait for those that wait", "connections"],
+)
+def test_the_rank_that_most_wait_for_and_that_waits_for_nobody(tmp_path: Path, text: str) -> None:
+    verdict = pasted(tmp_path, text)
+    assert (named(verdict), verdict.outcome) == ({5}, Outcome.HANG)
+
+
+def test_the_rank_whose_device_failed_before_the_others_gave_up(tmp_path: Path) -> None:
+    verdict = pasted(tmp_path, DEVICE.format(5) + notify(dict.fromkeys((0, 1, 2, 3, 4, 6, 7), 5)))
+    assert (named(verdict), verdict.outcome) == ({5}, Outcome.FAILSTOP)
+
+
+RAISED = "[rank{0}]: RuntimeError: OpParamMaker.cpp:281 OPS function error: HcclAllreduce, error code is 6\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(notify(dict.fromkeys((0, 1, 2, 3), "unknown")), id="who is waited for is not known"),
+        pytest.param(notify({0: 3, 1: 0, 2: 1}), id="a ring, of which one log is not here"),
+        pytest.param(notify({0: 1, 1: 0}), id="two that wait for each other"),
+        pytest.param(notify(dict.fromkeys((0, 1, 2), 3), rank_is=8), id="numbers within a group"),
+        pytest.param(notify({0: 3, 1: 3}) + notify({2: 3}, group="10.0.0.4%enp_60000_1_1744"), id="two groups"),
+        pytest.param(notify({0: 7}), id="one rank"),
+        pytest.param(sockets({0: 1, 1: 0, 2: 3, 3: 2}), id="both ends of connections"),
+        pytest.param("".join(DEVICE.format(rank) for rank in range(4)), id="all devices failed"),
+        pytest.param(RAISED.format(1) + RAISED.format(3) + notify({2: "unknown"}), id="errors of a collective"),
+        pytest.param(
+            notify(dict.fromkeys((0, 1, 2, 3), "unknown")) + DEVICE.format(2), id="a device that failed when all had given up"
+        ),
+    ],
+)
+def test_lines_that_tell_nobody(tmp_path: Path, text: str) -> None:
+    assert named(pasted(tmp_path, text)) == set()
+
+
+def test_waiting_alone_is_a_hang(tmp_path: Path) -> None:
+    text = "[ERROR] 2026-03-27-14:02:11 (PID:7, Device:1, RankID:1) ERR01100 OPS call acl api failed.\n"
+    text += "EI0006: [PID: 7] 2026-03-27-14:02:11.119.004 Getting socket times out. Reason: Remote Rank did not send the data\n"
+    assert pasted(tmp_path, text).outcome is Outcome.HANG

@@ -1,0 +1,138 @@
+"""Times of stages that every rank prints: who is slow, who only waits, and where nobody may be named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from forensics.model import Cause, Outcome, StageName, Verdict
+from tests.recordings.verdicts import named, verdict_of
+from tests.unit.ingest.reading import read
+
+Times = Callable[[int, int], dict[str, float]]
+"""Seconds by name, of a rank in a step."""
+
+
+def lines(times: Times, ranks: int = 4, steps: int = 12, form: str = "[rank {rank}] step {step} {pairs}") -> str:
+    said = []
+    for step in range(100, 100 + steps):
+        for rank in sorted(range(ranks), key=lambda rank: (rank * 7 + step) % ranks):
+            pairs = " ".join(f"{name}={value:.3f}s" for name, value in times(rank, step).items())
+            said.append(form.format(rank=rank, step=step, pairs=pairs))
+    return "\n".join([*said, ""])
+
+
+def usual(rank: int, step: int) -> dict[str, float]:
+    return {"data": 0.03 + 0.01 * ((rank + step) % 3), "fwd": 0.4, "bwd": 0.8, "allreduce_wait": 0.1, "opt": 0.05}
+
+
+def slow(stage: str, by: float = 2.0, of: int = 2) -> Times:
+    def times(rank: int, step: int) -> dict[str, float]:
+        own = usual(rank, step)
+        late = rank == of
+        return own | ({stage: own[stage] + by} if late else {"allreduce_wait": own["allreduce_wait"] + by})
+
+    return times
+
+
+def judged(tmp_path: Path, text: str) -> Verdict:
+    (tmp_path / "train.log").write_text(text)
+    return verdict_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "form", ["[rank {rank}] step {step} {pairs}", "[rank{rank}]: iter {step}: {pairs}", "{pairs} step {step} rank {rank}"]
+)
+def test_the_rank_that_loads_while_the_others_wait(tmp_path: Path, form: str) -> None:
+    verdict = judged(tmp_path, lines(slow("data"), form=form))
+    assert (verdict.outcome, named(verdict)) == (Outcome.SLOWDOWN, {2})
+    assert (verdict.suspects[0].stage.name, verdict.suspects[0].cause) == (StageName.DATA, Cause.DATALOADER_STALL)
+
+
+def test_the_rank_that_computes_longer(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, lines(slow("fwd", of=1)))
+    assert (named(verdict), verdict.suspects[0].stage.name) == ({1}, StageName.FORWARD)
+
+
+def test_files_of_the_ranks_are_compared(tmp_path: Path) -> None:
+    for rank in range(3):
+        pairs = [" ".join(f"{name}={value:.3f}s" for name, value in slow("data")(rank, step).items()) for step in range(12)]
+        text = "".join(f"step {step} {said}\n" for step, said in enumerate(pairs))
+        (tmp_path / f"rank_{rank}.log").write_text(text)
+    assert named(verdict_of(tmp_path)) == {2}
+
+
+def test_the_rest_of_a_whole_step_is_waiting(tmp_path: Path) -> None:
+    said = [
+        f"[rank{rank}]: Epoch: [0][ {step:3}/500]\tTime  4.10 ( 4.02)\tData  {3.2 if rank == 3 else 0.01:.3f} ( 0.2)\tLoss 6.9"
+        for step in range(10)
+        for rank in range(4)
+    ]
+    assert named(judged(tmp_path, "\n".join(said))) == {3}
+
+
+def test_a_table_of_ranks(tmp_path: Path) -> None:
+    rows = [f"{rank:5}   {3.1 if rank == 4 else 0.02:.3f}   {0.2 if rank == 4 else 3.3:.3f}" for rank in range(8)]
+    verdict = judged(tmp_path, "\n".join(["step 90 of train.log", " rank  data_time  wait_time", *rows, "done"]))
+    assert named(verdict) == {4}
+
+
+def test_lists_of_ranks_under_each_name() -> None:
+    text = "times across ranks (ms):\n"
+    for name, values in (("forward-compute", (120.5, 240.25)), ("grads-all-reduce", (130.0, 10.0))):
+        text += "\n".join([f"  {name}:", *(f"     rank {rank:2}: {value:.2f}" for rank, value in enumerate(values)), ""])
+    rows = read(text.encode(), "train.log").rows("log_stage_times")
+    assert [(row["rank"], row["kind"], row["ms"]) for row in rows] == [
+        (0, "forward", 120.5), (0, "wait", 130.0), (1, "forward", 240.25), (1, "wait", 10.0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pytest.param(usual, id="a sound job"),
+        pytest.param(lambda rank, step: slow("data", of=step % 4)(rank, step), id="ranks that take turns"),
+        pytest.param(slow("data", by=0.1), id="too little to matter for a step"),
+        pytest.param(
+            lambda rank, step: usual(rank, step) | {"bwd": 0.8 + 2 * (rank == 2)}, id="longer, and nobody waits for it"
+        ),
+        pytest.param(
+            lambda rank, step: {"fwd": 0.4, "bwd": 2.8 if rank == 2 else 0.8}, id="waiting may hide in the backward pass"
+        ),
+        pytest.param(lambda rank, step: usual(rank, step) | {"data": 2.0 if rank in (1, 2) else 0.1}, id="two alike"),
+        pytest.param(
+            lambda rank, step: usual(rank, step) | {"data": 2.0 if rank == 2 and step < 105 else 0.1}, id="some steps"
+        ),
+        pytest.param(lambda rank, step: slow("fwd")(rank, step) | {"recv": 0.3}, id="a longer stage of a pipeline"),
+        pytest.param(lambda rank, step: slow("allreduce_wait")(rank, step), id="the one that waits"),
+    ],
+)
+def test_who_is_not_named(tmp_path: Path, times: Times) -> None:
+    assert not judged(tmp_path, lines(times)).suspects
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[rank {rank}] step {step} loss 2.{rank}1 step_time 4.81s",
+        "[rank {rank}] step {step} data 1.2 fwd 9.{rank}",
+        "[rank {rank}] step {step} forward_loss: {rank}.5 backward_norm: 2.5 time: 1.0",
+        "[rank {rank}] data=/mnt/a fwd=3 bwd=4 time 2s",
+        "[rank {rank}]: in forward 12.0 {step}",
+    ],
+)
+def test_what_is_no_time_of_a_stage(line: str) -> None:
+    text = "\n".join(line.format(rank=rank, step=step) for step in range(9) for rank in range(2))
+    assert not read(text.encode(), "train.log").rows("log_stage_times")
+
+
+def test_a_hang_is_not_blamed_on_the_slow_rank(tmp_path: Path) -> None:
+    gave_up = "".join(
+        f"[rank{rank}]:[E ProcessGroupNCCL.cpp:828] [Rank {rank}] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600007 milliseconds before timing out.\n"
+        for rank in (0, 1, 2)
+    )
+    verdict = judged(tmp_path, lines(slow("data", of=1)) + gave_up)
+    assert not {1} & named(verdict)
