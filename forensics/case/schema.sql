@@ -466,7 +466,7 @@ CREATE TABLE log_positions (
     rank INTEGER,                   -- global rank; null when the log does not tell
     group_rank INTEGER,             -- rank within the communicator
     size INTEGER,                   -- members of the communicator, when told
-    origin VARCHAR NOT NULL,        -- watchdog (torch), nccl (NCCL INFO lines), or a report of who came: desync, horovod, barrier, analysis, hccl
+    origin VARCHAR NOT NULL,        -- watchdog (torch), nccl (NCCL INFO lines), or a report of who came: desync, horovod, barrier, analysis, hccl, milestone
     communicator VARCHAR,           -- name of the process group, or commId; equal on all members
     init VARCHAR,                   -- nccl: started, complete, destroyed or aborted; null for the watchdog
     enqueued BIGINT,                -- watchdog: last enqueued work, nccl: highest opCount, report: 1 came, 0 did not; -1 none, null not told

@@ -8,6 +8,7 @@ torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp: at the first call of a group i
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 
 from forensics.ingest._job_logs.patterns import MISSED_BARRIER
@@ -15,7 +16,10 @@ from forensics.ingest._job_logs.positions import LogPosition
 from forensics.ingest._job_logs.reports import MOST_RANKS, ranks_of, report
 from forensics.ingest._shared.values import rank_number
 
-WORDS = ("monitoredBarrier", "store based barrier", "retrieving ncclUniqueId", "DistStoreError", "DistNetworkError")
+WORDS = (
+    *("monitoredBarrier", "store based barrier", "retrieving ncclUniqueId", "GLOBAL_RANK: "),
+    *("DistStoreError", "DistNetworkError"),
+)
 _FAILED = re.compile(MISSED_BARRIER)
 _REACHED = re.compile(r"Rank (?P<rank>\d{1,7}) (?:successfully reached monitoredBarrier|timed out in monitoredBarrier)")
 _STORE = re.compile(
@@ -27,6 +31,8 @@ _CLIENTS = re.compile(
 )
 # Who came has lost the store once rank 0 gave up; who cannot reach it may have come too late.
 _LOST = re.compile(r"Dist(?:Network|Store)Error: (?!.*(?:failed to connect|client socket|failed to listen|address))")
+# Lightning, right before it goes to the barrier in the store.
+_ANNOUNCED = re.compile(r"(?i:initializing \w{2,20}): GLOBAL_RANK: (?P<rank>\d{1,7}), MEMBER: \d{1,7}/(?P<size>\d{1,7})\b")
 # A store that cannot be reached, or whose host is gone, says nothing of who came.
 _FIRST_CALL = re.compile(
     r"(?:\[rank(?P<own>\d{1,7})\]: .{0,200}?)?\[(?P<rank>\d{1,7})\] is setting up NCCL communicator and retrieving "
@@ -42,6 +48,7 @@ class Barriers:
         self._reached: set[int] = set()
         self._line = 0
         self._stores: dict[int, tuple[int, set[int], int]] = {}
+        self._announced: dict[int, set[int]] = defaultdict(set)
         self._first_call: tuple[int, set[int]] = 0, set()
         self._has_first = True
         self._clients: tuple[int, int, int] | None = None
@@ -63,6 +70,9 @@ class Barriers:
                 self._line = self._line or number
         elif "store based barrier" in line and (said := _STORE.search(line)):
             self._waits_in_store(number, int(said["rank"]), int(said["size"]), int(said["came"]))
+        elif "GLOBAL_RANK: " in line and (said := _ANNOUNCED.search(line)):
+            if int(said["rank"]) < int(said["size"]) <= MOST_RANKS:
+                self._announced[int(said["size"])].add(int(said["rank"]))
         elif "retrieving ncclUniqueId" in line and (said := _FIRST_CALL.search(line)):
             # A number that is not that of the job is one of a smaller group, whose first rank is another one.
             is_of_job = said["own"] in (None, said["rank"])
@@ -85,6 +95,8 @@ class Barriers:
             present = set(range(max(missing))) - self._missing | self._reached - missing
             yield from report("barrier", self._line, "monitored_barrier", present, missing, kind="barrier")
         for size, (line, waiting, came) in sorted(self._stores.items()):
+            # Not all who wait say so; who announced that it begins and who waits are all that came.
+            waiting = waiting if len(waiting) == came else waiting | self._announced[size]
             if len(waiting) == came:
                 missing = set(range(size)) - waiting
                 yield from report("barrier", line, "store_barrier", waiting, missing, size, kind="barrier")

@@ -13,6 +13,7 @@ from forensics.bundle.artefact import Artefact
 from forensics.ingest._job_logs import (
     barriers,
     calls,
+    comm_findings,
     desync,
     events,
     hccl,
@@ -20,6 +21,7 @@ from forensics.ingest._job_logs import (
     horovod,
     identities,
     launchers,
+    milestones,
     nccl_lines,
     nodes,
     pods,
@@ -69,6 +71,8 @@ class _Reader:
         self._identities = identities.Identities()
         self._fingerprints = calls.Fingerprints()
         self._analysis = recorder_analysis.RecorderAnalysis()
+        self._comm_findings = comm_findings.CommFindings()
+        self._who_came = (self._horovod, self._desync, self._analysis, self._comm_findings, self._fingerprints)
         self._tracebacks = tracebacks.Tracebacks()
         self._heading = headings.Heading()
         self._table = torchrun.FailureTable()
@@ -79,6 +83,7 @@ class _Reader:
         self._stragglers = straggler_reports.StragglerReports()
         self._times = stage_times.StageTimes()
         self._progress = progress_lines.ProgressLines(artefact.stored_bytes, artefact.rank)
+        self._milestones = milestones.Milestones(artefact.stored_bytes)
         self._stacks = stack_dumps.StackDumps()
         self._cancelled = False
 
@@ -97,6 +102,7 @@ class _Reader:
         """Labels count wherever they stand, and progress is what most lines tell."""
         self.origins.survey(block)
         self._progress.survey(number, block, self.origins)
+        self._milestones.survey(number, block)
 
     def feed(self, number: int, line: str) -> None:
         """Take one line."""
@@ -117,7 +123,7 @@ class _Reader:
                 origin = replace(origin, host=front["host"], label=own_label)
         if not self._cancelled:
             self._barriers.feed(number, bare, origin.rank)
-            for reports in (self._horovod, self._desync, self._analysis, self._fingerprints):
+            for reports in self._who_came:
                 reports.feed(number, bare)
         if launchers.starts(bare):
             self.events.close_attempt()
@@ -183,6 +189,8 @@ class _Reader:
         yield from self._horovod.positions
         yield from self._analysis.positions
         yield from self._hccl.positions
+        yield from self._comm_findings.positions
+        yield from self._milestones.positions
         if not self.watchdog.has_groups:
             yield from self._barriers.positions
             yield from self._desync.positions

@@ -7,6 +7,7 @@ Upstream: `pyspy_dump_schedulers` of sglang/srt/utils, py-spy dump.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +20,11 @@ from forensics.ingest._shared.stack_text import PROCESS, frame, header, stack_ba
 from forensics.ingest.interface import Batch
 
 _SERVER_START = "server_args=ServerArgs("
-WORDS = ("Pyspy dump for PID ", _SERVER_START)
+WORDS = ("Pyspy dump for PID ", "py-spy dump ", _SERVER_START)
+# The command of somebody who says whose process it is.
+_COMMAND = re.compile(
+    r".{0,80}?\bpy-spy dump .{0,80}?(?:-p|--pid)[ =](\d{1,9})\b[^#\n]{0,80}#+ *rank[ :#=]{0,2}(\d{1,7})\s*", re.I
+)
 EXPRESSIONS = {"Process 0": r"Process \d{1,9}: \S"}
 _MOST_LINES = 200_000
 # Lines above the first thread that are kept, and how far below them it stands at most.
@@ -46,7 +51,11 @@ class StackDumps:
             self.forget()
         text = origin.bare[origin.text :]
         begins = PROCESS.match(text)
-        if begins is not None or dumped(line) is not None:
+        if "py-spy dump " in line and (asked := _COMMAND.fullmatch(line)) and len(self._stated) < _MOST_LINES:
+            self._stated[int(asked[1])] = int(asked[2])
+            self._above.append((number, f"Process {asked[1]}: "))
+            self._open_until = max(self._open_until, number + _LONGEST_HEAD)
+        elif begins is not None or dumped(line) is not None:
             self._above.append((number, text if begins else line))
             self._open_until = max(self._open_until, number + _LONGEST_HEAD)
             if begins is not None and origin.rank is not None and len(self._stated) < _MOST_LINES:

@@ -7,6 +7,7 @@ from functools import cache
 from forensics.ingest._job_logs import (
     barriers,
     calls,
+    comm_findings,
     desync,
     events,
     hccl,
@@ -36,6 +37,7 @@ _WORDS = (
         *horovod.WORDS,
         *barriers.WORDS,
         *calls.WORDS,
+        *comm_findings.WORDS,
         *desync.WORDS,
         *recorder_analysis.WORDS,
         *stack_dumps.WORDS,

@@ -19,9 +19,12 @@ LONGEST_HEADING = 160
 PROCESS = re.compile(r"\s*Process (\d{1,9}): ")
 # A rank of so many, as the command of the process gives it.
 _GIVEN = re.compile(r" --?rank[ =](\d{1,7})(?= (?:.* )?--?world[-_]size[ =]\d)")
-# A heading of a text with the stacks of several ranks, such as "=== Rank 3 ===" or "Rank 3: http://node-1:25999".
+# A heading of a text with the stacks of several ranks, such as "=== Rank 3 ===", "Rank 3: http://node-1:25999", or the command
+# that took one: "$ py-spy dump --pid 88 # rank 3".
 HEADING = re.compile(
-    r"[=#*\s-]*rank[ :#=]{0,2}(\d{1,7})[:\s]*(?:\(.{0,80}\)|https?://\S{1,80}|[\w.-]{1,80}:\d{1,5})?[:=#*\s-]*", re.I
+    r"[=#*\s-]*(?:\$? ?(?:sudo )?(?:py-spy dump|pystack remote|gdb) [^#]{1,80}#+\s*)?rank[ :#=]{0,2}(\d{1,7})[:\s]*"
+    r"(?:\(.{0,80}\)|https?://\S{1,80}|[\w.-]{1,80}:\d{1,5})?[:=#*\s-]*",
+    re.I,
 )
 _PY_SPY = re.compile(r'\s*Thread (0x[0-9A-Fa-f]+|\d{1,9}) \(([a-z+]+)\)(?:: "(.*)")?\s*')
 _PLACE = re.compile(r"(.+?)(?::(\d{1,9}))?")

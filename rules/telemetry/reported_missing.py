@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from forensics.model import (
     Belief,
@@ -21,7 +21,7 @@ from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.calls.positions import Communicator
 from forensics.rules.reductions.logs.events import Logs
 from forensics.rules.reductions.logs.log_evidence import Logged
-from forensics.rules.reductions.logs.reports import COUNTED
+from forensics.rules.reductions.logs.reports import COUNTED, SPOKEN
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.text.evidence_text import ranks_text, wait_text
 from forensics.rules.reductions.text.seen import Seen
@@ -40,7 +40,7 @@ def _evaluate(roster: Roster, graph: WaitGraph, placed: Positions) -> Iterator[F
     # One that waits alone for all the others may as well have made a call too many.
     if missing and len(missing) <= max(len(waiting), int(nameless)):
         for rank in missing:
-            yield _absent(rank, waits, sure=len(missing) < len(waiting))
+            yield _absent(rank, waits, placed, sure=len(missing) < len(waiting))
     elif not missing:
         for root in graph.reported_roots:
             yield from _minority(root, placed)
@@ -57,10 +57,16 @@ def _is_gone(facts: RankFacts) -> bool:
     return facts.dead and not facts.aborted
 
 
-def _absent(rank: int, waits: list[Wait], sure: bool) -> Finding:
+def _absent(rank: int, waits: list[Wait], placed: Positions, sure: bool) -> Finding:
     lacking = [wait for wait in waits if rank in wait.absent]
-    statements = (Evidence(_said(rank, wait), _source(wait)) for wait in lacking[:_SHOWN])
-    return _finding((rank,), Cause.HOST_STALL, Component.HOST, "not_started", lacking[0], tuple(statements), sure)
+    is_reported = any(placed.of(wait.communicator).unit != SPOKEN for wait in lacking)
+    statements = [Evidence(_said(rank, wait), _source(wait)) for wait in lacking[:_SHOWN]]
+    if not is_reported:
+        said = "no library reports it: the others say that they wait, and have written lines that it has not"
+        statements.append(Evidence(said, supports=False))
+    return _finding(
+        (rank,), Cause.HOST_STALL, Component.HOST, "not_started", lacking[0], tuple(statements), sure and is_reported
+    )
 
 
 def _said(rank: int, wait: Wait) -> str:
@@ -81,7 +87,9 @@ def _minority(root: Root, placed: Positions) -> Iterator[Finding]:
     if root.kind is RootKind.CYCLE:
         all_ranks = {rank for wait in waits for rank in wait.waiting}
         for wait in waits:
-            if 0 < 2 * len(wait.waiting) < len(all_ranks) and all_ranks - set(wait.waiting) == set(wait.absent):
+            if 0 < 2 * len(wait.waiting) < len(all_ranks) and (
+                all_ranks - set(wait.waiting) == set(wait.absent) or _is_alone(wait, waits)
+            ):
                 yield _apart(wait)
                 return
     else:
@@ -90,6 +98,13 @@ def _minority(root: Root, placed: Positions) -> Iterator[Finding]:
         lagging, done = tuple(first.waiting), group.finished(first.sequence)
         if group.unit == COUNTED and 0 < len(lagging) < len(done):
             yield _unfinished(lagging, done, first, group)
+
+
+def _is_alone(wait: Wait, waits: Sequence[Wait]) -> bool:
+    """Whether most of its group did not come because they wait, with others, in what nobody but its ranks is missing in."""
+    others = [other for other in waits if other is not wait and set(other.missing) <= set(wait.waiting)]
+    elsewhere = {rank for other in others for rank in other.waiting}
+    return len(wait.waiting) < len(wait.absent) and set(wait.absent) < elsewhere
 
 
 def _apart(wait: Wait) -> Finding:

@@ -18,15 +18,18 @@ from forensics.rules.reductions.calls.positions import Communicator, Operation, 
 
 REPORTED = "report"
 """Unit of a communicator that is one operation: 1 for members that came to it, 0 for those that did not."""
+SPOKEN = "line"
+"""Unit of an operation of which no library says who came, but the lines of the ranks themselves."""
 COUNTED = "collective"
 """Unit of a desync report: collectives of the group, from one."""
+_UNITS = {"desync": COUNTED, "milestone": SPOKEN}
 _OTHERS = "ranks that are not named"
 
 _ROWS = """
 SELECT p.origin, p.source_id, p.communicator, p.rank, p.size, p.enqueued, p.completed, p.timed_out, p.kind,
        s.path || '#line=' || p.locator
 FROM log_positions p JOIN sources s USING (source_id)
-WHERE p.origin IN ('desync', 'horovod', 'barrier', 'analysis', 'hccl') AND p.communicator IS NOT NULL
+WHERE p.origin IN ('desync', 'horovod', 'barrier', 'analysis', 'hccl', 'milestone') AND p.communicator IS NOT NULL
 ORDER BY p.origin, s.path, p.communicator, p.rank
 """
 
@@ -65,7 +68,7 @@ def _communicator(label: str, origin: str, rows: Sequence[_Row]) -> Communicator
         found,
         backend="nccl" if origin == "desync" else "unknown",
         size=max(size, len(found)),
-        unit=COUNTED if origin == "desync" else REPORTED,
+        unit=_UNITS.get(origin, REPORTED),
         nameless=others,
         overdue=True,
     )

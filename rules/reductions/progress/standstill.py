@@ -68,13 +68,21 @@ SELECT o.rank, max(s.captured_ns),
        CASE WHEN max(s.modified_ns) >= max(o.enqueued_ns) THEN max(s.modified_ns) END
 FROM latest_call o JOIN sources s USING (source_id) GROUP BY o.rank
 """
+# A watchdog of the program that had stacks written into its log says of each rank how long nothing was finished.
+_REPORTED = """
+SELECT l.rank, max(CAST(regexp_extract(l.subject, '^([0-9]{1,9}) s$', 1) AS BIGINT)) FROM log_events l
+WHERE l.kind = 'stall_report' AND l.rank IS NOT NULL AND regexp_matches(l.subject, '^[0-9]{1,9} s$')
+    AND EXISTS (SELECT 1 FROM stacks k WHERE k.source_id = l.source_id AND k.rank = l.rank)
+GROUP BY l.rank
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Dates:
     """What the records of calls date, by rank and by communicator (ns).
 
-    `chunks` tells when a chunk last moved, `newest` when that, or a call, was last seen.
+    `chunks` tells when a chunk last moved, `newest` when that, or a call, was last seen; `reported` are seconds for which a
+    watchdog saw nothing finished, of ranks whose stacks it had written.
     """
 
     captured: Mapping[int, int]
@@ -84,6 +92,7 @@ class _Dates:
     communicator_pause: Mapping[str, int | None]
     moved: Mapping[int, bool]
     chunks: Mapping[int, int]
+    reported: Mapping[int, int]
 
 
 WaitStates = NewType("WaitStates", tuple[WaitState, ...])
@@ -119,6 +128,7 @@ def _dates(connection: DuckDBPyConnection, logs: ShimLogs) -> _Dates:
         dict(connection.execute(_OF_COMMUNICATORS).fetchall()),
         recorders_moved(connection),
         chunks,
+        dict(connection.execute(_REPORTED).fetchall()),
     )
 
 
@@ -133,6 +143,9 @@ def _state(
         return WaitState(Standing.STILL, "it was reported because a time limit had passed")
     if timed_out:
         return WaitState(Standing.STILL, f"the watchdog of rank {timed_out[0]} gave it up")
+    if len(wait.waiting) > 1 and wait.waiting.keys() <= dates.reported.keys():
+        least = min(dates.reported[rank] for rank in wait.waiting)
+        return WaitState(Standing.STILL, f"watchdogs of all who wait saw nothing finished for {least} s", least * 10**9)
     return dated or _between_dumps(wait, dates) or _young(wait, dates, factor) or _between_samples(wait, ranks, samples, paces)
 
 
