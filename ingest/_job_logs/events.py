@@ -217,7 +217,7 @@ WORDS = (
     *(
         "DataLoader worker",
         "Fatal Python error",
-        "shared memory segment",
+        " memory segment",
         "Forcefully terminat",
         "Memory access fault",
         "Received sigquit",

@@ -20,12 +20,16 @@ from forensics.ingest._shared.values import rank_number
 from forensics.ingest.interface import Batch
 
 WORDS = ("fwd", "bwd", "times across ranks")
-_END = (
-    r"(?:(?:[-_ ](?:time|load(?:ing|er)?|wait|ms|s|compute)){1,3}['\"]?(?: ?\(m?s\))?(?: ?[=:|]| {1,4}\d| {2,}|\t)"
-    r"|['\"]?(?: ?\(m?s\))?(?: {0,2}[=:] {0,3}\d| {1,4}\d))"
-)
-EXPRESSIONS = {word: word + _END for word in ("data", "Data", "forward", "Forward", "backward", "Backward")}
-_MENTIONED = (*WORDS, *EXPRESSIONS)
+_STARTS = ("Data", "forward", "Forward", "backward", "Backward")
+_ENDS = {
+    **{end: end for end in ("=", ": ", "_time", "_load", "_ms", " time", " load", "-compute")},
+    " 0": r" \d",
+    "  0": r"  \d",
+}
+# Logs are full of `data`: it is looked for by what follows it.
+_OF_DATA = {"ta=0": r"ta=\d", "ta: 0": r"ta: \d", "ta_time": "ta_time", "ta_load": "ta_load", "ta_ms": "ta_ms", "ta(": r"ta\("}
+EXPRESSIONS = {**{start + end: start + _ENDS[end] for start in _STARTS for end in _ENDS}, **_OF_DATA}
+_MENTIONED = (*WORDS, *_STARTS, "data")
 _PAIR = re.compile(
     r"(?<![\w./-])(?P<name>[A-Za-z][\w/.-]{0,47}(?: load(?:ing)?| wait| time)?)(?: ?\((?P<inner>m?s|sec)\))?['\"]?"
     r"(?: {0,2}[=:] {0,4}| {1,4})(?P<value>\d{1,9}(?:\.\d{1,9})?) ?(?P<unit>(?:ms|us|s|sec)\b)?(?![\w:/]|\.\w)"
