@@ -53,20 +53,14 @@ def stops(draw: st.DrawFn) -> Stop:
 
 
 @FEW
-@given(stop=stops())
-def test_the_rank_that_stopped_is_named_and_the_others_are_not(stop: Stop) -> None:
+@given(stop=stops(), only_active=st.booleans())
+def test_the_rank_that_stopped_is_named_and_the_others_are_not(stop: Stop, only_active: bool) -> None:
+    """In dumps of all entries, and in those that the worker server gives of active ones."""
+    form, name = ("json", "rank{rank}.json") if only_active else ("pickle", "nccl_trace_rank_{rank}")
     with tempfile.TemporaryDirectory() as folder:
-        verdict = verdict_of(loose(stop.job(), Path(folder)))
+        verdict = verdict_of(loose(stop.job(), Path(folder), form=form, name=name, only_active=only_active))
     assert named(verdict) == {stop.culprit}
-    assert stop.culprit not in victims(verdict)
-
-
-@FEW
-@given(stop=stops())
-def test_dumps_of_active_entries_only_tell_the_same(stop: Stop) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        verdict = verdict_of(loose(stop.job(), Path(folder), form="json", name="rank{rank}.json", only_active=True))
-    assert named(verdict) == {stop.culprit}
+    assert only_active or stop.culprit not in victims(verdict)
 
 
 @FEW
