@@ -48,6 +48,11 @@ class Events:
         later = [line for (_, before), (line, at) in pairwise(dated) if at - before > _NO_WAIT_NS]
         return later[-1] if later else None
 
+    def stalls(self) -> list[int]:
+        """The lines in which watchdogs gave up: they end their processes."""
+        said = zip(self.columns["kind"], self.columns["locator"], strict=True)
+        return [line for kind, line in said if kind == "watchdog_timeout"]
+
     def ends(self) -> list[int]:
         """The lines in which processes ended; what was printed of pods stands anywhere."""
         said = zip(self.columns["kind"], self.columns["subject"], self.columns["locator"], strict=True)

@@ -179,18 +179,17 @@ class ProgressLines:
             self._pairs[words] = first, second
         return (second, None) if words in self._in_epochs else (first, second)
 
-    def resumed(self, ends: Sequence[int]) -> int | None:
+    def resumed(self, ends: Sequence[int], stalls: Sequence[int]) -> int | None:
         """The line in which steps go on after the last of these ends of processes after which they do: two of one series.
 
-        Bars are left out: work that one rank does by itself may outlast the end of another one.
+        Bars are left out: work that one rank does by itself may outlast the end of another one. After watchdogs gave up only
+        steps that begin again count: a program that ends prints what it had not written yet.
         """
-        parts = [part for series in self._series.values() for part in series.closed()]
-        steps = [[point.locator for point in part if point.clock != "bar"] for part in parts]
-        for end in sorted(ends, reverse=True):
-            after = [found for each in steps if len(found := [line for line in each if line > end]) > 1]
-            if after:
-                return min(found[0] for found in after)
-        return None
+        series = [[[p.locator for p in part if p.clock != "bar"] for part in each.closed()] for each in self._series.values()]
+        parts = [part for each in series for part in each]
+        again = [part for each in series for part in each[1:]]
+        found = (_after(parts, ends), _after([part for part in again if part], stalls, whole=True))
+        return max((line for line in found if line is not None), default=None)
 
     def batches(self, ranks: Mapping[str, int], own: int | None) -> Iterator[Batch]:
         """All rows; `ranks` gives the rank of each label, `own` is that of the file."""
@@ -204,6 +203,19 @@ class ProgressLines:
                         columns[name].append(value)
         if columns["step"]:
             yield Batch("log_progress", columns)
+
+
+def _after(parts: Sequence[Sequence[int]], ends: Sequence[int], whole: bool = False) -> int | None:
+    """The first line of a part, two at least, behind the last of these ends with one; `whole` for parts that begin there."""
+    for end in sorted(ends, reverse=True):
+        behind = [
+            found
+            for part in parts
+            if not (whole and part[0] <= end) and len(found := [line for line in part if line > end]) > 1
+        ]
+        if behind:
+            return min(found[0] for found in behind)
+    return None
 
 
 def _point(number: int, step: int, said: re.Match[str], line: str) -> Point:

@@ -215,7 +215,7 @@ class _Reader:
             self.events.add(self.nodes.locator, "several_nodes", self.nodes.why, self.nodes.why, None, nobody)
         found = self.events
         # Steps are trained after the end of a process only by a job that was started again.
-        begin = max(self._progress.resumed(found.ends()) or 0, found.begin_after_gap() or 0)
+        begin = max(self._progress.resumed(found.ends(), found.stalls()) or 0, found.begin_after_gap() or 0)
         found.close_attempt(begin)
         if found.labels:
             stated = zip(found.columns["rank"], found.labels, found.columns["kind"], found.columns["subject"], strict=True)

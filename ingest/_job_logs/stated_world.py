@@ -22,7 +22,9 @@ WORDS = (
     "-np ",
 )
 EXPRESSIONS = {"anks": r"anks[ :=]{1,3}\d{1,7} ?(?:\.\.|-|\xe2\x80\x93|to)"}
-_STATED = re.compile(r"(?<![\w-])(?P<before>[\w-]{1,40}[ _-])?(?:world[_ ]size|WORLD_SIZE)[\"']?(?:=| ?: ?)(?P<size>\d{1,7})\b")
+_STATED = re.compile(
+    r"(?<![\w-])(?P<before>\w[\w-]{0,39}[ _-])?(?:world[_ ]size|WORLD_SIZE)[\"']?(?:=| ?: ?)(?P<size>\d{1,7})\b"
+)
 _HEADING = re.compile(
     r"^\W{0,16}(?i:node|host|machine|server|worker|box)[\w.:-]{0,64}(?: [^\n]{0,80}?)?[ (\[](?i:global )?(?i:rank)s[ :=]{1,3}"
     r"(?P<first>\d{1,7}) ?(?:\.\.\.?|-|\u2013|to) ?(?P<last>\d{1,7})(?: ?(?:of|/) ?(?P<size>\d{1,7}))?\W{0,40}$"

@@ -84,7 +84,7 @@ FROM (SELECT rank, kind FROM log_events UNION ALL SELECT rank, 'progress' FROM l
 """
 
 
-def failures(connection: DuckDBPyConnection) -> Failures:
+def failures(connection: DuckDBPyConnection, world_size: int | None) -> Failures:
     """Read them; the first error of a rank tells what ended it, the others came on top."""
     stalls = standstill(connection)
     raised = Raised(stalls)
@@ -138,7 +138,7 @@ def failures(connection: DuckDBPyConnection) -> Failures:
     ((speaking, signals),) = connection.execute(_WITNESSES).fetchall()
     if len(odd) == 1 and speaking > 1:
         own, following = odd, following | own.keys() - odd.keys()
-    own = own or caught.own(died, speaking) or (met if not met.keys() & following else {})
+    own = own or caught.own(died, max(speaking, world_size or 0)) or (met if not met.keys() & following else {})
     # What its executor saw die and what alone reported an error is one process.
     named = named or (len(died) == 1 and own.keys() == died)
     only = unranked and not (unranked_own or own)

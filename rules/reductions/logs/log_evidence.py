@@ -98,7 +98,7 @@ def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
         reports=tuple(reported_operations(connection)),
         ranks=ranks,
         exits=exits(connection),
-        failures=failures(connection),
+        failures=failures(connection, world_size),
         timed_out=timed_out,
         stalled=stalled,
         cancels=tuple(cancels),

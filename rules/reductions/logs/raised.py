@@ -1,7 +1,8 @@
 """Which exceptions in a log ended the rank that raised them, and which its program may have caught and noted.
 
-torch prints the rank in front of what nothing caught; elsewhere the outermost frame of the traceback, or that the rank says
-nothing more while its peers give up waiting for it, tells the same. A rank that waits, or a job that trains, later went on.
+torch prints the rank in front of what nothing caught, unless the program puts it in front of all its lines; elsewhere the
+outermost frame of the traceback, or that the rank says nothing more while its peers give up waiting for it, tells the same.
+A rank that waits, or a job that trains, later went on; what could not be imported was optional more often than not.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from forensics.case.database import rows_of
 _MARKED = re.compile(r"\[rank\d{1,7}\]: |^ +\S")
 _OUTERMOST = re.compile(r'[^\n]*(?:, in <module>|multiprocessing/process\.py", line \d{1,7}, in _bootstrap)(?:\n|$)')
 """The frame around which nothing stands: what is printed from there on was caught nowhere below."""
+_IMPORT = re.compile(r"(?:ImportError|ModuleNotFoundError):")
 _NEAR = 1000
 """Lines between an error and what it does to the peers."""
 _STALLED = """
@@ -24,7 +26,7 @@ SELECT source_id, rank, min(locator), max(locator) FROM log_events
 WHERE kind IN ('watchdog_timeout', 'transfer_timeout', 'store_timeout', 'barrier_timeout') GROUP BY source_id, rank
 """
 # One more step may be noted by a peer that was ahead.
-_STEPS = "SELECT source_id, max(locator, 2)[2] FROM log_progress GROUP BY source_id"
+_STEPS = "SELECT source_id, max(locator, 2)[2], count(*) FILTER (text LIKE '%[rank%') FROM log_progress GROUP BY source_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,16 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """Lines in which ranks gave up waiting, by artefact: the first, the first and last of each rank; the last step but one."""
+    """Lines in which ranks gave up waiting, by artefact: the first, the first and last of each rank; the last step but one.
+
+    `labelled` are artefacts in which the rank stands in front of steps too.
+    """
 
     first: Mapping[int, int]
     firsts: Mapping[tuple[int, int], int]
     lasts: Mapping[tuple[int, int], int]
     steps: Mapping[int, int | None]
+    labelled: frozenset[int] = frozenset()
 
     def had_begun(self, source_id: int, line: int) -> bool:
         """Whether somebody had given up before a line."""
@@ -62,11 +68,13 @@ def standstill(connection: DuckDBPyConnection) -> Standstill:
     for source_id, _, begin, _ in rows:
         first[source_id] = min(begin, first.get(source_id, begin))
     ranked = [((source_id, rank), begin, end) for source_id, rank, begin, end in rows if rank is not None]
+    steps = rows_of(connection, "log_progress", _STEPS)
     return Standstill(
         first=first,
         firsts={key: begin for key, begin, _ in ranked},
         lasts={key: end for key, _, end in ranked},
-        steps=dict(rows_of(connection, "log_progress", _STEPS)),
+        steps={source_id: line for source_id, line, _ in steps},
+        labelled=frozenset(source_id for source_id, _, labelled in steps if labelled),
     )
 
 
@@ -83,9 +91,10 @@ class Raised:
             self._outermost = source_id, line
         if kind != "exception":
             return False
-        if _MARKED.search(text):
+        if _MARKED.search(text) and source_id not in self._stalls.labelled:
             return True
-        return self._outermost == (source_id, line) and rank is not None and not self._stalls.goes_on(source_id, rank, line)
+        is_outermost = self._outermost == (source_id, line) and not _IMPORT.search(text)
+        return is_outermost and rank is not None and not self._stalls.goes_on(source_id, rank, line)
 
 
 @dataclass(slots=True)
@@ -108,10 +117,10 @@ class Caught:
         """Whether several ranks raised something of their own."""
         return len(self.first) > 1
 
-    def own(self, died: set[int], speaking: int) -> dict[int, Failure]:
+    def own(self, died: set[int], ranks: int) -> dict[int, Failure]:
         """The one rank that raised something of its own, where the others only tell that it was gone, or that died by it.
 
-        Of `speaking` ranks all others gave up waiting, where nothing but that tells of it.
+        Of `ranks` all others gave up waiting, where nothing but that tells of it.
         """
         if len(self.first) != 1:
             return {}
@@ -119,7 +128,7 @@ class Caught:
         if died == {rank}:
             return {rank: failure}
         waited = {peer: (source, begin) for (source, peer), begin in self.stalls.firsts.items()}
-        lost = self.lost or (waited if len(waited.keys() - {rank}) >= max(2, speaking - 1) else {})
+        lost = self.lost or (waited if len(waited.keys() - {rank}) >= max(2, ranks - 1) else {})
         near = all(other == source_id and 0 < at - line < _NEAR for other, at in lost.values())
         is_last = rank not in lost and not self.stalls.goes_on(source_id, rank, line)
         return {rank: failure} if lost and near and is_last else {}

@@ -58,3 +58,55 @@ def test_who_ended_by_itself_is_named(tmp_path: Path, line: str, peers: tuple[st
 )
 def test_who_followed_or_went_on_is_not(tmp_path: Path, text: str) -> None:
     assert [suspect for suspect in pasted(tmp_path, text).suspects if "FX101" in suspect.rules] == []
+
+
+HOOK = (
+    "Traceback (most recent call last):",
+    '  File "/srv/job/hooks.py", line 31, in upload',
+    "    api.post(payload)",
+    "requests.exceptions.HTTPError: 500 Server Error",
+)
+OPTIONAL = (
+    "Traceback (most recent call last):",
+    '  File "/srv/job/train.py", line 3, in <module>',
+    "    import flash_attn",
+    "ModuleNotFoundError: No module named 'flash_attn'",
+)
+ENDED = (*OPTIONAL[:2], "    main()", "RuntimeError: CUDA error: an illegal memory access was encountered")
+
+
+def steps(first: int, last: int) -> list[tuple[int, str]]:
+    return [(rank, f"step {step}/900 loss 2.{rank}{step}") for step in range(first, last) for rank in range(8)]
+
+
+def all_but(*ranks: int) -> list[tuple[int, str]]:
+    return [(rank, GAVE_UP) for rank in range(8) if rank not in ranks]
+
+
+def of(rank: int, lines: tuple[str, ...]) -> list[tuple[int, str]]:
+    return [(rank, line) for line in lines]
+
+
+@pytest.mark.parametrize("front", ["[rank{0}]: ", "[Rank {0}] ", "{0}: ", "2026-03-21 02:04:11,204 - INFO - rank {0} - "])
+@pytest.mark.parametrize(
+    ("said", "ranks"),
+    [
+        pytest.param([*steps(1, 4), *of(0, HOOK), *steps(4, 30)], set(), id="noted, and the job trains"),
+        pytest.param([*of(0, OPTIONAL), *steps(1, 9), *all_but(5)], {5}, id="an optional import, and another is missing"),
+        pytest.param([*of(0, OPTIONAL), *steps(1, 3), *all_but(0, 4, 5, 6, 7)], set(), id="an optional import, and a cut log"),
+        pytest.param([*steps(1, 4), *of(0, HOOK), *all_but()], set(), id="noted, and all wait"),
+        pytest.param([*steps(1, 4), *of(0, HOOK), *all_but(5)], {5}, id="noted, and another is missing"),
+        pytest.param([*steps(1, 3), *(line for rank in range(8) for line in of(rank, ENDED))], set(), id="all raise"),
+        pytest.param([*steps(1, 4), *of(3, ENDED), *all_but(3), *steps(1, 30)], set(), id="started again"),
+        pytest.param([*steps(1, 4), (2, "OSError: sample 771 is broken, skipped"), *steps(4, 30)], set(), id="skipped"),
+        pytest.param([*steps(1, 4), (2, "OSError: sample 771 is broken, skipped"), *all_but(5)], {5}, id="skipped, another"),
+        pytest.param([*steps(1, 4), *of(0, (*ENDED[:3], "KeyboardInterrupt"))], set(), id="ended by hand"),
+        pytest.param([*steps(1, 4), *all_but(), (3, "Aborted (core dumped)")], set(), id="aborted after all gave up"),
+        pytest.param([*steps(1, 4), *of(3, ENDED), *all_but(3)], {3}, id="ended"),
+    ],
+)
+def test_who_is_named_whatever_stands_in_front(
+    tmp_path: Path, said: list[tuple[int, str]], ranks: set[int], front: str
+) -> None:
+    lines = [(0, "world_size=8"), *said]
+    assert named(pasted(tmp_path, "".join(f"{front.format(rank)}{line}\n" for rank, line in lines))) == ranks
