@@ -23,7 +23,7 @@ def copied(staging: Staging, run: Run, stream: FileIO, member: str, name: str, m
     written = staging.write_stream(member, _compressed(stream, most_bytes, head))
     if size > most_bytes:
         run = replace(run, status=Status.PARTIAL, reason=f"{name}: cut at {most_bytes} bytes", truncated=True)
-    return replace(run, bytes=written.bytes, sha256=written.sha256, path=written.path, captured_ns=now_ns())
+    return replace(run.stored(written), captured_ns=now_ns())
 
 
 def _compressed(stream: FileIO, most_bytes: int, head: bytes) -> Iterator[bytes]:

@@ -6,11 +6,12 @@ import errno
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forensics.bundle.layout import Status
 from forensics.bundle.redaction import redact, redact_argv
+from forensics.collect.staging import Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,11 @@ class Run:
     redactions: Mapping[str, int] = field(default_factory=dict)
     counts: bool = True
     provisional: bool = False
+
+    def stored(self, written: Written) -> Run:
+        """The same run with the file that it left."""
+        truncated = self.truncated or written.truncated
+        return replace(self, bytes=written.bytes, truncated=truncated, sha256=written.sha256, path=written.path)
 
     def document(self, counts: Counter[str]) -> dict[str, Any]:
         """The JSON object of collectors.jsonl; what is taken out of command line and reason is added to `counts`."""

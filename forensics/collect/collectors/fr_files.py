@@ -101,18 +101,9 @@ def copy_dump(context: Context, target: Target, place: DumpPlace, collector: str
         reason = f"{place.name}: cut at {context.settings.recorder_bytes} bytes"
     elif (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size):
         reason = f"{place.name} was still being written"
-    return Run(
-        collector,
-        target.rank,
-        Status.PARTIAL if reason else Status.OK,
-        reason,
-        pid=target.pid,
-        bytes=written.bytes,
-        truncated=written.truncated,
-        sha256=written.sha256,
-        path=written.path,
-        captured_ns=after.st_mtime_ns,
-    )
+    status = Status.PARTIAL if reason else Status.OK
+    run = Run(collector, target.rank, status, reason, pid=target.pid, captured_ns=after.st_mtime_ns)
+    return run.stored(written)
 
 
 def _check(found: os.stat_result, place: DumpPlace, target: Target) -> None:

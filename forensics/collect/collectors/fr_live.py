@@ -89,19 +89,8 @@ def _store(context: Context, target: Target, sample: int, place: SocketPlace, ha
         path = rank_path(target.rank, name)
         written = context.staging.write_stream(path, chunks, context.settings.recorder_bytes)
     cut = f"cut at {context.settings.recorder_bytes} bytes" if written.truncated else None
-    return Run(
-        ID,
-        target.rank,
-        Status.PARTIAL if cut else Status.OK,
-        cut,
-        pid=target.pid,
-        sample=sample,
-        argv=argv,
-        bytes=written.bytes,
-        truncated=written.truncated,
-        sha256=written.sha256,
-        path=written.path,
-    )
+    status = Status.PARTIAL if cut else Status.OK
+    return Run(ID, target.rank, status, cut, pid=target.pid, sample=sample, argv=argv).stored(written)
 
 
 def _unanswered(context: Context, target: Target, place: SocketPlace, error: OSError) -> tuple[Status, str]:

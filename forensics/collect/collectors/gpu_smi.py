@@ -52,14 +52,4 @@ def collect_smi(context: Context, sample: int) -> Iterator[Run]:
         return
     written = context.staging.write(node_path(context.node, "gpu/nvidia-smi.xml"), result.output)
     status = Status.PARTIAL if reason_or_none or result.truncated else Status.OK
-    yield Run(
-        ID,
-        None,
-        status,
-        reason_or_none,
-        argv=argv,
-        bytes=written.bytes,
-        truncated=result.truncated,
-        sha256=written.sha256,
-        path=written.path,
-    )
+    yield Run(ID, None, status, reason_or_none, argv=argv, truncated=result.truncated).stored(written)

@@ -33,16 +33,8 @@ def collect_counters(context: Context, sample: int) -> Iterator[Run]:
         "devices": {device.name: _device(device, errors) for device in devices},
     }
     written = context.staging.write_json(node_path(context.node, f"ib/counters-{sample}.json"), document)
-    yield Run(
-        ID,
-        None,
-        Status.PARTIAL if errors else Status.OK,
-        "; ".join(sorted(set(errors))[:8]) or None,
-        sample=sample,
-        bytes=written.bytes,
-        sha256=written.sha256,
-        path=written.path,
-    )
+    reason = "; ".join(sorted(set(errors))[:8]) or None
+    yield Run(ID, None, Status.PARTIAL if errors else Status.OK, reason, sample=sample).stored(written)
 
 
 def _device(device: Path, errors: list[str]) -> dict[str, Any]:

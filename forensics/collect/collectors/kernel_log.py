@@ -91,13 +91,4 @@ def _store(context: Context, content: bytes, argv: tuple[str, ...]) -> Run:
     counts: Counter[str] = Counter()
     chunks = redact_stream([content], counts)
     written = context.staging.write_stream(node_path(context.node, "kernel/dmesg.txt"), chunks)
-    return Run(
-        ID,
-        None,
-        Status.OK,
-        argv=argv,
-        bytes=written.bytes,
-        sha256=written.sha256,
-        path=written.path,
-        redactions=counts,
-    )
+    return Run(ID, None, Status.OK, argv=argv, redactions=counts).stored(written)

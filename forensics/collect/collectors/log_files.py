@@ -185,19 +185,9 @@ def copy_log(context: Context, rank: int | None, source: LogSource) -> Run:
         written = context.staging.write_stream(source.member, chunks)
     cut = found.st_size > head + tail
     notes = [source.note, f"kept the first {head} and the last {tail} of {found.st_size} bytes" if cut else None]
-    return Run(
-        ID,
-        rank,
-        Status.OK,
-        "; ".join(filter(None, notes)) or None,
-        argv=(source.name,),
-        bytes=written.bytes,
-        truncated=cut,
-        sha256=written.sha256,
-        path=written.path,
-        captured_ns=found.st_mtime_ns,
-        redactions=counts,
-    )
+    reason = "; ".join(filter(None, notes)) or None
+    run = Run(ID, rank, Status.OK, reason, argv=(source.name,), truncated=cut, captured_ns=found.st_mtime_ns, redactions=counts)
+    return run.stored(written)
 
 
 def _refusal(found: os.stat_result, source: LogSource) -> str | None:

@@ -60,16 +60,7 @@ def collect_ras(
         yield Run(ID, None, Status.PARTIAL, f"NCCL RAS at {address} closed without an answer", sample=sample, argv=argv)
         return
     written = context.staging.write(node_path(context.node, f"nccl/ras-{sample}.{suffix}"), content)
-    yield Run(
-        ID,
-        None,
-        Status.OK,
-        sample=sample,
-        argv=argv,
-        bytes=written.bytes,
-        sha256=written.sha256,
-        path=written.path,
-    )
+    yield Run(ID, None, Status.OK, sample=sample, argv=argv).stored(written)
 
 
 def _refusal(asked: bool | None, services: _Services, address: str, switched_off: bool) -> tuple[Status, str] | None:

@@ -6,6 +6,7 @@ What cannot block is read first and written at once; `syscall` and `stack`, whic
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from forensics.bundle.layout import Status, rank_path
@@ -29,14 +30,15 @@ def collect_tasks(context: Context, target: Target, sample: int) -> Iterator[Run
     path = rank_path(target.rank, f"proc/{sample}.json")
     early = context.staging.write_json(path, document)
     stuck = "reading the kernel stacks blocked; the rest is there"
-    yield _run(target, sample, Status.PARTIAL, stuck, early.sha256, early.bytes, provisional=True)
+    run = Run(ID, target.rank, Status.PARTIAL, stuck, pid=target.pid, sample=sample, provisional=True).stored(early)
+    yield run
     for process in processes:
         _add_kernel_view(context.procfs, process)
     written = context.staging.write_json(path, document)
     reason = _reason(processes, tree.cut)
     if tree.root is None and target.state == "alive":
         reason = "; ".join(filter(None, (gone(target), reason)))
-    yield _run(target, sample, Status.PARTIAL if reason else Status.OK, reason, written.sha256, written.bytes)
+    yield replace(run, status=Status.PARTIAL if reason else Status.OK, reason=reason, provisional=False).stored(written)
 
 
 def gone(target: Target) -> str:
@@ -46,24 +48,6 @@ def gone(target: Target) -> str:
     if target.state == "zombie":
         return f"process {target.pid} is dead and waits to be reaped"
     return f"process {target.pid} ended during the collection"
-
-
-def _run(
-    target: Target, sample: int, status: Status, reason: str | None, sha256: str, size: int, provisional: bool = False
-) -> Run:
-    path = rank_path(target.rank, f"proc/{sample}.json")
-    return Run(
-        ID,
-        target.rank,
-        status,
-        reason,
-        pid=target.pid,
-        sample=sample,
-        bytes=size,
-        sha256=sha256,
-        path=path,
-        provisional=provisional,
-    )
 
 
 def _process(procfs: ProcFs, stat: Stat, is_child: bool, limit: int) -> dict[str, Any]:

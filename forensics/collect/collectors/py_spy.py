@@ -154,7 +154,7 @@ def _finish(context: Context, target: Target, sample: int, dump: _Dump, tree: Tr
     dump.errors.close()
     if dump.guard is not None:
         os.close(dump.guard)
-    return Run(
+    run = Run(
         ID,
         target.rank,
         status,
@@ -164,11 +164,9 @@ def _finish(context: Context, target: Target, sample: int, dump: _Dump, tree: Tr
         argv=tuple(_argv(context, dump.pid)),
         begin_ns=dump.begin_ns,
         end_ns=now_ns(),
-        bytes=written.bytes if written else 0,
-        sha256=written.sha256 if written else None,
-        path=written.path if written else None,
         counts=not is_child or status not in (Status.NOT_FOUND, Status.UNSUPPORTED),
     )
+    return run.stored(written) if written else run
 
 
 def _outcome(context: Context, dump: _Dump) -> tuple[Status, str | None, bytes]:

@@ -48,15 +48,8 @@ def collect_versions(context: Context, targets: Sequence[Target]) -> Iterator[Ru
         return
     document = {"schema": "forensics.versions/1", "node": context.node, "ranks": ranks}
     written = context.staging.write_json(node_path(context.node, "versions.json"), document)
-    yield Run(
-        ID,
-        None,
-        Status.PARTIAL if failures else Status.OK,
-        "; ".join(reason for _, reason in failures) or None,
-        bytes=written.bytes,
-        sha256=written.sha256,
-        path=written.path,
-    )
+    reasons = "; ".join(reason for _, reason in failures) or None
+    yield Run(ID, None, Status.PARTIAL if failures else Status.OK, reasons).stored(written)
 
 
 def rank_versions(procfs: ProcFs, pid: int) -> dict[str, Any]:
