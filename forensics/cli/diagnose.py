@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import IO, TYPE_CHECKING, Annotated, BinaryIO, NamedTuple
 
 import typer
 
+from forensics.bundle import limits
 from forensics.cli import budget
 from forensics.cli.progress import reading
-from forensics.cli.standard_input import with_standard_input
+from forensics.cli.terminal import colours, columns, write
 from forensics.errors import ExitCode, ForensicsError
 
 if TYPE_CHECKING:
     from forensics.model import Verdict
+
+STANDARD_INPUT = Path("-")
+_NAME = "stdin.log"
+_PIECE = 1 << 20
 
 
 class Format(StrEnum):
@@ -76,7 +85,7 @@ def diagnose(
         verdict = decide(connection, overrides)
     record(connection, verdict)
     connection.close()
-    _write(_render(verdict, form, Extent(all_ranks, why, verbose, quiet), width, max_bytes, output), output)
+    write(_render(verdict, form, Extent(all_ranks, why, verbose, quiet), width, max_bytes, output), output)
     raise typer.Exit(_code(verdict, exit_code))
 
 
@@ -88,7 +97,6 @@ def _render(
     max_bytes: int | None,
     output: Path | None,
 ) -> str:
-    from forensics.cli.terminal import colours, columns
     from forensics.report import json, markdown, text
 
     if form is Format.JSON:
@@ -97,16 +105,6 @@ def _render(
         return markdown.render(verdict, max_bytes, extent.all_ranks, extent.why)
     shown = text.render(verdict, width or columns(output), colours(output), extent.all_ranks, extent.why, extent.verbose)
     return "\n".join(shown.splitlines()[:VERDICT_LINES]) if extent.quiet else shown
-
-
-def _write(report: str, output: Path | None) -> None:
-    if output is None:
-        typer.echo(report.rstrip("\n"))
-        return
-    try:
-        output.write_text(report.rstrip("\n") + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ForensicsError(f"cannot write {output}: {error.strerror}", ExitCode.USAGE) from error
 
 
 def _code(verdict: Verdict, wanted: bool) -> ExitCode:
@@ -120,3 +118,32 @@ def _code(verdict: Verdict, wanted: bool) -> ExitCode:
     if verdict.outcome is Outcome.HEALTHY:
         return ExitCode.NO_HANG
     return ExitCode.CULPRIT if culprit_named(verdict.suspects) else ExitCode.SUSPECTS
+
+
+@contextmanager
+def with_standard_input(paths: Sequence[Path]) -> Iterator[tuple[list[Path], Mapping[Path, str]]]:
+    """The paths, and the names of those that have none: what stands on standard input, where one of the paths is `-`.
+
+    It lies in a file without a name, which is gone when the process ends, however it ends.
+    """
+    if STANDARD_INPUT not in paths:
+        yield list(paths), {}
+        return
+    if sys.stdin.isatty():
+        raise ForensicsError("nothing is piped in: `kubectl logs POD | forensics diagnose -`", ExitCode.USAGE)
+    with tempfile.TemporaryFile() as target:
+        _copy(sys.stdin.buffer, target)
+        saved = Path(f"/dev/fd/{target.fileno()}")
+        yield [*dict.fromkeys(saved if path == STANDARD_INPUT else path for path in paths)], {saved: _NAME}
+
+
+def _copy(source: BinaryIO, target: IO[bytes]) -> None:
+    left = limits.budget().bytes
+    while left > 0 and (piece := source.read(min(_PIECE, left))):
+        target.write(piece)
+        left -= len(piece)
+    if left <= 0 and source.read(1):
+        raise ForensicsError(f"standard input: {limits.exceeded('bytes')}")
+    target.flush()
+    if target.tell() == 0:
+        raise ForensicsError("standard input is empty")

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from enum import StrEnum
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from forensics.cli.diagnose import Format
+from forensics.cli.progress import counting
+from forensics.cli.terminal import write
 from forensics.errors import ExitCode, ForensicsError
 
 if TYPE_CHECKING:
     from forensics.fixtures.suites.interface import Suite
     from forensics.fixtures.suites.running import Row
-
-
-class Form(StrEnum):
-    """Forms of the result."""
-
-    TEXT = "text"
-    JSON = "json"
-    MARKDOWN = "markdown"
 
 
 def evaluate(
@@ -33,7 +25,7 @@ def evaluate(
     cases: Annotated[int | None, typer.Option(min=1, help="Cases of each suite.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A handful of cases, about half a minute on two cores.")] = False,
     full: Annotated[bool, typer.Option("--full", help="As many cases as the suites are meant to have; takes hours.")] = False,
-    form: Annotated[Form, typer.Option("--format", "-f", help="Form of the result.")] = Form.TEXT,
+    form: Annotated[Format, typer.Option("--format", "-f", help="Format of the result.")] = Format.TEXT,
     field: Annotated[
         bool, typer.Option("--field", help="Judge each case in three field forms too: as people hand evidence over.")
     ] = False,
@@ -56,11 +48,12 @@ def evaluate(
     from forensics.fixtures.suites.registry import chosen
 
     found = chosen(suites or [])
-    with _progress() as report:
+    with counting("cases", "MofNCompleteColumn", "TimeRemainingColumn") as advance:
+        report = lambda done, total: advance(completed=done, total=total)  # noqa: E731
         results = _run(found, seed, [_count(suite, cases, quick, full) for suite in found], workers, report, field)
     chosen_cases = f" --cases {cases}" if cases else " --quick" if quick else " --full" if full else ""
     command = " ".join(["forensics evaluate", *(suites or []), f"--seed {seed}"]) + chosen_cases + (" --field" if field else "")
-    _write(_rendered(results, seed, form, command), output)
+    write(_rendered(results, seed, form, command), output)
 
 
 def _count(suite: Suite, cases: int | None, quick: bool, full: bool) -> int:
@@ -91,12 +84,12 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _rendered(results: list[tuple[Suite, list[Row]]], seed: int, form: Form, command: str) -> str:
+def _rendered(results: list[tuple[Suite, list[Row]]], seed: int, form: Format, command: str) -> str:
     from forensics.fixtures.suites import figures, tables
 
-    if form is Form.MARKDOWN:
+    if form is Format.MARKDOWN:
         return tables.markdown(results, command)
-    if form is Form.TEXT:
+    if form is Format.TEXT:
         return tables.text(results)
     found = [figures.document(suite, seed, rows) for suite, rows in results]
     return _json(found[0] if len(found) == 1 else found)
@@ -127,28 +120,3 @@ def _replay(text: str, keep: Path | None, field: bool) -> None:
     typer.echo(_json({**asdict(row), "case": str(case)}).rstrip("\n"))
     if keep:
         typer.echo(f"kept {keep / 'bundle.tar'}, next: forensics diagnose {keep / 'bundle.tar'}", err=True)
-
-
-def _write(result: str, output: Path | None) -> None:
-    if output is None:
-        typer.echo(result.rstrip("\n"))
-        return
-    try:
-        output.write_text(result, encoding="utf-8")
-    except OSError as error:
-        raise ForensicsError(f"cannot write {output}: {error.strerror}", ExitCode.USAGE) from error
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal, nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("cases", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from forensics.cli.progress import reading
+from forensics.cli.terminal import columns, save, write
 from forensics.errors import ExitCode, ForensicsError
 
 if TYPE_CHECKING:
@@ -57,15 +58,14 @@ def frontier(
             "no stages of steps in this input (see docs/frontier.md for how to record them)", ExitCode.UNREADABLE
         )
     if packet is not None:
-        _save(packet, write_packet(connection, packet_steps))
+        save(packet, write_packet(connection, packet_steps))
     connection.close()
-    _write(_render(verdict, form, output, all_ranks), output)
+    write(_render(verdict, form, output, all_ranks), output)
 
 
 def _render(verdict: Verdict, form: Form, output: Path | None, all_ranks: bool) -> str:
     import orjson
 
-    from forensics.cli.terminal import columns
     from forensics.report import frontier as windows
     from forensics.report import frontier_svg, outline, text
 
@@ -78,17 +78,3 @@ def _render(verdict: Verdict, form: Form, output: Path | None, all_ranks: bool) 
     return "\n".join(
         "\n".join((part.title, *chain.from_iterable(text.body(part, columns(output))))) for part in (*sections, *warnings)
     )
-
-
-def _write(content: str, output: Path | None) -> None:
-    if output is None:
-        typer.echo(content.rstrip("\n"))
-        return
-    _save(output, (content.rstrip("\n") + "\n").encode())
-
-
-def _save(path: Path, content: bytes) -> None:
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise ForensicsError(f"cannot write {path}: {error.strerror}", ExitCode.USAGE) from error

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from forensics.cli.progress import simulating
 from forensics.errors import ExitCode, ForensicsError
 
 if TYPE_CHECKING:
@@ -66,7 +64,7 @@ def simulate(
     taken, more = checked(only or ()), checked(beside or ())
     wanted = [parse(text) for text in fault or ["none"]]
     wait = after if after is not None or not watchdog else 660.0
-    with _progress() as report:
+    with simulating() as report:
         made = run(changed(PRESETS[job], change or []), wanted, seed, iterations=iterations, after_s=wait, observe=report)
         options = bundle.options_of(
             made, ring=ring, only_active=only_active, spread_s=spread, by_watchdog=watchdog and made.hung
@@ -108,20 +106,3 @@ def _list() -> None:
     for name in known():
         usual = "usual" if SOURCES[name].usual else "with --with or --only"
         typer.echo(f"  {name:<24} {SOURCES[name].about} ({usual})")
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal, nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("simulating", total=None)
-        yield lambda done, total: bar.update(
-            task, completed=done, total=total, description="simulating" if total == 3 else "writing"
-        )

@@ -9,6 +9,10 @@ import sys
 from pathlib import Path
 from typing import IO, cast
 
+import typer
+
+from forensics.errors import ExitCode, ForensicsError
+
 DEFAULT_COLUMNS = 100
 
 
@@ -23,6 +27,23 @@ def columns(output: Path | None) -> int:
 def colours(output: Path | None) -> bool:
     """Whether to colour: on a terminal only, and never with NO_COLOR."""
     return output is None and sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def write(report: str, output: Path | None) -> None:
+    """Print a report, or write it to a file, ending in one newline."""
+    shown = report.rstrip("\n")
+    if output is None:
+        typer.echo(shown)
+    else:
+        save(output, f"{shown}\n".encode())
+
+
+def save(path: Path, content: bytes) -> None:
+    """Write a file that the user named."""
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise ForensicsError(f"cannot write {path}: {error.strerror}", ExitCode.USAGE) from error
 
 
 class _LastingErrors(io.TextIOBase):
