@@ -138,7 +138,7 @@ def _run(options: Options) -> Summary:
 def _tell(summary: Summary, is_diagnosed: bool) -> None:
     """The summary on standard error, without control characters that names of the job may hold."""
     from forensics.cli.terminal import lasting_errors
-    from forensics.collect.ranges import format_ranks
+    from forensics.rank_ranges import format_ranks
 
     errors = lasting_errors()
 
@@ -168,7 +168,7 @@ def _tell(summary: Summary, is_diagnosed: bool) -> None:
 
 def _tell_missing(summary: Summary, say: Callable[[str], None]) -> None:
     """Ranks without a process, those with the same story together."""
-    from forensics.collect.ranges import format_ranks
+    from forensics.rank_ranges import format_ranks
 
     stories: dict[tuple[str, str], list[int]] = {}
     for rank, state, method in summary.missing:
@@ -194,7 +194,7 @@ def _pids(texts: list[str] | None) -> tuple[int, ...]:
 
 
 def _ranks(text: str | None) -> frozenset[int] | None:
-    from forensics.collect.ranges import parse_ranks
+    from forensics.rank_ranges import parse_ranks
 
     if text is None:
         return None

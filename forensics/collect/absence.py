@@ -15,8 +15,8 @@ from math import comb
 
 from forensics.bundle.claims import is_loopback
 from forensics.collect.discovery import Discovery, FoundRank
-from forensics.collect.ranges import format_ranks
 from forensics.collect.scan import Process, Scan
+from forensics.rank_ranges import format_ranks
 
 _MAX_UNKNOWN = 256
 # A launcher that never reaps keeps the dead of earlier launches; ranks of one launch start together.

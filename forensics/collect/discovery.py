@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from forensics.bundle.claims import Claim, JobId, claim
 from forensics.collect.processes import Stat, ancestors, descendants
-from forensics.collect.ranges import format_ranks
 from forensics.collect.scan import Process, Scan
+from forensics.rank_ranges import format_ranks
 
 _WORKER_NAME = "pt_data_worker"  # torch/utils/data/_utils/worker.py
 

@@ -23,7 +23,6 @@ from forensics.collect.interrupts import Interrupts
 from forensics.collect.journal import Journal
 from forensics.collect.plan import make_plan
 from forensics.collect.processes import ProcFs
-from forensics.collect.ranges import format_ranks
 from forensics.collect.record import now_ns
 from forensics.collect.scan import Scan, scan
 from forensics.collect.schedule import Limits, run_tasks
@@ -34,6 +33,7 @@ from forensics.collect.target import Context, Settings
 from forensics.collect.targets import local_rank_of, make_targets
 from forensics.errors import ExitCode, ForensicsError
 from forensics.native import ClockReading, read_clocks
+from forensics.rank_ranges import format_ranks
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from forensics.bundle.claims import claim
 from forensics.collect.discovery import Discovery, FoundRank
 from forensics.collect.processes import ProcFs, ancestors, inodes
-from forensics.collect.ranges import format_ranks
 from forensics.collect.scan import Process, Scan
+from forensics.rank_ranges import format_ranks
 
 GUESSED = "guessed"
 

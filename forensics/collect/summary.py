@@ -10,10 +10,10 @@ from pathlib import Path
 from forensics.bundle.layout import Status
 from forensics.collect.discovery import Discovery
 from forensics.collect.journal import Journal
-from forensics.collect.ranges import format_ranks
 from forensics.collect.record import Run
 from forensics.collect.scan import Scan
 from forensics.errors import ExitCode, ForensicsError
+from forensics.rank_ranges import format_ranks
 
 _FAILED = frozenset({Status.PARTIAL, Status.TIMEOUT, Status.PERMISSION, Status.KILLED})
 

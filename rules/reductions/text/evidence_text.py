@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from forensics.model import Component, Evidence, Family, Since, StageName, StageRef, WaitKind
-from forensics.rules.reductions.calls.positions import DIRECT
+from forensics.rank_ranges import format_ranks
+from forensics.rules.reductions.calls.positions import DIRECT, Communicators
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.activity import Activity, wait_of_wchan
-from forensics.rules.reductions.stacks.call_paths import application_frame
-from forensics.rules.reductions.stacks.samples import Sample, StacksByRank, same_place
-from forensics.rules.reductions.text.call_stages import CallStages
+from forensics.rules.reductions.stacks.call_paths import CallPaths, application_frame
+from forensics.rules.reductions.stacks.recorded_stages import stage_of_path
+from forensics.rules.reductions.stacks.samples import Sample, StacksByRank, activity_of, same_place
 from forensics.rules.reductions.waits.brackets import StagesBetween
 from forensics.rules.reductions.waits.combined_positions import Positions
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 
 SHOWN_WAITS = 3
+_MOST_RANGES = 12
 _NEVER_NS = 2**63
-
-
-def rank_ranges(ranks: Collection[int], limit: int = 12) -> str:
-    """Fold ranks into `0-2,5`; at most `limit` runs, the rest is counted."""
-    runs: list[list[int]] = []
-    for rank in sorted(set(ranks)):
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    shown = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs[:limit])
-    rest = sum(b - a + 1 for a, b in runs[limit:])
-    return f"{shown} (+{rest} more)" if rest else shown
+_PIPELINE = re.compile(r"pipe|(?:^|[^a-z])pp(?:[^a-z]|$)", re.IGNORECASE)
 
 
 def ranks_text(ranks: Collection[int]) -> str:
     """Write `rank 3` or `ranks 0-2`."""
-    return f"rank {rank_ranges(ranks)}" if len(set(ranks)) == 1 else f"ranks {rank_ranges(ranks)}"
+    return f"{'rank' if len(set(ranks)) == 1 else 'ranks'} {format_ranks(ranks, _MOST_RANGES)}"
 
 
 def counted(number: int, noun: str) -> str:
@@ -61,6 +52,46 @@ def child(sample: Sample, rank: int) -> Evidence:
 
 def _first_source(wait: Wait) -> str | None:
     return next((op.source for _, op in sorted(wait.waiting.items()) if op is not None), None)
+
+
+@reduction
+@dataclass(frozen=True, slots=True)
+class CallStages:
+    """What tells the stage of a call: where it was made, who is in its communicator, and where the hosts are.
+
+    Hosts run ahead of devices.
+    """
+
+    paths: CallPaths
+    groups: Communicators
+    stacks: StacksByRank
+
+    def of_wait(self, wait: Wait, ranks: Collection[int]) -> StageName:
+        """The one stage in which these ranks made the call they are in; unknown when they differ or nothing tells."""
+        calls = [call.call_path for rank, call in sorted(wait.waiting.items()) if call is not None and rank in ranks]
+        passed = StageName.UNKNOWN if self._stages(calls) - {StageName.UNKNOWN} else self._passed_on(wait)
+        return self.agreed(calls, ranks) if passed is StageName.UNKNOWN else passed
+
+    def agreed(self, calls: Iterable[int | None], ranks: Collection[int]) -> StageName:
+        """The one stage of some call paths; where none is recorded, of the places of the hosts, which run ahead of devices."""
+        places = (found.stage for rank in ranks if (found := activity_of(self.stacks, rank)))
+        stages = (self._stages(calls) or set(places)) - {StageName.UNKNOWN}
+        return stages.pop() if len(stages) == 1 else StageName.UNKNOWN
+
+    def _stages(self, calls: Iterable[int | None]) -> set[StageName]:
+        return {stage_of_path(self.paths[call]) for call in calls if call is not None and call in self.paths}
+
+    def _passed_on(self, wait: Wait) -> StageName:
+        """Along a pipeline activations go up and gradients come down; round its end they go on in the same direction."""
+        group = next((group for group in self.groups if group.label == wait.communicator), None)
+        if not wait.peers or group is None or not _PIPELINE.search(group.label) or not set(wait.peers) <= set(group.members):
+            return StageName.UNKNOWN
+        sender, receiver = (group.members.index(rank) for rank in wait.peers)
+        count = len(group.members)
+        if count == 2:
+            return StageName.FORWARD if sender < receiver else StageName.BACKWARD
+        steps = {1: StageName.FORWARD, count - 1: StageName.BACKWARD}
+        return steps.get((receiver - sender) % count, StageName.UNKNOWN)
 
 
 @reduction

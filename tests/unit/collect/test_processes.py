@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from forensics.collect.processes import all_stats, ancestors, descendants, inodes, parse_stat
-from forensics.collect.ranges import format_ranks, parse_ranks
+from forensics.rank_ranges import format_ranks, parse_ranks
 from tests.unit.collect.fake_proc import FakeProc
 
 

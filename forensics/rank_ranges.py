@@ -21,14 +21,13 @@ def parse_ranks(text: str) -> frozenset[int]:
     return frozenset(ranks)
 
 
-def format_ranks(ranks: Iterable[int]) -> str:
-    """Folded ranges in order: `0-3,7`."""
-    parts: list[str] = []
-    ordered = sorted(set(ranks))
-    start = 0
-    for index, rank in enumerate(ordered):
-        if index + 1 == len(ordered) or ordered[index + 1] != rank + 1:
-            first = ordered[start]
-            parts.append(str(first) if first == rank else f"{first}-{rank}")
-            start = index + 1
-    return ",".join(parts)
+def format_ranks(ranks: Iterable[int], most: int | None = None, hint: str = "") -> str:
+    """Folded ranges in order, `0-3,7`; the ranks of those beyond the first `most` are counted, with a hint."""
+    ranges: list[tuple[int, int]] = []
+    for rank in sorted(set(ranks)):
+        first = ranges.pop()[0] if ranges and rank == ranges[-1][1] + 1 else rank
+        ranges.append((first, rank))
+    shown = ranges[:most]
+    text = ",".join(str(first) if first == last else f"{first}-{last}" for first, last in shown)
+    left = sum(last - first + 1 for first, last in ranges[len(shown) :])
+    return f"{text} (+{left} more{hint})" if left else text
