@@ -51,7 +51,7 @@ def document(verdict: Verdict) -> dict[str, Any]:
         "schema": SCHEMA,
         "outcome": verdict.outcome,
         "since": _optional(verdict.since),
-        "suspects": [_suspect(suspect) for suspect in verdict.suspects],
+        "suspects": [_with_evidence(suspect) for suspect in verdict.suspects],
         "victims": _rows(verdict.victims),
         "labels": [
             {"label": label.label, "axis": label.axis, "stage": label.stage, "reason": label.reason} for label in verdict.labels
@@ -76,35 +76,14 @@ def _additions(verdict: Verdict) -> dict[str, Any]:
         "would_change": list(verdict.would_change),
         "symptoms": _rows(verdict.symptoms),
         "last_lines": [_evidence(line) for line in verdict.last_lines],
-        "assessments": [_assessment(each) for each in verdict.assessments],
-        "known_defects": [_assessment(each) for each in verdict.known_defects],
+        "assessments": [_with_evidence(each) for each in verdict.assessments],
+        "known_defects": [_with_evidence(each) for each in verdict.known_defects],
         "bundle_sha256": verdict.bundle_sha256,
         "tool": f"forensics {forensics.__version__}",
     }
 
 
-def _suspect(suspect: Suspect) -> dict[str, Any]:
-    return {
-        "fault": suspect.fault,
-        "ranks": list(suspect.ranks),
-        "members": suspect.members,
-        "hosts": list(suspect.hosts),
-        "granularity": suspect.granularity,
-        "resource": _optional(suspect.resource),
-        "anomaly": suspect.anomaly,
-        "stage": asdict(suspect.stage),
-        "cause": suspect.cause,
-        "mechanism": _optional(suspect.mechanism),
-        "impact": _optional(suspect.impact),
-        "since": _optional(suspect.since),
-        "confidence": suspect.confidence,
-        "rules": list(suspect.rules),
-        "evidence": [_evidence(item) for item in suspect.evidence],
-        "next_steps": list(suspect.next_steps),
-    }
-
-
-def _assessment(each: Assessment | KnownDefect) -> dict[str, Any]:
+def _with_evidence(each: Suspect | Assessment | KnownDefect) -> dict[str, Any]:
     return asdict(each) | {"evidence": [_evidence(item) for item in each.evidence]}
 
 
