@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from forensics.recorder.device import EventPair
+from forensics.recorder import layout
 
 if TYPE_CHECKING:
     from forensics.recorder.recorder import Recorder
@@ -15,6 +16,47 @@ if TYPE_CHECKING:
 MOST_SPANS = 4096
 """Stages and probes kept of one step; a trainer that never ends its step must not fill the memory."""
 _clock = time.monotonic_ns
+
+
+class EventPair:
+    """Two recorded events of CUDA, read when they are ready and never waited for: the device time of a region.
+
+    Torch is used only when the trainer has imported it and CUDA is initialised.
+    """
+
+    __slots__ = ("_begin", "_end")
+
+    def __init__(self) -> None:
+        self._begin: Any = None
+        self._end: Any = None
+
+    def begin(self) -> str:
+        """Record the first event, and say so, or why there is no device to ask (words of `layout`)."""
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return layout.NO_TORCH
+        if not torch.cuda.is_initialized():
+            return layout.NO_CUDA
+        if torch.cuda.is_current_stream_capturing():
+            return layout.CAPTURING
+        self._begin = torch.cuda.Event(enable_timing=True)
+        self._begin.record()
+        return layout.TIMED
+
+    def end(self) -> None:
+        """Record the second event."""
+        torch = sys.modules["torch"]
+        self._end = torch.cuda.Event(enable_timing=True)
+        self._end.record()
+
+    def elapsed_ns(self) -> int | None:
+        """Nanoseconds between them, None while the device has not passed the second."""
+        try:
+            if self._end is None or not self._end.query():
+                return None
+            return int(1e6 * self._begin.elapsed_time(self._end))
+        except Exception:  # a device in trouble is the trainer's to report
+            return None
 
 
 class StepContext:
@@ -40,8 +82,8 @@ class StepContext:
             self._recorder._spans = None
 
 
-class StageContext:
-    """One ordered stage. Stages do not nest: the time of an inner one already is in the outer one."""
+class ProbeContext:
+    """A measurement beside the account."""
 
     __slots__ = ("_begin", "_index", "_recorder")
 
@@ -49,6 +91,20 @@ class StageContext:
         self._recorder = recorder
         self._index = index
         self._begin = 0
+
+    def __enter__(self) -> None:
+        self._begin = _clock()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        spans = self._recorder._spans
+        if spans is not None and len(spans) < MOST_SPANS:
+            spans.append((self._index, self._begin, _clock(), None))
+
+
+class StageContext(ProbeContext):
+    """One ordered stage. Stages do not nest: the time of an inner one already is in the outer one."""
+
+    __slots__ = ()
 
     def __enter__(self) -> None:
         recorder = self._recorder
@@ -73,34 +129,13 @@ class StageContext:
             spans.append((self._index, self._begin, end, None))
 
 
-class ProbeContext:
-    """A measurement beside the account."""
-
-    __slots__ = ("_begin", "_index", "_recorder")
-
-    def __init__(self, recorder: Recorder, index: int) -> None:
-        self._recorder = recorder
-        self._index = index
-        self._begin = 0
-
-    def __enter__(self) -> None:
-        self._begin = _clock()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        spans = self._recorder._spans
-        if spans is not None and len(spans) < MOST_SPANS:
-            spans.append((self._index, self._begin, _clock(), None))
-
-
-class DeviceTimeContext:
+class DeviceTimeContext(ProbeContext):
     """Device time of a region, in a sample of the steps."""
 
-    __slots__ = ("_begin", "_index", "_pair", "_recorder")
+    __slots__ = ("_pair",)
 
     def __init__(self, recorder: Recorder, index: int) -> None:
-        self._recorder = recorder
-        self._index = index
-        self._begin = 0
+        super().__init__(recorder, index)
         self._pair: EventPair | None = None
 
     def __enter__(self) -> None:

@@ -10,7 +10,7 @@ import forensics
 
 NAME = "forensics_recorder.py"
 _FOLDER = Path(__file__).parent
-_MODULES = ("layout", "device", "writer", "contexts", "recorder")
+_MODULES = ("layout", "writer", "contexts", "recorder")
 _HEAD = '''\
 """{about}
 
