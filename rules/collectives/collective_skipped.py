@@ -13,7 +13,6 @@ from forensics.model import (
     Evidence,
     Finding,
     Granularity,
-    Members,
     StageName,
     StageRef,
 )
@@ -80,7 +79,6 @@ def _miscounted(graph: WaitGraph, text: EvidenceText, found: Miscount, least_vot
         confidence=Confidence.LIKELY if found.as_before or len(found.voters) >= least_voters else Confidence.SUSPECT,
         evidence=(Evidence(_counts(found, who), found.source), *text.stack(found.odd[0])),
         granularity=Granularity.of_ranks(found.odd),
-        members=Members.EACH,
         since=text.since(waits),
         next_steps=(f"{who} {_WORDS[found.kind]}: look for a branch that depends on the rank or its data",),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.model import Belief, Cause, Confidence, Finding, Granularity, Mechanism, Resource
+from forensics.model import Belief, Cause, Confidence, Finding, Mechanism, Resource
 from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.network.chunk_flows import Flow, FlowState, OpenFlows
 from forensics.rules.reductions.network.flow_faults import FaultyFlows, flow_evidence, flow_since, flow_stage
@@ -31,7 +31,6 @@ def _finding(roster: Roster, text: EvidenceText, flow: Flow) -> Finding:
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY,
         evidence=(*flow_evidence(flow), *text.stack(flow.receiver), *text.process(flow.receiver)),
-        granularity=Granularity.RANK,
         resource=Resource(channel=flow.channel, peer_ranks=(flow.sender,)),
         mechanism=Mechanism("not_transmitted", "remote"),
         since=flow_since(roster, flow),

@@ -50,7 +50,6 @@ def _crossed(text: EvidenceText, root: Root) -> Finding:
         confidence=Confidence.SUSPECT,
         evidence=(*_posted_first(root), *_stacks(text, root.ranks)),
         granularity=Granularity.GROUP,
-        members=Members.EACH,
         since=text.since(root.waits),
         next_steps=("let one side receive first, or post both directions in one batch (batch_isend_irecv)",),
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+import networkx as nx
+
 from forensics.model import (
     Anomaly,
     Belief,
@@ -79,15 +81,12 @@ def _material(late: Straggler, thresholds: Thresholds) -> bool:
 
 def _in_step(groups: Communicators, late: Collection[int]) -> Iterator[tuple[int, ...]]:
     """Late ranks, those together that work on one layer: members of a communicator of late ranks only."""
-    left = dict.fromkeys(sorted(late))
-    together = [group.members for group in groups if len(group.members) > 1 and set(group.members) <= set(late)]
-    while left:
-        reached = {next(iter(left))}
-        while grown := {rank for members in together if reached & set(members) for rank in members} - reached:
-            reached |= grown
-        yield tuple(sorted(reached))
-        for rank in reached:
-            left.pop(rank, None)
+    together: nx.Graph = nx.Graph()
+    together.add_nodes_from(sorted(late))
+    for group in groups:
+        if set(group.members) <= set(late):
+            nx.add_path(together, group.members)
+    yield from (tuple(sorted(ranks)) for ranks in nx.connected_components(together))
 
 
 def _narrowed(late: Sequence[Straggler], thresholds: Thresholds) -> tuple[tuple[int, ...], Members, bool]:

@@ -230,7 +230,6 @@ def _never_started(item: Unstarted) -> _Behind:
 def _stage(wait: Wait, component: Component) -> StageRef:
     kinds = sorted({operation.kind for operation in wait.waiting.values() if operation is not None} - {"operation"})
     return StageRef(
-        name=StageName.UNKNOWN,
         component=component,
         operation=kinds[0] if len(kinds) == 1 else None,
         communicator=wait.communicator,

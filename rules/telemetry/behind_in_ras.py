@@ -13,9 +13,7 @@ from forensics.model import (
     Evidence,
     Family,
     Finding,
-    Granularity,
     Mechanism,
-    Members,
     Role,
     StageName,
     StageRef,
@@ -251,8 +249,6 @@ def _elsewhere(ras: Ras, group: RasGroup, member: RasMember) -> Iterator[Finding
         belief=Belief.GROUP_SYMPTOM,
         confidence=Confidence.SUSPECT,
         evidence=(Evidence(f"rank {rank} launched {own} of communicator {group.communicator}", member.source),),
-        granularity=Granularity.RANK,
-        members=Members.EACH,
         next_steps=(
             f"compare the code that {_who(ras, process)} ran with its peers'; a Flight Recorder dump shows both calls",
         ),

@@ -13,8 +13,6 @@ from forensics.model import (
     Finding,
     Granularity,
     Mechanism,
-    Members,
-    StageName,
     StageRef,
 )
 from forensics.rules.interface import Need, Rule
@@ -134,7 +132,6 @@ def _finding(
         ranks=ranks,
         cause=cause,
         stage=StageRef(
-            name=StageName.UNKNOWN,
             component=component,
             operation=kinds[0] if len(kinds) == 1 else None,
             communicator=wait.communicator,
@@ -144,7 +141,6 @@ def _finding(
         confidence=Confidence.LIKELY if sure else Confidence.SUSPECT,
         evidence=evidence,
         granularity=Granularity.of_ranks(ranks),
-        members=Members.EACH,
         mechanism=Mechanism(state, "local"),
         next_steps=(
             f"read the end of the log of {ranks_text(ranks)} and take its stack: "

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+import networkx as nx
+
 Link = tuple[int, int]
 """Sender and receiver."""
 
@@ -48,9 +50,7 @@ def _is_explained(link: Link, blame: Blame) -> bool:
 
 def _connected(links: Collection[Link], first: Link) -> tuple[Link, ...]:
     """Links that share a rank with `first`, directly or by others."""
-    reached = set(first)
-    while grown := {rank for link in links if reached & set(link) for rank in link} - reached:
-        reached |= grown
+    reached = nx.node_connected_component(nx.Graph(list(links)), first[0])
     return tuple(sorted(link for link in links if link[0] in reached))
 
 
