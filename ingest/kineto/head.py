@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -46,29 +47,16 @@ def trace_head(head: bytes, tail: bytes) -> TraceHead:
 
 
 def _object(content: bytes) -> dict[str, Any] | None:
-    """The object after the key, its braces counted outside strings."""
+    """The object after the key."""
     found = _INFO.search(content)
     if not found:
         return None
-    depth, inside, escaped = 0, False, False
-    for place in range(found.end(), min(len(content), found.end() + _LONGEST_INFO)):
-        char = content[place]
-        if inside:
-            inside, escaped = (char != 0x22 or escaped), char == 0x5C and not escaped
-            continue
-        inside = char == 0x22
-        depth += (char == 0x7B) - (char == 0x7D)
-        if depth == 0 and char == 0x7D:
-            return _parsed(content[found.end() : place + 1])
-    return None
-
-
-def _parsed(content: bytes) -> dict[str, Any] | None:
+    text = content[found.end() : found.end() + _LONGEST_INFO].decode("utf-8", "replace")
     try:
-        value = orjson.loads(content)
-    except orjson.JSONDecodeError:
+        value: dict[str, Any] = json.JSONDecoder().raw_decode(text)[0]
+    except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return value
 
 
 def _group(group: dict[str, Any]) -> tuple[str, str, tuple[int, ...]] | None:
