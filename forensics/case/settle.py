@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from forensics.case.database import Connection, has_rows
-from forensics.case.log_tails import add_tails
+from collections.abc import Mapping
+
+from forensics.bundle.artefact import Artefact
+from forensics.case.database import Connection, has_rows, insert_rows
 from forensics.case.repeated_dumps import number_dumps
 from forensics.case.repeated_reports import number_reports
 from forensics.case.repeated_stacks import Artefacts, number_stacks
+from forensics.ingest._shared.content import last_lines
 
 NO_RANK = "no rank is known"
 """How the warning of a file begins whose rank nothing tells; it is taken back where the process turns out to be known."""
-
 # A process that is a child by the look of its stack only is one when the rank is known to be another process.
 _CHILDREN = """
 UPDATE stacks SET is_child = EXISTS (
@@ -19,7 +21,6 @@ UPDATE stacks SET is_child = EXISTS (
     SELECT 1 FROM stacks o WHERE o.rank = stacks.rank AND o.pid <> stacks.pid AND o.is_child = false
 ) WHERE is_child IS NULL
 """
-
 # A table of processes knows numbers, another file whose they are: the same number on the same host is the same process. Where
 # the evidence is of several hosts and the table does not say of which it is, the number proves nothing.
 _KNOWN = """(
@@ -50,7 +51,6 @@ DELETE FROM ingest_warnings USING found_owners
 WHERE ingest_warnings.source_id = found_owners.source_id AND message LIKE '{NO_RANK} for %';
 DROP TABLE found_owners
 """
-
 # bundle.json repeats in short what rank.json and collectors.jsonl say; it counts for what they are missing for.
 _KNOWN_RANKS = """
 DELETE FROM ranks USING sources s WHERE ranks.source_id = s.source_id AND s.parser = 'bundle_manifest'
@@ -66,7 +66,6 @@ _SETTLED = (
     *(("processes", _OWNERS), ("ranks", _KNOWN_RANKS), ("coverage", _KNOWN_COVERAGE)),
 )
 """Statements in their order, each with the table whose rows it settles."""
-
 # The kernel stamps its log in seconds since boot; a reading of both clocks on that host turns them into realtime.
 _BOOT_TIMES = """
 UPDATE {table} SET time_ns = clock.since_ns
@@ -79,8 +78,6 @@ WHERE {table}.time_ns IS NULL AND {table}.host = clock.host
     AND {table}.source_id IN (SELECT source_id FROM sources WHERE kind = 'kernel_log')
     AND regexp_matches(text, '^(?:<[0-9]+>)?\\[ *[0-9]+\\.[0-9]{{6}}\\]')
 """
-
-
 # A file of a rank that cannot be used is a gap somebody should know of, a photograph beside the dumps is not; where nothing at
 # all was understood, every file is worth a word.
 _UNUSED = """
@@ -96,6 +93,16 @@ SELECT NULL, NULL, NULL, 'not read: ' || count(*) || ' text files of no known fo
 FROM sources WHERE status = 'ignored' AND reason = 'text of no known form'
     AND NOT regexp_matches(path, '(^|/)(SHA256SUMS|redactions\.json)$')
     AND source_id NOT IN (SELECT source_id FROM ingest_warnings WHERE source_id IS NOT NULL) HAVING count(*) > 0
+"""
+LINES = 3
+MOST_TEXT = 400
+MOST_COMPRESSED = 8 << 20
+"""Stored bytes up to which a compressed log is read once more for its end."""
+# Says nothing that the exception below it does not say.
+_TRACEBACK = "Traceback (most recent call last):"
+_LOGS = """
+SELECT source_id, rank FROM sources WHERE kind = 'training_log' AND rank IS NOT NULL AND status IN ('ok', 'partial')
+ORDER BY source_id
 """
 
 
@@ -113,3 +120,14 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     for table in ("log_events", "device_events"):
         if has_rows(connection, table):
             connection.execute(_BOOT_TIMES.format(table=table))
+
+
+def add_tails(connection: Connection, artefacts: Mapping[int, Artefact]) -> None:
+    """Fill `log_tails` from logs that are of one rank."""
+    rows: list[tuple[object, ...]] = []
+    for source_id, rank in connection.execute(_LOGS).fetchall():
+        artefact = artefacts[source_id]
+        if artefact.stored_bytes <= MOST_COMPRESSED or not artefact.path.endswith((".gz", ".zst")):
+            found = [line for line in last_lines(artefact, LINES) if not line.endswith(_TRACEBACK)]
+            rows += [(source_id, rank, place, text[:MOST_TEXT]) for place, text in enumerate(found)]
+    insert_rows(connection, "log_tails", "source_id rank place text", rows)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from forensics.bundle.redaction import redact_argv
+from forensics.bundle.redaction import redact, redact_argv
 from forensics.collect.absence import MissingRank
 from forensics.collect.collectors.clock import SYNC_FILE
 from forensics.collect.discovery import FoundRank
-from forensics.collect.environment import split_environment
 from forensics.collect.permissions import ptrace_scope
 from forensics.collect.processes import ProcFs, descendants
 from forensics.collect.scan import Process, Scan
@@ -23,6 +22,17 @@ from forensics.native import ClockReading
 _CONTAINERS = re.compile(r"docker|containerd|kubepods|crio|libpod|lxc|buildkit")
 _CHILDREN = 256
 _OOM = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+_KEPT = re.compile(
+    r"RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|LOCAL_SIZE|GROUP_RANK|GROUP_WORLD_SIZE|NODE_RANK|ROLE_(?:RANK|WORLD_SIZE|NAME)|"
+    r"MASTER_(?:ADDR|PORT)|"
+    r"SLURM_(?:JOB_ID|STEP_ID|PROCID|LOCALID|NODEID|NTASKS|STEP_NUM_TASKS|NODELIST|JOB_NODELIST|(?:STEP_)?TASKS_PER_NODE|RESTART_COUNT)|"
+    r"PBS_JOBID|LSB_JOBID|PMI_(?:RANK|SIZE|LOCAL_RANK|LOCAL_SIZE)|MPI_LOCAL(?:RANKID|NRANKS)|"
+    r"OMPI_COMM_WORLD_(?:RANK|SIZE|LOCAL_RANK|LOCAL_SIZE|NODE_RANK)|"
+    r"CUDA_(?:VISIBLE_DEVICES|MODULE_LOADING|LAUNCH_BLOCKING|DEVICE_MAX_CONNECTIONS|DEVICE_ORDER)|NVIDIA_VISIBLE_DEVICES|"
+    r"TORCH_(?:WORKER_SERVER_SOCKET|DISTRIBUTED_DEBUG|CPP_LOG_LEVEL|SHOW_CPP_STACKTRACES|INCLUDE_[A-Z_]+)|"
+    r"(?:NCCL|TORCH_NCCL|TORCH_FR|TORCH_HCCL|TORCHCOMM_FR|TORCHELASTIC|OMP|PYTORCH|UCX|FI|GLOO)_\w+"
+)
+_LONGEST = 4096
 
 
 def node_document(context: Context, scan: Scan, clocks: Sequence[ClockReading]) -> dict[str, Any]:
@@ -198,3 +208,9 @@ def _file(path: Path) -> str | None:
         return path.read_text("utf-8", "replace").strip() or None
     except OSError:
         return None
+
+
+def split_environment(environ: Mapping[str, str], counts: Counter[str]) -> tuple[dict[str, str], list[str]]:
+    """Kept variables with their value, without secrets, and the names of the withheld ones."""
+    kept = {name: redact(value[:_LONGEST], counts) for name, value in sorted(environ.items()) if _KEPT.fullmatch(name)}
+    return kept, sorted(name for name in environ if name not in kept)

@@ -7,9 +7,11 @@ it makes the job do something; logs come last.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 
 from forensics.bundle.layout import Status, member_name, node_path
@@ -30,12 +32,13 @@ from forensics.collect.collectors import (
     versions,
 )
 from forensics.collect.record import Run
-from forensics.collect.sample_times import sample_times
 from forensics.collect.schedule import Task
 from forensics.collect.target import Context, Settings, Target
 
 _SPARE_S = 5.0
 _RESERVE_S = 2.0
+LEAST_FACTOR, MOST_FACTOR = 0.6, 1.7
+"""Bounds of an interval, as multiples of the one asked for: wide enough that its double and its half do not fit every draw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,3 +173,17 @@ def _shared_log(context: Context, name: str, target: Target) -> Iterable[Run]:
             path = context.procfs.path(target.pid, f"fd/{number}")
             yield log_files.copy_log(context, None, log_files.LogSource(path, name, target.shared_logs[name]))
             return
+
+
+def sample_times(count: int, interval_s: float, seed: int) -> tuple[float, ...]:
+    """Seconds after the start of a collection at which each of `count` samples is due; the same for the same seed.
+
+    A job whose step takes as long as an even interval would be met at the same place of its step each time, and look frozen.
+    Each interval is drawn from another part of the range, in random order: two are hardly ever alike.
+    """
+    draw = random.Random(seed)
+    intervals = count - 1
+    parts = draw.sample(range(intervals), intervals) if intervals > 0 else []
+    width = MOST_FACTOR - LEAST_FACTOR
+    factors = (LEAST_FACTOR + width * (part + draw.random()) / intervals for part in parts)
+    return tuple(accumulate((factor * interval_s for factor in factors), initial=0.0))[:count]

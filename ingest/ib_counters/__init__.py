@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import first_bytes
 from forensics.ingest._shared.content import Lines, from_first_character, read_object
 from forensics.ingest._shared.values import integer, text
-from forensics.ingest.ib_counters.as_text import is_text, read_text
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
 
 SCHEMA = "forensics.ib/1"
@@ -20,6 +19,13 @@ MAX_DEVICES = 1_024
 _READ = re.compile(r"counters-(\d{1,4})\.json(?:\.\w+)?$")
 _RATE = re.compile(r"\s*(\d{1,6}(?:\.\d{1,3})?) Gb/sec")
 _LINK_KINDS = {"InfiniBand": "ib", "Ethernet": "ethernet"}
+MAX_LINE = 4096
+_CA = re.compile(r"CA '([\w.-]{1,64})'")
+_PORT = re.compile(r"\s+Port (\d{1,3}):\s*$")
+_VALUE = re.compile(r"\s+([A-Z][A-Za-z ]{1,40}): (.{1,120})")
+_LINK = re.compile(r"link ([\w.-]{1,64})/(\d{1,3}) ((?:[a-z]\w{1,62} \d{1,20} ?)+)\s*$")
+_OF_CA = {"CA type": "hca_type", "Node GUID": "node_guid"}
+_OF_PORT = {"State": "state", "Physical state": "phys_state", "Link layer": "link_layer"}
 
 
 def sniff(head: bytes, path: str) -> int:
@@ -119,6 +125,45 @@ def _batches(tables: Mapping[str, dict[str, list[Any]]], sample: int, time_ns: i
         count = len(next(iter(columns.values())))
         times: dict[str, list[Any]] = {"sample": [sample] * count, "time_ns": [time_ns] * count} if table == "counters" else {}
         yield Batch(table, {**columns, **times})
+
+
+def is_text(head: str) -> bool:
+    """Whether it begins with a channel adapter of ibstat's, or with a link of rdma's."""
+    lines = [line[:MAX_LINE] for line in head.splitlines() if line.strip()]
+    if any(_CA.match(line) for line in lines[:4]):
+        return any(_PORT.match(line) for line in lines)
+    return bool(lines) and all(_LINK.match(line) for line in lines[:2])
+
+
+def read_text(lines: Iterable[tuple[int, str]]) -> dict[str, Any]:
+    """`ibstat` and `rdma statistic` as text, in the form of the collector's document: devices with their ports."""
+    devices: dict[str, dict[str, Any]] = {}
+    device: dict[str, Any] = {}
+    port: dict[str, Any] | None = None
+    for _, whole in lines:
+        line = whole[:MAX_LINE]
+        if match := _CA.match(line):
+            device, port = devices.setdefault(match[1], {"ports": {}}), None
+        elif match := _LINK.match(line):
+            port = devices.setdefault(match[1], {"ports": {}})["ports"].setdefault(match[2], {})
+            words = match[3].split()
+            port["hw_counters"] = dict(zip(words[::2], map(int, words[1::2]), strict=True))
+            port = None
+        elif device and (match := _PORT.match(line)):
+            port = device["ports"].setdefault(match[1], {})
+        elif device and (match := _VALUE.match(line)):
+            _keep(device, port, match[1], match[2].strip())
+    return {"devices": devices}
+
+
+def _keep(device: dict[str, Any], port: dict[str, Any] | None, name: str, value: str) -> None:
+    if port is None:
+        if name in _OF_CA:
+            device[_OF_CA[name]] = value
+    elif name == "Rate":
+        port["rate"] = f"{value} Gb/sec"
+    elif name in _OF_PORT:
+        port[_OF_PORT[name]] = value
 
 
 INGESTER = Ingester("ib_counters", "ib_counters", sniff, rows)

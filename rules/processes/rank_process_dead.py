@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Role, StageName
 from forensics.rules.interface import Maturity, Need, Rule
@@ -12,13 +13,14 @@ from forensics.rules.reductions.logs.events import LogEvent, LogEvents
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, mismatch_of_sizes
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster, SeenProcesses
-from forensics.rules.reductions.stacks.activity import Activity
+from forensics.rules.reductions.stacks.activity import Activity, activity
+from forensics.rules.reductions.stacks.call_paths import frame
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
-from forensics.rules.reductions.text.tracebacks import raised_at
 from forensics.rules.reductions.waits.graph import WaitGraph
 
 _ENDED_BY_LAUNCHER = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d{1,9}), in (?P<name>.+)')
 
 
 def _evaluate(
@@ -199,3 +201,11 @@ RULE = Rule(
     clears=_clears,
     maturity=Maturity.STABLE,
 )
+
+
+def raised_at(events: Iterable[LogEvent]) -> Activity | None:
+    """Place of the last exception in the events of a rank; None when no traceback came with it."""
+    text = next((event.text for event in reversed(tuple(events)) if event.kind == "traceback"), "")
+    frames = [match for line in text.splitlines() if (match := _FRAME.match(line))]
+    path = tuple(frame(match["name"], match["file"], int(match["line"])) for match in reversed(frames))
+    return activity(path) if path else None

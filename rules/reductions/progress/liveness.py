@@ -156,9 +156,9 @@ def _recorded(
     if len(advanced) == recorders and not frozen and advanced:
         return Motion.MOVING, f"all {len(advanced)} recorders advanced between two dumps"
     if silence is not None and pause is None and silence < LEAST_SILENCE_NS:
-        return Motion.TOO_EARLY, f"no new operation for {_seconds(silence)}, and too few before to tell what gap recurs"
+        return Motion.TOO_EARLY, f"no new operation for {seconds(silence)}, and too few before to tell what gap recurs"
     if silence is not None and pause is not None:
-        text = f"no new operation for {_seconds(silence)}; longest recurring gap {_seconds(pause)}"
+        text = f"no new operation for {seconds(silence)}; longest recurring gap {seconds(pause)}"
         if silence < max(factor * pause, LEAST_SILENCE_NS):
             return Motion.TOO_EARLY, text
         return Motion.STALLED, text
@@ -214,5 +214,6 @@ def _passed(stacks: Mapping[int, Stacks]) -> str | None:
     return f"{len(moved)} of {len(several)} ranks were elsewhere at the next capture"
 
 
-def _seconds(ns: int) -> str:
+def seconds(ns: int) -> str:
+    """A time in words."""
     return f"{ns / 1e9:.1f} s"

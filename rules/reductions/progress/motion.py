@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NewType
+
+import numpy as np
+from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.frontier.reading import FrontierWindows
+from forensics.rules.reductions.frontier.verdicts import FrontierWindow
+from forensics.rules.reductions.hardware.state import ports_read_twice
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.progress.liveness import Liveness, liveness
-from forensics.rules.reductions.progress.other_sources import with_progress
+from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, Liveness, Motion, liveness
 from forensics.rules.reductions.progress.shim_logs import logged_motion
-from forensics.rules.reductions.progress.steps import moving_by_steps
 from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.ranks.shim_logs import ShimLogs
+from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs
 from forensics.rules.reductions.stacks.samples import StacksByRank
 
 SilenceFactor = NewType("SilenceFactor", float)
 """How many of its own recurring pauses a silence must last to count as a stall."""
+LEAST_STEPS = 3
+# What looks for hangs: where there is any of it, it decides, unless the record goes on to the moment at which it was fetched.
+_CAPTURES = "SELECT count(*) FROM sources WHERE kind IN ('flight_recorder', 'python_stacks', 'shim_log', 'nccl_ras')"
+_SILENCE = """
+WITH newest AS (
+    SELECT source_id, rank, max(end_ns) AS newest_ns FROM steps GROUP BY source_id, rank
+), by_rank AS (
+    SELECT n.rank, max(s.captured_ns) AS captured_ns, max(n.newest_ns) AS newest_ns
+    FROM newest n JOIN sources s USING (source_id) GROUP BY n.rank
+)
+SELECT max(captured_ns) - max(newest_ns), max(captured_ns - newest_ns), bool_and(captured_ns IS NOT NULL) FROM by_rank
+"""
+LEAST_PACKETS_PER_S = 10_000.0
+"""Keep-alives, monitoring and a hung job's retries stay far below; training over a NIC of 100 Gb/s sends a million."""
 
 
 @reduction
@@ -29,3 +48,64 @@ def motion(
     found = found or liveness(calls.connection, ranks, samples, factor)
     found = moving_by_steps(calls.connection, found, windows, factor)
     return with_progress(calls.connection, found, shim, ranks, factor)
+
+
+def moving_by_steps(
+    connection: DuckDBPyConnection, motion: Liveness, windows: Sequence[FrontierWindow], silence_factor: float
+) -> Liveness:
+    """Call a job moving whose every rank recorded steps, unless the record had been silent for long when it was collected.
+
+    Beside stacks or dumps that only did not see it move, the record of every rank must go on until it was fetched.
+    """
+    if motion.motion is not Motion.UNSEEN or not windows:
+        return motion
+    ((has_captures,),) = connection.execute(_CAPTURES).fetchall()
+    ((silence, of_any_rank, is_dated),) = connection.execute(_SILENCE).fetchall()
+    longest = max(float(window.matrix.walls.max(initial=0.0)) for window in windows)
+    limit = max(silence_factor * longest, LEAST_SILENCE_NS)
+    steps = sum(len(window.matrix.steps) for window in windows)
+    is_whole = is_dated and not any(window.matrix.missing for window in windows)
+    is_up_to_date = is_whole and of_any_rank is not None and of_any_rank <= limit
+    if (has_captures and not is_up_to_date) or (silence is not None and silence > limit) or steps < LEAST_STEPS:
+        return motion
+    ranks = sorted({rank for window in windows for rank in window.matrix.ranks})
+    last = int(np.max([window.matrix.steps[-1] for window in windows]))
+    reason = f"steps up to {last} were recorded on {len(ranks)} {'rank' if len(ranks) == 1 else 'ranks'}"
+    return replace(motion, motion=Motion.MOVING, reason=reason, advanced=tuple(ranks))
+
+
+def with_progress(
+    connection: DuckDBPyConnection, motion: Liveness, logs: Mapping[int, ShimLog], ranks: Roster, factor: float
+) -> Liveness:
+    """Add to a decision that is open (`TOO_EARLY`, `UNSEEN`) what shows that the job goes on, if anything does.
+
+    It changes nothing of what may be accused: a job of which somebody is accused is not healthy, whatever else goes on.
+    """
+    if motion.motion not in (Motion.TOO_EARLY, Motion.UNSEEN):
+        return motion
+    found = _calls(logs, ranks, factor)
+    # Traffic is not signed: it only goes with a recorder whose newest operation is as recent as its rhythm asks.
+    if found is None and motion.motion is Motion.TOO_EARLY and motion.silence_ns is not None and motion.pause_ns is not None:
+        found = _traffic(connection, ranks)
+    return motion if found is None else replace(motion, progress=found)
+
+
+def _calls(logs: Mapping[int, ShimLog], ranks: Roster, factor: float) -> str | None:
+    """Every rank made calls up to the end of its log, and its process beat until the log was taken."""
+    whole = bool(logs) and logs.keys() >= ranks.ranks.keys() and not any(log.ended for log in logs.values())
+    if not whole or any(facts.heartbeat_gap_ns for facts in ranks.ranks.values()):
+        return None
+    found = logged_motion(logs.values(), factor)
+    return found.reason if found is not None and found.motion is Motion.MOVING else None
+
+
+def _traffic(connection: DuckDBPyConnection, ranks: Roster) -> str | None:
+    """The NICs of every host of a job on several hosts carried traffic between two reads of their counters."""
+    hosts = {facts.host for facts in ranks.ranks.values()}
+    rates = dict.fromkeys(hosts, 0.0)
+    for port in ports_read_twice(connection) if len(hosts) > 1 and None not in hosts else ():
+        rates[port.host] = max(rates.get(port.host, 0.0), port.packets / port.seconds)
+    least = min((rates[host] for host in hosts), default=0.0)
+    if least < LEAST_PACKETS_PER_S:
+        return None
+    return f"NICs of all {len(hosts)} hosts carried at least {least:,.0f} packets a second between two reads of their counters"

@@ -17,7 +17,7 @@ from duckdb import DuckDBPyConnection
 from forensics.model import Family
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, recorders_moved
+from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, recorders_moved, seconds
 from forensics.rules.reductions.progress.motion import SilenceFactor
 from forensics.rules.reductions.progress.switches import Pace, WaitPaces
 from forensics.rules.reductions.ranks.roster import Roster
@@ -161,13 +161,13 @@ def _dated(wait: Wait, dates: _Dates, factor: float) -> WaitState | None:
     usual = max((pause for rank in known if (pause := dates.rank_pause.get(rank)) is not None), default=None)
     for lasted, pause in ((length, own), (silence, usual)):
         if pause is not None and lasted > max(factor * pause, LEAST_SILENCE_NS):
-            text = f"it lasted {_seconds(lasted)} when it was captured; pauses of up to {_seconds(pause)} occurred twice before"
+            text = f"it lasted {seconds(lasted)} when it was captured; pauses of up to {seconds(pause)} occurred twice before"
             return WaitState(Standing.STILL, text, lasted)
     pause = own if own is not None else usual
     if pause is None:
         short = length < LEAST_SILENCE_NS
-        return WaitState(Standing.USUAL, f"it lasted {_seconds(length)} only", length) if short else None
-    text = f"it lasted {_seconds(length)} when it was captured, and pauses of {_seconds(pause)} occurred twice before"
+        return WaitState(Standing.USUAL, f"it lasted {seconds(length)} only", length) if short else None
+    text = f"it lasted {seconds(length)} when it was captured, and pauses of {seconds(pause)} occurred twice before"
     return WaitState(Standing.USUAL, text, length)
 
 
@@ -186,7 +186,7 @@ def _young(wait: Wait, dates: _Dates, factor: float) -> WaitState | None:
     usual = max((pause for pause in pauses if pause is not None), default=0)
     if most > max(factor * usual, LEAST_SILENCE_NS):
         return None
-    return WaitState(Standing.USUAL, f"it lasted {_seconds(most)} at most when its files were written", most)
+    return WaitState(Standing.USUAL, f"it lasted {seconds(most)} at most when its files were written", most)
 
 
 def _between_dumps(wait: Wait, dates: _Dates) -> WaitState | None:
@@ -223,7 +223,3 @@ def _stayed(several: Mapping[int, Stacks], ranks: Roster, paces: WaitPaces) -> I
         asleep = paces[rank].pace is Pace.STILL if rank in paces else not ranks.rank(rank).switches
         if not found.moved and asleep and (found.communicating or found.in_store):
             yield rank
-
-
-def _seconds(ns: int) -> str:
-    return f"{ns / 1e9:.1f} s"

@@ -14,7 +14,7 @@ from forensics.collect.collectors.gpu_smi import collect_smi
 from forensics.collect.collectors.ib_counters import collect_counters
 from forensics.collect.collectors.kernel_log import collect_kernel_log, read_kmsg
 from forensics.collect.collectors.versions import collect_versions
-from forensics.collect.environment import split_environment
+from forensics.collect.identity import split_environment
 from forensics.collect.record import Run
 from forensics.collect.target import Context, Target
 from tests.unit.collect.fake_proc import FakeProc

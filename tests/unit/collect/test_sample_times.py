@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from forensics.collect.plan import make_plan
-from forensics.collect.sample_times import LEAST_FACTOR, MOST_FACTOR, sample_times
+from forensics.collect.plan import LEAST_FACTOR, MOST_FACTOR, make_plan, sample_times
 from forensics.collect.target import Context, Settings, Target
 
 

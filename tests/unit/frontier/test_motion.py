@@ -12,7 +12,7 @@ from forensics.case.columns import CaseWriter
 from forensics.case.database import Connection, new_case
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
-from forensics.rules.reductions.progress.steps import moving_by_steps
+from forensics.rules.reductions.progress.motion import moving_by_steps
 from tests.unit.frontier.jobs import job
 
 SECOND = 1_000_000_000

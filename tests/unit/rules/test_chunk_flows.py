@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forensics.rules.reductions.network.chunk_flows import Flow, FlowEnd, FlowState, OpenFlows, _both, root_flows
-from forensics.rules.reductions.network.root_flows import standing_flows
+from forensics.rules.reductions.network.flow_faults import standing_flows
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.waits.graph import Wait, wait_graph
 

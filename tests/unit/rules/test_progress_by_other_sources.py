@@ -10,7 +10,7 @@ import pytest
 from forensics.case.columns import CaseWriter
 from forensics.case.database import Connection, new_case
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
-from forensics.rules.reductions.progress.other_sources import with_progress
+from forensics.rules.reductions.progress.motion import with_progress
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.ranks.shim_logs import ShimLog
 
