@@ -50,12 +50,8 @@ class Exit:
 
 # A rank that a launcher ends is seen after the cancel; only what the same log says before it counts.
 _EXITS = """
-SELECT l.rank, l.subject, s.path || '#line=' || l.locator,
-       EXISTS (SELECT 1 FROM log_events c WHERE c.kind = 'job_cancelled' AND c.source_id = l.source_id
-           AND c.locator < l.locator)
-FROM log_events l JOIN sources s USING (source_id)
-WHERE l.kind = 'process_exit' AND l.subject IS NOT NULL
-ORDER BY l.rank, s.path, l.locator
+SELECT rank, subject, source, after_cancel FROM logged_event
+WHERE kind = 'process_exit' AND subject IS NOT NULL ORDER BY rank, path, locator
 """
 _NODES = """
 SELECT count(*) FILTER (kind = 'several_nodes'), max(rank), count(DISTINCT host),

@@ -70,13 +70,10 @@ class Failures:
 
 _DIED = re.compile(r"died worker=(\d{1,7})$")
 _ROWS = """
-SELECT l.rank, l.kind, l.text, l.subject, l.source_id, l.locator, s.path || '#line=' || l.locator
-FROM log_events l JOIN sources s USING (source_id)
-WHERE l.kind IN ('exception', 'fatal_error', 'watchdog_died', 'terminated', 'cuda_failure', 'worker_exit', 'process_exit',
-                 'start_failed', 'mismatch_raised', 'xid', 'traceback', 'out_of_shared_memory')
-    AND NOT EXISTS (SELECT 1 FROM log_events c WHERE c.kind = 'job_cancelled' AND c.source_id = l.source_id
-        AND c.locator < l.locator)
-ORDER BY s.path, l.locator, l.kind DESC
+SELECT rank, kind, text, subject, source_id, locator, source FROM logged_event
+WHERE kind IN ('exception', 'fatal_error', 'watchdog_died', 'terminated', 'cuda_failure', 'worker_exit', 'process_exit',
+               'start_failed', 'mismatch_raised', 'xid', 'traceback', 'out_of_shared_memory') AND NOT after_cancel
+ORDER BY path, locator, kind DESC
 """
 _WITNESSES = """
 SELECT count(DISTINCT rank), count(*) FILTER (kind = 'signal_sent')

@@ -67,11 +67,9 @@ SELECT rank, min(host) FROM (
 _STATED = "SELECT DISTINCT try_cast(value AS INTEGER) FROM job_config WHERE key = 'log.world_size'"
 _ODD_SIZES = "SELECT count(*) FROM log_events WHERE kind = 'size_mismatch'"
 _EVENTS = f"""
-SELECT l.kind, l.rank, s.path || '#line=' || l.locator FROM log_events l JOIN sources s USING (source_id)
-WHERE l.kind IN ('job_cancelled', {", ".join(f"'{kind}'" for kind in TIMEOUTS)})
-    AND (l.kind = 'job_cancelled' OR NOT EXISTS (SELECT 1 FROM log_events c WHERE c.kind = 'job_cancelled'
-        AND c.source_id = l.source_id AND c.locator < l.locator))
-ORDER BY s.path, l.locator
+SELECT kind, rank, source FROM logged_event
+WHERE kind = 'job_cancelled' OR (kind IN ({", ".join(f"'{kind}'" for kind in TIMEOUTS)}) AND NOT after_cancel)
+ORDER BY path, locator
 """
 # The others tell that some rank waited, and not that the one that says so did.
 _OWN_TIMEOUTS = ("watchdog_timeout", "transfer_timeout", "store_timeout")

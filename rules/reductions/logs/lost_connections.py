@@ -29,12 +29,9 @@ class Loss:
 
 
 _LOSSES = """
-SELECT l.kind, l.rank, coalesce(l.host, s.host), l.subject, l.text, s.path || '#line=' || l.locator
-FROM log_events l JOIN sources s USING (source_id)
-WHERE l.kind IN ('peer_closed', 'completion_error') AND l.subject IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM log_events c WHERE c.kind = 'job_cancelled' AND c.source_id = l.source_id
-        AND c.locator < l.locator)
-ORDER BY s.path, l.locator
+SELECT kind, rank, host, subject, text, source FROM logged_event
+WHERE kind IN ('peer_closed', 'completion_error') AND subject IS NOT NULL AND NOT after_cancel
+ORDER BY path, locator
 """
 _ADDRESSES = "SELECT value, min(host) FROM job_config WHERE key = 'node.address' GROUP BY value HAVING count(DISTINCT host) = 1"
 _COMPLETION = re.compile(r"peer=(?P<peer>[^\s<]+)\S* status=(?P<status>\d{1,3})")

@@ -22,17 +22,14 @@ from forensics.rules.reductions.logs.files_apart import GaveUp, counted_on
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.logs.positions import as_communicator
 
-_BEFORE = """NOT EXISTS (
-    SELECT 1 FROM log_events c WHERE c.kind = 'job_cancelled' AND c.source_id = l.source_id AND c.locator < l.locator)
-"""
-_WAITS = f"""
-SELECT l.source_id, l.rank, l.kind, l.subject, l.text, l.locator, s.path FROM log_events l JOIN sources s USING (source_id)
-WHERE l.kind IN ('watchdog_timeout', 'store_timeout') AND {_BEFORE} ORDER BY s.path, l.locator
+_WAITS = """
+SELECT source_id, rank, kind, subject, text, locator, path FROM logged_event
+WHERE kind IN ('watchdog_timeout', 'store_timeout') AND NOT after_cancel ORDER BY path, locator
 """
 _ENDS = "SELECT min(locator) FROM log_events WHERE kind IN ('signal_sent', 'process_exit') AND source_id = ? AND locator > ?"
-_BLOCKED = f"""
-SELECT l.text, s.path || '#line=' || l.locator FROM log_events l JOIN sources s USING (source_id)
-WHERE l.kind = 'task_blocked' AND l.rank = ? AND {_BEFORE} ORDER BY s.path, l.locator DESC LIMIT 1
+_BLOCKED = """
+SELECT text, source FROM logged_event
+WHERE kind = 'task_blocked' AND rank = ? AND NOT after_cancel ORDER BY path, locator DESC LIMIT 1
 """
 _GROUPS = """
 SELECT count(*) FILTER (communicator <> '0' AND communicator NOT LIKE '%:default_pg'), count(*)
