@@ -36,3 +36,13 @@ def open_plain_file(path: Path, *, follow: bool = True) -> int:
         raise PermissionError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(handle)
+
+
+class RefusedError(Exception):
+    """A file is there but is not taken; says why."""
+
+
+def check_owner(found: os.stat_result, name: str, uid: int | None) -> None:
+    """Raise RefusedError for a file of another user: a link or a variable of the job may lead a collector that is root."""
+    if uid and found.st_uid != uid:
+        raise RefusedError(f"{name} belongs to uid {found.st_uid}, not to uid {uid} of the job")

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from forensics.bundle.layout import Status, member_name, rank_path
-from forensics.collect.opening import NotAPlainFileError, open_plain_file
+from forensics.collect.opening import NotAPlainFileError, RefusedError, check_owner, open_plain_file
 from forensics.collect.record import Run, failure
 from forensics.collect.target import Context, Target, visible_path
 
@@ -68,7 +68,7 @@ def collect_files(context: Context, target: Target, sample: int) -> Iterator[Run
             taken += 1
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except _RefusedError as error:
+        except RefusedError as error:
             refused[str(error)] = Status.NOT_FOUND
         except OSError as error:
             status, reason = failure(error, Path(place.name).parent.as_posix())
@@ -80,16 +80,12 @@ def collect_files(context: Context, target: Target, sample: int) -> Iterator[Run
         yield Run(ID, target.rank, Status.PERMISSION if denied else Status.NOT_FOUND, reason, pid=target.pid)
 
 
-class _RefusedError(Exception):
-    """A file is there but is not taken; says why."""
-
-
 def copy_dump(context: Context, target: Target, place: DumpPlace, collector: str, member: str) -> Run:
     """Copy one dump. Raises OSError when it cannot be read, or an error of this module when it must not be taken."""
     try:
         descriptor = open_plain_file(place.path)
     except NotAPlainFileError as error:
-        raise _RefusedError(f"{place.name} is not a plain file") from error
+        raise RefusedError(f"{place.name} is not a plain file") from error
     with os.fdopen(descriptor, "rb") as stream:
         before = os.fstat(descriptor)
         _check(before, place, target)
@@ -107,9 +103,7 @@ def copy_dump(context: Context, target: Target, place: DumpPlace, collector: str
 
 
 def _check(found: os.stat_result, place: DumpPlace, target: Target) -> None:
-    # A collector that runs as root must not be led to another user's file by a link or a variable of the job.
-    if target.uid and found.st_uid != target.uid:
-        raise _RefusedError(f"{place.name} belongs to uid {found.st_uid}, not to uid {target.uid} of the job")
+    check_owner(found, place.name, target.uid)
     if found.st_mtime_ns < target.since_ns:
         written = datetime.fromtimestamp(found.st_mtime, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-        raise _RefusedError(f"{place.name} is stale: written {written}, before the process started")
+        raise RefusedError(f"{place.name} is stale: written {written}, before the process started")

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from forensics.bundle.layout import Status, member_name, rank_path
 from forensics.collect.compressed import copied
-from forensics.collect.opening import NotAPlainFileError, open_plain_file
+from forensics.collect.opening import NotAPlainFileError, RefusedError, check_owner, open_plain_file
 from forensics.collect.permissions import why_denied
 from forensics.collect.processes import ProcFs
 from forensics.collect.record import Run, failure
@@ -89,7 +89,7 @@ def _copied(context: Context, target: Target, witness: int, own: list[StageFile]
         try:
             yield _copy(context, target, place, member)
             taken.add(name)
-        except _RefusedError as error:
+        except RefusedError as error:
             refused[str(error)] = Status.NOT_FOUND
         except OSError as error:
             status, reason = failure(error, place.name)
@@ -100,32 +100,27 @@ def _copied(context: Context, target: Target, witness: int, own: list[StageFile]
         yield Run(ID, target.rank, status, "; ".join(refused), pid=target.pid)
 
 
-class _RefusedError(Exception):
-    """A file is there but is not taken; says why."""
-
-
 def _copy(context: Context, target: Target, place: StageFile, member: str) -> Run:
-    """Copy one file, compressed. Raises OSError when it cannot be read, _RefusedError when it must not be taken."""
+    """Copy one file, compressed. Raises OSError when it cannot be read, RefusedError when it must not be taken."""
     # A descriptor of /proc is a link by its nature; any other link may lead a collector that runs as root elsewhere.
     try:
         descriptor = open_plain_file(place.path, follow=place.is_open)
     except NotAPlainFileError as error:
-        raise _RefusedError(f"{place.name} is not a plain file") from error
+        raise RefusedError(f"{place.name} is not a plain file") from error
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise _RefusedError(f"{place.name} is a link") from error
+            raise RefusedError(f"{place.name} is a link") from error
         raise
     with FileIO(descriptor, "rb") as stream:
         _check(os.fstat(descriptor), place, target)
         head = stream.read(len(layout.MAGIC)) or b""
         if head != layout.MAGIC:
-            raise _RefusedError(f"{place.name} holds nothing that forensics.recorder wrote")
+            raise RefusedError(f"{place.name} holds nothing that forensics.recorder wrote")
         run = Run(ID, target.rank, Status.OK, pid=target.pid)
         return copied(context.staging, run, stream, member, place.name, MOST_BYTES, head)
 
 
 def _check(found: os.stat_result, place: StageFile, target: Target) -> None:
-    if target.uid and found.st_uid != target.uid:
-        raise _RefusedError(f"{place.name} belongs to uid {found.st_uid}, not to uid {target.uid} of the job")
+    check_owner(found, place.name, target.uid)
     if not place.is_open and found.st_mtime_ns < target.since_ns:
-        raise _RefusedError(f"{place.name} is of an earlier run")
+        raise RefusedError(f"{place.name} is of an earlier run")
