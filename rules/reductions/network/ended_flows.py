@@ -19,7 +19,7 @@ _ENDED = f"""
 WITH calls AS (
     SELECT source_id, communicator, op_id, any_value(kind) AS call, any_value(coalesce(is_p2p, false)) AS paired,
            any_value(pair_number) AS pair_number
-    FROM {{operations}} WHERE list_contains($sources, source_id) AND op_id > 0 GROUP BY ALL
+    FROM operations WHERE list_contains($sources, source_id) AND op_id > 0 GROUP BY ALL
 ), mixed AS (
     SELECT communicator, bool_or(paired) AND NOT bool_and(paired) AS mixed FROM calls GROUP BY communicator
 )
@@ -46,8 +46,6 @@ def show_ended_flows(connection: DuckDBPyConnection, sources: Collection[int]) -
     `rank` is the end whose log it is, `other` the rank at the far end, `kind` the collective or `p2p`; `number` is the same at
     both ends, null where it cannot be; the waits are ns of a buffer.
     """
-    ((database,),) = connection.execute("SELECT current_database()").fetchall()
-    query = _ENDED.format(operations=f'"{database}".main.operations')
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE ended_flows AS {query}", {"sources": sorted(sources)})
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE ended_flows AS {_ENDED}", {"sources": sorted(sources)})
     ((rows,),) = connection.execute("SELECT count(*) FROM ended_flows").fetchall()
     return int(rows)

@@ -52,15 +52,13 @@ class FlowStages:
 
 _CALLS = """
 SELECT communicator, rank, bool_or(is_p2p), count(*), max(bytes) FILTER (kind IN ('all_reduce', 'reduce_scatter'))
-FROM {operations} WHERE list_contains($sources, source_id) AND communicator IS NOT NULL GROUP BY communicator, rank
+FROM operations WHERE list_contains($sources, source_id) AND communicator IS NOT NULL GROUP BY communicator, rank
 """
 
 
 def flow_stages(connection: DuckDBPyConnection, sources: Collection[int]) -> FlowStages:
     """Tell pipelines and data-parallel groups from the calls of the given logs."""
-    ((database,),) = connection.execute("SELECT current_database()").fetchall()
-    query = _CALLS.format(operations=f'"{database}".main.operations')
-    calls = connection.execute(query, {"sources": sorted(sources)}).fetchall()
+    calls = connection.execute(_CALLS, {"sources": sorted(sources)}).fetchall()
     members: dict[str, dict[int, int]] = defaultdict(dict)
     for label, position, rank in connection.execute("SELECT communicator, position, rank FROM members").fetchall():
         members[label][rank] = position
