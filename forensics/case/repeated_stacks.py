@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from forensics.bundle.artefact import Artefact
 from forensics.case.database import Connection, has_rows, insert_rows
 from forensics.case.moments import grouped, rounds, taken
-from forensics.case.stack_forms import Key, StackCapture, forms
+from forensics.case.stack_forms import StackCapture, forms
 
 Artefacts = Mapping[int, Artefact]
 """The artefact of each source."""
@@ -99,7 +99,7 @@ def _captures(connection: Connection, artefacts: Artefacts) -> list[StackCapture
     return [
         replace(item, threads=threads, detail=detail)
         for item in found
-        for threads, detail in [content.get(_key(item), ((), ()))]
+        for threads, detail in [content.get((item.source_id, item.dump, *item.process), ((), ()))]
     ]
 
 
@@ -123,10 +123,6 @@ def _is_contested(captures: Sequence[StackCapture]) -> bool:
 
 def _pids(captures: Sequence[StackCapture]) -> list[int]:
     return sorted({item.process[1] for item in captures if item.process[1] is not None})
-
-
-def _key(item: StackCapture) -> Key:
-    return item.source_id, item.dump, *item.process
 
 
 def _known_processes(connection: Connection) -> Mapping[int, frozenset[int]]:

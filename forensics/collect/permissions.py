@@ -11,7 +11,7 @@ def why_denied(procfs: ProcFs, pid: int, act: str) -> str:
     """What of user, capability, container and Yama stands in the way of `act` on a process, as far as it can be read."""
     hints: list[str] = []
     try:
-        own, other = procfs.status(_own_pid(procfs)), procfs.status(pid)
+        own, other = procfs.status(int((procfs.root / "self").readlink().name)), procfs.status(pid)
         if own["Uid"].split()[1] not in ("0", other["Uid"].split()[0]):
             hints.append(f"it belongs to uid {other['Uid'].split()[0]}: run as that user or as root")
         elif not int(own["CapEff"], 16) & _PTRACE_CAPABILITY:
@@ -30,7 +30,3 @@ def ptrace_scope(procfs: ProcFs) -> int | None:
         return int((procfs.root / "sys/kernel/yama/ptrace_scope").read_text())
     except (OSError, ValueError):
         return None
-
-
-def _own_pid(procfs: ProcFs) -> int:
-    return int((procfs.root / "self").readlink().name)

@@ -50,7 +50,7 @@ def document(verdict: Verdict) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "outcome": verdict.outcome,
-        "since": _optional(verdict.since),
+        "since": asdict(verdict.since) if verdict.since else None,
         "suspects": [_with_evidence(suspect) for suspect in verdict.suspects],
         "victims": _rows(verdict.victims),
         "labels": [
@@ -103,10 +103,6 @@ def _coverage(rows: Iterable[CoverageRow]) -> dict[str, list[dict[str, Any]]]:
 
 def _rows(items: Iterable[Any]) -> list[dict[str, Any]]:
     return [asdict(item) for item in items]
-
-
-def _optional(item: Any) -> dict[str, Any] | None:
-    return None if item is None else asdict(item)
 
 
 def _encodable(value: Any) -> Any:

@@ -32,7 +32,8 @@ def render(verdict: Verdict, max_bytes: int | None = None, all_ranks: bool = Fal
     """The whole report; with `max_bytes`, parts that do not fit are left out and named in a notice."""
     if max_bytes is not None and max_bytes < SMALLEST:
         raise ForensicsError(f"a ticket needs at least {SMALLEST} bytes, not {max_bytes}", ExitCode.USAGE)
-    parts = [("the verdict", _summary(verdict)), *_parts(verdict, all_ranks, hypotheses), ("the footer", _footer(verdict))]
+    footer = "  \n".join(code(line) for line in text.footer(verdict))
+    parts = [("the verdict", _summary(verdict)), *_parts(verdict, all_ranks, hypotheses), ("the footer", footer)]
     return "\n\n".join(_fitting(parts, max_bytes)) + "\n"
 
 
@@ -85,10 +86,6 @@ def _folded(section: Section) -> str:
     fence = "`" * max(3, *(_longest_run(line) + 1 for line in lines))
     block = "\n".join((f"{fence}text", *lines, fence))
     return f"<details><summary>{section.title}</summary>\n\n{block}\n\n</details>"
-
-
-def _footer(verdict: Verdict) -> str:
-    return "  \n".join(code(line) for line in text.footer(verdict))
 
 
 def _fitting(parts: Sequence[tuple[str, str]], max_bytes: int | None) -> Iterator[str]:

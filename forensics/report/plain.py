@@ -11,14 +11,10 @@ def plain(text: str) -> str:
     r"""The text with every character that is not printable as a visible escape: `\x1b`, `\n`, `\u202e`."""
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else _escape(char) for char in text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
 def brief(text: str, limit: int) -> str:
     """The plain text, shortened to `limit` characters with `...`; the full text stands elsewhere, or in the JSON document."""
     shown = plain(text[: limit + 1])
     return shown if len(shown) <= limit else shown[: limit - 3] + "..."
-
-
-def _escape(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")

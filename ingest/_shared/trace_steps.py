@@ -221,7 +221,7 @@ def _span_columns(found: Sequence[tuple[int, list[_Span]]], device: dict[int, in
     columns: dict[str, list[Any]] = {name: [] for name in names}
     kept: list[tuple[str, ...]] = []
     for number, spans in found:
-        shown = tuple(_short(span) for span in spans)
+        shown = tuple(bare_name(span.name)[:60] for span in spans)
         whole = next((each for each in kept if _is_part(shown, each)), None)
         if whole is None:
             kept.append(whole := shown)
@@ -234,10 +234,6 @@ def _span_columns(found: Sequence[tuple[int, list[_Span]]], device: dict[int, in
             for column, value in zip(names, row, strict=True):
                 columns[column].append(value)
     return columns
-
-
-def _short(span: _Span) -> str:
-    return bare_name(span.name)[:60]
 
 
 def _is_part(part: tuple[str, ...], whole: tuple[str, ...]) -> bool:

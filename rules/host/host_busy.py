@@ -11,7 +11,6 @@ from forensics.rules.reductions.host.background import HelpedStalls
 from forensics.rules.reductions.host.stalls import Stall, StallFindings
 from forensics.rules.reductions.host.work import BUSY_SHARE, HostSigns, HostWork, looping_frame
 from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.stacks.call_paths import Frame
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.text.seen import Seen
 
@@ -38,16 +37,12 @@ def _loops(roster: Roster, stacks: StacksByRank, stall: Stall) -> Evidence:
     facts, samples = roster.rank(stall.rank), stacks[stall.rank].main
     where = looping_frame(stacks[stall.rank])
     name = f"{where.name} ({where.module.rsplit('/', 1)[-1]})" if where else "one function"
-    frames = [entry for sample in samples for entry in sample.activity.path if where and _same(entry, where)]
+    frames = [entry for sample in samples for entry in sample.activity.path if where and entry.plain[:2] == where.plain[:2]]
     lines = {str(entry.line) for entry in frames if entry.line}
     at = f", lines {', '.join(sorted(lines, key=int))}" if len(lines) > 1 else ""
     share = "the sampler saw it on a CPU" if facts.cpu_share is None else f"it used {facts.cpu_share:.0%} of a CPU"
     text = f"rank {stall.rank} was in {name}{at} in all {len(samples)} stack samples while {share}"
     return Evidence(text, facts.process_source or samples[-1].source)
-
-
-def _same(one: Frame, two: Frame) -> bool:
-    return one.plain[:2] == two.plain[:2]
 
 
 def _next_steps(stacks: StacksByRank, stall: Stall) -> tuple[str, ...]:
