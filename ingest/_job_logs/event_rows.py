@@ -33,6 +33,11 @@ class Events:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def of_kind(self, kind: str) -> list[tuple[int, str, str]]:
+        """Line, text and subject of all events of one kind."""
+        said = zip(*(self.columns[name] for name in ("locator", "text", "subject", "kind")), strict=True)
+        return [(line, text, subject or "") for line, text, subject, known in said if known == kind]
+
     def close_attempt(self, before: float = inf) -> None:
         """What was read before a line is of an attempt that another one followed: it tells nothing of this one."""
         self.columns["kind"] = [

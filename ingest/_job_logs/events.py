@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from forensics.ingest._job_logs import fatal_lines
 from forensics.ingest._job_logs.patterns import (
     MISSED_BARRIER,
@@ -134,8 +132,15 @@ PATTERNS = (
     ),
     pattern("fatal_error", r"^Fatal Python error: (?P<what>.+)", "{what}"),
     *fatal_lines.PATTERNS,
+    # Checks of C++ programs, whose failure aborts the process: absl's log in its own format, and TensorFlow's.
+    pattern(
+        "fatal_error",
+        r"\bF(?:\d{4} [\d:.]{8,18} {1,9}\d{1,9})? \S{1,200}:\d{1,6}\] (?P<what>Check failed: .{1,400})",
+        "{what}",
+        ("F",),
+    ),
     # ROCm's runtime, in the process whose device failed.
-    pattern("fatal_error", r"^(?P<what>Memory access fault by GPU node-\d{1,5})\b", "{what}"),
+    pattern("fatal_error", r"^(?P<what>(?:Memory access fault|HW Exception) by GPU node-\d{1,5})\b", "{what}"),
     # What torch quotes of NCCL behind the rank whose host has no shared memory left.
     pattern("out_of_shared_memory", r"^Error while creating shared memory segment (?P<what>\S{1,200})", "{what}"),
     pattern(
@@ -161,6 +166,11 @@ PATTERNS = (
     ),
     pattern("job_cancelled", r"SignalException: Process \d+ got signal: (?P<signal>\d+)", "launcher got signal {signal}"),
     SLURM_OUT_OF_MEMORY,
+    # Of the kernel, as it stands in its own log.
+    pattern(
+        "oom_kill", r"[Oo]ut of memory: Kill(?:ed)? process (?P<pid>\d{1,9})\b", "{pid}", ("Out of memory: ", "out of memory: ")
+    ),
+    pattern("oom_kill", r"oom-kill:constraint=.*\bpid=(?P<pid>\d{1,9})\b", "{pid}"),
     pattern(
         "xid",
         r"NVRM: Xid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<code>\d{1,5})\b(?:, pid='?(?P<pid>\d{1,9}))?",
@@ -168,6 +178,11 @@ PATTERNS = (
     ),
     pattern("task_blocked", r"INFO: task \S{1,64}:(?P<pid>\d{1,9}) blocked for more than \d", "pid={pid}"),
     pattern("node_failed", r"srun: error: Node failure on (?P<host>\S+)", "{host}"),
+    pattern(
+        "node_failed",
+        r"The node with node id: \w{1,80} and address: (?P<host>[\w.:-]{1,64}) and node name: .{1,255}? has been marked dead",
+        "{host}",
+    ),
 )
 """In the order of preference within one kind."""
 
@@ -219,7 +234,10 @@ WORDS = (
         "Fatal Python error",
         " memory segment",
         "Forcefully terminat",
+        "] Check failed: ",
+        "has been marked dead",
         "Memory access fault",
+        "HW Exception by GPU",
         "Received sigquit",
         "closing signal",
         "via signal",
@@ -232,6 +250,7 @@ WORDS = (
         "SignalException",
         "oom_kill",
         "oom-kill",
+        "ut of memory: Kill",
         "INFO: task ",
         "died unexpectedly",
         "Error: Detected mismatch",
@@ -244,9 +263,3 @@ WORDS = (
 def may_be_event(line: str) -> bool:
     """Whether any of the patterns may match."""
     return mentions(line, WORDS)
-
-
-def bus_address(subject: str) -> str:
-    """The device of an `xid` as NCCL writes it: `8b000` for `0000:8b:00`."""
-    found = re.search(r"pci=(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\b", subject)
-    return f"{int(found[1] or '0', 16):x}{found[2]}{found[3]}0".lstrip("0") if found else ""

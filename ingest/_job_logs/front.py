@@ -36,6 +36,7 @@ _ELEMENT = re.compile(
     r"|(?<!.)\[(?P<box>\d{1,4})\]:?(?= [^\s\[])"
     r"|[\[(](?P<local>(?:GPU|gpu|cuda|device|[Pp]roc|[Pp]rocess|[Ww]orker|[Tt]rainer)[ :_#-]?\d{1,5})[\])]:?(?= )"
     r"|<\w{0,10}> {1,10}(?=\[\d{4}-)|[0-9a-f]{6,12} \|\||[A-Za-z][\w.-]{0,62}/\d{1,5}(?= \[)"
+    r"|(?<=\d )\d{1,3}(?:\.\d{1,3}){3} \[(?P<worker_of>\d{1,5})\](?= )"
     r"|(?P<service>[A-Za-z][\w.-]{0,62}-\d{1,5}) {1,40}\|(?= |$)"
     r") ?"
 )
@@ -109,6 +110,8 @@ def front(line: str) -> Front:
             labels["actor"] = f"sglang::scheduler{found['server'].replace(' ', '_')}"
         elif kind == "local":
             labels["tee"] = re.sub(r"\W", "", found["local"])
+        elif kind == "worker_of":
+            labels["task"] = found[kind]
         elif kind in _LABELS:
             labels[kind] = found[kind]
         kept += found[0] if kind in (*_LABELS, *_RANKS, *_ALIKE) else ""

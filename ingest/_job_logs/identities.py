@@ -1,10 +1,14 @@
-"""Which rank a process or a local number is, as the lines of a start say: of Ray, Lightning, launchers, and of NCCL's init."""
+"""Which rank a process, a local number or a device is, as the lines of a start say: of Ray, launchers, and of NCCL's init.
+
+Upstream: deepspeed/launcher/launch.py (the command of each process), `RayWorkerGroup` of verl/single_controller/ray/base.py
+(actors named by node and place on it).
+"""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._shared.values import integer, rank_number
@@ -22,21 +26,29 @@ WORDS = (
     "global rank ",
     "rdzv",
     "world",
+    "spawned with command",
+    "num_local_procs=",
+    "n_gpus_per_node",
+    "CUDA_VISIBLE_DEVICES",
 )
 _PAIRS = (
     re.compile(r"pid[= ](?P<pid>\d{1,9})\) world_rank=(?P<rank>\d{1,7})"),
     re.compile(r"GLOBAL_RANK: (?P<rank>\d{1,7}).{0,40}\(pid (?P<pid>\d{1,9})\)"),
     re.compile(r"pid=(?P<pid>\d{1,9})(?:, ip=[\w.:]+)?\).{0,200}\[rank=(?P<rank>\d{1,7}), world_size="),
     re.compile(
-        r"pid=(?P<pid>\d{1,9})(?:, ip=[\w.:]+)?\).{0,200}\brank[ =:]{1,2}(?P<rank>\d{1,7})(?:,| /| of| in) ?(?:the )?world"
-        r"(?:[ _]size)?[ =:]{1,2}(?:of )?\d",
+        r"pid=(?P<pid>\d{1,9})(?:, ip=(?P<address>[\w.:]+))?\).{0,200}\brank[ =:]{1,2}(?P<rank>\d{1,7})(?:,| /| of| in) ?"
+        r"(?:the )?world(?:[ _]size)?[ =:]{1,2}(?:of )?(?P<size>\d{1,7})",
         re.IGNORECASE,
     ),
     re.compile(r"^\[(?i:rank)[ =:](?P<rank>\d{1,7})\] .{0,40}?\bpid[ =:]{1,2}(?P<pid>\d{1,9})\b"),
     re.compile(r"\[PID:(?P<pid>\d{1,9})\] \[RANK:(?P<rank>\d{1,7})\]"),
     re.compile(r"[Gg]lobal rank (?P<rank>\d{1,7}) \(PID (?P<pid>\d{1,9})\)"),
 )
-_SUBJECT = re.compile(r"\b(pid|local_rank)=(\d{1,9})\b")
+_SUBJECT = re.compile(r"\b(pid|local_rank|node|place)=(\d{1,9})\b")
+_SPAWNED = re.compile(r"process (?P<pid>\d{1,9}) spawned with command: \[.{0,400}?'--local_rank=(?P<local>\d{1,5})'")
+_STARTED = re.compile(r"\bnnodes=\d{1,6}, num_local_procs=(?P<each>\d{1,4}), node_rank=(?P<node>\d{1,6})\b")
+_PLACES = re.compile(r"\bn_gpus_per_node[\"']?(?:=| ?: ?)(\d{1,4})\b")
+_VISIBLE = re.compile(r"CUDA_VISIBLE_DEVICES[\"']?(?:=| ?: ?)[\"']?(?P<list>[\w,-]{1,400})")
 _NODE = re.compile(r"--node[_-]rank[= ](\d{1,6})\b")
 _PER_NODE = re.compile(r"--nproc[_-]per[_-]node[= ](\d{1,4})\b")
 
@@ -47,8 +59,13 @@ class Identities:
     def __init__(self) -> None:
         self._by_pid: dict[int, set[int]] = defaultdict(set)
         self._users: dict[tuple[str, int], int] = {}
+        self._locals: dict[int, set[int]] = defaultdict(set)
         self._nodes: set[tuple[int, int]] = set()
+        self._places: set[int] = set()
+        self._addresses: dict[str, set[int]] = defaultdict(set)
+        self._sizes: set[int] = set()
         self._is_elastic = False
+        self._is_renumbered = False
 
     def feed(self, line: str) -> None:
         """Take one line."""
@@ -59,6 +76,30 @@ class Identities:
                 rank, pid = rank_number(said["rank"]), integer(said["pid"])
                 if rank is not None and pid is not None:
                     self._by_pid[pid].add(rank)
+                    self._note_address(rank, said.groupdict())
+        if spawned := _SPAWNED.search(line):
+            self._locals[int(spawned["pid"])].add(int(spawned["local"]))
+        self._places |= {int(each) for each in _PLACES.findall(line)}
+        if visible := _VISIBLE.search(line):
+            self._is_renumbered = self._is_renumbered or not _counts_from_zero(visible["list"])
+        self._start(line)
+
+    def _note_address(self, rank: int, said: Mapping[str, str | None]) -> None:
+        size = integer(said.get("size"))
+        if size is not None:
+            self._sizes.add(size)
+            self._addresses[said.get("address") or ""].add(rank)
+
+    def of_node(self, address: str) -> frozenset[int]:
+        """All ranks of a node by its address, where the log tells where each rank of the job is."""
+        known = frozenset[int]().union(*self._addresses.values())
+        is_whole = len(self._sizes) == 1 and len(known) == sum(map(len, self._addresses.values())) == max(self._sizes)
+        return frozenset(self._addresses.get(address, ())) if is_whole else frozenset()
+
+    def _start(self, line: str) -> None:
+        """How many processes a node has, and which node this is."""
+        if started := _STARTED.search(line):
+            self._nodes.add((int(started["node"]), int(started["each"])))
         node, each = _NODE.search(line), _PER_NODE.search(line)
         # A rendezvous gives nodes their numbers itself.
         self._is_elastic = self._is_elastic or "rdzv" in line
@@ -73,16 +114,33 @@ class Identities:
 
     def faulted(self, subject: str | None, user: tuple[str, int] | None) -> int | None:
         """The rank of a device that failed: of the process that uses it, which is the one that the kernel names, if any."""
-        pid = next((int(value) for name, value in _SUBJECT.findall(subject or "") if name == "pid"), None)
+        pid = _numbers(subject).get("pid")
         return self._users.get(user) if user is not None and pid in (None, user[1]) else None
 
+    def by_device(self, subject: str, index: int, devices: int, world: int | None, heard: Collection[int]) -> int | None:
+        """The rank of a device by its number, where each of some devices of a node has a process of its own, in order.
+
+        `world` is the size of a job on one node, `heard` are ranks that the log knows of: none may be of another node.
+        """
+        if self._is_renumbered or "pid" in _numbers(subject):
+            return None
+        if not self._nodes:
+            return index if world == devices and not self._is_elastic else None
+        rank = self._of_local(index)
+        is_whole = all(each == devices and {other // each for other in heard} <= {node} for node, each in self._nodes)
+        return rank if is_whole else None
+
     def ended(self, subject: str | None) -> int | None:
-        """The rank of a process that a launcher saw end, by its number or by that on its node."""
-        found = {name: int(value) for name, value in _SUBJECT.findall(subject or "")}
+        """The rank of a process that somebody saw end, by its number, by that on its node, or by its place among actors."""
+        found = _numbers(subject)
         ranks = self._by_pid.get(found.get("pid", -1), set())
         if len(ranks) == 1:
             return next(iter(ranks))
-        return self._of_local(found["local_rank"]) if "local_rank" in found else None
+        if "node" in found and "place" in found:
+            return self._of_place(found["node"], found["place"])
+        locals_ = self._locals.get(found.get("pid", -1), set())
+        local = next(iter(locals_)) if len(locals_) == 1 else found.get("local_rank")
+        return None if local is None else self._of_local(local)
 
     def _of_local(self, local: int) -> int | None:
         """Where the one command in the log says which node of a static start this is."""
@@ -90,3 +148,18 @@ class Identities:
             return None
         ((node, each),) = self._nodes
         return node * each + local if local < each else None
+
+    def _of_place(self, node: int, place: int) -> int | None:
+        """Where each node has as many actors as its setting says."""
+        if len(self._places) != 1:
+            return None
+        (each,) = self._places
+        return node * each + place if place < each else None
+
+
+def _numbers(subject: str | None) -> dict[str, int]:
+    return {name: int(value) for name, value in _SUBJECT.findall(subject or "")}
+
+
+def _counts_from_zero(devices: str) -> bool:
+    return devices == ",".join(map(str, range(devices.count(",") + 1)))

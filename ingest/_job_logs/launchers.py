@@ -21,6 +21,7 @@ WORDS = (
     *("exited on", "Process name:", "Exit code:", " RUNNING AT ", "KILLED BY SIGNAL:", "EXIT STATUS:", "MPI_ABORT was"),
     *("exits with return code", "CalledProcessError: ", "exit with status code", " terminated with ", "Error Snippet]"),
     *(" crashed with exit code", " exited with code ", " died unexpectedly", "Worker exit type: ", "Ray killed this worker"),
+    " received at time=",
 )
 START_WORDS = ("torchrun ", "accelerate launch ", "deepspeed ", "mpirun ", "mpiexec ", "horovodrun ", "-m torch.distributed.")
 _START = re.compile(
@@ -60,6 +61,9 @@ _RAYLET = re.compile(
     r"|\(actor ID: \w{1,64}, name=[^,]{1,200}, pid=(?P<killed>\d{1,9}), memory used=[^)]{1,40}\) was running "
     r".{1,400}?Ray killed this"
 )
+_PLACED = re.compile(r"\s+name: \w{1,200}_(?P<node>\d{1,6}):(?P<place>\d{1,4})\s*$")
+# A signal that nobody sends, as the handler of the process itself reports it.
+_CRASH = re.compile(r"\b[EF] (?P<pid>\d{1,9}) \d{1,9}\] \S{1,40}: \*\*\* (?P<signal>SIG(?:BUS|SEGV|ILL|FPE)) received at time=")
 _RAY = re.compile(r"\[Rank (?P<rank>\d{1,7}) Error Snippet\]")
 
 
@@ -75,18 +79,20 @@ class LauncherEnds:
         self._named: tuple[int | None, str] | None = None
         self._code: tuple[str, int] | None = None
         self._dead_actor = self._has_raylet = False
+        self._actor_end = ""
+        self._signals: dict[str, str] = {}
         self._lines = 0
 
     @property
     def is_open(self) -> bool:
         """Whether somebody is named whose end is told next."""
-        return self._named is not None or self._dead_actor
+        return self._named is not None or self._dead_actor or bool(self._actor_end)
 
     def feed(self, line: str) -> Iterator[Ended]:
         """What this line completes."""
         self._lines += 1
         if self._lines > _LONGEST_BLOCK:
-            self._named, self._dead_actor = None, False
+            self._named, self._dead_actor, self._actor_end = None, False, ""
         if not self.is_open and not mentions(line, WORDS):
             return
         yield from _mpi(line)
@@ -102,7 +108,11 @@ class LauncherEnds:
         yield from self._over_two_lines(line)
 
     def _actor(self, line: str) -> Iterator[Ended]:
-        """Ray names the process of an actor that died some lines below the error; of what raylets say the first counts."""
+        """Ray names the process of an actor that died some lines below the error, and then the actor, where it has a name.
+
+        Of what raylets say the first counts.
+        """
+        before, self._actor_end = self._actor_end, ""
         if not self._has_raylet and (died := _RAYLET.search(line)):
             self._has_raylet = True
             yield Ended(None, f"exitcode={'-9' if died['killed'] else '1'} pid={died['killed'] or died['pid']} first by=ray")
@@ -110,7 +120,12 @@ class LauncherEnds:
             self._dead_actor, self._lines = True, 0
         elif self._dead_actor and (said := _ACTOR.match(line)):
             self._dead_actor = False
-            yield Ended(None, f"exitcode=1 pid={said['pid']} by=ray")
+            self._actor_end = f"exitcode={self._signals.get(said['pid'], '1')} pid={said['pid']} by=ray"
+            yield Ended(None, self._actor_end)
+        elif before and (placed := _PLACED.match(line)):
+            yield Ended(None, f"{before} node={placed['node']} place={placed['place']}")
+        elif crashed := _CRASH.search(line):
+            self._signals[crashed["pid"]] = _signal(crashed["signal"])
 
     def _over_two_lines(self, line: str) -> Iterator[Ended]:
         before = self._named

@@ -95,11 +95,12 @@ class NcclLines:
         stated = any(said.rank not in (None, said.group_rank) for said in whole)
         return {} if is_part or clashes or stated or len(processes) > size else found
 
-    def device(self, address: str) -> tuple[str, int] | None:
-        """The process that uses a device, where the log speaks of one host only."""
-        users = self._devices.get(address, set())
+    def device(self, address: str, host: str | None) -> tuple[str, int] | None:
+        """The process that uses a device of a host, or of the only host that the log speaks of where none is known."""
         hosts = {said.host for said in self.positions}
-        return next(iter(users)) if len(users) == 1 and len(hosts) == 1 else None
+        found = self._devices.get(address, set())
+        users = [user for user in found if (len(hosts) == 1 if host is None else _short(user[0]) == _short(host))]
+        return users[0] if len(users) == 1 else None
 
     @property
     def processes(self) -> int:
@@ -196,6 +197,11 @@ class NcclLines:
         if len(self.queue_pairs) < MAX_QUEUE_PAIRS:
             nic = process.nics.get(int(pair["dev"]), f"device {pair['dev']}")
             self.queue_pairs.append((said, {"queue_pair": pair["qp"], "nic": nic, "port": int(pair["port"])}))
+
+
+def _short(host: str) -> str:
+    """A host's name without its domain."""
+    return host.partition(".")[0]
 
 
 def _known(process: _Process, call: re.Match[str]) -> str:

@@ -14,7 +14,9 @@ from forensics.ingest._job_logs import (
     barriers,
     calls,
     comm_findings,
+    coordination,
     desync,
+    device_tables,
     events,
     hccl,
     headings,
@@ -67,12 +69,17 @@ class _Reader:
         self._hccl = hccl.Hccl()
         self._horovod = horovod.HorovodStalls()
         self._barriers = barriers.Barriers()
+        self._coordination = coordination.TimedOutBarriers()
         self._desync = desync.DesyncReports()
         self._identities = identities.Identities()
+        self._devices = device_tables.DeviceTables()
         self._fingerprints = calls.Fingerprints()
         self._analysis = recorder_analysis.RecorderAnalysis()
         self._comm_findings = comm_findings.CommFindings()
-        self._who_came = (self._horovod, self._desync, self._analysis, self._comm_findings, self._fingerprints)
+        self._who_came = (
+            *(self._horovod, self._coordination, self._desync, self._analysis, self._comm_findings),
+            self._fingerprints,
+        )
         self._tracebacks = tracebacks.Tracebacks()
         self._heading = headings.Heading()
         self._table = torchrun.FailureTable()
@@ -96,6 +103,7 @@ class _Reader:
         """Whether a traceback, a table or a list goes on."""
         spans = self._stragglers.is_open or self._horovod.is_listing or self._table.is_open or self._launchers.is_open
         spans = spans or self._pods.is_open or self._stacks.is_open(number) or self._times.is_open
+        spans = spans or self._devices.is_open or self._coordination.is_open
         return spans or self._tracebacks.is_open(number)
 
     def survey(self, number: int, block: bytes) -> None:
@@ -110,6 +118,7 @@ class _Reader:
         bare = origin.bare
         self.nodes.feed(number, bare, origin.rank)
         self._identities.feed(bare)
+        self._devices.feed(bare)
         # What ranks did once the job was being ended says nothing of why it stood still.
         if not self._cancelled and mentions(bare, _POSITION_WORDS):
             origin = self._member(origin)
@@ -174,15 +183,38 @@ class _Reader:
         labels = {label for label in self.events.labels if label and label.startswith(_MEMBER)}
         return {label: int(label.removeprefix(_MEMBER)) for label in labels}
 
-    def _rank(self, ranks: Mapping[str, int], own: int | None, label: str | None, kind: str, subject: str | None) -> int | None:
-        """Rank of an event in whose line none stands."""
+    def _rank(
+        self,
+        ranks: Mapping[str, int],
+        own: int | None,
+        label: str | None,
+        kind: str,
+        subject: str | None,
+        host: str | None,
+    ) -> int | None:
+        """Rank of an event in whose line none stands; the kernel speaks of any process of the host."""
         if label is not None and label in ranks:
             return ranks[label]
         if kind == "xid":
-            device = self.nccl.device(events.bus_address(subject or ""))
-            return self._identities.faulted(subject, device)
+            return self._of_device(subject or "", host)
+        if kind == "oom_kill":
+            return self._identities.ended(f"pid={subject}")
         ended = self._identities.ended(subject) if kind in ("process_exit", "task_blocked") else None
         return own if ended is None and label != _LAUNCHER and kind != "task_blocked" else ended
+
+    def _of_device(self, subject: str, host: str | None) -> int | None:
+        """The rank of the process that uses a device, as NCCL says or a table of the devices of the node."""
+        address = device_tables.bus_address(subject)
+        rank = self._identities.faulted(subject, self.nccl.device(address, host))
+        place = self._devices.number(address)
+        if rank is not None or place is None:
+            return rank
+        failed = zip(self.events.columns["kind"], self.events.columns["host"], strict=True)
+        if len({each for kind, each in failed if kind == "xid"}) > 1:
+            return None
+        world = self._world.size if self.nodes.why is None else None
+        heard = {rank for rank in self.events.columns["rank"] if rank is not None}
+        return self._identities.by_device(subject, *place, world, heard)
 
     def _reports(self) -> Iterator[LogPosition]:
         """What libraries say of who is missing; numbers within a group tell ranks only where no other group is spoken of."""
@@ -191,6 +223,7 @@ class _Reader:
         yield from self._hccl.positions
         yield from self._comm_findings.positions
         yield from self._milestones.positions
+        yield from self._coordination.positions
         if not self.watchdog.has_groups:
             yield from self._barriers.positions
             yield from self._desync.positions
@@ -214,14 +247,16 @@ class _Reader:
             nobody = Origin(None, _LAUNCHER, "", 0)
             self.events.add(self.nodes.locator, "several_nodes", self.nodes.why, self.nodes.why, None, nobody)
         found = self.events
+        for number, text, address in found.of_kind("node_failed"):
+            for rank in sorted(self._identities.of_node(address)):
+                found.add(number, "node_failed", address, text, address, Origin(rank, None, "", 0))
         # Steps are trained after the end of a process only by a job that was started again.
         begin = max(self._progress.resumed(found.ends(), found.stalls()) or 0, found.begin_after_gap() or 0)
         found.close_attempt(begin)
         if found.labels:
-            stated = zip(found.columns["rank"], found.labels, found.columns["kind"], found.columns["subject"], strict=True)
-            found.columns["rank"] = [
-                self._rank(ranks, own, label, kind, subject) if rank is None else rank for rank, label, kind, subject in stated
-            ]
+            columns = (found.columns[name] for name in ("kind", "subject", "host"))
+            stated = zip(found.columns["rank"], found.labels, *columns, strict=True)
+            found.columns["rank"] = [self._rank(ranks, own, *said) if rank is None else rank for rank, *said in stated]
             yield Batch("log_events", found.columns)
         told = batch(self._reports(), {}, self.artefact.host, None)
         if told is not None:

@@ -6,7 +6,18 @@ import re
 import signal
 from collections.abc import Iterable, Iterator
 
-from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Role, StageName
+from forensics.model import (
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Role,
+    StageName,
+    StageRef,
+)
 from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.logs.ends import Exit
 from forensics.rules.reductions.logs.events import LogEvent, LogEvents
@@ -15,7 +26,7 @@ from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster, SeenProcesses
 from forensics.rules.reductions.stacks.activity import Activity, activity
 from forensics.rules.reductions.stacks.call_paths import frame
-from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.evidence_text import EvidenceText, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
 
@@ -27,7 +38,11 @@ def _evaluate(
     roster: Roster, graph: WaitGraph, blocking: BlockingMismatches, logs: LogEvents, logged: Logged, text: EvidenceText
 ) -> Iterator[Finding]:
     gone = [facts for _, facts in sorted(roster.ranks.items()) if facts.dead]
+    nodes = _lost_nodes(logged, gone)
+    yield from (_lost_node(graph, text, node, ranks) for node, ranks in nodes.items())
     for facts in gone:
+        if any(facts.rank in ranks for ranks in nodes.values()):
+            continue
         if facts.exit_code != 0 or graph.waiters(facts.rank):
             lost = _lost_its_peer(logs, facts) and (len(gone) > 1 or _seen_by_launcher(roster, logged, facts.rank) is not None)
             follows = (
@@ -72,7 +87,8 @@ def _finding(
 ) -> Finding:
     own = _own_exception(logs, facts.rank)
     failure = logged.failures.own.get(facts.rank)
-    cause = Cause.GPU_FAULT if failure is not None and failure.of_gpu else _cause(facts, own)
+    of_gpu = failure.of_gpu if failure is not None else _by_device(logged, facts) is not None
+    cause = Cause.GPU_FAULT if of_gpu else _cause(facts, own)
     waits = graph.waiting_for(facts.rank)
     place = raised_at(logs.by_rank.get(facts.rank, ())) if own and own.kind == "exception" else None
     return Finding(
@@ -87,6 +103,34 @@ def _finding(
         since=text.since(waits),
         next_steps=_next_steps(facts),
     )
+
+
+def _lost_nodes(logged: Logged, gone: Iterable[RankFacts]) -> dict[Exit, tuple[int, ...]]:
+    """Ranks of each node that was lost as a whole, by one of their ends."""
+    sources = {facts.rank: facts.state_source for facts in gone}
+    lost = [end for end in logged.exits if end.node and sources.get(end.rank) == end.source]
+    first = {end.node: end for end in reversed(lost)}
+    return {end: tuple(other.rank for other in lost if other.node == node) for node, end in first.items()}
+
+
+def _lost_node(graph: WaitGraph, text: EvidenceText, end: Exit, ranks: tuple[int, ...]) -> Finding:
+    return Finding(
+        ranks=ranks,
+        cause=Cause.PROCESS_DEAD,
+        stage=StageRef(name=StageName.UNKNOWN, component=Component.HOST),
+        belief=Belief.DIRECT_RECORD,
+        confidence=Confidence.LIKELY,
+        evidence=(Evidence(f"node {end.node} was lost, with {ranks_text(ranks)} on it", end.source),),
+        granularity=Granularity.HOST,
+        since=text.since(graph.waiting_for(end.rank)),
+        next_steps=(f"look at {end.node}: its kernel log, its console, memory and network when it was lost",),
+    )
+
+
+def _by_device(logged: Logged, facts: RankFacts) -> Evidence | None:
+    """The error of a device by which some process aborted, for the one rank that did."""
+    alone = [end.rank for end in logged.exits if end.code == -signal.SIGABRT] == [facts.rank]
+    return logged.failures.of_device if alone else None
 
 
 def _cause(facts: RankFacts, own: LogEvent | None) -> Cause:
@@ -125,6 +169,8 @@ def _evidence(
     if own:
         where = f", raised at {place.describe()}" if place else ""
         yield Evidence(f"its log ends with {own.text}{where}", own.source)
+    if by_device := _by_device(logged, facts):
+        yield by_device
     first = next((end for end in logged.exits if end.rank == facts.rank and end.first), None)
     if first:
         yield Evidence(f"its launcher saw rank {facts.rank} fail first of its node", first.source)
@@ -133,7 +179,7 @@ def _evidence(
         lost = next((event for event in events if event.kind == "peer_closed"), None)
         if lost and rank != facts.rank:
             yield Evidence(f"rank {rank} saw a connection closed by a peer: {lost.text}", lost.source)
-    for event in logs.of_hosts:
+    for event in (*logs.of_hosts, *logs.by_rank.get(facts.rank, ())):
         if event.kind == "oom_kill" and event.subject == str(facts.pid):
             yield Evidence(f"the kernel's OOM killer ended pid {facts.pid}: {event.text}", event.source)
 

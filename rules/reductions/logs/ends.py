@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,7 +31,8 @@ class Exit:
     """How a launcher saw a rank end; `first` marks the one it saw fail first.
 
     `time` is to the second as the launcher wrote it; `is_local` says that the launcher gave the number on its host, `by_mpi`
-    that it was one that ends its job with the first process.
+    that it was one that ends its job with the first process. `why` says what tells of the end where no line does, `node` is set
+    where the whole node was lost.
     """
 
     rank: int
@@ -41,6 +43,8 @@ class Exit:
     time: str | None = None
     is_local: bool = False
     by_mpi: bool = False
+    why: str | None = None
+    node: str | None = None
 
     @property
     def table(self) -> str:
@@ -50,18 +54,35 @@ class Exit:
 
 # A rank that a launcher ends is seen after the cancel; only what the same log says before it counts.
 _EXITS = """
-SELECT rank, subject, source, after_cancel FROM logged_event
-WHERE kind = 'process_exit' AND subject IS NOT NULL ORDER BY rank, path, locator
+SELECT l.rank, CASE l.kind WHEN 'oom_kill' THEN 'exitcode=-9 pid=' || l.subject || ' by=kernel' ELSE l.subject END,
+       l.source, l.after_cancel
+FROM logged_event l JOIN sources s USING (source_id)
+WHERE (l.kind = 'process_exit' OR (l.kind = 'oom_kill' AND l.rank IS NOT NULL AND s.kind <> 'kernel_log'))
+    AND l.subject IS NOT NULL
+ORDER BY l.rank, l.path, l.locator
+"""
+# The one node that was lost before anything else went wrong, with all its ranks.
+_LOST_NODE = """
+SELECT l.rank, l.subject, s.path || '#line=' || l.locator, min(l.subject) OVER () = max(l.subject) OVER ()
+FROM log_events l JOIN sources s USING (source_id)
+WHERE l.kind = 'node_failed' AND l.rank IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM log_events c WHERE c.source_id = l.source_id AND c.locator < l.locator AND c.kind IN (
+        'job_cancelled', 'exception', 'fatal_error', 'process_exit', 'watchdog_timeout', 'store_timeout', 'transfer_timeout',
+        'peer_closed', 'terminated', 'signal_sent'))
 """
 _NODES = """
 SELECT count(*) FILTER (kind = 'several_nodes'), max(rank), count(DISTINCT host),
-       count(*) FILTER (kind = 'signal_sent' OR subject LIKE '%local_rank=%' OR text LIKE '%ChildFailedError%')
+       count(*) FILTER (kind = 'signal_sent' OR subject LIKE '%local_rank=%' OR text LIKE '%ChildFailedError%'),
+       count(DISTINCT subject) FILTER (kind = 'job_cancelled' AND subject LIKE '%DUE TO TASK FAILURE'),
+       (SELECT max(try_cast(value AS INTEGER)) FROM job_config WHERE key = 'log.world_size')
 FROM log_events
 """
 _EXIT = re.compile(r"exitcode=(?P<code>-?\d{1,5})(?P<rest>.*)")
 _WORD = re.compile(r"(pid|time|by|local_rank|last_local_rank)=(\S+)")
 _TASK = re.compile(r"task=(?P<task>\d{1,7}) host=(?P<host>\S+) (?P<how>[\w .]+)")
 _TASKS = re.compile(r"task=(?P<tasks>[\d,-]+) host=(?P<host>\S+) ")
+_TERMINATED = (-signal.SIGTERM, -signal.SIGKILL)
+_MOST_TASKS = 1 << 17
 _CODE = re.compile(r"Exited with exit code (\d{1,3})")
 
 
@@ -69,11 +90,12 @@ def exits(connection: DuckDBPyConnection) -> tuple[Exit, ...]:
     """All ends that are known to be of a rank: of several of one rank, the one its launcher saw first or ended the job for."""
     if not has_rows(connection, "log_events"):
         return ()
-    several, highest, hosts, elastic = connection.execute(_NODES).fetchall()[0]
+    several, highest, hosts, elastic, failed_steps, world = connection.execute(_NODES).fetchall()[0]
     said = connection.execute(_EXITS).fetchall()
     rows = [(rank, str(subject), source) for rank, subject, source, is_late in said if not is_late]
     ranked = [end for rank, subject, source in rows if rank is not None and (end := _exit(rank, subject, source))]
     one_node = not several and (highest or 0) < _LARGEST_NODE and hosts <= 1
+    ranked += _of_lost_node(connection)
     pids = {end.pid for end in ranked if end.pid is not None}
     local = [end for rank, subject, source in rows if rank is None and (end := _exit(None, subject, source))]
     local = [end for end in local if end.pid not in pids]
@@ -82,6 +104,11 @@ def exits(connection: DuckDBPyConnection) -> tuple[Exit, ...]:
         ranked += local[:1]
     if not ranked and not local and not elastic:
         ranked += _tasks(rows, [str(subject) for _, subject, _, _ in said])
+        ranked += (
+            _unlisted([(str(subject), source) for _, subject, source, _ in said], world)
+            if failed_steps == 1 and not ranked
+            else ()
+        )
     found: dict[int, Exit] = {}
     for end in ranked:
         if end.rank not in found or (end.first, end.by_mpi) > (found[end.rank].first, found[end.rank].by_mpi):
@@ -123,6 +150,39 @@ def _tasks(rows: Iterable[tuple[int | None, str, str]], all_ends: Sequence[str])
     chosen = killed if killed else found
     if len({end.rank for end in chosen}) == 1:
         yield chosen[0]
+
+
+def _of_lost_node(connection: DuckDBPyConnection) -> Iterator[Exit]:
+    for rank, node, source, is_only in connection.execute(_LOST_NODE).fetchall():
+        if is_only:
+            yield Exit(rank, 1, None, True, source, by_mpi=True, why=f"its node {node} was lost", node=node)
+
+
+def _unlisted(ends: Sequence[tuple[str, str]], world: int | None) -> Iterator[Exit]:
+    """The task of a step cancelled for a failed one that srun did not end, where it lists all others of the step and its host.
+
+    The lists of one file cover each number from 0 on but one, which lies within the numbers of one host.
+    """
+    by_host: dict[str, set[int]] = defaultdict(set)
+    for subject, _ in ends:
+        said = _TASKS.match(subject)
+        if said is None or _HOW.get(subject[said.end() :].strip()) not in _TERMINATED:
+            return
+        by_host[said["host"]] |= _numbers(said["tasks"])
+    listed = set[int]().union(*by_host.values())
+    gaps = {number for own in by_host.values() for number in {*range(min(own), max(own))} - own if own}
+    missing = {*range(max(world or 0, 1 + max(listed, default=0)))} - listed
+    if len(missing) == 1 and missing == gaps and len({source.partition("#")[0] for _, source in ends}) == 1:
+        (task,) = missing
+        why = f"the step was cancelled for a failed task, and srun ended all {len(listed)} others"
+        yield Exit(task, 1, None, True, ends[0][1], by_mpi=True, why=why)
+
+
+def _numbers(tasks: str) -> set[int]:
+    """The numbers of `32-40,42`."""
+    spans = [span.partition("-") for span in tasks.split(",") if span[:1].isdecimal()]
+    ends = [(int(first), int(last if last.isdecimal() else first)) for first, _, last in spans]
+    return {number for first, last in ends for number in range(first, min(last, first + _MOST_TASKS) + 1)}
 
 
 def _code(how: str) -> int | None:
@@ -177,7 +237,8 @@ def _follows(
         return True
     if end.rank not in failed.own and failed.is_shared:
         return True
-    if end.code == -signal.SIGABRT and end.rank not in failed.own and (stalled or not end.by_mpi or end.is_local):
+    explained = end.rank in failed.own or (failed.of_device is not None and end.first)
+    if end.code == -signal.SIGABRT and not explained and (stalled or not end.by_mpi or end.is_local):
         return True
     if end.rank in failed.following or (end.is_local and (failed.unranked_following or stalled)):
         return True

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
+from forensics.model import Evidence
 from forensics.rules.reductions.logs.raised import Caught, Failure, Raised, standstill
 
 _OF_ANOTHER = re.compile(
@@ -24,7 +25,7 @@ _OF_ANOTHER = re.compile(
     r"error code is (?:4|6|7|9|50704[678])\b|hccl\w* api failed|Transport init error|"
     r"nccl(?:Remote|System|Internal|Unhandled\w*|InvalidUsage)(?:Error)?|unhandled (?:system|cuda) error|"
     r"[Tt]imed? ?out|Timeout|collective operation|monitoredBarrier|[Mm]ismatch between collectives|Horovod has been shut down|"
-    r"store based barrier|TCPStore|socket|[Aa]borted due to|SIGTERM|cancelled|EOFError"
+    r"store based barrier|TCPStore|[Ss]ocket|UNAVAILABLE|[Aa]borted due to|SIGTERM|cancelled|EOFError"
 )
 _GPU = re.compile(r"uncorrectable (?:ECC|NVLink)|ECC error|fallen off the bus|unrecoverable|GPU is lost|hardware stack")
 _BY_ITS_DEVICE = re.compile(
@@ -36,6 +37,8 @@ _LOST_DEVICE = re.compile(r"code=(?:48|64|79|94|95|119|120|140) ")
 """Xids by which a device takes its process with it; those that a program or a peer can cause are not among them."""
 _ODD_ONE = re.compile(r"\bRank (\d{1,7}) has different values? for .{1,200}[Oo]ther ranks:")
 """What all ranks raise that found one of them to differ from all others."""
+_OF_DEVICE = re.compile(r"\bby GPU node-\d")
+"""What ROCm's runtime writes before it aborts the process whose device failed."""
 _OF_ITSELF = re.compile(r": Rank (?P<rank>\d{1,7}), node [^\s,]{1,255}, device \d")
 _BARE = ("Killed", "Aborted", "Segmentation fault", "Bus error", "Illegal instruction", "Floating point exception")
 """What a shell says of a process that a signal ended."""
@@ -50,6 +53,8 @@ class Failures:
     `only_following` says that errors without a rank tell of another one, and no error of anybody's own stands there.
     `is_witnessed` is set when some other rank speaks too, or a launcher says that it ended the others: an error of one rank
     alone may be that of all, in a text that shows one. `is_shared` is set when several ranks noted errors of their own.
+    `of_device` is the error of a device by which a process aborted whose rank the line does not tell, where nobody had given
+    up before.
     """
 
     own: Mapping[int, Failure] = field(default_factory=dict)
@@ -59,6 +64,7 @@ class Failures:
     ended: str | None = None
     is_witnessed: bool = False
     is_shared: bool = False
+    of_device: Evidence | None = None
 
     @property
     def first(self) -> Failure | None:
@@ -92,7 +98,7 @@ def failures(connection: DuckDBPyConnection, world_size: int | None) -> Failures
     met: dict[int, Failure] = {}
     unranked = unranked_own = named = False
     died: set[int] = set()
-    ended = None
+    ended = of_device = None
     for rank, kind, text, subject, source_id, line, source in rows_of(connection, "log_events", _ROWS):
         if kind == "xid":
             if rank is not None and _LOST_DEVICE.match(subject or ""):
@@ -124,6 +130,7 @@ def failures(connection: DuckDBPyConnection, world_size: int | None) -> Failures
         if kind == "exception" and rank is not None and not uncaught:
             caught.add(Failure(rank, text, source), follows, source_id, line)
         if rank is None:
+            of_device = of_device or (Evidence(text, source) if not follows and _OF_DEVICE.search(text) else None)
             unranked = unranked or (follows and not _BY_LAUNCHER.search(text))
             unranked_own = unranked_own or not follows
         elif rank not in own and rank not in following and (kind != "exception" or uncaught):
@@ -137,9 +144,9 @@ def failures(connection: DuckDBPyConnection, world_size: int | None) -> Failures
         own, following = odd, following | own.keys() - odd.keys()
     own = own or caught.own(died, max(speaking, world_size or 0)) or (met if not met.keys() & following else {})
     # What its executor saw die and what alone reported an error is one process.
-    named = named or (len(died) == 1 and own.keys() == died)
+    named = named or speaking > 1 or signals > 0 or (len(died) == 1 and own.keys() == died)
     only = unranked and not (unranked_own or own)
-    return Failures(own, frozenset(following), unranked, only, ended, speaking > 1 or signals > 0 or named, caught.is_shared)
+    return Failures(own, frozenset(following), unranked, only, ended, named, caught.is_shared, of_device)
 
 
 def _ends(kind: str, text: str, subject: str | None) -> bool:
