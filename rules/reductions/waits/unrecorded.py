@@ -6,7 +6,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from forensics.model import WaitKind
 from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.stacks.call_paths import CallPath
 from forensics.rules.reductions.stacks.samples import Stacks
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph, unrecorded_wait
 
@@ -16,7 +18,8 @@ _STEM = re.compile(r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadc
 def joined_by_stack(waits: Sequence[Wait], ranks: Roster, samples: Mapping[int, Stacks]) -> tuple[Wait, ...]:
     """Count a member without a dump as waiting too, where its stack is inside the very call that it is missing in.
 
-    A stopped process is not waiting, wherever its stack stands.
+    So is one that stands on the very line, and sleeps in the same way, as members that are recorded to wait in it: a wait for a
+    device leaves no frame of its own. A stopped process is not waiting, wherever its stack stands.
     """
     running = {rank: found for rank, found in samples.items() if not ranks.rank(rank).stopped}
     return tuple(_joined(wait, running) if wait.unheard else wait for wait in waits)
@@ -24,9 +27,22 @@ def joined_by_stack(waits: Sequence[Wait], ranks: Roster, samples: Mapping[int, 
 
 def _joined(wait: Wait, samples: Mapping[int, Stacks]) -> Wait:
     kinds = {_stem(operation.kind) for operation in wait.waiting.values() if operation}
-    inside = [rank for rank in wait.unheard if rank in samples and collective_of(samples[rank]) in kinds]
+    beside = {
+        place for rank, operation in wait.waiting.items() if operation and rank in samples for place in _places(samples[rank])
+    }
+    inside = [
+        rank
+        for rank in wait.unheard
+        if rank in samples
+        and (collective_of(samples[rank]) in kinds or ((places := _places(samples[rank])) and places <= beside))
+    ]
     waiting = {**wait.waiting, **dict.fromkeys(inside)}
     return replace(wait, waiting=waiting, unheard=tuple(rank for rank in wait.unheard if rank not in inside))
+
+
+def _places(found: Stacks) -> set[tuple[CallPath, WaitKind]]:
+    """Where the main thread of a rank was in its samples, and how it slept there."""
+    return {(sample.activity.python_path, sample.activity.wait) for sample in found.main}
 
 
 def collective_of(found: Stacks) -> str | None:

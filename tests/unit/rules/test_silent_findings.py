@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from forensics.model import Cause, Confidence, Outcome
+from forensics.model import Cause, Confidence, Members, Outcome
 from tests.recordings.collection import Collection, loose, process_sample, py_spy, whole
 from tests.recordings.job import SECOND, Job
-from tests.recordings.places import ALL_REDUCE, HOST_CODE, RECV, Place
+from tests.recordings.places import ALL_REDUCE, HOST_CODE, OTHER_CODE, RECV, Place
 from tests.recordings.verdicts import named, verdict_of
 
 
@@ -123,3 +123,21 @@ def test_a_dump_that_stands_where_a_waiting_rank_stands_needs_a_stack(others: Pl
         if rank != 1:
             found.stacks(rank, *[ALL_REDUCE if rank == 2 else others] * 3)
     assert named(verdict_of(found.write(tmp_path))) == ({1} if is_named else set())
+
+
+@pytest.mark.parametrize(("place", "ranks"), [(OTHER_CODE, set()), (HOST_CODE, {2})], ids=["their line", "another line"])
+def test_a_rank_without_a_dump_on_the_line_of_those_that_wait_is_not_named(
+    tmp_path: Path, place: Place, ranks: set[int]
+) -> None:
+    """A wait for a device leaves no frame: what its peers are recorded to wait in, it may wait in as well."""
+    job = Job(4)
+    job.steps(10)
+    job.hang({2})
+    found = Collection(4, job.now_ns + 60 * SECOND)
+    for rank in range(4):
+        found.rank(rank)
+        found.stacks(rank, *[place if rank == 2 else OTHER_CODE] * 2)
+        if rank != 2:
+            found.dump(job, rank)
+    accused = [suspect for suspect in verdict_of(found.write(tmp_path)).suspects if suspect.members is Members.EACH]
+    assert {rank for suspect in accused for rank in suspect.ranks} == ranks
