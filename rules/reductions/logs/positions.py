@@ -150,8 +150,10 @@ def _group(key: tuple[str, str], rows: Sequence[LogPosition], world: int | None)
         if held is None or _reach(row) > _reach(held):
             positions[row.rank or 0] = row
     stated = max((row.size or 0 for row in rows), default=0)
-    is_world = stated == world if stated else name.endswith(":default_pg") or name == "0"
     least = max((number for _, number in numbers if number is not None), default=-1) + 1
+    # As many members as the job has ranks, and each counts as the job does: they are all.
+    counts_all = least == world and all(rank == number for rank, number in numbers)
+    is_world = stated == world if stated else counts_all or name.endswith(":default_pg") or name == "0"
     size = stated or (world if is_world and world else None) or max(least, len(positions))
     return LoggedGroup(name, origin, dict(sorted(positions.items())), size, bool(stated or (is_world and world)), is_world)
 

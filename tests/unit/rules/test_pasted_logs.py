@@ -418,3 +418,17 @@ def test_errors_that_ended_nobody(tmp_path: Path, text: str) -> None:
 def test_an_error_that_every_rank_says_of_itself_names_nobody(tmp_path: Path) -> None:
     lines = "".join(f"AssertionError: Rank {rank}: found NaN in the gradient\n" for rank in (1, 0, 3, 2))
     assert named(pasted(tmp_path, lines + AGENT.format(1, 0) + "\n")) == set()
+
+
+@pytest.mark.parametrize(
+    ("members", "ranks"),
+    [({0: 0, 1: 1, 3: 3}, {2}), ({0: 0, 1: 1, 2: 2}, set()), ({0: 0, 1: 1, 3: 2}, set())],
+    ids=["as many as the job", "the last was not heard", "counted otherwise"],
+)
+def test_a_group_whose_numbers_are_those_of_the_whole_job(tmp_path: Path, members: dict[int, int], ranks: set[int]) -> None:
+    status = "failure detected by watchdog at work sequence id: 40 PG status: last enqueued work: 43, last completed work: 39"
+    lines = "".join(
+        timed_out(rank) + f"[rank{rank}]:[E321 ProcessGroupNCCL.cpp:2268] [PG ID 1 PG GUID 1 Rank {number}]  {status}\n"
+        for rank, number in members.items()
+    )
+    assert named(pasted(tmp_path, "world_size=4\n" + lines)) == ranks
