@@ -55,10 +55,8 @@ class Events:
 
     def stalls(self) -> list[int]:
         """The lines in which watchdogs gave up: they end their processes."""
-        said = zip(self.columns["kind"], self.columns["locator"], strict=True)
-        return [line for kind, line in said if kind == "watchdog_timeout"]
+        return [line for line, _, _ in self.of_kind("watchdog_timeout")]
 
     def ends(self) -> list[int]:
         """The lines in which processes ended; what was printed of pods stands anywhere."""
-        said = zip(self.columns["kind"], self.columns["subject"], self.columns["locator"], strict=True)
-        return [line for kind, subject, line in said if kind == "process_exit" and pods.DESCRIBED not in subject]
+        return [line for line, _, subject in self.of_kind("process_exit") if pods.DESCRIBED not in subject]

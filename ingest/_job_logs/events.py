@@ -132,15 +132,6 @@ PATTERNS = (
     ),
     pattern("fatal_error", r"^Fatal Python error: (?P<what>.+)", "{what}"),
     *fatal_lines.PATTERNS,
-    # Checks of C++ programs, whose failure aborts the process: absl's log in its own format, and TensorFlow's.
-    pattern(
-        "fatal_error",
-        r"\bF(?:\d{4} [\d:.]{8,18} {1,9}\d{1,9})? \S{1,200}:\d{1,6}\] (?P<what>Check failed: .{1,400})",
-        "{what}",
-        ("F",),
-    ),
-    # ROCm's runtime, in the process whose device failed.
-    pattern("fatal_error", r"^(?P<what>(?:Memory access fault|HW Exception) by GPU node-\d{1,5})\b", "{what}"),
     # What torch quotes of NCCL behind the rank whose host has no shared memory left.
     pattern("out_of_shared_memory", r"^Error while creating shared memory segment (?P<what>\S{1,200})", "{what}"),
     pattern(
@@ -234,10 +225,7 @@ WORDS = (
         "Fatal Python error",
         " memory segment",
         "Forcefully terminat",
-        "] Check failed: ",
         "has been marked dead",
-        "Memory access fault",
-        "HW Exception by GPU",
         "Received sigquit",
         "closing signal",
         "via signal",
@@ -254,8 +242,6 @@ WORDS = (
         "INFO: task ",
         "died unexpectedly",
         "Error: Detected mismatch",
-        "Memory access fault",
-        "Received sigquit",
     ),
 )
 

@@ -20,6 +20,15 @@ PATTERNS = (
         "cuda_failure", r"\S{1,200}\.cu:\d{1,6}: .{0,200}?Assertion (?P<what>.{1,200}) failed", "device-side assert {what}"
     ),
     pattern("cuda_failure", r"HIP error: (?P<what>[\w -]{4,200})", "{what}"),
+    # Checks of C++ programs, whose failure aborts the process: absl's log in its own format, and TensorFlow's.
+    pattern(
+        "fatal_error",
+        r"\bF(?:\d{4} [\d:.]{8,18} {1,9}\d{1,9})? \S{1,200}:\d{1,6}\] (?P<what>Check failed: .{1,400})",
+        "{what}",
+        ("F",),
+    ),
+    # ROCm's runtime, in the process whose device failed.
+    pattern("fatal_error", r"^(?P<what>(?:Memory access fault|HW Exception) by GPU node-\d{1,5})\b", "{what}"),
 )
 WORDS = (
     *("*** SIG", "free(): ", "alloc(): ", "munmap_chunk(): ", "malloc_consolidate(): ", "double free or corruption"),
@@ -31,5 +40,5 @@ WORDS = (
         "Illegal instruction",
         "Floating point exception",
     ),
-    *(".cu:", "HIP error: "),
+    *(".cu:", "HIP error: ", "] Check failed: ", "Memory access fault", "HW Exception by GPU"),
 )

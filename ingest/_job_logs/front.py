@@ -57,7 +57,7 @@ _WRITER = re.compile(
     rf"[\[(<{{](?:[\w.-]{{1,64}}[:, ] ?)?{_NAME}(?P<inner>\d{{1,7}})(?:/\d{{1,7}})?(?:, ?[^\[\](){{}}<>]{{1,60}})?[\])>}}]"
     rf"|{_NAME}(?P<outer>\d{{1,7}})(?:/\d{{1,7}})?(?:\[[^\[\]]{{1,40}}\])*(?: {{0,2}}[|:]| - )"
     r"|(?:[\w.-]{1,64} )?(?:global_)?rank=(?P<equal>\d{1,7})(?:/\d{1,7})?(?=[ ,:])"
-    r")[ :|-]{0,4}",
+    r")",
     re.IGNORECASE,
 )
 _OF_GROUP = re.compile(r"\[Rank \d{1,7}\] (?:Watchdog|NCCL|Found|Timeout|Exception|Some|To avoid|Received|Observed|Future)")
@@ -115,21 +115,21 @@ def front(line: str) -> Front:
         elif kind in _LABELS:
             labels[kind] = found[kind]
         kept += found[0] if kind in (*_LABELS, *_RANKS, *_ALIKE) else ""
-    if rank is None and (said := _writer(line, place)):
-        # What such a line lists of a rank is part of its text too.
-        rank = rank_number(said["inner"] or said["outer"] or said["equal"])
+    rank = _writer(line, place) if rank is None else rank
     if not place:
         return Front(line, rank=rank)
     known = tuple((kind, labels[kind]) for kind in _LABELS if kind in labels)
     return Front(kept + line[place:], len(kept), rank, known, host, time_ns)
 
 
-def _writer(line: str, place: int) -> re.Match[str] | None:
-    """The rank in front of what a program logs, if one stands there."""
+def _writer(line: str, place: int) -> int | None:
+    """The rank in front of what a program logs, if one stands there; it stays a part of the text, which may list ranks so."""
     if "rank" not in line[place : place + _LONGEST_FRONT].lower():
         return None
     found = _WRITER.match(line, place, place + _LONGEST_FRONT)
-    return None if found is None or _OF_GROUP.search(line, place, found.end() + 16) else found
+    if found is None or _OF_GROUP.search(line, place, found.end() + 16):
+        return None
+    return rank_number(found[found.lastgroup or 0])
 
 
 def _unpacked(line: str, logged: re.Match[str]) -> Front:

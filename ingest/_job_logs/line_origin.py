@@ -104,19 +104,22 @@ class Origins:
         shared = [label for label in self._labels if _SHARED.match(label)]
         if len(shared) < 2 or sorted(told.get(label, -1) for label in shared) != list(range(len(shared))):
             told = {label: rank for label, rank in told.items() if label not in shared}
-        boxes = {label: int(found[1]) for label in self._labels if (found := _BOX.fullmatch(label))}
+        boxes = self._numbered(_BOX)
         if boxes and sorted(boxes.values()) == list(range(world or 0)):
             told = {**boxes, **told}
         if one_node:
             told = {**self._by_local_rank(told, world), **told}
-        numbers = {label: int(found[1]) for label in self._labels if (found := _TASK.fullmatch(label))}
+        numbers = self._numbered(_TASK)
         whole = len(numbers) > 1 and len(numbers) == len(self._labels) and min(numbers.values()) == 0
         if whole and all(self._ranks.get(label, {number}) == {number} for label, number in numbers.items()):
             return numbers
         return told
 
+    def _numbered(self, kind: re.Pattern[str]) -> dict[str, int]:
+        return {label: int(found[1]) for label in self._labels if (found := kind.fullmatch(label))}
+
     def _by_local_rank(self, told: Mapping[str, int], world: int | None) -> Mapping[str, int]:
-        numbers = {label: int(found[1]) for label in self._labels if (found := _LOCAL.fullmatch(label))}
+        numbers = self._numbered(_LOCAL)
         offsets = {told[label] - number for label, number in numbers.items() if label in told}
         if not offsets and sorted(numbers.values()) == list(range(world or 0)):
             return numbers

@@ -97,4 +97,6 @@ SLURM_OUT_OF_MEMORY = pattern("oom_kill", r"Detected \d+ oom[_-]kill event\w* in
 
 # The type of an exception where its message, or the end of the line, follows.
 EXCEPTION_TYPE = r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit))(?:: |$)"
+# A rank that a line states, wherever it stands.
+STATED_RANK = re.compile(r"(?<![A-Za-z_])(?:rank|RANK|Rank)[ _:=]{0,2}(\d{1,7})\b")
 MISSED_BARRIER = r"Ranks? (?P<ranks>\d[\d, ]{0,4000}) failed to pass monitoredBarrier"

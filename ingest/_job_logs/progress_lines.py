@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from forensics.ingest._job_logs.line_origin import Origins
+from forensics.ingest._job_logs.patterns import STATED_RANK
 from forensics.ingest._shared.values import rank_number
 from forensics.ingest.interface import Batch
 
@@ -49,7 +50,6 @@ _STATED = re.compile(
     r"|\b(?:step[_ ]time(?:_s| \(s\))?|train_step_timing in s|timing_s/step)[=:] ?(?P<s2>\d{1,6}(?:\.\d{1,6})?)(?! ?ms)"
 )
 _LOAD = re.compile(r"(?i:batch[ _]size|seq(?:uence)?[ _]?len(?:gth)?|num[ _]tokens|\bbsz?)['\"]?[ :=]{1,8}\d{1,12}")
-_RANK = re.compile(r"(?<![A-Za-z_])(?:rank|RANK|Rank)[ _:=]{0,2}(\d{1,7})\b")
 _LAST = re.compile(r"(?:^|[ \t,|(\[])(?:rank|RANK|Rank)[ _:=]{1,2}(\d{1,7})[\])]? {0,4}$")
 _NO_WORK = re.compile(
     r"(?i:wait|barrier|time[d ]?-?out|retr(?:y|ies)|attempt|heartbeat|alive|poll|connect|watchdog|nccl|frame #"
@@ -155,7 +155,7 @@ class ProgressLines:
         if said is None or _NO_WORK.search(line, 0, said.start("step")):
             return
         origin = origins.feed(line[: said.start("step")])
-        stated = (_RANK.search(line, 0, said.start("step")) or _LAST.search(line)) if origin.rank is None else None
+        stated = (STATED_RANK.search(line, 0, said.start("step")) or _LAST.search(line)) if origin.rank is None else None
         rank = rank_number(stated[1]) if stated else origin.rank
         words = re.sub(r"[\d\W_]+", " ", _STAMP.sub("", origin.bare[origin.text :]))[-40:].strip()
         step, total = self._counted(words, said)

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from forensics.ingest._job_logs.line_origin import Origin
-from forensics.ingest._job_logs.patterns import mentions
+from forensics.ingest._job_logs.patterns import STATED_RANK, mentions
 from forensics.ingest._shared.values import rank_number
 from forensics.ingest.interface import Batch
 
@@ -38,7 +38,6 @@ _STEP = re.compile(
     r"(?<![\w-])(?i:global[_ ]?step|step|iteration|iter)['\"]?(?: ?[=:#] {0,3}| {1,6})\[?(\d{1,12})(?![\w.]*\.\w|\w)"
     r"|(?i:epoch):? ?\[?(?P<epoch>\d{1,7})\]? ?(?:\[|batch )\s{0,9}(?P<batch>\d{1,9})\b"
 )
-_RANK = re.compile(r"(?<![A-Za-z_])(?:rank|RANK|Rank)[ _:=]{0,2}(\d{1,7})\b")
 _UNIT = re.compile(r"\((m?s|sec|seconds)\)|[-_](ms|s|sec)(?![a-z])")
 _TIME = re.compile(r"(?i)\b(?:[a-z]+_)?time(?:s|_|\b)")
 _MS = {"ms": 1.0, "us": 1e-3}
@@ -108,7 +107,7 @@ class StageTimes:
         elif len(line) <= _LONGEST:
             self._columns = _header(text)
             if not self._columns and (times := _pairs(text)):
-                stated = _RANK.search(text) if origin.rank is None else None
+                stated = STATED_RANK.search(text) if origin.rank is None else None
                 rank = rank_number(stated[1]) if stated else origin.rank
                 self._add(number, (rank, None if stated else origin.label), _step(text), times)
 

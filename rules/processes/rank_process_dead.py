@@ -90,7 +90,7 @@ def _finding(
     of_gpu = failure.of_gpu if failure is not None else _by_device(logged, facts) is not None
     cause = Cause.GPU_FAULT if of_gpu else _cause(facts, own)
     waits = graph.waiting_for(facts.rank)
-    place = raised_at(logs.by_rank.get(facts.rank, ())) if own and own.kind == "exception" else None
+    place = _raised_at(logs.by_rank.get(facts.rank, ())) if own and own.kind == "exception" else None
     return Finding(
         ranks=(facts.rank,),
         role=Role.VICTIM if cascade else Role.ROOT,
@@ -237,6 +237,14 @@ def _clears(seen: Seen, roster: Roster) -> str | None:
     return f"{len(alive)} of {len(seen.ranks)} rank processes are alive" if seen.all_in(alive) else None
 
 
+def _raised_at(events: Iterable[LogEvent]) -> Activity | None:
+    """Place of the last exception in the events of a rank; None when no traceback came with it."""
+    text = next((event.text for event in reversed(tuple(events)) if event.kind == "traceback"), "")
+    frames = [match for line in text.splitlines() if (match := _FRAME.match(line))]
+    path = tuple(frame(match["name"], match["file"], int(match["line"])) for match in reversed(frames))
+    return activity(path) if path else None
+
+
 RULE = Rule(
     code="FX101",
     name="rank-process-dead",
@@ -247,11 +255,3 @@ RULE = Rule(
     clears=_clears,
     maturity=Maturity.STABLE,
 )
-
-
-def raised_at(events: Iterable[LogEvent]) -> Activity | None:
-    """Place of the last exception in the events of a rank; None when no traceback came with it."""
-    text = next((event.text for event in reversed(tuple(events)) if event.kind == "traceback"), "")
-    frames = [match for line in text.splitlines() if (match := _FRAME.match(line))]
-    path = tuple(frame(match["name"], match["file"], int(match["line"])) for match in reversed(frames))
-    return activity(path) if path else None

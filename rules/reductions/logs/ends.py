@@ -63,8 +63,8 @@ ORDER BY l.rank, l.path, l.locator
 """
 # The one node that was lost before anything else went wrong, with all its ranks.
 _LOST_NODE = """
-SELECT l.rank, l.subject, s.path || '#line=' || l.locator, min(l.subject) OVER () = max(l.subject) OVER ()
-FROM log_events l JOIN sources s USING (source_id)
+SELECT l.rank, l.subject, l.source, min(l.subject) OVER () = max(l.subject) OVER ()
+FROM logged_event l
 WHERE l.kind = 'node_failed' AND l.rank IS NOT NULL AND NOT EXISTS (
     SELECT 1 FROM log_events c WHERE c.source_id = l.source_id AND c.locator < l.locator AND c.kind IN (
         'job_cancelled', 'exception', 'fatal_error', 'process_exit', 'watchdog_timeout', 'store_timeout', 'transfer_timeout',

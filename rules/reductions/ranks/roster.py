@@ -193,9 +193,9 @@ def _processes(connection: DuckDBPyConnection) -> dict[int, dict[str, Any]]:
     )
     names = ("host", "pid", "state", "state_source", "rank_method", "exit_signal", "exit_code")
     found = {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
-    if any(fields["state"] == "absent" for fields in found.values()):
-        for rank in met_later(connection) & found.keys():
-            found[rank] |= {"state": "unknown"} if found[rank]["state"] == "absent" else {}
+    absent = {rank for rank, fields in found.items() if fields["state"] == "absent"}
+    for rank in absent & met_later(connection) if absent else ():
+        found[rank]["state"] = "unknown"
     return {rank: {name: value for name, value in fields.items() if value is not None} for rank, fields in found.items()}
 
 

@@ -17,6 +17,7 @@ LOST = (
     '  File "/srv/job/pretrain.py", line 97, in <module>',
     "RuntimeError: [/src/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.3]:9114",
 )
+FAILED = "E0321 02:07:08.1 4711 torch/distributed/elastic/api.py:869] failed (exitcode: 1) local_rank: 0 (pid: 99)"
 ENDS = (
     "*** SIGSEGV (@0x0) received by PID 4103 (TID 0x7f1) from PID 0; stack trace: ***",
     "*** SIGABRT received at time=1790000000 on cpu 3 ***",
@@ -110,3 +111,71 @@ def test_who_is_named_whatever_stands_in_front(
 ) -> None:
     lines = [(0, "world_size=8"), *said]
     assert named(pasted(tmp_path, "".join(f"{front.format(rank)}{line}\n" for rank, line in lines))) == ranks
+
+
+FRONTS = (
+    "[rank {0}] ",
+    "Rank {0} | ",
+    "2026-03-21 02:04:11,204 - ERROR - rank {0} - ",
+    "rank={0} ",
+    "{0}: ",
+    "[{0}] ",
+    "[GPU{0}] ",
+)
+RAISED = (
+    "Traceback (most recent call last):",
+    '  File "/srv/job/train.py", line 97, in {0}',
+    "    loss = step(batch)",
+    "RuntimeError: CUDA error: an illegal memory access was encountered",
+)
+
+
+def shared(front: str, *, frame: str = "<module>", later: tuple[str, ...] = (), waiting: tuple[int, ...] = (0, 1, 3)) -> str:
+    """One log of four ranks of which the third raises something and the others wait; `front` says who writes a line."""
+    lines = ["world_size=4", *(f"{front.format(rank)}loading" for rank in range(4))]
+    lines += [front.format(2) + line.format(frame) for line in RAISED]
+    lines += [*later, *(front.format(rank) + GAVE_UP for rank in waiting)]
+    return "\n".join([*lines, ""])
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_who_raised_is_read_in_front_of_any_line(tmp_path: Path, front: str) -> None:
+    assert named(pasted(tmp_path, shared(front))) == {2}
+
+
+def test_logging_prints_a_traceback_below_its_message(tmp_path: Path) -> None:
+    text = shared("[rank {0}] ").replace("[rank 2] Traceback", "[rank 2] ERROR step failed\nTraceback")
+    text = text.replace("[rank 2]   ", "  ").replace("[rank 2]     ", "    ").replace("[rank 2] Runtime", "Runtime")
+    assert named(pasted(tmp_path, text)) == {2}
+    of_nobody = pasted(tmp_path, text.replace("ERROR step failed", "step 12"))
+    assert not any("FX101" in suspect.rules for suspect in of_nobody.suspects)
+
+
+def test_the_last_words_of_a_rank_that_all_others_waited_for(tmp_path: Path) -> None:
+    """Whether the program caught it or not: nothing more is heard of the rank."""
+    assert named(pasted(tmp_path, shared("[rank {0}] ", frame="step"))) == {2}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(shared("[rank {0}] ", waiting=(0, 1, 2, 3)), id="the rank waits later"),
+        pytest.param(
+            shared("[rank {0}] ", later=tuple(f"[rank 0] step {step}/900" for step in (7, 8, 9))), id="the job trains"
+        ),
+        pytest.param(shared("[rank {0}] ", frame="step", waiting=()), id="nobody waits"),
+        pytest.param(shared("[rank {0}] ").replace("CUDA error", "NCCL error"), id="an error that tells of another one"),
+        pytest.param(
+            "".join(shared("[rank {0}] ").replace("[rank 2]", f"[rank {rank}]") for rank in (1, 2)), id="two raised it"
+        ),
+        pytest.param(shared("[GPU{0}] ").replace("world_size=4", "world_size=8"), id="a node of several"),
+    ],
+)
+def test_errors_that_ended_nobody(tmp_path: Path, text: str) -> None:
+    """The rank may still be the one that did not come."""
+    assert [suspect.rules for suspect in pasted(tmp_path, text).suspects if "FX101" in suspect.rules] == []
+
+
+def test_an_error_that_every_rank_says_of_itself_names_nobody(tmp_path: Path) -> None:
+    lines = "".join(f"AssertionError: Rank {rank}: found NaN in the gradient\n" for rank in (1, 0, 3, 2))
+    assert named(pasted(tmp_path, lines + FAILED + "\n")) == set()
