@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
-from forensics.model import CoverageRow, Evidence, GroupRow, Suspect, TimelineEntry
+from forensics.model import CoverageRow, Evidence, GroupRow, Suspect, TimelineEntry, TreeLine
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.progress.liveness import Liveness
@@ -16,6 +16,7 @@ from forensics.rules.reductions.ranks.roster import RankFacts, RecordedRanks, Ro
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs
 from forensics.rules.reductions.ras.report import Ras
 from forensics.rules.reductions.stacks.samples import StacksByRank
+from forensics.rules.reductions.stacks.tree import apart
 from forensics.rules.reductions.text.evidence_text import ranks_text, wait_text
 from forensics.rules.reductions.waits.combined_positions import Positions
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
@@ -224,8 +225,10 @@ def last_lines(connection: DuckDBPyConnection, suspects: tuple[Suspect, ...]) ->
     return tuple(reversed(lines.values()))[-_MOST_LINES:]
 
 
-def would_change(roster: Roster, liveness: Liveness, suspects: tuple[Suspect, ...]) -> tuple[str, ...]:
-    """Evidence that is lacking about the ranks under suspicion and could turn the verdict."""
+def would_change(
+    roster: Roster, liveness: Liveness, suspects: tuple[Suspect, ...], tree: tuple[TreeLine, ...]
+) -> tuple[str, ...]:
+    """Evidence that is lacking about the ranks under suspicion, or of ranks that stand apart, and could turn the verdict."""
     ranks = {rank for suspect in suspects[:3] for rank in suspect.ranks}
     facts = [known for rank in sorted(ranks) if not (known := roster.rank(rank)).dead]
     no_stack = [f.rank for f in facts if not f.has_stack]
@@ -237,4 +240,16 @@ def would_change(roster: Roster, liveness: Liveness, suspects: tuple[Suspect, ..
         found.append(f"a Flight Recorder dump of {ranks_text(no_dump)}: it tells whether it entered the operation")
     if liveness.motion.value in ("unseen", "too_early"):
         found.append("a second collection some minutes later: it tells a slow job from a stuck one")
+        found += [] if suspects else _stands_apart(tree)
     return tuple(found)
+
+
+def _stands_apart(tree: tuple[TreeLine, ...]) -> Iterator[str]:
+    """Whom to sample first where one moment shows few ranks elsewhere: a moving job may look so too, so it accuses nobody."""
+    if (found := apart(tree)) is not None:
+        few, many = found
+        places = few.frames[-1], many.frames[-1]
+        yield (
+            f"stacks of {ranks_text(list(few.ranks))} minutes later: at {places[0]} while {len(many.ranks)} other ranks are at "
+            f"{places[1]}; if the job stands and nothing has changed there, begin there"
+        )

@@ -85,6 +85,7 @@ def _verdict(
     outcome = _outcome(roster, suspects, healthy, motion, pace, still=reason is not None, ended=ended)
     windows = frontier_rows(supply.get(FrontierWindows), overrides)
     groups = supply.call(group_rows)
+    tree = stack_tree(_shown(supply.get(StacksByRank), graph))
     return Verdict(
         outcome=outcome,
         summary=_summary(outcome, suspects, healthy, motion, pace, graph, len(roster.ranks), reason),
@@ -93,14 +94,14 @@ def _verdict(
         victims=_victims(graph, suspects, findings) if suspects else (),
         labels=(*supply.call(_labels, {Judgement: judged}), *_failures(outcomes), *frontier_labels(windows)),
         world_size=roster.world_size,
-        tree=stack_tree(_shown(supply.get(StacksByRank), graph)),
+        tree=tree,
         groups=groups,
         timeline=supply.call(timeline),
         coverage=supply.call(coverage),
         not_checked=supply.call(not_checked),
         ruled_out=_ruled_out(outcomes, suspects),
         warnings=warnings(connection),
-        would_change=would_change(roster, motion, suspects),
+        would_change=would_change(roster, motion, suspects, tree),
         bundle_sha256=_digest(connection),
         frontier=windows,
         symptoms=judged.symptoms,

@@ -131,9 +131,7 @@ def _write(
 ) -> None:
     """Rows of one artefact, its row in `sources`, and its warnings."""
     identity = reading.identity
-    rank = identity.rank
-    if rank is None and not _is_a_process(artefact, reading):
-        rank = artefact.rank
+    rank, method = _rank(artefact, reading)
     host = identity.host or artefact.host
     fill = {"source_id": source_id, "rank": rank, "host": host}
     rows = 0
@@ -154,7 +152,7 @@ def _write(
         "parser": reading.parser,
         "host": host,
         "rank": rank,
-        "rank_method": None if rank is None else artefact.rank_method if identity.rank is None else "content",
+        "rank_method": method,
         "captured_ns": artefact.captured_ns,
         "modified_ns": artefact.modified_ns,
         "sha256": artefact.sha256,
@@ -164,6 +162,17 @@ def _write(
         "reason": reason,
     }
     writer.add("sources", {name: [value] for name, value in record.items()}, {})
+
+
+def _rank(artefact: Artefact, reading: Reading) -> tuple[int | None, str | None]:
+    """Whose an artefact is, and where that was read: stated in it, by a manifest or the path, or implied by its content."""
+    identity = reading.identity
+    if identity.rank is not None:
+        return identity.rank, "content"
+    stated = None if _is_a_process(artefact, reading) else artefact.rank
+    if identity.implied_rank is not None and (stated is None or artefact.rank_method == "guessed"):
+        return identity.implied_rank, "content"
+    return stated, None if stated is None else artefact.rank_method
 
 
 def _names_ranks(reading: Reading) -> bool:

@@ -19,8 +19,9 @@ from forensics.ingest.flight_recorder.columns import operation_columns, process_
 from forensics.ingest.flight_recorder.document import read_dump, version_problems
 from forensics.ingest.flight_recorder.entries import Entries, read_entries
 from forensics.ingest.flight_recorder.groups import group_columns
+from forensics.ingest.flight_recorder.membership import implied_rank
 from forensics.ingest.flight_recorder.native import MEMBERS, open_dump
-from forensics.ingest.interface import Batch, Ingester, Item, Problem
+from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
 
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _MARKS = (b"pg_config", b"pg_status", b"nccl_comm_state", b"comm_lib_version", b"nccl_version")
@@ -90,6 +91,7 @@ def _facts(entries: Entries, numbers: Sequence[int], values: Mapping[str, Any], 
     views = group_columns(values, set(groups.values))
     if views["pg_name"]:
         yield Batch("group_views", views)
+        yield Identity(implied_rank=implied_rank(views, entries, groups))
     keys = {"flight_recorder.version": "version", "comm_lib_version": "comm_lib_version", "nccl_version": "nccl_version"}
     found = [(name, text(values.get(key))) for name, key in keys.items()]
     config = [(name, value) for name, value in found if value]

@@ -34,8 +34,8 @@ def _evaluate(
     if unplaced or calls.from_shim:
         return
     mismatched = {mismatch.communicator for mismatch in blocking}
-    silent = tuple(root.ranks[0] for root in graph.free_roots if _missing_alone(roster, graph, root.ranks[0], mismatched))
-    if 0 < len(silent) <= len(roster.ranks) / 2:
+    silent = tuple(sorted(root.ranks[0] for root in graph.free_roots if _missing_alone(roster, graph, root.ranks[0], mismatched)))
+    if 0 < len(silent) <= len(roster.ranks) / 2 and not _lost_by_hand(roster, silent):
         yield _finding(roster, graph, text, silent, tuple(_doubts(graph, groups, silent)))
 
 
@@ -43,6 +43,19 @@ def _missing_alone(roster: Roster, graph: WaitGraph, rank: int, mismatched: Coll
     """Whether this unseen rank is awaited in a call that the others agree on: a mismatch explains the wait without it."""
     awaited = any(wait.communicator not in mismatched for wait in graph.waiting_for(rank))
     return awaited and roster.rank(rank).unseen and not stands_with_waiters(roster, graph, rank)
+
+
+def _lost_by_hand(roster: Roster, silent: tuple[int, ...]) -> bool:
+    """Whether what lies there has gaps that no fault makes: files were lost on their way, and one more may have been.
+
+    One fault silences one rank, or the ranks of a host, which are numbered one after the other. And a rank that has written
+    a dump could be sampled like its neighbours.
+    """
+    if silent[-1] - silent[0] != len(silent) - 1:
+        return True
+    sampled = {rank for rank, facts in roster.ranks.items() if facts.has_stack}
+    dumped = {rank for rank, facts in roster.ranks.items() if facts.has_recorder and not facts.dead}
+    return any({rank - 1, rank + 1} <= sampled for rank in dumped - sampled)
 
 
 def _excused(graph: WaitGraph, rank: int) -> bool:

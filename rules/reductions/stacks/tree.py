@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from forensics.model import TreeLine, WaitKind
 from forensics.rules.reductions.stacks.activity import Activity
+
+# Three in one place for each one that is elsewhere: with fewer it is a matter of taste who stands apart.
+_MANY_FOR_EACH = 3
 
 
 @dataclass(slots=True)
@@ -26,6 +30,16 @@ def stack_tree(activities: Mapping[int, Activity]) -> tuple[TreeLine, ...]:
             node.ranks.append(rank)
         node.wait = found.wait
     return tuple(_lines(root, depth=0))
+
+
+def apart(tree: Sequence[TreeLine]) -> tuple[TreeLine, TreeLine] | None:
+    """The one leaf that few ranks are in while all the others are in one other leaf, and that other leaf."""
+    pairs = pairwise((*tree, None))
+    leaves = [line for line, after in pairs if line is not None and (after is None or after.depth <= line.depth)]
+    if len(leaves) != 2:
+        return None
+    many, few = sorted(leaves, key=lambda line: -len(line.ranks))
+    return (few, many) if len(few.ranks) * _MANY_FOR_EACH <= len(many.ranks) else None
 
 
 def _shown(found: Activity) -> list[str]:

@@ -25,13 +25,35 @@ def test_absence_says_less_where_a_dump_was_not_to_be_expected(backend: str, con
     assert any("leaves none" in doubt for doubt in doubts) is (backend == "nccl2")
 
 
-def test_several_silent_ranks_cannot_be_told_apart(tmp_path: Path) -> None:
+def test_silent_ranks_of_one_host_cannot_be_told_apart(tmp_path: Path) -> None:
     job = Job(6)
     job.steps(10)
-    job.hang({2, 4})
-    verdict = verdict_of(loose(job, tmp_path, ranks=(0, 1, 3, 5)))
+    job.hang({2, 3})
+    verdict = verdict_of(loose(job, tmp_path, ranks=(0, 1, 4, 5)))
     (first,) = verdict.suspects
-    assert (first.ranks, first.members, first.confidence) == ((2, 4), "one_of", Confidence.SUSPECT)
+    assert (first.ranks, first.members, first.confidence) == ((2, 3), "one_of", Confidence.SUSPECT)
+
+
+def test_silent_ranks_here_and_there_are_files_that_were_lost(tmp_path: Path) -> None:
+    """No fault of one rank or one host silences ranks 2 and 5 and leaves those between."""
+    job = Job(8)
+    job.steps(10)
+    job.hang({2})
+    assert named(verdict_of(loose(job, tmp_path, ranks=(0, 1, 3, 4, 6, 7)))) == set()
+
+
+@pytest.mark.parametrize(("stacks", "ranks"), [((0, 1, 3, 5), set()), ((0, 1), {2}), ((0, 1, 3, 4, 5), {2})])
+def test_a_silent_rank_between_gaps_may_have_been_lost_as_well(
+    stacks: tuple[int, ...], ranks: set[int], tmp_path: Path
+) -> None:
+    """Rank 4 was alive to write its dump and has no stack, though both its neighbours have: what else was lost nobody knows."""
+    job = Job(6, "nccl")
+    job.steps(10)
+    job.hang({2})
+    folder = loose(job, tmp_path, ranks=(0, 1, 3, 4, 5))
+    for rank in stacks:
+        (folder / f"rank{rank}.stacks.txt").write_bytes(py_spy(ALL_REDUCE, 4100 + rank))
+    assert named(verdict_of(folder)) == ranks
 
 
 def test_more_silent_ranks_than_others_accuse_nobody(tmp_path: Path) -> None:

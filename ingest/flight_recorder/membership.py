@@ -1,0 +1,39 @@
+"""The rank that a dump implies without stating it: the only one that is a member of every group it communicated in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from forensics.ingest.flight_recorder.columns import Group
+from forensics.ingest.flight_recorder.entries import Coded, Entries, combined
+
+_ENDS = re.compile(r"(?:\w+:)?(?:send|recv)\s+(?P<own>\d{1,9})(?:->|<-)\d{1,9}")
+
+
+def implied_rank(views: Mapping[str, Sequence[object]], entries: Entries, groups: Coded[Group]) -> int | None:
+    """The rank that memberships leave, or None where they leave several or contradict each other.
+
+    A process communicates only in groups that it is a member of, and a transfer names its own number in the group first:
+    `nccl:send 0->1` is of the group's first member (ProcessGroupNCCL::send, torch 2.13). `views` are columns of
+    `group_views`; groups of unknown members say nothing.
+    """
+    members = {name: found for name, found in zip(views["pg_name"], views["members"], strict=True) if isinstance(found, list)}
+    known = [members[name] for _, name, _ in groups.values if name in members]
+    left = set(known[0]).intersection(*known[1:]) if known else set()
+    if len(left) > 1:
+        left &= set(_senders(members, entries, groups)) or left
+    return left.pop() if len(left) == 1 else None
+
+
+def _senders(members: Mapping[object, list[int]], entries: Entries, groups: Coded[Group]) -> Iterable[int]:
+    """The members that transfers name as their own end."""
+    for (_, name, _), own in combined(groups, entries.coded("profiling_name", _own_number)).values:
+        ranks = members.get(name, ())
+        if own is not None and own < len(ranks):
+            yield ranks[own]
+
+
+def _own_number(name: object) -> int | None:
+    match = _ENDS.fullmatch(name) if isinstance(name, str) else None
+    return int(match["own"]) if match else None
