@@ -16,10 +16,10 @@ from forensics.model import (
 )
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.calls.positions import Communicators
-from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.logs.events import LogEvent, LogEvents
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.mismatch.divergences import Divergences
+from forensics.rules.reductions.network.held_devices import HeldDevices
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.activity import Activity
@@ -47,7 +47,7 @@ def _evaluate(
     logs: LogEvents,
     starts: StartRecords,
     text: EvidenceText,
-    calls: Calls,
+    held: HeldDevices,
 ) -> Iterator[Finding]:
     mismatched = {mismatch.communicator for mismatch in blocking}
     # Members that came to it on different lines disagree on what it is: FX122 names them.
@@ -58,7 +58,7 @@ def _evaluate(
             or device_stall(groups, root)
             or not_begun(root, graph, starts)
             or is_order_inversion(groups, root)
-            or not calls.undetermined.isdisjoint(root.ranks)
+            or not held.isdisjoint(root.ranks)
         ):
             continue
         if root.waits[0].communicator not in mismatched:

@@ -11,6 +11,7 @@ from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.network.chunk_flows import NETWORK, Flow, FlowEnd, OpenFlows, root_flows
+from forensics.rules.reductions.network.held_devices import HeldDevices
 from forensics.rules.reductions.network.work_requests import QueuePairs
 from forensics.rules.reductions.ranks.roster import RankFacts, RecordedRanks, Roster
 from forensics.rules.reductions.waits.graph import Root, Wait, WaitGraph
@@ -30,11 +31,13 @@ def faulty_flows(
     groups: Communicators,
     graph: WaitGraph,
     recorded: RecordedRanks,
+    held: HeldDevices,
 ) -> FaultyFlows:
     """Flows that stand still on their own account, in flow order.
 
     Calls that do not match leave flows that can never finish: that is no fault of the flow. A rank whose NIC reported an error
-    has its proxy stopped by it. A device may be held by a call inside its host with a rank that left no log: it is not accused.
+    has its proxy stopped by it. A device that a call inside its host may hold is not accused: one with a rank that left no log,
+    or, where only logs of the library tell calls, one with a victim of a call that was not made elsewhere.
     """
     mismatched = {mismatch.communicator for mismatch in mismatches}
     broken = {pair.rank for pair in pairs if pair.status is not None}
@@ -46,7 +49,7 @@ def faulty_flows(
             if flow.communicator not in mismatched
             and flow.holder not in broken
             and not (flow.holder in known and _explained_above(groups, graph, flow))
-            and not (flow.state not in NETWORK and flow.holder in calls.undetermined)
+            and not (flow.state not in NETWORK and flow.holder in held)
         )
     )
 

@@ -1,0 +1,55 @@
+"""Devices that stand in a call inside their host, which logs of the library do not show, are not accused for it."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+
+from forensics.rules.reductions.calls.positions import Communicator, Communicators
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.network.held_devices import held_devices
+from forensics.rules.reductions.ranks.roster import RankFacts, Roster
+from forensics.rules.reductions.waits.graph import Wait, wait_graph
+
+ROSTER = Roster({rank: RankFacts(rank, host=f"host{rank // 4}") for rank in range(8)}, 8)
+PIPELINE = Wait("pipeline", 1, {2: None}, absent=(6,))
+"""Rank 2 of the first host waits for a send that rank 6 of the second has not made."""
+
+
+def held(*waits: Wait, groups: tuple[tuple[int, ...], ...], dumped: frozenset[int] = frozenset()) -> frozenset[int]:
+    communicators = Communicators(tuple(Communicator(str(members), members, "read", {}) for members in groups))
+    with duckdb.connect() as connection:
+        calls = Calls(connection, dumped, frozenset(range(8)), frozenset({7}))
+        return held_devices(calls, communicators, wait_graph(waits), ROSTER) - {7}
+
+
+@pytest.mark.parametrize(
+    ("groups", "ranks"),
+    [
+        (((0, 2), (0, 1)), {0, 1}),
+        (((1, 3), (0, 1)), set()),
+        (((0, 1, 2, 3, 4, 5, 6, 7),), set()),
+        (((4, 6), (2, 6)), set()),
+    ],
+    ids=["through a neighbour", "not joined to it", "a call between hosts is seen", "neighbours of the one that is absent"],
+)
+def test_whoever_shares_a_call_of_its_host_with_a_victim_may_be_held(
+    groups: tuple[tuple[int, ...], ...], ranks: set[int]
+) -> None:
+    assert held(PIPELINE, groups=groups) == ranks
+
+
+def test_whoever_the_absent_rank_waits_for_is_not_held() -> None:
+    """Rank 6 did not come because it waits for rank 0 itself: rank 0 is the one to look at."""
+    behind = Wait("ring", 1, {6: None}, absent=(0,))
+    assert held(PIPELINE, behind, groups=((0, 1, 2),)) == {1}
+
+
+def test_dumps_tell_what_is_in_front() -> None:
+    assert held(PIPELINE, groups=((0, 2),), dumped=frozenset({0})) == set()
+
+
+def test_a_rank_that_is_undetermined_is_held_in_any_case() -> None:
+    with duckdb.connect() as connection:
+        calls = Calls(connection, undetermined=frozenset({7}))
+        assert held_devices(calls, Communicators(()), wait_graph(()), ROSTER) == frozenset({7})
