@@ -41,14 +41,10 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the content itself says of its origin; overrides what the path suggested.
-
-    `implied_rank` is not stated but follows from the content: it counts where neither a manifest nor the path states one.
-    """
+    """What the content itself says of its origin; overrides what the path suggested."""
 
     rank: int | None = None
     host: str | None = None
-    implied_rank: int | None = None
 
 
 Item = Batch | Problem | Identity

@@ -240,7 +240,8 @@ def would_change(
         found.append(f"a Flight Recorder dump of {ranks_text(no_dump)}: it tells whether it entered the operation")
     if liveness.motion.value in ("unseen", "too_early"):
         found.append("a second collection some minutes later: it tells a slow job from a stuck one")
-        found += [] if suspects else _stands_apart(tree)
+        if not suspects:
+            found += _stands_apart(tree)
     return tuple(found)
 
 

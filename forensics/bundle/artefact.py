@@ -6,16 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
+GUESSED = "guessed"
+"""The method of a rank that is only a bare number at the end of a name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
     """A readable artefact with what is known of its origin before its content is looked at.
 
     `path` is its name for people and for evidence lines. `rank` comes from the manifest, else from the path, and
-    `rank_method` says which (`manifest`, `path` or None). `sample` counts repeated captures of the same thing. `pid` and
-    `is_child` are set where the manifest tells. `captured_ns` is CLOCK_REALTIME (ns) at capture, from the manifest.
-    `numbered` is set when `sample` is the manifest's or the bundle's layout's, and not a number that the file's name happens to
-    have. `modified_ns` is the date of a file that no manifest describes.
+    `rank_method` says which (`manifest`, `path`, `guessed` for a bare number, or None). `sample` counts repeated captures of
+    the same thing. `pid` and `is_child` are set where the manifest tells. `captured_ns` is CLOCK_REALTIME (ns) at capture,
+    from the manifest. `numbered` is set when `sample` is the manifest's or the bundle's layout's, and not a number that the
+    file's name happens to have. `modified_ns` is the date of a file that no manifest describes.
     `stored_bytes` is the size in the container; `open` gives the bytes, decompressed and bounded.
     """
 
@@ -33,3 +36,8 @@ class Artefact:
     captured_ns: int | None = None
     numbered: bool = False
     modified_ns: int | None = None
+
+    @property
+    def has_stated_rank(self) -> bool:
+        """Whether a word or a manifest, and not a bare number, says of which rank it is."""
+        return self.rank is not None and self.rank_method != GUESSED

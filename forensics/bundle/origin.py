@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from forensics.bundle.artefact import GUESSED
 from forensics.bundle.streams import COMPRESSED_SUFFIXES
 
 # `local_rank3` and the coordinates of a parallel layout are not the global rank.
@@ -125,7 +126,7 @@ def _rank(parts: tuple[str, ...], stem: str) -> tuple[int | None, str | None]:
         return int(recorder[1]), "path"
     trailing = _TRAILING.search(stem)
     if trailing and (trailing["before"] or trailing["word"] or "").lower() not in _NOT_A_RANK:
-        return int(trailing["number"]), "guessed"
+        return int(trailing["number"]), GUESSED
     return None, None
 
 

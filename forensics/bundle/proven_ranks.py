@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from forensics.bundle.artefact import Artefact
 
-GUESSED = "guessed"
 _LEAST_SHARE = 2
 """One in so many ranks up to the number must have a file: a hung job may lack some; pids of a host are never so dense."""
 
@@ -32,6 +31,6 @@ def _proven(numbers: set[int]) -> frozenset[int]:
 
 
 def _checked(artefact: Artefact, proven: frozenset[int]) -> Artefact:
-    if artefact.rank_method != GUESSED or artefact.rank in proven:
+    if artefact.rank is None or artefact.has_stated_rank or artefact.rank in proven:
         return artefact
     return replace(artefact, rank=None, rank_method=None)

@@ -96,7 +96,7 @@ class _Copies:
     """Finds artefacts of equal bytes: a second copy is no second witness, and one file cannot be of two ranks."""
 
     def __init__(self, artefacts: Sequence[Artefact]) -> None:
-        self._originals = {a.sha256: a.path for a in reversed(artefacts) if a.rank is not None and a.rank_method != "guessed"}
+        self._originals = {a.sha256: a.path for a in reversed(artefacts) if a.has_stated_rank}
         self._paths: dict[tuple[object, ...], str] = {}
         self._ranks: dict[str, tuple[int, str]] = {}
 
@@ -104,12 +104,11 @@ class _Copies:
         """The reading, without rows when it is a copy, with a warning when the same bytes came for another rank."""
         if artefact.sha256 is None or reading.parser is None or not reading.batches:
             return reading
-        original = self._originals.get(artefact.sha256)
-        is_nameless = artefact.rank is None or artefact.rank_method == "guessed"
+        original = None if artefact.has_stated_rank else self._originals.get(artefact.sha256)
         number = artefact.sample if artefact.numbered else None
         host = None if reading.kind in _RANKED else artefact.host
         place = (artefact.sha256, artefact.rank, host, number, artefact.captured_ns)
-        first = original if original is not None and is_nameless else self._paths.setdefault(place, artefact.path)
+        first = original or self._paths.setdefault(place, artefact.path)
         if first != artefact.path:
             return Reading(None, None, reason=f"same bytes as {first}")
         if not _tells_of_its_rank(reading) or artefact.rank is None or reading.identity.rank is not None:
@@ -131,7 +130,9 @@ def _write(
 ) -> None:
     """Rows of one artefact, its row in `sources`, and its warnings."""
     identity = reading.identity
-    rank, method = _rank(artefact, reading)
+    stated = None if _is_a_process(artefact, reading) else artefact.rank
+    rank = identity.rank if identity.rank is not None else stated
+    method = "content" if identity.rank is not None else (None if rank is None else artefact.rank_method)
     host = identity.host or artefact.host
     fill = {"source_id": source_id, "rank": rank, "host": host}
     rows = 0
@@ -164,17 +165,6 @@ def _write(
     writer.add("sources", {name: [value] for name, value in record.items()}, {})
 
 
-def _rank(artefact: Artefact, reading: Reading) -> tuple[int | None, str | None]:
-    """Whose an artefact is, and where that was read: stated in it, by a manifest or the path, or implied by its content."""
-    identity = reading.identity
-    if identity.rank is not None:
-        return identity.rank, "content"
-    stated = None if _is_a_process(artefact, reading) else artefact.rank
-    if identity.implied_rank is not None and (stated is None or artefact.rank_method == "guessed"):
-        return identity.implied_rank, "content"
-    return stated, None if stated is None else artefact.rank_method
-
-
 def _names_ranks(reading: Reading) -> bool:
     """Whether a text of stacks says itself which of them are of which rank."""
     return any(batch.table == "stacks" and "rank" in batch.columns for batch in reading.batches)
@@ -188,7 +178,7 @@ def _pids(reading: Reading) -> set[int]:
 
 def _is_a_process(artefact: Artefact, reading: Reading) -> bool:
     """Whether the number in the name of a file of stacks is that of the process in it, and no rank."""
-    is_bare = artefact.rank_method == "guessed" or (artefact.rank_method == "path" and (artefact.rank or 0) >= LEAST_PID)
+    is_bare = not artefact.has_stated_rank or (artefact.rank_method == "path" and (artefact.rank or 0) >= LEAST_PID)
     return reading.kind == "python_stacks" and is_bare and artefact.rank in _pids(reading)
 
 

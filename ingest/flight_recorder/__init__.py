@@ -50,14 +50,14 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     with open_dump(content) as native:
         if native is not None:
             yield from version_problems(native.values)
-            yield from _facts(native.entries, range(native.entries.count), native.values, artefact.sample)
+            yield from _facts(native.entries, range(native.entries.count), native.values, artefact)
             return
     dump = read_dump(content)
     yield from dump.problems
     limits = allowed(len(content)) if content[:1] == b"\x80" else None
     kept = _without_open_call(dump.entries) if dump.problems else dump.entries
     entries = read_entries(kept, limits)
-    yield from _facts(entries, dump.numbers[: len(kept)], _light(dump.values, limits, entries.heavy), artefact.sample)
+    yield from _facts(entries, dump.numbers[: len(kept)], _light(dump.values, limits, entries.heavy), artefact)
 
 
 def _without_open_call(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -77,21 +77,22 @@ def _light(values: Mapping[str, Any], limits: Allowed | None, heavy: list[str]) 
     return {key: None if key in heavy else value for key, value in found.items()}
 
 
-def _facts(entries: Entries, numbers: Sequence[int], values: Mapping[str, Any], sample: int | None) -> Iterator[Item]:
-    """The rows of a dump: `numbers` are those of the entries in the artefact."""
+def _facts(entries: Entries, numbers: Sequence[int], values: Mapping[str, Any], artefact: Artefact) -> Iterator[Item]:
+    """The rows of a dump: `numbers` are those of the entries in the artefact; it implies a rank where nothing states one."""
     groups = process_groups(entries)
     if entries.count:
         frames = FrameTable()
         columns = operation_columns(entries, groups, frames)
         locators = number_column(np.array(numbers, dtype=np.int64), np.zeros(entries.count, dtype=np.bool_))
-        own = {"locator": locators, "snapshot": constant(sample or 0, "INTEGER", entries.count)}
+        own = {"locator": locators, "snapshot": constant(artefact.sample or 0, "INTEGER", entries.count)}
         yield Batch("operations", {**columns, **own})
         yield from frames.batches()
     yield from map(too_heavy, dict.fromkeys(entries.heavy))
     views = group_columns(values, set(groups.values))
     if views["pg_name"]:
         yield Batch("group_views", views)
-        yield Identity(implied_rank=implied_rank(views, entries, groups))
+        if not artefact.has_stated_rank:
+            yield Identity(rank=implied_rank(views, entries, groups))
     keys = {"flight_recorder.version": "version", "comm_lib_version": "comm_lib_version", "nccl_version": "nccl_version"}
     found = [(name, text(values.get(key))) for name, key in keys.items()]
     config = [(name, value) for name, value in found if value]

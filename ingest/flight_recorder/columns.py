@@ -38,7 +38,7 @@ _BYTES = {
 
 def operation_columns(entries: Entries, groups: Coded[Group], frames: FrameTable) -> Columns:
     """All columns that the entries have something for; `groups` are those of `process_groups`, call paths go to `frames`."""
-    names = entries.coded("profiling_name", _parsed_name)
+    names = entries.coded("profiling_name", parsed_name)
     kinds = names.mapped(lambda name: name[1])
     started, ended = _times(entries, "time_discovered_started_ns"), _times(entries, "time_discovered_completed_ns")
     is_p2p = _is_point_to_point(entries, kinds)
@@ -49,7 +49,7 @@ def operation_columns(entries: Entries, groups: Coded[Group], frames: FrameTable
     return {
         "backend": names.mapped(lambda name: name[0]).texts(),
         "kind": kinds.texts(),
-        "peer": names.mapped(lambda name: name[2]).numbers().packed(),
+        "peer": names.mapped(lambda name: name[3]).numbers().packed(),
         "pg_id": pg_id.numbers().packed(),
         "pg_name": groups.mapped(lambda group: group[1]).texts(),
         "op_id": entries.integers("op_id").packed(),
@@ -105,12 +105,13 @@ def _nanoseconds(entries: Entries, key: str) -> Packed:
     return Numbers(nanos, millis.known).packed()
 
 
-def _parsed_name(name: str) -> tuple[str | None, str, int | None]:
-    """Backend, kind and group-local peer from `<backend>:<op>[ own->peer | own<-peer]`."""
+def parsed_name(name: str) -> tuple[str | None, str, int | None, int | None]:
+    """Backend, kind, own number in the group and the peer's, from `<backend>:<op>[ own->peer | own<-peer]`."""
     match = _NAME.fullmatch(name)
     if match is None:
-        return None, name, None
-    return match["backend"], match["kind"], int(match["peer"]) if match["peer"] else None
+        return None, name, None, None
+    own, peer = (int(match[end]) if match[end] else None for end in ("own", "peer"))
+    return match["backend"], match["kind"], own, peer
 
 
 def _is_point_to_point(entries: Entries, kinds: Coded[str]) -> Numbers:

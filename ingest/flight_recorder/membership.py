@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from forensics.ingest.flight_recorder.columns import Group
+from forensics.ingest.flight_recorder.columns import Group, parsed_name
 from forensics.ingest.flight_recorder.entries import Coded, Entries, combined
 
-_ENDS = re.compile(r"(?:\w+:)?(?:send|recv)\s+(?P<own>\d{1,9})(?:->|<-)\d{1,9}")
+_TRANSFERS = ("send", "recv")
 
 
 def implied_rank(views: Mapping[str, Sequence[object]], entries: Entries, groups: Coded[Group]) -> int | None:
@@ -28,12 +27,7 @@ def implied_rank(views: Mapping[str, Sequence[object]], entries: Entries, groups
 
 def _senders(members: Mapping[object, list[int]], entries: Entries, groups: Coded[Group]) -> Iterable[int]:
     """The members that transfers name as their own end."""
-    for (_, name, _), own in combined(groups, entries.coded("profiling_name", _own_number)).values:
+    for (_, name, _), (_, kind, own, _) in combined(groups, entries.coded("profiling_name", parsed_name)).values:
         ranks = members.get(name, ())
-        if own is not None and own < len(ranks):
+        if kind in _TRANSFERS and own is not None and own < len(ranks):
             yield ranks[own]
-
-
-def _own_number(name: object) -> int | None:
-    match = _ENDS.fullmatch(name) if isinstance(name, str) else None
-    return int(match["own"]) if match else None

@@ -79,7 +79,7 @@ def _complaints(artefact: Artefact, tally: Tally, head: TraceHead) -> Iterator[P
         yield Problem(f"{tally.broken} events are no valid JSON and were left out", f"byte={tally.first_broken}")
     if head.rank is None and artefact.rank is None:
         yield Problem("no rank is known: neither its content nor its path says one; its steps are not used")
-    elif head.rank is None and artefact.rank_method == "guessed":
+    elif head.rank is None and artefact.rank is not None and not artefact.has_stated_rank:
         yield Problem(f"rank {artefact.rank} is a guess from a number in its name")
 
 

@@ -34,9 +34,7 @@ def _evaluate(
     if unplaced or calls.from_shim:
         return
     mismatched = {mismatch.communicator for mismatch in blocking}
-    silent = tuple(
-        sorted(root.ranks[0] for root in graph.free_roots if _missing_alone(roster, graph, root.ranks[0], mismatched))
-    )
+    silent = tuple(root.ranks[0] for root in graph.free_roots if _missing_alone(roster, graph, root.ranks[0], mismatched))
     if 0 < len(silent) <= len(roster.ranks) / 2 and not _lost_by_hand(roster, silent):
         yield _finding(roster, graph, text, silent, tuple(_doubts(graph, groups, silent)))
 

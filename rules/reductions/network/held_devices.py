@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NewType
 
 import networkx as nx
@@ -32,29 +31,17 @@ def _held_by_victims(groups: Communicators, graph: WaitGraph, roster: Roster) ->
     joined = _joined_within_hosts(groups, roster)
     held: set[int] = set()
     for absent in graph.lacking:
-        victims = graph.waiters(absent)
-        near = {
-            rank for victim in victims if victim in joined for rank in nx.node_connected_component(joined, victim) - {victim}
-        }
-        held |= near - {absent} - _awaited(graph.waits_for, absent)
+        victims = set(graph.waiters(absent))
+        near = {rank for ranks in joined for rank in ranks if victims & ranks - {rank}}
+        held |= near - {absent} - graph.awaited(absent)
     return frozenset(held)
 
 
-def _joined_within_hosts(groups: Communicators, roster: Roster) -> nx.Graph:
-    """Ranks as nodes; edges join the members of each communicator that has all of them on one host."""
+def _joined_within_hosts(groups: Communicators, roster: Roster) -> list[set[int]]:
+    """Ranks that communicators join, each of which has all of its members on one host."""
     found = nx.Graph()
     for group in groups:
         hosts = {roster.host_of(member) for member in group.members}
         if len(hosts) == 1 and None not in hosts:
             nx.add_path(found, group.members)
-    return found
-
-
-def _awaited(waits_for: Mapping[int, tuple[int, ...]], rank: int) -> set[int]:
-    """Ranks that `rank` waits for, directly or through others."""
-    reached: set[int] = set()
-    frontier = {rank}
-    while frontier:
-        frontier = {other for one in frontier for other in waits_for.get(one, ())} - reached
-        reached |= frontier
-    return reached
+    return list(nx.connected_components(found))

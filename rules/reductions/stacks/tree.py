@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from forensics.model import TreeLine, WaitKind
 from forensics.rules.reductions.stacks.activity import Activity
@@ -34,8 +33,7 @@ def stack_tree(activities: Mapping[int, Activity]) -> tuple[TreeLine, ...]:
 
 def apart(tree: Sequence[TreeLine]) -> tuple[TreeLine, TreeLine] | None:
     """The one leaf that few ranks are in while all the others are in one other leaf, and that other leaf."""
-    pairs = pairwise((*tree, None))
-    leaves = [line for line, after in pairs if line is not None and (after is None or after.depth <= line.depth)]
+    leaves = [line for line in tree if line.wait is not None]
     if len(leaves) != 2:
         return None
     many, few = sorted(leaves, key=lambda line: -len(line.ranks))

@@ -109,7 +109,7 @@ class WaitGraph:
 
     @property
     def free_roots(self) -> tuple[Root, ...]:
-        """Sinks that are a single rank."""
+        """Sinks that are a single rank, in the order of ranks."""
         return tuple(root for root in self.roots if root.kind is RootKind.FREE)
 
     def waiting_for(self, rank: int) -> tuple[Wait, ...]:
@@ -124,6 +124,15 @@ class WaitGraph:
             frontier = {r for r, whom in self.waits_for.items() if r not in reached and not frontier.isdisjoint(whom)} - {rank}
             reached |= frontier
         return tuple(sorted(reached))
+
+    def awaited(self, rank: int) -> frozenset[int]:
+        """Ranks that `rank` waits for, directly or through others."""
+        reached: set[int] = set()
+        frontier = {rank}
+        while frontier:
+            frontier = {other for one in frontier for other in self.waits_for.get(one, ())} - reached
+            reached |= frontier
+        return frozenset(reached)
 
 
 def explained_waits(waits: Sequence[Wait]) -> tuple[Wait, ...]:
