@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from forensics.model import Cause, Confidence, Outcome
-from tests.recordings.collection import loose
+from tests.recordings.collection import loose, pid_of, py_spy, write
 from tests.recordings.job import MILLISECOND, Group, Job
+from tests.recordings.places import HOST_CODE, LOADER_QUEUE, OTHER_CODE, Place
 from tests.recordings.verdicts import leaders, named, told, verdict_of
 
 
@@ -189,3 +190,23 @@ def test_a_job_that_is_inside_one_operation_as_a_whole_looks_like_one_that_moves
     job.call(job.everyone, done=False)
     verdict = verdict_of(loose(job, tmp_path))
     assert (named(verdict), verdict.outcome) == (set(), Outcome.INCONCLUSIVE)
+
+
+@pytest.mark.parametrize(
+    ("apart", "advised"),
+    [
+        ({0: HOST_CODE}, ["stacks of rank 0"]),
+        ({0: HOST_CODE, 5: HOST_CODE}, ["stacks of ranks 0,5"]),
+        ({0: HOST_CODE, 5: OTHER_CODE}, []),
+        ({}, []),
+    ],
+    ids=["one", "two in one place", "two in two places", "nobody"],
+)
+def test_whoever_stands_apart_in_one_look_is_to_be_sampled_again(
+    apart: Mapping[int, Place], advised: list[str], tmp_path: Path
+) -> None:
+    """Stacks alone, which nothing dates: a sound job may look so too."""
+    places = {rank: apart.get(rank, LOADER_QUEUE) for rank in range(8)}
+    verdict = verdict_of(write(tmp_path, {f"rank{rank}.json": py_spy(place, pid_of(rank)) for rank, place in places.items()}))
+    assert named(verdict) == set()
+    assert [text.partition(" minutes")[0] for text in verdict.would_change if "begin there" in text] == advised
