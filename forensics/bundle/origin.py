@@ -50,6 +50,7 @@ _PID = re.compile(r"(?<![a-z])(?:child|pid)[_.-]?(\d+)", re.IGNORECASE)
 _CHILD = re.compile(r"(?<![a-z])(?:child|dataloader)", re.IGNORECASE)
 _WORKER = re.compile(r"(?<![a-z])worker", re.IGNORECASE)
 _HOST = re.compile(r"(?:node|host|gpu|dgx|hgx|ip|nid|cn|compute|pod)[-_.]?[\w.-]*\d[\w.-]*", re.IGNORECASE)
+_HOST_AND_PID = re.compile(r"(?P<host>[\w.-]*\d[\w.]*)[-_](?P<pid>\d{3,7})")
 _GPU_INDEX = re.compile(r"gpu[-_]?\d{1,2}", re.IGNORECASE)
 
 
@@ -80,7 +81,8 @@ def origin(path: str) -> Origin:
     elif rank is not None and (word is not None or _number_is_spare(parts, stem)):
         sample = _trailing_sample(rest if word else f"_{rest}")
     is_child = True if _CHILD.search(stem) or (word and _WORKER.search(rest)) else None
-    return Origin(rank, method, _host(parts, stem), int(pid[1]) if pid else None, is_child, sample)
+    host, number = _host_and_pid(stem)
+    return Origin(rank, method, host or _host(parts, stem), int(pid[1]) if pid else number, is_child, sample)
 
 
 def bundle_origin(path: str) -> Origin:
@@ -162,6 +164,12 @@ def _host(parts: tuple[str, ...], stem: str) -> str | None:
         inner = _rank_word(part)
         candidates.append(part[: inner.start()].rstrip("_.-") if inner else part)
     return next((name for name in candidates if _looks_like_host(name)), None)
+
+
+def _host_and_pid(stem: str) -> tuple[str | None, int | None]:
+    """Host and process of a file that is called by nothing else, as `gpu-154-51630`."""
+    match = _HOST_AND_PID.fullmatch(stem)
+    return (match["host"], int(match["pid"])) if match and _looks_like_host(match["host"]) else (None, None)
 
 
 def _looks_like_host(name: str) -> bool:

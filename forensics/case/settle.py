@@ -21,14 +21,21 @@ UPDATE stacks SET is_child = EXISTS (
     SELECT 1 FROM stacks o WHERE o.rank = stacks.rank AND o.pid <> stacks.pid AND o.is_child = false
 ) WHERE is_child IS NULL
 """
+# The name of a dump may tell the process; it is believed where a stack of unknown rank is of that process.
+_CALLED_BY_PROCESS = """
+SELECT source_id, rank, host FROM sources WHERE kind = 'flight_recorder' AND rank IS NOT NULL
+"""
+_NAMELESS_STACKS = "SELECT DISTINCT pid FROM stacks WHERE rank IS NULL AND pid IS NOT NULL"
 # A table of processes knows numbers, another file whose they are: the same number on the same host is the same process. Where
 # the evidence is of several hosts and the table does not say of which it is, the number proves nothing.
 _KNOWN = """(
-    SELECT pid, min(rank) AS rank, max(host) AS host FROM (
+    SELECT pid, host, min(rank) AS rank FROM (
         SELECT rank, pid, host FROM ranks WHERE rank IS NOT NULL AND pid IS NOT NULL
         UNION SELECT t.rank, t.pid, s.host FROM stacks t JOIN sources s USING (source_id)
         WHERE t.rank IS NOT NULL AND t.pid IS NOT NULL AND t.is_child IS DISTINCT FROM true
-    ) GROUP BY pid HAVING count(DISTINCT rank) = 1 AND count(DISTINCT host) < 2
+    ) GROUP BY pid, host HAVING count(DISTINCT rank) = 1
+    WINDOW of_number AS (PARTITION BY pid)
+    QUALIFY min(min(rank)) OVER of_number = max(min(rank)) OVER of_number OR NOT bool_or(host IS NULL) OVER of_number
 )"""
 _SAME = """known.pid AND CASE WHEN {host} IS NOT NULL AND known.host IS NOT NULL THEN {host} = known.host
     ELSE (SELECT count(DISTINCT host) FROM sources) < 2 END"""
@@ -111,6 +118,7 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     connection.execute(_UNUSED)
     connection.execute(_UNREAD)
     number_dumps(connection, artefacts)
+    add_processes(connection, artefacts)
     for table, statement in _SETTLED:
         if has_rows(connection, table):
             connection.execute(statement)
@@ -120,6 +128,15 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     for table in ("log_events", "device_events"):
         if has_rows(connection, table):
             connection.execute(_BOOT_TIMES.format(table=table))
+
+
+def add_processes(connection: Connection, artefacts: Artefacts) -> None:
+    """Fill `ranks` from dumps that are called by host and process, where stacks of such a process are of no known rank."""
+    nameless = {pid for (pid,) in connection.execute(_NAMELESS_STACKS).fetchall()}
+    if nameless:
+        dumps = connection.execute(_CALLED_BY_PROCESS).fetchall()
+        rows = [(source_id, rank, host, artefacts[source_id].pid) for source_id, rank, host in dumps]
+        insert_rows(connection, "ranks", "source_id rank host pid", [row for row in rows if row[3] in nameless])
 
 
 def add_tails(connection: Connection, artefacts: Mapping[int, Artefact]) -> None:

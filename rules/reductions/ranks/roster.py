@@ -188,7 +188,7 @@ def _processes(connection: DuckDBPyConnection) -> dict[int, dict[str, Any]]:
         "ranks",
         """
         SELECT r.rank, r.host, r.pid, r.state, s.path, r.rank_method, r.exit_signal, r.exit_code
-        FROM ranks r LEFT JOIN sources s USING (source_id) ORDER BY r.rank, s.path DESC
+        FROM ranks r LEFT JOIN sources s USING (source_id) ORDER BY r.rank, r.state IS NOT NULL, s.path DESC
         """,
     )
     names = ("host", "pid", "state", "state_source", "rank_method", "exit_signal", "exit_code")

@@ -67,6 +67,9 @@ def test_the_sample_is_the_number_that_is_left_over(path: str, sample: int | Non
         ("rank0_dataloader.json", True, None),
         ("trainjob-worker-3_rank3.json", None, None),
         ("rank0_pid41.json", None, 41),
+        ("dumps/gpu-017-51630.pkl", None, 51630),
+        ("gpu-51630.pkl", None, None),
+        ("step100-51630.pkl", None, None),
     ],
 )
 def test_children(path: str, is_child: bool | None, pid: int | None) -> None:
@@ -80,6 +83,7 @@ def test_children(path: str, is_child: bool | None, pid: int | None) -> None:
         ("gpu-017_rank3.json", "gpu-017"),
         ("ip-10-0-0-1/rank3.json", "ip-10-0-0-1"),
         ("node3/rank_5/0.json", "node3"),
+        ("dumps/gpu-017-51630.pkl", "gpu-017"),
         ("gpu3/rank3.json", None),
         ("nccl_trace_rank_3", None),
         ("step100_rank3.json", None),

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from forensics.case.build import open_case
+from tests.recordings.collection import py_spy, write
+from tests.recordings.places import HOST_CODE
 from tests.unit.ingest.reading import read
 from tests.unit.ingest.test_flight_recorder import dump, entry
 
@@ -46,3 +48,27 @@ def test_a_name_that_states_a_rank_comes_first(name: str, rank: int, method: str
     with open_case([tmp_path]) as case:
         assert case.execute("SELECT rank, rank_method, status FROM sources").fetchall() == [(rank, method, "ok")]
         assert case.execute("SELECT DISTINCT rank FROM operations").fetchall() == [(rank,)]
+
+
+FIFTH = json.dumps(calls(("1", "nccl:all_reduce"), ("2", "nccl:all_reduce"))).encode()
+THIRD = json.dumps(calls(("1", "nccl:all_reduce"), ("3", "nccl:send 0->1"))).encode()
+
+
+@pytest.mark.parametrize(
+    ("dumps", "stack", "rank"),
+    [
+        ({"gpu-154-312.json": FIFTH}, "gpu-154/312.json", 5),
+        ({"gpu-154-312.json": FIFTH}, "stacks/a.json", 5),
+        ({"gpu-154-312.json": FIFTH, "gpu-155-312.json": THIRD}, "gpu-155/312.json", 3),
+        ({"gpu-154-312.json": FIFTH, "gpu-155-312.json": THIRD}, "stacks/a.json", None),
+        ({"gpu-154-312.json": FIFTH}, "gpu-155/312.json", None),
+        ({"gpu-154-313.json": FIFTH}, "gpu-154/312.json", None),
+    ],
+    ids=["same host", "one host", "of two hosts", "of no host", "other host", "other process"],
+)
+def test_a_dump_called_by_its_process_lends_the_rank_to_stacks(
+    dumps: dict[str, bytes], stack: str, rank: int | None, tmp_path: Path
+) -> None:
+    write(tmp_path, {**dumps, stack: py_spy(HOST_CODE, 312)})
+    with open_case([tmp_path]) as case:
+        assert case.execute("SELECT DISTINCT rank FROM stacks").fetchall() == [(rank,)]
