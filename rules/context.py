@@ -28,6 +28,8 @@ _HOST_CHECKS = {
     "nccl.ras": "NCCL RAS",
     "ib.counters": "NIC counters",
 }
+_BY_SOURCE = {"kernel_log": "kernel.log", "nvidia_smi": "gpu.smi", "ib_counters": "ib.counters"}
+"""Kinds of loose files that are what a collector of the host would have kept."""
 _MOST_EVENTS = 12
 _MOST_WARNINGS = 1000
 
@@ -183,6 +185,8 @@ def not_checked(
     seen = {kind for (kind,) in connection.execute("SELECT DISTINCT kind FROM coverage").fetchall()}
     if ras:
         seen.add("nccl.ras")
+    read = connection.execute("SELECT DISTINCT kind FROM sources WHERE status IN ('ok', 'partial')").fetchall()
+    seen |= {_BY_SOURCE[kind] for (kind,) in read if kind in _BY_SOURCE}
     never = [f"{what}: not collected" for kind, what in _HOST_CHECKS.items() if kind not in seen]
     missing = {
         "process states: not collected": not processes,

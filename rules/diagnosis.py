@@ -38,6 +38,7 @@ from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_row
 from forensics.rules.reductions.frontier.verdicts import regimes
+from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.logs.log_evidence import Logged, only_logs, shows_the_end
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.speed import Pace, Speed
@@ -53,6 +54,7 @@ from forensics.rules.soundness import sound, unrecorded_ranks
 from forensics.rules.supply import Supply
 
 FRONTIER = "FX170"
+_MOST_ERRORS = 4
 
 
 def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None) -> Verdict:
@@ -239,6 +241,7 @@ def _labels(
     placed: Positions,
     motion: Liveness,
     pace: Speed,
+    errors: GpuErrors,
 ) -> Iterator[Label]:
     blind = [r for r, facts in roster.ranks.items() if not (facts.has_recorder or facts.has_stack or facts.dead)]
     if blind and len(blind) < len(roster.ranks):
@@ -257,8 +260,21 @@ def _labels(
     for found in placed.contradictions:
         said = "; ".join(f"{statement} ({source})" for statement, source in found.statements)
         yield Label("contradiction", "positions", f"{said}: these cannot both be of one moment, and the recorder decides")
+    yield from _error_labels(errors, judged.suspects)
     if roster.world_size is None:
         yield Label("telemetry_limited", "membership", "the world size is not known: absent ranks cannot be counted")
+
+
+def _error_labels(errors: GpuErrors, suspects: tuple[Suspect, ...]) -> Iterator[Label]:
+    """Errors of GPUs that accuse nobody: their rank is not known, or nobody is known to wait for it."""
+    for error in errors.unplaced[:_MOST_ERRORS]:
+        where = f"GPU {error.address}" + (f" of {error.host}" if error.host else "")
+        said = f"the kernel log tells of {where}: {error.meaning} ({error.source}); nothing tells which rank uses it"
+        yield Label("telemetry_limited", "gpu", said)
+    accused = {rank for suspect in suspects for rank in suspect.ranks}
+    for rank in [rank for rank in errors.by_rank if rank not in accused][:_MOST_ERRORS]:
+        found = errors.statement(rank)
+        yield Label("telemetry_limited", "gpu", f"{found.statement} ({found.source}); it does not explain what was observed")
 
 
 def _motion_labels(motion: Liveness, pace: Speed, suspects: tuple[Suspect, ...]) -> Iterator[Label]:

@@ -15,6 +15,7 @@ from forensics.model import (
 )
 from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.network.chunk_flows import OpenFlows
 from forensics.rules.reductions.ranks.roster import RecordedRanks
@@ -32,6 +33,7 @@ def _evaluate(
     open_flows: OpenFlows,
     starts: StartRecords,
     text: EvidenceText,
+    errors: GpuErrors,
 ) -> Iterator[Finding]:
     mismatched = {mismatch.communicator for mismatch in blocking}
     # Where chunks can be seen, they tell a device from the network behind it.
@@ -42,9 +44,9 @@ def _evaluate(
             continue
         finished, behind = device_stall(groups, root), not_begun(root, graph, starts)
         if finished:
-            yield from (_finding(text, root, rank, _completion(wait, rank, finished)) for rank in root.ranks)
+            yield from (errors.refined(_finding(text, root, rank, _completion(wait, rank, finished))) for rank in root.ranks)
         elif behind:
-            yield from (_finding(text, root, rank, _start(wait, rank, behind)) for rank in behind)
+            yield from (errors.refined(_finding(text, root, rank, _start(wait, rank, behind))) for rank in behind)
 
 
 def _finding(text: EvidenceText, root: Root, rank: int, evidence: Evidence) -> Finding:

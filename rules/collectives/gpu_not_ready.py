@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Confidence, Finding, Granularity, Mechanism, Resource
 from forensics.rules.interface import Need, Rule
+from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.network.chunk_flows import Flow, FlowState, OpenFlows
 from forensics.rules.reductions.network.flow_faults import FaultyFlows, flow_evidence, flow_since, flow_stage
 from forensics.rules.reductions.ranks.roster import Roster
@@ -17,13 +18,13 @@ from forensics.rules.reductions.text.seen import Seen
 _STATES = frozenset({FlowState.GPU_NOT_READY, FlowState.NOT_CONSUMED, FlowState.NOT_STARTED})
 
 
-def _evaluate(roster: Roster, faulty: FaultyFlows, text: EvidenceText) -> Iterator[Finding]:
+def _evaluate(roster: Roster, faulty: FaultyFlows, text: EvidenceText, errors: GpuErrors) -> Iterator[Finding]:
     seen: set[int] = set()
     for flow in (each for each in faulty if each.state in _STATES):
         rank = flow.holder
         if rank is not None and rank not in seen:
             seen.add(rank)
-            yield _finding(roster, text, flow, rank)
+            yield errors.refined(_finding(roster, text, flow, rank))
 
 
 def _finding(roster: Roster, text: EvidenceText, flow: Flow, rank: int) -> Finding:

@@ -16,7 +16,8 @@ from forensics.model import (
 )
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.calls.positions import Communicators
-from forensics.rules.reductions.logs.events import LogEvent, LogEvents
+from forensics.rules.reductions.hardware.lost_links import LostLinks
+from forensics.rules.reductions.logs.events import LogEvents
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.mismatch.divergences import Divergences
 from forensics.rules.reductions.network.held_devices import HeldDevices
@@ -48,6 +49,7 @@ def _evaluate(
     starts: StartRecords,
     text: EvidenceText,
     held: HeldDevices,
+    links: LostLinks,
 ) -> Iterator[Finding]:
     mismatched = {mismatch.communicator for mismatch in blocking}
     # Members that came to it on different lines disagree on what it is: FX122 names them.
@@ -64,11 +66,11 @@ def _evaluate(
         if root.waits[0].communicator not in mismatched:
             still = liveness.motion is Motion.STALLED and all(roster.rank(rank).state == "alive" for rank in root.ranks)
             below = still and _inside_one_call([activity_of(stacks, rank) for rank in root.ranks])
-            yield _finding(groups, text, root, _of_network(logs) if below else ())
+            yield _finding(groups, text, root, (*links, *_of_network(logs)) if below else ())
 
 
-def _finding(groups: Communicators, text: EvidenceText, root: Root, lines: Sequence[LogEvent]) -> Finding:
-    """Build the finding; `told` are lines about the network where the hosts live and are inside the same call."""
+def _finding(groups: Communicators, text: EvidenceText, root: Root, lines: Sequence[Evidence]) -> Finding:
+    """Build the finding; `lines` are those about the network where the hosts live and are inside the same call."""
     wait = root.waits[0]
     return Finding(
         ranks=root.ranks,
@@ -97,15 +99,16 @@ def _cause(groups: Communicators, root: Root, lines: bool) -> Cause:
     return Cause.NETWORK_DOWN if lines and wait.communicator else Cause.UNKNOWN
 
 
-def _of_network(logs: LogEvents) -> tuple[LogEvent, ...]:
+def _of_network(logs: LogEvents) -> Iterator[Evidence]:
     """Lines of the job's logs about a NIC, or a request that failed on the way."""
-    events = [event for own in (*logs.by_rank.values(), logs.of_hosts) for event in own]
-    return tuple(event for event in events if event.kind in _NETWORK)
+    for own in (*logs.by_rank.values(), logs.of_hosts):
+        for event in own:
+            if event.kind in _NETWORK:
+                yield Evidence(f"a log tells of the network: {event.text}", event.source)
 
 
-def _network_lines(lines: Sequence[LogEvent]) -> Iterator[Evidence]:
-    for event in lines[:2]:
-        yield Evidence(f"a log tells of the network: {event.text}", event.source)
+def _network_lines(lines: Sequence[Evidence]) -> Iterator[Evidence]:
+    yield from lines[:2]
     if not lines:
         alike = "nothing tells of the network itself: a device or a library that stands still looks alike"
         yield Evidence(alike, None, supports=False)

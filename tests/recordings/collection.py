@@ -8,6 +8,7 @@ import tarfile
 from collections.abc import Collection as Some
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,11 @@ FIRST_PID = 4100
 
 def pid_of(rank: int) -> int:
     return FIRST_PID + 10 * rank
+
+
+def iso_time(time_ns: int) -> str:
+    """A time with its zone, in whole seconds, as journals write it."""
+    return datetime.fromtimestamp(time_ns // SECOND, UTC).isoformat()
 
 
 def py_spy(place: Place, pid: int, *, thread_name: str = "MainThread", owns_gil: bool = False) -> bytes:

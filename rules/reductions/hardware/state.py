@@ -25,7 +25,7 @@ class Gpu:
     """One GPU at the moment of nvidia-smi; `processes` are pids with a compute context: (program, bytes of memory).
 
     `readings` are counters by name (docs/formats/nvidia-smi.md), `reasons` why its clocks are held down, `states` what wants a
-    reset of it, `source` the path and the place in it.
+    reset of it, `source` the path and the place in it, `pci` its address.
     """
 
     host: str
@@ -37,6 +37,7 @@ class Gpu:
     reasons: frozenset[str] = frozenset()
     states: Mapping[str, str] = field(default_factory=dict)
     processes: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    pci: str | None = None
 
     @property
     def index(self) -> str:
@@ -165,7 +166,7 @@ def _gpus(connection: DuckDBPyConnection) -> tuple[Gpu, ...]:
     """GPUs as the newest nvidia-smi of each host has them."""
     rows = connection.execute(
         """
-        SELECT d.host, d.device, s.path, d.model, d.uuid, d.source_id FROM devices d JOIN sources s USING (source_id)
+        SELECT d.host, d.device, s.path, d.model, d.uuid, d.pci, d.source_id FROM devices d JOIN sources s USING (source_id)
         WHERE d.kind = 'gpu' AND d.host IS NOT NULL
         QUALIFY row_number() OVER (PARTITION BY d.host, d.device ORDER BY s.captured_ns DESC NULLS LAST, s.path DESC) = 1
         ORDER BY d.host, d.device
@@ -179,9 +180,9 @@ def _gpus(connection: DuckDBPyConnection) -> tuple[Gpu, ...]:
     events = _by_device(connection, "kind, code, coalesce(text, '') FROM device_events WHERE true", sources)
     return tuple(
         _gpu(
-            row[:5],
-            [*readings[row[5], row[1]], *links.get((row[0], row[1]), ())],
-            [*events[row[5], row[1]], *failed.get((row[0], row[1]), ())],
+            row[:6],
+            [*readings[row[6], row[1]], *links.get((row[0], row[1]), ())],
+            [*events[row[6], row[1]], *failed.get((row[0], row[1]), ())],
         )
         for row in rows
     )
@@ -227,7 +228,7 @@ def _by_device(connection: DuckDBPyConnection, what: str, sources: list[int]) ->
 
 
 def _gpu(about: Sequence[Any], counters: Iterable[tuple[str, int]], events: Sequence[tuple[str, int | None, str]]) -> Gpu:
-    host, device, path, model, uuid = about
+    host, device, path, model, uuid, pci = about
     readings: dict[str, int] = dict(counters)
     return Gpu(
         host,
@@ -239,6 +240,7 @@ def _gpu(about: Sequence[Any], counters: Iterable[tuple[str, int]], events: Sequ
         frozenset(text for kind, _, text in events if kind == "throttle"),
         {kind: text for kind, _, text in events if kind not in ("throttle", "process")},
         {code: (text, readings.get(f"{_MEMORY}{code}", 0)) for kind, code, text in events if kind == "process" and code},
+        pci,
     )
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from forensics.model import Cause, Confidence, StageName
-from tests.recordings.collection import Collection, loose, whole
-from tests.recordings.job import Group, Job
+from tests.recordings.collection import Collection, iso_time, loose, whole
+from tests.recordings.job import SECOND, Group, Job
 from tests.recordings.places import ALL_REDUCE, BARRIER, BROADCAST, HOST_CODE, LOADER_QUEUE
 from tests.recordings.verdicts import leaders, named, told, verdict_of, victims
 
 METRIC = ((1,),)
+DOWN = "mlx5_core 0000:1a:00.0 ens5: Link down"
 
 
 def iterations(job: Job, count: int) -> None:
@@ -246,7 +247,10 @@ def test_an_unfinished_group_beside_a_named_root_is_not_another_fault(tmp_path: 
     [
         (None, Cause.UNKNOWN),
         ("gpu-1:88:91 [2] NCCL WARN NET/IB : mlx5_0:1 Got async error event: port error", Cause.NETWORK_DOWN),
+        (f"kernel: {DOWN}", Cause.NETWORK_DOWN),
+        (f"kernel: {DOWN}\n{{time}} gpu-017 kernel: mlx5_core 0000:1a:00.0 ens5: Link up", Cause.UNKNOWN),
     ],
+    ids=["nothing", "a log", "the kernel", "it came up again"],
 )
 def test_the_network_is_the_cause_only_where_something_tells_of_it(line: str | None, cause: Cause, tmp_path: Path) -> None:
     """That all live and are inside the same call leaves the network, a device and a library."""
@@ -254,7 +258,9 @@ def test_the_network_is_the_cause_only_where_something_tells_of_it(line: str | N
     job.steps(12)
     job.hang(())
     found = whole(job, {})
-    if line:
+    if line and "kernel" in line:
+        found.kernel_log(line.replace("kernel:", "{time} gpu-017 kernel:", 1).format(time=iso_time(job.now_ns + 2 * SECOND)))
+    elif line:
         found.log(2, line)
     (first,) = verdict_of(found.write(tmp_path)).suspects
     assert (first.cause, first.confidence, first.rules) == (cause, Confidence.SUSPECT, ("FX140",))

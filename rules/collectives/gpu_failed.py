@@ -1,0 +1,112 @@
+"""The driver wrote an error of a rank's GPU into the kernel log, and ranks wait for that rank or together with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from forensics.model import (
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Members,
+    Resource,
+    Since,
+    StageName,
+    StageRef,
+)
+from forensics.rules.interface import Need, Rule
+from forensics.rules.reductions.hardware.gpu_errors import GpuError, GpuErrors, KernelLogs
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
+from forensics.rules.reductions.text.evidence_text import EvidenceText, counted
+from forensics.rules.reductions.text.seen import Seen
+from forensics.rules.reductions.waits.graph import WaitGraph
+
+_SHOWN = 4
+
+
+def _evaluate(
+    roster: Roster, graph: WaitGraph, stacks: StacksByRank, errors: GpuErrors, text: EvidenceText
+) -> Iterator[Finding]:
+    """Of errors that came together nothing tells which was first: one of their GPUs is to blame.
+
+    A rank that waits for another one has an error that explains nothing.
+    """
+    ends = {rank for root in graph.roots for rank in root.ranks}
+    first = tuple(rank for rank in errors.first if rank in ends or roster.rank(rank).dead)
+    if len(first) > 1:
+        yield _finding(errors, first, ())
+    for rank in first if len(first) == 1 else ():
+        stage = _stage(graph, stacks, text, rank)
+        found = _finding(errors, first, (*text.waiters(rank), *text.stack(rank), *text.process(rank)))
+        yield replace(found, stage=stage, since=_since(roster, rank, errors.by_rank[rank]))
+
+
+def _stage(graph: WaitGraph, stacks: StacksByRank, text: EvidenceText, rank: int) -> StageRef:
+    """That of the operation which it entered and nobody leaves; else that of its host, which may be ahead of the GPU."""
+    inside = next((root.waits[0] for root in graph.roots if rank in root.waits[0].waiting), None)
+    if inside is not None:
+        return text.joined_stage(inside, (rank,), Component.COMPUTE)
+    activity = activity_of(stacks, rank)
+    return text.stage_ref(rank, activity.stage if activity else StageName.UNKNOWN, activity, Component.COMPUTE)
+
+
+def _finding(errors: GpuErrors, ranks: tuple[int, ...], seen: tuple[Evidence, ...]) -> Finding:
+    alone, error = len(ranks) == 1, errors.by_rank[ranks[0]]
+    return Finding(
+        ranks=ranks,
+        cause=Cause.GPU_FAULT,
+        stage=StageRef(component=Component.COMPUTE),
+        belief=Belief.DIRECT_RECORD,
+        confidence=Confidence.LIKELY if alone and error.time_ns is not None else Confidence.SUSPECT,
+        evidence=(*(errors.statement(rank) for rank in ranks[:_SHOWN]), *seen, *_doubts(error)),
+        granularity=Granularity.GPU if alone else Granularity.GROUP,
+        members=Members.EACH if alone else Members.ONE_OF,
+        resource=Resource(gpu=error.address) if alone else None,
+        next_steps=_next_steps(error, ranks[0]),
+    )
+
+
+def _doubts(error: GpuError) -> Iterator[Evidence]:
+    if error.time_ns is None:
+        yield Evidence("nothing dates that error against the job: it may be of an earlier one", None, supports=False)
+    if not error.of_device:
+        yield Evidence("a kernel of the program itself, or a peer, can cause it as well", None, supports=False)
+
+
+def _since(roster: Roster, rank: int, error: GpuError) -> Since | None:
+    host = roster.host_of(rank)
+    clock = f"{host} realtime" if host else "realtime of the recording host"
+    return None if error.time_ns is None else Since(error.time_ns, clock, 0)
+
+
+def _next_steps(error: GpuError, rank: int) -> tuple[str, ...]:
+    if error.of_device:
+        return (f"take the GPU of rank {rank} out of service, then reset and test it: {error.meaning}",)
+    return (
+        f"run the last kernels of rank {rank} with CUDA_LAUNCH_BLOCKING=1: {error.meaning} names no culprit by itself",
+        f"if it comes back on the same GPU ({error.address}) with another program, the GPU is at fault",
+    )
+
+
+def _clears(seen: Seen, roster: Roster, read: KernelLogs, errors: GpuErrors) -> str | None:
+    hosts = {roster.host_of(rank) for rank in roster.ranks}
+    if errors.by_rank or errors.unplaced or not seen.is_whole or None in hosts or not hosts <= read:
+        return None
+    return f"the driver wrote of no error that ends the work of a GPU in the kernel logs of {counted(len(hosts), 'host')}"
+
+
+RULE = Rule(
+    code="FX147",
+    name="gpu-failed",
+    seed="Pulse table 3 (GPU execution error)",
+    needs=(Need(KernelLogs, "kernel_log", "the driver writes errors of GPUs into the kernel log only"),),
+    concludes="A rank whose GPU the driver reports as failed, and that others wait for or with.",
+    evaluate=_evaluate,
+    clears=_clears,
+)

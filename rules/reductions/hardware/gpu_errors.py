@@ -1,0 +1,195 @@
+"""Errors that the driver wrote of GPUs into the kernel log (Xids), and the ranks whose GPUs they are.
+
+What the codes mean: NVIDIA's "XID Errors" (r575). Errors that another one caused, that were repaired, or that only ask for an
+action are not among them. An error before the job began is not of the job, and one after which its rank went on ended nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NewType
+
+from duckdb import DuckDBPyConnection
+
+from forensics.case.database import rows_of
+from forensics.model import Cause, Evidence, Finding
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.hardware.state import Machines, machines
+from forensics.rules.reductions.interface import reduction
+
+_OF_DEVICE = {
+    48: "memory error of two bits",
+    64: "rows of its memory could not be remapped",
+    79: "it has fallen off the bus",
+    94: "memory error, contained in its process",
+    95: "memory error that was not contained",
+    119: "its system processor does not answer",
+    120: "error of its system processor",
+    140: "memory error that could not be corrected",
+}
+_OF_WORK = {
+    13: "exception of its graphics engine",
+    31: "page fault of its memory",
+    32: "invalid stream of commands",
+    43: "it stopped processing",
+    46: "it stopped processing in time",
+    61: "breakpoint of its microcontroller",
+    62: "halt of its microcontroller",
+    69: "error of a class of its graphics engine",
+    74: "error of an NVLink",
+    109: "timeout in a change of context",
+}
+"""What a program, or a peer, can cause as well."""
+_PID = re.compile(r"\bpid='?(\d{1,9})")
+_ADDRESS = re.compile(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-9a-fA-F])?")
+# Clocks of hosts differ, and one error brings others: within this time nothing tells which was first.
+_TOGETHER_NS = 5_000_000_000
+
+
+_Place = tuple[str | None, object]
+"""A host, with a process or the address of a GPU there."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuError:
+    """One line of the kernel log: `code` is the Xid, `address` the GPU on PCI, `time_ns` CLOCK_REALTIME if something dates it.
+
+    `of_device` says that no program causes it.
+    """
+
+    host: str | None
+    address: str | None
+    code: int
+    text: str
+    source: str
+    time_ns: int | None = None
+    pid: int | None = None
+
+    @property
+    def of_device(self) -> bool:
+        """Whether the device itself failed."""
+        return self.code in _OF_DEVICE
+
+    @property
+    def meaning(self) -> str:
+        """The error in words."""
+        return f"Xid {self.code} ({(_OF_DEVICE | _OF_WORK)[self.code]})"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuErrors:
+    """The first error of the GPU of each rank, and errors of GPUs whose rank nothing tells."""
+
+    by_rank: Mapping[int, GpuError] = field(default_factory=dict)
+    unplaced: tuple[GpuError, ...] = ()
+
+    @property
+    def first(self) -> tuple[int, ...]:
+        """Ranks whose GPU failed first: several where their errors came together, or where something does not date them."""
+        times = [error.time_ns for error in self.by_rank.values()]
+        known = [time for time in times if time is not None]
+        if len(known) < len(times):
+            return tuple(self.by_rank)
+        return tuple(r for r, e in self.by_rank.items() if e.time_ns is not None and e.time_ns <= min(known) + _TOGETHER_NS)
+
+    def statement(self, rank: int) -> Evidence:
+        """What the kernel log says of the GPU of a rank."""
+        error = self.by_rank[rank]
+        return Evidence(f"the kernel log tells of the GPU of rank {rank} ({error.address}): {error.meaning}", error.source)
+
+    def refined(self, finding: Finding) -> Finding:
+        """A finding about a device with the error that its driver wrote; unchanged without one."""
+        if len(finding.ranks) != 1 or finding.ranks[0] not in self.by_rank:
+            return finding
+        return replace(finding, cause=Cause.GPU_FAULT, evidence=(*finding.evidence, self.statement(finding.ranks[0])))
+
+
+KernelLogs = NewType("KernelLogs", frozenset[str | None])
+"""Hosts whose kernel logs were read; None for one of a host that nothing tells."""
+
+
+@reduction
+def kernel_logs(connection: DuckDBPyConnection) -> KernelLogs:
+    """Of which hosts there is a kernel log."""
+    rows = rows_of(
+        connection, "sources", "SELECT DISTINCT host FROM sources WHERE kind = 'kernel_log' AND status IN ('ok', 'partial')"
+    )
+    return KernelLogs(frozenset(host for (host,) in rows))
+
+
+@reduction
+def gpu_errors(calls: Calls) -> GpuErrors:
+    """Read the Xids of kernel logs that end the work of a GPU, from the beginning of the job on."""
+    rows = rows_of(
+        calls.connection,
+        "device_events",
+        """
+        SELECT e.host, e.device, e.code, e.text, s.path || coalesce('#line=' || e.locator, ''), e.time_ns
+        FROM device_events e JOIN sources s USING (source_id)
+        WHERE e.kind = 'xid' AND e.code IS NOT NULL AND (e.time_ns IS NULL OR e.time_ns >= coalesce(
+            (SELECT min(enqueued_ns) FROM operations), (SELECT min(time_ns) FROM log_events), e.time_ns))
+        ORDER BY e.time_ns NULLS LAST, s.path, e.locator
+        """,
+    )
+    errors = [
+        GpuError(host, _address(device), code, text, source, time_ns, _pid(text))
+        for host, device, code, text, source, time_ns in rows
+        if code in _OF_DEVICE or (code in _OF_WORK and time_ns is not None)
+    ]
+    return _placed(calls.connection, errors) if errors else GpuErrors()
+
+
+def _pid(text: str) -> int | None:
+    match = _PID.search(text)
+    return int(match[1]) if match else None
+
+
+def _address(text: str | None) -> str | None:
+    """Domain, bus and device of an address on PCI, without the function: `0000:3b:00`."""
+    match = _ADDRESS.fullmatch(text or "")
+    return f"{int(match[1] or '0', 16):04x}:{match[2].lower()}" if match else None
+
+
+def _placed(connection: DuckDBPyConnection, errors: Sequence[GpuError]) -> GpuErrors:
+    """Find the ranks by the process that the driver names, else by the address of the GPU."""
+    hosts = {host for (host,) in connection.execute("SELECT DISTINCT host FROM sources WHERE host IS NOT NULL").fetchall()}
+    alone = len(hosts) < 2
+    by_process = _processes(connection)
+    by_address = _addresses(machines(connection))
+    issued = dict(connection.execute("SELECT rank, max(enqueued_ns) FROM operations GROUP BY rank").fetchall())
+    found: dict[int, GpuError] = {}
+    unplaced: dict[tuple[str | None, str | None], GpuError] = {}
+    for error in errors:
+        near = (error.host,) if error.host else (*hosts, None) if alone else ()
+        rank = _only(by_process, [(host, error.pid) for host in near])
+        if rank is None:
+            rank = _only(by_address, [(host, error.address) for host in near])
+        if rank is None:
+            unplaced.setdefault((error.host, error.address), error)
+        elif error.time_ns is None or error.time_ns + _TOGETHER_NS > issued.get(rank, 0):
+            found.setdefault(rank, error)
+    return GpuErrors(dict(sorted(found.items())), tuple(unplaced.values()))
+
+
+def _only(ranks: Mapping[_Place, int], places: Iterable[_Place]) -> int | None:
+    found = {ranks[place] for place in places if place in ranks}
+    return found.pop() if len(found) == 1 else None
+
+
+def _processes(connection: DuckDBPyConnection) -> dict[_Place, int]:
+    """The rank of each process; a number that two ranks of a host have tells nothing."""
+    rows = connection.execute(
+        """
+        SELECT host, pid, min(rank) FROM (
+            SELECT host, pid, rank FROM ranks UNION ALL SELECT host, pid, rank FROM processes
+            UNION ALL SELECT s.host, t.pid, t.rank FROM stacks t JOIN sources s USING (source_id)
+        ) WHERE pid IS NOT NULL AND rank IS NOT NULL GROUP BY host, pid HAVING count(DISTINCT rank) = 1
+        """
+    ).fetchall()
+    return {(host, pid): rank for host, pid, rank in rows}
+
+
+def _addresses(known: Machines) -> dict[_Place, int]:
+    return {(gpu.host, _address(gpu.pci)): rank for rank, gpu in known.gpus.items() if gpu.pci}

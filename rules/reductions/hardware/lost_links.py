@@ -1,0 +1,31 @@
+"""Links of NICs that kernel logs report as down, and not as up again, since the job began."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+from forensics.case.database import rows_of
+from forensics.model import Evidence
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.interface import reduction
+
+LostLinks = NewType("LostLinks", tuple[Evidence, ...])
+"""One line of the kernel log for each link."""
+
+
+@reduction
+def lost_links(calls: Calls) -> LostLinks:
+    """Read the last report of each link; one that nothing dates is of no known time, and left out."""
+    rows = rows_of(
+        calls.connection,
+        "device_events",
+        """
+        SELECT e.host, e.device, s.path || coalesce('#line=' || e.locator, '')
+        FROM device_events e JOIN sources s USING (source_id)
+        WHERE e.kind IN ('link_down', 'link_up') AND e.time_ns >= (SELECT min(enqueued_ns) FROM operations)
+        QUALIFY row_number() OVER (PARTITION BY e.host, e.device ORDER BY e.time_ns DESC, e.locator DESC) = 1
+            AND e.kind = 'link_down'
+        ORDER BY ALL
+        """,
+    )
+    return LostLinks(tuple(Evidence(f"the kernel of {host or 'a host'} lost the link of {nic}", at) for host, nic, at in rows))

@@ -1,0 +1,104 @@
+"""Xids of the kernel log: whose GPU it is, and when such an error explains a hang."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.model import Cause, Confidence, Verdict
+from tests.recordings.collection import Collection, iso_time, pid_of, whole
+from tests.recordings.job import SECOND, Job
+from tests.recordings.places import ALL_REDUCE, LOADER_QUEUE, Place
+from tests.recordings.verdicts import leaders, named, verdict_of
+
+LOST = "79, pid={pid}, name=python, GPU has fallen off the bus."
+
+
+def job(*, absent: int | None = None) -> Job:
+    """Everybody is inside a reduction of which nobody comes out, or waits for the one that has not come."""
+    found = Job(4, "nccl")
+    found.steps(4)
+    found.pause(20 * SECOND)
+    found.steps(4)
+    found.call(found.everyone, ranks=[rank for rank in range(4) if rank != absent], done=False)
+    return found
+
+
+def collected(*lines: str, absent: int | None = None, place: Place = ALL_REDUCE) -> Collection:
+    """A whole collection with a kernel log."""
+    found = whole(job(absent=absent), {} if absent is None else {absent: place})
+    found.kernel_log("[    9.000001] Linux version 6.8.0", *lines)
+    return found
+
+
+def xid(text: str, rank: int = 2, after_s: float = 1.0, address: str = "0000:3b:00") -> str:
+    """A line that the journal dates, so many seconds after the last call was made."""
+    when = iso_time(job().now_ns + int(after_s * SECOND))
+    return f"{when} gpu-017 kernel: NVRM: Xid (PCI:{address}): {text.format(pid=pid_of(rank))}"
+
+
+def test_the_failed_gpu_is_named_where_the_calls_cannot_tell_its_group_apart(tmp_path: Path) -> None:
+    (first,) = leaders(verdict_of(collected(xid(LOST)).write(tmp_path)))
+    assert (first.ranks, first.cause, first.rules, first.confidence) == (
+        (2,),
+        Cause.GPU_FAULT,
+        ("FX147", "FX140"),
+        Confidence.LIKELY,
+    )
+    assert first.resource is not None
+    assert first.resource.gpu == "0000:3b:00"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        xid(LOST, after_s=-3600),
+        xid(LOST, after_s=-12),
+        xid("45, pid={pid}, name=python, Ch 00000008"),
+        xid("63, pid={pid}, name=python, Row Remapper: New row marked for remapping"),
+        xid("79, pid=1, name=Xorg, GPU has fallen off the bus."),
+        f"[    12.000001] NVRM: Xid (PCI:0000:3b:00): 31, pid={pid_of(2)}, name=python, MMU Fault",
+    ],
+    ids=[
+        "before the job",
+        "its rank went on",
+        "brought by another",
+        "repaired",
+        "of no process of the job",
+        "a program's, and undated",
+    ],
+)
+def test_errors_that_name_no_rank(line: str, tmp_path: Path) -> None:
+    assert "FX147" not in rules(verdict_of(collected(line).write(tmp_path)))
+
+
+def rules(verdict: Verdict) -> set[str]:
+    return {rule for suspect in verdict.suspects for rule in suspect.rules}
+
+
+def test_an_error_of_a_rank_that_waits_for_another_is_not_its_cause(tmp_path: Path) -> None:
+    verdict = verdict_of(collected(xid(LOST), absent=1, place=LOADER_QUEUE).write(tmp_path))
+    assert named(verdict) == {1}
+    assert any("does not explain" in label.reason for label in verdict.labels)
+
+
+def test_an_error_of_the_rank_that_has_not_come_is(tmp_path: Path) -> None:
+    (first, *_) = leaders(verdict_of(collected(xid(LOST, 1), absent=1, place=LOADER_QUEUE).write(tmp_path)))
+    assert (first.ranks, first.cause) == ((1,), Cause.GPU_FAULT)
+
+
+def test_of_errors_that_came_together_one_is_to_blame(tmp_path: Path) -> None:
+    lines = [xid("74, pid={pid}, name=python, NVLink", rank, address=f"0000:{rank}b:00") for rank in (1, 2)]
+    (first,) = leaders(verdict_of(collected(*lines).write(tmp_path)))
+    assert (first.ranks, first.members, first.confidence) == ((1, 2), "one_of", Confidence.SUSPECT)
+
+
+def test_an_error_of_a_gpu_that_nobody_is_known_to_use_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "dmesg.txt").write_text(
+        "[Mon Nov 10 01:00:00 2025] NVRM: Xid (PCI:0000:3b:00): 79, pid=1200, GPU has fallen off\n"
+    )
+    verdict = verdict_of(tmp_path)
+    assert not verdict.suspects
+    assert any("Xid 79" in label.reason and "nothing tells which rank" in label.reason for label in verdict.labels)
+    assert not any("kernel log" in each for each in verdict.not_checked)
