@@ -38,6 +38,8 @@ _OF_DISORDER, _BUT_A_TENTH = 0.25, 0.9
 _MOST_RECORDS = 16
 # A call that stands for a step recurs over most of the record.
 _LEAST_COVER = 0.5
+# Now and then a step may last ten times as long (evaluation, checkpoints); what fills less than this is no step.
+_LEAST_FILLED = 0.25
 
 # The newest dump of each rank, by kind of call; the rarest that recurs often enough is its step.
 _STEP_CALLS = f"""
@@ -167,9 +169,10 @@ def _of_series(series: _Series) -> Speed:
     if factor >= max(SLOWER, spread):
         reason = f"steps by {series.by} became longer little by little: {_ms(before)} at first, {_ms(after)} in the end"
         return replace(known, pace=Pace.SLOWER, reason=reason, step_ns=after, factor=factor)
-    if spread > _MOST_SPREAD:
+    if spread > _MOST_SPREAD or not _fills(lengths):
         low, high = np.quantile(lengths, (0.25, 0.75))
-        reason = f"{len(lengths)} times between calls ({series.by}) show no rhythm: half of them {_ms(low)} to {_ms(high)}"
+        times = f"{len(lengths)} times between calls ({series.by})"
+        reason = f"{times} show no rhythm: half of them {_ms(low)} to {_ms(high)}, {_ms(float(lengths.mean()))} on average"
         return replace(known, reason=reason, step_ns=after)
     reason = f"{len(lengths)} steps by {series.by} of {_ms(after)}, as long as at the begin of the record"
     return replace(known, pace=Pace.STEADY, reason=reason, step_ns=after, factor=factor)
@@ -205,7 +208,7 @@ def _in_steps(lengths: Floats, ends: Sequence[int]) -> tuple[Floats, Sequence[in
     for calls in (1, *range(2, len(lengths) // (2 * _LEAST_STEPS) + 1)):
         steps = np.diff(total[len(lengths) % calls :: calls])
         thirds = zip(_outer_thirds(lengths), _outer_thirds(steps), strict=True)
-        if all(_spread(sums) <= _MOST_SPREAD and _recurs(single, sums, calls) for single, sums in thirds):
+        if all(_spread(sums) <= _MOST_SPREAD and _fills(sums) and _recurs(single, sums, calls) for single, sums in thirds):
             return steps, ends[len(lengths) % calls + calls - 1 :: calls]
     return lengths, ends
 
@@ -214,6 +217,11 @@ def _recurs(single: Floats, sums: Floats, calls: int) -> bool:
     """Whether sums of so many calls, but a tenth, are closer to each other than sums of as many values without an order are."""
     disorder = np.abs(single - np.median(single)).mean() * calls**0.5
     return calls == 1 or bool(np.quantile(np.abs(sums - np.median(sums)), _BUT_A_TENTH) <= _OF_DISORDER * disorder)
+
+
+def _fills(lengths: Floats) -> bool:
+    """Whether times of the middle length fill the record: calls of one burst are alike, and the time passes between bursts."""
+    return bool(np.median(lengths) * len(lengths) >= _LEAST_FILLED * lengths.sum())
 
 
 def _outer_thirds(lengths: Floats) -> tuple[Floats, Floats]:

@@ -82,6 +82,14 @@ def test_a_call_that_recurs_in_bursts(slower_from: int, pace: Pace, tmp_path: Pa
     assert (found.pace, found.steps) == (pace, 59)
 
 
+def test_calls_of_a_burst_are_alike_and_tell_no_speed(tmp_path: Path) -> None:
+    """Bursts of uneven size: the time of a step passes between them, and nothing tells how many calls one has."""
+    sizes = np.random.default_rng(2).integers(8, 40, 12)
+    ends = set(np.cumsum(sizes).tolist())
+    found = of_job(tmp_path, lambda step: 900 if step in ends else 1, steps=int(sizes.sum()))
+    assert found.pace is Pace.NOT_MEASURED
+
+
 def test_lengths_without_a_rhythm_are_no_measure(tmp_path: Path) -> None:
     """Nor do sums of many of them: that these are alike is chance."""
     noise = np.random.default_rng(1).uniform(20, 400, 40)
