@@ -22,6 +22,7 @@ from forensics.model import (
 from forensics.rules.admission import Progress, is_still, withheld
 from forensics.rules.explain import Hypothesis, Observed, faults, hypothesis, less_specific
 from forensics.rules.facts.symptoms import Findings, Symptoms
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.waits.combined_positions import Positions
 from forensics.rules.reductions.waits.graph import WaitGraph
 
@@ -51,17 +52,33 @@ def arbitrate(findings: Findings, observed: Observed, progress: Progress, placed
     admitted = [finding for finding, reason in zip(roots, reasons, strict=True) if reason is None]
     merged = _merge_same_cause(_merge_peers(progress.graph, admitted))
     ranked = [_absorbed(fault) for fault in faults((hypothesis(*each, observed) for each in merged), observed.unseen)]
-    numbered = [(number, each) for number, fault in enumerate(ranked, 1) for each in fault]
+    numbered = [(number, each, _settled(each, fault[0])) for number, fault in enumerate(ranked, 1) for each in fault]
     refused = [
         _assessed(hypothesis(finding, (finding.rule,), observed), observed.symptoms, reason=reason)
         for finding, reason in zip(roots, reasons, strict=True)
         if reason is not None
     ]
     return Judgement(
-        tuple(_suspect(number, each, progress, placed) for number, each in numbered),
+        tuple(_suspect(number, each, progress, placed) for number, each, reason in numbered if reason is None),
         observed.symptoms.found,
-        (*(_assessed(each, observed.symptoms, fault=number) for number, each in numbered), *refused),
+        (
+            *(_assessed(each, observed.symptoms, None if reason else number, reason) for number, each, reason in numbered),
+            *refused,
+        ),
     )
+
+
+def _settled(each: Hypothesis, first: Hypothesis) -> str | None:
+    """Why an alternative of a fault accuses nobody: nothing speaks against the first, which explains all that it does, and more."""
+    whom = ranks_text(first.finding.ranks) if first.finding.ranks else "the first account"
+    if each.finding.belief is Belief.DIRECT_RECORD or not each.explains < first.explains:
+        return None
+    if not each.explains:
+        return f"it explains nothing that was observed, {whom} {len(first.explains)} of it"
+    if first.contradictions or first.restates or not first.families:
+        return None
+    more = counted(len(first.explains) - len(each.explains), "more observation")
+    return f"{whom} explains all that this does, and {more}"
 
 
 def _assessed(each: Hypothesis, seen: Symptoms, fault: int | None = None, reason: str | None = None) -> Assessment:
@@ -107,6 +124,8 @@ def _joined(first: Finding, second: Finding) -> Finding:
     ranks = tuple(sorted({*first.ranks, *second.ranks}))
     evidence = _distinct((*first.evidence, *second.evidence)) if len(ranks) <= _SHOWN_PER_RANK else first.evidence
     weaker = max(first.confidence, second.confidence, key=_CONFIDENCES.index)
+    if first.ranks == second.ranks:
+        return replace(first, evidence=evidence, confidence=weaker)
     return replace(
         first, ranks=ranks, evidence=evidence, confidence=weaker, granularity=Granularity.GROUP, members=Members.EACH
     )

@@ -106,8 +106,26 @@ def said(rank: int, *sources: str, against: str | None = None, **changes: Any) -
 
 
 def test_who_explains_more_waits_stands_first_whatever_the_words(stalled: Supply) -> None:
-    found = ranked(stalled, [finding(3, confidence=Confidence.CONFIRMED), finding(2, confidence=Confidence.SUSPECT)])
-    assert [(suspect.fault, suspect.ranks) for suspect in found] == [(1, (2,)), (1, (3,))], "one fault: nothing is left over"
+    judged = judgement(stalled, [finding(3, confidence=Confidence.CONFIRMED), finding(2, confidence=Confidence.SUSPECT)])
+    assert [(suspect.fault, suspect.ranks) for suspect in judged.suspects] == [(1, (2,))]
+    assert [each.withheld for each in judged.assessments] == [None, "it explains nothing that was observed, rank 2 4 of it"]
+
+
+def test_who_explains_all_that_another_does_and_more_settles_it(tmp_path: Path) -> None:
+    """Rank 0 waits for rank 1, and that one for rank 2: unless something speaks against rank 2, or nothing for it."""
+    job = Job(3)
+    groups = [job.group((0, 1), "LOW"), job.group((1, 2), "HIGH")]
+    for _ in range(8):
+        for group in groups:
+            job.call(group)
+    job.hang({1}, groups[0])
+    job.hang({2}, groups[1])
+    case = reduced(whole(job, {2: HOST_CODE}).write(tmp_path))
+    known = {"a": Family.STACK, "b": Family.LOG}
+    assert [suspect.ranks for suspect in ranked(case, [said(2, "a"), finding(1)], known)] == [(2,)]
+    assert [suspect.ranks for suspect in ranked(case, [finding(2), finding(1)], known)] == [(2,), (1,)]
+    doubted = said(2, "a", against="b")
+    assert [suspect.ranks for suspect in ranked(case, [doubted, said(1, "a")], known)] == [(1,), (2,)]
 
 
 def test_the_order_of_findings_does_not_matter(stalled: Supply) -> None:
@@ -136,7 +154,7 @@ def test_independent_families_come_before_a_narrow_cause(stalled: Supply) -> Non
 
 def test_every_hypothesis_is_kept_with_what_it_explains(moving: Supply, stalled: Supply) -> None:
     judged = judgement(stalled, [finding(2), finding(3)])
-    assert [(each.explains, each.leaves, each.fault) for each in judged.assessments] == [(4, 0, 1), (0, 4, 1)]
+    assert [(each.explains, each.leaves, each.fault) for each in judged.assessments] == [(4, 0, 1), (0, 4, None)]
     (refused,) = judgement(moving, [finding(2)]).assessments
     assert refused.fault is None and refused.withheld and "advanced" in refused.withheld
 
@@ -161,9 +179,16 @@ def test_a_further_fault_needs_symptoms_that_are_left_and_a_fact_of_its_own(tmp_
 
 
 def test_a_group_symptom_joins_the_strongest_fault(stalled: Supply) -> None:
+    group = replace(finding(0, Belief.GROUP_SYMPTOM, "FX3", cause=Cause.UNKNOWN), ranks=(1, 2), members=Members.ONE_OF)
+    (found,) = ranked(stalled, [group, finding(2)])
+    assert (found.ranks, found.rules) == ((2,), ("FX1", "FX3"))
+
+
+def test_one_of_two_stays_one_of_two_however_often_it_is_said(stalled: Supply) -> None:
+    """A link is down: what both ends send to each other hangs in both directions."""
     group = replace(finding(0, Belief.GROUP_SYMPTOM, cause=Cause.UNKNOWN), ranks=(0, 1), members=Members.ONE_OF)
-    found = ranked(stalled, [group, finding(2)])
-    assert [(suspect.fault, suspect.ranks) for suspect in found] == [(1, (2,)), (1, (0, 1))]
+    (found,) = ranked(stalled, [group, replace(group, evidence=(Evidence("the other direction"),))])
+    assert (found.ranks, found.members, len(found.evidence)) == ((0, 1), Members.ONE_OF, 2)
 
 
 def test_a_group_symptom_alone_is_a_fault(stalled: Supply) -> None:
