@@ -69,7 +69,7 @@ def arbitrate(findings: Findings, observed: Observed, progress: Progress, placed
 
 
 def _settled(each: Hypothesis, first: Hypothesis) -> str | None:
-    """Why an alternative of a fault accuses nobody: nothing speaks against the first, which explains all that it does, and more."""
+    """Why an alternative of a fault accuses nobody: nothing speaks against the first, which explains all of it, and more."""
     whom = ranks_text(first.finding.ranks) if first.finding.ranks else "the first account"
     if each.finding.belief is Belief.DIRECT_RECORD or not each.explains < first.explains:
         return None

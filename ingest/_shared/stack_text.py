@@ -21,9 +21,13 @@ PROCESS = re.compile(r"\s*Process (\d{1,9}): ")
 _GIVEN = re.compile(r" --?rank[ =](\d{1,7})(?= (?:.* )?--?world[-_]size[ =]\d)")
 # A heading of a text with the stacks of several ranks, such as "=== Rank 3 ===", "Rank 3: http://node-1:25999", or the command
 # that took one: "$ py-spy dump --pid 88 # rank 3".
+# What is far to the right is the value of a variable.
 HEADING = re.compile(
-    r"[=#*\s-]*(?:\$? ?(?:sudo )?(?:py-spy dump|pystack remote|gdb) [^#]{1,80}#+\s*)?rank[ :#=]{0,2}(\d{1,7})[:\s]*"
-    r"(?:\(.{0,80}\)|https?://\S{1,80}|[\w.-]{1,80}:\d{1,5})?[:=#*\s-]*",
+    r"(?!\s{4})[=#*\s-]*(?:\$? ?(?:sudo )?(?:py-spy dump|pystack remote|gdb) [^#]{1,80}#+\s*)?rank[ :#=]{0,2}(\d{1,7})[:\s]*"
+    r"(?:\(.{0,80}\)|https?://\S{1,80}|[\w.-]{1,80}:\d{1,5})?[:=#*\s-]*"
+    # Set off by a rule, with host and process around it: "== node-a RANK=1 pid 4101 ==", "##### gpu-3 | rank 7".
+    r"|(?:[=#*>]{2,}|-{2,}(?=\s)|-{3,}|\[)\s*(?:(?!rank)[\w.:@/=-]{1,80}[\s,|/]{1,4}){0,4}?"
+    r"(?:global[ _]?)?rank[ :#=_-]{0,2}(\d{1,7})(?:[\s,|/()]{1,4}[\w.:@/=-]{1,80}){0,4}\)?\s*(?:[\]=#*<:-]{1,}\s*)?",
     re.I,
 )
 _PY_SPY = re.compile(r'\s*Thread (0x[0-9A-Fa-f]+|\d{1,9}) \(([a-z+]+)\)(?:: "(.*)")?\s*')
@@ -100,7 +104,7 @@ def threads_in(lines: Iterable[tuple[int, str]]) -> Iterator[Thread]:
                 ranks[pid] = int(given[1])
             continue
         if len(line) <= LONGEST_HEADING and (match := HEADING.fullmatch(line)):
-            pid, rank, dumps = None, int(match[1]), _Dumps()
+            pid, rank, dumps = None, int(match[1] or match[2]), _Dumps()
             continue
         started = header(line, number, pid)
         if started is not None:

@@ -200,7 +200,20 @@ def test_text_that_is_not_read_is_said(tmp_path: Path) -> None:
     assert found == ["not read: 1 text files of no known form, e.g. what we tried.txt"]
 
 
-@pytest.mark.parametrize("heading", ["=== Rank {} ===", "Rank {}: http://node-1:25999", "# rank {}", "--- RANK={} ---"])
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "=== Rank {} ===",
+        "Rank {}: http://node-1:25999",
+        "# rank {}",
+        "--- RANK={} ---",
+        "== node-a RANK={}",
+        "##### gpu-3 | rank {}",
+        "=== host gpu-12, pid 4101, rank {} ===",
+        "*** worker-3 global_rank {} ***",
+        ">>> rank {} (gpu-12)",
+    ],
+)
 def test_headings_tell_the_ranks_of_stacks(tmp_path: Path, heading: str) -> None:
     other = _SPY.replace(
         "all_reduce (torch/distributed/distributed_c10d.py:2810)", "__next__ (torch/utils/data/dataloader.py:708)"
@@ -210,7 +223,18 @@ def test_headings_tell_the_ranks_of_stacks(tmp_path: Path, heading: str) -> None
     assert _accused(diagnose(open_case([tmp_path]))) == [((2,), "dataloader_stall")]
 
 
-@pytest.mark.parametrize("heading", ["TP{}]", "local rank {}", "rank {} waits for its peers", "tp_rank {}"])
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "TP{}]",
+        "local rank {}",
+        "rank {} waits for its peers",
+        "tp_rank {}",
+        "== node_rank={} ==",
+        "--rank {} --world-size 4",
+        "            rank: {}",
+    ],
+)
 def test_what_is_no_heading_of_a_rank_is_none(heading: str) -> None:
     found = read((heading.format(2) + "\n" + _SPY.format(pid=4242)).encode(), "stacks.txt")
     assert all(row.get("rank") is None for row in found.rows("stacks"))
