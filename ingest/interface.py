@@ -49,6 +49,9 @@ class Identity:
 
 Item = Batch | Problem | Identity
 
+LAST_RESORT = 1
+"""What `sniff` gives for content that is of a format only if something of the format is found in it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ingester:

@@ -17,10 +17,12 @@ from forensics.bundle.streams import first_bytes
 from forensics.case.alignment import plain_label
 from forensics.ingest import SNIFF_BYTES, choose
 from forensics.ingest._shared.packed import Packed, PackedBatch, Types, pack, texts
-from forensics.ingest.interface import Batch, Identity, Ingester, Problem
+from forensics.ingest.interface import LAST_RESORT, Batch, Identity, Ingester, Problem
 
 _UNKNOWN = Identity()
 _AGAIN_S = 10
+# Versions and settings stand in any text.
+_OF_ANY_TEXT = frozenset({"job_config"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ def read_artefact(artefact: Artefact) -> Reading:
                     problems.append(item)
                 else:
                     identity = item
+            if all(batch.table in _OF_ANY_TEXT for batch in batches) and ingester.sniff(head, artefact.path) == LAST_RESORT:
+                return Reading(None, None, reason=_why_unknown(head))
     except OSError as error:
         problems.append(Problem(f"cannot be read: {error.strerror or error}", fatal=True))
     except Exception as error:  # a defect of one ingester must not cost the evidence of the others

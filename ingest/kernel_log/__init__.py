@@ -20,6 +20,9 @@ MAX_TEXT = 4096
 _PREFIX = re.compile(
     r"(?:<\d+>)?\[ *\d+\.\d{6}\]|\d{1,3},\d+,\d+,[-c+]?;?|.{0,80}\bkernel: |\[\w{3} \w{3} +\d+ [\d:]{8} \d{4}\] "
 )
+_OF_A_JOB = re.compile(
+    r"\[[Rr]ank ?\d{1,7}\]|ProcessGroup\w{1,20}\.cpp|NCCL (?:INFO|WARN) |Traceback \(most recent call last\)"
+)
 _NFS = ("nfs: server ", "NFS: server ")
 _DEVICE_EVENTS = (
     pattern(
@@ -91,12 +94,14 @@ _SAME_KILL_LINES = 200
 
 
 def sniff(head: bytes, path: str) -> int:
-    """Lines that start as dmesg, /dev/kmsg or the journal write kernel messages."""
+    """Lines that start as dmesg, /dev/kmsg or the journal write kernel messages; not a log of a job with some among them."""
     if b"\0" in head:
         return 0
     lines = [line for line in head.decode("utf-8", "replace").splitlines()[:50] if line.strip("- ") and line[:3] != "-- "]
-    fitting = sum(bool(_PREFIX.match(line)) or ("dmesg" in path and iso_time(line) is not None) for line in lines)
-    return 60 if lines and 2 * fitting > len(lines) else 0
+    others = [line for line in lines if not (_PREFIX.match(line) or ("dmesg" in path and iso_time(line) is not None))]
+    if any(_OF_A_JOB.search(line) for line in others):
+        return 0
+    return 60 if lines and 2 * len(others) < len(lines) else 0
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:

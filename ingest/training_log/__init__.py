@@ -10,7 +10,7 @@ import re
 from forensics.ingest._job_logs.reading import MAX_EVENTS as MAX_EVENTS
 from forensics.ingest._job_logs.reading import rows
 from forensics.ingest._job_logs.tracebacks import TRACEBACK
-from forensics.ingest.interface import Ingester
+from forensics.ingest.interface import LAST_RESORT, Ingester
 
 _RANK = re.compile(r"\[rank(\d{1,7})\]")
 _WATCHDOG = re.compile(
@@ -20,17 +20,26 @@ _LOG_NAME = re.compile(r"(?:^|[/._-])(?:log|logs|out|err|stdout|stderr|output|sl
 # A runtime of containers writes a line a record; some trainers print dictionaries of Python.
 _RECORD = re.compile(rb"""\{(?:'\w+': |"\w+": ?"[^"\n]{0,80}", ?"\w+": ?"|"(?:log|message|msg)": ?")""")
 _OTHER_NAME = re.compile(r"\.(?:py|pyc|sh|json|jsonl|ya?ml|xml|csv|md|toml|cfg|ini|html)$", re.IGNORECASE)
+# A name without an ending, or of a text, that is not one of those that come with programs.
+_PASTED_NAME = re.compile(
+    r"(?:^|/)(?!(?:readme|licen[cs]e|notice|changelog|requirements|makefile)\b)(?:[^/.]+|[^/]+\.te?xt)$", re.IGNORECASE
+)
 
 
 def sniff(head: bytes, path: str) -> int:
-    """Text that is called like a log or reads like one; low, so that every other format goes first."""
+    """Text that is called like a log or reads like one; low, so that every other format goes first.
+
+    Other text may be a pasted log all the same: it is tried last, and counts as one where something of a log is in it.
+    """
     if not head or b"\0" in head or head[:1] == b"\x80" or (head[:1] == b"{" and not _RECORD.match(head)):
         return 0
     sample = head.decode("utf-8", "replace")
     if sample.count("\ufffd") > 1 + len(sample) // 50:
         return 0
     named = _LOG_NAME.search(path) and not _OTHER_NAME.search(path)
-    return 5 if named or TRACEBACK in sample or _RANK.search(sample) or _WATCHDOG.search(sample) else 0
+    if named or TRACEBACK in sample or _RANK.search(sample) or _WATCHDOG.search(sample):
+        return 5
+    return LAST_RESORT if _PASTED_NAME.search(path) else 0
 
 
 INGESTER = Ingester("training_log", "training_log", sniff, rows)

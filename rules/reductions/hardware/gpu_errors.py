@@ -110,6 +110,25 @@ KernelLogs = NewType("KernelLogs", frozenset[str | None])
 """Hosts whose kernel logs were read; None for one of a host that nothing tells."""
 
 
+# A record may begin a little after an error that the host did not notice at once.
+_BEFORE_RECORD_NS = 60_000_000_000
+# Kernel lines that stand in the log of a job are events of that log; those of a known rank are read as its own failure.
+_XIDS = f"""
+WITH lines AS (
+    SELECT host, device, code, text, time_ns, source_id, locator FROM device_events WHERE kind = 'xid'
+    UNION ALL
+    SELECT host, regexp_extract(subject, 'pci=(\\S+)', 1), CAST(regexp_extract(subject, 'code=(\\d+)', 1) AS INTEGER), text,
+        time_ns, source_id, locator
+    FROM log_events WHERE kind = 'xid' AND rank IS NULL
+)
+SELECT coalesce(l.host, s.host), device, code, text, s.path || coalesce('#line=' || locator, ''), time_ns
+FROM lines l JOIN sources s USING (source_id)
+WHERE code IS NOT NULL AND (time_ns IS NULL
+    OR time_ns >= coalesce((SELECT min(enqueued_ns) FROM operations) - {_BEFORE_RECORD_NS}, time_ns))
+ORDER BY time_ns NULLS LAST, s.path, locator
+"""
+
+
 @reduction
 def kernel_logs(connection: DuckDBPyConnection) -> KernelLogs:
     """Of which hosts there is a kernel log."""
@@ -122,17 +141,7 @@ def kernel_logs(connection: DuckDBPyConnection) -> KernelLogs:
 @reduction
 def gpu_errors(calls: Calls) -> GpuErrors:
     """Read the Xids of kernel logs that end the work of a GPU, from the beginning of the job on."""
-    rows = rows_of(
-        calls.connection,
-        "device_events",
-        """
-        SELECT e.host, e.device, e.code, e.text, s.path || coalesce('#line=' || e.locator, ''), e.time_ns
-        FROM device_events e JOIN sources s USING (source_id)
-        WHERE e.kind = 'xid' AND e.code IS NOT NULL AND (e.time_ns IS NULL OR e.time_ns >= coalesce(
-            (SELECT min(enqueued_ns) FROM operations), (SELECT min(time_ns) FROM log_events), e.time_ns))
-        ORDER BY e.time_ns NULLS LAST, s.path, e.locator
-        """,
-    )
+    rows = calls.connection.execute(_XIDS).fetchall()
     errors = [
         GpuError(host, _address(device), code, text, source, time_ns, _pid(text))
         for host, device, code, text, source, time_ns in rows

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from forensics.case.build import open_case
 from tests.unit.ingest.reading import read, sample
 
 TORCH = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
@@ -255,3 +258,19 @@ def test_times_to_the_nanosecond_behind_a_label() -> None:
     text = f"[default0]:{stamp} Connection closed by peer [::1]:1\n{stamp} stdout F Connection closed by peer [::1]:1\n"
     rows = read(text.encode(), "out.log").rows("log_events")
     assert [row["time_ns"] for row in rows] == [1774058828500000001] * 2
+
+
+@pytest.mark.parametrize("name", ["paste.txt", "slack message", "job (2).TXT", "job.log"])
+def test_a_pasted_log_is_read_whatever_it_is_called(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("all well\n" * 2000 + "Worker proc VllmWorker-6 died unexpectedly, shutting down executor.\n")
+    with open_case([tmp_path]) as case:
+        assert case.execute("SELECT kind, status FROM sources").fetchall() == [("training_log", "ok")]
+
+
+def test_text_in_which_nothing_of_a_log_stands_is_none(tmp_path: Path) -> None:
+    (tmp_path / "rank0.log").write_text("[rank0]: RuntimeError: lost\n")
+    (tmp_path / "notes.txt").write_text("torch==2.13.0\nthe lamps are green\n")
+    with open_case([tmp_path]) as case:
+        assert case.execute("SELECT status, reason FROM sources WHERE path LIKE '%notes.txt'").fetchall() == [
+            ("ignored", "text of no known form")
+        ]
