@@ -7,7 +7,7 @@ action are not among them. An error before the job began is not of the job, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NewType
 
@@ -18,6 +18,7 @@ from forensics.model import Cause, Evidence, Finding
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.hardware.state import Machines, machines
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.owners import Owners, Place
 
 _OF_DEVICE = {
     48: "memory error of two bits",
@@ -46,10 +47,6 @@ _PID = re.compile(r"\bpid='?(\d{1,9})")
 _ADDRESS = re.compile(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-9a-fA-F])?")
 # Clocks of hosts differ, and one error brings others: within this time nothing tells which was first.
 _TOGETHER_NS = 5_000_000_000
-
-
-_Place = tuple[str | None, object]
-"""A host, with a process or the address of a GPU there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +136,7 @@ def kernel_logs(connection: DuckDBPyConnection) -> KernelLogs:
 
 
 @reduction
-def gpu_errors(calls: Calls) -> GpuErrors:
+def gpu_errors(calls: Calls, known: Owners) -> GpuErrors:
     """Read the Xids of kernel logs that end the work of a GPU, from the beginning of the job on."""
     rows = calls.connection.execute(_XIDS).fetchall()
     errors = [
@@ -147,7 +144,7 @@ def gpu_errors(calls: Calls) -> GpuErrors:
         for host, device, code, text, source, time_ns in rows
         if code in _OF_DEVICE or (code in _OF_WORK and time_ns is not None)
     ]
-    return _placed(calls.connection, errors) if errors else GpuErrors()
+    return _placed(calls.connection, known, errors) if errors else GpuErrors()
 
 
 def _pid(text: str) -> int | None:
@@ -161,20 +158,16 @@ def _address(text: str | None) -> str | None:
     return f"{int(match[1] or '0', 16):04x}:{match[2].lower()}" if match else None
 
 
-def _placed(connection: DuckDBPyConnection, errors: Sequence[GpuError]) -> GpuErrors:
+def _placed(connection: DuckDBPyConnection, known: Owners, errors: Sequence[GpuError]) -> GpuErrors:
     """Find the ranks by the process that the driver names, else by the address of the GPU."""
-    hosts = {host for (host,) in connection.execute("SELECT DISTINCT host FROM sources WHERE host IS NOT NULL").fetchall()}
-    alone = len(hosts) < 2
-    by_process = _processes(connection)
     by_address = _addresses(machines(connection))
     issued = dict(connection.execute("SELECT rank, max(enqueued_ns) FROM operations GROUP BY rank").fetchall())
     found: dict[int, GpuError] = {}
-    unplaced: dict[tuple[str | None, str | None], GpuError] = {}
+    unplaced: dict[Place, GpuError] = {}
     for error in errors:
-        near = (error.host,) if error.host else (*hosts, None) if alone else ()
-        rank = _only(by_process, [(host, error.pid) for host in near])
+        rank = known.rank(error.host, error.pid)
         if rank is None:
-            rank = _only(by_address, [(host, error.address) for host in near])
+            rank = known.among(by_address, error.host, error.address)
         if rank is None:
             unplaced.setdefault((error.host, error.address), error)
         elif error.time_ns is None or error.time_ns + _TOGETHER_NS > issued.get(rank, 0):
@@ -182,23 +175,5 @@ def _placed(connection: DuckDBPyConnection, errors: Sequence[GpuError]) -> GpuEr
     return GpuErrors(dict(sorted(found.items())), tuple(unplaced.values()))
 
 
-def _only(ranks: Mapping[_Place, int], places: Iterable[_Place]) -> int | None:
-    found = {ranks[place] for place in places if place in ranks}
-    return found.pop() if len(found) == 1 else None
-
-
-def _processes(connection: DuckDBPyConnection) -> dict[_Place, int]:
-    """The rank of each process; a number that two ranks of a host have tells nothing."""
-    rows = connection.execute(
-        """
-        SELECT host, pid, min(rank) FROM (
-            SELECT host, pid, rank FROM ranks UNION ALL SELECT host, pid, rank FROM processes
-            UNION ALL SELECT s.host, t.pid, t.rank FROM stacks t JOIN sources s USING (source_id)
-        ) WHERE pid IS NOT NULL AND rank IS NOT NULL GROUP BY host, pid HAVING count(DISTINCT rank) = 1
-        """
-    ).fetchall()
-    return {(host, pid): rank for host, pid, rank in rows}
-
-
-def _addresses(known: Machines) -> dict[_Place, int]:
+def _addresses(known: Machines) -> dict[Place, int]:
     return {(gpu.host, _address(gpu.pci)): rank for rank, gpu in known.gpus.items() if gpu.pci}

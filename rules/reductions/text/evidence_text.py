@@ -10,6 +10,7 @@ from forensics.model import Component, Evidence, Family, Since, StageName, Stage
 from forensics.rank_ranges import format_ranks
 from forensics.rules.reductions.calls.positions import DIRECT, Communicators
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.owners import KernelLines
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.activity import Activity, wait_of_wchan
 from forensics.rules.reductions.stacks.call_paths import CallPaths, application_frame
@@ -105,6 +106,7 @@ class EvidenceText:
     placed: Positions
     between: StagesBetween
     stages: CallStages
+    kernel: KernelLines
 
     def waiters(self, rank: int) -> Iterator[Evidence]:
         """Say who waits for `rank` and what it did last in that communicator; the earliest waits, the rest is counted."""
@@ -169,7 +171,8 @@ class EvidenceText:
             )
 
     def process(self, rank: int) -> Iterator[Evidence]:
-        """Say what the kernel showed of the rank's main thread."""
+        """Say what the kernel showed of the rank's main thread, and what it wrote of the process."""
+        yield from self.kernel.get(rank, ())
         facts = self.roster.rank(rank)
         if not facts.thread_states:
             return

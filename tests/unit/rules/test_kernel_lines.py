@@ -1,0 +1,33 @@
+"""What the kernel wrote of a rank's process stands beside what else is known of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.recordings.collection import pid_of, py_spy, whole, write
+from tests.recordings.job import Job
+from tests.recordings.places import ALL_REDUCE, HOST_CODE
+from tests.recordings.verdicts import leaders, told, verdict_of
+
+HUNG = "[123456.000001] INFO: task python:{pid} blocked for more than 122 seconds.\n"
+
+
+@pytest.mark.parametrize(("of", "shown"), [(2, True), (1, False)])
+def test_a_task_that_the_kernel_finds_hung_is_evidence_of_its_rank_only(of: int, shown: bool, tmp_path: Path) -> None:
+    job = Job(4)
+    job.steps(10)
+    job.hang({2})
+    found = whole(job, {2: HOST_CODE})
+    found.kernel_log(HUNG.format(pid=pid_of(of)))
+    (first,) = leaders(verdict_of(found.write(tmp_path)))
+    assert first.ranks == (2,)
+    assert any("blocked for more than 122 seconds" in each.statement for each in first.evidence) is shown
+
+
+@pytest.mark.parametrize(("folder", "shown"), [("node-1", True), ("node-2", False)])
+def test_the_same_number_on_another_host_is_another_process(folder: str, shown: bool, tmp_path: Path) -> None:
+    stacks = {f"node-1/rank{rank}.json": py_spy(HOST_CODE if rank == 2 else ALL_REDUCE, 312 + rank) for rank in range(4)}
+    write(tmp_path, {**stacks, f"{folder}/dmesg.txt": HUNG.format(pid=314).encode()})
+    assert ("blocked for more than 122 seconds" in told(verdict_of(tmp_path))) is shown
