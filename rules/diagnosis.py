@@ -269,7 +269,7 @@ def _error_labels(errors: GpuErrors, suspects: tuple[Suspect, ...]) -> Iterator[
     """Errors of GPUs that accuse nobody: their rank is not known, or nobody is known to wait for it."""
     for error in errors.unplaced[:_MOST_ERRORS]:
         where = f"GPU {error.address}" + (f" of {error.host}" if error.host else "")
-        said = f"the kernel log tells of {where}: {error.meaning} ({error.source}); nothing tells which rank uses it"
+        said = f"{error.teller} tells of {where}: {error.meaning} ({error.source}); nothing tells which rank uses it"
         yield Label("telemetry_limited", "gpu", said)
     accused = {rank for suspect in suspects for rank in suspect.ranks}
     for rank in [rank for rank in errors.by_rank if rank not in accused][:_MOST_ERRORS]:

@@ -1,4 +1,4 @@
-"""The driver wrote an error of a rank's GPU into the kernel log, and ranks wait for that rank or together with it."""
+"""The driver reports an error of a rank's GPU, or that it is lost, and ranks wait for that rank or together with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule
-from forensics.rules.reductions.hardware.gpu_errors import GpuError, GpuErrors, KernelLogs
+from forensics.rules.reductions.hardware.gpu_errors import GpuError, GpuErrors, GpuReports, KernelLogs
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.text.evidence_text import EvidenceText, counted
@@ -105,7 +105,7 @@ RULE = Rule(
     code="FX147",
     name="gpu-failed",
     seed="Pulse table 3 (GPU execution error)",
-    needs=(Need(KernelLogs, "kernel_log", "the driver writes errors of GPUs into the kernel log only"),),
+    needs=(Need(GpuReports, "kernel_log", "the driver writes errors of GPUs into the kernel log"),),
     concludes="A rank whose GPU the driver reports as failed, and that others wait for or with.",
     evaluate=_evaluate,
     clears=_clears,

@@ -1,4 +1,4 @@
-"""Errors that the driver wrote of GPUs into the kernel log (Xids), and the ranks whose GPUs they are.
+"""Errors that the driver wrote of GPUs into the kernel log (Xids), GPUs that are lost, and the ranks whose GPUs they are.
 
 What the codes mean: NVIDIA's "XID Errors" (r575). Errors that another one caused, that were repaired, or that only ask for an
 action are not among them. An error before the job began is not of the job, and one after which its rank went on ended nothing.
@@ -7,7 +7,7 @@ action are not among them. An error before the job began is not of the job, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NewType
 
@@ -51,28 +51,20 @@ _TOGETHER_NS = 5_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class GpuError:
-    """One line of the kernel log: `code` is the Xid, `address` the GPU on PCI, `time_ns` CLOCK_REALTIME if something dates it.
+    """What one line says of a GPU: `address` is its place on PCI, or its number on the host where that is not known.
 
-    `of_device` says that no program causes it.
+    `meaning` is the error in words, `of_device` that no program causes it, `teller` who wrote it, `time_ns` CLOCK_REALTIME if
+    something dates it, `pid` the process that it names.
     """
 
     host: str | None
     address: str | None
-    code: int
-    text: str
+    meaning: str
+    of_device: bool
     source: str
     time_ns: int | None = None
     pid: int | None = None
-
-    @property
-    def of_device(self) -> bool:
-        """Whether the device itself failed."""
-        return self.code in _OF_DEVICE
-
-    @property
-    def meaning(self) -> str:
-        """The error in words."""
-        return f"Xid {self.code} ({(_OF_DEVICE | _OF_WORK)[self.code]})"
+    teller: str = "the kernel log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +86,7 @@ class GpuErrors:
     def statement(self, rank: int) -> Evidence:
         """What the kernel log says of the GPU of a rank."""
         error = self.by_rank[rank]
-        return Evidence(f"the kernel log tells of the GPU of rank {rank} ({error.address}): {error.meaning}", error.source)
+        return Evidence(f"{error.teller} tells of the GPU of rank {rank} ({error.address}): {error.meaning}", error.source)
 
     def refined(self, finding: Finding) -> Finding:
         """A finding about a device with the error that its driver wrote; unchanged without one."""
@@ -105,6 +97,9 @@ class GpuErrors:
 
 KernelLogs = NewType("KernelLogs", frozenset[str | None])
 """Hosts whose kernel logs were read; None for one of a host that nothing tells."""
+
+GpuReports = NewType("GpuReports", bool)
+"""Whether anything would tell of an error of a GPU, or does."""
 
 
 # A record may begin a little after an error that the host did not notice at once.
@@ -126,6 +121,12 @@ ORDER BY time_ns NULLS LAST, s.path, locator
 """
 
 
+_LOST = """
+SELECT coalesce(e.host, s.host), e.device, e.text, s.path || coalesce('#line=' || e.locator, ''), s.captured_ns
+FROM device_events e JOIN sources s USING (source_id) WHERE e.kind = 'gpu_lost' ORDER BY ALL
+"""
+
+
 @reduction
 def kernel_logs(connection: DuckDBPyConnection) -> KernelLogs:
     """Of which hosts there is a kernel log."""
@@ -136,15 +137,30 @@ def kernel_logs(connection: DuckDBPyConnection) -> KernelLogs:
 
 
 @reduction
+def gpu_reports(read: KernelLogs, errors: GpuErrors) -> GpuReports:
+    """Kernel logs, or an error that another source tells of."""
+    return GpuReports(bool(read or errors.by_rank or errors.unplaced))
+
+
+@reduction
 def gpu_errors(calls: Calls, known: Owners) -> GpuErrors:
-    """Read the Xids of kernel logs that end the work of a GPU, from the beginning of the job on."""
-    rows = calls.connection.execute(_XIDS).fetchall()
-    errors = [
-        GpuError(host, _address(device), code, text, source, time_ns, _pid(text))
-        for host, device, code, text, source, time_ns in rows
-        if code in _OF_DEVICE or (code in _OF_WORK and time_ns is not None)
-    ]
+    """Read what ends the work of a GPU: Xids of kernel logs from the beginning of the job on, and GPUs that do not answer."""
+    errors = [*_logged(calls.connection), *_lost(calls.connection)]
     return _placed(calls.connection, known, errors) if errors else GpuErrors()
+
+
+def _logged(connection: DuckDBPyConnection) -> Iterator[GpuError]:
+    """Errors in kernel logs; what a program can cause, and nothing dates, tells nothing."""
+    for host, device, code, text, source, time_ns in connection.execute(_XIDS).fetchall():
+        words = _OF_DEVICE.get(code) or (_OF_WORK.get(code) if time_ns is not None else None)
+        if words:
+            yield GpuError(host, _address(device), f"Xid {code} ({words})", code in _OF_DEVICE, source, time_ns, _pid(text))
+
+
+def _lost(connection: DuckDBPyConnection) -> Iterator[GpuError]:
+    """GPUs that did not answer when somebody asked."""
+    for host, device, text, source, time_ns in rows_of(connection, "device_events", _LOST):
+        yield GpuError(host, device, text or "it does not answer", True, source, time_ns, teller="nvidia-smi")
 
 
 def _pid(text: str) -> int | None:
@@ -176,4 +192,5 @@ def _placed(connection: DuckDBPyConnection, known: Owners, errors: Sequence[GpuE
 
 
 def _addresses(known: Machines) -> dict[Place, int]:
-    return {(gpu.host, _address(gpu.pci)): rank for rank, gpu in known.gpus.items() if gpu.pci}
+    named = {(gpu.host, gpu.device): rank for rank, gpu in known.gpus.items()}
+    return named | {(gpu.host, _address(gpu.pci)): rank for rank, gpu in known.gpus.items() if gpu.pci}

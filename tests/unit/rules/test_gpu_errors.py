@@ -102,3 +102,23 @@ def test_an_error_of_a_gpu_that_nobody_is_known_to_use_is_shown(tmp_path: Path) 
     assert not verdict.suspects
     assert any("Xid 79" in label.reason and "nothing tells which rank" in label.reason for label in verdict.labels)
     assert not any("kernel log" in each for each in verdict.not_checked)
+
+
+@pytest.mark.parametrize(("number", "rank"), [(2, {2}), (7, set())], ids=["of a rank", "of no rank"])
+def test_a_gpu_that_nvidia_smi_cannot_reach_is_named_too(number: int, rank: set[int], tmp_path: Path) -> None:
+    """Its processes cannot be listed any more: ranks have the GPUs of their local numbers where these are as many."""
+    found = whole(job(), {})
+    found.service("gpu.smi", 0, "gpu/nvidia-smi.xml", smi(lost=number), found.at_ns)
+    verdict = verdict_of(found.write(tmp_path))
+    assert {each for suspect in verdict.suspects if suspect.cause is Cause.GPU_FAULT for each in suspect.ranks} == rank
+
+
+def smi(*, lost: int, gpus: int = 4) -> bytes:
+    """What nvidia-smi prints of some GPUs, one of which does not answer."""
+    bodies = ["[GPU is lost]" if number == lost else "40 %" for number in range(gpus)]
+    blocks = "".join(
+        f'<gpu id="00000000:{number}B:00.0"><uuid>GPU-{number}abc</uuid><product_name>H100</product_name>'
+        f"<utilization><gpu_util>{body}</gpu_util></utilization></gpu>"
+        for number, body in enumerate(bodies)
+    )
+    return f'<?xml version="1.0" ?><nvidia_smi_log>{blocks}</nvidia_smi_log>'.encode()
