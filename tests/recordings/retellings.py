@@ -10,6 +10,7 @@ from pathlib import Path
 from forensics.fixtures.field.pieces import evidence, newest
 from forensics.fixtures.field.stacks import py_spy_json, py_spy_text, upside_down, with_native_frames
 from forensics.fixtures.field.strangers import stack_of_another_job
+from forensics.ingest.flight_recorder.document import read_dump
 
 Files = Mapping[str, bytes]
 Retelling = Callable[[Files], dict[str, bytes]]
@@ -67,7 +68,7 @@ def with_reindented_copies(files: Files) -> dict[str, bytes]:
     new = {
         f"pretty/{path}": json.dumps(json.loads(content), indent=3).encode()
         for path, content in files.items()
-        if path.endswith(".json")
+        if path.endswith(".json") and not _is_pickle(content)
     }
     return {**files, **new}
 
@@ -78,10 +79,14 @@ def with_dumps_of_active_entries(files: Files) -> dict[str, bytes]:
     return {**files, **new}
 
 
+def _is_pickle(content: bytes) -> bool:
+    return content[:1] == b"\x80"
+
+
 def _active(content: bytes) -> bytes:
-    dump = json.loads(content)
-    dump["entries"] = [entry for entry in dump.get("entries", ()) if entry.get("state") not in ("completed", "done")]
-    return json.dumps(dump).encode()
+    dump = read_dump(content)
+    entries = [entry for entry in dump.entries if entry.get("state") not in ("completed", "done")]
+    return json.dumps({**dump.values, "entries": entries}).encode()
 
 
 def with_merged_log(files: Files) -> dict[str, bytes]:
