@@ -54,6 +54,31 @@ KernelLines = NewType("KernelLines", Mapping[int, tuple[Evidence, ...]])
 """What the kernel wrote of the processes of each rank: tasks that do not go on, and crashes."""
 
 
+LostStorage = NewType("LostStorage", Mapping[str | None, tuple[Evidence, ...]])
+"""Servers of files that the kernel of each host lost, and has not reported as back."""
+
+
+@reduction
+def lost_storage(connection: DuckDBPyConnection) -> LostStorage:
+    """Read the last word on each server."""
+    rows = rows_of(
+        connection,
+        "log_events",
+        """
+        SELECT coalesce(l.host, s.host), l.text, s.path || coalesce('#line=' || l.locator, '')
+        FROM log_events l JOIN sources s USING (source_id)
+        WHERE l.kind IN ('server_not_responding', 'server_ok', 'client_evicted', 'ceph_session_lost') AND s.kind = 'kernel_log'
+        QUALIFY row_number() OVER (PARTITION BY coalesce(l.host, s.host), l.subject
+            ORDER BY l.time_ns DESC NULLS LAST, s.path, l.locator DESC) = 1 AND l.kind <> 'server_ok'
+        ORDER BY ALL
+        """,
+    )
+    found: dict[str | None, list[Evidence]] = defaultdict(list)
+    for host, text, source in rows:
+        found[host].append(Evidence(f"the kernel of {host or 'a host'} lost its storage: {text}", source))
+    return LostStorage({host: tuple(lines) for host, lines in found.items()})
+
+
 @reduction
 def kernel_lines(connection: DuckDBPyConnection, known: Owners) -> KernelLines:
     """Read the newest line of each kind."""

@@ -10,7 +10,7 @@ from forensics.model import Component, Evidence, Family, Since, StageName, Stage
 from forensics.rank_ranges import format_ranks
 from forensics.rules.reductions.calls.positions import DIRECT, Communicators
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.ranks.owners import KernelLines
+from forensics.rules.reductions.ranks.owners import KernelLines, LostStorage
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.activity import Activity, wait_of_wchan
 from forensics.rules.reductions.stacks.call_paths import CallPaths, application_frame
@@ -22,6 +22,8 @@ from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 
 SHOWN_WAITS = 3
 _MOST_RANGES = 12
+_SHOWN_SERVERS = 2
+_UNINTERRUPTIBLE = "D"
 _NEVER_NS = 2**63
 _PIPELINE = re.compile(r"pipe|(?:^|[^a-z])pp(?:[^a-z]|$)", re.IGNORECASE)
 
@@ -107,6 +109,7 @@ class EvidenceText:
     between: StagesBetween
     stages: CallStages
     kernel: KernelLines
+    storage: LostStorage
 
     def waiters(self, rank: int) -> Iterator[Evidence]:
         """Say who waits for `rank` and what it did last in that communicator; the earliest waits, the rest is counted."""
@@ -185,6 +188,8 @@ class EvidenceText:
             f"main thread of rank {rank} in state {states}{where} in {len(facts.thread_states)} samples{ran}",
             facts.process_source,
         )
+        if _UNINTERRUPTIBLE in facts.thread_states:
+            yield from self.storage.get(self.roster.host_of(rank), ())[:_SHOWN_SERVERS]
 
     def stage_ref(self, rank: int, stage: StageName, found: Activity | None, component: Component | None = None) -> StageRef:
         """Build the stage of a suspect: its own, else that of the calls around it; and the operation its peers wait for."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.recordings.collection import pid_of, py_spy, whole, write
 from tests.recordings.job import Job
-from tests.recordings.places import ALL_REDUCE, HOST_CODE
+from tests.recordings.places import ALL_REDUCE, CHECKPOINT, HOST_CODE
 from tests.recordings.verdicts import leaders, told, verdict_of
 
 HUNG = "[123456.000001] INFO: task python:{pid} blocked for more than 122 seconds.\n"
@@ -24,6 +24,28 @@ def test_a_task_that_the_kernel_finds_hung_is_evidence_of_its_rank_only(of: int,
     (first,) = leaders(verdict_of(found.write(tmp_path)))
     assert first.ranks == (2,)
     assert any("blocked for more than 122 seconds" in each.statement for each in first.evidence) is shown
+
+
+NFS = "[123400.000001] nfs: server filer-3 not responding, still trying\n"
+
+
+@pytest.mark.parametrize(
+    ("state", "lines", "shown"),
+    [("D", NFS, True), ("S", NFS, False), ("D", f"{NFS}[123450.000001] nfs: server filer-3 OK\n", False)],
+    ids=["asleep in the kernel", "asleep elsewhere", "back again"],
+)
+def test_storage_that_the_kernel_lost_is_evidence_of_who_sleeps_in_the_kernel(
+    state: str, lines: str, shown: bool, tmp_path: Path
+) -> None:
+    job = Job(4)
+    job.steps(10)
+    job.hang({2})
+    found = whole(job, {2: CHECKPOINT})
+    found.samples(2, state)
+    found.kernel_log(*lines.splitlines())
+    (first,) = leaders(verdict_of(found.write(tmp_path)))
+    assert first.ranks == (2,)
+    assert any("filer-3" in each.statement for each in first.evidence) is shown
 
 
 @pytest.mark.parametrize(("folder", "shown"), [("node-1", True), ("node-2", False)])
