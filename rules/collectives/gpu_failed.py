@@ -37,8 +37,9 @@ def _evaluate(
 
     A rank that waits for another one has an error that explains nothing.
     """
-    ends = {rank for root in graph.roots for rank in root.ranks}
-    first = tuple(rank for rank in errors.first if rank in ends or roster.rank(rank).dead)
+    first = errors.first(
+        {rank for root in graph.roots for rank in root.ranks} | {rank for rank in errors.by_rank if roster.rank(rank).dead}
+    )
     if len(first) > 1:
         yield _finding(errors, first, ())
     for rank in first if len(first) == 1 else ():

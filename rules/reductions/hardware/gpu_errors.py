@@ -7,7 +7,7 @@ action are not among them. An error before the job began is not of the job, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NewType
 
@@ -74,14 +74,13 @@ class GpuErrors:
     by_rank: Mapping[int, GpuError] = field(default_factory=dict)
     unplaced: tuple[GpuError, ...] = ()
 
-    @property
-    def first(self) -> tuple[int, ...]:
-        """Ranks whose GPU failed first: several where their errors came together, or where something does not date them."""
-        times = [error.time_ns for error in self.by_rank.values()]
-        known = [time for time in times if time is not None]
+    def first(self, ranks: Container[int]) -> tuple[int, ...]:
+        """Those of `ranks` whose GPU failed first: several where errors came together, or where nothing dates one of them."""
+        times = {rank: error.time_ns for rank, error in self.by_rank.items() if rank in ranks}
+        known = [time for time in times.values() if time is not None]
         if len(known) < len(times):
-            return tuple(self.by_rank)
-        return tuple(r for r, e in self.by_rank.items() if e.time_ns is not None and e.time_ns <= min(known) + _TOGETHER_NS)
+            return tuple(times)
+        return tuple(rank for rank, time in times.items() if time is not None and time <= min(known) + _TOGETHER_NS)
 
     def statement(self, rank: int) -> Evidence:
         """What the kernel log says of the GPU of a rank."""
