@@ -28,6 +28,7 @@ _ELEMENT = re.compile(
     r"|\[(?:\d{1,7},)?(?P<tagged>\d{1,7})\]<std(?:err|out)>:"
     r"|\[rank(?P<rank>\d{1,7})\]:"
     r"|(?:[0-9a-f]{6,12} )?\[rank=(?P<ranked>\d{1,7})\] \|\|"
+    r"|(?<!.)\[?[rR](?P<short>\d{1,5})\]? {0,2}\|(?= |$)"
     r"|\(VllmWorker rank=(?P<worker>\d{1,7}) pid=\d{1,9}\)"
     r"|\[(?P<tee>[A-Za-z_][\w-]{0,63}?\d{1,5})\]:"
     r"|\[pod/(?P<pod>[\w.-]{1,253})/[\w.-]{1,253}\]"
@@ -64,7 +65,7 @@ _OF_GROUP = re.compile(r"\[Rank \d{1,7}\] (?:Watchdog|NCCL|Found|Timeout|Excepti
 """torch before 2.2 writes the number within the group like this."""
 _LABELS = ("task", "pod", "service", "unit", "actor", "tee", "box")
 _ALIKE = ("server", "local")
-_RANKS = ("rank", "ranked", "tagged", "worker")
+_RANKS = ("rank", "ranked", "short", "tagged", "worker")
 _MOST_ELEMENTS = 8
 _LONGEST_FRONT = 256
 
