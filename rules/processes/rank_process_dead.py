@@ -176,6 +176,8 @@ def _evidence(
         yield Evidence(f"its launcher saw rank {facts.rank} fail first of its node", first.source)
     yield from text.waiters(facts.rank)
     yield from text.kernel.get(facts.rank, ())
+    if facts.exit_signal == signal.SIGKILL and (short := text.memory.get(facts.host)):
+        yield short
     for rank, events in logs.by_rank.items():
         lost = next((event for event in events if event.kind == "peer_closed"), None)
         if lost and rank != facts.rank:

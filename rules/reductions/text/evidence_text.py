@@ -10,6 +10,7 @@ from forensics.model import Component, Evidence, Family, Since, StageName, Stage
 from forensics.rank_ranges import format_ranks
 from forensics.rules.reductions.calls.positions import DIRECT, Communicators
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.memory import ShortMemory
 from forensics.rules.reductions.ranks.owners import KernelLines, LostStorage
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.activity import Activity, wait_of_wchan
@@ -110,6 +111,7 @@ class EvidenceText:
     stages: CallStages
     kernel: KernelLines
     storage: LostStorage
+    memory: ShortMemory
 
     def waiters(self, rank: int) -> Iterator[Evidence]:
         """Say who waits for `rank` and what it did last in that communicator; the earliest waits, the rest is counted."""
