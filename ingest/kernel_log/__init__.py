@@ -20,6 +20,7 @@ MAX_TEXT = 4096
 _PREFIX = re.compile(
     r"(?:<\d+>)?\[ *\d+\.\d{6}\]|\d{1,3},\d+,\d+,[-c+]?;?|.{0,80}\bkernel: |\[\w{3} \w{3} +\d+ [\d:]{8} \d{4}\] "
 )
+_HOST = re.compile(r"(?:[A-Z][a-z]{2} [ \d]\d [\d:]{8}|\d{4}-\d\d-\d\dT\S{8,30}) (?P<host>[\w.-]{1,253}) kernel: ")
 _OF_A_JOB = re.compile(
     r"\[[Rr]ank ?\d{1,7}\]|ProcessGroup\w{1,20}\.cpp|NCCL (?:INFO|WARN) |Traceback \(most recent call last\)"
 )
@@ -118,7 +119,7 @@ def rows(artefact: Artefact) -> Iterator[Item]:
         versions.feed(line)
         for known, match, device in matches(_DEVICE_EVENTS, line):
             code = match.groupdict().get("code")
-            _add(devices, number, line, known.kind)
+            _add(devices, number, line, known.kind, artefact.host)
             devices["device"].append(device)
             devices["code"].append(int(code) if code else None)
         for known, _, subject in matches(_LOG_EVENTS, line):
@@ -126,7 +127,7 @@ def rows(artefact: Artefact) -> Iterator[Item]:
                 continue
             if known.kind == "oom_kill":
                 kills[str(subject)] = number
-            _add(events, number, line, known.kind)
+            _add(events, number, line, known.kind, artefact.host)
             events["subject"].append(subject)
         if len(devices["kind"]) + len(events["kind"]) >= MAX_EVENTS:
             yield Problem(f"more than {MAX_EVENTS} events; the rest was left out", f"line={number}")
@@ -140,7 +141,10 @@ def rows(artefact: Artefact) -> Iterator[Item]:
         yield lines.problem
 
 
-def _add(columns: dict[str, list[Any]], number: int, line: str, kind: str) -> None:
+def _add(columns: dict[str, list[Any]], number: int, line: str, kind: str, host: str | None) -> None:
+    """A row; the host in a line counts where nothing else tells it: it may be another name of the same host."""
+    said = _HOST.match(line) if host is None else None
+    columns["host"].append(said["host"] if said else host)
     columns["locator"].append(number)
     columns["time_ns"].append(iso_time(line))
     columns["kind"].append(kind)

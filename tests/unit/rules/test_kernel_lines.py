@@ -48,6 +48,14 @@ def test_storage_that_the_kernel_lost_is_evidence_of_who_sleeps_in_the_kernel(
     assert any("filer-3" in each.statement for each in first.evidence) is shown
 
 
+@pytest.mark.parametrize(("host", "shown"), [("node-1", True), ("node-2", False)])
+def test_a_journal_of_several_hosts_says_of_which_each_line_is(host: str, shown: bool, tmp_path: Path) -> None:
+    stacks = {f"node-1/rank{rank}.json": py_spy(HOST_CODE if rank == 2 else ALL_REDUCE, 312 + rank) for rank in range(4)}
+    line = f"Mar 21 02:04:11 {host} kernel: INFO: task python:314 blocked for more than 122 seconds.\n"
+    write(tmp_path, {**stacks, "journal.txt": line.encode()})
+    assert ("blocked for more than 122 seconds" in told(verdict_of(tmp_path))) is shown
+
+
 @pytest.mark.parametrize(("folder", "shown"), [("node-1", True), ("node-2", False)])
 def test_the_same_number_on_another_host_is_another_process(folder: str, shown: bool, tmp_path: Path) -> None:
     stacks = {f"node-1/rank{rank}.json": py_spy(HOST_CODE if rank == 2 else ALL_REDUCE, 312 + rank) for rank in range(4)}
