@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -15,7 +15,6 @@ from forensics.model import (
     Confidence,
     Finding,
     FrontierRow,
-    Label,
     Outcome,
     Role,
     RuleOutcome,
@@ -33,28 +32,25 @@ from forensics.rules.engine import FAILED, Overrides, discover, find, run, suppl
 from forensics.rules.explain import Observed, observed_in
 from forensics.rules.facts.families import SourceFamilies, families
 from forensics.rules.facts.symptoms import Findings, Symptoms, symptoms
-from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.labels import failures, limits
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_row
 from forensics.rules.reductions.frontier.verdicts import regimes
-from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.logs.log_evidence import Logged, only_logs, shows_the_end
-from forensics.rules.reductions.progress.liveness import Liveness, Motion
+from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.progress.speed import Pace, Speed
 from forensics.rules.reductions.progress.standstill import Standing, WaitStates
-from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
+from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.stacks.tree import stack_tree
 from forensics.rules.reductions.text.evidence_text import ranks_text
-from forensics.rules.reductions.waits.combined_positions import Positions
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 from forensics.rules.soundness import sound, unrecorded_ranks
 from forensics.rules.supply import Supply
 
 FRONTIER = "FX170"
-_MOST_ERRORS = 4
 
 
 def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None) -> Verdict:
@@ -94,7 +90,7 @@ def _verdict(
         since=_since(suspects),
         suspects=suspects,
         victims=_victims(graph, suspects, findings) if suspects else (),
-        labels=(*supply.call(_labels, {Judgement: judged}), *_failures(outcomes), *frontier_labels(windows)),
+        labels=(*supply.call(limits, {Judgement: judged}), *failures(outcomes), *frontier_labels(windows)),
         world_size=roster.world_size,
         tree=tree,
         groups=groups,
@@ -229,70 +225,6 @@ def _mismatched(wait: Wait, suspects: tuple[Suspect, ...]) -> tuple[int, ...]:
 
 def _leads(suspect: Suspect, suspects: tuple[Suspect, ...]) -> bool:
     return next(s for s in suspects if s.fault == suspect.fault) is suspect
-
-
-def _labels(
-    judged: Judgement,
-    roster: Roster,
-    recorded: RecordedRanks,
-    stacks: StacksByRank,
-    windows: FrontierWindows,
-    calls: Calls,
-    placed: Positions,
-    motion: Liveness,
-    pace: Speed,
-    errors: GpuErrors,
-) -> Iterator[Label]:
-    blind = [r for r, facts in roster.ranks.items() if not (facts.has_recorder or facts.has_stack or facts.dead)]
-    if blind and len(blind) < len(roster.ranks):
-        yield Label("telemetry_limited", "ranks", f"neither dump nor stack of {ranks_text(blind)}")
-    if calls.from_shim:
-        why = "no Flight Recorder dump: calls are read from shim logs, which tell completion between hosts only"
-        yield Label("telemetry_limited", "recorder", why)
-    elif calls.logged_only:
-        yield Label("telemetry_limited", "recorder", f"calls of {ranks_text(calls.logged_only)} are read from shim logs alone")
-    elif not recorded and not windows:
-        source = "stacks" if stacks else "logs and processes"
-        yield Label("telemetry_limited", "recorder", f"no Flight Recorder dump: waits are read from {source} only")
-    if not stacks and not windows:
-        yield Label("telemetry_limited", "stacks", "no stacks: the training stage cannot be read")
-    yield from _motion_labels(motion, pace, judged.suspects)
-    for found in placed.contradictions:
-        said = "; ".join(f"{statement} ({source})" for statement, source in found.statements)
-        yield Label("contradiction", "positions", f"{said}: these cannot both be of one moment, and the recorder decides")
-    yield from _error_labels(errors, judged.suspects)
-    if roster.world_size is None:
-        yield Label("telemetry_limited", "membership", "the world size is not known: absent ranks cannot be counted")
-
-
-def _error_labels(errors: GpuErrors, suspects: tuple[Suspect, ...]) -> Iterator[Label]:
-    """Errors of GPUs that accuse nobody: their rank is not known, or nobody is known to wait for it."""
-    for error in errors.unplaced[:_MOST_ERRORS]:
-        where = f"GPU {error.address}" + (f" of {error.host}" if error.host else "")
-        said = f"{error.teller} tells of {where}: {error.meaning} ({error.source}); nothing tells which rank uses it"
-        yield Label("telemetry_limited", "gpu", said)
-    accused = {rank for suspect in suspects for rank in suspect.ranks}
-    for rank in [rank for rank in errors.by_rank if rank not in accused][:_MOST_ERRORS]:
-        found = errors.statement(rank)
-        yield Label("telemetry_limited", "gpu", f"{found.statement} ({found.source}); it does not explain what was observed")
-
-
-def _motion_labels(motion: Liveness, pace: Speed, suspects: tuple[Suspect, ...]) -> Iterator[Label]:
-    if motion.motion is Motion.UNSEEN and not motion.shown:
-        yield Label("telemetry_limited", "liveness", f"{motion.reason}: a progressing job can look like this")
-    if motion.motion is Motion.TOO_EARLY and not motion.shown:
-        yield Label("telemetry_limited", "liveness", f"too early to call it a hang: {motion.reason}")
-    if motion.shown and not suspects and not pace.was_measured:
-        yield Label(
-            "telemetry_limited",
-            "speed",
-            f"job is progressing; slowdowns cannot be detected without step timings ({pace.reason})",
-        )
-
-
-def _failures(outcomes: Iterable[RuleOutcome]) -> Iterator[Label]:
-    """Rules that say nothing because of a mistake of their own."""
-    return (Label("rule_failed", outcome.rule, outcome.reason) for outcome in outcomes if outcome.status == FAILED)
 
 
 def _ruled_out(outcomes: tuple[RuleOutcome, ...], suspects: tuple[Suspect, ...]) -> tuple[RuleOutcome, ...]:

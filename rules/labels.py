@@ -1,0 +1,85 @@
+"""Labels of a verdict: what limits it, what contradicts itself, and what accuses nobody although it is bad news."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from forensics.model import Label, RuleOutcome, Suspect
+from forensics.rules.arbitration import Judgement
+from forensics.rules.engine import FAILED
+from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.frontier.reading import FrontierWindows
+from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
+from forensics.rules.reductions.progress.speed import Speed
+from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
+from forensics.rules.reductions.stacks.samples import StacksByRank
+from forensics.rules.reductions.text.evidence_text import ranks_text
+from forensics.rules.reductions.waits.combined_positions import Positions
+
+_MOST_ERRORS = 4
+
+
+def limits(
+    judged: Judgement,
+    roster: Roster,
+    recorded: RecordedRanks,
+    stacks: StacksByRank,
+    windows: FrontierWindows,
+    calls: Calls,
+    placed: Positions,
+    motion: Liveness,
+    pace: Speed,
+    errors: GpuErrors,
+) -> Iterator[Label]:
+    """What the verdict would need, what contradicts itself, and what it could not use."""
+    blind = [r for r, facts in roster.ranks.items() if not (facts.has_recorder or facts.has_stack or facts.dead)]
+    if blind and len(blind) < len(roster.ranks):
+        yield Label("telemetry_limited", "ranks", f"neither dump nor stack of {ranks_text(blind)}")
+    if calls.from_shim:
+        why = "no Flight Recorder dump: calls are read from shim logs, which tell completion between hosts only"
+        yield Label("telemetry_limited", "recorder", why)
+    elif calls.logged_only:
+        yield Label("telemetry_limited", "recorder", f"calls of {ranks_text(calls.logged_only)} are read from shim logs alone")
+    elif not recorded and not windows:
+        source = "stacks" if stacks else "logs and processes"
+        yield Label("telemetry_limited", "recorder", f"no Flight Recorder dump: waits are read from {source} only")
+    if not stacks and not windows:
+        yield Label("telemetry_limited", "stacks", "no stacks: the training stage cannot be read")
+    yield from _motion_labels(motion, pace, judged.suspects)
+    for found in placed.contradictions:
+        said = "; ".join(f"{statement} ({source})" for statement, source in found.statements)
+        yield Label("contradiction", "positions", f"{said}: these cannot both be of one moment, and the recorder decides")
+    yield from _error_labels(errors, judged.suspects)
+    if roster.world_size is None:
+        yield Label("telemetry_limited", "membership", "the world size is not known: absent ranks cannot be counted")
+
+
+def _error_labels(errors: GpuErrors, suspects: tuple[Suspect, ...]) -> Iterator[Label]:
+    """Errors of GPUs that accuse nobody: their rank is not known, or nobody is known to wait for it."""
+    for error in errors.unplaced[:_MOST_ERRORS]:
+        where = f"GPU {error.address}" + (f" of {error.host}" if error.host else "")
+        said = f"{error.teller} tells of {where}: {error.meaning} ({error.source}); nothing tells which rank uses it"
+        yield Label("telemetry_limited", "gpu", said)
+    accused = {rank for suspect in suspects for rank in suspect.ranks}
+    for rank in [rank for rank in errors.by_rank if rank not in accused][:_MOST_ERRORS]:
+        found = errors.statement(rank)
+        yield Label("telemetry_limited", "gpu", f"{found.statement} ({found.source}); it does not explain what was observed")
+
+
+def _motion_labels(motion: Liveness, pace: Speed, suspects: tuple[Suspect, ...]) -> Iterator[Label]:
+    if motion.motion is Motion.UNSEEN and not motion.shown:
+        yield Label("telemetry_limited", "liveness", f"{motion.reason}: a progressing job can look like this")
+    if motion.motion is Motion.TOO_EARLY and not motion.shown:
+        yield Label("telemetry_limited", "liveness", f"too early to call it a hang: {motion.reason}")
+    if motion.shown and not suspects and not pace.was_measured:
+        yield Label(
+            "telemetry_limited",
+            "speed",
+            f"job is progressing; slowdowns cannot be detected without step timings ({pace.reason})",
+        )
+
+
+def failures(outcomes: Iterable[RuleOutcome]) -> Iterator[Label]:
+    """Rules that say nothing because of a mistake of their own."""
+    return (Label("rule_failed", outcome.rule, outcome.reason) for outcome in outcomes if outcome.status == FAILED)
