@@ -10,6 +10,7 @@ from forensics.rules.engine import FAILED
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
+from forensics.rules.reductions.hardware.host_errors import HostErrors
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.speed import Speed
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
@@ -31,6 +32,7 @@ def limits(
     motion: Liveness,
     pace: Speed,
     errors: GpuErrors,
+    of_hosts: HostErrors,
 ) -> Iterator[Label]:
     """What the verdict would need, what contradicts itself, and what it could not use."""
     blind = [r for r, facts in roster.ranks.items() if not (facts.has_recorder or facts.has_stack or facts.dead)]
@@ -51,6 +53,8 @@ def limits(
         said = "; ".join(f"{statement} ({source})" for statement, source in found.statements)
         yield Label("contradiction", "positions", f"{said}: these cannot both be of one moment, and the recorder decides")
     yield from _error_labels(errors, judged.suspects)
+    for line in of_hosts[:_MOST_ERRORS]:
+        yield Label("telemetry_limited", "host", f"{line.statement} ({line.source}); nothing tells what it did to the job")
     if roster.world_size is None:
         yield Label("telemetry_limited", "membership", "the world size is not known: absent ranks cannot be counted")
 

@@ -26,6 +26,22 @@ def test_a_task_that_the_kernel_finds_hung_is_evidence_of_its_rank_only(of: int,
     assert any("blocked for more than 122 seconds" in each.statement for each in first.evidence) is shown
 
 
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("mce: [Hardware Error]: Machine check events logged", True),
+        ("pcieport 0000:17:01.0: AER: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer", True),
+        ("pcieport 0000:17:01.0: AER: PCIe Bus Error: severity=Corrected, type=Physical Layer", False),
+        ("eth0: Link is Up - 10Gbps", False),
+    ],
+)
+def test_errors_of_a_host_are_shown_and_accuse_nobody(line: str, shown: bool, tmp_path: Path) -> None:
+    (tmp_path / "dmesg.txt").write_text(f"[    1.000001] Linux version 6.8.0\n[  123.000001] {line}\n")
+    verdict = verdict_of(tmp_path)
+    assert not verdict.suspects
+    assert any(line in label.reason for label in verdict.labels) is shown
+
+
 NFS = "[123400.000001] nfs: server filer-3 not responding, still trying\n"
 
 
