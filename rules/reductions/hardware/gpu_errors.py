@@ -106,24 +106,18 @@ _BEFORE_RECORD_NS = 60_000_000_000
 # Kernel lines that stand in the log of a job are events of that log; those of a known rank are read as its own failure.
 _XIDS = f"""
 WITH lines AS (
-    SELECT host, device, code, text, time_ns, source_id, locator FROM device_events WHERE kind = 'xid'
+    SELECT host, device, code, text, time_ns, source, path, locator FROM device_event WHERE kind = 'xid'
     UNION ALL
     SELECT host, regexp_extract(subject, 'pci=(\\S+)', 1), CAST(regexp_extract(subject, 'code=(\\d+)', 1) AS INTEGER), text,
-        time_ns, source_id, locator
-    FROM log_events WHERE kind = 'xid' AND rank IS NULL
+        time_ns, source, path, locator
+    FROM logged_event WHERE kind = 'xid' AND rank IS NULL
 )
-SELECT coalesce(l.host, s.host), device, code, text, s.path || coalesce('#line=' || locator, ''), time_ns
-FROM lines l JOIN sources s USING (source_id)
+SELECT host, device, code, text, source, time_ns FROM lines
 WHERE code IS NOT NULL AND (time_ns IS NULL
     OR time_ns >= coalesce((SELECT min(enqueued_ns) FROM operations) - {_BEFORE_RECORD_NS}, time_ns))
-ORDER BY time_ns NULLS LAST, s.path, locator
+ORDER BY time_ns NULLS LAST, path, locator
 """
-
-
-_LOST = """
-SELECT coalesce(e.host, s.host), e.device, e.text, s.path || coalesce('#line=' || e.locator, ''), s.captured_ns
-FROM device_events e JOIN sources s USING (source_id) WHERE e.kind = 'gpu_lost' ORDER BY ALL
-"""
+_LOST = "SELECT host, device, text, source, captured_ns FROM device_event WHERE kind = 'gpu_lost' ORDER BY ALL"
 
 
 @reduction

@@ -20,12 +20,10 @@ def host_errors(calls: Calls) -> HostErrors:
         calls.connection,
         "device_events",
         """
-        SELECT coalesce(e.host, s.host), e.text, s.path || coalesce('#line=' || e.locator, '')
-        FROM device_events e JOIN sources s USING (source_id)
-        WHERE e.kind IN ('machine_check', 'pcie_error', 'sxid') AND (e.time_ns IS NULL
-            OR e.time_ns >= coalesce((SELECT min(enqueued_ns) FROM operations), e.time_ns))
-        QUALIFY row_number() OVER (PARTITION BY coalesce(e.host, s.host), e.kind, e.device
-            ORDER BY e.time_ns DESC NULLS LAST, s.path, e.locator DESC) = 1
+        SELECT host, text, source FROM device_event
+        WHERE kind IN ('machine_check', 'pcie_error', 'sxid')
+            AND (time_ns IS NULL OR time_ns >= coalesce((SELECT min(enqueued_ns) FROM operations), time_ns))
+        QUALIFY row_number() OVER (PARTITION BY host, kind, device ORDER BY time_ns DESC NULLS LAST, path, locator DESC) = 1
         ORDER BY ALL
         """,
     )

@@ -20,11 +20,9 @@ def lost_links(calls: Calls) -> LostLinks:
         calls.connection,
         "device_events",
         """
-        SELECT e.host, e.device, s.path || coalesce('#line=' || e.locator, '')
-        FROM device_events e JOIN sources s USING (source_id)
-        WHERE e.kind IN ('link_down', 'link_up') AND e.time_ns >= (SELECT min(enqueued_ns) FROM operations)
-        QUALIFY row_number() OVER (PARTITION BY e.host, e.device ORDER BY e.time_ns DESC, e.locator DESC) = 1
-            AND e.kind = 'link_down'
+        SELECT host, device, source FROM device_event
+        WHERE kind IN ('link_down', 'link_up') AND time_ns >= (SELECT min(enqueued_ns) FROM operations)
+        QUALIFY row_number() OVER (PARTITION BY host, device ORDER BY time_ns DESC, locator DESC) = 1 AND kind = 'link_down'
         ORDER BY ALL
         """,
     )

@@ -10,8 +10,8 @@ from forensics.model import Component, Evidence, Family, Since, StageName, Stage
 from forensics.rank_ranges import format_ranks
 from forensics.rules.reductions.calls.positions import DIRECT, Communicators
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.kernel_lines import KernelLines, LostStorage
 from forensics.rules.reductions.ranks.memory import ShortMemory
-from forensics.rules.reductions.ranks.owners import KernelLines, LostStorage
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.activity import Activity, wait_of_wchan
 from forensics.rules.reductions.stacks.call_paths import CallPaths, application_frame
