@@ -49,8 +49,9 @@ test-deep: $(VENV)/.live  ## the long tail: real hangs, ten thousand random prog
 accuracy: $(VENV)/.live  ## real hangs given to forensics and to other analyzers, 25 minutes (ONLY=fault for one)
 	$(BIN)/python -m tests.accuracy $(addprefix --only ,$(ONLY))
 
-suites: $(VENV)/.dev  ## simulated cases of every suite, half an hour (SEED=, CASES= of each suite, SUITES=)
-	$(BIN)/forensics evaluate $(SUITES) --seed $(SEED) --cases $(CASES) --format markdown --output docs/suites.md
+suites: $(VENV)/.dev  ## simulated cases of every suite and their field forms, an hour (SEED=, CASES= of each suite, SUITES=)
+	$(BIN)/forensics evaluate $(SUITES) --seed $(SEED) --cases $(CASES) --field --format markdown --output docs/suites.md
+	$(BIN)/python -m tests.accuracy.page
 
 healthy: $(VENV)/.dev  ## a thousand sound simulated jobs, of which nobody may be accused, hours (SEED=, SOUND= how many)
 	$(BIN)/forensics evaluate healthy --seed $(SEED) --cases $(SOUND)

@@ -21,8 +21,6 @@ from tests.accuracy.scoring import Row, Score, is_explained, score
 from tests.live.commands import ROOT
 
 BUNDLES = ROOT / "build/accuracy"
-PAGE = ROOT / "docs/accuracy.md"
-ROWS = ROOT / "docs/accuracy.json"
 ATTEMPTS = 2
 
 
@@ -71,16 +69,9 @@ def bundle_of(kind: Kind, folder: Path, *, again: bool) -> Path:
 
 def with_earlier(rows: Iterable[Row], names: Iterable[str]) -> list[Row]:
     """The rows, and those of an earlier run for the faults that were left out this time, in the order of `names`."""
-    earlier = json.loads(ROWS.read_text())["rows"] if ROWS.exists() else []
-    known = {row["fault"]: row_of(row) for row in earlier} | {row.fault: row for row in rows}
+    earlier = json.loads(page.ROWS.read_text())["rows"] if page.ROWS.exists() else []
+    known = {row["fault"]: page.row_of(row) for row in earlier} | {row.fault: row for row in rows}
     return [known[name] for name in names if name in known]
-
-
-def row_of(found: Mapping[str, Any]) -> Row:
-    """A row as it was written."""
-    named = {name: tuple(ranks) for name, ranks in found["named"].items()}
-    scores = {name: Score(value) for name, value in found["scores"].items()}
-    return Row(**{**found, "truth": tuple(map(tuple, found["truth"])), "named": named, "scores": scores})
 
 
 def document(rows: Iterable[Row]) -> dict[str, Any]:
@@ -107,8 +98,8 @@ def main() -> None:
         raise SystemExit(f"no such fault; there are {', '.join(kind.name for kind in kinds())}")
     rows = compare_all(chosen, args.bundles, again=args.again)
     table = with_earlier(rows, [kind.name for kind in kinds()]) if args.only else rows
-    ROWS.write_text(json.dumps(document(table), indent=1) + "\n")
-    PAGE.write_text(page.render(table, versions()))
+    page.ROWS.write_text(json.dumps(document(table), indent=1) + "\n")
+    page.PAGE.write_text(page.render(table, versions()))
     mistakes = [row.fault for row in rows if row.scores[page.BUNDLE] is not Score.EXACT]
     print(f"{len(rows) - len(mistakes)} of {len(rows)} exact", *mistakes)
 

@@ -1,17 +1,24 @@
-"""docs/accuracy.md from the rows: what was compared, how it was scored, and every fault."""
+"""docs/accuracy.md from the stored rows, `python -m tests.accuracy.page`: scorecard, what was compared, how it was scored."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from tests.accuracy import public
+from tests.accuracy import public, scorecard
 from tests.accuracy.scoring import Row, Score
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/accuracy.md"
+ROWS = ROOT / "docs/accuracy.json"
 
 BUNDLE, DUMPS, OFFICIAL, RULE = "forensics", "forensics, dumps alone", "torchfrtrace", "missing-rank rule"
 ANALYSERS = (BUNDLE, DUMPS, OFFICIAL, RULE)
 
-_INTRODUCTION = """# Accuracy on real hangs
+_INTRODUCTION = """## Real hangs
 
 Every fault of [tests/live](../tests/live) is brought about on a real job of four ranks (torch, gloo, CPU), collected once from
 outside, and given to the analysers. `make accuracy` does it all, writes this page and [the rows](accuracy.json); it takes about
@@ -63,13 +70,16 @@ def render(rows: Sequence[Row], versions: Mapping[str, str]) -> str:
     """The page."""
     stuck = [row for row in rows if not row.moves]
     dumped = [row for row in stuck if row.dumps]
+    logs, first = public.stored()
     parts = [
+        "# Accuracy",
+        scorecard.section(rows, (BUNDLE, DUMPS), public.tally(logs), public.unseen()),
         _INTRODUCTION,
-        f"## Totals\n\n{len(stuck)} faults:\n\n{_totals(stuck)}",
+        f"{len(stuck)} faults:\n\n{_totals(stuck)}",
         f"The {len(dumped)} of them that left a dump:\n\n{_totals(dumped)}",
         _explained(stuck),
         _moving([row for row in rows if row.moves]),
-        public.stored(),
+        public.section(logs, first),
         _METHOD,
         f"## Every fault\n\nRanks that were named; `-` is nobody.\n\n{_table(rows)}",
         "## Versions\n\n" + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".\n",
@@ -124,3 +134,19 @@ def _cell(row: Row, name: str) -> str:
 
 def _ranks(ranks: Sequence[int]) -> str:
     return ", ".join(map(str, ranks)) or "-"
+
+
+def row_of(found: Mapping[str, Any]) -> Row:
+    """A row as it was written."""
+    named = {name: tuple(ranks) for name, ranks in found["named"].items()}
+    scores = {name: Score(value) for name, value in found["scores"].items()}
+    return Row(**{**found, "truth": tuple(map(tuple, found["truth"])), "named": named, "scores": scores})
+
+
+def main() -> None:
+    found = json.loads(ROWS.read_text(encoding="utf-8"))
+    PAGE.write_text(render([row_of(row) for row in found["rows"]], found["versions"]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

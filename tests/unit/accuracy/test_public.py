@@ -11,6 +11,7 @@ import pytest
 from forensics.model import Outcome
 from tests.accuracy import public
 from tests.accuracy.public import Case, Row, Score
+from tests.accuracy.scorecard import Tally
 
 CASES = public.cases()
 
@@ -65,18 +66,10 @@ def test_scores(suspects: list[dict[str, Any]], truth: Case, expected: Score) ->
     assert public.score(suspects, truth) is expected
 
 
-def test_intervals_are_those_of_wilson() -> None:
-    assert public.wilson(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
-    assert public.wilson(45, 50) == pytest.approx((0.7864, 0.9565), abs=1e-4)
-
-
-def test_the_part_of_the_page_is_replaced_in_place() -> None:
+def test_a_part_of_the_page_lists_what_is_not_exact() -> None:
     rows = [
         Row("a.log", "watchdog", (2,), (2,), "hang", True, Score.EXACT),
         Row("b.log", "slow", (), (1,), "hang", True, Score.WRONG),
     ]
-    part = public.section(rows, public.figures(rows))
-    assert "| b | - | 1 | wrong |" in part
-    page = public.with_section("# Title\n\n## Totals\n\ntext\n\n## How it is scored\n\nrest\n", part)
-    assert page.index("## Totals") < page.index("## Logs pasted in public") < page.index("## How it is scored")
-    assert public.with_section(page, part) == page
+    assert "| b | - | 1 | wrong |" in public.section(rows, public.figures(rows))
+    assert public.tally(rows) == Tally(right=1, others=1, cases=2)

@@ -1,0 +1,127 @@
+"""The first part of docs/accuracy.md: what was never run, then real, written and simulated evidence side by side."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+
+from tests.accuracy.scoring import Row, Score
+
+SUITES = Path(__file__).parents[2] / "docs/suites.md"
+_NEVER = """\
+## Never run on
+
+What no figure on this page or any other one speaks of:
+
+- a GPU: NCCL and RCCL, their Flight Recorder dumps, RAS, Inspector and profiler plugins, nvidia-smi, DCGM, cuda-gdb and Nsight
+  exports were read as their sources and public reports print them, and produced by stand-ins with the same binary interface
+  (but for dumps of four NCCL jobs that others published, below)
+- an InfiniBand or RoCE NIC, a real switch, NVLink: the verbs shim ran on a stand-in, NIC captures come from the simulator alone
+- a hang of more than 8 real ranks, or of several real hosts: larger jobs are simulated, or logs
+- an AArch64, ROCm or Ascend machine
+- a hang in production that somebody recorded with `forensics collect`, and whose cause was then confirmed
+- real jobs that are slow because of hardware: those of the tests sleep, compute more, or share cores"""
+_PUBLISHED = "published dumps of four hung NCCL jobs of 16 ranks (not in the repository)"
+_SOUND = "44 sound jobs of a busy host (`tests/live/test_sound_jobs.py`, sat four times)"
+_NOTES = """\
+Right is: exactly the ranks that the evidence can tell, and for a sound job nobody. Outcome, cause and stage are not asked for
+here; the sections below and [the suites](suites.md) have them. Named others: an innocent rank is among the suspects. The rest
+named nobody, or too few or too many of the right ones. Intervals are those of Wilson, 95 %. Evidence **in parts** is what is
+left of a bundle after a part of it was lost, renamed, told in other formats, cut, merged and packed; most of these parts
+cannot tell a stuck job from a sound one."""
+_SUITE = re.compile(
+    r"^\| (?P<name>[a-z]+) \| (?P<cases>\d+) \| (?P<right>\d+) \|(?:[^|\n]*\|){6} (?P<others>\d+) of \d+ \|", re.M
+)
+_PARTS = re.compile(r"\| field form \| (\d+) \| (\d+) \| \d+ \| \d+ \| (\d+) \|")
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Of how many cases the ranks were right, and in how many others were named."""
+
+    right: int
+    others: int
+    cases: int
+
+    def cells(self) -> str:
+        """Two cells of a row, each a share with its interval."""
+        return f"{share(self.right, self.cases)} | {share(self.others, self.cases)}"
+
+
+def wilson(hits: int, count: int) -> tuple[float, float]:
+    """Bounds of the 95 % interval of a share (Wilson 1927)."""
+    if not count:
+        return 0.0, 1.0
+    z, part = 1.96, hits / count
+    centre = part + z * z / (2 * count)
+    spread = z * sqrt(part * (1 - part) / count + z * z / (4 * count * count))
+    return max(0.0, (centre - spread) / (1 + z * z / count)), min(1.0, (centre + spread) / (1 + z * z / count))
+
+
+def share(hits: int, count: int) -> str:
+    """`47 of 50 (84-98 %)`."""
+    low, high = wilson(hits, count)
+    return f"{hits} of {count} ({100 * low:.0f}-{100 * high:.0f} %)"
+
+
+def section(rows: Sequence[Row], analysers: Sequence[str], logs: Tally, unseen: Tally) -> str:
+    """The part of the page: `analysers` are the columns of the rows that get the whole bundle and the dumps alone."""
+    lines = ["| evidence | real: right | real: named others | simulated: right | simulated: named others |", "|---" * 5 + "|"]
+    simulated = suites(SUITES.read_text(encoding="utf-8"))
+    lines += [f"| {what} | {_cells(real)} | {_cells(made)} |" for what, real, made in _lines(rows, analysers, simulated)]
+    written = ["| log | right | named others |", "|---" * 3 + "|"]
+    for what, found in (
+        ("160 logs modelled on public reports, known by now", logs),
+        ("new logs of that kind, sat once", unseen),
+    ):
+        written.append(f"| {what} | {found.cells()} |")
+    parts = (
+        _NEVER,
+        "## Scorecard\n",
+        "\n".join(lines),
+        "Logs are neither: each was written anew after a public report.",
+        "\n".join(written),
+    )
+    return "\n\n".join((*(part.strip("\n") for part in parts), _NOTES))
+
+
+def _lines(
+    rows: Sequence[Row], analysers: Sequence[str], simulated: Mapping[str, Tally]
+) -> Iterator[tuple[str, Tally | None, Tally | None]]:
+    whole, dumps = analysers
+    stuck, moving = [row for row in rows if not row.moves], [row for row in rows if row.moves]
+    yield "a hang, whole bundle", _tally(stuck, whole), simulated.get("hang")
+    yield "a hang, dumps alone", _tally(stuck, dumps), None
+    yield "a slow iteration", None, simulated.get("slowdown")
+    yield "faults of NICs, PCIe, GPUs and background load (Mycroft's kinds)", None, simulated.get("ccl")
+    yield "NIC captures (Pulse's kinds)", None, simulated.get("nic")
+    yield "a stage that is slow on one rank (StageFrontier's kinds)", None, simulated.get("frontier")
+    yield "a job that moves, nobody to be named", _tally(moving, whole), simulated.get("healthy")
+    yield _PUBLISHED, Tally(4, 0, 4), None
+    yield _SOUND, Tally(44, 0, 44), None
+    yield "in parts", None, simulated.get("in parts")
+
+
+def _tally(rows: Iterable[Row], analyser: str) -> Tally:
+    found = list(rows)
+    scores = Counter(row.scores[analyser] for row in found)
+    others = sum(not any(set(row.named[analyser]) <= set(one) for one in row.truth) for row in found)
+    return Tally(scores[Score.EXACT], others, len(found))
+
+
+def _cells(found: Tally | None) -> str:
+    return found.cells() if found else "not run | not run"
+
+
+def suites(page: str) -> dict[str, Tally]:
+    """Tallies of the suites by name, as docs/suites.md has them, and under `in parts` those of all field forms."""
+    found = {one["name"]: Tally(int(one["right"]), int(one["others"]), int(one["cases"])) for one in _SUITE.finditer(page)}
+    parts = [tuple(map(int, cells)) for cells in _PARTS.findall(page)]
+    if parts:
+        cases, right, others = map(sum, zip(*parts, strict=True))
+        found["in parts"] = Tally(right, others, cases)
+    return found

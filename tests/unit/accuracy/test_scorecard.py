@@ -1,0 +1,60 @@
+"""The scorecard: intervals, real and simulated cases side by side, and the page that is stored."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.accuracy import page, scorecard
+from tests.accuracy.scorecard import Tally
+from tests.accuracy.scoring import Row, Score
+
+SUITES = """# Suites
+
+| suite | cases | right ranks | exact | partial | wrong | precision | recall | F1 | accused wrongly | published | wanted |
+|---|---|---|---|---|---|---|---|---|---|---|---|
+| hang | 10 | 9 | 7 | 2 | 1 | 1.00 | 0.90 | 0.95 | 1 of 10 | paper f1 1 | F1 1.00 |
+| live | 0 |  |  |  |  |  |  |  | not run | | |
+
+## hang
+
+| handed over as | cases | exact | partial | silent | wrong |
+|---|---|---|---|---|---|
+| bundle | 10 | 7 | 2 | 0 | 1 |
+| field form | 30 | 12 | 5 | 11 | 2 |
+
+## nic
+
+| field form | 3 | 1 | 1 | 1 | 0 |
+"""
+
+
+def row(named: tuple[int, ...], score: Score, truth: tuple[tuple[int, ...], ...] = ((2,),), moves: bool = False) -> Row:
+    return Row("fault", moves, 1, truth, {"whole": named, "dumps": ()}, {"whole": score, "dumps": Score.WRONG}, {}, True)
+
+
+def test_intervals_are_those_of_wilson() -> None:
+    assert scorecard.wilson(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
+    assert scorecard.wilson(45, 50) == pytest.approx((0.7864, 0.9565), abs=1e-4)
+
+
+def test_suites_are_read_from_their_page() -> None:
+    assert scorecard.suites(SUITES) == {"hang": Tally(9, 1, 10), "in parts": Tally(13, 2, 33)}
+
+
+def test_real_rows_count_innocents_apart_from_silence() -> None:
+    rows = [
+        row((2,), Score.EXACT), row((), Score.WRONG), row((2, 3), Score.PARTIAL), row((1,), Score.WRONG),
+        row((), Score.EXACT, ((),), moves=True),
+    ]  # fmt: skip
+    text = scorecard.section(rows, ("whole", "dumps"), Tally(3, 0, 4), Tally(1, 1, 2))
+    cells = next(line for line in text.splitlines() if line.startswith("| a hang, whole bundle"))
+    assert cells.startswith("| a hang, whole bundle | 1 of 4 (5-70 %) | 2 of 4 (15-85 %) |")
+    assert text.index("## Never run on") < text.index("## Scorecard") < text.index("1 of 2 (9-91 %)")
+
+
+def test_the_page_is_that_of_the_stored_rows() -> None:
+    found = json.loads(page.ROWS.read_text(encoding="utf-8"))
+    rows = [page.row_of(each) for each in found["rows"]]
+    assert page.PAGE.read_text(encoding="utf-8") == page.render(rows, found["versions"])
