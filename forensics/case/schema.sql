@@ -404,6 +404,20 @@ CREATE TABLE stacks (
     peer INTEGER                    -- global rank that a send or receive on the path is for, where the sampler showed arguments
 );
 
+-- table: One kernel that a debugger found on a device.
+CREATE TABLE device_kernels (
+    source_id BIGINT,               -- artefact
+    locator VARCHAR,                -- line=number
+    rank INTEGER,                   -- rank whose process launched it
+    pid BIGINT,                     -- process
+    sample INTEGER,                 -- number of the look, 0 first
+    time_ns BIGINT,                 -- realtime clock; null when unknown
+    device INTEGER,                 -- device, as the process counts them
+    grid BIGINT,                    -- launch: two looks at one grid saw the same one
+    kernel VARCHAR NOT NULL,        -- name and arguments as written
+    communicates BOOLEAN NOT NULL   -- a kernel of a communication library
+);
+
 -- table: One moment of a process that its stacks show, whatever the number of files about it.
 CREATE TABLE moments (
     rank INTEGER NOT NULL,          -- rank whose process (or child process) it is

@@ -47,6 +47,16 @@ _STACK_OWNERS = f"""
 UPDATE stacks SET rank = known.rank FROM {_KNOWN} known, sources s
 WHERE stacks.rank IS NULL AND s.source_id = stacks.source_id AND stacks.pid = {_SAME.format(host="s.host")}
 """
+_KERNEL_OWNERS = f"""
+UPDATE device_kernels SET rank = known.rank FROM {_KNOWN} known, sources s
+WHERE device_kernels.rank IS NULL AND s.source_id = device_kernels.source_id
+    AND device_kernels.pid = {_SAME.format(host="s.host")}
+"""
+# gdb tells the process in its threads only, so that the rank is that of the stacks beside the kernels.
+_KERNEL_SOURCES = """
+UPDATE device_kernels SET rank = s.rank FROM sources s
+WHERE s.source_id = device_kernels.source_id AND device_kernels.rank IS NULL AND device_kernels.pid IS NULL
+"""
 _STACK_SOURCES = f"""
 CREATE TEMP TABLE found_owners AS SELECT source_id, min(t.rank) AS rank, count(DISTINCT t.rank) AS ranks
 FROM stacks t JOIN sources s USING (source_id) WHERE s.rank IS NULL GROUP BY source_id HAVING count(*) = count(t.rank);
@@ -70,7 +80,13 @@ DELETE FROM coverage USING sources s WHERE coverage.source_id = s.source_id AND 
 """
 _SETTLED = (
     *(("stacks", statement) for statement in (_STACK_OWNERS, _STACK_SOURCES, _CHILDREN)),
-    *(("processes", _OWNERS), ("ranks", _KNOWN_RANKS), ("coverage", _KNOWN_COVERAGE)),
+    *(
+        ("device_kernels", _KERNEL_OWNERS),
+        ("device_kernels", _KERNEL_SOURCES),
+        ("processes", _OWNERS),
+        ("ranks", _KNOWN_RANKS),
+        ("coverage", _KNOWN_COVERAGE),
+    ),
 )
 """Statements in their order, each with the table whose rows it settles."""
 # The kernel stamps its log in seconds since boot; a reading of both clocks on that host turns them into realtime.

@@ -1,4 +1,4 @@
-"""Stack dumps as text: py-spy's own form, faulthandler's and gdb's (docs/formats/python-stacks-text.md)."""
+"""Stack dumps as text: py-spy's own form, faulthandler's, gdb's and cuda-gdb's (docs/formats/python-stacks-text.md)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._job_logs.front import front
 from forensics.ingest._shared.content import Lines
+from forensics.ingest._shared.device_kernels import DeviceKernels, is_kernels
 from forensics.ingest._shared.dump_times import time_in
 from forensics.ingest._shared.process_titles import dumped
 from forensics.ingest._shared.stack_text import HEADING, LONGEST_HEADING, PROCESS, frame, header, stack_batches, threads_in
@@ -21,6 +22,8 @@ _VARIABLE = re.compile(r" {8}(?:Arguments|Locals):$| {12}[A-Za-z_.]\w{0,200}: ")
 
 def sniff(head: bytes, path: str) -> int:
     """Text that is mostly thread headers and frames; a log in which a program dumped its stacks is still a log."""
+    if b" Grid Status " in head or b"CUDA kernel " in head:
+        return 75 if is_kernels(head.decode("utf-8", "replace")) else 0
     if b"hread " not in head:  # of every header
         return 0
     written = (_plain(line) for line in head.decode("utf-8", "replace").splitlines())
@@ -51,18 +54,21 @@ def _plain(line: str) -> str:
 def rows(artefact: Artefact) -> Iterator[Item]:
     """One row a thread of every dump in the file, each dump a sample."""
     threads = []
-    lines = Lines(artefact)
-    for thread in threads_in((number, _plain(line)) for number, line in lines):
+    lines, kernels = Lines(artefact), DeviceKernels()
+    for thread in threads_in(kernels.watch((number, _plain(line)) for number, line in lines)):
         threads.append(thread)
         if len(threads) == MAX_THREADS:
             yield Problem(f"more than {MAX_THREADS} threads; the rest was left out", f"line={thread.line}")
             break
     if lines.problem is not None:
         yield lines.problem
-    if not threads:
+    found = list(kernels.batches(artefact))
+    if not threads and not found:
         yield Problem("no thread could be read", "line=1", fatal=True)
         return
-    yield from stack_batches(artefact, threads)
+    yield from found
+    if threads:
+        yield from stack_batches(artefact, threads)
 
 
 INGESTER = Ingester("python_stacks_text", "python_stacks", sniff, rows)

@@ -16,6 +16,7 @@ import zstandard
 from tests.recordings.rank_logs import RankLogs
 
 ROOT = Path(__file__).parents[2]
+LOOKS = ("Sat Mar 21 02:21:07 UTC 2026", "Sat Mar 21 02:24:31 UTC 2026")
 
 
 def behind_in_logs() -> dict[str, str]:
@@ -66,6 +67,35 @@ def reported_missing() -> dict[str, str]:
     return {"mpirun-4711.out": "\n".join(lines) + "\n"}
 
 
+def as_cuda_gdb(pid: int, device: int, grid: int, kernel: str) -> str:
+    """What cuda-gdb prints of one process: its main thread, and the kernel on its device."""
+    return (
+        f'Thread 1 (Thread 0x7f2ac41ff740 (LWP {pid}) "python3"):\n'
+        "#0  0x00007ffd2e1b7b0d in clock_gettime ()\n"
+        "#1  0x00007f2a9d4f6a0e in ?? () from /usr/lib/x86_64-linux-gnu/libcuda.so.1\n"
+        "#2  0x00007f2a9d5a2c11 in cuStreamSynchronize () from /usr/lib/x86_64-linux-gnu/libcuda.so.1\n"
+        "#3  0x00007f2ac0b1e9d5 in cudaStreamSynchronize () from /opt/venv/lib/libcudart.so.12\n"
+        "(cuda-gdb) info cuda kernels\n"
+        "  Kernel Parent Dev  Grid Status            SMs Mask    GridDim BlockDim Invocation\n"
+        f"*      0      -   {device} {grid} Active 0x00000000000003ff   (24,1,1) (512,1,1) {kernel}\n"
+    )
+
+
+def kernel_apart() -> dict[str, str]:
+    """Four ranks whose watchdogs all give up on one reduction; cuda-gdb finds the device of rank 2 in another kernel."""
+    logs = RankLogs()
+    for rank in range(4):
+        logs.started(rank, 4)
+        logs.timed_out(rank, 413, 413)
+    files = {f"rank{rank}.log": "\n".join(lines) + "\n" for rank, lines in logs.lines.items()}
+    reduction = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    stuck = "void flash::compute_dq_dk_dv_kernel<128, 64, 128>(Flash_bwd_params)"
+    for rank in range(4):
+        looks = [as_cuda_gdb(4100 + rank, rank, 90_000 + rank, stuck if rank == 2 else reduction)] * 2
+        files[f"rank{rank}_cuda-gdb.txt"] = "".join(f"{taken}\n{look}" for taken, look in zip(LOOKS, looks, strict=True))
+    return files
+
+
 def straggler_reported() -> dict[str, str]:
     """Eight ranks: a detector of stragglers scores rank 5 low in each of four reports, between steps."""
     lines = []
@@ -109,6 +139,7 @@ def write(files: Mapping[str, str], name: str) -> None:
 if __name__ == "__main__":
     write(behind_in_logs(), "behind-in-logs")
     write(connection_lost_first(), "connection-lost-first")
+    write(kernel_apart(), "kernel-apart")
     write(reported_missing(), "reported-missing")
     write(straggler_reported(), "straggler-reported")
     write(working_in_logs(), "working-in-logs")

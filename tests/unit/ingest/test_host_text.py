@@ -145,6 +145,39 @@ def test_stacks_of_gdb() -> None:
     assert found.stack(other["call_path"])[-1][0] == "c10d::ProcessGroupNCCL::watchdogHandler"
 
 
+def test_kernels_of_cuda_gdb() -> None:
+    found = sample("python_stacks_text/handmade_rank3.cuda-gdb.txt")
+    kernel = found.row("device_kernels")
+    assert (kernel["device"], kernel["grid"], kernel["communicates"]) == (3, 90417, True)
+    assert kernel["kernel"].startswith("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(")
+    assert {row["pid"] for row in found.rows("stacks")} == {4103}
+
+
+@pytest.mark.parametrize(
+    ("text", "kernel"),
+    [
+        (
+            "=== rank 5 ===\n  Kernel Parent Dev Grid Status   SMs Mask GridDim  BlockDim      Name Args\n"
+            "*      1      -   0    2 Active 0x00ffffff (240,1,1) (128,1,1) acos_main parms=...\n",
+            "acos_main parms=...",
+        ),
+        (
+            "=== rank 5 ===\n[Switching focus to CUDA kernel 0, grid 11534, block (0,0,0), thread (0,0,0), device 1, "
+            "sm 0, warp 0, lane 0]\n0x00007f2b in ncclKernel_AllGather_RING_LL_Sum_int8_t<<<(2,1,1),(512,1,1)>>> ()\n",
+            "ncclKernel_AllGather_RING_LL_Sum_int8_t",
+        ),
+    ],
+)
+def test_other_forms_of_kernels(text: str, kernel: str) -> None:
+    row = read(text.encode()).row("device_kernels")
+    assert (row["rank"], row["kernel"]) == (5, kernel)
+
+
+def test_a_table_without_kernels_is_said_to_be_unreadable() -> None:
+    found = read(b"  Kernel Parent Dev Grid Status SMs Mask\n" + b"\xff\x1b[2J" * 9)
+    assert not found.rows("device_kernels") and found.problems
+
+
 def test_gdb_tells_who_is_elsewhere_and_accuses_nobody_where_all_wait(tmp_path: Path) -> None:
     text = (SAMPLES / "python_stacks_text" / "handmade_rank2.gdb.txt").read_text()
     waiting = "#0  0x1 in pthread_cond_timedwait () from /lib/libc.so.6\n#1  0x2 in c10d::ProcessGroupNCCL::WorkNCCL::"
