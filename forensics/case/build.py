@@ -14,6 +14,7 @@ from forensics.case.admission import admit
 from forensics.case.alignment import align
 from forensics.case.columns import CaseWriter
 from forensics.case.database import Connection, existing_case, is_case_file, new_case, schema_columns
+from forensics.case.named_times import clock
 from forensics.case.reading import Reading
 from forensics.case.reading import read_artefact as read_artefact
 from forensics.case.settle import NO_RANK, settle_case
@@ -107,7 +108,9 @@ class _Copies:
         original = None if artefact.has_stated_rank else self._originals.get(artefact.sha256)
         number = artefact.sample if artefact.numbered else None
         host = None if reading.kind in _RANKED else artefact.host
-        place = (artefact.sha256, artefact.rank, host, number, artefact.captured_ns)
+        # A process that stands still gives the same bytes again.
+        named = clock(artefact.path) if reading.kind == "python_stacks" else None
+        place = (artefact.sha256, artefact.rank, host, number, artefact.captured_ns, named)
         first = original or self._paths.setdefault(place, artefact.path)
         if first != artefact.path:
             return Reading(None, None, reason=f"same bytes as {first}")
@@ -177,9 +180,21 @@ def _pids(reading: Reading) -> set[int]:
 
 
 def _is_a_process(artefact: Artefact, reading: Reading) -> bool:
-    """Whether the number in the name of a file of stacks is that of the process in it, and no rank."""
+    """Whether the number in the name of a file of stacks is that of the process in it, or counts files of several processes."""
     is_bare = not artefact.has_stated_rank or (artefact.rank_method == "path" and (artefact.rank or 0) >= LEAST_PID)
-    return reading.kind == "python_stacks" and is_bare and artefact.rank in _pids(reading)
+    if reading.kind != "python_stacks" or not is_bare:
+        return False
+    return artefact.rank in _pids(reading) or (not artefact.has_stated_rank and len(_mains(reading)) > 1)
+
+
+def _mains(reading: Reading) -> set[int]:
+    """Processes of which a main thread is shown, and that are no children of another one."""
+    found: set[int] = set()
+    for batch in reading.batches:
+        if batch.table == "stacks" and {"pid", "is_main", "is_child"} <= batch.columns.keys():
+            rows = zip(batch.columns["pid"], batch.columns["is_main"], batch.columns["is_child"], strict=True)
+            found |= {int(pid) for pid, is_main, is_child in rows if pid is not None and is_main and not is_child}
+    return found
 
 
 def _of_which(reading: Reading) -> str:

@@ -22,11 +22,15 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What tells when a capture was taken: a time, a number that was given with a proof, the round that its date belongs to."""
+    """What tells when a capture was taken: a time, a number that was given with a proof, the round that its date belongs to.
+
+    `is_named` says that the number is the order of times in the names of files.
+    """
 
     time_ns: int | None = None
     number: int | None = None
     round: int | None = None
+    is_named: bool = False
 
     @property
     def is_proven(self) -> bool:

@@ -17,10 +17,15 @@ from forensics.bundle.streams import first_bytes
 from forensics.case.alignment import plain_label
 from forensics.ingest import SNIFF_BYTES, choose
 from forensics.ingest._shared.packed import Packed, PackedBatch, Types, pack, texts
+from forensics.ingest._shared.prompts import prompt_host
 from forensics.ingest.interface import LAST_RESORT, Batch, Identity, Ingester, Problem
 
 _UNKNOWN = Identity()
 _AGAIN_S = 10
+# What is saved by a command at a prompt is of that host; a log may be shown on another one.
+_BY_COMMAND = frozenset(
+    {"python_stacks", "process_facts", "processes", "kernel_log", "nvidia_smi", "ib_counters", "memory_use", "nccl_ras"}
+)
 # Versions and settings stand in any text.
 _OF_ANY_TEXT = frozenset({"job_config"})
 
@@ -45,7 +50,7 @@ def read_artefact(artefact: Artefact) -> Reading:
     ingester: Ingester | None = None
     batches: list[Batch] = []
     problems: list[Problem] = []
-    identity = _UNKNOWN
+    identity, head = _UNKNOWN, b""
     try:
         with _within_seconds(limits.budget().seconds):
             with artefact.open() as stream:
@@ -67,6 +72,8 @@ def read_artefact(artefact: Artefact) -> Reading:
     except Exception as error:  # a defect of one ingester must not cost the evidence of the others
         problems.append(Problem(f"its ingester failed: {type(error).__name__}: {error}", fatal=True))
     name, kind = (ingester.name, ingester.kind) if ingester is not None else (None, None)
+    if kind in _BY_COMMAND and identity.host is None and artefact.host is None:
+        identity = replace(identity, host=prompt_host(head))
     return Reading(name, kind, batches, problems, identity)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from forensics.bundle.artefact import Artefact
 from forensics.case.database import Connection, has_rows, insert_rows
 from forensics.case.moments import grouped, rounds, taken
+from forensics.case.named_times import clock, rounds_of
 from forensics.case.stack_forms import StackCapture, forms
 
 Artefacts = Mapping[int, Artefact]
@@ -17,7 +18,7 @@ Artefacts = Mapping[int, Artefact]
 _OTHER_PROCESS = "of another process than that of the rank"
 _CAPTURES = """
 SELECT k.rank, coalesce(k.is_child, false), k.pid, k.source_id, coalesce(k.sample, 0), s.path, coalesce(s.sha256, ''),
-       any_value(k.time_ns)
+       any_value(k.time_ns), any_value(k.clock_s)
 FROM stacks k JOIN sources s USING (source_id) WHERE k.rank IS NOT NULL GROUP BY ALL ORDER BY ALL
 """
 _PIDS = """
@@ -48,6 +49,7 @@ class _Moment:
     others: tuple[StackCapture, ...]
     time_ns: int | None = None
     number: int | None = None
+    is_named: bool = False
 
     @property
     def is_proven(self) -> bool:
@@ -90,9 +92,10 @@ def _captures(connection: Connection, artefacts: Artefacts) -> list[StackCapture
     dates = rounds(artefact.modified_ns for artefact in artefacts.values())
     rows = connection.execute(_CAPTURES).fetchall()
     found = [
-        StackCapture(rank, (child, pid), source, dump, path, sha, taken(artefacts[source], dates, time))
-        for rank, child, pid, source, dump, path, sha, time in rows
+        StackCapture(rank, (child, pid), source, dump, path, sha, taken(artefacts[source], dates, time), clock_s=clock_s)
+        for rank, child, pid, source, dump, path, sha, time, clock_s in rows
     ]
+    found = _with_named_times(found)
     _contest(connection, found)
     content = forms(connection)
     connection.execute("DROP TABLE contested")
@@ -101,6 +104,18 @@ def _captures(connection: Connection, artefacts: Artefacts) -> list[StackCapture
         for item in found
         for threads, detail in [content.get((item.source_id, item.dump, *item.process), ((), ()))]
     ]
+
+
+def _with_named_times(captures: list[StackCapture]) -> list[StackCapture]:
+    """Captures in the order of the times of day above them, or in the names of their files, where nothing else dates any."""
+    if any(item.taken.is_proven for item in captures):
+        return captures
+    clocks = [clock(item.path, item.process[1]) if item.clock_s is None else item.clock_s for item in captures]
+    rounds = rounds_of((time, (item.rank, *item.process)) for time, item in zip(clocks, captures, strict=True))
+    return [
+        replace(item, taken=replace(item.taken, number=number, is_named=True))
+        for item, number in zip(captures, rounds, strict=False)
+    ] or captures
 
 
 def _contest(connection: Connection, captures: Sequence[StackCapture]) -> None:
@@ -193,7 +208,7 @@ def _moment(group: Sequence[StackCapture]) -> _Moment:
     lead = group[0] if group[0].taken.is_proven else min(group, key=lambda item: item.richness)
     kept = min((item for item in group if item.place == lead.place), key=lambda item: item.richness)
     first = group[0].taken
-    return _Moment(kept, tuple(item for item in group if item is not kept), first.time_ns, first.number)
+    return _Moment(kept, tuple(item for item in group if item is not kept), first.time_ns, first.number, first.is_named)
 
 
 def _numbers(moments: Sequence[_Moment]) -> list[int]:
@@ -213,7 +228,7 @@ def _reason(moment: _Moment, other: StackCapture) -> str:
 def _record(moment: _Moment, number: int, count: int) -> tuple[object, ...]:
     """A row of `moments`."""
     is_child, pid = moment.kept.process
-    proof = "given" if moment.is_proven else "dates" if count > 1 else None
+    proof = "names" if moment.is_named else "given" if moment.is_proven else "dates" if count > 1 else None
     return moment.kept.rank, pid, is_child, number, moment.time_ns, 1 + len(moment.others), proof, moment.is_agreed
 
 

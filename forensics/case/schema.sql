@@ -65,6 +65,27 @@ CREATE TABLE ranks (
     exit_code INTEGER               -- exit code of the process, when known
 );
 
+-- table: What tells which rank a process is, besides what is its own: commands, launchers, environments, NCCL.
+CREATE TABLE process_ranks (
+    source_id BIGINT,               -- artefact
+    locator VARCHAR,                -- line=number
+    host VARCHAR,                   -- host
+    pid BIGINT,                     -- process; null for the only one of its host
+    rank INTEGER,                   -- global rank; null until the order of nodes tells it
+    local_rank INTEGER,             -- rank within the host
+    node INTEGER,                   -- number of the host among those of the job
+    per_node INTEGER,               -- ranks of each host
+    method VARCHAR NOT NULL         -- command, launcher, environment, log or nccl
+);
+
+-- table: Hosts of a job in the order of their ranks, as a list of them has it.
+CREATE TABLE nodes (
+    source_id BIGINT,               -- artefact
+    host VARCHAR NOT NULL,          -- host
+    node INTEGER NOT NULL,          -- place in the list, 0 first
+    slots INTEGER                   -- ranks of the host; null where the list does not say
+);
+
 -- table: GPUs, NICs and ports of a host.
 CREATE TABLE devices (
     source_id BIGINT,               -- artefact
@@ -401,6 +422,7 @@ CREATE TABLE stacks (
     active BOOLEAN,                 -- on a CPU, as the sampler saw it
     owns_gil BOOLEAN,               -- held the interpreter lock
     call_path BIGINT,               -- call path in call_paths
+    clock_s INTEGER,                -- time of day (s) that stands above the dump without a date
     peer INTEGER                    -- global rank that a send or receive on the path is for, where the sampler showed arguments
 );
 
@@ -426,7 +448,7 @@ CREATE TABLE moments (
     sample INTEGER NOT NULL,        -- its sample in stacks
     time_ns BIGINT,                 -- realtime clock; null when unknown
     captures INTEGER NOT NULL,      -- captures about it: the one in stacks, and those that only repeat it
-    proof VARCHAR,                  -- why it is a moment of its own: given (a time or number), dates (of files), null for the only one when nothing dates it
+    proof VARCHAR,                  -- why it is a moment of its own: given (a time or number), names or dates (of files), null for the only one when nothing dates it
     agreed BOOLEAN NOT NULL         -- all of them show the main thread at the same place
 );
 
@@ -490,6 +512,7 @@ CREATE TABLE log_positions (
     kind VARCHAR,                   -- the work it gave up on, or the last call of the highest opCount
     count BIGINT,                   -- elements of that call
     dtype VARCHAR,                  -- element type of that call
+    gpu VARCHAR,                    -- its GPU: address on PCI as NCCL writes it, hexadecimal without colons
     is_p2p BOOLEAN                  -- point-to-point work was seen here: its numbers differ between members
 );
 

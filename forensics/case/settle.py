@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from forensics.bundle.artefact import Artefact
 from forensics.case.database import Connection, has_rows, insert_rows
+from forensics.case.owners import name_owners
 from forensics.case.repeated_dumps import number_dumps
 from forensics.case.repeated_reports import number_reports
 from forensics.case.repeated_stacks import Artefacts, number_stacks
@@ -33,12 +34,13 @@ _KNOWN = """(
         SELECT rank, pid, host FROM ranks WHERE rank IS NOT NULL AND pid IS NOT NULL
         UNION SELECT t.rank, t.pid, s.host FROM stacks t JOIN sources s USING (source_id)
         WHERE t.rank IS NOT NULL AND t.pid IS NOT NULL AND t.is_child IS DISTINCT FROM true
+        UNION SELECT rank, pid, host FROM process_ranks WHERE rank IS NOT NULL AND pid IS NOT NULL
     ) GROUP BY pid, host HAVING count(DISTINCT rank) = 1
     WINDOW of_number AS (PARTITION BY pid)
     QUALIFY min(min(rank)) OVER of_number = max(min(rank)) OVER of_number OR NOT bool_or(host IS NULL) OVER of_number
 )"""
 _SAME = """known.pid AND CASE WHEN {host} IS NOT NULL AND known.host IS NOT NULL THEN {host} = known.host
-    ELSE (SELECT count(DISTINCT host) FROM sources) < 2 END"""
+    ELSE (SELECT count(DISTINCT host) FROM (SELECT host FROM sources UNION SELECT host FROM process_ranks)) < 2 END"""
 _OWNERS = f"""
 UPDATE processes SET rank = known.rank, is_child = false FROM {_KNOWN} known
 WHERE processes.rank IS NULL AND processes.pid = {_SAME.format(host="processes.host")}
@@ -51,6 +53,30 @@ _KERNEL_OWNERS = f"""
 UPDATE device_kernels SET rank = known.rank FROM {_KNOWN} known, sources s
 WHERE device_kernels.rank IS NULL AND s.source_id = device_kernels.source_id
     AND device_kernels.pid = {_SAME.format(host="s.host")}
+"""
+# The kernel names processes by number: the file that it stands in may be called by another rank of the host.
+_KILLED = f"""
+UPDATE log_events SET rank = (
+    SELECT any_value(known.rank) FROM {_KNOWN} known
+    WHERE try_cast(log_events.subject AS BIGINT) = {_SAME.format(host="log_events.host")}
+) WHERE kind IN ('oom_kill', 'segfault')
+    AND source_id IN (SELECT source_id FROM sources WHERE kind = 'kernel_log')
+"""
+# A node that a scheduler lost, with the ranks that the log of the job says are on it.
+_LOST_NODES = """
+INSERT INTO log_events (source_id, locator, time_ns, host, rank, kind, subject, text)
+SELECT DISTINCT e.source_id, e.locator, e.time_ns, e.host, p.rank, e.kind, e.subject, e.text
+FROM log_events e JOIN process_ranks p ON p.host = e.subject
+WHERE e.kind = 'node_failed' AND e.rank IS NULL AND p.rank IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM log_events o WHERE o.kind = 'node_failed' AND o.rank IS NOT NULL AND o.subject = e.subject)
+"""
+_ENDED_PODS = """
+UPDATE log_events SET rank = p.rank FROM (
+    SELECT host, min(rank) AS rank FROM process_ranks WHERE pid IS NULL AND host IS NOT NULL AND rank IS NOT NULL
+    GROUP BY host HAVING count(DISTINCT rank) = 1
+) p
+WHERE log_events.rank IS NULL AND kind IN ('oom_kill', 'process_exit')
+    AND regexp_extract(subject, 'pod=([a-z0-9][a-z0-9.-]*)', 1) = p.host
 """
 # gdb tells the process in its threads only, so that the rank is that of the stacks beside the kernels.
 _KERNEL_SOURCES = """
@@ -80,13 +106,9 @@ DELETE FROM coverage USING sources s WHERE coverage.source_id = s.source_id AND 
 """
 _SETTLED = (
     *(("stacks", statement) for statement in (_STACK_OWNERS, _STACK_SOURCES, _CHILDREN)),
-    *(
-        ("device_kernels", _KERNEL_OWNERS),
-        ("device_kernels", _KERNEL_SOURCES),
-        ("processes", _OWNERS),
-        ("ranks", _KNOWN_RANKS),
-        ("coverage", _KNOWN_COVERAGE),
-    ),
+    *(("device_kernels", statement) for statement in (_KERNEL_OWNERS, _KERNEL_SOURCES)),
+    *(("log_events", _KILLED), ("process_ranks", _ENDED_PODS), ("process_ranks", _LOST_NODES), ("processes", _OWNERS)),
+    *(("ranks", _KNOWN_RANKS), ("coverage", _KNOWN_COVERAGE)),
 )
 """Statements in their order, each with the table whose rows it settles."""
 # The kernel stamps its log in seconds since boot; a reading of both clocks on that host turns them into realtime.
@@ -135,6 +157,7 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     connection.execute(_UNREAD)
     number_dumps(connection, artefacts)
     add_processes(connection, artefacts)
+    name_owners(connection)
     for table, statement in _SETTLED:
         if has_rows(connection, table):
             connection.execute(statement)

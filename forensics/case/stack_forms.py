@@ -51,6 +51,7 @@ class StackCapture:
     taken: Taken
     threads: tuple[ThreadForm, ...] = ()
     detail: tuple[int, ...] = ()
+    clock_s: int | None = None
 
     @property
     def place(self) -> Path | None:

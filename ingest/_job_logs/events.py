@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from forensics.ingest._job_logs import fatal_lines
 from forensics.ingest._job_logs.patterns import (
     MISSED_BARRIER,
@@ -13,6 +15,9 @@ from forensics.ingest._job_logs.patterns import (
 
 _PEER = r"\[?(?P<peer>[0-9A-Fa-f.:]+[0-9A-Fa-f]|[\w.-]+)\]?(?::(?P<port>\d{1,5}))?"
 
+_OF_KERNEL = frozenset({"xid", "oom_kill", "task_blocked"})
+_OF_NODE = re.compile(r"^([A-Za-z][\w.-]{0,254}): {1,2}\[(?:[A-Z][a-z]{2} [A-Z][a-z]{2} | {0,8}\d{1,9}\.\d{6}\])")
+_KERNEL = re.compile(r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)? ([A-Za-z][\w.-]{0,254}) kernel: ")
 PATTERNS = (
     pattern(
         "peer_closed",
@@ -79,6 +84,7 @@ PATTERNS = (
     ),
     pattern("terminated", r"terminate called after throwing an instance of '(?P<what>[^']{1,200})'", "{what}"),
     pattern("terminated", r"Worker proc (?P<what>\S{1,80}) died unexpectedly", "{what}"),
+    pattern("parent_exited", r"Parent process exited, terminating worker", ""),
     pattern("start_failed", r"NCCL WARN (?P<what>Duplicate GPU detected)", "{what}"),
     pattern("mismatch_raised", r"Error: (?P<what>Detected mismatch between collectives) on ranks", "{what}"),
     pattern("cuda_failure", r"Cuda failure (?:\d{1,5} )?'(?P<what>[^']{1,200})'", "{what}"),
@@ -241,6 +247,7 @@ WORDS = (
         "ut of memory: Kill",
         "INFO: task ",
         "died unexpectedly",
+        "Parent process exited",
         "Error: Detected mismatch",
     ),
 )
@@ -249,3 +256,9 @@ WORDS = (
 def may_be_event(line: str) -> bool:
     """Whether any of the patterns may match."""
     return mentions(line, WORDS)
+
+
+def host_of_kernel(kind: str, line: str) -> str | None:
+    """The host of a line of its kernel, as a journal has it (`Aug 14 02:10:07 node-5 kernel: `), or pdsh in front of dmesg."""
+    found = (_KERNEL.search(line) or _OF_NODE.match(line)) if kind in _OF_KERNEL else None
+    return found[1] if found else None

@@ -32,7 +32,7 @@ _ELEMENT = re.compile(
     r"|\(VllmWorker rank=(?P<worker>\d{1,7}) pid=\d{1,9}\)"
     r"|\[(?P<tee>[A-Za-z_][\w-]{0,63}?\d{1,5})\]:"
     r"|\[pod/(?P<pod>[\w.-]{1,253})/[\w.-]{1,253}\]"
-    r"|\((?P<actor>[\w.:-]{0,80} ?pid=\d{1,9}(?:, ip=[\w.:]{1,45})?)\)"
+    r"|\((?P<actor>[\w.:-]{0,80}(?: [A-Z]{2,8}\d{1,5}){0,4} ?pid=\d{1,9}(?:, ip=[\w.:]{1,45})?)\)"
     r"|(?P<task>\d{1,7})(?::(?=[ \[]|$)|\|(?= ))"
     r"|(?<!.)\[(?P<box>\d{1,4})\]:?(?= [^\s\[])"
     r"|[\[(](?P<local>(?:GPU|gpu|cuda|device|[Pp]roc|[Pp]rocess|[Ww]orker|[Tt]rainer)[ :_#-]?\d{1,5})[\])]:?(?= )"

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from forensics.ingest._job_logs.patterns import mentions
+from forensics.ingest._job_logs.placements import Placements
 from forensics.ingest._shared.values import integer, rank_number
+from forensics.ingest.interface import Batch
 
 WORDS = (
     "[rank ",
@@ -58,6 +61,8 @@ class Identities:
 
     def __init__(self) -> None:
         self._by_pid: dict[int, set[int]] = defaultdict(set)
+        self._of_nccl: dict[int, set[int]] = defaultdict(set)
+        self._placements = Placements()
         self._users: dict[tuple[str, int], int] = {}
         self._locals: dict[int, set[int]] = defaultdict(set)
         self._nodes: set[tuple[int, int]] = set()
@@ -67,8 +72,14 @@ class Identities:
         self._is_elastic = False
         self._is_renumbered = False
 
+    @property
+    def is_of_one_node(self) -> bool:
+        """Whether its start tells the ranks of one node only."""
+        return self._placements.is_of_one_node
+
     def feed(self, line: str) -> None:
         """Take one line."""
+        self._placements.feed(line)
         if not mentions(line, WORDS):
             return
         for pair in _PAIRS:
@@ -92,6 +103,8 @@ class Identities:
 
     def of_node(self, address: str) -> frozenset[int]:
         """All ranks of a node by its address, where the log tells where each rank of the job is."""
+        if ranks := self._placements.of_node(address):
+            return ranks
         known = frozenset[int]().union(*self._addresses.values())
         is_whole = len(self._sizes) == 1 and len(known) == sum(map(len, self._addresses.values())) == max(self._sizes)
         return frozenset(self._addresses.get(address, ())) if is_whole else frozenset()
@@ -109,7 +122,7 @@ class Identities:
     def add_processes(self, ranks: Mapping[tuple[str, int], int]) -> None:
         """Ranks of processes by host and number, as another reader knows them."""
         for (host, pid), rank in ranks.items():
-            self._by_pid[pid].add(rank)
+            self._of_nccl[pid].add(rank)
             self._users[host, pid] = rank
 
     def faulted(self, subject: str | None, user: tuple[str, int] | None) -> int | None:
@@ -133,14 +146,34 @@ class Identities:
     def ended(self, subject: str | None) -> int | None:
         """The rank of a process that somebody saw end, by its number, by that on its node, or by its place among actors."""
         found = _numbers(subject)
-        ranks = self._by_pid.get(found.get("pid", -1), set())
+        pid = found.get("pid", -1)
+        ranks = self._by_pid.get(pid, set()) | self._of_nccl.get(pid, set())
         if len(ranks) == 1:
             return next(iter(ranks))
         if "node" in found and "place" in found:
             return self._of_place(found["node"], found["place"])
-        locals_ = self._locals.get(found.get("pid", -1), set())
+        locals_ = self._locals.get(pid, set())
         local = next(iter(locals_)) if len(locals_) == 1 else found.get("local_rank")
         return None if local is None else self._of_local(local)
+
+    def batches(self) -> Iterator[Batch]:
+        """Rows of `process_ranks`, but for what NCCL tells: that is compared over all files."""
+        found: dict[str, list[Any]] = {name: [] for name in ("host", "pid", "rank", "local_rank", "node", "per_node", "method")}
+        ((node, each),) = self._nodes if len(self._nodes) == 1 and not self._is_elastic else ((None, None),)
+        rows: list[tuple[Any, ...]] = [
+            (None, pid, next(iter(ranks)), None, None, None, "log") for pid, ranks in self._by_pid.items() if len(ranks) == 1
+        ]
+        rows += [
+            (None, pid, None, next(iter(locals_)), node, each, "launcher")
+            for pid, locals_ in self._locals.items()
+            if len(locals_) == 1
+        ]
+        for row in rows:
+            for name, value in zip(found, row, strict=True):
+                found[name].append(value)
+        if rows:
+            yield Batch("process_ranks", found)
+        yield from self._placements.batches()
 
     def _of_local(self, local: int) -> int | None:
         """Where the one command in the log says which node of a static start this is."""

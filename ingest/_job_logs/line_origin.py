@@ -99,7 +99,7 @@ class Origins:
         of its own labels ranks within them.
         """
         told = {label: next(iter(ranks)) for label, ranks in self._ranks.items() if len(ranks) == 1}
-        places = {label: place for label in self._labels if (place := place_of(label.removeprefix("actor ")))}
+        places = {label: place for label in self._labels if (place := place_of(label.rpartition("actor ")[2]))}
         told = {**world_ranks(places), **told}
         shared = [label for label in self._labels if _SHARED.match(label)]
         if len(shared) < 2 or sorted(told.get(label, -1) for label in shared) != list(range(len(shared))):

@@ -161,6 +161,7 @@ class NcclLines:
         found.group_rank, found.size = rank_number(init["rank"]), integer(init["size"])
         found.communicator = _identity(process, init, text) or found.communicator
         if said.host and said.pid and (device := _DEVICE.search(text)):
+            found.gpu = device[1]
             self._devices.setdefault(device[1].lstrip("0"), set()).add((said.host, said.pid))
 
     def _ended(self, process: _Process, said: LogPosition, end: re.Match[str]) -> None:
@@ -197,6 +198,11 @@ class NcclLines:
         if len(self.queue_pairs) < MAX_QUEUE_PAIRS:
             nic = process.nics.get(int(pair["dev"]), f"device {pair['dev']}")
             self.queue_pairs.append((said, {"queue_pair": pair["qp"], "nic": nic, "port": int(pair["port"])}))
+
+
+def process_label(host: str, pid: int) -> str:
+    """What stands for a process until the whole file tells its rank."""
+    return f"process {host} {pid}"
 
 
 def _short(host: str) -> str:

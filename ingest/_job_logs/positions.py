@@ -33,6 +33,7 @@ class LogPosition:
     kind: str | None = None
     count: int | None = None
     dtype: str | None = None
+    gpu: str | None = None
     is_p2p: bool = False
     label: str | None = None
 

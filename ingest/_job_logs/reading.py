@@ -51,7 +51,6 @@ MAX_EVENTS = 200_000
 MAX_TEXT = 4096
 _POSITION_WORDS = (*watchdog_lines.WORDS, *nccl_lines.WORDS)
 _MEMBER = "group member "
-_PROCESS = "process"
 _LAUNCHER = "launcher"
 
 
@@ -93,6 +92,8 @@ class _Reader:
         self._milestones = milestones.Milestones(artefact.stored_bytes)
         self._stacks = stack_dumps.StackDumps()
         self._cancelled = False
+        # What stands in front of the lines of a process: a label of its rank, or only of its node.
+        self._outer: dict[str, str | None] = {}
 
     @property
     def trigger(self) -> Words | None:
@@ -128,8 +129,9 @@ class _Reader:
             if self.nccl.was_call and front and front.start() == origin.text and not self.is_open(number):
                 return
             if front:
-                own_label = origin.label or f"{_PROCESS} {front['host']} {front['pid']}"
-                origin = replace(origin, host=front["host"], label=own_label)
+                label = nccl_lines.process_label(front["host"], int(front["pid"]))
+                self._outer.setdefault(label, origin.label)
+                origin = replace(origin, host=front["host"], label=label)
         if not self._cancelled:
             self._barriers.feed(number, bare, origin.rank)
             for reports in self._who_came:
@@ -174,7 +176,8 @@ class _Reader:
             self._event(number, "process_exit", ended.subject, line, whose)
 
     def _event(self, number: int, kind: str, subject: str | None, line: str, origin: Origin) -> None:
-        self.events.add(number, kind, subject, line, origin.host or self.artefact.host, origin)
+        host = origin.host or events.host_of_kernel(kind, line) or self.artefact.host
+        self.events.add(number, kind, subject, line, host, origin)
 
     def _members(self, own: int | None) -> dict[str, int]:
         """Rank of each label that is a number within a group."""
@@ -233,15 +236,16 @@ class _Reader:
         # A file of one rank may hold lines of one process only: several processes are several ranks.
         own = self.artefact.rank if self.nccl.processes <= 1 and not self.watchdog.has_several_members else None
         processes = {} if own is not None else self.nccl.ranks(self.nodes.why is not None)
-        by_process = {f"{_PROCESS} {host} {pid}": rank for (host, pid), rank in processes.items()}
+        by_process = {nccl_lines.process_label(*process): rank for process, rank in processes.items()}
         for label, rank in self._pods.ranks.items():
             self.origins.note(label, rank)
         ranks = {
             **by_process,
             **self._pods.ranks,
-            **self.origins.ranks(self.nodes.why is None, self._world.size),
+            **self.origins.ranks(self.nodes.why is None or self._identities.is_of_one_node, self._world.size),
             **self._members(own),
         }
+        ranks |= {own: ranks[outer] for own, outer in self._outer.items() if own not in ranks and outer in ranks}
         self._identities.add_processes(processes)
         if self.nodes.why:
             nobody = Origin(None, _LAUNCHER, "", 0)
@@ -270,6 +274,7 @@ class _Reader:
         if compared is not None:
             yield compared
         yield from self._world.batches()
+        yield from self._identities.batches()
         yield from self._versions.batches()
         yield from self._stragglers.batches()
         yield from self._times.batches(ranks, own)

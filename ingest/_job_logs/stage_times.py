@@ -20,7 +20,7 @@ from forensics.ingest._shared.values import rank_number
 from forensics.ingest.interface import Batch
 
 WORDS = ("fwd", "bwd", "times across ranks")
-_STARTS = ("Data", "forward", "Forward", "backward", "Backward")
+_STARTS = ("Data", "forward", "Forward", "backward", "Backward", "ompute")
 _ENDS = {
     **{end: end for end in ("=", ": ", "_time", "_load", "_ms", " time", " load", "-compute")},
     " 0": r" \d",
@@ -34,8 +34,13 @@ _PAIR = re.compile(
     r"(?<![\w./-])(?P<name>[A-Za-z][\w/.-]{0,47}(?: load(?:ing)?| wait| time)?)(?: ?\((?P<inner>m?s|sec)\))?['\"]?"
     r"(?: {0,2}[=:] {0,4}| {1,4})(?P<value>\d{1,9}(?:\.\d{1,9})?) ?(?P<unit>(?:ms|us|s|sec)\b)?(?![\w:/]|\.\w)"
 )
+_PASSES = re.compile(
+    r"(?i)(?<![a-z])(?:fwd|forward)\b[ =:]{1,3}\d{1,6}\.\d.{0,60}(?<![a-z])(?:bwd|backward)\b[ =:]{1,3}\d{1,6}\.\d"
+)
+_SHORT = re.compile(r"(?:\d\d:\d\d:\d\d(?:[.,]\d{1,6})? )?[rR](\d{1,5}) ")
 _STEP = re.compile(
     r"(?<![\w-])(?i:global[_ ]?step|step|iteration|iter)['\"]?(?: ?[=:#] {0,3}| {1,6})\[?(\d{1,12})(?![\w.]*\.\w|\w)"
+    r"|(?<![\w-])it(?P<it>\d{1,12})(?= )"
     r"|(?i:epoch):? ?\[?(?P<epoch>\d{1,7})\]? ?(?:\[|batch )\s{0,9}(?P<batch>\d{1,9})\b"
 )
 _UNIT = re.compile(r"\((m?s|sec|seconds)\)|[-_](ms|s|sec)(?![a-z])")
@@ -50,10 +55,12 @@ _WHOLE = re.compile(r"(?i)^(?:(?:total|batch|step|iter(?:ation)?|epoch)?[-_ ]?ti
 _MESSAGE = re.compile(r"(?i)recv|receive|send|p2p|pipeline|bubble")
 _WAIT = re.compile(r"(?i)comm|reduce|gather|sync|wait|barrier|a2a|all_?to_?all|broadcast")
 _STAGES = (
-    ("data", re.compile(r"(?i)^data(?![-_ ]?parallel)|data[-_]?load|batch[-_]?(?:gen|load|fetch)|next[-_]batch")),
+    ("data", re.compile(r"(?i)^data(?![-_ ]?parallel)|data[-_]?load|^loader|batch[-_]?(?:gen|load|fetch)|next[-_]batch")),
     ("backward", re.compile(r"(?i)(?<![a-z])(?:backward|bwd)")),
     ("forward", re.compile(r"(?i)(?<![a-z])(?:forward|fwd)")),
     ("optimizer", re.compile(r"(?i)^optim|^opt(?![a-z])")),
+    # Forward and backward in one.
+    ("compute", re.compile(r"(?i)(?<![a-z])compute(?![a-z])")),
 )
 _NO_TIME = re.compile(r"(?i)loss|(?<![a-z])lr|norm|mem|size|tokens?|sample|num|flops|rate|ratio|/s$|forward[-_]backward")
 _LONGEST = 1024
@@ -107,7 +114,7 @@ class StageTimes:
         elif len(line) <= _LONGEST:
             self._columns = _header(text)
             if not self._columns and (times := _pairs(text)):
-                stated = STATED_RANK.search(text) if origin.rank is None else None
+                stated = (STATED_RANK.search(text) or _SHORT.match(text)) if origin.rank is None else None
                 rank = rank_number(stated[1]) if stated else origin.rank
                 self._add(number, (rank, None if stated else origin.label), _step(text), times)
 
@@ -173,7 +180,8 @@ class StageTimes:
 
 def _pairs(line: str) -> Found:
     """Times of one line: at least two parts of a step, of which one is no wait, all with a unit."""
-    usual = _ms(line)
+    # Who tells both passes of a step tells times.
+    usual = _ms(line) or (1000.0 if _PASSES.search(line) else None)
     found: Found = []
     for pair in _PAIR.finditer(line):
         kind, unit = kind_of(pair["name"]), pair["unit"] or pair["inner"]
@@ -219,4 +227,6 @@ def _step(line: str) -> int | None:
     said = _STEP.search(line)
     if said is None:
         return None
+    if said["it"]:
+        return int(said["it"])
     return int(said[1]) if said[1] else int(said["epoch"]) * 10**9 + int(said["batch"])

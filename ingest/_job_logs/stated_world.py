@@ -30,7 +30,7 @@ _HEADING = re.compile(
     r"(?P<first>\d{1,7}) ?(?:\.\.\.?|-|\u2013|to) ?(?P<last>\d{1,7})(?: ?(?:of|/) ?(?P<size>\d{1,7}))?\W{0,40}$"
 )
 _MOST_NODES = 1 << 14
-_WHOLE = re.compile(r"(?:using|with|the|total|global|INFO|and) ", re.IGNORECASE)
+_WHOLE = re.compile(r"(?:using|with|the|total|global|INFO|and) |dist_", re.IGNORECASE)
 _COUNTED = re.compile(r"^\W{0,8}Num processes: (?P<size>\d{1,7})$")
 _STARTER = re.compile(
     r"(?:^|[\s/])(?:torchrun|accelerate|deepspeed|mpirun|mpiexec|horovodrun|torch\.distributed\.(?:run|launch)) "

@@ -18,6 +18,7 @@ from forensics.ingest._job_logs import (
     launchers,
     nccl_lines,
     nodes,
+    placements,
     pods,
     recorder_analysis,
     stack_dumps,
@@ -56,6 +57,7 @@ _WORDS = (
         *launchers.START_WORDS,
         *pods.WORDS,
         *identities.WORDS,
+        *placements.WORDS,
         *OWN_WORDS,
         *events.WORDS,
         *tracebacks.UNCAUGHT_WORDS,
@@ -64,6 +66,7 @@ _WORDS = (
 )
 _EXPRESSIONS = {
     **torchrun.EXPRESSIONS,
+    **placements.EXPRESSIONS,
     **stack_dumps.EXPRESSIONS,
     **stage_times.EXPRESSIONS,
     **stated_world.EXPRESSIONS,

@@ -11,6 +11,15 @@ _DATE = re.compile(
 )
 
 
+_CLOCK = re.compile(r"(?<![\d:.])([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?(?![\d:])")
+
+
+def clock_in(line: str) -> int | None:
+    """Seconds of the day that a line gives without a date, as in `=== host n-1 pid 88 === 02:44:00`; None for several."""
+    found = _CLOCK.findall(line)
+    return 3600 * int(found[0][0]) + 60 * int(found[0][1]) + int(found[0][2] or 0) if len(found) == 1 else None
+
+
 def time_in(line: str) -> int | None:
     """The time in a line, in ns; one without a zone is taken for UTC: it is only compared within its file."""
     try:

@@ -19,7 +19,7 @@ Place = tuple[tuple[str, int], ...]
 """Coordinates: name and number of each."""
 
 _COORDINATE = r"[A-Z]{2,8}(?:_[A-Z]{2,8})?\d{1,5}"
-_TITLE = re.compile(rf"(?:sglang::scheduler|(?:VLLM::)?Worker)((?:_{_COORDINATE})+)(?![\w])")
+_TITLE = re.compile(rf"(?:(?:sglang::scheduler|(?:VLLM::)?Worker)(?=_)|VllmWorker(?= ))((?:[_ ]{_COORDINATE})+)(?![\w])")
 _DUMPED = re.compile(rf"\[[\d:., -]{{19,26}}((?: {_COORDINATE})*)\] Pyspy dump for PID (\d{{1,9}})\b")
 _ONE = re.compile(r"([A-Z]+(?:_[A-Z]+)?)(\d+)")
 _KNOWN = frozenset({"PP", "TP"})
@@ -38,7 +38,7 @@ def dumped(line: str) -> tuple[int, Place | None] | None:
 
 
 def _place(text: str) -> Place:
-    return tuple((name.lstrip("_"), int(number)) for name, number in _ONE.findall(text))
+    return tuple((name.lstrip("_ "), int(number)) for name, number in _ONE.findall(text))
 
 
 def world_ranks(places: Mapping[Key, Place]) -> dict[Key, int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
-from forensics.ingest._shared.dump_times import time_in
+from forensics.ingest._shared.dump_times import clock_in, time_in
 from forensics.ingest._shared.frames import MAX_DEPTH, Frame, FrameTable, innermost_first, is_entry, names_peer
 from forensics.ingest._shared.process_titles import Place, dumped, place_of, world_ranks
 from forensics.ingest._shared.processes import is_child_by_stack
@@ -30,10 +30,20 @@ HEADING = re.compile(
     r"(?:global[ _]?)?rank[ :#=_-]{0,2}(\d{1,7})(?:[\s,|/()]{1,4}[\w.:@/=-]{1,80}){0,4}\)?\s*(?:[\]=#*<:-]{1,}\s*)?",
     re.I,
 )
+# The number of the process alone, above its dump: "--- 40510", "=== host n-1 pid 88 === 02:44:00".
+OF_PROCESS = re.compile(
+    r"[=#*-]{2,12} ?(?:(?:[\w.@/-]{1,80}[ ,|:]{1,3}){0,4}?(?i:pid)[ :=]{1,2})?(\d{2,9})(?: ?[=#*:-]{1,12})?"
+    r"(?: {1,3}(?:\d{4}-\d\d-\d\d[ T])?\d\d:\d\d(?::\d\d)?)?\s*"
+)
+# Of the environment of the process, above its dump: "RANK=9 LOCAL_RANK=1".
+ENVIRONMENT = re.compile(r"(?:export )?(?:[A-Z_]{1,40}=\S{1,80} )*RANK=(\d{1,7})(?: [A-Z_]{1,40}=\S{1,80})*\s*")
 _PY_SPY = re.compile(r'\s*Thread (0x[0-9A-Fa-f]+|\d{1,9}) \(([a-z+]+)\)(?:: "(.*)")?\s*')
 _PLACE = re.compile(r"(.+?)(?::(\d{1,9}))?")
 _FAULTHANDLER = re.compile(r"\s*(?:Thread|Current thread) (0x[0-9a-f]+)(?: \[(.*)\])? \(most recent call (first|last)\):\s*")
 _FAULTHANDLER_FRAME = re.compile(r'\s*File "(.+)", line (\d{1,9}|\?\?\?),? in (.+)')
+# pystack, of Python alone or with the frames of libraries.
+_PYSTACK = re.compile(r"\s*Traceback for thread (\d{1,9}) \((.{0,64})\) \[(.*)\] \(most recent call (first|last)\):\s*")
+_PYSTACK_FRAME = re.compile(r'\s*\((?:Python|C)\) File "(.+)", line (\d{1,9}), in (\S+)(?: \((.+)\))?\s*')
 _GDB = re.compile(
     r'Thread (\d{1,6}) \((?:Thread 0x[0-9a-f]+ )?\(?(?:LWP|process) (\d{1,9})\)?(?: "(.{0,64})")?\)?(?: "(.{0,64})")?\):?\s*'
 )
@@ -49,7 +59,7 @@ class Thread:
 
     `handle` is its number as written, `indent` that of its frames; `dump` counts the dumps of the file, `time_ns` is the time
     written above the dump, `place` where its process says it stands in a parallel layout,
-    `peer` the rank that it sends to or receives from.
+    `peer` the rank that it sends to or receives from, `clock_s` the time of day above the dump where no date stands there.
     """
 
     line: int
@@ -65,6 +75,7 @@ class Thread:
     rank: int | None = None
     place: Place | None = None
     peer: int | None = None
+    clock_s: int | None = None
     frames: list[Frame] = field(default_factory=list)
 
 
@@ -93,6 +104,7 @@ def threads_in(lines: Iterable[tuple[int, str]]) -> Iterator[Thread]:
     pid: int | None = None
     thread: Thread | None = None
     rank: int | None = None
+    clock: int | None = None
     places: dict[int, Place | None] = {}
     ranks: dict[int, int] = {}
     dumps = _Dumps()
@@ -106,6 +118,14 @@ def threads_in(lines: Iterable[tuple[int, str]]) -> Iterator[Thread]:
         if len(line) <= LONGEST_HEADING and (match := HEADING.fullmatch(line)):
             pid, rank, dumps = None, int(match[1] or match[2]), _Dumps()
             continue
+        if len(line) <= LONGEST_HEADING and (match := OF_PROCESS.fullmatch(line)):
+            pid = int(match[1])
+            clock = clock_in(line) or clock
+            dumps.written_ns = time_in(line) or dumps.written_ns
+            continue
+        if "RANK=" in line and len(line) <= LONGEST_HEADING and (match := ENVIRONMENT.fullmatch(line)):
+            pid, rank = None, int(match[1])
+            continue
         started = header(line, number, pid)
         if started is not None:
             if thread is not None:
@@ -115,6 +135,7 @@ def threads_in(lines: Iterable[tuple[int, str]]) -> Iterator[Thread]:
                 thread.place = places.get(pid)
             thread.rank = ranks.get(pid) if rank is None and pid is not None else rank
             dumps.place(thread)
+            thread.clock_s = clock
         elif thread is not None and thread.peer is None and (said := _PEER.fullmatch(line)):
             thread.peer = int(said[1]) if thread.frames and names_peer(thread.frames[-1]) else None
         elif (found := frame(line)) is None:
@@ -122,6 +143,7 @@ def threads_in(lines: Iterable[tuple[int, str]]) -> Iterator[Thread]:
                 places[told[0]] = told[1]
             written = time_in(line)
             dumps.written_ns = dumps.written_ns if written is None else written
+            clock = clock if len(line) > LONGEST_HEADING or (said_s := clock_in(line)) is None else said_s
         elif thread is not None:
             _add(thread, found, len(line) - len(line.lstrip()))
     if thread is not None:
@@ -149,6 +171,9 @@ def header(line: str, number: int, pid: int | None) -> Thread | None:
         return Thread(number, os_thread, match[3], match[2], pid, match[1])
     if match := _FAULTHANDLER.fullmatch(line):
         return Thread(number, None, match[2], None, pid, match[1], backwards=match[3] == "last")
+    if match := _PYSTACK.fullmatch(line):
+        status = "active+gil" if "Has the GIL" in match[3] else None
+        return Thread(number, int(match[1]), None, status, pid, match[1], backwards=match[4] == "last")
     if match := _GDB.fullmatch(line):
         return Thread(number, int(match[2]), match[3] or match[4], None, pid, f"gdb {match[1]}")
     return None
@@ -158,6 +183,8 @@ def frame(line: str) -> Frame | None:
     """A frame of either form; without an indent only what names a Python file and its line."""
     if match := _FAULTHANDLER_FRAME.fullmatch(line):
         return match[3], match[1], int(match[2]) if match[2].isdecimal() else None
+    if match := _PYSTACK_FRAME.fullmatch(line):
+        return match[3], match[4] if match[1] == "???" else match[1], int(match[2]) or None
     if match := _GDB_FRAME.match(line):
         return _native(line[match.end() :].rstrip())
     text = line.strip()
@@ -201,6 +228,8 @@ def stack_batches(artefact: Artefact, found: Sequence[Thread]) -> Iterator[Batch
         columns["call_path"].append(table.call_path(thread.frames))
     if any(rank is not None for rank in ranks):
         columns["rank"] = ranks
+    if any(thread.clock_s is not None for thread in threads):
+        columns["clock_s"] = [thread.clock_s for thread in threads]
     if any(thread.peer is not None for thread in threads):
         columns["peer"] = [thread.peer for thread in threads]
     children = {pid: _is_child(artefact, threads, columns, pid) for pid in set(columns["pid"])}

@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.content import Lines
+from forensics.ingest._shared.dump_times import time_in
 from forensics.ingest._shared.values import integer
 from forensics.ingest.interface import Ingester, Item, Problem
 from forensics.ingest.nccl_ras.rows import NO_GROUP, Group, Rows, hash_of, kind_of, report
@@ -70,6 +72,7 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     yield report(
         artefact.sample or 0,
         form="text",
+        taken=reader.taken,
         nccl_version=reader.version,
         communicators=sum(reader.groups.values()) if reader.sizes else None,
         gpus=reader.gpus,
@@ -84,6 +87,7 @@ class _Reader:
 
     table: Rows
     version: str | None = None
+    taken: str | None = None
     gpus: int | None = None
     sizes: dict[str, int] = field(default_factory=dict)
     groups: dict[str, int] = field(default_factory=dict)
@@ -98,6 +102,9 @@ class _Reader:
     def read(self, number: int, line: str) -> None:
         """One line of the report; what is not known is passed over, for the form changes from release to release."""
         self.line = number
+        if self.version is None and (written := time_in(line)) is not None:
+            # The text has no time of its own: what stands above it is that of the command.
+            self.taken = datetime.fromtimestamp(written / 1e9, UTC).replace(tzinfo=None).isoformat(" ", "seconds")
         if self._opens_section(line) or self._sets_topic(line):
             return
         place = f"line={number}"

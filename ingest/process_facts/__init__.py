@@ -40,6 +40,7 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
     """Rows without a rank, unless their environment tells it: a table of several is of a host, whatever its name says."""
     lines = Lines(artefact)
     columns: dict[str, list[Any]] = defaultdict(list)
+    places: dict[str, list[Any]] = defaultdict(list)
     for seen in read_table(lines, artefact.path):
         if len(columns["pid"]) == MAX_ROWS:
             yield Problem(f"more than {MAX_ROWS} processes; the rest was left out", f"line={seen.line}")
@@ -50,6 +51,11 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
         columns["timed"].append(_is_timed(seen.caught))
         columns["sample"].append((artefact.sample or 0) + seen.sample)
         columns["is_child"].append(None if seen.rank is None else False)
+        if "local_rank" in seen.place and seen.pid == seen.thread:
+            for name, value in {"locator": f"line={seen.line}", "pid": seen.pid, "method": "command"}.items():
+                places[name].append(value)
+            for name in ("local_rank", "node", "per_node"):
+                places[name].append(seen.place.get(name))
     if lines.problem is not None:
         yield lines.problem
     if not columns["pid"]:
@@ -58,6 +64,8 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
     if artefact.rank is not None and len(set(columns["pid"])) == 1:
         columns["rank"] = [artefact.rank] * len(columns["pid"])
         columns["is_child"] = [artefact.is_child or False] * len(columns["pid"])
+    if places:
+        yield Batch("process_ranks", dict(places) | {"rank": [None] * len(places["pid"])})
     yield Batch("processes", columns | {"time_ns": [artefact.captured_ns] * len(columns["pid"])})
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import PurePosixPath
 
@@ -15,6 +15,20 @@ _STATE = frozenset({"STAT", "S", "STATE"})
 _COMMAND = frozenset({"COMMAND", "CMD", "ARGS", "COMM"})
 _LETTERS = frozenset("RSDTtZXI")
 _RANK = re.compile(r"(?:^|\s)RANK=(\d{1,7})(?=\s|$)")
+_PLACES = {
+    "local_rank": re.compile(r"\s(?:--local[_-]rank[= ]|LOCAL_RANK=)(\d{1,5})(?=\s|$)"),
+    "node": re.compile(r"\s(?:--(?:node|machine)[_-]rank[= ])(\d{1,6})(?=\s|$)"),
+    "per_node": re.compile(r"\s--(?:nproc(?:[_-]per[_-]node)?|num[_-]gpus)[= ](\d{1,5})(?=\s|$)"),
+}
+_FORMAT = re.compile(r"\bps [^|;\n]*?-[A-Za-z]*o[ =]?([a-z_]{1,12}(?::\d{1,4})?(?:,[a-z_]{1,12}(?::\d{1,4})?)+)")
+_COLUMNS = {
+    **dict.fromkeys(("args", "cmd", "command", "comm", "ucmd"), "COMMAND"),
+    **dict.fromkeys(("stat", "state", "s"), "STAT"),
+    **dict.fromkeys(("lwp", "tid", "spid"), "LWP"),
+}
+_FOREST = re.compile(r"(?:[ |]{0,64}\\_ )+")
+_OF_A_TIME = 5
+"""Words of `lstart`: `Fri Aug 8 17:59:40 2025`."""
 _TREE = re.compile(r"(?<![\w{])([\w.+-]{1,64})\((\d{1,9})\)")
 _BRANCH = re.compile(r"[\s|`+-]*\{?[\w.+-]{1,64}\}?\(\d{1,9}\)(?:[-+`|\s]|$)")
 _OF_PROC = re.compile(r"(?:==> *)?/proc/(?:\d{1,9}/task/)?(\d{1,9})/(status|stack|wchan|comm|stat|cmdline)\b *(?:<==)?:? *(.*)")
@@ -26,7 +40,7 @@ _NUMBER = re.compile(r"(?<!\d)(\d{2,9})(?!\d)")
 
 @dataclass(slots=True)
 class Seen:
-    """One thread in one table or file: `rank` where its environment tells it."""
+    """One thread in one table or file: `rank` where its environment tells it, `place` what its command tells of its node."""
 
     line: int
     pid: int | None = None
@@ -39,12 +53,13 @@ class Seen:
     switches: int | None = None
     caught: str | None = None
     rank: int | None = None
+    place: Mapping[str, int] = field(default_factory=dict)
     sample: int = 0
 
 
 def is_table(lines: Sequence[str]) -> bool:
     """Whether most of the first lines are of a table of processes, a tree of them, or files of /proc."""
-    header = next((place for place, line in enumerate(lines[:_PREAMBLE]) if _header(line)), None)
+    header = max((place for place, line in enumerate(lines[:_PREAMBLE]) if _header(line)), default=None)
     if header is not None:
         columns = _header(lines[header])
         rows = [_row(columns, 0, line) is not None for line in lines[header + 1 :] if line.strip()]
@@ -61,15 +76,16 @@ def is_table(lines: Sequence[str]) -> bool:
 def read_table(lines: Iterable[tuple[int, str]], path: str) -> Iterator[Seen]:
     """Threads in the order of the text; a second header begins the next sample, as `top -b` and `watch` write them."""
     columns: list[str] = []
-    sample, proc = 0, _Proc(path)
+    sample, has_rows, proc = 0, False, _Proc(path)
     for number, line in lines:
         header = _header(line)
         if header:
-            sample += bool(columns)
-            columns = header
+            # A command stands above the heading that it prints.
+            sample += has_rows
+            columns, has_rows = header, False
         elif columns:
             if (found := _row(columns, number, line)) is not None:
-                found.sample = sample
+                found.sample, has_rows = sample, True
                 yield found
         elif _BRANCH.match(line):
             yield from (Seen(number, int(pid), int(pid), name) for name, pid in _TREE.findall(line))
@@ -79,11 +95,21 @@ def read_table(lines: Iterable[tuple[int, str]], path: str) -> Iterator[Seen]:
 
 
 def _header(line: str) -> list[str]:
-    """Columns of a table of processes, empty for any other line."""
+    """Columns of a table of processes, or of the command that prints one; empty for any other line."""
+    if asked := _FORMAT.search(line):
+        return _asked(asked[1])
     words = line.strip(" %|").split()
     upper = [word for word in words if word == word.upper()]
     has_command = bool(words) and words[-1] in _COMMAND
     return words if len(words) > 2 and len(upper) == len(words) and "PID" in words and has_command else []
+
+
+def _asked(names: str) -> list[str]:
+    """Columns of `ps -o pid,stat,args`, whose heading a filter behind it drops."""
+    plain = [name.partition(":")[0] for name in names.split(",")]
+    words = [_COLUMNS.get(name, name.upper()) for name in plain]
+    columns = [each for word in words for each in ([word] * _OF_A_TIME if word == "LSTART" else [word])]
+    return columns if "PID" in columns and columns[-1] in _COMMAND else []
 
 
 def _row(columns: list[str], number: int, line: str) -> Seen | None:
@@ -94,7 +120,7 @@ def _row(columns: list[str], number: int, line: str) -> Seen | None:
     pid = by_name["PID"]
     if not (pid.isascii() and pid.isdecimal() and len(pid) < 10):
         return None
-    command = values[-1].strip()
+    command = _FOREST.sub("", values[-1].strip())
     thread = next((by_name[name] for name in columns if name in _THREAD), pid)
     state = next((by_name[name][:1] for name in columns if name in _STATE), None)
     if "<defunct>" in command:
@@ -111,6 +137,7 @@ def _row(columns: list[str], number: int, line: str) -> Seen | None:
         state=state,
         wchan=wchan if wchan and _WORD.fullmatch(wchan) else None,
         rank=int(rank[1]) if rank else None,
+        place={name: int(said[1]) for name, told in _PLACES.items() if (said := told.search(command))},
     )
 
 

@@ -11,7 +11,17 @@ from forensics.ingest._shared.content import Lines
 from forensics.ingest._shared.device_kernels import DeviceKernels, is_kernels
 from forensics.ingest._shared.dump_times import time_in
 from forensics.ingest._shared.process_titles import dumped
-from forensics.ingest._shared.stack_text import HEADING, LONGEST_HEADING, PROCESS, frame, header, stack_batches, threads_in
+from forensics.ingest._shared.stack_text import (
+    ENVIRONMENT,
+    HEADING,
+    LONGEST_HEADING,
+    OF_PROCESS,
+    PROCESS,
+    frame,
+    header,
+    stack_batches,
+    threads_in,
+)
 from forensics.ingest.interface import Ingester, Item, Problem
 
 MAX_THREADS = 100_000
@@ -36,7 +46,14 @@ def sniff(head: bytes, path: str) -> int:
 def _is_about_the_dump(line: str) -> bool:
     """Lines above the first thread: of a short stack they would outnumber what makes it one."""
     return (
-        bool(PROCESS.match(line) or HEADING.fullmatch(line[:LONGEST_HEADING]))
+        any(
+            (
+                PROCESS.match(line),
+                HEADING.fullmatch(line[:LONGEST_HEADING]),
+                ENVIRONMENT.fullmatch(line[:LONGEST_HEADING]),
+                OF_PROCESS.fullmatch(line[:LONGEST_HEADING]),
+            )
+        )
         or dumped(line) is not None
         or _VARIABLE.match(line) is not None
         or line.startswith(("Python v", "[New LWP", "[Inferior ", "warning: "))

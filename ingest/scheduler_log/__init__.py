@@ -68,6 +68,40 @@ _STATE = re.compile(r"\s+Reason: +(?P<reason>OOMKilled|Evicted|ContainerCannotRu
 _EXIT = re.compile(r"\s+Exit Code: +(?P<code>\d{1,3})\s*$")
 
 
+# An indexed Job numbers its pods, and the rank may be that number.
+_INDEX = re.compile(r".{0,200}\bjob-completion-index(?:=|: +)(?P<index>\d{1,7})\s*$")
+_BY_INDEX = re.compile(r"\s+RANK: .{0,80}job-completion-index'\]\)\s*$")
+_DEVICES = re.compile(r"\s+nvidia\.com/gpu: +(?P<count>\d{1,4})\s*$")
+
+
+class _IndexedPods:
+    """The rank of each described pod that takes it from its index, and that has one device: one process."""
+
+    def __init__(self) -> None:
+        self.ranks: dict[str, int] = {}
+        self._index: int | None = None
+        self._devices: int | None = None
+
+    def feed(self, line: str, pod: str | None) -> None:
+        """Take one line of the description of a pod."""
+        if _DESCRIBED.match(line):
+            self._index = self._devices = None
+        elif index := _INDEX.match(line):
+            self._index = int(index["index"])
+        elif devices := _DEVICES.match(line):
+            self._devices = int(devices["count"])
+        elif _BY_INDEX.match(line) and pod and self._index is not None and self._devices == 1:
+            self.ranks[pod] = self._index
+
+    def batches(self) -> Iterator[Batch]:
+        """Rows of `process_ranks`: pods are the hosts of their one process."""
+        if self.ranks:
+            found: dict[str, list[Any]] = {"host": list(self.ranks), "rank": list(self.ranks.values())}
+            yield Batch(
+                "process_ranks", {**found, "method": ["environment"] * len(self.ranks), "pid": [None] * len(self.ranks)}
+            )
+
+
 def sniff(head: bytes, path: str) -> int:
     """Lines with the time and words of a Slurm daemon, or the tables of kubectl."""
     if b"\0" in head:
@@ -86,9 +120,10 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     """Log events in the order of the lines."""
     columns: dict[str, list[Any]] = defaultdict(list)
     lines = Lines(artefact)
-    pod = None
+    pod, indexed = None, _IndexedPods()
     for number, whole in lines:
         line = whole[:MAX_TEXT]
+        indexed.feed(line, pod)
         if len(line) < _SHORTEST or not any(word in line for word in _WORDS):
             continue
         named = _DESCRIBED.match(line)
@@ -107,6 +142,7 @@ def rows(artefact: Artefact) -> Iterator[Item]:
             break
     if columns["kind"]:
         yield Batch("log_events", columns)
+    yield from indexed.batches()
     if lines.problem is not None:
         yield lines.problem
 

@@ -38,7 +38,8 @@ def _evaluate(
     A rank that waits for another one has an error that explains nothing.
     """
     first = errors.first(
-        {rank for root in graph.roots for rank in root.ranks} | {rank for rank in errors.by_rank if roster.rank(rank).dead}
+        {rank for root in (*graph.roots, *graph.reported_roots) for rank in root.ranks}
+        | {rank for rank in errors.by_rank if roster.rank(rank).dead}
     )
     if len(first) > 1:
         yield _finding(errors, first, ())

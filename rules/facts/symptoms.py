@@ -73,7 +73,7 @@ def _absent(waits: Sequence[Wait], graph: WaitGraph, roster: Roster) -> Iterator
 
 def _processes(roster: Roster) -> Iterator[Symptom]:
     for rank, facts in roster.ranks.items():
-        if facts.dead and not facts.aborted:
+        if facts.ended:
             yield Symptom(SymptomKind.ENDED, (rank,), f"the process of rank {rank} has ended", facts.state_source)
         elif facts.stopped:
             yield Symptom(SymptomKind.STOPPED, (rank,), f"the process of rank {rank} is stopped", facts.process_source)

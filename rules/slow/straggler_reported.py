@@ -36,7 +36,7 @@ def _evaluate(reports: StragglerReports, logged: Logged, thresholds: Thresholds)
 def _is_clear(one: Slowest, thresholds: Thresholds) -> bool:
     """Alone, by much, and in report after report; a single one must list all ranks and show more."""
     if one.reports < thresholds["least_reports"]:
-        least = thresholds["least_factor_once"]
+        least = thresholds["least_factor_twice" if one.reports > 1 else "least_factor_once"]
         repeated = one.times == one.reports and one.next_factor is not None
     else:
         least = thresholds["least_factor"]
@@ -71,13 +71,17 @@ def _finding(rank: int, measures: Sequence[Slowest], clock: Slowest | None) -> F
     )
 
 
+def _part(stage: StageName) -> str:
+    return "compute" if stage is StageName.UNKNOWN else stage.value
+
+
 def _said(one: Slowest) -> str:
     what = _WORDS.get(one.measure, one.measure)
     often = f"{one.times} of {counted(one.reports, 'report')}"
     if one.times_ms is not None:
         own, peers = one.times_ms
         return (
-            f"in {one.times} of {counted(one.reports, 'step')} rank {one.rank} takes the longest for {one.stage.value}: "
+            f"in {one.times} of {counted(one.reports, 'step')} rank {one.rank} takes the longest for {_part(one.stage)}: "
             f"{own:.0f} ms, its peers {peers:.0f} ms (median), by which its own work of a step takes {one.factor:.1f} times "
             "as long"
         )
@@ -103,6 +107,7 @@ RULE = Rule(
         Threshold("least_reports", 3, "in fewer reports the slowest rank may be so by chance"),
         Threshold("least_share", 0.8, "of the reports that must name the same rank: ranks of a sound job take turns"),
         Threshold("least_factor", 1.3, "boards of one model differ by some per cent, and shares of work by more"),
+        Threshold("least_factor_twice", 1.5, "two reports that agree are seldom chance where the rank is that far behind"),
         Threshold("least_factor_once", 2.0, "what a single report shows must be beyond any jitter"),
     ),
     concludes="The rank that a detector of stragglers reports as the slowest by far, in most of its reports.",

@@ -21,6 +21,7 @@ from forensics.model import (
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.calls.positions import Communicator, Position
+from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.logs.events import LogEvents, Logs
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.logs.positions import as_communicator
@@ -34,6 +35,7 @@ from forensics.rules.reductions.waits.combined_positions import Positions
 from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph
 
 _SHOWN = 3
+_LEAST_HEARD = 2  # ranks that wait for each one of which nothing is heard, where there are several of these
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ def _evaluate(
     mismatched: LoggedMismatches,
     events: LogEvents,
     work: WorkInLogs,
+    errors: GpuErrors,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     """Roots that only logs show; where dumps, stacks or processes tell who waits, they are among the roots of other rules."""
@@ -69,7 +72,7 @@ def _evaluate(
     for behind in _behind(roster, graph, placed, logged):
         is_known = work.found is not None and behind.ranks == (work.found.wait.rank,) and behind.cause is Cause.UNKNOWN
         if behind.group.label not in parted and not is_known:
-            yield _finding(logged, events, behind, thresholds["least_heard_share"])
+            yield errors.refined(_finding(logged, events, behind, thresholds["least_heard_share"]))
 
 
 def _behind(roster: Roster, graph: WaitGraph, placed: Positions, logged: Logged) -> list[_Behind]:
@@ -79,15 +82,18 @@ def _behind(roster: Roster, graph: WaitGraph, placed: Positions, logged: Logged)
     heard = [root for root in absent if any(root.ranks[0] in wait.absent for wait in root.waits)]
     waiting = {rank for wait in waits for rank in wait.waiting}
     found = [item for item in (_device(placed, root) for root in roots) if item is not None]
-    # One that waits alone for a majority that waits for nobody may as well have made a call too many.
+    # One that waits alone for a majority that waits for nobody may have made a call too many.
     if heard and len(heard) <= len(waiting):
         late = [_late(placed, root, sure=len(heard) < len(waiting)) for root in heard]
         found += late if late[0].sure else [_one_of(late)]
     elif not heard and not found:
         ends = [wait for wait in waits if any(root.ranks[0] in wait.unheard for root in absent)]
         found += [_unplaced(placed, wait) for wait in ends if _is_filled(placed, wait)]
-        found = found or _silent(placed, logged, absent, len(waiting))
-    told = graph.recorded or any(group.positions for group in placed.recorded)
+        # One that is known to have ended explains the wait; of the others nothing is known.
+        ended = any(root.kind is RootKind.FREE and roster.rank(root.ranks[0]).ended for root in roots)
+        found = found or ([] if ended else _silent(placed, logged, absent, len(waiting)))
+    # Stacks in a call that nothing names may be in the very init.
+    told = any(wait.communicator for wait in graph.recorded) or any(group.positions for group in placed.recorded)
     return found if found or told else [_never_started(item) for item in unstarted(logged)]
 
 
@@ -98,7 +104,7 @@ def _is_logged(wait: Wait) -> bool:
 
 def _excused(facts: RankFacts) -> bool:
     """Whether its end is the fault, as a launcher saw it, or it gave up waiting itself: for a message, say."""
-    return facts.timed_out or (facts.dead and not facts.aborted)
+    return facts.timed_out or facts.ended
 
 
 def _late(placed: Positions, root: Root, sure: bool) -> _Behind:
@@ -164,7 +170,7 @@ def _silent(placed: Positions, logged: Logged, roots: Sequence[Root], waiting: i
     """All that were heard wait in one place: one of those that were not heard is missing there."""
     silent = tuple(sorted({root.ranks[0] for root in roots}))
     waits = [wait for root in roots for wait in root.waits]
-    if not silent or len(silent) > waiting:
+    if not silent or (len(silent) > 1 and _LEAST_HEARD * len(silent) > waiting):
         return []
     group = placed.of(waits[0].communicator)
     without = tuple(rank for rank in silent if rank not in logged.ranks)
@@ -174,7 +180,7 @@ def _silent(placed: Positions, logged: Logged, roots: Sequence[Root], waiting: i
     return [
         _Behind(
             ranks=silent,
-            cause=Cause.UNKNOWN,
+            cause=Cause.PYTHON_EXCEPTION if len(silent) == 1 and silent[0] in logged.failures.own else Cause.UNKNOWN,
             stage=_stage(waits[0], Component.UNKNOWN),
             state="not_started",
             members=Members.EACH if len(silent) == 1 else Members.ONE_OF,

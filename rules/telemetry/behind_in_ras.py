@@ -61,9 +61,12 @@ def _evaluate(
     roots = {rank: lags for rank, lags in behind.items() if not _communicates(text.stacks, rank)}
     if _is_minority(roots):
         stalled = liveness.motion is Motion.STALLED
-        doubts = (*_unsettled(ras, 1 if stalled else thresholds["settled_gap_s"]), *_doubts(ras, roots, bool(mixed)))
+        unsettled = tuple(_unsettled(ras, 1 if stalled else thresholds["settled_gap_s"]))
+        doubts = (*unsettled, *_doubts(ras, roots, bool(mixed)))
         for rank, lags in roots.items():
-            yield _late_finding(ras, text, rank, lags, doubts)
+            # Counts of its peers that did not grow over captures far apart: the job stands still, whoever is named as waiting.
+            lasts = not unsettled and len(roots) == 1 and all(lag.member.still for lag in lags)
+            yield _late_finding(ras, text, rank, lags, doubts, lasts)
     yield from _lost(ras, graph, roster)
     if not behind and len(mixed) == 1 and not dumped:
         yield from _elsewhere(ras, *mixed[0])
@@ -133,7 +136,9 @@ def _unsettled(ras: Ras, least_gap_s: float) -> Iterator[str]:
         yield f"the captures are {ras.gap_s:.0f} s apart, and nothing else shows a standstill: a long step looks the same"
 
 
-def _late_finding(ras: Ras, text: EvidenceText, rank: int, behind: tuple[_Lag, ...], doubts: tuple[str, ...]) -> Finding:
+def _late_finding(
+    ras: Ras, text: EvidenceText, rank: int, behind: tuple[_Lag, ...], doubts: tuple[str, ...], lasts: bool
+) -> Finding:
     process = next(process for process, named in ras.ranks.items() if named == rank)
     return Finding(
         ranks=(rank,),
@@ -144,7 +149,7 @@ def _late_finding(ras: Ras, text: EvidenceText, rank: int, behind: tuple[_Lag, .
             operation=behind[0].kind,
             communicator=behind[0].group.communicator,
         ),
-        belief=Belief.BEHIND_AND_BUSY,
+        belief=Belief.DIRECT_RECORD if lasts else Belief.BEHIND_AND_BUSY,
         confidence=Confidence.SUSPECT if doubts else Confidence.LIKELY,
         evidence=(*_behind(ras, rank, behind), *_error(rank, behind), *text.stack(rank), *_against(doubts)),
         mechanism=Mechanism("not_started", "local"),

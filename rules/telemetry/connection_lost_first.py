@@ -13,13 +13,14 @@ from forensics.model import (
     Finding,
     Granularity,
     Members,
+    Resource,
     StageName,
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.logs.events import Logs
 from forensics.rules.reductions.logs.log_evidence import Logged
-from forensics.rules.reductions.logs.lost_connections import Loss, lost_first, short
+from forensics.rules.reductions.logs.lost_connections import Loss, NicFault, by_own_nic, lost_first, short
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.waits.graph import WaitGraph
@@ -32,8 +33,12 @@ def _evaluate(roster: Roster, graph: WaitGraph, logged: Logged, thresholds: Thre
     """Nothing where dumps, stacks, numbers in logs or the end of a process tell more than the order of losses."""
     if any(wait.recorded or wait.absent for wait in graph.waits):
         return
-    if any(facts.dead and not facts.aborted for facts in roster.ranks.values()):
+    if any(facts.ended for facts in roster.ranks.values()):
         return
+    faults = by_own_nic(logged.losses, logged.nic_faults)
+    yield from _of_nics(roster, faults, logged.losses) if faults else ()
+    if logged.nic_faults:
+        return  # where ports failed, the order of losses tells nothing
     found = lost_first(logged.losses)
     if found is None:
         return
@@ -41,6 +46,36 @@ def _evaluate(roster: Roster, graph: WaitGraph, logged: Logged, thresholds: Thre
     ranks = tuple(rank for rank, facts in sorted(roster.ranks.items()) if facts.host and short(facts.host) == host)
     if ranks:
         yield _finding(host, ranks, losses, thresholds["least_reporters"])
+
+
+def _of_nics(roster: Roster, faults: tuple[NicFault, ...], losses: tuple[Loss, ...]) -> Iterator[Finding]:
+    """The ranks whose own port failed; one whose number nothing tells may be any of its host."""
+    of_host = tuple(rank for rank, facts in sorted(roster.ranks.items()) if facts.host and short(facts.host) == faults[0].host)
+    named = tuple(sorted(fault.rank for fault in faults if fault.rank is not None))
+    ranks = named or of_host
+    if not ranks:
+        return
+    lost = next((loss for loss in losses if loss.peer == faults[0].host), losses[0])
+    yield Finding(
+        ranks=ranks,
+        cause=Cause.NETWORK_DOWN,
+        stage=StageRef(name=StageName.UNKNOWN, component=Component.COMMUNICATION),
+        belief=Belief.DIRECT_RECORD,
+        confidence=Confidence.LIKELY,
+        evidence=(
+            *(
+                Evidence(f"NCCL on {fault.host} says that its own port {fault.nic} failed", fault.source)
+                for fault in faults[:_SHOWN]
+            ),
+            Evidence(f"no connection was lost but to or from {faults[0].host}: {lost.text}", lost.source),
+        ),
+        granularity=Granularity.of_ranks(ranks),
+        members=Members.EACH if named or len(ranks) == 1 else Members.ONE_OF,
+        resource=Resource(nic=faults[0].nic.partition(":")[0]) if len(faults) == 1 else None,
+        next_steps=(
+            f"look at {faults[0].nic} of {faults[0].host}: cable, transceiver and switch port, ibstat, its kernel log",
+        ),
+    )
 
 
 def _finding(host: str, ranks: tuple[int, ...], losses: tuple[Loss, ...], least: float) -> Finding:

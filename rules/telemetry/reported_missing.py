@@ -20,7 +20,7 @@ from forensics.rules.reductions.calls.positions import Communicator
 from forensics.rules.reductions.logs.events import Logs
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.logs.reports import COUNTED, SPOKEN
-from forensics.rules.reductions.ranks.roster import RankFacts, Roster
+from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import ranks_text, wait_text
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.combined_positions import Positions
@@ -47,12 +47,8 @@ def _evaluate(roster: Roster, graph: WaitGraph, placed: Positions) -> Iterator[F
 def _is_missing(roster: Roster, root: Root) -> bool:
     rank = root.ranks[0]
     known = any(wait.overdue and rank in wait.absent for wait in root.waits)
-    return root.kind is RootKind.FREE and known and not _is_gone(roster.rank(rank))
-
-
-def _is_gone(facts: RankFacts) -> bool:
-    """Whether its end was seen: then that is the fault, and not its absence."""
-    return facts.dead and not facts.aborted
+    # Where its end was seen that is the fault, and not its absence.
+    return root.kind is RootKind.FREE and known and not roster.rank(rank).ended
 
 
 def _absent(rank: int, waits: list[Wait], placed: Positions, sure: bool) -> Finding:

@@ -169,7 +169,7 @@ def _address(text: str | None) -> str | None:
 
 def _placed(connection: DuckDBPyConnection, known: Owners, errors: Sequence[GpuError]) -> GpuErrors:
     """Find the ranks by the process that the driver names, else by the address of the GPU."""
-    by_address = _addresses(machines(connection))
+    by_address = _addresses(machines(connection)) | _of_nccl(connection)
     issued = dict(connection.execute("SELECT rank, max(enqueued_ns) FROM operations GROUP BY rank").fetchall())
     found: dict[int, GpuError] = {}
     unplaced: dict[Place, GpuError] = {}
@@ -182,6 +182,21 @@ def _placed(connection: DuckDBPyConnection, known: Owners, errors: Sequence[GpuE
         elif error.time_ns is None or error.time_ns + _TOGETHER_NS > issued.get(rank, 0):
             found.setdefault(rank, error)
     return GpuErrors(dict(sorted(found.items())), tuple(unplaced.values()))
+
+
+_BUS_IDS = """
+SELECT DISTINCT l.host, l.gpu, p.rank FROM log_positions l JOIN process_ranks p ON p.host = l.host AND p.pid = l.pid
+WHERE l.gpu IS NOT NULL AND p.rank IS NOT NULL
+"""
+
+
+def _of_nccl(connection: DuckDBPyConnection) -> dict[Place, int]:
+    """Ranks by the GPUs that NCCL's init says they use: domain, bus, device and function in one number."""
+    found: dict[Place, int] = {}
+    for host, gpu, rank in connection.execute(_BUS_IDS).fetchall():
+        number = int(gpu, 16)
+        found[host, f"{number >> 20:04x}:{number >> 12 & 0xFF:02x}:{number >> 4 & 0xFF:02x}"] = rank
+    return found
 
 
 def _addresses(known: Machines) -> dict[Place, int]:

@@ -54,10 +54,10 @@ class Exit:
 
 # A rank that a launcher ends is seen after the cancel; only what the same log says before it counts.
 _EXITS = """
-SELECT l.rank, CASE l.kind WHEN 'oom_kill' THEN 'exitcode=-9 pid=' || l.subject || ' by=kernel' ELSE l.subject END,
-       l.source, l.after_cancel
-FROM logged_event l JOIN sources s USING (source_id)
-WHERE (l.kind = 'process_exit' OR (l.kind = 'oom_kill' AND l.rank IS NOT NULL AND s.kind <> 'kernel_log'))
+SELECT l.rank, CASE l.kind WHEN 'oom_kill' THEN 'exitcode=-9 pid=' || l.subject || ' by=kernel'
+       WHEN 'segfault' THEN 'exitcode=-11 pid=' || l.subject || ' by=kernel' ELSE l.subject END, l.source, l.after_cancel
+FROM logged_event l
+WHERE (l.kind = 'process_exit' OR (l.kind IN ('oom_kill', 'segfault') AND l.rank IS NOT NULL))
     AND l.subject IS NOT NULL
 ORDER BY l.rank, l.path, l.locator
 """
@@ -68,7 +68,7 @@ FROM logged_event l
 WHERE l.kind = 'node_failed' AND l.rank IS NOT NULL AND NOT EXISTS (
     SELECT 1 FROM log_events c WHERE c.source_id = l.source_id AND c.locator < l.locator AND c.kind IN (
         'job_cancelled', 'exception', 'fatal_error', 'process_exit', 'watchdog_timeout', 'store_timeout', 'transfer_timeout',
-        'peer_closed', 'terminated', 'signal_sent'))
+        'peer_closed', 'terminated', 'signal_sent') AND coalesce(c.subject, '') NOT LIKE '%DUE TO NODE FAILURE%')
 """
 _NODES = """
 SELECT count(*) FILTER (kind = 'several_nodes'), max(rank), count(DISTINCT host),
@@ -235,7 +235,7 @@ def _follows(
     # A program's error that one rank meets, all may meet: unless the others were alive, or the launcher says who was first.
     if end.rank not in failed.own and (not end.first or (end.is_local and not failed.is_witnessed)) and not end.by_mpi:
         return True
-    if end.rank not in failed.own and failed.is_shared:
+    if (end.rank not in failed.own and failed.is_shared) or failed.is_alike(end.rank):
         return True
     explained = end.rank in failed.own or (failed.of_device is not None and end.first)
     if end.code == -signal.SIGABRT and not explained and (stalled or not end.by_mpi or end.is_local):

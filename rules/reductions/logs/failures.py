@@ -15,6 +15,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import rows_of
 from forensics.model import Evidence
 from forensics.rules.reductions.logs.raised import Caught, Failure, Raised, standstill
+from forensics.rules.reductions.logs.workers import Workers
 
 _OF_ANOTHER = re.compile(
     r"Dist(?:Backend|Network|Store)Error|Connection(?:Reset|Aborted|Refused|)Error|BrokenPipe|ProcessGroup|ChildFailedError|"
@@ -40,6 +41,7 @@ _ODD_ONE = re.compile(r"\bRank (\d{1,7}) has different values? for .{1,200}[Oo]t
 _OF_DEVICE = re.compile(r"^[^\[\]]*\bby GPU node-\d")
 """What ROCm's runtime writes before it aborts the process whose device failed; a label in front may be that of another node."""
 _OF_ITSELF = re.compile(r": Rank (?P<rank>\d{1,7}), node [^\s,]{1,255}, device \d")
+_NUMBER = re.compile(r"\d+")
 _BARE = ("Killed", "Aborted", "Segmentation fault", "Bus error", "Illegal instruction", "Floating point exception")
 """What a shell says of a process that a signal ended."""
 _BY_LAUNCHER = re.compile("ChildFailedError|ActorDiedError")
@@ -66,6 +68,12 @@ class Failures:
     is_shared: bool = False
     of_device: Evidence | None = None
 
+    def is_alike(self, rank: int) -> bool:
+        """Whether as many other ranks as not ended by an error that reads the same: a fault of all, or of what they share."""
+        forms = {each: _NUMBER.sub("", failure.text.rpartition("]: ")[2]) for each, failure in self.own.items()}
+        others = [form for each, form in forms.items() if each != rank]
+        return rank in forms and bool(others) and 2 * others.count(forms[rank]) >= len(others)
+
     @property
     def first(self) -> Failure | None:
         """The one rank that failed by its own doing; of several, one whose device failed under it alone."""
@@ -74,11 +82,11 @@ class Failures:
         return found[0] if len(found) == 1 and (self.is_witnessed or found[0].of_gpu) else None
 
 
-_DIED = re.compile(r"died worker=(\d{1,7})$")
 _ROWS = """
 SELECT rank, kind, text, subject, source_id, locator, source FROM logged_event
 WHERE kind IN ('exception', 'fatal_error', 'watchdog_died', 'terminated', 'cuda_failure', 'worker_exit', 'process_exit',
-               'start_failed', 'mismatch_raised', 'xid', 'traceback', 'out_of_shared_memory') AND NOT after_cancel
+               'start_failed', 'mismatch_raised', 'parent_exited', 'xid', 'traceback', 'out_of_shared_memory')
+    AND NOT after_cancel
 ORDER BY path, locator, kind DESC
 """
 _WITNESSES = """
@@ -97,7 +105,7 @@ def failures(connection: DuckDBPyConnection, world_size: int | None) -> Failures
     odd: dict[int, Failure] = {}
     met: dict[int, Failure] = {}
     unranked = unranked_own = named = False
-    died: set[int] = set()
+    workers = Workers()
     ended = of_device = None
     for rank, kind, text, subject, source_id, line, source in rows_of(connection, "log_events", _ROWS):
         if kind == "xid":
@@ -115,8 +123,7 @@ def failures(connection: DuckDBPyConnection, world_size: int | None) -> Failures
         by_device = kind == "cuda_failure" and _BY_ITS_DEVICE.search(subject or "") is not None
         if by_device and rank is not None and not stalls.had_begun(source_id, line):
             met.setdefault(rank, Failure(rank, text, source, _GPU.search(text) is not None))
-        if kind == "process_exit" and (worker := _DIED.match(subject or "")):
-            died.add(int(worker[1]))
+        workers.feed(kind, rank, subject, text, source)
         if kind == "process_exit" and rank is not None and subject in _BARE and not stalls.had_begun(source_id, line):
             met.setdefault(rank, Failure(rank, text, source))
         if kind not in ("exception", "fatal_error", "watchdog_died"):
@@ -142,9 +149,10 @@ def failures(connection: DuckDBPyConnection, world_size: int | None) -> Failures
     ((speaking, signals),) = connection.execute(_WITNESSES).fetchall()
     if len(odd) == 1 and speaking > 1:
         own, following = odd, following | own.keys() - odd.keys()
-    own = own or caught.own(died, max(speaking, world_size or 0)) or (met if not met.keys() & following else {})
+    own = own or caught.own(workers.ranks, max(speaking, world_size or 0)) or (met if not met.keys() & following else {})
+    own = own or workers.own(speaking)
     # What its executor saw die and what alone reported an error is one process.
-    named = named or speaking > 1 or signals > 0 or (len(died) == 1 and own.keys() == died)
+    named = named or speaking > 1 or signals > 0 or (len(workers.ranks) == 1 and own.keys() == workers.ranks)
     only = unranked and not (unranked_own or own)
     return Failures(own, frozenset(following), unranked, only, ended, named, caught.is_shared, of_device)
 

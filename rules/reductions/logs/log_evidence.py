@@ -16,7 +16,7 @@ from forensics.rules.reductions.calls.positions import Communicator
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.ends import Exit, exits, first_ends
 from forensics.rules.reductions.logs.failures import Failures, failures
-from forensics.rules.reductions.logs.lost_connections import Loss, lost_connections
+from forensics.rules.reductions.logs.lost_connections import Loss, NicFault, lost_connections, nic_faults
 from forensics.rules.reductions.logs.positions import LoggedGroup, logged_groups
 from forensics.rules.reductions.logs.raised import Failure
 from forensics.rules.reductions.logs.reports import reported_operations
@@ -50,6 +50,7 @@ class Logged:
     stalled: bool = False
     cancels: tuple[str, ...] = ()
     losses: tuple[Loss, ...] = ()
+    nic_faults: tuple[NicFault, ...] = ()
     world_size: int | None = None
 
     @property
@@ -65,6 +66,13 @@ SELECT rank, min(host) FROM (
 ) WHERE rank IS NOT NULL GROUP BY rank ORDER BY rank
 """
 _STATED = "SELECT DISTINCT try_cast(value AS INTEGER) FROM job_config WHERE key = 'log.world_size'"
+# A rank whose process the kernel or the driver names is one of the job, whether it wrote a line or not.
+_NAMED_BY_KERNEL = """
+SELECT DISTINCT p.rank FROM process_ranks p JOIN (
+    SELECT host, try_cast(regexp_extract(text, 'pid=''?([0-9]{1,9})', 1) AS BIGINT) AS pid FROM device_events WHERE kind = 'xid'
+    UNION ALL SELECT host, try_cast(subject AS BIGINT) FROM log_events WHERE kind IN ('oom_kill', 'hung_task', 'segfault')
+) e ON e.pid = p.pid AND coalesce(e.host = p.host, true) WHERE p.rank IS NOT NULL
+"""
 _ODD_SIZES = "SELECT count(*) FROM log_events WHERE kind = 'size_mismatch'"
 _EVENTS = f"""
 SELECT kind, rank, source FROM logged_event
@@ -80,7 +88,9 @@ def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
     """Read what the logs of a case tell."""
     ranks = dict(connection.execute(_SPOKEN).fetchall())
     world_size = known.world_size or _stated_world(connection, ranks)
-    groups = logged_groups(connection, world_size)
+    seen = frozenset(rank for rank, facts in known.ranks.items() if facts.has_stack or facts.has_recorder)
+    seen |= {rank for (rank,) in connection.execute(_NAMED_BY_KERNEL).fetchall()}
+    groups = logged_groups(connection, world_size, seen)
     timed_out: dict[int, str] = {}
     cancels: list[str] = []
     stalled = False
@@ -102,6 +112,7 @@ def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
         cancels=tuple(cancels),
         odd_sizes=connection.execute(_ODD_SIZES).fetchall()[0][0] > 0,
         losses=lost_connections(connection, ranks),
+        nic_faults=nic_faults(connection, ranks),
         world_size=world_size,
     )
 
@@ -124,12 +135,12 @@ def only_logs(roster: Roster) -> bool:
 
 
 def heard_in_logs(roster: Roster, heard: Logged) -> Roster:
-    """The roster of a job that left nothing but logs: ranks that logs speak of, and how their launcher saw them end.
+    """The roster with the ranks that logs speak of, and, where nothing but logs is left, how their launcher saw them end.
 
-    Where anything else was collected the roster stays as it is: processes, dumps and stacks know better.
+    Where anything else was collected it knows better of the ranks that it is of, and of the size of the job.
     """
     if not only_logs(roster):
-        return roster
+        return _with_heard(roster, heard)
     world = heard.world_size or next((group.size for group in heard.groups if group.world and group.exact), None)
     ends = {end.rank: end for end in heard.first_ends}
     failed = heard.failures.first
@@ -139,8 +150,18 @@ def heard_in_logs(roster: Roster, heard: Logged) -> Roster:
         rank: _ended(
             _spoken_of(roster, heard, rank), ends.get(rank), failed if failed and not ends.keys() - {failed.rank} else None
         )
-        for rank in sorted({*roster.ranks, *heard.ranks, *ends, *range(world or 0)})
+        for rank in sorted({*roster.ranks, *heard.ranks, *ends, *range(world or 0), *([failed.rank] if failed else ())})
     }
+    return Roster(ranks, world)
+
+
+def _with_heard(roster: Roster, heard: Logged) -> Roster:
+    """What else was collected may be of a few ranks; those of the groups that logs speak of are of the job all the same."""
+    members = {rank for group in heard.groups for rank in group.members}
+    if not roster.ranks.keys() <= members or roster.world_size is not None:
+        return roster
+    world = next((group.size for group in heard.groups if group.world and group.exact), None)
+    ranks = {rank: _spoken_of(roster, heard, rank) for rank in sorted({*roster.ranks, *members, *range(world or 0)})}
     return Roster(ranks, world)
 
 

@@ -28,6 +28,22 @@ class Loss:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class NicFault:
+    """One line of NCCL: a port of the own host (`nic`, as `mlx5_9:1`) failed under the rank that wrote it."""
+
+    host: str
+    rank: int | None
+    nic: str
+    text: str
+    source: str
+
+
+_NIC_FAULTS = """
+SELECT rank, host, subject, text, source FROM logged_event
+WHERE kind = 'nic_event' AND subject IS NOT NULL AND NOT after_cancel ORDER BY path, locator
+"""
+_FAULT = re.compile(r"(?P<nic>\S{1,80}) .*(?:port error|port is down|port down|fatal)", re.IGNORECASE)
 _LOSSES = """
 SELECT kind, rank, host, subject, text, source FROM logged_event
 WHERE kind IN ('peer_closed', 'completion_error') AND subject IS NOT NULL AND NOT after_cancel
@@ -57,6 +73,18 @@ def lost_connections(connection: DuckDBPyConnection, hosts: Mapping[int, str | N
     return tuple(found)
 
 
+def nic_faults(connection: DuckDBPyConnection, hosts: Mapping[int, str | None]) -> tuple[NicFault, ...]:
+    """Ports that NCCL says failed on the host of the rank that says so."""
+    if not has_rows(connection, "log_events"):
+        return ()
+    found = []
+    for rank, host, subject, text, source in connection.execute(_NIC_FAULTS).fetchmany(_MOST):
+        own, said = host or hosts.get(rank), _FAULT.match(subject)
+        if own and said:
+            found.append(NicFault(short(own), rank, said["nic"], text, source))
+    return tuple(found)
+
+
 def short(host: str) -> str:
     """A host's name without its domain."""
     return host if _ADDRESS.fullmatch(host) else host.partition(".")[0]
@@ -79,3 +107,12 @@ def lost_first(losses: Iterable[Loss]) -> tuple[str, tuple[Loss, ...]] | None:
         reporters.add(loss.reporter)
     silent = [host for host in named if host not in reporters]
     return (silent[0], tuple(named[silent[0]])) if len(silent) == 1 else None
+
+
+def by_own_nic(losses: Iterable[Loss], faults: Iterable[NicFault]) -> tuple[NicFault, ...]:
+    """The failed ports of the one host that has any, where all lost connections are to it or from it."""
+    hosts = {fault.host for fault in faults}
+    ends = [{loss.reporter, loss.peer} for loss in losses]
+    if len(hosts) != 1 or not ends or not all(hosts & pair for pair in ends):
+        return ()
+    return tuple({fault.rank: fault for fault in reversed(tuple(faults))}.values())

@@ -46,7 +46,7 @@ class LoggedGroup:
     """One communicator as logs show it, with one position for each rank that was heard.
 
     `size` is the number of members, at least, and `exact` says whether that is all of them. `world` is set when its members are
-    the ranks of the job.
+    the ranks of the job: `others` are those that something else than logs tells of.
     """
 
     label: str
@@ -55,13 +55,16 @@ class LoggedGroup:
     size: int
     exact: bool
     world: bool
+    others: frozenset[int] = frozenset()
 
     @property
     def members(self) -> tuple[int, ...]:
         """Global ranks of the members that are known."""
-        return tuple(range(self.size)) if self.world and self.exact else tuple(sorted(self.positions))
+        return tuple(range(self.size)) if self.world and self.exact else tuple(sorted(self.others.union(self.positions)))
 
 
+_LEAST_HEARD = 7
+"""Ranks that write for each one of a file that does not."""
 # torchrun keeps the logs of each start of a job in a folder attempt_N; a new start counts from one again.
 _ATTEMPT = "try_cast(regexp_extract(path, '(?:^|/)attempt_([0-9]{1,6})/', 1) AS INTEGER)"
 _ROWS = f"""
@@ -76,15 +79,20 @@ ORDER BY p.origin, p.communicator, p.rank, s.path, p.locator
 _PROCESSES = "SELECT host, pid, min(rank) FROM ranks WHERE pid IS NOT NULL GROUP BY host, pid HAVING count(DISTINCT rank) = 1"
 
 
-def logged_groups(connection: DuckDBPyConnection, world_size: int | None) -> tuple[LoggedGroup, ...]:
-    """Read all groups that logs speak of, in order of origin and name; `world_size` is None when nothing tells it."""
+def logged_groups(
+    connection: DuckDBPyConnection, world_size: int | None, seen: frozenset[int] = frozenset()
+) -> tuple[LoggedGroup, ...]:
+    """Read all groups that logs speak of, in order of origin and name; `world_size` is None when nothing tells it.
+
+    `seen` are ranks that left something else than logs.
+    """
     rows = [_position(row) for row in rows_of(connection, "log_positions", _ROWS)]
     rows = _with_ranks(rows, {(host, pid): rank for host, pid, rank in rows_of(connection, "ranks", _PROCESSES)}, world_size)
     world = world_size or _world(rows)
     groups: dict[tuple[str, str], list[LogPosition]] = defaultdict(list)
     for row in rows:
         groups[row.origin, row.communicator].append(row)
-    found = [_group(key, members, world) for key, members in sorted(groups.items())]
+    found = [_group(key, members, world, seen) for key, members in sorted(groups.items())]
     return tuple(group for group in found if group is not None)
 
 
@@ -132,7 +140,7 @@ def _world(rows: Iterable[LogPosition]) -> int | None:
     return max(sizes) if fits and len(names) == 1 else None
 
 
-def _group(key: tuple[str, str], rows: Sequence[LogPosition], world: int | None) -> LoggedGroup | None:
+def _group(key: tuple[str, str], rows: Sequence[LogPosition], world: int | None, seen: frozenset[int]) -> LoggedGroup | None:
     """One group, or None when its members cannot be compared.
 
     That is: point-to-point work, a name that two groups share, or a member whose rank nothing tells (it would look absent).
@@ -154,8 +162,19 @@ def _group(key: tuple[str, str], rows: Sequence[LogPosition], world: int | None)
     # As many members as the job has ranks, and each counts as the job does: they are all.
     counts_all = least == world and all(rank == number for rank, number in numbers)
     is_world = stated == world if stated else counts_all or name.endswith(":default_pg") or name == "0"
-    size = stated or (world if is_world and world else None) or max(least, len(positions))
-    return LoggedGroup(name, origin, dict(sorted(positions.items())), size, bool(stated or (is_world and world)), is_world)
+    others = (seen | _gaps(ranked)) - positions.keys() if is_world and not stated else frozenset()
+    size = stated or (world if is_world and world else None) or max(least, len(positions) + len(others))
+    is_exact = bool(stated or (is_world and world))
+    return LoggedGroup(name, origin, dict(sorted(positions.items())), size, is_exact, is_world, others)
+
+
+def _gaps(rows: Sequence[LogPosition]) -> frozenset[int]:
+    """Ranks between those of one file, where nearly all of its ranks are heard: the file holds theirs too, had they written."""
+    by_file: dict[str, set[int]] = defaultdict(set)
+    for row in rows:
+        by_file[row.source.partition("#")[0]].add(row.rank or 0)
+    missing = {file: set(range(min(ranks), max(ranks))) - ranks for file, ranks in by_file.items()}
+    return frozenset[int]().union(*(gap for file, gap in missing.items() if _LEAST_HEARD * len(gap) <= len(by_file[file])))
 
 
 def _reach(row: LogPosition) -> tuple[int, int, int]:

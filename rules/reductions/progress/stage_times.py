@@ -18,7 +18,9 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import rows_of
 from forensics.model import StageName
 
-_STAGES = {stage.value: stage for stage in (StageName.DATA, StageName.FORWARD, StageName.BACKWARD, StageName.OPTIMIZER)}
+_PARTS = (StageName.DATA, StageName.FORWARD, StageName.BACKWARD, StageName.OPTIMIZER)
+_COMPUTE = "compute"
+_STAGES = {**{stage.value: stage for stage in _PARTS}, _COMPUTE: StageName.UNKNOWN}
 _ROWS = """
 SELECT t.step, t.rank, t.kind, sum(t.ms), min(s.path || '#line=' || t.locator)
 FROM log_stage_times t JOIN sources s USING (source_id) WHERE t.rank IS NOT NULL
@@ -76,7 +78,9 @@ def _slowest(times: _Times, stage: str, step: int, sources: Mapping[tuple[int, i
 
 
 def _own(kinds: Mapping[str, float]) -> float:
-    return sum(ms for kind, ms in kinds.items() if kind in _STAGES)
+    """Its parts; what is called compute may hold both passes."""
+    has_passes = StageName.FORWARD.value in kinds or StageName.BACKWARD.value in kinds
+    return sum(ms for kind, ms in kinds.items() if kind in _STAGES and not (kind == _COMPUTE and has_passes))
 
 
 def _is_awaited(times: _Times, rank: int, stage: str, excess: float) -> bool:

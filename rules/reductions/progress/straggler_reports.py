@@ -26,6 +26,7 @@ _SECTION_STAGES = {
     re.compile(r"data", re.IGNORECASE): StageName.DATA,
 }
 _OF_SEVERAL = re.compile(r"recv|receive|send|comm|reduce|gather|sync|wait|barrier|p2p", re.IGNORECASE)
+_LEAST_SLOW = 1.3
 _ROWS = """
 SELECT r.source_id, r.measure, r.report, r.rank, r.factor, r.is_listed, s.path || '#line=' || r.locator
 FROM straggler_reports r JOIN sources s USING (source_id) ORDER BY s.path, r.measure, r.report, r.factor DESC, r.rank
@@ -84,8 +85,17 @@ def _stage(measure: str) -> StageName:
     return next((stage for words, stage in _SECTION_STAGES.items() if words.search(measure)), StageName.UNKNOWN)
 
 
+def _since(reports: Sequence[Sequence[tuple[int, float, bool, str]]]) -> int:
+    """How many of the newest reports name one rank that is slow, where those before name nobody; 0 where none does."""
+    slow = [report[0][0] if report[0][1] >= _LEAST_SLOW else None for report in reports]
+    number = next((place for place, rank in enumerate(reversed(slow)) if rank is None or rank != slow[-1]), 0)
+    return number if number > 1 and set(slow[:-number]) == {None} else 0
+
+
 def _slowest(measure: str, reports: Sequence[Sequence[tuple[int, float, bool, str]]], made: int) -> Slowest:
-    """Of the `made` reports those that name nobody have no rows."""
+    """Of the `made` reports those that name nobody have no rows; of a rank that became slow only those since then count."""
+    if made == len(reports) and (since := _since(reports)):
+        reports, made = reports[-since:], since
     first = [report[0] for report in reports]
     ranks = [rank for rank, *_ in first]
     rank = max(dict.fromkeys(ranks), key=ranks.count)

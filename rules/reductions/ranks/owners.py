@@ -39,6 +39,7 @@ def owners(connection: DuckDBPyConnection) -> Owners:
         SELECT host, pid, min(rank) FROM (
             SELECT host, pid, rank FROM ranks UNION ALL SELECT host, pid, rank FROM processes
             UNION ALL SELECT s.host, t.pid, t.rank FROM stacks t JOIN sources s USING (source_id)
+            UNION ALL SELECT host, pid, rank FROM process_ranks
         ) WHERE pid IS NOT NULL AND rank IS NOT NULL GROUP BY host, pid HAVING count(DISTINCT rank) = 1
         """
     ).fetchall()

@@ -67,6 +67,11 @@ class RankFacts:
         return bool(self.thread_states) and set(self.thread_states) <= STOPPED
 
     @property
+    def ended(self) -> bool:
+        """Whether its process is gone, and not because it gave up waiting."""
+        return self.dead and not self.aborted
+
+    @property
     def unseen(self) -> bool:
         """Whether nothing shows what the rank does: no stack, no complete record, no process known to be gone or stopped.
 

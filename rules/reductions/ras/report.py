@@ -7,7 +7,7 @@ found on the hosts, or through a communicator of all GPUs of the job (torch orde
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -236,7 +236,8 @@ def _global_ranks(
     by_pid = _by_pid(connection, processes)
     # The GPUs in the summary of the text form are those of processes that are not considered dead.
     dead = sum(word == "dead" for word, _, _ in lost.values())
-    by_world = _by_world(groups, {gpus, gpus + dead} if gpus else {len(processes)})
+    worlds = {gpus, gpus + dead} if gpus else {len(processes)}
+    by_world = _missing(groups, lost, worlds) | _by_world(groups, worlds)
     if any(by_world.get(process, rank) != rank for process, rank in by_pid.items()):
         return by_pid, "pid"
     ranks = {**by_world, **by_pid}
@@ -249,6 +250,18 @@ def _by_world(groups: tuple[RasGroup, ...], worlds: set[int]) -> dict[Process, i
     numbered = {(member.process, member.comm_rank) for group in whole for member in group.members if member.process}
     found = {process: number for process, number in numbered if process}
     return found if len(found) == len(numbered) else {}
+
+
+def _missing(groups: tuple[RasGroup, ...], lost: Collection[Process], worlds: set[int]) -> dict[Process, int]:
+    """The text form lists lost processes, and missing ranks by number only: with one of each they are the same."""
+    whole = [group for group in groups if group.size in worlds]
+    numbers = [
+        {member.comm_rank for member in group.members if member.process is None and member.status == "unresponsive"}
+        for group in whole
+    ]
+    if len(lost) != 1 or not numbers or len(numbers[0]) != 1 or any(each != numbers[0] for each in numbers):
+        return {}
+    return {next(iter(lost)): next(iter(numbers[0]))}
 
 
 def _by_pid(connection: DuckDBPyConnection, processes: set[Process]) -> dict[Process, int]:

@@ -74,7 +74,10 @@ _C10D = r"(?:c10d::|_ZNK?4c10d\d+)"
 NATIVE_WAITS = (
     (WaitKind.POINT_TO_POINT, re.compile(_C10D + r"ProcessGroup\w*?(?:::)?(?:Send|Recv)Work")),
     (WaitKind.STORE, re.compile(_C10D + r"\w*Store(?:::|\d)|gloo::rendezvous::|_ZNK?4gloo10rendezvous")),
-    (WaitKind.COLLECTIVE, re.compile(_C10D + r"(?:ProcessGroup|Work(?:::|\d))|p?nccl[A-Z]\w*\Z")),
+    (
+        WaitKind.COLLECTIVE,
+        re.compile(_C10D + r"(?:ProcessGroup|Work(?:::|\d))|p?nccl[A-Z]\w*\Z|groupLaunch\Z|bootstrap[A-Z]\w*\Z"),
+    ),
     (WaitKind.DEVICE, re.compile(r"(?:cu|cuda|hip)(?:Stream|Event|Device|Ctx)Synchronize\w*\Z")),
     (WaitKind.FILE_LOCK, re.compile(r"(?:flock|lockf(?:64)?|fcntl_(?:flock|lockf)\w*)\Z")),
     (WaitKind.LOCK, re.compile(r"(?:(?:lock_)?PyThread_acquire_lock\w*|r?lock_acquire\w*|acquire_timed|_?PyMutex_Lock\w*)\Z")),

@@ -24,7 +24,7 @@ from forensics.rules.reductions.waits.unrecorded import joined_by_stack, waits_b
 def known_waits(calls: Calls, placed: Positions, roster: Roster, samples: StacksByRank, messages: MessageWaits) -> WaitGraph:
     """The graph of all waits; what a process that is gone recorded is out of date."""
     ranks, groups = roster.ranks, placed.recorded
-    gone = {rank for rank, facts in ranks.items() if (facts.dead and not facts.aborted) or facts.heartbeat_gap_ns}
+    gone = {rank for rank, facts in ranks.items() if facts.ended or facts.heartbeat_gap_ns}
     dumped = {rank for rank, facts in ranks.items() if facts.has_recorder} - (calls.logged - calls.dumped)
     heard = {Family.RECORDER: dumped, Family.SHIM: calls.logged}
     collective = recorded_waits(groups, ranks.keys(), ignore=gone, heard=heard)
@@ -40,9 +40,7 @@ def reported_waits(groups: Sequence[Communicator], ranks: Roster, samples: Mappi
 
     From the strongest to the weakest: a watchdog knows what was completed, others count calls only.
     """
-    known = {
-        rank for rank, facts in ranks.ranks.items() if facts.recorded or facts.stopped or (facts.dead and not facts.aborted)
-    }
+    known = {rank for rank, facts in ranks.ranks.items() if facts.recorded or facts.stopped or facts.ended}
     known |= {rank for rank, found in samples.items() if not (found.communicating or found.below_autograd or found.in_store)}
     units = {group.unit for group in groups}
     for told in ({"work"}, {"opCount"}, units - {"work", "opCount"}):

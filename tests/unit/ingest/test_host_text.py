@@ -277,3 +277,25 @@ def test_an_analysis_of_the_recorder_alone_in_a_file(tmp_path: Path) -> None:
     text = "Not all ranks joining collective, sequence number: 5\ngroup info: 0:default_pg\ncollective: nccl:all_reduce\n"
     (tmp_path / "analysis.txt").write_text(text + "missing ranks: {2}\nworld size: 4\nexpected ranks: {0, 1, 2, 3}\n")
     assert [suspect.ranks for suspect in diagnose(open_case([tmp_path])).suspects] == [(2,)]
+
+
+PYSTACK = """--- 40510
+Traceback for thread 40599 (pt_main_thread) [] (most recent call last):
+    (Python) File "/opt/py/threading.py", line 1032, in _bootstrap
+        self._bootstrap_inner()
+
+Traceback for thread 40510 (python) [Has the GIL] (most recent call last):
+    (Python) File "/srv/exp/train.py", line 302, in <module>
+        main()
+    (C) File "???", line 0, in ncclCommInitRankConfig (libnccl.so.2)
+"""
+
+
+def test_stacks_of_pystack() -> None:
+    found = read(PYSTACK.encode())
+    main = found.row("stacks", is_main=True)
+    assert (main["pid"], main["thread"], main["owns_gil"]) == (40510, 40510, True)
+    assert found.stack(main["call_path"]) == [
+        ("ncclCommInitRankConfig", "libnccl.so.2", None),
+        ("<module>", "/srv/exp/train.py", 302),
+    ]

@@ -221,3 +221,96 @@ def test_many_hosts_tell_the_same_once(tmp_path: Path) -> None:
     alone = diagnose(open_case([found.write(tmp_path / "one")]))
     both = diagnose(open_case([write(tmp_path / "two", {**found.finished(), **copies})]))
     assert [s.evidence for s in both.suspects] == [s.evidence for s in alone.suspects]
+
+
+TEXT = """{when}
+NCCL version 2.25.1 compiled with CUDA 12.8
+CUDA runtime version 12080, driver version 12080
+
+Job summary
+===========
+
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      1          8            1          8        8
+
+Communicators... (0.01s)
+=============
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         1       7-8         8         8   RUNNING  INCOMPLETE
+
+Errors
+======
+
+DEAD
+{processes}
+#0-0 (c07d11a95e2b6f30) INCOMPLETE
+  Missing communicator data from {count} rank
+  The missing rank{s}: {ranks}
+
+Warnings
+========
+"""
+
+
+def missing(when: str, *ranks: int) -> bytes:
+    listed = "".join(f"  Process {5200 + rank} on node 10.0.7.3 managing GPU {rank}\n" for rank in ranks)
+    numbers = ", ".join(map(str, ranks))
+    facts = {"processes": listed, "count": len(ranks), "s": "s" if len(ranks) > 1 else "", "ranks": numbers}
+    return TEXT.format(when=when, **facts).encode()
+
+
+FIRST, SECOND_LOOK = "Fri Oct  4 12:59:04 CEST 2024", "[2024-10-04 15:37:40] node-3 $ ncclras -v"
+
+
+def test_the_process_that_two_texts_miss_is_the_one_missing_rank(tmp_path: Path) -> None:
+    verdict = verdict_of(write(tmp_path, {"ras1.txt": missing(FIRST, 4), "ras2.txt": missing(SECOND_LOOK, 4)}))
+    assert named(verdict) == {4} and verdict.suspects[0].cause is Cause.PROCESS_DEAD
+
+
+def test_which_of_two_lost_processes_is_which_missing_rank_is_not_known(tmp_path: Path) -> None:
+    texts = {"ras1.txt": missing(FIRST, 4, 5), "ras2.txt": missing(SECOND_LOOK, 4, 5)}
+    assert not named(verdict_of(write(tmp_path, texts)))
+
+
+BEHIND = """{when}
+NCCL version 2.26.2 compiled with CUDA 12.6
+
+Job summary
+===========
+
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      8          8            1         64       64
+
+Communicators... (0.00s)
+=============
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         8         8        64        64   RUNNING  MISMATCH
+
+Warnings
+========
+
+#0-0 (8bb21c90a7e3f014) MISMATCH
+  Communicator ranks have different AllGather operation counts
+  63 ranks have launched up to operation {most}
+  1 rank has launched up to operation {own}
+  Rank 9 -- GPU 1 managed by process 7710 on node 172.18.4.11
+"""
+
+
+@pytest.mark.parametrize(
+    ("second", "later", "expected"),
+    [((21, 20), "04:19:02", {9}), ((31, 30), "04:19:02", set())],
+    ids=["same counts", "it moved"],
+)
+def test_counts_of_a_text_that_did_not_grow(tmp_path: Path, second: tuple[int, int], later: str, expected: set[int]) -> None:
+    texts = {
+        "ras_a.txt": BEHIND.format(when="Sun Mar 16 04:05:31 UTC 2025", most=21, own=20).encode(),
+        "ras_b.txt": BEHIND.format(when=f"Sun Mar 16 {later} UTC 2025", most=second[0], own=second[1]).encode(),
+    }
+    assert named(verdict_of(write(tmp_path, texts))) == expected

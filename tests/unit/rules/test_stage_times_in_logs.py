@@ -136,3 +136,35 @@ def test_a_hang_is_not_blamed_on_the_slow_rank(tmp_path: Path) -> None:
     )
     verdict = judged(tmp_path, lines(slow("data", of=1)) + gave_up)
     assert not {1} & named(verdict)
+
+
+def metrics(rank: int, step: int) -> dict[str, float]:
+    own = 0.613 if rank == 2 else 0.39
+    return {"compute": own, "wait_allreduce": 0.625 - own, "loader": 0.002 + 0.001 * (step % 3)}
+
+
+@pytest.mark.parametrize(("shuffle", "expected"), [(False, {2}), (True, set())])
+def test_compute_of_both_passes_beside_the_wait(tmp_path: Path, shuffle: bool, expected: set[int]) -> None:
+    """A file of each rank; where all ranks are slow in turn nobody is named."""
+    for rank in range(4):
+        steps = (metrics((rank + step * shuffle) % 4, step) for step in range(12))
+        text = "".join(
+            f"2025-06-19 13:10:{n:02} step={100 + n} "
+            + " ".join(f"{name}_ms={1000 * ms:.1f}" for name, ms in step.items())
+            + "\n"
+            for n, step in enumerate(steps)
+        )
+        (tmp_path / f"rank{rank}.log").write_text(text)
+    verdict = verdict_of(tmp_path)
+    assert named(verdict) == expected
+
+
+def test_a_short_rank_and_no_unit_where_both_passes_are_told(tmp_path: Path) -> None:
+    text = "".join(
+        f"15:00:{step:02} r{rank} it{200 + step} data {2.8 if rank == 3 else 0.01:.3f} fwd 0.401 bwd 0.711 sync "
+        f"{0.04 if rank == 3 else 2.83:.3f}\n"
+        for step in range(12)
+        for rank in range(4)
+    )
+    verdict = judged(tmp_path, text)
+    assert named(verdict) == {3} and verdict.suspects[0].cause is Cause.DATALOADER_STALL

@@ -114,3 +114,21 @@ def test_what_is_read_of_the_worst_and_the_best() -> None:
         (1, "score", 76, 2.0),
         (1, "score", 432, 1.0),
     ]
+
+
+def test_a_rank_that_became_slow_is_named_by_the_reports_since_then(tmp_path: Path) -> None:
+    early = scores(0.97, 0.99, 0.98, 1.0)
+    assert named(judged(tmp_path, early + 2 * scores(0.98, 0.99, 0.57, 1.0))) == {2}
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        scores(0.98, 0.99, 0.57, 1.0),  # once
+        scores(0.98, 0.99, 0.57, 1.0) + scores(0.98, 0.57, 0.99, 1.0),  # another one
+        2 * scores(0.98, 0.99, 0.72, 1.0),  # not by much
+        2 * scores(0.98, 0.99, 0.57, 1.0) + scores(0.97, 0.99, 0.98, 1.0),  # and no longer
+    ],
+)
+def test_two_ranks_or_little_since_then_are_not(tmp_path: Path, late: str) -> None:
+    assert not named(judged(tmp_path, scores(0.97, 0.99, 0.98, 1.0) + late))

@@ -1,0 +1,195 @@
+"""Which rank each process is and of which host each file, from what any file of the case tells.
+
+Loose files name a process by its number, a host by a prompt or in their own names. What launchers, commands, environments and
+NCCL say of processes stands in `process_ranks`; here it is completed by the order of nodes and by NCCL's communicator of all
+ranks, and files that only a name ties to a host get that host.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from forensics.case.database import Connection, has_rows, insert_rows
+
+# The number in the largest communicator is the rank, where it is one communicator and nothing states another size of the job.
+_BY_NCCL = """
+INSERT INTO process_ranks (source_id, host, pid, rank, method)
+WITH numbered AS (
+    SELECT min(source_id) AS source_id, host, pid, group_rank, size, min(communicator) AS communicator
+    FROM log_positions WHERE origin = 'nccl' AND host IS NOT NULL AND pid IS NOT NULL AND group_rank IS NOT NULL
+        AND size = (SELECT max(size) FROM log_positions WHERE origin = 'nccl')
+        AND coalesce(rank, group_rank) = group_rank
+    GROUP BY host, pid, group_rank, size
+)
+SELECT source_id, host, pid, group_rank, 'nccl' FROM numbered
+WHERE (SELECT count(DISTINCT communicator) = 1 AND count(*) = count(DISTINCT group_rank)
+              AND count(*) = count(DISTINCT (host, pid)) FROM numbered)
+    AND NOT EXISTS (SELECT 1 FROM job_config c WHERE c.key IN ('world_size', 'log.world_size')
+        AND try_cast(c.value AS INTEGER) > numbered.size)
+"""
+_BY_NODE = """
+UPDATE process_ranks SET rank = node * per_node + local_rank
+WHERE rank IS NULL AND node IS NOT NULL AND per_node > local_rank
+"""
+# A list of hosts with their slots, in the order of the nodes.
+_BY_HOSTS = """
+UPDATE process_ranks SET rank = before.ranks + process_ranks.local_rank FROM (
+    SELECT host, slots, coalesce(sum(slots) OVER (ORDER BY node ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS ranks
+    FROM nodes WHERE (SELECT count(DISTINCT source_id) FROM nodes) = 1
+) before
+WHERE process_ranks.rank IS NULL AND process_ranks.host = before.host
+    AND process_ranks.local_rank < before.slots
+"""
+_KNOWN_OF_HOSTS = "SELECT host, rank, pid FROM process_ranks WHERE host IS NOT NULL AND rank IS NOT NULL AND pid IS NOT NULL"
+_UNKNOWN_OF_HOSTS = """
+SELECT s.host, min(k.pid) FROM stacks k JOIN sources s USING (source_id)
+WHERE k.rank IS NULL AND k.pid IS NOT NULL AND s.host IS NOT NULL AND k.is_main AND NOT coalesce(k.is_child, false)
+    AND NOT EXISTS (SELECT 1 FROM process_ranks p WHERE p.host = s.host AND p.pid = k.pid AND p.rank IS NOT NULL)
+GROUP BY s.host HAVING count(DISTINCT k.pid) = 1
+"""
+_LOGS_OF_NCCL = """
+UPDATE sources SET rank = one.rank, rank_method = 'pid' FROM (
+    SELECT l.source_id, min(p.rank) AS rank FROM log_positions l JOIN process_ranks p ON p.host = l.host AND p.pid = l.pid
+    WHERE l.origin = 'nccl' AND p.rank IS NOT NULL GROUP BY l.source_id
+    HAVING count(DISTINCT (l.host, l.pid)) = 1 AND count(DISTINCT p.rank) = 1
+) one WHERE sources.source_id = one.source_id AND sources.kind = 'nccl_log' AND sources.rank IS NULL
+"""
+# One process of a host stands for it, where nothing shows another one.
+_ONLY = """
+UPDATE stacks SET rank = single.rank FROM sources s, (
+    SELECT host, min(rank) AS rank FROM process_ranks WHERE host IS NOT NULL AND pid IS NULL AND rank IS NOT NULL
+    GROUP BY host HAVING count(DISTINCT rank) = 1
+) single
+WHERE stacks.rank IS NULL AND s.source_id = stacks.source_id AND s.host = single.host AND NOT coalesce(stacks.is_child, false)
+    AND (SELECT count(DISTINCT t.pid) FROM stacks t JOIN sources o USING (source_id)
+         WHERE o.host = single.host AND t.is_main AND NOT coalesce(t.is_child, false)) = 1
+"""
+_HOSTS = """
+SELECT DISTINCT host FROM (
+    SELECT host FROM sources UNION SELECT host FROM ranks UNION SELECT host FROM process_ranks UNION SELECT host FROM nodes
+    UNION SELECT host FROM log_positions UNION SELECT host FROM log_events UNION SELECT host FROM job_config
+    UNION SELECT host FROM device_events
+) WHERE host IS NOT NULL
+"""
+_WITHOUT_HOST = (
+    "SELECT source_id, path FROM sources WHERE host IS NULL AND status IN ('ok', 'partial') AND kind <> 'bundle_manifest'"
+)
+_OF_A_HOST = (
+    *(
+        "ranks",
+        "process_ranks",
+        "processes",
+        "devices",
+        "log_events",
+        "log_positions",
+        "device_events",
+        "counters",
+        "ras_ranks",
+    ),
+    "ras_reports",
+)
+_PARTS = re.compile(r"[A-Za-z0-9]+")
+
+
+# The lines of a kernel name no host where a journal does not put one in front.
+_OF_KERNEL = """
+UPDATE {table} SET host = s.host FROM sources s
+WHERE {table}.source_id = s.source_id AND {table}.host IS NULL AND s.kind = 'kernel_log'
+"""
+
+
+def name_owners(connection: Connection) -> None:
+    """Complete `process_ranks`, and what follows from hosts."""
+    if has_rows(connection, "log_positions"):
+        connection.execute(_BY_NCCL)
+        connection.execute(_LOGS_OF_NCCL)
+    _name_hosts(connection)
+    for table in ("log_events", "device_events"):
+        if has_rows(connection, table):
+            connection.execute(_OF_KERNEL.format(table=table))
+    if has_rows(connection, "process_ranks"):
+        connection.execute(_BY_NODE)
+        if has_rows(connection, "nodes"):
+            connection.execute(_BY_HOSTS)
+        if has_rows(connection, "stacks"):
+            connection.execute(_ONLY)
+            insert_rows(connection, "process_ranks", "host pid rank method", list(_implied(connection)))
+
+
+def _implied(connection: Connection) -> Iterator[tuple[object, ...]]:
+    """The one process of a host that nothing names, where all others of it have the ranks of the host but one.
+
+    All hosts have as many ranks, in a row; on another one at least all of them are known.
+    """
+    ranks: dict[str, set[int]] = defaultdict(set)
+    for host, rank, _ in connection.execute(_KNOWN_OF_HOSTS).fetchall():
+        ranks[host].add(rank)
+    each = max(map(len, ranks.values()), default=0)
+    blocks = {host: {rank // each for rank in own} for host, own in ranks.items()}
+    if each < 2 or any(len(block) > 1 for block in blocks.values()) or len(set(map(frozenset, blocks.values()))) < len(blocks):
+        return
+    for host, pid in connection.execute(_UNKNOWN_OF_HOSTS).fetchall():
+        (block,) = blocks.get(host, {-1})
+        missing = {*range(block * each, (block + 1) * each)} - ranks[host]
+        if len(missing) == 1 and block >= 0:
+            yield host, pid, missing.pop(), "implied"
+
+
+def _name_hosts(connection: Connection) -> None:
+    """Give files that are called by one known host that host, with their rows."""
+    hosts = [host for (host,) in connection.execute(_HOSTS).fetchall()]
+    if not hosts:
+        return
+    known = _by_parts(hosts)
+    rows = [
+        (source_id, host)
+        for source_id, path in connection.execute(_WITHOUT_HOST).fetchall()
+        if (host := _named(path, known)) is not None
+    ]
+    if not rows:
+        return
+    connection.execute("CREATE TEMP TABLE named_hosts (source_id BIGINT, host VARCHAR)")
+    connection.execute(
+        "INSERT INTO named_hosts SELECT unnest(?::BIGINT[]), unnest(?::VARCHAR[])",
+        [list(each) for each in zip(*rows, strict=True)],
+    )
+    for table in ("sources", *(name for name in _OF_A_HOST if has_rows(connection, name))):
+        connection.execute(
+            f"UPDATE {table} SET host = n.host FROM named_hosts n "
+            f"WHERE {table}.source_id = n.source_id AND {table}.host IS NULL"
+        )
+    connection.execute("DROP TABLE named_hosts")
+
+
+def _by_parts(hosts: Iterable[str]) -> dict[tuple[str, ...], set[str]]:
+    """Hosts by the words and numbers of their names, whole and without their domain, and by each end that has a number."""
+    found: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for host in hosts:
+        short = tuple(part.lower() for part in _PARTS.findall(host.partition(".")[0]))
+        for start in range(len(short)):
+            end = short[start:]
+            if any(c.isdigit() for c in "".join(end)) and any(c.isalpha() for c in "".join(end)):
+                found[end].add(host)
+        found[short].add(host)
+        found[tuple(part.lower() for part in _PARTS.findall(host))].add(host)
+    return found
+
+
+def _named(path: str, known: dict[tuple[str, ...], set[str]]) -> str | None:
+    """The one host that a path names: of several names at one place the longest counts."""
+    longest = max(map(len, known))
+    named: set[str] = set()
+    for folder in path.split("/"):
+        parts = [part.lower() for part in _PARTS.findall(folder)]
+        place = 0
+        while place < len(parts):
+            for length in range(min(longest, len(parts) - place), 0, -1):
+                hosts = known.get(tuple(parts[place : place + length]))
+                if hosts is not None:
+                    named |= hosts if len(hosts) == 1 else {"", *hosts}
+                    place += length - 1
+                    break
+            place += 1
+    return named.pop() if len(named) == 1 else None

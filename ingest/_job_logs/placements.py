@@ -1,0 +1,150 @@
+"""Where ranks are, as the lines of a start say: hosts, numbers of processes, and the ranks of each node.
+
+Upstream: torch/distributed/elastic (rendezvous, `_assign_worker_ranks`), deepspeed/launcher/launch.py (`global_rank_mapping`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from forensics.ingest._shared.values import integer, rank_number
+from forensics.ingest.interface import Batch
+
+WORDS = ("host=", "hostname=", " host: ", "has joined round", "global_ranks=[", "global_rank_mapping", "spawned with command")
+_PID_BEHIND = r"\d{1,7}\b[^\n]{0,120}\b[Pp][Ii][Dd][ =:]"
+_RANK_BEHIND = r"\d{2,9}\b[^\n]{0,60}\b[Rr]ank[ =:]"
+EXPRESSIONS = {
+    **{f"ank{end}0": f"ank{end}{_PID_BEHIND}" for end in (" ", "=", ": ", ":")},
+    **{f"pid{end}0": f"pid{end}{_RANK_BEHIND}" for end in (" ", "=", ": ", ":")},
+    **{f" ranks{end}0": rf" ranks{end}\d{{1,7}} ?(?:\.\.|-|to )" for end in (" ", "=", ": ")},
+}
+_MENTIONED = (*WORDS, "pid", "ranks")
+# Of which group another word in front says.
+_OTHERS = (
+    "local",
+    "node",
+    "group",
+    "machine",
+    "role",
+    "tp",
+    "pp",
+    "dp",
+    "ep",
+    "cp",
+    "model",
+    "parallel",
+    "tensor",
+    "pipe",
+    "data",
+)
+_NO_OTHER = "".join(rf"(?<!{word}{end})" for word in (*_OTHERS, "expert", "comm", "stage") for end in (" ", "_", "-"))
+_RANK = re.compile(rf"{_NO_OTHER}(?<![A-Za-z0-9-])(?:global[_ ]?)?(?i:rank)[ =:]{{1,2}}(\d{{1,7}})\b")
+_PID = re.compile(r"(?<![\w-])(?i:pid)[ =:]{1,2}(\d{2,9})\b")
+_HOST = re.compile(r"(?<![\w-])(?:host(?:name)?|node)[ =:]{1,2}([A-Za-z][\w.-]{0,252})")
+_HOSTED = re.compile(
+    r"(?<![\w.-])(?:global_)?rank[=:] ?(?P<rank>\d{1,7})[, ]{1,2}(?:local_rank[=:] ?(?P<local>\d{1,5})[, ]{1,2})?"
+    r"(?:world_?size[=:] ?\d{1,7}[, ]{1,2})?host(?:name)?[=:] ?(?P<host>[A-Za-z][\w.-]{0,252})"
+)
+_JOINED = re.compile(
+    r"The node '(?P<host>[\w.-]{1,253}?)_\d{1,9}_\d{1,9}' has joined round \d{1,6} .{0,300}? as rank (?P<node>\d{1,6}) "
+)
+_OF_NODE = re.compile(r"\bglobal_ranks=\[(?P<ranks>\d{1,7}(?:, \d{1,7}){0,63})\]")
+_RANGE = re.compile(
+    r"^\W{0,8}(?:\d{1,7}: )?(?P<host>(?=[\w.-]{0,252}\d)[A-Za-z][\w.-]{0,252}) .{0,60}?\branks[ =:(\[]{1,2}"
+    r"(?P<first>\d{1,7}) ?(?:\.\.\.?|-|to) ?(?P<last>\d{1,7})\b"
+)
+_MAPPED = re.compile(r"'(?P<host>[\w.-]{1,253})': \[(?P<ranks>\d{1,7}(?:, \d{1,7}){0,63})\]")
+_SPAWNED = re.compile(
+    r"^(?P<host>[A-Za-z][\w.-]{0,252}): .{0,120}?process (?P<pid>\d{1,9}) spawned with command: "
+    r"\[.{0,400}?'--local_rank=(?P<local>\d{1,5})'"
+)
+_MOST = 1 << 17
+_LARGEST_NODE = 64
+
+
+class Placements:
+    """Collects them over a file."""
+
+    def __init__(self) -> None:
+        self._processes: dict[tuple[str | None, int], set[int]] = defaultdict(set)
+        self._by_host: dict[str, dict[int, int | None]] = defaultdict(dict)
+        self._joined: dict[str, int] = {}
+        self._nodes: dict[int, frozenset[int]] = {}
+        self._ranges: dict[str, tuple[int, int]] = {}
+        self._mapped: dict[str, list[int]] = {}
+        self._spawned: dict[tuple[str, int], int] = {}
+
+    @property
+    def is_of_one_node(self) -> bool:
+        """Whether elastic tells the ranks of one node only: then local ranks of the file are of that node."""
+        return len(self._nodes) == 1
+
+    def feed(self, line: str) -> None:
+        """Take one line."""
+        if len(self._processes) > _MOST or not any(word in line for word in _MENTIONED):
+            return
+        self._stated(line)
+        if hosted := _HOSTED.search(line):
+            rank = rank_number(hosted["rank"])
+            self._by_host[hosted["host"]] |= {} if rank is None else {rank: integer(hosted["local"])}
+        if joined := _JOINED.search(line):
+            self._joined[joined["host"]] = int(joined["node"])
+        if listed := _OF_NODE.search(line):
+            ranks = sorted(_numbers(listed["ranks"]))
+            self._nodes[ranks[0] // len(ranks)] = frozenset(ranks)
+        if spanned := _RANGE.search(line):
+            self._ranges[spanned["host"]] = int(spanned["first"]), int(spanned["last"])
+        if "global_rank_mapping" in line:
+            self._mapped |= {said["host"]: _numbers(said["ranks"]) for said in _MAPPED.finditer(line)}
+        if spawned := _SPAWNED.search(line):
+            self._spawned[spawned["host"], int(spawned["pid"])] = int(spawned["local"])
+
+    def _stated(self, line: str) -> None:
+        """A rank and the number of its process in one line, which speaks of no other."""
+        ranks, pids = set(_RANK.findall(line)), set(_PID.findall(line))
+        rank = rank_number(next(iter(ranks))) if len(ranks) == 1 == len(pids) else None
+        if rank is not None:
+            host = _HOST.search(line)
+            self._processes[host[1] if host else None, int(next(iter(pids)))].add(rank)
+
+    def of_node(self, address: str) -> frozenset[int]:
+        """All ranks of a node by the name of its host."""
+        if address in self._joined:
+            return self._nodes.get(self._joined[address], frozenset())
+        first, last = self._spans().get(address, (0, -1))
+        return frozenset(range(first, last + 1))
+
+    def _spans(self) -> dict[str, tuple[int, int]]:
+        """Ranges of the hosts, where together they are all ranks from 0 on."""
+        spans = sorted(self._ranges.values())
+        follow = all(after[0] == before[1] + 1 for before, after in pairwise(spans))
+        small = all(0 <= last - first < _LARGEST_NODE for first, last in spans)
+        return self._ranges if len(spans) > 1 and spans[0][0] == 0 and follow and small else {}
+
+    def batches(self) -> Iterator[Batch]:
+        """Rows of `process_ranks`; a rank without a process is one of its host."""
+        rows = list(self._rows())
+        names = ("host", "pid", "rank", "local_rank", "method")
+        if rows:
+            yield Batch("process_ranks", dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+
+    def _rows(self) -> Iterator[tuple[Any, ...]]:
+        known = {process: next(iter(ranks)) for process, ranks in self._processes.items() if len(ranks) == 1}
+        # Lines of a start name each process once; what is said of one process alone may be anything.
+        if len(known) == len(self._processes) == len(set(known.values())) > 1:
+            yield from ((host, pid, rank, None, "log") for (host, pid), rank in known.items())
+        for (host, pid), local in self._spawned.items():
+            ranks = self._mapped.get(host, [])
+            if local < len(ranks):
+                yield host, pid, ranks[local], local, "launcher"
+        yield from ((host, None, rank, local, "log") for host, of in self._by_host.items() for rank, local in of.items())
+        for host, (first, last) in self._spans().items():
+            yield from ((host, None, rank, rank - first, "log") for rank in range(first, last + 1))
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(", ")]

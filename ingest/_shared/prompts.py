@@ -1,0 +1,45 @@
+"""The host that a shell prompt, or the command behind it, names above what people saved: `[root@node-3 ~]# ps aux`."""
+
+from __future__ import annotations
+
+import re
+
+_NAME = r"(?P<host>[A-Za-z][\w.-]{0,252})"
+_PROMPTS = (
+    # bash, zsh: [root@node-3 ~]# ps, user@node-3:/data$ ps, user@node-3 ~ % ps
+    re.compile(rf"(?:\([\w.-]{{1,64}}\) )?\[?[\w.-]{{1,64}}@{_NAME}[ :][^\n#$%>]{{0,120}}[#$%>] ?\S"),
+    # [node-3]$ dmesg
+    re.compile(rf"\[{_NAME}\] ?[#$] ?\S"),
+    # node-3:~ # ps
+    re.compile(rf"{_NAME}:[~/]\S{{0,120}} [#$] \S"),
+    # node-3 $ ncclras, behind a time
+    re.compile(r"(?:\[[\d: T.-]{8,30}\] )?(?P<host>[A-Za-z][\w.]{0,62}-[\w.-]{0,60}\d) [#$] \S"),
+)
+# What a command runs elsewhere is of there.
+_ELSEWHERE = re.compile(
+    r"(?:^|[$#%>] ?|sudo )(?:"
+    r"kubectl (?:-{1,2}[\w-]+(?:[= ](?!exec )\S+)? )*exec (?:-{1,2}[a-z-]*[it]+ |-{1,2}[\w-]+[= ]\S+ )*"
+    r"(?P<pod>[a-z][\w.-]{0,252}) "
+    r"|ssh (?:-[a-zA-Z](?: (?!\w+@)\S*\d\S*)? )*(?:[\w.-]+@)?(?P<remote>[A-Za-z][\w.-]{0,252}) "
+    r")"
+)
+_LINES = 4
+_LONGEST = 400
+_LOCAL = frozenset({"localhost", "root", "user"})
+
+
+def prompt_host(head: bytes) -> str | None:
+    """The one host that the first lines name; None where they name none, or several."""
+    found: set[str] = set()
+    for line in head[: _LINES * _LONGEST].decode("utf-8", "replace").splitlines()[:_LINES]:
+        if len(line) > _LONGEST:
+            continue
+        elsewhere = _ELSEWHERE.search(line)
+        said = (elsewhere["pod"] or elsewhere["remote"]) if elsewhere else _prompted(line)
+        if said and said.lower() not in _LOCAL and not said.isupper():
+            found.add(said)
+    return found.pop() if len(found) == 1 else None
+
+
+def _prompted(line: str) -> str | None:
+    return next((said["host"] for prompt in _PROMPTS if (said := prompt.match(line))), None)
