@@ -62,6 +62,15 @@ UPDATE log_events SET rank = (
 ) WHERE kind IN ('oom_kill', 'segfault')
     AND source_id IN (SELECT source_id FROM sources WHERE kind = 'kernel_log')
 """
+# A launcher on a host counts its processes there; which node the host is, something else may tell.
+_LOCAL_ENDS = """
+UPDATE log_events SET rank = p.node * p.per_node + try_cast(regexp_extract(subject, 'local_rank=([0-9]+)', 1) AS INTEGER)
+FROM (SELECT host, min(node) AS node, min(per_node) AS per_node FROM process_ranks
+      WHERE host IS NOT NULL AND node IS NOT NULL AND per_node IS NOT NULL
+      GROUP BY host HAVING count(DISTINCT (node, per_node)) = 1) p
+WHERE log_events.rank IS NULL AND log_events.host = p.host AND kind = 'process_exit'
+    AND try_cast(regexp_extract(subject, 'local_rank=([0-9]+)', 1) AS INTEGER) < p.per_node
+"""
 # A node that a scheduler lost, with the ranks that the log of the job says are on it.
 _LOST_NODES = """
 INSERT INTO log_events (source_id, locator, time_ns, host, rank, kind, subject, text)
@@ -107,7 +116,8 @@ DELETE FROM coverage USING sources s WHERE coverage.source_id = s.source_id AND 
 _SETTLED = (
     *(("stacks", statement) for statement in (_STACK_OWNERS, _STACK_SOURCES, _CHILDREN)),
     *(("device_kernels", statement) for statement in (_KERNEL_OWNERS, _KERNEL_SOURCES)),
-    *(("log_events", _KILLED), ("process_ranks", _ENDED_PODS), ("process_ranks", _LOST_NODES), ("processes", _OWNERS)),
+    *(("process_ranks", statement) for statement in (_ENDED_PODS, _LOCAL_ENDS, _LOST_NODES)),
+    *(("log_events", _KILLED), ("processes", _OWNERS)),
     *(("ranks", _KNOWN_RANKS), ("coverage", _KNOWN_COVERAGE)),
 )
 """Statements in their order, each with the table whose rows it settles."""

@@ -33,6 +33,15 @@ class Events:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def stated_ranks(self) -> frozenset[int]:
+        """Ranks that lines state."""
+        return frozenset(rank for rank in self.columns["rank"] if rank is not None)
+
+    def hosts_of(self, kind: str) -> frozenset[str | None]:
+        """Hosts that events of a kind are of."""
+        return frozenset(host for host, known in zip(self.columns["host"], self.columns["kind"], strict=True) if known == kind)
+
     def of_kind(self, kind: str) -> list[tuple[int, str, str]]:
         """Line, text and subject of all events of one kind."""
         said = zip(*(self.columns[name] for name in ("locator", "text", "subject", "kind")), strict=True)

@@ -179,6 +179,12 @@ class _Reader:
         host = origin.host or events.host_of_kernel(kind, line) or self.artefact.host
         self.events.add(number, kind, subject, line, host, origin)
 
+    def _own_rank(self) -> int | None:
+        """That of the file: lines of several processes, or of another rank than a mere number in its name, are of several."""
+        rank = self.artefact.rank
+        others = self.events.stated_ranks - {rank} if not self.artefact.has_stated_rank else frozenset()
+        return rank if self.nccl.processes <= 1 and not self.watchdog.has_several_members and not others else None
+
     def _members(self, own: int | None) -> dict[str, int]:
         """Rank of each label that is a number within a group."""
         if self.watchdog.has_groups or own is not None:
@@ -187,13 +193,7 @@ class _Reader:
         return {label: int(label.removeprefix(_MEMBER)) for label in labels}
 
     def _rank(
-        self,
-        ranks: Mapping[str, int],
-        own: int | None,
-        label: str | None,
-        kind: str,
-        subject: str | None,
-        host: str | None,
+        self, ranks: Mapping[str, int], own: int | None, label: str | None, kind: str, subject: str | None, host: str | None
     ) -> int | None:
         """Rank of an event in whose line none stands; the kernel speaks of any process of the host."""
         if label is not None and label in ranks:
@@ -212,12 +212,10 @@ class _Reader:
         place = self._devices.number(address)
         if rank is not None or place is None:
             return rank
-        failed = zip(self.events.columns["kind"], self.events.columns["host"], strict=True)
-        if len({each for kind, each in failed if kind == "xid"}) > 1:
+        if len(self.events.hosts_of("xid")) > 1:
             return None
         world = self._world.size if self.nodes.why is None else None
-        heard = {rank for rank in self.events.columns["rank"] if rank is not None}
-        return self._identities.by_device(subject, *place, world, heard)
+        return self._identities.by_device(subject, *place, world, self.events.stated_ranks)
 
     def _reports(self) -> Iterator[LogPosition]:
         """What libraries say of who is missing; numbers within a group tell ranks only where no other group is spoken of."""
@@ -233,8 +231,7 @@ class _Reader:
 
     def batches(self) -> Iterator[Batch]:
         """Everything that was found, once the whole file was read."""
-        # A file of one rank may hold lines of one process only: several processes are several ranks.
-        own = self.artefact.rank if self.nccl.processes <= 1 and not self.watchdog.has_several_members else None
+        own = self._own_rank()
         processes = {} if own is not None else self.nccl.ranks(self.nodes.why is not None)
         by_process = {nccl_lines.process_label(*process): rank for process, rank in processes.items()}
         for label, rank in self._pods.ranks.items():

@@ -71,14 +71,17 @@ _EXIT = re.compile(r"\s+Exit Code: +(?P<code>\d{1,3})\s*$")
 # An indexed Job numbers its pods, and the rank may be that number.
 _INDEX = re.compile(r".{0,200}\bjob-completion-index(?:=|: +)(?P<index>\d{1,7})\s*$")
 _BY_INDEX = re.compile(r"\s+RANK: .{0,80}job-completion-index'\]\)\s*$")
+# The training operator of Kubeflow gives torchrun of a pod its node and how many processes to start.
+_OF_NODE = re.compile(r"\s+PET_(?P<name>NODE_RANK|NPROC_PER_NODE): +(?P<value>\d{1,5})\s*$")
 _DEVICES = re.compile(r"\s+nvidia\.com/gpu: +(?P<count>\d{1,4})\s*$")
 
 
-class _IndexedPods:
-    """The rank of each described pod that takes it from its index, and that has one device: one process."""
+class _PodRanks:
+    """The rank of each described pod that takes it from its index, and that has one device: one process; or its node."""
 
     def __init__(self) -> None:
         self.ranks: dict[str, int] = {}
+        self._nodes: dict[str, dict[str, int]] = defaultdict(dict)
         self._index: int | None = None
         self._devices: int | None = None
 
@@ -92,14 +95,18 @@ class _IndexedPods:
             self._devices = int(devices["count"])
         elif _BY_INDEX.match(line) and pod and self._index is not None and self._devices == 1:
             self.ranks[pod] = self._index
+        elif pod and (node := _OF_NODE.match(line)):
+            self._nodes[pod][node["name"]] = int(node["value"])
 
     def batches(self) -> Iterator[Batch]:
-        """Rows of `process_ranks`: pods are the hosts of their one process."""
-        if self.ranks:
-            found: dict[str, list[Any]] = {"host": list(self.ranks), "rank": list(self.ranks.values())}
-            yield Batch(
-                "process_ranks", {**found, "method": ["environment"] * len(self.ranks), "pid": [None] * len(self.ranks)}
-            )
+        """Rows of `process_ranks`: pods are hosts."""
+        rows: list[tuple[Any, ...]] = [(pod, rank, None, None, "environment") for pod, rank in self.ranks.items()]
+        for pod, said in self._nodes.items():
+            if len(said) == 2:
+                rows.append((pod, None, said["NODE_RANK"], said["NPROC_PER_NODE"], "environment"))
+        if rows:
+            names = ("host", "rank", "node", "per_node", "method")
+            yield Batch("process_ranks", dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
 
 
 def sniff(head: bytes, path: str) -> int:
@@ -120,7 +127,7 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     """Log events in the order of the lines."""
     columns: dict[str, list[Any]] = defaultdict(list)
     lines = Lines(artefact)
-    pod, indexed = None, _IndexedPods()
+    pod, indexed = None, _PodRanks()
     for number, whole in lines:
         line = whole[:MAX_TEXT]
         indexed.feed(line, pod)

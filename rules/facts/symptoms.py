@@ -66,7 +66,7 @@ def _absent(waits: Sequence[Wait], graph: WaitGraph, roster: Roster) -> Iterator
     missing = {rank: wait for wait in reversed(waits) for rank in wait.missing if rank not in graph.waits_for}
     for rank, wait in sorted(missing.items()):
         if rank in roster.ranks and roster.ranks[rank].unseen:
-            yield Symptom(SymptomKind.SILENT, (rank,), f"rank {rank} left no evidence, and others wait for it")
+            yield Symptom(SymptomKind.SILENT, (rank,), f"rank {rank} left neither dump nor stack, and others wait for it")
         else:
             yield Symptom(SymptomKind.ABSENT, (rank,), f"rank {rank} has not entered {wait_text(wait)}")
 

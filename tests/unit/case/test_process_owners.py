@@ -328,3 +328,21 @@ def test_the_kernel_of_each_node_behind_its_name(tmp_path: Path) -> None:
     logs = "".join(WATCHDOG.format(rank=rank) for rank in range(3))
     case_of(tmp_path, {**files, "clush.txt": kernel, "slurm.out": logs}).close()
     assert named(verdict_of(tmp_path)) == {3}
+
+
+AGENT = "E1002 21:56:10.46 90 torch/elastic/api.py:869] failed (exitcode: {code}) local_rank: {local} (pid: 114)\n"
+
+
+def test_the_node_of_a_pod_and_the_number_of_a_process_there(tmp_path: Path) -> None:
+    """The training operator tells torchrun its node; the log of the pod knows local ranks only."""
+    pod = "Name:             segm-worker-2\nNamespace:        p\nStatus:           Failed\n    Environment:\n"
+    pod += "      PET_NPROC_PER_NODE:  8\n      PET_NODE_RANK:       3\n"
+    found = case_of(tmp_path, {"describe.txt": pod, "segm-worker-2.txt": AGENT.format(code=1, local=2)})
+    assert found.execute("SELECT rank FROM log_events WHERE kind = 'process_exit'").fetchall() == [(26,)]
+
+
+def test_a_number_in_the_name_of_a_log_of_several_ranks_is_no_rank(tmp_path: Path) -> None:
+    log = "[rank3]: RuntimeError: x\n[rank5]: RuntimeError: x\n" + AGENT.format(code=-6, local=4)
+    names = {f"segm-master-{n}.txt": log.replace("3", str(3 + n)) for n in (0, 1)}
+    found = case_of(tmp_path, names)
+    assert found.execute("SELECT DISTINCT rank FROM log_events WHERE kind = 'process_exit'").fetchall() == [(None,)]
