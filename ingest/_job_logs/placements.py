@@ -22,7 +22,7 @@ EXPRESSIONS = {
     **{f"pid{end}0": f"pid{end}{_RANK_BEHIND}" for end in (" ", "=", ": ", ":")},
     **{f" ranks{end}0": rf" ranks{end}\d{{1,7}} ?(?:\.\.|-|to )" for end in (" ", "=", ": ")},
 }
-_MENTIONED = (*WORDS, "pid", "ranks")
+_MENTIONED = (*WORDS, "pid", "ranks", " RANK=")
 # Of which group another word in front says.
 _OTHERS = (
     "local",
@@ -62,6 +62,11 @@ _SPAWNED = re.compile(
     r"^(?P<host>[A-Za-z][\w.-]{0,252}): .{0,120}?process (?P<pid>\d{1,9}) spawned with command: "
     r"\[.{0,400}?'--local_rank=(?P<local>\d{1,5})'"
 )
+# What a shell says of a command that a signal ended, with the environment that stood in front of it.
+_SIGNALLED = re.compile(
+    r"line \d{1,7}: +(?P<pid>\d{2,9}) (?:Killed|Aborted|Segmentation fault|Bus error|Terminated)\b"
+    r"[^\n]{0,400}?(?<=\s)RANK=(?P<rank>\d{1,7})(?=\s)"
+)
 _MOST = 1 << 17
 _LARGEST_NODE = 64
 
@@ -77,6 +82,7 @@ class Placements:
         self._ranges: dict[str, tuple[int, int]] = {}
         self._mapped: dict[str, list[int]] = {}
         self._spawned: dict[tuple[str, int], int] = {}
+        self._signalled: dict[int, int] = {}
 
     @property
     def is_of_one_node(self) -> bool:
@@ -102,6 +108,8 @@ class Placements:
             self._mapped |= {said["host"]: _numbers(said["ranks"]) for said in _MAPPED.finditer(line)}
         if spawned := _SPAWNED.search(line):
             self._spawned[spawned["host"], int(spawned["pid"])] = int(spawned["local"])
+        if (signalled := _SIGNALLED.search(line)) and (rank := rank_number(signalled["rank"])) is not None:
+            self._signalled[int(signalled["pid"])] = rank
 
     def _stated(self, line: str) -> None:
         """A rank and the number of its process in one line, which speaks of no other."""
@@ -137,6 +145,7 @@ class Placements:
         # Lines of a start name each process once; what is said of one process alone may be anything.
         if len(known) == len(self._processes) == len(set(known.values())) > 1:
             yield from ((host, pid, rank, None, "log") for (host, pid), rank in known.items())
+        yield from ((None, pid, rank, None, "command") for pid, rank in self._signalled.items())
         for (host, pid), local in self._spawned.items():
             ranks = self._mapped.get(host, [])
             if local < len(ranks):

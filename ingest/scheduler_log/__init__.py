@@ -71,13 +71,14 @@ _EXIT = re.compile(r"\s+Exit Code: +(?P<code>\d{1,3})\s*$")
 # An indexed Job numbers its pods, and the rank may be that number.
 _INDEX = re.compile(r".{0,200}\bjob-completion-index(?:=|: +)(?P<index>\d{1,7})\s*$")
 _BY_INDEX = re.compile(r"\s+RANK: .{0,80}job-completion-index'\]\)\s*$")
+_STATED = re.compile(r"\s+RANK: +(?P<rank>\d{1,7})\s*$")
 # The training operator of Kubeflow gives torchrun of a pod its node and how many processes to start.
 _OF_NODE = re.compile(r"\s+PET_(?P<name>NODE_RANK|NPROC_PER_NODE): +(?P<value>\d{1,5})\s*$")
 _DEVICES = re.compile(r"\s+nvidia\.com/gpu: +(?P<count>\d{1,4})\s*$")
 
 
 class _PodRanks:
-    """The rank of each described pod that takes it from its index, and that has one device: one process; or its node."""
+    """The rank of each described pod with one device, one process: its index, or as its environment has it; or its node."""
 
     def __init__(self) -> None:
         self.ranks: dict[str, int] = {}
@@ -95,6 +96,8 @@ class _PodRanks:
             self._devices = int(devices["count"])
         elif _BY_INDEX.match(line) and pod and self._index is not None and self._devices == 1:
             self.ranks[pod] = self._index
+        elif pod and self._devices == 1 and (stated := _STATED.match(line)):
+            self.ranks[pod] = int(stated["rank"])
         elif pod and (node := _OF_NODE.match(line)):
             self._nodes[pod][node["name"]] = int(node["value"])
 

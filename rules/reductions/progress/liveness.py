@@ -14,6 +14,7 @@ from enum import StrEnum
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
+from forensics.rules.reductions.progress.stack_times import not_of_one_hang
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import Stacks
 
@@ -139,7 +140,7 @@ def liveness(
     if motion is Motion.UNSEEN:
         motion, reason = _moments(connection) or _sampled(roster, stacks)
     if motion is Motion.UNSEEN:
-        motion, reason = _undated(connection, stacks) or (motion, reason)
+        motion, reason = _undated(connection, stacks) or _by_times(connection) or (motion, reason)
     elif motion is Motion.TOO_EARLY and pause is not None and pause < LEAST_SILENCE_NS and (passed := _passed(stacks)):
         motion, reason = Motion.MOVING, f"{reason}; {passed}"
     return Liveness(motion, reason, advanced, frozen, silence, pause, source)
@@ -177,6 +178,11 @@ def _moments(connection: DuckDBPyConnection) -> tuple[Motion, str] | None:
             f"(its newest is {issued}): the job moved between the dumps"
         )
     return None
+
+
+def _by_times(connection: DuckDBPyConnection) -> tuple[Motion, str] | None:
+    reason = not_of_one_hang(connection)
+    return (Motion.TOO_EARLY, reason) if reason else None
 
 
 def _undated(connection: DuckDBPyConnection, stacks: Mapping[int, Stacks]) -> tuple[Motion, str] | None:

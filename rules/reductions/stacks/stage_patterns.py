@@ -44,6 +44,8 @@ WAITS = _rows(
     (WaitKind.POINT_TO_POINT, r"torch/distributed/(?:distributed_c10d\.py|pipelining/|nn/)", _P2P),
     (WaitKind.POINT_TO_POINT, r"(?:megatron/core/pipeline_parallel/p2p_communication|deepspeed/runtime/pipe/p2p)\.py", _ANY),
     (WaitKind.COLLECTIVE, r"torch/distributed/(?:distributed_c10d|_functional_collectives|c10d_logger)\.py", r"(?!wrapper|__|_exception_logger|_time_logger|get_|is_|init|new_|_get)\w*(?:all_?reduce|reduce|broadcast|gather|scatter|all_?to_?all|barrier|wait_tensor|_object_list|_object)\w*"),
+    (WaitKind.COLLECTIVE, r"torch/distributed/distributed_c10d\.py", r"wait"),
+    (WaitKind.COLLECTIVE, r"torch/distributed/utils\.py", r"_verify_param_shape_across_processes|_sync_\w+"),
     (WaitKind.COLLECTIVE, r"torch/distributed/(?:nn/functional|fsdp/_runtime_utils|algorithms/)", _ANY),
     (WaitKind.COLLECTIVE, r"deepspeed/comm/", r"\w*(?:reduce|broadcast|gather|scatter|all_to_all|barrier)\w*"),
     (WaitKind.DATA, r"torch/utils/data/dataloader\.py", r"_?(?:next_data|get_data|try_get_data)|__next__"),

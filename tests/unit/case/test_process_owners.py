@@ -346,3 +346,19 @@ def test_a_number_in_the_name_of_a_log_of_several_ranks_is_no_rank(tmp_path: Pat
     names = {f"segm-master-{n}.txt": log.replace("3", str(3 + n)) for n in (0, 1)}
     found = case_of(tmp_path, names)
     assert found.execute("SELECT DISTINCT rank FROM log_events WHERE kind = 'process_exit'").fetchall() == [(None,)]
+
+
+@pytest.mark.parametrize(("devices", "expected"), [("1", 4), ("8", None)])
+def test_the_rank_that_the_environment_of_a_pod_states(tmp_path: Path, devices: str, expected: int | None) -> None:
+    """The master is rank 0, so that a worker is not what its name counts; of several processes it may be that of any."""
+    pod = "Name:             bert-worker-3\nNamespace:        p\nStatus:           Failed\nContainers:\n  pytorch:\n"
+    pod += "    State:          Terminated\n      Reason:       OOMKilled\n      Exit Code:    137\n"
+    pod += f"    Limits:\n      nvidia.com/gpu:  {devices}\n    Environment:\n      RANK:              4\n"
+    found = case_of(tmp_path, {"describe.txt": pod})
+    assert found.execute("SELECT rank FROM log_events WHERE kind = 'process_exit'").fetchall() == [(expected,)]
+
+
+def test_the_environment_in_front_of_a_command_that_a_signal_ended(tmp_path: Path) -> None:
+    line = "bash: line 1: 20811 Segmentation fault      (core dumped) RANK=0 WORLD_SIZE=4 LOCAL_RANK=3 python3 train.py\n"
+    found = case_of(tmp_path, {"w11.log": "07:17:07 r0 batch 351 auc 0.72\n" + line})
+    assert found.execute("SELECT pid, rank, method FROM process_ranks").fetchall() == [(20811, 0, "command")]

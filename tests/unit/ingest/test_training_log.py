@@ -81,6 +81,11 @@ def test_a_line_that_looks_like_an_exception_needs_a_traceback() -> None:
     ("line", "kind", "subject"),
     [
         ("NET/Socket : Connection closed by remote peer gpu-002<45123>", "peer_closed", "gpu-002"),
+        (
+            "NET/Socket : Connection closed by remote peer 172-20-44-1.bert-worker-3.nlp.svc<45123>",
+            "peer_closed",
+            "172-20-44-1.bert-worker-3.nlp.svc",
+        ),
         ("Connection closed by peer [10.0.0.2]:3991", "peer_closed", "10.0.0.2:3991"),
         ("[c10d] TCPStore recvVector failed: Broken pipe", "peer_closed", None),
         ("Process group watchdog got stuck for 480 seconds without making progress", "watchdog_stuck", "480 s"),
