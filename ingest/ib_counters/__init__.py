@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -11,6 +11,7 @@ from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import first_bytes
 from forensics.ingest._shared.content import Lines, from_first_character, read_object
 from forensics.ingest._shared.values import integer, text
+from forensics.ingest.ib_counters.ethtool import is_ethtool, readings
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
 
 SCHEMA = "forensics.ib/1"
@@ -29,16 +30,21 @@ _OF_PORT = {"State": "state", "Physical state": "phys_state", "Link layer": "lin
 
 
 def sniff(head: bytes, path: str) -> int:
-    """Names its schema; or is the text of ibstat or rdma."""
+    """Names its schema; or is the text of ibstat, rdma or ethtool."""
     if b'"forensics.ib/' in head[:512]:
         return 95
-    return 85 if b"\0" not in head and is_text(head.decode("utf-8", "replace")) else 0
+    words = head.decode("utf-8", "replace")
+    return 85 if b"\0" not in head and (is_text(words) or is_ethtool(words)) else 0
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:
     """NICs and their ports, links to the network with their rates, and one row a counter."""
     with artefact.open() as stream:
-        is_document = from_first_character(first_bytes(stream, 512)).startswith(b"{")
+        head = first_bytes(stream, 2048)
+    if is_ethtool(head.decode("utf-8", "replace")):
+        yield from _interfaces(artefact)
+        return
+    is_document = from_first_character(head).startswith(b"{")
     document = (yield from read_object(artefact, SCHEMA)) if is_document else read_text(Lines(artefact))
     if document is None:
         return
@@ -53,6 +59,23 @@ def rows(artefact: Artefact) -> Iterator[Item]:
             _port(tables, name, f"{name}/{number}", port)
     yield from problems
     yield from _batches(tables, _sample(artefact), integer(document.get("time_ns")))
+
+
+def _interfaces(artefact: Artefact) -> Iterator[Item]:
+    """Reads by ethtool: an interface is a NIC with one port."""
+    reads: Counter[str] = Counter()
+    for reading in readings(Lines(artefact), artefact.path):
+        tables: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+        if reading.interface not in reads:
+            _add(tables["devices"], _nic(reading.interface, {}))
+        port = {"link_layer": "Ethernet", "counters": reading.values}
+        _port(tables, reading.interface, f"{reading.interface}/1", port)
+        if reading.interface in reads:
+            del tables["devices"], tables["links"]
+        yield from _batches(tables, reads[reading.interface], reading.time_ns)
+        reads[reading.interface] += 1
+    if not reads:
+        yield Problem("counters of an interface that nothing names: neither the command nor the name of the file", "line=1")
 
 
 def _sample(artefact: Artefact) -> int:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from forensics.ingest.interface import Identity
 from tests.unit.ingest.reading import read, sample
 
@@ -63,3 +65,37 @@ def test_what_is_no_object_or_number_is_left_out() -> None:
 def test_a_document_without_devices_is_told() -> None:
     (problem,) = read(b'{"schema": "forensics.ib/1", "devices": 5}').problems
     assert problem.locator == "devices"
+
+
+def test_reads_of_an_interface_by_ethtool() -> None:
+    """The same events have the names of sysfs; the line of `date` above tells when."""
+    found = sample("ib_counters/handmade_ethtool.txt")
+    assert found.row("devices", device="ens3f0np0/1")["parent"] == "ens3f0np0"
+    rows = [row for row in found.rows("counters") if row["counter"] == "port_rcv_errors"]
+    assert [(row["sample"], row["value"]) for row in rows] == [(0, 4), (1, 812)]
+    assert rows[1]["time_ns"] - rows[0]["time_ns"] == 60 * 10**9
+    assert not found.problems and len(found.rows("devices")) == 2
+
+
+STATISTICS = "NIC statistics:\n     rx_packets: 12\n     [0] tx errors: 99999999999999999999\n     rx_packets: 13\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "devices"),
+    [
+        ("ethtool_enp5s0.txt", STATISTICS, {"enp5s0/1"}),
+        ("n1/ethtool-S-eth1.txt", "\x1b[0m$ cat it\n" + STATISTICS, {"eth1/1"}),
+        ("a.txt", "+ ethtool -S eth2\n" + STATISTICS + "$ ethtool --statistics eth3\n" + STATISTICS, {"eth2/1", "eth3/1"}),
+    ],
+)
+def test_what_names_the_interface(name: str, text: str, devices: set[str]) -> None:
+    found = read(text.encode(), name)
+    assert {(row["device"], row["counter"], row["value"]) for row in found.rows("counters")} == {
+        (device, "rx_packets", 12) for device in devices
+    }
+    assert {row["time_ns"] for row in found.rows("counters")} == {None}
+
+
+def test_statistics_of_an_interface_that_nothing_names_are_said() -> None:
+    found = read(STATISTICS.encode(), "nic.txt")
+    assert not found.rows("counters") and "nothing names" in found.problems[0].message
