@@ -42,7 +42,7 @@ UPDATE process_ranks SET rank = before.ranks + process_ranks.local_rank FROM (
 WHERE process_ranks.rank IS NULL AND process_ranks.host = before.host
     AND process_ranks.local_rank < before.slots
 """
-_KNOWN_OF_HOSTS = "SELECT host, rank, pid FROM process_ranks WHERE host IS NOT NULL AND rank IS NOT NULL AND pid IS NOT NULL"
+_KNOWN_OF_HOSTS = "SELECT host, rank FROM process_ranks WHERE host IS NOT NULL AND rank IS NOT NULL AND pid IS NOT NULL"
 _UNKNOWN_OF_HOSTS = """
 SELECT s.host, min(k.pid) FROM stacks k JOIN sources s USING (source_id)
 WHERE k.rank IS NULL AND k.pid IS NOT NULL AND s.host IS NOT NULL AND k.is_main AND NOT coalesce(k.is_child, false)
@@ -77,22 +77,18 @@ _WITHOUT_HOST = (
     "SELECT source_id, path FROM sources WHERE host IS NULL AND status IN ('ok', 'partial') AND kind <> 'bundle_manifest'"
 )
 _OF_A_HOST = (
-    *(
-        "ranks",
-        "process_ranks",
-        "processes",
-        "devices",
-        "log_events",
-        "log_positions",
-        "device_events",
-        "counters",
-        "ras_ranks",
-    ),
+    "ranks",
+    "process_ranks",
+    "processes",
+    "devices",
+    "log_events",
+    "log_positions",
+    "device_events",
+    "counters",
+    "ras_ranks",
     "ras_reports",
 )
 _PARTS = re.compile(r"[A-Za-z0-9]+")
-
-
 # The lines of a kernel name no host where a journal does not put one in front.
 _OF_KERNEL = """
 UPDATE {table} SET host = s.host FROM sources s
@@ -124,7 +120,7 @@ def _implied(connection: Connection) -> Iterator[tuple[object, ...]]:
     All hosts have as many ranks, in a row; on another one at least all of them are known.
     """
     ranks: dict[str, set[int]] = defaultdict(set)
-    for host, rank, _ in connection.execute(_KNOWN_OF_HOSTS).fetchall():
+    for host, rank in connection.execute(_KNOWN_OF_HOSTS).fetchall():
         ranks[host].add(rank)
     each = max(map(len, ranks.values()), default=0)
     blocks = {host: {rank // each for rank in own} for host, own in ranks.items()}
@@ -143,10 +139,11 @@ def _name_hosts(connection: Connection) -> None:
     if not hosts:
         return
     known = _by_parts(hosts)
+    longest = max(map(len, known), default=0)
     rows = [
         (source_id, host)
         for source_id, path in connection.execute(_WITHOUT_HOST).fetchall()
-        if (host := _named(path, known)) is not None
+        if (host := _named(path, known, longest)) is not None
     ]
     if not rows:
         return
@@ -177,9 +174,8 @@ def _by_parts(hosts: Iterable[str]) -> dict[tuple[str, ...], set[str]]:
     return found
 
 
-def _named(path: str, known: dict[tuple[str, ...], set[str]]) -> str | None:
-    """The one host that a path names: of several names at one place the longest counts."""
-    longest = max(map(len, known))
+def _named(path: str, known: dict[tuple[str, ...], set[str]], longest: int) -> str | None:
+    """The one host that a path names: of several names at one place the longest counts, of `longest` parts at most."""
     named: set[str] = set()
     for folder in path.split("/"):
         parts = [part.lower() for part in _PARTS.findall(folder)]

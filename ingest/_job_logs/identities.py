@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._job_logs.placements import Placements
+from forensics.ingest._shared.process_ranks import ProcessRank, process_rank_batches
 from forensics.ingest._shared.values import integer, rank_number
 from forensics.ingest.interface import Batch
 
@@ -158,22 +158,17 @@ class Identities:
 
     def batches(self) -> Iterator[Batch]:
         """Rows of `process_ranks`, but for what NCCL tells: that is compared over all files."""
-        found: dict[str, list[Any]] = {name: [] for name in ("host", "pid", "rank", "local_rank", "node", "per_node", "method")}
-        ((node, each),) = self._nodes if len(self._nodes) == 1 and not self._is_elastic else ((None, None),)
-        rows: list[tuple[Any, ...]] = [
-            (None, pid, next(iter(ranks)), None, None, None, "log") for pid, ranks in self._by_pid.items() if len(ranks) == 1
-        ]
-        rows += [
-            (None, pid, None, next(iter(locals_)), node, each, "launcher")
-            for pid, locals_ in self._locals.items()
-            if len(locals_) == 1
-        ]
-        for row in rows:
-            for name, value in zip(found, row, strict=True):
-                found[name].append(value)
-        if rows:
-            yield Batch("process_ranks", found)
+        yield from process_rank_batches(self._rows())
         yield from self._placements.batches()
+
+    def _rows(self) -> Iterator[ProcessRank]:
+        ((node, each),) = self._nodes if len(self._nodes) == 1 and not self._is_elastic else ((None, None),)
+        for pid, ranks in self._by_pid.items():
+            if len(ranks) == 1:
+                yield ProcessRank("log", pid=pid, rank=next(iter(ranks)))
+        for pid, locals_ in self._locals.items():
+            if len(locals_) == 1:
+                yield ProcessRank("launcher", pid=pid, local_rank=next(iter(locals_)), node=node, per_node=each)
 
     def _of_local(self, local: int) -> int | None:
         """Where the one command in the log says which node of a static start this is."""

@@ -9,8 +9,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
+from forensics.ingest._shared.process_ranks import ProcessRank, process_rank_batches
 from forensics.ingest._shared.values import integer, rank_number
 from forensics.ingest.interface import Batch
 
@@ -40,8 +40,11 @@ _OTHERS = (
     "tensor",
     "pipe",
     "data",
+    "expert",
+    "comm",
+    "stage",
 )
-_NO_OTHER = "".join(rf"(?<!{word}{end})" for word in (*_OTHERS, "expert", "comm", "stage") for end in (" ", "_", "-"))
+_NO_OTHER = "".join(rf"(?<!{word}{end})" for word in _OTHERS for end in (" ", "_", "-"))
 _RANK = re.compile(rf"{_NO_OTHER}(?<![A-Za-z0-9-])(?:global[_ ]?)?(?i:rank)[ =:]{{1,2}}(\d{{1,7}})\b")
 _PID = re.compile(r"(?<![\w-])(?i:pid)[ =:]{1,2}(\d{2,9})\b")
 _HOST = re.compile(r"(?<![\w-])(?:host(?:name)?|node)[ =:]{1,2}([A-Za-z][\w.-]{0,252})")
@@ -113,11 +116,12 @@ class Placements:
 
     def _stated(self, line: str) -> None:
         """A rank and the number of its process in one line, which speaks of no other."""
-        ranks, pids = set(_RANK.findall(line)), set(_PID.findall(line))
-        rank = rank_number(next(iter(ranks))) if len(ranks) == 1 == len(pids) else None
+        pids = set(_PID.findall(line))
+        ranks = set(_RANK.findall(line)) if len(pids) == 1 else set()
+        rank = rank_number(ranks.pop()) if len(ranks) == 1 else None
         if rank is not None:
             host = _HOST.search(line)
-            self._processes[host[1] if host else None, int(next(iter(pids)))].add(rank)
+            self._processes[host[1] if host else None, int(pids.pop())].add(rank)
 
     def of_node(self, address: str) -> frozenset[int]:
         """All ranks of a node by the name of its host."""
@@ -135,24 +139,22 @@ class Placements:
 
     def batches(self) -> Iterator[Batch]:
         """Rows of `process_ranks`; a rank without a process is one of its host."""
-        rows = list(self._rows())
-        names = ("host", "pid", "rank", "local_rank", "method")
-        if rows:
-            yield Batch("process_ranks", dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+        yield from process_rank_batches(self._rows())
 
-    def _rows(self) -> Iterator[tuple[Any, ...]]:
+    def _rows(self) -> Iterator[ProcessRank]:
         known = {process: next(iter(ranks)) for process, ranks in self._processes.items() if len(ranks) == 1}
         # Lines of a start name each process once; what is said of one process alone may be anything.
         if len(known) == len(self._processes) == len(set(known.values())) > 1:
-            yield from ((host, pid, rank, None, "log") for (host, pid), rank in known.items())
-        yield from ((None, pid, rank, None, "command") for pid, rank in self._signalled.items())
+            yield from (ProcessRank("log", host, pid, rank) for (host, pid), rank in known.items())
+        yield from (ProcessRank("command", None, pid, rank) for pid, rank in self._signalled.items())
         for (host, pid), local in self._spawned.items():
             ranks = self._mapped.get(host, [])
             if local < len(ranks):
-                yield host, pid, ranks[local], local, "launcher"
-        yield from ((host, None, rank, local, "log") for host, of in self._by_host.items() for rank, local in of.items())
+                yield ProcessRank("launcher", host, pid, ranks[local], local)
+        for host, of_host in self._by_host.items():
+            yield from (ProcessRank("log", host, None, rank, local) for rank, local in of_host.items())
         for host, (first, last) in self._spans().items():
-            yield from ((host, None, rank, rank - first, "log") for rank in range(first, last + 1))
+            yield from (ProcessRank("log", host, None, rank, rank - first) for rank in range(first, last + 1))
 
 
 def _numbers(text: str) -> list[int]:

@@ -242,7 +242,7 @@ class _Reader:
             **self.origins.ranks(self.nodes.why is None or self._identities.is_of_one_node, self._world.size),
             **self._members(own),
         }
-        ranks |= {own: ranks[outer] for own, outer in self._outer.items() if own not in ranks and outer in ranks}
+        ranks |= {label: ranks[outer] for label, outer in self._outer.items() if label not in ranks and outer in ranks}
         self._identities.add_processes(processes)
         if self.nodes.why:
             nobody = Origin(None, _LAUNCHER, "", 0)

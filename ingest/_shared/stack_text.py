@@ -98,6 +98,17 @@ class _Dumps:
         self.seen.add(key)
         thread.dump, thread.time_ns = self.number, self.time_ns
 
+    def date(self, line: str) -> None:
+        """Keep the time that a line between dumps gives."""
+        written = time_in(line)
+        self.written_ns = self.written_ns if written is None else written
+
+
+def _clock(line: str, known: int | None) -> int | None:
+    """The time of day that a line between dumps gives, else the one that was known."""
+    said = clock_in(line) if len(line) <= LONGEST_HEADING else None
+    return known if said is None else said
+
 
 def threads_in(lines: Iterable[tuple[int, str]]) -> Iterator[Thread]:
     """Threads in file order; a line that is neither a header nor a frame may be a time, and is passed over."""
@@ -120,8 +131,8 @@ def threads_in(lines: Iterable[tuple[int, str]]) -> Iterator[Thread]:
             continue
         if len(line) <= LONGEST_HEADING and (match := OF_PROCESS.fullmatch(line)):
             pid = int(match[1])
-            clock = clock_in(line) or clock
-            dumps.written_ns = time_in(line) or dumps.written_ns
+            clock = _clock(line, clock)
+            dumps.date(line)
             continue
         if "RANK=" in line and len(line) <= LONGEST_HEADING and (match := ENVIRONMENT.fullmatch(line)):
             pid, rank = None, int(match[1])
@@ -141,9 +152,8 @@ def threads_in(lines: Iterable[tuple[int, str]]) -> Iterator[Thread]:
         elif (found := frame(line)) is None:
             if told := dumped(line):
                 places[told[0]] = told[1]
-            written = time_in(line)
-            dumps.written_ns = dumps.written_ns if written is None else written
-            clock = clock if len(line) > LONGEST_HEADING or (said_s := clock_in(line)) is None else said_s
+            dumps.date(line)
+            clock = _clock(line, clock)
         elif thread is not None:
             _add(thread, found, len(line) - len(line.lstrip()))
     if thread is not None:

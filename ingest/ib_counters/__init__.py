@@ -57,6 +57,7 @@ def rows(artefact: Artefact) -> Iterator[Item]:
         _add(tables["devices"], _nic(name, facts))
         for number, port in _named(facts.get("ports"), f"devices/{name}/ports", problems):
             _port(tables, name, f"{name}/{number}", port)
+            _counters(tables, f"{name}/{number}", port.get("counters"), port.get("hw_counters"))
     yield from problems
     yield from _batches(tables, _sample(artefact), integer(document.get("time_ns")))
 
@@ -66,12 +67,11 @@ def _interfaces(artefact: Artefact) -> Iterator[Item]:
     reads: Counter[str] = Counter()
     for reading in readings(Lines(artefact), artefact.path):
         tables: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+        device = f"{reading.interface}/1"
         if reading.interface not in reads:
             _add(tables["devices"], _nic(reading.interface, {}))
-        port = {"link_layer": "Ethernet", "counters": reading.values}
-        _port(tables, reading.interface, f"{reading.interface}/1", port)
-        if reading.interface in reads:
-            del tables["devices"], tables["links"]
+            _port(tables, reading.interface, device, {"link_layer": "Ethernet"})
+        _counters(tables, device, reading.values)
         yield from _batches(tables, reads[reading.interface], reading.time_ns)
         reads[reading.interface] += 1
     if not reads:
@@ -110,7 +110,7 @@ def _nic(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _port(tables: dict[str, dict[str, list[Any]]], nic: str, device: str, port: Mapping[str, Any]) -> None:
-    """A port, its link and its counters; a name that both folders have is taken from `counters`."""
+    """A port and its link."""
     rate = _rate(text(port.get("rate")))
     words = [text(port.get(key)) for key in ("state", "phys_state")]
     state = ", ".join(word for word in words if word) or None
@@ -121,9 +121,12 @@ def _port(tables: dict[str, dict[str, list[Any]]], nic: str, device: str, port: 
     )
     kind = _LINK_KINDS.get(text(port.get("link_layer")) or "")
     _add(tables["links"], {"device_a": device, "device_b": "network", "kind": kind, "rate_bytes_per_s": rate})
+
+
+def _counters(tables: dict[str, dict[str, list[Any]]], device: str, *folders: object) -> None:
+    """Counters of a port; a name that several folders have is taken from the first."""
     found: dict[str, int] = {}
-    for folder in ("counters", "hw_counters"):
-        values = port.get(folder)
+    for values in folders:
         for name, value in values.items() if isinstance(values, dict) else ():
             number = integer(value)
             if number is not None:

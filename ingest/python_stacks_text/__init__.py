@@ -45,15 +45,10 @@ def sniff(head: bytes, path: str) -> int:
 
 def _is_about_the_dump(line: str) -> bool:
     """Lines above the first thread: of a short stack they would outnumber what makes it one."""
+    start = line[:LONGEST_HEADING]
     return (
-        any(
-            (
-                PROCESS.match(line),
-                HEADING.fullmatch(line[:LONGEST_HEADING]),
-                ENVIRONMENT.fullmatch(line[:LONGEST_HEADING]),
-                OF_PROCESS.fullmatch(line[:LONGEST_HEADING]),
-            )
-        )
+        PROCESS.match(line) is not None
+        or any(form.fullmatch(start) for form in (HEADING, ENVIRONMENT, OF_PROCESS))
         or dumped(line) is not None
         or _VARIABLE.match(line) is not None
         or line.startswith(("Python v", "[New LWP", "[Inferior ", "warning: "))

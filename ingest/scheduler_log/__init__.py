@@ -15,6 +15,7 @@ from forensics.bundle.artefact import Artefact
 from forensics.ingest._job_logs.front import iso_time
 from forensics.ingest._job_logs.patterns import SLURM_CANCELLED, SLURM_OUT_OF_MEMORY, matches, pattern
 from forensics.ingest._shared.content import Lines
+from forensics.ingest._shared.process_ranks import ProcessRank, process_rank_batches
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 
 MAX_EVENTS = 200_000
@@ -81,12 +82,12 @@ class _PodRanks:
     """The rank of each described pod with one device, one process: its index, or as its environment has it; or its node."""
 
     def __init__(self) -> None:
-        self.ranks: dict[str, int] = {}
+        self._ranks: dict[str, int] = {}
         self._nodes: dict[str, dict[str, int]] = defaultdict(dict)
         self._index: int | None = None
         self._devices: int | None = None
 
-    def feed(self, line: str, pod: str | None) -> None:
+    def feed(self, line: str, pod: str) -> None:
         """Take one line of the description of a pod."""
         if _DESCRIBED.match(line):
             self._index = self._devices = None
@@ -94,22 +95,22 @@ class _PodRanks:
             self._index = int(index["index"])
         elif devices := _DEVICES.match(line):
             self._devices = int(devices["count"])
-        elif _BY_INDEX.match(line) and pod and self._index is not None and self._devices == 1:
-            self.ranks[pod] = self._index
-        elif pod and self._devices == 1 and (stated := _STATED.match(line)):
-            self.ranks[pod] = int(stated["rank"])
-        elif pod and (node := _OF_NODE.match(line)):
+        elif self._devices == 1 and self._index is not None and _BY_INDEX.match(line):
+            self._ranks[pod] = self._index
+        elif self._devices == 1 and (stated := _STATED.match(line)):
+            self._ranks[pod] = int(stated["rank"])
+        elif node := _OF_NODE.match(line):
             self._nodes[pod][node["name"]] = int(node["value"])
 
     def batches(self) -> Iterator[Batch]:
         """Rows of `process_ranks`: pods are hosts."""
-        rows: list[tuple[Any, ...]] = [(pod, rank, None, None, "environment") for pod, rank in self.ranks.items()]
-        for pod, said in self._nodes.items():
-            if len(said) == 2:
-                rows.append((pod, None, said["NODE_RANK"], said["NPROC_PER_NODE"], "environment"))
-        if rows:
-            names = ("host", "rank", "node", "per_node", "method")
-            yield Batch("process_ranks", dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+        rows = [ProcessRank("environment", pod, rank=rank) for pod, rank in self._ranks.items()]
+        rows += [
+            ProcessRank("environment", pod, node=said["NODE_RANK"], per_node=said["NPROC_PER_NODE"])
+            for pod, said in self._nodes.items()
+            if len(said) == 2
+        ]
+        yield from process_rank_batches(rows)
 
 
 def sniff(head: bytes, path: str) -> int:
@@ -133,7 +134,8 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     pod, indexed = None, _PodRanks()
     for number, whole in lines:
         line = whole[:MAX_TEXT]
-        indexed.feed(line, pod)
+        if pod is not None:
+            indexed.feed(line, pod)
         if len(line) < _SHORTEST or not any(word in line for word in _WORDS):
             continue
         named = _DESCRIBED.match(line)
