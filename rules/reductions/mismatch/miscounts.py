@@ -22,8 +22,6 @@ from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
 
 # Pairs of communicators that are tried for one circle.
 _MOST_PAIRS = 40
-# Intervals before the first difference that must agree, for their number to be the usual one.
-_EARLIER = 3
 # Without earlier intervals, fewer than one rank in so many may be odd.
 _ONE_IN = 3
 
@@ -171,22 +169,22 @@ def _at_the_end(
 ) -> Miscount | None:
     """Who went past the usual number of calls without the measure's next call.
 
+    A step has phases: what is made between two calls of one phase is no measure for the next. So all recorded intervals count.
     Who came to that call too early, or is one call past it, may as well have changed the order of the two: left to FX130.
     """
-    usual = {count for _, made, _ in intervals[-3:] for count in made.values()}
+    usual = _usual(intervals)
     anchor = next((number for number in sorted(calls) if 0 < len(calls[number]) < len(totals)), None)
-    if len(usual) != 1 or 0 in usual or anchor is None or anchor - 1 not in calls or set(calls[anchor - 1]) != set(totals):
+    if not usual or anchor is None or anchor - 1 not in calls or set(calls[anchor - 1]) != set(totals):
         return None
-    (expected,) = usual
     before = calls[anchor - 1]
     past = {rank: totals[rank] - before[rank] for rank in totals.keys() - calls[anchor].keys()}
-    past = {rank: count for rank, count in past.items() if count > expected + 1}
+    past = {rank: count for rank, count in past.items() if count > usual + 1}
     if not past or 2 * len(past) > len(totals):
         return None
     odd = tuple(sorted(past))
     source = sources[anchor - 1][odd[0]]
     voters = tuple(sorted(totals))
-    return Miscount(counted, measure, anchor, odd, voters, past[odd[0]], expected, len(intervals) > 1, source, is_open=True)
+    return Miscount(counted, measure, anchor, odd, voters, past[odd[0]], usual, len(intervals) > 1, source, is_open=True)
 
 
 def _at_first_difference(counted: str, measure: str, intervals: Sequence[_Interval]) -> Miscount | None:
@@ -195,8 +193,7 @@ def _at_first_difference(counted: str, measure: str, intervals: Sequence[_Interv
     if place is None:
         return None
     anchor, made, sources = intervals[place]
-    before = {count for _, counts, _ in intervals[max(0, place - _EARLIER) : place] for count in counts.values()}
-    earlier = before.pop() if len(before) == 1 else None
+    earlier = _usual(intervals[:place])
     usual = earlier if earlier in made.values() else _majority(made)
     if usual is None:
         return None
@@ -207,6 +204,12 @@ def _at_first_difference(counted: str, measure: str, intervals: Sequence[_Interv
     if not as_before and _ONE_IN * len(odd) >= len(made):
         return None
     return Miscount(counted, measure, anchor, odd, tuple(sorted(made)), made[odd[0]], usual, as_before, sources[odd[0]])
+
+
+def _usual(intervals: Sequence[_Interval]) -> int | None:
+    """The one number of calls of all ranks in all intervals; None where it varies, as between the phases of a step."""
+    counts = {count for _, made, _ in intervals for count in made.values()}
+    return counts.pop() if len(counts) == 1 else None
 
 
 def _majority(made: Mapping[int, int]) -> int | None:
