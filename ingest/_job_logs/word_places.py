@@ -31,11 +31,14 @@ _COMMON = (
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What is looked for. `table` says of the hash of three bytes whether some word has them; `known` gives for the bytes how
-    far into a word they stand, and what must match where it begins.
+    """What is looked for.
+
+    `table` says of the hash of three bytes whether some word has them, `exact` has the bytes of all words as sorted numbers;
+    `known` gives for the bytes how far into a word they stand, and what must match where it begins.
     """
 
     table: Any
+    exact: Any
     known: Mapping[bytes, list[tuple[int, re.Pattern[bytes]]]]
 
 
@@ -50,7 +53,7 @@ def words(literals: Iterable[str], expressions: Mapping[str, str]) -> Words:
         three = plain[place : place + 3]
         known[three].append((place, re.compile(expression.encode())))
         table[_hashes(three)] = True
-    return Words(table, dict(known))
+    return Words(table, np.array(sorted(int.from_bytes(three) for three in known), dtype=np.uint32), dict(known))
 
 
 def _rare_place(word: bytes) -> int:
@@ -69,6 +72,13 @@ def _hashes(text: bytes) -> Any:
     return values[:-2] * np.uint16(40503) + values[1:-1] * np.uint16(961) + values[2:]
 
 
+def _numbers(text: bytes, places: Any) -> Any:
+    """The three bytes at each place as one number: what has the hash of a word need not have its bytes."""
+    values = np.frombuffer(text, dtype=np.uint8)
+    high, middle, low = (values[places + more].astype(np.uint32) for more in range(3))
+    return (high << 16) | (middle << 8) | low
+
+
 class Places:
     """Where words stand in one block."""
 
@@ -77,7 +87,7 @@ class Places:
         self._plain = block.translate(_DIGITS)
         # `clip` spares numpy the comparison of each index with the size of the table.
         hits = np.flatnonzero(sought.table.take(_hashes(self._plain), mode="clip")) if len(block) > 2 else np.empty(0, int)
-        self._hits: list[int] = hits.tolist()
+        self._hits: list[int] = hits[np.isin(_numbers(self._plain, hits), sought.exact)].tolist()
 
     def first(self, start: int) -> int | None:
         """The beginning of the first word at `start` or behind it."""
