@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import NewType
 
+from forensics.model import Family
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.waits.completions import HOST_BACKENDS
@@ -86,10 +87,15 @@ def _begun(waits: list[Wait]) -> Iterator[OrderInversion]:
             of_rank[rank].append(index)
     pairs = sorted({pair for found in of_rank.values() for pair in combinations(found, 2)})
     for one, two in ((waits[a], waits[b]) for a, b in pairs):
-        shared = tuple(sorted(set(one.waiting) & set(two.waiting)))
+        shared = tuple(sorted(rank for rank in set(one.waiting) & set(two.waiting) if _is_one_record(rank, one, two)))
         order = _device_order(_started(one), _started(two), shared) if len(shared) > 1 else None
         if order and one.communicator != two.communicator:
             yield OrderInversion((one, two), shared, order)
+
+
+def _is_one_record(rank: int, one: Wait, two: Wait) -> bool:
+    """Whether one source tells of both calls of a rank: what began is seen at another moment by a recorder than by a shim."""
+    return one.families.get(rank, Family.RECORDER) is two.families.get(rank, Family.RECORDER)
 
 
 def _started(wait: Wait) -> Mapping[int, bool]:

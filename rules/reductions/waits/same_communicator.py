@@ -29,6 +29,8 @@ _KINDS = {
 # Their elements are counted alike on both sides.
 _COUNTED = frozenset({"all_reduce", "broadcast", "reduce", "all_gather_base", "all_gather_into_tensor"})
 _SHIFTS = (-2, -1, 1, 2)
+# Ranks with both a dump and a log that end alike, for calls that look all alike to be numbered alike.
+_LEAST_ENDS = 3
 
 _CALLS = """
 SELECT sequence, ltrim(min(kind), '_'), min(count),
@@ -47,8 +49,10 @@ def unified(connection: DuckDBPyConnection, groups: Sequence[Communicator]) -> t
     """
     found = {group.label: group for group in groups}
     for dumped, logged in _of_same_members(groups):
-        agree = all(_agrees(logged.positions.get(rank), place) for rank, place in dumped.positions.items())
-        if agree and _same_numbers(_calls(connection, dumped.label), _calls(connection, logged.label)):
+        both = dumped.positions.keys() & logged.positions.keys()
+        agree = all(_agrees(logged.positions[rank], dumped.positions[rank]) for rank in both)
+        calls = _calls(connection, dumped.label), _calls(connection, logged.label)
+        if agree and _same_numbers(*calls, ends=len(both)):
             found[dumped.label] = _with_logs(dumped, logged)
             idle = {rank: replace(place, pending=None, operation=None) for rank, place in logged.positions.items()}
             found[logged.label] = replace(logged, positions=idle)
@@ -69,9 +73,9 @@ def _of_same_members(groups: Iterable[Communicator]) -> list[tuple[Communicator,
     ]
 
 
-def _agrees(logged: Position | None, dumped: Position) -> bool:
+def _agrees(logged: Position, dumped: Position) -> bool:
     """Whether a log and a dump of one rank, taken at any two moments of a standstill, say the same."""
-    return logged is None or logged.entered == dumped.entered
+    return logged.entered == dumped.entered
 
 
 def _calls(connection: DuckDBPyConnection, label: str) -> _Calls | None:
@@ -82,12 +86,15 @@ def _calls(connection: DuckDBPyConnection, label: str) -> _Calls | None:
     return {sequence: (kind, count) for sequence, kind, count, _ in rows}
 
 
-def _same_numbers(dumped: _Calls | None, logged: _Calls | None) -> bool:
-    """Whether the calls fit as they are numbered: from the first one on, or in this way only."""
+def _same_numbers(dumped: _Calls | None, logged: _Calls | None, ends: int) -> bool:
+    """Whether the calls fit as they are numbered: from the first one on, in this way only, or up to their ends.
+
+    `ends` ranks have both a dump and a log, which end with the same number: of several ranks that is no chance.
+    """
     if not dumped or not logged or not _fit(dumped, logged, 0):
         return False
     first = min(dumped) == 1 == min(logged)
-    return first or not any(_fit(dumped, logged, shift) for shift in _SHIFTS)
+    return first or ends >= _LEAST_ENDS or not any(_fit(dumped, logged, shift) for shift in _SHIFTS)
 
 
 def _fit(dumped: _Calls, logged: _Calls, shift: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -86,3 +86,28 @@ def test_two_communicators_with_the_same_members_are_not_told_apart() -> None:
 def test_the_communicator_of_the_logs_speaks_of_its_collectives_no_more() -> None:
     groups = (group("0", 0, 9, Family.RECORDER, pending=9), group("nccl:a", 1, 9, Family.SHIM, pending=9))
     assert unified(case(SAME, SAME), groups)[1].pending == ()
+
+
+ALIKE: Calls = [(n, "all_reduce", 100) for n in range(5, 10)]
+
+
+def several(logged_ends: Sequence[int]) -> Communicator:
+    """Ranks 0, 2, 3, ... have a dump that ends at 9 and a log, rank 1 only a log; all calls are alike and begun before."""
+    ranks = (0, *range(2, 1 + len(logged_ends)))
+    places = {rank: Position(rank, 9, 8, 9, None, Family.RECORDER, "dump") for rank in ranks}
+    logs = {
+        rank: Position(rank, end, end, None, None, Family.SHIM, "log") for rank, end in zip(ranks, logged_ends, strict=True)
+    }
+    logs[1] = Position(1, 9, 9, None, None, Family.SHIM, "log")
+    members = tuple(range(1 + len(ranks)))
+    groups = (Communicator("0", members, "read", places, "nccl"), Communicator("nccl:a", members, "read", logs, "nccl"))
+    return unified(case(ALIKE, ALIKE), groups)[0]
+
+
+def test_several_ranks_whose_dump_and_log_end_alike_prove_the_numbers() -> None:
+    assert several([9, 9, 9]).positions[1].entered == 9
+
+
+@pytest.mark.parametrize("ends", [[9, 9], [9, 9, 10], [10, 10, 10]])
+def test_fewer_ends_or_one_that_differs_prove_nothing(ends: list[int]) -> None:
+    assert 1 not in several(ends).positions
