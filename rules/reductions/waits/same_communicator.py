@@ -1,7 +1,8 @@
 """Communicators of dumps and of shim logs that are the same one: by their members, and by the calls themselves.
 
 The name of a process group is not that of NCCL's communicator, and one call of torch may be several of NCCL. The two count
-alike where every number that both have is the same kind of call with as many elements, and no other count would fit as well.
+alike where every number that both have is the same kind of call with as many elements, and no other count would fit as well, or
+where several ranks have both a dump and a log that end with the same number.
 """
 
 from __future__ import annotations
@@ -51,8 +52,7 @@ def unified(connection: DuckDBPyConnection, groups: Sequence[Communicator]) -> t
     for dumped, logged in _of_same_members(groups):
         both = dumped.positions.keys() & logged.positions.keys()
         agree = all(_agrees(logged.positions[rank], dumped.positions[rank]) for rank in both)
-        calls = _calls(connection, dumped.label), _calls(connection, logged.label)
-        if agree and _same_numbers(*calls, ends=len(both)):
+        if agree and _same_numbers(_calls(connection, dumped.label), _calls(connection, logged.label), ends=len(both)):
             found[dumped.label] = _with_logs(dumped, logged)
             idle = {rank: replace(place, pending=None, operation=None) for rank, place in logged.positions.items()}
             found[logged.label] = replace(logged, positions=idle)
