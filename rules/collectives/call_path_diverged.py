@@ -17,6 +17,7 @@ from forensics.model import (
 )
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.calls.semantics import ROOTED
 from forensics.rules.reductions.mismatch.divergences import MAJORITY, Divergence, Divergences
 from forensics.rules.reductions.stacks.call_paths import CallPath, CallPaths, Frame
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
@@ -25,7 +26,6 @@ from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.graph import WaitGraph
 
 # In these one rank legitimately calls from a line of its own: it is the root.
-_ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 _SHIFTS = {
     "missing": "its next places are those of its peers one number later: it left a call out",
     "extra": "its next place is where its peers are now: it made a call too much",
@@ -60,7 +60,7 @@ def _confidence(groups: Communicators, found: Divergence) -> Confidence:
     """A root may call from a line of its own in the same function; a caller that differs alone is a weak sign."""
     members = next((len(group.members) for group in groups if group.label == found.communicator), 0)
     usual, odd = found.calls[found.majority[0]], found.calls[found.odd[0]]
-    root_branch = usual.kind in _ROOTED and len(found.odd) == 1 and _function(usual.place[0]) == _function(odd.place[0])
+    root_branch = usual.kind in ROOTED and len(found.odd) == 1 and _function(usual.place[0]) == _function(odd.place[0])
     if root_branch or not found.innermost or len(found.majority) < MAJORITY * members:
         return Confidence.SUSPECT
     return Confidence.LIKELY

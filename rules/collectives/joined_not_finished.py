@@ -16,6 +16,7 @@ from forensics.model import (
 )
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.calls.semantics import ROOTED
 from forensics.rules.reductions.hardware.lost_links import LostLinks
 from forensics.rules.reductions.logs.events import LogEvents
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
@@ -32,9 +33,7 @@ from forensics.rules.reductions.waits.completions import StartRecords, device_st
 from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
 from forensics.rules.reductions.waits.launch_orders import is_order_inversion
 
-# Operations with a root: members that name different roots enter all the same.
 _NETWORK = frozenset({"completion_error", "nic_event"})
-_ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 
 
 def _evaluate(
@@ -94,7 +93,7 @@ def _cause(groups: Communicators, root: Root, lines: bool) -> Cause:
     wait = root.waits[0]
     kinds = {operation.kind for operation in wait.waiting.values() if operation}
     group = next((group for group in groups if group.label == wait.communicator), None)
-    if kinds & _ROOTED:
+    if kinds & ROOTED:
         return Cause.COLLECTIVE_MISMATCH if group and group.finished(wait.sequence) else Cause.UNKNOWN
     return Cause.NETWORK_DOWN if lines and wait.communicator else Cause.UNKNOWN
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NewType
 
 import networkx as nx
@@ -9,6 +10,7 @@ import networkx as nx
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.network.chunk_flows import NETWORK, OpenFlows
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.waits.graph import WaitGraph
 
@@ -17,24 +19,36 @@ HeldDevices = NewType("HeldDevices", frozenset[int])
 
 
 @reduction
-def held_devices(calls: Calls, groups: Communicators, graph: WaitGraph, roster: Roster) -> HeldDevices:
+def held_devices(calls: Calls, groups: Communicators, graph: WaitGraph, roster: Roster, flows: OpenFlows) -> HeldDevices:
     """Ranks that share such a call with a rank that left no log or, by logs of the library alone, with a distant victim."""
-    return HeldDevices(calls.undetermined | (_held_by_victims(groups, graph, roster) if calls.from_shim else frozenset()))
+    if not calls.from_shim:
+        return HeldDevices(calls.undetermined)
+    joined = _joined_within_hosts(groups, roster)
+    return HeldDevices(calls.undetermined | _held_by_victims(joined, graph) | _held_by_links(joined, flows))
 
 
-def _held_by_victims(groups: Communicators, graph: WaitGraph, roster: Roster) -> frozenset[int]:
+def _held_by_victims(joined: Sequence[set[int]], graph: WaitGraph) -> frozenset[int]:
     """Ranks that communicators of their host join to a victim of a call that was not made elsewhere.
 
     The victim's device stands in front of that call, and the devices of its neighbours may stand in one that they share. Who
     did not make the call is not held, and neither is a rank that the one that did not make it waits for.
     """
-    joined = _joined_within_hosts(groups, roster)
     held: set[int] = set()
     for absent in graph.lacking:
-        victims = set(graph.waiters(absent))
-        near = {rank for ranks in joined for rank in ranks if victims & ranks - {rank}}
+        near = _beside(joined, set(graph.waiters(absent)))
         held |= near - {absent} - graph.awaited(absent)
     return frozenset(held)
+
+
+def _held_by_links(joined: Sequence[set[int]], flows: OpenFlows) -> frozenset[int]:
+    """Ranks joined in that way to an end of a flow that the network between two hosts does not deliver."""
+    ends = {rank for flow in flows if flow.state in NETWORK for rank in (flow.sender, flow.receiver)}
+    return frozenset(_beside(joined, ends) - ends)
+
+
+def _beside(joined: Sequence[set[int]], ranks: set[int]) -> set[int]:
+    """Members of a group with another rank that is one of these."""
+    return {rank for members in joined for rank in members if ranks & members - {rank}}
 
 
 def _joined_within_hosts(groups: Communicators, roster: Roster) -> list[set[int]]:

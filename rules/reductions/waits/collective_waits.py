@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from forensics.model import Family
-from forensics.rules.reductions.calls.positions import Communicator, Position
+from forensics.rules.reductions.calls.positions import Communicator, Operation, Position
+from forensics.rules.reductions.calls.semantics import is_meeting
 from forensics.rules.reductions.waits.graph import Wait
 
 Heard = Mapping[Family, Collection[int]]
@@ -30,12 +31,17 @@ def recorded_waits(
 def without_other_records(wait: Wait, heard: Heard) -> Wait | None:
     """The wait in a call of shim logs without members that only a dump tells of; None when nothing is left to wait for.
 
-    What such a member did in this communicator is in its dump, under another name and other numbers.
+    What such a member did in this communicator is in its dump, under another name and other numbers. In a call of dumps those
+    that only a shim log tells of stay, for somebody is inside it: they are `elsewhere`.
     """
-    if not wait.unheard or Family.SHIM not in wait.families.values():
+    own = Family.SHIM if Family.SHIM in wait.families.values() else Family.RECORDER
+    other = Family.RECORDER if own is Family.SHIM else Family.SHIM
+    elsewhere = set(heard.get(other, ())) - set(heard.get(own, ()))
+    if elsewhere.isdisjoint(wait.unheard):
         return wait
-    other = set(heard.get(Family.RECORDER, ())) - set(heard.get(Family.SHIM, ()))
-    unheard = tuple(rank for rank in wait.unheard if rank not in other)
+    if own is Family.RECORDER:
+        return replace(wait, elsewhere=tuple(rank for rank in wait.unheard if rank in elsewhere))
+    unheard = tuple(rank for rank in wait.unheard if rank not in elsewhere)
     return replace(wait, unheard=unheard) if unheard else None
 
 
@@ -43,8 +49,9 @@ def _wait(group: Communicator, sequence: int, pending: Sequence[Position], world
     waiting = {p.rank: p.operation for p in pending if p.pending == sequence}
     behind = [r for r in group.members if r in group.positions and group.positions[r].entered < sequence]
     early = _early(group, behind, [p for p in pending if p.pending == sequence])
-    absent = [r for r in behind if r not in group.cut and r not in early]
-    unheard = [] if absent else [r for r in group.members if r not in group.positions or r in behind]
+    left = _left(group, sequence, waiting)
+    absent = [r for r in behind if r not in group.cut and r not in early] if not left else []
+    unheard = [] if absent or left else [r for r in group.members if r not in group.positions or r in behind]
     assumed: list[int] = []
     # A collective that completed had all members: from then on the members that were seen are all there are.
     proven = any(position.done for position in group.positions.values())
@@ -53,9 +60,17 @@ def _wait(group: Communicator, sequence: int, pending: Sequence[Position], world
     queued = tuple(p.rank for p in pending if p.pending is not None and p.pending < sequence <= p.entered)
     families = {r: group.positions[r].family for r in (*waiting, *absent)}
     return Wait(
-        group.label, sequence, waiting, tuple(absent), tuple(unheard), tuple(assumed), queued=queued, families=families,
-        nameless=_nameless(group, sequence), overdue=group.overdue,
+        group.label, sequence, waiting, tuple(absent), tuple(unheard), tuple(assumed), queued=queued, left=left,
+        families=families, nameless=_nameless(group, sequence), overdue=group.overdue,
     )  # fmt: skip
+
+
+def _left(group: Communicator, sequence: int, waiting: Mapping[int, Operation | None]) -> tuple[int, ...]:
+    """Members that came out of the operation, where that proves that all have entered it; a shim log sees hosts only."""
+    if not is_meeting(operation.kind for operation in waiting.values() if operation):
+        return ()
+    finished = (rank for rank in group.finished(sequence) if rank not in waiting and rank not in group.cut)
+    return tuple(rank for rank in finished if group.positions[rank].family is Family.RECORDER)
 
 
 def _nameless(group: Communicator, sequence: int) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -35,7 +35,8 @@ class Wait:
     """One operation somebody waits in: who waits (with the operation's facts) and for whom. Equal to itself only.
 
     `absent` are members known not to have entered; `unheard` are members without recorder evidence, or whose dump was cut
-    before it, filled only when no known member is absent. `assumed` are ranks outside the inferred membership that may belong
+    before it, filled only when no known member is absent; `elsewhere` are those of them that left a record of another kind,
+    which names and counts the operation differently. `assumed` are ranks outside the inferred membership that may belong
     to the group: used when membership was inferred from the very ranks that wait. `peers` are sender and receiver of a
     point-to-point call. `queued` are members that issued it behind an earlier operation of the same communicator that they
     are still in. `families` says what tells where a member stands; `nameless` are processes whose rank nothing tells, that
@@ -50,6 +51,8 @@ class Wait:
     assumed: tuple[int, ...] = ()
     peers: tuple[int, int] | None = None
     queued: tuple[int, ...] = ()
+    left: tuple[int, ...] = ()
+    elsewhere: tuple[int, ...] = ()
     families: Mapping[int, Family] = field(default_factory=dict)
     nameless: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     overdue: bool = False
@@ -228,6 +231,8 @@ _Heads = Mapping[int, Collection[int]]
 
 def _late(wait: Wait, index: int, heads: _Heads) -> set[int]:
     """Members that issued the operation but are stuck in an earlier one; what the device has begun is behind nothing."""
+    if wait.left:
+        return set()
     begun = {rank for rank, operation in wait.waiting.items() if operation is not None and operation.started}
     return {rank for rank in (*wait.waiting, *wait.queued) if index not in heads.get(rank, (index,))} - begun
 

@@ -7,6 +7,7 @@ import pytest
 
 from forensics.rules.reductions.calls.positions import Communicator, Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.network.chunk_flows import Flow, FlowState, OpenFlows
 from forensics.rules.reductions.network.held_devices import held_devices
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.waits.graph import Wait, wait_graph
@@ -14,13 +15,24 @@ from forensics.rules.reductions.waits.graph import Wait, wait_graph
 ROSTER = Roster({rank: RankFacts(rank, host=f"host{rank // 4}") for rank in range(8)}, 8)
 PIPELINE = Wait("pipeline", 1, {2: None}, absent=(6,))
 """Rank 2 of the first host waits for a send that rank 6 of the second has not made."""
+NO_FLOWS = OpenFlows(())
 
 
-def held(*waits: Wait, groups: tuple[tuple[int, ...], ...], dumped: frozenset[int] = frozenset()) -> frozenset[int]:
+def link(state: FlowState) -> OpenFlows:
+    """A flow from rank 2 of the first host to rank 6 of the second."""
+    return OpenFlows((Flow("pipeline", 1, "p2p", 0, 2, 6, None, None, state),))
+
+
+def held(
+    *waits: Wait,
+    groups: tuple[tuple[int, ...], ...],
+    dumped: frozenset[int] = frozenset(),
+    flows: OpenFlows = NO_FLOWS,
+) -> frozenset[int]:
     communicators = Communicators(tuple(Communicator(str(members), members, "read", {}) for members in groups))
     with duckdb.connect() as connection:
         calls = Calls(connection, dumped, frozenset(range(8)), frozenset({7}))
-        return held_devices(calls, communicators, wait_graph(waits), ROSTER) - {7}
+        return held_devices(calls, communicators, wait_graph(waits), ROSTER, flows) - {7}
 
 
 @pytest.mark.parametrize(
@@ -52,4 +64,12 @@ def test_dumps_tell_what_is_in_front() -> None:
 def test_a_rank_that_is_undetermined_is_held_in_any_case() -> None:
     with duckdb.connect() as connection:
         calls = Calls(connection, undetermined=frozenset({7}))
-        assert held_devices(calls, Communicators(()), wait_graph(()), ROSTER) == frozenset({7})
+        assert held_devices(calls, Communicators(()), wait_graph(()), ROSTER, NO_FLOWS) == frozenset({7})
+
+
+@pytest.mark.parametrize(
+    ("state", "ranks"), [(FlowState.NOT_DELIVERED, {0, 1, 4}), (FlowState.CREDIT_LOST, {0, 1, 4}), (FlowState.NO_CREDIT, set())]
+)
+def test_whoever_shares_a_call_with_an_end_of_a_broken_link_may_be_held(state: FlowState, ranks: set[int]) -> None:
+    """The ends themselves are not: what holds them is the link."""
+    assert held(groups=((0, 1, 2), (4, 6)), flows=link(state)) == ranks

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from unittest.mock import create_autospec
+
+import pytest
+
+from forensics.model import Family
+from forensics.rules.collectives.order_cycle import RULE
 from forensics.rules.reductions.calls.positions import Communicator, Operation, Position
+from forensics.rules.reductions.mismatch.miscounts import Miscounts
+from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.collective_waits import recorded_waits
-from forensics.rules.reductions.waits.graph import RootKind, WaitGraph, unrecorded_wait, wait_graph
+from forensics.rules.reductions.waits.graph import RootKind, Wait, WaitGraph, unrecorded_wait, wait_graph
+from forensics.rules.reductions.waits.order_history import CallOrder
 
 
 def at(rank: int, entered: int, pending: bool = False) -> Position:
@@ -60,6 +69,32 @@ def test_a_member_without_a_dump_is_waited_for_only_when_no_known_member_is_miss
     assert known.waits[0].unheard == ()
 
 
+def at_call(kind: str, rank: int, entered: int) -> Position:
+    return Position(rank, entered, entered - 1, entered, Operation(kind, "[[4]]", 1000, None, f"rank{rank}"))
+
+
+@pytest.mark.parametrize(("kind", "missing"), [("all_to_all", ()), ("_all_gather_base", ()), ("broadcast", (0,))])
+def test_whoever_came_out_of_a_meeting_proves_that_all_have_entered_it(kind: str, missing: tuple[int, ...]) -> None:
+    """Rank 0 left no record; rank 2 is out of the operation that ranks 1 and 3 are in."""
+    found = graph(group("w", (0, 1, 2, 3), at_call(kind, 1, 7), at(2, 7), at_call(kind, 3, 7)))
+    assert found.waits[0].missing == missing
+
+
+def test_an_older_record_of_a_meeting_that_somebody_left_accuses_nobody() -> None:
+    found = graph(group("w", (0, 1, 2), at(0, 6), at_call("barrier", 1, 7), at(2, 7)), world=3)
+    assert [(root.kind, root.ranks) for root in found.roots] == [(RootKind.ALL_JOINED, (1,))]
+
+
+def test_a_meeting_that_somebody_left_is_behind_nothing() -> None:
+    """The host of rank 0 issued call 7 behind a transfer that it is in; that rank 2 finished it shows its device inside."""
+    first = Position(0, 7, 5, 6, Operation("all_reduce", "[[4]]", 1000, None, "rank0"))
+    pair = group("pair", (0, 1), Position(0, 3, 2, 3, Operation("all_reduce", "[[4]]", 900, None, "rank0", order=-1)))
+    groups = (group("w", (0, 1, 2), first, at_call("all_reduce", 1, 6), at(2, 7)), pair)
+    found = graph(*groups, world=3)
+    joined = next(wait for wait in found.waits if wait.communicator == "w")
+    assert joined.left == (2,) and found.waits_for[1] == ()
+
+
 def test_members_inferred_from_the_waiting_ranks_leave_the_others_possible() -> None:
     """Opposite first use of two groups whose members nobody reported: only the assumption closes the circle."""
     found = graph(
@@ -79,3 +114,23 @@ def test_a_thousand_ranks_waiting_for_one_make_a_small_graph() -> None:
     found = graph(group("w", members, at(0, 6), *(at(rank, 7, True) for rank in members[1:])), world=1000)
     assert [root.ranks for root in found.roots] == [(0,)]
     assert len(found.waits) == 1
+
+
+HEARD = {Family.RECORDER: {0, 2}, Family.SHIM: {1}}
+
+
+def test_a_member_whose_own_record_is_of_another_kind_is_elsewhere() -> None:
+    (wait,) = recorded_waits([group("w", (0, 1, 2), at(0, 7, True), at(2, 7, True))], range(3), heard=HEARD)
+    assert (wait.missing, wait.elsewhere) == ((1,), (1,))
+
+
+@pytest.mark.parametrize(("elsewhere", "found"), [((), 1), ((1,), 0), ((2,), 1)])
+def test_a_circle_is_not_closed_by_a_member_whose_record_is_of_another_kind(elsewhere: tuple[int, ...], found: int) -> None:
+    """Rank 1 left a shim log: that may hold the call of the dumps in which it seems to be missing, under another name."""
+    waits = (
+        Wait("a", 1, {0: None}, (), unheard=(1,), elsewhere=elsewhere),
+        Wait("b", 1, {1: None}, (0,)),
+    )
+    text = create_autospec(EvidenceText, instance=True)
+    findings = RULE.evaluate(wait_graph(waits), Miscounts(()), CallOrder(frozenset(), frozenset()), text)
+    assert len(list(findings)) == found
