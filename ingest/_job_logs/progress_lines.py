@@ -3,6 +3,7 @@
 The number of a step, of an item of a total (`validating 40/91000`) or of a bar (`280000/2969526 [29:55<4:48:08`). Lines of one
 rank whose words agree are a series; a number that falls begins another part of it. Times are those in front of the lines, as
 they stand there, or what a bar says has elapsed; averages over all steps so far (`s/it`, `samples/sec`) are not read.
+Dictionaries of transformers that tell an epoch and no step (`{'loss': 2.1, ..., 'epoch': 0.01}`) are counted themselves.
 Upstream: Megatron-LM, torchtitan, nanoGPT, DeepSpeed, tqdm (transformers, Lightning), rich
 (Lightning), NeMo, Composer, verl, as of 2025.
 """
@@ -30,7 +31,8 @@ _LONGEST = 2048
 _SHOWN = 160
 _KEY = r"(?:iteration|iter|global[_ ]?step|step|batch|update|num_updates|sample|image|shard|document)s?"
 _HINT = re.compile(
-    rb"\d {0,12}(?:/|of ) {0,12}\d|\dit \[\d|(?i:iter|step|batch|update|sample|image|shard|document)\w{0,8}\W{1,12}\d"
+    rb"\d {0,12}(?:/|of ) {0,12}\d|\dit \[\d|\{'loss': "
+    rb"|(?i:iter|step|batch|update|sample|image|shard|document)\w{0,8}\W{1,12}\d"
 )
 _BAR = re.compile(
     r"(?:\| {0,8}|(?<!\d))(?P<step>\d{1,12})(?:/(?P<total>\d{1,12})|it) "
@@ -40,6 +42,9 @@ _KEYED = re.compile(
     rf"(?<![\w-])(?i:{_KEY})['\"]?(?: ?[:=#\]\[] {{0,3}}\[?| {{1,12}})(?P<step>\d{{1,12}})"
     r"(?:/ {0,12}(?P<total>\d{1,12}))?(?![\w.]*\.\w|\w)"
 )
+_REPORT = re.compile(r"\{'loss': [^{}]{1,400}'epoch': '?(?P<epoch>\d{1,6}(?:\.\d{1,9})?)'?[,}]")
+# First word of the name of a series whose lines have no number of their own.
+_REPORTS = "report"
 _OF_TOTAL = re.compile(r"(?<![\w./:-])(?P<step>\d{1,12})(?: ?/ {0,12}| of )(?P<total>\d{1,12})(?![\w/:-]|\.\d)")
 _STAMP = re.compile(
     r"(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?|(\d\d)/(\d\d)/(\d{4}),? (\d\d):(\d\d):(\d\d)"
@@ -133,6 +138,7 @@ class ProgressLines:
         self._kept, self._stride, self._most = 0, 1, _MOST_POINTS
         self._pairs: dict[str, tuple[int, int]] = {}
         self._in_epochs: set[str] = set()
+        self._reports: dict[_Key, tuple[int, float]] = {}
 
     def survey(self, number: int, block: bytes, origins: Origins) -> None:
         """Take whole lines, the first of which has this number."""
@@ -151,21 +157,37 @@ class ProgressLines:
             self._line(number, block[start : min(place, start + _LONGEST)].decode("utf-8", "replace"), origins)
 
     def _line(self, number: int, line: str, origins: Origins) -> None:
-        said = _BAR.search(line) or _KEYED.search(line) or _OF_TOTAL.search(line)
-        if said is None or _NO_WORK.search(line, 0, said.start("step")):
+        report = _REPORT.search(line)
+        said = report or _BAR.search(line) or _KEYED.search(line) or _OF_TOTAL.search(line)
+        if said is None:
             return
-        origin = origins.feed(line[: said.start("step")])
-        stated = (STATED_RANK.search(line, 0, said.start("step")) or _LAST.search(line)) if origin.rank is None else None
+        place = said.start() if report else said.start("step")
+        if _NO_WORK.search(line, 0, place):
+            return
+        origin = origins.feed(line[:place])
+        stated = (STATED_RANK.search(line, 0, place) or _LAST.search(line)) if origin.rank is None else None
         rank = rank_number(stated[1]) if stated else origin.rank
         words = re.sub(r"[\d\W_]+", " ", _STAMP.sub("", origin.bare[origin.text :]))[-40:].strip()
-        step, total = self._counted(words, said)
-        key = _Key(rank, origin.label, words, total)
-        point = partial(_point, number, step, said, line)
+        if report:
+            key = _Key(rank, origin.label, f"{_REPORTS} {words}".strip(), None)
+            step = self._reported(key, float(report["epoch"]))
+        else:
+            step, total = self._counted(words, said)
+            key = _Key(rank, origin.label, words, total)
+        self._take(key, step, partial(_point, number, step, said, line))
+
+    def _take(self, key: _Key, step: int, point: Callable[[], Point]) -> None:
         self._kept += self._series.setdefault(key, _Series()).add(step, point, self._stride)
         if self._kept >= self._most:
             self._kept = sum(series.thin() for series in self._series.values())
             self._stride *= 2
             self._most = max(_MOST_POINTS, 2 * self._kept)
+
+    def _reported(self, key: _Key, epoch: float) -> int:
+        """Number of a report that has none, from 1 on; again from 1 where the epoch falls."""
+        count, last = self._reports.get(key, (0, 0.0))
+        self._reports[key] = found = (count + 1 if epoch >= last else 1, epoch)
+        return found[0]
 
     def _counted(self, words: str, said: re.Match[str]) -> tuple[int, int | None]:
         """Number and total; an epoch and what is counted in it, where the second number grows beside one that stays."""

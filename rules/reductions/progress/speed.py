@@ -190,8 +190,8 @@ def _of_lines(lines: StepLines) -> Speed:
     factor = after / before if before > 0 else 1.0
     if factor < SLOWER or (place is None and factor < max(_spread(first), _spread(last))):
         return replace(known, pace=Pace.STEADY, step_ns=after, factor=factor)
-    since = f"since step {steps[place]}" if place is not None else f"little by little up to step {steps[-1]}"
-    reason = f"{_ms(after)} a step {since}, {factor:.1f} times the {_ms(before)} before, by {lines.source}"
+    since = f"since {lines.unit} {steps[place]}" if place is not None else f"little by little up to {lines.unit} {steps[-1]}"
+    reason = f"{_ms(after)} a {lines.unit} {since}, {factor:.1f} times the {_ms(before)} before, by {lines.source}"
     return replace(known, pace=Pace.SLOWER, reason=reason, step_ns=after, factor=factor)
 
 

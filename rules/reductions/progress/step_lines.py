@@ -24,6 +24,8 @@ _TRAINS = re.compile(
     r"(?i)\b(?:train_)?(?:loss|lr|grad[_ ]?norm|learning[_ ]rate|tflops|mfu|consumed|tps|nll)\b|^(?:Epoch|Steps|Train)"
 )
 _BARE_BAR = re.compile(r"^ *\d{1,3}%\|")
+# Name of a series whose lines have no number: they were counted.
+_REPORTS = re.compile(r"\d+ report\b")
 _LEAST_S = 10.0
 
 _Point = tuple[int, float | None, float | None, str | None, str, str]
@@ -32,11 +34,15 @@ _Point = tuple[int, float | None, float | None, str | None, str, str]
 
 @dataclass(frozen=True, slots=True)
 class StepLines:
-    """Lengths of steps in ns, with the number of the step at which each ended; `source` is the log."""
+    """Lengths of steps in ns, with the number of the step at which each ended; `source` is the log.
+
+    `unit` is what is numbered: steps, or the reports of a trainer that prints no step.
+    """
 
     lengths: Sequence[float]
     steps: Sequence[int]
     source: str
+    unit: str = "step"
 
 
 def step_lines(connection: DuckDBPyConnection) -> Iterator[StepLines]:
@@ -44,12 +50,13 @@ def step_lines(connection: DuckDBPyConnection) -> Iterator[StepLines]:
     parts: dict[tuple[object, ...], list[_Point]] = defaultdict(list)
     for source, rank, series, part, clock, *point in rows_of(connection, "log_progress", _POINTS):
         parts[source, rank, series, part, clock].append(tuple(point))
-    for points in parts.values():
+    for (_, _, series, *_), points in parts.items():
         _, _, _, _, text, source = points[-1]
         trains = _TRAINS.search(text) is not None or _BARE_BAR.match(text) is not None
         if trains and len({load for _, _, _, load, _, _ in points}) == 1:
             found = _stated(points) or _between(points)
-            yield StepLines([length * 1e9 for _, length in found], [step for step, _ in found], source)
+            unit = "report" if _REPORTS.match(str(series)) else "step"
+            yield StepLines([length * 1e9 for _, length in found], [step for step, _ in found], source, unit)
 
 
 def _stated(points: Sequence[_Point]) -> list[tuple[int, float]]:

@@ -33,6 +33,15 @@ def test_steps_of_trainers(name: str) -> None:
     assert [row["step"] for row in rows] == [unit * number for number in range(1, 6)]
 
 
+def test_reports_that_name_an_epoch_and_no_step_are_counted_in_each_run() -> None:
+    """transformers writes numbers in quotes since version 5."""
+    report = "{{'loss': '2.1', 'grad_norm': '1.2', 'learning_rate': '1e-05', 'epoch': '{}'}}\n"
+    evaluation = "{'eval_loss': 2.2, 'eval_runtime': 3.1, 'epoch': 0.02}\n"
+    text = "".join(report.format(epoch) for epoch in (0.01, 0.01, 0.02)) + evaluation + report.format(0.01) * 2
+    rows = read(text.encode(), "job.log").rows("log_progress")
+    assert [(row["part"], row["step"]) for row in rows] == [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2)]
+
+
 @pytest.mark.parametrize(
     ("name", "seconds"), [("NeMo's lines", 7.4), ("verl", 81.1), ("Megatron-LM", 1.2345), ("Lightning", None)]
 )

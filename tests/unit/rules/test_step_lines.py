@@ -57,6 +57,23 @@ def deepspeed(lengths: Sequence[float]) -> str:
     return "".join(lines)
 
 
+def reports(lengths: Sequence[float], dated: bool = True, begin: datetime = START) -> str:
+    """transformers without bars: an epoch and no step; only what stands in front tells a time."""
+    lines, now = [], begin
+    for index, length in enumerate(lengths):
+        now += timedelta(seconds=10 * length)
+        front = f"{now:%Y-%m-%dT%H:%M:%S}.{now.microsecond:06}Z " if dated else ""
+        said = f"'loss': 2.{index:03}, 'grad_norm': 1.2, 'learning_rate': 2e-05, 'epoch': {index // 20 * 0.01:.2f}"
+        lines.append(f"{front}{{{said}}}\n")
+    return "".join(lines)
+
+
+def test_reports_without_a_step_are_counted(tmp_path: Path) -> None:
+    verdict = pasted(tmp_path, reports(ONSET))
+    assert (named(verdict), verdict.outcome) == (set(), Outcome.SLOWDOWN)
+    assert "50000 ms a report since report 21, 2.5 times the 20000 ms before" in verdict.summary
+
+
 @pytest.mark.parametrize("form", [titan, megatron, nano, tqdm, deepspeed])
 def test_a_whole_job_that_became_slower(tmp_path: Path, form: Callable[[Sequence[float]], str]) -> None:
     verdict = pasted(tmp_path, form(ONSET))
@@ -80,6 +97,9 @@ def test_the_step_since_which_it_is_slower(tmp_path: Path) -> None:
         pytest.param(titan([2.0] * 30 + [9.0, 9.0]), id="two long steps in the end"),
         pytest.param(megatron(ONSET, [256] * 20 + [640] * 20), id="larger batches"),
         pytest.param(tqdm(ONSET).replace("  1%|", "Tokenizing:  1%|"), id="a bar of something else"),
+        pytest.param(reports(ONSET, dated=False), id="reports without times"),
+        pytest.param(reports([2.0] * 40), id="steady reports"),
+        pytest.param(reports(ONSET[:20]) + reports([5.0] * 3, begin=START + timedelta(hours=1)), id="reports of a restart"),
         pytest.param(nano([2.0] * 20) + nano([5.0] * 3), id="a restart of which little is seen"),
         pytest.param(
             titan(ONSET).replace("step:", "uploaded chunk").replace("loss", "size").replace("tps", "rate"), id="no steps"
