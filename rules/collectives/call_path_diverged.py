@@ -19,13 +19,13 @@ from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.semantics import ROOTED
 from forensics.rules.reductions.mismatch.divergences import MAJORITY, Divergence, Divergences
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.stacks.call_paths import CallPath, CallPaths, Frame
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.graph import WaitGraph
 
-# In these one rank legitimately calls from a line of its own: it is the root.
 _SHIFTS = {
     "missing": "its next places are those of its peers one number later: it left a call out",
     "extra": "its next place is where its peers are now: it made a call too much",
@@ -33,9 +33,16 @@ _SHIFTS = {
 
 
 def _evaluate(
-    stacks: StacksByRank, graph: WaitGraph, groups: Communicators, divergences: Divergences, text: EvidenceText
+    stacks: StacksByRank,
+    graph: WaitGraph,
+    groups: Communicators,
+    divergences: Divergences,
+    liveness: Liveness,
+    text: EvidenceText,
 ) -> Iterator[Finding]:
-    for found in divergences:
+    still = liveness.motion is Motion.STALLED
+    # A stack belongs to the call that a dump shows only where nothing moved between the two.
+    for found in (each for each in divergences if each.recorded or still):
         yield _finding(stacks, graph, groups, text, found)
 
 

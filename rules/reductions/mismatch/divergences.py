@@ -14,6 +14,7 @@ from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
+from forensics.rules.reductions.calls.semantics import stem_of
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
@@ -81,18 +82,23 @@ def _of_wait(
 def _seen_in_stacks(
     wait: Wait, calls: Mapping[int, PlacedCall], samples: Mapping[int, Stacks]
 ) -> Iterator[tuple[int, PlacedCall]]:
-    """Ranks that wait in the call and whose every stack sample shows them at one place inside communication."""
+    """Ranks that wait in the call and whose every stack sample shows them at one place, inside that kind of call.
+
+    Hosts run ahead of their devices: a stack inside another call is not where this one was made.
+    """
     shown = [samples[rank].main[-1:] for rank in sorted(wait.waiting) if rank in samples]
     libraries = library_modules(sample for newest in shown for sample in newest)
-    for rank in wait.waiting:
+    for rank in wait.waiting.keys() & calls.keys():
         found = samples.get(rank)
-        inside = found is not None and not found.moved and found.latest and _inside(found.latest)
-        if found and found.latest and inside and rank in calls:
+        inside = found is not None and not found.moved and found.latest and _inside(found.latest, calls[rank].kind)
+        if found and found.latest and inside:
             own = tuple(entry for entry in own_code(found.latest.path) if entry.module not in libraries)
             yield rank, replace(calls[rank], place=own, source=found.main[-1].source)
 
 
-def _inside(activity: Activity) -> bool:
+def _inside(activity: Activity, kind: str) -> bool:
+    if activity.communicating and activity.call_frame is not None:
+        return stem_of(activity.call_frame.function) in ("", stem_of(kind))
     return activity.communicating or activity.below_autograd
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from forensics.model import WaitKind
+from forensics.rules.reductions.calls.semantics import stem_of
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.call_paths import CallPath
 from forensics.rules.reductions.stacks.samples import Stacks
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph, unrecorded_wait
-
-_STEM = re.compile(r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier|gather|scatter|reduce")
 
 
 def joined_by_stack(waits: Sequence[Wait], ranks: Roster, samples: Mapping[int, Stacks]) -> tuple[Wait, ...]:
@@ -26,7 +24,7 @@ def joined_by_stack(waits: Sequence[Wait], ranks: Roster, samples: Mapping[int, 
 
 
 def _joined(wait: Wait, samples: Mapping[int, Stacks]) -> Wait:
-    kinds = {_stem(operation.kind) for operation in wait.waiting.values() if operation}
+    kinds = {stem_of(operation.kind) for operation in wait.waiting.values() if operation}
     beside = {
         place for rank, operation in wait.waiting.items() if operation and rank in samples for place in _places(samples[rank])
     }
@@ -48,15 +46,11 @@ def _places(found: Stacks) -> set[tuple[CallPath, WaitKind]]:
 def collective_of(found: Stacks) -> str | None:
     """The collective that every sample of a rank was in; hooks below the autograd engine reduce gradients."""
     calls = {
-        "all_reduce" if activity.below_autograd else _stem(activity.call_frame.function if activity.call_frame else "")
+        "all_reduce" if activity.below_autograd else stem_of(activity.call_frame.function if activity.call_frame else "")
         for activity in (sample.activity for sample in found.main)
     }
-    return (calls.pop() or None) if len(calls) == 1 else None
-
-
-def _stem(name: str) -> str:
-    match = _STEM.search(name)
-    return match[0].replace("allreduce", "all_reduce").replace("allgather", "all_gather") if match else ""
+    call = calls.pop() if len(calls) == 1 else ""
+    return None if call in ("", "send", "recv") else call
 
 
 def waits_by_stack(

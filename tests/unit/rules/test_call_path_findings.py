@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from forensics.model import Cause, Confidence, Verdict
-from tests.recordings.collection import loose, whole
+from tests.recordings.collection import loose, py_spy, whole, write
 from tests.recordings.job import Frame, Job, Shapes
-from tests.recordings.places import HOST_CODE, Place, collective
+from tests.recordings.places import HOST_CODE, SEND, Place, collective
 from tests.recordings.verdicts import named, told, verdict_of
 
 JOB = "/srv/job/train.py"
@@ -218,3 +218,26 @@ def test_another_form_of_the_same_exchange_is_no_extra_call(
         issue(job, rank, (kind, TRAIN, (shape,)) if rank == 3 else STEP)
     first = stuck(job, tmp_path).suspects[0]
     assert (first.ranks, first.cause) == ((3,), cause)
+
+
+@pytest.mark.parametrize(("others", "named_ranks"), [(collective("all_reduce", 91), {6}), (SEND, set())])
+def test_only_stacks_inside_that_kind_of_call_vote(others: Place, named_ranks: set[int], tmp_path: Path) -> None:
+    """A host that is in a send has issued the reduction before: its stack does not show where."""
+    job = Job(8)
+    job.steps(12)
+    job.hang(set())
+    places = dict.fromkeys(range(8), others) | {6: collective("all_reduce", 88)}
+    verdict = verdict_of(whole(job, places).write(tmp_path))
+    found = {rank for suspect in verdict.suspects if "FX122" in suspect.rules for rank in suspect.ranks}
+    assert found == named_ranks
+
+
+def test_stacks_of_an_undated_sample_are_not_those_of_the_calls(tmp_path: Path) -> None:
+    """Nothing tells that the job stood still between the dumps and the stacks."""
+    job = Job(8)
+    job.steps(12)
+    job.hang(set())
+    loose(job, tmp_path)
+    places = dict.fromkeys(range(8), collective("all_reduce", 91)) | {6: collective("all_reduce", 88)}
+    texts = {f"rank{rank}_stack.json": py_spy(place, 100 + rank) for rank, place in places.items()}
+    assert "FX122" not in rules(verdict_of(write(tmp_path, texts)))
