@@ -125,7 +125,8 @@ def _rank(parts: tuple[str, ...], stem: str) -> tuple[int | None, str | None]:
         return directory_rank, "path"
     recorder = _RECORDER.search(stem)
     if recorder and not _OF_A_PROCESS.search(stem):
-        return int(recorder[1]), "path"
+        # `dump_0302` may be a time of day; of one file the number alone proves no more than any other number.
+        return int(recorder[1]), GUESSED if recorder[1].startswith("0") and len(recorder[1]) > 2 else "path"
     trailing = _TRAILING.search(stem)
     if trailing and (trailing["before"] or trailing["word"] or "").lower() not in _NOT_A_RANK:
         return int(trailing["number"]), GUESSED

@@ -56,6 +56,16 @@ UPDATE sources SET rank = one.rank, rank_method = 'pid' FROM (
     HAVING count(DISTINCT (l.host, l.pid)) = 1 AND count(DISTINCT p.rank) = 1
 ) one WHERE sources.source_id = one.source_id AND sources.kind = 'nccl_log' AND sources.rank IS NULL
 """
+# A log that speaks of one process, and is called by its rank, is of it, where several logs bear each other out.
+_LOGS_OF_PROCESSES = """
+SELECT s.source_id, s.path, s.host, TRY_CAST(split_part(c.value, ' ', 1) AS BIGINT),
+       TRY_CAST(split_part(c.value, ' ', 2) AS INTEGER)
+FROM sources s JOIN job_config c USING (source_id)
+WHERE s.kind = 'training_log' AND s.rank IS NULL AND c.key = 'log.process' ORDER BY s.source_id
+"""
+_LEAST_LOGS = 2
+# Whose they are is told by what another process says of them.
+_OF_OTHERS = "kind NOT IN ('process_exit', 'several_nodes', 'node_failed', 'task_blocked', 'oom_kill', 'xid', 'job_cancelled')"
 # One process of a host stands for it, where nothing shows another one.
 _ONLY = """
 UPDATE stacks SET rank = single.rank FROM sources s, (
@@ -88,6 +98,8 @@ _OF_A_HOST = (
     "ras_ranks",
     "ras_reports",
 )
+_NUMBERS = re.compile(r"(?<!\d)0*(\d{1,7})(?!\d)")
+_LINES = {"log_events": _OF_OTHERS, "log_positions": "true", "log_progress": "true", "log_stage_times": "true"}
 _PARTS = re.compile(r"[A-Za-z0-9]+")
 # The lines of a kernel name no host where a journal does not put one in front.
 _OF_KERNEL = """
@@ -105,6 +117,7 @@ def name_owners(connection: Connection) -> None:
     for table in ("log_events", "device_events"):
         if has_rows(connection, table):
             connection.execute(_OF_KERNEL.format(table=table))
+    _name_logs(connection)
     if has_rows(connection, "process_ranks"):
         connection.execute(_BY_NODE)
         if has_rows(connection, "nodes"):
@@ -112,6 +125,24 @@ def name_owners(connection: Connection) -> None:
         if has_rows(connection, "stacks"):
             connection.execute(_ONLY)
             insert_rows(connection, "process_ranks", "host pid rank method", list(_implied(connection)))
+
+
+def _name_logs(connection: Connection) -> None:
+    """Give logs that state their one rank, and have it in their names, that rank; with what their lines tell of nobody else."""
+    stated = [
+        (source_id, host, pid, rank)
+        for source_id, path, host, pid, rank in connection.execute(_LOGS_OF_PROCESSES).fetchall()
+        if _NUMBERS.findall(path.rpartition("/")[2]) == [str(rank)]
+    ]
+    if len({rank for *_, rank in stated}) < max(len(stated), _LEAST_LOGS):
+        return
+    insert_rows(connection, "process_ranks", "source_id host pid rank method", [(*each, "log") for each in stated])
+    for source_id, _, _, rank in stated:
+        connection.execute("UPDATE sources SET rank = $2, rank_method = 'content' WHERE source_id = $1", [source_id, rank])
+        for table, chosen in _LINES.items():
+            if has_rows(connection, table):
+                statement = f"UPDATE {table} SET rank = $2 WHERE source_id = $1 AND rank IS NULL AND {chosen}"
+                connection.execute(statement, [source_id, rank])
 
 
 def _implied(connection: Connection) -> Iterator[tuple[object, ...]]:

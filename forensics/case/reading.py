@@ -17,7 +17,9 @@ from forensics.bundle.streams import first_bytes
 from forensics.case.alignment import plain_label
 from forensics.ingest import SNIFF_BYTES, choose
 from forensics.ingest._shared.packed import Packed, PackedBatch, Types, pack, texts
+from forensics.ingest._shared.process_ranks import process_rank_batches
 from forensics.ingest._shared.prompts import prompt_host
+from forensics.ingest._shared.transcripts import SCANNED_BYTES, processes_in
 from forensics.ingest.interface import LAST_RESORT, Batch, Identity, Ingester, Problem
 
 _UNKNOWN = Identity()
@@ -74,7 +76,18 @@ def read_artefact(artefact: Artefact) -> Reading:
     name, kind = (ingester.name, ingester.kind) if ingester is not None else (None, None)
     if kind in _BY_COMMAND and identity.host is None and artefact.host is None:
         identity = replace(identity, host=prompt_host(head))
+    if kind in _BY_COMMAND and head[:1] not in (b"{", b"\x80") and not head.startswith((b"[{", b"[\n")):
+        batches += process_rank_batches(processes_in(_beginning(artefact), identity.host or artefact.host))
     return Reading(name, kind, batches, problems, identity)
+
+
+def _beginning(artefact: Artefact) -> bytes:
+    """As much of a text as a session of a shell has; empty where it cannot be read, of which its ingester warns."""
+    try:
+        with artefact.open() as stream:
+            return first_bytes(stream, SCANNED_BYTES)
+    except OSError:
+        return b""
 
 
 def _why_unknown(head: bytes) -> str:

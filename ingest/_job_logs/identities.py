@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._job_logs.placements import Placements
+from forensics.ingest._shared.config import config_rows
 from forensics.ingest._shared.process_ranks import ProcessRank, process_rank_batches
 from forensics.ingest._shared.values import integer, rank_number
 from forensics.ingest.interface import Batch
@@ -160,6 +161,9 @@ class Identities:
         """Rows of `process_ranks`, but for what NCCL tells: that is compared over all files."""
         yield from process_rank_batches(self._rows())
         yield from self._placements.batches()
+        if self._placements.alone is not None:
+            pid, rank = self._placements.alone
+            yield from config_rows([("log.process", f"{pid} {rank}")], rank=None)
 
     def _rows(self) -> Iterator[ProcessRank]:
         ((node, each),) = self._nodes if len(self._nodes) == 1 and not self._is_elastic else ((None, None),)

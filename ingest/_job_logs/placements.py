@@ -49,8 +49,9 @@ _RANK = re.compile(rf"{_NO_OTHER}(?<![A-Za-z0-9-])(?:global[_ ]?)?(?i:rank)[ =:]
 _PID = re.compile(r"(?<![\w-])(?i:pid)[ =:]{1,2}(\d{2,9})\b")
 _HOST = re.compile(r"(?<![\w-])(?:host(?:name)?|node)[ =:]{1,2}([A-Za-z][\w.-]{0,252})")
 _HOSTED = re.compile(
-    r"(?<![\w.-])(?:global_)?rank[=:] ?(?P<rank>\d{1,7})[, ]{1,2}(?:local_rank[=:] ?(?P<local>\d{1,5})[, ]{1,2})?"
-    r"(?:world_?size[=:] ?\d{1,7}[, ]{1,2})?host(?:name)?[=:] ?(?P<host>[A-Za-z][\w.-]{0,252})"
+    r"(?<![\w.-])(?:global_)?rank(?:[=:] ?| )(?P<rank>\d{1,7})(?:(?:/| of )\d{1,7})?[, ]{1,2}"
+    r"(?:local_rank[=:] ?(?P<local>\d{1,5})[, ]{1,2})?(?:world_?size[=:] ?\d{1,7}[, ]{1,2})?(?:on )?"
+    r"host(?:name)?[=:] ?(?P<host>[A-Za-z][\w.-]{0,252})"
 )
 _JOINED = re.compile(
     r"The node '(?P<host>[\w.-]{1,253}?)_\d{1,9}_\d{1,9}' has joined round \d{1,6} .{0,300}? as rank (?P<node>\d{1,6}) "
@@ -122,6 +123,14 @@ class Placements:
         if rank is not None:
             host = _HOST.search(line)
             self._processes[host[1] if host else None, int(pids.pop())].add(rank)
+
+    @property
+    def alone(self) -> tuple[int, int] | None:
+        """Number and rank of the one process that the file speaks of; whether the file is of it, other files may show."""
+        if len(self._processes) != 1:
+            return None
+        (((_, pid), ranks),) = self._processes.items()
+        return (pid, min(ranks)) if len(ranks) == 1 else None
 
     def of_node(self, address: str) -> frozenset[int]:
         """All ranks of a node by the name of its host."""

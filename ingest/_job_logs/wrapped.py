@@ -13,7 +13,8 @@ _CUT = re.compile(
     rb"Watchdog|WorkNCCL|\[PG |\[Rank |\[rank\d|NCCL (?:INFO|WARN)|exitcode|monitoredBarrier|running collective|FingerPrint"
 )
 _BEGINS = re.compile(
-    rb"\[|\s\s|$|[$#] |[\w.-]+@[\w.-]+:|\d{4}-\d\d|[\w.-]+:\d+:\d+ \[|\(\w+ pid=|Traceback |[=-]{8}"
+    rb"\[|\s\s|$|[$#] |\d{1,7}(?:: |\|)|[A-Za-z][\w.-]{0,62} {0,40}\| "
+    rb"|[\w.-]+@[\w.-]+:|\d{4}-\d\d|[\w.-]+:\d+:\d+ \[|\(\w+ pid=|Traceback |[=-]{8}"
     rb"|[A-Z]\w*(?:Error|Exception)\b"
 )
 

@@ -41,5 +41,10 @@ def prompt_host(head: bytes) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
+def is_command(line: str) -> bool:
+    """Whether a line is a command behind a prompt."""
+    return line.startswith(("$ ", "# ")) or (len(line) <= _LONGEST and _prompted(line) is not None)
+
+
 def _prompted(line: str) -> str | None:
     return next((said["host"] for prompt in _PROMPTS if (said := prompt.match(line))), None)

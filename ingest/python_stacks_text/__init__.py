@@ -11,6 +11,7 @@ from forensics.ingest._shared.content import Lines
 from forensics.ingest._shared.device_kernels import DeviceKernels, is_kernels
 from forensics.ingest._shared.dump_times import time_in
 from forensics.ingest._shared.process_titles import dumped
+from forensics.ingest._shared.prompts import is_command
 from forensics.ingest._shared.stack_text import (
     ENVIRONMENT,
     HEADING,
@@ -28,6 +29,7 @@ MAX_THREADS = 100_000
 _LONGEST_DATE = 60
 # What `py-spy dump --locals` prints below a frame.
 _VARIABLE = re.compile(r" {8}(?:Arguments|Locals):$| {12}[A-Za-z_.]\w{0,200}: ")
+_OF_ENVIRONMENT = re.compile(r"(?:export )?[A-Z_][A-Z0-9_]{1,63}=\S*\s*")
 
 
 def sniff(head: bytes, path: str) -> int:
@@ -51,6 +53,8 @@ def _is_about_the_dump(line: str) -> bool:
         or any(form.fullmatch(start) for form in (HEADING, ENVIRONMENT, OF_PROCESS))
         or dumped(line) is not None
         or _VARIABLE.match(line) is not None
+        or is_command(line)
+        or _OF_ENVIRONMENT.fullmatch(start) is not None
         or line.startswith(("Python v", "[New LWP", "[Inferior ", "warning: "))
         or (len(line) <= _LONGEST_DATE and time_in(line) is not None)
     )

@@ -31,11 +31,17 @@ def _evaluate(graph: WaitGraph, miscounts: Miscounts, order: CallOrder, text: Ev
         if root.kind is RootKind.CYCLE and all(wait.communicator for wait in root.waits):
             if any(set(found.odd) <= _involved(root) for found in miscounts):
                 continue  # not another order, but another number of calls (FX120)
-            if any(set(root.ranks).intersection(wait.missing) <= set(wait.elsewhere) for wait in root.waits):
-                continue  # closed by a rank whose own record may hold the very call, under another name
+            if any(_closed_elsewhere(root, wait) for wait in root.waits):
+                continue
             yield from _findings(order, text, root)
         elif root.kind is RootKind.INVERTED and all(wait.peers for wait in root.waits):
             yield _crossed(text, root)
+
+
+def _closed_elsewhere(root: Root, wait: Wait) -> bool:
+    """Whether the circle is closed by ranks alone whose own record may hold the very call, under another name."""
+    closing = set(root.ranks).intersection(wait.missing)
+    return bool(closing) and closing <= set(wait.elsewhere)
 
 
 def _involved(root: Root) -> set[int]:

@@ -90,7 +90,8 @@ WHERE kind IN ('exception', 'fatal_error', 'watchdog_died', 'terminated', 'cuda_
 ORDER BY path, locator, kind DESC
 """
 _WITNESSES = """
-SELECT count(DISTINCT rank), count(*) FILTER (kind = 'signal_sent')
+SELECT count(DISTINCT rank), count(*) FILTER (kind = 'signal_sent'),
+       (SELECT count(DISTINCT rank) FROM sources WHERE kind = 'training_log')
 FROM (SELECT rank, kind FROM log_events UNION ALL SELECT rank, 'progress' FROM log_progress)
 """
 
@@ -146,10 +147,10 @@ def failures(connection: DuckDBPyConnection, world_size: int | None) -> Failures
                 caught.lost.setdefault(rank, (source_id, line))
             else:
                 own[rank] = Failure(rank, text, source, _GPU.search(text) is not None)
-    ((speaking, signals),) = connection.execute(_WITNESSES).fetchall()
+    ((speaking, signals, logs),) = connection.execute(_WITNESSES).fetchall()
     if len(odd) == 1 and speaking > 1:
         own, following = odd, following | own.keys() - odd.keys()
-    own = own or caught.own(workers.ranks, max(speaking, world_size or 0)) or (met if not met.keys() & following else {})
+    own = own or caught.own(workers.ranks, max(speaking, logs, world_size or 0)) or (met if not met.keys() & following else {})
     own = own or workers.own(speaking)
     # What its executor saw die and what alone reported an error is one process.
     named = named or speaking > 1 or signals > 0 or (len(workers.ranks) == 1 and own.keys() == workers.ranks)

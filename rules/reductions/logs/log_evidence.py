@@ -60,10 +60,14 @@ class Logged:
 
 
 _SPOKEN = """
-SELECT rank, min(host) FROM (
-    SELECT rank, host FROM log_positions UNION ALL SELECT rank, host FROM log_events
-    UNION ALL SELECT rank, host FROM sources WHERE kind IN ('training_log', 'nccl_log')
-) WHERE rank IS NOT NULL GROUP BY rank ORDER BY rank
+SELECT spoken.rank, coalesce(spoken.host, placed.host) FROM (
+    SELECT rank, min(host) AS host FROM (
+        SELECT rank, host FROM log_positions UNION ALL SELECT rank, host FROM log_events
+        UNION ALL SELECT rank, host FROM sources WHERE kind IN ('training_log', 'nccl_log')
+    ) WHERE rank IS NOT NULL GROUP BY rank
+) spoken LEFT JOIN (
+    SELECT rank, min(host) AS host FROM process_ranks WHERE rank IS NOT NULL GROUP BY rank HAVING count(DISTINCT host) = 1
+) placed USING (rank) ORDER BY rank
 """
 _STATED = "SELECT DISTINCT try_cast(value AS INTEGER) FROM job_config WHERE key = 'log.world_size'"
 # A rank whose process the kernel or the driver names is one of the job, whether it wrote a line or not.

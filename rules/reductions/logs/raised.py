@@ -120,7 +120,8 @@ class Caught:
     def own(self, died: set[int], ranks: int) -> dict[int, Failure]:
         """The one rank that raised something of its own, where the others only tell that it was gone, or that died by it.
 
-        Of `ranks` all others gave up waiting, where nothing but that tells of it.
+        Of `ranks` all others gave up waiting, where nothing but that tells of it. Logs of one rank each have no order: there
+        all others must have lost it, and it lost nobody.
         """
         if len(self.first) != 1:
             return {}
@@ -129,6 +130,8 @@ class Caught:
             return {rank: failure}
         waited = {peer: (source, begin) for (source, peer), begin in self.stalls.firsts.items()}
         lost = self.lost or (waited if len(waited.keys() - {rank}) >= max(2, ranks - 1) else {})
-        near = all(other == source_id and 0 < at - line < _NEAR for other, at in lost.values())
+        sources = [other for other, _ in lost.values()]
+        apart = len({source_id, *sources}) > len(sources) >= max(2, ranks - 1)
+        near = apart or all(other == source_id and 0 < at - line < _NEAR for other, at in lost.values())
         is_last = rank not in lost and not self.stalls.goes_on(source_id, rank, line)
         return {rank: failure} if lost and near and is_last else {}

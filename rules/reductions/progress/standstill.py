@@ -2,7 +2,8 @@
 
 A wait is a standstill when its ranks have been in it for longer than twice a pause that its communicator has made twice before
 (VenusTrace section 4.2: n = 2 times the expected time), when they issued nothing else for that long, when a watchdog gave it
-up, or when two captures found the same ranks in it. It passes when its ranks entered or left communication between captures.
+up, when two captures found the same ranks in it, or when the kernel found a rank that it lacks blocked all the while. It passes
+when its ranks entered or left communication between captures.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, recorders_moved, seconds
 from forensics.rules.reductions.progress.motion import SilenceFactor
 from forensics.rules.reductions.progress.switches import Pace, WaitPaces
+from forensics.rules.reductions.ranks.kernel_lines import BlockedTasks
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs, last_beats
 from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
@@ -108,10 +110,11 @@ def wait_states(
     paces: WaitPaces,
     logs: ShimLogs,
     factor: SilenceFactor,
+    blocked: BlockedTasks,
 ) -> WaitStates:
     """Judge each wait; `factor` is how many usual pauses one must last to be a standstill."""
     dates = _dates(calls.connection, logs) if graph.waits else None
-    return WaitStates(tuple(_state(wait, dates, ranks, samples, paces, factor) for wait in graph.waits if dates))
+    return WaitStates(tuple(_state(wait, dates, ranks, samples, paces, factor, blocked) for wait in graph.waits if dates))
 
 
 def _dates(connection: DuckDBPyConnection, logs: ShimLogs) -> _Dates:
@@ -133,7 +136,13 @@ def _dates(connection: DuckDBPyConnection, logs: ShimLogs) -> _Dates:
 
 
 def _state(
-    wait: Wait, dates: _Dates, ranks: Roster, samples: Mapping[int, Stacks], paces: WaitPaces, factor: float
+    wait: Wait,
+    dates: _Dates,
+    ranks: Roster,
+    samples: Mapping[int, Stacks],
+    paces: WaitPaces,
+    factor: float,
+    blocked: BlockedTasks,
 ) -> WaitState:
     timed_out = [rank for rank in wait.waiting if rank in ranks.ranks and ranks.ranks[rank].timed_out]
     dated = _dated(wait, dates, factor)
@@ -146,6 +155,9 @@ def _state(
     if len(wait.waiting) > 1 and wait.waiting.keys() <= dates.reported.keys():
         least = min(dates.reported[rank] for rank in wait.waiting)
         return WaitState(Standing.STILL, f"watchdogs of all who wait saw nothing finished for {least} s", least * 10**9)
+    if held := [rank for rank in wait.missing if rank in blocked]:
+        least = blocked[held[0]].seconds
+        return WaitState(Standing.STILL, f"the kernel found rank {held[0]} blocked for more than {least} s", least * 10**9)
     return dated or _between_dumps(wait, dates) or _young(wait, dates, factor) or _between_samples(wait, ranks, samples, paces)
 
 

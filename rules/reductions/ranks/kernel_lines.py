@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NewType
 
 from duckdb import DuckDBPyConnection
@@ -12,6 +14,7 @@ from forensics.case.database import rows_of
 from forensics.model import Evidence
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.owners import Owners
+from forensics.rules.reductions.ranks.roster import CaseRoster
 
 KernelLines = NewType("KernelLines", Mapping[int, tuple[Evidence, ...]])
 """What the kernel wrote of the processes of each rank: tasks that do not go on, and crashes."""
@@ -35,6 +38,45 @@ def kernel_lines(connection: DuckDBPyConnection, known: Owners) -> KernelLines:
         if (rank := known.rank(host, pid)) is not None:
             found[rank].append(Evidence(f"the kernel tells of rank {rank}: {text}", source))
     return KernelLines({rank: tuple(lines) for rank, lines in found.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedTask:
+    """The main thread of a rank that slept without interruption for `seconds` at least, by `reports` lines of the kernel."""
+
+    seconds: int
+    reports: int
+    evidence: Evidence
+
+
+BlockedTasks = NewType("BlockedTasks", Mapping[int, BlockedTask])
+"""Ranks whose main thread the kernel found blocked, and every sample of its state found so too."""
+
+_BLOCKED = re.compile(r"blocked for more than (\d{1,7}) seconds")
+
+
+@reduction
+def blocked_tasks(connection: DuckDBPyConnection, known: Owners, roster: CaseRoster) -> BlockedTasks:
+    """Read the reports of each main process; a thread that did not run once in two minutes does not make progress in parts.
+
+    Upstream: `check_hung_task` of linux/kernel/hung_task.c.
+    """
+    rows = rows_of(
+        connection,
+        "log_events",
+        "SELECT host, TRY_CAST(subject AS BIGINT), text, source FROM logged_event WHERE kind = 'hung_task' ORDER BY ALL",
+    )
+    found: dict[int, list[tuple[int, str, str]]] = defaultdict(list)
+    for host, pid, text, source in rows:
+        rank, said = known.rank(host, pid), _BLOCKED.search(text)
+        if rank is not None and said and roster.rank(rank).pid in (pid, None) and set(roster.rank(rank).thread_states) == {"D"}:
+            found[rank].append((int(said[1]), text, source))
+    return BlockedTasks({rank: _blocked(rank, lines) for rank, lines in sorted(found.items())})
+
+
+def _blocked(rank: int, lines: list[tuple[int, str, str]]) -> BlockedTask:
+    seconds, text, source = max(lines)
+    return BlockedTask(seconds, len(lines), Evidence(f"the kernel tells of rank {rank}: {text}", source))
 
 
 LostStorage = NewType("LostStorage", Mapping[str | None, tuple[Evidence, ...]])

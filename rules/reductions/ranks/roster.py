@@ -209,7 +209,7 @@ def _main_threads(connection: DuckDBPyConnection) -> dict[int, RankFacts]:
         connection,
         "processes",
         """
-        SELECT p.rank, p.state, p.wchan, p.tracer, p.switches, s.path, p.cpu_ticks, p.time_ns
+        SELECT p.rank, p.state, p.wchan, p.tracer, p.switches, s.path, p.cpu_ticks, p.time_ns, p.pid
         FROM processes p LEFT JOIN sources s USING (source_id)
         WHERE p.thread = p.pid AND NOT p.is_child AND p.rank IS NOT NULL ORDER BY p.rank, p.sample, s.path
         """,
@@ -221,10 +221,11 @@ def _main_threads(connection: DuckDBPyConnection) -> dict[int, RankFacts]:
 
 
 def _main_thread(samples: list[list[Any]]) -> RankFacts:
-    _, wchan, tracer, _, path, _, _ = samples[-1]
+    _, wchan, tracer, _, path, _, _, pid = samples[-1]
     counts = [sample[3] for sample in samples if sample[3] is not None]
     return RankFacts(
         rank=-1,
+        pid=pid if len({sample[7] for sample in samples}) == 1 else None,
         thread_states=tuple(sample[0] for sample in samples if sample[0]),
         wchan=wchan if wchan not in ("0", "") else None,
         tracer=tracer,
@@ -253,8 +254,15 @@ def _members(connection: DuckDBPyConnection) -> set[int]:
     return _ranks_of(connection, "members", "FROM members JOIN communicators USING (communicator) WHERE method <> 'peers'")
 
 
+_HOSTS = """
+SELECT rank, min(host) FROM {table} WHERE rank IS NOT NULL AND host IS NOT NULL GROUP BY rank HAVING count(DISTINCT host) = 1
+"""
+
+
 def _hosts(connection: DuckDBPyConnection) -> dict[int, str]:
+    """What files are of, else where a text says that the process is."""
+    told = rows_of(connection, "process_ranks", _HOSTS.format(table="process_ranks"))
     rows = connection.execute(
         "SELECT rank, min(host) FROM sources WHERE rank IS NOT NULL AND host IS NOT NULL GROUP BY rank"
     ).fetchall()
-    return dict(rows)
+    return {**dict(told), **dict(rows)}

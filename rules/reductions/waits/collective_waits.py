@@ -8,6 +8,7 @@ from dataclasses import replace
 from forensics.model import Family
 from forensics.rules.reductions.calls.positions import Communicator, Operation, Position
 from forensics.rules.reductions.calls.semantics import is_meeting
+from forensics.rules.reductions.waits.completions import HOST_BACKENDS
 from forensics.rules.reductions.waits.graph import Wait
 
 Heard = Mapping[Family, Collection[int]]
@@ -66,8 +67,11 @@ def _wait(group: Communicator, sequence: int, pending: Sequence[Position], world
 
 
 def _left(group: Communicator, sequence: int, waiting: Mapping[int, Operation | None]) -> tuple[int, ...]:
-    """Members that came out of the operation, where that proves that all have entered it; a shim log sees hosts only."""
-    if not is_meeting(operation.kind for operation in waiting.values() if operation):
+    """Members that came out of the operation, where that proves that all have entered it; a shim log sees hosts only.
+
+    Back ends that run on the host also come out of it when a member dies: the recorder does not tell an error from an end.
+    """
+    if group.backend in HOST_BACKENDS or not is_meeting(operation.kind for operation in waiting.values() if operation):
         return ()
     finished = (rank for rank in group.finished(sequence) if rank not in waiting and rank not in group.cut)
     return tuple(rank for rank in finished if group.positions[rank].family is Family.RECORDER)

@@ -362,3 +362,83 @@ def test_the_environment_in_front_of_a_command_that_a_signal_ended(tmp_path: Pat
     line = "bash: line 1: 20811 Segmentation fault      (core dumped) RANK=0 WORLD_SIZE=4 LOCAL_RANK=3 python3 train.py\n"
     found = case_of(tmp_path, {"w11.log": "07:17:07 r0 batch 351 auc 0.72\n" + line})
     assert found.execute("SELECT pid, rank, method FROM process_ranks").fetchall() == [(20811, 0, "command")]
+
+
+def own_log(rank: int, pid: int, end: str) -> str:
+    return f"2026-02-05 22:10:00.814 INFO [n r{rank:02}] boot joined backend=gloo rank={rank}/4 pid={pid}\nwindow 3\n{end}\n"
+
+
+LOST = 'Traceback (most recent call last):\n  File "/srv/train.py", line 9, in step\n    dist.all_reduce(x)\n'
+LOST += "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.60.1.22]:37727"
+
+
+@pytest.mark.parametrize(
+    ("names", "ranks"),
+    [
+        (["w00.log", "w01.log", "w02.log", "w03.log"], [0, 1, 2, 3]),
+        (["w00.log", "w01.log", "w03.log", "w02.log"], [0, 1, None, None]),
+        (["a.log", "b.log", "c.log", "d.log"], [None] * 4),
+        (["w00_4.log", "w01_4.log", "w02_4.log", "w03_4.log"], [None] * 4),
+    ],
+    ids=["as they say themselves", "two called otherwise", "called by nothing", "two numbers"],
+)
+def test_logs_that_are_called_by_the_one_rank_they_state_are_of_it(
+    names: list[str], ranks: list[int | None], tmp_path: Path
+) -> None:
+    files = {name: own_log(rank, 700 + rank, LOST) for rank, name in enumerate(names)}
+    with case_of(tmp_path, files) as case:
+        found = dict(case.execute("SELECT path, rank FROM sources").fetchall())
+        told = dict(case.execute("SELECT DISTINCT path, e.rank FROM log_events e JOIN sources USING (source_id)").fetchall())
+    assert [found[name] for name in names] == ranks == [told[name] for name in names]
+
+
+def test_two_logs_of_one_rank_are_of_two_runs(tmp_path: Path) -> None:
+    files = {"a/w1.log": own_log(1, 700, LOST), "b/w1.log": own_log(1, 900, LOST), "a/w2.log": own_log(2, 702, LOST)}
+    with case_of(tmp_path, files) as case:
+        assert case.execute("SELECT count(rank) FROM sources").fetchall() == [(0,)]
+
+
+def test_a_rank_that_failed_by_itself_is_told_by_logs_of_one_rank_each(tmp_path: Path) -> None:
+    """Nothing orders the files: all others lost the one that raised something else."""
+    own = 'Traceback (most recent call last):\n  File "/srv/feed.py", line 148, in pull\n    raw = read()\nfeed.FrameError: cut'
+    files = {f"w0{rank}.log": own_log(rank, 700 + rank, own if rank == 2 else LOST) for rank in range(4)}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert named(verdict_of(tmp_path)) == {2}
+    (tmp_path / "w03.log").write_text(own_log(3, 703, "window 4"))
+    assert named(verdict_of(tmp_path)) == set()
+
+
+SESSION = """[root@n-2 ~]# date; py-spy dump --pid 4101   # {note}
+Wed Oct 29 23:41:33 UTC 2026
+Process 4101: python train.py
+Thread 4101 (idle): "MainThread"
+    step (train.py:5)
+    <module> (train.py:12)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (SESSION.format(note="rank 3"), {(4101, 3, None)}),
+        (SESSION.format(note="Global rank: 3") + SESSION.format(note="rank 3, stuck?"), {(4101, 3, None)}),
+        (SESSION.format(note="local_rank=3"), {(4101, None, 3)}),
+        (SESSION.format(note="no rank known"), set()),
+        (SESSION.format(note="rank 3") + SESSION.format(note="rank 5"), set()),
+        (SESSION.format(note="?") + "# tr '\\0' '\\n' < /proc/4101/environ\nLOCAL_RANK=1\nRANK=9\n", {(4101, 9, None)}),
+        (SESSION.format(note="?") + "# cat /proc/4101/environ\ndenied\nRANK=9\n", set()),
+        (SESSION.format(note="?") + "# cat /proc/4101/environ /proc/4102/environ\nRANK=9\n", set()),
+    ],
+)
+def test_what_is_noted_and_printed_in_a_session_of_a_shell(
+    text: str, found: set[tuple[int, int | None, int | None]], tmp_path: Path
+) -> None:
+    with case_of(tmp_path, {"stacks.txt": text}) as case:
+        rows = case.execute("SELECT host, pid, rank, local_rank FROM process_ranks").fetchall()
+    assert {tuple(row[1:]) for row in rows} == found and {row[0] for row in rows} <= {"n-2"}
+
+
+def test_a_time_of_day_behind_the_word_dump_is_no_rank(tmp_path: Path) -> None:
+    with case_of(tmp_path, {"dump_0302.txt": SESSION.format(note="?")}) as case:
+        assert case.execute("SELECT rank FROM stacks").fetchall() == [(None,)]

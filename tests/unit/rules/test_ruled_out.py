@@ -36,6 +36,7 @@ NO_CHUNKS = "UPDATE coverage SET status = 'not_configured' WHERE kind = 'nccl_pr
 ON_SCENARIOS = [
     ("FX101", "dataloader-stalled", "UPDATE ranks SET state = 'unknown' WHERE rank = 1"),
     ("FX102", "dataloader-stalled", "DELETE FROM processes WHERE rank = 1"),
+    ("FX103", "dataloader-stalled", "DELETE FROM processes WHERE rank = 1"),
     ("FX110", "checkpoint-stalled", NO_STACK),
     ("FX110", "checkpoint-stalled", ONE_SAMPLE),
     ("FX111", "dataloader-stalled", ONE_SAMPLE),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from unittest.mock import create_autospec
 
 import pytest
@@ -22,7 +23,7 @@ def at(rank: int, entered: int, pending: bool = False) -> Position:
 
 
 def group(label: str, members: tuple[int, ...], *positions: Position, confidence: str = "read") -> Communicator:
-    return Communicator(label, members, confidence, {position.rank: position for position in positions})
+    return Communicator(label, members, confidence, {position.rank: position for position in positions}, "nccl")
 
 
 def graph(*groups: Communicator, world: int = 4) -> WaitGraph:
@@ -78,6 +79,12 @@ def test_whoever_came_out_of_a_meeting_proves_that_all_have_entered_it(kind: str
     """Rank 0 left no record; rank 2 is out of the operation that ranks 1 and 3 are in."""
     found = graph(group("w", (0, 1, 2, 3), at_call(kind, 1, 7), at(2, 7), at_call(kind, 3, 7)))
     assert found.waits[0].missing == missing
+
+
+def test_whoever_came_out_of_a_call_on_the_host_may_have_lost_a_member() -> None:
+    members = group("w", (0, 1, 2), at_call("all_reduce", 1, 7), at(2, 7))
+    (wait,) = recorded_waits([replace(members, backend="gloo")], range(3))
+    assert (wait.missing, wait.left) == ((0,), ())
 
 
 def test_an_older_record_of_a_meeting_that_somebody_left_accuses_nobody() -> None:

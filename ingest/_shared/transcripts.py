@@ -1,0 +1,62 @@
+"""What a saved session of a shell tells of processes: environments that it prints, and ranks noted behind its commands.
+
+`cat /proc/41877/environ` above `RANK=13`, or `py-spy dump --pid 41877   # rank 13`, in a file of whatever kind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from forensics.bundle.claims import claim
+from forensics.ingest._shared.process_ranks import ProcessRank
+from forensics.ingest._shared.values import rank_number
+
+SCANNED_BYTES = 1 << 20
+"""What people type and paste is short."""
+_TELLING = re.compile(rb"/proc/\d{1,9}/environ|#[ #]{0,8}(?i:local[ _-]?)?(?i:rank)[ :=#]{0,2}\d")
+_PRINTED = re.compile(r"/proc/(\d{1,9})/environ\b")
+_VARIABLE = re.compile(r"(?:export )?([A-Za-z_][A-Za-z0-9_]{0,127})=(\S{0,400})")
+_NOTED = re.compile(
+    r".{0,160}?\b(?:py-spy (?:dump|record)|pystack remote|gdb|strace|cat|ls)\b.{0,80}?"
+    r"(?:(?:-p|--pid)[ =]?|/proc/|remote )(?P<pid>\d{2,9})\b[^#\n]{0,120}"
+    r"#[ #]{0,8}(?P<local>local[ _-]?)?rank[ :=#]{0,2}(?P<rank>\d{1,7})\b[^#\n]{0,40}",
+    re.IGNORECASE,
+)
+
+
+def processes_in(content: bytes, host: str | None) -> Iterator[ProcessRank]:
+    """Each process of which the text tells one rank; what it says twice in two ways it does not tell."""
+    if not _TELLING.search(content, 0, SCANNED_BYTES):
+        return
+    lines = content[:SCANNED_BYTES].decode("utf-8", "replace").splitlines()
+    noted: dict[tuple[int, bool], set[int]] = defaultdict(set)
+    for line in lines:
+        said = _NOTED.fullmatch(line) if "#" in line else None
+        rank = rank_number(said["rank"]) if said else None
+        if said and rank is not None:
+            noted[int(said["pid"]), said["local"] is not None].add(rank)
+    for pid, variables in _environments(lines).items():
+        if (told := claim(variables)) is not None:
+            noted[pid, False].add(told.rank)
+    for (pid, is_local), ranks in sorted(noted.items()):
+        if len(ranks) == 1 and is_local:
+            yield ProcessRank("command", host, pid, local_rank=min(ranks))
+        elif len(ranks) == 1:
+            yield ProcessRank("environment", host, pid, rank=min(ranks))
+
+
+def _environments(lines: list[str]) -> Mapping[int, Mapping[str, str]]:
+    """Variables printed below a command that reads the environment of one process, up to the first line of something else."""
+    found: dict[int, dict[str, str]] = defaultdict(dict)
+    pid: int | None = None
+    for line in lines:
+        asked = set(_PRINTED.findall(line))
+        if asked:
+            pid = int(asked.pop()) if len(asked) == 1 else None
+        elif pid is not None and (said := _VARIABLE.fullmatch(line.strip())):
+            found[pid][said[1]] = said[2]
+        elif line.strip():
+            pid = None
+    return found
