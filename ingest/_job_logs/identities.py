@@ -78,9 +78,9 @@ class Identities:
         """Whether its start tells the ranks of one node only."""
         return self._placements.is_of_one_node
 
-    def feed(self, line: str) -> None:
-        """Take one line."""
-        self._placements.feed(line)
+    def feed(self, line: str, label: str | None = None) -> None:
+        """Take one line; `label` tells the process that wrote it."""
+        self._placements.feed(line, label)
         if not mentions(line, WORDS):
             return
         for pair in _PAIRS:
@@ -109,6 +109,11 @@ class Identities:
         known = frozenset[int]().union(*self._addresses.values())
         is_whole = len(self._sizes) == 1 and len(known) == sum(map(len, self._addresses.values())) == max(self._sizes)
         return frozenset(self._addresses.get(address, ())) if is_whole else frozenset()
+
+    def failed_of_agent(self, subject: str | None, label: str | None) -> int | None:
+        """The rank that an elastic agent, whose lines have this label, has just seen fail."""
+        local = _numbers(subject).get("local_rank")
+        return None if local is None else self._placements.of_agent(label, local)
 
     def _start(self, line: str) -> None:
         """How many processes a node has, and which node this is."""

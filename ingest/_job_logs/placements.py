@@ -87,14 +87,24 @@ class Placements:
         self._mapped: dict[str, list[int]] = {}
         self._spawned: dict[tuple[str, int], int] = {}
         self._signalled: dict[int, int] = {}
+        self._agents: dict[str | None, dict[int, int]] = {}
 
     @property
     def is_of_one_node(self) -> bool:
         """Whether elastic tells the ranks of one node only: then local ranks of the file are of that node."""
         return len(self._nodes) == 1
 
-    def feed(self, line: str) -> None:
-        """Take one line."""
+    def of_agent(self, label: str | None, local: int) -> int | None:
+        """The rank that an elastic agent gave a local rank in its last rendezvous, where one agent wrote these lines.
+
+        Lines with a `label` are of one process; of others all must speak of one node, for they may be of several.
+        """
+        if label is None and len(self._nodes) > 1:
+            return None
+        return self._agents.get(label, {}).get(local)
+
+    def feed(self, line: str, label: str | None = None) -> None:
+        """Take one line; `label` tells the process that wrote it."""
         if len(self._processes) > _MOST or not any(word in line for word in _MENTIONED):
             return
         self._stated(line)
@@ -106,6 +116,7 @@ class Placements:
         if listed := _OF_NODE.search(line):
             ranks = sorted(_numbers(listed["ranks"]))
             self._nodes[ranks[0] // len(ranks)] = frozenset(ranks)
+            self._agents[label] = dict(enumerate(ranks))
         if spanned := _RANGE.search(line):
             self._ranges[spanned["host"]] = int(spanned["first"]), int(spanned["last"])
         if "global_rank_mapping" in line:

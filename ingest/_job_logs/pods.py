@@ -14,9 +14,19 @@ from collections.abc import Iterator
 
 from forensics.ingest._job_logs.ended import Ended
 from forensics.ingest._job_logs.patterns import mentions
+from forensics.ingest._shared.prompts import is_command
 from forensics.ingest._shared.values import rank_number
 
-WORDS = ("Error pod ", "Name:    ", "Last State:", "OOMKilled", " exited with code ", "Event:PodFailed")
+WORDS = (
+    "kubectl ",
+    "global_ranks=[",
+    "Error pod ",
+    "Name:    ",
+    "Last State:",
+    "OOMKilled",
+    " exited with code ",
+    "Event:PodFailed",
+)
 DESCRIBED = " time=list by=mpi"
 """Ends of one list have no order: they share a time."""
 _LONGEST_BLOCK = 256
@@ -26,6 +36,12 @@ _FAILED = re.compile(
     r"|\bPod:(?P<volcano>[a-z0-9][\w.-]{0,252}), Event:PodFailed, ExitCode:(?P<code>\d{1,3})\b"
 )
 _ROW = re.compile(r"^(?P<pod>[a-z0-9][\w.-]{0,252}) +\d{1,3}/\d{1,3} +OOMKilled +\d{1,9}\b")
+# What is shown below is the log of one pod, whose agent says which ranks it started.
+_SHOWN = re.compile(
+    r"^[^\n]{0,120}?(?:^|[$#%>] ?)kubectl (?:[^\n|;]{0,200}? )?logs (?:-\S{1,80} (?:[a-z][\w-]{0,62} )?)*"
+    r"(?:pods?/)?(?P<pod>[a-z0-9][\w.-]{0,252})"
+)
+_STARTED = re.compile(r"\bglobal_ranks=\[(\d{1,7})\]")
 _NAMED = re.compile(r"^Name: {4,40}(?P<pod>[a-z0-9][\w.-]{0,252})$")
 _STATE = re.compile(r"^ {2,12}(?:Last )?State: {1,20}Terminated$")
 _REASON = re.compile(r"^ {2,12}(?:Reason: {1,20}(?P<reason>\w{1,40})|Exit Code: {1,20}(?P<code>\d{1,3}))$")
@@ -33,11 +49,12 @@ _SETTING = re.compile(r"^ {2,12}(?P<name>[\w./-]{1,80}): {1,40}(?P<value>\S{1,80
 
 
 class Pods:
-    """Reads them; `ranks` are those of pods with one device whose description holds the rank of their one process."""
+    """Reads them; `ranks` are those of pods with one process, as their description or their agent tells."""
 
     def __init__(self) -> None:
         self.ranks: dict[str, int] = {}
         self._pod: str | None = None
+        self._shown: str | None = None
         self._reason: str | None = None
         self._devices: str | None = None
         self._ended: set[str] = set()
@@ -55,6 +72,12 @@ class Pods:
             self._pod = None
         if not self.is_open and not mentions(line, WORDS):
             return
+        if shown := _SHOWN.match(line):
+            self._shown = shown["pod"]
+        elif "kubectl " in line and is_command(line):
+            self._shown = None
+        elif self._shown is not None and (started := _STARTED.search(line)):
+            self.ranks[label(self._shown)] = int(started[1])
         if said := _NAMED.match(line):
             self._pod, self._reason, self._devices, self._lines = said["pod"], None, None, 0
         elif self._pod is not None:

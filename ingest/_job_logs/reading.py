@@ -118,7 +118,7 @@ class _Reader:
         origin = self.origins.feed(line)
         bare = origin.bare
         self.nodes.feed(number, bare, origin.rank)
-        self._identities.feed(bare)
+        self._identities.feed(bare, origin.label)
         self._devices.feed(bare)
         # What ranks did once the job was being ended says nothing of why it stood still.
         if not self._cancelled and mentions(bare, _POSITION_WORDS):
@@ -150,7 +150,14 @@ class _Reader:
         if events.may_be_event(bare):
             for known, _, subject in matches(events.PATTERNS, bare[origin.text :]):
                 self._cancelled = self._cancelled or known.kind == "job_cancelled"
-                self._event(number, known.kind, subject and subject.rstrip(":"), line, origin)
+                whose = self._failed(known.kind, subject, origin)
+                self._event(number, known.kind, subject and subject.rstrip(":"), line, whose)
+
+    def _failed(self, kind: str, subject: str | None, origin: Origin) -> Origin:
+        """Whose an event is: agents tell ranks of their node, which a later rendezvous numbers anew."""
+        known = kind == "process_exit" and origin.rank is None
+        rank = self._identities.failed_of_agent(subject, origin.label) if known else None
+        return origin if rank is None else replace(origin, rank=rank)
 
     def _member(self, origin: Origin) -> Origin:
         """The number in a group is the rank, where nothing else tells one and the whole file speaks of no other group."""

@@ -1,8 +1,8 @@
 """Rows of `log_stage_times`: what trainers print of the parts of a step, rank by rank.
 
 In a line (`[rank 2] step 1800 data=3.497s fwd=0.408s allreduce_wait=0.02s`, `rank=2 time (ms) | forward: 27.4 | ...`,
-`Time 0.38 (0.40) Data 0.01 (0.02)`), in a table with a row for each rank, or in a list of ranks under each name. Numbers
-without a unit are times only where the line speaks of time.
+`Time 0.38 (0.40) Data 0.01 (0.02)`), in a table with a row for each rank, or for each step and rank (also with commas or tabs),
+or in a list of ranks under each name. Numbers without a unit are times only where the line speaks of time.
 Upstream: DeepSpeed's wall clock breakdown, `times across ranks` of megatron/core/timers.py, torch's ImageNet example, XTuner.
 """
 
@@ -12,7 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from forensics.ingest._job_logs.line_origin import Origin
 from forensics.ingest._job_logs.patterns import STATED_RANK, mentions
@@ -50,6 +50,9 @@ _LISTED = re.compile(r"times across ranks \((?P<unit>m?s)\):")
 _SECTION = re.compile(r"^ {1,8}(?P<name>[A-Za-z][\w./-]{0,63}):$")
 _ROW = re.compile(r"^ {1,12}rank {1,6}(?P<rank>\d{1,7}): (?P<value>\d{1,12}(?:\.\d{1,9})?)$")
 _CELL = re.compile(r"[^\s|]+(?: ?\(m?s\))?")
+_SEPARATED = re.compile(r"[^,\t;]*(?:[,\t;][^,\t;]*){2,}")
+_RANK_COLUMN = re.compile(r"(?:global[_ ])?rank")
+_STEP_COLUMN = re.compile(r"(?:global[_ ]?)?step|iter(?:ation)?|it")
 _VALUE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(?:ms|s|sec)?")
 _WHOLE = re.compile(r"(?i)^(?:(?:total|batch|step|iter(?:ation)?|epoch)?[-_ ]?time|total)(?:[-_ ]?(?:ms|s|sec))?$")
 _MESSAGE = re.compile(r"(?i)recv|receive|send|p2p|pipeline|bubble")
@@ -68,6 +71,15 @@ _STEPS = 256
 _MOST_VALUES = 1 << 18
 
 Found = list[tuple[str, float]]
+
+
+class _Table(NamedTuple):
+    """Columns of a table: where its rank and its step stand, and the kind of each other one with the ms of its unit."""
+
+    rank: int
+    step: int | None
+    kinds: Mapping[int, tuple[str, float]]
+    width: int
 
 
 @lru_cache(maxsize=4096)
@@ -89,7 +101,7 @@ class StageTimes:
     def __init__(self) -> None:
         self._rows: dict[tuple[int | None, str | None], dict[int, tuple[int, Found]]] = defaultdict(dict)
         self._lines: Counter[tuple[int | None, str | None]] = Counter()
-        self._columns: Sequence[tuple[str | None, float]] = ()
+        self._table: _Table | None = None
         self._tables = 0
         self._unit: float | None = None
         self._section: str | None = None
@@ -99,7 +111,7 @@ class StageTimes:
     @property
     def is_open(self) -> bool:
         """Whether a table or a list goes on."""
-        return bool(self._columns) or self._unit is not None
+        return self._table is not None or self._unit is not None
 
     def feed(self, number: int, line: str, origin: Origin) -> None:
         """Take one line, and who wrote it."""
@@ -112,28 +124,21 @@ class StageTimes:
             self._unit = _MS.get(found["unit"], 1000.0)
             self._tables += 1
         elif len(line) <= _LONGEST:
-            self._columns = _header(text)
-            if not self._columns and (times := _pairs(text)):
+            self._table = _header(text)
+            if self._table is None and (times := _pairs(text)):
                 stated = (STATED_RANK.search(text) or _SHORT.match(text)) if origin.rank is None else None
                 rank = rank_number(stated[1]) if stated else origin.rank
                 self._add(number, (rank, None if stated else origin.label), _step(text), times)
 
     def _goes_on(self, number: int, text: str) -> bool:
         """Whether a line belongs to the table or list that is open; else that is at its end."""
-        if self._columns:
-            cells = _CELL.findall(text)
-            rank = rank_number(cells[0].lower().removeprefix("rank")) if cells else None
-            values = [_number(cell) for cell in cells[1:]]
-            if rank is not None and len(values) == len(self._columns) and None not in values:
-                found = [
-                    (kind, value * ms)
-                    for (kind, ms), value in zip(self._columns, values, strict=True)
-                    if kind and value is not None
-                ]
-                self._add(number, (rank, None), None, found)
+        if self._table is not None:
+            if (row := _row(self._table, text)) is not None:
+                rank, step, found = row
+                self._add(number, (rank, None), step, found)
                 return True
             if text.strip(" -=+|"):
-                self._columns = ()
+                self._table = None
             return not text.strip(" -=+|")
         if section := _SECTION.match(text):
             self._section = kind_of(section["name"])
@@ -208,14 +213,42 @@ def _ms(text: str) -> float | None:
     return 1000.0 if _TIME.search(text) else None
 
 
-def _header(line: str) -> Sequence[tuple[str | None, float]]:
-    """Kinds of the columns behind the first one, which is called rank, and the milliseconds of their unit."""
-    cells = _CELL.findall(line)
-    if not cells or cells[0].lower() != "rank" or _ms(line) is None or any(cell[0].isdigit() for cell in cells):
-        return ()
-    usual = _ms(line)
-    kinds = [(kind_of(cell.partition("(")[0].strip()), _ms(cell) or usual or 1.0) for cell in cells[1:]]
-    return kinds if len({kind for kind, _ in kinds if kind}) > 1 else ()
+def is_table(line: str) -> bool:
+    """Whether a line is the header of a table of times of ranks."""
+    return _header(line) is not None
+
+
+def _header(line: str) -> _Table | None:
+    """The columns, one of which is called rank, in front unless a step stands there too; two kinds of times at least."""
+    cells, usual = _cells(line), _ms(line)
+    if not cells or usual is None or any(cell[:1].isdigit() for cell in cells):
+        return None
+    names = [cell.partition("(")[0].strip().strip('"').lower() for cell in cells]
+    ranks = [at for at, name in enumerate(names) if _RANK_COLUMN.fullmatch(name)]
+    steps = [at for at, name in enumerate(names) if _STEP_COLUMN.fullmatch(name)]
+    if len(ranks) != 1 or len(steps) > 1 or min(ranks + steps) != 0:
+        return None
+    found = {at: (kind, _ms(cells[at]) or usual) for at, name in enumerate(names) if (kind := kind_of(name)) is not None}
+    kinds = len({kind for kind, _ in found.values()})
+    return _Table(ranks[0], steps[0] if steps else None, found, len(cells)) if kinds > 1 else None
+
+
+def _row(table: _Table, line: str) -> tuple[int, int | None, Found] | None:
+    """Rank, step and times of a row; None for another line."""
+    cells = _cells(line)
+    if len(cells) != table.width:
+        return None
+    rank = rank_number(cells[table.rank].lower().removeprefix("rank").strip())
+    step = cells[table.step].strip() if table.step is not None else None
+    values = {at: _number(cells[at].strip()) for at in table.kinds}
+    if rank is None or None in values.values() or (step is not None and not (step.isdecimal() and len(step) <= 12)):
+        return None
+    found = [(kind, value * ms) for at, (kind, ms) in table.kinds.items() if (value := values[at]) is not None]
+    return rank, None if step is None else int(step), found
+
+
+def _cells(line: str) -> Sequence[str]:
+    return re.split(r"[,\t;]", line) if _SEPARATED.fullmatch(line) else _CELL.findall(line)
 
 
 def _number(cell: str) -> float | None:

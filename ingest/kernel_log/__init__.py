@@ -18,7 +18,8 @@ MAX_EVENTS = 200_000
 MAX_TEXT = 4096
 
 _PREFIX = re.compile(
-    r"(?:<\d+>)?\[ *\d+\.\d{6}\]|\d{1,3},\d+,\d+,[-c+]?;?|.{0,80}\bkernel: |\[\w{3} \w{3} +\d+ [\d:]{8} \d{4}\] "
+    r"(?:<\d+>)?\[ *\d+\.\d{6}\]|\d{1,3},\d+,\d+,[-c+](?:,[^;\n]{0,80})?;|.{0,80}\bkernel: "
+    r"|\[\w{3} \w{3} +\d+ [\d:]{8} \d{4}\] "
 )
 _HOST = re.compile(r"(?:[A-Z][a-z]{2} [ \d]\d [\d:]{8}|\d{4}-\d\d-\d\dT\S{8,30}) (?P<host>[\w.-]{1,253}) kernel: ")
 _OF_A_JOB = re.compile(

@@ -9,6 +9,7 @@ import re
 
 from forensics.ingest._job_logs.reading import MAX_EVENTS as MAX_EVENTS
 from forensics.ingest._job_logs.reading import rows
+from forensics.ingest._job_logs.stage_times import is_table
 from forensics.ingest._job_logs.tracebacks import TRACEBACK
 from forensics.ingest.interface import LAST_RESORT, Ingester
 
@@ -39,6 +40,8 @@ def sniff(head: bytes, path: str) -> int:
     named = _LOG_NAME.search(path) and not _OTHER_NAME.search(path)
     if named or TRACEBACK in sample or _RANK.search(sample) or _WATCHDOG.search(sample):
         return 5
+    if is_table(sample.partition("\n")[0].rstrip()):
+        return 5  # times that somebody exported, whatever the file is called
     return LAST_RESORT if _PASTED_NAME.search(path) else 0
 
 

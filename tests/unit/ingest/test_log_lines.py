@@ -130,6 +130,12 @@ def test_lines_cut_at_the_width_of_a_terminal(width: int) -> None:
     assert killed["locator"] == text.count(b"\n")
 
 
+@pytest.mark.parametrize("front", ["{0}: ", "{0}| ", "worker-{0}  | "])
+def test_labelled_lines_of_one_width_are_not_one_line(front: str) -> None:
+    text = "".join(front.format(rank) + SAID.format(rank) + "x\n" for rank in range(4))
+    assert [row["rank"] for row in read(text.encode(), "job.log").rows("log_positions")] == [0, 1, 2, 3]
+
+
 def test_lines_of_one_width_by_chance_stay_as_they_are() -> None:
     progress = [f"step {at:4} of trainer 7: loss 2.7182 in 41 ms, samples/s {at:8}, world 8".ljust(79, ".") for at in range(9)]
     text = "\n".join([*progress, "Killed", "=" * 79, "Fatal Python error: Aborted"])

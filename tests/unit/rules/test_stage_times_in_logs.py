@@ -168,3 +168,42 @@ def test_a_short_rank_and_no_unit_where_both_passes_are_told(tmp_path: Path) -> 
     )
     verdict = judged(tmp_path, text)
     assert named(verdict) == {3} and verdict.suspects[0].cause is Cause.DATALOADER_STALL
+
+
+def table(times: Times, separator: str, ranks: int = 4, steps: int = 12) -> str:
+    """What somebody exported of each step and rank, in ms, with a column of something else."""
+    rows = [separator.join(["step", "rank", "data_ms", "fwd_bwd_ms", "note", "comm_wait_ms"])]
+    for step in range(900, 900 + steps):
+        for rank in range(ranks):
+            own = times(rank, step)
+            cells = (step, rank, own["data"] * 1e3, own["bwd"] * 1e3, "ok", own["allreduce_wait"] * 1e3)
+            rows.append(separator.join(f"{cell:.0f}" if isinstance(cell, float) else str(cell) for cell in cells))
+    return "\n".join([*rows, ""])
+
+
+@pytest.mark.parametrize("separator", [",", "\t", ";"])
+@pytest.mark.parametrize("name", ["steps.csv", "breakdown.txt"])
+def test_a_table_of_steps_and_ranks(name: str, separator: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(table(slow("bwd"), separator))
+    verdict = verdict_of(tmp_path)
+    assert (verdict.outcome, named(verdict)) == (Outcome.SLOWDOWN, {2})
+    assert verdict.suspects[0].evidence[0].source == f"{name}#line=4"
+
+
+def test_a_table_in_which_nobody_is_late(tmp_path: Path) -> None:
+    (tmp_path / "steps.csv").write_text(table(usual, ","))
+    assert named(verdict_of(tmp_path)) == set()
+
+
+@pytest.mark.parametrize(
+    "header", ["step,rank,loss,lr,grad_norm", "name,rank,data_ms,fwd_ms", "step,local_rank,data_ms,fwd_ms", "step,rank,data"]
+)
+def test_a_table_of_something_else(header: str) -> None:
+    text = "\n".join([header, *(f"{step},{rank},1,{9 if rank else 1},3" for step in range(9) for rank in range(4)), ""])
+    assert read(text.encode(), "job.log").rows("log_stage_times") == []
+
+
+def test_rows_that_are_cut_or_broken_end_the_table_there() -> None:
+    text = "step,rank,data_ms,fwd_ms\n1,0,5,40\n1,1,5,x\n1,2,5,41\n"
+    rows = read(text.encode(), "job.log").rows("log_stage_times")
+    assert {row["rank"] for row in rows} == {0}
