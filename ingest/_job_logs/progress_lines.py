@@ -11,7 +11,7 @@ Upstream: Megatron-LM, torchtitan, nanoGPT, DeepSpeed, tqdm (transformers, Light
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from forensics.ingest._job_logs.line_origin import Origins
 from forensics.ingest._job_logs.patterns import STATED_RANK
+from forensics.ingest._job_logs.positions import LogPosition
 from forensics.ingest._shared.values import rank_number
 from forensics.ingest.interface import Batch
 
@@ -212,6 +213,12 @@ class ProgressLines:
         again = [part for each in series for part in each[1:]]
         found = (_after(parts, ends), _after([part for part in again if part], stalls, whole=True))
         return max((line for line in found if line is not None), default=None)
+
+    def unresumed(self, rows: Iterable[LogPosition]) -> Iterator[LogPosition]:
+        """Rows of reports below which no steps go on: the program that got such an error may have tried again."""
+        told = list(rows)
+        over = {line for line in {row.locator for row in told} if self.resumed((line,), ()) is not None}
+        return (row for row in told if row.locator not in over)
 
     def batches(self, ranks: Mapping[str, int], own: int | None) -> Iterator[Batch]:
         """All rows; `ranks` gives the rank of each label, `own` is that of the file."""

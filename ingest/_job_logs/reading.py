@@ -231,7 +231,7 @@ class _Reader:
         yield from self._hccl.positions
         yield from self._comm_findings.positions
         yield from self._milestones.positions
-        yield from self._coordination.positions
+        yield from self._progress.unresumed(self._coordination.positions)
         if not self.watchdog.has_groups:
             yield from self._barriers.positions
             yield from self._desync.positions
