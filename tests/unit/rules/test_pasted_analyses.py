@@ -141,3 +141,83 @@ def server(*silent: int, limit: int = 300) -> str:
 def test_the_scheduler_at_work_while_watchdogs_saw_its_peers_wait(tmp_path: Path, text: str, right: set[int]) -> None:
     (tmp_path / "server.log").write_text(text)
     assert named(verdict_of(tmp_path)) == right
+
+
+SIZES = "SIZE_OR_SYNTAX_MISMATCH, Expected input sizes: '[[64]]' does not match found input sizes: '[[{0}]]'"
+OUTPUTS = "SIZE_OR_SYNTAX_MISMATCH, Expected input sizes: '[[64]]' does not match found output sizes: '[[256]]'"
+NUMEL = "SIZE_OR_SYNTAX_MISMATCH, Found input numel '64 * pg size 8' does not match output numel '256'"
+TYPES = "COLLECTIVE_DTYPE_MISMATCH, Expected dtypes: '{0}' does not match found dtype: '{1}'"
+STATE = "COLLECTIVE_STATE_MISMATCH, Expected state: 'scheduled' does not match found state: 'started'"
+BARE = "SIZE_OR_SYNTAX_MISMATCH"
+
+
+def errors(
+    *found: tuple[int, str],
+    size: int = 8,
+    first: str = "Collective 12 at entry 11 errors",
+    expected: str | None = None,
+    collective: str = "nccl:all_reduce",
+) -> str:
+    said = ", ".join(f"Culprit rank {rank}; Error type: {error}" for rank, error in found)
+    members = expected or str(set(range(size)))
+    lines = (first, "group info: 0:default_pg", f"collective: {collective}", f"expected ranks: {members}", f"error msg: {said}")
+    return "\n".join((*lines, "collective stack trace: ", " step at train.py:31", ""))
+
+
+def all_but(size: int, error: str, *others: int) -> list[tuple[int, str]]:
+    """The first one is never a culprit."""
+    return [(rank, error) for rank in range(1, size) if rank not in others]
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        (errors((5, SIZES.format(9))), {5}),
+        (errors((5, SIZES.format(9)), (3, SIZES.format(9))), {3, 5}),
+        (errors((5, SIZES.format(9)), expected="8").replace("error msg", "error message"), {5}),
+        (errors((5, TYPES.format("{('Half',)}", "{('Half',)}/{('Float',)}/{('Float',)}"))), {5}),
+        (errors((5, TYPES.format("['Half']/['Float']", "['Half']/['Float']"))), {5}),
+        (errors((5, SIZES.format(9)), (3, STATE)), {5}),
+        (errors((5, SIZES.format(9))).replace("\n", ", "), {5}),
+        (errors((5, SIZES.format(9))) + errors((3, BARE), first="Collective sequence number: 30 has errors"), {5}),
+    ],
+    ids=["one", "two", "a count of ranks", "types", "types in turn", "a state beside it", "one line", "a call of its own"],
+)
+def test_the_ranks_whose_calls_an_analyzer_found_to_differ(tmp_path: Path, text: str, right: set[int]) -> None:
+    assert named(pasted(tmp_path, text)) == right
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        errors(*all_but(8, SIZES.format(9), 1, 2, 3)),
+        errors(*all_but(8, OUTPUTS)),
+        errors(*all_but(8, NUMEL)),
+        errors(*all_but(8, TYPES.format("{('Half',)}", "{('Float',)}/{('Half',)}/{('Float',)}"))),
+        errors((1, SIZES.format(9)), *all_but(8, STATE, 1, 2)),
+        errors((5, BARE), collective="nccl:coalesced"),
+        errors((5, SIZES.format(9)), expected="8").replace("0:default_pg", "3:mesh_tp"),
+        errors(*all_but(64, SIZES.format(9)), size=64),
+        errors((5, SIZES.format(9))).partition("[[9")[0],
+        errors((5, SIZES.format(9))) + errors((3, SIZES.format(7))),
+        "the tool said Culprit rank 5; Error type: " + SIZES.format(9) + "\n",
+        errors(first="Input/output mismatch in the collective sequence number: 12"),
+    ],
+    ids=[
+        "half of them",
+        "sizes of one call",
+        "sizes that fit nobody",
+        "types of one call",
+        "states that may hide sizes",
+        "not in what",
+        "members unknown",
+        "longer than lines are read",
+        "cut",
+        "two analyses",
+        "a sentence",
+        "sizes of an all-to-all",
+    ],
+)
+def test_differences_that_name_nobody(tmp_path: Path, text: str) -> None:
+    verdict = pasted(tmp_path, text)
+    assert not {rank for suspect in verdict.suspects if suspect.members == "each" for rank in suspect.ranks}
