@@ -136,11 +136,16 @@ def _by_device(logged: Logged, facts: RankFacts) -> Evidence | None:
 def _cause(facts: RankFacts, own: LogEvent | None) -> Cause:
     if own is not None and own.kind == "size_mismatch":
         return Cause.SHAPE_MISMATCH
-    if facts.exit_signal is None and own is not None:
+    if facts.exit_signal is None and (own is not None or _is_told(facts)):
         return Cause.PYTHON_EXCEPTION
     if facts.exit_signal is None and facts.exit_code == 0:
         return Cause.EXTRA_OR_MISSING_COLLECTIVE
     return Cause.PROCESS_DEAD
+
+
+def _is_told(facts: RankFacts) -> bool:
+    """Whether others tell of the exception that it raised."""
+    return facts.error is not None and "CheckpointException" in facts.error
 
 
 def _confidence(roster: Roster, graph: WaitGraph, logged: Logged, facts: RankFacts) -> Confidence:
@@ -158,7 +163,7 @@ def _rivals(facts: RankFacts, own: LogEvent | None) -> Iterator[str]:
     """A signal that launchers send, or an exit that nothing explains, may be the end of a rank that another one took along."""
     if facts.exit_signal in _ENDED_BY_LAUNCHER:
         yield "a launcher ends all ranks with this signal when one has failed"
-    elif facts.exit_signal is None and own is None:
+    elif facts.exit_signal is None and own is None and not _is_told(facts):
         yield "nothing tells why it ended: it may have ended because another one did"
 
 

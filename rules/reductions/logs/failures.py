@@ -14,6 +14,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.model import Evidence
+from forensics.rules.reductions.logs.checkpoints import Checkpoints
 from forensics.rules.reductions.logs.raised import Caught, Failure, Raised, standstill
 from forensics.rules.reductions.logs.workers import Workers
 
@@ -55,8 +56,8 @@ class Failures:
     `only_following` says that errors without a rank tell of another one, and no error of anybody's own stands there.
     `is_witnessed` is set when some other rank speaks too, or a launcher says that it ended the others: an error of one rank
     alone may be that of all, in a text that shows one. `is_shared` is set when several ranks noted errors of their own.
-    `of_device` is the error of a device by which a process aborted whose rank the line does not tell, where nobody had given
-    up before.
+    `is_told` is set when `own` are those that all others name in one exception. `of_device` is the error of a device by which
+    a process aborted whose rank the line does not tell, where nobody had given up before.
     """
 
     own: Mapping[int, Failure] = field(default_factory=dict)
@@ -67,6 +68,7 @@ class Failures:
     is_witnessed: bool = False
     is_shared: bool = False
     of_device: Evidence | None = None
+    is_told: bool = False
 
     def is_alike(self, rank: int) -> bool:
         """Whether as many other ranks as not ended by an error that reads the same: a fault of all, or of what they share."""
@@ -75,11 +77,13 @@ class Failures:
         return rank in forms and bool(others) and 2 * others.count(forms[rank]) >= len(others)
 
     @property
-    def first(self) -> Failure | None:
-        """The one rank that failed by its own doing; of several, one whose device failed under it alone."""
+    def firsts(self) -> Mapping[int, Failure]:
+        """The one rank that failed by its own doing; of several, one whose device failed under it alone, or those so named."""
+        if self.is_told:
+            return self.own
         gpus = [failure for failure in self.own.values() if failure.of_gpu]
         found = gpus if len(gpus) == 1 else list(self.own.values())
-        return found[0] if len(found) == 1 and (self.is_witnessed or found[0].of_gpu) else None
+        return {found[0].rank: found[0]} if len(found) == 1 and (self.is_witnessed or found[0].of_gpu) else {}
 
 
 _ROWS = """
@@ -106,7 +110,7 @@ def failures(connection: DuckDBPyConnection, world_size: int | None) -> Failures
     odd: dict[int, Failure] = {}
     met: dict[int, Failure] = {}
     unranked = unranked_own = named = False
-    workers = Workers()
+    workers, checkpoints = Workers(), Checkpoints(stalls)
     ended = of_device = None
     for rank, kind, text, subject, source_id, line, source in rows_of(connection, "log_events", _ROWS):
         if kind == "xid":
@@ -128,6 +132,8 @@ def failures(connection: DuckDBPyConnection, world_size: int | None) -> Failures
         if kind == "process_exit" and rank is not None and subject in _BARE and not stalls.had_begun(source_id, line):
             met.setdefault(rank, Failure(rank, text, source))
         if kind not in ("exception", "fatal_error", "watchdog_died"):
+            continue
+        if kind == "exception" and checkpoints.feed(rank, text, source_id, line, source):
             continue
         said = subject if kind == "watchdog_died" and subject else text
         follows = _OF_ANOTHER.search(said) is not None or stalls.had_begun(source_id, line)
@@ -154,8 +160,11 @@ def failures(connection: DuckDBPyConnection, world_size: int | None) -> Failures
     own = own or workers.own(speaking)
     # What its executor saw die and what alone reported an error is one process.
     named = named or speaking > 1 or signals > 0 or (len(workers.ranks) == 1 and own.keys() == workers.ranks)
+    told = checkpoints.failed(world_size)
+    following |= checkpoints.speakers - told.keys()
+    own = told if own.keys() <= told.keys() else own
     only = unranked and not (unranked_own or own)
-    return Failures(own, frozenset(following), unranked, only, ended, named, caught.is_shared, of_device)
+    return Failures(own, frozenset(following), unranked, only, ended, named, caught.is_shared, of_device, own is told)
 
 
 def _ends(kind: str, text: str, subject: str | None) -> bool:

@@ -147,14 +147,14 @@ def heard_in_logs(roster: Roster, heard: Logged) -> Roster:
         return _with_heard(roster, heard)
     world = heard.world_size or next((group.size for group in heard.groups if group.world and group.exact), None)
     ends = {end.rank: end for end in heard.first_ends}
-    failed = heard.failures.first
+    failed = heard.failures.firsts
     # Of a launcher that saw another one end by an error, it is not known which of the two came first.
-    ends = ends if failed is None or failed.rank in ends or any(end.code < 0 for end in ends.values()) else {}
+    ends = ends if not failed or failed.keys() & ends.keys() or any(end.code < 0 for end in ends.values()) else {}
     ranks = {
         rank: _ended(
-            _spoken_of(roster, heard, rank), ends.get(rank), failed if failed and not ends.keys() - {failed.rank} else None
+            _spoken_of(roster, heard, rank), ends.get(rank), failed.get(rank) if not ends.keys() - failed.keys() else None
         )
-        for rank in sorted({*roster.ranks, *heard.ranks, *ends, *range(world or 0), *([failed.rank] if failed else ())})
+        for rank in sorted({*roster.ranks, *heard.ranks, *ends, *range(world or 0), *failed})
     }
     return Roster(ranks, world)
 
@@ -175,7 +175,7 @@ def _spoken_of(roster: Roster, heard: Logged, rank: int) -> RankFacts:
 
 
 def _ended(facts: RankFacts, end: Exit | None, failed: Failure | None) -> RankFacts:
-    if end is None and failed is not None and failed.rank == facts.rank:
+    if end is None and failed is not None:
         return replace(facts, state="absent", state_source=failed.source, error=failed.text)
     if end is None:
         return facts
