@@ -147,7 +147,9 @@ PATTERNS = (
         ("Sending process ", "Closing process "),
     ),
     pattern("signal_sent", r"terminated with code -?\d{1,5}\. Forcefully terminat", "by=lightning"),
-    pattern("signal_sent", r"Received sigquit from a child process", "by=sglang"),
+    # Releases of early 2025 leave out the last letter.
+    pattern("signal_sent", r"Received sigquit from a child proces", "by=sglang"),
+    pattern("signal_sent", r"SIGQUIT received\. signum=\w{1,8}, frame=", "by=sglang"),
     SLURM_CANCELLED,
     pattern(
         "job_cancelled",
@@ -233,6 +235,7 @@ WORDS = (
         "Forcefully terminat",
         "has been marked dead",
         "Received sigquit",
+        "SIGQUIT received",
         "closing signal",
         "via signal",
         "CANCELLED AT",

@@ -13,12 +13,13 @@ from datetime import datetime
 
 import orjson
 
+from forensics.ingest._shared.process_titles import server_title
 from forensics.ingest._shared.values import rank_number
 
 _LEVEL = "(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)"
 _ELEMENT = re.compile(
     r" {0,6}(?:"
-    r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,6})?(?P<server>(?: [A-Z]{2,8}\d{1,5}){1,6})\]|"
+    r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,6})?(?P<server>(?: (?:[A-Z]{2,8}_)?[A-Z]{2,8}\d{1,5}){1,6})\]|"
     r"\[?(?P<date>\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](?P<part>\d{1,9}))?"
     r"(?: ?(?P<zone>Z|UTC|[+-]\d\d:?\d\d))?(?!\w)\]?"
     rf"(?:[ |,-]{{1,3}}(?:[\w./-]{{1,80}}(?::\d{{1,6}})?)?[ \[|:-]{{0,4}}{_LEVEL}[ \]|:-]{{1,4}})?:?"
@@ -108,7 +109,7 @@ def front(line: str) -> Front:
         elif kind in _RANKS:
             rank = rank_number(found[kind])
         elif kind == "server":
-            labels["actor"] = f"sglang::scheduler{found['server'].replace(' ', '_')}"
+            labels["actor"] = server_title(found["server"])
         elif kind == "local":
             labels["tee"] = re.sub(r"\W", "", found["local"])
         elif kind == "worker_of":

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from forensics.ingest._job_logs.front import front
-from forensics.ingest._shared.process_titles import place_of, world_ranks
+from forensics.ingest._shared.process_titles import place_of, server_title, world_ranks
 from forensics.ingest._shared.values import rank_number
 
 _STATED = re.compile(r"\[rank(\d{1,7})\]")
@@ -28,6 +28,7 @@ _BOXES = re.compile(rb"\n\[(\d{1,4})\]:?(?= [^\s\[])")
 _LOCALS = re.compile(rb"\n()(?=\[[A-Za-qs-z])" + _RANKS)
 _ACTORS = re.compile(rb"\n\(([\w.:-]{0,80} ?pid=\d{1,9}(?:, ip=[\w.:]{1,45})?)\) ?\[rank(\d{1,7})\]")
 _PODS = re.compile(rb"\n\[pod/([\w.-]{1,253})/[\w.-]{1,253}\][^\n]{0,80}? rank (\d{1,7})/(\d{1,7})\b")
+_SERVERS = re.compile(rb"\n\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d((?: (?:[A-Z]{2,8}_)?[A-Z]{2,8}\d{1,5}){1,6})\]")
 _SHARED = re.compile(r"(?:pod|service|unit) (?!.* (?:actor|tee) )")
 _LOCAL = re.compile(r"tee [A-Za-z_][\w-]{0,62}?(\d{1,5})")
 _BOX = re.compile(r"box (\d{1,4})")
@@ -77,6 +78,8 @@ class Origins:
             self.note(f"box {int(box)}", None)
         for actor, rank in {*_ACTORS.findall(lines)}:
             self.note(f"actor {actor.decode()}", rank_number(rank.decode()))
+        for axes in {*_SERVERS.findall(lines)}:
+            self.note(f"actor {server_title(axes.decode())}", None)
         for pod, rank, size in {*_PODS.findall(lines)}:
             if int(rank) < int(size):
                 self.note(f"pod {pod.decode()}", rank_number(rank.decode()))

@@ -136,7 +136,7 @@ class _Reader:
             self._barriers.feed(number, bare, origin.rank)
             for reports in self._who_came:
                 reports.feed(number, bare)
-        if launchers.starts(bare):
+        if launchers.starts(bare) or stack_dumps.SERVER_START in bare:
             self.events.close_attempt()
             self._stacks.forget()
         self._world.feed(bare)

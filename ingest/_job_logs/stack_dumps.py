@@ -19,8 +19,9 @@ from forensics.ingest._shared.process_titles import dumped, world_ranks
 from forensics.ingest._shared.stack_text import PROCESS, frame, header, stack_batches, threads_in
 from forensics.ingest.interface import Batch
 
-_SERVER_START = "server_args=ServerArgs("
-WORDS = ("Pyspy dump for PID ", "py-spy dump ", _SERVER_START)
+SERVER_START = "server_args=ServerArgs("
+"""What SGLang prints when it begins."""
+WORDS = ("Pyspy dump for PID ", "py-spy dump ", SERVER_START)
 # The command of somebody who says whose process it is.
 _COMMAND = re.compile(
     r".{0,80}?\bpy-spy dump .{0,80}?(?:-p|--pid)[ =](\d{1,9})\b[^#\n]{0,80}#+ *rank[ :#=]{0,2}(\d{1,7})\s*", re.I
@@ -47,7 +48,7 @@ class StackDumps:
 
     def feed(self, number: int, line: str, origin: Origin) -> None:
         """Take one line; what a server dumped before it was started again is of another job."""
-        if _SERVER_START in line:
+        if SERVER_START in line:
             self.forget()
         text = origin.bare[origin.text :]
         begins = PROCESS.match(text)

@@ -12,8 +12,8 @@ from forensics.ingest._job_logs.patterns import EXCEPTION_TYPE
 TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?::(?: .*)?)?")
 _FRAME = re.compile(r'  File "[^"]+", line \d+, in \S')
-# SGLang's scheduler ends its server by this.
-_SERVER_ENDS = "Scheduler hit an exception: "
+# SGLang's scheduler, and the thread of it that runs the model (tp_worker_overlap_thread.py), end their server by this.
+_SERVER_ENDS = ("Scheduler hit an exception: ", "TpModelWorkerClient hit an exception: ")
 _MAX_OPEN = 1024
 _LONGEST_PREFIX = 96
 _MAX_FRAMES = 64

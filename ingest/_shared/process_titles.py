@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Hashable, Mapping
+from itertools import pairwise
 from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -29,6 +30,11 @@ def place_of(title: str) -> Place | None:
     """Coordinates of a process by its title, or by the label that it writes in front of its lines."""
     said = _TITLE.match(title)
     return _place(said[1]) if said else None
+
+
+def server_title(axes: str) -> str:
+    """Title of the process of SGLang that writes ` PP1 TP0` behind the time of its lines."""
+    return f"sglang::scheduler{axes.replace(' ', '_')}"
 
 
 def dumped(line: str) -> tuple[int, Place | None] | None:
@@ -50,7 +56,13 @@ def world_ranks(places: Mapping[Key, Place]) -> dict[Key, int]:
     cells = Counter((place.get("PP", 0), place.get("TP", 0)) for place in known.values())
     stages, size = (1 + max(cell[axis] for cell in cells) for axis in (0, 1))
     replicas = {place.get("DP", 0) for place in known.values()}
-    several = len(replicas) == 1 and replicas != {0}
+    several = (len(replicas) == 1 and replicas != {0}) or not _is_divided(list(known.values()))
     if max(cells.values()) > 1 or several or (stages > 1 and len(cells) < stages * size):
         return {}
     return {key: place.get("PP", 0) * size + place.get("TP", 0) for key, place in known.items()}
+
+
+def _is_divided(places: list[dict[str, int]]) -> bool:
+    """Whether DPs may be parts of each tensor group in order, as attention divides it: replicas of a server count TPs anew."""
+    cells = sorted((place.get("PP", 0), place.get("TP", 0), place.get("DP", 0)) for place in places)
+    return all(before[0] != after[0] or before[2] <= after[2] for before, after in pairwise(cells))

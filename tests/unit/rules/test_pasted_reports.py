@@ -157,6 +157,8 @@ SCHEDULER = """[2025-10-29 11:24:51 TP{0}] Scheduler hit an exception: Traceback
 
 [2025-10-29 11:24:52] Received sigquit from a child process. It usually means the child failed.
 """
+SERVES = "[2025-10-29 11:24:20 {0}] Decode batch. #running-req: 30, #token: 96430, #queue-req: 1\n"
+SERVER_START = "[2025-10-29 11:31:02] server_args=ServerArgs(model_path='m', tp_size=8)\n"
 OUT_OF_RANGE = "IndexError: index 151 is out of bounds for dimension 0 with size 8"
 
 
@@ -167,8 +169,31 @@ OUT_OF_RANGE = "IndexError: index 151 is out of bounds for dimension 0 with size
         (SCHEDULER.format(0, OUT_OF_RANGE) + SCHEDULER.format(1, OUT_OF_RANGE), set()),
         (SCHEDULER.format(6, "torch.distributed.DistBackendError: NCCL error: remote process exited"), set()),
         (SCHEDULER.format("6 PP1", OUT_OF_RANGE), set()),
+        (
+            SCHEDULER.format(6, OUT_OF_RANGE)
+            .replace("Scheduler hit", "TpModelWorkerClient hit")
+            .replace("process.", "proces."),
+            {6},
+        ),
+        (SCHEDULER.format("6 EP6", OUT_OF_RANGE).replace("Received sigquit", "SIGQUIT received. signum=3, frame=None."), {6}),
+        (
+            SERVES.format("DP0 TP0") + SERVES.format("DP1 TP4") + SCHEDULER.format("6", OUT_OF_RANGE).replace("TP", "DP1 TP"),
+            {6},
+        ),
+        (SCHEDULER.format("6 MOE_DP1", OUT_OF_RANGE).replace("TP6 MOE_DP1", "ATTN_CP0 MOE_DP1 TP6"), {6}),
+        (
+            SERVES.format("DP0 TP0") + SERVES.format("DP1 TP0") + SCHEDULER.format("1", OUT_OF_RANGE).replace("TP", "DP1 TP"),
+            set(),
+        ),
+        (SERVES.format("DP0 TP2") + SCHEDULER.format("1", OUT_OF_RANGE).replace("TP", "DP1 TP"), set()),
+        (SCHEDULER.format(6, OUT_OF_RANGE).replace(" TP6]", "]"), set()),
+        (SCHEDULER.format(6, OUT_OF_RANGE) + SERVER_START + SERVES.format("TP0"), set()),
+        (SCHEDULER.format(6, OUT_OF_RANGE).replace("Scheduler hit an", "the user saw an").replace("TP6", "TP0"), set()),
     ],
-    ids=["its own", "of all", "of a peer", "a stage of unknown size"],
+    ids=[
+        *("its own", "of all", "of a peer", "a stage of unknown size", "its thread", "another word of the end"),
+        *("attention in parts", "more axes", "replicas", "parts out of order", "no number", "started again", "no end"),
+    ],
 )
 def test_the_process_of_a_server_that_ended_it(tmp_path: Path, text: str, right: set[int]) -> None:
     assert named(pasted(tmp_path, text)) == right
