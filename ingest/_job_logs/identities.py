@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._job_logs.placements import Placements
+from forensics.ingest._job_logs.ray_actors import AddressedProcesses
 from forensics.ingest._shared.config import config_rows
 from forensics.ingest._shared.process_ranks import ProcessRank, process_rank_batches
 from forensics.ingest._shared.values import integer, rank_number
@@ -36,9 +37,9 @@ WORDS = (
     "CUDA_VISIBLE_DEVICES",
 )
 _PAIRS = (
-    re.compile(r"pid[= ](?P<pid>\d{1,9})\) world_rank=(?P<rank>\d{1,7})"),
+    re.compile(r"(?:\bip=(?P<address>[\w.:]{1,45}), )?pid[= ](?P<pid>\d{1,9})\) world_rank=(?P<rank>\d{1,7})"),
     re.compile(r"GLOBAL_RANK: (?P<rank>\d{1,7}).{0,40}\(pid (?P<pid>\d{1,9})\)"),
-    re.compile(r"pid=(?P<pid>\d{1,9})(?:, ip=[\w.:]+)?\).{0,200}\[rank=(?P<rank>\d{1,7}), world_size="),
+    re.compile(r"pid=(?P<pid>\d{1,9})(?:, ip=(?P<address>[\w.:]{1,45}))?\).{0,200}\[rank=(?P<rank>\d{1,7}), world_size="),
     re.compile(
         r"pid=(?P<pid>\d{1,9})(?:, ip=(?P<address>[\w.:]+))?\).{0,200}\brank[ =:]{1,2}(?P<rank>\d{1,7})(?:,| /| of| in) ?"
         r"(?:the )?world(?:[ _]size)?[ =:]{1,2}(?:of )?(?P<size>\d{1,7})",
@@ -62,6 +63,7 @@ class Identities:
 
     def __init__(self) -> None:
         self._by_pid: dict[int, set[int]] = defaultdict(set)
+        self.processes = AddressedProcesses()
         self._of_nccl: dict[int, set[int]] = defaultdict(set)
         self._placements = Placements()
         self._users: dict[tuple[str, int], int] = {}
@@ -88,6 +90,7 @@ class Identities:
                 rank, pid = rank_number(said["rank"]), integer(said["pid"])
                 if rank is not None and pid is not None:
                     self._by_pid[pid].add(rank)
+                    self.processes.note(pid, said.groupdict().get("address"), rank)
                     self._note_address(rank, said.groupdict())
         if spawned := _SPAWNED.search(line):
             self._locals[int(spawned["pid"])].add(int(spawned["local"]))
@@ -153,7 +156,11 @@ class Identities:
         """The rank of a process that somebody saw end, by its number, by that on its node, or by its place among actors."""
         found = _numbers(subject)
         pid = found.get("pid", -1)
-        ranks = self._by_pid.get(pid, set()) | self._of_nccl.get(pid, set())
+        ranks = self.processes.ranks(subject or "")
+        if ranks is None:
+            return None
+        # NCCL's lines tell no address: on another host a process may have the same number.
+        ranks |= self._of_nccl.get(pid, set()) if " ip=" not in (subject or "") else set()
         if len(ranks) == 1:
             return next(iter(ranks))
         if "node" in found and "place" in found:

@@ -13,17 +13,28 @@ import re
 import signal
 from collections.abc import Iterator
 
+from forensics.ingest._job_logs import ray_actors
 from forensics.ingest._job_logs.ended import Ended
 from forensics.ingest._job_logs.patterns import mentions
+from forensics.ingest._job_logs.ray_actors import RayActors
 from forensics.ingest._shared.values import rank_number
 
 WORDS = (
     *("exited on", "Process name:", "Exit code:", " RUNNING AT ", "KILLED BY SIGNAL:", "EXIT STATUS:", "MPI_ABORT was"),
     *("exits with return code", "CalledProcessError: ", "exit with status code", " terminated with ", "Error Snippet]"),
-    *(" crashed with exit code", " exited with code ", " died unexpectedly", "Worker exit type: ", "Ray killed this worker"),
+    *(" crashed with exit code", " exited with code ", " died unexpectedly", *ray_actors.WORDS),
     " received at time=",
 )
-START_WORDS = ("torchrun ", "accelerate launch ", "deepspeed ", "mpirun ", "mpiexec ", "horovodrun ", "-m torch.distributed.")
+START_WORDS = (
+    *ray_actors.STARTS,
+    "torchrun ",
+    "accelerate launch ",
+    "deepspeed ",
+    "mpirun ",
+    "mpiexec ",
+    "horovodrun ",
+    "-m torch.distributed.",
+)
 _START = re.compile(
     r"(?:[\w.-]{1,64}@[^$#]{1,160})?[$#] (?:\w{1,64}=\S{0,200} ){0,16}"
     r"(?:torchrun|accelerate launch|deepspeed|mpirun|mpiexec|horovodrun|python3? -m torch\.distributed\.\w+) "
@@ -55,21 +66,14 @@ _CHILD = re.compile(r"Child process with PID (?P<pid>\d{1,9}) terminated with co
 _WORKER = re.compile(r"(?:Worker proc VllmWorker-|RayWorkerProc rank=\[)(?P<rank>\d{1,7})\]? died unexpectedly")
 # The ranks of an engine are those of the job where there is one engine.
 _REPLICA = "_DP"
-_ACTOR = re.compile(r"^(?:\([\w.:-]{1,80} pid=[^)]{1,64}\) ?)?\s+pid: (?P<pid>\d{1,9})\s*$")
-_RAYLET = re.compile(
-    r"Worker PID: (?P<pid>\d{1,9}) Worker exit type: (?:SYSTEM_ERROR|UNEXPECTED_SYSTEM_EXIT)\b"
-    r"|\(actor ID: \w{1,64}, name=[^,]{1,200}, pid=(?P<killed>\d{1,9}), memory used=[^)]{1,40}\) was running "
-    r".{1,400}?Ray killed this"
-)
-_PLACED = re.compile(r"\s+name: \w{1,200}_(?P<node>\d{1,6}):(?P<place>\d{1,4})\s*$")
 # A signal that nobody sends, as the handler of the process itself reports it.
 _CRASH = re.compile(r"\b[EF] (?P<pid>\d{1,9}) \d{1,9}\] \S{1,40}: \*\*\* (?P<signal>SIG(?:BUS|SEGV|ILL|FPE)) received at time=")
 _RAY = re.compile(r"\[Rank (?P<rank>\d{1,7}) Error Snippet\]")
 
 
 def starts(line: str) -> bool:
-    """Whether somebody gave the command that starts a job at a prompt."""
-    return mentions(line, START_WORDS) and _START.match(line) is not None
+    """Whether somebody gave the command that starts a job at a prompt, or Ray Train started all its workers."""
+    return mentions(line, START_WORDS) and (_START.match(line) is not None or mentions(line, ray_actors.STARTS))
 
 
 class LauncherEnds:
@@ -78,21 +82,20 @@ class LauncherEnds:
     def __init__(self) -> None:
         self._named: tuple[int | None, str] | None = None
         self._code: tuple[str, int] | None = None
-        self._dead_actor = self._has_raylet = False
-        self._actor_end = ""
+        self._actors = RayActors()
         self._signals: dict[str, str] = {}
         self._lines = 0
 
     @property
     def is_open(self) -> bool:
         """Whether somebody is named whose end is told next."""
-        return self._named is not None or self._dead_actor or bool(self._actor_end)
+        return self._named is not None or self._actors.is_open
 
     def feed(self, line: str) -> Iterator[Ended]:
         """What this line completes."""
         self._lines += 1
         if self._lines > _LONGEST_BLOCK:
-            self._named, self._dead_actor, self._actor_end = None, False, ""
+            self._named = None
         if not self.is_open and not mentions(line, WORDS):
             return
         yield from _mpi(line)
@@ -108,23 +111,8 @@ class LauncherEnds:
         yield from self._over_two_lines(line)
 
     def _actor(self, line: str) -> Iterator[Ended]:
-        """Ray names the process of an actor that died some lines below the error, and then the actor, where it has a name.
-
-        Of what raylets say the first counts.
-        """
-        before, self._actor_end = self._actor_end, ""
-        if not self._has_raylet and (died := _RAYLET.search(line)):
-            self._has_raylet = True
-            yield Ended(None, f"exitcode={'-9' if died['killed'] else '1'} pid={died['killed'] or died['pid']} first by=ray")
-        if "actor died unexpectedly" in line:
-            self._dead_actor, self._lines = True, 0
-        elif self._dead_actor and (said := _ACTOR.match(line)):
-            self._dead_actor = False
-            self._actor_end = f"exitcode={self._signals.get(said['pid'], '1')} pid={said['pid']} by=ray"
-            yield Ended(None, self._actor_end)
-        elif before and (placed := _PLACED.match(line)):
-            yield Ended(None, f"{before} node={placed['node']} place={placed['place']}")
-        elif crashed := _CRASH.search(line):
+        yield from self._actors.feed(line, self._signals)
+        if crashed := _CRASH.search(line):
             self._signals[crashed["pid"]] = _signal(crashed["signal"])
 
     def _over_two_lines(self, line: str) -> Iterator[Ended]:

@@ -251,6 +251,7 @@ class _Reader:
         }
         ranks |= {label: ranks[outer] for label, outer in self._outer.items() if label not in ranks and outer in ranks}
         self._identities.add_processes(processes)
+        self._identities.processes.add_ends(subject for _, _, subject in self.events.of_kind("process_exit"))
         if self.nodes.why:
             nobody = Origin(None, _LAUNCHER, "", 0)
             self.events.add(self.nodes.locator, "several_nodes", self.nodes.why, self.nodes.why, None, nobody)

@@ -1,0 +1,74 @@
+"""Workers of Ray Train that died, by number and address of their process, and deaths that tell of nobody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.recordings.verdicts import named, pasted
+
+HOSTS = ("10.9.1.4", "10.9.1.7")
+PIDS = ((410, 411), (411, 410))
+"""On both hosts the same numbers, in another order: ranks 0 and 1, 2 and 3."""
+
+
+def workers(front: str = "", pids: tuple[tuple[int, int], ...] = PIDS) -> str:
+    rows = [
+        f"(TorchTrainer pid=77) - ({front}ip={host}, pid={pid}) world_rank={2 * node + local}, local_rank={local}, node_rank=0"
+        for node, host in enumerate(HOSTS)
+        for local, pid in enumerate(pids[node])
+    ]
+    return "\n".join(("(TorchTrainer pid=77) Started distributed worker processes: ", *rows, ""))
+
+
+CRASHED = "its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits."
+KILLED = "it was killed by `ray.kill`."
+
+
+def died(pid: int, host: str | None, why: str = CRASHED, error: str = "ActorDiedError") -> str:
+    lines = [f"ray.exceptions.{error}: The actor died unexpectedly before finishing this task.", "\tclass_name: RayTrainWorker"]
+    lines += ["\tactor_id: 5d0a", f"\tpid: {pid}", "\tnamespace: 9c", *([f"\tip: {host}"] if host else [])]
+    return "\n".join((*lines, f"The actor is dead because {why}", ""))
+
+
+STEPS = "".join(f"(RayTrainWorker pid=410, ip=10.9.1.4) step {number} loss 1.{number}\n" for number in range(20, 80, 10))
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        (workers() + died(410, HOSTS[0]), {0}),
+        (workers() + died(410, HOSTS[1]), {3}),
+        (workers() + died(411, HOSTS[1], error="RayActorError"), {2}),
+        (workers("node_id=4ac7, ") + STEPS + died(411, HOSTS[0]), {1}),
+        (workers(pids=((410, 411), (510, 511))) + died(510, None), {2}),
+        (workers().replace("Trainer pid=77) - ", "rain pid=77)   * ") + "noise\n" * 400 + died(410, HOSTS[1]), {3}),
+    ],
+    ids=["first host", "second host", "older form", "with nodes", "no address and one number", "far below"],
+)
+def test_the_worker_that_died(tmp_path: Path, text: str, right: set[int]) -> None:
+    assert named(pasted(tmp_path, text)) == right
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        workers() + died(410, None),
+        workers() + died(410, "10.9.1.9"),
+        workers() + died(410, HOSTS[1], why=KILLED),
+        workers() + died(410, HOSTS[1], why="its owner has died. Owner Id: 01"),
+        workers() + died(410, HOSTS[1]) + workers(pids=((610, 611), (710, 711))),
+        workers() + died(410, HOSTS[1]) + workers(pids=((610, 611), (710, 711))) + STEPS,
+        workers() + died(77, HOSTS[0]),
+        workers() + died(410, HOSTS[1]) + died(411, HOSTS[0]),
+        workers() + died(410, HOSTS[1]).partition("\tpid")[0],
+        workers() + "the actor died, see pid: 410 and ip: 10.9.1.7\n",
+    ],
+    ids=[
+        *("no address", "another host", "killed on purpose", "with its owner", "started again", "goes on", "the trainer"),
+        *("two at once", "cut", "a sentence"),
+    ],
+)
+def test_deaths_that_tell_of_nobody(tmp_path: Path, text: str) -> None:
+    assert not named(pasted(tmp_path, text))
