@@ -6,7 +6,7 @@ them may know.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from forensics.bundle.artefact import Artefact
@@ -38,6 +38,7 @@ from forensics.ingest._job_logs import (
     tracebacks,
     watchdog_lines,
 )
+from forensics.ingest._job_logs.event_owners import LAUNCHER, EventOwners
 from forensics.ingest._job_logs.event_rows import Events
 from forensics.ingest._job_logs.line_origin import Origin, Origins
 from forensics.ingest._job_logs.patterns import matches, mentions
@@ -51,7 +52,6 @@ MAX_EVENTS = 200_000
 MAX_TEXT = 4096
 _POSITION_WORDS = (*watchdog_lines.WORDS, *nccl_lines.WORDS)
 _MEMBER = "group member "
-_LAUNCHER = "launcher"
 
 
 class _Reader:
@@ -179,7 +179,7 @@ class _Reader:
         for failed in self._table.feed(origin.bare[origin.text :]):
             self._event(number, failed.kind, failed.subject, line, replace(origin, rank=failed.rank, label=None, host=None))
         for ended in (*self._launchers.feed(origin.bare), *self._pods.feed(origin.bare)):
-            whose = replace(origin, rank=ended.rank, label=ended.label or _LAUNCHER, host=None)
+            whose = replace(origin, rank=ended.rank, label=ended.label or LAUNCHER, host=None)
             self._event(number, "process_exit", ended.subject, line, whose)
 
     def _event(self, number: int, kind: str, subject: str | None, line: str, origin: Origin) -> None:
@@ -198,31 +198,6 @@ class _Reader:
             return {}
         labels = {label for label in self.events.labels if label and label.startswith(_MEMBER)}
         return {label: int(label.removeprefix(_MEMBER)) for label in labels}
-
-    def _rank(
-        self, ranks: Mapping[str, int], own: int | None, label: str | None, kind: str, subject: str | None, host: str | None
-    ) -> int | None:
-        """Rank of an event in whose line none stands; the kernel speaks of any process of the host."""
-        if label is not None and label in ranks:
-            return ranks[label]
-        if kind == "xid":
-            return self._of_device(subject or "", host)
-        if kind == "oom_kill":
-            return self._identities.ended(f"pid={subject}")
-        ended = self._identities.ended(subject) if kind in ("process_exit", "task_blocked") else None
-        return own if ended is None and label != _LAUNCHER and kind != "task_blocked" else ended
-
-    def _of_device(self, subject: str, host: str | None) -> int | None:
-        """The rank of the process that uses a device, as NCCL says or a table of the devices of the node."""
-        address = device_tables.bus_address(subject)
-        rank = self._identities.faulted(subject, self.nccl.device(address, host))
-        place = self._devices.number(address)
-        if rank is not None or place is None:
-            return rank
-        if len(self.events.hosts_of("xid")) > 1:
-            return None
-        world = self._world.size if self.nodes.why is None else None
-        return self._identities.by_device(subject, *place, world, self.events.stated_ranks)
 
     def _reports(self) -> Iterator[LogPosition]:
         """What libraries say of who is missing; numbers within a group tell ranks only where no other group is spoken of."""
@@ -253,7 +228,7 @@ class _Reader:
         self._identities.add_processes(processes)
         self._identities.processes.add_ends(subject for _, _, subject in self.events.of_kind("process_exit"))
         if self.nodes.why:
-            nobody = Origin(None, _LAUNCHER, "", 0)
+            nobody = Origin(None, LAUNCHER, "", 0)
             self.events.add(self.nodes.locator, "several_nodes", self.nodes.why, self.nodes.why, None, nobody)
         found = self.events
         for number, text, address in found.of_kind("node_failed"):
@@ -264,8 +239,10 @@ class _Reader:
         found.close_attempt(begin)
         if found.labels:
             columns = (found.columns[name] for name in ("kind", "subject", "host"))
+            world = self._world.size if self.nodes.why is None else None
+            owners = EventOwners(ranks, own, self._identities, self._devices, self.nccl, found, world)
             stated = zip(found.columns["rank"], found.labels, *columns, strict=True)
-            found.columns["rank"] = [self._rank(ranks, own, *said) if rank is None else rank for rank, *said in stated]
+            found.columns["rank"] = [owners.rank(*said) if rank is None else rank for rank, *said in stated]
             yield Batch("log_events", found.columns)
         told = batch(self._reports(), {}, self.artefact.host, None)
         if told is not None:

@@ -133,9 +133,9 @@ class StageTimes:
     def _goes_on(self, number: int, text: str) -> bool:
         """Whether a line belongs to the table or list that is open; else that is at its end."""
         if self._table is not None:
-            if (row := _row(self._table, text)) is not None:
-                rank, step, found = row
-                self._add(number, (rank, None), step, found)
+            if (cells := _row(self._table, text)) is not None:
+                of, step, found = cells
+                self._add(number, (of, None), step, found)
                 return True
             if text.strip(" -=+|"):
                 self._table = None
