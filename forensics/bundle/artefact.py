@@ -19,6 +19,7 @@ class Artefact:
     the same thing. `pid` and `is_child` are set where the manifest tells. `captured_ns` is CLOCK_REALTIME (ns) at capture,
     from the manifest. `numbered` is set when `sample` is the manifest's or the bundle's layout's, and not a number that the
     file's name happens to have. `modified_ns` is the date of a file that no manifest describes.
+    `lines_before` are those of the file in front of a part of it that is read by itself; None for a whole file.
     `stored_bytes` is the size in the container; `open` gives the bytes, decompressed and bounded.
     """
 
@@ -36,6 +37,7 @@ class Artefact:
     captured_ns: int | None = None
     numbered: bool = False
     modified_ns: int | None = None
+    lines_before: int | None = None
 
     @property
     def has_stated_rank(self) -> bool:

@@ -17,6 +17,7 @@ from forensics.case.database import Connection, existing_case, is_case_file, new
 from forensics.case.named_times import clock
 from forensics.case.reading import Reading
 from forensics.case.reading import read_artefact as read_artefact
+from forensics.case.sections import with_sections
 from forensics.case.settle import NO_RANK, settle_case
 from forensics.case.workers import readings
 from forensics.errors import ExitCode, ForensicsError
@@ -48,6 +49,8 @@ def open_case(
             raise ForensicsError("a case file is opened alone: build a new case from the bundles instead", ExitCode.USAGE)
         return existing_case(paths[0])
     bundle = open_bundle(paths, names)
+    if bundle.kind == "files":
+        bundle = replace(bundle, artefacts=tuple(with_sections(bundle.artefacts)))
     with readings(bundle.artefacts, schema_columns()) as found:
         connection = new_case(case_file, sum(artefact.stored_bytes for artefact in bundle.artefacts))
         _fill(bundle, found, connection, progress)
@@ -85,6 +88,8 @@ def _fill(bundle: Bundle, found: Iterator[Reading], connection: Connection, prog
         if progress is not None:
             progress(source_id - 1, total, artefact.path)
         reading = copies.checked(artefact, next(found))
+        if artefact.lines_before is not None and reading.parser is None:
+            continue  # words between the outputs of commands
         _write(writer, source_id, artefact, reading, bundle.damaged.get(artefact.path), seen)
     facts = [("bundle.kind", bundle.kind), ("bundle.sha256", bundle.sha256)]
     known = [(key, value) for key, value in facts if value is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from types import FrameType
+from typing import Any
 
 from forensics.bundle import limits
 from forensics.bundle.artefact import Artefact
@@ -24,6 +26,7 @@ from forensics.ingest.interface import LAST_RESORT, Batch, Identity, Ingester, P
 
 _UNKNOWN = Identity()
 _AGAIN_S = 10
+_LINE = re.compile(r"line=(\d{1,9})")
 # What is saved by a command at a prompt is of that host; a log may be shown on another one.
 _BY_COMMAND = frozenset(
     {"python_stacks", "process_facts", "processes", "kernel_log", "nvidia_smi", "ib_counters", "memory_use", "nccl_ras"}
@@ -78,7 +81,28 @@ def read_artefact(artefact: Artefact) -> Reading:
         identity = replace(identity, host=prompt_host(head))
     if kind in _BY_COMMAND and head[:1] not in (b"{", b"\x80") and not head.startswith((b"[{", b"[\n")):
         batches += process_rank_batches(processes_in(_beginning(artefact), identity.host or artefact.host))
-    return Reading(name, kind, batches, problems, identity)
+    return _placed(Reading(name, kind, batches, problems, identity), artefact.lines_before)
+
+
+def _placed(reading: Reading, before: int | None) -> Reading:
+    """The reading of a part of a file, with the lines that the whole file has."""
+    if not before:
+        return reading
+    batches = [
+        Batch(batch.table, {**batch.columns, "locator": [_moved(each, before) for each in batch.columns["locator"]]})
+        if "locator" in batch.columns
+        else batch
+        for batch in reading.batches
+    ]
+    problems = [replace(problem, locator=_moved(problem.locator, before)) for problem in reading.problems]
+    return replace(reading, batches=batches, problems=problems)
+
+
+def _moved(locator: Any, before: int) -> Any:
+    if isinstance(locator, int):
+        return locator + before
+    said = _LINE.fullmatch(locator) if isinstance(locator, str) else None
+    return f"line={int(said[1]) + before}" if said else locator
 
 
 def _beginning(artefact: Artefact) -> bytes:

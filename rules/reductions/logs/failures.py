@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.model import Evidence
 from forensics.rules.reductions.logs.checkpoints import Checkpoints
-from forensics.rules.reductions.logs.raised import Caught, Failure, Raised, standstill
+from forensics.rules.reductions.logs.raised import Caught, Failure, Raised, Standstill, standstill
 from forensics.rules.reductions.logs.workers import Workers
 
 _OF_ANOTHER = re.compile(
@@ -102,69 +103,106 @@ FROM (SELECT rank, kind FROM log_events UNION ALL SELECT rank, 'progress' FROM l
 
 def failures(connection: DuckDBPyConnection, world_size: int | None) -> Failures:
     """Read them; the first error of a rank tells what ended it, the others came on top."""
-    stalls = standstill(connection)
-    raised = Raised(stalls)
-    own: dict[int, Failure] = {}
-    following: set[int] = set()
-    caught = Caught(stalls)
-    odd: dict[int, Failure] = {}
-    met: dict[int, Failure] = {}
-    unranked = unranked_own = named = False
-    workers, checkpoints = Workers(), Checkpoints(stalls)
-    ended = of_device = None
-    for rank, kind, text, subject, source_id, line, source in rows_of(connection, "log_events", _ROWS):
-        if kind == "xid":
-            if rank is not None and _LOST_DEVICE.match(subject or ""):
-                own.setdefault(rank, Failure(rank, text, source, of_gpu=True))
-            continue
-        if kind == "out_of_shared_memory":
-            if rank is not None and not stalls.had_begun(source_id, line):
-                # The exception above it quotes NCCL, which quotes this.
-                own.setdefault(rank, Failure(rank, text, source))
-                following.discard(rank)
-            continue
-        uncaught = raised.is_uncaught(kind, rank, text, source_id, line)
-        ended = ended or (source if uncaught or _ends(kind, text, subject) else None)
-        by_device = kind == "cuda_failure" and _BY_ITS_DEVICE.search(subject or "") is not None
-        if by_device and rank is not None and not stalls.had_begun(source_id, line):
-            met.setdefault(rank, Failure(rank, text, source, _GPU.search(text) is not None))
-        workers.feed(kind, rank, subject, text, source)
-        if kind == "process_exit" and rank is not None and subject in _BARE and not stalls.had_begun(source_id, line):
-            met.setdefault(rank, Failure(rank, text, source))
-        if kind not in ("exception", "fatal_error", "watchdog_died"):
-            continue
-        if kind == "exception" and checkpoints.feed(rank, text, source_id, line, source):
-            continue
-        said = subject if kind == "watchdog_died" and subject else text
-        follows = _OF_ANOTHER.search(said) is not None or stalls.had_begun(source_id, line)
-        if kind == "exception" and (differs := _ODD_ONE.search(text)):
-            odd.setdefault(int(differs[1]), Failure(int(differs[1]), text, source))
-        if (said_of := _OF_ITSELF.search(text)) and int(said_of["rank"]) == rank:
-            named = True
-        if kind == "exception" and rank is not None and not uncaught:
-            caught.add(Failure(rank, text, source), follows, source_id, line)
-        if rank is None:
-            of_device = of_device or (Evidence(text, source) if not follows and _OF_DEVICE.search(text) else None)
-            unranked = unranked or (follows and not _BY_LAUNCHER.search(text))
-            unranked_own = unranked_own or not follows
-        elif rank not in own and rank not in following and (kind != "exception" or uncaught):
-            if follows:
-                following.add(rank)
-                caught.lost.setdefault(rank, (source_id, line))
-            else:
-                own[rank] = Failure(rank, text, source, _GPU.search(text) is not None)
+    errors = _Errors(standstill(connection))
+    for row in rows_of(connection, "log_events", _ROWS):
+        errors.feed(_Line(*row))
     ((speaking, signals, logs),) = connection.execute(_WITNESSES).fetchall()
-    if len(odd) == 1 and speaking > 1:
-        own, following = odd, following | own.keys() - odd.keys()
-    own = own or caught.own(workers.ranks, max(speaking, logs, world_size or 0)) or (met if not met.keys() & following else {})
-    own = own or workers.own(speaking)
-    # What its executor saw die and what alone reported an error is one process.
-    named = named or speaking > 1 or signals > 0 or (len(workers.ranks) == 1 and own.keys() == workers.ranks)
-    told = checkpoints.failed(world_size)
-    following |= checkpoints.speakers - told.keys()
-    own = told if own.keys() <= told.keys() else own
-    only = unranked and not (unranked_own or own)
-    return Failures(own, frozenset(following), unranked, only, ended, named, caught.is_shared, of_device, own is told)
+    return errors.failures(speaking, signals, max(speaking, logs, world_size or 0), world_size)
+
+
+class _Line(NamedTuple):
+    """One event, with its place."""
+
+    rank: int | None
+    kind: str
+    text: str
+    subject: str | None
+    source_id: int
+    line: int
+    source: str
+
+
+class _Errors:
+    """Takes events in the order of the logs."""
+
+    def __init__(self, stalls: Standstill) -> None:
+        self._stalls = stalls
+        self._raised, self._caught = Raised(stalls), Caught(stalls)
+        self._own: dict[int, Failure] = {}
+        self._following: set[int] = set()
+        self._odd: dict[int, Failure] = {}
+        self._met: dict[int, Failure] = {}
+        self._workers, self._checkpoints = Workers(), Checkpoints(stalls)
+        self._unranked = self._unranked_own = self._named = False
+        self._ended: str | None = None
+        self._of_device: Evidence | None = None
+
+    def feed(self, said: _Line) -> None:
+        """Take one event."""
+        if said.kind == "xid":
+            if said.rank is not None and _LOST_DEVICE.match(said.subject or ""):
+                self._own.setdefault(said.rank, Failure(said.rank, said.text, said.source, of_gpu=True))
+        elif said.kind == "out_of_shared_memory":
+            if said.rank is not None and not self._stalls.had_begun(said.source_id, said.line):
+                # The exception above it quotes NCCL, which quotes this.
+                self._own.setdefault(said.rank, Failure(said.rank, said.text, said.source))
+                self._following.discard(said.rank)
+        else:
+            self._end(said, self._raised.is_uncaught(said.kind, said.rank, said.text, said.source_id, said.line))
+
+    def _end(self, said: _Line, uncaught: bool) -> None:
+        rank, kind, text, subject, source_id, line, source = said
+        self._ended = self._ended or (source if uncaught or _ends(kind, text, subject) else None)
+        by_device = kind == "cuda_failure" and _BY_ITS_DEVICE.search(subject or "") is not None
+        by_signal = kind == "process_exit" and subject in _BARE
+        if (by_device or by_signal) and rank is not None and not self._stalls.had_begun(source_id, line):
+            self._met.setdefault(rank, Failure(rank, text, source, by_device and _GPU.search(text) is not None))
+        self._workers.feed(kind, rank, subject, text, source)
+        if kind not in ("exception", "fatal_error", "watchdog_died"):
+            return
+        if not (kind == "exception" and self._checkpoints.feed(rank, text, source_id, line, source)):
+            self._error(said, uncaught)
+
+    def _error(self, said: _Line, uncaught: bool) -> None:
+        rank, kind, text, subject, source_id, line, source = said
+        of_another = _OF_ANOTHER.search(subject if kind == "watchdog_died" and subject else text) is not None
+        follows = of_another or self._stalls.had_begun(source_id, line)
+        if kind == "exception" and (differs := _ODD_ONE.search(text)):
+            self._odd.setdefault(int(differs[1]), Failure(int(differs[1]), text, source))
+        if (said_of := _OF_ITSELF.search(text)) and int(said_of["rank"]) == rank:
+            self._named = True
+        if rank is None:
+            self._of_device = self._of_device or (Evidence(text, source) if not follows and _OF_DEVICE.search(text) else None)
+            self._unranked = self._unranked or (follows and not _BY_LAUNCHER.search(text))
+            self._unranked_own = self._unranked_own or not follows
+            return
+        if kind == "exception" and not uncaught:
+            self._caught.add(Failure(rank, text, source), follows, source_id, line)
+            return
+        if rank not in self._own and rank not in self._following and follows:
+            self._following.add(rank)
+            self._caught.lost.setdefault(rank, (source_id, line))
+        elif rank not in self._following:
+            self._own.setdefault(rank, Failure(rank, text, source, _GPU.search(text) is not None))
+
+    def failures(self, speaking: int, signals: int, ranks: int, world_size: int | None) -> Failures:
+        """What they tell; `speaking` of `ranks` said something, and a launcher sent so many `signals`."""
+        own, following = self._own, self._following
+        if len(self._odd) == 1 and speaking > 1:
+            own, following = self._odd, following | own.keys() - self._odd.keys()
+        own = own or self._caught.own(self._workers.ranks, ranks) or (self._met if not self._met.keys() & following else {})
+        own = own or self._workers.own(speaking)
+        # What its executor saw die and what alone reported an error is one process.
+        is_one = len(self._workers.ranks) == 1 and own.keys() == self._workers.ranks
+        named = self._named or speaking > 1 or signals > 0 or is_one
+        told = self._checkpoints.failed(world_size)
+        following |= self._checkpoints.speakers - told.keys()
+        own = told if own.keys() <= told.keys() else own
+        only = self._unranked and not (self._unranked_own or own)
+        return Failures(
+            own, frozenset(following), self._unranked, only, self._ended, named, self._caught.is_shared, self._of_device,
+            own is told,
+        )  # fmt: skip
 
 
 def _ends(kind: str, text: str, subject: str | None) -> bool:

@@ -1,0 +1,68 @@
+"""What people pasted together into one text: outputs of commands, which the reader of the text as a whole passes over.
+
+A ticket holds lines of a job's log, then `$ nvidia-smi` with its table, then a report of RAS. The whole text stays what it is;
+each part of another known form, in front of the first command or below one, is an artefact of its own, under the name of the
+file and with its lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from io import BytesIO
+
+from forensics.bundle.artefact import Artefact
+from forensics.bundle.streams import first_bytes
+from forensics.ingest import SNIFF_BYTES, choose
+from forensics.ingest._shared.prompts import is_command
+
+MOST_BYTES = 1 << 20
+"""What people paste is short."""
+_MOST_SECTIONS = 256
+_LIKE_A_COMMAND = re.compile(
+    rb"(?m)^(?:[$#] |(?:\([\w.-]{1,64}\) )?\[?[\w.-]{1,64}@[\w.-]{1,253}[ :]|\[[\w.-]{1,253}\] ?[#$] "
+    rb"|[\w.-]{1,253}:[~/]\S{0,120} [#$] |(?:\[[\d: T.-]{8,30}\] )?[\w.]{1,63}-[\w.-]{1,61} [#$] )"
+)
+# What the reader of a log knows by itself is left to it: stacks, and the lines of a kernel.
+_PARTS = frozenset({"nccl_ras_text", "nvidia_smi", "process_facts", "process_environ", "memory_use", "ib_counters"})
+_LOG = "training_log"
+
+
+def with_sections(artefacts: Iterable[Artefact]) -> Iterator[Artefact]:
+    """All artefacts, each text followed by its parts."""
+    for artefact in artefacts:
+        yield artefact
+        if artefact.stored_bytes <= MOST_BYTES:
+            yield from _sections(artefact)
+
+
+def _sections(artefact: Artefact) -> Iterator[Artefact]:
+    try:
+        with artefact.open() as stream:
+            content = first_bytes(stream, MOST_BYTES + 1)
+    except OSError:
+        return  # its own reading warns of it
+    if len(content) > MOST_BYTES or b"\0" in content or not _LIKE_A_COMMAND.search(content):
+        return
+    whole = choose(content[:SNIFF_BYTES], artefact.path)
+    own = whole.name if whole else None
+    if own not in (None, _LOG, *_PARTS):
+        return
+    lines = content.splitlines(keepends=True)
+    commands = [number for number, line in enumerate(lines) if _LIKE_A_COMMAND.match(line) and _is_command(line)]
+    begins = [0, *(number for number in commands[:_MOST_SECTIONS] if number)]
+    for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True):
+        part = b"".join(lines[begin:end])
+        found = choose(part[:SNIFF_BYTES], artefact.path)
+        # The log of a job is read as a whole where the text is one.
+        if found is not None and found.name != own and found.name in (_PARTS if own in (None, _LOG) else (_LOG, *_PARTS)):
+            yield _part(artefact, part, begin)
+
+
+def _is_command(line: bytes) -> bool:
+    return is_command(line.decode("utf-8", "replace").rstrip())
+
+
+def _part(artefact: Artefact, content: bytes, begin: int) -> Artefact:
+    return replace(artefact, stored_bytes=len(content), open=lambda: BytesIO(content), sha256=None, lines_before=begin)

@@ -1,0 +1,96 @@
+"""Tickets: outputs of commands pasted below lines of a job's log, in one text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.case.build import open_case
+from forensics.case.database import Connection
+from tests.recordings.verdicts import named, verdict_of
+
+LOG = "".join(f" iteration {n:6}/ 60000 | elapsed time per iteration (ms): 6103.5 | lm loss: 2.1E+00 |\n" for n in range(30))
+RAS = """NCCL version 2.26.2 compiled with CUDA 12.6
+CUDA runtime version 12060, driver version 12060
+
+Job summary
+===========
+
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      1          4            1          4        4
+
+Communicators... (0.00s)
+=============
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         1         4         4         4   RUNNING  MISMATCH
+
+Errors
+======
+
+Warnings
+========
+
+#0-0 (5c1e07d2a7712e93) MISMATCH
+  Communicator ranks have different AllReduce operation counts
+  3 ranks have launched up to operation 14882
+  1 ranks have launched up to operation 14881
+  Rank 2 -- GPU 2 managed by process 771204 on node 10.44.12.63
+"""
+FREE = (
+    "               total        used        free      shared  buff/cache   available\n"
+    "Mem:             503          12         402           1          88         486\n"
+)
+COMMAND = "{prompt}echo verbose status | nc localhost 28028\n"
+
+
+def case_of(text: str, folder: Path, name: str = "ticket.txt") -> Connection:
+    (folder / name).write_text(text)
+    return open_case([folder / name])
+
+
+def kinds(case: Connection) -> list[str]:
+    return [kind for (kind,) in case.execute("SELECT kind FROM sources ORDER BY kind").fetchall()]
+
+
+@pytest.mark.parametrize("prompt", ["$ ", "oncall@login2:~$ ", "[root@n-2 ~]# ", "n-2:~ # "])
+def test_a_report_below_a_command_is_read_in_its_place(prompt: str, tmp_path: Path) -> None:
+    text = LOG + COMMAND.format(prompt=prompt) + RAS
+    with case_of(text, tmp_path) as case:
+        assert kinds(case) == ["nccl_ras", "training_log"]
+        assert case.execute("SELECT DISTINCT path FROM sources").fetchall() == [("ticket.txt",)]
+    verdict = verdict_of(tmp_path)
+    assert named(verdict) == {2}
+    assert verdict.suspects[0].evidence[0].source == f"ticket.txt#line={text[: text.index('  Rank 2')].count(chr(10)) + 1}"
+
+
+@pytest.mark.parametrize(("times", "logs"), [(1, 2), (9, 1)], ids=["its beginning is that of a report", "a log as a whole"])
+def test_several_outputs_one_after_the_other(times: int, logs: int, tmp_path: Path) -> None:
+    text = LOG * times + COMMAND.format(prompt="$ ") + RAS + "$ free -g\n" + FREE + "$ tail train.log\n" + LOG
+    with case_of(text, tmp_path) as case:
+        assert kinds(case) == ["memory_use", "nccl_ras", *["training_log"] * logs]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ticket.txt", LOG + RAS),
+        ("ticket.txt", LOG + "$ cat notes\nnothing of a known form\n"),
+        ("ras.txt", COMMAND.format(prompt="$ ") + RAS),
+        ("huge.log", LOG + COMMAND.format(prompt="$ ") + RAS + "x" * (1 << 20)),
+    ],
+    ids=["no command", "nothing known", "of one kind as a whole", "too long for a ticket"],
+)
+def test_what_stays_one_text(name: str, text: str, tmp_path: Path) -> None:
+    with case_of(text, tmp_path, name) as case:
+        assert len(kinds(case)) == 1
+
+
+def test_a_part_that_is_cut_warns_with_the_line_of_the_file(tmp_path: Path) -> None:
+    before = LOG + "$ free -g\n"
+    with case_of(before + FREE[:-60], tmp_path) as case:
+        lines = [locator for (locator,) in case.execute("SELECT locator FROM ingest_warnings").fetchall() if locator]
+    assert all(int(line.removeprefix("line=")) > before.count("\n") - 1 for line in lines)
