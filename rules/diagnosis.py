@@ -183,6 +183,8 @@ def _summary(
         if outcome is Outcome.SLOWDOWN and pace.in_log:
             return f"{outcome}: {pace.reason}; nobody can be named"
         progress = f"; {motion.progress}" if motion.progress else ""
+        if outcome is Outcome.HEALTHY:
+            return f"{outcome}: {motion.progress or motion.reason}; {pace.reason}; slower than before the record would not show"
         return f"{outcome}: {healthy.withheld if motion.shown and healthy.withheld else motion.reason + progress}"
     first = suspects[0]
     which = "one of " if first.members == "one_of" else ""

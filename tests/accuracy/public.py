@@ -21,9 +21,9 @@ ROWS = ROOT / "docs/accuracy-public.json"
 _UNSEEN = """\
 How new evidence fares: logs written from other public threads, and folders as people gather them, by somebody who did not
 know the program, each set sat once before anything was mended for it. What a set taught was mended, so each is older than the
-program of today. Afterwards 69 of the 78 ranks of the four sets of 2026-11-23 were named, and 34 of the 38 of the two after them;
-one verdict of these says that one of all 16 ranks is at fault where nobody is. Of the eight wrong names of folders four had the
-right rank among several, three were of innocent ranks alone."""
+program of today. Afterwards 69 of the 78 ranks of the four sets of 2026-11-23 were named, and 34 of the 38 of the two after
+them; one verdict of these says that one of all 16 ranks is at fault where nobody is. Of the eight wrong names of folders four
+had the right rank among several, three were of innocent ranks alone."""
 TITLE = "## Logs pasted in public"
 
 

@@ -18,12 +18,14 @@ from duckdb import DuckDBPyConnection
 from forensics.rules.reductions.frontier.accounting import Floats
 from forensics.rules.reductions.frontier.matrix import StageMatrix
 
+# A recorder finds begin and end of a call at one moment, up to 100 ms after its end: it began its duration before that.
 # Calls of one group are matched by their number, else by their place among its calls of the same kind in one step.
 _CALLS = """
 WITH marks AS (
     SELECT rank, step, begin_ns FROM steps WHERE begin_ns IS NOT NULL
 ), calls AS (
-    SELECT o.rank, coalesce(o.pg_name, '') AS pg, o.kind, o.device_start_ns AS begun, o.duration_ns AS lasted,
+    SELECT o.rank, coalesce(o.pg_name, '') AS pg, o.kind, least(o.device_start_ns, o.device_end_ns - o.duration_ns) AS begun,
+        o.duration_ns AS lasted,
         coalesce(o.enqueued_ns, o.entered_ns, o.device_start_ns) AS called, o.sequence
     FROM operations o WHERE o.rank IS NOT NULL AND o.device_start_ns IS NOT NULL AND o.duration_ns IS NOT NULL
         AND NOT coalesce(o.is_p2p, false)

@@ -1,0 +1,33 @@
+"""Waits in collectives: what a recorder knows of the begin of a call, and what its duration tells."""
+
+from __future__ import annotations
+
+import pytest
+
+from forensics.case.database import new_case
+from forensics.rules.reductions.frontier.waits import collective_waits
+
+MS = 1_000_000
+STEP = 1_700_000_000 * 1000 * MS
+# Rank 1 comes 300 ms late to the one call of the step; both leave it 400 ms after the step began.
+LASTED = {0: 310 * MS, 1: 10 * MS}
+END = STEP + 400 * MS
+
+
+@pytest.mark.parametrize("found_ns", [0, 60 * MS], ids=["as a trace has it", "as the watchdog finds it"])
+def test_a_call_began_its_duration_before_its_end(found_ns: int) -> None:
+    """torch's recorder asks for begin and end at one moment, up to 100 ms after the end."""
+    case = new_case()
+    for rank, lasted in LASTED.items():
+        ended = END + found_ns
+        began = ended - 400 if found_ns else END - lasted
+        case.execute("INSERT INTO steps (rank, step, begin_ns) VALUES (?, 7, ?)", [rank, STEP])
+        case.execute(
+            "INSERT INTO operations (rank, pg_name, kind, sequence, state, enqueued_ns, device_start_ns, device_end_ns, "
+            "duration_ns) VALUES (?, '0', 'all_reduce', 1, 'done', ?, ?, ?, ?)",
+            [rank, END - lasted, began, ended, lasted],
+        )
+    waits = collective_waits(case)
+    ((begin, end),) = waits[0, 7]
+    assert end - begin == 300 * MS
+    assert 0 <= begin - (END - LASTED[0]) <= 100 * MS
