@@ -10,7 +10,7 @@ from forensics.fixtures.simulator.engine import Run, run
 from forensics.fixtures.simulator.job import MS, Model, Noise, Parallelism, Rates, TrainingJob
 from forensics.fixtures.simulator.physics import Deviation, Fault, Physics
 
-SILENT = Noise(0, 0, 0, 0, 0, 0)
+SILENT = Noise(0, 0, 0, 0, 0, 0, 0)
 FREE = Rates(nic=1e30, nvlink=1e30, step_latency_ns=0.0, host_op_ns=0.0)
 
 DENSE = TrainingJob(

@@ -133,3 +133,14 @@ def test_hosts_stand_where_their_calls_say() -> None:
             assert column.ops[here.number] is here.op
             through = column.ended if here.op.kind in ("host", "sync") else column.issued
             assert through[here.number] > at
+
+
+def test_members_leave_a_collective_one_after_the_other() -> None:
+    found = run_with(DENSE)
+    spreads = []
+    for recording in found.recordings:
+        for number, op in enumerate(recording.ops):
+            if op.kind == "collective" and op.axis == "tp":
+                spreads += np.ptp(recording.ended[number].reshape(-1, DENSE.parallel.tensor), axis=1).tolist()
+    assert 0 < np.median(spreads) < 50_000
+    assert len(set(spreads)) > 0.9 * len(spreads)

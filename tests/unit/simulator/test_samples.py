@@ -21,7 +21,7 @@ _LOOK = re.compile(r"ranks/(\d+)/(stacks|proc)/(\d+)\.json\Z")
 
 
 def samples(fault: str) -> dict[tuple[int, str], list[bytes]]:
-    made = simulate(JOB, [parse(fault)], 3)
+    made = simulate(JOB, [parse(fault)], 2)
     kept = losses.drawn(JOB.parallel.world, made.random("losses"), only=("stacks", "processes"))
     found: dict[tuple[int, str], list[bytes]] = defaultdict(list)
     for path, content in bundle.members(made, bundle.options_of(made), kept):
