@@ -11,8 +11,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from forensics.fixtures.suites.intervals import share
 from forensics.report import json as json_report
-from tests.accuracy.scorecard import Tally, share
+from tests.accuracy.scorecard import Tally
 from tests.recordings.verdicts import verdict_of
 
 ROOT = Path(__file__).parents[2]

@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
 from pathlib import Path
 
+from forensics.fixtures.suites.intervals import share
 from tests.accuracy.scoring import Row, Score
 
 SUITES = Path(__file__).parents[2] / "docs/suites.md"
@@ -33,9 +33,7 @@ here; the sections below and [the suites](suites.md) have them. Named others: an
 named nobody, or too few or too many of the right ones. Intervals are those of Wilson, 95 %. Evidence **in parts** is what is
 left of a bundle after a part of it was lost, renamed, told in other formats, cut, merged and packed; most of these parts
 cannot tell a stuck job from a sound one."""
-_SUITE = re.compile(
-    r"^\| (?P<name>[a-z]+) \| (?P<cases>\d+) \| (?P<right>\d+) \|(?:[^|\n]*\|){6} (?P<others>\d+) of \d+ \|", re.M
-)
+_COUNT = re.compile(r"\d+")
 _PARTS = re.compile(r"\| field form \| (\d+) \| (\d+) \| \d+ \| \d+ \| (\d+) \|")
 
 
@@ -50,22 +48,6 @@ class Tally:
     def cells(self) -> str:
         """Two cells of a row, each a share with its interval."""
         return f"{share(self.right, self.cases)} | {share(self.others, self.cases)}"
-
-
-def wilson(hits: int, count: int) -> tuple[float, float]:
-    """Bounds of the 95 % interval of a share (Wilson 1927)."""
-    if not count:
-        return 0.0, 1.0
-    z, part = 1.96, hits / count
-    centre = part + z * z / (2 * count)
-    spread = z * sqrt(part * (1 - part) / count + z * z / (4 * count * count))
-    return max(0.0, (centre - spread) / (1 + z * z / count)), min(1.0, (centre + spread) / (1 + z * z / count))
-
-
-def share(hits: int, count: int) -> str:
-    """`47 of 50 (84-98 %)`."""
-    low, high = wilson(hits, count)
-    return f"{hits} of {count} ({100 * low:.0f}-{100 * high:.0f} %)"
 
 
 def section(rows: Sequence[Row], analysers: Sequence[str], logs: Tally, unseen: Tally) -> str:
@@ -119,9 +101,29 @@ def _cells(found: Tally | None) -> str:
 
 def suites(page: str) -> dict[str, Tally]:
     """Tallies of the suites by name, as docs/suites.md has them, and under `in parts` those of all field forms."""
-    found = {one["name"]: Tally(int(one["right"]), int(one["others"]), int(one["cases"])) for one in _SUITE.finditer(page)}
+    found = {line["suite"]: _of_line(line) for line in _overview(page) if line["cases"] not in ("", "0")}
     parts = [tuple(map(int, cells)) for cells in _PARTS.findall(page)]
     if parts:
         cases, right, others = map(sum, zip(*parts, strict=True))
         found["in parts"] = Tally(right, others, cases)
     return found
+
+
+def _overview(page: str) -> Iterator[dict[str, str]]:
+    """The lines of the table of all suites by the names of its columns, which later pages have more of."""
+    lines = iter(page.splitlines())
+    head = next((_split(line) for line in lines if line.startswith("| suite |")), [])
+    next(lines, None)
+    for line in lines:
+        if not line.startswith("|"):
+            return
+        yield dict(zip(head, _split(line), strict=True))
+
+
+def _split(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def _of_line(line: Mapping[str, str]) -> Tally:
+    right, others, cases = (int(_COUNT.findall(line[name])[0]) for name in ("right ranks", "accused wrongly", "cases"))
+    return Tally(right, others, cases)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from tests.accuracy import page, scorecard
 from tests.accuracy.scorecard import Tally
 from tests.accuracy.scoring import Row, Score
@@ -34,13 +32,18 @@ def row(named: tuple[int, ...], score: Score, truth: tuple[tuple[int, ...], ...]
     return Row("fault", moves, 1, truth, {"whole": named, "dumps": ()}, {"whole": score, "dumps": Score.WRONG}, {}, True)
 
 
-def test_intervals_are_those_of_wilson() -> None:
-    assert scorecard.wilson(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
-    assert scorecard.wilson(45, 50) == pytest.approx((0.7864, 0.9565), abs=1e-4)
-
-
 def test_suites_are_read_from_their_page() -> None:
     assert scorecard.suites(SUITES) == {"hang": Tally(9, 1, 10), "in parts": Tally(13, 2, 33)}
+
+
+def test_columns_are_found_by_their_names() -> None:
+    page = """| suite | cases | below the gate | right ranks | F1 with stage | accused wrongly |
+|---|---|---|---|---|---|
+| slowdown | 8 | 2 | 5 | 0.40 | 1 of 8 |
+| live | 0 |  |  |  |  |
+"""
+    assert scorecard.suites(page) == {"slowdown": Tally(5, 1, 8)}
+    assert scorecard.suites("# Nothing yet") == {}
 
 
 def test_real_rows_count_innocents_apart_from_silence() -> None:
