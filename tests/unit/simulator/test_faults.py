@@ -68,6 +68,33 @@ def test_a_delay_in_the_critical_place_is_a_slowdown_and_a_small_one_is_not() ->
     assert truth(case("none"), Losses())["outcome"] == "healthy"
 
 
+@pytest.mark.parametrize(
+    ("fault", "sources", "microbatch", "mechanism"),
+    [
+        ("host-hang@rank3/forward", {"recorder"}, True, False),
+        ("host-hang@rank3/forward", {"stacks", "processes"}, False, False),
+        ("compute-delay@rank3:30s/forward", {"recorder"}, False, False),
+        ("compute-delay@rank3:30s/forward", {"recorder", "shim"}, True, False),
+        ("process-killed@rank3", {"recorder", "shim"}, False, False),
+        ("nic-slow@rank3:10", {"recorder", "shim"}, False, True),
+        ("nic-slow@rank3:10", {"recorder"}, False, False),
+    ],
+)
+def test_sources_decide_what_a_verdict_has_to_say(fault: str, sources: set[str], microbatch: bool, mechanism: bool) -> None:
+    found = truth(case(fault), Losses(sources=frozenset(sources)))["faults"][0]["determinable"]
+    assert (found["microbatch"], found["mechanism"]) == (microbatch, mechanism)
+
+
+def test_the_only_microbatch_of_an_iteration_need_not_be_told() -> None:
+    made = simulate(changed(DENSE, ["microbatches=1"]), [parse("host-hang@rank3/forward")], 2, iterations=4)
+    assert truth(made, Losses())["faults"][0]["determinable"]["microbatch"] is False
+
+
+def test_a_rank_without_a_log_does_not_tell_what_became_of_its_transfer() -> None:
+    lost = Losses(missing=frozenset({3}), sources=frozenset({"shim"}))
+    assert truth(case("nic-slow@rank3:10"), lost)["faults"][0]["determinable"]["mechanism"] is False
+
+
 def test_the_jobs_of_the_frontier_paper_have_its_step_times() -> None:
     for name, published in (("ddp-8", 207), ("ddp-32", 235)):
         made = simulate(PRESETS[name], [parse("none")], 1, iterations=12)
