@@ -17,11 +17,17 @@ def verdict(outcome: str, *suspects: dict[str, Any]) -> dict[str, Any]:
     return {"outcome": outcome, "summary": outcome, "suspects": list(suspects)}
 
 
-def fault(*ranks: int, group: tuple[int, ...] = (), stage: str | None = "forward", **more: Any) -> dict[str, Any]:
-    members = {"members": "one_of", "ranks": list(group)} if group else {"members": "each", "ranks": list(ranks)}
+def fault(
+    *ranks: int, group: tuple[int, ...] = (), stage: str | None = "forward", tells: tuple[str, ...] = (), **more: Any
+) -> dict[str, Any]:
+    """`tells` is what the evidence tells beside the ranks: `microbatch`, `mechanism`."""
+    members: dict[str, Any] = (
+        {"members": "one_of", "ranks": list(group)} if group else {"members": "each", "ranks": list(ranks)}
+    )
     return {
         "kind": "host-hang", "level": None, "ranks": list(ranks), "hosts": [], "anomaly": "fail_stop", "cause": "host_stall",
-        "accepted_causes": ["host_stall"], "mechanism": None, "determinable": members,
+        "accepted_causes": ["host_stall"], "mechanism": None,
+        "determinable": {**members, **dict.fromkeys(tells, True)},
         "stage": {"name": stage, "microbatch": 3}, **more,
     }  # fmt: skip
 

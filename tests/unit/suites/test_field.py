@@ -50,6 +50,13 @@ def test_one_of_a_set_with_the_guilty_one_is_no_accusation_of_the_others() -> No
     assert named_beside(verdict("hang", suspect(5), suspect(6)), verdict("hang", suspect(6)), HANG) == ()
 
 
+def test_below_the_gate_whoever_has_the_fault_is_not_named_beside() -> None:
+    below = truth("healthy", fault(5))
+    assert named_beside(verdict("slowdown", suspect(5)), None, below) == ()
+    assert named_beside(verdict("slowdown", suspect(6)), None, below) == (6,)
+    assert standing(verdict("slowdown", suspect(5)), below) is Standing.EXACT
+
+
 def test_each_form_is_judged_by_its_path_alone(tmp_path: Path) -> None:
     (tmp_path / "bundle.tar.zst").write_bytes(BUNDLE.read_bytes())
     handed: list[Path] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forensics.fixtures.suites.figures import figures
-from forensics.fixtures.suites.scoring import Score, locate, mark
+from forensics.fixtures.suites.scoring import Score, is_below, locate, mark
 from tests.unit.suites.documents import fault, suspect, truth, verdict
 
 HANG = truth("hang", fault(5))
@@ -75,10 +75,100 @@ def test_a_sound_job_is_exact_when_it_is_called_healthy() -> None:
     assert (accused.score, accused.innocent) == (Score.WRONG, (2,))
 
 
-def test_a_fault_that_was_absorbed_is_nobodys_to_name() -> None:
-    absorbed = truth("healthy", fault(2))
-    assert locate((), absorbed) == (Score.EXACT, frozenset())
-    assert locate((2,), absorbed) == (Score.WRONG, frozenset({2}))
+@pytest.mark.parametrize("said", [None, 3, 2])
+def test_a_microbatch_that_the_evidence_tells_has_to_be_said(said: int | None) -> None:
+    found = mark(verdict("hang", suspect(5, microbatch=said)), truth("hang", fault(5, tells=("microbatch",))))
+    assert (found.microbatch, found.score) == ((True, Score.EXACT) if said == 3 else (False, Score.PARTIAL))
+    assert (found.location, found.stage, found.cause) == (Score.EXACT, True, True)
+
+
+def test_a_microbatch_that_no_source_tells_may_be_left_out_and_not_be_wrong() -> None:
+    assert mark(verdict("hang", suspect(5)), HANG).microbatch is None
+    assert mark(verdict("hang", suspect(5)), HANG).score is Score.EXACT
+    assert mark(verdict("hang", suspect(5, microbatch=2)), HANG).score is Score.PARTIAL
+
+
+@pytest.mark.parametrize(
+    ("said", "tells", "right", "score"),
+    [
+        ("slow_flow", ("mechanism",), True, Score.EXACT),
+        ("late_start", ("mechanism",), False, Score.PARTIAL),
+        (None, ("mechanism",), False, Score.PARTIAL),
+        ("late_start", (), False, Score.PARTIAL),
+        (None, (), None, Score.EXACT),
+    ],
+)
+def test_a_mechanism_that_the_evidence_tells_has_to_be_said(
+    said: str | None, tells: tuple[str, ...], right: bool | None, score: Score
+) -> None:
+    true = truth("slowdown", fault(5, tells=tells, mechanism={"state": "slow_flow", "side": "local"}))
+    named = suspect(5, mechanism=said and {"state": said, "side": "unknown"})
+    found = mark(verdict("slowdown", named), true)
+    assert (found.mechanism, found.score, found.location) == (right, score, Score.EXACT)
+
+
+def test_of_two_faults_each_microbatch_has_to_be_said() -> None:
+    both = truth("hang", fault(1, tells=("microbatch",)), fault(7))
+    assert mark(verdict("hang", suspect(1, microbatch=3), suspect(7)), both).score is Score.EXACT
+    assert mark(verdict("hang", suspect(1), suspect(7, microbatch=3)), both).score is Score.PARTIAL
+
+
+def test_one_of_more_than_two_ranks_is_exact_only_where_nothing_tells_them_apart() -> None:
+    host = truth("slowdown", fault(0, 1, 2, stage=None, accepted_causes=["unknown"]))
+    wide = mark(verdict("slowdown", suspect(0, 1, 2, members="one_of", cause="unknown")), host)
+    assert (wide.score, wide.location, wide.narrow) == (Score.PARTIAL, Score.EXACT, False)
+    group = truth("hang", fault(5, group=(4, 5, 6)))
+    told = mark(verdict("hang", suspect(4, 5, 6, members="one_of")), group)
+    assert (told.score, told.narrow) == (Score.EXACT, True)
+    each = mark(verdict("slowdown", suspect(0, 1, 2, cause="unknown")), host)
+    assert (each.score, each.narrow) == (Score.EXACT, None)
+
+
+def test_one_of_two_ranks_is_narrow_enough() -> None:
+    assert mark(verdict("hang", suspect(4, 5, members="one_of", cause="unknown")), GROUP).score is Score.EXACT
+
+
+def test_a_set_of_a_real_job_that_nothing_tells_apart_is_such_a_group() -> None:
+    cycle = truth("hang", fault(0, 1, 2, accepted_ranks=[[0, 1, 2]]))
+    assert mark(verdict("hang", suspect(0, 1, 2, members="one_of")), cycle).score is Score.EXACT
+
+
+def test_one_of_the_ranks_of_two_faults_is_no_group_of_either() -> None:
+    both = truth("hang", fault(1), fault(7, group=(6, 7)))
+    found = mark(verdict("hang", suspect(1, 6, 7, members="one_of")), both)
+    assert (found.location, found.score) == (Score.EXACT, Score.PARTIAL)
+
+
+@pytest.mark.parametrize(
+    ("said", "location", "innocent"),
+    [((), Score.EXACT, ()), ((2,), Score.EXACT, ()), ((3,), Score.WRONG, (3,)), ((2, 3), Score.WRONG, (3,))],
+)
+def test_below_the_gate_only_others_are_a_false_alarm(
+    said: tuple[int, ...], location: Score, innocent: tuple[int, ...]
+) -> None:
+    assert is_below(truth("healthy", fault(2))) and not is_below(HEALTHY) and not is_below(HANG)
+    assert locate(said, truth("healthy", fault(2))) == (location, frozenset(innocent))
+
+
+@pytest.mark.parametrize(
+    ("said", "score"),
+    [
+        (verdict("healthy"), Score.EXACT),
+        (verdict("slowdown", suspect(2)), Score.EXACT),
+        (verdict("slowdown", suspect(2, stage="data", cause="unknown")), Score.EXACT),
+        (verdict("inconclusive"), Score.PARTIAL),
+        (verdict("slowdown", suspect()), Score.PARTIAL),
+        (verdict("slowdown", suspect(2), suspect(3)), Score.WRONG),
+    ],
+)
+def test_below_the_gate_naming_the_rank_is_as_good_as_naming_nobody(said: dict[str, object], score: Score) -> None:
+    assert mark(said, truth("healthy", fault(2))).score is score
+
+
+def test_below_the_gate_another_of_a_group_is_not_the_rank_and_the_group_is() -> None:
+    group = truth("healthy", fault(5, group=(4, 5)))
+    assert locate((4, 5), group) == (Score.EXACT, frozenset())
+    assert locate((4,), group) == (Score.WRONG, frozenset({4}))
 
 
 def test_figures_count_hits_misses_and_accusations() -> None:
