@@ -29,7 +29,8 @@ def test_only_the_bundle_is_there_to_be_read(monkeypatch: pytest.MonkeyPatch) ->
 
     def prepared(case: Case, folder: Path) -> Prepared:
         (folder / "bundle.tar").write_bytes(b"")
-        return Prepared(folder / "bundle.tar", truth("hang", fault(123)), "forward")
+        known = {"evidence": {"sources": ["recorder", "stacks"], "missing_ranks": [], "cut_share": 0.0}}
+        return Prepared(folder / "bundle.tar", truth("hang", fault(123)) | known, "forward")
 
     def sitting(command: list[str], **given: Any) -> subprocess.CompletedProcess[bytes]:
         bundle = Path(command[3])
@@ -40,6 +41,7 @@ def test_only_the_bundle_is_there_to_be_read(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("forensics.fixtures.suites.running.subprocess.run", sitting)
     row = running.run_case(Case("hang", 1, 0))
     assert row.truth["faults"][0]["ranks"] == [123]
+    assert row.sources == ("recorder", "stacks")
     assert seen["beside"] == ["bundle.tar"]
     assert seen["command"][1:3] == ["-m", "forensics.fixtures.suites.sitting"]
     assert all(word in ("missing rank", "network only", "fixed threshold") for word in seen["command"][4:])
