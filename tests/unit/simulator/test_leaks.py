@@ -1,0 +1,86 @@
+"""Nothing but what the hardware and the program would show tells who is at fault: sizes, counts, names and orders are chance.
+
+Physical evidence is left out by choosing faults whose culprit leaves what all others leave: a host that stands still, and one that
+is slow. Of a dead rank, or of one with an exception, files are missing or longer for good reasons.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pytest
+
+from forensics.fixtures.simulator import bundle, losses
+from forensics.fixtures.simulator.faults import parse
+from forensics.fixtures.simulator.simulation import Simulation, simulate
+from tests.unit.simulator.small_jobs import DENSE
+
+CASES = 40
+# Of so many culprits the area under the curve is off by 0.05 by chance.
+FURTHEST = 0.2
+FAULTS = ("host-hang", "host-delay", "none")
+
+
+def made(number: int) -> tuple[Simulation, int | None]:
+    """A case, and the rank at fault."""
+    fault = FAULTS[number % 3]
+    found = simulate(DENSE, [parse(fault)], 500 + number, iterations=4)
+    ranks = [rank for injection in found.injections for rank in injection.ranks]
+    return found, ranks[0] if ranks and fault != "none" else None
+
+
+def features(found: Simulation) -> tuple[dict[int, dict[str, float]], dict[int, dict[str, float]]]:
+    """Numbers of each rank, and of each host, that should tell nothing."""
+    ranks: dict[int, dict[str, float]] = defaultdict(dict)
+    hosts: dict[int, dict[str, float]] = defaultdict(dict)
+    kept = losses.drawn(DENSE.parallel.world, found.random("losses"), only=("stacks", "processes", "logs"))
+    nodes = {host.name: host.number for host in found.places.hosts}
+    for order, (path, content) in enumerate(bundle.members(found, bundle.options_of(found), kept)):
+        parts = path.split("/")
+        if path.endswith("stacks/0.json") and "child" not in path:
+            names = [thread["thread_name"] for thread in json.loads(content) if thread["thread_name"].startswith("Thread-")]
+            ranks[int(parts[1])] |= {
+                "threads": len(names),
+                "names": sum(int(name.rpartition("-")[2]) for name in names) / len(names),
+                "order": order,
+            }
+        elif parts[0] == "ranks" and parts[2] == "logs":
+            ranks[int(parts[1])]["log lines"] = content.count(b"\n")
+        elif parts[0] == "ranks" and parts[2] == "proc" and path.endswith("/0.json"):
+            ranks[int(parts[1])]["process size"] = len(content)
+        elif parts[0] == "nodes":
+            hosts[nodes[parts[1]]]["kernel lines"] = content.count(b"\n")
+            hosts[nodes[parts[1]]]["errors of devices"] = content.count(b"Xid")
+    return ranks, hosts
+
+
+def area(odd: list[float], others: list[float]) -> float:
+    """Chance that a culprit has the larger number, ties counted half."""
+    ours, theirs = np.array(odd)[:, None], np.array(others)[None, :]
+    return float(((ours > theirs) + 0.5 * (ours == theirs)).mean())
+
+
+def telling(samples: Mapping[str, tuple[list[float], list[float]]]) -> Iterator[str]:
+    for name, (odd, others) in samples.items():
+        if abs(area(odd, others) - 0.5) > FURTHEST:
+            yield f"{name}: {area(odd, others):.2f}"
+
+
+@pytest.mark.slow
+def test_no_number_tells_the_culprit_or_that_there_is_one() -> None:
+    by_rank: dict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+    by_fault: dict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+    for number in range(CASES):
+        found, culprit = made(number)
+        ranks, hosts = features(found)
+        its_host = None if culprit is None else culprit // found.places.gpus_per_host
+        for table, odd in ((ranks, culprit), (hosts, its_host)):
+            for each, values in table.items():
+                for name, value in values.items():
+                    by_rank[name][each != odd].append(value)
+                    by_fault[name][culprit is None].append(value)
+    assert list(telling(by_rank)) == []
+    assert list(telling(by_fault)) == []
