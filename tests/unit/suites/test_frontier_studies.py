@@ -42,7 +42,7 @@ def test_a_delay_that_is_taken_away_leaves_no_trace() -> None:
     assert list(studies.shares(during.found))[:2].count("callbacks") == 1
     # The paper's tolerance for the step time to have come back.
     assert abs(after.step_ms - before.step_ms) < 8.63
-    assert abs(after.share("callbacks") - before.share("callbacks")) < 0.002
+    assert abs(after.share("callbacks") - before.share("callbacks")) < 0.005
     # All ranks leave the barrier together: the stage can be told where its begin is seen, the rank cannot.
     assert [one.named for one in (before, during, after, begun)] == ["nobody", "nobody", "nobody", "stage"]
 
