@@ -23,16 +23,16 @@ _DAY_S = 24 * 3600
 
 
 def clock(path: str, pid: int | None = None) -> int | None:
-    """Seconds of the day that the name of a file, or else of its folder, has.
+    """Seconds of the day that the name of a file, or else of its folder, has: a number that is not that of its process.
 
-    None without one, with several, or where the number is that of the process in the file.
+    None without one, with several, or where the only number is no time of day.
     """
     named = PurePosixPath(path)
     for part in (named.stem, named.parent.name):
-        found = [said for said in _TOKEN.finditer(part) if not _is_year(said)]
+        found = [said for said in _TOKEN.finditer(part) if not _is_year(said) and _digits(said) != pid]
+        times = [seconds for said in found if (seconds := _seconds(said)) is not None]
         if found:
-            is_pid = int("".join(filter(None, found[0].groups()))) == pid
-            return _seconds(found[0]) if len(found) == 1 and not is_pid else None
+            return times[0] if len(times) == 1 else None
     return None
 
 
@@ -64,6 +64,10 @@ def _numbered(times: Sequence[int]) -> list[int]:
 
 def _is_year(said: re.Match[str]) -> bool:
     return said[3] is None and said[0].isdigit() and int(said[0]) in _YEARS
+
+
+def _digits(said: re.Match[str]) -> int:
+    return int("".join(filter(None, said.groups())))
 
 
 def _seconds(said: re.Match[str]) -> int | None:

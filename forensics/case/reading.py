@@ -31,6 +31,7 @@ _LINE = re.compile(r"line=(\d{1,9})")
 _BY_COMMAND = frozenset(
     {"python_stacks", "process_facts", "processes", "kernel_log", "nvidia_smi", "ib_counters", "memory_use", "nccl_ras"}
 )
+_LOG = "training_log"
 # Versions and settings stand in any text.
 _OF_ANY_TEXT = frozenset({"job_config"})
 
@@ -70,6 +71,9 @@ def read_artefact(artefact: Artefact) -> Reading:
                     problems.append(item)
                 else:
                     identity = item
+            if ingester.kind == _LOG:
+                # The processes of a job are not all of the host of its log.
+                batches += process_rank_batches(processes_in(_beginning(artefact), None))
             if all(batch.table in _OF_ANY_TEXT for batch in batches) and ingester.sniff(head, artefact.path) == LAST_RESORT:
                 return Reading(None, None, reason=_why_unknown(head))
     except OSError as error:

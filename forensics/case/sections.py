@@ -26,7 +26,9 @@ _LIKE_A_COMMAND = re.compile(
 )
 # What the reader of a log knows by itself is left to it: stacks, and the lines of a kernel.
 _PARTS = frozenset({"nccl_ras_text", "nvidia_smi", "process_facts", "process_environ", "memory_use", "ib_counters"})
-_LOG = "training_log"
+_LOG, _KERNEL = "training_log", "kernel_log"
+_BOXED = "nvidia_smi"
+_IN_A_BOX = re.compile(rb"(?m)^\s{0,8}(?:[|+].*[|+]|[|+])\s*$")
 
 
 def with_sections(artefacts: Iterable[Artefact]) -> Iterator[Artefact]:
@@ -43,20 +45,28 @@ def _sections(artefact: Artefact) -> Iterator[Artefact]:
             content = first_bytes(stream, MOST_BYTES + 1)
     except OSError:
         return  # its own reading warns of it
-    if len(content) > MOST_BYTES or b"\0" in content or not _LIKE_A_COMMAND.search(content):
+    if len(content) > MOST_BYTES or b"\0" in content or not (_LIKE_A_COMMAND.search(content) or _IN_A_BOX.search(content)):
         return
     whole = choose(content[:SNIFF_BYTES], artefact.path)
     own = whole.name if whole else None
     if own not in (None, _LOG, *_PARTS):
         return
     lines = content.splitlines(keepends=True)
+    wanted = _PARTS if own in (None, _LOG) else {_LOG, *_PARTS}
+    if own == _BOXED:
+        # What stands around a table need not have a prompt above it.
+        around = b"".join(b"\n" if _IN_A_BOX.match(line) else line for line in lines)
+        found = choose(around.lstrip()[:SNIFF_BYTES], artefact.path)
+        if found is not None and found.name in (_LOG, _KERNEL):
+            wanted = _PARTS
+            yield _part(artefact, around, 0)
     commands = [number for number, line in enumerate(lines) if _LIKE_A_COMMAND.match(line) and _is_command(line)]
     begins = [0, *(number for number in commands[:_MOST_SECTIONS] if number)]
     for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True):
         part = b"".join(lines[begin:end])
         found = choose(part[:SNIFF_BYTES], artefact.path)
         # The log of a job is read as a whole where the text is one.
-        if found is not None and found.name != own and found.name in (_PARTS if own in (None, _LOG) else (_LOG, *_PARTS)):
+        if found is not None and found.name != own and found.name in wanted:
             yield _part(artefact, part, begin)
 
 

@@ -11,7 +11,7 @@ from forensics.errors import ExitCode, ForensicsError
 
 
 def recorder(
-    copy: Annotated[Path, typer.Option("--copy", help="File to write, or a folder for forensics_recorder.py.")],
+    copy: Annotated[Path, typer.Option("--copy", help="File (.py) to write, or an existing folder for forensics_recorder.py.")],
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write the recorder of training stages as one file: no other package, nothing but the standard library.
@@ -23,6 +23,8 @@ def recorder(
     from forensics.recorder.single_file import NAME, single_file
 
     path = copy / NAME if copy.is_dir() else copy
+    if path.suffix != ".py":
+        raise ForensicsError(f"{copy} is neither a folder nor the name of a Python file", ExitCode.USAGE)
     try:
         with path.open("w" if force else "x", encoding="utf-8") as target:
             target.write(single_file())

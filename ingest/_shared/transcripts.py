@@ -1,6 +1,7 @@
 """What a saved session of a shell tells of processes: environments that it prints, and ranks noted behind its commands.
 
-`cat /proc/41877/environ` above `RANK=13`, or `py-spy dump --pid 41877   # rank 13`, in a file of whatever kind.
+`cat /proc/41877/environ` above `RANK=13`, or `py-spy dump --pid 41877   # rank 13`, in a file of whatever kind; and what is
+noted in words: "rank 13 is pid 41877".
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from forensics.ingest._shared.values import rank_number
 
 SCANNED_BYTES = 1 << 20
 """What people type and paste is short."""
-_TELLING = re.compile(rb"/proc/\d{1,9}/environ|#[ #]{0,8}(?i:local[ _-]?)?(?i:rank)[ :=#]{0,2}\d")
+_TELLING = re.compile(
+    rb"/proc/\d{1,9}/environ|#[ #]{0,8}(?i:local[ _-]?)?(?i:rank)[ :=#]{0,2}\d"
+    rb"|(?i:rank)[ #]?\d{1,7}[^\n]{0,8}(?i:pid|process)|(?i:pid|process)[ :#=]{0,2}\d{2,9}[^\n]{0,12}(?i:rank)"
+)
 _PRINTED = re.compile(r"/proc/(\d{1,9})/environ\b")
 _VARIABLE = re.compile(r"(?:export )?([A-Za-z_][A-Za-z0-9_]{0,127})=(\S{0,400})")
 _NOTED = re.compile(
@@ -23,6 +27,18 @@ _NOTED = re.compile(
     r"(?:(?:-p|--pid)[ =]?|/proc/|remote )(?P<pid>\d{2,9})\b[^#\n]{0,120}"
     r"#[ #]{0,8}(?P<local>local[ _-]?)?rank[ :=#]{0,2}(?P<rank>\d{1,7})\b[^#\n]{0,40}",
     re.IGNORECASE,
+)
+_IN_WORDS = (
+    # "pid 41877 is rank 13" in front of the other: in a list of these, a rank stands before the next process.
+    re.compile(
+        r"\b(?:pid|process)[ :#=]{0,2}(?P<pid>\d{2,9})(?: is| =| ->|:| \() ?(?:global )?rank[ #]?(?P<rank>\d{1,7})\b(?![.:]\d)",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        r"(?<![\w-])(?<!local )rank[ #]?(?P<rank>\d{1,7})(?: is|:|,| =| has| ->| \()? ?(?:the )?"
+        r"(?:pid|process)(?: id)?[ :#=]{0,2}(?P<pid>\d{2,9})\b(?![.:]\d)",
+        re.IGNORECASE,
+    ),
 )
 
 
@@ -37,6 +53,8 @@ def processes_in(content: bytes, host: str | None) -> Iterator[ProcessRank]:
         rank = rank_number(said["rank"]) if said else None
         if said and rank is not None:
             noted[int(said["pid"]), said["local"] is not None].add(rank)
+        for pid, rank in _in_words(line):
+            noted[pid, False].add(rank)
     for pid, variables in _environments(lines).items():
         if (told := claim(variables)) is not None:
             noted[pid, False].add(told.rank)
@@ -45,6 +63,14 @@ def processes_in(content: bytes, host: str | None) -> Iterator[ProcessRank]:
             yield ProcessRank("command", host, pid, local_rank=min(ranks))
         elif len(ranks) == 1:
             yield ProcessRank("environment", host, pid, rank=min(ranks))
+
+
+def _in_words(line: str) -> Iterator[tuple[int, int]]:
+    """Processes and ranks that a line puts together in words."""
+    said = next((found for form in _IN_WORDS if (found := list(form.finditer(line)))), [])
+    for each in said:
+        if (rank := rank_number(each["rank"])) is not None:
+            yield int(each["pid"]), rank
 
 
 def _environments(lines: list[str]) -> Mapping[int, Mapping[str, str]]:

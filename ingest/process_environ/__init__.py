@@ -27,6 +27,7 @@ _HEADING = re.compile(rb"[=#*>\s-]{0,12}(?:(?i:pid)[ :=]{0,3}|/proc/)?(\d{2,9})(
 _IN_FRONT = re.compile(rb"(?:/proc/)?(\d{2,9})(?:/environ)?(?::[ \t]{0,4}|[ \t]{1,8})(?=[A-Za-z_][A-Za-z0-9_]{0,127}=)")
 # "node-3:", "=== node-3 ===", above the processes of a host
 _OF_HOST = re.compile(rb"[=#*\s-]{0,12}((?=[\w.-]{0,252}\d)[A-Za-z][\w.-]{0,252})(?::|(?<=\d)[ ]?[=#*-]{2,12})\s*")
+_COMMAND = re.compile(rb"/proc/\d{1,9}/environ")
 _VARIABLES = re.compile(rb"(?<!\S)([A-Z_][A-Z0-9_]{0,127})=(\S*)")
 
 
@@ -37,7 +38,9 @@ def sniff(head: bytes, path: str) -> int:
     if not _TELLING.search(head):
         return 0
     parts = [part for part in re.split(rb"[\n\0]", head) if part.strip()]
-    return 88 if len(_VARIABLE.findall(head)) >= max(_LEAST, 0.9 * (len(parts) - 1)) else 0
+    count = len(_VARIABLE.findall(head))
+    # What `grep RANK` leaves of an environment are few, and nothing else.
+    return 88 if count >= (0.9 * (len(parts) - 1) if count >= _LEAST else len(parts)) else 0
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:
@@ -52,6 +55,8 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     said = claim({name.decode(): value.decode("utf-8", "replace").strip() for name, value in _VARIABLE.findall(content)})
     pid = artefact.pid or _pid(artefact.path)
     if said is None or pid is None:
+        if _COMMAND.search(content):
+            return  # of the processes named there, which are read in texts of any kind
         yield Problem("no number of a process in its name" if said else "no variable that gives a rank")
         return
     yield Identity(rank=said.rank)

@@ -81,6 +81,8 @@ def test_numbers_that_are_no_times_prove_nothing(tmp_path: Path, names: dict[tup
 
 def test_the_number_of_a_process_is_no_time() -> None:
     assert clock("py-spy_1502.txt", 1502) is None and clock("py-spy_1502.txt", 1503) == 15 * 3600 + 120
+    assert clock("py-spy_9101_1421.txt") == clock("1421/py-spy_1502.txt", 1502) == clock("py-spy_1502_1421.txt", 1502) == 51_660
+    assert clock("py-spy_1502_1421.txt") is None and clock("py-spy_9101.txt") is None
     assert rounds_of((time, time % 2) for time in (0, 7, 3600, 3607)) == [0, 0, 1, 1]
     assert not rounds_of([(0, 0), (7, 1), (3600, 0), (None, 1)])
 

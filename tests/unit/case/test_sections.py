@@ -94,3 +94,43 @@ def test_a_part_that_is_cut_warns_with_the_line_of_the_file(tmp_path: Path) -> N
     with case_of(before + FREE[:-60], tmp_path) as case:
         lines = [locator for (locator,) in case.execute("SELECT locator FROM ingest_warnings").fetchall() if locator]
     assert all(int(line.removeprefix("line=")) > before.count("\n") - 1 for line in lines)
+
+
+TABLE = """Tue Nov 24 03:41:10 2026
++-----------------------------------------------------------------------------------------+
+| NVIDIA-SMI 550.54.15              Driver Version: 550.54.15      CUDA Version: 12.4     |
+|-----------------------------------------+------------------------+----------------------+
+| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |
+| Fan  Temp   Perf          Pwr:Usage/Cap |           Memory-Usage | GPU-Util  Compute M. |
+|                                         |                        |               MIG M. |
+|=========================================+========================+======================|
+|   0  NVIDIA H100 80GB HBM3          On  |   00000000:4C:00.0 Off |                    0 |
+| N/A   41C    P0            118W /  700W |   70012MiB /  81559MiB |    100%      Default |
+|                                         |                        |             Disabled |
++-----------------------------------------+------------------------+----------------------+
+
+"""
+KERNEL = """[root@node-3 ~]# dmesg -T | tail
+[Tue Nov 24 03:13:52 2026] NVRM: Xid (PCI:0000:4c:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
+"""
+ENDED = """[rank5]: Traceback (most recent call last):
+[rank5]:   File "/workspace/train.py", line 178, in main
+[rank5]:     loss = model(batch).loss
+[rank5]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
+"""
+
+
+@pytest.mark.parametrize("text", [TABLE + LOG + ENDED, LOG + ENDED + TABLE, LOG + ENDED + "$ nvidia-smi\n" + TABLE])
+def test_the_log_around_a_table_without_prompts_is_read(text: str, tmp_path: Path) -> None:
+    case = case_of(text, tmp_path)
+    assert kinds(case) == ["nvidia_smi", "training_log"]
+    line = text[: text.index("OutOfMemoryError")].count("\n") + 1
+    assert case.execute("SELECT DISTINCT rank, locator <= ? AND locator > ? - 4 FROM log_events", [line, line]).fetchall() == [
+        (5, True)
+    ]
+
+
+@pytest.mark.parametrize("text", [TABLE + KERNEL, KERNEL + "[root@node-3 ~]# nvidia-smi\n" + TABLE, LOG[:300] + TABLE + KERNEL])
+def test_a_kernel_log_beside_a_table_is_read(text: str, tmp_path: Path) -> None:
+    found = case_of(text, tmp_path).execute("SELECT kind FROM log_events WHERE kind = 'xid'").fetchall()
+    assert found == [("xid",)]

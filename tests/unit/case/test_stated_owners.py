@@ -148,3 +148,21 @@ def test_what_is_noted_and_printed_in_a_session_of_a_shell(
 def test_a_time_of_day_behind_the_word_dump_is_no_rank(tmp_path: Path) -> None:
     with case_of(tmp_path, {"dump_0302.txt": SESSION.format(note="?")}) as case:
         assert case.execute("SELECT rank FROM stacks").fetchall() == [(None,)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("rank 0 is pid 9101, rank 1 is pid 9102. I took dumps of both.", {(9101, 0), (9102, 1)}),
+        ("pid 9101 is rank 0, pid 9102 is rank 1", {(9101, 0), (9102, 1)}),
+        ("9101: python\npid 9101 = rank 0\nrank 1 -> pid 9102", {(9101, 0), (9102, 1)}),
+        ("Rank 3 (pid 9101) looks odd", {(9101, 3)}),
+        ("local rank 3 is pid 9101", set()),
+        ("rank 3 is process 9101 and then rank 4 is pid 9101", set()),
+        ("the pid of rank 3 is not known; rank 3 has 9101 lines", set()),
+    ],
+)
+def test_what_a_note_says_in_words(text: str, found: set[tuple[int, int]], tmp_path: Path) -> None:
+    note = f"No progress since 14:05.\n{text}\nYesterday it was fine.\n"
+    with case_of(tmp_path, {"note.txt": note, "stacks.txt": SESSION.format(note="?")}) as case:
+        assert set(case.execute("SELECT pid, rank FROM process_ranks").fetchall()) == found

@@ -50,3 +50,6 @@ def test_a_file_that_is_there_is_kept(tmp_path: Path, forensics: Command) -> Non
     assert answer.code == ExitCode.USAGE and "--force" in answer.err and own.read_text() == "keep"
     assert forensics("recorder", "--copy", own, "--force").code == 0 and own.read_text() != "keep"
     assert forensics("recorder", "--copy", tmp_path / "no/where.py").code == ExitCode.USAGE
+    for missing in (f"{tmp_path}/src/", tmp_path / "src"):
+        assert forensics("recorder", "--copy", missing).code == ExitCode.USAGE
+    assert not (tmp_path / "src").exists()

@@ -75,3 +75,22 @@ def test_a_rank_that_the_command_gives(tmp_path: Path, command: str, right: set[
     """Without the size the option may be that of a matrix."""
     stacks(tmp_path, command)
     assert named(verdict_of(tmp_path)) == right
+
+
+@pytest.mark.parametrize("text", ["RANK={}\nWORLD_SIZE=4\n", "RANK={}\n", "LOCAL_RANK=0\nRANK={}\n"])
+def test_what_grep_leaves_of_an_environment(tmp_path: Path, text: str) -> None:
+    stacks(tmp_path)
+    for rank, pid in enumerate((907, 901, 905, 903)):
+        (tmp_path / f"env_{pid}.txt").write_text(text.format(rank))
+    assert named(verdict_of(tmp_path)) == {2}
+
+
+def test_a_note_with_commands_is_of_the_processes_in_them(tmp_path: Path) -> None:
+    stacks(tmp_path)
+    commands = (
+        f"$ cat /proc/{pid}/environ\nRANK={rank}\nWORLD_SIZE=4\nLOCAL_RANK={rank}\n"
+        for rank, pid in enumerate((907, 901, 905, 903))
+    )
+    (tmp_path / "note.txt").write_text("".join(commands))
+    assert named(verdict_of(tmp_path)) == {2}
+    assert not open_case([tmp_path]).execute("SELECT message FROM ingest_warnings WHERE message LIKE '%in its name'").fetchall()
