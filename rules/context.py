@@ -30,6 +30,7 @@ _HOST_CHECKS = {
 }
 _BY_SOURCE = {"kernel_log": "kernel.log", "nvidia_smi": "gpu.smi", "ib_counters": "ib.counters"}
 """Kinds of loose files that are what a collector of the host would have kept."""
+_QUOTED = "SELECT 1 FROM log_events WHERE kind IN ('xid', 'oom_kill', 'hung_task', 'soft_lockup') LIMIT 1"
 _MOST_EVENTS = 12
 _MOST_WARNINGS = 1000
 
@@ -187,7 +188,12 @@ def not_checked(
         seen.add("nccl.ras")
     read = connection.execute("SELECT DISTINCT kind FROM sources WHERE status IN ('ok', 'partial')").fetchall()
     seen |= {_BY_SOURCE[kind] for (kind,) in read if kind in _BY_SOURCE}
-    never = [f"{what}: not collected" for kind, what in _HOST_CHECKS.items() if kind not in seen]
+    quoted = connection.execute(_QUOTED).fetchone()
+    never = [
+        f"{what}: {'lines quoted elsewhere only' if quoted and kind == 'kernel.log' else 'not collected'}"
+        for kind, what in _HOST_CHECKS.items()
+        if kind not in seen
+    ]
     missing = {
         "process states: not collected": not processes,
         "stacks: not collected": not stacks,

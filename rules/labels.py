@@ -17,6 +17,7 @@ from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.combined_positions import Positions
+from forensics.vocabulary import StageName
 
 _MOST_ERRORS = 4
 
@@ -47,7 +48,9 @@ def limits(
         source = "stacks" if stacks else "logs and processes"
         yield Label("telemetry_limited", "recorder", f"no Flight Recorder dump: waits are read from {source} only")
     if not stacks and not windows:
-        yield Label("telemetry_limited", "stacks", "no stacks: the training stage cannot be read")
+        known = judged.suspects and all(suspect.stage.name is not StageName.UNKNOWN for suspect in judged.suspects)
+        what = "what the other ranks do is not seen" if known else "the training stage cannot be read"
+        yield Label("telemetry_limited", "stacks", f"no stacks: {what}")
     yield from _motion_labels(motion, pace, judged.suspects)
     for found in placed.contradictions:
         said = "; ".join(f"{statement} ({source})" for statement, source in found.statements)

@@ -134,3 +134,9 @@ def test_the_log_around_a_table_without_prompts_is_read(text: str, tmp_path: Pat
 def test_a_kernel_log_beside_a_table_is_read(text: str, tmp_path: Path) -> None:
     found = case_of(text, tmp_path).execute("SELECT kind FROM log_events WHERE kind = 'xid'").fetchall()
     assert found == [("xid",)]
+
+
+def test_what_is_quoted_of_a_kernel_log_is_not_called_uncollected(tmp_path: Path) -> None:
+    (tmp_path / "ticket.txt").write_text(TABLE + KERNEL)
+    kernel = [text for text in verdict_of(tmp_path / "ticket.txt").not_checked if text.startswith("kernel log")]
+    assert len(kernel) == 1 and kernel[0].endswith(": lines quoted elsewhere only")

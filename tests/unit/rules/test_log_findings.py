@@ -250,3 +250,20 @@ def test_an_init_that_all_began_and_nobody_completed(tmp_path: Path) -> None:
     for rank in range(WORLD):
         logs.started(rank, WORLD, complete=False)
     assert named(verdict_of(logs.write(tmp_path))) == set()
+
+
+@pytest.mark.parametrize(
+    ("function", "said"), [("forward", "what the other ranks do is not seen"), ("work", "the training stage cannot be read")]
+)
+def test_without_stacks_the_stage_is_missing_where_no_traceback_tells_it(function: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text(
+        "[rank1]: Traceback (most recent call last):\n"
+        '[rank1]:   File "/w/train.py", line 214, in <module>\n[rank1]:     main()\n'
+        '[rank1]:   File "/w/train.py", line 178, in main\n[rank1]:     loss = model(batch).loss\n'
+        f'[rank1]:   File "/w/model.py", line 93, in {function}\n[rank1]:     att = a @ b\n'
+        "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+        "[E1124 03:12:01 launch.py] failed (exitcode: 1) local_rank: 1 (pid: 64) of binary: python\n"
+        "[rank0]:[W1124 03:12:02.1 ProcessGroupNCCL.cpp:1250] Warning: connection closed\n"
+    )
+    (label,) = [label.reason for label in verdict_of(tmp_path).labels if label.axis == "stacks"]
+    assert label == f"no stacks: {said}"
