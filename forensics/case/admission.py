@@ -1,4 +1,4 @@
-"""Keep dumps of another job, or of an earlier attempt, out of the diagnosis.
+"""Keep dumps of another job, or of an earlier attempt, and logs of another job out of the diagnosis.
 
 A Flight Recorder dump says neither which job nor which process it is from. Two signs remain: when its operations happened, and
 whether they are the operations of its peers. A dump that is turned away stays in `sources` with the reason, and is warned of.
@@ -6,6 +6,7 @@ whether they are the operations of its peers. A dump that is turned away stays i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,14 @@ SELECT s.source_id, s.path, s.rank, min(o.enqueued_ns), max(o.enqueued_ns)
 FROM operations o JOIN sources s USING (source_id)
 WHERE o.enqueued_ns IS NOT NULL AND s.rank IS NOT NULL GROUP BY ALL ORDER BY s.path
 """
+
+_JOBS = """
+SELECT source_id, TRY_CAST(c.value AS BIGINT) AS job FROM job_config c JOIN sources s USING (source_id)
+WHERE c.key = 'job.id' AND s.kind = 'training_log' AND s.rank IS NOT NULL AND job IS NOT NULL ORDER BY source_id
+"""
+MOST_PARTS = 8
+"""Parts of one heterogeneous job of Slurm have numbers that follow each other."""
+_OF_LOGS = ("log_events", "log_progress", "log_positions", "log_calls", "log_stage_times")
 
 # When the collector inside the ranks began to log.
 _LOGGED_SINCE = "SELECT min(begin_ns) FROM coverage WHERE kind = 'shim_log' AND scope = 'rank' AND source_id IS NOT NULL"
@@ -80,7 +89,9 @@ class _Dump:
 
 
 def admit(connection: DuckDBPyConnection) -> None:
-    """Turn away dumps that are not of this job's newest attempt: their rows leave `operations` and `group_views`."""
+    """Turn away dumps that are not of this job's newest attempt, and logs of another job: their rows leave the tables."""
+    for source_id, reason in _of_another_job(connection):
+        _refuse(connection, source_id, reason)
     dumps = [_Dump(*row) for row in rows_of(connection, "operations", _WINDOWS)]
     if not dumps:
         return
@@ -92,6 +103,16 @@ def admit(connection: DuckDBPyConnection) -> None:
         refused |= {key: why for key, why in _of_another_program(connection) if key not in refused}
     for source_id, reason in sorted(refused.items()):
         _refuse(connection, source_id, reason)
+
+
+def _of_another_job(connection: DuckDBPyConnection) -> Iterator[tuple[int, str]]:
+    """Logs of one rank each whose number of a job is not that of most others; parts of one job have numbers close together."""
+    rows = connection.execute(_JOBS).fetchall()
+    times = Counter(job for _, job in rows)
+    most, count = max(times.items(), key=lambda item: item[1], default=(0, 0))
+    for source_id, job in rows:
+        if 2 * count > len(rows) and abs(job - most) > MOST_PARTS:
+            yield source_id, f"it says that it is of job {job}, most others of {most}"
 
 
 def _before_the_logs(connection: DuckDBPyConnection, dumps: Sequence[_Dump]) -> Iterator[tuple[int, str]]:
@@ -167,7 +188,7 @@ def _of_another_program(connection: DuckDBPyConnection) -> Iterator[tuple[int, s
 
 
 def _refuse(connection: DuckDBPyConnection, source_id: int, reason: str) -> None:
-    for table in ("operations", "group_views"):
+    for table in ("operations", "group_views", *_OF_LOGS):
         connection.execute(f"DELETE FROM {table} WHERE source_id = ?", [source_id])
     connection.execute("UPDATE sources SET status = 'rejected', reason = ? WHERE source_id = ?", [reason, source_id])
     connection.execute(

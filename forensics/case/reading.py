@@ -18,6 +18,7 @@ from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import first_bytes
 from forensics.case.alignment import plain_label
 from forensics.ingest import SNIFF_BYTES, choose
+from forensics.ingest._shared.config import config_batches
 from forensics.ingest._shared.packed import Packed, PackedBatch, Types, pack, texts
 from forensics.ingest._shared.process_ranks import process_rank_batches
 from forensics.ingest._shared.prompts import prompt_host
@@ -32,6 +33,7 @@ _BY_COMMAND = frozenset(
     {"python_stacks", "process_facts", "processes", "kernel_log", "nvidia_smi", "ib_counters", "memory_use", "nccl_ras"}
 )
 _LOG = "training_log"
+_JOB_WORD, _JOB = b"SLURM_JOB", re.compile(rb"\bSLURM_JOB_?ID=(\d{1,12})\b")
 # Versions and settings stand in any text.
 _OF_ANY_TEXT = frozenset({"job_config"})
 
@@ -73,7 +75,9 @@ def read_artefact(artefact: Artefact) -> Reading:
                     identity = item
             if ingester.kind == _LOG:
                 # The processes of a job are not all of the host of its log.
-                batches += process_rank_batches(processes_in(_beginning(artefact), None))
+                beginning = _beginning(artefact)
+                batches += process_rank_batches(processes_in(beginning, None))
+                batches += config_batches({"job.id": _job_of(beginning)})
             if all(batch.table in _OF_ANY_TEXT for batch in batches) and ingester.sniff(head, artefact.path) == LAST_RESORT:
                 return Reading(None, None, reason=_why_unknown(head))
     except OSError as error:
@@ -86,6 +90,12 @@ def read_artefact(artefact: Artefact) -> Reading:
     if kind in _BY_COMMAND and head[:1] not in (b"{", b"\x80") and not head.startswith((b"[{", b"[\n")):
         batches += process_rank_batches(processes_in(_beginning(artefact), identity.host or artefact.host))
     return _placed(Reading(name, kind, batches, problems, identity), artefact.lines_before)
+
+
+def _job_of(content: bytes) -> str | None:
+    """The one job of Slurm that a log says it is of."""
+    found = set(_JOB.findall(content)) if _JOB_WORD in content else set()
+    return found.pop().decode() if len(found) == 1 else None
 
 
 def _placed(reading: Reading, before: int | None) -> Reading:

@@ -59,7 +59,7 @@ def _evaluate(
     ]
     behind = _behind_by_rank(ras, graph)
     roots = {rank: lags for rank, lags in behind.items() if not _communicates(text.stacks, rank)}
-    if _is_minority(roots):
+    if _is_minority(roots) and not ras.trained_on:
         stalled = liveness.motion is Motion.STALLED
         unsettled = tuple(_unsettled(ras, 1 if stalled else thresholds["settled_gap_s"]))
         doubts = (*unsettled, *_doubts(ras, roots, bool(mixed)))

@@ -65,7 +65,7 @@ class Ras:
     `captures` is the largest number of reports of one host, `gap_s` the time between its first and last one (None when nothing
     tells). `lost` are processes that did not answer, with the word of the newest capture (`dead` or `unresponsive`), how many
     captures missed them, and the place. `complete` says that every communicator is described. `ranks` gives global ranks,
-    `method` how they were found: pid, world or None.
+    `method` how they were found: pid, world or None. `trained_on`: steps went on below a report in the text that it stands in.
     """
 
     captures: int = 0
@@ -75,6 +75,7 @@ class Ras:
     complete: bool = False
     ranks: Mapping[Process, int] = field(default_factory=dict)
     method: str | None = None
+    trained_on: bool = False
 
     def __bool__(self) -> bool:
         """Whether there is a report."""
@@ -100,6 +101,19 @@ _REPORTS = """
 SELECT r.host, r.snapshot, r.taken, s.captured_ns, r.communicators, r.gpus, r.source_id,
        (SELECT count(DISTINCT communicator) FROM ras_ranks k WHERE k.source_id = r.source_id)
 FROM ras_reports r JOIN sources s USING (source_id) ORDER BY r.host, r.snapshot, r.taken, r.source_id
+"""
+
+# Higher steps in the lines below the last report of a text than above it. A step may still be printed that was on its way.
+_TRAINED_ON = """
+WITH last AS (
+    SELECT s.path, max(TRY_CAST(replace(r.locator, 'line=', '') AS BIGINT)) AS line
+    FROM ras_ranks r JOIN sources s USING (source_id) GROUP BY s.path
+), steps AS (
+    SELECT last.path, p.series, p.step, p.locator > last.line AS below
+    FROM log_progress p JOIN sources s USING (source_id) JOIN last ON last.path = s.path WHERE last.line IS NOT NULL
+)
+SELECT 1 FROM steps GROUP BY path, series
+HAVING min(step) FILTER (below) > max(step) FILTER (NOT below) AND count(DISTINCT step) FILTER (below) > 2
 """
 
 _PIDS = """
@@ -151,6 +165,7 @@ def ras(connection: DuckDBPyConnection, roster: Roster) -> Ras:
         complete=all(counted is not None and described >= counted for *_, counted, _, _, described in reports),
         ranks=ranks,
         method=method,
+        trained_on=connection.execute(_TRAINED_ON).fetchone() is not None,
     )
 
 

@@ -139,3 +139,36 @@ def test_dumps_from_before_the_logs_are_of_an_earlier_attempt(hours: int, is_lef
     left_out = [message for messages in warned(verdict).values() for message in messages if message.startswith("left out: ")]
     assert len(left_out) == (4 if is_left_out else 0)
     assert named(verdict) == ({1} if is_left_out else set())
+
+
+ENDED = """[rank1]: Traceback (most recent call last):
+[rank1]:   File "/w/train.py", line 9, in <module>
+[rank1]: RuntimeError: CUDA error: uncorrectable ECC error encountered
+"""
+WAITED = (
+    "[rank{0}]:[E1209 11:48:22.67 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=912, OpType=ALLREDUCE, NumelIn=54, NumelOut=54, Timeout(ms)=600000) ran for 600019 milliseconds "
+    "before timing out.\n"
+)
+
+
+def slurm_logs(folder: Path, jobs: tuple[int, ...]) -> None:
+    """Rank 1 ends by an error of its own, the others give up waiting."""
+    for rank, job in enumerate(jobs):
+        end = ENDED if rank == 1 else WAITED.format(rank)
+        (folder / f"out_{rank}.txt").write_text(f"SLURM_JOB_ID={job} SLURM_PROCID={rank}\n{end}")
+
+
+@pytest.mark.parametrize(
+    ("jobs", "blamed"), [((5530, 5530, 5530, 5530), {1}), ((5530, 5531, 5530, 5530), {1}), ((5530, 5112, 5530, 5530), set())]
+)
+def test_a_log_of_another_job_is_left_out(tmp_path: Path, jobs: tuple[int, ...], blamed: set[int]) -> None:
+    slurm_logs(tmp_path, jobs)
+    assert named(verdict_of(tmp_path)) == blamed
+    assert set(refused(tmp_path)) == (set() if blamed else {"out_1.txt"})
+    assert bool(warned(verdict_of(tmp_path))) is not bool(blamed)
+
+
+def test_logs_of_two_jobs_without_a_majority_are_kept(tmp_path: Path) -> None:
+    slurm_logs(tmp_path, (5530, 5112, 5530, 5112))
+    assert not refused(tmp_path)

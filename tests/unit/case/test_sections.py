@@ -140,3 +140,17 @@ def test_what_is_quoted_of_a_kernel_log_is_not_called_uncollected(tmp_path: Path
     (tmp_path / "ticket.txt").write_text(TABLE + KERNEL)
     kernel = [text for text in verdict_of(tmp_path / "ticket.txt").not_checked if text.startswith("kernel log")]
     assert len(kernel) == 1 and kernel[0].endswith(": lines quoted elsewhere only")
+
+
+def steps(first: int, last: int) -> str:
+    return "".join(f"2025-11-12 16:0{n}:04 step={n} loss=1.8677 tps=118384\n" for n in range(first, last))
+
+
+@pytest.mark.parametrize(("below", "blamed"), [(steps(4, 8), set()), (steps(4, 6), {2}), (steps(1, 4), {2}), ("", {2})])
+def test_a_difference_in_a_report_above_steps_that_follow_is_one_of_a_moment(
+    below: str, blamed: set[int], tmp_path: Path
+) -> None:
+    (tmp_path / "ticket.txt").write_text(
+        f"$ tail -n 4 rank0.log\n{steps(1, 4)}$ ncclras -v\n{RAS}\n$ tail -n 4 rank0.log\n{below}"
+    )
+    assert named(verdict_of(tmp_path)) == blamed
