@@ -37,7 +37,7 @@ _IN_WORDS = (
         re.IGNORECASE,
     ),
     re.compile(
-        r"(?<![\w-])(?<!local )rank[ #]?(?P<rank>\d{1,7})(?: is|:|,| =| has| ->| \()? ?(?:the )?"
+        r"(?<![\w-])(?<!local )rank[ #]?(?P<rank>\d{1,7})(?: is|:|,| =| has| ->| \() ?(?:the )?"
         r"(?:pid|process)(?: id)?[ :#=]{0,2}(?P<pid>\d{2,9})\b(?![.:]\d)",
         re.IGNORECASE,
     ),
@@ -50,6 +50,7 @@ def processes_in(content: bytes, host: str | None) -> Iterator[ProcessRank]:
         return
     lines = content[:SCANNED_BYTES].decode("utf-8", "replace").splitlines()
     noted: dict[tuple[int, bool], set[int]] = defaultdict(set)
+    processes: dict[int, set[int]] = defaultdict(set)
     for line in lines:
         said = _NOTED.fullmatch(line) if "#" in line else None
         rank = rank_number(said["rank"]) if said else None
@@ -57,10 +58,13 @@ def processes_in(content: bytes, host: str | None) -> Iterator[ProcessRank]:
             noted[int(said["pid"]), said["local"] is not None].add(rank)
         for pid, rank in _in_words(line):
             noted[pid, False].add(rank)
+            processes[rank].add(pid)
     for pid, variables in _environments(lines).items():
         if (told := claim(variables)) is not None:
             noted[pid, False].add(told.rank)
     for (pid, is_local), ranks in sorted(noted.items()):
+        if len(processes[min(ranks)]) > 1:
+            continue  # of two jobs, or of a rank and its children
         if len(ranks) == 1 and is_local:
             yield ProcessRank("command", host, pid, local_rank=min(ranks))
         elif len(ranks) == 1:

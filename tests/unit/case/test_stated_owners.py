@@ -158,6 +158,8 @@ def test_a_time_of_day_behind_the_word_dump_is_no_rank(tmp_path: Path) -> None:
         ("9101: python\npid 9101 = rank 0\nrank 1 -> pid 9102", {(9101, 0), (9102, 1)}),
         ("Rank 3 (pid 9101) looks odd", {(9101, 3)}),
         ("local rank 3 is pid 9101", set()),
+        ("rank 3 pid 9101", set()),
+        ("rank 3 is pid 9101\nrank 3 is pid 9102", set()),
         ("rank 3 is process 9101 and then rank 4 is pid 9101", set()),
         ("the pid of rank 3 is not known; rank 3 has 9101 lines", set()),
     ],
