@@ -16,6 +16,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import rows_of
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.ras.steps import trained_on
 
 Process = tuple[str, int, int]
 """Address, pid and device: one rank, whatever the communicator."""
@@ -103,19 +104,6 @@ SELECT r.host, r.snapshot, r.taken, s.captured_ns, r.communicators, r.gpus, r.so
 FROM ras_reports r JOIN sources s USING (source_id) ORDER BY r.host, r.snapshot, r.taken, r.source_id
 """
 
-# Higher steps in the lines below the last report of a text than above it. A step may still be printed that was on its way.
-_TRAINED_ON = """
-WITH last AS (
-    SELECT s.path, max(TRY_CAST(replace(r.locator, 'line=', '') AS BIGINT)) AS line
-    FROM ras_ranks r JOIN sources s USING (source_id) GROUP BY s.path
-), steps AS (
-    SELECT last.path, p.series, p.step, p.locator > last.line AS below
-    FROM log_progress p JOIN sources s USING (source_id) JOIN last ON last.path = s.path WHERE last.line IS NOT NULL
-)
-SELECT 1 FROM steps GROUP BY path, series
-HAVING min(step) FILTER (below) > max(step) FILTER (NOT below) AND count(DISTINCT step) FILTER (below) > 2
-"""
-
 _PIDS = """
 SELECT host, rank, pid FROM ranks WHERE pid IS NOT NULL AND host IS NOT NULL
 UNION
@@ -165,7 +153,7 @@ def ras(connection: DuckDBPyConnection, roster: Roster) -> Ras:
         complete=all(counted is not None and described >= counted for *_, counted, _, _, described in reports),
         ranks=ranks,
         method=method,
-        trained_on=connection.execute(_TRAINED_ON).fetchone() is not None,
+        trained_on=trained_on(connection),
     )
 
 
