@@ -47,6 +47,7 @@ from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.stacks.tree import stack_tree
 from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
+from forensics.rules.located import located
 from forensics.rules.soundness import sound, unrecorded_ranks
 from forensics.rules.supply import Supply
 
@@ -70,7 +71,8 @@ def _verdict(
     overrides: Overrides,
 ) -> Verdict:
     judged = judge(supply, Findings(findings), families(connection))
-    suspects = judged.suspects
+    suspects = supply.call(located, {Judgement: judged})
+    judged = replace(judged, suspects=suspects)
     roster, graph, motion, pace = supply.get(Roster), supply.get(WaitGraph), supply.get(Liveness), supply.get(Speed)
     healthy = sound(motion, pace, judged.symptoms, supply.call(unrecorded_ranks))
     # Work of a rank that the others wait for ends by itself; where nobody is elsewhere nothing does.

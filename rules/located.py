@@ -1,0 +1,84 @@
+"""Where in the step each suspect stopped, by the calls of its rank: direction, microbatch, chunk and stage of the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from forensics.model import Anomaly, Component, StageName, StageRef, Suspect
+from forensics.rules.arbitration import Judgement
+from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.pipeline.places import Place, Places
+
+T = TypeVar("T")
+Members = Mapping[str, tuple[int, ...]]
+"""Members of each communicator."""
+
+_IN_PASSES = (StageName.UNKNOWN, StageName.FORWARD, StageName.BACKWARD)
+
+
+def located(judged: Judgement, places: Places, groups: Communicators) -> tuple[Suspect, ...]:
+    """The suspects, with what their calls tell of the place; what a suspect's own evidence told already is kept."""
+    members = {group.label: group.members for group in groups}
+    return tuple(
+        replace(suspect, stage=_filled(suspect.stage, tuple(_places(suspect, places, members))))
+        if suspect.anomaly is Anomaly.FAIL_STOP
+        else suspect
+        for suspect in judged.suspects
+    )
+
+
+def _places(suspect: Suspect, places: Places, members: Members) -> Iterator[Place]:
+    """A place for each accused rank that left a record, else those of the ranks that wait for it in the same call."""
+    found = [place for rank in suspect.ranks if (place := _place(suspect.stage, rank, places, members))]
+    yield from found
+    if not found:
+        for rank in members.get(suspect.stage.communicator or "", ()):
+            place = _of_call(suspect.stage, rank, places, members)
+            if place is not None:
+                yield replace(place, opens=True)
+
+
+def _place(stage: StageRef, rank: int, places: Places, members: Members) -> Place | None:
+    """The call that the suspect is accused for where the rank issued it, else the one that it should make next."""
+    place = _of_call(stage, rank, places, members)
+    if place is not None or stage.component is Component.COMMUNICATION:
+        return place
+    return places.of_next(rank)
+
+
+def _of_call(stage: StageRef, rank: int, places: Places, members: Members) -> Place | None:
+    """The place of the suspect's call in the record of a rank, whatever the communicator is called there."""
+    if stage.communicator is None or stage.sequence is None:
+        return None
+    place = places.of_call(rank, stage.communicator, stage.sequence)
+    if place is not None or places.has(rank, stage.communicator):
+        return place
+    same = members.get(stage.communicator)
+    twins = [label for label, ranks in members.items() if ranks == same and places.has(rank, label)]
+    return places.of_call(rank, twins[0], stage.sequence) if len(twins) == 1 else None
+
+
+def _filled(stage: StageRef, found: tuple[Place, ...]) -> StageRef:
+    """The stage with what all places agree on, where it does not contradict the stage that is known."""
+    direction = _agreed(place.direction for place in found)
+    if stage.name not in _IN_PASSES or (direction and stage.direction and direction != stage.direction):
+        return replace(stage, pipeline_stage=_agreed(place.stage for place in found))
+    named = direction is not None and stage.name is StageName.UNKNOWN and not any(place.opens for place in found)
+    if direction and stage.name in (StageName.FORWARD, StageName.BACKWARD) and direction != stage.name:
+        direction = None
+    return replace(
+        stage,
+        name=StageName(direction) if named and direction else stage.name,
+        direction=direction or stage.direction,
+        microbatch=_agreed(place.microbatch for place in found) if direction else None,
+        model_chunk=_agreed(place.chunk for place in found) if direction else None,
+        pipeline_stage=_agreed(place.stage for place in found),
+    )
+
+
+def _agreed(values: Iterable[T | None]) -> T | None:
+    """The one value that all have; None where one has none or another."""
+    found = set(values)
+    return found.pop() if len(found) == 1 else None

@@ -1,0 +1,155 @@
+"""The pass that each call of a rank belongs to: forward or backward, of which microbatch, through which chunk of the model.
+
+Nothing but order is needed. The first message of a step is a forward one: a rank receives it from the stage before, or, in the
+first stage, sends it to the next; so it is known who is before and who is after, and the direction of every message. Collectives
+inside a pass have the direction of their call path, else that of the message that the pass ends with. Each pass of a direction
+has the same number of them, so that their count since the step began tells the microbatch (Narayanan et al., SC 2021, section
+2.2, for the order in which chunks take turns). Data-parallel and other calls that a step makes once are of no microbatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from forensics.rules.reductions.pipeline.records import UNKNOWN, Flags, Ints, Record
+
+Signs = npt.NDArray[np.int8]
+FORWARD, BACKWARD, NEITHER = 1, -1, 0
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The ranks before and after a rank in its pipeline; None where there is none.
+
+    `is_first`: its steps begin with a message that it sends. Where a rank holds several chunks of the model, the last stage is
+    before the first one too.
+    """
+
+    before: int | None
+    after: int | None
+    is_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """What each call of a record was for.
+
+    `direction` has `FORWARD`, `BACKWARD` or `NEITHER` for each call, `ordinal` the number of its pass among those of this
+    direction in the step, from 0 (-1: not known). `per_step` is the number of passes of a direction in a step, 0 where it is
+    not known.
+    """
+
+    direction: Signs
+    ordinal: Ints
+    per_step: int
+
+
+def neighbours(record: Record, begins: Ints) -> Neighbours | None:
+    """Who is before and after a rank in its pipeline, as the first messages of its steps tell; None where they disagree."""
+    found = {_first(record, int(begin), int(end)) for begin, end in _bounds(record, begins)} - {None}
+    return found.pop() if len(found) == 1 else None
+
+
+def _bounds(record: Record, begins: Ints) -> zip[tuple[int, int]]:
+    return zip(begins.tolist(), [*begins[1:].tolist(), len(record)], strict=True)
+
+
+def _first(record: Record, begin: int, end: int) -> Neighbours | None:
+    messages = np.flatnonzero(record.is_message[begin:end]) + begin
+    if not len(messages) or (record.peer[messages] < 0).any():
+        return None
+    peers = dict.fromkeys(record.peer[messages].tolist())
+    if len(peers) > 2:
+        return None
+    opening = messages[record.call_order[messages] == record.call_order[messages[0]]]
+    incoming = opening[~record.is_send[opening]]
+    first = int(record.peer[incoming[0] if len(incoming) else opening[0]])
+    other = next((peer for peer in peers if peer != first), None)
+    return Neighbours(first, other, False) if len(incoming) else Neighbours(other, first, True)
+
+
+def passes(record: Record, begins: Ints, usual: tuple[int, int], ends: Neighbours | None, paths: Mapping[int, int]) -> Passes:
+    """The pass of each call; `usual` is a whole step of the record, `paths` the direction of call paths where they tell it."""
+    by_path = np.array([paths.get(path, NEITHER) for path in record.call_path.tolist()], dtype=np.int8)
+    direction = _of_messages(record, ends, by_path) if ends else np.zeros(len(record), np.int8)
+    per_step = _passes_in(record, direction, usual)
+    inside = _inside_passes(record, usual, per_step) & ~record.is_message
+    direction[inside] = by_path[inside]
+    # A stage at an end of the pipeline has passes that send nothing: there only call paths tell the two directions apart.
+    if ends and ends.before is not None and ends.after is not None:
+        unknown = inside & (direction == NEITHER)
+        direction[unknown] = _by_next_send(record, direction, usual)[unknown]
+    return Passes(direction, _ordinals(record, begins, usual, direction, inside, per_step), per_step)
+
+
+def _of_messages(record: Record, ends: Neighbours, by_path: Signs) -> Signs:
+    """Forward ones come from before or go to the next stage; with one neighbour on both sides, only call paths tell."""
+    direction = np.zeros(len(record), np.int8)
+    if ends.before == ends.after:
+        return np.where(record.is_message, by_path, direction)
+    for peer, incoming in ((ends.before, FORWARD), (ends.after, BACKWARD)):
+        if peer is not None:
+            of_peer = record.is_message & (record.peer == peer)
+            direction[of_peer] = np.where(record.is_send[of_peer], -incoming, incoming)
+    return direction
+
+
+def _passes_in(record: Record, direction: Signs, usual: tuple[int, int]) -> int:
+    """Passes of a direction in a step: the most messages of one direction and kind."""
+    step = slice(*usual)
+    kinds = [(direction[step] == way) & (record.is_send[step] == sends) for way in (FORWARD, BACKWARD) for sends in (True, False)]
+    return max(int((kind & record.is_message[step]).sum()) for kind in kinds)
+
+
+def _inside_passes(record: Record, usual: tuple[int, int], per_step: int) -> Flags:
+    """Calls that every pass makes: their kind recurs in a step as often as passes, or a multiple of it."""
+    step = slice(*usual)
+    if per_step < 2:
+        return np.zeros(len(record), np.bool_)
+    counts = np.bincount(record.token[step], minlength=int(record.token.max()) + 1)
+    part = np.cumsum(record.is_message[step])
+    spread = np.array([len(np.unique(part[record.token[step] == token])) for token in range(len(counts))])
+    recurs = (counts % per_step == 0) & (counts > 0) & (2 * spread >= per_step)
+    return np.asarray(recurs[record.token], dtype=np.bool_)
+
+
+def _by_next_send(record: Record, direction: Signs, usual: tuple[int, int]) -> Signs:
+    """The direction of the message that follows as the end of a pass; past the last one, as it was at this place of a step."""
+    sends = np.flatnonzero(record.is_message & record.is_send)
+    following = np.searchsorted(sends, np.arange(len(record)))
+    usual_sends = sends[(sends >= usual[0]) & (sends < usual[1])]
+    later = direction[usual_sends]
+    found = np.zeros(len(record), np.int8)
+    known = following < len(sends)
+    found[known] = direction[sends[following[known]]]
+    if len(later) and not known.all():
+        done = int(((sends >= usual[1])).sum()) % len(later)
+        found[~known] = later[done]
+    return found
+
+
+def _ordinals(
+    record: Record, begins: Ints, usual: tuple[int, int], direction: Signs, inside: Flags, per_step: int
+) -> Ints:
+    ordinal = np.full(len(record), -1, np.int64)
+    if per_step == 0 or not len(begins):
+        return ordinal
+    step = np.searchsorted(begins, np.arange(len(record)), side="right") - 1
+    for way in (FORWARD, BACKWARD):
+        for members in (inside & (direction == way), *_messages(record, direction == way)):
+            each = int(members[slice(*usual)].sum()) // per_step
+            if each == 0:
+                continue
+            count = np.cumsum(members) - members
+            since = count - count[begins[np.maximum(step, 0)]]
+            known = members & (step >= 0)
+            ordinal[known] = np.minimum(since // each, per_step - 1)[known]
+    return ordinal
+
+
+def _messages(record: Record, chosen: Flags) -> tuple[Flags, Flags]:
+    return (chosen & record.is_message & record.is_send, chosen & record.is_message & ~record.is_send)

@@ -1,0 +1,88 @@
+"""Where the steps of the training begin in the record of a rank: at what recurs least often, once a step.
+
+A rank repeats its program step by step, and a microbatch repeats a part of it several times. The collectives that recur least
+often (gradient norm, loss, reduction of what two stages share) recur once a step, or a few times; as many of them make a step as
+leave the same calls between one and the next. A record of less than two steps still shows where one ended, if all ranks met there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from forensics.rules.reductions.pipeline.records import Ints, Record
+
+# A step has no more calls of its rarest kind than this.
+_MOST_MARKS = 4
+# Evaluation, checkpoints and a step that was cut may differ from the others.
+_ALIKE = 0.7
+
+
+def step_begins(record: Record) -> Ints:
+    """Places of the first call of each step that the record shows whole or in part; empty where none is seen.
+
+    The calls before the first place belong to a step whose begin is not in the record.
+    """
+    joint = np.flatnonzero(~record.is_message)
+    if not len(joint):
+        return np.empty(0, np.int64)
+    tokens, counts = np.unique(record.token[joint], return_counts=True)
+    rare = tokens[counts == counts.min()]
+    if counts.min() < 2:
+        return _after_single(record, rare)
+    marks = max((_marks(record, rare, token) for token in rare.tolist()), key=lambda found: _rank_of(record, found))
+    return _recurring(record, marks)
+
+
+def _marks(record: Record, rare: Ints, token: int) -> tuple[bool, Ints]:
+    """Calls of a rare kind, and whether they are the last of a run of rare ones."""
+    places = np.flatnonzero(record.token == token)
+    after = places[places < len(record) - 1] + 1
+    closes = bool(len(after)) and bool((~np.isin(record.token[after], rare)).mean() > _ALIKE)
+    return closes, places
+
+
+def _rank_of(record: Record, found: tuple[bool, Ints]) -> tuple[bool, int, int]:
+    closes, places = found
+    return closes, int(record.members[places[0]]), int(places[-1])
+
+
+def _after_single(record: Record, rare: Ints) -> Ints:
+    """After the only call that everybody makes, where a record holds the end of one step and nothing of a second one."""
+    everybody = int(record.members.max())
+    places = np.flatnonzero(np.isin(record.token, rare) & (record.members == everybody) & ~record.is_message)
+    run = places[np.flatnonzero(np.diff(places, append=len(record) + 1) > 1)]
+    return run + 1 if len(run) == 1 and everybody > 1 else np.empty(0, np.int64)
+
+
+def _recurring(record: Record, found: tuple[bool, Ints]) -> Ints:
+    """Every k-th mark, for the least k that leaves alike steps."""
+    begins = found[1] + 1
+    for marks in range(1, min(_MOST_MARKS, len(begins) - 1) + 1):
+        # The last mark is counted from: what the job does now goes before what it did at its start.
+        chosen = begins[(len(begins) - 1) % marks :: marks]
+        if _are_alike(record, chosen):
+            return chosen
+    return np.empty(0, np.int64)
+
+
+def _are_alike(record: Record, begins: Ints) -> bool:
+    """Whether most steps have the same calls as the step before, or whether there is one step only."""
+    steps = [_counted(record, begin, end) for begin, end in zip(begins[:-1], begins[1:], strict=True)]
+    same = [np.array_equal(one, other) for one, other in zip(steps[:-1], steps[1:], strict=True)]
+    return not same or float(np.mean(same)) >= _ALIKE
+
+
+def _counted(record: Record, begin: int, end: int) -> Ints:
+    return np.bincount(record.token[begin:end], minlength=int(record.token.max()) + 1).astype(np.int64)
+
+
+def usual_step(record: Record, begins: Ints) -> tuple[int, int] | None:
+    """The newest whole step that has the calls most steps have; None without a whole one."""
+    bounds = list(zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True))
+    if not bounds:
+        return None
+    shapes: Sequence[bytes] = [_counted(record, begin, end).tobytes() for begin, end in bounds]
+    usual = max(dict.fromkeys(shapes), key=shapes.count)
+    return next(bound for bound, shape in zip(reversed(bounds), reversed(shapes), strict=True) if shape == usual)
