@@ -77,7 +77,7 @@ def passes(record: Record, begins: Ints, usual: tuple[int, int], ends: Neighbour
     by_path = np.array([paths.get(path, NEITHER) for path in record.call_path.tolist()], dtype=np.int8)
     direction = _of_messages(record, ends, by_path) if ends else np.zeros(len(record), np.int8)
     per_step = _passes_in(record, direction, usual)
-    inside = _inside_passes(record, usual, per_step) & ~record.is_message
+    inside = (_inside_passes(record, usual, per_step) if ends else by_path != NEITHER) & ~record.is_message
     direction[inside] = by_path[inside]
     # A stage at an end of the pipeline has passes that send nothing: there only call paths tell the two directions apart.
     if ends and ends.before is not None and ends.after is not None:

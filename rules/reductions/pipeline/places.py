@@ -64,7 +64,7 @@ class Places:
     def has(self, rank: int, communicator: str) -> bool:
         """Whether the record of a rank holds calls of a communicator."""
         told = self._of(rank)
-        return told is not None and bool((told.record.communicator == communicator).any())
+        return told is not None and bool(told.record.of(communicator).any())
 
     def of_call(self, rank: int, communicator: str, sequence: int) -> Place | None:
         """The place of a call that a rank issued; None where its record does not hold it."""
@@ -97,9 +97,8 @@ class Places:
         if direction == NEITHER or number < 0 or told.passes.per_step < 2:
             return place
         stages, chunks = self._shape(told.record.rank)
-        if chunks == 1:
-            return replace(place, microbatch=number)
-        return replace(place, **_in_turns(number, direction, stages, chunks))
+        microbatch, chunk = (number, None) if chunks == 1 else _in_turns(number, direction, stages, chunks)
+        return replace(place, microbatch=microbatch, chunk=chunk)
 
     def stage_of(self, rank: int) -> int | None:
         """The stage of the pipeline that a rank is in, from 0; None where messages do not lead to the first one."""
@@ -153,14 +152,14 @@ class Places:
         return {number: _DIRECTIONS.get(stage_of_path(path), NEITHER) for number, path in paths.items()}
 
 
-def _in_turns(number: int, direction: int, stages: int, chunks: int) -> dict[str, int]:
+def _in_turns(number: int, direction: int, stages: int, chunks: int) -> tuple[int, int]:
     """Microbatch and chunk of a pass where chunks take turns: as many microbatches as there are stages through each chunk.
 
     The order of Megatron-LM's `forward_backward_pipelining_with_interleaving` (Narayanan et al., SC 2021, section 2.2).
     """
     turn, within = divmod(number, stages * chunks)
     chunk, microbatch = divmod(within, stages)
-    return {"microbatch": turn * stages + microbatch, "chunk": chunk if direction == FORWARD else chunks - 1 - chunk}
+    return turn * stages + microbatch, chunk if direction == FORWARD else chunks - 1 - chunk
 
 
 @reduction

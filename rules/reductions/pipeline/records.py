@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,22 +17,41 @@ Flags = npt.NDArray[np.bool_]
 UNKNOWN = np.iinfo(np.int64).min
 """What stands where the source told nothing."""
 
+_NAMES = "SELECT DISTINCT communicator FROM operations WHERE communicator IS NOT NULL ORDER BY 1", (
+    "SELECT DISTINCT kind FROM operations WHERE kind IS NOT NULL ORDER BY 1"
+)
 # Where a rank left a dump, its calls are those of the dump: numbers and order of a shim log cannot be compared with them.
+# Of calls that one group call issued, the entry that closes it has the times: the first of them stands for all.
 _CALLS = f"""
-WITH size AS (SELECT communicator, count(*) AS members FROM members GROUP BY communicator)
-SELECT o.rank, o.communicator, o.kind, coalesce(z.members, 0) AS members,
+WITH size AS (SELECT communicator, count(*) AS members FROM members GROUP BY communicator), timed AS (
+    SELECT o.*, CASE WHEN group_call IS NULL THEN duration_ns WHEN coalesce(record_id, locator) > call_order THEN 0
+                ELSE max(duration_ns) OVER each_group END AS took_ns,
+           CASE WHEN group_call IS NULL THEN device_end_ns ELSE max(device_end_ns) OVER each_group END AS over_ns
+    FROM ordered_call o WHERE o.rank IN (SELECT rank FROM wanted_ranks)
+    WINDOW each_group AS (PARTITION BY source_id, pg_id, pg_name, is_p2p, group_call)
+    QUALIFY o.family = min(o.family) OVER (PARTITION BY o.rank)
+)
+SELECT o.rank, c.code AS communicator, k.code AS kind, coalesce(z.members, 0) AS members,
        coalesce(o.is_p2p, false) OR o.kind IN ('send', 'recv') AS is_message, o.kind LIKE '%send%' AS is_send,
        CAST(coalesce(p.rank, -1) AS BIGINT) AS peer, coalesce(o.sequence, {UNKNOWN}) AS sequence,
        coalesce(o.call_path, {UNKNOWN}) AS call_path, o.call_order, o.source_id, o.locator,
-       hash(o.communicator, o.kind, o.input_sizes, o.count, p.rank)::UBIGINT AS token,
-       coalesce(o.enqueued_ns, {UNKNOWN}) AS enqueued_ns, coalesce(o.device_end_ns, {UNKNOWN}) AS end_ns,
-       coalesce(o.duration_ns, {UNKNOWN}) AS duration_ns, o.state = 'done' AS done
-FROM ordered_call o LEFT JOIN size z USING (communicator)
+       hash(c.code, k.code, o.input_sizes, o.count, p.rank)::UBIGINT AS token,
+       coalesce(o.enqueued_ns, o.entered_ns, o.device_start_ns, {UNKNOWN}) AS enqueued_ns,
+       coalesce(o.over_ns, {UNKNOWN}) AS end_ns, coalesce(o.took_ns, {UNKNOWN}) AS duration_ns, o.state = 'done' AS done
+FROM timed o JOIN communicator_codes c ON c.name = o.communicator JOIN kind_codes k ON k.name = o.kind
+LEFT JOIN size z USING (communicator)
 LEFT JOIN members p ON p.communicator = o.communicator AND p.position = o.peer
-WHERE NOT o.closes AND o.communicator IS NOT NULL AND o.rank IN (SELECT rank FROM wanted_ranks)
-QUALIFY o.family = min(o.family) OVER (PARTITION BY o.rank)
+WHERE NOT o.closes
 ORDER BY o.rank, o.call_order, o.record_id, o.locator
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the numbers in the columns `communicator` and `kind` of a record stand for."""
+
+    communicators: tuple[str, ...]
+    kinds: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +63,9 @@ class Record:
     """
 
     rank: int
-    communicator: npt.NDArray[Any]
-    kind: npt.NDArray[Any]
+    names: Names
+    communicator: Ints
+    kind: Ints
     members: Ints
     is_message: Flags
     is_send: Flags
@@ -63,22 +84,57 @@ class Record:
     def __len__(self) -> int:
         return len(self.token)
 
+    def label(self, at: int) -> str:
+        """The communicator of a call."""
+        return self.names.communicators[int(self.communicator[at])]
+
+    def of(self, communicator: str) -> Flags:
+        """Which calls are of a communicator."""
+        labels = self.names.communicators
+        found: Flags = self.communicator == (labels.index(communicator) if communicator in labels else -1)
+        return found
+
+    def meetings(self, places: Ints) -> list[tuple[int, ...]]:
+        """What names each of the calls of one step alike on all of its members: its number, or the message among its like."""
+        ends = np.where(self.is_send, self.rank, self.peer), np.where(self.is_send, self.peer, self.rank)
+        columns = (self.communicator, self.sequence, self.is_message, *ends)
+        count: Counter[tuple[int, ...]] = Counter()
+        keys: list[tuple[int, ...]] = []
+        for communicator, sequence, is_message, *pair in zip(*(column[places].tolist() for column in columns), strict=True):
+            key = (communicator, *pair) if is_message else (communicator,)
+            count[key] += is_message
+            keys.append((*key, count[key] if is_message else sequence))
+        return keys
+
     def issued(self, communicator: str, sequence: int) -> int | None:
         """Place of the call with a number in a communicator; None where the record does not hold it."""
-        found = np.flatnonzero((self.communicator == communicator) & (self.sequence == sequence))
+        found = np.flatnonzero(self.of(communicator) & (self.sequence == sequence))
         return int(found[-1]) if len(found) else None
 
 
-def records(connection: DuckDBPyConnection, ranks: Iterable[int]) -> Mapping[int, Record]:
-    """The newest record of each of some ranks; ranks without one are left out."""
-    connection.register("wanted_ranks", {"rank": np.array(sorted(set(ranks)), dtype=np.int64)})
+def records(connection: DuckDBPyConnection, ranks: Iterable[int] | None = None) -> Mapping[int, Record]:
+    """The newest record of each of some ranks, or of all; ranks without one are left out."""
+    chosen = _all_ranks(connection) if ranks is None else sorted(set(ranks))
+    names = Names(*(tuple(name for (name,) in connection.execute(query).fetchall()) for query in _NAMES))
+    connection.register("wanted_ranks", {"rank": np.array(chosen, dtype=np.int64)})
+    for table, known in (("communicator_codes", names.communicators), ("kind_codes", names.kinds)):
+        connection.register(table, {"name": np.array(known, dtype=object), "code": np.arange(len(known))})
     columns = connection.execute(_CALLS).fetchnumpy()
-    connection.unregister("wanted_ranks")
+    for table in ("wanted_ranks", "communicator_codes", "kind_codes"):
+        connection.unregister(table)
+    return _split({name: np.asarray(column) for name, column in columns.items()}, names)
+
+
+def _all_ranks(connection: DuckDBPyConnection) -> list[int]:
+    return [rank for (rank,) in connection.execute("SELECT DISTINCT rank FROM operations WHERE rank >= 0 ORDER BY 1").fetchall()]
+
+
+def _split(columns: dict[str, npt.NDArray[Any]], names: Names) -> Mapping[int, Record]:
     of = columns.pop("rank")
     columns["token"] = np.unique(columns["token"], return_inverse=True)[1].astype(np.int64)
     bounds = np.flatnonzero(np.diff(of, prepend=UNKNOWN))
     parts = zip(bounds.tolist(), [*bounds[1:].tolist(), len(of)], strict=True)
     return {
-        int(of[begin]): Record(int(of[begin]), **{name: np.asarray(column[begin:end]) for name, column in columns.items()})
+        int(of[begin]): Record(int(of[begin]), names, **{name: column[begin:end] for name, column in columns.items()})
         for begin, end in parts
     }

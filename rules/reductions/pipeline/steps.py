@@ -80,7 +80,7 @@ def _counted(record: Record, begin: int, end: int) -> Ints:
 
 def usual_step(record: Record, begins: Ints) -> tuple[int, int] | None:
     """The newest whole step that has the calls most steps have; None without a whole one."""
-    bounds = list(zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True))
+    bounds: list[tuple[int, int]] = list(zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True))
     if not bounds:
         return None
     shapes: Sequence[bytes] = [_counted(record, begin, end).tobytes() for begin, end in bounds]

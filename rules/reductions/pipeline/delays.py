@@ -1,0 +1,194 @@
+"""Who held up a long step: the rank that the others waited for and that had waited for nobody, or the transfer that all waited in.
+
+A delay travels: who waits for a late rank comes late itself to the next call. So the first thing that a rank does in a long step
+decides: it waits longer than usual (then it is a victim), or others wait for it (then it is a root). Waiting is told by the time
+inside a call on the rank's own clock: the last member to come is in it for the shortest time, so that no two clocks are compared.
+Where all members are in a call for longer, and had come in time, it is the transfer. Without such times the ends of calls tell
+(watchdogs see them up to a round late): the first call of all of its members that ends late is that of the root's group.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.pipeline.records import Flags, Ints, records
+from forensics.rules.reductions.pipeline.step_times import Floats, Steps, StepTimes, step_times
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
+
+# Of the time that the step was longer: who waits for more waits for the delay, who waits for less came with it.
+_WAITS, _CAME = 0.5, 0.25
+# A watchdog sees an end up to a round late (100 ms, torch 2.9), and the begin of the step as late.
+_SEEN_NS = 300e6
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """A long step and what held it up.
+
+    `ranks` are to blame: each of them, or one of them where `one_of`. The others waited for them in `communicator`, `sequence`
+    of kind `kind`, up to `waited_ns`. `is_transfer`: all members had come. `on_host`: the host made the call so late itself; None
+    where the source does not tell. `by_ends`: told by ends of calls as watchdogs saw them. `excess_ns` is what the step was
+    longer by.
+    """
+
+    step: int
+    excess_ns: float
+    ranks: tuple[int, ...]
+    one_of: bool
+    communicator: str
+    sequence: int
+    kind: str
+    at_ns: int
+    source: tuple[int, int]
+    waited_ns: float
+    is_transfer: bool = False
+    on_host: bool | None = None
+    by_ends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What one member was in a call: its place in the step and in the record, and the ns more than usual."""
+
+    rank: int
+    at: int
+    place: int
+    excess: float
+
+
+_Calls = Mapping[tuple[int, ...], Sequence[_Call]]
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """What held up each long step, of the `steps` of the job that could be compared; false where there were none.
+
+    `unexplained` long steps have no root that is seen. `ranks` show whole steps, `timed` of them the time inside their calls.
+    """
+
+    found: tuple[Delay, ...]
+    steps: int
+    typical_ns: float
+    unexplained: int
+    ranks: frozenset[int]
+    timed: frozenset[int]
+
+    def __bool__(self) -> bool:
+        return self.steps > 0
+
+
+@reduction
+def delays(connection: DuckDBPyConnection, liveness: Liveness) -> Delays:
+    """What held up the long steps of a job that is not known to stand still."""
+    times = step_times({} if liveness.motion is Motion.STALLED else records(connection))
+    found = {number: tuple(_of_step(times, number, excess)) for number, excess in times.long()}
+    return Delays(
+        found=tuple(delay for each in found.values() for delay in each),
+        steps=len(times.number) if len(times.usual) > 1 else 0,
+        typical_ns=times.typical_ns,
+        unexplained=sum(not each for each in found.values()),
+        ranks=frozenset(times.ranks),
+        timed=frozenset(rank for rank, steps in times.ranks.items() if not np.isnan(steps.of(steps.record.duration_ns)).any()),
+    )
+
+
+def _of_step(times: StepTimes, number: int, excess: float) -> Iterator[Delay]:
+    inside = {rank: found for rank, steps in times.ranks.items() if (found := _excess(times, steps, number, "duration_ns"))}
+    if 2 * len(inside) >= len(times.ranks):
+        yield from _by_waits(times, number, excess, inside)
+    elif excess >= _SEEN_NS:
+        ends = {rank: found for rank, steps in times.ranks.items() if (found := _excess(times, steps, number, "end_ns"))}
+        yield from _by_ends(times, number, excess, ends)
+
+
+def _excess(times: StepTimes, steps: Steps, number: int, column: str) -> tuple[Ints, Floats] | None:
+    """Places of the calls of a step in the order of the host, and by how many ns each was above its usual; None if not known.
+
+    Ends count from the begin of their step.
+    """
+    row = steps.row(number)
+    usual = np.isin(steps.number, times.usual) & (steps.number != number)
+    if row is None or usual.sum() < 1:
+        return None
+    values = steps.of(getattr(steps.record, column))
+    if column != "duration_ns":
+        values = values - steps.record.enqueued_ns[steps.begin].astype(np.float64)[:, None]
+    if np.isnan(values).mean() > _CAME:
+        return None
+    more = values[row] - np.nanmedian(values[usual], axis=0)
+    in_order = np.argsort(steps.order[row])
+    return steps.order[row][in_order], np.nan_to_num(more[in_order])
+
+
+def _by_waits(times: StepTimes, number: int, excess: float, inside: Mapping[int, tuple[Ints, Floats]]) -> Iterator[Delay]:
+    waits = {rank: _first(np.cumsum(np.maximum(more, 0.0)) >= _WAITS * excess) for rank, (_, more) in inside.items()}
+    late: dict[int, tuple[int, _Call, float]] = {}
+    for members in _met(times, inside).values():
+        waited = max(call.excess for call in members)
+        if waited < _WAITS * excess or len(members) < 2:
+            continue
+        if min(call.excess for call in members) >= _WAITS * excess:
+            if all(call.at <= waits[call.rank] for call in members):
+                yield _delay(times, number, excess, members, waited, is_transfer=True)
+            continue
+        for call in members:
+            if call.excess <= _CAME * excess and (call.rank not in late or call.at < late[call.rank][0]):
+                late[call.rank] = call.at, call, waited
+    for rank, (at, call, waited) in sorted(late.items()):
+        if at <= waits[rank]:
+            yield _delay(times, number, excess, (call,), waited, on_host=_on_host(times, number, excess, call))
+
+
+def _by_ends(times: StepTimes, number: int, excess: float, ends: Mapping[int, tuple[Ints, Floats]]) -> Iterator[Delay]:
+    """The call that is the first to end late for all of its members; of a message, the one who sent it worked before."""
+    first = {rank: _first(more >= _WAITS * excess) for rank, (_, more) in ends.items()}
+    for members in _met(times, ends).values():
+        if len(members) < 2 or any(call.at != first[call.rank] for call in members):
+            continue
+        on_host = [call for call in members if _on_host(times, number, excess, call)]
+        senders = [call for call in members if times.ranks[call.rank].record.is_send[call.place]]
+        blamed = on_host if len(on_host) == 1 else senders or members
+        yield _delay(times, number, excess, blamed, excess, on_host=len(on_host) == 1 or None, by_ends=True)
+
+
+def _first(flags: Flags) -> int:
+    """Number of the first call that is flagged; past the last one where none is."""
+    return int(flags.argmax()) if flags.any() else len(flags)
+
+
+def _met(times: StepTimes, found: Mapping[int, tuple[Ints, Floats]]) -> _Calls:
+    """The calls of the step that several ranks made together, each with its members."""
+    met: dict[tuple[int, ...], list[_Call]] = defaultdict(list)
+    for rank, (places, more) in sorted(found.items()):
+        record = times.ranks[rank].record
+        keys = zip(record.meetings(places), places.tolist(), more.tolist(), strict=True)
+        for at, (key, place, excess) in enumerate(keys):
+            met[key].append(_Call(rank, at, place, excess))
+    return met
+
+
+def _on_host(times: StepTimes, number: int, excess: float, call: _Call) -> bool | None:
+    """Whether the host itself made the call late, later in its step than in others; None where it may have been held up before."""
+    issued = _excess(times, times.ranks[call.rank], number, "enqueued_ns")
+    return None if issued is None else bool(issued[1][call.at] >= _WAITS * excess)
+
+
+def _delay(
+    times: StepTimes, number: int, excess: float, calls: Sequence[_Call], waited: float, *,
+    is_transfer: bool = False, on_host: bool | None = None, by_ends: bool = False,
+) -> Delay:  # fmt: skip
+    first = calls[0]
+    record = times.ranks[first.rank].record
+    return Delay(
+        step=number, excess_ns=excess, ranks=tuple(sorted(call.rank for call in calls)), one_of=len(calls) > 1,
+        communicator=record.label(first.place), sequence=int(record.sequence[first.place]),
+        kind=record.names.kinds[int(record.kind[first.place])], at_ns=int(record.enqueued_ns[first.place]),
+        source=(int(record.source_id[first.place]), int(record.locator[first.place])), waited_ns=waited,
+        is_transfer=is_transfer, on_host=on_host, by_ends=by_ends,
+    )  # fmt: skip

@@ -1,0 +1,175 @@
+"""How long each step of each rank took, which steps were long, and what is usual for each of their calls.
+
+Ranks count their steps alike by the calls that they made together: a number in a communicator is of one step. A step is long
+when the job would have needed less than nine tenths of its time (VenusTrace 5.1 and 5.3, figure 14) and when the steps do not
+differ that much anyway. What is usual is taken from steps of the usual length with the usual calls; steps with others (evaluation,
+a checkpoint) are not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from forensics.rules.reductions.pipeline.records import UNKNOWN, Ints, Record
+from forensics.rules.reductions.pipeline.steps import step_begins, usual_step
+
+Floats = npt.NDArray[np.float64]
+
+# "the criterion for identifying slowdown should first be set below 90% of the average performance" (VenusTrace 5.3).
+GATE = 0.9
+# A step beyond the spread of the steps: median absolute deviations.
+_SPREADS = 6.0
+# Steps that tell what is usual.
+_LEAST_USUAL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The whole steps of one rank that have the usual calls.
+
+    `number` counts them as the other ranks do, `begin` is the place of the first call of each in the record. `order` (steps x
+    calls) has the places of the calls of a step, so that column k is the same call of the program in each. `length` is in ns,
+    from the first call of a step to that of the next.
+    """
+
+    record: Record
+    number: Ints
+    begin: Ints
+    order: Ints
+    length: Floats
+
+    def of(self, column: npt.NDArray[np.int64]) -> Floats:
+        """A column of times in ns by step and call; what is unknown is NaN."""
+        found = column[self.order].astype(np.float64)
+        found[column[self.order] == UNKNOWN] = np.nan
+        return found
+
+    def row(self, number: int) -> int | None:
+        """The row of a step; None where the rank does not show it whole."""
+        found = np.flatnonzero(self.number == number)
+        return int(found[0]) if len(found) else None
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Steps of all ranks that have whole ones, and of the job: `length` in ns (median over ranks) of each `number`."""
+
+    ranks: Mapping[int, Steps]
+    number: Ints
+    length: Floats
+
+    @property
+    def typical_ns(self) -> float:
+        """The length of a usual step."""
+        return float(np.median(self.length)) if len(self.length) else 0.0
+
+    @property
+    def usual(self) -> Ints:
+        """Numbers of the steps that tell what is usual: not longer than a tenth over the shorter ones."""
+        if not len(self.length):
+            return self.number
+        return self.number[self.length <= np.quantile(self.length, 0.25) / GATE]
+
+    def long(self) -> list[tuple[int, float]]:
+        """Steps that were long, each with the ns by which it was longer than usual."""
+        if len(self.usual) < _LEAST_USUAL:
+            return []
+        usual = float(np.median(self.length[np.isin(self.number, self.usual)]))
+        spread = float(np.median(np.abs(self.length[np.isin(self.number, self.usual)] - usual)))
+        chosen = (self.length * GATE > usual) & (self.length - usual > _SPREADS * spread)
+        pairs = zip(self.number[chosen].tolist(), (self.length[chosen] - usual).tolist(), strict=True)
+        return [(number, excess) for number, excess in pairs]
+
+
+def step_times(found: Mapping[int, Record]) -> StepTimes:
+    """Times of the steps of some ranks."""
+    begins = {rank: step_begins(record) for rank, record in found.items()}
+    shift = _shifts(found, begins)
+    ranks = {
+        rank: steps
+        for rank, record in found.items()
+        if rank in shift and (steps := _steps(record, begins[rank], shift[rank])) is not None
+    }
+    number, length = _of_job(ranks.values())
+    return StepTimes(ranks, number, length)
+
+
+def _steps(record: Record, begins: Ints, shift: int) -> Steps | None:
+    usual = usual_step(record, begins)
+    if usual is None:
+        return None
+    shape = np.sort(record.token[slice(*usual)])
+    # The first step of a job pays for what is made once: memory, compiled code, connections.
+    first = int(_from_the_start(record))
+    rows = [
+        (index, int(begin), int(end))
+        for index, (begin, end) in enumerate(zip(begins[:-1], begins[1:], strict=True))
+        if index >= first and end < len(record) and np.array_equal(np.sort(record.token[begin:end]), shape)
+    ]
+    if not rows:
+        return None
+    index, begin, end = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+    order = np.stack([np.argsort(record.token[b:e], kind="stable") + b for _, b, e in rows])
+    length = (record.enqueued_ns[end] - record.enqueued_ns[begin]).astype(np.float64)
+    known = (record.enqueued_ns[end] != UNKNOWN) & (record.enqueued_ns[begin] != UNKNOWN)
+    return Steps(record, (index + shift)[known], begin[known], order[known], length[known]) if known.any() else None
+
+
+def _from_the_start(record: Record) -> bool:
+    """Whether the record reaches back to the first call of a communicator."""
+    joint = record.sequence[~record.is_message & (record.sequence != UNKNOWN)]
+    return bool(len(joint)) and int(joint.min()) <= 1
+
+
+def _shifts(found: Mapping[int, Record], begins: Mapping[int, Ints]) -> dict[int, int]:
+    """What to add to the number of a step in the record of a rank so that all ranks count alike; ranks that met no other left out.
+
+    The largest set of ranks that is tied together by calls counts; ties go by the lowest rank.
+    """
+    marked = {rank: _marked(record, begins[rank]) for rank, record in found.items() if len(begins[rank])}
+    owners: dict[tuple[int, int], list[int]] = {}
+    for rank, calls in marked.items():
+        for call in calls:
+            owners.setdefault(call, []).append(rank)
+    left, best = set(marked), dict[int, int]()
+    while left:
+        tied = _tied(min(left), marked, owners)
+        left -= tied.keys()
+        best = max(best, tied, key=len)
+    return best
+
+
+def _tied(
+    first: int, marked: Mapping[int, Mapping[tuple[int, int], int]], owners: Mapping[tuple[int, int], list[int]]
+) -> dict[int, int]:
+    shifts, queue = {first: 0}, [first]
+    while queue:
+        rank = queue.pop()
+        for call, step in marked[rank].items():
+            for other in owners[call]:
+                if other not in shifts:
+                    shifts[other] = shifts[rank] + step - marked[other][call]
+                    queue.append(other)
+    return shifts
+
+
+def _marked(record: Record, begins: Ints) -> dict[tuple[int, int], int]:
+    """The last call of each kind and step, by communicator and number, with the number of the step in this record."""
+    joint = np.flatnonzero(~record.is_message & (record.sequence != UNKNOWN))[::-1]
+    step = np.searchsorted(begins, joint, side="right") - 1
+    _, last = np.unique(np.stack([record.token[joint], step]), axis=1, return_index=True)
+    return {(int(record.communicator[joint[at]]), int(record.sequence[joint[at]])): int(step[at]) for at in last.tolist()}
+
+
+def _of_job(ranks: Iterable[Steps]) -> tuple[Ints, Floats]:
+    known = list(ranks)
+    if not known:
+        return np.empty(0, np.int64), np.empty(0)
+    number = np.concatenate([steps.number for steps in known])
+    length = np.concatenate([steps.length for steps in known])
+    numbers = np.unique(number)
+    return numbers, np.array([np.median(length[number == each]) for each in numbers])

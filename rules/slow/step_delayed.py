@@ -1,0 +1,154 @@
+"""Single steps took longer than the others, because of one rank, or of one transfer, that the rest of the job waited for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from duckdb import DuckDBPyConnection
+
+from forensics.case.database import rows_of
+from forensics.model import (
+    Anomaly,
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Impact,
+    Members,
+    Since,
+    StageName,
+    StageRef,
+)
+from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
+from forensics.rules.reductions.hardware.causes import Hardware
+from forensics.rules.reductions.pipeline.delays import Delay, Delays
+from forensics.rules.reductions.pipeline.places import Place, Places
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
+from forensics.rules.reductions.text.seen import Seen
+
+_SHOWN = 3
+_DUTY = "once in the record, between the passes of a step: one rank logs, saves or evaluates there in a sound job too"
+
+
+def _evaluate(
+    connection: DuckDBPyConnection, delays: Delays, places: Places, roster: Roster, hardware: Hardware, thresholds: Thresholds
+) -> Iterator[Finding]:
+    blamed: dict[tuple[tuple[int, ...], bool], list[Delay]] = defaultdict(list)
+    for delay in delays.found:
+        blamed[delay.ranks, delay.is_transfer].append(delay)
+    if len({ranks for ranks, _ in blamed}) > thresholds["most_roots"]:
+        return  # where the steps wait for somebody else each time nobody holds the job up
+    for found in blamed.values():
+        if len(found[0].ranks) <= thresholds["most_members"]:
+            finding = _finding(connection, delays, found, places, roster)
+            yield hardware.refined(finding, (Cause.COMPUTE_SLOW,))
+
+
+def _finding(
+    connection: DuckDBPyConnection, delays: Delays, found: Sequence[Delay], places: Places, roster: Roster
+) -> Finding:
+    worst = max(found, key=lambda delay: delay.excess_ns)
+    place = places.of_call(worst.ranks[0], worst.communicator, worst.sequence) or Place()
+    lost = sum(delay.excess_ns for delay in found)
+    host = roster.host_of(worst.ranks[0])
+    return Finding(
+        ranks=worst.ranks,
+        cause=_cause(worst),
+        stage=_stage(worst, place),
+        belief=Belief.GROUP_SYMPTOM if worst.one_of else Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.SUSPECT if worst.one_of or worst.by_ends or place.direction is None else Confidence.LIKELY,
+        evidence=tuple(_evidence(connection, delays, found)),
+        granularity=Granularity.GROUP if worst.one_of else Granularity.RANK,
+        members=Members.ONE_OF if worst.one_of else Members.EACH,
+        anomaly=Anomaly.FAIL_SLOW,
+        by_design=_DUTY if len(found) == 1 and place.direction is None and not worst.is_transfer else None,
+        impact=Impact(round(lost), round(lost / (lost + delays.steps * delays.typical_ns), 3), len(found), "arrival"),
+        since=Since(worst.at_ns, f"{host} realtime" if host else "its host's realtime", 0),
+        next_steps=(_advice(worst),),
+    )
+
+
+def _cause(delay: Delay) -> Cause:
+    if delay.is_transfer:
+        return Cause.NETWORK_SLOW
+    return {True: Cause.HOST_STALL, False: Cause.COMPUTE_SLOW, None: Cause.UNKNOWN}[delay.on_host]
+
+
+def _stage(delay: Delay, place: Place) -> StageRef:
+    component = {True: Component.HOST, False: Component.COMPUTE, None: Component.UNKNOWN}[delay.on_host]
+    name = StageName(place.direction) if place.direction and not (place.opens and delay.on_host) else StageName.UNKNOWN
+    return StageRef(
+        name=name,
+        component=Component.COMMUNICATION if delay.is_transfer else component,
+        direction=place.direction,
+        operation=delay.kind,
+        communicator=delay.communicator,
+        sequence=delay.sequence,
+        microbatch=place.microbatch,
+        model_chunk=place.chunk,
+        pipeline_stage=place.stage,
+    )
+
+
+def _evidence(connection: DuckDBPyConnection, delays: Delays, found: Sequence[Delay]) -> Iterator[Evidence]:
+    for delay in sorted(found, key=lambda each: -each.excess_ns)[:_SHOWN]:
+        longer = f"a step took {(delays.typical_ns + delay.excess_ns) / 1e9:.2f} s, {delay.excess_ns / 1e6:.0f} ms more than usual"
+        yield Evidence(f"{longer}: {_happened(delay)}", _source(connection, delay))
+    if len(found) > 1:
+        yield Evidence(f"so in {counted(len(found), 'step')} of {delays.steps}", None)
+    if found[0].by_ends:
+        why = "the time inside calls was not recorded: ends are as watchdogs saw them, up to a round late"
+        yield Evidence(why, None, supports=False)
+
+
+def _happened(delay: Delay) -> str:
+    who, call = ranks_text(delay.ranks), f"{delay.kind} {delay.sequence} of {delay.communicator}"
+    if delay.is_transfer:
+        return f"{who} were {delay.waited_ns / 1e6:.0f} ms longer in {call}, all of them, and none had waited before"
+    if delay.by_ends:
+        return f"the first call to end late for all of its members is {call}"
+    waited = f"the others waited up to {delay.waited_ns / 1e6:.0f} ms longer than usual in {call}"
+    return f"{waited} for {who}, which had waited for nobody before in this step"
+
+
+def _source(connection: DuckDBPyConnection, delay: Delay) -> str | None:
+    source, locator = delay.source
+    rows = rows_of(connection, "sources", f"SELECT path FROM sources WHERE source_id = {source}")
+    return next((f"{path}#entry={locator}" for (path,) in rows), None)
+
+
+def _advice(delay: Delay) -> str:
+    if delay.is_transfer:
+        return f"look at errors and retries on the links between {ranks_text(delay.ranks)} at that time"
+    if delay.on_host:
+        return f"look at what the host of {ranks_text(delay.ranks)} did then: garbage collection, swapping, other processes"
+    return f"look at clocks, temperature and kernel log of the GPU of {ranks_text(delay.ranks)} at that time"
+
+
+def _clears(seen: Seen, delays: Delays, thresholds: Thresholds) -> str | None:
+    """Only where a rank that holds up a step would have been seen: every rank with the time inside its calls."""
+    if delays.unexplained or delays.found:
+        return Undecided(f"{counted(delays.unexplained, 'step')} took longer than usual, and what held them up is not seen")
+    if not seen.all_in(delays.timed):
+        return Undecided("the time inside calls is not recorded of every rank")
+    return f"none of {delays.steps} steps took a ninth longer than the others"
+
+
+RULE = Rule(
+    code="FX175",
+    name="step-delayed",
+    seed="VenusTrace section 3.3 (trace graph, critical path), Mycroft section 7.1 (arrival order)",
+    needs=(Need(Delays, "steps", "what is usual is told by whole steps in the recorder"),),
+    thresholds=(
+        Threshold("most_roots", 3, "where every long step waits for another rank, it is how the job is"),
+        Threshold("most_members", 16, "of a larger group nothing would be told by naming it"),
+    ),
+    concludes="The rank, or the transfer, that held up single steps, with pass, microbatch and pipeline stage.",
+    evaluate=_evaluate,
+    clears=_clears,
+)
