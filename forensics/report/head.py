@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.bundle.members import ARCHIVE_CUT
-from forensics.model import CoverageRow, GroupRow, Outcome, StageRef, Suspect, Verdict, Victims
+from forensics.model import Anomaly, CoverageRow, GroupRow, Outcome, StageRef, Suspect, Verdict, Victims
 from forensics.report import ranks, suspects, times
 from forensics.report.plain import brief
 
@@ -45,11 +45,17 @@ def _waiting(verdict: Verdict, first: Suspect) -> str:
     since = f"since {times.short(verdict.since)}" if verdict.since else "start time unknown"
     victims = next((v for v in verdict.victims if set(v.waits_for) & set(first.ranks)), None)
     victims = victims or next(iter(verdict.victims), None)
-    if victims is None:
+    if victims is None or _is_over(verdict, first):
         return f"{suspects.cost(first.impact) or 'no waiting ranks identified'}; {since}"
     whom = "" if set(victims.waits_for) <= set(first.ranks) else f" for {ranks.phrase(victims.waits_for, most=4)}"
     between = " " if verdict.since else "; "
     return f"{_who(victims, verdict.world_size)}{whom}{_operation(verdict, first)}{between}{since}"
+
+
+def _is_over(verdict: Verdict, first: Suspect) -> bool:
+    """Whether the call that a slow suspect held up has ended: who waits at the capture waits in another one."""
+    numbers = {row.sequence for row in verdict.groups if row.communicator == first.stage.communicator}
+    return first.anomaly is Anomaly.FAIL_SLOW and first.stage.sequence is not None and first.stage.sequence not in numbers
 
 
 def _cut(verdict: Verdict) -> str:

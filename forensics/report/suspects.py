@@ -73,9 +73,11 @@ def words(value: str) -> str:
 
 
 def _stage(stage: StageRef) -> str:
-    """The stage, and the operation where it is what the suspect was doing and not only what others wait in."""
-    doing = stage.component is Component.COMMUNICATION and stage.operation
-    return stage.name.upper() + (f" ({brief(doing, _NAME)})" if doing else "")
+    """The stage, its microbatch, and the operation where it is what the suspect was doing and not only what others wait in."""
+    doing = brief(stage.operation, _NAME) if stage.component is Component.COMMUNICATION and stage.operation else ""
+    which = "" if stage.microbatch is None else f"microbatch {stage.microbatch}"
+    parts = ", ".join(part for part in (doing, which) if part)
+    return stage.name.upper() + (f" ({parts})" if parts else "")
 
 
 def _hosts(hosts: tuple[str, ...]) -> str:

@@ -32,6 +32,8 @@ from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 
 _SHOWN = 3
+# One step that was shorter may be the one that is unlike the others.
+_ENOUGH_USUAL = 2
 _DUTY = "once in the record, between the passes of a step: one rank logs, saves or evaluates there in a sound job too"
 
 
@@ -61,7 +63,7 @@ def _finding(
         cause=_cause(worst),
         stage=_stage(worst, place),
         belief=Belief.GROUP_SYMPTOM if worst.one_of else Belief.BEHIND_AND_BUSY,
-        confidence=Confidence.SUSPECT if worst.one_of or worst.by_ends or place.direction is None else Confidence.LIKELY,
+        confidence=_confidence(delays, worst, place),
         evidence=tuple(_evidence(connection, delays, found)),
         granularity=Granularity.GROUP if worst.one_of else Granularity.RANK,
         members=Members.ONE_OF if worst.one_of else Members.EACH,
@@ -71,6 +73,11 @@ def _finding(
         since=Since(worst.at_ns, f"{host} realtime" if host else "its host's realtime", 0),
         next_steps=(_advice(worst),),
     )
+
+
+def _confidence(delays: Delays, worst: Delay, place: Place) -> Confidence:
+    weak = worst.one_of or worst.by_ends or place.direction is None or delays.usual < _ENOUGH_USUAL
+    return Confidence.SUSPECT if weak else Confidence.LIKELY
 
 
 def _cause(delay: Delay) -> Cause:
@@ -101,6 +108,8 @@ def _evidence(connection: DuckDBPyConnection, delays: Delays, found: Sequence[De
         yield Evidence(f"{longer}: {_happened(delay)}", _source(connection, delay))
     if len(found) > 1:
         yield Evidence(f"so in {counted(len(found), 'step')} of {delays.steps}", None)
+    if delays.usual < _ENOUGH_USUAL:
+        yield Evidence("only one step tells what is usual", None, supports=False)
     if found[0].by_ends:
         why = "the time inside calls was not recorded: ends are as watchdogs saw them, up to a round late"
         yield Evidence(why, None, supports=False)

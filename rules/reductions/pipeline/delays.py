@@ -69,11 +69,14 @@ _Calls = Mapping[tuple[int, ...], Sequence[_Call]]
 class Delays:
     """What held up each long step, of the `steps` of the job that could be compared; false where there were none.
 
+    `usual` steps of `typical_ns` tell what is usual.
+
     `unexplained` long steps have no root that is seen. `ranks` show whole steps, `timed` of them the time inside their calls.
     """
 
     found: tuple[Delay, ...]
     steps: int
+    usual: int
     typical_ns: float
     unexplained: int
     ranks: frozenset[int]
@@ -90,7 +93,8 @@ def delays(connection: DuckDBPyConnection, liveness: Liveness) -> Delays:
     found = {number: tuple(_of_step(times, number, excess)) for number, excess in times.long()}
     return Delays(
         found=tuple(delay for each in found.values() for delay in each),
-        steps=len(times.number) if len(times.usual) > 1 else 0,
+        steps=len(times.number) if len(times.number) > 1 else 0,
+        usual=len(times.usual),
         typical_ns=times.typical_ns,
         unexplained=sum(not each for each in found.values()),
         ranks=frozenset(times.ranks),

@@ -15,10 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from forensics.rules.reductions.pipeline.records import UNKNOWN, Flags, Ints, Record
+from forensics.rules.reductions.pipeline.records import Flags, Ints, Record
 
 Signs = npt.NDArray[np.int8]
 FORWARD, BACKWARD, NEITHER = 1, -1, 0
+_MOST_PEERS = 2
+# Of the messages of a step: that the work around so many tells nothing, and that it contradicts so many.
+_MOST_UNKNOWN, _CONTRADICTED = 0.5, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,31 +42,33 @@ class Passes:
     """What each call of a record was for.
 
     `direction` has `FORWARD`, `BACKWARD` or `NEITHER` for each call, `ordinal` the number of its pass among those of this
-    direction in the step, from 0 (-1: not known). `per_step` is the number of passes of a direction in a step, 0 where it is
-    not known.
+    direction in the step, from 0 (-1: not known). Where `sparse`, not every pass has such a message, and `ordinal` counts those
+    that have one. `per_step` is the number of passes of a direction in a step, 0 where it is not known.
     """
 
     direction: Signs
     ordinal: Ints
+    sparse: Flags
     per_step: int
 
 
 def neighbours(record: Record, begins: Ints) -> Neighbours | None:
     """Who is before and after a rank in its pipeline, as the first messages of its steps tell; None where they disagree."""
-    found = {_first(record, int(begin), int(end)) for begin, end in _bounds(record, begins)} - {None}
+    # Of a group call that the ring has cut, the peers are lost.
+    peers = tuple(dict.fromkeys(record.peer[record.is_message & (record.peer >= 0)].tolist()))
+    if not 1 <= len(peers) <= _MOST_PEERS:
+        return None
+    found = {_first(record, peers, int(begin), int(end)) for begin, end in _bounds(record, begins)} - {None}
     return found.pop() if len(found) == 1 else None
 
 
 def _bounds(record: Record, begins: Ints) -> zip[tuple[int, int]]:
-    return zip(begins.tolist(), [*begins[1:].tolist(), len(record)], strict=True)
+    return zip(begins.tolist(), np.append(begins, len(record))[1:].tolist(), strict=True)
 
 
-def _first(record: Record, begin: int, end: int) -> Neighbours | None:
+def _first(record: Record, peers: tuple[int, ...], begin: int, end: int) -> Neighbours | None:
     messages = np.flatnonzero(record.is_message[begin:end]) + begin
     if not len(messages) or (record.peer[messages] < 0).any():
-        return None
-    peers = dict.fromkeys(record.peer[messages].tolist())
-    if len(peers) > 2:
         return None
     opening = messages[record.call_order[messages] == record.call_order[messages[0]]]
     incoming = opening[~record.is_send[opening]]
@@ -75,7 +80,7 @@ def _first(record: Record, begin: int, end: int) -> Neighbours | None:
 def passes(record: Record, begins: Ints, usual: tuple[int, int], ends: Neighbours | None, paths: Mapping[int, int]) -> Passes:
     """The pass of each call; `usual` is a whole step of the record, `paths` the direction of call paths where they tell it."""
     by_path = np.array([paths.get(path, NEITHER) for path in record.call_path.tolist()], dtype=np.int8)
-    direction = _of_messages(record, ends, by_path) if ends else np.zeros(len(record), np.int8)
+    direction = _of_messages(record, ends, usual, by_path) if ends else np.zeros(len(record), np.int8)
     per_step = _passes_in(record, direction, usual)
     inside = (_inside_passes(record, usual, per_step) if ends else by_path != NEITHER) & ~record.is_message
     direction[inside] = by_path[inside]
@@ -83,19 +88,39 @@ def passes(record: Record, begins: Ints, usual: tuple[int, int], ends: Neighbour
     if ends and ends.before is not None and ends.after is not None:
         unknown = inside & (direction == NEITHER)
         direction[unknown] = _by_next_send(record, direction, usual)[unknown]
-    return Passes(direction, _ordinals(record, begins, usual, direction, inside, per_step), per_step)
+    ordinal, sparse = _ordinals(record, begins, usual, direction, inside, per_step)
+    return Passes(direction, ordinal, sparse, per_step)
 
 
-def _of_messages(record: Record, ends: Neighbours, by_path: Signs) -> Signs:
-    """Forward ones come from before or go to the next stage; with one neighbour on both sides, only call paths tell."""
+def _of_messages(record: Record, ends: Neighbours, usual: tuple[int, int], by_path: Signs) -> Signs:
+    """Forward ones come from before or go to the next stage.
+
+    Between two stages that hold several chunks each, messages of both directions go both ways: there the work around them
+    decides, which the call paths of collectives tell: a message is sent after the work of its pass, and received before it.
+    """
     direction = np.zeros(len(record), np.int8)
-    if ends.before == ends.after:
-        return np.where(record.is_message, by_path, direction)
     for peer, incoming in ((ends.before, FORWARD), (ends.after, BACKWARD)):
         if peer is not None:
             of_peer = record.is_message & (record.peer == peer)
             direction[of_peer] = np.where(record.is_send[of_peer], -incoming, incoming)
-    return direction
+    around = _around(record, by_path)
+    sends = np.flatnonzero(record.is_send[slice(*usual)]) + usual[0]
+    known = sends[around[sends] != NEITHER]
+    contradicted = len(known) > _MOST_UNKNOWN * len(sends) and bool((around[known] != direction[known]).mean() > _CONTRADICTED)
+    return np.where(record.is_message & (around != NEITHER), around, direction) if contradicted else direction
+
+
+def _around(record: Record, by_path: Signs) -> Signs:
+    """For each message the direction of the nearest collective, before one that is sent, after one that is received."""
+    told = np.flatnonzero((by_path != NEITHER) & ~record.is_message)
+    found = np.zeros(len(record), np.int8)
+    if not len(told):
+        return found
+    place = np.searchsorted(told, np.arange(len(record)))
+    chosen = np.where(record.is_send, place - 1, place)
+    known = (chosen >= 0) & (chosen < len(told))
+    found[known] = by_path[told[chosen[known]]]
+    return found
 
 
 def _passes_in(record: Record, direction: Signs, usual: tuple[int, int]) -> int:
@@ -134,21 +159,20 @@ def _by_next_send(record: Record, direction: Signs, usual: tuple[int, int]) -> S
 
 def _ordinals(
     record: Record, begins: Ints, usual: tuple[int, int], direction: Signs, inside: Flags, per_step: int
-) -> Ints:
-    ordinal = np.full(len(record), -1, np.int64)
+) -> tuple[Ints, Flags]:
+    ordinal, sparse = np.full(len(record), -1, np.int64), np.zeros(len(record), np.bool_)
     if per_step == 0 or not len(begins):
-        return ordinal
+        return ordinal, sparse
     step = np.searchsorted(begins, np.arange(len(record)), side="right") - 1
     for way in (FORWARD, BACKWARD):
         for members in (inside & (direction == way), *_messages(record, direction == way)):
-            each = int(members[slice(*usual)].sum()) // per_step
-            if each == 0:
-                continue
+            found = int(members[slice(*usual)].sum())
             count = np.cumsum(members) - members
             since = count - count[begins[np.maximum(step, 0)]]
-            known = members & (step >= 0)
-            ordinal[known] = np.minimum(since // each, per_step - 1)[known]
-    return ordinal
+            known = members & (step >= 0) & (found > 0)
+            sparse |= known & (found < per_step)
+            ordinal[known] = np.minimum(since // max(found // per_step, 1), per_step - 1)[known]
+    return ordinal, sparse
 
 
 def _messages(record: Record, chosen: Flags) -> tuple[Flags, Flags]:

@@ -90,15 +90,22 @@ class Places:
         return begin + made
 
     def _place(self, told: _Told, at: int) -> Place:
+        rank = told.record.rank
         if told.passes is None:
-            return Place(stage=self.stage_of(told.record.rank))
+            return Place(stage=self.stage_of(rank))
         direction, number = int(told.passes.direction[at]), int(told.passes.ordinal[at])
-        place = Place(_WORDS.get(direction), stage=self.stage_of(told.record.rank))
+        place = Place(_WORDS.get(direction), stage=self.stage_of(rank))
         if direction == NEITHER or number < 0 or told.passes.per_step < 2:
             return place
-        stages, chunks = self._shape(told.record.rank)
-        microbatch, chunk = (number, None) if chunks == 1 else _in_turns(number, direction, stages, chunks)
-        return replace(place, microbatch=microbatch, chunk=chunk)
+        stages, chunks = self._shape(rank)
+        if chunks == 1:
+            return place if told.passes.sparse[at] else replace(place, microbatch=number)
+        turns = [_in_turns(each, direction, stages, chunks) for each in range(told.passes.per_step)]
+        if told.passes.sparse[at]:
+            # The first stage gets nothing for its first chunk, the last one passes nothing on from its last.
+            absent = 0 if bool(told.record.is_send[at]) is (direction == BACKWARD) else chunks - 1
+            turns = [turn for turn in turns if turn[1] != absent]
+        return replace(place, microbatch=turns[number][0], chunk=turns[number][1]) if number < len(turns) else place
 
     def stage_of(self, rank: int) -> int | None:
         """The stage of the pipeline that a rank is in, from 0; None where messages do not lead to the first one."""
@@ -120,18 +127,20 @@ class Places:
         return []
 
     def _shape(self, rank: int) -> tuple[int, int]:
-        """Stages of the pipeline of a rank, and chunks of the model that each holds (0, 1: not known, or one)."""
+        """Stages of the pipeline of a rank, and chunks of the model that each holds (0, 1: not known, or one).
+
+        The first stage passes every chunk on, and gets each but the first from the last stage.
+        """
         chain = self._chain(rank)
         first = self._of(chain[-1]) if chain else None
-        if first is None or first.usual is None or first.ends is None or first.ends.before is None:
+        if first is None or first.usual is None or first.ends is None or first.passes is None:
             return 0, 1
         step = slice(*first.usual)
-        record = first.record
-        to_next = int((record.is_send[step] & (record.peer[step] == first.ends.after)).sum())
-        again = int((~record.is_send[step] & (record.peer[step] == first.ends.before) & record.is_message[step]).sum())
-        last = self.stage_of(first.ends.before)
-        microbatches = to_next - again
-        return (last + 1, to_next // microbatches) if last is not None and microbatches > 0 else (0, 1)
+        forward = (first.passes.direction[step] == FORWARD) & first.record.is_message[step]
+        passed_on, again = (int((forward & (first.record.is_send[step] == sends)).sum()) for sends in (True, False))
+        microbatches = passed_on - again
+        last = self.stage_of(first.ends.before) if first.ends.before is not None else 1
+        return (last + 1, passed_on // microbatches) if last is not None and again and microbatches > 0 else (0, 1)
 
     def _of(self, rank: int) -> _Told | None:
         if rank not in self.known:

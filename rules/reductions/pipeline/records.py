@@ -133,7 +133,7 @@ def _split(columns: dict[str, npt.NDArray[Any]], names: Names) -> Mapping[int, R
     of = columns.pop("rank")
     columns["token"] = np.unique(columns["token"], return_inverse=True)[1].astype(np.int64)
     bounds = np.flatnonzero(np.diff(of, prepend=UNKNOWN))
-    parts = zip(bounds.tolist(), [*bounds[1:].tolist(), len(of)], strict=True)
+    parts = zip(bounds.tolist(), np.append(bounds, len(of))[1:].tolist(), strict=True)
     return {
         int(of[begin]): Record(int(of[begin]), names, **{name: column[begin:end] for name, column in columns.items()})
         for begin, end in parts

@@ -23,8 +23,6 @@ Floats = npt.NDArray[np.float64]
 GATE = 0.9
 # A step beyond the spread of the steps: median absolute deviations.
 _SPREADS = 6.0
-# Steps that tell what is usual.
-_LEAST_USUAL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +70,11 @@ class StepTimes:
         """Numbers of the steps that tell what is usual: not longer than a tenth over the shorter ones."""
         if not len(self.length):
             return self.number
-        return self.number[self.length <= np.quantile(self.length, 0.25) / GATE]
+        return self.number[self.length <= np.quantile(self.length, 0.25, method="lower") / GATE]
 
     def long(self) -> list[tuple[int, float]]:
         """Steps that were long, each with the ns by which it was longer than usual."""
-        if len(self.usual) < _LEAST_USUAL:
+        if not len(self.usual):
             return []
         usual = float(np.median(self.length[np.isin(self.number, self.usual)]))
         spread = float(np.median(np.abs(self.length[np.isin(self.number, self.usual)] - usual)))

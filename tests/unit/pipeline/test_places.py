@@ -1,0 +1,113 @@
+"""Which pass, microbatch, chunk and stage the calls of a rank are of, against the programs of simulated jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from duckdb import DuckDBPyConnection
+
+from forensics.case.build import open_case
+from forensics.fixtures.simulator import bundle, losses
+from forensics.fixtures.simulator.faults import parse
+from forensics.fixtures.simulator.job import MS, Parallelism, TrainingJob
+from forensics.fixtures.simulator.program import Op, program
+from forensics.fixtures.simulator.simulation import Simulation, simulate
+from forensics.rules.reductions.pipeline.places import Place, Places
+from forensics.rules.reductions.pipeline.records import records
+from forensics.rules.reductions.pipeline.steps import step_begins, usual_step
+from tests.unit.simulator.small_jobs import DENSE
+
+DEEP = replace(DENSE, parallel=Parallelism(tensor=2, pipeline=4, data=2), model=replace(DENSE.model, layers=8))
+JOBS = {
+    "1F1B": DEEP,
+    "GPipe": replace(DEEP, schedule="gpipe"),
+    "interleaved": replace(DEEP, schedule="interleaved", chunks=2, microbatches=8),
+    "two stages": DENSE,
+    "two stages, interleaved": replace(DENSE, schedule="interleaved", chunks=2),
+    "sequence parallel": replace(DEEP, tensor_mode="sequence_parallel", data_mode="zero1"),
+}
+
+
+@contextmanager
+def case_of(made: Simulation, folder: Path, ring: int = 2000) -> Iterator[DuckDBPyConnection]:
+    """The case of the dumps that a simulated job leaves behind."""
+    only = losses.drawn(made.job.parallel.world, made.random("losses"), only=("recorder",))
+    bundle.write(made, bundle.options_of(made, ring=ring), only, folder / "bundle.tar", replace=True)
+    with open_case([folder / "bundle.tar"]) as connection:
+        yield connection
+
+
+def sound(job: TrainingJob) -> Simulation:
+    return simulate(job, [parse("none")], 3)
+
+
+def expected(job: TrainingJob, rank: int) -> list[Op]:
+    """The communication of one iteration."""
+    stage, _ = job.parallel.stage_of(rank)
+    return [op for op in program(job, stage, 0) if op.kind in ("collective", "send", "recv") and _is_recorded(job, op)]
+
+
+def _is_recorded(job: TrainingJob, op: Op) -> bool:
+    return op.peer is not None or job.parallel.group_size(op.axis or "world") > 1
+
+
+def place_of(job: TrainingJob, rank: int, op: Op) -> Place:
+    stage, _ = job.parallel.stage_of(rank)
+    if op.microbatch is None:
+        return Place(stage=stage)
+    chunk = op.chunk if job.chunks > 1 else None
+    return Place("forward" if op.is_forward else "backward", op.microbatch, chunk, stage)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_call_of_a_step_has_its_place(name: str, tmp_path: Path) -> None:
+    job = JOBS[name]
+    with case_of(sound(job), tmp_path) as connection:
+        places = Places(connection)
+        for rank in range(0, job.parallel.world, job.parallel.width // 2):
+            record = records(connection, [rank])[rank]
+            begin, end = usual_step(record, step_begins(record)) or (0, 0)
+            ops = expected(job, rank)
+            assert end - begin == len(ops)
+            for at, op in zip(range(begin, end), ops, strict=True):
+                if op.axis not in ("dp", "embedding", "world"):
+                    found = places.of_call(rank, record.label(at), int(record.sequence[at]))
+                    assert found == place_of(job, rank, op), (rank, at - begin)
+
+
+@pytest.mark.parametrize("name", ["1F1B", "interleaved", "two stages"])
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+def test_the_call_that_a_stopped_rank_did_not_make_is_the_one_that_follows(name: str, phase: str, tmp_path: Path) -> None:
+    job = JOBS[name]
+    made = simulate(job, [parse(f"host-hang@rank5/{phase}")], 11, iterations=4)
+    position = made.injections[0].position
+    assert position is not None
+    with case_of(made, tmp_path) as connection:
+        found = Places(connection).of_next(5)
+    assert found is not None
+    assert (found.direction, found.microbatch) == (phase, position.op.microbatch)
+    assert found.stage == job.parallel.stage_of(5)[0]
+
+
+def test_a_record_of_less_than_a_step_tells_no_microbatch(tmp_path: Path) -> None:
+    """Where a step began is not in the record: nothing counts from there."""
+    with case_of(sound(JOBS["1F1B"]), tmp_path, ring=20) as connection:
+        places = Places(connection)
+        record = records(connection, [0])[0]
+        found = [places.of_call(0, record.label(at), int(record.sequence[at])) for at in range(len(record))]
+    assert {place.microbatch for place in found if place} == {None}
+
+
+def test_a_job_without_a_pipeline_has_no_stage_and_no_microbatch(tmp_path: Path) -> None:
+    slower = replace(DENSE.model, forward_ns=200 * MS)
+    job = replace(DENSE, parallel=Parallelism(tensor=2, data=4), model=slower, microbatches=1)
+    with case_of(sound(job), tmp_path) as connection:
+        record = records(connection, [0])[0]
+        places = Places(connection)
+        found = {places.of_call(0, record.label(at), int(record.sequence[at])) for at in range(len(record))}
+    assert {(place.microbatch, place.stage) for place in found if place} == {(None, None)}
+    assert {place.direction for place in found if place} >= {"forward", "backward"}
