@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forensics.fixtures.simulator.job import Model, Parallelism, TrainingJob
+from forensics.fixtures.simulator.job import Schedule as Simulated
+from forensics.fixtures.simulator.schedule import slots
 from forensics.rules.reductions.pipeline.critical_path import longest
 from forensics.rules.reductions.pipeline.dag import Ints
 from forensics.rules.reductions.pipeline.schedules import Graph, Order, Pass, Schedule, graph, order
@@ -60,6 +63,21 @@ def test_with_as_many_microbatches_as_stages_older_megatron_runs_all_forwards_fi
     assert last == "F0.0 F1.0 F0.1 F1.1 B0.1 B1.1 B0.0 B1.0"
     assert written(order(Schedule.INTERLEAVED, 1, 2, 2, 2)) == "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 B0.0 B1.0"
     assert written(order(Schedule.INTERLEAVED_OLDER, 1, 2, 4, 2)) == written(order(Schedule.INTERLEAVED, 1, 2, 4, 2))
+
+
+SIMULATED: dict[str, Simulated] = {"gpipe": "gpipe", "1f1b": "1f1b", "interleaved-older": "interleaved"}
+
+
+@given(shapes((Schedule.GPIPE, Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED_OLDER)))
+@settings(max_examples=60, deadline=None)
+def test_simulated_jobs_do_their_passes_in_this_order(shape: Shape) -> None:
+    schedule, stages, microbatches, chunks = shape
+    model = Model(stages * chunks, 1, 1, 1)
+    job = TrainingJob("any", Parallelism(pipeline=stages), model, microbatches, SIMULATED[schedule], chunks)
+    for stage in range(stages):
+        passes = order(schedule, stage, stages, microbatches, chunks)
+        columns = ((passes.kind == Pass.FORWARD).tolist(), passes.microbatch.tolist(), passes.chunk.tolist())
+        assert list(zip(*columns, strict=True)) == slots(job, stage)
 
 
 @given(shapes(), st.integers(1, 3))
