@@ -1,1 +1,1 @@
-"""What the calls of a rank were for: steps of the training, passes of microbatches, stages of a pipeline."""
+"""The steps of a training job as passes of microbatches: which call is of which, what was to happen, what held it up."""
