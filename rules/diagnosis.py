@@ -33,6 +33,7 @@ from forensics.rules.explain import Observed, observed_in
 from forensics.rules.facts.families import SourceFamilies, families
 from forensics.rules.facts.symptoms import Findings, Symptoms, symptoms
 from forensics.rules.labels import failures, limits
+from forensics.rules.located import located
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_row
@@ -47,7 +48,6 @@ from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.stacks.tree import stack_tree
 from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
-from forensics.rules.located import located
 from forensics.rules.soundness import sound, unrecorded_ranks
 from forensics.rules.supply import Supply
 

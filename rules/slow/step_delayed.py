@@ -51,9 +51,7 @@ def _evaluate(
             yield hardware.refined(finding, (Cause.COMPUTE_SLOW,))
 
 
-def _finding(
-    connection: DuckDBPyConnection, delays: Delays, found: Sequence[Delay], places: Places, roster: Roster
-) -> Finding:
+def _finding(connection: DuckDBPyConnection, delays: Delays, found: Sequence[Delay], places: Places, roster: Roster) -> Finding:
     worst = max(found, key=lambda delay: delay.excess_ns)
     place = places.of_call(worst.ranks[0], worst.communicator, worst.sequence) or Place()
     lost = sum(delay.excess_ns for delay in found)
@@ -104,7 +102,9 @@ def _stage(delay: Delay, place: Place) -> StageRef:
 
 def _evidence(connection: DuckDBPyConnection, delays: Delays, found: Sequence[Delay]) -> Iterator[Evidence]:
     for delay in sorted(found, key=lambda each: -each.excess_ns)[:_SHOWN]:
-        longer = f"a step took {(delays.typical_ns + delay.excess_ns) / 1e9:.2f} s, {delay.excess_ns / 1e6:.0f} ms more than usual"
+        longer = (
+            f"a step took {(delays.typical_ns + delay.excess_ns) / 1e9:.2f} s, {delay.excess_ns / 1e6:.0f} ms more than usual"
+        )
         yield Evidence(f"{longer}: {_happened(delay)}", _source(connection, delay))
     if len(found) > 1:
         yield Evidence(f"so in {counted(len(found), 'step')} of {delays.steps}", None)

@@ -1,10 +1,12 @@
-"""Who held up a long step: the rank that the others waited for and that had waited for nobody, or the transfer that all waited in.
+"""Who held up a long step: the rank that the others waited for and that had waited for nobody, or the transfer that all waited
+in.
 
-A delay travels: who waits for a late rank comes late itself to the next call. So the first thing that a rank does in a long step
-decides: it waits longer than usual (then it is a victim), or others wait for it (then it is a root). Waiting is told by the time
-inside a call on the rank's own clock: the last member to come is in it for the shortest time, so that no two clocks are compared.
-Where all members are in a call for longer, and had come in time, it is the transfer. Without such times the ends of calls tell
-(watchdogs see them up to a round late): the first call of all of its members that ends late is that of the root's group.
+A delay travels: who waits for a late rank comes late itself to the next call. So the first thing that a rank does in a long
+step decides: it waits longer than usual (then it is a victim), or others wait for it (then it is a root). Waiting is told by
+the time inside a call on the rank's own clock: the last member to come is in it for the shortest time, so that no two clocks
+are compared. Where all members are in a call for longer, and had come in time, it is the transfer. Without such times the ends
+of calls tell (watchdogs see them up to a round late): the first call of all of its members that ends late is that of the
+root's group.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ import numpy as np
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.pipeline.records import Flags, Ints, records
-from forensics.rules.reductions.pipeline.step_times import Floats, Steps, StepTimes, step_times
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
+from forensics.rules.reductions.steps.records import Flags, Ints, records
+from forensics.rules.reductions.steps.times import Floats, Steps, StepTimes, step_times
 
 # Of the time that the step was longer: who waits for more waits for the delay, who waits for less came with it.
 _WAITS, _CAME = 0.5, 0.25
@@ -32,9 +34,9 @@ class Delay:
     """A long step and what held it up.
 
     `ranks` are to blame: each of them, or one of them where `one_of`. The others waited for them in `communicator`, `sequence`
-    of kind `kind`, up to `waited_ns`. `is_transfer`: all members had come. `on_host`: the host made the call so late itself; None
-    where the source does not tell. `by_ends`: told by ends of calls as watchdogs saw them. `excess_ns` is what the step was
-    longer by.
+    of kind `kind`, up to `waited_ns`. `is_transfer`: all members had come. `on_host`: the host made the call so late itself;
+    None where the source does not tell. `by_ends`: told by ends of calls as watchdogs saw them. `excess_ns` is what the step
+    was longer by.
     """
 
     step: int
@@ -178,7 +180,9 @@ def _met(times: StepTimes, found: Mapping[int, tuple[Ints, Floats]]) -> _Calls:
 
 
 def _on_host(times: StepTimes, number: int, excess: float, call: _Call) -> bool | None:
-    """Whether the host itself made the call late, later in its step than in others; None where it may have been held up before."""
+    """Whether the host itself made the call late, later in its step than in others; None where it may have been held up
+    before.
+    """
     issued = _excess(times, times.ranks[call.rank], number, "enqueued_ns")
     return None if issued is None else bool(issued[1][call.at] >= _WAITS * excess)
 

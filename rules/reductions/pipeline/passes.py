@@ -1,10 +1,11 @@
 """The pass that each call of a rank belongs to: forward or backward, of which microbatch, through which chunk of the model.
 
 Nothing but order is needed. The first message of a step is a forward one: a rank receives it from the stage before, or, in the
-first stage, sends it to the next; so it is known who is before and who is after, and the direction of every message. Collectives
-inside a pass have the direction of their call path, else that of the message that the pass ends with. Each pass of a direction
-has the same number of them, so that their count since the step began tells the microbatch (Narayanan et al., SC 2021, section
-2.2, for the order in which chunks take turns). Data-parallel and other calls that a step makes once are of no microbatch.
+first stage, sends it to the next; so it is known who is before and who is after, and the direction of every message.
+Collectives inside a pass have the direction of their call path, else that of the message that the pass ends with. Each pass of
+a direction has the same number of them, so that their count since the step began tells the microbatch (Narayanan et al., SC
+2021, section 2.2, for the order in which chunks take turns). Data-parallel and other calls that a step makes once are of no
+microbatch.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from forensics.rules.reductions.pipeline.records import Flags, Ints, Record
+from forensics.rules.reductions.steps.records import Flags, Ints, Record
 
 Signs = npt.NDArray[np.int8]
 FORWARD, BACKWARD, NEITHER = 1, -1, 0
@@ -126,7 +127,9 @@ def _around(record: Record, by_path: Signs) -> Signs:
 def _passes_in(record: Record, direction: Signs, usual: tuple[int, int]) -> int:
     """Passes of a direction in a step: the most messages of one direction and kind."""
     step = slice(*usual)
-    kinds = [(direction[step] == way) & (record.is_send[step] == sends) for way in (FORWARD, BACKWARD) for sends in (True, False)]
+    kinds = [
+        (direction[step] == way) & (record.is_send[step] == sends) for way in (FORWARD, BACKWARD) for sends in (True, False)
+    ]
     return max(int((kind & record.is_message[step]).sum()) for kind in kinds)
 
 
@@ -152,7 +155,7 @@ def _by_next_send(record: Record, direction: Signs, usual: tuple[int, int]) -> S
     known = following < len(sends)
     found[known] = direction[sends[following[known]]]
     if len(later) and not known.all():
-        done = int(((sends >= usual[1])).sum()) % len(later)
+        done = int((sends >= usual[1]).sum()) % len(later)
         found[~known] = later[done]
     return found
 

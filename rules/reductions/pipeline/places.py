@@ -18,10 +18,10 @@ from forensics.rules.reductions.pipeline.passes import (
     neighbours,
     passes,
 )
-from forensics.rules.reductions.pipeline.records import UNKNOWN, Ints, Record, records
-from forensics.rules.reductions.pipeline.steps import step_begins, usual_step
 from forensics.rules.reductions.stacks.call_paths import call_paths
 from forensics.rules.reductions.stacks.recorded_stages import stage_of_path
+from forensics.rules.reductions.steps.begins import step_begins, usual_step
+from forensics.rules.reductions.steps.records import UNKNOWN, Ints, Record, records
 
 _DIRECTIONS = {StageName.FORWARD: FORWARD, StageName.BACKWARD: BACKWARD}
 _WORDS = {FORWARD: "forward", BACKWARD: "backward"}

@@ -17,8 +17,8 @@ from forensics.fixtures.simulator.job import MS, Parallelism, TrainingJob
 from forensics.fixtures.simulator.program import Op, program
 from forensics.fixtures.simulator.simulation import Simulation, simulate
 from forensics.rules.reductions.pipeline.places import Place, Places
-from forensics.rules.reductions.pipeline.records import records
-from forensics.rules.reductions.pipeline.steps import step_begins, usual_step
+from forensics.rules.reductions.steps.begins import step_begins, usual_step
+from forensics.rules.reductions.steps.records import records
 from tests.unit.simulator.small_jobs import DENSE
 
 DEEP = replace(DENSE, parallel=Parallelism(tensor=2, pipeline=4, data=2), model=replace(DENSE.model, layers=8))

@@ -1,17 +1,19 @@
 """Where the steps of the training begin in the record of a rank: at what recurs least often, once a step.
 
 A rank repeats its program step by step, and a microbatch repeats a part of it several times. The collectives that recur least
-often (gradient norm, loss, reduction of what two stages share) recur once a step, or a few times; as many of them make a step as
-leave the same calls between one and the next. A record of less than two steps still shows where one ended, if all ranks met there.
+often (gradient norm, loss, reduction of what two stages share) recur once a step, or a few times; as many of them make a step
+as leave the same calls between one and the next. A record of less than two steps still shows where one ended, if all ranks met
+there.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
-from forensics.rules.reductions.pipeline.records import Ints, Record
+from forensics.rules.reductions.steps.records import Ints, Record
 
 # A step has no more calls of its rarest kind than this.
 _MOST_MARKS = 4
@@ -69,8 +71,8 @@ def _recurring(record: Record, found: tuple[bool, Ints]) -> Ints:
 
 def _are_alike(record: Record, begins: Ints) -> bool:
     """Whether most steps have the same calls as the step before, or whether there is one step only."""
-    steps = [_counted(record, begin, end) for begin, end in zip(begins[:-1], begins[1:], strict=True)]
-    same = [np.array_equal(one, other) for one, other in zip(steps[:-1], steps[1:], strict=True)]
+    steps = [_counted(record, begin, end) for begin, end in itertools.pairwise(begins)]
+    same = [np.array_equal(one, other) for one, other in itertools.pairwise(steps)]
     return not same or float(np.mean(same)) >= _ALIKE
 
 

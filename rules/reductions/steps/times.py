@@ -2,20 +2,21 @@
 
 Ranks count their steps alike by the calls that they made together: a number in a communicator is of one step. A step is long
 when the job would have needed less than nine tenths of its time (VenusTrace 5.1 and 5.3, figure 14) and when the steps do not
-differ that much anyway. What is usual is taken from steps of the usual length with the usual calls; steps with others (evaluation,
-a checkpoint) are not judged.
+differ that much anyway. What is usual is taken from steps of the usual length with the usual calls; steps with others
+(evaluation, a checkpoint) are not judged.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from forensics.rules.reductions.pipeline.records import UNKNOWN, Ints, Record
-from forensics.rules.reductions.pipeline.steps import step_begins, usual_step
+from forensics.rules.reductions.steps.begins import step_begins, usual_step
+from forensics.rules.reductions.steps.records import UNKNOWN, Ints, Record
 
 Floats = npt.NDArray[np.float64]
 
@@ -105,7 +106,7 @@ def _steps(record: Record, begins: Ints, shift: int) -> Steps | None:
     first = int(_from_the_start(record))
     rows = [
         (index, int(begin), int(end))
-        for index, (begin, end) in enumerate(zip(begins[:-1], begins[1:], strict=True))
+        for index, (begin, end) in enumerate(itertools.pairwise(begins))
         if index >= first and end < len(record) and np.array_equal(np.sort(record.token[begin:end]), shape)
     ]
     if not rows:
@@ -124,7 +125,8 @@ def _from_the_start(record: Record) -> bool:
 
 
 def _shifts(found: Mapping[int, Record], begins: Mapping[int, Ints]) -> dict[int, int]:
-    """What to add to the number of a step in the record of a rank so that all ranks count alike; ranks that met no other left out.
+    """What to add to the number of a step in the record of a rank so that all ranks count alike; ranks that met no other left
+    out.
 
     The largest set of ranks that is tied together by calls counts; ties go by the lowest rank.
     """

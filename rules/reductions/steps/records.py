@@ -17,8 +17,9 @@ Flags = npt.NDArray[np.bool_]
 UNKNOWN = np.iinfo(np.int64).min
 """What stands where the source told nothing."""
 
-_NAMES = "SELECT DISTINCT communicator FROM operations WHERE communicator IS NOT NULL ORDER BY 1", (
-    "SELECT DISTINCT kind FROM operations WHERE kind IS NOT NULL ORDER BY 1"
+_NAMES = (
+    "SELECT DISTINCT communicator FROM operations WHERE communicator IS NOT NULL ORDER BY 1",
+    ("SELECT DISTINCT kind FROM operations WHERE kind IS NOT NULL ORDER BY 1"),
 )
 # Where a rank left a dump, its calls are those of the dump: numbers and order of a shim log cannot be compared with them.
 # Of calls that one group call issued, the entry that closes it has the times: the first of them stands for all.
@@ -126,7 +127,9 @@ def records(connection: DuckDBPyConnection, ranks: Iterable[int] | None = None) 
 
 
 def _all_ranks(connection: DuckDBPyConnection) -> list[int]:
-    return [rank for (rank,) in connection.execute("SELECT DISTINCT rank FROM operations WHERE rank >= 0 ORDER BY 1").fetchall()]
+    return [
+        rank for (rank,) in connection.execute("SELECT DISTINCT rank FROM operations WHERE rank >= 0 ORDER BY 1").fetchall()
+    ]
 
 
 def _split(columns: dict[str, npt.NDArray[Any]], names: Names) -> Mapping[int, Record]:
