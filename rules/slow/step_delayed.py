@@ -54,6 +54,8 @@ def _evaluate(
 def _finding(connection: DuckDBPyConnection, delays: Delays, found: Sequence[Delay], places: Places, roster: Roster) -> Finding:
     worst = max(found, key=lambda delay: delay.excess_ns)
     place = places.of_call(worst.ranks[0], worst.communicator, worst.sequence) or Place()
+    if worst.is_spread:  # no pass stands out
+        place = Place(stage=place.stage)
     lost = sum(delay.excess_ns for delay in found)
     host = roster.host_of(worst.ranks[0])
     return Finding(
@@ -61,21 +63,26 @@ def _finding(connection: DuckDBPyConnection, delays: Delays, found: Sequence[Del
         cause=_cause(worst),
         stage=_stage(worst, place),
         belief=Belief.GROUP_SYMPTOM if worst.one_of else Belief.BEHIND_AND_BUSY,
-        confidence=_confidence(delays, worst, place),
+        confidence=_confidence(delays, found, worst, place),
         evidence=tuple(_evidence(connection, delays, found)),
         granularity=Granularity.GROUP if worst.one_of else Granularity.RANK,
         members=Members.ONE_OF if worst.one_of else Members.EACH,
         anomaly=Anomaly.FAIL_SLOW,
-        by_design=_DUTY if len(found) == 1 and place.direction is None and not worst.is_transfer else None,
+        by_design=_DUTY if len(found) == 1 and _is_between_passes(worst, place) else None,
         impact=Impact(round(lost), round(lost / (lost + delays.steps * delays.typical_ns), 3), len(found), "arrival"),
         since=Since(worst.at_ns, f"{host} realtime" if host else "its host's realtime", 0),
         next_steps=(_advice(worst),),
     )
 
 
-def _confidence(delays: Delays, worst: Delay, place: Place) -> Confidence:
-    weak = worst.one_of or worst.by_ends or place.direction is None or delays.usual < _ENOUGH_USUAL
-    return Confidence.SUSPECT if weak else Confidence.LIKELY
+def _confidence(delays: Delays, found: Sequence[Delay], worst: Delay, place: Place) -> Confidence:
+    long = len({delay.step for delay in delays.found}) + delays.unexplained
+    weak = worst.one_of or worst.by_ends or delays.usual < _ENOUGH_USUAL or 2 * len(found) < long
+    return Confidence.SUSPECT if weak or (place.direction is None and not worst.is_spread) else Confidence.LIKELY
+
+
+def _is_between_passes(delay: Delay, place: Place) -> bool:
+    return place.direction is None and not delay.is_transfer and not delay.is_spread
 
 
 def _cause(delay: Delay) -> Cause:
@@ -121,6 +128,8 @@ def _happened(delay: Delay) -> str:
         return f"{who} were {delay.waited_ns / 1e6:.0f} ms longer in {call}, all of them, and none had waited before"
     if delay.by_ends:
         return f"the first call to end late for all of its members is {call}"
+    if delay.is_spread:
+        return f"the others waited {delay.waited_ns / 1e6:.0f} ms longer for {who}, bit by bit until {call}"
     waited = f"the others waited up to {delay.waited_ns / 1e6:.0f} ms longer than usual in {call}"
     return f"{waited} for {who}, which had waited for nobody before in this step"
 

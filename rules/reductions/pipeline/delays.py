@@ -11,6 +11,7 @@ root's group.
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +24,10 @@ from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.steps.records import Flags, Ints, records
 from forensics.rules.reductions.steps.times import Floats, Steps, StepTimes, step_times
 
-# Of the time that the step was longer: who waits for more waits for the delay, who waits for less came with it.
-_WAITS, _CAME = 0.5, 0.25
+# Of the time that the step was longer: who waits for as much waits for the delay. Of the calls of a step: so many may
+# be undated.
+_WAITS, _UNKNOWN_CALLS = 0.5, 0.25
+_LEAST_MEMBERS = 2
 # A watchdog sees an end up to a round late (100 ms, torch 2.9), and the begin of the step as late.
 _SEEN_NS = 300e6
 
@@ -36,7 +39,7 @@ class Delay:
     `ranks` are to blame: each of them, or one of them where `one_of`. The others waited for them in `communicator`, `sequence`
     of kind `kind`, up to `waited_ns`. `is_transfer`: all members had come. `on_host`: the host made the call so late itself;
     None where the source does not tell. `by_ends`: told by ends of calls as watchdogs saw them. `excess_ns` is what the step
-    was longer by.
+    was longer by, `is_spread` that no single call shows half of it.
     """
 
     step: int
@@ -50,6 +53,7 @@ class Delay:
     source: tuple[int, int]
     waited_ns: float
     is_transfer: bool = False
+    is_spread: bool = False
     on_host: bool | None = None
     by_ends: bool = False
 
@@ -125,7 +129,7 @@ def _excess(times: StepTimes, steps: Steps, number: int, column: str) -> tuple[I
     values = steps.of(getattr(steps.record, column))
     if column != "duration_ns":
         values = values - steps.record.enqueued_ns[steps.begin].astype(np.float64)[:, None]
-    if np.isnan(values).mean() > _CAME:
+    if np.isnan(values).mean() > _UNKNOWN_CALLS:
         return None
     more = values[row] - np.nanmedian(values[usual], axis=0)
     in_order = np.argsort(steps.order[row])
@@ -133,22 +137,29 @@ def _excess(times: StepTimes, steps: Steps, number: int, column: str) -> tuple[I
 
 
 def _by_waits(times: StepTimes, number: int, excess: float, inside: Mapping[int, tuple[Ints, Floats]]) -> Iterator[Delay]:
+    """Ranks that held others up by half of it before they had waited for half of it, in one call or bit by bit; transfers."""
     waits = {rank: _first(np.cumsum(np.maximum(more, 0.0)) >= _WAITS * excess) for rank, (_, more) in inside.items()}
-    late: dict[int, tuple[int, _Call, float]] = {}
+    held: dict[int, list[tuple[_Call, float]]] = defaultdict(list)
     for members in _met(times, inside).values():
-        waited = max(call.excess for call in members)
-        if waited < _WAITS * excess or len(members) < 2:
+        if len(members) < _LEAST_MEMBERS:
             continue
-        if min(call.excess for call in members) >= _WAITS * excess:
+        last, other = heapq.nsmallest(2, members, key=lambda call: call.excess)
+        if last.excess >= _WAITS * excess:
             if all(call.at <= waits[call.rank] for call in members):
-                yield _delay(times, number, excess, members, waited, is_transfer=True)
-            continue
-        for call in members:
-            if call.excess <= _CAME * excess and (call.rank not in late or call.at < late[call.rank][0]):
-                late[call.rank] = call.at, call, waited
-    for rank, (at, call, waited) in sorted(late.items()):
-        if at <= waits[rank]:
-            yield _delay(times, number, excess, (call,), waited, on_host=_on_host(times, number, excess, call))
+                yield _delay(times, number, excess, members, last.excess, is_transfer=True)
+        elif other.excess > max(last.excess, 0.0):
+            held[last.rank].append((last, other.excess - max(last.excess, 0.0)))
+    for rank, calls in sorted(held.items()):
+        calls.sort(key=lambda each: each[0].at)
+        total = np.cumsum([waited for _, waited in calls])
+        reached = _first(total >= _WAITS * excess)
+        if reached < len(calls) and calls[reached][0].at <= waits[rank]:
+            # What follows is late by the same once more.
+            call, waited = calls[reached]
+            is_spread = waited < _WAITS * float(total[reached])
+            waited = float(total[reached]) if is_spread else waited
+            on_host = _on_host(times, number, excess, call)
+            yield _delay(times, number, excess, (call,), waited, on_host=on_host, is_spread=is_spread)
 
 
 def _by_ends(times: StepTimes, number: int, excess: float, ends: Mapping[int, tuple[Ints, Floats]]) -> Iterator[Delay]:
@@ -189,7 +200,7 @@ def _on_host(times: StepTimes, number: int, excess: float, call: _Call) -> bool 
 
 def _delay(
     times: StepTimes, number: int, excess: float, calls: Sequence[_Call], waited: float, *,
-    is_transfer: bool = False, on_host: bool | None = None, by_ends: bool = False,
+    is_transfer: bool = False, is_spread: bool = False, on_host: bool | None = None, by_ends: bool = False,
 ) -> Delay:  # fmt: skip
     first = calls[0]
     record = times.ranks[first.rank].record
@@ -198,5 +209,5 @@ def _delay(
         communicator=record.label(first.place), sequence=int(record.sequence[first.place]),
         kind=record.names.kinds[int(record.kind[first.place])], at_ns=int(record.enqueued_ns[first.place]),
         source=(int(record.source_id[first.place]), int(record.locator[first.place])), waited_ns=waited,
-        is_transfer=is_transfer, on_host=on_host, by_ends=by_ends,
+        is_transfer=is_transfer, is_spread=is_spread, on_host=on_host, by_ends=by_ends,
     )  # fmt: skip

@@ -1,9 +1,9 @@
 """Whether the speed of the job was looked at, by what, and whether it is still what it was earlier in the same record.
 
-That a job moves says nothing of how fast. Recorded steps tell their length; else the rarest call that recurs in the record of a
-rank stands for a step, and the times between two of them for its length (each on the rank's own clock). Where it recurs several
-times in a step (layers, microbatches), as many of its times as repeat alike make one. What was before the record began is not
-known: `steady` is a word for the record only.
+That a job moves says nothing of how fast. Recorded steps tell their length; else the steps that the calls of a rank show, each
+on the rank's own clock. Where these are not alike, the rarest call that recurs in the record of a rank stands for a step;
+where it recurs several times in one (layers, microbatches), as many of its times as repeat alike make one. What was before the
+record began is not known: `steady` is a word for the record only.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from forensics.rules.reductions.frontier.verdicts import FrontierWindow
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.onset import onset_of
 from forensics.rules.reductions.progress.step_lines import StepLines, step_lines
+from forensics.rules.reductions.steps.begins import step_begins
+from forensics.rules.reductions.steps.records import UNKNOWN, Record, records
 
 # Four steps on either side of a change, after the first one, which pays for start-up.
 _LEAST_STEPS, _LEAST_SIDE = 9, 4
@@ -62,6 +64,11 @@ SELECT rank, communicator, split_part(signature, ' ', 1), at_ns, path FROM kinds
 WHERE cover >= {_LEAST_COVER} * span
 QUALIFY row_number() OVER (PARTITION BY rank ORDER BY times, communicator, signature) = 1
 ORDER BY rank LIMIT {_MOST_RECORDS}
+"""
+
+_RECORDED = f"""
+SELECT o.rank, min(s.path) FROM operations o JOIN sources s USING (source_id) WHERE o.rank >= 0
+GROUP BY o.rank ORDER BY o.rank LIMIT {_MOST_RECORDS}
 """
 
 Floats = npt.NDArray[np.float64]
@@ -116,7 +123,7 @@ def speed(calls: Calls, windows: FrontierWindows) -> Speed:
     if unknown := next((window.matrix.unrecognised for window in windows if window.matrix.unrecognised), None):
         return Speed(Pace.NOT_MEASURED, f"no communication was recognised among the kernels: {unknown}")
     steps = [_of_window(window) for window in windows if len(window.matrix.steps) > _LEAST_STEPS]
-    found = judged(steps or _of_calls(calls.connection))
+    found = judged(steps or _of_programs(calls.connection) or _of_calls(calls.connection))
     logged = found if found.was_measured else _decided([_of_lines(lines) for lines in step_lines(calls.connection)])
     return logged if logged.pace is Pace.SLOWER else found
 
@@ -142,6 +149,22 @@ def _of_window(window: FrontierWindow) -> _Series:
     matrix = window.matrix
     ends = matrix.epoch_ns + np.median(matrix.begins + matrix.walls, axis=1).astype(np.int64)
     return _Series("recorded steps", np.median(matrix.walls, axis=1), ends.tolist(), matrix.path())
+
+
+def _of_programs(connection: DuckDBPyConnection) -> list[_Series]:
+    """Times from one begin of a step to the next, where the records of most ranks show the same calls step by step."""
+    paths = dict(rows_of(connection, "operations", _RECORDED))
+    found = records(connection, paths)
+    series = [each for rank, record in found.items() if (each := _of_program(record, paths[rank])) is not None]
+    return series if 2 * len(series) > len(found) else []
+
+
+def _of_program(record: Record, path: str) -> _Series | None:
+    begins = step_begins(record)
+    moments = record.enqueued_ns[begins[begins < len(record)]]
+    if len(moments) <= _LEAST_STEPS or (moments == UNKNOWN).any():
+        return None
+    return _Series("the calls that each step makes", np.diff(moments).astype(np.float64), moments[1:].tolist(), path)
 
 
 def _of_calls(connection: DuckDBPyConnection) -> list[_Series]:

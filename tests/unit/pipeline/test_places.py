@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from duckdb import DuckDBPyConnection
 
-from forensics.case.build import open_case
-from forensics.fixtures.simulator import bundle, losses
 from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.job import MS, Parallelism, TrainingJob
 from forensics.fixtures.simulator.program import Op, program
@@ -19,6 +14,7 @@ from forensics.fixtures.simulator.simulation import Simulation, simulate
 from forensics.rules.reductions.pipeline.places import Place, Places
 from forensics.rules.reductions.steps.begins import step_begins, usual_step
 from forensics.rules.reductions.steps.records import records
+from tests.unit.pipeline.simulated import case_of
 from tests.unit.simulator.small_jobs import DENSE
 
 DEEP = replace(DENSE, parallel=Parallelism(tensor=2, pipeline=4, data=2), model=replace(DENSE.model, layers=8))
@@ -30,15 +26,6 @@ JOBS = {
     "two stages, interleaved": replace(DENSE, schedule="interleaved", chunks=2),
     "sequence parallel": replace(DEEP, tensor_mode="sequence_parallel", data_mode="zero1"),
 }
-
-
-@contextmanager
-def case_of(made: Simulation, folder: Path, ring: int = 2000) -> Iterator[DuckDBPyConnection]:
-    """The case of the dumps that a simulated job leaves behind."""
-    only = losses.drawn(made.job.parallel.world, made.random("losses"), only=("recorder",))
-    bundle.write(made, bundle.options_of(made, ring=ring), only, folder / "bundle.tar", replace=True)
-    with open_case([folder / "bundle.tar"]) as connection:
-        yield connection
 
 
 def sound(job: TrainingJob) -> Simulation:

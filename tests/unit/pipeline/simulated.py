@@ -1,0 +1,23 @@
+"""Cases of the dumps that small simulated jobs leave behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from duckdb import DuckDBPyConnection
+
+from forensics.case.build import open_case
+from forensics.fixtures.simulator import bundle, losses
+from forensics.fixtures.simulator.simulation import Simulation
+
+
+@contextmanager
+def case_of(made: Simulation, folder: Path, *, ring: int = 2000, timing: bool | None = None) -> Iterator[DuckDBPyConnection]:
+    """The dumps of all ranks and nothing else; `timing` says whether they have the time inside calls."""
+    only = losses.drawn(made.job.parallel.world, made.random("losses"), only=("recorder",))
+    given = {} if timing is None else {"timing": timing}
+    bundle.write(made, bundle.options_of(made, ring=ring, **given), only, folder / "bundle.tar", replace=True)
+    with open_case([folder / "bundle.tar"]) as connection:
+        yield connection

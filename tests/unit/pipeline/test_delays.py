@@ -1,0 +1,75 @@
+"""Who held up a long step: a rank by the time inside calls, its group by their ends, a transfer, nobody."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from forensics.fixtures.simulator.faults import parse
+from forensics.fixtures.simulator.job import MS, Parallelism
+from forensics.fixtures.simulator.simulation import simulate
+from forensics.model import Cause, Confidence, Outcome, Verdict
+from forensics.rules.diagnosis import diagnose
+from tests.unit.pipeline.simulated import case_of
+from tests.unit.simulator.small_jobs import DENSE
+
+JOB = replace(DENSE, parallel=Parallelism(tensor=2, pipeline=4, data=2), model=replace(DENSE.model, forward_ns=60 * MS))
+
+
+def verdict(fault: str, folder: Path, *, timing: bool = True, seed: int = 3) -> tuple[Verdict, int | None]:
+    """What is said of the dumps, and the microbatch that the fault struck."""
+    made = simulate(JOB, [parse(each) for each in fault.split(" ")], seed, iterations=14)
+    position = made.injections[0].position if made.injections else None
+    with case_of(made, folder, timing=timing) as connection:
+        return diagnose(connection), position.op.microbatch if position else None
+
+
+def named(found: Verdict) -> list[tuple[int, ...]]:
+    return [suspect.ranks for suspect in found.suspects if "FX175" in suspect.rules]
+
+
+@pytest.mark.parametrize("fault", ["compute-delay@rank6:900ms/backward", "compute-delay@rank13:700ms/forward"])
+def test_the_last_to_come_is_named_with_its_pass(fault: str, tmp_path: Path) -> None:
+    found, microbatch = verdict(fault, tmp_path)
+    (suspect,) = found.suspects
+    assert found.outcome is Outcome.SLOWDOWN
+    assert suspect.ranks == (int(fault.split("@rank")[1].split(":")[0]),)
+    assert (suspect.stage.name, suspect.stage.microbatch) == (fault.rsplit("/")[-1], microbatch)
+    assert suspect.stage.pipeline_stage == JOB.parallel.stage_of(suspect.ranks[0])[0]
+    assert (suspect.cause, suspect.confidence) == (Cause.COMPUTE_SLOW, Confidence.LIKELY)
+
+
+def test_a_host_that_was_late_itself_is_told_from_its_device(tmp_path: Path) -> None:
+    found, _ = verdict("host-delay@rank6:1500ms", tmp_path)
+    assert named(found) == [(6,)]
+    assert found.suspects[0].cause is Cause.HOST_STALL
+
+
+def test_without_times_inside_calls_the_group_is_suspected(tmp_path: Path) -> None:
+    found, microbatch = verdict("compute-delay@rank6:900ms/backward", tmp_path, timing=False)
+    assert named(found) == [(6, 7)]
+    assert (found.suspects[0].stage.microbatch, found.suspects[0].confidence) == (microbatch, Confidence.SUSPECT)
+
+
+def test_a_transfer_that_all_had_come_to_is_of_its_group(tmp_path: Path) -> None:
+    made = simulate(JOB, [parse("transfer-delay@rank6:900ms")], 5, iterations=14)
+    position = made.injections[0].position
+    assert position is not None
+    with case_of(made, tmp_path, timing=True) as connection:
+        found = diagnose(connection)
+    (group,) = named(found)
+    assert 6 in group
+    assert found.suspects[0].cause is Cause.NETWORK_SLOW
+
+
+def test_two_ranks_that_are_late_in_one_step_are_both_named(tmp_path: Path) -> None:
+    found, _ = verdict("compute-delay@rank0:900ms/forward compute-delay@rank6:900ms/forward", tmp_path)
+    assert {rank for ranks in named(found) for rank in ranks} == {0, 6}
+
+
+@pytest.mark.parametrize(("fault", "timing"), [("none", True), ("none", False), ("compute-delay@rank6:8ms/forward", True)])
+def test_nobody_is_named_where_no_step_was_long(fault: str, timing: bool, tmp_path: Path) -> None:
+    found, _ = verdict(fault, tmp_path, timing=timing)
+    assert named(found) == []
