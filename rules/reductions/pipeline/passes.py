@@ -59,7 +59,8 @@ def neighbours(record: Record, begins: Ints) -> Neighbours | None:
     peers = tuple(dict.fromkeys(record.peer[record.is_message & (record.peer >= 0)].tolist()))
     if not 1 <= len(peers) <= _MOST_PEERS:
         return None
-    found = {_first(record, peers, int(begin), int(end)) for begin, end in _bounds(record, begins)} - {None}
+    bounds = [(begin, end) for begin, end in _bounds(record, begins) if record.is_message[begin:end].any()]
+    found = {_first(record, peers, begin, end) for begin, end in bounds}
     return found.pop() if len(found) == 1 else None
 
 
@@ -72,10 +73,12 @@ def _first(record: Record, peers: tuple[int, ...], begin: int, end: int) -> Neig
     if not len(messages) or (record.peer[messages] < 0).any():
         return None
     opening = messages[record.call_order[messages] == record.call_order[messages[0]]]
-    incoming = opening[~record.is_send[opening]]
-    first = int(record.peer[incoming[0] if len(incoming) else opening[0]])
+    sends = record.is_send[opening]
+    if sends.any() and not sends.all():
+        return None  # a ring: in a pipeline nobody has both at the begin of a step
+    first = int(record.peer[opening[0]])
     other = next((peer for peer in peers if peer != first), None)
-    return Neighbours(first, other, False) if len(incoming) else Neighbours(other, first, True)
+    return Neighbours(other, first, True) if sends.any() else Neighbours(first, other, False)
 
 
 def passes(record: Record, begins: Ints, usual: tuple[int, int], ends: Neighbours | None, paths: Mapping[int, int]) -> Passes:

@@ -91,7 +91,7 @@ class Places:
 
     def _place(self, told: _Told, at: int) -> Place:
         rank = told.record.rank
-        if told.passes is None:
+        if told.passes is None or not self._is_in_line(told):
             return Place(stage=self.stage_of(rank))
         direction, number = int(told.passes.direction[at]), int(told.passes.ordinal[at])
         place = Place(_WORDS.get(direction), stage=self.stage_of(rank))
@@ -117,7 +117,7 @@ class Places:
         chain = [rank]
         while len(chain) <= _MOST_STAGES:
             told = self._of(chain[-1])
-            if told is None or told.ends is None:
+            if told is None or told.ends is None or not self._is_in_line(told):
                 return []
             if told.ends.is_first:
                 return chain
@@ -125,6 +125,20 @@ class Places:
                 return []
             chain.append(told.ends.before)
         return []
+
+    def _is_in_line(self, told: _Told) -> bool:
+        """Whether the neighbours of a rank agree that they are its neighbours, as far as they left records.
+
+        In a ring every member would be the first one.
+        """
+        if told.ends is None:
+            return True
+        rank, before, after = told.record.rank, told.ends.before, told.ends.after
+        one = self._of(before) if before is not None and not told.ends.is_first else None
+        other = self._of(after) if after is not None else None
+        ends = (one.ends if one else None), (other.ends if other else None)
+        agrees = ends[0] is None or ends[0].after == rank
+        return agrees and (ends[1] is None or (ends[1].before == rank and not (told.ends.is_first and ends[1].is_first)))
 
     def _shape(self, rank: int) -> tuple[int, int]:
         """Stages of the pipeline of a rank, and chunks of the model that each holds (0, 1: not known, or one).

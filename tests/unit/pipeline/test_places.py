@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from forensics.case.build import open_case
 from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.job import MS, Parallelism, TrainingJob
 from forensics.fixtures.simulator.program import Op, program
@@ -14,6 +15,8 @@ from forensics.fixtures.simulator.simulation import Simulation, simulate
 from forensics.rules.reductions.pipeline.places import Place, Places
 from forensics.rules.reductions.steps.begins import step_begins, usual_step
 from forensics.rules.reductions.steps.records import records
+from tests.recordings.collection import loose
+from tests.recordings.job import Job
 from tests.unit.pipeline.simulated import case_of
 from tests.unit.simulator.small_jobs import DENSE
 
@@ -98,3 +101,25 @@ def test_a_job_without_a_pipeline_has_no_stage_and_no_microbatch(tmp_path: Path)
         found = {places.of_call(0, record.label(at), int(record.sequence[at])) for at in range(len(record))}
     assert {(place.microbatch, place.stage) for place in found if place} == {(None, None)}
     assert {place.direction for place in found if place} >= {"forward", "backward"}
+
+
+def test_a_ring_of_messages_is_no_pipeline(tmp_path: Path) -> None:
+    """Context-parallel ranks pass keys and values around: each sends to the next and receives from the one before."""
+    job = Job(4, "nccl")
+    for _ in range(5):
+        for _ in range(6):
+            for rank in range(4):
+                job.call(job.everyone, f"send {rank}->{(rank + 1) % 4}", [rank])
+            for rank in range(4):
+                job.call(job.everyone, f"recv {rank}<-{(rank - 1) % 4}", [rank])
+        job.call(job.everyone, shapes=((1,),))
+    with open_case([loose(job, tmp_path, form="json")]) as connection:
+        found = records(connection)
+        places = Places(connection)
+        known = {
+            places.of_call(rank, record.label(at), int(record.sequence[at]))
+            for rank, record in found.items()
+            for at in range(len(record))
+        }
+    assert {rank: len(step_begins(record)) for rank, record in found.items()} == dict.fromkeys(range(4), 5)
+    assert {(place.direction, place.microbatch, place.stage) for place in known if place} == {(None, None, None)}
