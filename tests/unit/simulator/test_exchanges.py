@@ -12,6 +12,7 @@ from forensics.fixtures.simulator.bundle import options_of
 from forensics.fixtures.simulator.effects import NicFactor
 from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.network import Network
+from forensics.fixtures.simulator.physics import GOODPUT
 from forensics.fixtures.simulator.presets import PRESETS
 from forensics.fixtures.simulator.simulation import Simulation, makespans, simulate
 from forensics.fixtures.simulator.transfers import transfers
@@ -53,7 +54,7 @@ def test_each_message_moves_its_bytes_at_the_share_of_the_busiest_end(name: str)
     sent = transfer.slices.sizes.sum(axis=0)
     busiest = max(np.bincount(ranks).max() for ranks in (transfer.slices.lanes.sender, transfer.slices.lanes.receiver))
     assert sent == pytest.approx(np.full(len(transfer.slices.lanes), BYTES), rel=1e-4)
-    assert transfer.end - transfer.begin == pytest.approx(busiest * BYTES / made.job.rates.nic * 1e9, rel=0.15)
+    assert transfer.end - transfer.begin == pytest.approx(busiest * BYTES / (GOODPUT * made.job.rates.nic) * 1e9, rel=0.15)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -112,7 +113,7 @@ def test_a_slow_nic_costs_only_what_crosses_hosts_there() -> None:
     job = replace(
         quiet(DENSE), gpus_per_host=8, data_mode="zero1", parallel=replace(DENSE.parallel, tensor=4, pipeline=1, data=4)
     )
-    slow = NicFactor(job, (5,), draw=lambda count: np.full(count, 0.25))
+    slow = NicFactor(job, (5,), draw=lambda count, random: np.full(count, 0.25))
     plain, found = run_with(job, iterations=1), run_with(job, slow, iterations=1)
     for number, op in enumerate(plain.recordings[0].ops):
         took = [(run.recordings[0].ended - run.recordings[0].began)[number] for run in (plain, found)]

@@ -37,12 +37,12 @@ def amounts(found: Result, direction: str) -> dict[str, int]:
     return total
 
 
-def rates(found: Result) -> Floats:
-    """Bytes sent in each epoch of the capture."""
+def rates(found: Result, direction: str) -> Floats:
+    """Bytes sent or received in each epoch of the capture."""
     (capture,) = found.rows("captures")
     values = np.zeros(capture["epochs"])
     for row in found.rows("nic_epochs"):
-        if row["direction"] == "send":
+        if row["direction"] == direction:
             begin = row["first_epoch"] - capture["first_epoch"]
             run = json.loads(row["values"])
             values[begin : begin + len(run)] += run
@@ -83,9 +83,11 @@ def test_no_queue_pair_moves_more_in_an_epoch_than_its_share_of_the_nic() -> Non
 
 def test_a_slow_nic_is_busy_longest_and_its_group_has_gaps() -> None:
     found = captures("nic-slow@rank2:25", window_s=0.04)
-    busy = {rank: int((rates(each) > 2_000).sum()) for rank, each in found.items()}
+    busy = {
+        rank: sum(int((rates(each, way) > 2_000).sum()) for way in ("send", "recv")) for rank, each in found.items()
+    }  # a NIC that is slow both ways holds up what one neighbour sends, and what the other receives
     group = [rank for rank in JOB.parallel.members("dp", 2) if rank != 2]
-    assert busy[2] > 1.5 * max(busy[rank] for rank in group)
+    assert busy[2] > 1.2 * max(busy[rank] for rank in group)
 
 
 def test_a_nic_that_went_down_moves_nothing_afterwards() -> None:

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from forensics.fixtures.simulator.effects import KernelDelay, NicDown, Position, TransferDelay
+from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.job import MS
 from forensics.fixtures.simulator.losses import Losses
 from forensics.fixtures.simulator.network import Network
 from forensics.fixtures.simulator.presets import PRESETS
 from forensics.fixtures.simulator.program import program
+from forensics.fixtures.simulator.simulation import simulate
 from forensics.fixtures.simulator.slices import Slices
 from forensics.fixtures.simulator.transfers import transfers
 from forensics.fixtures.simulator.truth import truth
@@ -93,6 +95,32 @@ def test_a_receiver_that_never_asks_leaves_its_message_filled_and_not_transmitte
         stuck_states(transfer.slices, 6) for transfer in transfers(Network(found, [never], end + 1e12, 1), end, end + 1e12)
     ]
     assert {"not_transmitted"} in all_states and {"not_delivered"} not in all_states
+
+
+@pytest.mark.parametrize(
+    ("fault", "state"),
+    [
+        ("nic-slow@rank2:25", "not_transmitted"),
+        ("background-traffic@link:node0-node1:25", "not_delivered"),
+        ("pcie-gpu@rank2:25", "even"),
+    ],
+)
+def test_slow_flows_show_the_state_of_their_cause(fault: str, state: str) -> None:
+    """Mycroft 7.1, cases 2, 6 and 3, in how long slices of reductions wait, beside how long they move."""
+    job = replace(JOB, model=replace(JOB.model, parameter_bytes=1 << 30))
+    made = simulate(job, [parse(fault)], 3, iterations=4)
+    end, ranks = float(made.run.ends[-1].min()), made.injections[0].ranks
+    network = Network(made.run, made.effects, end, 1)
+    filled, flying = [], []
+    for transfer in transfers(network, end - 0.2e9, end):
+        lanes, slices = transfer.slices.lanes, transfer.slices
+        mine = np.isin(lanes.sender, ranks) & lanes.remote
+        if transfer.algorithm == "ring" and transfer.axis == "dp" and mine.any():
+            took = (slices.moved - slices.moving)[:, mine]
+            filled.append(((slices.transmitted - slices.ready)[:, mine] / took).mean())
+            flying.append(((slices.moved - slices.transmitted)[:, mine] / took).mean())
+    shown = "not_transmitted" if np.mean(filled) > 0.5 else "not_delivered" if np.mean(flying) > 2.0 else "even"
+    assert shown == state, (filled, flying)
 
 
 def stuck_states(slices: Slices, rank: int) -> set[str]:

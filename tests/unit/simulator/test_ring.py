@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from forensics.fixtures.simulator.lanes import DATA
 from forensics.fixtures.simulator.ring import CHUNK_SLICES, ring_plan
 from forensics.fixtures.simulator.slices import CREDITS, SLICE_BYTES, TIMES, Slices
 from forensics.fixtures.simulator.tree import parents
@@ -80,7 +81,7 @@ def test_slices_are_a_megabyte_at_most_and_small_collectives_have_small_ones() -
 
 def test_healthy_rings_come_near_the_rate_of_the_nic() -> None:
     slices = run_ring(job_of(4), "reduce_scatter", SIZE)
-    ideal = 0.75 * SIZE / 50e9 * 1e9
+    ideal = 0.75 * SIZE / (50e9 * DATA) * 1e9
     assert slices.last().max() == pytest.approx(ideal, rel=0.08)
 
 

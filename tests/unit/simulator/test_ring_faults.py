@@ -48,12 +48,22 @@ def test_nic_shutdown_leaves_what_was_handed_over_undelivered_on_its_rank() -> N
     assert all(transmitted[rank] == done[rank] for rank in range(RANKS) if rank not in (BAD, into_bad))
 
 
-def test_bandwidth_limit_slows_the_group_and_its_rank_has_most_in_flight() -> None:
+def test_bandwidth_limit_slows_the_group_and_leaves_slices_filled_and_not_transmitted_on_its_rank() -> None:
+    """Case 2: GPU_ready > RDMA_transmitted where the NIC sends slowly, and nowhere else."""
     healthy, slices = scatter(), scatter(nic=at(RANKS, BAD, 12.5e9, 50e9))
     assert max(ends(slices)) == pytest.approx(4 * max(ends(healthy)), rel=0.08)
     middle = max(ends(slices)) / 2
-    flying = np.subtract(count(slices, "transmitted", middle), count(slices, "done", middle))
-    assert flying[BAD] == max(flying) and flying[BAD] > 2 * np.delete(flying, BAD).max()
+    waiting = np.subtract(count(slices, "ready", middle), count(slices, "transmitted", middle))
+    assert waiting[BAD] >= 4 and np.delete(waiting, BAD).max() <= 2
+
+
+def test_a_nic_that_receives_slowly_leaves_slices_transmitted_and_not_done_at_the_other_end() -> None:
+    slices = scatter(into=at(RANKS, BAD, 12.5e9, 50e9))
+    middle = max(ends(slices)) / 2
+    ready, transmitted, done = (np.array(count(slices, stage, middle)) for stage in ("ready", "transmitted", "done"))
+    assert (ready - transmitted <= 2).all()
+    assert int(np.argmax(transmitted - done)) == BAD - 1
+    assert max(ends(slices)) == pytest.approx(4 * max(ends(scatter())), rel=0.08)
 
 
 @pytest.mark.parametrize("slower, late", [(1 / 0.67, 0.0), (1 / 0.42, 0.0), (1.5, 20e6), (1 / 0.55, 5e6)])
@@ -61,6 +71,15 @@ def test_pcie_and_power_make_their_rank_the_last_to_complete(slower: float, late
     slices = scatter(slowness=at(RANKS, BAD, slower, 1.0), began=at(RANKS, BAD, late))
     assert int(np.argmax(ends(slices))) == BAD
     assert max(ends(slices)) > max(ends(scatter())) + late
+
+
+def test_a_narrow_path_from_the_gpu_leaves_everything_that_is_filled_delivered() -> None:
+    """Case 3: the GPU is what a NIC waits for."""
+    slices = scatter(path=at(RANKS, BAD, 12.5e9, NEVER))
+    middle = max(ends(slices)) / 2
+    ready, transmitted, done = (np.array(count(slices, stage, middle)) for stage in ("ready", "transmitted", "done"))
+    assert ready[BAD] - transmitted[BAD] <= 1 and transmitted[BAD] - done[BAD] <= 2
+    assert max(ends(slices)) > 3 * max(ends(scatter()))
 
 
 def test_background_computation_slows_all_groups_of_the_host_alike() -> None:
@@ -71,7 +90,7 @@ def test_background_computation_slows_all_groups_of_the_host_alike() -> None:
 
 def test_background_traffic_on_two_hosts_lets_delivered_lag_behind_transmitted_there() -> None:
     nic = np.array([50e9, 20e9, 50e9, 20e9])
-    slices = scatter(nic=nic)
+    slices = scatter(nic=nic, crowded=np.array([0.0, 1.0, 0.0, 1.0]))
     middle = max(ends(slices)) / 2
     ready, transmitted, done = (np.array(count(slices, stage, middle)) for stage in ("ready", "transmitted", "done"))
     assert (ready - transmitted <= 2).all()

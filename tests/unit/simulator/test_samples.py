@@ -20,8 +20,8 @@ JOB = replace(DENSE, ahead=16)
 _LOOK = re.compile(r"ranks/(\d+)/(stacks|proc)/(\d+)\.json\Z")
 
 
-def samples(fault: str) -> dict[tuple[int, str], list[bytes]]:
-    made = simulate(JOB, [parse(fault)], 2)
+def samples(fault: str, seed: int = 2) -> dict[tuple[int, str], list[bytes]]:
+    made = simulate(JOB, [parse(fault)], seed)
     kept = losses.drawn(JOB.parallel.world, made.random("losses"), only=("stacks", "processes"))
     found: dict[tuple[int, str], list[bytes]] = defaultdict(list)
     for path, content in bundle.members(made, bundle.options_of(made), kept):
@@ -51,8 +51,12 @@ def test_a_job_that_moves_is_seen_to(moving: dict[tuple[int, str], list[bytes]])
         if kind == "proc":
             counts = [switches(sample) for sample in found]
             assert counts == sorted(set(counts))
-    elsewhere = [len({*found}) > 1 for (_, kind), found in moving.items() if kind == "stacks"]
-    assert sum(elsewhere) > len(elsewhere) / 2
+
+
+def test_hosts_of_a_job_that_moves_are_found_at_several_places() -> None:
+    """Three looks may meet a small job at one call by chance, so several jobs are looked at."""
+    found = [looks for seed in range(1, 5) for (_, kind), looks in samples("none", seed).items() if kind == "stacks"]
+    assert sum(len({*looks}) > 1 for looks in found) > 0.4 * len(found)
 
 
 def test_a_host_that_hangs_is_found_at_one_place_in_all_looks() -> None:

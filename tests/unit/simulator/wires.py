@@ -25,9 +25,11 @@ def calls_of(job: TrainingJob, **changes: Floats) -> Calls:
     """Everybody there at 0 with healthy hardware; `nic_stop`, `gpu_stop`, `proxy_stop` are stops."""
     world = job.parallel.world
     stops = [changes.pop(name, np.full(world, NEVER)) for name in ("nic_stop", "gpu_stop", "proxy_stop")]
-    values = {name: np.zeros(world) for name in ("issued", "began", "late", "away")}
-    values |= {"nic": np.full(world, job.rates.nic), "slowness": np.ones(world)}
-    return Calls(**(values | changes), stops=Stops(*stops), turn=4e6)
+    values = {name: np.zeros(world) for name in ("issued", "began", "late", "away", "held")}
+    values |= {name: np.full(world, job.rates.nic) for name in ("nic", "into")}
+    values |= {"slowness": np.ones(world), "path": np.full(world, NEVER)}
+    crowded = changes.pop("crowded", np.zeros(world)) > 0
+    return Calls(**(values | changes), crowded=crowded, stops=Stops(*stops), turn=4e6)
 
 
 def at(world: int, rank: int, value: float, other: float = 0.0) -> Floats:

@@ -1,0 +1,145 @@
+"""Operations and their slices are one physics: flows fit into the times of their operation and on the lines of NICs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from forensics.fixtures.simulator.faults import parse
+from forensics.fixtures.simulator.job import Floats
+from forensics.fixtures.simulator.network import Network
+from forensics.fixtures.simulator.operations import communications, iterations
+from forensics.fixtures.simulator.presets import PRESETS
+from forensics.fixtures.simulator.routes import route, volume
+from forensics.fixtures.simulator.simulation import Simulation, simulate
+from forensics.fixtures.simulator.slices import TIMES
+from forensics.fixtures.simulator.traffic import CREDIT_BYTES, HEADER_BYTES, PACKET_BYTES, Ramps, traffic
+from forensics.fixtures.simulator.transfers import Transfer, transfers
+
+EPOCH_NS = 32_000.0
+JOBS = ("mixtral-8x7b", "mycroft", "gpt2-32b", "fsdp-64", "long-context", "neighbour-exchange", "all-to-one")
+FAULTS = (
+    "none", "gpu-throttled@random:200", "pcie-gpu@random", "nic-slow@random", "background-traffic@random",
+    "numa-crossed@random",
+    "cpu-contention@random:100", "network-degraded@job", "proxy-delay@random:20", "nic-down@random", "kernel-hang@random",
+    "transmission-hang@random",
+)  # fmt: skip
+LOOK_NS = 60e6
+COMPUTES = ("gpu-", "kernel-")
+CASES = st.tuples(st.sampled_from(JOBS), st.sampled_from(FAULTS), st.integers(1, 3)).filter(
+    lambda each: not (PRESETS[each[0]].exchange and each[1].startswith(COMPUTES))
+)
+FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@cache
+def case(name: str, fault: str, seed: int) -> tuple[Simulation, Network, float]:
+    job = PRESETS[name]
+    layers = max(4, job.parallel.pipeline * job.chunks)
+    model = replace(job.model, layers=layers, activation_bytes=min(job.model.activation_bytes, 64 << 20))
+    if job.model.parameter_bytes > 1:
+        model = replace(model, parameter_bytes=1 << 29)
+    made = simulate(replace(job, model=model, microbatches=min(job.microbatches, 4)), [parse(fault)], seed, iterations=3)
+    end = made.stall_ns if made.hung else float(made.run.ends[-1].min())
+    return made, Network(made.run, made.effects, made.capture_ns, seed), end
+
+
+def times_of(made: Simulation, network: Network, transfer: Transfer) -> tuple[Floats, Floats]:
+    """Begin and end of a transfer's operation on each rank of the job."""
+    for group in iterations(network):
+        for call in communications(network, group):
+            if call.where.iteration == transfer.iteration and call.numbers == transfer.numbers:
+                return call.began, call.ended
+    raise AssertionError("no such operation")
+
+
+@FEW
+@given(CASES)
+def test_a_flow_lies_in_its_operation(chosen: tuple[str, str, int]) -> None:
+    made, network, end = case(*chosen)
+    for transfer in transfers(network, end - LOOK_NS, end):
+        began, ended = times_of(made, network, transfer)
+        lanes, slices = transfer.slices.lanes, transfer.slices
+        assert (slices.ready >= began[lanes.sender]).all() and (slices.consumed >= began[lanes.receiver]).all()
+        for rank_of in (lanes.sender, lanes.receiver):
+            until = ended[rank_of]
+            told = np.isfinite(until)
+            assert (slices.last()[told] <= until[told] + 1.0).all()
+
+
+@FEW
+@given(CASES)
+def test_nothing_waits_less_than_no_time(chosen: tuple[str, str, int]) -> None:
+    _, network, end = case(*chosen)
+    for transfer in transfers(network, end - LOOK_NS, end):
+        slices = transfer.slices
+        for order in (
+            ("posted", "ready", "transmitted", "moving", "moved", "done"),
+            ("offered", "received", "flushed", "consumed"),
+        ):
+            for before, after in pairwise(order):
+                assert (getattr(slices, before) <= getattr(slices, after) + 1.0).all(), (before, after)
+        assert (slices.moved <= slices.received + 1.0).all()
+
+
+@FEW
+@given(CASES)
+def test_every_rank_sends_the_volume_of_its_collective(chosen: tuple[str, str, int]) -> None:
+    """Pulse, appendix B: 2(s-1)/s of the bytes in an all_reduce, (s-1)/s in the others; a tree sends them to its neighbours."""
+    made, network, end = case(*chosen)
+    for transfer in transfers(network, end - LOOK_NS, end):
+        lanes, op = transfer.slices.lanes, transfer.op
+        sizes = np.broadcast_to(transfer.slices.sizes, transfer.slices.moved.shape).sum(axis=0)
+        if transfer.algorithm == "ring":
+            members = route(made.job, min(transfer.numbers), op).members
+            sent = np.bincount(lanes.sender, sizes)
+            assert sent[sent > 0] == pytest.approx(volume(op, members), rel=1e-3, abs=64 * len(lanes))
+        if transfer.algorithm == "message":
+            assert np.bincount(lanes.sender, sizes).max() == pytest.approx(op.bytes, rel=1e-3)
+
+
+@FEW
+@given(CASES)
+def test_no_nic_moves_more_than_its_line_carries(chosen: tuple[str, str, int]) -> None:
+    made, network, end = case(*chosen)
+    moved = traffic(network, end - LOOK_NS, end)
+    line = made.job.rates.nic * EPOCH_NS / 1e9
+    edges = np.arange(end - LOOK_NS, end + EPOCH_NS, EPOCH_NS)
+    for ways in (moved.sent, moved.received):
+        of_rank: dict[int, Floats] = defaultdict(lambda: np.zeros(len(edges) - 1))
+        for queue_pair, found in ways.items():
+            for ramps in found:
+                of_rank[queue_pair.rank] += np.diff(until(ramps, edges))
+        for rank, values in of_rank.items():
+            assert values.max() <= line * 1.001 + 64 * CREDIT_BYTES, (rank, values.max() / line, values.argmax())
+
+
+def until(ramps: Ramps, edges: Floats) -> Floats:
+    """Bytes until each edge."""
+    begin, end, sizes = ramps
+    times = np.maximum.accumulate(np.column_stack([begin, end]).ravel())
+    found: Floats = np.interp(edges, times, np.cumsum(np.column_stack([np.zeros(len(sizes)), sizes]).ravel()), left=0.0)
+    return found
+
+
+@settings(FEW, max_examples=4)
+@given(CASES)
+def test_the_same_seed_gives_the_same_slices(chosen: tuple[str, str, int]) -> None:
+    made, network, end = case(*chosen)
+    again = Network(made.run, made.effects, made.capture_ns, chosen[2])
+    for one, other in zip(transfers(network, end - 5e6, end), transfers(again, end - 5e6, end), strict=True):
+        for name in TIMES:
+            assert np.array_equal(getattr(one.slices, name), getattr(other.slices, name))
+
+
+def test_headers_take_what_data_leaves_of_a_line() -> None:
+    from forensics.fixtures.simulator.lanes import DATA
+
+    assert DATA * (1 + HEADER_BYTES / PACKET_BYTES) < 1.0
