@@ -1,0 +1,1 @@
+"""Where the ranks of a job stand in its parallel layout: configuration, axes of communicators, pipelines."""
