@@ -21,6 +21,7 @@ from forensics.rules.reductions.pipeline.sequences import (
     ALL_TO_ALL,
     REDUCE_SCATTER,
     SCALARS,
+    SEND,
     CallSequence,
     Flags,
     Numbers,
@@ -35,7 +36,7 @@ _INNER_GAP, _OUTER_GAP = 12, 16
 """Calls of the busiest group between two calls of another: one layer makes up to twelve, a step many more."""
 _LEAST_CALLS = 8
 _SHARDED_RUN = 4
-"""Gathers or scatters in a row: between two of a tensor-parallel group stands the other kind, of a sharded model a whole pass."""
+"""Calls of one kind in a row: a tensor-parallel group gathers and scatters in turn, a sharded model gathers for a pass."""
 _MOSTLY, _SOME = 0.8, 0.25
 
 
@@ -87,6 +88,17 @@ class RankCalls:
             own = (self._calls.communicator == communicator) & ~self._is_message
             if self._by_messages(own) is _Place.OUTER or self._by_busiest(communicator, own) is _Place.OUTER:
                 yield communicator, own
+
+    def turns(self) -> int:
+        """How often a receive stands before calls at the end of a step and a send behind, less how often the reverse."""
+        ends = np.zeros(len(self._spaces), bool)
+        for _, own in self.outer():
+            ends |= own
+        total = int(self._spaces.max()) if len(self._spaces) else 0
+        sent = np.where(self._is_message, np.where(self._calls.kind == SEND, 1, -1), 0)
+        net = np.sign(np.bincount(self._spaces[self._is_message], sent[self._is_message], minlength=total + 1))
+        between = [space for space in np.unique(self._spaces[ends]).tolist() if 0 < space < total]
+        return int(sum((net[space + 1] - net[space]) / 2 for space in between if net[space] * net[space + 1] < 0))
 
     def _place(self, communicator: int, own: Flags, *, of_all: bool) -> _Place:
         by_messages, by_busiest = self._by_messages(own), self._by_busiest(communicator, own)

@@ -1,18 +1,20 @@
 """Pipelines as messages show them: chains of ranks that pass activations on, and gradients back.
 
-A pipeline is a path in the graph of who sends to whom; with several model chunks a rank the last stage sends to the first as well,
-less often than neighbours do. The first stage runs ahead: it has more microbatches under way than the last (PipeDream-Flush, 1F1B;
-Narayanan et al., SC 2021). Rings in which each rank only sends to the next are no pipelines, but attention over a split context.
+A pipeline is a path in the graph of who sends to whom; with several model chunks a rank the last stage sends to the first as
+well, less often than neighbours do. The first stage runs ahead: it has more microbatches under way than the last (1F1B;
+Narayanan et al., SC 2021). Rings in which each rank only sends to the next are no pipelines, but attention over a split
+context.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from forensics.rules.reductions.pipeline.by_calls import RankCalls
 from forensics.rules.reductions.pipeline.sequences import Messages, Numbers
 
 Edges = Mapping[int, Mapping[int, int]]
@@ -21,6 +23,9 @@ _LEAST_IN_RING = 4
 _LEAST_IN_CHAIN = 3
 _RARER = 0.95
 """Share of the messages of an ordinary edge that the one back to the first stage has at most."""
+
+_ALIKE = 0.75
+"""Share of the messages of one rank that another one has whose record reaches back as far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ def is_ring(messages: Messages) -> bool:
     ranks = np.unique(messages.rank).tolist()
     following: dict[int, int] = {}
     for rank in ranks:
-        own = messages.where(messages.rank == rank)
+        own = messages.of((rank,))
         sent, received = np.unique(own.peer[own.is_send]), np.unique(own.peer[~own.is_send])
         if len(sent) != 1 or len(received) != 1 or int(own.is_send.sum()) < _LEAST_IN_RING:
             return False
@@ -85,11 +90,12 @@ def chains(messages: Messages) -> tuple[Chain, ...]:
 
 def _edges(messages: Messages) -> Edges:
     """How many messages each rank noted with each other one, the larger of what both noted."""
-    pairs = np.stack([messages.rank, messages.peer], axis=1)
+    size = int(max(messages.rank.max(), messages.peer.max())) + 1 if len(messages.rank) else 1
+    pairs, counts = np.unique(messages.rank * size + messages.peer, return_counts=True)
     noted: dict[int, Counter[int]] = defaultdict(Counter)
-    for (rank, peer), count in zip(*np.unique(pairs, axis=0, return_counts=True), strict=True):
-        for one, other in ((int(rank), int(peer)), (int(peer), int(rank))):
-            noted[one][other] = max(noted[one][other], int(count))
+    for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+        for one, other in (divmod(pair, size), divmod(pair, size)[::-1]):
+            noted[one][other] = max(noted[one][other], count)
     return noted
 
 
@@ -120,7 +126,7 @@ def _chain(part: list[int], edges: Edges, messages: Messages) -> Chain | None:
     path = _path(ends[0], ends[1], edges)
     if path is None or len(path) != len(part):
         return None
-    own = messages.where(np.isin(messages.rank, part))
+    own = messages.of(part)
     return _directed(path, own) if _is_two_way(own) else _one_way(path, own)
 
 
@@ -128,7 +134,7 @@ def _way_back(part: list[int], messages: Messages) -> tuple[int, int] | None:
     """The edge of a ring from the last stage to the first: both its ranks send and receive less over it than over the other."""
     rarer: Counter[tuple[int, int]] = Counter()
     for rank in part:
-        peers, counts = np.unique(messages.peer[messages.rank == rank], return_counts=True)
+        peers, counts = np.unique(messages.of((rank,)).peer, return_counts=True)
         if len(peers) == 2 and counts.min() < _RARER * counts.max():
             other = int(peers[counts.argmin()])
             rarer[min(rank, other), max(rank, other)] += 1
@@ -140,7 +146,8 @@ def _path(start: int, end: int, edges: Edges) -> tuple[int, ...] | None:
     """Ranks from one end to the other, over all between; in a ring not over the edge between both ends."""
     path = [start]
     while path[-1] != end:
-        new = [rank for rank in edges[path[-1]] if rank not in path and not (rank == end and path == [start] and len(edges[start]) > 1)]
+        back = {end} if path == [start] and len(edges[start]) > 1 else set()
+        new = [rank for rank in edges[path[-1]] if rank not in path and rank not in back]
         if len(new) != 1:
             return None
         path.append(new[0])
@@ -149,8 +156,10 @@ def _path(start: int, end: int, edges: Edges) -> tuple[int, ...] | None:
 
 def _is_two_way(messages: Messages) -> bool:
     """Whether some rank sends to whom it receives from."""
-    sends = {(int(r), int(p)) for r, p in zip(messages.rank[messages.is_send], messages.peer[messages.is_send], strict=True)}
-    receives = {(int(r), int(p)) for r, p in zip(messages.rank[~messages.is_send], messages.peer[~messages.is_send], strict=True)}
+    sends, receives = (
+        set(zip(messages.rank[chosen].tolist(), messages.peer[chosen].tolist(), strict=True))
+        for chosen in (messages.is_send, ~messages.is_send)
+    )
     return bool(sends & receives)
 
 
@@ -169,16 +178,25 @@ def _directed(path: tuple[int, ...], messages: Messages) -> Chain | None:
         return None  # neighbours that exchange something
     one, other = path[0], path[-1]
     begins = {end: _begins(messages, end, path) for end in (one, other)}
-    votes = [_sign(ahead[one] - ahead[other]), _sign(begins[one] - begins[other])]
+    votes = [_sign(begins[one] - begins[other])]
+    if _as_long(messages, one, other):
+        votes.append(_sign(ahead[one] - ahead[other]))
     signs = {vote for vote in votes if vote}
     return Chain(path, (one if signs == {1} else other) if len(signs) == 1 else None)
+
+
+def _as_long(messages: Messages, one: int, other: int) -> bool:
+    """Whether the records of two ranks reach back about as far: a lead may lie before the begin of a short one."""
+    counts = sorted(int((messages.rank == rank).sum()) for rank in (one, other))
+    return counts[0] >= _ALIKE * counts[1]
 
 
 def _along(messages: Messages, rank: int, path: tuple[int, ...]) -> Messages:
     """Messages of a rank with its neighbours in the path, not those over the way back."""
     place = path.index(rank)
     near = [*path[max(place - 1, 0) : place], *path[place + 1 : place + 2]]
-    return messages.where((messages.rank == rank) & np.isin(messages.peer, near))
+    own = messages.of((rank,))
+    return own.where(np.isin(own.peer, near))
 
 
 def _lead(messages: Messages, rank: int, path: tuple[int, ...]) -> int:
@@ -198,6 +216,27 @@ def _begins(messages: Messages, end: int, path: tuple[int, ...]) -> int:
         return 0
     net = _net(_along(messages, end, path))
     return _sign(int(net[0])) if len(net) else 0
+
+
+def directed_by_steps(chain: Chain, sequences: Mapping[int, RankCalls]) -> Chain:
+    """The chain with its first stage, by what the ends did before and after the calls at the end of a step.
+
+    The first stage receives the last gradient of a step and then sends the first activation of the next one; the last stage
+    ends with a send and begins with a receive.
+    """
+    votes = [sequences[end].turns() if end in sequences else 0 for end in chain.ends]
+    sign = _sign(votes[0] - votes[1])
+    return Chain(chain.ranks, chain.ends[0] if sign > 0 else chain.ends[1]) if sign else chain
+
+
+def oriented_alike(found: Iterable[Chain]) -> tuple[Chain, ...]:
+    """The chains, those without a first stage in the direction of all others where these agree: up or down in ranks."""
+    known = tuple(found)
+    rising = {chain.first == min(chain.ends) for chain in known if chain.first is not None}
+    if len(rising) != 1:
+        return known if not rising else tuple(Chain(chain.ranks) for chain in known)
+    choose = min if rising == {True} else max
+    return tuple(Chain(chain.ranks, choose(chain.ends)) for chain in known)
 
 
 def _sign(number: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,23 +23,26 @@ _CODE = "list_extract($codes, list_position($kinds, o.kind))"
 # The entry that closes a group call is no call of its own.
 _CLOSES = "(o.kind = 'coalesced' OR (o.group_call IS NOT NULL AND o.kind LIKE '%coalesced'))"
 # A rank that left a dump and a log tells the same calls twice.
-_CALLS = "latest_call o WHERE o.communicator IS NOT NULL AND (o.family = 'recorder' OR o.rank NOT IN (SELECT rank FROM capture))"
+_CALLS = """latest_call o
+WHERE o.communicator IS NOT NULL AND (o.family = 'recorder' OR o.rank NOT IN (SELECT rank FROM capture))"""
+_NUMBERED = """JOIN (SELECT unnest($labels) AS label, generate_subscripts($labels, 1) - 1 AS number) l
+    ON l.label = o.communicator"""
 _COUNTS = f"""
 SELECT communicator, rank, count(*) FROM {_CALLS} AND NOT {_CLOSES} AND o.kind NOT IN ('send', 'recv')
 GROUP BY ALL ORDER BY communicator, count(*) DESC, rank
 """
 _ORDER = "coalesce(o.record_id, o.locator)"
 _OF_RANKS = f"""
-SELECT o.rank AS rank, list_position($labels, o.communicator) - 1 AS communicator, {_CODE} AS kind,
+SELECT o.rank AS rank, l.number AS communicator, {_CODE} AS kind,
        coalesce(o.count, {SCALARS + 1}) AS elements, coalesce(o.group_call, -1 - {_ORDER}) AS batch
-FROM {_CALLS} AND NOT {_CLOSES} AND list_contains($ranks, o.rank)
+FROM (SELECT * FROM {_CALLS} AND NOT {_CLOSES}) o {_NUMBERED} JOIN (SELECT unnest($ranks) AS rank) w ON w.rank = o.rank
 ORDER BY o.rank, {_ORDER}, o.locator
 """
 _MESSAGES = f"""
-SELECT o.rank AS rank, list_position($labels, o.communicator) - 1 AS communicator, m.rank AS peer, o.kind = 'send' AS is_send,
+SELECT o.rank AS rank, l.number AS communicator, m.rank AS peer, o.kind = 'send' AS is_send,
        coalesce(o.group_call, -1 - {_ORDER}) AS batch
 FROM (SELECT * FROM {_CALLS} AND o.kind IN ('send', 'recv') AND o.peer IS NOT NULL) o
-JOIN members m ON m.communicator = o.communicator AND m.position = o.peer
+{_NUMBERED} JOIN members m ON m.communicator = o.communicator AND m.position = o.peer
 WHERE m.rank <> o.rank ORDER BY o.rank, {_ORDER}, o.locator
 """
 _COMPLETE = f"SELECT rank FROM {_CALLS} GROUP BY rank HAVING min(o.record_id) = 0"
@@ -75,11 +78,29 @@ class Messages:
     batch: Numbers
     complete: frozenset[int]
 
-    def where(self, chosen: Flags) -> Messages:
-        """Some of them."""
-        columns = (self.rank, self.communicator, self.peer, self.is_send, self.batch)
-        rank, communicator, peer, is_send, batch = (column[chosen] for column in columns)
-        return Messages(rank, communicator, peer, is_send, batch, self.complete)
+    def of(self, ranks: Iterable[int]) -> Messages:
+        """Those of some ranks."""
+        wanted = sorted(ranks)
+        spans = zip(np.searchsorted(self.rank, wanted), np.searchsorted(self.rank, wanted, "right"), strict=True)
+        return self.where(np.concatenate([np.arange(*span) for span in spans] or [np.zeros(0, np.int64)]))
+
+    def by_communicator(self) -> Iterator[tuple[int, Messages]]:
+        """Those of each communicator."""
+        order = np.argsort(self.communicator, kind="stable")
+        numbers, starts = np.unique(self.communicator[order], return_index=True)
+        for number, chosen in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
+            yield number, self.where(chosen)
+
+    def where(self, chosen: Flags | Numbers) -> Messages:
+        """Some of them: places in order, or whether each is."""
+        return Messages(
+            self.rank[chosen],
+            self.communicator[chosen],
+            self.peer[chosen],
+            self.is_send[chosen],
+            self.batch[chosen],
+            self.complete,
+        )
 
 
 def read_messages(connection: DuckDBPyConnection, labels: Sequence[str]) -> Messages:
