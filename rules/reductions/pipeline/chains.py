@@ -49,28 +49,16 @@ class Chain:
 
 
 def is_ring(messages: Messages) -> bool:
-    """Whether each rank sends to one other, is sent to by one other, and they form a ring that goes one way.
-
-    Of two ranks only batches tell: each is one message there and one back, in a pipeline the first and the last are not.
-    """
+    """Whether each rank sends to one other, is sent to by a third, and they form a ring: of two ranks nothing tells."""
     ranks = np.unique(messages.rank).tolist()
     following: dict[int, int] = {}
     for rank in ranks:
         own = messages.of((rank,))
         sent, received = np.unique(own.peer[own.is_send]), np.unique(own.peer[~own.is_send])
-        if len(sent) != 1 or len(received) != 1 or int(own.is_send.sum()) < _LEAST_IN_RING:
-            return False
-        if sent[0] == received[0] and not (len(ranks) == 2 and _is_paired(own)):
+        if len(sent) != 1 or len(received) != 1 or sent[0] == received[0] or int(own.is_send.sum()) < _LEAST_IN_RING:
             return False
         following[rank] = int(sent[0])
     return len(ranks) > 1 and len(_followed(ranks[0], following)) == len(ranks)
-
-
-def _is_paired(own: Messages) -> bool:
-    """Whether each batch is one send and one receive."""
-    _, batches = np.unique(own.batch, return_inverse=True)
-    sends, all_of = np.bincount(batches, own.is_send), np.bincount(batches)
-    return bool((sends == 1).all() and (all_of == 2).all())
 
 
 def _followed(start: int, following: Mapping[int, int]) -> list[int]:

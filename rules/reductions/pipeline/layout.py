@@ -6,7 +6,7 @@ Where calls allow several axes and nothing else tells, the axis stays unknown.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from forensics.rules.reductions.pipeline.places import Place, places
 from forensics.rules.reductions.pipeline.sequences import Messages, read_messages, read_sequences, witnesses
 from forensics.rules.reductions.ranks.roster import Roster
 
-_SAMPLED_CHAINS = 8
+_SAMPLED_CHAINS, _SAMPLED_GROUPS = 8, 64
 _RING = Judged(Axis.CONTEXT, frozenset({Axis.CONTEXT}), "a ring of messages that goes one way")
 _MESSAGES = Judged(Axis.PIPELINE, frozenset({Axis.PIPELINE}), "messages between stages only")
 _TIED = Judged(Axis.EMBEDDING, frozenset({Axis.EMBEDDING}), "reductions of the first stage with the last one")
@@ -164,7 +164,8 @@ def _pipelines(connection: DuckDBPyConnection, labels: Sequence[str], messages: 
 def _judged(connection: DuckDBPyConnection, groups: Sequence[Group], world: frozenset[int]) -> dict[str, Judged]:
     """What the collectives of each communicator show; gloo notes no messages, and does not show what else there is."""
     labels = [group.label for group in groups]
-    told_by = witnesses(connection)
+    kept = _some_of_each_form(groups)
+    told_by = {label: rank for label, rank in witnesses(connection).items() if label in kept}
     read = {rank: RankCalls(calls) for rank, calls in read_sequences(connection, labels, told_by.values()).items()}
     found: dict[str, Judged] = {}
     for number, group in enumerate(groups):
@@ -174,6 +175,23 @@ def _judged(connection: DuckDBPyConnection, groups: Sequence[Group], world: froz
             if judged is not None and not (judged.is_assumed and group.backend == "gloo"):
                 found[group.label] = judged
     return found
+
+
+def _some_of_each_form(groups: Iterable[Group]) -> frozenset[str]:
+    """Groups to look at: a job has hundreds of one form, which all call the same."""
+    count: Counter[tuple[int, ...]] = Counter()
+    kept = set()
+    for group in groups:
+        form = _form(group)
+        count[form] += 1
+        if count[form] <= _SAMPLED_GROUPS:
+            kept.add(group.label)
+    return frozenset(kept)
+
+
+def _form(group: Group) -> tuple[int, ...]:
+    """How the members of a group lie to each other."""
+    return tuple(rank - group.members[0] for rank in group.members)
 
 
 def _by_chains(
@@ -200,7 +218,7 @@ def _as_alike(groups: Sequence[Group], judged: dict[str, Judged]) -> None:
     families: dict[tuple[int, ...], list[Group]] = defaultdict(list)
     taken = {group.members for group in groups if group.label in judged}
     for group in groups:
-        families[tuple(rank - group.members[0] for rank in group.members)].append(group)
+        families[_form(group)].append(group)
     for family in families.values():
         known = {judged[group.label] for group in family if group.label in judged}
         if len({each.axis for each in known}) == 1:
