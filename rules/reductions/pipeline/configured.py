@@ -53,6 +53,16 @@ def configured_stages(configuration: Configuration, world: frozenset[int]) -> Ma
     return {rank: rank // width for rank in range(len(world))}
 
 
+def microbatches(configuration: Configuration, world: int) -> int | None:
+    """Microbatches of a step of each rank, where they are stated or follow from the batch sizes and the number of replicas."""
+    stated = configuration.number("pipeline.microbatches")
+    whole, each = configuration.number("batch.global"), configuration.number("batch.micro")
+    sizes = configured_sizes(configuration, world)
+    if stated is not None or whole is None or each is None or sizes is None:
+        return stated
+    return whole // (each * sizes[Axis.DATA]) if whole % (each * sizes[Axis.DATA]) == 0 else None
+
+
 def size_disputes(configuration: Configuration, known: Mapping[Axis, frozenset[int]], world: int | None) -> Iterator[str]:
     """What of the configured sizes cannot be; `known` are the sizes of groups of each axis that the calls or names show."""
     for axis in (Axis.TENSOR, Axis.PIPELINE, Axis.CONTEXT, Axis.EXPERT):

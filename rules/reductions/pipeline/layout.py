@@ -20,7 +20,7 @@ from forensics.rules.reductions.pipeline.axes import Axis, axis_of_name
 from forensics.rules.reductions.pipeline.by_calls import Judged, RankCalls
 from forensics.rules.reductions.pipeline.chains import Chain, chains, directed_by_steps, is_ring, oriented_alike
 from forensics.rules.reductions.pipeline.configuration import Configuration
-from forensics.rules.reductions.pipeline.configured import configured_axes, configured_stages, size_disputes
+from forensics.rules.reductions.pipeline.configured import configured_axes, configured_stages, microbatches, size_disputes
 from forensics.rules.reductions.pipeline.places import Place, places
 from forensics.rules.reductions.pipeline.sequences import Messages, read_messages, read_sequences, witnesses
 from forensics.rules.reductions.ranks.roster import Roster
@@ -49,7 +49,7 @@ class AxisOf:
 class Layout:
     """Axes by communicator, places by rank, pipelines by stage; `stage_method` as in `AxisOf`, None without stages.
 
-    `contradictions` are configured sizes and names of groups that what was called belies.
+    `microbatches` of a step are configured. `contradictions` are configured sizes and names of groups that calls belie.
     """
 
     axes: Mapping[str, AxisOf] = field(default_factory=dict)
@@ -57,6 +57,7 @@ class Layout:
     places: Mapping[int, Place] = field(default_factory=dict)
     pipelines: tuple[tuple[int, ...], ...] = ()
     stage_method: str | None = None
+    microbatches: int | None = None
     contradictions: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
@@ -97,10 +98,13 @@ def layout(calls: Calls, roster: Roster, configuration: Configuration) -> Layout
     messages = read_messages(connection, labels)
     rings = [number for number, own in messages.by_communicator() if is_ring(own)]
     found = _pipelines(connection, labels, messages.where(~np.isin(messages.communicator, rings)))
-    judged = _judged(connection, groups, world)
+    told_by = witnesses(connection)
+    judged = _judged(connection, groups, told_by, world)
     judged |= {labels[number]: _RING for number in rings}
     carriers = {labels[number] for number in np.unique(messages.communicator).tolist()}
-    judged |= dict(_by_chains([group for group in groups if frozenset(group.members) != world], found, carriers, judged))
+    # All ranks call many things in the group of all; one without collectives is a pipeline of all ranks.
+    apart = [group for group in groups if frozenset(group.members) != world or group.label not in told_by]
+    judged |= dict(_by_chains(apart, found, carriers, judged))
     _as_alike(groups, judged)
     return _assembled(groups, judged, found, configuration, world)
 
@@ -127,7 +131,8 @@ def _assembled(
         stages = configured_stages(configuration, world)
         where = {rank: replace(where.get(rank, Place()), stage=stages.get(rank)) for rank in sorted({*where, *stages})}
         method = "configured" if stages else None
-    return Layout(axes, members, where, pipelines, method, (*disputes, *_belied(groups, axes, judged)))
+    count = None if disputes else microbatches(configuration, len(world))
+    return Layout(axes, members, where, pipelines, method, count, (*disputes, *_belied(groups, axes, judged)))
 
 
 def _stage_method(axes: Mapping[str, AxisOf], pipelines: Sequence[tuple[int, ...]]) -> str | None:
@@ -161,11 +166,13 @@ def _pipelines(connection: DuckDBPyConnection, labels: Sequence[str], messages: 
     return oriented_alike(found)
 
 
-def _judged(connection: DuckDBPyConnection, groups: Sequence[Group], world: frozenset[int]) -> dict[str, Judged]:
+def _judged(
+    connection: DuckDBPyConnection, groups: Sequence[Group], witness: Mapping[str, int], world: frozenset[int]
+) -> dict[str, Judged]:
     """What the collectives of each communicator show; gloo notes no messages, and does not show what else there is."""
     labels = [group.label for group in groups]
     kept = _some_of_each_form(groups)
-    told_by = {label: rank for label, rank in witnesses(connection).items() if label in kept}
+    told_by = {label: rank for label, rank in witness.items() if label in kept}
     read = {rank: RankCalls(calls) for rank, calls in read_sequences(connection, labels, told_by.values()).items()}
     found: dict[str, Judged] = {}
     for number, group in enumerate(groups):
