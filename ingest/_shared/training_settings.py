@@ -64,7 +64,9 @@ TELLING = frozenset({*_SIZES, "pipeline_parallel_schedule", "fsdp_sharding_strat
 }
 """One of these stands in every configuration that is read."""
 _NAMES = frozenset({*_SIZES, *_COMMON_NUMBERS, *_FLAGS, *_SHARDED_OPTIMIZER, *TELLING, "zero_stage"})
-_TRUE = frozenset({"true", "1", "yes"})
+_TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no"})
+_SWITCHES = frozenset({*_FLAGS, *_SHARDED_OPTIMIZER})
+"""Options that need no value: what follows one may be the script."""
 _MOST_VALUES = 8
 Settings = Mapping[str, tuple[str, ...]]
 """Values by the keys of `job_config`: several where a source contradicts itself."""
@@ -123,7 +125,7 @@ def _microbatches(number: Mapping[str, int], replicas: int) -> int | None:
 
 
 # Options of a command, whose last one may be cut; `--name=value`, `--name value`, and flags.
-_OPTION = re.compile(r"(?<![\w-])--([A-Za-z][\w.-]{2,80})(?:(?:=|[ \t]+)([\"']?[\w.-]{1,64}[\"']?)(?=\s|\\|$)|(?=\s|$))")
+_OPTION = re.compile(r"(?<![\w-])--([A-Za-z][\w.-]{2,80})(?:(?:=|[ \t]+)((?!--)[\"']?[\w.-]{1,64}[\"']?)(?=\s|\\|$)|(?=\s|$))")
 _DUMPED = re.compile(r"(?<![\w-])([a-z][a-z_]{4,60}) \.{3,60} ([\w.-]{1,40})\s*$")
 _PRINTED = re.compile(
     r"(?<![\w-])(data-parallel|context-parallel|tensor-model-parallel|pipeline-model-parallel)[- ]size: ?(\d{1,6})\b"
@@ -152,8 +154,9 @@ def of_command(command: str, *, is_whole: bool) -> Iterator[tuple[str, str]]:
         name = said[1].replace("-", "_")
         section, _, last = name.rpartition(".")
         if last in _NAMES and (not section or f"{section}." in _SECTIONS) and (is_whole or said.end() < len(command)):
-            is_flag = said[2] is None or said[2].startswith("-")
-            yield name, "true" if is_flag else said[2]
+            follows = said[2] or "true"
+            is_word = last in _SWITCHES and follows.lower() not in _TRUE | _FALSE
+            yield name, "true" if is_word else follows
 
 
 def of_line(line: str) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ class Call(NamedTuple):
 
     group: str
     kind: str
-    count: int = 4096
+    elements: int = 4096
     peer: int | None = None
     batch: int | None = None
 
@@ -54,7 +54,7 @@ def _rows(program: Program, backend: str, first: int) -> Iterator[tuple[object, 
         for number, call in enumerate(calls):
             batch = None if call.batch is None else call.batch
             message = call.kind in ("send", "recv")
-            place = (call.group, backend, first + number, batch, call.kind, message, call.peer, call.count, "done")
+            place = (call.group, backend, first + number, batch, call.kind, message, call.peer, call.elements, "done")
             yield (rank, number, 0, rank, *place)
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from tests.unit.pipeline.made_up_calls import Call, Program, axis, case, layout_of
 
-TENSOR = {"t0": (0, 1), "t1": (2, 3)}
-DATA = {"d0": (0, 2), "d1": (1, 3)}
-WORLD = {"w": (0, 1, 2, 3)}
+Groups = dict[str, tuple[int, ...]]
+TENSOR: Groups = {"t0": (0, 1), "t1": (2, 3)}
+DATA: Groups = {"d0": (0, 2), "d1": (1, 3)}
+WORLD: Groups = {"w": (0, 1, 2, 3)}
 
 
 def step(layer: list[Call], end: list[Call], layers: int = 12) -> list[Call]:
