@@ -77,7 +77,7 @@ class RankCalls:
         share = {kind: float(np.mean(kinds == kind)) for kind in (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL)}
         place = self._place(communicator, own, of_all=of_all)
         if share[ALL_TO_ALL] >= _SOME:
-            return _of_exchanges(self._calls.elements[own])
+            return _of_exchanges(self._calls.elements[own], of_all=of_all)
         if share[ALL_GATHER] + share[REDUCE_SCATTER] >= _MOSTLY:
             return self._of_shards(communicator, kinds, place)
         return _of_sums(place) if share[ALL_REDUCE] + share[REDUCE_SCATTER] + share[ALL_GATHER] >= _MOSTLY else None
@@ -160,11 +160,11 @@ class RankCalls:
         return _assumed() if place is _Place.ALONE else None
 
 
-def _of_exchanges(elements: Numbers) -> Judged:
+def _of_exchanges(elements: Numbers, *, of_all: bool) -> Judged:
     """Tokens go to experts in parts of any size, heads of an attention always in the same."""
     varies = len(np.unique(elements)) > 2
     possible = {Axis.EXPERT} if varies else {Axis.EXPERT, Axis.CONTEXT}
-    return Judged(Axis.EXPERT, frozenset(possible), "all_to_all")
+    return Judged(Axis.EXPERT, frozenset(possible), "all_to_all", is_assumed=of_all)
 
 
 def _of_sums(place: _Place) -> Judged | None:

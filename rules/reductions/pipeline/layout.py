@@ -202,11 +202,14 @@ def _form(group: Group) -> tuple[int, ...]:
 
 
 def _by_chains(
-    groups: Iterable[Group], found: Sequence[Chain], carriers: Collection[str], judged: Mapping[str, Judged]
+    groups: Sequence[Group], found: Sequence[Chain], carriers: Collection[str], judged: Mapping[str, Judged]
 ) -> Iterator[tuple[str, Judged]]:
     """What pipelines say of groups: one carries their messages, ties the first stage to the last, or must be of one stage."""
     stage = {rank: number for chain in found for number, rank in enumerate(chain.ranks)}
     line = {rank: number for number, chain in enumerate(found) for rank in chain.ranks}
+    inside: set[tuple[int, ...]] = set()
+    across: dict[tuple[int, ...], Judged] = {}
+    unplaced: list[Group] = []
     for group in groups:
         known = judged.get(group.label)
         lines, stages = ({of.get(rank) for rank in group.members} for of in (line, stage))
@@ -214,7 +217,15 @@ def _by_chains(
             yield group.label, _MESSAGES
         elif known is not None and len(stages - {None}) > 1:
             ties = known.axis is Axis.DATA and len(group.members) == 2 and len(lines) == 1
-            yield group.label, _TIED if ties and stages == {0, len(found[0].ranks) - 1} else _ACROSS
+            across[_form(group)] = _TIED if ties and stages == {0, len(found[0].ranks) - 1} else _ACROSS
+            yield group.label, across[_form(group)]
+        elif known is not None:
+            unplaced += [group] if None in stages else []
+            inside |= set() if None in stages else {_form(group)}
+    # Of ranks in no known pipeline counts what groups that lie alike are.
+    for group in unplaced:
+        if _form(group) in across.keys() - inside:
+            yield group.label, replace(across[_form(group)], is_assumed=True)
 
 
 def _as_alike(groups: Sequence[Group], judged: dict[str, Judged]) -> None:

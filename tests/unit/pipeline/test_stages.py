@@ -124,3 +124,19 @@ def test_parts_of_pipelines_have_no_stages() -> None:
     for rank in (5, 6):
         del program[rank]
     assert layout_of(case(groups, program)).pipelines == (PIPELINE,)
+
+
+def test_groups_of_ranks_without_stages_are_what_their_like_are() -> None:
+    groups: dict[str, Ranks] = {"w": tuple(range(8)), "e0": (0, 3), "e1": (4, 7)}
+    program = train(PIPELINE, over_world, microbatches=12) | train((4, 5, 6, 7), over_world, microbatches=12)
+    tied = Call("e", "all_reduce")
+    for rank in (0, 3, 4, 7):
+        mine = tied._replace(group=f"e{rank // 4}")
+        program[rank] = [each for call in program[rank] for each in ((mine, call) if call.kind == "all_reduce" else (call,))]
+    del program[5], program[6]
+    layout = layout_of(case(groups, program))
+    assert layout.pipelines == (PIPELINE,)
+    assert [(axis(layout, label), layout.axes[label].confidence) for label in ("e0", "e1")] == [
+        ("embedding", "inferred"),
+        ("embedding", "assumed"),
+    ]
