@@ -12,6 +12,8 @@ from forensics.assessments import Evidence as Evidence
 from forensics.assessments import Family as Family
 from forensics.assessments import Symptom as Symptom
 from forensics.assessments import SymptomKind as SymptomKind
+from forensics.parallel_layout import AxisRow as AxisRow
+from forensics.parallel_layout import LayoutRow as LayoutRow
 from forensics.step_accounts import AttributionRow as AttributionRow
 from forensics.step_accounts import FrontierRow as FrontierRow
 from forensics.step_accounts import LeaderRow as LeaderRow
@@ -263,3 +265,4 @@ class Verdict:
     assessments: tuple[Assessment, ...] = ()
     last_lines: tuple[Evidence, ...] = ()
     known_defects: tuple[KnownDefect, ...] = ()
+    layout: LayoutRow | None = None

@@ -39,6 +39,8 @@ from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_row
 from forensics.rules.reductions.frontier.verdicts import regimes
 from forensics.rules.reductions.logs.log_evidence import Logged, only_logs, shows_the_end
+from forensics.rules.reductions.pipeline.layout import Layout
+from forensics.rules.reductions.pipeline.rows import layout_row
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.progress.speed import Pace, Speed
 from forensics.rules.reductions.progress.standstill import Standing, WaitStates
@@ -107,6 +109,7 @@ def _verdict(
         symptoms=judged.symptoms,
         assessments=(*judged.assessments, healthy),
         last_lines=last_lines(connection, suspects),
+        layout=layout_row(supply.get(Layout)),
         known_defects=() if outcome in (Outcome.HEALTHY, Outcome.SLOWDOWN) else shown_defects(connection, groups, suspects),
     )
 

@@ -11,6 +11,7 @@ from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.hardware.host_errors import HostErrors
+from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.speed import Speed
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
@@ -30,6 +31,7 @@ def limits(
     windows: FrontierWindows,
     calls: Calls,
     placed: Positions,
+    layout: Layout,
     motion: Liveness,
     pace: Speed,
     errors: GpuErrors,
@@ -55,6 +57,7 @@ def limits(
     for found in placed.contradictions:
         said = "; ".join(f"{statement} ({source})" for statement, source in found.statements)
         yield Label("contradiction", "positions", f"{said}: these cannot both be of one moment, and the recorder decides")
+    yield from (Label("contradiction", "layout", said) for said in layout.contradictions[:_MOST_ERRORS])
     yield from _error_labels(errors, judged.suspects)
     for line in of_hosts[:_MOST_ERRORS]:
         yield Label("telemetry_limited", "host", f"{line.statement} ({line.source}); nothing tells what it did to the job")

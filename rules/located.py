@@ -9,7 +9,7 @@ from typing import TypeVar
 from forensics.model import Anomaly, Component, StageName, StageRef, Suspect
 from forensics.rules.arbitration import Judgement
 from forensics.rules.reductions.calls.positions import Communicators
-from forensics.rules.reductions.pipeline.places import Place, Places
+from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 
 T = TypeVar("T")
 Members = Mapping[str, tuple[int, ...]]
@@ -18,7 +18,7 @@ Members = Mapping[str, tuple[int, ...]]
 _IN_PASSES = (StageName.UNKNOWN, StageName.FORWARD, StageName.BACKWARD)
 
 
-def located(judged: Judgement, places: Places, groups: Communicators) -> tuple[Suspect, ...]:
+def located(judged: Judgement, places: CallPlaces, groups: Communicators) -> tuple[Suspect, ...]:
     """The suspects, with what their calls tell of the place; what a suspect's own evidence told already is kept."""
     members = {group.label: group.members for group in groups}
     return tuple(
@@ -29,7 +29,7 @@ def located(judged: Judgement, places: Places, groups: Communicators) -> tuple[S
     )
 
 
-def _places(suspect: Suspect, places: Places, members: Members) -> Iterator[Place]:
+def _places(suspect: Suspect, places: CallPlaces, members: Members) -> Iterator[CallPlace]:
     """A place for each accused rank that left a record, else those of the ranks that wait for it in the same call."""
     found = [place for rank in suspect.ranks if (place := _place(suspect.stage, rank, places, members))]
     yield from found
@@ -40,7 +40,7 @@ def _places(suspect: Suspect, places: Places, members: Members) -> Iterator[Plac
                 yield replace(place, opens=True)
 
 
-def _place(stage: StageRef, rank: int, places: Places, members: Members) -> Place | None:
+def _place(stage: StageRef, rank: int, places: CallPlaces, members: Members) -> CallPlace | None:
     """The call that the suspect is accused for where the rank issued it, else the one that it should make next."""
     place = _of_call(stage, rank, places, members)
     if place is not None or stage.component is Component.COMMUNICATION:
@@ -48,7 +48,7 @@ def _place(stage: StageRef, rank: int, places: Places, members: Members) -> Plac
     return places.of_next(rank)
 
 
-def _of_call(stage: StageRef, rank: int, places: Places, members: Members) -> Place | None:
+def _of_call(stage: StageRef, rank: int, places: CallPlaces, members: Members) -> CallPlace | None:
     """The place of the suspect's call in the record of a rank, whatever the communicator is called there."""
     if stage.communicator is None or stage.sequence is None:
         return None
@@ -60,7 +60,7 @@ def _of_call(stage: StageRef, rank: int, places: Places, members: Members) -> Pl
     return places.of_call(rank, twins[0], stage.sequence) if len(twins) == 1 else None
 
 
-def _filled(stage: StageRef, found: tuple[Place, ...]) -> StageRef:
+def _filled(stage: StageRef, found: tuple[CallPlace, ...]) -> StageRef:
     """The stage with what all places agree on, where it does not contradict the stage that is known."""
     direction = _agreed(place.direction for place in found)
     if stage.name not in _IN_PASSES or (direction and stage.direction and direction != stage.direction):

@@ -48,7 +48,7 @@ CREATE TABLE job_config (
     rank INTEGER,                   -- rank of the value, when it has one
     key VARCHAR NOT NULL,           -- name, for example world_size or env.NCCL_DEBUG
     value VARCHAR,                  -- value as text
-    confidence VARCHAR              -- read or guessed
+    confidence VARCHAR              -- read, guessed, or given (a file that the user named)
 );
 
 -- table: Ranks, as discovered on the hosts.
@@ -667,12 +667,12 @@ CREATE TABLE operation_roles (
     confidence VARCHAR NOT NULL     -- read, inferred or assumed
 );
 
--- table: Derived: what a communicator is for.
+-- table: Derived: what a communicator is for, as the diagnosis found it (docs/layout.md); empty in a case that was not diagnosed.
 CREATE TABLE communicator_roles (
     communicator VARCHAR NOT NULL,  -- communicator
-    role VARCHAR NOT NULL,          -- tp, pp, dp, cp, ep or world
-    method VARCHAR NOT NULL,        -- how it was inferred
-    confidence VARCHAR NOT NULL     -- read, inferred or assumed
+    role VARCHAR NOT NULL,          -- tp, pp, dp, cp, ep, world, embedding or unknown
+    method VARCHAR NOT NULL,        -- calls, reported (its name), configured or nothing
+    confidence VARCHAR NOT NULL     -- read, inferred, assumed or unknown
 );
 
 -- table: Every hypothesis, also those that accuse nobody.

@@ -54,6 +54,12 @@ def diagnose(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
     case: Annotated[Path | None, typer.Option("--case", help="Keep the store in this DuckDB file (see `query`).")] = None,
     thresholds: Annotated[Path | None, typer.Option(help="TOML file that overrides thresholds of rules.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Configuration of the training (JSON, TOML, YAML, log or start script): sizes of groups, microbatches."
+        ),
+    ] = None,
     width: Annotated[int | None, typer.Option(help="Columns of the text report (default: the terminal's, else 100).")] = None,
     all_ranks: Annotated[bool, typer.Option("--all-ranks", help="Never shorten lists of ranks.")] = False,
     max_bytes: Annotated[int | None, typer.Option(help="Cut the markdown report to this size, for trackers.")] = None,
@@ -74,6 +80,7 @@ def diagnose(
     Example: forensics diagnose bundle.tar --format markdown -o ticket.md, or kubectl logs POD | forensics diagnose -
     """
     from forensics.case.build import open_case
+    from forensics.case.configuration import add_configuration
     from forensics.report.record import record
     from forensics.rules.diagnosis import diagnose as decide
     from forensics.rules.engine import read_thresholds
@@ -82,6 +89,8 @@ def diagnose(
     with budget.allowed(limit):
         with with_standard_input(paths) as (found, names), reading() as progress:
             connection = open_case(found, case, progress, names)
+        if config is not None:
+            add_configuration(connection, config)
         verdict = decide(connection, overrides)
     record(connection, verdict)
     connection.close()

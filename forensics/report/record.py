@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from duckdb import DuckDBPyConnection
 
-from forensics.model import Assessment, Verdict
+from forensics.case.database import insert_rows
+from forensics.model import Assessment, AxisRow, Verdict
 from forensics.report import json
 
 
 def record(connection: DuckDBPyConnection, verdict: Verdict) -> None:
-    """Replace the case's `findings`, `evidence` and `verdict` rows by those of `verdict`."""
-    for table in ("findings", "evidence", "verdict"):
+    """Replace the case's `findings`, `evidence`, `communicator_roles` and `verdict` rows by those of `verdict`."""
+    for table in ("findings", "evidence", "communicator_roles", "verdict"):
         connection.execute(f"DELETE FROM {table}")
     for number, each in enumerate(verdict.assessments):
         _record(connection, number, each)
+    rows = [(label, row.axis, row.method, row.confidence) for row in _axes(verdict) for label in row.communicators]
+    insert_rows(connection, "communicator_roles", "communicator role method confidence", sorted(rows))
     connection.execute("INSERT INTO verdict VALUES (?, ?)", [verdict.outcome, json.render(verdict).decode()])
+
+
+def _axes(verdict: Verdict) -> tuple[AxisRow, ...]:
+    return verdict.layout.axes if verdict.layout else ()
 
 
 def _record(connection: DuckDBPyConnection, number: int, each: Assessment) -> None:

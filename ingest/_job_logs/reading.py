@@ -36,6 +36,7 @@ from forensics.ingest._job_logs import (
     straggler_reports,
     torchrun,
     tracebacks,
+    training_lines,
     watchdog_lines,
 )
 from forensics.ingest._job_logs.event_owners import LAUNCHER, EventOwners
@@ -86,6 +87,7 @@ class _Reader:
         self._pods = pods.Pods()
         self._world = stated_world.StatedWorld()
         self._versions = stated_versions.StatedVersions()
+        self._training = training_lines.TrainingLines()
         self._stragglers = straggler_reports.StragglerReports()
         self._times = stage_times.StageTimes()
         self._progress = progress_lines.ProgressLines(artefact.stored_bytes, artefact.rank)
@@ -141,6 +143,7 @@ class _Reader:
             self._stacks.forget()
         self._world.feed(bare)
         self._versions.feed(bare)
+        self._training.feed(bare)
         self._stragglers.feed(number, bare[origin.text :])
         self._times.feed(number, line, origin)
         self._stacks.feed(number, line, origin)
@@ -258,6 +261,7 @@ class _Reader:
         yield from self._world.batches()
         yield from self._identities.batches()
         yield from self._versions.batches()
+        yield from self._training.batches()
         yield from self._stragglers.batches()
         yield from self._times.batches(ranks, own)
         yield from self._progress.batches(ranks, own)

@@ -28,6 +28,7 @@ from forensics.ingest._job_logs import (
     straggler_reports,
     torchrun,
     tracebacks,
+    training_lines,
     watchdog_lines,
 )
 from forensics.ingest._job_logs.line_origin import OWN_WORDS
@@ -51,6 +52,7 @@ _WORDS = (
         *stated_world.WORDS,
         *straggler_reports.WORDS,
         *torchrun.WORDS,
+        *training_lines.WORDS,
     ),
     *(
         *launchers.WORDS,

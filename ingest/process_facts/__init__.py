@@ -11,6 +11,7 @@ from typing import Any
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import first_bytes
 from forensics.ingest._shared.content import Lines, from_first_character, read_object
+from forensics.ingest._shared.training_settings import setting_batches, settings
 from forensics.ingest._shared.values import boolean, integer, objects, rank_number, strings, text
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
 from forensics.ingest.process_facts.tables import MAX_ROWS, is_table, read_table
@@ -41,6 +42,7 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
     lines = Lines(artefact)
     columns: dict[str, list[Any]] = defaultdict(list)
     places: dict[str, list[Any]] = defaultdict(list)
+    told: dict[tuple[str, str], None] = {}
     for seen in read_table(lines, artefact.path):
         if len(columns["pid"]) == MAX_ROWS:
             yield Problem(f"more than {MAX_ROWS} processes; the rest was left out", f"line={seen.line}")
@@ -51,11 +53,13 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
         columns["timed"].append(_is_timed(seen.caught))
         columns["sample"].append((artefact.sample or 0) + seen.sample)
         columns["is_child"].append(None if seen.rank is None else False)
+        told.update(dict.fromkeys(seen.settings))
         if "local_rank" in seen.place and seen.pid == seen.thread:
             for name, value in {"locator": f"line={seen.line}", "pid": seen.pid, "method": "command"}.items():
                 places[name].append(value)
             for name in ("local_rank", "node", "per_node"):
                 places[name].append(seen.place.get(name))
+    yield from setting_batches(settings(told), rank=None)
     if lines.problem is not None:
         yield lines.problem
     if not columns["pid"]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import PurePosixPath
 
+from forensics.ingest._shared.training_settings import of_command
+
 MAX_ROWS = 200_000
 _PREAMBLE = 12  # lines above a table: a prompt, a date, what `top` says of the machine
 _THREAD = frozenset({"LWP", "TID", "SPID"})
@@ -40,7 +42,10 @@ _NUMBER = re.compile(r"(?<!\d)(\d{2,9})(?!\d)")
 
 @dataclass(slots=True)
 class Seen:
-    """One thread in one table or file: `rank` where its environment tells it, `place` what its command tells of its node."""
+    """One thread in one table or file: `rank` where its environment tells it, `place` what its command tells of its node.
+
+    `settings` are options of its command that tell how the training is set up.
+    """
 
     line: int
     pid: int | None = None
@@ -54,6 +59,7 @@ class Seen:
     caught: str | None = None
     rank: int | None = None
     place: Mapping[str, int] = field(default_factory=dict)
+    settings: tuple[tuple[str, str], ...] = ()
     sample: int = 0
 
 
@@ -137,6 +143,7 @@ def _row(columns: list[str], number: int, line: str) -> Seen | None:
         state=state,
         wchan=wchan if wchan and _WORD.fullmatch(wchan) else None,
         rank=int(rank[1]) if rank else None,
+        settings=tuple(of_command(command, is_whole=False)) if " --" in command else (),
         place={name: int(said[1]) for name, told in _PLACES.items() if (said := told.search(command))},
     )
 

@@ -8,7 +8,8 @@ from typing import Any
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.config import config_batches
 from forensics.ingest._shared.content import read_object
-from forensics.ingest._shared.values import integer, rank_number, text
+from forensics.ingest._shared.training_settings import options, setting_batches, settings
+from forensics.ingest._shared.values import integer, rank_number, strings, text
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
 
 _MARKS = (b'"rank_method"', b'"state_method"', b'"env_withheld"', b'"local_rank"', b'"start_ns"', b'"exit_signal"')
@@ -36,6 +37,7 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     names = env.items() if isinstance(env, dict) else ()
     facts = {f"process.{key}": document.get(key) for key in _FACTS}
     yield from config_batches({f"env.{name}": value for name, value in names} | facts)
+    yield from setting_batches(settings(options(strings(document.get("cmdline")))))
 
 
 def _identity(document: dict[str, Any], rank: int, node: str | None) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.pipeline.delays import Delay, Delays
-from forensics.rules.reductions.pipeline.places import Place, Places
+from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
@@ -38,7 +38,7 @@ _DUTY = "once in the record, between the passes of a step: one rank logs, saves 
 
 
 def _evaluate(
-    connection: DuckDBPyConnection, delays: Delays, places: Places, roster: Roster, hardware: Hardware, thresholds: Thresholds
+    connection: DuckDBPyConnection, delays: Delays, places: CallPlaces, roster: Roster, hardware: Hardware, thresholds: Thresholds
 ) -> Iterator[Finding]:
     blamed: dict[tuple[tuple[int, ...], bool], list[Delay]] = defaultdict(list)
     for delay in delays.found:
@@ -51,11 +51,11 @@ def _evaluate(
             yield hardware.refined(finding, (Cause.COMPUTE_SLOW,))
 
 
-def _finding(connection: DuckDBPyConnection, delays: Delays, found: Sequence[Delay], places: Places, roster: Roster) -> Finding:
+def _finding(connection: DuckDBPyConnection, delays: Delays, found: Sequence[Delay], places: CallPlaces, roster: Roster) -> Finding:
     worst = max(found, key=lambda delay: delay.excess_ns)
-    place = places.of_call(worst.ranks[0], worst.communicator, worst.sequence) or Place()
+    place = places.of_call(worst.ranks[0], worst.communicator, worst.sequence) or CallPlace()
     if worst.is_spread:  # no pass stands out
-        place = Place(stage=place.stage)
+        place = CallPlace(stage=place.stage)
     lost = sum(delay.excess_ns for delay in found)
     host = roster.host_of(worst.ranks[0])
     return Finding(
@@ -75,13 +75,13 @@ def _finding(connection: DuckDBPyConnection, delays: Delays, found: Sequence[Del
     )
 
 
-def _confidence(delays: Delays, found: Sequence[Delay], worst: Delay, place: Place) -> Confidence:
+def _confidence(delays: Delays, found: Sequence[Delay], worst: Delay, place: CallPlace) -> Confidence:
     long = len({delay.step for delay in delays.found}) + delays.unexplained
     weak = worst.one_of or worst.by_ends or delays.usual < _ENOUGH_USUAL or 2 * len(found) < long
     return Confidence.SUSPECT if weak or (place.direction is None and not worst.is_spread) else Confidence.LIKELY
 
 
-def _is_between_passes(delay: Delay, place: Place) -> bool:
+def _is_between_passes(delay: Delay, place: CallPlace) -> bool:
     return place.direction is None and not delay.is_transfer and not delay.is_spread
 
 
@@ -91,7 +91,7 @@ def _cause(delay: Delay) -> Cause:
     return {True: Cause.HOST_STALL, False: Cause.COMPUTE_SLOW, None: Cause.UNKNOWN}[delay.on_host]
 
 
-def _stage(delay: Delay, place: Place) -> StageRef:
+def _stage(delay: Delay, place: CallPlace) -> StageRef:
     component = {True: Component.HOST, False: Component.COMPUTE, None: Component.UNKNOWN}[delay.on_host]
     name = StageName(place.direction) if place.direction and not (place.opens and delay.on_host) else StageName.UNKNOWN
     return StageRef(

@@ -12,7 +12,7 @@ from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.job import MS, Parallelism, TrainingJob
 from forensics.fixtures.simulator.program import Op, program
 from forensics.fixtures.simulator.simulation import Simulation, simulate
-from forensics.rules.reductions.pipeline.places import Place, Places
+from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.steps.begins import step_begins, usual_step
 from forensics.rules.reductions.steps.records import records
 from tests.recordings.collection import loose
@@ -45,19 +45,19 @@ def _is_recorded(job: TrainingJob, op: Op) -> bool:
     return op.peer is not None or job.parallel.group_size(op.axis or "world") > 1
 
 
-def place_of(job: TrainingJob, rank: int, op: Op) -> Place:
+def place_of(job: TrainingJob, rank: int, op: Op) -> CallPlace:
     stage, _ = job.parallel.stage_of(rank)
     if op.microbatch is None:
-        return Place(stage=stage)
+        return CallPlace(stage=stage)
     chunk = op.chunk if job.chunks > 1 else None
-    return Place("forward" if op.is_forward else "backward", op.microbatch, chunk, stage)
+    return CallPlace("forward" if op.is_forward else "backward", op.microbatch, chunk, stage)
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_every_call_of_a_step_has_its_place(name: str, tmp_path: Path) -> None:
     job = JOBS[name]
     with case_of(sound(job), tmp_path) as connection:
-        places = Places(connection)
+        places = CallPlaces(connection)
         for rank in range(0, job.parallel.world, job.parallel.width // 2):
             record = records(connection, [rank])[rank]
             begin, end = usual_step(record, step_begins(record)) or (0, 0)
@@ -77,7 +77,7 @@ def test_the_call_that_a_stopped_rank_did_not_make_is_the_one_that_follows(name:
     position = made.injections[0].position
     assert position is not None
     with case_of(made, tmp_path) as connection:
-        found = Places(connection).of_next(5)
+        found = CallPlaces(connection).of_next(5)
     assert found is not None
     assert (found.direction, found.microbatch) == (phase, position.op.microbatch)
     assert found.stage == job.parallel.stage_of(5)[0]
@@ -86,7 +86,7 @@ def test_the_call_that_a_stopped_rank_did_not_make_is_the_one_that_follows(name:
 def test_a_record_of_less_than_a_step_tells_no_microbatch(tmp_path: Path) -> None:
     """Where a step began is not in the record: nothing counts from there."""
     with case_of(sound(JOBS["1F1B"]), tmp_path, ring=20) as connection:
-        places = Places(connection)
+        places = CallPlaces(connection)
         record = records(connection, [0])[0]
         found = [places.of_call(0, record.label(at), int(record.sequence[at])) for at in range(len(record))]
     assert {place.microbatch for place in found if place} == {None}
@@ -97,7 +97,7 @@ def test_a_job_without_a_pipeline_has_no_stage_and_no_microbatch(tmp_path: Path)
     job = replace(DENSE, parallel=Parallelism(tensor=2, data=4), model=slower, microbatches=1)
     with case_of(sound(job), tmp_path) as connection:
         record = records(connection, [0])[0]
-        places = Places(connection)
+        places = CallPlaces(connection)
         found = {places.of_call(0, record.label(at), int(record.sequence[at])) for at in range(len(record))}
     assert {(place.microbatch, place.stage) for place in found if place} == {(None, None)}
     assert {place.direction for place in found if place} >= {"forward", "backward"}
@@ -115,7 +115,7 @@ def test_a_ring_of_messages_is_no_pipeline(tmp_path: Path) -> None:
         job.call(job.everyone, shapes=((1,),))
     with open_case([loose(job, tmp_path, form="json")]) as connection:
         found = records(connection)
-        places = Places(connection)
+        places = CallPlaces(connection)
         known = {
             places.of_call(rank, record.label(at), int(record.sequence[at]))
             for rank, record in found.items()

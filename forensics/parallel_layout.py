@@ -1,0 +1,26 @@
+"""How a job is spread over its ranks, as the verdict shows it; import these from forensics.model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class AxisRow:
+    """Communicators of one size along one axis (`tp pp dp cp ep world embedding unknown`), known in the same way."""
+
+    axis: str
+    size: int
+    method: str
+    confidence: str
+    why: str
+    communicators: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRow:
+    """Axes of all communicators; ranks by pipeline stage, and by what that is known (None: no stages are)."""
+
+    axes: tuple[AxisRow, ...]
+    stages: tuple[tuple[int, ...], ...]
+    stage_method: str | None

@@ -1,0 +1,191 @@
+"""Where in a training step a call is: direction, microbatch, chunk of the model, stage of the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from duckdb import DuckDBPyConnection
+
+from forensics.model import StageName
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.pipeline.passes import (
+    BACKWARD,
+    FORWARD,
+    NEITHER,
+    Neighbours,
+    Passes,
+    neighbours,
+    passes,
+)
+from forensics.rules.reductions.stacks.call_paths import call_paths
+from forensics.rules.reductions.stacks.recorded_stages import stage_of_path
+from forensics.rules.reductions.steps.begins import step_begins, usual_step
+from forensics.rules.reductions.steps.records import UNKNOWN, Ints, Record, records
+
+_DIRECTIONS = {StageName.FORWARD: FORWARD, StageName.BACKWARD: BACKWARD}
+_WORDS = {FORWARD: "forward", BACKWARD: "backward"}
+# More stages than any pipeline has: a chain that is longer goes in a circle.
+_MOST_STAGES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlace:
+    """A place in a step: numbers from 0, each None where it is not known; a single microbatch is not numbered.
+
+    `opens`: it is the first call of a step, so that a rank which does not make it may still be fetching its data.
+    """
+
+    direction: str | None = None
+    microbatch: int | None = None
+    chunk: int | None = None
+    stage: int | None = None
+    opens: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the record of a rank tells: its steps, its neighbours, its passes."""
+
+    record: Record
+    begins: Ints
+    usual: tuple[int, int] | None
+    ends: Neighbours | None
+    passes: Passes | None
+
+
+@dataclass(slots=True)
+class CallPlaces:
+    """CallPlaces of calls, worked out for a rank when it is asked for first; false where there are no calls."""
+
+    connection: DuckDBPyConnection
+    known: dict[int, _Told | None] = field(default_factory=dict)
+
+    def has(self, rank: int, communicator: str) -> bool:
+        """Whether the record of a rank holds calls of a communicator."""
+        told = self._of(rank)
+        return told is not None and bool(told.record.of(communicator).any())
+
+    def of_call(self, rank: int, communicator: str, sequence: int) -> CallPlace | None:
+        """The place of a call that a rank issued; None where its record does not hold it."""
+        told = self._of(rank)
+        at = told.record.issued(communicator, sequence) if told else None
+        return None if told is None or at is None else self._place(told, at)
+
+    def of_next(self, rank: int) -> CallPlace | None:
+        """The place of the call that a rank would make after its last one, as it did in the steps before."""
+        told = self._of(rank)
+        if told is None or told.usual is None or told.passes is None or not len(told.begins):
+            return None
+        at = self._expected(told)
+        return None if at is None else replace(self._place(told, at), opens=at == told.usual[0])
+
+    def _expected(self, told: _Told) -> int | None:
+        """The place in the usual step of the call that follows on the last one, where the steps agree up to there."""
+        begin, end = told.usual or (0, 0)
+        last = int(told.begins[-1])
+        made = len(told.record) - last
+        if made >= end - begin or (told.record.token[last:] != told.record.token[begin : begin + made]).any():
+            return None
+        return begin + made
+
+    def _place(self, told: _Told, at: int) -> CallPlace:
+        rank = told.record.rank
+        if told.passes is None or not self._is_in_line(told):
+            return CallPlace(stage=self.stage_of(rank))
+        direction, number = int(told.passes.direction[at]), int(told.passes.ordinal[at])
+        place = CallPlace(_WORDS.get(direction), stage=self.stage_of(rank))
+        if direction == NEITHER or number < 0 or told.passes.per_step < 2:
+            return place
+        stages, chunks = self._shape(rank)
+        if chunks == 1:
+            return place if told.passes.sparse[at] else replace(place, microbatch=number)
+        turns = [_in_turns(each, direction, stages, chunks) for each in range(told.passes.per_step)]
+        if told.passes.sparse[at]:
+            # The first stage gets nothing for its first chunk, the last one passes nothing on from its last.
+            absent = 0 if bool(told.record.is_send[at]) is (direction == BACKWARD) else chunks - 1
+            turns = [turn for turn in turns if turn[1] != absent]
+        return replace(place, microbatch=turns[number][0], chunk=turns[number][1]) if number < len(turns) else place
+
+    def stage_of(self, rank: int) -> int | None:
+        """The stage of the pipeline that a rank is in, from 0; None where messages do not lead to the first one."""
+        chain = self._chain(rank)
+        return len(chain) - 1 if chain else None
+
+    def _chain(self, rank: int) -> list[int]:
+        """Ranks from this one back to the first stage of its pipeline; empty where it is not found."""
+        chain = [rank]
+        while len(chain) <= _MOST_STAGES:
+            told = self._of(chain[-1])
+            if told is None or told.ends is None or not self._is_in_line(told):
+                return []
+            if told.ends.is_first:
+                return chain
+            if told.ends.before is None or told.ends.before in chain:
+                return []
+            chain.append(told.ends.before)
+        return []
+
+    def _is_in_line(self, told: _Told) -> bool:
+        """Whether the neighbours of a rank agree that they are its neighbours, as far as they left records.
+
+        In a ring every member would be the first one.
+        """
+        if told.ends is None:
+            return True
+        rank, before, after = told.record.rank, told.ends.before, told.ends.after
+        one = self._of(before) if before is not None and not told.ends.is_first else None
+        other = self._of(after) if after is not None else None
+        ends = (one.ends if one else None), (other.ends if other else None)
+        agrees = ends[0] is None or ends[0].after == rank
+        return agrees and (ends[1] is None or (ends[1].before == rank and not (told.ends.is_first and ends[1].is_first)))
+
+    def _shape(self, rank: int) -> tuple[int, int]:
+        """Stages of the pipeline of a rank, and chunks of the model that each holds (0, 1: not known, or one).
+
+        The first stage passes every chunk on, and gets each but the first from the last stage.
+        """
+        chain = self._chain(rank)
+        first = self._of(chain[-1]) if chain else None
+        if first is None or first.usual is None or first.ends is None or first.passes is None:
+            return 0, 1
+        step = slice(*first.usual)
+        forward = (first.passes.direction[step] == FORWARD) & first.record.is_message[step]
+        passed_on, again = (int((forward & (first.record.is_send[step] == sends)).sum()) for sends in (True, False))
+        microbatches = passed_on - again
+        last = self.stage_of(first.ends.before) if first.ends.before is not None else 1
+        return (last + 1, passed_on // microbatches) if last is not None and again and microbatches > 0 else (0, 1)
+
+    def _of(self, rank: int) -> _Told | None:
+        if rank not in self.known:
+            found = records(self.connection, (rank,)).get(rank)
+            self.known[rank] = None if found is None else self._read(found)
+        return self.known[rank]
+
+    def _read(self, record: Record) -> _Told:
+        begins = step_begins(record)
+        usual = usual_step(record, begins)
+        ends = neighbours(record, begins)
+        if usual is None:
+            return _Told(record, begins, None, ends, None)
+        return _Told(record, begins, usual, ends, passes(record, begins, usual, ends, self._directions(record)))
+
+    def _directions(self, record: Record) -> Mapping[int, int]:
+        paths = call_paths(self.connection, {path for path in set(record.call_path.tolist()) if path != UNKNOWN})
+        return {number: _DIRECTIONS.get(stage_of_path(path), NEITHER) for number, path in paths.items()}
+
+
+def _in_turns(number: int, direction: int, stages: int, chunks: int) -> tuple[int, int]:
+    """Microbatch and chunk of a pass where chunks take turns: as many microbatches as there are stages through each chunk.
+
+    The order of Megatron-LM's `forward_backward_pipelining_with_interleaving` (Narayanan et al., SC 2021, section 2.2).
+    """
+    turn, within = divmod(number, stages * chunks)
+    chunk, microbatch = divmod(within, stages)
+    return turn * stages + microbatch, chunk if direction == FORWARD else chunks - 1 - chunk
+
+
+@reduction
+def places(connection: DuckDBPyConnection) -> CallPlaces:
+    """CallPlaces of the calls of a case."""
+    return CallPlaces(connection)

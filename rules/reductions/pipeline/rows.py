@@ -1,0 +1,27 @@
+"""The layout as rows of the verdict."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from forensics.model import AxisRow, LayoutRow
+from forensics.rules.reductions.pipeline.layout import AxisOf, Layout
+
+
+def layout_row(layout: Layout) -> LayoutRow | None:
+    """Axes and stages; None where nothing is known of any communicator or rank."""
+    if not layout and layout.stage_method is None:
+        return None
+    alike: dict[tuple[AxisOf, int], list[str]] = defaultdict(list)
+    for label, known in layout.axes.items():
+        alike[known, len(layout.members[label])].append(label)
+    axes = [
+        AxisRow(known.axis, size, known.method, known.confidence, known.why, tuple(sorted(labels)))
+        for (known, size), labels in alike.items()
+    ]
+    stages: dict[int, list[int]] = defaultdict(list)
+    for rank, place in sorted(layout.places.items()):
+        if place.stage is not None:
+            stages[place.stage].append(rank)
+    ordered = tuple(tuple(ranks) for _, ranks in sorted(stages.items()))
+    return LayoutRow(tuple(sorted(axes, key=lambda row: row.communicators)), ordered, layout.stage_method)
