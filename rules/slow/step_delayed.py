@@ -25,8 +25,8 @@ from forensics.model import (
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.hardware.causes import Hardware
-from forensics.rules.reductions.pipeline.delays import Delay, Delays
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.delays import Delay, Delays
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
@@ -38,7 +38,12 @@ _DUTY = "once in the record, between the passes of a step: one rank logs, saves 
 
 
 def _evaluate(
-    connection: DuckDBPyConnection, delays: Delays, places: CallPlaces, roster: Roster, hardware: Hardware, thresholds: Thresholds
+    connection: DuckDBPyConnection,
+    delays: Delays,
+    places: CallPlaces,
+    roster: Roster,
+    hardware: Hardware,
+    thresholds: Thresholds,
 ) -> Iterator[Finding]:
     blamed: dict[tuple[tuple[int, ...], bool], list[Delay]] = defaultdict(list)
     for delay in delays.found:
@@ -51,7 +56,9 @@ def _evaluate(
             yield hardware.refined(finding, (Cause.COMPUTE_SLOW,))
 
 
-def _finding(connection: DuckDBPyConnection, delays: Delays, found: Sequence[Delay], places: CallPlaces, roster: Roster) -> Finding:
+def _finding(
+    connection: DuckDBPyConnection, delays: Delays, found: Sequence[Delay], places: CallPlaces, roster: Roster
+) -> Finding:
     worst = max(found, key=lambda delay: delay.excess_ns)
     place = places.of_call(worst.ranks[0], worst.communicator, worst.sequence) or CallPlace()
     if worst.is_spread:  # no pass stands out
