@@ -96,5 +96,5 @@ $(VENV)/.dev: $(VENV)/.installed
 
 # The newest torch resolves to builds with several GB of CUDA libraries that no test here uses.
 $(VENV)/.live: $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet torch==2.13.0 'distributed>=2024.1'
 	@touch $@
