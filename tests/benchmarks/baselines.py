@@ -18,7 +18,7 @@ from forensics.fixtures.simulator import losses
 from forensics.fixtures.simulator.truth import truth
 from forensics.fixtures.suites.baselines.methods import OF_OPERATORS
 from forensics.fixtures.suites.baselines.stages import routings
-from forensics.fixtures.suites.figures import measured, of_method
+from forensics.fixtures.suites.figures import compared, of_method
 from forensics.fixtures.suites.interface import Case, Suite
 from forensics.fixtures.suites.intervals import share
 from forensics.fixtures.suites.matrix import stage_times
@@ -27,17 +27,20 @@ from forensics.fixtures.suites.registry import SUITES
 from forensics.fixtures.suites.results import Results, opened
 from forensics.fixtures.suites.rows import Row, Rows, not_made
 from forensics.fixtures.suites.running import examine, row
+from forensics.fixtures.suites.tables import number
 
-COMPARED = ("frontier", "hang", "slowdown")
+COMPARED = ("frontier", "accumulation", "sharding", "hang", "slowdown")
 """Suites whose papers give figures of other methods; those of Pulse are about machines (`tests.benchmarks.fidelity`)."""
 CASES = 90
 _PLACE = re.compile(r"(?<=<!-- baselines -->\n).*?(?=<!-- /baselines -->)", re.DOTALL)
 
 
-def chosen(suite: Suite, seed: int, number: int) -> list[Case]:
-    """The first cases of a suite that are of its paper's kinds."""
+def chosen(suite: Suite, seed: int, most: int) -> list[Case]:
+    """The first cases of a suite that are of its paper's kinds, or of a kind with a published figure of its own (a control)."""
+    alone = {one.measure.partition(", ")[2] for one in suite.published}
     every = (Case(suite.name, seed, each) for each in count())
-    return list(islice((case for case in every if suite.draw(case.random(), case.number).as_published), number))
+    drawn = ((case, suite.draw(case.random(), case.number)) for case in every)
+    return list(islice((case for case, one in drawn if one.as_published or one.about in alone), most))
 
 
 def compare(case: Case) -> Row:
@@ -74,9 +77,9 @@ def sit(cases: Sequence[Case], results: Results, minutes: float) -> list[Case]:
     return [case for case in cases if case in results]
 
 
-def taken_in_turns(seed: int, number: int) -> list[Case]:
-    """Cases of all suites, so that each has some whenever the time is over."""
-    suites = [chosen(SUITES[name], seed, number) for name in COMPARED]
+def taken_in_turns(names: Sequence[str], seed: int, number: int) -> list[Case]:
+    """Cases of some suites, so that each has some whenever the time is over."""
+    suites = [chosen(SUITES[name], seed, number) for name in names]
     return [case for turn in zip(*suites, strict=True) for case in turn]
 
 
@@ -90,14 +93,10 @@ def page(found: Sequence[tuple[Suite, Rows]], seed: int) -> str:
 
 
 def _lines(suite: Suite, rows: Rows) -> Iterator[tuple[str, ...]]:
-    published = {(one.method, one.measure): one.value for one in suite.published}
-    names = dict.fromkeys((*suite.baselines, *(name for one in rows for name in one.routings)))
-    for name in names:
-        cases = sum(name in one.methods or name in one.routings for one in rows)
-        for measure, here in measured(suite, rows, name).items():
-            shown = "-" if here is None else f"{here:.2f}"
-            value = published.get((name, measure))
-            yield suite.name, name, str(cases), measure, "-" if value is None else f"{value:.2f}", shown
+    for name, one in compared(suite, rows).items():
+        cases = sum(name in each.methods or name in each.routings for each in rows)
+        for measure, here in one["measured"].items():
+            yield suite.name, name, str(cases), measure, number(one["published"].get(measure)), number(here)
         if name in suite.baselines:
             figures = of_method(rows, name)
             yield suite.name, name, str(cases), "found", "-", share(figures.hits, figures.hits + figures.missed)
@@ -111,10 +110,11 @@ def main() -> None:
     asked.add_argument("--cases", type=int, default=CASES)
     asked.add_argument("--minutes", type=float, default=float("inf"))
     asked.add_argument("--rows", type=Path)
+    asked.add_argument("--suites", nargs="+", choices=COMPARED, default=COMPARED)
     given = asked.parse_args()
     with opened(given.rows, in_field=False) as results:
-        ended = sit(taken_in_turns(given.seed, given.cases), results, given.minutes)
-        mine = [(SUITES[name], [case for case in ended if case.suite == name]) for name in COMPARED]
+        ended = sit(taken_in_turns(given.suites, given.seed, given.cases), results, given.minutes)
+        mine = [(SUITES[name], [case for case in ended if case.suite == name]) for name in given.suites]
         found = page([(suite, results.of(cases)) for suite, cases in mine], given.seed)
     given.page.write_text(_PLACE.sub(lambda _: found, given.page.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -103,11 +103,11 @@ def test_with_stage_an_alternative_with_other_ranks_is_an_accusation() -> None:
 def test_with_stage_nothing_to_find_has_no_figures(rows: list[Row]) -> None:
     assert figures.with_stage(rows).f1 is None
     assert tables.staged(rows) == ""
-    assert document(HANG, 7, rows)["with_stage"] == {"precision": None, "recall": None, "f1": None}
+    assert document(HANG, 7, rows)["with_stage"].items() >= {"precision": None, "recall": None, "f1": None}.items()
 
 
 def test_figures_with_stage_stand_beside_those_of_ranks() -> None:
-    said = "anks: precision 0.67, recall 0.50, F1 0.57; ranks with stage: precision 0.33, recall 0.25, F1 0.29"
+    said = "anks: precision 0.67 (21-94 %), recall 0.50 (15-85 %), F1 0.57 (17-89 %); ranks with stage: precision 0.33 (6-79 %)"
     assert said in tables.text([(HANG, ROWS)])
     assert said in tables.markdown([(HANG, ROWS)], "forensics evaluate")
     assert document(HANG, 7, ROWS)["with_stage"]["recall"] == 0.25
