@@ -6,7 +6,7 @@ SEED ?= 1
 SECONDS ?= 60
 CASES ?= 10
 SOUND ?= 1000
-SUITES ?= hang slowdown ccl nic frontier healthy
+SUITES ?= hang slowdown ccl nic frontier accumulation sharding healthy
 # Tests that draw their examples: a few in `make test`, more in `make test-live`.
 DRAWN := tests/property/test_ingest.py $(wildcard tests/property/test_verdict_*.py) tests/native/test_shim_kills.py
 # Bundle that `make demo` diagnoses.
@@ -21,7 +21,7 @@ export PIP_NO_INPUT := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz test-live test-deep accuracy suites healthy bench check format docs clean
+.PHONY: help demo test fuzz test-live test-deep accuracy suites figures healthy bench check format docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -52,6 +52,12 @@ accuracy: $(VENV)/.live  ## real hangs given to forensics and to other analyzers
 suites: $(VENV)/.dev  ## simulated cases of every suite and their field forms, an hour (SEED=, CASES= of each suite, SUITES=)
 	$(BIN)/forensics evaluate $(SUITES) --seed $(SEED) --cases $(CASES) --field --format markdown --output docs/suites.md
 	$(BIN)/python -m tests.accuracy.page
+
+figures: $(VENV)/.dev  ## the tables of docs/simulator.md on a fresh seed, an hour (SEED=)
+	$(BIN)/python -m tests.benchmarks.fidelity docs/simulator.md $(SEED)
+	$(BIN)/python -m tests.benchmarks.baselines docs/simulator.md $(SEED)
+	$(BIN)/python -m tests.benchmarks.granularity docs/simulator.md $(SEED)
+	$(BIN)/python -m tests.benchmarks.simulator_cost docs/simulator.md 64 1024
 
 healthy: $(VENV)/.dev  ## a thousand sound simulated jobs, of which nobody may be accused, hours (SEED=, SOUND= how many)
 	$(BIN)/forensics evaluate healthy --seed $(SEED) --cases $(SOUND)
@@ -96,5 +102,5 @@ $(VENV)/.dev: $(VENV)/.installed
 
 # The newest torch resolves to builds with several GB of CUDA libraries that no test here uses.
 $(VENV)/.live: $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet torch==2.13.0 'distributed>=2024.1'
 	@touch $@

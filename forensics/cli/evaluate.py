@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,16 +10,19 @@ import typer
 
 from forensics.cli.diagnose import Format
 from forensics.cli.progress import counting
-from forensics.cli.terminal import write
+from forensics.cli.terminal import write, write_pieces
 from forensics.errors import ExitCode, ForensicsError
 
 if TYPE_CHECKING:
     from forensics.fixtures.suites.interface import Suite
-    from forensics.fixtures.suites.running import Row
+    from forensics.fixtures.suites.tables import Results
 
 
 def evaluate(
-    suites: Annotated[list[str] | None, typer.Argument(help="hang slowdown ccl nic frontier healthy live (all).")] = None,
+    suites: Annotated[
+        list[str] | None,
+        typer.Argument(help="hang slowdown ccl nic frontier accumulation sharding healthy live (all)."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Decides every case: another seed is another exam.")] = 0,
     cases: Annotated[int | None, typer.Option(min=1, help="Cases of each suite.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A handful of cases, about half a minute on two cores.")] = False,
@@ -31,6 +33,12 @@ def evaluate(
     ] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the result to a file.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Cases at a time (default: one for each core).")] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Run the cases on a Dask cluster: tcp://HOST:8786 of its scheduler.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep each case there when it ended; those that it has are not run.")
+    ] = None,
     replay: Annotated[str | None, typer.Option(help="SUITE:SEED:NUMBER: run this case again and show all of it.")] = None,
     keep: Annotated[Path | None, typer.Option(help="With --replay: leave bundle.tar and truth.json in this folder.")] = None,
 ) -> None:
@@ -38,22 +46,28 @@ def evaluate(
 
     Each case is diagnosed from its bundle alone. What was not found is listed with the command that runs the case again.
 
-    Example: forensics evaluate hang healthy --seed 3 --cases 20
+    Example: forensics evaluate hang healthy --seed 3 --cases 20 --resume exam.jsonl
     """
     if replay:
         _replay(replay, keep, field)
         return
-    if keep or (quick and full):
-        raise ForensicsError("--keep goes with --replay, and --quick not with --full", ExitCode.USAGE)
+    if keep or (quick and full) or (scheduler and workers):
+        message = "--keep goes with --replay, --quick not with --full, and --workers not with --scheduler"
+        raise ForensicsError(message, ExitCode.USAGE)
+    from forensics.fixtures.suites import exam
     from forensics.fixtures.suites.registry import chosen
+    from forensics.fixtures.suites.results import opened
 
     found = chosen(suites or [])
-    with counting("cases", "MofNCompleteColumn", "TimeRemainingColumn") as advance:
-        report = lambda done, total: advance(completed=done, total=total)  # noqa: E731
-        results = _run(found, seed, [_count(suite, cases, quick, full) for suite in found], workers, report, field)
-    chosen_cases = f" --cases {cases}" if cases else " --quick" if quick else " --full" if full else ""
-    command = " ".join(["forensics evaluate", *(suites or []), f"--seed {seed}"]) + chosen_cases + (" --field" if field else "")
-    write(_rendered(results, seed, form, command), output)
+    listed = exam.listed(found, seed, [_count(suite, cases, quick, full) for suite in found])
+    where = exam.Where(workers or _cores(), scheduler)
+    with opened(resume, in_field=field) as rows:
+        with counting("cases", "MofNCompleteColumn", "TimeRemainingColumn") as advance:
+            report = lambda done, total: advance(completed=done, total=total)  # noqa: E731
+            results = exam.run(listed, rows, where, report, in_field=field)
+        chosen_cases = f" --cases {cases}" if cases else " --quick" if quick else " --full" if full else ""
+        command = " ".join(["forensics evaluate", *(suites or []), f"--seed {seed}"]) + chosen_cases
+        _show(results, seed, form, command + (" --field" if field else ""), output)
 
 
 def _count(suite: Suite, cases: int | None, quick: bool, full: bool) -> int:
@@ -62,37 +76,19 @@ def _count(suite: Suite, cases: int | None, quick: bool, full: bool) -> int:
     return cases or (suite.quick if quick else suite.full if full else suite.standard)
 
 
-def _run(
-    suites: list[Suite], seed: int, counts: list[int], workers: int | None, report: Callable[[int, int], None], field: bool
-) -> list[tuple[Suite, list[Row]]]:
-    """All cases in one queue; those of real jobs, which need the machine for themselves, one after the other."""
-    from forensics.fixtures.suites.interface import Case
-    from forensics.fixtures.suites.running import run
-
-    listed = [
-        (suite, [Case(suite.name, seed, number) for number in range(count)])
-        for suite, count in zip(suites, counts, strict=True)
-    ]
-    simulated = [case for suite, cases in listed for case in cases if suite.record is None]
-    recorded = [case for suite, cases in listed for case in cases if suite.record is not None]
-    rows = {row.case: row for row in run(simulated, workers or _cores(), report, in_field=field)}
-    rows |= {row.case: row for row in run(recorded, 1, report, in_field=field)}
-    return [(suite, [rows[case] for case in cases]) for suite, cases in listed]
-
-
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _rendered(results: list[tuple[Suite, list[Row]]], seed: int, form: Format, command: str) -> str:
-    from forensics.fixtures.suites import figures, tables
+def _show(results: Results, seed: int, form: Format, command: str, output: Path | None) -> None:
+    from forensics.fixtures.suites import documents, tables
 
     if form is Format.MARKDOWN:
-        return tables.markdown(results, command)
-    if form is Format.TEXT:
-        return tables.text(results)
-    found = [figures.document(suite, seed, rows) for suite, rows in results]
-    return _json(found[0] if len(found) == 1 else found)
+        write(tables.markdown(results, command), output)
+    elif form is Format.TEXT:
+        write(tables.text(results), output)
+    else:
+        write_pieces(documents.pieces(results, seed), output)
 
 
 def _json(found: Any) -> str:

@@ -6,6 +6,7 @@ import io
 import os
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, cast
 
@@ -36,6 +37,19 @@ def write(report: str, output: Path | None) -> None:
         typer.echo(shown)
     else:
         save(output, f"{shown}\n".encode())
+
+
+def write_pieces(pieces: Iterable[str], output: Path | None) -> None:
+    """Print a long report piece by piece, or write it to a file."""
+    if output is None:
+        for piece in pieces:
+            typer.echo(piece, nl=False)
+        return
+    try:
+        with output.open("w", encoding="utf-8") as file:
+            file.writelines(pieces)
+    except OSError as error:
+        raise ForensicsError(f"cannot write {output}: {error.strerror}", ExitCode.USAGE) from error
 
 
 def save(path: Path, content: bytes) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from forensics.fixtures.suites.figures import document
 from forensics.fixtures.suites.interface import Case
 from forensics.fixtures.suites.registry import SUITES
 from forensics.fixtures.suites.running import run_case
 from tests.recordings.commands import Command
+from tests.unit.suites.rows import document
 
 pytestmark = pytest.mark.slow
 

@@ -69,7 +69,7 @@ def test_each_alternative_counts_by_its_word() -> None:
 def test_words_stand_beside_what_is_wanted_of_them() -> None:
     rows = [row(0, verdict("hang", suspect(5, confidence="confirmed")), HANG)]
     table = breakdown.calibration(rows)
-    assert table[1] == ("confirmed", "1", "1 of 1 (21-100 %)", "99 %", "1 of 1 (21-100 %)")
+    assert table[1] == ("confirmed", "1", "1 of 1 (21-100 %)", "99 %", "open", "1 of 1 (21-100 %)")
     assert [line[3] for line in table[2:]] == ["95 %", "70 %"]
     found = json.loads(json.dumps(calibration.documents(calibration.words(rows))))
     assert (found["confirmed"]["wanted"], found["confirmed"]["right"]["share"]) == (0.99, 1.0)
@@ -79,3 +79,8 @@ def test_words_stand_beside_what_is_wanted_of_them() -> None:
 def test_without_suspects_there_is_no_table() -> None:
     assert breakdown.calibration([]) == []
     assert breakdown.calibration([row(0, verdict("healthy"), truth("healthy"))]) == []
+
+
+@pytest.mark.parametrize(("right", "suspects", "said"), [(400, 400, "yes"), (99, 100, "open"), (90, 100, "no"), (0, 0, "open")])
+def test_a_word_holds_when_its_whole_interval_does(right: int, suspects: int, said: str) -> None:
+    assert calibration.Word(suspects, right).holds(0.99) == said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,12 @@ import pytest
 
 from forensics.fixtures.field import logs
 from forensics.fixtures.field.pieces import Place, evidence
-from forensics.fixtures.suites import figures, tables
+from forensics.fixtures.suites import tables
 from forensics.fixtures.suites.field import FORMS, Sitting, Standing, named_beside, sit, standing
 from forensics.fixtures.suites.interface import Case
 from forensics.fixtures.suites.registry import SUITES
 from tests.unit.suites.documents import fault, suspect, truth, verdict
+from tests.unit.suites.rows import document
 from tests.unit.suites.test_tables import ROWS
 
 HANG = truth("hang", fault(5))
@@ -76,7 +76,7 @@ def test_a_suite_lists_the_forms_that_are_worse_than_their_bundle() -> None:
     silent = Sitting(0, ("only dump",), Standing.SILENT, "inconclusive")
     wrong = Sitting(1, ("only log", "zip"), Standing.WRONG, "hang: rank 6", (6,))
     rows = [replace(ROWS[0], standing=Standing.EXACT, field_forms=(silent, wrong)), *ROWS[1:]]
-    found = json.loads(json.dumps(figures.document(SUITES["hang"], 7, rows)))["field"]
+    found = document(SUITES["hang"], 7, rows)["field"]
     assert found["forms"] == {"silent": 1, "wrong": 1}
     assert [(one["case"], one["number"], one["replay"]) for one in found["worse"]] == [
         ("hang:7:0", 1, "forensics evaluate --replay hang:7:0 --field")
@@ -84,7 +84,7 @@ def test_a_suite_lists_the_forms_that_are_worse_than_their_bundle() -> None:
     text = tables.text([(SUITES["hang"], rows)])
     assert "field form" in text
     assert "only log; zip" in text
-    assert figures.document(SUITES["hang"], 7, ROWS)["field"] is None
+    assert document(SUITES["hang"], 7, ROWS)["field"] is None
 
 
 def test_a_bundle_is_taken_apart_without_what_our_collector_adds() -> None:

@@ -51,7 +51,7 @@ def test_kinds_come_in_their_order_with_intervals() -> None:
 
 
 def test_a_case_counts_for_each_of_its_sources() -> None:
-    found = shares.by_source(ROWS)
+    found = {source: one for names, one in shares.by_source(ROWS).items() for source in names}
     assert {source: one.cases for source, one in found.items()} == {"not known": 1, "recorder": 8, "shim": 1, "stacks": 8}
     assert found["shim"].partial == 1
 

@@ -7,9 +7,11 @@ import pytest
 
 from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.simulation import simulate
-from forensics.fixtures.suites import frontier
+from forensics.fixtures.suites import accumulation, frontier, sharding
 from forensics.fixtures.suites.baselines import stages
-from forensics.fixtures.suites.matrix import STAGES, stage_times
+from forensics.fixtures.suites.interface import Case
+from forensics.fixtures.suites.matrix import STAGES, StageTimes, stage_times
+from forensics.fixtures.suites.preparing import simulated
 
 # One step of two ranks: the first is late with its data, the second waits for it in the backward pass.
 LATE = np.array([[[6.0, 1.0, 2.0, 0.0, 0.0], [1.0, 1.0, 7.0, 0.0, 0.0]]])
@@ -59,3 +61,39 @@ def test_rules_land_near_their_published_values() -> None:
     assert (first["per-stage max"], second["per-stage max"]) == (0.4, 1.0)
     assert (first["per-stage average"], second["per-stage average"]) == (0.4, 0.8)
     assert (first["slowest rank"], second["slowest rank"]) == (0.4, 0.8)
+
+
+def test_substages_add_up_after_the_frontier_is_taken() -> None:
+    """Of two microbatches each rank is late in one: taken together they would hide each other."""
+    columns = ("forward", "backward", "forward", "backward")
+    times = StageTimes(np.array([[[3.0, 1.0, 1.0, 3.0], [1.0, 3.0, 3.0, 1.0]]]), "forward", (0,), columns)
+    found = stages.routings(times)["frontier"]
+    assert dict(zip(found.ranking, found.shares, strict=True))["forward"] == pytest.approx(6 / 8)
+
+
+def test_accumulation_has_each_pass_of_each_part() -> None:
+    drawn, made = simulated(Case("accumulation", 1, 0))
+    found = stage_times(made)
+    assert drawn.job.microbatches == accumulation.FACTOR
+    assert found.columns == ("data", *("forward", "backward") * accumulation.FACTOR, "optimizer", "callbacks")
+
+
+def test_rows_of_e7_are_routed_as_published() -> None:
+    for number, name in enumerate(accumulation.SCENARIOS):
+        _, made = simulated(Case("accumulation", 2, number))
+        found = stages.routings(stage_times(made))["frontier"]
+        assert found.top2
+        assert found.top1 == (name != "forward-device")
+
+
+def test_rows_of_e8_are_routed_and_a_late_host_that_nobody_waits_for_is_not() -> None:
+    for number, cell in enumerate(sharding.CELLS[: len(sharding.SCENARIOS) + 1]):
+        drawn, made = simulated(Case("sharding", 2, number))
+        found = stages.routings(stage_times(made))["frontier"]
+        assert drawn.about == cell[-1]
+        assert (found.top1, found.top2) == ((False, False) if drawn.about == sharding.CONTROL else (True, True))
+
+
+def test_e8_has_as_many_rows_as_published() -> None:
+    drawn = [sharding.draw(np.random.default_rng(0), number) for number in range(len(sharding.CELLS))]
+    assert (sum(one.as_published for one in drawn), len(drawn)) == (90, 108)
