@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from forensics.model import Anomaly, Component, StageName, StageRef, Suspect
+from forensics.model import Anomaly, Cause, Component, StageName, StageRef, Suspect
 from forensics.rules.arbitration import Judgement
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
@@ -15,6 +16,14 @@ T = TypeVar("T")
 Members = Mapping[str, tuple[int, ...]]
 """Members of each communicator."""
 
+_OF_PROGRAMS = (
+    Cause.EXTRA_OR_MISSING_COLLECTIVE,
+    Cause.COLLECTIVE_MISMATCH,
+    Cause.SHAPE_MISMATCH,
+    Cause.P2P_UNMATCHED,
+    Cause.DEADLOCK,
+)
+_MESSAGE = re.compile(r"send|recv")
 _IN_PASSES = (StageName.UNKNOWN, StageName.FORWARD, StageName.BACKWARD)
 
 
@@ -22,34 +31,44 @@ def located(judged: Judgement, places: CallPlaces, groups: Communicators) -> tup
     """The suspects, with what their calls tell of the place; what a suspect's own evidence told already is kept."""
     members = {group.label: group.members for group in groups}
     return tuple(
-        replace(suspect, stage=_filled(suspect.stage, tuple(_places(suspect, places, members))))
-        if suspect.anomaly is Anomaly.FAIL_STOP
-        else suspect
+        replace(suspect, stage=_stage(suspect, places, members)) if suspect.anomaly is Anomaly.FAIL_STOP else suspect
         for suspect in judged.suspects
     )
 
 
+def _stage(suspect: Suspect, places: CallPlaces, members: Members) -> StageRef:
+    if suspect.cause in _OF_PROGRAMS and len(suspect.ranks) == 1:
+        # What its peers wait in comes after the call in which its program was another one.
+        place = places.of_deviation(suspect.ranks[0])
+        if place is not None and place.direction is not None:
+            return _filled(replace(suspect.stage, name=StageName.UNKNOWN, direction=None), (place,))
+    return _filled(suspect.stage, tuple(_places(suspect, places, members)))
+
+
 def _places(suspect: Suspect, places: CallPlaces, members: Members) -> Iterator[CallPlace]:
     """A place for each accused rank that left a record, else those of the ranks that wait for it in the same call."""
-    found = [place for rank in suspect.ranks if (place := _place(suspect.stage, rank, places, members))]
+    found = [place for rank in suspect.ranks if (place := _place(suspect, rank, places, members))]
     yield from found
     if not found:
         for rank in members.get(suspect.stage.communicator or "", ()):
-            place = _of_call(suspect.stage, rank, places, members)
+            place = _of_call(suspect, rank, places, members)
             if place is not None:
                 yield replace(place, opens=True)
 
 
-def _place(stage: StageRef, rank: int, places: CallPlaces, members: Members) -> CallPlace | None:
+def _place(suspect: Suspect, rank: int, places: CallPlaces, members: Members) -> CallPlace | None:
     """The call that the suspect is accused for where the rank issued it, else the one that it should make next."""
-    place = _of_call(stage, rank, places, members)
-    if place is not None or stage.component is Component.COMMUNICATION:
+    place = _of_call(suspect, rank, places, members)
+    if place is not None or suspect.stage.component is Component.COMMUNICATION:
         return place
     return places.of_next(rank)
 
 
-def _of_call(stage: StageRef, rank: int, places: CallPlaces, members: Members) -> CallPlace | None:
+def _of_call(suspect: Suspect, rank: int, places: CallPlaces, members: Members) -> CallPlace | None:
     """The place of the suspect's call in the record of a rank, whatever the communicator is called there."""
+    stage = suspect.stage
+    if stage.operation is not None and _MESSAGE.match(stage.operation):
+        return places.of_message(rank, suspect.ranks)
     if stage.communicator is None or stage.sequence is None:
         return None
     place = places.of_call(rank, stage.communicator, stage.sequence)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
+import numpy as np
 from duckdb import DuckDBPyConnection
 
 from forensics.model import StageName
@@ -72,6 +74,14 @@ class CallPlaces:
         at = told.record.issued(communicator, sequence) if told else None
         return None if told is None or at is None else self._place(told, at)
 
+    def of_message(self, rank: int, peers: Collection[int]) -> CallPlace | None:
+        """The place of the first message between a rank and some others that has not ended; None where there is none."""
+        told = self._of(rank)
+        if told is None:
+            return None
+        waits = told.record.is_message & ~told.record.done & np.isin(told.record.peer, list(peers))
+        return self._place(told, int(waits.argmax())) if waits.any() else None
+
     def of_next(self, rank: int) -> CallPlace | None:
         """The place of the call that a rank would make after its last one, as it did in the steps before."""
         told = self._of(rank)
@@ -79,6 +89,21 @@ class CallPlaces:
             return None
         at = self._expected(told)
         return None if at is None else replace(self._place(told, at), opens=at == told.usual[0])
+
+    def of_deviation(self, rank: int) -> CallPlace | None:
+        """The place in the usual step from which on one of the last two steps of a rank went another way, or None."""
+        told = self._of(rank)
+        if told is None or told.usual is None or not len(told.begins):
+            return None
+        usual = told.record.token[slice(*told.usual)]
+        bounds = [*told.begins[-2:].tolist(), len(told.record)]
+        for begin, end in reversed(list(pairwise(bounds))):
+            made = told.record.token[begin:end]
+            shared = min(len(usual), len(made))
+            differs = np.flatnonzero(usual[:shared] != made[:shared])
+            if len(differs):
+                return self._place(told, told.usual[0] + int(differs[0]))
+        return None
 
     def _expected(self, told: _Told) -> int | None:
         """The place in the usual step of the call that follows on the last one, where the steps agree up to there."""

@@ -115,16 +115,24 @@ def _of_messages(record: Record, ends: Neighbours, usual: tuple[int, int], by_pa
 
 
 def _around(record: Record, by_path: Signs) -> Signs:
-    """For each message the direction of the nearest collective, before one that is sent, after one that is received."""
-    told = np.flatnonzero((by_path != NEITHER) & ~record.is_message)
+    """For each message the direction of the collective next to it: before one that is sent, after one that is received."""
+    told = (by_path != NEITHER) & ~record.is_message
+    first = np.searchsorted(record.call_order, record.call_order, side="left") - 1
     found = np.zeros(len(record), np.int8)
-    if not len(told):
-        return found
-    place = np.searchsorted(told, np.arange(len(record)))
-    chosen = np.where(record.is_send, place - 1, place)
-    known = (chosen >= 0) & (chosen < len(told))
-    found[known] = by_path[told[chosen[known]]]
+    backwards = len(record) - np.searchsorted(record.call_order, record.call_order, side="right") - 1
+    before, after = _last(told, record.is_message, first), _last(told[::-1], record.is_message[::-1], backwards)
+    nearest = np.where(record.is_send, before, np.where(after >= 0, len(record) - 1 - after, -1))
+    known = record.is_message & (nearest >= 0)
+    found[known] = by_path[nearest[known]]
     return found
+
+
+def _last(wanted: Flags, others: Flags, up_to: Ints) -> Ints:
+    """The place of the last wanted call up to each place, where none of the others came after it; -1 where there is none."""
+    places = np.arange(len(wanted))
+    one, other = (np.maximum.accumulate(np.where(flags, places, -1)) for flags in (wanted, others))
+    at = np.maximum(up_to, 0)
+    return np.where((up_to >= 0) & (one[at] > other[at]), one[at], -1)
 
 
 def _passes_in(record: Record, direction: Signs, usual: tuple[int, int]) -> int:

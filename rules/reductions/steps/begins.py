@@ -17,6 +17,7 @@ from forensics.rules.reductions.steps.records import Ints, Record
 
 # A step has no more calls of its rarest kind than this.
 _MOST_MARKS = 4
+_MOST_MISTAKES = 1
 # Evaluation, checkpoints and a step that was cut may differ from the others.
 _ALIKE = 0.7
 
@@ -27,13 +28,16 @@ def step_begins(record: Record) -> Ints:
     The calls before the first place belong to a step whose begin is not in the record.
     """
     joint = np.flatnonzero(~record.is_message)
-    if not len(joint):
-        return np.empty(0, np.int64)
     tokens, counts = np.unique(record.token[joint], return_counts=True)
-    rare = tokens[counts == counts.min()]
-    if counts.min() < 2:
-        return _after_single(record, rare)
+    recurring = counts[counts > 1]
+    once = joint[np.isin(record.token[joint], tokens[counts == 1])]
+    if not len(recurring):
+        return _after_single(record, record.token[once])
+    rare = tokens[counts == recurring.min()]
     marks = max((_marks(record, rare, token) for token in rare.tolist()), key=lambda found: _rank_of(record, found))
+    # Calls that are made once as the job begins, in the step that it is in, or by mistake, are of no step of their own.
+    if ((once > marks[1][0]) & (once < marks[1][-1])).sum() > _MOST_MISTAKES:
+        return _after_single(record, record.token[once])
     return _recurring(record, marks)
 
 
