@@ -85,15 +85,37 @@ def passes(record: Record, begins: Ints, usual: tuple[int, int], ends: Neighbour
     """The pass of each call; `usual` is a whole step of the record, `paths` the direction of call paths where they tell it."""
     by_path = np.array([paths.get(path, NEITHER) for path in record.call_path.tolist()], dtype=np.int8)
     direction = _of_messages(record, ends, usual, by_path) if ends else np.zeros(len(record), np.int8)
-    per_step = _passes_in(record, direction, usual)
-    inside = (_inside_passes(record, usual, per_step) if ends else by_path != NEITHER) & ~record.is_message
-    direction[inside] = by_path[inside]
+    marks = record.is_message if ends else _turns(record, by_path)
+    per_step = _passes_in(record, direction, usual) if ends else _passes_by_turns(record, by_path, usual)
+    inside = _inside_passes(record, usual, per_step, marks) & ~record.is_message
+    told = inside if ends else ~record.is_message
+    direction[told] = by_path[told]
     # A stage at an end of the pipeline has passes that send nothing: there only call paths tell the two directions apart.
     if ends and ends.before is not None and ends.after is not None:
         unknown = inside & (direction == NEITHER)
         direction[unknown] = _by_next_send(record, direction, usual)[unknown]
     ordinal, sparse = _ordinals(record, begins, usual, direction, inside, per_step)
     return Passes(direction, ordinal, sparse, per_step)
+
+
+def _turns(record: Record, by_path: Signs) -> Flags:
+    """Where forward collectives begin after backward ones: the only sign of passes where messages are not recorded."""
+    told = np.flatnonzero((by_path != NEITHER) & ~record.is_message)
+    found = np.zeros(len(record), np.bool_)
+    found[told[1:][(by_path[told][1:] == FORWARD) & (by_path[told][:-1] == BACKWARD)]] = True
+    return found
+
+
+def _passes_by_turns(record: Record, by_path: Signs, usual: tuple[int, int]) -> int:
+    """Passes of a direction in a step: in the steady part of 1F1B one forward pass stands between backward ones.
+
+    The warm-up has several in a row: one has as many collectives as divide all rows (0: nothing stands alone).
+    """
+    told = by_path[slice(*usual)][~record.is_message[slice(*usual)]]
+    forward = told[told != NEITHER] == FORWARD
+    edges = np.flatnonzero(np.diff(forward, prepend=False, append=False))
+    rows = np.diff(edges)[::2]
+    return int(forward.sum() // np.gcd.reduce(rows)) if len(rows) > 1 else 0
 
 
 def _of_messages(record: Record, ends: Neighbours, usual: tuple[int, int], by_path: Signs) -> Signs:
@@ -144,15 +166,15 @@ def _passes_in(record: Record, direction: Signs, usual: tuple[int, int]) -> int:
     return max(int((kind & record.is_message[step]).sum()) for kind in kinds)
 
 
-def _inside_passes(record: Record, usual: tuple[int, int], per_step: int) -> Flags:
+def _inside_passes(record: Record, usual: tuple[int, int], per_step: int, marks: Flags) -> Flags:
     """Calls that every pass makes: their kind recurs in a step as often as passes, or a multiple of it."""
     step = slice(*usual)
     if per_step < 2:
         return np.zeros(len(record), np.bool_)
     counts = np.bincount(record.token[step], minlength=int(record.token.max()) + 1)
-    part = np.cumsum(record.is_message[step])
+    part = np.cumsum(marks[step])
     spread = np.array([len(np.unique(part[record.token[step] == token])) for token in range(len(counts))])
-    recurs = (counts % per_step == 0) & (counts > 0) & (2 * spread >= per_step)
+    recurs = (counts % per_step == 0) & (counts > 0) & (2 * spread >= min(per_step, len(np.unique(part))))
     return np.asarray(recurs[record.token], dtype=np.bool_)
 
 
