@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from forensics.fixtures.simulator.effects import HostDelay, KernelDelay, Position
-from forensics.fixtures.simulator.job import GB, MS, Parallelism, Schedule
+from forensics.fixtures.simulator.job import GB, MS, Parallelism, Schedule, TrainingJob
 from forensics.fixtures.simulator.physics import Deviation
 from forensics.fixtures.simulator.presets import PRESETS
 from forensics.fixtures.simulator.program import Op, program
+from forensics.fixtures.simulator.recording import Recording
 from forensics.fixtures.simulator.routes import over_nic, own_ns
 from forensics.fixtures.simulator.standing import standing, standings
 from tests.unit.simulator.small_jobs import DENSE, PIPELINE, quiet, run_with
@@ -145,3 +146,19 @@ def test_members_leave_a_collective_one_after_the_other() -> None:
                 spreads += np.ptp(recording.ended[number].reshape(-1, DENSE.parallel.tensor), axis=1).tolist()
     assert 0 < np.median(spreads) < 50_000
     assert len(set(spreads)) > 0.9 * len(spreads)
+
+
+def test_a_reduction_takes_as_long_when_one_replica_comes_late_to_it() -> None:
+    """Messages of the other replicas, long before all are there, take nothing from its NICs."""
+    job = quiet(replace(PRESETS["venustrace"], model=replace(PRESETS["venustrace"].model, layers=8)))
+    slot = next(n for n, op in enumerate(program(job, 3, 1)) if op.kind == "kernel" and op.stage == "backward")
+    late = KernelDelay(job, (25,), position=Position(3, 1, slot, program(job, 3, 1)[slot]), extra_ns=20_000 * MS)
+    took = [[_reduction_ns(job, recording) for recording in run_with(job, *each).recordings] for each in ((), (late,))]
+    assert np.max(took[1]) == pytest.approx(np.max(took[0]), rel=0.2)
+
+
+def _reduction_ns(job: TrainingJob, recording: Recording) -> float:
+    """The longest time from the last arrival at a reduction behind the computation to its end."""
+    numbers = [n for n, op in enumerate(recording.ops) if op.axis == "dp"]
+    there = [job.parallel.group_max(recording.began[n], "dp") for n in numbers]
+    return float(max((recording.ended[n] - met).max() for n, met in zip(numbers, there, strict=True)))
