@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 from duckdb import DuckDBPyConnection
 
@@ -48,16 +48,35 @@ def _evaluate(
     blamed: dict[tuple[tuple[int, ...], bool], list[Delay]] = defaultdict(list)
     for delay in delays.found:
         blamed[delay.ranks, delay.is_transfer].append(delay)
-    if len({ranks for ranks, _ in blamed}) > thresholds["most_roots"]:
+    kept = _roots(delays, blamed, roster, thresholds)
+    hosts = {roster.host_of(found[0].ranks[0]) if len(found[0].ranks) == 1 else found[0].ranks for found in kept}
+    if len(hosts) > thresholds["most_roots"]:
         return  # where the steps wait for somebody else each time nobody holds the job up
-    for found in blamed.values():
-        if len(found[0].ranks) <= thresholds["most_members"]:
-            finding = _finding(connection, delays, found, places, roster)
-            yield hardware.refined(finding, (Cause.COMPUTE_SLOW,))
+    for found in kept:
+        finding = _finding(connection, delays, found, places, roster, thresholds)
+        yield hardware.refined(finding, (Cause.COMPUTE_SLOW,))
+
+
+def _roots(
+    delays: Delays, blamed: Mapping[tuple[tuple[int, ...], bool], list[Delay]], roster: Roster, thresholds: Thresholds
+) -> list[list[Delay]]:
+    """Leave out what adds up bit by bit but not in most long steps, and who waits so himself, unless most of his host is late."""
+    found = [each for each in blamed.values() if not each[0].is_spread or 2 * len(each) > _long(delays)]
+    sure = [each for each in found if max(delay.passed_on for delay in each) <= thresholds["most_passed_on"]]
+    hosts = Counter(roster.host_of(each[0].ranks[0]) for each in found if each[0].is_spread)
+    sizes = Counter(roster.host_of(rank) for rank in delays.ranks)
+    slow = {host for host, late in hosts.items() if host is not None and 2 * late > sizes[host]}
+    slow &= {roster.host_of(each[0].ranks[0]) for each in sure}
+    return [each for each in found if each in sure or roster.host_of(each[0].ranks[0]) in slow]
 
 
 def _finding(
-    connection: DuckDBPyConnection, delays: Delays, found: Sequence[Delay], places: CallPlaces, roster: Roster
+    connection: DuckDBPyConnection,
+    delays: Delays,
+    found: Sequence[Delay],
+    places: CallPlaces,
+    roster: Roster,
+    thresholds: Thresholds,
 ) -> Finding:
     worst = max(found, key=lambda delay: delay.excess_ns)
     place = places.of_call(worst.ranks[0], worst.communicator, worst.sequence) or CallPlace()
@@ -65,15 +84,16 @@ def _finding(
         place = CallPlace(stage=place.stage)
     lost = sum(delay.excess_ns for delay in found)
     host = roster.host_of(worst.ranks[0])
+    told = len(worst.ranks) <= thresholds["most_members"]
     return Finding(
-        ranks=worst.ranks,
+        ranks=worst.ranks if told else (),
         cause=_cause(worst),
         stage=_stage(worst, place),
         belief=Belief.GROUP_SYMPTOM if worst.one_of else Belief.BEHIND_AND_BUSY,
         confidence=_confidence(delays, found, worst, place),
         evidence=tuple(_evidence(connection, delays, found)),
-        granularity=Granularity.GROUP if worst.one_of else Granularity.RANK,
-        members=Members.ONE_OF if worst.one_of else Members.EACH,
+        granularity=(Granularity.GROUP if worst.one_of else Granularity.RANK) if told else Granularity.JOB,
+        members=Members.ONE_OF if worst.one_of and told else Members.EACH,
         anomaly=Anomaly.FAIL_SLOW,
         by_design=_DUTY if len(found) == 1 and _is_between_passes(worst, place) else None,
         impact=Impact(round(lost), round(lost / (lost + delays.steps * delays.typical_ns), 3), len(found), "arrival"),
@@ -82,9 +102,12 @@ def _finding(
     )
 
 
+def _long(delays: Delays) -> int:
+    return len({delay.step for delay in delays.found}) + delays.unexplained
+
+
 def _confidence(delays: Delays, found: Sequence[Delay], worst: Delay, place: CallPlace) -> Confidence:
-    long = len({delay.step for delay in delays.found}) + delays.unexplained
-    weak = worst.one_of or worst.by_ends or delays.usual < _ENOUGH_USUAL or 2 * len(found) < long
+    weak = worst.one_of or worst.by_ends or delays.usual < _ENOUGH_USUAL or 2 * len(found) < _long(delays)
     return Confidence.SUSPECT if weak or (place.direction is None and not worst.is_spread) else Confidence.LIKELY
 
 
@@ -171,7 +194,8 @@ RULE = Rule(
     needs=(Need(Delays, "steps", "what is usual is told by whole steps in the recorder"),),
     thresholds=(
         Threshold("most_roots", 3, "where every long step waits for another rank, it is how the job is"),
-        Threshold("most_members", 16, "of a larger group nothing would be told by naming it"),
+        Threshold("most_members", 16, "to name a larger group would tell nothing: then the job is said to be slow by it"),
+        Threshold("most_passed_on", 0.25, "of what others waited for a rank bit by bit: who waited more himself passes it on"),
     ),
     concludes="The rank, or the transfer, that held up single steps, with pass, microbatch and pipeline stage.",
     evaluate=_evaluate,

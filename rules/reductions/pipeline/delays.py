@@ -27,6 +27,7 @@ from forensics.rules.reductions.steps.times import Floats, Steps, StepTimes, ste
 # Of the time that the step was longer: who waits for as much waits for the delay. Of the calls of a step: so many may
 # be undated.
 _WAITS, _UNKNOWN_CALLS = 0.5, 0.25
+_PASSED_ON = 0.5
 _LEAST_MEMBERS = 2
 # A watchdog sees an end up to a round late (100 ms, torch 2.9), and the begin of the step as late.
 _SEEN_NS = 300e6
@@ -56,6 +57,7 @@ class Delay:
     is_spread: bool = False
     on_host: bool | None = None
     by_ends: bool = False
+    passed_on: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,8 @@ def _excess(times: StepTimes, steps: Steps, number: int, column: str) -> tuple[I
 
 def _by_waits(times: StepTimes, number: int, excess: float, inside: Mapping[int, tuple[Ints, Floats]]) -> Iterator[Delay]:
     """Ranks that held others up by half of it before they had waited for half of it, in one call or bit by bit; transfers."""
-    waits = {rank: _first(np.cumsum(np.maximum(more, 0.0)) >= _WAITS * excess) for rank, (_, more) in inside.items()}
+    waited_by = {rank: np.cumsum(np.maximum(more, 0.0)) for rank, (_, more) in inside.items()}
+    waits = {rank: _first(waited >= _WAITS * excess) for rank, waited in waited_by.items()}
     held: dict[int, list[tuple[_Call, float]]] = defaultdict(list)
     for members in _met(times, inside).values():
         if len(members) < _LEAST_MEMBERS:
@@ -153,13 +156,16 @@ def _by_waits(times: StepTimes, number: int, excess: float, inside: Mapping[int,
         calls.sort(key=lambda each: each[0].at)
         total = np.cumsum([waited for _, waited in calls])
         reached = _first(total >= _WAITS * excess)
-        if reached < len(calls) and calls[reached][0].at <= waits[rank]:
-            # What follows is late by the same once more.
-            call, waited = calls[reached]
+        if reached == len(calls) or calls[reached][0].at > waits[rank]:
+            continue
+        # What follows is late by the same once more. Who waits bit by bit passes on what it waited.
+        call, waited = calls[reached]
+        passed_on = float(waited_by[rank][call.at] / total[reached])
+        if passed_on <= _PASSED_ON:
             is_spread = waited < _WAITS * float(total[reached])
             waited = float(total[reached]) if is_spread else waited
             on_host = _on_host(times, number, excess, call)
-            yield _delay(times, number, excess, (call,), waited, on_host=on_host, is_spread=is_spread)
+            yield _delay(times, number, excess, (call,), waited, on_host=on_host, is_spread=is_spread, passed_on=passed_on)
 
 
 def _by_ends(times: StepTimes, number: int, excess: float, ends: Mapping[int, tuple[Ints, Floats]]) -> Iterator[Delay]:
@@ -201,6 +207,7 @@ def _on_host(times: StepTimes, number: int, excess: float, call: _Call) -> bool 
 def _delay(
     times: StepTimes, number: int, excess: float, calls: Sequence[_Call], waited: float, *,
     is_transfer: bool = False, is_spread: bool = False, on_host: bool | None = None, by_ends: bool = False,
+    passed_on: float = 0.0,
 ) -> Delay:  # fmt: skip
     first = calls[0]
     record = times.ranks[first.rank].record
@@ -209,5 +216,5 @@ def _delay(
         communicator=record.label(first.place), sequence=int(record.sequence[first.place]),
         kind=record.names.kinds[int(record.kind[first.place])], at_ns=int(record.enqueued_ns[first.place]),
         source=(int(record.source_id[first.place]), int(record.locator[first.place])), waited_ns=waited,
-        is_transfer=is_transfer, is_spread=is_spread, on_host=on_host, by_ends=by_ends,
+        is_transfer=is_transfer, is_spread=is_spread, on_host=on_host, by_ends=by_ends, passed_on=passed_on,
     )  # fmt: skip
