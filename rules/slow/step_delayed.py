@@ -60,7 +60,7 @@ def _evaluate(
 def _roots(
     delays: Delays, blamed: Mapping[tuple[tuple[int, ...], bool], list[Delay]], roster: Roster, thresholds: Thresholds
 ) -> list[list[Delay]]:
-    """Leave out what adds up bit by bit but not in most long steps, and who waits so himself, unless most of his host is late."""
+    """Leave out what adds up bit by bit but not in most long steps, and who waits so himself where his host is not late."""
     found = [each for each in blamed.values() if not each[0].is_spread or 2 * len(each) > _long(delays)]
     sure = [each for each in found if max(delay.passed_on for delay in each) <= thresholds["most_passed_on"]]
     hosts = Counter(roster.host_of(each[0].ranks[0]) for each in found if each[0].is_spread)
@@ -194,7 +194,7 @@ RULE = Rule(
     needs=(Need(Delays, "steps", "what is usual is told by whole steps in the recorder"),),
     thresholds=(
         Threshold("most_roots", 3, "where every long step waits for another rank, it is how the job is"),
-        Threshold("most_members", 16, "to name a larger group would tell nothing: then the job is said to be slow by it"),
+        Threshold("most_members", 64, "to name a larger group would tell nothing: then the job is said to be slow by it"),
         Threshold("most_passed_on", 0.25, "of what others waited for a rank bit by bit: who waited more himself passes it on"),
     ),
     concludes="The rank, or the transfer, that held up single steps, with pass, microbatch and pipeline stage.",

@@ -148,7 +148,7 @@ def _by_waits(times: StepTimes, number: int, excess: float, inside: Mapping[int,
             continue
         last, other = heapq.nsmallest(2, members, key=lambda call: call.excess)
         if last.excess >= _WAITS * excess:
-            if all(call.at <= waits[call.rank] for call in members):
+            if _all_there(times, members) and all(call.at <= waits[call.rank] for call in members):
                 yield _delay(times, number, excess, members, last.excess, is_transfer=True)
         elif other.excess > max(last.excess, 0.0):
             held[last.rank].append((last, other.excess - max(last.excess, 0.0)))
@@ -172,12 +172,19 @@ def _by_ends(times: StepTimes, number: int, excess: float, ends: Mapping[int, tu
     """The call that is the first to end late for all of its members; of a message, the one who sent it worked before."""
     first = {rank: _first(more >= _WAITS * excess) for rank, (_, more) in ends.items()}
     for members in _met(times, ends).values():
-        if len(members) < 2 or any(call.at != first[call.rank] for call in members):
+        if not _all_there(times, members) or any(call.at != first[call.rank] for call in members):
             continue
         on_host = [call for call in members if _on_host(times, number, excess, call)]
         senders = [call for call in members if times.ranks[call.rank].record.is_send[call.place]]
         blamed = on_host if len(on_host) == 1 else senders or members
         yield _delay(times, number, excess, blamed, excess, on_host=len(on_host) == 1 or None, by_ends=True)
+
+
+def _all_there(times: StepTimes, members: Sequence[_Call]) -> bool:
+    """Whether every member of a call left a record: one that did not may be the one that the others waited for."""
+    record = times.ranks[members[0].rank].record
+    size = _LEAST_MEMBERS if record.is_message[members[0].place] else int(record.members[members[0].place])
+    return len(members) >= max(size, _LEAST_MEMBERS)
 
 
 def _first(flags: Flags) -> int:

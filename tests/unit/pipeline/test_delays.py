@@ -73,3 +73,17 @@ def test_two_ranks_that_are_late_in_one_step_are_both_named(tmp_path: Path) -> N
 def test_nobody_is_named_where_no_step_was_long(fault: str, timing: bool, tmp_path: Path) -> None:
     found, _ = verdict(fault, tmp_path, timing=timing)
     assert named(found) == []
+
+
+def test_a_gpu_that_is_late_bit_by_bit_is_named_and_nobody_downstream(tmp_path: Path) -> None:
+    found, _ = verdict("gpu-throttled@rank6:250", tmp_path)
+    assert named(found) == [(6,)]
+    assert found.suspects[0].stage.microbatch is None
+
+
+def test_no_transfer_is_accused_where_a_member_left_no_record(tmp_path: Path) -> None:
+    """The one who is missing may be the one that the others waited for."""
+    made = simulate(JOB, [parse("compute-delay@rank6:900ms/backward")], 3, iterations=14)
+    with case_of(made, tmp_path, timing=True, missing="6") as connection:
+        found = diagnose(connection)
+    assert [suspect for suspect in found.suspects if suspect.cause is Cause.NETWORK_SLOW] == []
