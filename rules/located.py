@@ -85,14 +85,14 @@ def _filled(stage: StageRef, found: tuple[CallPlace, ...]) -> StageRef:
     if stage.name not in _IN_PASSES or (direction and stage.direction and direction != stage.direction):
         return replace(stage, pipeline_stage=_agreed(place.stage for place in found))
     named = direction is not None and stage.name is StageName.UNKNOWN and not any(place.opens for place in found)
-    if direction and stage.name in (StageName.FORWARD, StageName.BACKWARD) and direction != stage.name:
-        direction = None
+    fits = not (direction and stage.name in (StageName.FORWARD, StageName.BACKWARD) and direction != stage.name)
+    direction = direction if fits else None
     return replace(
         stage,
         name=StageName(direction) if named and direction else stage.name,
         direction=direction or stage.direction,
-        microbatch=_agreed(place.microbatch for place in found) if direction else None,
-        model_chunk=_agreed(place.chunk for place in found) if direction else None,
+        microbatch=_agreed(place.microbatch for place in found) if fits else None,
+        model_chunk=_agreed(place.chunk for place in found) if fits else None,
         pipeline_stage=_agreed(place.stage for place in found),
     )
 

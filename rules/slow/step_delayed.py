@@ -112,7 +112,7 @@ def _confidence(delays: Delays, found: Sequence[Delay], worst: Delay, place: Cal
 
 
 def _is_between_passes(delay: Delay, place: CallPlace) -> bool:
-    return place.direction is None and not delay.is_transfer and not delay.is_spread
+    return not place.in_pass and not delay.is_transfer and not delay.is_spread
 
 
 def _cause(delay: Delay) -> Cause:

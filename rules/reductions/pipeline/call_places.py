@@ -35,7 +35,8 @@ _MOST_STAGES = 512
 class CallPlace:
     """A place in a step: numbers from 0, each None where it is not known; a single microbatch is not numbered.
 
-    `opens`: it is the first call of a step, so that a rank which does not make it may still be fetching its data.
+    `opens`: it is the first call of a step, so that a rank which does not make it may still be fetching its data. `in_pass`:
+    it is of a pass, though its direction may not be known.
     """
 
     direction: str | None = None
@@ -43,6 +44,7 @@ class CallPlace:
     chunk: int | None = None
     stage: int | None = None
     opens: bool = False
+    in_pass: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,12 @@ class CallPlaces:
         if told.passes is None or not self._is_in_line(told):
             return CallPlace(stage=self.stage_of(rank))
         direction, number = int(told.passes.direction[at]), int(told.passes.ordinal[at])
-        place = CallPlace(_WORDS.get(direction), stage=self.stage_of(rank))
+        place = CallPlace(_WORDS.get(direction), stage=self.stage_of(rank), in_pass=direction != NEITHER)
+        if told.ends is not None and _ends_two_passes(told.record, told.passes, at):
+            # The last stage goes back with the microbatch that came; the first one with another than it sends on.
+            came = _message_before(told.record, at)
+            same = told.ends.after is None and told.passes.per_step > 1 and number == int(told.passes.ordinal[came]) >= 0
+            return replace(place, direction=None, microbatch=number if same else None)
         if direction == NEITHER or number < 0 or told.passes.per_step < 2:
             return place
         stages, chunks = self._shape(rank)
@@ -198,6 +205,21 @@ class CallPlaces:
     def _directions(self, record: Record) -> Mapping[int, int]:
         paths = call_paths(self.connection, {path for path in set(record.call_path.tolist()) if path != UNKNOWN})
         return {number: _DIRECTIONS.get(stage_of_path(path), NEITHER) for number, path in paths.items()}
+
+
+def _ends_two_passes(record: Record, passes: Passes, at: int) -> bool:
+    """Whether a message that is sent may end a pass of either direction: work of both lies between it and one that came."""
+    before = _message_before(record, at)
+    if not record.is_message[at] or not record.is_send[at] or before < 0 or record.is_send[before]:
+        return False
+    between = passes.direction[before + 1 : at][~record.is_message[before + 1 : at]]
+    return bool(passes.direction[before] != passes.direction[at]) and not (between != NEITHER).any()
+
+
+def _message_before(record: Record, at: int) -> int:
+    """The place of the last message of an earlier call; -1 without one."""
+    found = np.flatnonzero(record.is_message[:at] & (record.call_order[:at] < record.call_order[at]))
+    return int(found[-1]) if len(found) else -1
 
 
 def _in_turns(number: int, direction: int, stages: int, chunks: int) -> tuple[int, int]:

@@ -170,7 +170,11 @@ def _by_waits(times: StepTimes, number: int, excess: float, inside: Mapping[int,
 
 def _by_ends(times: StepTimes, number: int, excess: float, ends: Mapping[int, tuple[Ints, Floats]]) -> Iterator[Delay]:
     """The call that is the first to end late for all of its members; of a message, the one who sent it worked before."""
-    first = {rank: _first(more >= _WAITS * excess) for rank, (_, more) in ends.items()}
+    # Who is late bit by bit is never late at once: there the first call beyond the half of it tells nothing.
+    first = {
+        rank: _first((more >= _WAITS * excess) & (np.diff(more, prepend=0.0) >= _WAITS * excess))
+        for rank, (_, more) in ends.items()
+    }
     for members in _met(times, ends).values():
         if not _all_there(times, members) or any(call.at != first[call.rank] for call in members):
             continue

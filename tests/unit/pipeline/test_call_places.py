@@ -14,7 +14,7 @@ from forensics.fixtures.simulator.program import Op, program
 from forensics.fixtures.simulator.simulation import Simulation, simulate
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.steps.begins import step_begins, usual_step
-from forensics.rules.reductions.steps.records import records
+from forensics.rules.reductions.steps.records import Record, records
 from tests.recordings.collection import loose
 from tests.recordings.job import Job
 from tests.unit.pipeline.simulated import case_of
@@ -50,7 +50,7 @@ def place_of(job: TrainingJob, rank: int, op: Op) -> CallPlace:
     if op.microbatch is None:
         return CallPlace(stage=stage)
     chunk = op.chunk if job.chunks > 1 else None
-    return CallPlace("forward" if op.is_forward else "backward", op.microbatch, chunk, stage)
+    return CallPlace("forward" if op.is_forward else "backward", op.microbatch, chunk, stage, in_pass=True)
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -66,7 +66,8 @@ def test_every_call_of_a_step_has_its_place(name: str, tmp_path: Path) -> None:
             for at, op in zip(range(begin, end), ops, strict=True):
                 if op.axis not in ("dp", "embedding", "world"):
                     found = places.of_call(rank, record.label(at), int(record.sequence[at]))
-                    assert found == place_of(job, rank, op), (rank, at - begin)
+                    assert found is not None
+                    assert replace(found, opens=False) == place_of(job, rank, op), (rank, at - begin)
 
 
 @pytest.mark.parametrize("name", ["1F1B", "interleaved", "two stages"])
@@ -123,3 +124,21 @@ def test_a_ring_of_messages_is_no_pipeline(tmp_path: Path) -> None:
         }
     assert {rank: len(step_begins(record)) for rank, record in found.items()} == dict.fromkeys(range(4), 5)
     assert {(place.direction, place.microbatch, place.stage) for place in known if place} == {(None, None, None)}
+
+
+def test_without_collectives_the_last_stage_does_not_tell_forward_from_backward(tmp_path: Path) -> None:
+    """It receives, works both ways, and sends back; the first one works back with one microbatch and on with another."""
+    job = replace(DEEP, parallel=Parallelism(pipeline=4, data=4))
+    with case_of(sound(job), tmp_path) as connection:
+        places = CallPlaces(connection)
+        told = {rank: [places.of_call(rank, record.label(at), int(record.sequence[at])) for at in _sends(record)]
+                for rank, record in records(connection, [0, 4, 12]).items()}  # fmt: skip
+    assert {(place.direction, place.microbatch) for place in told[12] if place} == {(None, number) for number in range(4)}
+    assert (None, None) in {(place.direction, place.microbatch) for place in told[0] if place}
+    assert None not in {place.direction for place in told[4] if place}
+
+
+def _sends(record: Record) -> list[int]:
+    """Messages that a rank sends in its usual step."""
+    begin, end = usual_step(record, step_begins(record)) or (0, 0)
+    return [at for at in range(begin, end) if record.is_send[at]]
