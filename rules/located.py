@@ -10,7 +10,9 @@ from typing import TypeVar
 from forensics.model import Anomaly, Cause, Component, StageName, StageRef, Suspect
 from forensics.rules.arbitration import Judgement
 from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.layout import Layout
 
 T = TypeVar("T")
 Members = Mapping[str, tuple[int, ...]]
@@ -23,17 +25,30 @@ _OF_PROGRAMS = (
     Cause.P2P_UNMATCHED,
     Cause.DEADLOCK,
 )
+_REDUCES = re.compile(r"_?all_?reduce|_?reduce_scatter")
 _MESSAGE = re.compile(r"send|recv")
 _IN_PASSES = (StageName.UNKNOWN, StageName.FORWARD, StageName.BACKWARD)
 
 
-def located(judged: Judgement, places: CallPlaces, groups: Communicators) -> tuple[Suspect, ...]:
+def located(judged: Judgement, places: CallPlaces, groups: Communicators, layout: Layout) -> tuple[Suspect, ...]:
     """The suspects, with what their calls tell of the place; what a suspect's own evidence told already is kept."""
     members = {group.label: group.members for group in groups}
     return tuple(
-        replace(suspect, stage=_stage(suspect, places, members)) if suspect.anomaly is Anomaly.FAIL_STOP else suspect
+        replace(suspect, stage=_reduced(_stage(suspect, places, members), layout, members))
+        if suspect.anomaly is Anomaly.FAIL_STOP
+        else suspect
         for suspect in judged.suspects
     )
+
+
+def _reduced(stage: StageRef, layout: Layout, members: Members) -> StageRef:
+    """A reduction of gradients is of the backward pass, wherever the hosts are by then."""
+    same = members.get(stage.communicator or "")
+    alike = [label for label, ranks in members.items() if ranks == same] if same else []
+    axis = _agreed(known.axis for label in alike if (known := layout.axes.get(label)) and known.axis is not Axis.UNKNOWN)
+    reduces = stage.operation is not None and _REDUCES.match(stage.operation) is not None
+    is_named = stage.name is not StageName.UNKNOWN or stage.component is not Component.COMMUNICATION
+    return stage if is_named or axis is not Axis.DATA or not reduces else replace(stage, name=StageName.BACKWARD)
 
 
 def _stage(suspect: Suspect, places: CallPlaces, members: Members) -> StageRef:
