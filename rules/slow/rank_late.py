@@ -25,6 +25,8 @@ from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses, r
 from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, waits_for_cores
+from forensics.rules.reductions.pipeline.axes import Axis
+from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.stacks.samples import Sample, StacksByRank
@@ -53,13 +55,14 @@ def _evaluate(
     hardware: Hardware,
     liveness: Liveness,
     text: EvidenceText,
+    layout: Layout,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
-    found = list(roots(lateness, lambda item: _material(item, thresholds)))
+    found = list(roots(lateness, lambda item: _material(item, layout, thresholds)))
     if 2 * len(found) > len(roster.ranks):
         return  # where most ranks are late in turn nobody holds the others up
     for item, others in found:
-        if _speaks(item, thresholds):
+        if _speaks(item, layout, thresholds):
             finding = _finding(roster, stacks, cpu, text, item, others, thresholds)
             yield hardware.refined(_undated(finding) if liveness.motion is Motion.UNSEEN else finding, (Cause.COMPUTE_SLOW,))
 
@@ -70,16 +73,24 @@ def _undated(finding: Finding) -> Finding:
     return replace(finding, confidence=Confidence.SUSPECT, evidence=(*finding.evidence, Evidence(why, None, supports=False)))
 
 
-def _material(late: Lateness, thresholds: Thresholds) -> bool:
+def _material(late: Lateness, layout: Layout, thresholds: Thresholds) -> bool:
     """Most calls wait for it, more often than by chance, and the time between calls follows."""
     regular = late.late >= thresholds["least_share_of_calls"] * late.calls and late.late >= thresholds["least_calls"]
     likely = late.chance <= thresholds["most_chance"]
-    return regular and likely and late.share >= thresholds["least_share_of_time"] and not late.absorbed
+    least = thresholds["least_share_of_equals" if _is_of_equals(late, layout) else "least_share_of_time"]
+    return regular and likely and late.share >= least and not late.absorbed
 
 
-def _speaks(late: Lateness, thresholds: Thresholds) -> bool:
+def _speaks(late: Lateness, layout: Layout, thresholds: Thresholds) -> bool:
     """Whether the rank became late in the record, or costs so much that it matters how it has always been."""
-    return late.since_ns is not None or late.share >= thresholds["least_share_from_start"]
+    always = _is_of_equals(late, layout) or late.share >= thresholds["least_share_from_start"]
+    return late.since_ns is not None or always
+
+
+def _is_of_equals(late: Lateness, layout: Layout) -> bool:
+    """Whether it is late by exact times among members that do the same work at the same time: a tensor-parallel group."""
+    known = layout.axes.get(late.communicator)
+    return known is not None and known.axis is Axis.TENSOR and late.on_own_clocks and not late.is_bound
 
 
 def _finding(
@@ -170,9 +181,9 @@ def _part(samples: Sequence[Sample], stage: StageName) -> float:
     return sum(s.activity.stage is stage and not s.activity.communicating for s in samples) / len(samples)
 
 
-def _clears(seen: Seen, late: Latenesses, thresholds: Thresholds) -> str | None:
+def _clears(seen: Seen, late: Latenesses, layout: Layout, thresholds: Thresholds) -> str | None:
     """Only where a late rank would have been seen: of every rank arrivals at enough calls, whatever its host."""
-    if not seen.all_in(late.seen) or any(_material(item, thresholds) for item in late.found):
+    if not seen.all_in(late.seen) or any(_material(item, layout, thresholds) for item in late.found):
         return None
     reason = f"in {late.calls} calls none of {len(seen.ranks)} ranks is last in most at the cost of a fifth of the time"
     return f"{reason}, as far as {late.least_ns / 1e6:.0f} ms can be seen"
@@ -187,6 +198,9 @@ RULE = Rule(
         Threshold("least_share_of_calls", 0.5, "a rank that is late now and then is jitter or a periodic duty"),
         Threshold("least_calls", 5, "fewer are chance"),
         Threshold("least_share_of_time", 0.2, "below a fifth, overlap and legal skew explain it"),
+        Threshold(
+            "least_share_of_equals", 0.1, "tensor-parallel ranks do the same work at the same time: boards differ by less"
+        ),
         Threshold("least_share_from_start", 0.4, "a smaller lag from the first recorded call on may be how the job is made"),
         Threshold(
             "least_accounted", LEAST_ACCOUNTED, "of the lost time that must be measured in a stage before it is the cause"

@@ -194,8 +194,7 @@ def _of_rank(rank: int, communicator: str, kind: str, calls: Sequence[Arrival]) 
     late = [index for index in range(first, len(calls)) if gaps[index] >= least]
     if not late:
         return None
-    # What a rank is late by since before the call before was lost there already.
-    lost = sum(min(gaps[index], times[index] - times[index - 1] if index else gaps[index]) for index in late)
+    lost = _lost(gaps, times, late)
     return Lateness(
         rank=rank,
         communicator=communicator,
@@ -213,6 +212,17 @@ def _of_rank(rank: int, communicator: str, kind: str, calls: Sequence[Arrival]) 
         is_bound=any(calls[index].is_bound for index in late),
         on_own_clocks=any(call.on_own_clocks for call in calls),
     )
+
+
+def _lost(gaps: Floats, times: Floats, late: Sequence[int]) -> float:
+    """ns of gaps that arose since the calls before: what a rank is late by since then was lost there already.
+
+    Ends that a watchdog found in one round are one moment: the gaps of these calls count together.
+    """
+    moments, moment = np.unique(times, return_inverse=True)
+    since = np.diff(moments, prepend=-np.inf)
+    lost = np.bincount(moment[late], gaps[late], len(moments))
+    return float(np.minimum(lost, since).sum())
 
 
 def _came_later(before: float, after: float, first: float) -> bool:

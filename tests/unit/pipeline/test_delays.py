@@ -87,3 +87,10 @@ def test_no_transfer_is_accused_where_a_member_left_no_record(tmp_path: Path) ->
     with case_of(made, tmp_path, timing=True, missing="6") as connection:
         found = diagnose(connection)
     assert [suspect for suspect in found.suspects if suspect.cause is Cause.NETWORK_SLOW] == []
+
+
+def test_a_gpu_that_was_slow_from_the_first_step_is_named_by_its_equals(tmp_path: Path) -> None:
+    made = simulate(JOB, [parse("gpu-throttled@rank6:250")], 3, iterations=12, onset=0)
+    with case_of(made, tmp_path, timing=True) as connection:
+        found = diagnose(connection)
+    assert [(suspect.ranks, suspect.rules) for suspect in found.suspects] == [((6,), ("FX160",))]
