@@ -19,7 +19,7 @@ def simulate(
     job: Annotated[str, typer.Option(help="Which job, see --list.")] = "mycroft",
     fault: Annotated[
         list[str] | None,
-        typer.Option(help="KIND@PLACE, KIND@PLACE:LEVEL or KIND@PLACE/STAGE, may be repeated; see --list. Default: none."),
+        typer.Option(help="KIND@PLACE, also with :LEVEL, /STAGE or +COURSE; may be repeated, see --list. Default: none."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Decides names, positions, noise and all that is left open.")] = 0,
     output: Annotated[Path, typer.Option("-o", "--output", help="Bundle to write.")] = Path("bundle.tar"),
@@ -28,7 +28,12 @@ def simulate(
         list[str] | None, typer.Option("--set", help="KEY=VALUE: change the job, such as microbatches=4 or noise.kernel=0.")
     ] = None,
     iterations: Annotated[int | None, typer.Option(min=2, help="Iterations to run (default: enough for the ring).")] = None,
-    after: Annotated[float | None, typer.Option(min=0.0, help="Seconds between the hang and the collection.")] = None,
+    onset: Annotated[
+        int | None, typer.Option(min=0, help="Iteration in which faults begin, from 0 (default: from the seed).")
+    ] = None,
+    after: Annotated[
+        float | None, typer.Option(min=0.0, help="Seconds from the hang, or the onset, to the collection.")
+    ] = None,
     ring: Annotated[int, typer.Option(min=1, help="Entries that the Flight Recorder keeps.")] = 2000,
     only_active: Annotated[bool, typer.Option("--only-active", help="Dumps hold unfinished operations only.")] = False,
     spread: Annotated[float, typer.Option(min=0.0, help="Seconds by which dumps of one collection lie apart.")] = 0.0,
@@ -59,13 +64,17 @@ def simulate(
 
     if output.exists() and not force:
         raise ForensicsError(f"{output} exists; --force replaces it", ExitCode.USAGE)
+    for path in (output, *([truth] if truth else [])):
+        if not path.parent.is_dir():
+            raise ForensicsError(f"{path}: there is no folder {path.parent}", ExitCode.USAGE)
     if job not in PRESETS:
         raise ForensicsError(f"{job!r} is no job; known: {', '.join(PRESETS)}", ExitCode.USAGE)
     taken, more = checked(only or ()), checked(beside or ())
     wanted = [parse(text) for text in fault or ["none"]]
     wait = after if after is not None or not watchdog else 660.0
     with simulating() as report:
-        made = run(changed(PRESETS[job], change or []), wanted, seed, iterations=iterations, after_s=wait, observe=report)
+        shaped = changed(PRESETS[job], change or [])
+        made = run(shaped, wanted, seed, iterations=iterations, onset=onset, after_s=wait, observe=report)
         options = bundle.options_of(
             made, ring=ring, only_active=only_active, spread_s=spread, by_watchdog=watchdog and made.hung
         )
@@ -85,6 +94,7 @@ def _write_truth(made: Simulation, lost: Losses, path: Path) -> None:
 
 
 def _list() -> None:
+    from forensics.fixtures.simulator.course import COURSES
     from forensics.fixtures.simulator.faults import FAULTS, PLACES
     from forensics.fixtures.simulator.presets import PRESETS
     from forensics.fixtures.simulator.sources import SOURCES, known
@@ -94,11 +104,14 @@ def _list() -> None:
         sizes = job.parallel
         shape = f"TP{sizes.tensor} PP{sizes.pipeline} DP{sizes.data} CP{sizes.context} EP{sizes.expert}"
         typer.echo(f"  {job.name:<20} {sizes.world:>5} ranks on {job.hosts} nodes, {shape}, {job.schedule}, {job.data_mode}")
-    typer.echo("faults: KIND@PLACE[:LEVEL][/STAGE]")
+    typer.echo("faults: KIND@PLACE[:LEVEL][/STAGE][+COURSE]")
     for kind in FAULTS.values():
         level = f" [level: {kind.level}, default {kind.default:g}]" if kind.level else ""
         stages = f" [stage: {', '.join(kind.stages)}]" if kind.stages else ""
-        typer.echo(f"  {kind.name:<24} @{kind.place:<5} {kind.description}{level}{stages}")
+        typer.echo(f"  {kind.name:<24} @{kind.place:<5} {kind.description}{level}{stages}{' [course]' if kind.courses else ''}")
+    typer.echo("courses of faults that last; without one, the seed decides")
+    for name, about in COURSES.items():
+        typer.echo(f"  {name:<24} {about}")
     typer.echo("places, counted from 0")
     for place, form in PLACES.items():
         typer.echo(f"  {place:<24} {form}")

@@ -20,7 +20,7 @@ JOB = TrainingJob(
 @cache
 def case(fault: str, seed: int = 3) -> tuple[Simulation, Options]:
     """A case with a few iterations; one that moves is looked at near its end."""
-    made = simulate(JOB, [parse(fault)], seed, iterations=6)
+    made = simulate(JOB, [parse(fault)], seed, iterations=6, after_s=120.0)
     if not made.hung:
         made = replace(made, capture_ns=float(made.run.ends[-1].min()) - 1.0)
     return made, options_of(made)

@@ -28,7 +28,7 @@ from tests.unit.simulator.small_jobs import DENSE
 
 
 def made(fault: str, seed: int = 3) -> Simulation:
-    return simulate(DENSE, [parse(fault)], seed, iterations=4)
+    return simulate(DENSE, [parse(fault)], seed, iterations=4, onset=2)
 
 
 def write(made: Simulation, path: Path, lost: losses.Losses | None = None, **options: object) -> Path:

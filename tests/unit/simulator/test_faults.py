@@ -41,11 +41,11 @@ def test_every_kind_leaves_the_past_as_it_was_and_says_where_it_is(name: str) ->
 @pytest.mark.parametrize(
     ("weak", "strong"),
     [
-        ("gpu-throttled@rank3:350", "gpu-throttled@rank3:200"),
-        ("nic-slow@rank3:60", "nic-slow@rank3:10"),
-        ("background-compute@node1:10", "background-compute@node1:60"),
+        ("gpu-throttled@rank3:350+before", "gpu-throttled@rank3:200+before"),
+        ("nic-slow@rank3:60+before", "nic-slow@rank3:10+before"),
+        ("background-compute@node1:10+before", "background-compute@node1:60+before"),
         ("frontier-backward@rank3:12", "frontier-backward@rank3:360"),
-        ("pcie-gpu@rank3:80", "pcie-gpu@rank3:20"),
+        ("pcie-gpu@rank3:80+before", "pcie-gpu@rank3:20+before"),
     ],
 )
 def test_a_higher_level_costs_more(weak: str, strong: str) -> None:
@@ -55,7 +55,7 @@ def test_a_higher_level_costs_more(weak: str, strong: str) -> None:
 
 
 def test_a_proxy_that_sleeps_costs_whole_seconds() -> None:
-    made = case("proxy-delay@rank3:100")
+    made = case("proxy-delay@rank3:100+before")
     ops = next(column.ops for _, column in made.run.of_rank(3))
     extra = makespans(made.run)[-1] - makespans(made.reference)[-1]
     assert extra > 2 * S and len(ops) > 2

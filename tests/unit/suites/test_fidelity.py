@@ -26,9 +26,9 @@ SMALL = TrainingJob(
 @pytest.mark.parametrize(
     ("fault", "level"),
     [
-        ("gpu-throttled@rank5:200W", "machine"),
-        pytest.param("cpu-contention@node0:100%", "misjudged", marks=pytest.mark.slow),
-        pytest.param("pcie-nic@rank1:20%", "group", marks=pytest.mark.slow),
+        ("gpu-throttled@rank5:200W+lasting", "machine"),
+        pytest.param("cpu-contention@node0:100%+lasting", "misjudged", marks=pytest.mark.slow),
+        pytest.param("pcie-nic@rank1:20%+lasting", "group", marks=pytest.mark.slow),
         pytest.param("none", "nobody", marks=pytest.mark.slow),
     ],
 )
