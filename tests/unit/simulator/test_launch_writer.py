@@ -47,6 +47,17 @@ def test_two_thirds_are_right_and_the_others_absent_or_wrong() -> None:
     assert 360 < counts["right"] < 440 and 70 < counts["absent"] < 130 and 70 < counts["wrong"] < 130
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_no_fault_changes_what_is_left_of_the_settings(seed: int) -> None:
+    left = []
+    for fault in ("none", "host-hang"):
+        made = simulate(DENSE, [parse(fault)], seed, iterations=4)
+        kept = losses.drawn(DENSE.parallel.world, np.random.default_rng(1), only=("processes",))
+        found = dict(bundle.members(made, bundle.options_of(made), kept))
+        left.append((command(found), {path: text for path, text in found.items() if path.startswith("job/")}))
+    assert left[0] == left[1]
+
+
 def test_arguments_are_those_of_megatron(made: Simulation) -> None:
     found = with_settings(made, "megatron", "right")
     words = command(found)

@@ -17,7 +17,7 @@ from forensics.fixtures.simulator.job import MS, NO_NOISE, Model, Noise, Paralle
 from forensics.fixtures.simulator.presets import PRESETS
 from forensics.fixtures.simulator.program import program
 from forensics.fixtures.simulator.simulation import simulate
-from forensics.fixtures.simulator.surroundings import ODDITIES, surroundings
+from forensics.fixtures.simulator.surroundings import ODDITIES, OF_HOSTS, surroundings
 from tests.unit.simulator.small_jobs import DENSE, quiet, run_with
 
 SEEDS = 32
@@ -70,7 +70,7 @@ def test_every_oddity_occurs_and_none_does_without_noise() -> None:
     for seed in range(20):
         counts += Counter(surroundings(replace(PRESETS["mycroft"], seed=seed)).count())
         assert sum(surroundings(replace(PRESETS["mycroft"], seed=seed, noise=NO_NOISE)).count().values()) == 0
-    assert set(counts) == {*ODDITIES, "bursts", "dropped", "late"}
+    assert set(counts) == {*ODDITIES, *OF_HOSTS, "bursts", "dropped", "late"}
     assert all(20 * 32 * 0.5 * oddity.chance < counts[name] < 20 * 32 * 2 * oddity.chance for name, oddity in ODDITIES.items())
 
 
@@ -132,3 +132,14 @@ def test_the_first_rank_writes_the_logs() -> None:
     number = next(n for n, op in enumerate(recording.ops) if op.name == "callbacks")
     took = recording.ended[number] - recording.issued[number]
     assert took[0] == pytest.approx(took[1] * lasting.first_rank_factor(job)) and np.ptp(took[1:]) < 1.0
+
+
+def test_other_work_on_the_cores_shows_in_their_pressure_and_a_lower_clock_in_their_clocks() -> None:
+    job = replace(DENSE, noise=replace(DENSE.noise, oddities=0.0))
+    for fault, busy, slow in (("none", False, False), ("cpu-contention", True, False), ("cpu-throttling", False, True)):
+        made = simulate(job, [parse(f"{fault}@node1" if fault != "none" else fault)], 4, iterations=5)
+        kept = losses.drawn(16, made.random("losses"), only=("processes",))
+        members = dict(bundle.members(made, bundle.options_of(made), kept))
+        nodes = [json.loads(members[f"nodes/{host.name}/node.json"])["cpu"] for host in made.places.hosts]
+        assert [node["pressure"]["cpu"]["some"]["avg10"] > 20 for node in nodes] == [False, busy, False, False]
+        assert [node["mhz"]["median"] < 1_500 for node in nodes] == [False, slow, False, False]
