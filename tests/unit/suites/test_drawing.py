@@ -67,8 +67,9 @@ def test_people_train_in_many_ways(name: str) -> None:
 
 
 def test_some_hangs_leave_one_source_alone() -> None:
-    left = [draw.losses["only"] for draw in draws(SUITES["hang"], 5, 120) if "only" in draw.losses]
-    assert {("recorder",), ("shim",), ("logs",)} == set(left) and len(left) >= 12
+    found = [draw for draw in draws(SUITES["hang"], 5, 120) if "only" in draw.losses]
+    assert {("recorder",), ("shim",), ("logs",)} == {draw.losses["only"] for draw in found} and len(found) >= 12
+    assert all(bool(draw.options.get("by_watchdog")) == (draw.losses["only"] == ("logs",)) for draw in found)
 
 
 def test_a_third_of_the_delays_must_be_absorbed() -> None:
