@@ -13,7 +13,7 @@ from forensics.fixtures.simulator.losses import Losses
 from forensics.fixtures.simulator.positions import is_communication
 from forensics.fixtures.simulator.presets import PRESETS
 from forensics.fixtures.simulator.program import program
-from forensics.fixtures.simulator.routes import over_nic, rank_over_nic
+from forensics.fixtures.simulator.routes import over_nic, peers_over_nic, rank_over_nic
 from forensics.fixtures.simulator.settings import changed
 from forensics.fixtures.simulator.simulation import Simulation, degraded, makespans, simulate
 from forensics.fixtures.simulator.truth import truth
@@ -105,6 +105,18 @@ def test_a_rail_joins_the_nics_of_one_number() -> None:
     assert fault["ranks"] == [2, 6, 10, 14]
     with pytest.raises(ForensicsError, match="outside the job"):
         case("rail-slow@rail4")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_neighbours_that_are_slow_pass_data_to_each_other(seed: int) -> None:
+    made = simulate(PIPELINED, [parse("neighbours-slow@random:5")], seed, iterations=4)
+    one, other = truth(made, Losses())["faults"][0]["ranks"]
+    parallel = PIPELINED.parallel
+    ops = [op for op in program(PIPELINED, parallel.stage_of(one)[0], 0) if is_communication(op)]
+    rings = set().union(*(peers_over_nic(PIPELINED, one, op) for op in ops if op.peer is None))
+    assert other in rings or parallel.stage_of(one)[1] == parallel.stage_of(other)[1]
+    assert PIPELINED.host_of(one) != PIPELINED.host_of(other)
+    assert makespans(made.run)[-1] > makespans(made.reference)[-1]
 
 
 def test_two_faults_at_once_are_both_in_the_truth_and_in_the_physics() -> None:
