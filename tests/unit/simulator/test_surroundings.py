@@ -65,6 +65,13 @@ def test_machines_are_as_odd_without_a_fault_as_with_one(fault: str) -> None:
         assert abs(sound[name] - faulty[name]) <= 2 + 0.2 * sound[name], name
 
 
+def test_surroundings_are_those_of_the_seed_whatever_the_fault() -> None:
+    for seed in range(6):
+        found = [surroundings(simulate(SMALL, [parse(fault)], seed, iterations=3).job) for fault in FAULTS]
+        assert found == [found[0]] * len(FAULTS)
+    assert surroundings(replace(SMALL, seed=1)) != surroundings(replace(SMALL, seed=2))
+
+
 def test_every_oddity_occurs_and_none_does_without_noise() -> None:
     counts = Counter[str]()
     for seed in range(20):
