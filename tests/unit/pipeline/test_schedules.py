@@ -77,7 +77,7 @@ def test_simulated_jobs_do_their_passes_in_this_order(shape: Shape) -> None:
     for stage in range(stages):
         passes = order(schedule, stage, stages, microbatches, chunks)
         columns = ((passes.kind == Pass.FORWARD).tolist(), passes.microbatch.tolist(), passes.chunk.tolist())
-        assert list(zip(*columns, strict=True)) == slots(job, stage)
+        assert list(zip(*columns, strict=True)) == [tuple(slot[:3]) for slot in slots(job, stage)]
 
 
 @given(shapes(), st.integers(1, 3))

@@ -22,6 +22,7 @@ from duckdb import DuckDBPyConnection
 import forensics.fixtures
 from forensics.case.build import open_case
 from forensics.fixtures.simulator import bundle
+from forensics.fixtures.simulator.code_bases import BASES
 from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.simulation import Simulation, simulate
 from forensics.fixtures.simulator.writers.interface import Writer
@@ -30,7 +31,7 @@ from forensics.fixtures.simulator.writers.nsight import nsight
 from forensics.fixtures.simulator.writers.stage_vectors import stage_vectors
 from tests.unit.simulator.small_jobs import DENSE
 
-STYLES = ("megatron", "deepspeed", "plain")
+STYLES = tuple(BASES)
 SMALL = replace(DENSE, parallel=replace(DENSE.parallel, data=2), microbatches=2)
 RANK = 5
 
