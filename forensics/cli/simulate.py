@@ -11,6 +11,9 @@ from forensics.cli.progress import simulating
 from forensics.errors import ExitCode, ForensicsError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forensics.fixtures.simulator.job import TrainingJob
     from forensics.fixtures.simulator.losses import Losses
     from forensics.fixtures.simulator.simulation import Simulation
 
@@ -57,40 +60,49 @@ def simulate(
         return
     from forensics.fixtures.simulator import bundle, losses
     from forensics.fixtures.simulator.faults import parse
-    from forensics.fixtures.simulator.presets import PRESETS
-    from forensics.fixtures.simulator.settings import changed
     from forensics.fixtures.simulator.simulation import simulate as run
     from forensics.fixtures.simulator.sources import checked
 
-    if output.exists() and not force:
-        raise ForensicsError(f"{output} exists; --force replaces it", ExitCode.USAGE)
-    for path in (output, *([truth] if truth else [])):
-        if not path.parent.is_dir():
-            raise ForensicsError(f"{path}: there is no folder {path.parent}", ExitCode.USAGE)
-    if job not in PRESETS:
-        raise ForensicsError(f"{job!r} is no job; known: {', '.join(PRESETS)}", ExitCode.USAGE)
+    _check_paths(output, truth, force=force)
+    shaped = _shaped(job, change or [])
     taken, more = checked(only or ()), checked(beside or ())
     wanted = [parse(text) for text in fault or ["none"]]
     wait = after if after is not None or not watchdog else 660.0
     with simulating() as report:
-        shaped = changed(PRESETS[job], change or [])
         made = run(shaped, wanted, seed, iterations=iterations, onset=onset, after_s=wait, observe=report)
         options = bundle.options_of(
             made, ring=ring, only_active=only_active, spread_s=spread, by_watchdog=watchdog and made.hung
         )
         lost = losses.drawn(made.job.parallel.world, made.random("losses"), missing=missing, cut=cut, only=taken, beside=more)
         size = bundle.write(made, options, lost, output, replace=force, observe=report)
-    if truth is not None:
-        _write_truth(made, lost, truth)
+    _write_truth(made, lost, truth)
     typer.echo(f"wrote {output} ({size / 1024:.0f} KiB), next: forensics diagnose {output}", err=True)
 
 
-def _write_truth(made: Simulation, lost: Losses, path: Path) -> None:
+def _check_paths(output: Path, truth: Path | None, *, force: bool) -> None:
+    if output.exists() and not force:
+        raise ForensicsError(f"{output} exists; --force replaces it", ExitCode.USAGE)
+    for path in (output, *([truth] if truth else [])):
+        if not path.parent.is_dir():
+            raise ForensicsError(f"{path}: there is no folder {path.parent}", ExitCode.USAGE)
+
+
+def _shaped(job: str, change: Sequence[str]) -> TrainingJob:
+    from forensics.fixtures.simulator.presets import PRESETS
+    from forensics.fixtures.simulator.settings import changed
+
+    if job not in PRESETS:
+        raise ForensicsError(f"{job!r} is no job; known: {', '.join(PRESETS)}", ExitCode.USAGE)
+    return changed(PRESETS[job], list(change))
+
+
+def _write_truth(made: Simulation, lost: Losses, path: Path | None) -> None:
     import json
 
     from forensics.fixtures.simulator.truth import truth as true_of
 
-    path.write_text(json.dumps(true_of(made, lost), indent=1) + "\n", encoding="utf-8")
+    if path is not None:
+        path.write_text(json.dumps(true_of(made, lost), indent=1) + "\n", encoding="utf-8")
 
 
 def _list() -> None:

@@ -84,7 +84,7 @@ def test_a_link_inside_a_host_has_nothing_to_do_with_its_nic(seed: int) -> None:
 
 
 def test_slow_links_inside_a_host_slow_its_groups_and_no_message_to_another_host() -> None:
-    plain, slow = case("none"), case("nvlink-slow@rank3:2")
+    plain, slow = case("none"), case("nvlink-slow@rank3:2+before")
     stage, place = DENSE.parallel.stage_of(3)
     ops = program(DENSE, stage, 0)
     inside = [number for number, op in enumerate(ops) if op.axis == "tp"]

@@ -144,7 +144,7 @@ def test_the_first_rank_writes_the_logs() -> None:
 def test_other_work_on_the_cores_shows_in_their_pressure_and_a_lower_clock_in_their_clocks() -> None:
     job = replace(DENSE, noise=replace(DENSE.noise, oddities=0.0))
     for fault, busy, slow in (("none", False, False), ("cpu-contention", True, False), ("cpu-throttling", False, True)):
-        made = simulate(job, [parse(f"{fault}@node1" if fault != "none" else fault)], 4, iterations=5)
+        made = simulate(job, [parse(f"{fault}@node1+before" if fault != "none" else fault)], 4, iterations=5)
         kept = losses.drawn(16, made.random("losses"), only=("processes",))
         members = dict(bundle.members(made, bundle.options_of(made), kept))
         nodes = [json.loads(members[f"nodes/{host.name}/node.json"])["cpu"] for host in made.places.hosts]
