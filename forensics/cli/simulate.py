@@ -11,6 +11,9 @@ from forensics.cli.progress import simulating
 from forensics.errors import ExitCode, ForensicsError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forensics.fixtures.simulator.job import TrainingJob
     from forensics.fixtures.simulator.losses import Losses
     from forensics.fixtures.simulator.simulation import Simulation
 
@@ -19,7 +22,7 @@ def simulate(
     job: Annotated[str, typer.Option(help="Which job, see --list.")] = "mycroft",
     fault: Annotated[
         list[str] | None,
-        typer.Option(help="KIND@PLACE, KIND@PLACE:LEVEL or KIND@PLACE/STAGE, may be repeated; see --list. Default: none."),
+        typer.Option(help="KIND@PLACE, also with :LEVEL, /STAGE or +COURSE; may be repeated, see --list. Default: none."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Decides names, positions, noise and all that is left open.")] = 0,
     output: Annotated[Path, typer.Option("-o", "--output", help="Bundle to write.")] = Path("bundle.tar"),
@@ -28,7 +31,12 @@ def simulate(
         list[str] | None, typer.Option("--set", help="KEY=VALUE: change the job, such as microbatches=4 or noise.kernel=0.")
     ] = None,
     iterations: Annotated[int | None, typer.Option(min=2, help="Iterations to run (default: enough for the ring).")] = None,
-    after: Annotated[float | None, typer.Option(min=0.0, help="Seconds between the hang and the collection.")] = None,
+    onset: Annotated[
+        int | None, typer.Option(min=0, help="Iteration in which faults begin, from 0 (default: from the seed).")
+    ] = None,
+    after: Annotated[
+        float | None, typer.Option(min=0.0, help="Seconds from the hang, or the onset, to the collection.")
+    ] = None,
     ring: Annotated[int, typer.Option(min=1, help="Entries that the Flight Recorder keeps.")] = 2000,
     only_active: Annotated[bool, typer.Option("--only-active", help="Dumps hold unfinished operations only.")] = False,
     spread: Annotated[float, typer.Option(min=0.0, help="Seconds by which dumps of one collection lie apart.")] = 0.0,
@@ -52,39 +60,53 @@ def simulate(
         return
     from forensics.fixtures.simulator import bundle, losses
     from forensics.fixtures.simulator.faults import parse
-    from forensics.fixtures.simulator.presets import PRESETS
-    from forensics.fixtures.simulator.settings import changed
     from forensics.fixtures.simulator.simulation import simulate as run
     from forensics.fixtures.simulator.sources import checked
 
-    if output.exists() and not force:
-        raise ForensicsError(f"{output} exists; --force replaces it", ExitCode.USAGE)
-    if job not in PRESETS:
-        raise ForensicsError(f"{job!r} is no job; known: {', '.join(PRESETS)}", ExitCode.USAGE)
+    _check_paths(output, truth, force=force)
+    shaped = _shaped(job, change or [])
     taken, more = checked(only or ()), checked(beside or ())
     wanted = [parse(text) for text in fault or ["none"]]
     wait = after if after is not None or not watchdog else 660.0
     with simulating() as report:
-        made = run(changed(PRESETS[job], change or []), wanted, seed, iterations=iterations, after_s=wait, observe=report)
+        made = run(shaped, wanted, seed, iterations=iterations, onset=onset, after_s=wait, observe=report)
         options = bundle.options_of(
             made, ring=ring, only_active=only_active, spread_s=spread, by_watchdog=watchdog and made.hung
         )
         lost = losses.drawn(made.job.parallel.world, made.random("losses"), missing=missing, cut=cut, only=taken, beside=more)
         size = bundle.write(made, options, lost, output, replace=force, observe=report)
-    if truth is not None:
-        _write_truth(made, lost, truth)
+    _write_truth(made, lost, truth)
     typer.echo(f"wrote {output} ({size / 1024:.0f} KiB), next: forensics diagnose {output}", err=True)
 
 
-def _write_truth(made: Simulation, lost: Losses, path: Path) -> None:
+def _check_paths(output: Path, truth: Path | None, *, force: bool) -> None:
+    if output.exists() and not force:
+        raise ForensicsError(f"{output} exists; --force replaces it", ExitCode.USAGE)
+    for path in (output, *([truth] if truth else [])):
+        if not path.parent.is_dir():
+            raise ForensicsError(f"{path}: there is no folder {path.parent}", ExitCode.USAGE)
+
+
+def _shaped(job: str, change: Sequence[str]) -> TrainingJob:
+    from forensics.fixtures.simulator.presets import PRESETS
+    from forensics.fixtures.simulator.settings import changed
+
+    if job not in PRESETS:
+        raise ForensicsError(f"{job!r} is no job; known: {', '.join(PRESETS)}", ExitCode.USAGE)
+    return changed(PRESETS[job], list(change))
+
+
+def _write_truth(made: Simulation, lost: Losses, path: Path | None) -> None:
     import json
 
     from forensics.fixtures.simulator.truth import truth as true_of
 
-    path.write_text(json.dumps(true_of(made, lost), indent=1) + "\n", encoding="utf-8")
+    if path is not None:
+        path.write_text(json.dumps(true_of(made, lost), indent=1) + "\n", encoding="utf-8")
 
 
 def _list() -> None:
+    from forensics.fixtures.simulator.course import COURSES
     from forensics.fixtures.simulator.faults import FAULTS, PLACES
     from forensics.fixtures.simulator.presets import PRESETS
     from forensics.fixtures.simulator.sources import SOURCES, known
@@ -94,11 +116,14 @@ def _list() -> None:
         sizes = job.parallel
         shape = f"TP{sizes.tensor} PP{sizes.pipeline} DP{sizes.data} CP{sizes.context} EP{sizes.expert}"
         typer.echo(f"  {job.name:<20} {sizes.world:>5} ranks on {job.hosts} nodes, {shape}, {job.schedule}, {job.data_mode}")
-    typer.echo("faults: KIND@PLACE[:LEVEL][/STAGE]")
+    typer.echo("faults: KIND@PLACE[:LEVEL][/STAGE][+COURSE]")
     for kind in FAULTS.values():
         level = f" [level: {kind.level}, default {kind.default:g}]" if kind.level else ""
         stages = f" [stage: {', '.join(kind.stages)}]" if kind.stages else ""
-        typer.echo(f"  {kind.name:<24} @{kind.place:<5} {kind.description}{level}{stages}")
+        typer.echo(f"  {kind.name:<24} @{kind.place:<5} {kind.description}{level}{stages}{' [course]' if kind.courses else ''}")
+    typer.echo("courses of faults that last; without one, the seed decides")
+    for name, about in COURSES.items():
+        typer.echo(f"  {name:<24} {about}")
     typer.echo("places, counted from 0")
     for place, form in PLACES.items():
         typer.echo(f"  {place:<24} {form}")

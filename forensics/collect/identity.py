@@ -13,6 +13,7 @@ from forensics.bundle.redaction import redact, redact_argv
 from forensics.collect.absence import MissingRank
 from forensics.collect.collectors.clock import SYNC_FILE
 from forensics.collect.discovery import FoundRank
+from forensics.collect.host_load import host_load
 from forensics.collect.permissions import ptrace_scope
 from forensics.collect.processes import ProcFs, descendants
 from forensics.collect.scan import Process, Scan
@@ -58,6 +59,7 @@ def node_document(context: Context, scan: Scan, clocks: Sequence[ClockReading]) 
         "cap_eff": _own_status(context.procfs, "CapEff"),
         "euid": os.geteuid(),
         "container": _container(context.procfs),
+        "cpu": host_load(context.procfs),
         "processes_seen": len(scan.processes),
         "processes_unreadable": len(scan.unreadable),
         "processes_stuck": list(scan.stuck),

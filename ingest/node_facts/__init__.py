@@ -20,6 +20,7 @@ _FACTS = (
     "ptrace_scope",
     "cap_eff",
     "container",
+    "cpu",
     "processes_seen",
     "processes_unreadable",
 )

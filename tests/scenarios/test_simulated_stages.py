@@ -29,7 +29,12 @@ def recorded(shape: str, fault: str, size: int, folder: Path) -> tuple[tuple[int
     """The ranks of the fault, and the verdict on what a recorder of host times wrote."""
     base = job(8)
     made = simulate(
-        replace(base, parallel=replace(base.parallel, data=size), **SHAPES[shape]), [parse(fault)], 3, iterations=40, onset=2
+        replace(base, parallel=replace(base.parallel, data=size), **SHAPES[shape]),
+        [parse(fault)],
+        3,
+        iterations=40,
+        onset=2,
+        after_s=60.0,
     )
     how = Recorder(timed=(), every=0)
     for name, content in stage_vectors(made.run, made.places, made.capture_ns, bundle.options_of(made), recorder=how):

@@ -24,6 +24,8 @@ Floats = npt.NDArray[np.float64]
 GATE = 0.9
 # A step beyond the spread of the steps: median absolute deviations.
 _SPREADS = 6.0
+# Of all steps, the share whose longest tells what a shorter one is.
+_SHORTER = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class StepTimes:
         """Numbers of the steps that tell what is usual: not longer than a tenth over the shorter ones."""
         if not len(self.length):
             return self.number
-        return self.number[self.length <= np.quantile(self.length, 0.25, method="lower") / GATE]
+        return self.number[self.length <= np.quantile(self.length, _SHORTER, method="lower") / GATE]
 
     def long(self) -> list[tuple[int, float]]:
         """Steps that were long, each with the ns by which it was longer than usual."""

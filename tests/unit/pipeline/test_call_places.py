@@ -74,7 +74,7 @@ def test_every_call_of_a_step_has_its_place(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("phase", ["forward", "backward"])
 def test_the_call_that_a_stopped_rank_did_not_make_is_the_one_that_follows(name: str, phase: str, tmp_path: Path) -> None:
     job = JOBS[name]
-    made = simulate(job, [parse(f"host-hang@rank5/{phase}")], 11, iterations=4)
+    made = simulate(job, [parse(f"host-hang@rank5/{phase}")], 11, iterations=4, onset=2)
     position = made.injections[0].position
     assert position is not None
     with case_of(made, tmp_path) as connection:

@@ -65,10 +65,10 @@ def test_with_as_many_microbatches_as_stages_older_megatron_runs_all_forwards_fi
     assert written(order(Schedule.INTERLEAVED_OLDER, 1, 2, 4, 2)) == written(order(Schedule.INTERLEAVED, 1, 2, 4, 2))
 
 
-SIMULATED: dict[str, Simulated] = {"gpipe": "gpipe", "1f1b": "1f1b", "interleaved-older": "interleaved"}
+SIMULATED: dict[str, Simulated] = {"gpipe": "gpipe", "1f1b": "1f1b", "interleaved-older": "interleaved", "zb-h1": "zero-bubble"}
 
 
-@given(shapes((Schedule.GPIPE, Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED_OLDER)))
+@given(shapes((Schedule.GPIPE, Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED_OLDER, Schedule.ZERO_BUBBLE)))
 @settings(max_examples=60, deadline=None)
 def test_simulated_jobs_do_their_passes_in_this_order(shape: Shape) -> None:
     schedule, stages, microbatches, chunks = shape
@@ -76,8 +76,8 @@ def test_simulated_jobs_do_their_passes_in_this_order(shape: Shape) -> None:
     job = TrainingJob("any", Parallelism(pipeline=stages), model, microbatches, SIMULATED[schedule], chunks)
     for stage in range(stages):
         passes = order(schedule, stage, stages, microbatches, chunks)
-        columns = ((passes.kind == Pass.FORWARD).tolist(), passes.microbatch.tolist(), passes.chunk.tolist())
-        assert list(zip(*columns, strict=True)) == slots(job, stage)
+        columns = (passes.kind == Pass.FORWARD, passes.microbatch, passes.chunk, passes.kind == Pass.WEIGHT)
+        assert list(zip(*(column.tolist() for column in columns), strict=True)) == [tuple(slot) for slot in slots(job, stage)]
 
 
 @given(shapes(), st.integers(1, 3))

@@ -7,18 +7,18 @@ from dataclasses import replace
 import numpy as np
 
 from forensics.fixtures.simulator.engine import Run, run
-from forensics.fixtures.simulator.job import MS, Model, Noise, Parallelism, Rates, TrainingJob
+from forensics.fixtures.simulator.job import MS, NO_NOISE, Model, Parallelism, Rates, TrainingJob
 from forensics.fixtures.simulator.physics import Deviation, Fault, Physics
 
-SILENT = Noise(0, 0, 0, 0, 0, 0, 0)
+SILENT = NO_NOISE
 FREE = Rates(nic=1e30, nvlink=1e30, step_latency_ns=0.0, host_op_ns=0.0)
 
 DENSE = TrainingJob(
     "dense", Parallelism(tensor=2, pipeline=2, data=4), Model(4, 20 * MS, 8 << 20, 1 << 30), microbatches=4, gpus_per_host=4
 )
 PIPELINE = TrainingJob(
-    "pipeline", Parallelism(pipeline=4), Model(4, 10 * MS, 1 << 20, 1 << 20), microbatches=6, gradient_norm=False, data_ns=0.0,
-    optimizer_ns=0.0, callbacks_ns=0.0, noise=SILENT, rates=FREE,
+    "pipeline", Parallelism(pipeline=4), Model(4, 10 * MS, 1 << 20, 1 << 20, embedding=0.0, head=0.0), microbatches=6,
+    gradient_norm=False, data_ns=0.0, optimizer_ns=0.0, callbacks_ns=0.0, noise=SILENT, rates=FREE,
 )  # fmt: skip
 
 

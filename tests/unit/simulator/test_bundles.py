@@ -18,6 +18,7 @@ import zstandard
 from forensics.case.build import open_case
 from forensics.errors import ForensicsError
 from forensics.fixtures.simulator import bundle, losses
+from forensics.fixtures.simulator.code_bases import BASES
 from forensics.fixtures.simulator.faults import FAULTS, parse
 from forensics.fixtures.simulator.places import draw_places
 from forensics.fixtures.simulator.simulation import Simulation, simulate
@@ -28,7 +29,7 @@ from tests.unit.simulator.small_jobs import DENSE
 
 
 def made(fault: str, seed: int = 3) -> Simulation:
-    return simulate(DENSE, [parse(fault)], seed, iterations=4)
+    return simulate(DENSE, [parse(fault)], seed, iterations=4, onset=2)
 
 
 def write(made: Simulation, path: Path, lost: losses.Losses | None = None, **options: object) -> Path:
@@ -130,7 +131,7 @@ def test_only_and_with_choose_sources() -> None:
         losses.drawn(4, chance, only=("tea leaves",))
 
 
-@pytest.mark.parametrize("style", ["megatron", "deepspeed", "plain"])
+@pytest.mark.parametrize("style", sorted(BASES))
 def test_our_own_reader_has_no_complaint(hung: Simulation, style: str, tmp_path: Path) -> None:
     connection = open_case([write(hung, tmp_path / "bundle.tar", style=style)])
     assert connection.execute("SELECT path, message FROM ingest_warnings").fetchall() == []

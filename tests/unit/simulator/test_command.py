@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 from pathlib import Path
 
@@ -53,6 +54,10 @@ def test_a_bundle_and_its_truth_are_written(tmp_path: Path) -> None:
         ("gpu-throttled@rank1:300parsec/forward", "no stage"),
         ("compute-delay@rank1:5h", "no level"),
         ("host-hang@rank1:5", "has no level"),
+        ("nic-slow@rank1:130%", "out of the range"),
+        ("pcie-gpu@rank1:0%", "out of the range"),
+        ("background-compute@node1:100%", "out of the range"),
+        ("compute-delay@rank1:0s", "out of the range"),
     ],
 )
 def test_a_wrong_fault_is_refused_in_words(text: str, said: str) -> None:
@@ -71,7 +76,8 @@ def test_a_fault_is_read(text: str, place: str, level: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["layers", "nonsense=3", "model.nonsense=3", "name.x=1", "parallel.expert=3", "microbatches=many"]
+    "change",
+    ["layers", "nonsense=3", "model.nonsense=3", "name.x=1", "parallel.expert=3", "microbatches=many", "microbatches=2.5"],
 )
 def test_a_wrong_change_is_refused(change: str) -> None:
     with pytest.raises(ForensicsError):
@@ -87,6 +93,40 @@ def test_sources_are_written_as_asked_for_and_no_others(tmp_path: Path) -> None:
     assert kinds == {"collectors.jsonl", "node.json", "shim", "nic"}
     with pytest.raises(ForensicsError, match="no kind of source"):
         invoke("--with", "tea,shim", "-o", str(tmp_path / "c.tar"))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("parallel.data=0", "parallel.data is at least 1"), ("parallel.data=-1", "at least 1"),
+        ("gpus_per_host=0", "at least 1"),
+        ("microbatches=0", "microbatches is at least 1"), ("ahead=0", "at least 1"), ("model.layers=0", "at least 1"),
+        ("schedule=backwards", "schedule is one of 'gpipe'"), ("data_mode=zero9", "data_mode is one of"),
+        ("exchange=gossip", "exchange is one of"), ("rates.nic=0", "rates.nic is above 0"), ("rates.nic=nan", "not finite"),
+        ("noise.kernel=-1", "noise.kernel is at least 0"), ("noise.host=inf", "not finite"), ("data_ns=-5", "at least 0"),
+    ],
+)  # fmt: skip
+def test_a_job_that_cannot_run_is_refused_before_anything_is_written(change: str, said: str, tmp_path: Path) -> None:
+    output, truth = tmp_path / "b.tar", tmp_path / "t.json"
+    with pytest.raises(ForensicsError, match=re.escape(said)):
+        invoke("--job", "gpipe-small", "--set", change, "-o", str(output), "--truth", str(truth))
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--onset", "9", "--iterations", "4"), "over before"), (("--missing", "2,99"), "outside the job"),
+        (("--fault", "host-hang@rank8"), "outside the job"), (("--fault", "cpu-contention@node1"), "outside the job"),
+        (("--truth", "nowhere/t.json"), "there is no folder"),
+    ],
+)  # fmt: skip
+def test_what_does_not_exist_is_refused_before_anything_is_written(
+    arguments: tuple[str, ...], said: str, tmp_path: Path
+) -> None:  # fmt: skip
+    with pytest.raises(ForensicsError, match=said):
+        invoke("--job", "gpipe-small", *arguments, "-o", str(tmp_path / "b.tar"))
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("place", ["rank99", "node9.gpu0", "node0.gpu9", "somewhere"])

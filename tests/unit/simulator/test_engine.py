@@ -7,13 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forensics.fixtures.simulator.effects import HostDelay, KernelDelay, Position
+from forensics.fixtures.simulator.effects import HostDelay, KernelDelay
+from forensics.fixtures.simulator.groups import create_groups
 from forensics.fixtures.simulator.job import GB, MS, Parallelism, Schedule, TrainingJob
-from forensics.fixtures.simulator.physics import Deviation
+from forensics.fixtures.simulator.physics import Deviation, Position
 from forensics.fixtures.simulator.presets import PRESETS
 from forensics.fixtures.simulator.program import Op, program
 from forensics.fixtures.simulator.recording import Recording
 from forensics.fixtures.simulator.routes import over_nic, own_ns
+from forensics.fixtures.simulator.schedule import Slot, slots
 from forensics.fixtures.simulator.standing import standing, standings
 from tests.unit.simulator.small_jobs import DENSE, PIPELINE, quiet, run_with
 
@@ -163,3 +165,42 @@ def _reduction_ns(job: TrainingJob, recording: Recording) -> float:
     numbers = [n for n, op in enumerate(recording.ops) if op.axis == "dp"]
     there = [job.parallel.group_max(recording.began[n], "dp") for n in numbers]
     return float(max((recording.ended[n] - met).max() for n, met in zip(numbers, there, strict=True)))
+
+
+def test_a_zero_bubble_schedule_leaves_less_waiting_with_the_same_work() -> None:
+    """ZB-H1: the bubble is (stages - 1) times forward, plus gradients of inputs, less those of weights (Qi et al., table 2)."""
+    stages, microbatches = 4, 8
+    job = replace(PIPELINE, microbatches=microbatches, parallel=replace(PIPELINE.parallel, pipeline=stages))
+    flat = replace(job, schedule="zero-bubble")
+    for stage in range(stages):
+        work = [sum(op.work_ns for op in program(each, stage, 0)) for each in (job, flat)]
+        assert work[0] == pytest.approx(work[1])
+        order = slots(flat, stage)
+        assert len(order) == len(set(order)) == 3 * microbatches
+        for microbatch in range(microbatches):
+            passes = [Slot(True, microbatch, 0), Slot(False, microbatch, 0), Slot(False, microbatch, 0, weights=True)]
+            assert sorted(order.index(one) for one in passes) == [order.index(one) for one in passes]
+    forward = job.model.forward_ns
+    part = forward * job.model.backward_ratio / 2
+    ends = run_with(flat, iterations=1).ends.max()
+    assert ends == pytest.approx(microbatches * (forward + 2 * part) + (stages - 1) * (forward + part - part), rel=1e-6)
+    assert ends < run_with(job, iterations=1).ends.max()
+
+
+def test_hybrid_shards_gather_inside_and_reduce_across() -> None:
+    job = quiet(replace(PRESETS["fsdp-64"], parallel=Parallelism(data=16, shard=8), data_mode="hsdp", gpus_per_host=8))
+    ops = program(replace(job, model=replace(job.model, layers=4)), 0, 0)
+    calls = {(op.name, op.axis) for op in ops if op.kind == "collective" and op.layer is not None}
+    assert calls == {("all_gather", "shard"), ("reduce_scatter", "shard"), ("all_reduce", "replica")}
+    assert job.parallel.members("shard", 9) == tuple(range(8, 16)) and job.parallel.members("replica", 9) == (1, 9)
+    gather = next(op for op in ops if op.name == "all_gather")
+    assert not over_nic(job, 0, gather).any(), "parameters stay inside the host"
+    names = {group.axis: group.description for group in create_groups(job, "mesh")}
+    assert names == {"world": "default_pg", "shard": "mesh_dp_shard", "replica": "mesh_dp_replicate"}
+
+
+def test_a_shared_expert_hides_a_part_of_the_travel() -> None:
+    job = quiet(PRESETS["mixtral-8x7b"])
+    job = replace(job, model=replace(job.model, layers=4, routing_skew=0.0), microbatches=2)
+    plain, overlapped = (run_with(replace(job, overlap_experts=flag), iterations=1).ends.max() for flag in (False, True))
+    assert plain * 0.8 < overlapped < plain

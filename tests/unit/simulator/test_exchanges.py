@@ -84,7 +84,7 @@ def test_only_messages_of_a_rank_whose_nic_is_down_stay_undone() -> None:
 
 
 def test_incast_hides_a_slow_sender_until_its_nic_gives_less_than_its_share() -> None:
-    spans = {level: makespans(case("all-to-one", f"pcie-nic@rank1:{level}").run)[-1] for level in (70, 20)}
+    spans = {level: makespans(case("all-to-one", f"pcie-nic@rank1:{level}+before").run)[-1] for level in (70, 20)}
     healthy = makespans(case("all-to-one").run)[-1]
     assert spans[70] == pytest.approx(healthy, rel=0.05) and spans[20] == pytest.approx(healthy * 5 / 3, rel=0.15)
 
@@ -100,13 +100,13 @@ def test_a_proxy_without_a_core_makes_gaps_and_leaves_the_time_in_which_data_mov
 
 def test_a_machine_with_busy_cores_lengthens_the_reductions_of_its_groups_only() -> None:
     job = replace(DENSE, gpus_per_host=8, data_mode="zero1", parallel=replace(DENSE.parallel, tensor=8, pipeline=1, data=4))
-    made = {fault: simulate(job, [parse(fault)], 2, iterations=5) for fault in ("none", "cpu-contention@node1:100")}
+    made = {fault: simulate(job, [parse(fault)], 2, iterations=5) for fault in ("none", "cpu-contention@node1:100+before")}
     took = {}
     for fault, each in made.items():
         recording = each.run.recordings[-1]
         number = next(n for n, op in enumerate(recording.ops) if op.axis == "dp")
         took[fault] = float((recording.ended - recording.began)[number].min())
-    assert took["cpu-contention@node1:100"] > 1.7 * took["none"]
+    assert took["cpu-contention@node1:100+before"] > 1.7 * took["none"]
 
 
 def test_a_slow_nic_costs_only_what_crosses_hosts_there() -> None:

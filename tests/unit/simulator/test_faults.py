@@ -6,16 +6,23 @@ import numpy as np
 import pytest
 
 from forensics.errors import ForensicsError
+from forensics.fixtures.simulator import bundle
 from forensics.fixtures.simulator.faults import FAULTS, parse
-from forensics.fixtures.simulator.job import MS, S
+from forensics.fixtures.simulator.job import MS, Floats, S
 from forensics.fixtures.simulator.losses import Losses
+from forensics.fixtures.simulator.positions import is_communication
 from forensics.fixtures.simulator.presets import PRESETS
+from forensics.fixtures.simulator.program import program
+from forensics.fixtures.simulator.routes import over_nic, peers_over_nic, rank_over_nic
 from forensics.fixtures.simulator.settings import changed
 from forensics.fixtures.simulator.simulation import Simulation, degraded, makespans, simulate
 from forensics.fixtures.simulator.truth import truth
 from tests.unit.simulator.small_jobs import DENSE
 
 MIXTURE = changed(PRESETS["mixtral-8x7b"], ["model.layers=4", "microbatches=2"])
+
+
+PIPELINED = changed(PRESETS["mycroft"], ["model.layers=4", "microbatches=2"])
 
 
 def case(fault: str, seed: int = 2) -> Simulation:
@@ -41,11 +48,11 @@ def test_every_kind_leaves_the_past_as_it_was_and_says_where_it_is(name: str) ->
 @pytest.mark.parametrize(
     ("weak", "strong"),
     [
-        ("gpu-throttled@rank3:350", "gpu-throttled@rank3:200"),
-        ("nic-slow@rank3:60", "nic-slow@rank3:10"),
-        ("background-compute@node1:10", "background-compute@node1:60"),
+        ("gpu-throttled@rank3:350+before", "gpu-throttled@rank3:200+before"),
+        ("nic-slow@rank3:60+before", "nic-slow@rank3:10+before"),
+        ("background-compute@node1:10+before", "background-compute@node1:60+before"),
         ("frontier-backward@rank3:12", "frontier-backward@rank3:360"),
-        ("pcie-gpu@rank3:80", "pcie-gpu@rank3:20"),
+        ("pcie-gpu@rank3:80+before", "pcie-gpu@rank3:20+before"),
     ],
 )
 def test_a_higher_level_costs_more(weak: str, strong: str) -> None:
@@ -54,8 +61,73 @@ def test_a_higher_level_costs_more(weak: str, strong: str) -> None:
     assert spans[0] < spans[1]
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("fault", ["transmission-hang", "nic-down"])
+def test_transfers_are_struck_where_they_cross_a_nic(fault: str, seed: int) -> None:
+    made = simulate(PIPELINED, [parse(fault)], seed, iterations=3)
+    (injection,) = made.injections
+    (rank,), at = injection.ranks, injection.position
+    stage, _ = PIPELINED.parallel.stage_of(rank)
+    used = [op for op in program(PIPELINED, stage, 0) if is_communication(op) and rank_over_nic(PIPELINED, rank, op)]
+    assert used and (at is None or rank_over_nic(PIPELINED, rank, at.op))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_link_inside_a_host_has_nothing_to_do_with_its_nic(seed: int) -> None:
+    made = simulate(DENSE, [parse("nvlink-down")], seed, iterations=3)
+    (injection,) = made.injections
+    assert injection.position is not None
+    assert not rank_over_nic(DENSE, injection.ranks[0], injection.position.op)
+    logs = dict(bundle.members(made, bundle.options_of(made), Losses()))
+    found = {path.split("/")[1] for path, text in logs.items() if path.endswith("dmesg.txt") and b"): 74, " in text}
+    assert found == {made.places.host(injection.ranks[0]).name}
+
+
+def test_slow_links_inside_a_host_slow_its_groups_and_no_message_to_another_host() -> None:
+    plain, slow = case("none"), case("nvlink-slow@rank3:2+before")
+    stage, place = DENSE.parallel.stage_of(3)
+    ops = program(DENSE, stage, 0)
+    inside = [number for number, op in enumerate(ops) if op.axis == "tp"]
+    spans = [np.median(_spans(found, stage)[inside, place]) for found in (plain, slow)]
+    assert spans[1] > 5 * spans[0]
+    crossing = [number for number, op in enumerate(program(DENSE, 1, 0)) if op.kind == "recv"]
+    times = [np.median(_spans(found, 1)[crossing, 3]) for found in (plain, slow)]
+    assert over_nic(DENSE, 1, program(DENSE, 1, 0)[crossing[0]]).all() and times[1] < 100 * times[0]
+
+
+def _spans(made: Simulation, stage: int) -> Floats:
+    recording = [each for each in made.run.recordings if each.stage == stage][-1]
+    return recording.ended - recording.began
+
+
+def test_a_rail_joins_the_nics_of_one_number() -> None:
+    fault = truth(case("rail-slow@rail2:20"), Losses())["faults"][0]
+    assert fault["ranks"] == [2, 6, 10, 14]
+    with pytest.raises(ForensicsError, match="outside the job"):
+        case("rail-slow@rail4")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_neighbours_that_are_slow_pass_data_to_each_other(seed: int) -> None:
+    made = simulate(PIPELINED, [parse("neighbours-slow@random:5")], seed, iterations=4)
+    one, other = truth(made, Losses())["faults"][0]["ranks"]
+    parallel = PIPELINED.parallel
+    ops = [op for op in program(PIPELINED, parallel.stage_of(one)[0], 0) if is_communication(op)]
+    rings = set().union(*(peers_over_nic(PIPELINED, one, op) for op in ops if op.peer is None))
+    assert other in rings or parallel.stage_of(one)[1] == parallel.stage_of(other)[1]
+    assert PIPELINED.host_of(one) != PIPELINED.host_of(other)
+    assert makespans(made.run)[-1] > makespans(made.reference)[-1]
+
+
+def test_two_faults_at_once_are_both_in_the_truth_and_in_the_physics() -> None:
+    made = simulate(DENSE, [parse("gpu-throttled@rank3:200"), parse("nic-slow@rank9:10")], 2, iterations=5)
+    assert [fault["ranks"] for fault in truth(made, Losses())["faults"]] == [[3], [9]]
+    alone = [simulate(DENSE, [parse(fault)], 2, iterations=5) for fault in ("gpu-throttled@rank3:200", "nic-slow@rank9:10")]
+    assert makespans(made.run)[-1] > max(makespans(each.run)[-1] for each in alone)
+
+
 def test_a_proxy_that_sleeps_costs_whole_seconds() -> None:
-    made = case("proxy-delay@rank3:100")
+    made = case("proxy-delay@rank3:100+before")
     ops = next(column.ops for _, column in made.run.of_rank(3))
     extra = makespans(made.run)[-1] - makespans(made.reference)[-1]
     assert extra > 2 * S and len(ops) > 2

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -36,8 +37,9 @@ def features(found: Simulation) -> tuple[dict[int, dict[str, float]], dict[int, 
     """Numbers of each rank, and of each host, that should tell nothing."""
     ranks: dict[int, dict[str, float]] = defaultdict(dict)
     hosts: dict[int, dict[str, float]] = defaultdict(dict)
-    kept = losses.drawn(DENSE.parallel.world, found.random("losses"), only=("stacks", "processes", "logs"))
+    kept = losses.drawn(DENSE.parallel.world, found.random("losses"), only=("stacks", "processes", "logs", "counters"))
     nodes = {host.name: host.number for host in found.places.hosts}
+    looks: dict[int, int] = defaultdict(int)
     for order, (path, content) in enumerate(bundle.members(found, bundle.options_of(found), kept)):
         parts = path.split("/")
         if path.endswith("stacks/0.json") and "child" not in path:
@@ -52,9 +54,37 @@ def features(found: Simulation) -> tuple[dict[int, dict[str, float]], dict[int, 
         elif parts[0] == "ranks" and parts[2] == "proc" and path.endswith("/0.json"):
             ranks[int(parts[1])]["process size"] = len(content)
         elif parts[0] == "nodes":
-            hosts[nodes[parts[1]]]["kernel lines"] = content.count(b"\n")
-            hosts[nodes[parts[1]]]["errors of devices"] = content.count(b"Xid")
+            hosts[nodes[parts[1]]] |= of_host(path, content)
+            for local, values in enumerate(of_gpus(path, content)):
+                ranks[nodes[parts[1]] * DENSE.gpus_per_host + local] |= values
+        if path.startswith("ranks/") and "/stacks/" in path and "child" not in path:
+            looks[int(parts[1])] += 1
+    for rank, count in looks.items():
+        ranks[rank]["looks"] = count
     return ranks, hosts
+
+
+def of_host(path: str, content: bytes) -> dict[str, float]:
+    """Lines of its kernel, and how its cores are."""
+    if path.endswith("dmesg.txt"):
+        return {"kernel lines": content.count(b"\n"), "errors of devices": content.count(b"Xid")}
+    if not path.endswith("node.json"):
+        return {}
+    cpu = json.loads(content)["cpu"]
+    return {"load": cpu["load"][0], "clock": cpu["mhz"]["median"], "pressure": cpu["pressure"]["cpu"]["some"]["avg10"]}
+
+
+def of_gpus(path: str, content: bytes) -> Iterator[dict[str, float]]:
+    """What does not depend on what a GPU is doing."""
+    if path.endswith("nvidia-smi.xml"):
+        for gpu in ElementTree.fromstring(content).iter("gpu"):
+            yield {
+                "power limit": float(gpu.findtext(".//current_power_limit", "").split()[0]),
+                "processes": len(gpu.findall(".//process_info")),
+                "replays": float(gpu.findtext(".//replay_counter", "")),
+                "corrected errors": float(gpu.findtext(".//volatile/dram_correctable", "")),
+                "lanes": float(gpu.findtext(".//current_link_width", "").rstrip("x")),
+            }
 
 
 def area(odd: list[float], others: list[float]) -> float:

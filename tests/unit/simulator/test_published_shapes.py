@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forensics.fixtures.simulator.effects import KernelDelay, NicDown, Position, TransferDelay
+from forensics.fixtures.simulator.effects import KernelDelay, NicDown, TransferDelay
 from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.job import MS
 from forensics.fixtures.simulator.losses import Losses
 from forensics.fixtures.simulator.network import Network
+from forensics.fixtures.simulator.physics import Position
 from forensics.fixtures.simulator.presets import PRESETS
 from forensics.fixtures.simulator.program import program
 from forensics.fixtures.simulator.simulation import simulate

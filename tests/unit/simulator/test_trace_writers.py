@@ -22,6 +22,7 @@ from duckdb import DuckDBPyConnection
 import forensics.fixtures
 from forensics.case.build import open_case
 from forensics.fixtures.simulator import bundle
+from forensics.fixtures.simulator.code_bases import BASES
 from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.simulation import Simulation, simulate
 from forensics.fixtures.simulator.writers.interface import Writer
@@ -30,7 +31,7 @@ from forensics.fixtures.simulator.writers.nsight import nsight
 from forensics.fixtures.simulator.writers.stage_vectors import stage_vectors
 from tests.unit.simulator.small_jobs import DENSE
 
-STYLES = ("megatron", "deepspeed", "plain")
+STYLES = tuple(BASES)
 SMALL = replace(DENSE, parallel=replace(DENSE.parallel, data=2), microbatches=2)
 RANK = 5
 
@@ -117,7 +118,7 @@ def test_kineto_kernels_end_when_those_of_the_run_do(healthy: Simulation) -> Non
     base = document["baseTimeNanoseconds"]
     kernels = [event for event in document["traceEvents"] if event.get("cat") == "kernel"]
     times = sorted(base + int((event["ts"] + event["dur"]) * 1000) for event in kernels)
-    assert times == ended(healthy, 1, np.inf)
+    assert np.abs(np.array(times) - np.array(ended(healthy, 1, np.inf))).max() <= 2
     by_stream = defaultdict(list)
     for event in kernels:
         assert event["pid"] == healthy.places.local_rank(RANK) and event["tid"] == event["args"]["stream"]
@@ -219,7 +220,8 @@ def test_nsight_kernels_end_when_those_of_the_run_do(hung: Simulation) -> None:
     ((epoch,),) = connection.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME").fetchall()
     ends = connection.execute('SELECT "end" FROM CUPTI_ACTIVITY_KIND_KERNEL').fetchall()
     first = len(hung.run.begins) - 3
-    assert sorted(epoch + end for (end,) in ends) == ended(hung, first, hung.capture_ns)
+    told = np.array(sorted(epoch + end for (end,) in ends))
+    assert np.abs(told - np.array(ended(hung, first, hung.capture_ns))).max() <= 2
     launched = connection.execute(
         "SELECT count(*), min(k.start - r.start) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN CUPTI_ACTIVITY_KIND_RUNTIME r "
         "ON k.correlationId = r.correlationId AND k.globalPid >> 24 = r.globalTid >> 24"

@@ -26,9 +26,9 @@ SMALL = TrainingJob(
 @pytest.mark.parametrize(
     ("fault", "level"),
     [
-        ("gpu-throttled@rank5:200W", "machine"),
-        pytest.param("cpu-contention@node0:100%", "misjudged", marks=pytest.mark.slow),
-        pytest.param("pcie-nic@rank1:20%", "group", marks=pytest.mark.slow),
+        ("gpu-throttled@rank5:200W+lasting", "machine"),
+        pytest.param("cpu-contention@node0:100%+lasting", "misjudged", marks=pytest.mark.slow),
+        pytest.param("pcie-nic@rank1:20%+lasting", "group", marks=pytest.mark.slow),
         pytest.param("none", "nobody", marks=pytest.mark.slow),
     ],
 )
@@ -44,7 +44,7 @@ def test_a_small_job_shows_the_levels_of_table_3(fault: str, level: str) -> None
 def test_each_kind_shows_the_level_of_table_3(kind: Kind, place: str) -> None:
     """In the first pipeline stage, whose gradients nothing covers, and at the first level of table 4."""
     case = drawn(kind, kind.levels[0], MOE if kind.jobs == (MOE,) else GPT, place)
-    near, _ = fidelity.judged(case, 5)
+    near, _ = fidelity.judged(fidelity.on_a_testbed(case), 5)
     assert near.level == LEVELS[kind.name][fidelity.METHOD]
 
 
