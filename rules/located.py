@@ -34,11 +34,19 @@ def located(judged: Judgement, places: CallPlaces, groups: Communicators, layout
     """The suspects, with what their calls tell of the place; what a suspect's own evidence told already is kept."""
     members = {group.label: group.members for group in groups}
     return tuple(
-        replace(suspect, stage=_reduced(_stage(suspect, places, members), layout, members))
+        replace(suspect, stage=_of_layout(suspect, _reduced(_stage(suspect, places, members), layout, members), layout))
         if suspect.anomaly is Anomaly.FAIL_STOP
         else suspect
         for suspect in judged.suspects
     )
+
+
+def _of_layout(suspect: Suspect, stage: StageRef, layout: Layout) -> StageRef:
+    """The stage of the pipeline by names or configuration, where no message tells it."""
+    if stage.pipeline_stage is not None:
+        return stage
+    known = (layout.places.get(rank) for rank in suspect.ranks)
+    return replace(stage, pipeline_stage=_agreed(place.stage if place else None for place in known))
 
 
 def _reduced(stage: StageRef, layout: Layout, members: Members) -> StageRef:
