@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from forensics.bundle.layout import Status, member_name
@@ -43,6 +44,7 @@ def collect_pipe(context: Context, target: Target, sample: int) -> Iterator[Run]
 def _trigger(context: Context, target: Target, pid: int, name: str) -> Iterator[Run]:
     places = dump_places(context, target)
     before = {place.name: _stamp(place.path) for place in places}
+    asked_ns = time.time_ns()
     try:
         with request(context.procfs, pid, visible_path(context.procfs, pid, name)) as asked:
             fresh = _wait_for_dump(places, before, context.settings.dump_wait_s)
@@ -57,8 +59,10 @@ def _trigger(context: Context, target: Target, pid: int, name: str) -> Iterator[
         said = "was read" if was_read else "was not read, and the request was taken back"
         yield _without(target, Status.TIMEOUT, f"{name} {said}, but no dump appeared in {context.settings.dump_wait_s:g} s")
     for place in fresh:
-        # The watchdog's earlier dump has the same name and may hold what this one no longer has.
-        yield copy_dump(context, target, place, ID, f"fr/pipe.{member_name(Path(place.name).name)}")
+        # The watchdog's earlier dump has the same name and may hold what this one no longer has. To write one takes seconds
+        # (call paths): its file is dated too late, and no call from before the request is missing in it.
+        found = copy_dump(context, target, place, ID, f"fr/pipe.{member_name(Path(place.name).name)}")
+        yield replace(found, captured_ns=asked_ns)
 
 
 def _why_not(error: OSError, name: str) -> tuple[Status, str]:

@@ -6,9 +6,11 @@ and whether another thread of the process may hold a lock.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import NewType
 
-from forensics.model import WaitKind
+from forensics.model import StageName, WaitKind
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.stacks.other_threads import may_hold, stayed
@@ -16,6 +18,7 @@ from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRa
 
 # One rank may wait for a lock of its own; two that sleep in the same way at once rather wait for others.
 LEAST_SLEEPERS = 2
+_FILES = frozenset({StageName.DATA, StageName.CHECKPOINT, StageName.INIT})
 
 
 MessageWaits = NewType("MessageWaits", frozenset[int])
@@ -25,15 +28,32 @@ MessageWaits = NewType("MessageWaits", frozenset[int])
 @reduction
 def message_waits(roster: Roster, stacks: StacksByRank) -> MessageWaits:
     """Ranks asleep right below the job's own code in a job that exchanges messages, none of whose threads may hold a lock."""
-    asleep = {rank for rank, found in stacks.items() if found.unframed and _sleeps(roster.rank(rank))}
+    unframed = {rank: found for rank, found in stacks.items() if found.unframed}
+    together = _at_one_line(roster, unframed)
+    asleep = {rank for rank in unframed if _sleeps(roster.rank(rank)) or rank in together}
     if not asleep or not (len(asleep) >= LEAST_SLEEPERS or _exchanges(roster, stacks)):
         return MessageWaits(frozenset())
-    return MessageWaits(frozenset(rank for rank in asleep if not _lock_holders(stacks[rank])))
+    return MessageWaits(frozenset(rank for rank in asleep if rank in together or not _lock_holders(stacks[rank])))
 
 
 def _sleeps(facts: RankFacts) -> bool:
     """Whether the kernel says that the main thread sleeps: without a word of it, it may as well compute."""
     return not facts.stopped and "S" in facts.thread_states
+
+
+def _at_one_line(roster: Roster, unframed: Mapping[int, Stacks]) -> set[int]:
+    """Ranks of which the kernel has no word, and that stay at the very line where others stay.
+
+    Work or locks of their own would not hold several ranks at one line, files that all of them read or write may.
+    """
+    lines = {
+        rank: found.main[-1].activity.python_path[0]
+        for rank, found in unframed.items()
+        if not roster.rank(rank).thread_states and not roster.rank(rank).stopped
+        if found.main[-1].activity.stage not in _FILES
+    }
+    count = Counter(lines.values())
+    return {rank for rank, line in lines.items() if count[line] >= LEAST_SLEEPERS}
 
 
 def _exchanges(roster: Roster, stacks: StacksByRank) -> bool:
