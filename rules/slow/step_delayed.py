@@ -53,8 +53,21 @@ def _evaluate(
     if len(hosts) > thresholds["most_roots"]:
         return  # where the steps wait for somebody else each time nobody holds the job up
     for found in kept:
+        if found[0].by_arrivals and not _stands_out(delays, found, places, thresholds):
+            continue
         finding = _finding(connection, delays, found, places, roster, thresholds)
         yield hardware.refined(finding, (Cause.COMPUTE_SLOW,))
+
+
+def _stands_out(delays: Delays, found: Sequence[Delay], places: CallPlaces, thresholds: Thresholds) -> bool:
+    """Whether a host is late to calls inside passes, again and again or by several steps.
+
+    Once, and by less, it may have wanted for a core. To calls between the passes it may come late by a message of its pipeline.
+    """
+    inside = [places.of_call(delay.ranks[0], delay.communicator, delay.sequence) for delay in found]
+    often = len(found) >= thresholds["least_again"] and 2 * len(found) > _long(delays)
+    much = max(delay.excess_ns for delay in found) >= thresholds["least_steps_lost"] * delays.typical_ns
+    return (often or much) and all(place is not None and place.in_pass for place in inside)
 
 
 def _roots(
@@ -195,6 +208,8 @@ RULE = Rule(
     thresholds=(
         Threshold("most_roots", 3, "where every long step waits for another rank, it is how the job is"),
         Threshold("most_members", 64, "to name a larger group would tell nothing: then the job is said to be slow by it"),
+        Threshold("least_again", 3, "long steps of a job whose hosts wait themselves (gloo): fewer are those of a busy host"),
+        Threshold("least_steps_lost", 3, "usual steps lost at once in such a job: less is what a busy host takes"),
         Threshold("most_passed_on", 0.25, "of what others waited for a rank bit by bit: who waited more himself passes it on"),
     ),
     concludes="The rank, or the transfer, that held up single steps, with pass, microbatch and pipeline stage.",

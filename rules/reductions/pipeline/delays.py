@@ -58,6 +58,7 @@ class Delay:
     on_host: bool | None = None
     by_ends: bool = False
     passed_on: float = 0.0
+    by_arrivals: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,9 @@ def _excess(times: StepTimes, steps: Steps, number: int, column: str) -> tuple[I
         values = values - steps.record.enqueued_ns[steps.begin].astype(np.float64)[:, None]
     if np.isnan(values).mean() > _UNKNOWN_CALLS:
         return None
-    more = values[row] - np.nanmedian(values[usual], axis=0)
+    told = ~np.isnan(values[usual]).all(axis=0)
+    more = np.zeros(values.shape[1])
+    more[told] = values[row, told] - np.nanmedian(values[usual][:, told], axis=0)
     in_order = np.argsort(steps.order[row])
     return steps.order[row][in_order], np.nan_to_num(more[in_order])
 
@@ -228,4 +231,5 @@ def _delay(
         kind=record.names.kinds[int(record.kind[first.place])], at_ns=int(record.enqueued_ns[first.place]),
         source=(int(record.source_id[first.place]), int(record.locator[first.place])), waited_ns=waited,
         is_transfer=is_transfer, is_spread=is_spread, on_host=on_host, by_ends=by_ends, passed_on=passed_on,
+        by_arrivals=bool(record.by_arrivals[first.place]),
     )  # fmt: skip

@@ -23,8 +23,17 @@ _NAMES = (
 )
 # Where a rank left a dump, its calls are those of the dump: numbers and order of a shim log cannot be compared with them.
 # Of calls that one group call issued, the entry that closes it has the times: the first of them stands for all.
+# Hosts wait in calls of gloo: on one clock, a member is in it from its own arrival to the last one at least.
 _CALLS = f"""
-WITH size AS (SELECT communicator, count(*) AS members FROM members GROUP BY communicator), timed AS (
+WITH size AS (SELECT communicator, count(*) AS members FROM members GROUP BY communicator), one_host AS (
+    SELECT communicator FROM members LEFT JOIN (SELECT rank, min(host) AS host FROM ranks GROUP BY rank) USING (rank)
+    GROUP BY communicator HAVING count(DISTINCT host) = 1 AND count(host) = count(*) AND count(*) > 1
+), met AS (
+    SELECT source_id, locator, max(enqueued_ns) OVER meeting - enqueued_ns AS waited_ns, count(*) OVER meeting AS came
+    FROM latest_call JOIN one_host USING (communicator)
+    WHERE backend = 'gloo' AND NOT coalesce(is_p2p, false) AND duration_ns IS NULL
+    WINDOW meeting AS (PARTITION BY communicator, sequence)
+), timed AS (
     SELECT o.*, CASE WHEN group_call IS NULL THEN duration_ns WHEN coalesce(record_id, locator) > call_order THEN 0
                 ELSE max(duration_ns) OVER each_group END AS took_ns,
            CASE WHEN group_call IS NULL THEN device_end_ns ELSE max(device_end_ns) OVER each_group END AS over_ns
@@ -38,10 +47,13 @@ SELECT o.rank, c.code AS communicator, k.code AS kind, coalesce(z.members, 0) AS
        coalesce(o.call_path, {UNKNOWN}) AS call_path, o.call_order, o.source_id, o.locator,
        hash(c.code, k.code, o.input_sizes, o.count, p.rank)::UBIGINT AS token,
        coalesce(o.enqueued_ns, o.entered_ns, o.device_start_ns, {UNKNOWN}) AS enqueued_ns,
-       coalesce(o.over_ns, {UNKNOWN}) AS end_ns, coalesce(o.took_ns, {UNKNOWN}) AS duration_ns, o.state = 'done' AS done
+       coalesce(o.over_ns, {UNKNOWN}) AS end_ns,
+       coalesce(o.took_ns, CASE WHEN w.came = z.members THEN w.waited_ns END, {UNKNOWN}) AS duration_ns,
+       o.took_ns IS NULL AND w.came IS NOT NULL AS by_arrivals, o.state = 'done' AS done
 FROM timed o JOIN communicator_codes c ON c.name = o.communicator JOIN kind_codes k ON k.name = o.kind
 LEFT JOIN size z USING (communicator)
 LEFT JOIN members p ON p.communicator = o.communicator AND p.position = o.peer
+LEFT JOIN met w ON w.source_id = o.source_id AND w.locator = o.locator
 WHERE NOT o.closes
 ORDER BY o.rank, o.call_order, o.record_id, o.locator
 """
@@ -61,6 +73,7 @@ class Record:
 
     `token` is the same for calls of one kind, size and peer in one communicator, whose members `members` counts. `peer` is a
     global rank (-1: none, or not known). Times are ns on the clock of the rank's host, `UNKNOWN` where the source has none.
+    Where `by_arrivals`, the time inside a call is told by when its members came to it.
     """
 
     rank: int
@@ -80,6 +93,7 @@ class Record:
     enqueued_ns: Ints
     end_ns: Ints
     duration_ns: Ints
+    by_arrivals: Flags
     done: Flags
 
     def __len__(self) -> int:

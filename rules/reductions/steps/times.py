@@ -22,8 +22,8 @@ Floats = npt.NDArray[np.float64]
 
 # "the criterion for identifying slowdown should first be set below 90% of the average performance" (VenusTrace 5.3).
 GATE = 0.9
-# A step beyond the spread of the steps: median absolute deviations.
-_SPREADS = 6.0
+# A step beyond the spread of the steps: median differences from one to the next, where there are more than a few.
+_SPREADS, _FEW = 6.0, 4
 # Of all steps, the share whose longest tells what a shorter one is.
 _SHORTER = 0.25
 
@@ -80,7 +80,8 @@ class StepTimes:
         if not len(self.usual):
             return []
         usual = float(np.median(self.length[np.isin(self.number, self.usual)]))
-        spread = float(np.median(np.abs(self.length[np.isin(self.number, self.usual)] - usual)))
+        # From one step to the next: where a job became slower once, its steps differ by no more than before.
+        spread = float(np.median(np.abs(np.diff(self.length)))) if len(self.length) > _FEW else 0.0
         chosen = (self.length * GATE > usual) & (self.length - usual > _SPREADS * spread)
         pairs = zip(self.number[chosen].tolist(), (self.length[chosen] - usual).tolist(), strict=True)
         return [(number, excess) for number, excess in pairs]
