@@ -60,7 +60,9 @@ def neighbours(record: Record, begins: Ints) -> Neighbours | None:
     if not 1 <= len(peers) <= _MOST_PEERS:
         return None
     bounds = [(begin, end) for begin, end in _bounds(record, begins) if record.is_message[begin:end].any()]
-    found = {_first(record, peers, begin, end) for begin, end in bounds}
+    # One message in the step that a job stands in, and none in those before, is none of a pipeline.
+    whole = any(end < len(record) for _, end in bounds)
+    found = {_first(record, peers, begin, end) for begin, end in bounds} if whole else {None}
     return found.pop() if len(found) == 1 else None
 
 
