@@ -57,6 +57,8 @@ def cut(matrix: StageMatrix, gates: Gates, waits: Waiting | None = None) -> Cut 
     ends = matrix.ends
     if matrix.unrecognised:
         return f"no communication was recognised among the kernels, so that waiting looks like work: {matrix.unrecognised}"
+    if matrix.messages:
+        return "hosts wait for messages of other ranks inside these stages, and these waits cannot be told from work"
     if ends is None or len(matrix.ranks) < 2 or len(matrix.steps) < _LEAST_STEPS or not matrix.columns:
         return "fewer than two ranks or two steps, or no times"
     where, method, aligned = _by_waits(matrix, waits) or _meeting(matrix, ends, gates)

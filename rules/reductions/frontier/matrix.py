@@ -37,7 +37,8 @@ class StageMatrix:
     `epoch_ns`; `ends` is None when the source has no times. `device` holds sampled device times by stage (NaN: none) and
     `asked` how many there should be of each; `arrived` how long each rank was in its own work of a stage before it only waited
     (NaN: unknown). `missing` are ranks that the group should have. `one_clock` tells whether all ranks share a host.
-    `unrecognised` names kernels, where none of them is known to communicate.
+    `unrecognised` names kernels, where none of them is known to communicate; `messages` says that hosts wait for messages of
+    other ranks inside these stages.
     """
 
     group: str
@@ -60,6 +61,7 @@ class StageMatrix:
     collapsed: bool = False
     paths: tuple[str, ...] = ()
     unrecognised: str | None = None
+    messages: bool = False
 
     def path(self, rank: int | None = None) -> str | None:
         """The artefact of a rank, of the first one without a rank."""

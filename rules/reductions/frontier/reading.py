@@ -14,7 +14,7 @@ from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.frontier.accounting import Flags, Floats, Ints
 from forensics.rules.reductions.frontier.matrix import Column, StageMatrix, merged_order, windows_of
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
-from forensics.rules.reductions.frontier.waits import collective_waits, of_window, unrecognised_kernels
+from forensics.rules.reductions.frontier.waits import collective_waits, of_window, unrecognised_kernels, waits_for_messages
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import Roster
 
@@ -105,7 +105,13 @@ def frontier_windows(connection: DuckDBPyConnection, world_size: int | None) -> 
     matrices = stage_matrices(connection, world_size)
     waits = collective_waits(connection) if matrices else {}
     unknown = unrecognised_kernels(connection)
-    matrices = tuple(replace(matrix, unrecognised=unknown if matrix.source == "kineto" else None) for matrix in matrices)
+    waiting = waits_for_messages(connection)
+    matrices = tuple(
+        replace(matrix, unrecognised=unknown, messages=not waiting.isdisjoint(matrix.ranks))
+        if matrix.source == "kineto"
+        else matrix
+        for matrix in matrices
+    )
     return tuple(FrontierWindow(matrix, of_window(waits, matrix)) for matrix in matrices)
 
 

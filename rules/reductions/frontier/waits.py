@@ -64,6 +64,12 @@ def unrecognised_kernels(connection: DuckDBPyConnection) -> str | None:
     return None if names is None else str(names)
 
 
+def waits_for_messages(connection: DuckDBPyConnection) -> frozenset[int]:
+    """Ranks whose hosts wait in sends and receives of which a trace has the name only (gloo)."""
+    named = "category = 'collective' AND rank IS NOT NULL AND regexp_matches(name, 'send|recv')"
+    return frozenset(rank for (rank,) in connection.execute(f"SELECT DISTINCT rank FROM spans WHERE {named}").fetchall())
+
+
 def _disjoint(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """The first wait alone where it is a good part of all, else every wait."""
     first = found[0][1] - found[0][0]

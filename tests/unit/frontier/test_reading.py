@@ -10,6 +10,8 @@ import pytest
 
 from forensics.case.columns import CaseWriter
 from forensics.case.database import Connection, new_case
+from forensics.rules.reductions.frontier.cut import cut
+from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.matrix import StageMatrix
 from forensics.rules.reductions.frontier.reading import frontier_windows, stage_matrices
 
@@ -193,3 +195,15 @@ def test_one_rank_is_a_window_without_peers(case: Connection) -> None:
 
 def test_a_case_without_stages_has_no_windows(case: Connection) -> None:
     assert frontier_windows(case, 4) == ()
+
+
+@pytest.mark.parametrize(("name", "limited"), [("gloo:recv", True), ("gloo:all_reduce", False)])
+def test_stages_in_which_hosts_wait_for_messages_tell_no_rank(case: Connection, name: str, limited: bool) -> None:
+    """A trace of a pipeline over gloo has sends and receives by name only: a victim's stage grows with the culprit's."""
+    fill(case, {0: range(6), 1: range(6)}, kind="kineto")
+    case.execute(
+        "INSERT INTO spans (source_id, rank, name, category, begin_ns, end_ns) VALUES (2, 1, ?, 'collective', 5, 9)", [name]
+    )
+    ((matrix, waits),) = [(window.matrix, window.waits) for window in frontier_windows(case, 2)]
+    reason = cut(matrix, Gates(), waits)
+    assert (isinstance(reason, str) and "messages of other ranks" in reason) is limited

@@ -59,6 +59,7 @@ ON_SCENARIOS = [
     ("FX146", "gpu-not-ready", NO_LOG),
     ("FX150", "dataloader-stalled", f"{NO_STACK}; {NO_CALLS}"),
     ("FX160", "job-moving", "UPDATE ranks SET host = 'host' || rank"),
+    ("FX175", "job-moving", "UPDATE ranks SET host = 'host' || rank"),
     ("FX147", "dataloader-stalled", "UPDATE sources SET host = 'elsewhere' WHERE kind = 'kernel_log'"),
     ("FX173", "transfer-slow", NO_CHUNKS),
     (
