@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, permutations
 from math import exp, fsum, lgamma, log, log1p
 from statistics import median
 
@@ -41,6 +41,11 @@ SELECT DISTINCT o.rank, m.rank FROM operations o JOIN members m ON m.communicato
 WHERE o.is_p2p AND o.rank IS NOT NULL AND o.rank <> m.rank
 UNION SELECT DISTINCT m.rank, o.rank FROM operations o JOIN members m ON m.communicator = o.communicator AND m.position = o.peer
 WHERE o.is_p2p AND o.rank IS NOT NULL AND o.rank <> m.rank
+"""
+_UNSEEN = """
+SELECT DISTINCT m.rank FROM members m JOIN communicators c USING (communicator)
+WHERE c.backend = 'gloo' AND c.size > 1 AND c.size < (SELECT count(DISTINCT rank) FROM members)
+  AND (SELECT count(*) FROM communicators b WHERE b.backend = 'gloo' AND b.size = c.size) > 1
 """
 # Between two calls of the duty another kind of call recurs, as many times at least.
 _LEAST_BETWEEN, _LEAST_BETWEEN_BARRIERS = 2, 1
@@ -115,11 +120,15 @@ class Latenesses:
 
 @reduction
 def lateness(calls: Calls, liveness: Liveness) -> Latenesses:
-    """Sum up the material gaps (a millisecond, and a tenth of the time between calls) by rank, unless the job stands still."""
+    """Sum up the material gaps (a millisecond, and a tenth of the time between calls) by rank, unless the job stands still.
+
+    Messages over gloo are in no recorder: ranks of such a job that are in groups of a part of it may send to each other.
+    """
     if liveness.motion is Motion.STALLED:
         return Latenesses()
     found = of_series(arrivals(calls.connection))
-    return replace(found, linked=frozenset(calls.connection.execute(_LINKS).fetchall()))
+    unseen = [rank for (rank,) in calls.connection.execute(_UNSEEN).fetchall()]
+    return replace(found, linked=frozenset([*calls.connection.execute(_LINKS).fetchall(), *permutations(unseen, 2)]))
 
 
 def of_series(series: Iterable[Series]) -> Latenesses:
