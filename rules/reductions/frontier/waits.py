@@ -64,10 +64,16 @@ def unrecognised_kernels(connection: DuckDBPyConnection) -> str | None:
     return None if names is None else str(names)
 
 
+_MESSAGES = """
+SELECT DISTINCT rank FROM spans WHERE category = 'collective' AND rank IS NOT NULL AND regexp_matches(name, 'send|recv')
+UNION SELECT DISTINCT o.rank FROM operations o JOIN sources s USING (source_id)
+WHERE s.kind IN ('kineto', 'nsight') AND o.is_p2p AND o.rank IS NOT NULL
+"""
+
+
 def waits_for_messages(connection: DuckDBPyConnection) -> frozenset[int]:
-    """Ranks whose hosts wait in sends and receives of which a trace has the name only (gloo)."""
-    named = "category = 'collective' AND rank IS NOT NULL AND regexp_matches(name, 'send|recv')"
-    return frozenset(rank for (rank,) in connection.execute(f"SELECT DISTINCT rank FROM spans WHERE {named}").fetchall())
+    """Ranks of traces that exchange messages: what they wait for them is not told by how long other members took."""
+    return frozenset(rank for (rank,) in connection.execute(_MESSAGES).fetchall())
 
 
 def _disjoint(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
