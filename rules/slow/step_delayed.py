@@ -31,6 +31,7 @@ from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 
+_PAUSE = "a host is held up for as long now and then in a sound job: garbage collection, the operating system, a file system"
 _SHOWN = 3
 # One step that was shorter may be the one that is unlike the others.
 _ENOUGH_USUAL = 2
@@ -108,7 +109,7 @@ def _finding(
         granularity=(Granularity.GROUP if worst.one_of else Granularity.RANK) if told else Granularity.JOB,
         members=Members.ONE_OF if worst.one_of and told else Members.EACH,
         anomaly=Anomaly.FAIL_SLOW,
-        by_design=_DUTY if len(found) == 1 and _is_between_passes(worst, place) else None,
+        by_design=_by_design(found, worst, place, thresholds),
         impact=Impact(round(lost), round(lost / (lost + delays.steps * delays.typical_ns), 3), len(found), "arrival"),
         since=Since(worst.at_ns, f"{host} realtime" if host else "its host's realtime", 0),
         next_steps=(_advice(worst),),
@@ -124,8 +125,14 @@ def _confidence(delays: Delays, found: Sequence[Delay], worst: Delay, place: Cal
     return Confidence.SUSPECT if weak or (place.direction is None and not worst.is_spread) else Confidence.LIKELY
 
 
-def _is_between_passes(delay: Delay, place: CallPlace) -> bool:
-    return not place.in_pass and not delay.is_transfer and not delay.is_spread
+def _by_design(found: Sequence[Delay], worst: Delay, place: CallPlace, thresholds: Thresholds) -> str | None:
+    """Why a sound job may be late like this; None where it would not."""
+    if worst.is_transfer or worst.is_spread:
+        return None
+    if len(found) == 1 and not place.in_pass:
+        return _DUTY
+    seldom = len(found) < thresholds["least_again"]
+    return _PAUSE if worst.on_host and seldom and worst.excess_ns < thresholds["least_pause_ms"] * 1e6 else None
 
 
 def _cause(delay: Delay) -> Cause:
@@ -208,7 +215,8 @@ RULE = Rule(
     thresholds=(
         Threshold("most_roots", 3, "where every long step waits for another rank, it is how the job is"),
         Threshold("most_members", 64, "to name a larger group would tell nothing: then the job is said to be slow by it"),
-        Threshold("least_again", 3, "long steps of a job whose hosts wait themselves (gloo): fewer are those of a busy host"),
+        Threshold("least_again", 3, "steps that a host holds up: fewer are those of a host that is busy or collects garbage"),
+        Threshold("least_pause_ms", 1000, "that a host is late by once: garbage collection takes as long in sound jobs"),
         Threshold("least_steps_lost", 3, "usual steps lost at once in such a job: less is what a busy host takes"),
         Threshold("most_passed_on", 0.25, "of what others waited for a rank bit by bit: who waited more himself passes it on"),
     ),
