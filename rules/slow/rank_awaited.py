@@ -23,13 +23,15 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions.arrivals.lateness import chance_of_last
+from forensics.rules.reductions.arrivals.lateness import Latenesses, chance_of_last
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, always_late, doubted, waits_for_cores
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
+from forensics.rules.reductions.pipeline.axes import Axis
+from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text
@@ -49,14 +51,17 @@ def _evaluate(
     text: EvidenceText,
     cpu: HostCpu,
     roster: Roster,
+    lateness: Latenesses,
+    layout: Layout,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
+    passing_on = _waits_for_an_equal(lateness, layout, thresholds)
     at_slow_links = {rank for link in slowness.slow_links() for rank in link}
     late: dict[int, Straggler] = {}
     for found in sorted(slowness.stragglers, key=lambda each: (each.lost_ns, each.communicator), reverse=True):
         alike = slowness.stages.alike(found.members)
         by_itself = found.own_share >= thresholds["least_own_share"]
-        if alike and found.rank not in at_slow_links and by_itself and _material(found, thresholds):
+        if alike and found.rank not in at_slow_links | passing_on and by_itself and _material(found, thresholds):
             late.setdefault(found.rank, found)
     for together in _in_step(groups, late):
         ranks, members, held = _narrowed([late[rank] for rank in together], thresholds)
@@ -66,6 +71,17 @@ def _evaluate(
         yield doubted(hardware.refined(finding, _REFINED), (*small, *waits_for_cores(cpu, roster, ranks)))
         if victims := {rank for each in late.values() for rank in each.members} - set(late):
             yield blocked_ranks(victims)
+
+
+def _waits_for_an_equal(lateness: Latenesses, layout: Layout, thresholds: Thresholds) -> set[int]:
+    """Ranks whose tensor-parallel group waits for another of its members: they come late elsewhere by what they waited."""
+    groups = set(layout.along(Axis.TENSOR))
+    known = [
+        item
+        for item in lateness.found
+        if item.communicator in groups and 2 * item.late > item.calls and item.chance <= thresholds["most_chance"]
+    ]
+    return {rank for item in known for rank in item.members} - {item.rank for item in known}
 
 
 def _material(late: Straggler, thresholds: Thresholds) -> bool:

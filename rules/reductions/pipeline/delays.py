@@ -163,9 +163,10 @@ def _by_waits(times: StepTimes, number: int, excess: float, inside: Mapping[int,
             continue
         # What follows is late by the same once more. Who waits bit by bit passes on what it waited.
         call, waited = calls[reached]
-        passed_on = float(waited_by[rank][call.at] / total[reached])
+        is_spread = waited < _WAITS * float(total[reached])
+        # Bit by bit, what it waits later in the step counts too: a slow transfer makes its members late to other calls.
+        passed_on = float(max(waited_by[rank][call.at] / total[reached], is_spread * waited_by[rank][-1] / total[-1]))
         if passed_on <= _PASSED_ON:
-            is_spread = waited < _WAITS * float(total[reached])
             waited = float(total[reached]) if is_spread else waited
             on_host = _on_host(times, number, excess, call)
             yield _delay(times, number, excess, (call,), waited, on_host=on_host, is_spread=is_spread, passed_on=passed_on)
