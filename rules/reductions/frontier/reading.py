@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NewType
 
 import numpy as np
@@ -14,7 +14,7 @@ from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.frontier.accounting import Flags, Floats, Ints
 from forensics.rules.reductions.frontier.matrix import Column, StageMatrix, merged_order, windows_of
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
-from forensics.rules.reductions.frontier.waits import collective_waits, of_window, unrecognised_kernels, waits_for_messages
+from forensics.rules.reductions.frontier.waits import collective_waits, limited, of_window
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import Roster
 
@@ -102,16 +102,8 @@ def recorded_windows(calls: Calls, roster: Roster) -> FrontierWindows:
 
 def frontier_windows(connection: DuckDBPyConnection, world_size: int | None) -> tuple[FrontierWindow, ...]:
     """The windows of a case, each with the waiting in collectives that is known of it."""
-    matrices = stage_matrices(connection, world_size)
+    matrices = limited(connection, stage_matrices(connection, world_size))
     waits = collective_waits(connection) if matrices else {}
-    unknown = unrecognised_kernels(connection)
-    waiting = waits_for_messages(connection)
-    matrices = tuple(
-        replace(matrix, unrecognised=unknown, messages=not waiting.isdisjoint(matrix.ranks))
-        if matrix.source == "kineto"
-        else matrix
-        for matrix in matrices
-    )
     return tuple(FrontierWindow(matrix, of_window(waits, matrix)) for matrix in matrices)
 
 

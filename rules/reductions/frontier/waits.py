@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -57,7 +58,18 @@ def collective_waits(connection: DuckDBPyConnection) -> Waits:
     return {key: _disjoint(found) for key, found in intervals.items()}
 
 
-def unrecognised_kernels(connection: DuckDBPyConnection) -> str | None:
+def limited(connection: DuckDBPyConnection, matrices: tuple[StageMatrix, ...]) -> tuple[StageMatrix, ...]:
+    """The windows, those of traces with what hides waiting in them."""
+    unknown, waiting = _unrecognised_kernels(connection), _waits_for_messages(connection)
+    return tuple(
+        replace(matrix, unrecognised=unknown, messages=not waiting.isdisjoint(matrix.ranks))
+        if matrix.source == "kineto"
+        else matrix
+        for matrix in matrices
+    )
+
+
+def _unrecognised_kernels(connection: DuckDBPyConnection) -> str | None:
     """Kernels of a trace in which none is known to communicate although its rank has peers; None without such a trace."""
     query = "SELECT min(value) FROM job_config WHERE key = 'trace.unrecognised_kernels'"
     ((names,),) = connection.execute(query).fetchall()
@@ -71,7 +83,7 @@ WHERE s.kind IN ('kineto', 'nsight') AND o.is_p2p AND o.rank IS NOT NULL
 """
 
 
-def waits_for_messages(connection: DuckDBPyConnection) -> frozenset[int]:
+def _waits_for_messages(connection: DuckDBPyConnection) -> frozenset[int]:
     """Ranks of traces that exchange messages: what they wait for them is not told by how long other members took."""
     return frozenset(rank for (rank,) in connection.execute(_MESSAGES).fetchall())
 
