@@ -32,7 +32,7 @@ from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 
 _PAUSE = "a host is held up for as long now and then in a sound job: garbage collection, the operating system, a file system"
-_SHOWN = 3
+_SHOWN, _MS = 3, 1_000_000
 # One step that was shorter may be the one that is unlike the others.
 _ENOUGH_USUAL = 2
 _DUTY = "once in the record, between the passes of a step: one rank logs, saves or evaluates there in a sound job too"
@@ -132,7 +132,7 @@ def _by_design(found: Sequence[Delay], worst: Delay, place: CallPlace, threshold
     if len(found) == 1 and not place.in_pass:
         return _DUTY
     seldom = len(found) < thresholds["least_again"]
-    return _PAUSE if worst.on_host and seldom and worst.excess_ns < thresholds["least_pause_ms"] * 1e6 else None
+    return _PAUSE if worst.on_host and seldom and worst.excess_ns < thresholds["least_pause_ms"] * _MS else None
 
 
 def _cause(delay: Delay) -> Cause:
