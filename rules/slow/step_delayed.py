@@ -217,7 +217,9 @@ RULE = Rule(
         Threshold("most_members", 64, "to name a larger group would tell nothing: then the job is said to be slow by it"),
         Threshold("least_again", 3, "steps that a host holds up: fewer are those of a host that is busy or collects garbage"),
         Threshold("least_pause_ms", 1000, "that a host is late by once: garbage collection takes as long in sound jobs"),
-        Threshold("least_steps_lost", 3, "usual steps lost at once in such a job: less is what a busy host takes"),
+        Threshold(
+            "least_steps_lost", 3, "usual steps lost at once where hosts wait themselves (gloo): less is what a busy host takes"
+        ),
         Threshold("most_passed_on", 0.25, "of what others waited for a rank bit by bit: who waited more himself passes it on"),
     ),
     concludes="The rank, or the transfer, that held up single steps, with pass, microbatch and pipeline stage.",

@@ -60,7 +60,7 @@ class _Told:
 
 @dataclass(slots=True)
 class CallPlaces:
-    """CallPlaces of calls, worked out for a rank when it is asked for first; false where there are no calls."""
+    """Places of the calls of ranks, worked out for a rank when it is asked for first."""
 
     connection: DuckDBPyConnection
     known: dict[int, _Told | None] = field(default_factory=dict)
@@ -234,5 +234,5 @@ def _in_turns(number: int, direction: int, stages: int, chunks: int) -> tuple[in
 
 @reduction
 def places(connection: DuckDBPyConnection) -> CallPlaces:
-    """CallPlaces of the calls of a case."""
+    """Places of the calls of a case."""
     return CallPlaces(connection)

@@ -1,5 +1,4 @@
-"""Who held up a long step: the rank that the others waited for and that had waited for nobody, or the transfer that all waited
-in.
+"""Who held up a long step: the rank that the others waited for and that waited for nobody before, or a transfer.
 
 A delay travels: who waits for a late rank comes late itself to the next call. So the first thing that a rank does in a long
 step decides: it waits longer than usual (then it is a victim), or others wait for it (then it is a root). Waiting is told by
@@ -40,13 +39,13 @@ class Delay:
     `ranks` are to blame: each of them, or one of them where `one_of`. The others waited for them in `communicator`, `sequence`
     of kind `kind`, up to `waited_ns`. `is_transfer`: all members had come. `on_host`: the host made the call so late itself;
     None where the source does not tell. `by_ends`: told by ends of calls as watchdogs saw them. `excess_ns` is what the step
-    was longer by, `is_spread` that no single call shows half of it.
+    was longer by, `is_spread` that no single call shows half of it; `passed_on` is the share of what others waited for the rank
+    that it had waited itself. `by_arrivals`: hosts wait in these calls (gloo), told by when they came to them.
     """
 
     step: int
     excess_ns: float
     ranks: tuple[int, ...]
-    one_of: bool
     communicator: str
     sequence: int
     kind: str
@@ -59,6 +58,11 @@ class Delay:
     by_ends: bool = False
     passed_on: float = 0.0
     by_arrivals: bool = False
+
+    @property
+    def one_of(self) -> bool:
+        """Whether the source leaves open which of the ranks it was."""
+        return len(self.ranks) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +82,8 @@ _Calls = Mapping[tuple[int, ...], Sequence[_Call]]
 class Delays:
     """What held up each long step, of the `steps` of the job that could be compared; false where there were none.
 
-    `usual` steps of `typical_ns` tell what is usual.
-
-    `unexplained` long steps have no root that is seen. `ranks` show whole steps, `timed` of them the time inside their calls.
+    `usual` of them tell what is usual: a step takes `typical_ns`. `unexplained` long steps have no root that is seen. `ranks`
+    show whole steps, `timed` of them the time inside their calls.
     """
 
     found: tuple[Delay, ...]
@@ -212,9 +215,7 @@ def _met(times: StepTimes, found: Mapping[int, tuple[Ints, Floats]]) -> _Calls:
 
 
 def _on_host(times: StepTimes, number: int, excess: float, call: _Call) -> bool | None:
-    """Whether the host itself made the call late, later in its step than in others; None where it may have been held up
-    before.
-    """
+    """Whether the host itself made the call late, later in its step than in others; None where the source does not tell."""
     issued = _excess(times, times.ranks[call.rank], number, "enqueued_ns")
     return None if issued is None else bool(issued[1][call.at] >= _WAITS * excess)
 
@@ -227,7 +228,7 @@ def _delay(
     first = calls[0]
     record = times.ranks[first.rank].record
     return Delay(
-        step=number, excess_ns=excess, ranks=tuple(sorted(call.rank for call in calls)), one_of=len(calls) > 1,
+        step=number, excess_ns=excess, ranks=tuple(sorted(call.rank for call in calls)),
         communicator=record.label(first.place), sequence=int(record.sequence[first.place]),
         kind=record.names.kinds[int(record.kind[first.place])], at_ns=int(record.enqueued_ns[first.place]),
         source=(int(record.source_id[first.place]), int(record.locator[first.place])), waited_ns=waited,

@@ -31,7 +31,8 @@ WITH size AS (SELECT communicator, count(*) AS members FROM members GROUP BY com
 ), met AS (
     SELECT source_id, locator, max(enqueued_ns) OVER meeting - enqueued_ns AS waited_ns, count(*) OVER meeting AS came
     FROM latest_call JOIN one_host USING (communicator)
-    WHERE backend = 'gloo' AND NOT coalesce(is_p2p, false) AND duration_ns IS NULL
+    WHERE communicator IN (SELECT communicator FROM members JOIN wanted_ranks USING (rank))
+      AND backend = 'gloo' AND NOT coalesce(is_p2p, false) AND duration_ns IS NULL
     WINDOW meeting AS (PARTITION BY communicator, sequence)
 ), timed AS (
     SELECT o.*, CASE WHEN group_call IS NULL THEN duration_ns WHEN coalesce(record_id, locator) > call_order THEN 0
