@@ -30,7 +30,11 @@ _KEY_END = re.compile(_KEY_MARK.format("END"))
 _KEY_BLOCK = re.compile(rf"{_KEY_BEGIN.pattern}.{{0,{_KEY_REACH}}}?{_KEY_END.pattern}", re.DOTALL)
 _KEY_MATERIAL = re.compile(r"[A-Za-z0-9+/=]{16,}")
 _FLAG_NAME = re.compile(rf"--?[\w-]*(?:{_PASSWORD_NAMES}|{_TOKEN_NAMES})", _FLAGS)
+_SECRET_NAME = re.compile(
+    rf"[\w.:-]*(?:{_PASSWORD_NAMES}|{_TOKEN_NAMES})|[A-Za-z0-9_]+_(?:KEY|PAT|PWD|PASS|AUTH|CREDS|DSN|COOKIE)", re.ASCII | re.I
+)
 _PIECE = 1 << 20
+_LONGEST_LINE = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,7 @@ _NAME_HINTS = "passw passphrase secret key credential"
 
 RULES = (
     _after("url_credentials", "://", r"[a-z][a-z0-9+.-]{1,20}://[^/\s:@\"']*:", r"[^/\s@\"']+(?=@)"),
+    _after("url_user", "://", r"[a-z][a-z0-9+.-]{1,20}://", r"[^/\s:@\"'<>]{20,}(?=@)"),
     _after("url_signature", "sig= signature= credential= token= key=", _URL_PARAMETER, r"[^&\s\"']+"),
     _after("authorization", "authorization", _AUTHORIZATION, r"[^\s\"',;]+", _is_empty),
     _after("bearer", "bearer", r"\bbearer\s+", r"[A-Za-z0-9._~+/=-]{8,}"),
@@ -84,8 +89,20 @@ RULES = (
     _shape("google", "aiza ya29.", r"\bAIza[0-9A-Za-z_-]{30,}|\bya29\.[0-9A-Za-z_-]{20,}"),
     _shape("nvidia", "nvapi-", r"\bnvapi-[A-Za-z0-9_-]{20,}"),
     _shape("jwt", "eyj", r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
+    _shape("stripe", "sk_live_ rk_live_ sk_test_", r"\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
+    _shape("package_index", "pypi-ag npm_", r"\bpypi-Ag[A-Za-z0-9_-]{40,}|\bnpm_[A-Za-z0-9]{30,}"),
+    _shape("databricks", "dapi", r"\bdapi[0-9a-f]{32}\b"),
     _shape("wandb", "wandb_v1_", r"\bwandb_v1_[A-Za-z0-9_]{20,}"),
     _after("wandb", "wandb", r"wandb[^\n]{0,80}?\b", r"[0-9a-f]{40}\b"),
+    _after("user_and_password", "curl", r"\bcurl\b[^\n]{0,400}?\s(?:-u|--user)[\s=]{1,3}[\"']?[^\s:\"']{1,64}:", r"[^\s\"']+"),
+    _after(
+        "environment_secret",
+        "_key= _pat= _pwd= _pass= _auth= _creds= _dsn= _cookie=",
+        r"\b[a-z][a-z0-9_]{0,60}_(?:key|pat|pwd|pass|auth|creds|dsn|cookie)=",
+        _VALUE,
+        _is_count,
+    ),
+    _after("cookie", "cookie:", r"\b(?:set-)?cookie:\s{0,3}", r"[^\r\n\"']+", _is_empty),
     _after("secret_flag", _NAME_HINTS, rf"(?<![\w-])--?[\w-]*{_PASSWORD_NAMES}\s{{1,3}}", rf"(?!-){_VALUE}", _is_empty),
     _after("token_flag", "token", rf"(?<![\w-])--?[\w-]*{_TOKEN_NAMES}\s{{1,3}}", rf"(?!-){_VALUE}", _is_count),
     _after("named_secret", _NAME_HINTS, rf"{_PASSWORD_NAMES}{_ASSIGN}", _VALUE, _is_empty),
@@ -96,6 +113,21 @@ RULES = (
 def redact(text: str, counts: Counter[str]) -> str:
     """The text without secrets; `counts` gets one for each replacement, by rule."""
     return _redact_lines(_redact_keys(text, counts), counts)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable, key or option by this name holds a secret."""
+    return len(name) <= 256 and _SECRET_NAME.fullmatch(name) is not None
+
+
+def is_flag(word: str) -> bool:
+    """Whether a word of a command line is an option that a secret follows."""
+    return len(word) <= 256 and _FLAG_NAME.fullmatch(word) is not None
+
+
+def is_no_secret(name: str, value: str) -> bool:
+    """Whether what a secret's name was given says nothing: no value, a flag, or for tokens a count."""
+    return _is_count(value) if name.lower().endswith("token") else _is_empty(value) or not value.strip()
 
 
 def redact_argv(argv: Sequence[str], counts: Counter[str]) -> list[str]:
@@ -113,8 +145,8 @@ def redact_argv(argv: Sequence[str], counts: Counter[str]) -> list[str]:
 
 
 def redact_stream(chunks: Iterable[bytes], counts: Counter[str]) -> Iterator[bytes]:
-    """A log without secrets, in pieces of about 1 MiB that end with a line where the log has lines of that length."""
-    for piece in _pieces(chunks):
+    """A log without secrets, in pieces of about 1 MiB that end with a line; a line beyond 16 MiB is cut."""
+    for piece in pieces(chunks):
         yield redact(piece.decode("latin-1"), counts).encode("latin-1")
 
 
@@ -165,14 +197,19 @@ def _redact_beside(text: str, marker: re.Pattern[str], window: slice) -> str:
     return "".join(part + mark for part, mark in zip(parts, [*found, ""], strict=True))
 
 
-def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes cut after the last line end, else the last blank, of about every `_PIECE` bytes."""
-    rest = b""
+def pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes cut after the last line end of about every `_PIECE` bytes; only a line of 16 MiB is cut inside."""
+    rest, due = bytearray(), _PIECE
     for chunk in chunks:
         rest += chunk
-        while len(rest) >= _PIECE:
-            cut = max(rest.rfind(b"\n", 0, _PIECE), -1) + 1 or rest.rfind(b" ", 0, _PIECE) + 1 or _PIECE
-            yield rest[:cut]
-            rest = rest[cut:]
+        while len(rest) >= due:
+            cut = rest.rfind(b"\n", 0, _PIECE) + 1 or rest.find(b"\n", _PIECE) + 1
+            if not cut and len(rest) < _LONGEST_LINE:
+                due = len(rest) + _PIECE
+                break
+            cut = cut or rest.rfind(b" ", 0, _PIECE) + 1 or _PIECE
+            yield bytes(rest[:cut])
+            del rest[:cut]
+            due = _PIECE
     if rest:
-        yield rest
+        yield bytes(rest)

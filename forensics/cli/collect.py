@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from forensics.cli.redact import MapFile, Names
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forensics.collect.session import Options
+    from forensics.collect.session import Options, Pack
     from forensics.collect.summary import Summary
 
 NcclRas = Annotated[
@@ -27,6 +29,9 @@ AskSockets = Annotated[
 ]
 ThenDiagnose = Annotated[
     bool, typer.Option("--diagnose", help="Diagnose the bundle once it is written; the report goes to standard output.")
+]
+Redact = Annotated[
+    bool, typer.Option("--redact", help="Make the bundle fit to be shared: no secrets in any file (see forensics redact).")
 ]
 
 
@@ -55,6 +60,9 @@ def collect(
     host_only: Annotated[bool, typer.Option("--host-only", help="Collect the facts of the host without any rank.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")] = False,
     then_diagnose: ThenDiagnose = False,
+    is_redacted: Redact = False,
+    pseudonyms: Names = "",
+    map_file: MapFile = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 5 when something that exists could not be taken or a rank is dead.")
     ] = False,
@@ -80,7 +88,8 @@ def collect(
         ask_sockets=ask_sockets,
         nccl_ras=nccl_ras,
     )
-    options = Options(output or _default_output(), force, _pids(pid), _ranks(ranks), job, deadline, host_only, settings)
+    place, packing = output or _default_output(), _packing(is_redacted, pseudonyms, map_file)
+    options = Options(place, force, _pids(pid), _ranks(ranks), job, deadline, host_only, settings, packing)
     try:
         summary = _run(options)
     except KeyboardInterrupt:
@@ -89,6 +98,27 @@ def collect(
     _tell(summary, then_diagnose)
     code = summary.exit_code(strict)
     raise typer.Exit(_diagnosed(summary, code) if then_diagnose else code)
+
+
+def _packing(is_redacted: bool, kinds: str, map_file: Path | None) -> Pack:
+    """How the bundle is made of what was collected: as it is, or without secrets and names."""
+    from forensics.cli.redact import read_names, write_map
+    from forensics.collect.session import pack_directory
+
+    names = read_names(kinds, map_file)
+    if not is_redacted and not kinds:
+        return pack_directory
+
+    def pack(directory: Path, output: Path, replaces: bool, owner: tuple[int, int] | None) -> int:
+        from forensics.sharing.redacting import redact_bundle
+
+        report = redact_bundle([directory], output, names, replace=replaces, owner=owner)
+        write_map(names, map_file)
+        for path, reason in report.left_out.items():
+            typer.echo(f"left out: {path}: {reason}", err=True)
+        return report.size
+
+    return pack
 
 
 def _diagnosed(summary: Summary, code: int) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from forensics.bundle.kept_variables import is_kept
 from forensics.bundle.redaction import redact, redact_argv
 from forensics.collect.absence import MissingRank
 from forensics.collect.collectors.clock import SYNC_FILE
@@ -23,16 +24,6 @@ from forensics.native import ClockReading
 _CONTAINERS = re.compile(r"docker|containerd|kubepods|crio|libpod|lxc|buildkit")
 _CHILDREN = 256
 _OOM = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
-_KEPT = re.compile(
-    r"RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|LOCAL_SIZE|GROUP_RANK|GROUP_WORLD_SIZE|NODE_RANK|ROLE_(?:RANK|WORLD_SIZE|NAME)|"
-    r"MASTER_(?:ADDR|PORT)|"
-    r"SLURM_(?:JOB_ID|STEP_ID|PROCID|LOCALID|NODEID|NTASKS|STEP_NUM_TASKS|NODELIST|JOB_NODELIST|(?:STEP_)?TASKS_PER_NODE|RESTART_COUNT)|"
-    r"PBS_JOBID|LSB_JOBID|PMI_(?:RANK|SIZE|LOCAL_RANK|LOCAL_SIZE)|MPI_LOCAL(?:RANKID|NRANKS)|"
-    r"OMPI_COMM_WORLD_(?:RANK|SIZE|LOCAL_RANK|LOCAL_SIZE|NODE_RANK)|"
-    r"CUDA_(?:VISIBLE_DEVICES|MODULE_LOADING|LAUNCH_BLOCKING|DEVICE_MAX_CONNECTIONS|DEVICE_ORDER)|NVIDIA_VISIBLE_DEVICES|"
-    r"TORCH_(?:WORKER_SERVER_SOCKET|DISTRIBUTED_DEBUG|CPP_LOG_LEVEL|SHOW_CPP_STACKTRACES|INCLUDE_[A-Z_]+)|"
-    r"(?:NCCL|TORCH_NCCL|TORCH_FR|TORCH_HCCL|TORCHCOMM_FR|TORCHELASTIC|OMP|PYTORCH|UCX|FI|GLOO)_\w+"
-)
 _LONGEST = 4096
 
 
@@ -214,5 +205,5 @@ def _file(path: Path) -> str | None:
 
 def split_environment(environ: Mapping[str, str], counts: Counter[str]) -> tuple[dict[str, str], list[str]]:
     """Kept variables with their value, without secrets, and the names of the withheld ones."""
-    kept = {name: redact(value[:_LONGEST], counts) for name, value in sorted(environ.items()) if _KEPT.fullmatch(name)}
+    kept = {name: redact(value[:_LONGEST], counts) for name, value in sorted(environ.items()) if is_kept(name)}
     return kept, sorted(name for name in environ if name not in kept)

@@ -36,6 +36,15 @@ from forensics.native import ClockReading, read_clocks
 from forensics.rank_ranges import format_ranks
 
 
+Pack = Callable[[Path, Path, bool, tuple[int, int] | None], int]
+"""Makes the bundle: staging directory, output, whether to replace it, its owner; returns its size in bytes."""
+
+
+def pack_directory(directory: Path, output: Path, replaces: bool, owner: tuple[int, int] | None) -> int:
+    """Pack what was collected as it is."""
+    return write_bundle(output, directory_contents(directory), replace=replaces, owner=owner)
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What the user asked for."""
@@ -48,6 +57,7 @@ class Options:
     deadline_s: float = 120.0
     host_only: bool = False
     settings: Settings = field(default_factory=Settings)
+    pack: Pack = pack_directory
 
 
 Observer = Callable[[int, int], None]
@@ -176,8 +186,7 @@ def _write_identities(
 def _pack(options: Options, staging: Staging) -> int:
     """The size of the bundle; the staging directory goes only when the bundle is complete."""
     try:
-        contents = directory_contents(staging.root)
-        size = write_bundle(options.output, contents, replace=options.force, owner=_owner())
+        size = options.pack(staging.root, options.output, options.force, _owner())
     except FileExistsError as error:
         raise ForensicsError(
             f"{options.output} appeared in the meantime; the collection is in {staging.root}", ExitCode.USAGE
