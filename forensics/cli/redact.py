@@ -28,6 +28,8 @@ MapFile = Annotated[
     typer.Option("--map", help="Keep the map of pseudonyms in this file; one that exists is gone on with. Never share it."),
 ]
 
+_SHOWN = 40
+
 
 def redact(
     paths: Annotated[list[Path], typer.Argument(help="A bundle, a directory, or loose files.")],
@@ -128,8 +130,10 @@ def _show(report: Report, output: Path, differences: list[str] | None, form: str
         return
     from forensics.report.plain import plain
 
-    for one in report.replaced:
+    for one in report.replaced[:_SHOWN]:
         typer.echo(plain(f"{one.count:>8}  {one.kind:<18}  {one.path}"))
+    if len(report.replaced) > _SHOWN:
+        typer.echo(f"... and {len(report.replaced) - _SHOWN} more: redactions.json in the bundle, or --format json")
     for path, reason in report.left_out.items():
         typer.echo(plain(f"left out: {path}: {reason}"))
     for warning in report.warnings:

@@ -35,7 +35,6 @@ from forensics.errors import ExitCode, ForensicsError
 from forensics.native import ClockReading, read_clocks
 from forensics.rank_ranges import format_ranks
 
-
 Pack = Callable[[Path, Path, bool, tuple[int, int] | None], int]
 """Makes the bundle: staging directory, output, whether to replace it, its owner; returns its size in bytes."""
 

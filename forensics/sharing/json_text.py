@@ -15,6 +15,7 @@ from forensics.sharing.scrub import Scrub
 _LITERAL = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BYTES_LITERAL = re.compile(_LITERAL.pattern.encode(), re.DOTALL)
 _BETWEEN = re.compile(r"[\s\[\]{},:\d.+\-eE]*(?:(?:true|false|null|NaN|-?Infinity)[\s\[\]{},:\d.+\-eE]*)*")
+_OF_KEY = re.compile(r":\s*\[?")
 _SCALAR = re.compile(r"(\s*:\s*)(-?[\d.eE+-]{4,})")
 _PIECE = 1 << 20
 _LONGEST = 32 << 20
@@ -82,9 +83,17 @@ class _Reader:
                 return self._scrub.text(source)
             made += (self._number(between), self._literal(match[0], between))
             at = match.end()
-        rest = source[at:]
-        made.append(self._number(rest) if _BETWEEN.fullmatch(rest) else self._scrub.text(rest))
-        return "".join(made)
+        return "".join([*made, self._rest(source[at:])])
+
+    def _rest(self, rest: str) -> str:
+        """What stands behind the last whole text: marks, or the begin of a text that was cut."""
+        between, mark, begun = rest.partition('"')
+        if not mark or not _BETWEEN.fullmatch(between):
+            return self._number(rest) if _BETWEEN.fullmatch(rest) else self._scrub.text(rest)
+        if self._is_secret(between):
+            self._scrub.found("named_secret")
+            return f"{self._number(between)}{mark}{REDACTED}"
+        return f"{self._number(between)}{mark}{self._scrub.text(begun)}"
 
     def _number(self, between: str) -> str:
         """What stands between two texts, without a number that a secret's name was given."""
@@ -123,7 +132,7 @@ class _Reader:
         mark = between.strip()
         if "]" in mark or "{" in mark:
             self._in_secrets = False
-        if mark.startswith(":"):
+        if _OF_KEY.fullmatch(mark):
             self._in_secrets = is_secret_name(self._last) and mark.endswith("[")
             return is_secret_name(self._last) or (self._last == "value" and is_secret_name(self._named))
         return self._in_secrets or (mark == "," and is_flag(self._last))

@@ -1,8 +1,8 @@
 """Names of hosts and users that a body of evidence states, found before anything is replaced.
 
-Hosts: nodes of the manifest, `node.json`, hosts that artefacts are filed under, MASTER_ADDR. Users: home folders, USER, LOGNAME and
-the like in any text. A host whose name is an ordinary word of training logs, such as `node` or `gpu`, is not replaced: it would
-change words that the verdict rests on; it is given back so that a report can say so.
+Hosts: nodes of the manifest, `node.json`, hosts that artefacts are filed under, MASTER_ADDR. Users: home folders, USER,
+LOGNAME and the like in any text. A host whose name is an ordinary word of training logs, such as `node` or `gpu`, is not
+replaced, because words that the verdict rests on would change with it; it is given back so that a report can say so.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from forensics.bundle.redaction import pieces
 from forensics.bundle.streams import chunks
 
 _MOST_BYTES = 64 << 20
-_ORDINARY = frozenset(
-    "localhost localdomain host hosts node nodes rank ranks gpu gpus cuda nccl torch python worker workers master main train "
-    "trainer training data model step epoch job log logs error warning info debug unknown none null true false kernel".split()
+_ORDINARY = re.compile(
+    r"localhost|localdomain|host|hosts|node|nodes|rank|ranks|gpu|gpus|cuda|nccl|torch|python|"
+    r"worker|workers|master|main|train|trainer|training|data|model|step|epoch|job|log|logs|error|warning|info|debug|unknown|none|null|true|false|kernel"
 )
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _ADDRESS = re.compile(r"[\d.]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*")
@@ -34,7 +34,7 @@ _USER_IN_TEXT = re.compile(
     rb"\b(?:USER|LOGNAME|SUDO_USER|USERNAME|SLURM_JOB_USER)[\"']?\s{0,2}[=:]\s{0,2}[\"']?([A-Za-z_][\w.-]{0,63})|"
     rb"\buid=\d{1,10}\(([A-Za-z_][\w.-]{0,63})\)"
 )
-_SHARED_USERS = frozenset("root nobody ubuntu user users shared daemon".split())
+_SHARED_USERS = frozenset({"root", "nobody", "ubuntu", "user", "users", "shared", "daemon"})
 
 
 def stated_hosts(artefacts: Iterable[Artefact]) -> tuple[frozenset[str], frozenset[str]]:
@@ -48,7 +48,7 @@ def stated_hosts(artefacts: Iterable[Artefact]) -> tuple[frozenset[str], frozens
         found.update(match.decode("ascii", "replace") for match in _HOST_IN_TEXT.findall(_head(artefact)))
     names = {name for name in found if _HOST.fullmatch(name) and not _ADDRESS.fullmatch(name)}
     names |= {name.split(".")[0] for name in names}
-    ordinary = {name for name in names if name.lower() in _ORDINARY or len(name) < 2}
+    ordinary = {name for name in names if _ORDINARY.fullmatch(name.lower()) or len(name) < 2}
     return frozenset(names - ordinary), frozenset(ordinary - {"localhost", "localdomain"})
 
 

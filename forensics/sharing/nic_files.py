@@ -24,18 +24,26 @@ def redact_epochs(content: bytes, scrub: Scrub) -> bytes:
     shown = shown.ljust(-(-len(shown) // _STEP) * _STEP)
     values = io.BytesIO()
     first = layout.HEAD.itemsize + len(shown) + runs.nbytes
-    moved = runs.copy()
+    moved = _fields(runs)
     for place, run in enumerate(runs):
         begin, size = int(run["offset"]), int(run["count"]) * int(run["width"])
         moved[place]["offset"] = first + values.tell()
         values.write(content[begin : begin + size])
         if begin + size > len(content):  # cut: what follows would move into the hole
             break
-    head = head.copy()
+    head = _fields(head)
     head["text_bytes"], head["file_bytes"] = len(shown), max(first + values.tell(), _end(moved))
     begin = head.tobytes()[:-4]
     head["checksum"] = zlib.crc32(begin + shown + moved.tobytes())
     return bytes(head.tobytes() + shown + moved.tobytes() + values.getvalue())
+
+
+def _fields(source: Any) -> Any:
+    """A copy of the fields; bytes between them are zero."""
+    made = np.zeros(np.shape(source), source.dtype)
+    for name in made.dtype.names or ():
+        made[name] = source[name]
+    return made
 
 
 def _end(runs: Any) -> int:

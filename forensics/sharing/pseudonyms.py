@@ -32,7 +32,7 @@ _PATH_BEHIND_NAME = re.compile(r"(?<=[:=])(?:/[^\s/\"'<>|:;,(){}\[\]\\*?#&=]+){2
 _PUBLIC = re.compile(
     r"usr|lib|lib64|bin|sbin|etc|var|run|tmp|opt|local|share|dev|shm|home|root|mnt|data|scratch|lustre|gpfs|nfs|work|workspace|"
     r"app|src|build|log|logs|cache|\.cache|users|Users|conda|miniconda3|anaconda3|venv|\.venv|env|envs|cuda[\d.-]*|nvidia|nccl|"
-    r"python\d?[\d.]*|x86_64-linux-gnu|aarch64-linux-gnu|infiniband|site-packages|dist-packages|forensics-\d+|handler"
+    r"python\d?[\d.]*|x86_64-linux-gnu|aarch64-linux-gnu|infiniband|site-packages|dist-packages|forensics-\d+|(?:dir|user)-\d{5,}"
 )
 _PUBLIC_CODE = re.compile(
     r"site-packages|dist-packages|python\d\.\d+|torch|torchtitan|megatron|deepspeed|nemo|transformers|accelerate|lightning|"
@@ -177,10 +177,10 @@ class Pseudonyms:
             if _PUBLIC_CODE.fullmatch(part):
                 break
             is_last = place == len(parts) - 1
-            if part and not _PUBLIC.fullmatch(part) and not (is_last and _FILE.fullmatch(part)):
-                if part not in self.names["users"] and part not in self.names["paths"].values():
-                    parts[place] = self._numbered("paths", part)
-                    counts["paths"] += 1
+            is_public = not part or _PUBLIC.fullmatch(part) or (is_last and _FILE.fullmatch(part))
+            if not is_public and part not in self.names["users"]:
+                parts[place] = self._numbered("paths", part)
+                counts["paths"] += 1
         return "/".join(parts)
 
 

@@ -89,7 +89,7 @@ def _text_rewriter(head: bytes, path: str) -> Callable[[Iterable[bytes], Scrub],
 
 
 def _redact_text(chunks_: Iterable[bytes], scrub: Scrub) -> Iterator[bytes]:
-    """A log: zero bytes in it, which files that were cut in use have, are dropped, because text of two bytes a letter hides in them."""
+    """A log, without the zero bytes of files that were cut in use: text of two bytes a letter could hide between them."""
     for piece in pieces(chunks_):
         if b"\0" in piece:
             scrub.found("zero_bytes")

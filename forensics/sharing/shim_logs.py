@@ -1,4 +1,4 @@
-"""A shim log without secrets and names: every field that the layout knows is written anew, what it does not know is left zero."""
+"""A shim log without secrets and names: every field that the layout knows is written anew, the rest is zero."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _entries(table: npt.NDArray[Any], kind: int, scrub: Scrub) -> npt.NDArray[An
 
 def _structure(source: Any, scrub: Scrub) -> npt.NDArray[Any]:
     """A copy of the known fields, with texts replaced; bytes between the fields are zero."""
-    made = np.zeros_like(np.asarray(source))
+    made = np.zeros(np.shape(source), source.dtype)  # zeros_like leaves what was in memory between the fields
     for name in made.dtype.names or ():
         field = made.dtype[name]
         if field.kind != "S" or name == "magic":

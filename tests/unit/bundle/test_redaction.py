@@ -37,6 +37,13 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
         ("aws_secret_access_key = a/b+c", "aws_secret_access_key = <redacted>"),
         ('{"api_key": "a b", "n": 1}', '{"api_key": "<redacted>", "n": 1}'),
         (r"{\"secret\": \"a b\", \"n\": 1}", r"{\"secret\": \"<redacted>\", \"n\": 1}"),
+        ("https://x-access-0123456789abcdef@host/x", "https://<redacted>@host/x"),
+        ("sk_live_0123456789abcdefgh", "<redacted>"),
+        ("npm_0123456789abcdefghijABCDEFGHIJ0123", "<redacted>"),
+        ("dapi0123456789abcdef0123456789abcdef", "<redacted>"),
+        ("curl -s -u me:s3cr3t https://host", "curl -s -u me:<redacted> https://host"),
+        ("SERVICE_KEY=abc-def", "SERVICE_KEY=<redacted>"),
+        ("Set-Cookie: id=abc; Path=/", "Set-Cookie: <redacted>"),
         ("AccountKey=abc==;EndpointSuffix=x", "AccountKey=<redacted>;EndpointSuffix=x"),
     ],
 )
@@ -56,6 +63,7 @@ def test_secrets_are_replaced(text: str, expected: str) -> None:
         "commit 0123456789abcdef0123456789abcdef01234567",
         "http://10.0.0.1:29500/store tcp://host:1234",
         "ssh://git@github.com/org/repo",
+        "OLDPWD=/work sort_key=None SSH_AUTH_SOCK=/tmp/x max_key=12",
         "task-sk-1 risk-free hf_hub shf_x",
     ],
 )
@@ -121,9 +129,17 @@ def test_a_log_keeps_its_bytes_and_is_cut_at_lines() -> None:
 
 
 def test_a_log_without_lines_is_not_held_in_memory_as_one() -> None:
-    pieces = list(redact_stream((b"x" * 1000 for _ in range(5000)), Counter()))
-    assert max(map(len, pieces)) <= 1 << 20
-    assert b"".join(pieces) == b"x" * 5_000_000
+    pieces = list(redact_stream((b"x" * 100_000 for _ in range(400)), Counter()))
+    assert max(map(len, pieces)) <= 16 << 20
+    assert b"".join(pieces) == b"x" * 40_000_000
+
+
+def test_a_long_line_is_looked_at_as_one() -> None:
+    secret = b" --api-key " + b"k" * 30 + b" "
+    line = b"x" * ((1 << 20) - 11) + secret + b"y" * (1 << 20) + b"\n"
+    counts: Counter[str] = Counter()
+    assert b"k" * 30 not in b"".join(redact_stream([line] * 3, counts))
+    assert counts == {"secret_flag": 3}
 
 
 @given(st.text(max_size=300))

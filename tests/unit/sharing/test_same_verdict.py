@@ -1,0 +1,94 @@
+"""Redaction does not change the verdict, but for names; nothing of the names is left in the bundle."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from forensics.bundle.reader import open_bundle
+from tests.recordings.commands import Command
+from tests.unit.sharing.canaries import leaks
+
+ROOT = Path(__file__).parents[3]
+SCENARIOS = (
+    "gpu-failed",
+    "chunk-not-delivered",
+    "behind-in-logs",
+    "checkpoint-stalled",
+    "stage-slow",
+    "rank-process-dead",
+    "work-request-failed",
+    "working-in-logs",
+)
+BUNDLES = [
+    ROOT / "fixtures/recorded/recommender-hang.tar.zst",
+    *(ROOT / "fixtures/scenarios" / name / "bundle.tar.zst" for name in SCENARIOS),
+]
+
+
+@pytest.mark.parametrize("bundle", BUNDLES, ids=lambda path: path.parent.name)
+def test_the_verdict_is_the_same_but_for_names(forensics: Command, tmp_path: Path, bundle: Path) -> None:
+    output, names = tmp_path / "shared.tar", tmp_path / "names.json"
+    answer = forensics("redact", bundle, "-o", output, "--pseudonyms", "all", "--map", names, "--check", "--format", "json")
+    document = json.loads(answer.out)
+    assert answer.code == 0 and document["verdict_differs_in"] == []
+    assert names.stat().st_mode & 0o777 == 0o600 and output.stat().st_mode & 0o777 == 0o600
+    hosts = tuple(name for name in json.loads(names.read_text())["hosts"] if len(name) > 3)
+    assert hosts == () or leaks(output, hosts) == []
+    opened = open_bundle([output])
+    assert not opened.damaged
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [7, 8])
+def test_a_simulated_job_with_every_source_keeps_its_verdict(forensics: Command, tmp_path: Path, seed: int) -> None:
+    sources = [word for name in ("shim", "nic", "stages", "kineto") for word in ("--with", name)]
+    fault = ("--fault", "nic-down@node1.gpu1", "--seed", seed, "--iterations", 3)
+    assert forensics("simulate", "--job", "mycroft", *fault, *sources, "-o", tmp_path / "bundle.tar").code == 0
+    answer = forensics("redact", tmp_path / "bundle.tar", "-o", tmp_path / "shared.tar", "--pseudonyms", "all", "--check")
+    assert (answer.code, "the verdict is the same" in answer.out) == (0, True)
+
+
+def test_the_books_of_the_bundle_stay_true(forensics: Command, bundle: Path, tmp_path: Path) -> None:
+    output = tmp_path / "shared.tar"
+    assert forensics("redact", bundle, "-o", output, "--pseudonyms", "hosts").code == 0
+    digests = {artefact.path: artefact.sha256 for artefact in open_bundle([output]).artefacts}
+    with tarfile.open(output) as archive:
+        content = archive.extractfile("nodes/host-00001/collectors.jsonl").read()  # type: ignore[union-attr]
+        redactions = json.loads(archive.extractfile("redactions.json").read())  # type: ignore[union-attr]
+    rows = [json.loads(line) for line in content.splitlines()]
+    written = [row for row in rows if row["path"]]
+    assert written and all(digests[row["path"]] == row["sha256"] for row in written)
+    assert {"rule": "hosts", "path": "ranks/0/rank.json", "count": 1} in redactions
+
+
+def test_a_changed_verdict_is_told(forensics: Command, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forensics.report.equality.differing_keys", lambda before, after, names: ["suspects"])
+    answer = forensics("redact", bundle, "-o", tmp_path / "shared.tar", "--check")
+    assert answer.code == 5 and "the verdict changed: suspects" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--pseudonyms", "ranks"), "choose from hosts, users, addresses, paths"),
+        (("--map", "m.json"), "--map needs --pseudonyms"),
+        (("--format", "xml"), "choose text or json"),
+    ],
+)
+def test_misuse_is_said(forensics: Command, bundle: Path, tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    answer = forensics("redact", bundle, "-o", tmp_path / "shared.tar", *arguments)
+    assert answer.code == 2 and words in answer.err and not (tmp_path / "shared.tar").exists()
+
+
+def test_nothing_is_overwritten_or_left_behind(forensics: Command, bundle: Path, tmp_path: Path) -> None:
+    output = tmp_path / "shared.tar"
+    output.write_bytes(b"old")
+    assert forensics("redact", bundle, "-o", output).code == 2
+    assert output.read_bytes() == b"old"
+    assert forensics("redact", bundle, "-o", output, "--force").code == 0
+    assert forensics("redact", bundle, "-o", tmp_path / "no" / "where.tar").code == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["shared.tar"]
