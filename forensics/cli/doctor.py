@@ -15,24 +15,31 @@ if TYPE_CHECKING:
 
 def doctor(
     pid: Annotated[int | None, typer.Option("--pid", help="Also look into this running process, such as a rank.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when anything is to be improved, too.")] = False,
     form: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
 ) -> None:
-    """Check collector, NCCL, log folder, stacks and Flight Recorder settings; exit 1 when something vital is missing.
+    """Check, before a job or on a running rank, what would be seen of a hang; each line says what to add.
 
-    Example: forensics doctor --pid 4711
+    Collector and NCCL, log folder, Flight Recorder (on, where it writes, how it is asked), stacks, kernel log (Xid), GPUs,
+    disk. Run it in the environment of the job. Exit codes: 0, or 1 when something vital is missing (with --strict: anything).
+
+    Example: forensics doctor --strict --format json, or forensics doctor --pid 4711
     """
     from forensics.shim.doctor import Health, host_checks
+    from forensics.shim.host_access import access_checks
     from forensics.shim.live_dumps import host_live_dumps
     from forensics.shim.process_checks import process_checks
 
     if form not in ("text", "json"):
         raise ForensicsError(f"--format {form}: choose text or json", ExitCode.USAGE)
-    checks = list(process_checks(pid) if pid is not None else (*host_checks(os.environ), *host_live_dumps(os.environ)))
+    host = (*host_checks(os.environ), *host_live_dumps(os.environ), *access_checks(os.environ)) if pid is None else ()
+    checks = list(host if pid is None else process_checks(pid))
     if form == "json":
         _as_json(checks)
     else:
         _as_text(checks)
-    if any(check.health is Health.MISSING for check in checks):
+    blamed = (Health.MISSING, Health.WARN) if strict else (Health.MISSING,)
+    if any(check.health in blamed for check in checks):
         raise typer.Exit(1)
 
 

@@ -23,12 +23,14 @@ LOG_BYTES = 8 << 20
 _SHARE = 16
 """The writer takes at most this part of the free space for a log."""
 _RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+_RECORDER_DUMPS = ("TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_ON_TIMEOUT")
 
 
 class Health(StrEnum):
-    """Whether something is there: `missing` is what a diagnosis cannot do without."""
+    """Whether something is there: `missing` is what a diagnosis cannot do without, `unknown` what cannot be told from here."""
 
     OK = "ok"
+    UNKNOWN = "unknown"
     WARN = "warn"
     MISSING = "missing"
 
@@ -49,7 +51,6 @@ def host_checks(environ: Mapping[str, str]) -> Iterator[Check]:
     yield from _nccl(find_nccl())
     yield _memory_folder(Path(environ.get("FORENSICS_SHIM_DIR") or default_folder(os.geteuid())))
     yield _py_spy()
-    yield _ptrace_scope()
     yield recorder_settings(environ)
     yield _clock_source()
     yield _rdma()
@@ -164,28 +165,14 @@ def _py_spy() -> Check:
     return Check("py-spy", Health.OK, path)
 
 
-def _ptrace_scope() -> Check:
-    """Yama: 0 lets the user of the job read its memory, 1 and more only root."""
-    scope = _text(Path("/proc/sys/kernel/yama/ptrace_scope"))
-    if scope in (None, "0") or os.geteuid() == 0:
-        return Check("ptrace scope", Health.OK, "stacks can be read" if scope in (None, "0") else f"{scope}, but this is root")
-    return Check(
-        "ptrace scope",
-        Health.WARN,
-        f"kernel.yama.ptrace_scope is {scope}",
-        "collect as root, or sysctl -w kernel.yama.ptrace_scope=0",
-    )
-
-
 def recorder_settings(environ: Mapping[str, str]) -> Check:
     """Whether torch's Flight Recorder keeps calls and writes them when its watchdog gives up."""
     sizes = [environ[name] for name in _RECORDER_SIZES if environ.get(name, "").isdigit()]
-    dumps = environ.get("TORCH_NCCL_DUMP_ON_TIMEOUT", "")
+    dumps = next((environ[name] for name in _RECORDER_DUMPS if environ.get(name)), "")
     advice = "export TORCH_FR_BUFFER_SIZE=20000 TORCH_NCCL_TRACE_BUFFER_SIZE=20000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
     if not sizes:
-        return Check(
-            "Flight Recorder", Health.WARN, "its buffer size is not set: the default of this torch, which may be 0", advice
-        )
+        words = "its buffer size is not set: the default of torch, 0 in old releases and 2000 in 2.13"
+        return Check("Flight Recorder", Health.WARN, words, advice)
     if all(int(size) == 0 for size in sizes):
         return Check("Flight Recorder", Health.WARN, "switched off", advice)
     if dumps.lower() not in ("1", "true", "y", "yes", "on"):
@@ -198,7 +185,7 @@ def recorder_settings(environ: Mapping[str, str]) -> Check:
 def _clock_source() -> Check:
     source = _text(Path("/sys/devices/system/clocksource/clocksource0/current_clocksource"))
     if source in ("tsc", "arch_sys_counter", "kvm-clock", None):
-        return Check("clock", Health.OK, source or "not told")
+        return Check("clock", Health.OK if source else Health.UNKNOWN, source or "the kernel does not tell its source of time")
     return Check(
         "clock", Health.WARN, f"the kernel does not trust the CPU counter ({source})", "a record then costs some 30 ns more"
     )

@@ -13,6 +13,7 @@ from forensics.collect.processes import ProcFs
 from forensics.collect.target import visible_path
 from forensics.shim.doctor import Check, Health, linking, plugin_support, recorder_settings
 from forensics.shim.elf import nccl_version, needed
+from forensics.shim.host_access import dump_place
 from forensics.shim.launch import LIBRARY
 from forensics.shim.live_dumps import live_dumps
 from forensics.shim.status import LogStatus, statuses
@@ -39,6 +40,7 @@ def process_checks(pid: int, procfs: ProcFs | None = None) -> Iterator[Check]:
     yield from _hooks(environ, loaded)
     yield from _nccl(fs, pid, mapped)
     yield recorder_settings(environ)
+    yield dump_place(environ, lambda path: visible_path(fs, pid, path))
     yield live_dumps(environ, _torch(fs, pid), any(_NCCL.search(path) or path.endswith(_TORCH_CUDA) for path in mapped))
     yield from _log(fs, pid, environ, bool(loaded))
 
