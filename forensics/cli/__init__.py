@@ -26,6 +26,7 @@ from forensics.cli import (
     shim,
     show,
     simulate,
+    verify,
 )
 from forensics.errors import ExitCode, ForensicsError
 
@@ -46,6 +47,7 @@ for command in (
     frontier.frontier,
     recorder.recorder,
     redact.redact,
+    verify.verify,
     explain.explain,
     rules.rules,
     simulate.simulate,

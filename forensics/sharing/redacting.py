@@ -56,16 +56,26 @@ class Report:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A file of the output: its path, digest and size, and the digest of what it was made from."""
+
+    path: str
+    sha256: str
+    size: int
+    before: str | None
+
+
 @dataclass(slots=True)
 class _Work:
-    """The state of one run: pseudonyms, what lies in the folder so far, by old path the new one with digest and size."""
+    """The state of one run: pseudonyms, what lies in the folder so far, and what was written by its old path."""
 
     folder: Path
     pseudonyms: Pseudonyms
     replaced: list[Replaced] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    written: dict[str, tuple[str, str, int]] = field(default_factory=dict)
+    written: dict[str, _Written] = field(default_factory=dict)
     contents: dict[str, Content] = field(default_factory=dict)
 
 
@@ -130,7 +140,7 @@ def _rewrite(artefact: Artefact, work: _Work, content: Callable[[Artefact, Scrub
     except OSError as error:
         work.warnings.append(f"{path}: {error.strerror or error}: kept up to there")
         digest, size = hashlib.sha256(target.read_bytes()).hexdigest(), target.stat().st_size
-    work.written[artefact.path] = path, digest, size
+    work.written[artefact.path] = _Written(path, digest, size, artefact.sha256)
     work.contents[path] = Content(path, target, (artefact.modified_ns or 0) // 1_000_000_000)
     work.replaced += [Replaced(path, kind, count) for kind, count in sorted(scrub.counts.items())]
 
@@ -166,8 +176,11 @@ def _write(target: Path, path: str, pieces: Iterable[bytes]) -> tuple[str, int]:
 
 
 def _corrected(pieces: Iterable[bytes], work: _Work) -> Iterator[bytes]:
-    """Lines of collectors.jsonl with path, size and digest of what each run wrote, as it lies in the output."""
-    by_name = {path: (path, digest, size) for path, digest, size in work.written.values()}
+    """Lines of collectors.jsonl with size and digest of what each run wrote, as it lies in the output.
+
+    A digest that did not hold before is left: the content had been changed after it was collected, which stays to be seen.
+    """
+    by_name = {one.path: one for one in work.written.values()}
     rest = b""
     for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
@@ -176,7 +189,7 @@ def _corrected(pieces: Iterable[bytes], work: _Work) -> Iterator[bytes]:
         yield _run(rest, by_name, work.left_out)
 
 
-def _run(line: bytes, written: Mapping[str, tuple[str, str, int]], left_out: Mapping[str, str]) -> bytes:
+def _run(line: bytes, written: Mapping[str, _Written], left_out: Mapping[str, str]) -> bytes:
     try:
         row: Any = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -184,8 +197,8 @@ def _run(line: bytes, written: Mapping[str, tuple[str, str, int]], left_out: Map
     path = row.get("path") if isinstance(row, dict) else None
     if not isinstance(path, str):
         return line
-    if path in written:
-        row["path"], row["sha256"], row["bytes"] = written[path]
+    if path in written and row.get("sha256") in (None, written[path].before):
+        row.update(sha256=written[path].sha256, bytes=written[path].size)
     elif path in left_out:
         reason = f"left out when the bundle was redacted: {left_out[path]}"
         row.update(path=None, sha256=None, bytes=0, status=Status.SKIPPED_BY_POLICY.value, reason=reason)

@@ -65,6 +65,24 @@ def test_the_books_of_the_bundle_stay_true(forensics: Command, bundle: Path, tmp
     assert {"rule": "hosts", "path": "ranks/0/rank.json", "count": 1} in redactions
 
 
+def test_what_was_changed_before_is_still_seen(forensics: Command, tmp_path: Path) -> None:
+    output = tmp_path / "shared.tar"
+    edited = forensics("verify", BUNDLES[0]).out.splitlines()
+    assert forensics("redact", BUNDLES[0], "-o", output).code == 0
+    answer = forensics("verify", output)
+    assert answer.code == 5 and answer.out.splitlines()[:-1] == edited[:-1]
+
+
+def test_a_bundle_is_as_whole_as_before(forensics: Command, bundle: Path, tmp_path: Path) -> None:
+    assert forensics("redact", bundle, "-o", tmp_path / "shared.tar", "--pseudonyms", "all").code == 0
+
+    def errors(path: Path) -> list[str]:
+        found = json.loads(forensics("verify", path, "--format", "json").out)["findings"]
+        return [one["message"] for one in found if one["weight"] == "error" and one["path"] != "SHA256SUMS"]
+
+    assert set(errors(tmp_path / "shared.tar")) <= set(errors(bundle))
+
+
 def test_a_changed_verdict_is_told(forensics: Command, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("forensics.report.equality.differing_keys", lambda before, after, names: ["suspects"])
     answer = forensics("redact", bundle, "-o", tmp_path / "shared.tar", "--check")
