@@ -14,6 +14,7 @@ from forensics import __version__
 from forensics.cli import (
     collect,
     diagnose,
+    diff,
     doctor,
     evaluate,
     explain,
@@ -46,6 +47,7 @@ for command in (
     show.show,
     frontier.frontier,
     recorder.recorder,
+    diff.diff,
     redact.redact,
     verify.verify,
     explain.explain,
