@@ -13,8 +13,8 @@ from forensics.case.database import new_case
 from forensics.report.difference import Change, difference
 from tests.recordings.collection import Collection, whole
 from tests.recordings.commands import Command
+from tests.recordings.job import Job
 from tests.recordings.places import LOADER_QUEUE
-from tests.unit.cli.conftest import stuck
 from tests.unit.report.verdicts import HANG
 
 EMPTY = Comparable({}, {}, {}, None, {}, {}, {})
@@ -103,7 +103,10 @@ def test_facts_of_a_case() -> None:
 
 
 def collected(tmp_path: Path, name: str, stuck_rank: int, **environ: str) -> Path:
-    found: Collection = whole(stuck(), {stuck_rank: LOADER_QUEUE})
+    job = Job(4)
+    job.steps(12)
+    job.hang({stuck_rank})
+    found: Collection = whole(job, {stuck_rank: LOADER_QUEUE})
     for rank in range(4):
         path = f"ranks/{rank}/rank.json"
         document = json.loads(found.members[path])
