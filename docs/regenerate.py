@@ -104,7 +104,11 @@ _EXIT_CODES = (
     (ExitCode.USAGE, "usage error"),
     (ExitCode.UNREADABLE, "the input cannot be read, or holds no evidence"),
     (ExitCode.INSUFFICIENT, "analysed, but the evidence is not enough for any verdict"),
-    (ExitCode.PARTIAL, "collect --strict: something that exists could not be taken, or a rank is dead"),
+    (
+        ExitCode.PARTIAL,
+        "collect --strict: something that exists could not be taken, or a rank is dead; verify: errors found; "
+        "redact --check: the verdict is another one",
+    ),
     (ExitCode.NOTHING_COLLECTED, "nothing collected"),
     (ExitCode.NO_RANKS, "no ranks found"),
     (ExitCode.CULPRIT, "with --exit-code: somebody is named (confirmed or likely)"),

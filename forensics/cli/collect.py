@@ -30,6 +30,10 @@ AskSockets = Annotated[
 ThenDiagnose = Annotated[
     bool, typer.Option("--diagnose", help="Diagnose the bundle once it is written; the report goes to standard output.")
 ]
+WhichJob = Annotated[str | None, typer.Option(help="Which job, where several run: scheduler id, run id, or MASTER_ADDR:PORT.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Exit 5 when something that exists could not be taken or a rank is dead.")
+]
 Redact = Annotated[
     bool, typer.Option("--redact", help="Make the bundle fit to be shared: no secrets in any file (see forensics redact).")
 ]
@@ -45,9 +49,7 @@ def collect(
         typer.Option(help="Collect from these processes (PID[,PID], may be repeated) instead of searching."),
     ] = None,
     ranks: Annotated[str | None, typer.Option(help="Collect from these ranks only, such as 0-3,7.")] = None,
-    job: Annotated[
-        str | None, typer.Option(help="Which job, where several run: scheduler id, run id, or MASTER_ADDR:PORT.")
-    ] = None,
+    job: WhichJob = None,
     interval: Annotated[
         float, typer.Option(min=0.0, help="About how many seconds lie between two samples (0.6 to 1.7 of it).")
     ] = 2.0,
@@ -63,9 +65,7 @@ def collect(
     is_redacted: Redact = False,
     pseudonyms: Names = "",
     map_file: MapFile = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit 5 when something that exists could not be taken or a rank is dead.")
-    ] = False,
+    strict: Strict = False,
 ) -> None:
     """Collect a bundle on the host of a stuck job; the job is left as it is.
 
