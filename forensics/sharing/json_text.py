@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from forensics.bundle.redaction import REDACTED, is_flag, is_no_secret, is_secret_name
 from forensics.sharing.scrub import Scrub
 
-_LITERAL = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+# An unterminated text matches too, up to the end: else each quote in it would be tried anew.
+_LITERAL = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*("|\\?\Z)', re.DOTALL)
 _BYTES_LITERAL = re.compile(_LITERAL.pattern.encode(), re.DOTALL)
-_BETWEEN = re.compile(r"[\s\[\]{},:\d.+\-eE]*(?:(?:true|false|null|NaN|-?Infinity)[\s\[\]{},:\d.+\-eE]*)*")
+_BETWEEN = re.compile(r"[\s\[\]{},:\d.+\-eE]*(?:(?:true|false|null|NaN|Infinity)[\s\[\]{},:\d.+\-eE]*)*")
 _OF_KEY = re.compile(r":\s*\[?")
 _SCALAR = re.compile(r"(\s*:\s*)(-?[\d.eE+-]{4,})")
 _PIECE = 1 << 20
@@ -28,7 +29,6 @@ def is_json(head: bytes) -> bool:
     if text[:1] not in ("{", "["):
         return False
     outside = _LITERAL.sub("", text)
-    outside = outside.partition('"')[0] if '"' in outside else outside
     return _BETWEEN.fullmatch(re.sub(r"[a-zA-Z]+$", "", outside)) is not None and ('"' in text or ":" not in text)
 
 
@@ -59,7 +59,7 @@ def _last_text(content: bytearray) -> int:
     """Where the last complete text begins, 0 when there is none."""
     last = 0
     for match in _BYTES_LITERAL.finditer(content):
-        last = match.start()
+        last = match.start() if match[1].endswith(b'"') else last
     return last
 
 
@@ -78,6 +78,8 @@ class _Reader:
         made: list[str] = []
         at = 0
         for match in _LITERAL.finditer(source):
+            if not match[1].endswith('"'):
+                break
             between = source[at : match.start()]
             if not _BETWEEN.fullmatch(between):
                 return self._scrub.text(source)

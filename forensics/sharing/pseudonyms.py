@@ -50,6 +50,7 @@ class Pseudonyms:
     names: dict[str, dict[str, str]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
     _lowered: dict[str, str] = field(default_factory=dict)
     _heads: set[str] = field(default_factory=set)
+    _most_parts: int = 1
 
     def know(self, kind: str, found: Iterable[str]) -> None:
         """Give the names of a kind pseudonyms, in the order of the names; those that have one keep it."""
@@ -65,7 +66,9 @@ class Pseudonyms:
     def _index(self) -> None:
         """Hosts without regard to case, and the first part of each: most words of a text begin with none of these."""
         self._lowered = {name.lower(): made for name, made in self.names["hosts"].items()}
-        self._heads = {_SEPARATORS.split(name)[0] for name in self._lowered}
+        parts = [_SEPARATORS.split(name) for name in self._lowered]
+        self._heads = {part[0] for part in parts}
+        self._most_parts = max(map(len, parts), default=1)
 
     def apply(self, text: str, counts: Counter[str]) -> str:
         """The text with every name of the wanted kinds replaced; `counts` gets one for each, by kind."""
@@ -106,7 +109,7 @@ class Pseudonyms:
         """The longest known name that begins at a part: behind its end, and its pseudonym."""
         if parts[begin].lower() not in self._heads:
             return begin, None
-        for end in range(len(parts), begin, -2):
+        for end in range(min(len(parts), begin + self._most_parts), begin, -2):
             name = self._lowered.get("".join(parts[begin:end]).lower())
             if name is not None:
                 return end, name
