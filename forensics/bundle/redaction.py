@@ -110,6 +110,16 @@ RULES = (
 )
 
 
+_MARKS = frozenset(hint for rule in RULES for hint in rule.hints) | frozenset(
+    ("private key", "token", "_key", "_pat", "_pwd", "_pass", "_auth", "_creds", "_dsn", "_cookie")
+)
+
+
+def may_hold_secret(lowered: str) -> bool:
+    """Whether any rule, or a secret's name, can match in a text, given in lower case: cheap beside looking for them."""
+    return any(mark in lowered for mark in _MARKS)
+
+
 def redact(text: str, counts: Counter[str]) -> str:
     """The text without secrets; `counts` gets one for each replacement, by rule."""
     return _redact_lines(_redact_keys(text, counts), counts)

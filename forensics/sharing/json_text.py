@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
-from forensics.bundle.redaction import REDACTED, is_flag, is_no_secret, is_secret_name
+from forensics.bundle.redaction import REDACTED, is_flag, is_no_secret, is_secret_name, may_hold_secret
 from forensics.sharing.scrub import Scrub
 
 # An unterminated text matches too, up to the end: else each quote in it would be tried anew.
@@ -72,9 +72,15 @@ class _Reader:
         self._last = ""
         self._named = ""
         self._in_secrets = False
+        self._is_near_secret = True
 
     def piece(self, source: str) -> str:
-        """One piece of the document."""
+        """One piece of the document; one without any mark of a secret, behind another such one, stays as it is."""
+        was_near = self._is_near_secret
+        self._is_near_secret = "\\u" in source or "\\/" in source or may_hold_secret(source.lower())
+        if not (was_near or self._is_near_secret or self._scrub.pseudonyms.kinds):
+            self._last, self._named, self._in_secrets = "", "", False
+            return source
         made: list[str] = []
         at = 0
         for match in _LITERAL.finditer(source):

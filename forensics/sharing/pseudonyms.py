@@ -20,6 +20,8 @@ SCHEMA: Final = "forensics.pseudonyms/1"
 _NAME = re.compile(r"[A-Za-z0-9]+(?:[.-]+[A-Za-z0-9]+)*")
 _SEPARATORS = re.compile(r"([.-]+)")
 _HOST_RANGE = re.compile(r"(?<![\w.-])([A-Za-z][\w.-]*)\[([\d,-]{1,4096})\]([\w.-]*)")
+_MOST_HEADS = 32
+"""Up to so many first parts of names, looking for them is cheaper than looking at every word."""
 _DOMAIN_LABEL = re.compile(r"[A-Za-z][A-Za-z-]*\d?[A-Za-z]")
 _MOST_IN_RANGE = 65_536
 _USER = re.compile(r"[A-Za-z_][\w.-]*")
@@ -51,6 +53,7 @@ class Pseudonyms:
     _lowered: dict[str, str] = field(default_factory=dict)
     _heads: set[str] = field(default_factory=set)
     _most_parts: int = 1
+    _finder: re.Pattern[str] = _NAME
 
     def know(self, kind: str, found: Iterable[str]) -> None:
         """Give the names of a kind pseudonyms, in the order of the names; those that have one keep it."""
@@ -69,12 +72,16 @@ class Pseudonyms:
         parts = [_SEPARATORS.split(name) for name in self._lowered]
         self._heads = {part[0] for part in parts}
         self._most_parts = max(map(len, parts), default=1)
+        if 0 < len(self._heads) <= _MOST_HEADS:
+            heads = "|".join(sorted(map(re.escape, self._heads), key=lambda head: -len(head)))
+            pattern = rf"(?<![A-Za-z0-9])(?:{heads})(?![A-Za-z0-9])(?:[.-]+[A-Za-z0-9]+)*"
+            self._finder = re.compile(pattern, re.ASCII | re.IGNORECASE)
 
     def apply(self, text: str, counts: Counter[str]) -> str:
         """The text with every name of the wanted kinds replaced; `counts` gets one for each, by kind."""
         if "hosts" in self.kinds and self.names["hosts"]:
             text = _HOST_RANGE.sub(lambda match: self._range(match, counts), text)
-            text = _NAME.sub(lambda match: self._host(match[0], counts), text)
+            text = self._finder.sub(lambda match: self._host(match[0], counts), text)
         if "addresses" in self.kinds:
             text = self._addresses(text, counts)
         if "paths" in self.kinds and "/" in text:
