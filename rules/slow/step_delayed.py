@@ -94,7 +94,7 @@ def _finding(
 ) -> Finding:
     worst = max(found, key=lambda delay: delay.excess_ns)
     place = places.of_call(worst.ranks[0], worst.communicator, worst.sequence) or CallPlace()
-    if worst.is_spread:  # no pass stands out
+    if worst.is_spread or worst.before_step:  # no pass stands out
         place = CallPlace(stage=place.stage)
     lost = sum(delay.excess_ns for delay in found)
     host = roster.host_of(worst.ranks[0])
@@ -132,7 +132,8 @@ def _by_design(found: Sequence[Delay], worst: Delay, place: CallPlace, threshold
     if len(found) == 1 and not place.in_pass:
         return _DUTY
     seldom = len(found) < thresholds["least_again"]
-    return _PAUSE if worst.on_host and seldom and worst.excess_ns < thresholds["least_pause_ms"] * _MS else None
+    pauses = worst.on_host or worst.before_step
+    return _PAUSE if pauses and seldom and worst.excess_ns < thresholds["least_pause_ms"] * _MS else None
 
 
 def _cause(delay: Delay) -> Cause:
@@ -181,6 +182,8 @@ def _happened(delay: Delay) -> str:
     if delay.is_spread:
         return f"the others waited {delay.waited_ns / 1e6:.0f} ms longer for {who}, bit by bit until {call}"
     waited = f"the others waited up to {delay.waited_ns / 1e6:.0f} ms longer than usual in {call}"
+    if delay.before_step:
+        return f"{waited} for {who}, whose host came late to the step itself"
     return f"{waited} for {who}, which had waited for nobody before in this step"
 
 
@@ -193,6 +196,8 @@ def _source(connection: DuckDBPyConnection, delay: Delay) -> str | None:
 def _advice(delay: Delay) -> str:
     if delay.is_transfer:
         return f"look at errors and retries on the links between {ranks_text(delay.ranks)} at that time"
+    if delay.before_step:
+        return f"look at what {ranks_text(delay.ranks)} did between the steps then: data, logging, garbage collection, its GPU"
     if delay.on_host:
         return f"look at what the host of {ranks_text(delay.ranks)} did then: garbage collection, swapping, other processes"
     return f"look at clocks, temperature and kernel log of the GPU of {ranks_text(delay.ranks)} at that time"

@@ -49,6 +49,12 @@ class Steps:
         found[column[self.order] == UNKNOWN] = np.nan
         return found
 
+    @property
+    def before_ns(self) -> Floats:
+        """When the host made the last call before each step (ns); NaN where the record begins with the step, or has no time."""
+        before = self.record.enqueued_ns[np.maximum(self.begin - 1, 0)]
+        return np.where((self.begin > 0) & (before != UNKNOWN), before.astype(np.float64), np.nan)
+
     def row(self, number: int) -> int | None:
         """The row of a step; None where the rank does not show it whole."""
         found = np.flatnonzero(self.number == number)
