@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -13,12 +13,13 @@ from forensics.rules.engine import supply_of
 from forensics.rules.reductions.pipeline.delays import Delay, Delays
 
 MS = 1_000_000
-RANKS, CALLS, STEPS, LATE = 4, 6, 14, 2
-LONG = (6, 10)
+RANKS, CALLS, STEPS, LATE = 4, 6, 20, 2
+TWICE, UNEVENLY, EVENLY = (6, 10), (4, 6, 10), (4, 7, 10)
 STEP_MS, BETWEEN_MS, INSIDE_MS = 300, 20, 10
 
 # By how many ms a host issues a call later, and by how many the others wait longer in it: of a rank, a step and a call.
 Course = Callable[[int, int, int], tuple[int, int]]
+Steps = tuple[int, ...]
 _COLUMNS = (
     "source_id locator snapshot rank communicator backend record_id kind count sequence state "
     "enqueued_ns duration_ns device_end_ns"
@@ -51,38 +52,38 @@ def _rows(course: Course) -> Iterator[tuple[object, ...]]:
             yield (*place, issued, taken, issued + taken)
 
 
-def host_from(call: int, ms: int) -> Course:
+def host_from(call: int, ms: int, steps: Steps = TWICE) -> Course:
     """A host that pauses before a call of the long steps; the others wait there and come as late to what follows."""
 
     def course(rank: int, step: int, at: int) -> tuple[int, int]:
-        here = _reached(step, at, call) - (0 if rank == LATE or (step, at) not in _calls(call) else 1)
-        return here * ms, ms if (step, at) in _calls(call) and rank != LATE else 0
+        here = _reached(_calls(steps, call), (step, at)) - (0 if rank == LATE or (step, at) not in _calls(steps, call) else 1)
+        return here * ms, ms if (step, at) in _calls(steps, call) and rank != LATE else 0
 
     return course
 
 
-def device_at(call: int, ms: int) -> Course:
+def device_at(call: int, ms: int, steps: Steps = TWICE) -> Course:
     """A device that is late to a call of the long steps which its host made in time."""
 
     def course(rank: int, step: int, at: int) -> tuple[int, int]:
-        here = (step, at) in _calls(call)
-        return (_reached(step, at, call) - here) * ms, ms if here and rank != LATE else 0
+        here = (step, at) in _calls(steps, call)
+        return (_reached(_calls(steps, call), (step, at)) - here) * ms, ms if here and rank != LATE else 0
 
     return course
 
 
-def _calls(call: int) -> list[tuple[int, int]]:
-    return [(step, call) for step in LONG]
+def _calls(steps: Steps, call: int) -> list[tuple[int, int]]:
+    return [(step, call) for step in steps]
 
 
-def _reached(step: int, at: int, call: int) -> int:
+def _reached(delayed: Sequence[tuple[int, int]], here: tuple[int, int]) -> int:
     """How many of the delays are not after this call."""
-    return sum(delayed <= (step, at) for delayed in _calls(call))
+    return sum(each <= here for each in delayed)
 
 
 def first_delay(course: Course) -> Delay:
     found = supply_of(case(course), None).get(Delays).found
-    assert len(found) == len(LONG)
+    assert len(found) == len(TWICE)
     return found[0]
 
 
@@ -113,8 +114,14 @@ def test_a_pause_of_a_host_that_sound_jobs_have_too_accuses_nobody(call: int) ->
 
 
 def test_a_host_that_is_long_late_between_two_steps_is_named_without_a_pass_or_a_cause() -> None:
-    (suspect,) = diagnose(case(host_from(0, 2500))).suspects
+    (suspect,) = diagnose(case(host_from(0, 2500, UNEVENLY))).suspects
     assert (suspect.ranks, suspect.cause, suspect.stage.microbatch) == ((LATE,), Cause.UNKNOWN, None)
+
+
+def test_a_host_that_works_between_two_steps_every_so_many_steps_is_accused_by_nobody() -> None:
+    found = diagnose(case(host_from(0, 2500, EVENLY)))
+    assert found.suspects == ()
+    assert len(withheld(found)) == 1
 
 
 def test_a_device_that_is_late_as_long_as_a_pause_is_named() -> None:
