@@ -62,7 +62,9 @@ def _evaluate(
         if found[0].by_arrivals and not _stands_out(delays, found, places, roster, thresholds):
             continue
         finding = _finding(connection, delays, found, places, roster, thresholds)
-        yield hardware.refined(finding, (Cause.COMPUTE_SLOW,))
+        # Not the share of the record: what a GPU is slowed by must explain the step that was long.
+        slowdown = 1 + max(delay.excess_ns for delay in found) / delays.typical_ns if delays.typical_ns else None
+        yield hardware.refined(finding, (Cause.COMPUTE_SLOW,), slowdown)
 
 
 def _stands_out(delays: Delays, found: Sequence[Delay], places: CallPlaces, roster: Roster, thresholds: Thresholds) -> bool:
