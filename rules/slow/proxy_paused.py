@@ -34,10 +34,15 @@ def _evaluate(slowness: Slowness, thresholds: Thresholds) -> Iterator[Finding]:
     slow = slowness.slow_links()
     paused = {link: each for link, each in slowness.pauses.items() if link not in slow}
     weights = {link: each.share for link, each in paused.items() if each.paused >= thresholds["least_pauses"]}
-    material = [link for link, share in weights.items() if share >= thresholds["least_share"]]
+    material = [link for link, each in paused.items() if link in weights and each.share >= _least_share(each, thresholds)]
     for blame in blamed(weights, material, ()):
         found = [paused[link] for link in sorted(blame.links, key=lambda link: (-weights[link], link))]
         yield _finding(slowness, blame, found, thresholds["likely_pauses"])
+
+
+def _least_share(each: Pauses, thresholds: Thresholds) -> float:
+    """Of the time: a few pauses are two accidents of a busy host, unless they cost the job more than that."""
+    return thresholds["least_share" if each.paused >= thresholds["likely_pauses"] else "least_share_of_few"]
 
 
 def _finding(slowness: Slowness, blame: Blame, found: Sequence[Pauses], likely: float) -> Finding:
@@ -95,6 +100,7 @@ RULE = Rule(
         Threshold("least_pauses", 2, "operations that paused; one is an accident"),
         Threshold("likely_pauses", 3, "operations that paused, over all its links; fewer are a suspicion only"),
         Threshold("least_share", 0.05, "of the time: shorter pauses are those of a busy host"),
+        Threshold("least_share_of_few", 0.1, "of the time, where fewer operations paused than make it likely"),
     ),
     concludes="The rank whose proxy thread pauses, or the two ends of the link where it does.",
     evaluate=_evaluate,

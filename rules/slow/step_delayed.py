@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
@@ -35,7 +36,11 @@ _PAUSE = "a host is held up for as long now and then in a sound job: garbage col
 _SHOWN, _MS = 3, 1_000_000
 # One step that was shorter may be the one that is unlike the others.
 _ENOUGH_USUAL = 2
-_DUTY = "once in the record, between the passes of a step: one rank logs, saves or evaluates there in a sound job too"
+_DUTY = "once, or every so many steps, between the passes: one rank logs, saves or evaluates there in a sound job too"
+
+# Ranks, whether it was a transfer, whether bit by bit: a step that a rank held up at once stays one beside others in which
+# it only passed a little on.
+_Blame = tuple[tuple[int, ...], bool, bool]
 
 
 def _evaluate(
@@ -46,42 +51,69 @@ def _evaluate(
     hardware: Hardware,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
-    blamed: dict[tuple[tuple[int, ...], bool], list[Delay]] = defaultdict(list)
+    blamed: dict[_Blame, list[Delay]] = defaultdict(list)
     for delay in delays.found:
-        blamed[delay.ranks, delay.is_transfer].append(delay)
+        blamed[delay.ranks, delay.is_transfer, delay.is_spread].append(delay)
     kept = _roots(delays, blamed, roster, thresholds)
     hosts = {roster.host_of(found[0].ranks[0]) if len(found[0].ranks) == 1 else found[0].ranks for found in kept}
     if len(hosts) > thresholds["most_roots"]:
         return  # where the steps wait for somebody else each time nobody holds the job up
     for found in kept:
-        if found[0].by_arrivals and not _stands_out(delays, found, places, thresholds):
+        if found[0].by_arrivals and not _stands_out(delays, found, places, roster, thresholds):
             continue
         finding = _finding(connection, delays, found, places, roster, thresholds)
-        yield hardware.refined(finding, (Cause.COMPUTE_SLOW,))
+        # Not the share of the record: what a GPU is slowed by must explain the step that was long.
+        slowdown = 1 + max(delay.excess_ns for delay in found) / delays.typical_ns if delays.typical_ns else None
+        yield hardware.refined(finding, (Cause.COMPUTE_SLOW,), slowdown)
 
 
-def _stands_out(delays: Delays, found: Sequence[Delay], places: CallPlaces, thresholds: Thresholds) -> bool:
+def _stands_out(delays: Delays, found: Sequence[Delay], places: CallPlaces, roster: Roster, thresholds: Thresholds) -> bool:
     """Whether a host is late to calls inside passes, again and again or by several steps.
 
     Once, and by less, it may have wanted for a core. To calls between the passes it may come late by a message of its pipeline.
     """
-    inside = [places.of_call(delay.ranks[0], delay.communicator, delay.sequence) for delay in found]
     often = len(found) >= thresholds["least_again"] and 2 * len(found) > _long(delays)
     much = max(delay.excess_ns for delay in found) >= thresholds["least_steps_lost"] * delays.typical_ns
-    return (often or much) and all(place is not None and place.in_pass for place in inside)
+    return (often or much) and all(_is_inside(delays, delay, places, roster) for delay in found)
 
 
-def _roots(
-    delays: Delays, blamed: Mapping[tuple[tuple[int, ...], bool], list[Delay]], roster: Roster, thresholds: Thresholds
-) -> list[list[Delay]]:
+def _is_inside(delays: Delays, delay: Delay, places: CallPlaces, roster: Roster) -> bool:
+    """Whether a host was late to a call by its own work: to one of a pass, or amid the step where nobody else was late.
+
+    Who comes late by a message waited for another host, for which the members of its own groups wait in the same step.
+    """
+    place = places.of_call(delay.ranks[0], delay.communicator, delay.sequence)
+    if place is not None and place.in_pass:
+        return True
+    alone = sum(other.step == delay.step for other in delays.found) == 1 and delays.timed >= set(roster.ranks)
+    return alone and _is_amid(delay, places)
+
+
+def _is_amid(delay: Delay, places: CallPlaces) -> bool:
+    return places.is_amid(delay.ranks[0], delay.communicator, delay.sequence)
+
+
+def _roots(delays: Delays, blamed: Mapping[_Blame, list[Delay]], roster: Roster, thresholds: Thresholds) -> list[list[Delay]]:
     """Leave out what adds up bit by bit but not in most long steps, and who waits so himself where his host is not late."""
     found = [each for each in blamed.values() if not each[0].is_spread or 2 * len(each) > _long(delays)]
-    sure = [each for each in found if max(delay.passed_on for delay in each) <= thresholds["most_passed_on"]]
+    sure = [each for each in found if all(_is_root(delays, delay, roster, thresholds) for delay in each)]
     hosts = Counter(roster.host_of(each[0].ranks[0]) for each in found if each[0].is_spread)
     sizes = Counter(roster.host_of(rank) for rank in delays.ranks)
     slow = {host for host, late in hosts.items() if host is not None and 2 * late > sizes[host]}
     slow &= {roster.host_of(each[0].ranks[0]) for each in sure}
     return [each for each in found if each in sure or roster.host_of(each[0].ranks[0]) in slow]
+
+
+def _is_root(delays: Delays, delay: Delay, roster: Roster, thresholds: Thresholds) -> bool:
+    """Whether a rank waited for little of what others waited for it, or, where all ranks were seen, clearly least of all.
+
+    In a pipeline the lateness that a rank passes on comes back to it with the gradients.
+    """
+    if delay.passed_on <= thresholds["most_passed_on"]:
+        return True
+    others = [each.passed_on for each in delays.found if each.step == delay.step and each.ranks != delay.ranks]
+    most = thresholds["least_apart"] * min(others, default=0.0)
+    return delay.is_spread and delay.passed_on <= most and delays.timed >= set(roster.ranks)
 
 
 def _finding(
@@ -94,7 +126,7 @@ def _finding(
 ) -> Finding:
     worst = max(found, key=lambda delay: delay.excess_ns)
     place = places.of_call(worst.ranks[0], worst.communicator, worst.sequence) or CallPlace()
-    if worst.is_spread:  # no pass stands out
+    if worst.is_spread or worst.before_step:  # no pass stands out
         place = CallPlace(stage=place.stage)
     lost = sum(delay.excess_ns for delay in found)
     host = roster.host_of(worst.ranks[0])
@@ -109,7 +141,7 @@ def _finding(
         granularity=(Granularity.GROUP if worst.one_of else Granularity.RANK) if told else Granularity.JOB,
         members=Members.ONE_OF if worst.one_of and told else Members.EACH,
         anomaly=Anomaly.FAIL_SLOW,
-        by_design=_by_design(found, worst, place, thresholds),
+        by_design=_by_design(found, worst, place.in_pass or _is_amid(worst, places), thresholds),
         impact=Impact(round(lost), round(lost / (lost + delays.steps * delays.typical_ns), 3), len(found), "arrival"),
         since=Since(worst.at_ns, f"{host} realtime" if host else "its host's realtime", 0),
         next_steps=(_advice(worst),),
@@ -125,14 +157,20 @@ def _confidence(delays: Delays, found: Sequence[Delay], worst: Delay, place: Cal
     return Confidence.SUSPECT if weak or (place.direction is None and not worst.is_spread) else Confidence.LIKELY
 
 
-def _by_design(found: Sequence[Delay], worst: Delay, place: CallPlace, thresholds: Thresholds) -> str | None:
-    """Why a sound job may be late like this; None where it would not."""
+def _by_design(found: Sequence[Delay], worst: Delay, amid: bool, thresholds: Thresholds) -> str | None:
+    """Why a sound job may be late like this; None where it would not. `amid`: its work was not that between two steps."""
     if worst.is_transfer or worst.is_spread:
         return None
-    if len(found) == 1 and not place.in_pass:
+    if not amid and (len(found) == 1 or ((worst.on_host or worst.before_step) and _recurs_evenly(found))):
         return _DUTY
     seldom = len(found) < thresholds["least_again"]
-    return _PAUSE if worst.on_host and seldom and worst.excess_ns < thresholds["least_pause_ms"] * _MS else None
+    pauses = worst.on_host or worst.before_step
+    return _PAUSE if pauses and seldom and worst.excess_ns < thresholds["least_pause_ms"] * _MS else None
+
+
+def _recurs_evenly(found: Sequence[Delay]) -> bool:
+    """Whether the steps lie equally far apart; two always do."""
+    return len(set(np.diff(sorted(delay.step for delay in found)).tolist())) == 1
 
 
 def _cause(delay: Delay) -> Cause:
@@ -181,6 +219,8 @@ def _happened(delay: Delay) -> str:
     if delay.is_spread:
         return f"the others waited {delay.waited_ns / 1e6:.0f} ms longer for {who}, bit by bit until {call}"
     waited = f"the others waited up to {delay.waited_ns / 1e6:.0f} ms longer than usual in {call}"
+    if delay.before_step:
+        return f"{waited} for {who}, whose host came late to the step itself"
     return f"{waited} for {who}, which had waited for nobody before in this step"
 
 
@@ -193,6 +233,8 @@ def _source(connection: DuckDBPyConnection, delay: Delay) -> str | None:
 def _advice(delay: Delay) -> str:
     if delay.is_transfer:
         return f"look at errors and retries on the links between {ranks_text(delay.ranks)} at that time"
+    if delay.before_step:
+        return f"look at what {ranks_text(delay.ranks)} did between the steps then: data, logging, garbage collection, its GPU"
     if delay.on_host:
         return f"look at what the host of {ranks_text(delay.ranks)} did then: garbage collection, swapping, other processes"
     return f"look at clocks, temperature and kernel log of the GPU of {ranks_text(delay.ranks)} at that time"
@@ -220,6 +262,7 @@ RULE = Rule(
         Threshold(
             "least_steps_lost", 3, "usual steps lost at once where hosts wait themselves (gloo): less is what a busy host takes"
         ),
+        Threshold("least_apart", 0.75, "of what the next one passed on: who passed on less was late first"),
         Threshold("most_passed_on", 0.25, "of what others waited for a rank bit by bit: who waited more himself passes it on"),
     ),
     concludes="The rank, or the transfer, that held up single steps, with pass, microbatch and pipeline stage.",

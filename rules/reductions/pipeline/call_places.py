@@ -76,6 +76,17 @@ class CallPlaces:
         at = told.record.issued(communicator, sequence) if told else None
         return None if told is None or at is None else self._place(told, at)
 
+    def is_amid(self, rank: int, communicator: str, sequence: int) -> bool:
+        """Whether calls of its kind come before and after a call in its step: work between steps is at neither side of it."""
+        told = self._of(rank)
+        at = told.record.issued(communicator, sequence) if told else None
+        if told is None or at is None or not len(told.begins) or at < told.begins[0]:
+            return False
+        bounds = np.append(told.begins, len(told.record))
+        step = int(np.searchsorted(told.begins, at, side="right"))
+        alike = told.record.token == told.record.token[at]
+        return bool(alike[bounds[step - 1] : at].any() and alike[at + 1 : bounds[step]].any())
+
     def of_message(self, rank: int, peers: Collection[int]) -> CallPlace | None:
         """The place of the first message between a rank and some others that has not ended; None where there is none."""
         told = self._of(rank)

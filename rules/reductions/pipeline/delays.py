@@ -38,9 +38,11 @@ class Delay:
 
     `ranks` are to blame: each of them, or one of them where `one_of`. The others waited for them in `communicator`, `sequence`
     of kind `kind`, up to `waited_ns`. `is_transfer`: all members had come. `on_host`: the host made the call so late itself;
-    None where the source does not tell. `by_ends`: told by ends of calls as watchdogs saw them. `excess_ns` is what the step
-    was longer by, `is_spread` that no single call shows half of it; `passed_on` is the share of what others waited for the rank
-    that it had waited itself. `by_arrivals`: hosts wait in these calls (gloo), told by when they came to them.
+    None where the source does not tell. `before_step`: it was so late to the first call of the step already, by a pause of its
+    own or because it waited for its device between the steps. `by_ends`: told by ends of calls as watchdogs saw them.
+    `excess_ns` is what the step was longer by, `is_spread` that no single call shows half of it; `passed_on` is the share of
+    what others waited for the rank that it had waited itself. `by_arrivals`: hosts wait in these calls (gloo), told by when
+    they came to them.
     """
 
     step: int
@@ -58,6 +60,7 @@ class Delay:
     by_ends: bool = False
     passed_on: float = 0.0
     by_arrivals: bool = False
+    before_step: bool = False
 
     @property
     def one_of(self) -> bool:
@@ -126,7 +129,7 @@ def _of_step(times: StepTimes, number: int, excess: float) -> Iterator[Delay]:
 def _excess(times: StepTimes, steps: Steps, number: int, column: str) -> tuple[Ints, Floats] | None:
     """Places of the calls of a step in the order of the host, and by how many ns each was above its usual; None if not known.
 
-    Ends count from the begin of their step.
+    Moments count from the last call before the step: a host that pauses between two steps is late to all calls of the second.
     """
     row = steps.row(number)
     usual = np.isin(steps.number, times.usual) & (steps.number != number)
@@ -134,8 +137,8 @@ def _excess(times: StepTimes, steps: Steps, number: int, column: str) -> tuple[I
         return None
     values = steps.of(getattr(steps.record, column))
     if column != "duration_ns":
-        values = values - steps.record.enqueued_ns[steps.begin].astype(np.float64)[:, None]
-    if np.isnan(values).mean() > _UNKNOWN_CALLS:
+        values = values - steps.before_ns[:, None]
+    if np.isnan(values).mean() > _UNKNOWN_CALLS or np.isnan(values[row]).all():
         return None
     told = ~np.isnan(values[usual]).all(axis=0)
     more = np.zeros(values.shape[1])
@@ -220,6 +223,12 @@ def _on_host(times: StepTimes, number: int, excess: float, call: _Call) -> bool 
     return None if issued is None else bool(issued[1][call.at] >= _WAITS * excess)
 
 
+def _late_to_step(times: StepTimes, number: int, excess: float, rank: int) -> bool:
+    """Whether the host came late to the first call of the step already."""
+    issued = _excess(times, times.ranks[rank], number, "enqueued_ns")
+    return issued is not None and bool(issued[1][0] >= _WAITS * excess)
+
+
 def _delay(
     times: StepTimes, number: int, excess: float, calls: Sequence[_Call], waited: float, *,
     is_transfer: bool = False, is_spread: bool = False, on_host: bool | None = None, by_ends: bool = False,
@@ -227,11 +236,12 @@ def _delay(
 ) -> Delay:  # fmt: skip
     first = calls[0]
     record = times.ranks[first.rank].record
+    before_step = bool(on_host) and _late_to_step(times, number, excess, first.rank)
     return Delay(
         step=number, excess_ns=excess, ranks=tuple(sorted(call.rank for call in calls)),
         communicator=record.label(first.place), sequence=int(record.sequence[first.place]),
         kind=record.names.kinds[int(record.kind[first.place])], at_ns=int(record.enqueued_ns[first.place]),
         source=(int(record.source_id[first.place]), int(record.locator[first.place])), waited_ns=waited,
-        is_transfer=is_transfer, is_spread=is_spread, on_host=on_host, by_ends=by_ends, passed_on=passed_on,
-        by_arrivals=bool(record.by_arrivals[first.place]),
+        is_transfer=is_transfer, is_spread=is_spread, on_host=None if before_step else on_host, by_ends=by_ends,
+        passed_on=passed_on, by_arrivals=bool(record.by_arrivals[first.place]), before_step=before_step,
     )  # fmt: skip

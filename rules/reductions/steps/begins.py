@@ -34,11 +34,21 @@ def step_begins(record: Record) -> Ints:
     if not len(recurring):
         return _after_single(record, record.token[once])
     rare = tokens[counts == recurring.min()]
+    steady = _without_barriers(record, tokens, counts)
+    rare = rare if np.isin(rare, steady).any() or not len(steady) else steady
     marks = max((_marks(record, rare, token) for token in rare.tolist()), key=lambda found: _rank_of(record, found))
     # Calls that are made once as the job begins, in the step that it is in, or by mistake, are of no step of their own.
     if ((once > marks[1][0]) & (once < marks[1][-1])).sum() > _MOST_MISTAKES:
         return _after_single(record, record.token[once])
     return _recurring(record, marks)
+
+
+def _without_barriers(record: Record, tokens: Ints, counts: Ints) -> Ints:
+    """The rarest recurring calls that are no barriers, if everybody makes one of them; else empty."""
+    recurring = (counts > 1) & ~np.isin(tokens, record.token[record.is_barrier])
+    rare: Ints = tokens[recurring & (counts == counts[recurring].min(initial=np.iinfo(np.int64).max))]
+    by_all = (record.members[np.isin(record.token, rare)] == record.members.max()).any()
+    return rare if by_all else rare[:0]
 
 
 def _marks(record: Record, rare: Ints, token: int) -> tuple[bool, Ints]:
@@ -74,8 +84,9 @@ def _recurring(record: Record, found: tuple[bool, Ints]) -> Ints:
 
 
 def _are_alike(record: Record, begins: Ints) -> bool:
-    """Whether most steps have the same calls as the step before, or whether there is one step only."""
-    steps = [_counted(record, begin, end) for begin, end in itertools.pairwise(begins)]
+    """Whether most steps have the same calls as the step before, barriers aside, or whether there is one step only."""
+    barriers = np.unique(record.token[record.is_barrier])
+    steps = [np.delete(_counted(record, begin, end), barriers) for begin, end in itertools.pairwise(begins)]
     same = [np.array_equal(one, other) for one, other in itertools.pairwise(steps)]
     return not same or float(np.mean(same)) >= _ALIKE
 

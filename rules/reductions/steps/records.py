@@ -100,6 +100,12 @@ class Record:
     def __len__(self) -> int:
         return len(self.token)
 
+    @property
+    def is_barrier(self) -> Flags:
+        """Which calls move no data: barriers, also those that NCCL makes by reducing a byte."""
+        found: Flags = np.array(["barrier" in kind for kind in self.names.kinds] or [False])[self.kind]
+        return found
+
     def label(self, at: int) -> str:
         """The communicator of a call."""
         return self.names.communicators[int(self.communicator[at])]

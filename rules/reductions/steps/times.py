@@ -24,6 +24,8 @@ Floats = npt.NDArray[np.float64]
 GATE = 0.9
 # A step beyond the spread of the steps: median differences from one to the next, where there are more than a few.
 _SPREADS, _FEW = 6.0, 4
+# As few as half of the ranks that show one step may show another.
+_SHOWN_BY = 2
 # Of all steps, the share whose longest tells what a shorter one is.
 _SHORTER = 0.25
 
@@ -48,6 +50,12 @@ class Steps:
         found = column[self.order].astype(np.float64)
         found[column[self.order] == UNKNOWN] = np.nan
         return found
+
+    @property
+    def before_ns(self) -> Floats:
+        """When the host made the last call before each step (ns); NaN where the record begins with the step, or has no time."""
+        before = self.record.enqueued_ns[np.maximum(self.begin - 1, 0)]
+        return np.where((self.begin > 0) & (before != UNKNOWN), before.astype(np.float64), np.nan)
 
     def row(self, number: int) -> int | None:
         """The row of a step; None where the rank does not show it whole."""
@@ -110,7 +118,11 @@ def _steps(record: Record, begins: Ints, shift: int) -> Steps | None:
     rows = [
         (index, int(begin), int(end))
         for index, (begin, end) in enumerate(itertools.pairwise(begins))
-        if index >= first and end < len(record) and np.array_equal(np.sort(record.token[begin:end]), shape)
+        if index >= first
+        and end < len(record)
+        and np.array_equal(np.sort(record.token[begin:end]), shape)
+        # What no usual step has (the barrier of a checkpoint) follows on work that is of none.
+        and record.token[end] in shape
     ]
     if not rows:
         return None
@@ -174,5 +186,7 @@ def _of_job(ranks: Iterable[Steps]) -> tuple[Ints, Floats]:
         return np.empty(0, np.int64), np.empty(0)
     number = np.concatenate([steps.number for steps in known])
     length = np.concatenate([steps.length for steps in known])
-    numbers = np.unique(number)
+    numbers, shown = np.unique(number, return_counts=True)
+    # Of a record that was cut, steps may be told wrongly: one that few ranks show says little of the job.
+    numbers = numbers[_SHOWN_BY * shown >= shown.max()]
     return numbers, np.array([np.median(length[number == each]) for each in numbers])

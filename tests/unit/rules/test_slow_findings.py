@@ -59,6 +59,7 @@ def test_logs_of_half_a_group_do_not_say_who_is_awaited(tmp_path: Path) -> None:
         ("transfer-slow", "FX171", {"least_share": 0.9, "least_share_halved": 0.9}),
         ("rank-awaited", "FX172", {"least_share_of_time": 0.95}),
         ("proxy-paused", "FX173", {"least_pauses": 5}),
+        ("proxy-paused", "FX173", {"likely_pauses": 100, "least_share_of_few": 0.95}),
     ],
 )
 def test_thresholds_decide(scenario: str, code: str, changed: dict[str, float]) -> None:

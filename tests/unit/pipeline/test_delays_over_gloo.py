@@ -1,0 +1,67 @@
+"""Late hosts of gloo jobs whose dumps have no call paths: amid a step, when nobody else was late in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from forensics.case.database import Connection, insert_rows, new_case
+from forensics.model import Confidence, Verdict
+from forensics.rules.diagnosis import diagnose
+
+MS = 1_000_000
+GROUPS = {"all": (0, 1, 2, 3), "first": (0, 1), "second": (2, 3)}
+PASSES, STEPS, LONG, STEP_MS = 4, 16, 9, 100
+_COLUMNS = "source_id locator snapshot rank communicator backend record_id kind count sequence state enqueued_ns"
+
+
+def case(late: dict[int, int], ms: int, without: int | None = None) -> Connection:
+    """Ranks in two tensor-parallel groups; those in `late` come `ms` late from a pass of one step on, the others after it."""
+    connection = new_case()
+    rows = [(name, 0, name, "", "gloo", len(ranks), "reported", "read") for name, ranks in GROUPS.items()]
+    insert_rows(
+        connection, "communicators", "communicator generation pg_name description backend size method confidence", [*rows]
+    )
+    members = [(name, place, rank) for name, ranks in GROUPS.items() for place, rank in enumerate(ranks)]
+    insert_rows(connection, "members", "communicator position rank", [*members])
+    insert_rows(connection, "ranks", "source_id rank host", [(rank, rank, "host") for rank in range(4)])
+    insert_rows(connection, "operations", _COLUMNS, [*_rows(late, ms, without)])
+    return connection
+
+
+def _rows(late: dict[int, int], ms: int, without: int | None) -> Iterator[tuple[object, ...]]:
+    for rank in range(4):
+        number = 0
+        for step in range(STEPS):
+            for call in range(PASSES + 1):
+                own = "all" if call == PASSES else "first" if rank < 2 else "second"
+                begun = (step, call) >= (LONG, late.get(rank, min(late.values()) + 1))
+                at_ms = step * STEP_MS + call * 10 + (ms if begun else 0)
+                place = (rank, number, 0, rank, own, "gloo", number, "all_reduce", 8 if call < PASSES else 1)
+                if rank != without:
+                    yield (*place, step * PASSES + call if call < PASSES else step, "done", at_ms * MS)
+                number += 1
+
+
+def named(found: Verdict) -> list[tuple[tuple[int, ...], Confidence]]:
+    return [(suspect.ranks, suspect.confidence) for suspect in found.suspects]
+
+
+def test_a_host_that_alone_was_late_amid_a_step_is_suspected() -> None:
+    assert named(diagnose(case({3: 2}, 1500))) == [((3,), Confidence.SUSPECT)]
+
+
+def test_nobody_is_named_where_another_group_waits_in_the_same_step() -> None:
+    """Either may have come late by a message of the other."""
+    assert named(diagnose(case({1: 1, 3: 1}, 1500))) == []
+
+
+def test_nobody_is_named_where_a_rank_left_no_record() -> None:
+    assert named(diagnose(case({3: 2}, 1500, without=0))) == []
+
+
+@pytest.mark.parametrize(("first", "ms"), [(0, 1500), (2, 600)])
+def test_nobody_is_named_for_what_sound_jobs_have(first: int, ms: int) -> None:
+    """Before the first call of its kind in the step a rank may have saved or evaluated; below a second a host may pause."""
+    assert named(diagnose(case({3: first}, ms))) == []

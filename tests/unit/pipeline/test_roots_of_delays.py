@@ -1,0 +1,71 @@
+"""Who is named where several ranks held steps up, at once or bit by bit: the root, and nobody that passed lateness on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from forensics.case.database import insert_rows, new_case
+from forensics.model import Cause, Finding
+from forensics.rules.engine import find, supply_of, thresholds
+from forensics.rules.interface import Thresholds
+from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
+from forensics.rules.reductions.pipeline.delays import Delay, Delays
+
+MS = 1_000_000
+RANKS, STEPS = 4, 20
+
+
+def delay(rank: int, passed_on: float, *, step: int = 7, is_spread: bool = True) -> Delay:
+    """A rank that held a step up by a second, by its device."""
+    return Delay(
+        step, 1000 * MS, (rank,), "all", step, "all_reduce", step * MS, (0, step), 900 * MS,
+        is_spread=is_spread, on_host=False, passed_on=passed_on,
+    )  # fmt: skip
+
+
+def findings(found: Sequence[Delay], timed: int = RANKS, factor: float | None = None) -> list[Finding]:
+    """What the rule finds, where the first ranks have the time inside calls, the GPU of rank 1 is `factor` times slower."""
+    connection = new_case()
+    insert_rows(connection, "ranks", "source_id rank host", [(rank, rank, f"host{rank}") for rank in range(RANKS)])
+    ranks = frozenset(range(RANKS))
+    made = Delays(tuple(found), STEPS, STEPS - 1, 500 * MS, 0, ranks, frozenset(range(timed)))
+    signs = {} if factor is None else {1: (Sign(Oddity.SHARED, "another process", "smi", factor),)}
+    rule = find("FX175")
+    assert rule is not None
+    given: dict[object, object] = {Delays: made, Hardware: Hardware(signs), Thresholds: thresholds(rule, {})}
+    return [finding for finding in supply_of(connection, None).call(rule.evaluate, given) if not finding.by_design]
+
+
+def named(found: Sequence[Delay], timed: int = RANKS) -> set[int]:
+    return {rank for finding in findings(found, timed) for rank in finding.ranks}
+
+
+def test_who_passed_on_clearly_least_is_the_root() -> None:
+    """Its own lateness came back to it: it waited for some of it."""
+    assert named([delay(1, 0.28), delay(2, 0.4)]) == {1}
+
+
+def test_of_ranks_that_passed_on_alike_none_is_the_root() -> None:
+    """A slow transfer, or a rank that is not seen, makes several late alike."""
+    assert named([delay(1, 0.3), delay(2, 0.35)]) == set()
+
+
+def test_a_rank_that_waited_itself_is_no_root_where_nobody_else_is_seen_late() -> None:
+    assert named([delay(1, 0.3)]) == set()
+
+
+def test_where_not_all_ranks_were_seen_the_root_may_be_another() -> None:
+    assert named([delay(1, 0.28), delay(2, 0.4)], timed=RANKS - 1) == set()
+
+
+def test_a_step_held_up_at_once_counts_beside_one_in_which_the_rank_passed_lateness_on() -> None:
+    at_once = [delay(1, 0.0, step=step, is_spread=False) for step in (7, 12)]
+    assert named([*at_once, delay(1, 0.45, step=9)]) == {1}
+
+
+@pytest.mark.parametrize(("factor", "cause"), [(1.3, Cause.COMPUTE_SLOW), (3.5, Cause.GPU_CONTENTION)])
+def test_a_gpu_that_is_shared_is_the_cause_only_of_a_step_that_was_as_much_longer(factor: float, cause: Cause) -> None:
+    """Half a second became one and a half: three times, though little of the whole record."""
+    assert [finding.cause for finding in findings([delay(1, 0.0)], factor=factor)] == [cause]

@@ -1,0 +1,66 @@
+"""Where steps begin in jobs that save every few steps behind a barrier, and which steps are compared."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from forensics.case.database import Connection
+from forensics.rules.reductions.steps.begins import step_begins
+from forensics.rules.reductions.steps.records import Record, records
+from forensics.rules.reductions.steps.times import step_times
+from tests.unit.pipeline.made_up_calls import Call, case
+
+GROUPS = {"all": (0, 1, 2, 3), "pair": (0, 1)}
+STEP = [Call("pair", "all_reduce"), Call("pair", "all_reduce"), Call("all", "all_reduce", 1)]
+SAVES = [Call("all", "all_reduce_barrier", 1)]
+EVERY, STEPS = 3, 9
+LENGTH_NS, SAVING_NS = 1_000_000_000, 700_000_000
+
+
+def job(every: int) -> Connection:
+    program = [call for step in range(STEPS) for call in (*STEP, *(SAVES if step % every == every - 1 else ()))]
+    return case(GROUPS, dict.fromkeys(range(4), program))
+
+
+def timed(connection: Connection) -> dict[int, Record]:
+    """Each call a third of a step after the one before; the barrier comes when the job has saved."""
+    connection.execute(
+        "UPDATE operations SET sequence = locator, enqueued_ns = at_ns FROM (SELECT rank AS of, locator AS which, "
+        f"sum(CASE WHEN kind LIKE '%barrier' THEN {SAVING_NS} ELSE {LENGTH_NS} // 3 END) "
+        "OVER (PARTITION BY rank ORDER BY locator) AS at_ns FROM operations) WHERE rank = of AND locator = which"
+    )
+    return dict(records(connection))
+
+
+def test_a_barrier_every_few_steps_makes_no_step() -> None:
+    record = records(job(EVERY))[0]
+    lengths = np.diff(step_begins(record))
+    assert set(lengths.tolist()) == {len(STEP), len(STEP) + 1}
+    assert len(step_begins(record)) == STEPS
+
+
+@pytest.mark.parametrize("closing", ["all_reduce_barrier", "all_reduce"])
+def test_what_everybody_calls_once_a_step_marks_it(closing: str) -> None:
+    """A barrier is as good as any where it comes in each step, and so is a reduction behind microbatches of alike calls."""
+    program = [*[Call("pair", "all_reduce")] * 4, Call("all", closing, 1)] * STEPS
+    record = records(case(GROUPS, dict.fromkeys(range(4), program)))[0]
+    assert set(np.diff(step_begins(record)).tolist()) == {5}
+
+
+def test_steps_in_which_the_job_saved_are_not_compared() -> None:
+    times = step_times(timed(job(EVERY)))
+    assert len(times.number)
+    assert times.long() == []
+    assert np.ptp(times.length) == 0
+
+
+def test_a_step_that_only_a_cut_record_shows_does_not_tell_what_is_usual() -> None:
+    connection = job(STEPS + 1)
+    found = timed(connection)
+    whole = step_times(found)
+    connection.execute("DELETE FROM operations WHERE rank > 0 AND locator < 9")
+    connection.execute("UPDATE operations SET enqueued_ns = enqueued_ns + 900000000 WHERE rank = 0 AND locator < 6")
+    cut = step_times(dict(records(connection)))
+    assert cut.number.tolist() == whole.number.tolist()[2:]
+    assert np.ptp(cut.length) == 0
