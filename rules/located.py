@@ -59,7 +59,7 @@ def _halted(suspect: Suspect, places: CallPlaces, layout: Layout) -> Iterator[Ev
             what = (
                 "is not complete, and all that it waits for is"
                 if each.is_received
-                else "did not get its message, which was sent"
+                else "has not received its message, which was offered"
             )
             passes = f"{found.complete} of {found.of} passes of the step are complete"
             yield Evidence(f"its pipeline halted where {whose} {what}; {passes}", None)

@@ -115,10 +115,15 @@ class SlowSteps:
 @reduction
 def slow_steps(times: StepTimes, layout: Layout, places: CallPlaces) -> SlowSteps:
     """Date the passes of each slow step, and judge them."""
-    long = sorted(times.long(), key=lambda each: -each[1])[:_MOST_STEPS]
+    return dated_steps(times, layout, places, times.long())
+
+
+def dated_steps(times: StepTimes, layout: Layout, places: CallPlaces, slow: Sequence[tuple[int, float]]) -> SlowSteps:
+    """Date the passes of some steps, each with the ns by which it was longer than usual, and judge them."""
+    long = sorted(slow, key=lambda each: -each[1])[:_MOST_STEPS]
     pipelines = pipelines_of(layout)
     if not long or not pipelines:
-        return SlowSteps(slow=len(long), reason="no stages of a pipeline are known" if long else None)
+        return SlowSteps(slow=len(long))
     known: dict[Chains, tuple[Iteration, Usual, Mapping[int, Floats]]] = {}
     found: list[SlowStep] = []
     reason = None
