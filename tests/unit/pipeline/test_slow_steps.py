@@ -18,7 +18,7 @@ from forensics.rules.reductions.pipeline.critical_path import judged, longest
 from forensics.rules.reductions.pipeline.delays import Delay
 from forensics.rules.reductions.pipeline.on_path import absorbed, on_path
 from forensics.rules.reductions.pipeline.path_rows import critical_path_row
-from forensics.rules.reductions.pipeline.schedules import Schedule
+from forensics.rules.reductions.pipeline.schedules import Schedule, graph
 from forensics.rules.reductions.pipeline.slow_steps import SlowStep, SlowSteps
 from tests.unit.pipeline.made_up_iterations import as_long_as, made_iteration
 from tests.unit.pipeline.simulated import case_of
@@ -79,6 +79,27 @@ def test_a_hang_has_the_pass_at_which_its_pipeline_halted(fault: str, rank: int,
     assert halts
     assert all(f"{fault.rsplit('/')[-1]} {where}" in statement for statement in halts)
     assert found.critical_path is None
+
+
+def test_from_files_a_delay_within_its_slack_accuses_nobody(tmp_path: Path) -> None:
+    """The first stage has forward passes to spare: one of them is late by less than its slack, in an otherwise sound job."""
+    delay_ms, fault = 100, "compute-delay@rank0:100ms/forward"
+    passes = graph(Schedule.ONE_F_ONE_B, JOB.parallel.pipeline, JOB.microbatches)
+    slack = longest(passes.dag, np.where(passes.is_forward, 60.0 * MS, 120.0 * MS)).slack
+    spare = {
+        int(passes.microbatch[node])
+        for node in np.flatnonzero((passes.stage == 0) & passes.is_forward & (slack > 1.3 * delay_ms * MS))
+    }
+    seeds = (seed for seed in range(3, 40) if struck(fault, seed) in spare)
+    made = simulate(JOB, [parse(fault)], next(seeds), iterations=14)
+    with case_of(made, tmp_path, timing=True) as connection:
+        found = diagnose(connection)
+    assert found.suspects == ()
+
+
+def struck(fault: str, seed: int) -> int | None:
+    position = simulate(JOB, [parse(fault)], seed, iterations=4).injections[0].position
+    return position.op.microbatch if position else None
 
 
 def halts_of(found: Verdict) -> list[str]:
