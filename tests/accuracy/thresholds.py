@@ -68,7 +68,8 @@ def job_of(random: np.random.Generator) -> TrainingJob:
 def simulated(seed: int) -> Simulation:
     random = np.random.default_rng(seed)
     job, delay_ms = job_of(random), np.exp(random.uniform(np.log(20), np.log(3000)))
-    fault = "none" if random.random() < _SOUND else f"compute-delay:{delay_ms:.0f}ms"
+    way = ("forward", "backward")[random.integers(2)]
+    fault = "none" if random.random() < _SOUND else f"compute-delay:{delay_ms:.0f}ms/{way}"
     return simulate(job, [parse(fault)], seed, iterations=14)
 
 
@@ -113,7 +114,7 @@ def cell(cases: list[Case], gate: float, m_node: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=40)
+    parser.add_argument("--cases", type=int, default=20)
     parser.add_argument("--seed", type=int, default=14)
     given = parser.parse_args()
     cases = [case(given.seed * 1000 + number) for number in range(given.cases)]

@@ -44,11 +44,16 @@ def in_messages(work: Work, inside: Floats) -> Floats:
     return np.asarray(most[work.group])
 
 
+def is_told(inside: Floats) -> bool:
+    """Whether all times inside calls are recorded, and possible."""
+    return bool((np.isfinite(inside) & (inside >= 0)).all())
+
+
 def usual(iteration: Iteration, inside: Inside) -> Usual:
     """Usual durations, by the usual times inside the calls of a step; raises UnknownPassesError where they do not tell."""
     waits = {work.rank: inside[work.rank][work.inside] for work in iteration.works}
     known = [*waits.values(), *(inside[work.rank][work.messages] for work in iteration.works)]
-    if not len(iteration.pairs) or any(np.isnan(each).any() for each in known):
+    if not len(iteration.pairs) or not all(is_told(each) for each in known):
         raise UnknownPassesError("the time inside calls is not recorded of every rank of the pipeline")
     messages = [in_messages(work, inside[work.rank]) for work in iteration.works]
     lags = np.array([_transfer(iteration, messages, pair) if pair >= 0 else 0.0 for pair in iteration.carries.tolist()])

@@ -128,7 +128,10 @@ def _spans(
 
 def _solution(iteration: Iteration, rows: Floats, known: Floats) -> Floats:
     prior = _priors(iteration, rows.shape[1])
-    return np.asarray(np.linalg.lstsq(np.vstack([rows, prior]), np.append(known, np.zeros(len(prior))), rcond=None)[0])
+    try:
+        return np.asarray(np.linalg.lstsq(np.vstack([rows, prior]), np.append(known, np.zeros(len(prior))), rcond=None)[0])
+    except np.linalg.LinAlgError as error:
+        raise UnknownPassesError("times inside messages do not fit together") from error
 
 
 def _priors(iteration: Iteration, size: int) -> Floats:

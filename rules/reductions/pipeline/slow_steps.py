@@ -16,7 +16,7 @@ from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.pipeline.critical_path import Judged, judged, longest, makespan_without, straggling
 from forensics.rules.reductions.pipeline.dag import Dag, Flags, Floats, Ints, dag
-from forensics.rules.reductions.pipeline.dated import Inside, Usual, observed, usual
+from forensics.rules.reductions.pipeline.dated import Inside, Usual, is_told, observed, usual
 from forensics.rules.reductions.pipeline.iteration import Iteration, UnknownPassesError, iteration
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.passes import BACKWARD, FORWARD
@@ -202,7 +202,7 @@ def _judged(times: StepTimes, known: Sequence[tuple[Iteration, Usual, Inside]], 
         if None in rows.values():
             raise UnknownPassesError("a rank of the pipeline does not show the slow step whole")
         values = {rank: inside[rank][row] for rank, row in rows.items() if row is not None}
-        if any(np.isnan(each).any() for each in values.values()):
+        if not all(is_told(each) for each in values.values()):
             raise UnknownPassesError("the time inside calls is not recorded of every rank of the pipeline")
         durations.append(observed(passes, expected, values))
     first = np.cumsum([0, *(part.graph.size for part in parts)])
