@@ -29,7 +29,7 @@ and leaves the other rows as they are.
 _THRESHOLDS = """## Thresholds of slow passes
 
 `python -m tests.accuracy.thresholds` sweeps what makes an iteration slow (the usual one takes less than this share of it) and
-a pass over-long (`m_node`, beyond what is expected), as VenusTrace's figure 14 does. Jobs of 16 simulated ranks, 1F1B, GPipe and
+a pass over-long (`m_node`, beyond what is expected), as figure 14 of VenusTrace. Jobs of 16 simulated ranks, 1F1B, GPipe and
 interleaved; in three of four a pass of one rank takes longer once, by 20 ms to 3 s. Recall is of the iterations that became
 slower, whether a whole step of the record shows them or not; precision is of the groups of ranks that are late on a critical
 path: these figures are of the path alone, not of verdicts. In force are 90 % and 0.5. Its alpha and beta follow an expectation
