@@ -12,6 +12,9 @@ from forensics.assessments import Evidence as Evidence
 from forensics.assessments import Family as Family
 from forensics.assessments import Symptom as Symptom
 from forensics.assessments import SymptomKind as SymptomKind
+from forensics.critical_paths import CriticalPathRow as CriticalPathRow
+from forensics.critical_paths import PassRow as PassRow
+from forensics.critical_paths import PathRank as PathRank
 from forensics.parallel_layout import AxisRow as AxisRow
 from forensics.parallel_layout import LayoutRow as LayoutRow
 from forensics.step_accounts import AttributionRow as AttributionRow
@@ -266,3 +269,4 @@ class Verdict:
     last_lines: tuple[Evidence, ...] = ()
     known_defects: tuple[KnownDefect, ...] = ()
     layout: LayoutRow | None = None
+    critical_path: CriticalPathRow | None = None

@@ -11,6 +11,7 @@ from forensics.case.database import rows_of
 from forensics.model import CoverageRow, Evidence, GroupRow, Suspect, TimelineEntry, TreeLine
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.ranks.roster import RankFacts, RecordedRanks, Roster, SeenProcesses
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs
@@ -177,6 +178,7 @@ def not_checked(
     processes: SeenProcesses,
     ras: Ras,
     calls: Calls,
+    slow: SlowSteps,
 ) -> tuple[str, ...]:
     """Kinds of evidence that nobody looked at, in words: not collected is never fine."""
     rows = connection.execute(
@@ -198,6 +200,7 @@ def not_checked(
         "process states: not collected": not processes,
         "stacks: not collected": not stacks,
         "Flight Recorder: not collected": calls.from_shim or not recorded,
+        f"critical path of the slow steps: {slow.reason}": bool(slow.reason and not slow.found),
     }
     return (*dict.fromkeys(failed), *never, *(text for text, lacks in missing.items() if lacks))
 

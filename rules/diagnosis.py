@@ -40,7 +40,9 @@ from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_r
 from forensics.rules.reductions.frontier.verdicts import regimes
 from forensics.rules.reductions.logs.log_evidence import Logged, only_logs, shows_the_end
 from forensics.rules.reductions.pipeline.layout import Layout
+from forensics.rules.reductions.pipeline.path_rows import critical_path_row
 from forensics.rules.reductions.pipeline.rows import layout_row
+from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.progress.speed import Pace, Speed
 from forensics.rules.reductions.progress.standstill import Standing, WaitStates
@@ -110,6 +112,7 @@ def _verdict(
         assessments=(*judged.assessments, healthy),
         last_lines=last_lines(connection, suspects),
         layout=layout_row(supply.get(Layout)),
+        critical_path=critical_path_row(supply.get(SlowSteps)) if outcome is Outcome.SLOWDOWN else None,
         known_defects=() if outcome in (Outcome.HEALTHY, Outcome.SLOWDOWN) else shown_defects(connection, groups, suspects),
     )
 

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from forensics.model import Anomaly, Cause, Component, StageName, StageRef, Suspect
+from forensics.model import Anomaly, Cause, Component, Evidence, StageName, StageRef, Suspect
 from forensics.rules.arbitration import Judgement
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.pipeline.axes import Axis
-from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.call_places import WORDS, CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.halts import halt
 from forensics.rules.reductions.pipeline.layout import Layout
+from forensics.rules.reductions.text.evidence_text import ranks_text
 
 T = TypeVar("T")
 Members = Mapping[str, tuple[int, ...]]
@@ -26,6 +28,7 @@ _OF_PROGRAMS = (
     Cause.DEADLOCK,
 )
 _REDUCES = re.compile(r"_?all_?reduce|_?reduce_scatter")
+_MOST_HALTS = 4
 _MESSAGE = re.compile(r"send|recv")
 _IN_PASSES = (StageName.UNKNOWN, StageName.FORWARD, StageName.BACKWARD)
 
@@ -34,11 +37,32 @@ def located(judged: Judgement, places: CallPlaces, groups: Communicators, layout
     """The suspects, with what their calls tell of the place; what a suspect's own evidence told already is kept."""
     members = {group.label: group.members for group in groups}
     return tuple(
-        replace(suspect, stage=_of_layout(suspect, _reduced(_stage(suspect, places, members), layout, members), layout))
+        replace(
+            suspect,
+            stage=_of_layout(suspect, _reduced(_stage(suspect, places, members), layout, members), layout),
+            evidence=(*suspect.evidence, *(_halted(suspect, places, layout) if number < _MOST_HALTS else ())),
+        )
         if suspect.anomaly is Anomaly.FAIL_STOP
         else suspect
-        for suspect in judged.suspects
+        for number, suspect in enumerate(judged.suspects)
     )
+
+
+def _halted(suspect: Suspect, places: CallPlaces, layout: Layout) -> Iterator[Evidence]:
+    """The pass of a suspect at which its pipeline came to a halt; nothing where the pipeline did elsewhere."""
+    found = halt(suspect.ranks[0], places, layout) if suspect.ranks else None
+    for each in found.passes if found else ():
+        if found and set(suspect.ranks) & set(each.ranks):
+            chunk = "" if each.chunk is None else f" of chunk {each.chunk}"
+            where = f"{WORDS[each.direction]} of microbatch {each.microbatch}{chunk} on stage {each.stage}"
+            whose = f"{where} ({ranks_text(each.ranks)})"
+            what = (
+                "is not complete, and all that it waits for is"
+                if each.is_received
+                else "has not received its message, which was offered"
+            )
+            passes = f"{found.complete} of {found.of} passes of the step are complete"
+            yield Evidence(f"its pipeline halted where {whose} {what}; {passes}", None)
 
 
 def _of_layout(suspect: Suspect, stage: StageRef, layout: Layout) -> StageRef:

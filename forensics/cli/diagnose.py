@@ -32,6 +32,7 @@ class Format(StrEnum):
     TEXT = "text"
     JSON = "json"
     MARKDOWN = "markdown"
+    SVG = "svg"
 
 
 VERDICT_LINES = 3
@@ -50,7 +51,9 @@ def diagnose(
     paths: Annotated[
         list[Path], typer.Argument(help="A bundle, a case, a directory, loose files, or - for a log on standard input.")
     ],
-    form: Annotated[Format, typer.Option("--format", "-f", help="Form of the report.")] = Format.TEXT,
+    form: Annotated[
+        Format, typer.Option("--format", "-f", help="Form of the report; svg draws the critical path of a slow step.")
+    ] = Format.TEXT,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
     case: Annotated[Path | None, typer.Option("--case", help="Keep the store in this DuckDB file (see `query`).")] = None,
     thresholds: Annotated[Path | None, typer.Option(help="TOML file that overrides thresholds of rules.")] = None,
@@ -112,8 +115,19 @@ def _render(
         return json.render(verdict).decode()
     if form is Format.MARKDOWN:
         return markdown.render(verdict, max_bytes, extent.all_ranks, extent.why)
+    if form is Format.SVG:
+        return _drawn(verdict)
     shown = text.render(verdict, width or columns(output), colours(output), extent.all_ranks, extent.why, extent.verbose)
     return "\n".join(shown.splitlines()[:VERDICT_LINES]) if extent.quiet else shown
+
+
+def _drawn(verdict: Verdict) -> str:
+    """The critical path of the slowest step."""
+    from forensics.report import path_svg
+
+    if verdict.critical_path is None:
+        raise ForensicsError("no critical path: it is drawn for a slow job whose passes could be dated", ExitCode.INSUFFICIENT)
+    return path_svg.render(verdict.critical_path)
 
 
 def _code(verdict: Verdict, wanted: bool) -> ExitCode:

@@ -57,7 +57,7 @@ def document(verdict: Verdict) -> dict[str, Any]:
             {"label": label.label, "axis": label.axis, "stage": label.stage, "reason": label.reason} for label in verdict.labels
         ],
         "frontier": frontier.document(verdict.frontier),
-        "critical_path": None,
+        "critical_path": asdict(verdict.critical_path) if verdict.critical_path else None,
         "coverage": _coverage(verdict.coverage),
         "not_checked": list(verdict.not_checked),
         "ruled_out": _rows(verdict.ruled_out),

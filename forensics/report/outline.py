@@ -7,20 +7,23 @@ from dataclasses import replace
 from itertools import chain
 
 from forensics.model import Evidence, GroupRow, KnownDefect, Since, Suspect, TimelineEntry, Verdict
-from forensics.report import coverage, frontier, ranks, stack_tree, suspects, times, why
+from forensics.report import coverage, frontier, gantt, ranks, stack_tree, suspects, times, why
 from forensics.report.section import Item, Section
 
 _LINES = 40
 """Items of a section shown before the rest is counted."""
+WIDTH = 100
+"""Columns of a report where nobody says how many there are."""
+_BESIDE_CHART = 14
 _FAULTS = 8
 """Independent faults shown in full."""
 _PRODUCTS = {"nccl": "NCCL", "torch": "PyTorch", "driver": "the NVIDIA driver"}
 
 
-def sections(verdict: Verdict, all_ranks: bool = False, hypotheses: bool = False) -> list[Section]:
+def sections(verdict: Verdict, all_ranks: bool = False, hypotheses: bool = False, width: int = WIDTH) -> list[Section]:
     """The sections of the report in their order, without the empty ones; coverage always stands before alternatives.
 
-    `hypotheses` adds what was observed and how every hypothesis was assessed.
+    `hypotheses` adds what was observed and how every hypothesis was assessed. Charts fit into `width` columns.
     """
     first = verdict.suspects[0] if verdict.suspects else None
     parts = (
@@ -32,6 +35,7 @@ def sections(verdict: Verdict, all_ranks: bool = False, hypotheses: bool = False
         Section("WAITING", tuple(_waiting(verdict, all_ranks))),
         Section("WHERE EVERYONE IS", tuple(tree(verdict, first, all_ranks))),
         Section("GROUPS", tuple(groups(verdict, all_ranks))),
+        critical_path(verdict, width, all_ranks),
         *stages(verdict, all_ranks),
         Section("TIMELINE", tuple(_timeline(verdict))),
         Section("RULED OUT", tuple(_ruled_out(verdict))),
@@ -149,6 +153,13 @@ def stages(verdict: Verdict, all_ranks: bool = False) -> Iterator[Section]:
     """The account of each window and the attribution beside it; columns of the heat keep their place."""
     for row in verdict.frontier:
         yield Section("STAGES", tuple(Item(text, marker) for marker, text in frontier.lines(row, all_ranks)))
+
+
+def critical_path(verdict: Verdict, width: int, all_ranks: bool = False, brief: bool = False) -> Section:
+    """The passes of the slowest step over time, and those that were late."""
+    path, room = verdict.critical_path, width - _BESIDE_CHART
+    rows = () if path is None else gantt.brief_lines(path, room) if brief else gantt.lines(path, room, all_ranks)
+    return Section("CRITICAL PATH", tuple(Item(text, marker, drawing=drawing) for marker, text, drawing in rows))
 
 
 def _timeline(verdict: Verdict) -> Iterator[Item]:

@@ -24,7 +24,7 @@ def most_lines(verdict: Verdict) -> int:
     return FEW_LINES if (verdict.world_size or 0) <= SMALL_WORLD else MANY_LINES
 
 
-def sections(verdict: Verdict) -> list[Section]:
+def sections(verdict: Verdict, width: int = outline.WIDTH) -> list[Section]:
     """The sections of the first screen in their order, without the empty ones."""
     first = verdict.suspects[0] if verdict.suspects else None
     parts = (
@@ -34,6 +34,7 @@ def sections(verdict: Verdict) -> list[Section]:
         Section("WHY NOT THE NEXT BEST", tuple(_rivals(verdict))),
         *(Section(f"FAULT {each.fault}", tuple(_other_fault(each))) for each in outline.leading(verdict)[1:]),
         Section("WHERE EVERYONE IS", tuple(_places(verdict, first))),
+        outline.critical_path(verdict, width, brief=True),
         *outline.stages(verdict),
         Section("GROUPS THAT WAIT", tuple(_groups(verdict))),
         Section("MISSING, AND WOULD DECIDE", tuple(_missing(verdict))),

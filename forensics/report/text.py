@@ -47,7 +47,7 @@ def render(
     whole = all_ranks or hypotheses or verbose
     lines = list(_head(verdict, color))
     end = ["", *footer(verdict, whole)]
-    sections = outline.sections(verdict, all_ranks, hypotheses) if whole else screen.sections(verdict)
+    sections = outline.sections(verdict, all_ranks, hypotheses, width) if whole else screen.sections(verdict, width)
     blocks = [list(body(section, width)) for section in sections]
     if not whole:
         room = screen.most_lines(verdict) - len(lines) - len(end) - 2 * len(sections)

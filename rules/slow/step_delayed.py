@@ -28,6 +28,8 @@ from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecid
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.pipeline.delays import Delay, Delays
+from forensics.rules.reductions.pipeline.on_path import OnPath, on_path
+from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
@@ -47,6 +49,7 @@ def _evaluate(
     connection: DuckDBPyConnection,
     delays: Delays,
     places: CallPlaces,
+    slow: SlowSteps,
     roster: Roster,
     hardware: Hardware,
     thresholds: Thresholds,
@@ -61,7 +64,10 @@ def _evaluate(
     for found in kept:
         if found[0].by_arrivals and not _stands_out(delays, found, places, roster, thresholds):
             continue
-        finding = _finding(connection, delays, found, places, roster, thresholds)
+        path = on_path(found, places, slow)
+        if path.is_absorbed:
+            continue
+        finding = path.added(_finding(connection, delays, found, places, path, roster, thresholds), delays.typical_ns)
         # Not the share of the record: what a GPU is slowed by must explain the step that was long.
         slowdown = 1 + max(delay.excess_ns for delay in found) / delays.typical_ns if delays.typical_ns else None
         yield hardware.refined(finding, (Cause.COMPUTE_SLOW,), slowdown)
@@ -121,11 +127,13 @@ def _finding(
     delays: Delays,
     found: Sequence[Delay],
     places: CallPlaces,
+    path: OnPath,
     roster: Roster,
     thresholds: Thresholds,
 ) -> Finding:
     worst = max(found, key=lambda delay: delay.excess_ns)
     place = places.of_call(worst.ranks[0], worst.communicator, worst.sequence) or CallPlace()
+    place = place if place.in_pass and place.direction else path.place(worst.step) or place
     if worst.is_spread or worst.before_step:  # no pass stands out
         place = CallPlace(stage=place.stage)
     lost = sum(delay.excess_ns for delay in found)

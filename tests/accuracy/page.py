@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.accuracy import public, scorecard
+from tests.accuracy import public, scorecard, thresholds
 from tests.accuracy.scoring import Row, Score
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +24,16 @@ Every fault of [tests/live](../tests/live) is brought about on a real job of fou
 outside, and given to the analysers. `make accuracy` does it all, writes this page and [the rows](accuracy.json); it takes about
 25 minutes, less when the bundles of an earlier run are still in `build/accuracy`. `make accuracy ONLY=stopped` takes one fault
 and leaves the other rows as they are.
+"""
+
+_THRESHOLDS = """## Thresholds of slow passes
+
+`python -m tests.accuracy.thresholds` sweeps what makes an iteration slow (the usual one takes less than this share of it) and
+a pass over-long (`m_node`, beyond what is expected), as figure 14 of VenusTrace. Jobs of 16 simulated ranks, 1F1B, GPipe and
+interleaved; in three of four a pass of one rank takes longer once, by 20 ms to 3 s. Recall is of the iterations that became
+slower, whether a whole step of the record shows them or not; precision is of the groups of ranks that are late on a critical
+path: these figures are of the path alone, not of verdicts. In force are 90 % and 0.5. Its alpha and beta follow an expectation
+that drifts with what it judges; there is none here ([decision 19](decisions/0019-printed-algorithms.md)).
 """
 
 _METHOD = """
@@ -80,6 +90,7 @@ def render(rows: Sequence[Row], versions: Mapping[str, str]) -> str:
         _explained(stuck),
         _moving([row for row in rows if row.moves]),
         public.section(logs, first),
+        f"{_THRESHOLDS}\n{thresholds.TABLE.read_text(encoding='utf-8')}",
         _METHOD,
         f"## Every fault\n\nRanks that were named; `-` is nobody.\n\n{_table(rows)}",
         "## Versions\n\n" + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".\n",

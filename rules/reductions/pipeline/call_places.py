@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -26,7 +26,8 @@ from forensics.rules.reductions.steps.begins import step_begins, usual_step
 from forensics.rules.reductions.steps.records import UNKNOWN, Ints, Record, records
 
 _DIRECTIONS = {StageName.FORWARD: FORWARD, StageName.BACKWARD: BACKWARD}
-_WORDS = {FORWARD: "forward", BACKWARD: "backward"}
+WORDS = {FORWARD: "forward", BACKWARD: "backward"}
+"""Directions in words."""
 # More stages than any pipeline has: a chain that is longer goes in a circle.
 _MOST_STAGES = 512
 
@@ -48,7 +49,7 @@ class CallPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class Told:
     """What the record of a rank tells: its steps, its neighbours, its passes."""
 
     record: Record
@@ -63,16 +64,43 @@ class CallPlaces:
     """Places of the calls of ranks, worked out for a rank when it is asked for first."""
 
     connection: DuckDBPyConnection
-    known: dict[int, _Told | None] = field(default_factory=dict)
+    known: dict[int, Told | None] = field(default_factory=dict)
+    stages: dict[int, int | None] = field(default_factory=dict)
+    shapes: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def told(self, rank: int) -> Told | None:
+        """What the record of a rank tells; None without one."""
+        if rank not in self.known:
+            self.read((rank,))
+        return self.known[rank]
+
+    def read(self, ranks: Iterable[int]) -> None:
+        """Read the records of ranks that were not asked for before, all at once."""
+        wanted = [rank for rank in ranks if rank not in self.known]
+        found = records(self.connection, wanted) if wanted else {}
+        self.learn(found)
+        self.known |= dict.fromkeys(set(wanted) - self.known.keys())
+
+    def learn(self, found: Mapping[int, Record]) -> None:
+        """Take records of ranks that were read already."""
+        self.known |= {rank: self._read(record) for rank, record in found.items() if rank not in self.known}
+
+    def pass_at(self, rank: int, at: int) -> CallPlace | None:
+        """The pass that a call of a rank is of, by its place in the record; None without a record.
+
+        A message is of the pass that sends it, though its rank may have been in another one when it did not.
+        """
+        told = self.told(rank)
+        return self._of_pass(told, at) if told else None
 
     def has(self, rank: int, communicator: str) -> bool:
         """Whether the record of a rank holds calls of a communicator."""
-        told = self._of(rank)
+        told = self.told(rank)
         return told is not None and bool(told.record.of(communicator).any())
 
     def of_call(self, rank: int, communicator: str, sequence: int) -> CallPlace | None:
         """The place of a call that a rank issued; None where its record does not hold it."""
-        told = self._of(rank)
+        told = self.told(rank)
         at = told.record.issued(communicator, sequence) if told else None
         return None if told is None or at is None else self._place(told, at)
 
@@ -89,7 +117,7 @@ class CallPlaces:
 
     def of_message(self, rank: int, peers: Collection[int]) -> CallPlace | None:
         """The place of the first message between a rank and some others that has not ended; None where there is none."""
-        told = self._of(rank)
+        told = self.told(rank)
         if told is None:
             return None
         waits = told.record.is_message & ~told.record.done & np.isin(told.record.peer, list(peers))
@@ -97,7 +125,7 @@ class CallPlaces:
 
     def of_next(self, rank: int) -> CallPlace | None:
         """The place of the call that a rank would make after its last one, as it did in the steps before."""
-        told = self._of(rank)
+        told = self.told(rank)
         if told is None or told.usual is None or told.passes is None or not len(told.begins):
             return None
         at = self._expected(told)
@@ -105,7 +133,7 @@ class CallPlaces:
 
     def of_deviation(self, rank: int) -> CallPlace | None:
         """The place in the usual step from which on one of the last two steps of a rank went another way, or None."""
-        told = self._of(rank)
+        told = self.told(rank)
         if told is None or told.usual is None or not len(told.begins):
             return None
         usual = told.record.token[slice(*told.usual)]
@@ -118,7 +146,7 @@ class CallPlaces:
                 return self._place(told, told.usual[0] + int(differs[0]))
         return None
 
-    def _expected(self, told: _Told) -> int | None:
+    def _expected(self, told: Told) -> int | None:
         """The place in the usual step of the call that follows on the last one, where the steps agree up to there."""
         begin, end = told.usual or (0, 0)
         last = int(told.begins[-1])
@@ -127,17 +155,22 @@ class CallPlaces:
             return None
         return begin + made
 
-    def _place(self, told: _Told, at: int) -> CallPlace:
+    def _place(self, told: Told, at: int) -> CallPlace:
+        place = self._of_pass(told, at)
+        if not place.in_pass or told.ends is None or told.passes is None or not _ends_two_passes(told.record, told.passes, at):
+            return place
+        # The last stage goes back with the microbatch that came; the first one with another than it sends on.
+        number, came = (int(told.passes.ordinal[each]) for each in (at, _message_before(told.record, at)))
+        same = told.ends.after is None and told.passes.per_step > 1 and number == came >= 0
+        return replace(place, direction=None, microbatch=number if same else None, chunk=None)
+
+    def _of_pass(self, told: Told, at: int) -> CallPlace:
+        """The pass that a call is of: of a message the one that it was sent by, or is received for."""
         rank = told.record.rank
-        if told.passes is None or not self._is_in_line(told):
+        if told.passes is None or (self.stage_of(rank) is None and not self._is_in_line(told)):
             return CallPlace(stage=self.stage_of(rank))
         direction, number = int(told.passes.direction[at]), int(told.passes.ordinal[at])
-        place = CallPlace(_WORDS.get(direction), stage=self.stage_of(rank), in_pass=direction != NEITHER)
-        if told.ends is not None and _ends_two_passes(told.record, told.passes, at):
-            # The last stage goes back with the microbatch that came; the first one with another than it sends on.
-            came = _message_before(told.record, at)
-            same = told.ends.after is None and told.passes.per_step > 1 and number == int(told.passes.ordinal[came]) >= 0
-            return replace(place, direction=None, microbatch=number if same else None)
+        place = CallPlace(WORDS.get(direction), stage=self.stage_of(rank), in_pass=direction != NEITHER)
         if direction == NEITHER or number < 0 or told.passes.per_step < 2:
             return place
         stages, chunks = self._shape(rank)
@@ -152,14 +185,15 @@ class CallPlaces:
 
     def stage_of(self, rank: int) -> int | None:
         """The stage of the pipeline that a rank is in, from 0; None where messages do not lead to the first one."""
-        chain = self._chain(rank)
-        return len(chain) - 1 if chain else None
+        if rank not in self.stages:
+            self.stages[rank] = len(chain) - 1 if (chain := self._chain(rank)) else None
+        return self.stages[rank]
 
     def _chain(self, rank: int) -> list[int]:
         """Ranks from this one back to the first stage of its pipeline; empty where it is not found."""
         chain = [rank]
         while len(chain) <= _MOST_STAGES:
-            told = self._of(chain[-1])
+            told = self.told(chain[-1])
             if told is None or told.ends is None or not self._is_in_line(told):
                 return []
             if told.ends.is_first:
@@ -169,7 +203,7 @@ class CallPlaces:
             chain.append(told.ends.before)
         return []
 
-    def _is_in_line(self, told: _Told) -> bool:
+    def _is_in_line(self, told: Told) -> bool:
         """Whether the neighbours of a rank agree that they are its neighbours, as far as they left records.
 
         In a ring every member would be the first one.
@@ -177,19 +211,24 @@ class CallPlaces:
         if told.ends is None:
             return True
         rank, before, after = told.record.rank, told.ends.before, told.ends.after
-        one = self._of(before) if before is not None and not told.ends.is_first else None
-        other = self._of(after) if after is not None else None
+        one = self.told(before) if before is not None and not told.ends.is_first else None
+        other = self.told(after) if after is not None else None
         ends = (one.ends if one else None), (other.ends if other else None)
         agrees = ends[0] is None or ends[0].after == rank
         return agrees and (ends[1] is None or (ends[1].before == rank and not (told.ends.is_first and ends[1].is_first)))
 
     def _shape(self, rank: int) -> tuple[int, int]:
+        if rank not in self.shapes:
+            self.shapes[rank] = self._found_shape(rank)
+        return self.shapes[rank]
+
+    def _found_shape(self, rank: int) -> tuple[int, int]:
         """Stages of the pipeline of a rank, and chunks of the model that each holds (0, 1: not known, or one).
 
         The first stage passes every chunk on, and gets each but the first from the last stage.
         """
         chain = self._chain(rank)
-        first = self._of(chain[-1]) if chain else None
+        first = self.told(chain[-1]) if chain else None
         if first is None or first.usual is None or first.ends is None or first.passes is None:
             return 0, 1
         step = slice(*first.usual)
@@ -199,19 +238,13 @@ class CallPlaces:
         last = self.stage_of(first.ends.before) if first.ends.before is not None else 1
         return (last + 1, passed_on // microbatches) if last is not None and again and microbatches > 0 else (0, 1)
 
-    def _of(self, rank: int) -> _Told | None:
-        if rank not in self.known:
-            found = records(self.connection, (rank,)).get(rank)
-            self.known[rank] = None if found is None else self._read(found)
-        return self.known[rank]
-
-    def _read(self, record: Record) -> _Told:
+    def _read(self, record: Record) -> Told:
         begins = step_begins(record)
         usual = usual_step(record, begins)
         ends = neighbours(record, begins)
         if usual is None:
-            return _Told(record, begins, None, ends, None)
-        return _Told(record, begins, usual, ends, passes(record, begins, usual, ends, self._directions(record)))
+            return Told(record, begins, None, ends, None)
+        return Told(record, begins, usual, ends, passes(record, begins, usual, ends, self._directions(record)))
 
     def _directions(self, record: Record) -> Mapping[int, int]:
         paths = call_paths(self.connection, {path for path in set(record.call_path.tolist()) if path != UNKNOWN})

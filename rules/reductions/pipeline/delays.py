@@ -102,9 +102,14 @@ class Delays:
 
 
 @reduction
-def delays(connection: DuckDBPyConnection, liveness: Liveness) -> Delays:
-    """What held up the long steps of a job that is not known to stand still."""
-    times = step_times({} if liveness.motion is Motion.STALLED else records(connection))
+def steps(connection: DuckDBPyConnection, liveness: Liveness) -> StepTimes:
+    """The steps of a job that is not known to stand still."""
+    return step_times({} if liveness.motion is Motion.STALLED else records(connection))
+
+
+@reduction
+def delays(times: StepTimes) -> Delays:
+    """What held up the long steps."""
     found = {number: tuple(_of_step(times, number, excess)) for number, excess in times.long()}
     return Delays(
         found=tuple(delay for each in found.values() for delay in each),

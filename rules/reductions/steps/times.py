@@ -83,14 +83,14 @@ class StepTimes:
             return self.number
         return self.number[self.length <= np.quantile(self.length, _SHORTER, method="lower") / GATE]
 
-    def long(self) -> list[tuple[int, float]]:
-        """Steps that were long, each with the ns by which it was longer than usual."""
+    def long(self, gate: float = GATE) -> list[tuple[int, float]]:
+        """Steps that were long (the usual one is below `gate` of it), each with the ns by which it was longer than usual."""
         if not len(self.usual):
             return []
         usual = float(np.median(self.length[np.isin(self.number, self.usual)]))
         # From one step to the next: where a job became slower once, its steps differ by no more than before.
         spread = float(np.median(np.abs(np.diff(self.length)))) if len(self.length) > _FEW else 0.0
-        chosen = (self.length * GATE > usual) & (self.length - usual > _SPREADS * spread)
+        chosen = (self.length * gate > usual) & (self.length - usual > _SPREADS * spread)
         pairs = zip(self.number[chosen].tolist(), (self.length[chosen] - usual).tolist(), strict=True)
         return [(number, excess) for number, excess in pairs]
 

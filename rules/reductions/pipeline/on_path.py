@@ -1,0 +1,101 @@
+"""What the critical path says of a delay: whether it cost the step anything, and how much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from forensics.model import Evidence, Finding, Impact
+from forensics.rules.reductions.pipeline.call_places import WORDS, CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.delays import Delay
+from forensics.rules.reductions.pipeline.slow_steps import SlowStep, SlowSteps
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
+
+_SHOWN, _MS = 2, 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class OnPath:
+    """The delays of one subject beside the critical paths of their steps.
+
+    `late` are dated slow steps in which its passes were late on the path, with those passes; `recoverable_ns` is what these
+    steps would be shorter without. `dated` of the delays are in steps whose passes are dated; `is_absorbed`: all are, and the
+    pass that held somebody up cost the step nothing in any.
+    """
+
+    late: tuple[tuple[SlowStep, tuple[int, ...]], ...]
+    dated: int
+    recoverable_ns: float
+    is_absorbed: bool
+
+    def added(self, finding: Finding, typical_ns: float) -> Finding:
+        """The finding with what could be recovered, and the passes that say so."""
+        if not self.late or finding.impact is None:
+            return finding
+        steps = len(self.late)
+        share = round(self.recoverable_ns / (self.recoverable_ns + steps * typical_ns), 3)
+        impact = Impact(round(self.recoverable_ns), share, steps, "critical_path")
+        return replace(finding, impact=impact, evidence=(*finding.evidence, *self._evidence()))
+
+    def place(self, number: int) -> CallPlace | None:
+        """Where a step was held up: its only late pass of the subject; None where there are several, or where it is the first.
+
+        What a rank does before its first pass of a step is no part of that pass, and messages do not tell it from it.
+        """
+        nodes = next(((step, nodes) for step, nodes in self.late if step.number == number), None)
+        if nodes is None or len(nodes[1]) > 1:
+            return None
+        part, own = nodes[0].part(nodes[1][0])
+        if any(work.passes[0] == own for work in part.works):
+            return None
+        way = WORDS[int(part.direction[own])]
+        chunk = int(part.chunk[own]) if (part.chunk > 0).any() else None
+        return CallPlace(way, int(part.microbatch[own]), chunk, int(part.stage[own]), in_pass=True)
+
+    def _evidence(self) -> Iterator[Evidence]:
+        for step, nodes in sorted(self.late, key=lambda each: -max(each[0].durations[list(each[1])]))[:_SHOWN]:
+            worst = max(nodes, key=lambda node: step.durations[node] - step.expected[node])
+            much = f"took {step.durations[worst] / _MS:.0f} ms, expected {step.expected[worst] / _MS:.0f} ms"
+            more = f" (the worst of {len(nodes)} late passes of this step)" if len(nodes) > 1 else ""
+            yield Evidence(f"on the critical path: {named(step, worst)} {much}{more}", None)
+        yield Evidence(
+            f"on the critical path in {len(self.late)} of {counted(self.dated, 'slow step')} whose passes are dated", None
+        )
+        for step, _ in self.late[:1]:
+            yield from absorbed(step)
+
+
+def absorbed(step: SlowStep) -> Iterator[Evidence]:
+    """Over-long passes of a step that cost it nothing."""
+    for node in step.absorbed()[:_SHOWN]:
+        much = f"took {step.durations[node] / _MS:.0f} ms, expected {step.expected[node] / _MS:.0f} ms"
+        spare = f"{step.judged.times.slack[node] / _MS:.0f} ms"
+        yield Evidence(f"absorbed by bubbles: {named(step, node)} {much}, and could be {spare} later still", None)
+
+
+def named(step: SlowStep, node: int) -> str:
+    """A pass in words."""
+    part, own = step.part(node)
+    way = WORDS[int(part.direction[own])]
+    chunk = f" of chunk {part.chunk[own]}" if (part.chunk > 0).any() else ""
+    return f"{way} of microbatch {part.microbatch[own]}{chunk} on stage {part.stage[own]} ({ranks_text(step.ranks(node))})"
+
+
+def on_path(found: Sequence[Delay], places: CallPlaces, slow: SlowSteps) -> OnPath:
+    """What the graphs of their steps say of some delays with the same ranks."""
+    late: list[tuple[SlowStep, tuple[int, ...]]] = []
+    absorbed_in = dated = 0
+    recoverable = 0.0
+    for delay in found:
+        step = slow.step(delay.step)
+        if step is None:
+            continue
+        dated += 1
+        own = [node for node in step.judged.late.tolist() if set(delay.ranks) & set(step.ranks(node))]
+        if own:
+            late.append((step, tuple(own)))
+            recoverable += step.recoverable(delay.ranks)
+        place = places.of_call(delay.ranks[0], delay.communicator, delay.sequence)
+        node = step.find(delay.ranks[0], place) if place else None
+        absorbed_in += not own and node is not None and node in step.judged.absorbed
+    return OnPath(tuple(late), dated, recoverable, 0 < absorbed_in == len(found))
