@@ -1,0 +1,88 @@
+"""Which queue pair carries which flow in a shim log: both sides of the link that the hooks make (docs/formats/shim-log.md)."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from forensics.ingest.shim_log import layout
+from forensics.ingest.shim_log.columns import communicators, numbers, texts, words
+from forensics.ingest.shim_log.file import ShimFile, Table, text
+
+DIRECTIONS = ("send", "recv")
+_ONE_FLOW = 1
+_NO_DIRECTION = 255
+_Key = tuple[int, int, int, int, int]
+"""Slot and generation of a communicator, channel, direction, peer."""
+
+
+def name(pair: np.void) -> str:
+    """`device/number`, with the generation when the number was used before."""
+    label = f"{text(pair['device']) or format(int(pair['context']), 'x')}/{int(pair['number'])}"
+    return label if int(pair["generation"]) <= 1 else f"{label}.{int(pair['generation'])}"
+
+
+def address(pair: np.void, gid: str, lid: str) -> str | None:
+    """GID as an address, else LID."""
+    raw = pair[gid].tobytes()
+    if any(raw):
+        found = ipaddress.IPv6Address(raw)
+        return f"::ffff:{found.ipv4_mapped}" if found.ipv4_mapped else str(found)
+    return f"lid {int(pair[lid])}" if pair[lid] else None
+
+
+def carried(log: ShimFile, pairs: Table) -> dict[str, Any]:
+    """The one flow of each queue pair as columns of `queue_pairs`; null where none or several were seen on it."""
+    unknown = pairs["flows"] != _ONE_FLOW
+    records = np.zeros(len(pairs), layout.PROXY)
+    records["comm"] = np.where(unknown, layout.NO_COMM, pairs["flow_comm"])
+    records["generation"] = pairs["flow_generation"]
+    codes = np.where(unknown, _NO_DIRECTION, pairs["flow_direction"])
+    names: dict[int, Any] = {**dict(enumerate(DIRECTIONS)), _NO_DIRECTION: None}
+    return {
+        "communicator": communicators(log, records),
+        "channel": numbers(pairs["flow_channel"], unknown),
+        "direction": words(codes, names),
+        "peer": numbers(pairs["flow_peer"], unknown | (pairs["flow_peer"] < 0)),
+    }
+
+
+def carriers(log: ShimFile, states: Table) -> dict[str, Any]:
+    """Queue pair and NICs of each flow as columns of `flows`; null where no queue pair was seen to carry it."""
+    known = _by_flow(log.tables.get(layout.QUEUE_PAIRS))
+    found = [known.get(key) for key in _keys(states, "comm", "generation", "channel", "direction", "peer")]
+    return {
+        "queue_pair": _texts(found, lambda pair: name(pair)),
+        "local_nic": _texts(found, lambda pair: text(pair["device"]) or None),
+        "remote_nic": _texts(found, lambda pair: address(pair, "remote_gid", "remote_lid")),
+    }
+
+
+def _by_flow(pairs: Table | None) -> dict[_Key, np.void]:
+    """The first queue pair of each flow; one that carries several flows is that of none."""
+    if pairs is None:
+        return {}
+    used = pairs[(pairs["generation"] > 0) & (pairs["flows"] == _ONE_FLOW) & (pairs["flow_comm"] != layout.NO_COMM)]
+    fields = ("flow_comm", "flow_generation", "flow_channel", "flow_direction", "flow_peer")
+    found: dict[_Key, np.void] = {}
+    for key, pair in zip(_keys(used, *fields), used, strict=True):
+        found.setdefault(key, pair)
+    return found
+
+
+def _keys(table: Table, *fields: str) -> list[_Key]:
+    columns: list[npt.NDArray[Any]] = [table[field] for field in fields]
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _texts(found: Sequence[np.void | None], told: Any) -> Any:
+    """One text a queue pair, made once for each of them."""
+    made: dict[int, str | None] = {}
+    for pair in found:
+        if pair is not None and id(pair) not in made:
+            made[id(pair)] = told(pair)
+    return texts([None if pair is None else made[id(pair)] for pair in found])
