@@ -19,6 +19,7 @@ from forensics.model import (
     Mechanism,
     Members,
     Resource,
+    Since,
     StageName,
     StageRef,
 )
@@ -75,7 +76,7 @@ def _evaluate(
         if victims := {rank for each in late.values() for rank in each.members} - set(late):
             yield blocked_ranks(victims)
     for hold in _single_holds(slowness, {*late, *at_slow_links, *passing_on}, thresholds["least_share_held"]):
-        yield hardware.refined(_held_finding(slowness, text, hold), (Cause.COMPUTE_SLOW,))
+        yield hardware.refined(_held_finding(roster, text, hold), (Cause.COMPUTE_SLOW,))
 
 
 def _single_holds(slowness: Slowness, others: Collection[int], least: float) -> Iterator[GpuHold]:
@@ -87,7 +88,7 @@ def _single_holds(slowness: Slowness, others: Collection[int], least: float) -> 
             yield hold
 
 
-def _held_finding(slowness: Slowness, text: EvidenceText, hold: GpuHold) -> Finding:
+def _held_finding(roster: Roster, text: EvidenceText, hold: GpuHold) -> Finding:
     others = tuple(rank for rank in hold.members if rank != hold.rank)
     return Finding(
         ranks=(hold.rank,),
@@ -95,12 +96,13 @@ def _held_finding(slowness: Slowness, text: EvidenceText, hold: GpuHold) -> Find
         stage=StageRef(component=Component.COMPUTE, operation=hold.kind, communicator=hold.communicator),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if hold.had_onset and hold.slow >= _SURE_CALLS else Confidence.SUSPECT,
-        evidence=(_held_evidence(hold), *text.stack(hold.rank)),
+        evidence=(*_held_evidence(hold), *text.stack(hold.rank)),
         granularity=Granularity.GPU,
         anomaly=Anomaly.FAIL_SLOW,
-        resource=Resource(peer_ranks=others),
+        resource=Resource(channel=hold.channel, peer_ranks=others),
         mechanism=Mechanism("late_end", "local"),
         impact=Impact(round(hold.lost_ns), round(hold.share, 3), hold.slow, "arrival"),
+        since=_hold_since(roster, hold),
         next_steps=(
             f"compare the GPU of rank {hold.rank} with its neighbours: PCIe width and speed, clocks, other processes",
             "the network is not where to look: its chunks had arrived, and its own sends wait for nobody",
@@ -108,13 +110,22 @@ def _held_finding(slowness: Slowness, text: EvidenceText, hold: GpuHold) -> Find
     )
 
 
-def _held_evidence(hold: GpuHold) -> Evidence:
-    return Evidence(
+def _hold_since(roster: Roster, hold: GpuHold) -> Since | None:
+    """When the first slow call began, on the clock of its host; unknown when no call before was in time."""
+    host = roster.host_of(hold.rank)
+    clock = f"{host} realtime" if host else "realtime of the recording host"
+    return Since(hold.since_ns, clock, 0) if hold.had_onset else None
+
+
+def _held_evidence(hold: GpuHold) -> Iterator[Evidence]:
+    yield Evidence(
         f"rank {hold.rank} took chunks of {hold.kind} of {hold.communicator} {hold.typical_ns / 1e6:.1f} ms later than "
         f"{counted(hold.peers, 'rank')} with the same part ({hold.usual_ns / 1e6:.1f} ms), in {hold.slow} of {hold.calls} "
         f"operations, {100 * hold.share:.0f} % of the time; its own sends did not wait meanwhile",
         hold.source,
     )
+    if hold.channel is not None:
+        yield Evidence(f"only channel {hold.channel} is late, the others of these operations are in time: not the network")
 
 
 def _waits_for_an_equal(lateness: Latenesses, layout: Layout, thresholds: Thresholds) -> set[int]:

@@ -35,7 +35,7 @@ class GpuHold:
 
     `typical_ns` is the median of what its GPU took beyond its peers, `usual_ns` what chunks waited for the GPUs of `peers`
     ranks with the same part; `lost_ns` is the sum beyond that, `share` of the time that the calls span; `had_onset` says that
-    calls before were not slow.
+    calls before were not slow. `channel` is the one that is slow where its others are as fast as those of the peers.
     """
 
     rank: int
@@ -51,6 +51,7 @@ class GpuHold:
     share: float
     since_ns: int
     had_onset: bool
+    channel: int | None
     source: str
 
 
@@ -58,17 +59,21 @@ _HELD = """
 WITH own AS (
     SELECT r.kind, r.size, r.total, round(log2(greatest(r.bytes, 1))) AS scale, r.position, r.number, r.communicator, r.rank,
            max(r.consume_ns) AS waited, max(r.consume_ns - coalesce(s.credit_ns, 0) - coalesce(s.nic_ns, 0)) AS held,
+           min(r.consume_ns - coalesce(s.credit_ns, 0) - coalesce(s.nic_ns, 0)) AS least, count(DISTINCT r.channel) AS channels,
+           arg_max(r.channel, r.consume_ns - coalesce(s.credit_ns, 0) - coalesce(s.nic_ns, 0)) AS channel,
            min(r.start_ns) AS start_ns, max(r.end_ns) AS end_ns, any_value(r.source_id) AS source_id, min(r.locator) AS locator
     FROM ended_flows r LEFT JOIN ended_flows s
         ON s.sends AND s.source_id = r.source_id AND s.communicator = r.communicator AND s.kind = r.kind
         AND s.number = r.number AND s.channel = r.channel
     WHERE NOT r.sends AND r.kind <> 'p2p' AND r.consume_ns IS NOT NULL AND r.number IS NOT NULL GROUP BY ALL
 ), compared AS (
-    SELECT *, held - median(held) OVER call AS excess, median(waited) OVER call AS usual, count(*) OVER call AS present
+    SELECT *, held - median(held) OVER call AS excess, least - median(least) OVER call AS others,
+           median(waited) OVER call AS usual, count(*) OVER call AS present
     FROM own WINDOW call AS (PARTITION BY kind, size, total, scale, position, number)
 )
 SELECT c.kind, c.size, c.total, c.scale, c.position, c.communicator, c.rank, list(excess ORDER BY end_ns),
-       list(usual ORDER BY end_ns), list(start_ns ORDER BY end_ns), list(end_ns ORDER BY end_ns), min(present) - 1,
+       list(usual ORDER BY end_ns), list(start_ns ORDER BY end_ns), list(end_ns ORDER BY end_ns),
+       list(CASE WHEN channels > 1 AND others < excess / 2 THEN channel END ORDER BY end_ns), min(present) - 1,
        (SELECT list(DISTINCT m.rank ORDER BY m.rank) FROM ended_flows m WHERE m.communicator = c.communicator),
        any_value(s.path) || '#entry=' || arg_max(c.locator, excess)
 FROM compared c JOIN sources s USING (source_id) WHERE present > $peers
@@ -93,7 +98,7 @@ def _outliers(holds: Sequence[GpuHold | None]) -> Iterator[GpuHold]:
 
 def _hold(
     rank: int, label: str, kind: str, excess: Sequence[float], usual: Sequence[float], starts: Sequence[int],
-    ends: Sequence[int], peers: int, members: Sequence[int], source: str,
+    ends: Sequence[int], channels: Sequence[int | None], peers: int, members: Sequence[int], source: str,
 ) -> GpuHold | None:  # fmt: skip
     """One rank in the calls of one structure; None when it is as fast as its peers, or was slow too seldom."""
     over, expected = np.array(excess, float), np.maximum(np.array(usual, float), 1.0)
@@ -106,5 +111,11 @@ def _hold(
     return GpuHold(
         rank, label, kind, tuple(members), len(over) - first, int(slow[first:].sum()), peers,
         float(np.median(expected[first:])), float(np.median(over[first:])), lost, lost / span,
-        int(starts[first]), first > 0, source,
+        int(starts[first]), first > 0, _single([channel for channel, is_slow in zip(channels[first:], slow[first:], strict=True) if is_slow]), source,
     )  # fmt: skip
+
+
+def _single(channels: Sequence[int | None]) -> int | None:
+    """The channel that nearly all slow calls are slow in, alone."""
+    found = max(set(channels), key=lambda channel: (channels.count(channel), -1 if channel is None else channel))
+    return found if channels.count(found) >= _RECURRENCE * len(channels) else None

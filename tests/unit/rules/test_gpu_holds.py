@@ -21,7 +21,7 @@ def connection() -> Iterator[DuckDBPyConnection]:
         yield opened
 
 
-def pairs(connection: DuckDBPyConnection, steps: int, wait: Wait) -> None:
+def pairs(connection: DuckDBPyConnection, steps: int, wait: Wait, channel: int = 0) -> None:
     """Communicators of two ranks each, n and n + PAIRS, that make the same calls at the same time."""
     rows: list[tuple[object, ...]] = []
     for step in range(steps):
@@ -31,19 +31,8 @@ def pairs(connection: DuckDBPyConnection, steps: int, wait: Wait) -> None:
             when = (step * STEP_NS, step * STEP_NS + 50 * MS, 50 * MS, 8)
             for sends in (True, False):
                 own = (MS, credit, MS, None, None) if sends else (None, None, None, MS, consume)
-                named = (
-                    rank,
-                    2 * step + sends,
-                    f"pair {rank % PAIRS}",
-                    rank,
-                    other,
-                    place,
-                    1 - place,
-                    2,
-                    0,
-                    sends,
-                    "all_reduce",
-                )
+                label, ends = f"pair {rank % PAIRS}", (rank, other, place, 1 - place, 2)
+                named = (rank, 2 * step + sends + 1000 * channel, label, *ends, channel, sends, "all_reduce")
                 rows.append((*named, step + 1, 16, 1 << 20, *when, *own))
     add(connection, rows)
 
@@ -90,3 +79,18 @@ def test_a_call_that_too_few_make_is_not_compared(connection: DuckDBPyConnection
     pairs(connection, 16, slow(8, 8, 20.0))
     connection.execute("DELETE FROM ended_flows WHERE communicator IN ('pair 0', 'pair 1', 'pair 3')")
     assert gpu_holds(connection) == ()
+
+
+def test_one_of_four_channels_that_takes_75_ms_instead_of_30(connection: DuckDBPyConnection) -> None:
+    """Mycroft section 8, case one: one channel is slow for the GPU delays data in it, the others rule the network out."""
+    for channel in range(4):
+        pairs(connection, 12, slow(8, 4, 45.0) if channel == 2 else slow(8, 99, 0.0), channel)
+    found = only(gpu_holds(connection))
+    assert (found.rank, found.channel, found.slow) == (8, 2, 8)
+    assert found.typical_ns == pytest.approx(45 * MS, rel=0.02)
+
+
+def test_a_gpu_that_is_slow_in_all_its_channels_has_none_of_its_own(connection: DuckDBPyConnection) -> None:
+    for channel in range(4):
+        pairs(connection, 12, slow(8, 4, 45.0), channel)
+    assert only(gpu_holds(connection)).channel is None
