@@ -111,11 +111,12 @@ def _hold(
     return GpuHold(
         rank, label, kind, tuple(members), len(over) - first, int(slow[first:].sum()), peers,
         float(np.median(expected[first:])), float(np.median(over[first:])), lost, lost / span,
-        int(starts[first]), first > 0, _single([channel for channel, is_slow in zip(channels[first:], slow[first:], strict=True) if is_slow]), source,
+        int(starts[first]), first > 0, _single(channels[first:], slow[first:]), source,
     )  # fmt: skip
 
 
-def _single(channels: Sequence[int | None]) -> int | None:
+def _single(channels: Sequence[int | None], slow: npt.NDArray[np.bool_]) -> int | None:
     """The channel that nearly all slow calls are slow in, alone."""
-    found = max(set(channels), key=lambda channel: (channels.count(channel), -1 if channel is None else channel))
-    return found if channels.count(found) >= _RECURRENCE * len(channels) else None
+    found = [channel for channel, is_slow in zip(channels, slow, strict=True) if is_slow]
+    most = max(set(found), key=lambda channel: (found.count(channel), -1 if channel is None else channel))
+    return most if found.count(most) >= _RECURRENCE * len(found) else None
