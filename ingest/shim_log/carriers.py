@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from forensics.ingest._shared.packed import coded_column
 from forensics.ingest.shim_log import layout
-from forensics.ingest.shim_log.columns import communicators, numbers, texts, words
+from forensics.ingest.shim_log.columns import communicators, numbers, words
 from forensics.ingest.shim_log.file import ShimFile, Table, text
 
 DIRECTIONS = ("send", "recv")
 _ONE_FLOW = 1
 _NO_DIRECTION = 255
-_Key = tuple[int, int, int, int, int]
-"""Slot and generation of a communicator, channel, direction, peer."""
 
 
 def name(pair: np.void) -> str:
@@ -54,35 +52,31 @@ def carried(log: ShimFile, pairs: Table) -> dict[str, Any]:
 def carriers(log: ShimFile, states: Table) -> dict[str, Any]:
     """Queue pair and NICs of each flow as columns of `flows`; null where no queue pair was seen to carry it."""
     known = _by_flow(log.tables.get(layout.QUEUE_PAIRS))
-    found = [known.get(key) for key in _keys(states, "comm", "generation", "channel", "direction", "peer")]
-    return {
-        "queue_pair": _texts(found, lambda pair: name(pair)),
-        "local_nic": _texts(found, lambda pair: text(pair["device"]) or None),
-        "remote_nic": _texts(found, lambda pair: address(pair, "remote_gid", "remote_lid")),
+    distinct, inverse = np.unique(_keys(states, "comm", "generation", "channel", "direction", "peer"), return_inverse=True)
+    found = [known.get(key) for key in distinct.tolist()]
+    told = {
+        "queue_pair": [None if pair is None else name(pair) for pair in found],
+        "local_nic": [None if pair is None else text(pair["device"]) or None for pair in found],
+        "remote_nic": [None if pair is None else address(pair, "remote_gid", "remote_lid") for pair in found],
     }
+    return {column: coded_column(inverse, values) for column, values in told.items()}
 
 
-def _by_flow(pairs: Table | None) -> dict[_Key, np.void]:
+def _by_flow(pairs: Table | None) -> dict[int, np.void]:
     """The first queue pair of each flow; one that carries several flows is that of none."""
     if pairs is None:
         return {}
     used = pairs[(pairs["generation"] > 0) & (pairs["flows"] == _ONE_FLOW) & (pairs["flow_comm"] != layout.NO_COMM)]
     fields = ("flow_comm", "flow_generation", "flow_channel", "flow_direction", "flow_peer")
-    found: dict[_Key, np.void] = {}
-    for key, pair in zip(_keys(used, *fields), used, strict=True):
+    found: dict[int, np.void] = {}
+    for key, pair in zip(_keys(used, *fields).tolist(), used, strict=True):
         found.setdefault(key, pair)
     return found
 
 
-def _keys(table: Table, *fields: str) -> list[_Key]:
-    columns: list[npt.NDArray[Any]] = [table[field] for field in fields]
-    return list(zip(*(column.tolist() for column in columns), strict=True))
-
-
-def _texts(found: Sequence[np.void | None], told: Any) -> Any:
-    """One text a queue pair, made once for each of them."""
-    made: dict[int, str | None] = {}
-    for pair in found:
-        if pair is not None and id(pair) not in made:
-            made[id(pair)] = told(pair)
-    return texts([None if pair is None else made[id(pair)] for pair in found])
+def _keys(table: Table, comm: str, generation: str, channel: str, direction: str, peer: str) -> npt.NDArray[np.uint64]:
+    """One number for each flow: slot and generation of its communicator, channel, direction, peer."""
+    wide = [table[field].astype(np.int64).astype(np.uint64) for field in (comm, generation, channel, direction, peer)]
+    key: npt.NDArray[np.uint64] = wide[0] << np.uint64(48) | wide[1] << np.uint64(40) | wide[2] << np.uint64(32)
+    key |= (wide[3] & np.uint64(1)) << np.uint64(31) | (wide[4] & np.uint64(0x7FFFFFFF))
+    return key

@@ -34,12 +34,12 @@ def flow_batches(log: ShimFile, clock: Clock, rings: Sequence[Ring]) -> Iterator
     yield from _open_flows(log, clock, last_tick(log, rings), messages)
 
 
-def _messages(log: ShimFile, rings: Sequence[Ring]) -> Mapping[tuple[int, int, int], int]:
+def _messages(log: ShimFile, rings: Sequence[Ring]) -> Mapping[int, int]:
     """Number of each point-to-point operation with its peer, by communicator, its generation and the profiler's own number.
 
     NCCL orders the messages of a group among each other, so that the order of the calls does not tell which is which.
     """
-    found: dict[tuple[int, int, int], int] = {}
+    found: dict[int, int] = {}
     for ring in rings:
         done = log.typed(ring.records[ring.records["kind"] == layout.OP_DONE], layout.DONE)
         found |= _numbered(done[done["p2p_number"] > 0], "generation")
@@ -47,9 +47,15 @@ def _messages(log: ShimFile, rings: Sequence[Ring]) -> Mapping[tuple[int, int, i
     return found if slots is None else found | _numbered(slots[slots["p2p_number"] > 0], "comm_generation")
 
 
-def _numbered(table: Table, generation: str) -> dict[tuple[int, int, int], int]:
-    keys = zip(*(table[name].tolist() for name in ("comm", generation, "op_number")), strict=True)
-    return dict(zip(keys, table["p2p_number"].tolist(), strict=True))
+def _numbered(table: Table, generation: str) -> dict[int, int]:
+    return dict(zip(_keys(table, generation).tolist(), table["p2p_number"].tolist(), strict=True))
+
+
+def _keys(table: Table, generation: str) -> npt.NDArray[np.uint64]:
+    """One number for each operation: slot and generation of its communicator, number of the profiler."""
+    comm, uses, number = (table[name].astype(np.uint64) for name in ("comm", generation, "op_number"))
+    key: npt.NDArray[np.uint64] = comm << np.uint64(40) | uses << np.uint64(32) | number
+    return key
 
 
 def pairs(ring: Ring, first: int, second: int) -> tuple[Table, Table, npt.NDArray[np.int64]]:
@@ -59,12 +65,10 @@ def pairs(ring: Ring, first: int, second: int) -> tuple[Table, Table, npt.NDArra
     return ring.records[whole], ring.records[whole + 1], ring.places[whole]
 
 
-def _chunks(
-    log: ShimFile, clock: Clock, states: Table, waits: Table, messages: Mapping[tuple[int, int, int], int]
-) -> dict[str, Any]:
+def _chunks(log: ShimFile, clock: Clock, states: Table, waits: Table, messages: Mapping[int, int]) -> dict[str, Any]:
     is_recv = states["direction"] == 1
-    keys = zip(*(states[name].tolist() for name in ("comm", "generation", "op_number")), strict=True)
-    pair_numbers = np.fromiter((messages.get(key, 0) for key in keys), np.int64, len(states))
+    distinct, inverse = np.unique(_keys(states, "generation"), return_inverse=True)
+    pair_numbers = np.array([messages.get(key, 0) for key in distinct.tolist()], np.int64)[inverse]
     return {
         "time_ns": times(clock, states["time"]),
         "communicator": communicators(log, states),
@@ -108,7 +112,7 @@ def _flows(log: ShimFile, clock: Clock, states: Table, waits: Table) -> dict[str
     }
 
 
-def _open_flows(log: ShimFile, clock: Clock, now: int, messages: Mapping[tuple[int, int, int], int]) -> Iterator[Batch]:
+def _open_flows(log: ShimFile, clock: Clock, now: int, messages: Mapping[int, int]) -> Iterator[Batch]:
     """Proxy operations in progress when the log was written last, by their state pages."""
     slots = log.tables.get(layout.PROXY_OPS)
     active = np.flatnonzero(slots["state"] == _ACTIVE) if slots is not None else np.zeros(0, np.int64)
