@@ -200,11 +200,11 @@ CREATE TABLE flows (
     communicator VARCHAR,           -- communicator
     sequence BIGINT,                -- operation
     channel INTEGER,                -- channel
-    queue_pair VARCHAR,             -- queue pair
-    peer INTEGER,                   -- peer rank
+    queue_pair VARCHAR,             -- queue pair that it was seen on; the first of several
+    peer INTEGER,                   -- peer, as rank in the communicator
     direction VARCHAR,              -- send or recv
-    local_nic VARCHAR,              -- local NIC
-    remote_nic VARCHAR,             -- remote NIC
+    local_nic VARCHAR,              -- local NIC of that queue pair
+    remote_nic VARCHAR,             -- remote NIC or GID of that queue pair
     bytes BIGINT,                   -- bytes
     start_ns BIGINT,                -- first byte
     end_ns BIGINT                   -- last byte; null while open
@@ -221,6 +221,7 @@ CREATE TABLE chunk_states (
     channel INTEGER,                -- channel
     peer INTEGER,                   -- peer rank
     direction VARCHAR,              -- send or recv
+    pair_number BIGINT,             -- of a message: number of the call with this peer in this direction; null where not told
     total BIGINT,                   -- chunks of the flow
     posted BIGINT,                  -- posted
     gpu_ready BIGINT,               -- handed over by the GPU
@@ -291,7 +292,10 @@ CREATE TABLE queue_pairs (
     port INTEGER,                   -- local port
     remote_queue_pair VARCHAR,      -- remote number
     remote_nic VARCHAR,             -- remote NIC or GID
-    peer INTEGER,                   -- peer rank
+    peer INTEGER,                   -- peer: as rank in the communicator where there is one, else as rank of the job
+    communicator VARCHAR,           -- communicator of the flow that it carries; null when not known or several
+    channel INTEGER,                -- channel of that flow
+    direction VARCHAR,              -- of that flow: send, or recv for the end that grants its buffers
     number BIGINT,                  -- local number as the device gave it
     gid VARCHAR,                    -- own GID as an address, or LID; matches remote_nic of the other end
     timeout INTEGER,                -- acknowledgement timeout: 4.096 us x 2^timeout

@@ -195,7 +195,7 @@ PROXY_OP: Final = _dtype(
     "state u4, generation u4, comm u2, channel u1, direction u1, peer i4, parent u8, pid u4, op_number u4, total u4, "
     "posted u4, gpu_ready u4, transmitted u4, done u4, received u4, flushed u4, consumed u4, bytes u8, start u8, "
     "last_change u8, end u8, wait u8*6, operation u1, comm_generation u1, 2x, chunk_bytes u4, steps @*8, waiting u4, "
-    "unbalanced u4, 160x",
+    "unbalanced u4, pairs u2*4, p2p_number u4, 148x",
     steps=STEP,
 )
 """One proxy operation."""
@@ -207,7 +207,8 @@ QUEUE_PAIR: Final = _dtype(
     "posted_wrs u8, posted_bytes u8, completed_wrs u8, completed_bytes u8, received_wrs u8, received_bytes u8, "
     "signaled_posted u8, signaled_completed u8, oldest_post u8, last_post u8, last_completion u8, tail_wrs u8, "
     "busy u8, window_bytes u8, window_ticks u8, poll_gap u8, marks_lost u8, error_time u8, error_wr_id u8, "
-    "error_status u4, error_vendor u4, errors u8, bins u8, gid_index u2, mtu u2, 4x, post_errors u8, 208x",
+    "error_status u4, error_vendor u4, errors u8, bins u8, gid_index u2, mtu u2, 4x, post_errors u8, "
+    "flow_peer i4, flow_comm u2, flow_generation u1, flow_channel u1, flow_direction u1, flows u1, 198x",
 )
 """One queue pair."""
 

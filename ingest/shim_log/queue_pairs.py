@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from forensics.ingest.interface import Batch
 from forensics.ingest.shim_log import layout
+from forensics.ingest.shim_log.carriers import address, carried, name
 from forensics.ingest.shim_log.clock import Clock
 from forensics.ingest.shim_log.columns import lengths, numbers, texts, times
 from forensics.ingest.shim_log.file import ShimFile, Table, text
@@ -26,7 +26,7 @@ def queue_pair_batches(log: ShimFile, clock: Clock, rings: Sequence[Ring]) -> It
     used = np.flatnonzero(slots["generation"] > 0) if slots is not None else np.zeros(0, np.int64)
     if slots is None or not len(used):
         return
-    yield Batch("queue_pairs", _map(clock, slots[used], used))
+    yield Batch("queue_pairs", {**_map(clock, slots[used], used), **carried(log, slots[used])})
     for ring in rings:
         first, second, places = pairs(ring, layout.QP_STATE, layout.QP_RATE)
         if len(first):
@@ -34,21 +34,6 @@ def queue_pair_batches(log: ShimFile, clock: Clock, rings: Sequence[Ring]) -> It
             yield Batch("wr_samples", {"locator": numbers(places), **_samples(clock, slots, states, rates)})
     yield Batch("wr_samples", _now(clock, slots[used], used, last_tick(log, rings)))
     yield from _epochs(log, clock, slots)
-
-
-def name(pair: np.void) -> str:
-    """`device/number`, with the generation when the number was used before."""
-    label = f"{text(pair['device']) or format(int(pair['context']), 'x')}/{int(pair['number'])}"
-    return label if int(pair["generation"]) <= 1 else f"{label}.{int(pair['generation'])}"
-
-
-def _address(pair: np.void, gid: str, lid: str) -> str | None:
-    """GID as an address, else LID."""
-    raw = pair[gid].tobytes()
-    if any(raw):
-        address = ipaddress.IPv6Address(raw)
-        return f"::ffff:{address.ipv4_mapped}" if address.ipv4_mapped else str(address)
-    return f"lid {int(pair[lid])}" if pair[lid] else None
 
 
 def _map(clock: Clock, pairs_: Table, used: npt.NDArray[Any]) -> dict[str, Any]:
@@ -61,8 +46,8 @@ def _map(clock: Clock, pairs_: Table, used: npt.NDArray[Any]) -> dict[str, Any]:
         "port": numbers(pairs_["port"], pairs_["port"] == 0),
         "number": numbers(pairs_["number"]),
         "remote_queue_pair": [str(int(number)) if number else None for number in remote],
-        "gid": [_address(pair, "gid", "lid") for pair in pairs_],
-        "remote_nic": [_address(pair, "remote_gid", "remote_lid") for pair in pairs_],
+        "gid": [address(pair, "gid", "lid") for pair in pairs_],
+        "remote_nic": [address(pair, "remote_gid", "remote_lid") for pair in pairs_],
         "timeout": numbers(pairs_["timeout"], pairs_["timeout"] == _UNKNOWN),
         "retry_count": numbers(pairs_["retry_count"], pairs_["retry_count"] == _UNKNOWN),
         "created_ns": times(clock, pairs_["created"]),

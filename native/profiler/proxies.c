@@ -81,6 +81,7 @@ static void describe(struct shim_proxy_op *slot, const struct live_proxy *proxy)
     slot->pid = (uint32_t)members->pid;
     slot->op_number = operation != NULL ? operation->number : 0;
     slot->operation = operation != NULL ? operation->kind : 0;
+    slot->p2p_number = operation != NULL ? operation->p2p_number : 0;
     slot->total = members->steps > 0 ? (uint32_t)members->steps : 0;
     slot->chunk_bytes = members->chunk_bytes > 0 ? (uint32_t)members->chunk_bytes : 0;
     slot->start = slot->last_change = proxy->start;

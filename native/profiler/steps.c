@@ -74,6 +74,15 @@ static void correct_direction(struct shim_proxy_op *slot, uint32_t stage)
         STORE(slot->direction, direction);
 }
 
+/* A flush is posted on a queue pair of its own, which carries nothing to the peer. */
+static void tell_queue_pairs(struct shim_proxy_op *slot, uint32_t stage)
+{
+    if (stage == 1 + SHIM_WAIT_NIC || stage == 1 + SHIM_WAIT_WIRE)
+        shim_flow_posted(slot);
+    else if (stage == 1 + SHIM_WAIT_FLUSH)
+        shim_posted_forget();
+}
+
 void step_move(struct live_proxy *proxy, struct live_step *step, uint32_t stage, uint64_t bytes)
 {
     struct shim_proxy_op *slot = LOAD(proxy->slot);
@@ -86,6 +95,7 @@ void step_move(struct live_proxy *proxy, struct live_step *step, uint32_t stage,
     count(slot, level(LOAD(step->stage)), level(stage));
     STORE(step->stage, stage);
     step->since = now;
+    tell_queue_pairs(slot, stage);
     if (stage == 1 + SHIM_WAIT_NIC || stage == 1 + SHIM_WAIT_FLUSH) /* only now does NCCL know the size of this step */
         STORE(slot->steps[step - proxy->steps].bytes, bytes);
     if (stage == 1 + SHIM_WAIT_CREDIT)

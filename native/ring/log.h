@@ -267,6 +267,12 @@ static inline uint32_t shim_queue_pair_slot(const struct shim_queue_pair *qp)
     return (uint32_t)(qp - shim_log.queue_pairs);
 }
 
+/* posted.c: connects flows with queue pairs. This thread posted sends to a queue pair; it told of a step that it posted, whose flow
+ * they belong to; what it posted belongs to no flow. */
+void shim_posted_on(const struct shim_queue_pair *qp);
+void shim_flow_posted(struct shim_proxy_op *op);
+void shim_posted_forget(void);
+
 /* Adds bytes, and the time since the poll before, to the bin of this tick, where a writer does not spread them. One writer for each
  * queue pair. */
 void shim_epoch_add(struct shim_queue_pair *qp, uint64_t now, uint64_t bytes, uint64_t poll_gap);

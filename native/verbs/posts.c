@@ -149,6 +149,7 @@ int hooked_post_send(struct verbs_qp *qp, struct verbs_send_wr *wr, struct verbs
         return hooked != NULL ? hooked->post_send(qp, wr, bad) : EINVAL;
     shim_cover_hook(SHIM_CALLED, SHIM_HOOK_VERBS_POST_SEND);
     count_posts(pair, wr, NULL, &before);
+    shim_posted_on(pair->slot);
     result = hooked->post_send(qp, wr, bad);
     if (__builtin_expect(result != 0, 0))
         count_refused(pair, wr, bad != NULL && *bad != NULL ? *bad : wr, &before);

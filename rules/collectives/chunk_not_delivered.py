@@ -18,7 +18,15 @@ from forensics.model import (
 )
 from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.network.chunk_flows import NETWORK, Flow, FlowState, OpenFlows
-from forensics.rules.reductions.network.flow_faults import FaultyFlows, flow_evidence, flow_since, flow_stage, pair_evidence
+from forensics.rules.reductions.network.failed_ports import FailedPorts, own_end
+from forensics.rules.reductions.network.flow_faults import (
+    FaultyFlows,
+    flow_evidence,
+    flow_since,
+    flow_stage,
+    pair_evidence,
+    queue_pair_of,
+)
 from forensics.rules.reductions.network.work_requests import QueuePairs
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
@@ -28,7 +36,7 @@ from forensics.rules.reductions.text.seen import Seen
 _SHOWN = 2
 
 
-def _evaluate(roster: Roster, faulty: FaultyFlows, queue_pairs: QueuePairs) -> Iterator[Finding]:
+def _evaluate(roster: Roster, faulty: FaultyFlows, queue_pairs: QueuePairs, ports: FailedPorts) -> Iterator[Finding]:
     flows = [flow for flow in faulty if flow.state in NETWORK]
     links: dict[frozenset[int], list[Flow]] = defaultdict(list)
     for flow in flows:
@@ -38,13 +46,14 @@ def _evaluate(roster: Roster, faulty: FaultyFlows, queue_pairs: QueuePairs) -> I
         yield _finding(roster, queue_pairs, tuple(common), flows)
         return
     for link, found in sorted(links.items(), key=lambda item: sorted(item[0])):
-        yield _finding(roster, queue_pairs, tuple(sorted(link)), found)
+        own = own_end(ports, link)
+        yield _finding(roster, queue_pairs, tuple(sorted(link)) if own is None else (own,), found)
 
 
 def _finding(roster: Roster, queue_pairs: QueuePairs, ranks: tuple[int, ...], flows: Sequence[Flow]) -> Finding:
     """Two ends of one link cannot be told apart; a rank that all broken links share can."""
     first = flows[0]
-    waiting = [each for flow in flows for each in pair_evidence(queue_pairs, flow.sender, flow.receiver)]
+    waiting = [each for flow in flows for each in pair_evidence(queue_pairs, flow)]
     state = "not_delivered" if first.state is FlowState.NOT_DELIVERED else "not_transmitted"
     return Finding(
         ranks=ranks,
@@ -55,8 +64,8 @@ def _finding(roster: Roster, queue_pairs: QueuePairs, ranks: tuple[int, ...], fl
         evidence=tuple(_evidence(flows, waiting)),
         granularity=Granularity.NIC if len(ranks) == 1 else Granularity.LINK,
         members=Members.EACH if len(ranks) == 1 else Members.ONE_OF,
-        resource=_resource(queue_pairs, first),
-        mechanism=Mechanism(state, "local" if ranks == (first.sender,) else "unknown"),
+        resource=_resource(queue_pairs, flows),
+        mechanism=Mechanism(state, "local" if len(ranks) == 1 else "unknown"),
         since=flow_since(roster, first),
         next_steps=(
             f"look at ports and links between {ranks_text((first.sender, first.receiver))}: state, error counters, switch log",
@@ -73,13 +82,16 @@ def _evidence(flows: Sequence[Flow], waiting: Sequence[Evidence]) -> Iterator[Ev
     yield from dict.fromkeys(waiting[:_SHOWN])
 
 
-def _resource(queue_pairs: QueuePairs, flow: Flow) -> Resource:
-    pair = next((p for p in queue_pairs if p.rank == flow.sender and p.peer == flow.receiver), None)
+def _resource(queue_pairs: QueuePairs, flows: Sequence[Flow]) -> Resource:
+    """Where the first flow leaves; its channel and queue pair only when it is the only one that stands still."""
+    flow, single = flows[0], len({each.channel for each in flows}) == 1
+    pair, end = queue_pair_of(queue_pairs, flow), flow.send
+    name = pair.name if pair else end.queue_pair if end else None
     return Resource(
-        nic=pair.nic if pair else None,
+        nic=pair.nic if pair else end.nic if end else None,
         port=str(pair.port) if pair and pair.port else None,
-        channel=flow.channel,
-        queue_pair=pair.name if pair else None,
+        channel=flow.channel if single else None,
+        queue_pair=name if single else None,
         peer_ranks=(flow.receiver,),
     )
 

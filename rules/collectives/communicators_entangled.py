@@ -9,6 +9,8 @@ from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.logs.events import LogEvents
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
+from forensics.rules.reductions.network.chunk_flows import NETWORK
+from forensics.rules.reductions.network.flow_faults import RootFlows
 from forensics.rules.reductions.ranks.roster import RecordedRanks
 from forensics.rules.reductions.text.evidence_text import EvidenceText, counted, ranks_text, wait_text
 from forensics.rules.reductions.text.seen import Seen
@@ -29,11 +31,22 @@ def _evaluate(
     order: CallOrder,
     text: EvidenceText,
     inversions: OrderInversions,
+    roots: RootFlows,
 ) -> Iterator[Finding]:
     mismatched = {mismatch.communicator for mismatch in blocking}
+    broken = _at_broken_links(roots)
     for found in inversions:
-        if mismatched.isdisjoint(wait.communicator for wait in found.waits):
+        if broken.isdisjoint(found.ranks) and mismatched.isdisjoint(wait.communicator for wait in found.waits):
             yield _finding(graph, logs, order, text, found)
+
+
+def _at_broken_links(roots: RootFlows) -> frozenset[int]:
+    """Ranks at a link that does not deliver: what they are in hangs for that, in whatever order it was launched.
+
+    Devices that wait for each other leave nothing on the way. A failed request alone may be the echo of a process that a
+    watchdog ended.
+    """
+    return frozenset(rank for flow in roots if flow.state in NETWORK for rank in (flow.sender, flow.receiver))
 
 
 def _finding(graph: WaitGraph, logs: LogEvents, order: CallOrder, text: EvidenceText, found: OrderInversion) -> Finding:

@@ -31,7 +31,7 @@ def _finding(roster: Roster, text: EvidenceText, flow: Flow) -> Finding:
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY,
         evidence=(*flow_evidence(flow), *text.stack(flow.receiver), *text.process(flow.receiver)),
-        resource=Resource(channel=flow.channel, peer_ranks=(flow.sender,)),
+        resource=Resource(nic=flow.receive.nic if flow.receive else None, channel=flow.channel, peer_ranks=(flow.sender,)),
         mechanism=Mechanism("not_transmitted", "remote"),
         since=flow_since(roster, flow),
         next_steps=(

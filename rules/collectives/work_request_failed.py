@@ -21,6 +21,7 @@ from forensics.model import (
 )
 from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.network.chunk_flows import OpenFlows
+from forensics.rules.reductions.network.failed_ports import FailedPorts, own_end
 from forensics.rules.reductions.network.work_requests import FLUSHED, NETWORK_STATUS, STATUS_NAMES, QueuePair, QueuePairs
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import LEAST_HEARTBEAT_GAP_NS, ShimLogs, WorkRequestLogs
@@ -30,7 +31,7 @@ from forensics.rules.reductions.waits.graph import WaitGraph
 
 
 def _evaluate(
-    roster: Roster, graph: WaitGraph, shim: ShimLogs, open_flows: OpenFlows, queue_pairs: QueuePairs
+    roster: Roster, graph: WaitGraph, shim: ShimLogs, open_flows: OpenFlows, queue_pairs: QueuePairs, ports: FailedPorts
 ) -> Iterator[Finding]:
     failed = [pair for pair in queue_pairs if pair.status not in (None, FLUSHED) and not _peer_gone(roster, shim, pair)]
     failed = [pair for pair in failed if not _may_be_echo(roster, shim, pair)]
@@ -38,19 +39,21 @@ def _evaluate(
         return
     camps: dict[tuple[int, ...], list[QueuePair]] = defaultdict(list)
     for pair in failed:
-        camps[_ends(pair)].append(pair)
+        camps[_ends(pair, ports)].append(pair)
     common = set[int].intersection(*(set(ends) for ends in camps)) if len(camps) > 1 else set()
     if len(common) == 1:
-        yield _finding(roster, shim, tuple(common), failed)
+        yield _finding(roster, shim, ports, tuple(common), failed)
         return
     for ends, pairs in sorted(camps.items()):
-        yield _finding(roster, shim, ends, pairs)
+        yield _finding(roster, shim, ports, ends, pairs)
 
 
-def _ends(pair: QueuePair) -> tuple[int, ...]:
-    """Who may be at fault: both ends where the way did not answer, else the rank whose request it was."""
+def _ends(pair: QueuePair, ports: FailedPorts) -> tuple[int, ...]:
+    """Who may be at fault: both ends where the way did not answer, unless one's own port failed; else whose request it was."""
     if pair.status in NETWORK_STATUS and pair.peer is not None and pair.peer != pair.rank:
-        return tuple(sorted((pair.rank, pair.peer)))
+        ends = tuple(sorted((pair.rank, pair.peer)))
+        own = own_end(ports, ends)
+        return ends if own is None else (own,)
     return (pair.rank,)
 
 
@@ -74,19 +77,20 @@ def _peer_silent(shim: ShimLogs, pair: QueuePair) -> int:
     return gap if gap >= LEAST_HEARTBEAT_GAP_NS else 0
 
 
-def _finding(roster: Roster, shim: ShimLogs, ranks: tuple[int, ...], pairs: Sequence[QueuePair]) -> Finding:
+def _finding(roster: Roster, shim: ShimLogs, ports: FailedPorts, ranks: tuple[int, ...], pairs: Sequence[QueuePair]) -> Finding:
     ordered = sorted(pairs, key=lambda pair: (pair.error_ns is None, pair.error_ns or 0, pair.rank, pair.name))
     first = ordered[0]
     network = first.status in NETWORK_STATUS
     silent = max(_peer_silent(shim, pair) for pair in pairs)
-    sure = Confidence.CONFIRMED if len(ranks) > 1 or not network else Confidence.LIKELY
+    told = len(ranks) == 1 and ranks[0] in ports
+    sure = Confidence.CONFIRMED if len(ranks) > 1 or told or not network else Confidence.LIKELY
     return Finding(
         ranks=ranks,
         cause=Cause.NETWORK_DOWN if network else Cause.OTHER,
         stage=StageRef(component=Component.COMMUNICATION),
         belief=Belief.DIRECT_RECORD,
         confidence=Confidence.SUSPECT if silent else sure,
-        evidence=(*(_failure(pair) for pair in ordered[:4]), *_against(first, silent)),
+        evidence=(*(_failure(pair) for pair in ordered[:4]), *_port(ports, ranks), *_against(first, silent)),
         granularity=Granularity.LINK if len(ranks) > 1 else Granularity.NIC,
         members=Members.ONE_OF if len(ranks) > 1 else Members.EACH,
         resource=Resource(
@@ -110,6 +114,12 @@ def _failure(pair: QueuePair) -> Evidence:
         f"a work request on queue pair {pair.name} of rank {pair.rank}{whom} failed: status {pair.status} ({words}{vendor})",
         pair.source,
     )
+
+
+def _port(ports: FailedPorts, ranks: Sequence[int]) -> Iterator[Evidence]:
+    """What the NIC of the named rank said of its own port."""
+    if len(ranks) == 1 and ranks[0] in ports:
+        yield Evidence(f"rank {ranks[0]} logged that its own port failed: {ports[ranks[0]]}")
 
 
 def _against(pair: QueuePair, silent_ns: int) -> Iterator[Evidence]:

@@ -19,6 +19,7 @@ from forensics.model import (
     Mechanism,
     Members,
     Resource,
+    Since,
     StageName,
     StageRef,
 )
@@ -28,6 +29,7 @@ from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, always_late, doubted, waits_for_cores
+from forensics.rules.reductions.network.gpu_holds import GpuHold
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.pipeline.axes import Axis
@@ -36,10 +38,12 @@ from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
-from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.evidence_text import EvidenceText, counted
 from forensics.rules.reductions.text.seen import Seen
 
 _SHOWN = 3
+# Calls in which a GPU took chunks late, of a rank that did not before.
+_SURE_CALLS = 10
 # Late because its host was late or its GPU: where nothing else tells, the state of the GPU may.
 _REFINED = (Cause.COMPUTE_SLOW, Cause.UNKNOWN)
 
@@ -71,6 +75,57 @@ def _evaluate(
         yield doubted(hardware.refined(finding, _REFINED), (*small, *waits_for_cores(cpu, roster, ranks)))
         if victims := {rank for each in late.values() for rank in each.members} - set(late):
             yield blocked_ranks(victims)
+    for hold in _single_holds(slowness, {*late, *at_slow_links, *passing_on}, thresholds["least_share_held"]):
+        yield hardware.refined(_held_finding(roster, text, hold), (Cause.COMPUTE_SLOW,))
+
+
+def _single_holds(slowness: Slowness, others: Collection[int], least: float) -> Iterator[GpuHold]:
+    """GPUs that are slow inside operations whose ranks come in time, each once, by what it loses most in."""
+    seen = set(others)
+    for hold in slowness.holds:
+        if hold.share >= least and hold.rank not in seen:
+            seen.add(hold.rank)
+            yield hold
+
+
+def _held_finding(roster: Roster, text: EvidenceText, hold: GpuHold) -> Finding:
+    others = tuple(rank for rank in hold.members if rank != hold.rank)
+    return Finding(
+        ranks=(hold.rank,),
+        cause=Cause.COMPUTE_SLOW,
+        stage=StageRef(component=Component.COMPUTE, operation=hold.kind, communicator=hold.communicator),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.LIKELY if hold.had_onset and hold.slow >= _SURE_CALLS else Confidence.SUSPECT,
+        evidence=(*_held_evidence(hold), *text.stack(hold.rank)),
+        granularity=Granularity.GPU,
+        anomaly=Anomaly.FAIL_SLOW,
+        resource=Resource(channel=hold.channel, peer_ranks=others),
+        mechanism=Mechanism("late_end", "local"),
+        impact=Impact(round(hold.lost_ns), round(hold.share, 3), hold.slow, "arrival"),
+        since=_hold_since(roster, hold),
+        next_steps=(
+            f"compare the GPU of rank {hold.rank} with its neighbours: PCIe width and speed, clocks, other processes",
+            "the network is not where to look: its chunks had arrived, and its own sends wait for nobody",
+        ),
+    )
+
+
+def _hold_since(roster: Roster, hold: GpuHold) -> Since | None:
+    """When the first slow call began, on the clock of its host; unknown when no call before was in time."""
+    host = roster.host_of(hold.rank)
+    clock = f"{host} realtime" if host else "realtime of the recording host"
+    return Since(hold.since_ns, clock, 0) if hold.had_onset else None
+
+
+def _held_evidence(hold: GpuHold) -> Iterator[Evidence]:
+    yield Evidence(
+        f"rank {hold.rank} took chunks of {hold.kind} of {hold.communicator} {hold.typical_ns / 1e6:.1f} ms later than "
+        f"{counted(hold.peers, 'rank')} with the same part ({hold.usual_ns / 1e6:.1f} ms), in {hold.slow} of {hold.calls} "
+        f"operations, {100 * hold.share:.0f} % of the time; its own sends did not wait meanwhile",
+        hold.source,
+    )
+    if hold.channel is not None:
+        yield Evidence(f"only channel {hold.channel} is late, the others of these operations are in time: not the network")
 
 
 def _waits_for_an_equal(lateness: Latenesses, layout: Layout, thresholds: Thresholds) -> set[int]:
@@ -193,7 +248,7 @@ def _clears(seen: Seen, slowness: Slowness, thresholds: Thresholds) -> str | Non
     known = [
         each for each in slowness.stragglers if slowness.stages.alike(each.members) and each.calls >= thresholds["least_seen"]
     ]
-    cheap = all(each.share < thresholds["least_share_of_time"] for each in slowness.stragglers)
+    cheap = not slowness.holds and all(each.share < thresholds["least_share_of_time"] for each in slowness.stragglers)
     if not cheap or not seen.all_in({rank for each in known for rank in each.members}):
         return None
     calls = sum(each.calls for each in known)
@@ -217,6 +272,7 @@ RULE = Rule(
         Threshold("least_share_from_start", 0.2, "a smaller lag from the first recorded call on may be how the job is made"),
         Threshold("least_accounted", LEAST_ACCOUNTED, "of the lateness that must be measured at its GPU to be the cause"),
         Threshold("least_held", 0.02, "of the lateness: below that the GPU takes chunks like its peers"),
+        Threshold("least_share_held", 0.03, "of the time, lost to a GPU that takes chunks late inside operations"),
         Threshold("least_one_direction", 0.6, "of the lateness; with less in one direction the stage is not known"),
         Threshold("least_seen", 10, "calls of a group in which somebody awaited would have shown"),
     ),

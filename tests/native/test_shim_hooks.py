@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -33,15 +34,46 @@ def check_rank(job: testbed.Job, rank: int, log: Result) -> None:
         assert row["posted"] - row["completed"] == row["unacknowledged"]
 
 
+def check_links(logs: Sequence[Result]) -> None:
+    """Each flow has the queue pair whose other end belongs to the flow's peer, and the two ends carry the same flow."""
+    pairs = [{row["queue_pair"]: row for row in log.rows("queue_pairs")} for log in logs]
+    ends = {(row["gid"], row["number"]): (rank, row) for rank, each in enumerate(pairs) for row in each.values()}
+    for rank, log in enumerate(logs):
+        for flow in log.rows("flows"):
+            pair = pairs[rank][flow["queue_pair"]]
+            other, far = ends[pair["remote_nic"], int(pair["remote_queue_pair"])]
+            assert (pair["channel"], pair["direction"], pair["peer"]) == (flow["channel"], flow["direction"], flow["peer"])
+            assert (flow["local_nic"], flow["remote_nic"]) == (pair["nic"], far["gid"])
+            assert other != rank and far["channel"] == flow["channel"] and far["direction"] != flow["direction"]
+            assert far["communicator"] == pair["communicator"] == flow["communicator"] is not None
+
+
 def test_counts_are_the_truth(built: Path, tmp_path: Path) -> None:
     shim = str(built / "libforensics_shim.so")
     logs = tmp_path / "logs"
     hooks = {"LD_PRELOAD": shim, "NCCL_PROFILER_PLUGIN": shim, "FORENSICS_SHIM_DIR": str(logs)}
     with testbed.start(testbed.built(), tmp_path / "job", PAIR, env=hooks) as job:
         assert job.finish() == [0, 0]
-    for rank in range(2):
+    found = [next(path for path in files(logs) if f".{rank}." in path.name) for rank in range(2)]
+    read_logs = [read(path.read_bytes(), path.name) for path in found]
+    for rank, log in enumerate(read_logs):
+        check_rank(job, rank, log)
+    check_links(read_logs)
+
+
+def test_messages_of_a_group_are_told_apart_by_their_numbers(built: Path, tmp_path: Path) -> None:
+    """The numbers with a peer are the same at both ends of each message, whatever order NCCL made of a group."""
+    shim, logs = str(built / "libforensics_shim.so"), tmp_path / "logs"
+    hooks = {"LD_PRELOAD": shim, "NCCL_PROFILER_PLUGIN": shim, "FORENSICS_SHIM_DIR": str(logs)}
+    with testbed.start(testbed.built(), tmp_path / "job", PAIR, env=hooks) as job:
+        assert job.finish() == [0, 0]
+    ends: list[set[tuple[str, int, int, int]]] = []
+    for rank, wanted in ((0, "send"), (1, "recv")):
         (path,) = [path for path in files(logs) if f".{rank}." in path.name]
-        check_rank(job, rank, read(path.read_bytes(), path.name))
+        rows = [row for row in read(path.read_bytes(), path.name).rows("chunk_states") if row["direction"] == wanted]
+        told = [row for row in rows if row["pair_number"] is not None]
+        ends.append({(row["communicator"], row["channel"], row["pair_number"], row["total"]) for row in told})
+    assert ends[0] == ends[1] and len(ends[0]) > 1
 
 
 def proxy_slots(content: bytes) -> Table:

@@ -15,7 +15,7 @@
 #define SHIM_MAGIC "FRXSHIM\n"
 #define SHIM_BYTE_ORDER 0x0A0B0C0Du
 #define SHIM_MAJOR 1u /* another one: the reader stops */
-#define SHIM_MINOR 1u /* a higher one only adds */
+#define SHIM_MINOR 2u /* a higher one only adds */
 #define SHIM_HEAD_BYTES 2048u /* never changes once the file has its name */
 #define SHIM_LIVE_BYTES 2048u /* follows the head; changes all the time */
 #define SHIM_MAX_SECTIONS 32u

@@ -55,6 +55,7 @@ struct shim_comm {
 enum shim_direction { SHIM_DIRECTION_SEND = 0, SHIM_DIRECTION_RECV = 1 };
 enum shim_slot_state { SHIM_SLOT_FREE = 0, SHIM_SLOT_ACTIVE = 1, SHIM_SLOT_ENDED = 2 };
 
+#define SHIM_FLOW_PAIRS 4u /* queue pairs of a flow that are told, the first ones */
 #define SHIM_STEPS 8u /* steps of a proxy operation that may live together (NCCL_STEPS) */
 
 struct shim_step {
@@ -95,7 +96,9 @@ struct shim_proxy_op {
     struct shim_step steps[SHIM_STEPS];
     uint32_t waiting;     /* enum shim_wait of the oldest step, 0xFFFFFFFF none */
     uint32_t unbalanced;  /* steps stopped twice, or never started */
-    uint8_t reserved1[160];
+    uint16_t pairs[SHIM_FLOW_PAIRS]; /* 1 + slot of queue pairs that its steps, or its credits, were posted to; 0 none */
+    uint32_t p2p_number; /* of a point-to-point operation: of this communicator, peer and direction, from 1; 0 unknown */
+    uint8_t reserved1[148];
 };
 
 #define SHIM_WINDOW 64u /* completions in the sliding window of a queue pair */
@@ -145,7 +148,14 @@ struct shim_queue_pair {
     uint16_t mtu;
     uint32_t reserved0;
     uint64_t post_errors;
-    uint8_t reserved1[208];
+    int32_t flow_peer;       /* of the first flow that it carried, as in shim_proxy_op */
+    uint16_t flow_comm;
+    uint8_t flow_generation; /* of the communicator's slot */
+    uint8_t flow_channel;
+    uint8_t flow_direction;
+    uint8_t flows; /* 0: it is not known what it carries; 1: this flow; 2: others too */
+    uint16_t reserved2;
+    uint8_t reserved1[196];
 };
 
 struct shim_epoch_bin {

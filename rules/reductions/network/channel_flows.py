@@ -24,6 +24,8 @@ SLOW_FACTOR = 2.0
 _SOUND_FACTOR = 1.5
 _LEAST_FLOWS = 5
 _RECURRENCE = 0.6
+# Of a short record, flows that all stay many times as long as those of many others are no chance either.
+_FEW_FLOWS, _EXTREME_FACTOR, _MANY_PEERS = 3, 4.0, 4
 # Of two that are alike, both may be slow.
 _LEAST_PEERS = 2
 # Of a channel's own past, the first third is what it was like.
@@ -61,7 +63,12 @@ class ChannelFlows:
     @property
     def recurs(self) -> bool:
         """Whether it is slow most of the time, often enough not to be chance."""
-        return self.slow >= _LEAST_FLOWS and self.slow >= _RECURRENCE * self.flows
+        often = self.slow >= _LEAST_FLOWS and self.slow >= _RECURRENCE * self.flows
+        return often or (self._is_extreme and self.slow == self.flows >= _FEW_FLOWS)
+
+    @property
+    def _is_extreme(self) -> bool:
+        return self.typical_ns >= _EXTREME_FACTOR * self.expected_ns and self.peers >= _MANY_PEERS
 
     @property
     def sound(self) -> bool:

@@ -44,7 +44,7 @@ class FlowEnd:
     """One end as its log stood last; steps counted from 0. `order` is the place of the call among all of its process.
 
     Of a sender `ready` were produced by its GPU, `passed` handed to the NIC, `done` completed; of a receiver `ready` arrived,
-    `passed` are visible to its GPU, `done` consumed.
+    `passed` are visible to its GPU, `done` consumed. `queue_pair` is the one that it was seen on, with its `nic`, where known.
     """
 
     rank: int
@@ -57,6 +57,8 @@ class FlowEnd:
     stuck_ns: int
     order: int
     source: str
+    queue_pair: str | None = None
+    nic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +102,21 @@ WITH steps AS (
 ), calls AS (
     SELECT source_id, communicator, op_id, any_value(kind) AS kind, any_value(coalesce(is_p2p, false)) AS paired,
            any_value(CASE WHEN is_p2p THEN pair_number ELSE sequence END) AS number,
-           any_value(coalesce(record_id, locator)) AS place
+           any_value(coalesce(record_id, locator)) AS place, any_value(peer) AS peer
     FROM {calls} WHERE op_id IS NOT NULL GROUP BY source_id, communicator, op_id
 )
-SELECT c.communicator, c.rank, c.channel, p.rank, c.direction, o.number, o.kind, c.total, c.posted,
+SELECT c.communicator, c.rank, c.channel, p.rank, c.direction,
+       CASE WHEN o.paired THEN coalesce(c.pair_number, o.number) ELSE o.number END, o.kind, c.total, c.posted,
        coalesce(c.gpu_ready, c.received), coalesce(c.transmitted, c.flushed), coalesce(c.done, c.consumed),
-       c.time_ns - c.stuck_ns, c.stuck_ns, o.place, s.path || '#entry=' || c.locator
+       c.time_ns - c.stuck_ns, c.stuck_ns, o.place, s.path || '#entry=' || c.locator,
+       f.queue_pair, f.local_nic
 FROM chunk_states c JOIN sources s USING (source_id) JOIN steps USING (source_id)
 JOIN calls o ON o.source_id = c.source_id AND o.communicator = c.communicator AND o.op_id = c.sequence
 JOIN members p ON p.communicator = c.communicator AND p.position = c.peer
+LEFT JOIN flows f ON f.source_id = c.source_id AND f.locator = c.locator
 WHERE c.locator < 0 AND list_contains($sources, c.source_id) AND o.number IS NOT NULL AND c.total > 0
     AND c.rank IS NOT NULL AND p.rank <> c.rank AND c.stuck_ns IS NOT NULL
+    AND (NOT o.paired OR c.pair_number IS NOT NULL OR (o.peer = c.peer AND o.kind = c.direction))
 ORDER BY ALL
 """
 _ENTERED = """

@@ -18,14 +18,14 @@ from forensics.rules.reductions.network.chunk_flows import WINDOW
 _ENDED = f"""
 WITH calls AS (
     SELECT source_id, communicator, op_id, any_value(kind) AS call, any_value(coalesce(is_p2p, false)) AS paired,
-           any_value(pair_number) AS pair_number
+           any_value(pair_number) AS pair_number, any_value(peer) AS peer
     FROM operations WHERE list_contains($sources, source_id) AND op_id > 0 GROUP BY ALL
 ), mixed AS (
     SELECT communicator, bool_or(paired) AND NOT bool_and(paired) AS mixed FROM calls GROUP BY communicator
 )
 SELECT c.source_id, c.locator, c.communicator, c.rank, p.rank AS other, m.position, c.peer, g.size, c.channel,
        c.direction = 'send' AS sends, CASE WHEN o.paired THEN 'p2p' ELSE o.call END AS kind,
-       CASE WHEN o.paired THEN o.pair_number WHEN NOT x.mixed THEN o.op_id END AS number,
+       CASE WHEN o.paired THEN coalesce(c.pair_number, o.pair_number) WHEN NOT x.mixed THEN o.op_id END AS number,
        c.total, f.bytes, f.start_ns, f.end_ns, f.end_ns - f.start_ns AS took_ns, least({WINDOW}, c.total) AS buffers,
        c.wait_gpu_ns / buffers AS gpu_ns, c.wait_credit_ns / buffers AS credit_ns, c.wait_nic_ns / buffers AS nic_ns,
        c.wait_wire_ns / buffers AS wire_ns, c.wait_consume_ns / buffers AS consume_ns
@@ -37,6 +37,7 @@ JOIN members p ON p.communicator = c.communicator AND p.position = c.peer
 JOIN members m ON m.communicator = c.communicator AND m.rank = c.rank
 WHERE c.locator >= 0 AND list_contains($sources, c.source_id) AND f.end_ns >= f.start_ns AND c.total > 0 AND p.rank <> c.rank
     AND coalesce(c.wait_nic_ns, c.wait_wire_ns) IS NOT NULL
+    AND (NOT o.paired OR c.pair_number IS NOT NULL OR (o.peer = c.peer AND o.call = c.direction))
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from typing import NewType
 
@@ -12,7 +13,7 @@ from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.network.chunk_flows import NETWORK, Flow, FlowEnd, OpenFlows, root_flows
 from forensics.rules.reductions.network.held_devices import HeldDevices
-from forensics.rules.reductions.network.work_requests import QueuePairs
+from forensics.rules.reductions.network.work_requests import QueuePair, QueuePairs
 from forensics.rules.reductions.ranks.roster import RankFacts, RecordedRanks, Roster
 from forensics.rules.reductions.waits.graph import Root, Wait, WaitGraph
 
@@ -103,12 +104,21 @@ def _still(end: FlowEnd) -> str:
     return f"nothing moved for {end.stuck_ns / 1e9:.1f} s"
 
 
-def pair_evidence(pairs: QueuePairs, rank: int, peer: int) -> Iterator[Evidence]:
-    """Queue pairs of `rank` towards `peer` with old requests in flight."""
-    for pair in pairs:
-        if pair.rank == rank and pair.peer == peer and pair.age_ns is not None and pair.status is None:
-            held = f"{pair.in_flight} signaled requests in flight, the oldest for {pair.age_ns / 1e9:.1f} s"
-            yield Evidence(f"queue pair {pair.name} of rank {rank} to rank {peer} has {held}", pair.source)
+def queue_pair_of(pairs: QueuePairs, flow: Flow) -> QueuePair | None:
+    """The troubled queue pair that a flow leaves on: that which carries it, else one between its ranks of unknown use."""
+    ours = [pair for pair in pairs if pair.rank == flow.sender]
+    carried = (flow.communicator, flow.channel, "send")
+    own = [pair for pair in ours if (pair.communicator, pair.channel, pair.direction) == carried]
+    between = [pair for pair in ours if pair.peer == flow.receiver and pair.communicator is None]
+    return next(iter([*own, *between]), None)
+
+
+def pair_evidence(pairs: QueuePairs, flow: Flow) -> Iterator[Evidence]:
+    """Old requests in flight on the queue pair of a flow."""
+    rank, peer, pair = flow.sender, flow.receiver, queue_pair_of(pairs, flow)
+    if pair is not None and pair.age_ns is not None and pair.status is None:
+        held = f"{pair.in_flight} signaled requests in flight, the oldest for {pair.age_ns / 1e9:.1f} s"
+        yield Evidence(f"queue pair {pair.name} of rank {rank} to rank {peer} has {held}", pair.source)
 
 
 def flow_stage(flow: Flow) -> StageRef:
@@ -132,12 +142,26 @@ def flow_since(roster: Roster, flow: Flow) -> Since | None:
 
 @reduction
 def standing_flows(flows: OpenFlows, ranks: Roster, graph: WaitGraph) -> RootFlows:
-    """Roots among flows between processes that live, in flow order: the log of one that does not is out of date."""
+    """Roots among flows between processes that live, in flow order: the log of one that does not is out of date.
+
+    A rank with an open flow from or to one that is gone waits for it: what its GPU does not move on is no fault of its own.
+    """
     if not flows:
         return RootFlows(())
     gone = {rank for rank, facts in ranks.ranks.items() if facts.dead or facts.stopped or facts.heartbeat_gap_ns}
     alive = [flow for flow in flows if flow.sender not in gone and flow.receiver not in gone]
-    return RootFlows(root_flows(alive, _elsewhere(ranks.ranks, graph)))
+    elsewhere, left = _elsewhere(ranks.ranks, graph), _left_by(flows, gone)
+    return RootFlows(root_flows(alive, {rank: (*elsewhere.get(rank, ()), *left.get(rank, ())) for rank in {*elsewhere, *left}}))
+
+
+def _left_by(flows: OpenFlows, gone: Collection[int]) -> Mapping[int, Collection[int]]:
+    """Ranks that are gone, by the living ones with an open flow from or to them."""
+    found: dict[int, set[int]] = defaultdict(set)
+    for flow in flows:
+        for living, other in ((flow.sender, flow.receiver), (flow.receiver, flow.sender)):
+            if other in gone and living not in gone:
+                found[living].add(other)
+    return found
 
 
 def _elsewhere(ranks: Mapping[int, RankFacts], graph: WaitGraph) -> Mapping[int, Collection[int]]:

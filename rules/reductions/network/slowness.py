@@ -11,6 +11,7 @@ from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.network.channel_flows import ChannelFlows, by_link, channel_flows
 from forensics.rules.reductions.network.ended_flows import show_ended_flows
 from forensics.rules.reductions.network.flow_stages import FlowStages, flow_stages
+from forensics.rules.reductions.network.gpu_holds import GpuHold, gpu_holds
 from forensics.rules.reductions.network.pair_rates import PairRate, pair_rates
 from forensics.rules.reductions.network.proxy_pauses import Pauses, pauses
 from forensics.rules.reductions.network.slow_ends import Link
@@ -39,6 +40,7 @@ class Slowness:
     stages: FlowStages = field(default_factory=FlowStages)
     stragglers: tuple[Straggler, ...] = ()
     pauses: Mapping[Link, Pauses] = field(default_factory=dict)
+    holds: tuple[GpuHold, ...] = ()
 
     def pair(self, sender: int, receiver: int) -> PairRate | None:
         """The slowest queue pair of a link, against its peers."""
@@ -86,6 +88,7 @@ def slowness(connection: DuckDBPyConnection, logs: ShimLogs, liveness: Liveness)
         stages=flow_stages(connection, sources),
         stragglers=stragglers(connection, _LEAST_LATENESS_NS),
         pauses=pauses(connection, _LEAST_PAUSE_NS),
+        holds=gpu_holds(connection),
     )
     connection.execute("DROP TABLE temp.main.ended_flows")
     return found

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.network.channel_flows import turn
@@ -24,6 +25,9 @@ from forensics.rules.reductions.network.channel_flows import turn
 # Of two equal ranks either is last half the time, so that some end of the record favours one of them: a change must be plain.
 _CHANGED_CALLS = 10
 _CHANGED_SHARE = 0.9
+# With fewer calls a change is plain when the rank is late to each since, in two steps at least, by several times what anybody
+# was late by before: one long step is an accident, and a duty of its own was there before.
+_SUDDEN_CALLS, _SUDDEN_STEPS, _SUDDEN_FACTOR = 5, 2, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +68,13 @@ class Straggler:
 
     @property
     def own_share(self) -> float:
-        """Part of the lateness that did not come with messages of other stages."""
-        return self.own_ns / (self.own_ns + self.passed_ns) if self.own_ns else 0.0
+        """Part of the lateness that did not come with messages of other stages.
+
+        Chunks that had arrived wait for its own GPU and for nobody else's: that much of its lateness is its own, and messages
+        that came late meanwhile are those that wait for the same GPU.
+        """
+        held = min(1.0, max(0.0, self.held_ns) / self.typical_ns) if self.typical_ns else 0.0
+        return max(held, self.own_ns / (self.own_ns + self.passed_ns) if self.own_ns else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +146,8 @@ def _of_group(communicator: str, kind: str, calls: Sequence[_Call], messages: _M
     rank = max(lost, key=lambda each: (lost[each], -each))
     is_late = np.array([call.last == rank and call.lateness(rank) >= least_ns for call in ordered])
     first = turn(is_late)
-    first = first if len(is_late) - first >= _CHANGED_CALLS and is_late[first:].mean() >= _CHANGED_SHARE else 0
+    plain = len(is_late) - first >= _CHANGED_CALLS and is_late[first:].mean() >= _CHANGED_SHARE
+    first = first if plain or _is_sudden(ordered, is_late, first) else 0
     ordered, late = ordered[first:], [call for call, is_so in zip(ordered[first:], is_late[first:], strict=True) if is_so]
     counted = list(_leading(ordered))
     by = np.array([lateness for call, lateness in counted if call.last == rank and lateness >= least_ns] or [0.0])
@@ -151,6 +161,15 @@ def _of_group(communicator: str, kind: str, calls: Sequence[_Call], messages: _M
         float(np.median(others)), *_blame(rank, ordered, messages, typical),
         max(late, key=lambda call: call.lateness(rank)).source[rank], first > 0,
     )  # fmt: skip
+
+
+def _is_sudden(calls: Sequence[_Call], is_late: npt.NDArray[np.bool_], first: int) -> bool:
+    """Whether the rank is late to all calls from `first` on, by far more than any lateness before."""
+    before = [abs(by) for _, by in _leading(calls[:first])]
+    since = [by for _, by in _leading(calls[first:])]
+    if not before or len(calls) - first < _SUDDEN_CALLS or len(since) < _SUDDEN_STEPS:
+        return False
+    return bool(is_late[first:].all()) and min(since) >= _SUDDEN_FACTOR * max(before)
 
 
 def _leading(calls: Sequence[_Call]) -> Iterator[tuple[_Call, float]]:

@@ -43,6 +43,7 @@ class QueuePair:
     """One queue pair of one rank that failed or has old requests; `peer` is the rank at its other end, when that is known.
 
     `age_ns` is the age of the oldest signaled request in flight, None without one; times on the clock of the host.
+    `communicator`, `channel`, `direction` are those of the one flow that it carries, None where that is not known.
     """
 
     rank: int
@@ -57,6 +58,9 @@ class QueuePair:
     vendor_error: int | None
     error_ns: int | None
     source: str
+    communicator: str | None = None
+    channel: int | None = None
+    direction: str | None = None
 
 
 QueuePairs = NewType("QueuePairs", tuple[QueuePair, ...])
@@ -75,7 +79,7 @@ WITH now AS (
     GROUP BY q.source_id, q.queue_pair HAVING count(DISTINCT o.rank) = 1
 )
 SELECT n.rank, n.queue_pair, q.nic, q.port, e.peer, q.remote_nic, n.in_flight, n.oldest_ns, n.error_status, n.vendor_error,
-       n.error_ns, s.path || '#entry=' || n.locator
+       n.error_ns, s.path || '#entry=' || n.locator, q.communicator, q.channel, q.direction
 FROM now n JOIN sources s USING (source_id)
 JOIN queue_pairs q ON q.source_id = n.source_id AND q.queue_pair = n.queue_pair
 LEFT JOIN ends e ON e.source_id = n.source_id AND e.queue_pair = n.queue_pair

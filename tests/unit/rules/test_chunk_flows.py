@@ -96,6 +96,14 @@ def test_the_log_of_a_process_that_is_gone_shows_no_root() -> None:
     assert standing_flows(OpenFlows((broken, other)), roster(1), wait_graph(())) == (other,)
 
 
+def test_a_gpu_behind_a_rank_that_is_gone_is_no_second_fault() -> None:
+    """What it should pass on never comes: neither it nor those behind it hold chunks back themselves."""
+    from_dead, behind, further = (flow(each, each + 1, FlowState.GPU_NOT_READY) for each in range(3))
+    flows = OpenFlows((from_dead, behind, further))
+    assert standing_flows(flows, roster(), wait_graph(())) == (from_dead,)
+    assert standing_flows(flows, roster(0), wait_graph(())) == ()
+
+
 def test_a_rank_whose_first_call_lacks_a_member_holds_no_flow_up_itself() -> None:
     held = flow(0, 1, FlowState.GPU_NOT_READY)
     first = Wait("other", 1, {0: None}, absent=(3,))

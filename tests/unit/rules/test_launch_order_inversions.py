@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from forensics.case.build import open_case
 from forensics.model import Cause, Confidence, Granularity, Verdict
+from forensics.rules.collectives import communicators_entangled
+from forensics.rules.engine import supply_of
+from forensics.rules.reductions.network.chunk_flows import Flow, FlowState
+from forensics.rules.reductions.network.flow_faults import RootFlows
 from tests.recordings.coalesced import batch, single
 from tests.recordings.collection import loose, whole
 from tests.recordings.group_scenarios import inverted_launches
@@ -108,6 +113,25 @@ def test_a_log_that_tells_of_the_network_makes_it_a_suspicion(tmp_path: Path) ->
     found = whole(inverted_launches(2, 4), dict.fromkeys(range(4), ALL_REDUCE))
     found.log(0, "gpu-017:12:34 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.2<4791> with status=12 vendor err 129")
     assert not blamed(verdict_of(found.write(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("state", "ranks", "remains"),
+    [
+        (FlowState.NOT_DELIVERED, (0, 1), False),
+        (FlowState.GPU_NOT_READY, (0, 1), True),
+        (FlowState.NOT_DELIVERED, (8, 9), True),
+    ],
+)
+def test_a_link_that_delivers_nothing_needs_no_order_to_hang(
+    state: FlowState, ranks: tuple[int, int], remains: bool, tmp_path: Path
+) -> None:
+    """Devices that wait for each other leave nothing on the way; a link elsewhere says nothing of them."""
+    found = whole(inverted_launches(2, 4), dict.fromkeys(range(4), ALL_REDUCE))
+    supply = supply_of(open_case([found.write(tmp_path)]))
+    flow = Flow("nccl:a", 1, "all_reduce", 0, *ranks, None, None, state)
+    findings = list(supply.call(communicators_entangled.RULE.evaluate, {RootFlows: RootFlows((flow,))}))
+    assert bool(findings) is remains
 
 
 def test_an_order_that_has_worked_before_is_a_suspicion(tmp_path: Path) -> None:

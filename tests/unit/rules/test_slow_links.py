@@ -128,3 +128,12 @@ def test_a_link_whose_chunks_wait_to_be_handed_over_is_no_fault_of_the_network(c
     by_link = {(channel.sender, channel.receiver): (channel,) for channel in channel_flows(connection)}
     assert (0, 1) in Slowness(channels=by_link).slow_links()
     assert (0, 1) not in Slowness(channels=by_link, pauses=pauses(connection, 5 * MS)).slow_links()
+
+
+@pytest.mark.parametrize(
+    ("ranks", "by_ms", "flows", "recurs"), [(8, 40.0, 3, True), (8, 2.5, 3, False), (4, 40.0, 3, False), (8, 40.0, 2, False)]
+)
+def test_a_short_record_needs_an_extreme_and_many_peers(ranks: int, by_ms: float, flows: int, recurs: bool) -> None:
+    with flows_of(ranks) as connection:
+        ring(connection, ranks, flows, lambda s, r, step: (10.0, 0.1, by_ms, 50.0, 0.2) if s == 2 else sound(s, r, step))
+        assert channel_of(channel_flows(connection), 2).recurs is recurs

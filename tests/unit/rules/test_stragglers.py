@@ -72,6 +72,40 @@ def test_a_rank_that_becomes_late_is_judged_from_then_on(connection: DuckDBPyCon
     assert found.share == pytest.approx(0.3, abs=0.04)
 
 
+def sudden(before_ms: float, since: int) -> Waits:
+    """Everybody is late by turns, then rank 1 by 30 ms."""
+    order = [0, 2, 1, 3, 3, 0]
+    return lambda s, r, step: (waits_for(1, 30.0) if step >= since else waits_for(order[step], before_ms))(s, r, step)
+
+
+def test_a_short_record_shows_a_sudden_change(connection: DuckDBPyConnection) -> None:
+    ring(connection, 4, 12, sudden(0.5, 6))
+    found = only(stragglers(connection, _LEAST_NS))
+    assert (found.rank, found.calls, found.late, found.had_onset) == (1, 6, 6, True)
+
+
+@pytest.mark.parametrize(("before_ms", "since"), [(10.0, 6), (0.5, 8)])
+def test_a_change_that_is_small_or_happened_in_a_few_calls_only_is_none(
+    connection: DuckDBPyConnection, before_ms: float, since: int
+) -> None:
+    """Lateness of a third was there before, or four calls are late: the whole record decides."""
+    ring(connection, 4, 12, lambda s, r, step: sudden(before_ms, since)(s, r, step if step >= since else step % 6))
+    found = only(stragglers(connection, _LEAST_NS))
+    assert found.calls == 12 and not found.had_onset
+
+
+def test_lateness_of_its_own_gpu_is_its_own(connection: DuckDBPyConnection) -> None:
+    """Its messages come late as well, because both ends of the pipeline wait for the same GPU."""
+    ring(connection, 2, 10, waits_for(1, 30.0, held_ms=28.0))
+    for step in range(9):
+        for rank, arrives, sends in ((0, 20, 40), (1, 50, 70)):
+            begun = step * STEP_NS
+            message(connection, rank + 2, rank, step + 1, begun + arrives * MS, (0, 1))
+            message(connection, rank, rank + 2, step + 1, begun + sends * MS, (1, 0))
+    found = next(each for each in stragglers(connection, _LEAST_NS) if each.members == (0, 1))
+    assert found.rank == 1 and found.own_share > 0.9
+
+
 def test_members_without_a_log_hide_the_order(connection: DuckDBPyConnection) -> None:
     ring(connection, 4, 10, waits_for(2, 30.0))
     connection.execute("DELETE FROM ended_flows WHERE rank = 3")

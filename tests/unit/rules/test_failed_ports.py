@@ -1,0 +1,46 @@
+"""Which end of a dead link is named: the one whose own port failed, if it is one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from forensics.case.build import open_case
+from forensics.case.logged_calls import complete_calls
+from forensics.model import Confidence, Granularity, Members, Suspect
+from forensics.rules.diagnosis import diagnose
+from forensics.rules.reductions.network.failed_ports import FailedPorts, own_end
+
+SCENARIOS = Path(__file__).parents[3] / "fixtures/scenarios"
+LINE = "NET/IB : mlx5_0:1 Got async event : port error"
+
+
+@pytest.mark.parametrize(("failed", "named"), [((), None), ((0,), 0), ((2,), 2), ((0, 2), None), ((5,), None)])
+def test_the_one_end_that_says_so(failed: Collection[int], named: int | None) -> None:
+    assert own_end(FailedPorts(dict.fromkeys(failed, LINE)), (0, 2)) == named
+
+
+def first_suspect(scenario: str, *ranks: int) -> Suspect:
+    """Of a scenario with a log line of a failed port on some ranks."""
+    connection = open_case([SCENARIOS / scenario / "bundle.tar.zst"])
+    for rank in ranks:
+        connection.execute(
+            "INSERT INTO log_events (source_id, locator, rank, host, kind, subject, text) "
+            "SELECT min(source_id), ?, ?, 'host-' || ?, 'nic_event', 'mlx5_0:1 port error', ? FROM sources",
+            [rank, rank, rank, LINE],
+        )
+    complete_calls(connection)
+    return diagnose(connection).suspects[0]
+
+
+@pytest.mark.parametrize("scenario", ["chunk-not-delivered", "work-request-failed"])
+def test_both_ends_of_a_dead_link_until_one_port_is_known_to_have_failed(scenario: str) -> None:
+    link, two = first_suspect(scenario), first_suspect(scenario, 0, 2)
+    assert link.ranks == two.ranks == (0, 2) and link.members is two.members is Members.ONE_OF
+    for rank in (0, 2):
+        one = first_suspect(scenario, rank)
+        assert (one.ranks, one.members, one.granularity) == ((rank,), Members.EACH, Granularity.NIC)
+        assert one.mechanism is not None and one.mechanism.side == "local"
+        assert one.confidence in (Confidence.CONFIRMED, Confidence.LIKELY)

@@ -1,0 +1,96 @@
+"""GPUs that take chunks later than those of ranks with the same part, on flows whose times are made up from waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.network.gpu_holds import GpuHold, gpu_holds
+from tests.unit.rules.made_up_flows import MS, STEP_NS, add, flows_of
+
+PAIRS = 6
+Wait = Callable[[int, int], tuple[float, float]]
+"""Of rank and step: ms that arrived chunks wait for its GPU, and ms that its own sends wait for credit."""
+
+
+@pytest.fixture
+def connection() -> Iterator[DuckDBPyConnection]:
+    with flows_of(2 * PAIRS) as opened:
+        yield opened
+
+
+def pairs(connection: DuckDBPyConnection, steps: int, wait: Wait, channel: int = 0) -> None:
+    """Communicators of two ranks each, n and n + PAIRS, that make the same calls at the same time."""
+    rows: list[tuple[object, ...]] = []
+    for step in range(steps):
+        for rank in range(2 * PAIRS):
+            other, place = (rank + PAIRS) % (2 * PAIRS), rank // PAIRS
+            consume, credit = (each * MS for each in wait(rank, step))
+            when = (step * STEP_NS, step * STEP_NS + 50 * MS, 50 * MS, 8)
+            for sends in (True, False):
+                own = (MS, credit, MS, None, None) if sends else (None, None, None, MS, consume)
+                label, ends = f"pair {rank % PAIRS}", (rank, other, place, 1 - place, 2)
+                named = (rank, 2 * step + sends + 1000 * channel, label, *ends, channel, sends, "all_reduce")
+                rows.append((*named, step + 1, 16, 1 << 20, *when, *own))
+    add(connection, rows)
+
+
+def slow(rank: int, since: int, by_ms: float) -> Wait:
+    return lambda each, step: (2.0 + by_ms * (each == rank and step >= since) + (each * 7 + step) % 3 / 10, 0.1)
+
+
+def only(found: tuple[GpuHold, ...]) -> GpuHold:
+    (each,) = found
+    return each
+
+
+def test_a_gpu_that_becomes_slow(connection: DuckDBPyConnection) -> None:
+    pairs(connection, 16, slow(8, 8, 20.0))
+    found = only(gpu_holds(connection))
+    assert (found.rank, found.members, found.calls, found.slow, found.had_onset) == (8, (2, 8), 8, 8, True)
+    assert found.typical_ns == pytest.approx(20 * MS, rel=0.02) and found.peers == PAIRS - 1
+    assert found.share == pytest.approx(0.2, abs=0.03) and found.since_ns == 8 * STEP_NS
+
+
+def test_what_holds_up_all_of_them_is_no_difference(connection: DuckDBPyConnection) -> None:
+    """Work that overlaps with every other call."""
+    pairs(connection, 16, lambda rank, step: (60.0 if step % 2 else 2.0, 0.1))
+    assert gpu_holds(connection) == ()
+
+
+def test_a_gpu_whose_way_out_is_full_waits_for_others(connection: DuckDBPyConnection) -> None:
+    pairs(connection, 16, lambda rank, step: (22.0, 20.1) if rank == 8 else (2.0, 0.1))
+    assert gpu_holds(connection) == ()
+
+
+def test_single_accidents_accuse_nobody(connection: DuckDBPyConnection) -> None:
+    pairs(connection, 16, lambda rank, step: (80.0 if rank == 8 and step % 5 == 2 else 2.0, 0.1))
+    assert gpu_holds(connection) == ()
+
+
+def test_where_many_are_slow_nobody_can_say_what_is_usual(connection: DuckDBPyConnection) -> None:
+    pairs(connection, 16, lambda rank, step: (22.0 if rank in (7, 8) and step >= 8 else 2.0, 0.1))
+    assert gpu_holds(connection) == ()
+
+
+def test_a_call_that_too_few_make_is_not_compared(connection: DuckDBPyConnection) -> None:
+    pairs(connection, 16, slow(8, 8, 20.0))
+    connection.execute("DELETE FROM ended_flows WHERE communicator IN ('pair 0', 'pair 1', 'pair 3')")
+    assert gpu_holds(connection) == ()
+
+
+def test_one_of_four_channels_that_takes_75_ms_instead_of_30(connection: DuckDBPyConnection) -> None:
+    """Mycroft section 8, case one: one channel is slow for the GPU delays data in it, the others rule the network out."""
+    for channel in range(4):
+        pairs(connection, 12, slow(8, 4, 45.0) if channel == 2 else slow(8, 99, 0.0), channel)
+    found = only(gpu_holds(connection))
+    assert (found.rank, found.channel, found.slow) == (8, 2, 8)
+    assert found.typical_ns == pytest.approx(45 * MS, rel=0.02)
+
+
+def test_a_gpu_that_is_slow_in_all_its_channels_has_none_of_its_own(connection: DuckDBPyConnection) -> None:
+    for channel in range(4):
+        pairs(connection, 12, slow(8, 4, 45.0), channel)
+    assert only(gpu_holds(connection)).channel is None
