@@ -25,7 +25,7 @@ from forensics.model import (
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.hardware.causes import Hardware
-from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces, TracedPlaces
 from forensics.rules.reductions.pipeline.delays import Delay, Delays
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
@@ -41,11 +41,13 @@ _DUTY = "once in the record, between the passes of a step: one rank logs, saves 
 def _evaluate(
     connection: DuckDBPyConnection,
     delays: Delays,
-    places: CallPlaces,
+    recorded: CallPlaces,
+    traced: TracedPlaces,
     roster: Roster,
     hardware: Hardware,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
+    places = traced if any(delay.is_traced for delay in delays.found) else recorded
     blamed: dict[tuple[tuple[int, ...], bool], list[Delay]] = defaultdict(list)
     for delay in delays.found:
         blamed[delay.ranks, delay.is_transfer].append(delay)

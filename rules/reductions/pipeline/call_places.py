@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import NewType
 
 import numpy as np
 from duckdb import DuckDBPyConnection
@@ -24,6 +25,7 @@ from forensics.rules.reductions.stacks.call_paths import call_paths
 from forensics.rules.reductions.stacks.recorded_stages import stage_of_path
 from forensics.rules.reductions.steps.begins import step_begins, usual_step
 from forensics.rules.reductions.steps.records import UNKNOWN, Ints, Record, records
+from forensics.rules.reductions.steps.traced import TracedRecords
 
 _DIRECTIONS = {StageName.FORWARD: FORWARD, StageName.BACKWARD: BACKWARD}
 _WORDS = {FORWARD: "forward", BACKWARD: "backward"}
@@ -60,9 +62,10 @@ class _Told:
 
 @dataclass(slots=True)
 class CallPlaces:
-    """Places of the calls of ranks, worked out for a rank when it is asked for first."""
+    """Places of the calls of ranks in their recorders, or in `traces`; worked out for a rank when it is asked for first."""
 
     connection: DuckDBPyConnection
+    traces: Mapping[int, Record] | None = None
     known: dict[int, _Told | None] = field(default_factory=dict)
 
     def has(self, rank: int, communicator: str) -> bool:
@@ -190,7 +193,7 @@ class CallPlaces:
 
     def _of(self, rank: int) -> _Told | None:
         if rank not in self.known:
-            found = records(self.connection, (rank,)).get(rank)
+            found = (records(self.connection, (rank,)) if self.traces is None else self.traces).get(rank)
             self.known[rank] = None if found is None else self._read(found)
         return self.known[rank]
 
@@ -236,3 +239,13 @@ def _in_turns(number: int, direction: int, stages: int, chunks: int) -> tuple[in
 def places(connection: DuckDBPyConnection) -> CallPlaces:
     """Places of the calls of a case."""
     return CallPlaces(connection)
+
+
+TracedPlaces = NewType("TracedPlaces", CallPlaces)
+"""Places of the calls that profilers saw: they say nothing of where a rank stands now."""
+
+
+@reduction
+def traced_places(connection: DuckDBPyConnection, traces: TracedRecords) -> TracedPlaces:
+    """Places of the calls in traces."""
+    return TracedPlaces(CallPlaces(connection, traces))

@@ -22,6 +22,7 @@ from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.steps.records import Flags, Ints, records
 from forensics.rules.reductions.steps.times import Floats, Steps, StepTimes, step_times
+from forensics.rules.reductions.steps.traced import TracedRecords
 
 # Of the time that the step was longer: who waits for as much waits for the delay. Of the calls of a step: so many may
 # be undated.
@@ -40,7 +41,8 @@ class Delay:
     of kind `kind`, up to `waited_ns`. `is_transfer`: all members had come. `on_host`: the host made the call so late itself;
     None where the source does not tell. `by_ends`: told by ends of calls as watchdogs saw them. `excess_ns` is what the step
     was longer by, `is_spread` that no single call shows half of it; `passed_on` is the share of what others waited for the rank
-    that it had waited itself. `by_arrivals`: hosts wait in these calls (gloo), told by when they came to them.
+    that it had waited itself. `by_arrivals`: hosts wait in these calls (gloo), told by when they came to them. `is_traced`:
+    a profiler saw it.
     """
 
     step: int
@@ -58,6 +60,7 @@ class Delay:
     by_ends: bool = False
     passed_on: float = 0.0
     by_arrivals: bool = False
+    is_traced: bool = False
 
     @property
     def one_of(self) -> bool:
@@ -99,9 +102,12 @@ class Delays:
 
 
 @reduction
-def delays(connection: DuckDBPyConnection, liveness: Liveness) -> Delays:
+def delays(connection: DuckDBPyConnection, liveness: Liveness, traces: TracedRecords) -> Delays:
     """What held up the long steps of a job that is not known to stand still."""
     times = step_times({} if liveness.motion is Motion.STALLED else records(connection))
+    if liveness.motion is not Motion.STALLED and len(_timed(times)) < len(traces):
+        traced = step_times(traces)
+        times = traced if len(_timed(traced)) > len(_timed(times)) else times
     found = {number: tuple(_of_step(times, number, excess)) for number, excess in times.long()}
     return Delays(
         found=tuple(delay for each in found.values() for delay in each),
@@ -110,8 +116,13 @@ def delays(connection: DuckDBPyConnection, liveness: Liveness) -> Delays:
         typical_ns=times.typical_ns,
         unexplained=sum(not each for each in found.values()),
         ranks=frozenset(times.ranks),
-        timed=frozenset(rank for rank, steps in times.ranks.items() if not np.isnan(steps.of(steps.record.duration_ns)).any()),
+        timed=_timed(times),
     )
+
+
+def _timed(times: StepTimes) -> frozenset[int]:
+    """Ranks that tell the time inside all of their calls."""
+    return frozenset(rank for rank, steps in times.ranks.items() if not np.isnan(steps.of(steps.record.duration_ns)).any())
 
 
 def _of_step(times: StepTimes, number: int, excess: float) -> Iterator[Delay]:
@@ -233,5 +244,5 @@ def _delay(
         kind=record.names.kinds[int(record.kind[first.place])], at_ns=int(record.enqueued_ns[first.place]),
         source=(int(record.source_id[first.place]), int(record.locator[first.place])), waited_ns=waited,
         is_transfer=is_transfer, is_spread=is_spread, on_host=on_host, by_ends=by_ends, passed_on=passed_on,
-        by_arrivals=bool(record.by_arrivals[first.place]),
+        by_arrivals=bool(record.by_arrivals[first.place]), is_traced=record.is_marked,
     )  # fmt: skip
