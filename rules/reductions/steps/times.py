@@ -86,18 +86,15 @@ class StepTimes:
         usual = float(np.median(self.length[is_usual]))
         excess = self.length - usual
         # From one step to the next: where a job became slower once, its steps differ by no more than before.
-        stands_out = excess > _SPREADS * _spread(self.length)
+        spread = float(np.median(np.abs(np.diff(self.length)))) if len(self.length) > _FEW else 0.0
+        stands_out = excess > _SPREADS * spread
         # Every third step may be long: then those between them tell the spread.
         between = np.array([float((~is_usual & (excess < each / 2)).mean()) for each in excess.tolist()])
-        recurs = (excess > _SPREADS * _spread(self.length[is_usual])) & (between <= _BETWEEN)
+        usual_spread = np.abs(np.diff(self.length[is_usual]))
+        recurs = (excess > _SPREADS * np.median(usual_spread)) & (between <= _BETWEEN) if len(usual_spread) > 1 else stands_out
         chosen = (self.length * GATE > usual) & (stands_out | recurs)
         pairs = zip(self.number[chosen].tolist(), excess[chosen].tolist(), strict=True)
         return [(number, excess) for number, excess in pairs]
-
-
-def _spread(lengths: Floats) -> float:
-    """How much one step differs from the next, in ns; 0 where too few tell."""
-    return float(np.median(np.abs(np.diff(lengths)))) if len(lengths) > _FEW else 0.0
 
 
 def step_times(found: Mapping[int, Record]) -> StepTimes:

@@ -1,8 +1,9 @@
 """The calls of each rank as a profiler saw them: the same columns as those of a recorder, with the marks of steps and stages.
 
 Calls without a number of their process group are counted from the first step of the trace, so that calls of the same number are
-one on all members as long as steps have the same calls. What a group call issued is one kernel with the name of none of them: a
-message of unknown peers.
+one on all members as long as steps have the same calls. Where a step is annotated as one forward and one backward pass, as
+without pipelines, its calls have no direction: in a pipeline the passes take turns. What a group call issued is one kernel,
+which has the name of none of them: a message of unknown peers.
 """
 
 from __future__ import annotations
@@ -13,12 +14,22 @@ from typing import NewType
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.steps.host_calls import named_calls
 from forensics.rules.reductions.steps.records import UNKNOWN, Names, Record, records_of
 
 TracedRecords = NewType("TracedRecords", Mapping[int, Record])
 """Calls of the newest trace of each rank."""
 
-_NAMES = "SELECT DISTINCT {0} FROM traced_call WHERE {0} IS NOT NULL AND communicator IS NOT NULL ORDER BY 1"
+_NAMES = "SELECT DISTINCT {0} FROM seen_call ORDER BY 1"
+_COLUMNS = """rank, source_id, locator, call_order, communicator, kind, is_p2p, enqueued_ns, device_end_ns, duration_ns"""
+# Of traces that only name calls, those that the threads of the host tell apart.
+_SEEN = f"""
+CREATE OR REPLACE TEMP TABLE seen_call AS
+SELECT {_COLUMNS}, peer, sequence, count FROM traced_call
+WHERE communicator IS NOT NULL AND kind IS NOT NULL AND enqueued_ns IS NOT NULL
+UNION ALL BY NAME SELECT {_COLUMNS} FROM named_call
+WHERE rank NOT IN (SELECT rank FROM traced_call WHERE communicator IS NOT NULL)
+"""
 _IS_MESSAGE = "(coalesce(is_p2p, false) OR kind IN ('send', 'recv', 'coalesced'))"
 _CALLS = f"""
 WITH size AS (SELECT communicator, count(*) AS members FROM members GROUP BY communicator),
@@ -27,11 +38,12 @@ marks AS (
 ), stages AS (
     SELECT source_id, rank, stage, begin_ns, begin_ns + duration_ns AS end_ns FROM stage_spans
     WHERE begin_ns + duration_ns IS NOT NULL AND NOT coalesce(side_channel, false)
+    WINDOW each_step AS (PARTITION BY source_id, rank, step)
+    QUALIFY least(count(*) FILTER (stage = 'forward') OVER each_step, count(*) FILTER (stage = 'backward') OVER each_step) > 1
 ), marked AS (
     SELECT c.*, {_IS_MESSAGE} AS is_message, if(c.enqueued_ns < m.end_ns, m.step, NULL) AS step, m.begin_ns, m.end_ns
-    FROM traced_call c ASOF LEFT JOIN marks m
+    FROM seen_call c ASOF LEFT JOIN marks m
     ON m.source_id = c.source_id AND m.rank = c.rank AND m.begin_ns <= c.enqueued_ns
-    WHERE c.communicator IS NOT NULL AND c.enqueued_ns IS NOT NULL
 ), staged AS (
     SELECT c.*, CASE WHEN c.enqueued_ns >= g.end_ns THEN 0 WHEN g.stage = 'forward' THEN 1 WHEN g.stage = 'backward' THEN -1
                 ELSE 0 END AS told
@@ -64,6 +76,9 @@ ORDER BY o.rank, o.call_order
 @reduction
 def traced_records(connection: DuckDBPyConnection) -> TracedRecords:
     """Records of the ranks whose traces tell the groups of their calls; empty without such traces."""
+    connection.register("named_call", named_calls(connection))
+    connection.execute(_SEEN)
+    connection.unregister("named_call")
     names = (
         tuple(name for (name,) in connection.execute(_NAMES.format(column)).fetchall()) for column in ("communicator", "kind")
     )

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from forensics.fixtures.simulator.faults import parse
-from forensics.fixtures.simulator.job import Parallelism, TrainingJob
+from forensics.fixtures.simulator.job import TrainingJob
 from forensics.fixtures.simulator.simulation import simulate
 from forensics.model import Cause, Confidence, Outcome, Verdict
 from forensics.rules.diagnosis import diagnose
 from tests.unit.pipeline.simulated import traced_case_of
 from tests.unit.pipeline.test_delays import JOB, named
+
+DEEP = replace(JOB, microbatches=8, model=replace(JOB.model, layers=8))
 
 
 def verdict(
@@ -43,10 +45,8 @@ def test_a_delayed_pass_is_found_in_traces_alone(fault: str, cause: Cause, tmp_p
     assert suspect.confidence is Confidence.LIKELY
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "interleaved"])
-def test_other_schedules_are_read_as_well(schedule: str, tmp_path: Path) -> None:
-    chunks = 2 if schedule == "interleaved" else 1
-    job = replace(JOB, schedule=schedule, chunks=chunks, microbatches=8, model=replace(JOB.model, layers=8))
+@pytest.mark.parametrize("job", [replace(DEEP, schedule="gpipe"), replace(DEEP, schedule="interleaved", chunks=2)])
+def test_other_schedules_are_read_as_well(job: TrainingJob, tmp_path: Path) -> None:
     found, (microbatch,) = verdict("compute-delay@rank6:900ms/forward", tmp_path, job)
     assert named(found) == [(6,)]
     assert (found.suspects[0].stage.name, found.suspects[0].stage.microbatch) == ("forward", microbatch)
