@@ -1,9 +1,9 @@
 """The calls of each rank as a profiler saw them: the same columns as those of a recorder, with the marks of steps and stages.
 
 Calls without a number of their process group are counted from the first step of the trace, so that calls of the same number are
-one on all members as long as steps have the same calls. Where a step is annotated as one forward and one backward pass, as
-without pipelines, its calls have no direction: in a pipeline the passes take turns. What a group call issued is one kernel,
-which has the name of none of them: a message of unknown peers.
+one on all members as long as steps have the same calls; messages are counted on each rank. Where a step is annotated as one
+forward and one backward pass, as without pipelines, its calls have no direction: in a pipeline the passes take turns. What a
+group call issued is one kernel, which has the name of none of them: a message of unknown peers.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ UNION ALL BY NAME SELECT {_COLUMNS} FROM named_call
 WHERE rank NOT IN (SELECT rank FROM traced_call WHERE communicator IS NOT NULL)
 """
 _IS_MESSAGE = "(coalesce(is_p2p, false) OR kind IN ('send', 'recv', 'coalesced'))"
+# A number finds a message in the record of its rank: both sides meet by peer and order.
+_MESSAGE_NUMBER = "CASE WHEN p.rank IS NOT NULL THEN o.call_order END"
 _CALLS = f"""
 WITH size AS (SELECT communicator, count(*) AS members FROM members GROUP BY communicator),
 marks AS (
@@ -60,8 +62,8 @@ marks AS (
 )
 SELECT o.rank, c.code AS communicator, k.code AS kind, coalesce(z.members, 0) AS members, o.is_message,
        o.kind LIKE '%send%' AS is_send, CAST(coalesce(p.rank, -1) AS BIGINT) AS peer,
-       CAST(coalesce(o.sequence, n.number, {UNKNOWN}) AS BIGINT) AS sequence, {UNKNOWN} AS call_path, o.call_order, o.source_id,
-       o.locator, hash(c.code, k.code, o.count, p.rank)::UBIGINT AS token, o.enqueued_ns,
+       CAST(coalesce(o.sequence, n.number, {_MESSAGE_NUMBER}, {UNKNOWN}) AS BIGINT) AS sequence,
+       {UNKNOWN} AS call_path, o.call_order, o.source_id, o.locator, hash(c.code, k.code, o.count, p.rank)::UBIGINT AS token, o.enqueued_ns,
        coalesce(o.device_end_ns, {UNKNOWN}) AS end_ns, coalesce(o.duration_ns, {UNKNOWN}) AS duration_ns, false AS by_arrivals,
        true AS done, coalesce(o.step, {UNKNOWN}) AS step, coalesce(o.begin_ns, {UNKNOWN}) AS step_begin_ns,
        coalesce(o.end_ns, {UNKNOWN}) AS step_end_ns, o.told

@@ -66,8 +66,12 @@ class _Rank:
         return self.calls[-1]
 
 
-def write(folder: Path, took: Took, steps: int, *, first: int = 10) -> None:
-    """One trace of each rank of so many steps; ranks are replica x STAGES + stage."""
+def write(folder: Path, took: Took, steps: int, *, first: int = 10, forms: tuple[str, ...] = ()) -> None:
+    """One trace of each rank of so many steps; ranks are replica x STAGES + stage.
+
+    `forms`: calls may be `unnumbered`, messages `grouped` in group calls, and each step `annotated` as one forward and one
+    backward pass.
+    """
     ranks = [_Rank() for _ in range(STAGES * REPLICAS)]
     for step in range(steps):
         begins = [rank.now for rank in ranks]
@@ -80,7 +84,7 @@ def write(folder: Path, took: Took, steps: int, *, first: int = 10) -> None:
             rank.steps.append((begin, rank.now))
     for number, rank in enumerate(ranks):
         content = {"schemaVersion": 1, "distributedInfo": _info(number), "host_name": f"node{number}"}
-        content |= {"baseTimeNanoseconds": _BASE, "traceEvents": list(_events(rank, first))}
+        content |= {"baseTimeNanoseconds": _BASE, "traceEvents": list(_events(rank, first, forms))}
         (folder / f"rank{number}.pt.trace.json").write_text(json.dumps(content, indent=1))
 
 
@@ -156,12 +160,19 @@ def _info(number: int) -> dict[str, Any]:
     return {"backend": "nccl", "rank": number, "world_size": STAGES * REPLICAS, "pg_config": described}
 
 
-def _events(rank: _Rank, first: int) -> Iterator[dict[str, Any]]:
+def _events(rank: _Rank, first: int, forms: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     for place, (begin, end) in enumerate(rank.steps):
         yield _event("user_annotation", f"ProfilerStep#{first + place}", 1, begin, end, {})
+        if "annotated" in forms:
+            half = (begin + end) // 2
+            yield _event("user_annotation", "forward", 1, begin, half, {})
+            yield _event("user_annotation", "backward", 1, half, end, {})
     for place, call in enumerate(rank.calls):
-        described: dict[str, Any] = {"Collective name": call.kind, "Process Group Name": call.group, "Seq": call.number}
-        if call.ranks is not None:
+        described: dict[str, Any] = {"Collective name": call.kind, "Process Group Name": call.group}
+        described |= {} if "unnumbered" in forms else {"Seq": call.number}
+        if call.ranks is not None and "grouped" in forms:
+            described["Collective name"] = "coalesced"
+        elif call.ranks is not None:
             described |= {"Src Rank": call.ranks[0], "Dst Rank": call.ranks[1]}
         launched = {"External id": place, "correlation": place}
         kernel = "ncclDevKernel_SendRecv" if call.ranks else "ncclDevKernel_AllReduce_Sum_f32_RING_LL"

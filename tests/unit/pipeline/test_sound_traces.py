@@ -126,3 +126,27 @@ def test_nobody_is_named_in_place_of_a_rank_without_a_trace(tmp_path: Path) -> N
     (tmp_path / f"rank{SLOW}.pt.trace.json").unlink()
     with open_case([tmp_path]) as connection:
         assert diagnose(connection).suspects == ()
+
+
+@pytest.mark.parametrize("form", ["unnumbered", "annotated"])
+def test_other_forms_of_traces_tell_the_same(form: str, tmp_path: Path) -> None:
+    write(tmp_path, late({SLOW: (4, FORWARD, 2)}, 99), 9, forms=(form,))
+    with open_case([tmp_path]) as connection:
+        assert named(diagnose(connection)) == {((SLOW,), FORWARD, 2, 1)}
+
+
+def test_nobody_is_named_where_messages_have_no_peers_and_passes_no_collectives(tmp_path: Path) -> None:
+    """The first call that tells who is late comes after the passes: there a rank may have a duty."""
+    write(tmp_path, late({SLOW: (4, FORWARD, 2)}, 99), 9, forms=("grouped",))
+    with open_case([tmp_path]) as connection:
+        assert diagnose(connection).suspects == ()
+
+
+def test_a_trace_that_is_cut_and_one_that_is_there_twice_change_nothing(tmp_path: Path) -> None:
+    write(tmp_path, late({SLOW: (2, FORWARD, 2)}, 99), 9)
+    whole = (tmp_path / "rank6.pt.trace.json").read_bytes()
+    (tmp_path / "rank6.pt.trace.json").write_bytes(whole[: len(whole) * 3 // 4])
+    (tmp_path / "again").mkdir()
+    (tmp_path / "again" / "rank2.pt.trace.json").write_bytes((tmp_path / "rank2.pt.trace.json").read_bytes())
+    with open_case([tmp_path]) as connection:
+        assert named(diagnose(connection)) == {((SLOW,), FORWARD, 2, 1)}
