@@ -18,7 +18,7 @@ import duckdb
 from forensics.case.describe import tables
 from forensics.errors import ExitCode, ForensicsError
 
-VIEWS = ("capture", "device_event", "latest_call", "logged_event", "ordered_call", "position")
+VIEWS = ("capture", "device_event", "latest_call", "logged_event", "ordered_call", "position", "traced_call")
 """Views of a case, in `views/`, in the order in which they are made."""
 # Files are written in the format of the oldest supported release, else a newer DuckDB writes what an older cannot open.
 STORAGE_VERSION = "v1.0.0"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,8 @@ _ORDER = {stage: place for place, stage in enumerate(STAGES)}
 OPTIMIZER = "Optimizer.step#"
 WRAPPED = "Parallel.forward"
 _MOST_SHARED, _FEWEST_LOOKED_AT = 8, 100_000
+MESSAGE = re.compile("send|recv")
+"""In the names of calls that are messages from one rank to another."""
 WAKING_NS = 5_000_000
 """A thread that waits for work is woken within a few milliseconds, on a busy host too."""
 
@@ -125,7 +128,11 @@ def _stages(marks: Marks, steps: Sequence[tuple[int, Mark]]) -> tuple[list[tuple
         spans = _resolved([mark for mark in own if stage_of(mark.name)], step)
         starts = [mark.begin for mark in own]
         if not any(span.stage == "backward" for span in spans):
-            more = list(_from_autograd(spans, step, marks, _within(collectives, step), starts))
+            waits = _within(collectives, step)
+            is_piped = not spans and any(MESSAGE.search(mark.name) for mark in waits)
+            more = list(
+                _between_messages(step, marks, waits) if is_piped else _from_autograd(spans, step, marks, waits, starts)
+            )
             guessed += bool(more)
             spans = sorted([*spans, *more], key=lambda span: span.begin)
         found.append((number, _with_loss(spans, starts)))
@@ -179,6 +186,24 @@ def _from_autograd(
                 before = loaded
             yield _Span("forward", "forward", before, own[0])
         yield _Span("backward", "backward", own[0], reached)
+
+
+def _between_messages(step: Mark, marks: Marks, collectives: Sequence[Mark]) -> Iterator[_Span]:
+    """Passes of a stage of a pipeline, of which nothing is annotated: between two messages, gradients are a backward pass.
+
+    What stands before and after them there is a forward pass; behind the last message of the step it may be anything.
+    """
+    messages = [mark for mark in collectives if MESSAGE.search(mark.name)]
+    reached = step.begin
+    for mark in messages:
+        if mark.begin > reached:
+            own = marks.gradients.within(reached, mark.begin)
+            before, after = own or (mark.begin, mark.begin)
+            found = (("forward", reached, before), ("backward", before, after), ("forward", after, mark.begin))
+            yield from (_Span(stage, stage, begin, end) for stage, begin, end in found if end > begin)
+        reached = max(reached, mark.end)
+    if (own := marks.gradients.within(reached, step.end)) is not None:
+        yield _Span("backward", "backward", *own)
 
 
 def _met(own: tuple[int, int], collectives: Sequence[Mark], limit: int) -> int:

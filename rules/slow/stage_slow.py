@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 
 import numpy as np
@@ -38,6 +38,7 @@ from forensics.rules.reductions.waits.completions import HOST_BACKENDS
 
 _CAUSES = {"data": Cause.DATALOADER_STALL, "checkpoint": Cause.CHECKPOINT_STALL}
 _COMPUTES = frozenset({"forward", "backward", "optimizer"})
+_PASSES = frozenset({"forward", "backward"})
 _ON_HOST = frozenset({"data", "callbacks", "checkpoint", "eval", "other"})
 _COMPARED = {
     "peers": "than on its peers",
@@ -61,16 +62,23 @@ def _evaluate(
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     gates = Gates.of(thresholds)
-    for window in windows:
-        judged = judge(window, gates)
-        if _is_limited(judged, gates):
-            continue
+    known = [judged for window in windows if not _is_limited(judged := judge(window, gates), gates)]
+    on_device = {culprit.ranks: culprit.stage for judged in known for culprit in judged.attribution.culprits if culprit.device}
+    for judged in known:
         for culprit in judged.attribution.culprits:
+            if _is_told_better(culprit, on_device):
+                continue
             finding = hardware.refined(_finding(groups, judged, culprit, gates.least_accounted), (Cause.COMPUTE_SLOW,))
             small = always_late(culprit.share, culprit.onset is not None, gates.share_from_start)
             yield doubted(finding, (*small, *waits_for_cores(cpu, roster, culprit.ranks)))
             if culprit.ranks:
                 yield blocked_ranks(set(judged.matrix.ranks) - set(culprit.ranks))
+
+
+def _is_told_better(culprit: Culprit, on_device: Mapping[tuple[int, ...], str]) -> bool:
+    """Whether device times of another window tell the pass that launched what the host of these ranks waits for here."""
+    stage = on_device.get(culprit.ranks)
+    return not culprit.device and culprit.stage in _PASSES and stage in _PASSES and stage != culprit.stage
 
 
 def _is_limited(judged: WindowVerdict, gates: Gates) -> bool:
@@ -189,6 +197,8 @@ def _next_steps(culprit: Culprit) -> tuple[str, ...]:
 def _clears(windows: FrontierWindows, thresholds: Thresholds) -> str | None:
     """Only where a slow rank would have been named: enough steps of all, a meeting that is seen, and no excess left over."""
     gates = Gates.of(thresholds)
+    if any(window.waits is not None and not window.waits.of_all for window in windows):
+        return Undecided("how long some ranks waited for others is not recorded")
     judged = [judge(window, gates) for window in windows]
     if limits := [limit for each in judged if (limit := _limit(each, gates)) is not None]:
         return Undecided(limits[0])

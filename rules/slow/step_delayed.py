@@ -26,7 +26,7 @@ from forensics.model import (
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.hardware.causes import Hardware
-from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces, TracedPlaces
 from forensics.rules.reductions.pipeline.delays import Delay, Delays
 from forensics.rules.reductions.pipeline.on_path import OnPath, on_path
 from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
@@ -48,12 +48,14 @@ _Blame = tuple[tuple[int, ...], bool, bool]
 def _evaluate(
     connection: DuckDBPyConnection,
     delays: Delays,
-    places: CallPlaces,
+    recorded: CallPlaces,
+    traced: TracedPlaces,
     slow: SlowSteps,
     roster: Roster,
     hardware: Hardware,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
+    places = traced if any(delay.is_traced for delay in delays.found) else recorded
     blamed: dict[_Blame, list[Delay]] = defaultdict(list)
     for delay in delays.found:
         blamed[delay.ranks, delay.is_transfer, delay.is_spread].append(delay)

@@ -21,6 +21,7 @@ _LEAST_SIDE = 5  # rows on either side of a change, the first one of the run inc
 _LONGER = 1.05  # than usual is the first row of a change
 _STAGES = 3  # that became longer alike, before no single one is where the cause is
 _OF_ROWS = 20  # one of so many rows may be late by a pause that has nothing to do with the delay
+_SAMPLED = 0.5  # of the device times that others have: who has fewer is left out of the comparison
 _LEAST_LOST_NS = 2e5  # of one step: less is what a turn of the scheduler may cost
 
 
@@ -274,6 +275,9 @@ def _device_excess(matrix: StageMatrix, gates: Gates, usual: float) -> Iterator[
     """Stages whose device time is materially longer on one rank than on its peers, at most samples."""
     device: Mapping[str, Floats] = matrix.device or {}
     for stage, values in device.items():
+        # A rank whose times are lost hides nothing of the others.
+        there = np.isfinite(values).mean(axis=0) >= _SAMPLED * np.isfinite(values).mean(axis=0).max(initial=0.0)
+        values, ranks = values[:, there], [rank for rank, known in zip(matrix.ranks, there.tolist(), strict=True) if known]
         sampled = np.isfinite(values).all(axis=1)
         ready = float(np.isfinite(values).sum()) / matrix.asked[stage] if matrix.asked.get(stage) else 1.0
         if sampled.sum() < gates.event_samples or ready < gates.event_ready:
@@ -282,4 +286,4 @@ def _device_excess(matrix: StageMatrix, gates: Gates, usual: float) -> Iterator[
         rank = int(np.argmax(np.median(over, axis=0)))
         excess = float(np.median(over[:, rank]))
         if excess >= gates.rank_share * usual and (np.argmax(over, axis=1) == rank).mean() >= gates.recurrence:
-            yield stage, (matrix.ranks[rank], excess, int(sampled.sum()))
+            yield stage, (ranks[rank], excess, int(sampled.sum()))

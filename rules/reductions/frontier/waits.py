@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from duckdb import DuckDBPyConnection
 
-from forensics.rules.reductions.frontier.accounting import Floats
+from forensics.rules.reductions.frontier.accounting import Flags, Floats
 from forensics.rules.reductions.frontier.matrix import StageMatrix
 
 # A recorder finds begin and end of a call at one moment, up to 100 ms after its end: it began its duration before that.
@@ -106,11 +106,15 @@ def united(intervals: Iterable[tuple[int, int]]) -> float:
 
 
 class Waiting(NamedTuple):
-    """Time spent waiting in ns, `[step, rank]`, the stage with most of it, and what of it lies before that stage in none."""
+    """Time spent waiting in ns, `[step, rank]`, the stage with most of it, and what of it lies before that stage in none.
+
+    `of_all`: it is known of every rank in every step.
+    """
 
     times: Floats
     where: int
     unstaged: Floats | float = 0.0
+    of_all: bool = True
 
 
 def of_window(waits: Waits, matrix: StageMatrix) -> Waiting | None:
@@ -131,4 +135,16 @@ def of_window(waits: Waits, matrix: StageMatrix) -> Waiting | None:
         return None
     where = int(inside.sum(axis=(0, 2)).argmax())
     found = np.array([[united(waits.get((rank, step), ())) for rank in matrix.ranks] for step in matrix.steps.tolist()])
-    return Waiting(found, where, np.minimum(before[:, where], found))
+    known = np.array([[(rank, step) in waits for rank in matrix.ranks] for step in matrix.steps.tolist()])
+    return Waiting(
+        _filled(found, known, matrix.durations[:, where]), where, np.minimum(before[:, where], found), bool(known.all())
+    )
+
+
+def _filled(found: Floats, known: Flags, durations: Floats) -> Floats:
+    """Waits with those that no call tells: as if these ranks had worked as long as others there; none stands out."""
+    work = np.where(known, durations - found, np.nan)
+    usual = np.zeros(len(work))
+    told: Flags = np.asarray(known.any(axis=1))
+    usual[told] = np.nanmedian(work[told], axis=1)
+    return np.where(known | ~told[:, None], found, np.maximum(durations - usual[:, None], 0.0))

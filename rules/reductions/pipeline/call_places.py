@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import NewType
 
 import numpy as np
 from duckdb import DuckDBPyConnection
@@ -24,6 +25,7 @@ from forensics.rules.reductions.stacks.call_paths import call_paths
 from forensics.rules.reductions.stacks.recorded_stages import stage_of_path
 from forensics.rules.reductions.steps.begins import step_begins, usual_step
 from forensics.rules.reductions.steps.records import UNKNOWN, Ints, Record, records
+from forensics.rules.reductions.steps.traced import TracedRecords
 
 _DIRECTIONS = {StageName.FORWARD: FORWARD, StageName.BACKWARD: BACKWARD}
 WORDS = {FORWARD: "forward", BACKWARD: "backward"}
@@ -61,9 +63,10 @@ class Told:
 
 @dataclass(slots=True)
 class CallPlaces:
-    """Places of the calls of ranks, worked out for a rank when it is asked for first."""
+    """Places of the calls of ranks in their recorders, or in `traces`; worked out for a rank when it is asked for first."""
 
     connection: DuckDBPyConnection
+    traces: Mapping[int, Record] | None = None
     known: dict[int, Told | None] = field(default_factory=dict)
     stages: dict[int, int | None] = field(default_factory=dict)
     shapes: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -77,8 +80,7 @@ class CallPlaces:
     def read(self, ranks: Iterable[int]) -> None:
         """Read the records of ranks that were not asked for before, all at once."""
         wanted = [rank for rank in ranks if rank not in self.known]
-        found = records(self.connection, wanted) if wanted else {}
-        self.learn(found)
+        self.learn(self._records(wanted) if wanted else {})
         self.known |= dict.fromkeys(set(wanted) - self.known.keys())
 
     def learn(self, found: Mapping[int, Record]) -> None:
@@ -106,7 +108,7 @@ class CallPlaces:
 
     def is_amid(self, rank: int, communicator: str, sequence: int) -> bool:
         """Whether calls of its kind come before and after a call in its step: work between steps is at neither side of it."""
-        told = self._of(rank)
+        told = self.told(rank)
         at = told.record.issued(communicator, sequence) if told else None
         if told is None or at is None or not len(told.begins) or at < told.begins[0]:
             return False
@@ -238,6 +240,11 @@ class CallPlaces:
         last = self.stage_of(first.ends.before) if first.ends.before is not None else 1
         return (last + 1, passed_on // microbatches) if last is not None and again and microbatches > 0 else (0, 1)
 
+    def _records(self, ranks: Collection[int]) -> Mapping[int, Record]:
+        if self.traces is None:
+            return records(self.connection, ranks)
+        return {rank: self.traces[rank] for rank in ranks if rank in self.traces}
+
     def _read(self, record: Record) -> Told:
         begins = step_begins(record)
         usual = usual_step(record, begins)
@@ -280,3 +287,13 @@ def _in_turns(number: int, direction: int, stages: int, chunks: int) -> tuple[in
 def places(connection: DuckDBPyConnection) -> CallPlaces:
     """Places of the calls of a case."""
     return CallPlaces(connection)
+
+
+TracedPlaces = NewType("TracedPlaces", CallPlaces)
+"""Places of the calls that profilers saw: they say nothing of where a rank stands now."""
+
+
+@reduction
+def traced_places(connection: DuckDBPyConnection, traces: TracedRecords) -> TracedPlaces:
+    """Places of the calls in traces."""
+    return TracedPlaces(CallPlaces(connection, traces))

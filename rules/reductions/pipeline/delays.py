@@ -22,6 +22,7 @@ from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.steps.records import Flags, Ints, records
 from forensics.rules.reductions.steps.times import Floats, Steps, StepTimes, step_times
+from forensics.rules.reductions.steps.traced import TracedRecords
 
 # Of the time that the step was longer: who waits for as much waits for the delay. Of the calls of a step: so many may
 # be undated.
@@ -42,7 +43,7 @@ class Delay:
     own or because it waited for its device between the steps. `by_ends`: told by ends of calls as watchdogs saw them.
     `excess_ns` is what the step was longer by, `is_spread` that no single call shows half of it; `passed_on` is the share of
     what others waited for the rank that it had waited itself. `by_arrivals`: hosts wait in these calls (gloo), told by when
-    they came to them.
+    they came to them. `is_traced`: a profiler saw it.
     """
 
     step: int
@@ -61,6 +62,7 @@ class Delay:
     passed_on: float = 0.0
     by_arrivals: bool = False
     before_step: bool = False
+    is_traced: bool = False
 
     @property
     def one_of(self) -> bool:
@@ -102,9 +104,16 @@ class Delays:
 
 
 @reduction
-def steps(connection: DuckDBPyConnection, liveness: Liveness) -> StepTimes:
-    """The steps of a job that is not known to stand still."""
-    return step_times({} if liveness.motion is Motion.STALLED else records(connection))
+@reduction
+def steps(connection: DuckDBPyConnection, liveness: Liveness, traces: TracedRecords) -> StepTimes:
+    """The steps of a job that is not known to stand still, by its recorders or by the traces, whichever time more ranks."""
+    if liveness.motion is Motion.STALLED:
+        return step_times({})
+    times = step_times(records(connection))
+    if len(_timed(times)) >= len(traces):
+        return times
+    traced = step_times(traces)
+    return traced if len(_timed(traced)) > len(_timed(times)) else times
 
 
 @reduction
@@ -118,8 +127,13 @@ def delays(times: StepTimes) -> Delays:
         typical_ns=times.typical_ns,
         unexplained=sum(not each for each in found.values()),
         ranks=frozenset(times.ranks),
-        timed=frozenset(rank for rank, steps in times.ranks.items() if not np.isnan(steps.of(steps.record.duration_ns)).any()),
+        timed=_timed(times),
     )
+
+
+def _timed(times: StepTimes) -> frozenset[int]:
+    """Ranks that tell the time inside all of their calls."""
+    return frozenset(rank for rank, steps in times.ranks.items() if not np.isnan(steps.of(steps.record.duration_ns)).any())
 
 
 def _of_step(times: StepTimes, number: int, excess: float) -> Iterator[Delay]:
@@ -249,4 +263,5 @@ def _delay(
         source=(int(record.source_id[first.place]), int(record.locator[first.place])), waited_ns=waited,
         is_transfer=is_transfer, is_spread=is_spread, on_host=None if before_step else on_host, by_ends=by_ends,
         passed_on=passed_on, by_arrivals=bool(record.by_arrivals[first.place]), before_step=before_step,
+        is_traced=record.is_marked,
     )  # fmt: skip

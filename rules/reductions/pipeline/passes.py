@@ -86,6 +86,7 @@ def _first(record: Record, peers: tuple[int, ...], begin: int, end: int) -> Neig
 def passes(record: Record, begins: Ints, usual: tuple[int, int], ends: Neighbours | None, paths: Mapping[int, int]) -> Passes:
     """The pass of each call; `usual` is a whole step of the record, `paths` the direction of call paths where they tell it."""
     by_path = np.array([paths.get(path, NEITHER) for path in record.call_path.tolist()], dtype=np.int8)
+    by_path = np.where(by_path == NEITHER, record.told, by_path).astype(np.int8)
     direction = _of_messages(record, ends, usual, by_path) if ends else np.zeros(len(record), np.int8)
     marks = record.is_message if ends else _turns(record, by_path)
     per_step = _passes_in(record, direction, usual) if ends else _passes_by_turns(record, by_path, usual)

@@ -13,7 +13,7 @@ import numpy as np
 
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.pipeline.axes import Axis
-from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces, TracedPlaces
 from forensics.rules.reductions.pipeline.critical_path import Judged, judged, longest, makespan_without, straggling
 from forensics.rules.reductions.pipeline.dag import Dag, Flags, Floats, Ints, dag
 from forensics.rules.reductions.pipeline.dated import Inside, Usual, is_told, observed, usual
@@ -113,9 +113,9 @@ class SlowSteps:
 
 
 @reduction
-def slow_steps(times: StepTimes, layout: Layout, places: CallPlaces) -> SlowSteps:
+def slow_steps(times: StepTimes, layout: Layout, recorded: CallPlaces, traced: TracedPlaces) -> SlowSteps:
     """Date the passes of each slow step, and judge them."""
-    return dated_steps(times, layout, places, times.long())
+    return dated_steps(times, layout, traced if times.is_traced else recorded, times.long())
 
 
 def dated_steps(times: StepTimes, layout: Layout, places: CallPlaces, slow: Sequence[tuple[int, float]]) -> SlowSteps:

@@ -3,7 +3,7 @@
 A rank repeats its program step by step, and a microbatch repeats a part of it several times. The collectives that recur least
 often (gradient norm, loss, reduction of what two stages share) recur once a step, or a few times; as many of them make a step
 as leave the same calls between one and the next. A record of less than two steps still shows where one ended, if all ranks met
-there.
+there. Where a profiler marked the steps, its marks count.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from forensics.rules.reductions.steps.records import Ints, Record
+from forensics.rules.reductions.steps.records import UNKNOWN, Ints, Record
 
 # A step has no more calls of its rarest kind than this.
 _MOST_MARKS = 4
@@ -25,8 +25,12 @@ _ALIKE = 0.7
 def step_begins(record: Record) -> Ints:
     """Places of the first call of each step that the record shows whole or in part; empty where none is seen.
 
-    The calls before the first place belong to a step whose begin is not in the record.
+    The calls before the first place belong to a step whose begin is not in the record. Behind the last step that is marked
+    follows its end.
     """
+    if record.is_marked:
+        inside = np.flatnonzero(record.step != UNKNOWN)
+        return np.append(inside[np.diff(record.step[inside], prepend=UNKNOWN) != 0], inside[-1] + 1)
     joint = np.flatnonzero(~record.is_message)
     tokens, counts = np.unique(record.token[joint], return_counts=True)
     recurring = counts[counts > 1]

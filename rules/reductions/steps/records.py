@@ -50,7 +50,8 @@ SELECT o.rank, c.code AS communicator, k.code AS kind, coalesce(z.members, 0) AS
        coalesce(o.enqueued_ns, o.entered_ns, o.device_start_ns, {UNKNOWN}) AS enqueued_ns,
        coalesce(o.over_ns, {UNKNOWN}) AS end_ns,
        coalesce(o.took_ns, CASE WHEN w.came = z.members THEN w.waited_ns END, {UNKNOWN}) AS duration_ns,
-       o.took_ns IS NULL AND w.came IS NOT NULL AS by_arrivals, o.state = 'done' AS done
+       o.took_ns IS NULL AND w.came IS NOT NULL AS by_arrivals, o.state = 'done' AS done,
+       {UNKNOWN} AS step, {UNKNOWN} AS step_begin_ns, {UNKNOWN} AS step_end_ns, 0 AS told
 FROM timed o JOIN communicator_codes c ON c.name = o.communicator JOIN kind_codes k ON k.name = o.kind
 LEFT JOIN size z USING (communicator)
 LEFT JOIN members p ON p.communicator = o.communicator AND p.position = o.peer
@@ -74,7 +75,8 @@ class Record:
 
     `token` is the same for calls of one kind, size and peer in one communicator, whose members `members` counts. `peer` is a
     global rank (-1: none, or not known). Times are ns on the clock of the rank's host, `UNKNOWN` where the source has none.
-    Where `by_arrivals`, the time inside a call is told by when its members came to it.
+    Where `by_arrivals`, the time inside a call is told by when its members came to it. Profilers mark steps (`step` is the
+    number, `UNKNOWN` outside of them) and what the host did: `told` is 1 in a forward pass, -1 in a backward one, else 0.
     """
 
     rank: int
@@ -96,6 +98,10 @@ class Record:
     duration_ns: Ints
     by_arrivals: Flags
     done: Flags
+    step: Ints
+    step_begin_ns: Ints
+    step_end_ns: Ints
+    told: Ints
 
     def __len__(self) -> int:
         return len(self.token)
@@ -105,6 +111,11 @@ class Record:
         """Which calls move no data: barriers, also those that NCCL makes by reducing a byte."""
         found: Flags = np.array(["barrier" in kind for kind in self.names.kinds] or [False])[self.kind]
         return found
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether marks tell its steps."""
+        return bool((self.step != UNKNOWN).any())
 
     def label(self, at: int) -> str:
         """The communicator of a call."""
@@ -137,20 +148,32 @@ class Record:
 def records(connection: DuckDBPyConnection, ranks: Iterable[int] | None = None) -> Mapping[int, Record]:
     """The newest record of each of some ranks, or of all; ranks without one are left out."""
     chosen = _all_ranks(connection) if ranks is None else sorted(set(ranks))
-    names = Names(*(tuple(name for (name,) in connection.execute(query).fetchall()) for query in _NAMES))
     connection.register("wanted_ranks", {"rank": np.array(chosen, dtype=np.int64)})
+    found = records_of(connection, _CALLS, Names(*(_column(connection, query) for query in _NAMES)))
+    connection.unregister("wanted_ranks")
+    return found
+
+
+def records_of(connection: DuckDBPyConnection, query: str, names: Names) -> Mapping[int, Record]:
+    """Records from a query that gives `rank` and the columns of a record, by rank and in order.
+
+    It sees the numbers of names as `communicator_codes` and `kind_codes` (name, code).
+    """
     for table, known in (("communicator_codes", names.communicators), ("kind_codes", names.kinds)):
         connection.register(table, {"name": np.array(known, dtype=object), "code": np.arange(len(known))})
-    columns = connection.execute(_CALLS).fetchnumpy()
-    for table in ("wanted_ranks", "communicator_codes", "kind_codes"):
+    columns = connection.execute(query).fetchnumpy()
+    for table in ("communicator_codes", "kind_codes"):
         connection.unregister(table)
     return _split({name: np.asarray(column) for name, column in columns.items()}, names)
 
 
+def _column(connection: DuckDBPyConnection, query: str) -> tuple[str, ...]:
+    return tuple(name for (name,) in connection.execute(query).fetchall())
+
+
 def _all_ranks(connection: DuckDBPyConnection) -> list[int]:
-    return [
-        rank for (rank,) in connection.execute("SELECT DISTINCT rank FROM operations WHERE rank >= 0 ORDER BY 1").fetchall()
-    ]
+    found = connection.execute("SELECT DISTINCT rank FROM operations WHERE rank >= 0 ORDER BY 1").fetchall()
+    return [rank for (rank,) in found]
 
 
 def _split(columns: dict[str, npt.NDArray[Any]], names: Names) -> Mapping[int, Record]:

@@ -16,16 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 from forensics.rules.reductions.steps.begins import step_begins, usual_step
-from forensics.rules.reductions.steps.records import UNKNOWN, Ints, Record
+from forensics.rules.reductions.steps.records import UNKNOWN, Flags, Ints, Record
 
 Floats = npt.NDArray[np.float64]
 
 # "the criterion for identifying slowdown should first be set below 90% of the average performance" (VenusTrace 5.3).
 GATE = 0.9
-# A step beyond the spread of the steps: median differences from one to the next, where there are more than a few.
-_SPREADS, _FEW = 6.0, 4
+# A step beyond the spread of the steps: median differences from one to the next, where there are so many that one long step,
+# which makes two of them, is not half of them.
+_SPREADS, _FEW = 6.0, 5
 # As few as half of the ranks that show one step may show another.
 _SHOWN_BY = 2
+# Of all steps: those of a length between the usual ones and the long ones. More of them are a spread, and no two lengths.
+_BETWEEN = 0.1
 # Of all steps, the share whose longest tells what a shorter one is.
 _SHORTER = 0.25
 
@@ -72,6 +75,11 @@ class StepTimes:
     length: Floats
 
     @property
+    def is_traced(self) -> bool:
+        """Whether a profiler saw the steps."""
+        return any(steps.record.is_marked for steps in self.ranks.values())
+
+    @property
     def typical_ns(self) -> float:
         """The length of a usual step."""
         return float(np.median(self.length)) if len(self.length) else 0.0
@@ -87,11 +95,18 @@ class StepTimes:
         """Steps that were long (the usual one is below `gate` of it), each with the ns by which it was longer than usual."""
         if not len(self.usual):
             return []
-        usual = float(np.median(self.length[np.isin(self.number, self.usual)]))
+        is_usual = np.isin(self.number, self.usual)
+        usual = float(np.median(self.length[is_usual]))
+        excess = self.length - usual
         # From one step to the next: where a job became slower once, its steps differ by no more than before.
         spread = float(np.median(np.abs(np.diff(self.length)))) if len(self.length) > _FEW else 0.0
-        chosen = (self.length * gate > usual) & (self.length - usual > _SPREADS * spread)
-        pairs = zip(self.number[chosen].tolist(), (self.length[chosen] - usual).tolist(), strict=True)
+        stands_out = excess > _SPREADS * spread
+        # Every third step may be long: then those between them tell the spread.
+        between = np.array([float((~is_usual & (excess < each / 2)).mean()) for each in excess.tolist()])
+        usual_spread = np.abs(np.diff(self.length[is_usual]))
+        recurs = (excess > _SPREADS * np.median(usual_spread)) & (between <= _BETWEEN) if len(usual_spread) > 1 else stands_out
+        chosen = (self.length * gate > usual) & (stands_out | recurs)
+        pairs = zip(self.number[chosen].tolist(), excess[chosen].tolist(), strict=True)
         return [(number, excess) for number, excess in pairs]
 
 
@@ -115,26 +130,37 @@ def _steps(record: Record, begins: Ints, shift: int) -> Steps | None:
     shape = np.sort(record.token[slice(*usual)])
     # The first step of a job pays for what is made once: memory, compiled code, connections.
     first = int(_from_the_start(record))
+    behind = len(record) - (not record.is_marked)  # without marks, only a call behind a step tells that it ended
     rows = [
         (index, int(begin), int(end))
         for index, (begin, end) in enumerate(itertools.pairwise(begins))
         if index >= first
-        and end < len(record)
+        and end <= behind
         and np.array_equal(np.sort(record.token[begin:end]), shape)
         # What no usual step has (the barrier of a checkpoint) follows on work that is of none.
-        and record.token[end] in shape
+        and (end == len(record) or record.token[end] in shape)
     ]
     if not rows:
         return None
     index, begin, end = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
     order = np.stack([np.argsort(record.token[b:e], kind="stable") + b for _, b, e in rows])
-    length = (record.enqueued_ns[end] - record.enqueued_ns[begin]).astype(np.float64)
-    known = (record.enqueued_ns[end] != UNKNOWN) & (record.enqueued_ns[begin] != UNKNOWN)
+    length, known = _lengths(record, begin, end)
     return Steps(record, (index + shift)[known], begin[known], order[known], length[known]) if known.any() else None
 
 
+def _lengths(record: Record, begin: Ints, end: Ints) -> tuple[Floats, Flags]:
+    """The ns of steps, from mark to mark where there are marks, and which of them are known."""
+    if record.is_marked:
+        first, last = record.step_begin_ns[begin], record.step_end_ns[begin]
+    else:
+        first, last = record.enqueued_ns[begin], record.enqueued_ns[end]
+    return (last - first).astype(np.float64), (first != UNKNOWN) & (last != UNKNOWN)
+
+
 def _from_the_start(record: Record) -> bool:
-    """Whether the record reaches back to the first call of a communicator."""
+    """Whether the record reaches back to the first call of a communicator, or to the first step that was counted."""
+    if record.is_marked:
+        return int(record.step[record.step != UNKNOWN][0]) == 0
     joint = record.sequence[~record.is_message & (record.sequence != UNKNOWN)]
     return bool(len(joint)) and int(joint.min()) <= 1
 

@@ -23,3 +23,12 @@ def case_of(
     bundle.write(made, bundle.options_of(made, ring=ring, **given), only, folder / "bundle.tar", replace=True)
     with open_case([folder / "bundle.tar"]) as connection:
         yield connection
+
+
+@contextmanager
+def traced_case_of(made: Simulation, folder: Path, steps: int) -> Iterator[DuckDBPyConnection]:
+    """A case of traces alone: of up to so many of the newest steps, of all ranks."""
+    lost = losses.drawn(made.job.parallel.world, made.random("losses"), only=("kineto",))
+    bundle.write(made, bundle.options_of(made, traced_steps=steps), lost, folder / "bundle.tar")
+    with open_case([folder / "bundle.tar"]) as connection:
+        yield connection
