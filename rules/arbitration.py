@@ -51,7 +51,9 @@ def arbitrate(findings: Findings, observed: Observed, progress: Progress, placed
     reasons = [withheld(progress, finding, observed, late) for finding in roots]
     admitted = [finding for finding, reason in zip(roots, reasons, strict=True) if reason is None]
     merged = _merge_same_cause(_merge_peers(progress.graph, admitted))
-    ranked = [_absorbed(fault) for fault in faults((hypothesis(*each, observed) for each in merged), observed.unseen)]
+    ranked = [
+        _absorbed(_narrowed(fault)) for fault in faults((hypothesis(*each, observed) for each in merged), observed.unseen)
+    ]
     numbered = [(number, each, _settled(each, fault[0])) for number, fault in enumerate(ranked, 1) for each in fault]
     refused = [
         _assessed(hypothesis(finding, (finding.rule,), observed), observed.symptoms, reason=reason)
@@ -71,6 +73,8 @@ def arbitrate(findings: Findings, observed: Observed, progress: Progress, placed
 def _settled(each: Hypothesis, first: Hypothesis) -> str | None:
     """Why an alternative of a fault accuses nobody: nothing speaks against the first, which explains all of it, and more."""
     whom = ranks_text(first.finding.ranks) if first.finding.ranks else "the first account"
+    if _is_narrowed(each, first):
+        return f"{whom} is one of them, and explains what all others wait for"
     if each.finding.belief is Belief.DIRECT_RECORD or not each.explains < first.explains:
         return None
     if not each.explains:
@@ -79,6 +83,24 @@ def _settled(each: Hypothesis, first: Hypothesis) -> str | None:
         return None
     more = counted(len(first.explains) - len(each.explains), "more observation")
     return f"{whom} explains all that this does, and {more}"
+
+
+def _narrowed(fault: list[Hypothesis]) -> list[Hypothesis]:
+    """A fault of which the first hypothesis leaves open which of several ranks is slow, and another names one: that one first."""
+    better = next((each for each in fault[1:] if _is_narrowed(fault[0], each)), None)
+    return [better, *(each for each in fault if each is not better)] if better else fault
+
+
+def _is_narrowed(each: Hypothesis, better: Hypothesis) -> bool:
+    """Whether the better one names one of those ranks, by evidence of another family, and explains what all others wait for.
+
+    The one that is slow waits for nobody: as long as it is not known which that is, what its own ranks do is no account of it.
+    """
+    one_of_them = set(better.finding.ranks) < set(each.finding.ranks) and better.finding.members is Members.EACH
+    is_open = each.finding.members is Members.ONE_OF and each.finding.anomaly is better.finding.anomaly is Anomaly.FAIL_SLOW
+    of_others = {atom for atom in each.explains if atom[1] not in each.finding.ranks}
+    told_apart = bool(better.families - each.families) and not better.contradictions
+    return one_of_them and is_open and told_apart and bool(of_others) and of_others <= better.explains
 
 
 def _assessed(each: Hypothesis, seen: Symptoms, fault: int | None = None, reason: str | None = None) -> Assessment:
