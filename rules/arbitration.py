@@ -86,21 +86,25 @@ def _settled(each: Hypothesis, first: Hypothesis) -> str | None:
 
 
 def _narrowed(fault: list[Hypothesis]) -> list[Hypothesis]:
-    """A fault of which the first hypothesis leaves open which of several ranks is slow, and another names one: that one first."""
+    """A fault whose first hypothesis leaves open which of several ranks is slow, and another names one: that one first."""
     better = next((each for each in fault[1:] if _is_narrowed(fault[0], each)), None)
     return [better, *(each for each in fault if each is not better)] if better else fault
 
 
 def _is_narrowed(each: Hypothesis, better: Hypothesis) -> bool:
-    """Whether the better one names one of those ranks, by evidence of another family, and explains what all others wait for.
+    """Whether the better one names one of those ranks, for the same mechanism, by evidence of another family.
 
-    The one that is slow waits for nobody: as long as it is not known which that is, what its own ranks do is no account of it.
+    It has to explain what all others wait for. The one that is slow waits for nobody: as long as it is not known which that is,
+    what its own ranks do is no account of it.
     """
-    one_of_them = set(better.finding.ranks) < set(each.finding.ranks) and better.finding.members is Members.EACH
-    is_open = each.finding.members is Members.ONE_OF and each.finding.anomaly is better.finding.anomaly is Anomaly.FAIL_SLOW
-    of_others = {atom for atom in each.explains if atom[1] not in each.finding.ranks}
+    open_, named = each.finding, better.finding
+    if open_.members is Members.EACH or named.members is not Members.EACH or not set(named.ranks) < set(open_.ranks):
+        return False
+    slow = open_.anomaly is named.anomaly is Anomaly.FAIL_SLOW
+    alike = open_.mechanism and named.mechanism and open_.mechanism.state == named.mechanism.state
     told_apart = bool(better.families - each.families) and not better.contradictions
-    return one_of_them and is_open and told_apart and bool(of_others) and of_others <= better.explains
+    of_others = {atom for atom in each.explains if atom[1] not in open_.ranks}
+    return bool(slow and alike and told_apart and better.explains) and of_others <= better.explains
 
 
 def _assessed(each: Hypothesis, seen: Symptoms, fault: int | None = None, reason: str | None = None) -> Assessment:
