@@ -73,8 +73,6 @@ def arbitrate(findings: Findings, observed: Observed, progress: Progress, placed
 def _settled(each: Hypothesis, first: Hypothesis) -> str | None:
     """Why an alternative of a fault accuses nobody: nothing speaks against the first, which explains all of it, and more."""
     whom = ranks_text(first.finding.ranks) if first.finding.ranks else "the first account"
-    if _is_narrowed(each, first):
-        return f"{whom} is one of them, and explains what all others wait for"
     if each.finding.belief is Belief.DIRECT_RECORD or not each.explains < first.explains:
         return None
     if not each.explains:
@@ -86,9 +84,17 @@ def _settled(each: Hypothesis, first: Hypothesis) -> str | None:
 
 
 def _narrowed(fault: list[Hypothesis]) -> list[Hypothesis]:
-    """A fault whose first hypothesis leaves open which of several ranks is slow, and another names one: that one first."""
-    better = next((each for each in fault[1:] if _is_narrowed(fault[0], each)), None)
-    return [better, *(each for each in fault if each is not better)] if better else fault
+    """A fault whose first hypothesis leaves open which of several ranks is slow, and another names one: both as one."""
+    first, rest = fault[0], fault[1:]
+    better = next((each for each in rest if _is_narrowed(first, each)), None)
+    if better is None:
+        return fault
+    rules, evidence = (*better.rules, *first.rules), _distinct((*better.finding.evidence, *first.finding.evidence[:1]))
+    both = replace(
+        better, finding=replace(better.finding, evidence=evidence), rules=tuple(dict.fromkeys(rules)),
+        waits=better.waits | first.waits, others=better.others | first.others, families=better.families | first.families,
+    )  # fmt: skip
+    return [both, *(each for each in rest if each is not better)]
 
 
 def _is_narrowed(each: Hypothesis, better: Hypothesis) -> bool:

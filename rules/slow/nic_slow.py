@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import networkx as nx
@@ -29,10 +29,13 @@ from forensics.rules.reductions.epochs.gaps import gap_ns, hides
 from forensics.rules.reductions.epochs.links import LATEST, LinkRates
 from forensics.rules.reductions.epochs.slow_links import LEAST_LOSS, JudgedLink, JudgedLinks, SlowEnd, slow_ends
 from forensics.rules.reductions.hardware.causes import Hardware
-from forensics.rules.reductions.progress.liveness import Liveness
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
+
+Hosts = Mapping[int, str | None]
+"""The host of each rank whose NIC was captured."""
 
 _SHOWN = 3
 # Operators of which the rate of a link is the median before it is more than a suspicion.
@@ -42,14 +45,16 @@ _SEVERAL = 2
 def _evaluate(
     roster: Roster, liveness: Liveness, rates: LinkRates, judged: JudgedLinks, hardware: Hardware, thresholds: Thresholds
 ) -> Iterator[Finding]:
-    if not liveness.may_move:
+    if liveness.motion is Motion.STALLED:
         return
-    ends = [end for end in slow_ends(judged) if _worst(end).cost >= thresholds["least_cost"]]
+    least = {True: thresholds["least_cost_open"], False: thresholds["least_cost"]}
+    ends = [end for end in slow_ends(judged) if _worst(end).cost >= least[len(end.ranks) > 1]]
     captures = {capture.rank: capture for capture in rates.captures}
-    for end in _by_host(ends, judged, roster):
+    hosts = {rank: roster.host_of(rank) or captures[rank].host for rank in captures}
+    for end in _by_host(ends, judged, hosts):
         found = _finding(end, rates, captures, thresholds["likely_loss"])
         refined = hardware.refined(found, (Cause.NETWORK_SLOW,), 1 / _worst(end).part)
-        yield _narrowed(refined, end, judged, roster)
+        yield _narrowed(refined, end, judged, hosts)
         if victims := _held_up(end, judged) - set(end.ranks):
             yield blocked_ranks(victims)
 
@@ -64,11 +69,11 @@ def _worst(end: SlowEnd) -> JudgedLink:
     return max(end.links, key=lambda link: (link.cost, link.ends))
 
 
-def _by_host(ends: Sequence[SlowEnd], judged: JudgedLinks, roster: Roster) -> list[SlowEnd]:
+def _by_host(ends: Sequence[SlowEnd], judged: JudgedLinks, hosts: Hosts) -> list[SlowEnd]:
     """NICs of a host together where all of it that have links are slow, and there are several."""
     seen: dict[str, set[int]] = defaultdict(set)
     for rank in {rank for link in judged for rank in link.ends}:
-        if host := roster.host_of(rank):
+        if host := hosts.get(rank):
             seen[host].add(rank)
     single = {end.ranks[0]: end for end in ends if len(end.ranks) == 1}
     whole = [sorted(ranks) for _, ranks in sorted(seen.items()) if len(ranks) > 1 and ranks <= single.keys()]
@@ -137,13 +142,13 @@ def _evidence(end: SlowEnd, rates: LinkRates) -> Iterator[Evidence]:
         yield Evidence(why, None, supports=False)
 
 
-def _narrowed(finding: Finding, end: SlowEnd, judged: JudgedLinks, roster: Roster) -> Finding:
+def _narrowed(finding: Finding, end: SlowEnd, judged: JudgedLinks, hosts: Hosts) -> Finding:
     """NIC or PCIe, where one NIC is slow in both directions and its hardware shows no other cause."""
     if finding.cause is not Cause.NETWORK_SLOW or len(end.ranks) > 1 or not end.both:
         return finding
-    host = roster.host_of(end.ranks[0])
+    host = hosts.get(end.ranks[0])
     sound = {rank for link in judged if not link.is_slow for rank in link.ends}
-    beside = sorted(rank for rank in sound if rank != end.ranks[0] and roster.host_of(rank) == host)
+    beside = sorted(rank for rank in sound if rank != end.ranks[0] and hosts.get(rank) == host)
     what = f"sends and receives slowly, and {ranks_text(beside)} on the same host do not" if beside and host else ""
     said = (Evidence(f"rank {end.ranks[0]} {what}", end.links[0].link.source),) if what else ()
     return replace(finding, cause=Cause.NIC_OR_PCIE_SLOW, evidence=(*finding.evidence, *said))
@@ -151,7 +156,7 @@ def _narrowed(finding: Finding, end: SlowEnd, judged: JudgedLinks, roster: Roste
 
 def _clears(liveness: Liveness, rates: LinkRates, judged: JudgedLinks, roster: Roster) -> str | None:
     """Only where the NIC of every rank was compared, at epochs that would have shown half of the rate."""
-    if not judged or not liveness.may_move:
+    if not judged or liveness.motion is Motion.STALLED:
         return None
     usual = max(link.usual for link in judged)
     if hides(rates.epoch_ns, usual, 2.0):
@@ -170,6 +175,7 @@ RULE = Rule(
     needs=(Need(NicCaptures, "NIC epochs", "what a NIC moves in an epoch is told by captures of it only"),),
     thresholds=(
         Threshold("least_cost", 0.02, "of the time, longer than at the usual rate: less may cost nothing, hidden by overlap"),
+        Threshold("least_cost_open", 0.05, "of the time, where it stays open which of several NICs it is"),
         Threshold("likely_loss", 0.25, f"of the rate; a smaller one, from {LEAST_LOSS:.0%} on, is a suspicion only"),
     ),
     concludes="The NIC that moves less in an epoch than others that carry as much, its host, or the two ends of a link.",

@@ -117,6 +117,8 @@ def slow_ends(judged: Iterable[JudgedLink]) -> list[SlowEnd]:
     slow = {ends for ends, link in known.items() if link.is_slow}
     found, left = _accounted(known, slow)
     for together in _connected(left):
+        if _is_echo(known, found, together):
+            continue
         deepest = _deepest(known, together)
         further, rest = _accounted(known, deepest)
         found += further if not rest else [_one_of(known, together)]
@@ -139,6 +141,14 @@ def _connected(links: Iterable[Ends]) -> list[list[Ends]]:
     graph = nx.Graph(list(links))
     parts = sorted(sorted(part) for part in nx.connected_components(graph))
     return [sorted(ends for ends in links if ends[0] in part) for part in parts]
+
+
+def _is_echo(known: Mapping[Ends, JudgedLink], found: Sequence[SlowEnd], links: Sequence[Ends]) -> bool:
+    """Whether links may be slow only because a NIC that was named, and loses much more, leaves others short of slices."""
+    graph = nx.Graph(list(known))
+    reached = nx.node_connected_component(graph, links[0][0])
+    lowest = min(known[ends].part for ends in links)
+    return any(end.ranks[0] in reached and min(link.part for link in end.links) < (1 - LEAST_LOSS) * lowest for end in found)
 
 
 def _deepest(known: Mapping[Ends, JudgedLink], links: Sequence[Ends]) -> set[Ends]:
