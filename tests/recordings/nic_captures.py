@@ -30,8 +30,8 @@ class Ring:
     """Rings of `size` ranks, one a rail, over as many hosts; each operator moves `slices` to the next rank.
 
     `out` and `into` are the parts of their rate that ranks send and receive with, `slow` both; others have all of it, with a
-    `spread` (standard deviation, of one). `held` makes everybody wait so long (ns) after each slice, as a late proxy does. `peers` says
-    who is at the other end of each queue pair.
+    `spread` (standard deviation, of one). `held` makes everybody wait so long (ns) after each slice, as a late proxy does.
+    `peers` says who is at the other end of each queue pair.
     """
 
     size: int = 4

@@ -17,6 +17,8 @@ from forensics.rules.reductions.epochs.cells import Bools, Cells, Ints
 DELTA_NS = 1_000_000
 """Pulse 5.2: gaps inside operators are of microseconds, delta is of the order of a millisecond."""
 
+_BITS = 63
+
 
 @dataclass(frozen=True, slots=True)
 class Segments:
@@ -88,8 +90,14 @@ def _merged(cells: Cells, starts: Ints, total: Ints, expected: Ints) -> Ints:
 
 
 def quantile(cells: Cells, found: Segments, share: float) -> Ints:
-    """Of each operator the number of bytes that a share of its epochs do not exceed; one number for each operator."""
-    owner = np.repeat(np.arange(len(found)), found.active)
-    ordered = cells.bytes[np.lexsort((cells.bytes, owner))]
+    """Of each operator the number of bytes that a share of its epochs do not exceed; one number for each operator.
+
+    Cells of an operator lie together: one sort by operator and bytes as a single number does, many times faster than by two keys.
+    """
     at: Ints = found.first + np.minimum((share * found.active).astype(np.int64), found.active - 1)
-    return ordered[at]
+    bits = max(int(cells.bytes.max(initial=1)).bit_length(), 1)
+    if bits + len(found).bit_length() > _BITS:
+        return cells.bytes[np.lexsort((cells.bytes, np.repeat(np.arange(len(found)), found.active)))][at]
+    key = (np.repeat(np.arange(len(found), dtype=np.int64), found.active) << bits) | cells.bytes
+    key.sort()
+    return key[at] & ((1 << bits) - 1)
