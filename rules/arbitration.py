@@ -9,6 +9,7 @@ from forensics.model import (
     Anomaly,
     Assessment,
     Belief,
+    Cause,
     Confidence,
     Evidence,
     Finding,
@@ -30,6 +31,8 @@ _BELIEFS = tuple(Belief)
 _CONFIDENCES = tuple(Confidence)
 _SHOWN_UNEXPLAINED = 6
 _SHOWN_PER_RANK = 4
+# A slow way between two NICs, and which part of it is slow.
+_NARROWER = ((Cause.NETWORK_SLOW, Cause.NIC_OR_PCIE_SLOW), (Cause.NETWORK_SLOW, Cause.PCIE_DEGRADED))
 
 # A finding with the codes of all rules that came to it.
 Explained = tuple[Finding, tuple[str, ...]]
@@ -84,7 +87,7 @@ def _settled(each: Hypothesis, first: Hypothesis) -> str | None:
 
 
 def _narrowed(fault: list[Hypothesis]) -> list[Hypothesis]:
-    """A fault whose first hypothesis leaves open which of several ranks is slow, and another names one: both as one."""
+    """A fault whose first hypothesis leaves open which rank or which part of a link is slow, and another tells: both as one."""
     first, rest = fault[0], fault[1:]
     better = next((each for each in rest if _is_narrowed(first, each)), None)
     if better is None:
@@ -98,13 +101,15 @@ def _narrowed(fault: list[Hypothesis]) -> list[Hypothesis]:
 
 
 def _is_narrowed(each: Hypothesis, better: Hypothesis) -> bool:
-    """Whether the better one names one of those ranks, for the same mechanism, by evidence of another family.
+    """Whether the better one names one of those ranks, or a narrower cause, for the same mechanism, by another family.
 
     It has to explain what all others wait for. The one that is slow waits for nobody: as long as it is not known which that is,
     what its own ranks do is no account of it.
     """
     open_, named = each.finding, better.finding
-    if open_.members is Members.EACH or named.members is not Members.EACH or not set(named.ranks) < set(open_.ranks):
+    one_of_them = open_.members is Members.ONE_OF and set(named.ranks) < set(open_.ranks)
+    narrower = named.ranks == open_.ranks and (open_.cause, named.cause) in _NARROWER
+    if named.members is not Members.EACH or not (one_of_them or narrower):
         return False
     slow = open_.anomaly is named.anomaly is Anomaly.FAIL_SLOW
     alike = open_.mechanism and named.mechanism and open_.mechanism.state == named.mechanism.state

@@ -16,7 +16,7 @@ from forensics.rules.reductions.epochs.cells import Bools, Cells, Ints
 
 DELTA_NS = 1_000_000
 """Pulse 5.2: gaps inside operators are of microseconds, delta is of the order of a millisecond."""
-
+# Of a number of 64 bits with a sign.
 _BITS = 63
 
 
@@ -92,7 +92,7 @@ def _merged(cells: Cells, starts: Ints, total: Ints, expected: Ints) -> Ints:
 def quantile(cells: Cells, found: Segments, share: float) -> Ints:
     """Of each operator the number of bytes that a share of its epochs do not exceed; one number for each operator.
 
-    Cells of an operator lie together: one sort by operator and bytes as a single number does, many times faster than by two keys.
+    One sort does, by operator and bytes as a single number: many times faster than a sort by two keys.
     """
     at: Ints = found.first + np.minimum((share * found.active).astype(np.int64), found.active - 1)
     bits = max(int(cells.bytes.max(initial=1)).bit_length(), 1)
