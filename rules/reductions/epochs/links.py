@@ -28,6 +28,10 @@ _BUSIEST = 0.95
 _LEAST_EPOCHS = 8
 # Of the captures: so many may reach back less far than what is looked at.
 _SHORTER = 0.1
+# Epochs from one to the next: that is no gap, however long they are.
+_NEXT = 1
+# Years of epochs: what says that it captured more is damaged.
+_MOST_EPOCHS = 1 << 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ class _Window:
 @reduction
 def link_rates(connection: DuckDBPyConnection, captures: NicCaptures) -> LinkRates:
     """Rates of all links: by the capture of the sender, else by that of the receiver."""
-    told = [capture for capture in captures if capture.first is not None and capture.epochs]
+    told = [capture for capture in captures if capture.first is not None and 0 < (capture.epochs or 0) < _MOST_EPOCHS]
     if not told:
         return LinkRates()
     name_peers(connection)
@@ -107,7 +111,7 @@ def _of_nic(cells: Cells, capture: NicCapture, span: int) -> Iterator[LinkRate]:
     window = _Window(max(first, first + epochs - span // capture.epoch_ns), first + epochs - 1)
     recent = cells.epoch >= window.begin
     cells = Cells(cells.series[recent], cells.epoch[recent], cells.bytes[recent])
-    found = segments(cells, max(DELTA_NS // capture.epoch_ns, 1), window.last)
+    found = segments(cells, max(DELTA_NS // capture.epoch_ns, _NEXT + 1), window.last)
     peaks = quantile(cells, found, _BUSIEST)
     for series in np.unique(found.series).tolist():
         link = _link(series, found, peaks, capture, window)
