@@ -24,7 +24,7 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
-from forensics.rules.reductions.epochs.captures import NicCapture, NicCaptures
+from forensics.rules.reductions.epochs.captures import NicCaptures
 from forensics.rules.reductions.epochs.gaps import gap_ns, hides
 from forensics.rules.reductions.epochs.links import LATEST, LinkRates
 from forensics.rules.reductions.epochs.slow_links import LEAST_LOSS, JudgedLink, JudgedLinks, SlowEnd, slow_ends
@@ -52,7 +52,7 @@ def _evaluate(
     captures = {capture.rank: capture for capture in rates.captures}
     hosts = {rank: roster.host_of(rank) or captures[rank].host for rank in captures}
     for end in _by_host(ends, judged, hosts):
-        found = _finding(end, rates, captures, thresholds["likely_loss"])
+        found = _finding(end, rates, thresholds["likely_loss"])
         refined = hardware.refined(found, (Cause.NETWORK_SLOW,), 1 / _worst(end).part)
         yield _narrowed(refined, end, judged, hosts)
         if victims := _held_up(end, judged) - set(end.ranks):
@@ -88,9 +88,9 @@ def _united(ends: Sequence[SlowEnd]) -> SlowEnd:
     return SlowEnd(ranks, tuple(links[key] for key in sorted(links)), all(end.both for end in ends), is_host=True)
 
 
-def _finding(end: SlowEnd, rates: LinkRates, captures: dict[int, NicCapture], likely: float) -> Finding:
+def _finding(end: SlowEnd, rates: LinkRates, likely: float) -> Finding:
     worst, is_open = _worst(end), len(end.ranks) > 1 and not end.is_host
-    mine = captures.get(end.ranks[0]) if len(end.ranks) == 1 else None
+    nics = {link.link.nic for link in end.links if end.ranks == (link.link.told_by,)}
     others = sorted({rank for link in end.links for rank in link.ends} - set(end.ranks)) or list(end.ranks)
     return Finding(
         ranks=end.ranks,
@@ -102,7 +102,7 @@ def _finding(end: SlowEnd, rates: LinkRates, captures: dict[int, NicCapture], li
         granularity=_granularity(end),
         members=Members.ONE_OF if is_open else Members.EACH,
         anomaly=Anomaly.FAIL_SLOW,
-        resource=Resource(nic=mine.nic if mine else None, peer_ranks=tuple(others)),
+        resource=Resource(nic=nics.pop() if len(nics) == 1 else None, peer_ranks=tuple(others)),
         mechanism=Mechanism("slow_flow", "unknown" if is_open else "local"),
         impact=Impact(round(worst.cost * worst.link.span_ns), round(worst.cost, 3), worst.link.operators, "arrival"),
         next_steps=(

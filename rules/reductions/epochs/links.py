@@ -39,7 +39,7 @@ class LinkRate:
     """What one link did in the newest moments: `rate` (bytes per second) is the median of its last operators.
 
     `volume` is bytes per second over all of the time, `operators` how many tell
-    the rate. `told_by` is whose capture it is, `span_ns` the time looked at, `source` the place.
+    the rate. `told_by` is whose capture it is, of its `nic`, `span_ns` the time looked at, `source` the place.
     """
 
     sender: int
@@ -50,6 +50,7 @@ class LinkRate:
     span_ns: int
     told_by: int
     source: str
+    nic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +85,16 @@ def link_rates(connection: DuckDBPyConnection, captures: NicCaptures) -> LinkRat
     for nic in _by_nic(told).values():
         for link in _of_nic(cells_by_peer(connection, nic), nic[0], span):
             ends = (link.sender, link.receiver)
-            if ends not in found or link.told_by == link.sender:
+            if ends not in found or _tells_more(link, found[ends]):
                 found[ends] = link
     ordered = tuple(found[ends] for ends in sorted(found))
     return LinkRates(ordered, tuple(told), max(capture.epoch_ns for capture in told))
+
+
+def _tells_more(link: LinkRate, other: LinkRate) -> bool:
+    """Whether the sender tells it and the other one not; of several NICs of a rank the slowest one holds up the others."""
+    by_sender, other_by = link.told_by == link.sender, other.told_by == other.sender
+    return (by_sender, -link.rate) > (other_by, -other.rate)
 
 
 def _by_nic(captures: Sequence[NicCapture]) -> Mapping[tuple[int, str], list[NicCapture]]:
@@ -130,4 +137,4 @@ def _link(series: int, found: Segments, peaks: Ints, capture: NicCapture, window
     epochs = window.last - window.begin + 1
     volume = float(found.bytes[mine].sum()) / epochs / capture.epoch_ns * 1e9
     span, source = epochs * capture.epoch_ns, f"{capture.path}#peer={peer}"
-    return LinkRate(sender, receiver, rate, volume, int(enough.sum()), span, capture.rank, source)
+    return LinkRate(sender, receiver, rate, volume, int(enough.sum()), span, capture.rank, source, capture.nic)
