@@ -9,6 +9,7 @@ from forensics.model import (
     Anomaly,
     Assessment,
     Belief,
+    Cause,
     Confidence,
     Evidence,
     Finding,
@@ -30,6 +31,8 @@ _BELIEFS = tuple(Belief)
 _CONFIDENCES = tuple(Confidence)
 _SHOWN_UNEXPLAINED = 6
 _SHOWN_PER_RANK = 4
+# A slow way between two NICs, and which part of it is slow.
+_NARROWER = ((Cause.NETWORK_SLOW, Cause.NIC_OR_PCIE_SLOW), (Cause.NETWORK_SLOW, Cause.PCIE_DEGRADED))
 
 # A finding with the codes of all rules that came to it.
 Explained = tuple[Finding, tuple[str, ...]]
@@ -51,7 +54,9 @@ def arbitrate(findings: Findings, observed: Observed, progress: Progress, placed
     reasons = [withheld(progress, finding, observed, late) for finding in roots]
     admitted = [finding for finding, reason in zip(roots, reasons, strict=True) if reason is None]
     merged = _merge_same_cause(_merge_peers(progress.graph, admitted))
-    ranked = [_absorbed(fault) for fault in faults((hypothesis(*each, observed) for each in merged), observed.unseen)]
+    ranked = [
+        _absorbed(_narrowed(fault)) for fault in faults((hypothesis(*each, observed) for each in merged), observed.unseen)
+    ]
     numbered = [(number, each, _settled(each, fault[0])) for number, fault in enumerate(ranked, 1) for each in fault]
     refused = [
         _assessed(hypothesis(finding, (finding.rule,), observed), observed.symptoms, reason=reason)
@@ -79,6 +84,38 @@ def _settled(each: Hypothesis, first: Hypothesis) -> str | None:
         return None
     more = counted(len(first.explains) - len(each.explains), "more observation")
     return f"{whom} explains all that this does, and {more}"
+
+
+def _narrowed(fault: list[Hypothesis]) -> list[Hypothesis]:
+    """A fault whose first hypothesis leaves open which rank or which part of a link is slow, and another tells: both as one."""
+    first, rest = fault[0], fault[1:]
+    better = next((each for each in rest if _is_narrowed(first, each)), None)
+    if better is None:
+        return fault
+    rules, evidence = (*better.rules, *first.rules), _distinct((*better.finding.evidence, *first.finding.evidence[:1]))
+    both = replace(
+        better, finding=replace(better.finding, evidence=evidence), rules=tuple(dict.fromkeys(rules)),
+        waits=better.waits | first.waits, others=better.others | first.others, families=better.families | first.families,
+    )  # fmt: skip
+    return [both, *(each for each in rest if each is not better)]
+
+
+def _is_narrowed(each: Hypothesis, better: Hypothesis) -> bool:
+    """Whether the better one names one of those ranks, or a narrower cause, for the same mechanism, by another family.
+
+    It has to explain what all others wait for. The one that is slow waits for nobody: as long as it is not known which that is,
+    what its own ranks do is no account of it.
+    """
+    open_, named = each.finding, better.finding
+    one_of_them = open_.members is Members.ONE_OF and set(named.ranks) < set(open_.ranks)
+    narrower = named.ranks == open_.ranks and (open_.cause, named.cause) in _NARROWER
+    if named.members is not Members.EACH or not (one_of_them or narrower):
+        return False
+    slow = open_.anomaly is named.anomaly is Anomaly.FAIL_SLOW
+    alike = open_.mechanism and named.mechanism and open_.mechanism.state == named.mechanism.state
+    told_apart = bool(better.families - each.families) and not better.contradictions
+    of_others = {atom for atom in each.explains if atom[1] not in open_.ranks}
+    return bool(slow and alike and told_apart and better.explains) and of_others <= better.explains
 
 
 def _assessed(each: Hypothesis, seen: Symptoms, fault: int | None = None, reason: str | None = None) -> Assessment:

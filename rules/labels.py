@@ -8,6 +8,8 @@ from forensics.model import Label, RuleOutcome, Suspect
 from forensics.rules.arbitration import Judgement
 from forensics.rules.engine import FAILED
 from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.epochs.gaps import gap_ns, hides
+from forensics.rules.reductions.epochs.links import LinkRates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.hardware.host_errors import HostErrors
@@ -36,6 +38,7 @@ def limits(
     pace: Speed,
     errors: GpuErrors,
     of_hosts: HostErrors,
+    rates: LinkRates,
 ) -> Iterator[Label]:
     """What the verdict would need, what contradicts itself, and what it could not use."""
     blind = [r for r, facts in roster.ranks.items() if not (facts.has_recorder or facts.has_stack or facts.dead)]
@@ -59,6 +62,7 @@ def limits(
         yield Label("contradiction", "positions", f"{said}: these cannot both be of one moment, and the recorder decides")
     yield from (Label("contradiction", "layout", said) for said in layout.contradictions[:_MOST_ERRORS])
     yield from _error_labels(errors, judged.suspects)
+    yield from _epoch_labels(rates)
     for line in of_hosts[:_MOST_ERRORS]:
         yield Label("telemetry_limited", "host", f"{line.statement} ({line.source}); nothing tells what it did to the job")
     if roster.world_size is None:
@@ -75,6 +79,14 @@ def _error_labels(errors: GpuErrors, suspects: tuple[Suspect, ...]) -> Iterator[
     for rank in [rank for rank in errors.by_rank if rank not in accused][:_MOST_ERRORS]:
         found = errors.statement(rank)
         yield Label("telemetry_limited", "gpu", f"{found.statement} ({found.source}); it does not explain what was observed")
+
+
+def _epoch_labels(rates: LinkRates) -> Iterator[Label]:
+    """Epochs that are longer than the gaps which a NIC of half the rate leaves on the others (Pulse 6.1)."""
+    fastest = max((link.rate for link in rates.links), default=0.0)
+    if fastest and hides(rates.epoch_ns, fastest, 2.0):
+        gap = f"gaps of {gap_ns(fastest, 2.0) / 1e3:.0f} us that a NIC of half the rate leaves on the others"
+        yield Label("telemetry_limited", "epochs", f"NIC epochs of {rates.epoch_ns / 1e3:.0f} us do not show {gap}")
 
 
 def _motion_labels(motion: Liveness, pace: Speed, suspects: tuple[Suspect, ...]) -> Iterator[Label]:

@@ -122,12 +122,12 @@ def working_in_logs() -> dict[str, str]:
     return {"train.log": "\n".join(lines) + "\n"}
 
 
-def write(files: Mapping[str, str], name: str) -> None:
+def write(files: Mapping[str, str | bytes], name: str) -> None:
     """Write the files as the scenario's bundle."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for path, text in sorted(files.items()):
-            content = text.encode()
+            content = text.encode() if isinstance(text, str) else text
             member = tarfile.TarInfo(path)
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))

@@ -155,7 +155,8 @@ def read_roster(connection: DuckDBPyConnection) -> Roster:
     unrecorded = _ranks_of(connection, "operations", _UNRECORDED)
     stacks = _ranks_of(connection, "stacks", "FROM stacks WHERE NOT is_child")
     hosts = _hosts(connection)
-    known = set(processes) | set(main_threads) | recorders | stacks | _members(connection)
+    nics = _ranks_of(connection, "captures", "FROM captures JOIN sources USING (source_id) WHERE nic IS NOT NULL")
+    known = set(processes) | set(main_threads) | recorders | stacks | nics | _members(connection)
     blank = RankFacts(rank=-1)
     facts = {}
     for rank in sorted(known | set(range(world_size or 0))):

@@ -10,6 +10,7 @@ import pytest
 
 from forensics.case.build import open_case
 from forensics.model import (
+    Anomaly,
     Belief,
     Cause,
     Confidence,
@@ -17,6 +18,8 @@ from forensics.model import (
     Family,
     Finding,
     Granularity,
+    Impact,
+    Mechanism,
     Members,
     Role,
     StageName,
@@ -126,6 +129,23 @@ def test_who_explains_all_that_another_does_and_more_settles_it(tmp_path: Path) 
     assert [suspect.ranks for suspect in ranked(case, [finding(2), finding(1)], known)] == [(2,), (1,)]
     doubted = said(2, "a", against="b")
     assert [suspect.ranks for suspect in ranked(case, [doubted, said(1, "a")], known)] == [(1,), (2,)]
+
+
+def slow(ranks: tuple[int, ...], source: str, state: str = "slow_flow", against: str | None = None) -> Finding:
+    """Flows of some ranks are slow: of one, or of several of which one is."""
+    found = said(ranks[0], source, against=against, cause=Cause.NETWORK_SLOW if len(ranks) > 1 else Cause.NIC_OR_PCIE_SLOW)
+    members = Members.EACH if len(ranks) == 1 else Members.ONE_OF
+    shown = replace(found, ranks=ranks, members=members, anomaly=Anomaly.FAIL_SLOW, mechanism=Mechanism(state))
+    return replace(shown, impact=Impact(None, 0.1 * len(ranks), None, "arrival"), rule=f"FX{len(ranks)}")
+
+
+def test_who_is_named_by_another_family_is_the_one_of_two(moving: Supply) -> None:
+    """Slow in the same way, and nothing speaks against it: the two are one account."""
+    known = {"a": Family.SHIM, "b": Family.NIC, "c": Family.LOG}
+    (suspect,) = ranked(moving, [slow((0, 2), "a"), slow((2,), "b")], known)
+    assert (suspect.ranks, suspect.rules) == ((2,), ("FX1", "FX2"))
+    for other in (slow((2,), "a"), slow((2,), "b", "late_start"), slow((2,), "b", against="c"), slow((1,), "b")):
+        assert ranked(moving, [slow((0, 2), "a"), other], known)[0].ranks == (0, 2)
 
 
 def test_the_order_of_findings_does_not_matter(stalled: Supply) -> None:

@@ -1,0 +1,84 @@
+"""Which captures of NICs there are, whose NICs they are of, and who is at the other end of each queue pair (Pulse section 5.1).
+
+The rank of a capture is what its description says, else the one rank whose shim log has queue pairs on that NIC. The other
+end of a queue pair is found by the address and number that both ends tell, in captures and shim logs alike; a queue pair
+without one is foreign: storage, or another job. Epochs that a shim derives from completions are no captures of a NIC and are
+left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NewType
+
+from duckdb import DuckDBPyConnection
+
+from forensics.case.database import rows_of
+from forensics.rules.reductions.interface import reduction
+
+
+@dataclass(frozen=True, slots=True)
+class NicCapture:
+    """One capture of the NIC of a rank; `epoch_ns` in ns, `first` and `epochs` in epochs (None not told).
+
+    `line_rate` is what its port can move (bytes per second, None not known). `clock` says to what the numbers of its epochs
+    belong; only those of `realtime` can be laid beside those of other hosts.
+    """
+
+    source_id: int
+    capture_id: int
+    path: str
+    rank: int
+    host: str | None
+    nic: str
+    epoch_ns: int
+    first: int | None = None
+    epochs: int | None = None
+    clock: str | None = None
+    line_rate: float | None = None
+
+
+NicCaptures = NewType("NicCaptures", tuple[NicCapture, ...])
+"""Captures of NICs of which the rank is known, by rank and path."""
+
+_CAPTURES = """
+WITH owners AS (
+    SELECT host, nic, min(rank) AS rank FROM queue_pairs WHERE rank IS NOT NULL AND nic IS NOT NULL AND host IS NOT NULL
+    GROUP BY host, nic HAVING count(DISTINCT rank) = 1
+), rates AS (
+    SELECT host, parent, max(rate_bytes_per_s) AS rate FROM devices WHERE kind = 'port' GROUP BY host, parent
+)
+SELECT c.source_id, c.capture_id, s.path, coalesce(s.rank, o.rank) AS of_rank, coalesce(c.host, s.host), c.nic, c.epoch_ns,
+       c.first_epoch, c.epochs, c.clock, r.rate
+FROM captures c JOIN sources s USING (source_id)
+LEFT JOIN owners o ON o.host = coalesce(c.host, s.host) AND o.nic = c.nic
+LEFT JOIN rates r ON r.host = coalesce(c.host, s.host) AND r.parent = c.nic
+WHERE c.nic IS NOT NULL AND c.epoch_ns > 0 AND coalesce(s.rank, o.rank) IS NOT NULL ORDER BY of_rank, s.path, c.capture_id
+"""
+
+_PEERS = """
+WITH ends AS (
+    SELECT DISTINCT q.source_id, q.queue_pair, coalesce(q.rank, s.rank) AS rank, q.peer, q.gid, q.number, q.remote_nic,
+           try_cast(q.remote_queue_pair AS BIGINT) AS remote
+    FROM queue_pairs q JOIN sources s USING (source_id)
+), found AS (
+    SELECT a.source_id, a.queue_pair, coalesce(a.peer, b.rank) AS peer
+    FROM ends a LEFT JOIN ends b ON b.gid = a.remote_nic AND b.number = a.remote AND b.rank IS DISTINCT FROM a.rank
+)
+SELECT source_id, queue_pair, min(peer) AS peer FROM found WHERE peer IS NOT NULL
+GROUP BY source_id, queue_pair HAVING count(DISTINCT peer) = 1
+"""
+
+PEERS_TABLE = "queue_pair_peers"
+"""Columns source_id, queue_pair and peer (a rank): those of which one other end is known; made by `name_peers`."""
+
+
+@reduction
+def nic_captures(connection: DuckDBPyConnection) -> NicCaptures:
+    """All captures of NICs of ranks."""
+    return NicCaptures(tuple(NicCapture(*row) for row in rows_of(connection, "captures", _CAPTURES)))
+
+
+def name_peers(connection: DuckDBPyConnection) -> None:
+    """Make the table of peers for the queries that follow."""
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE {PEERS_TABLE} AS {_PEERS}")

@@ -1,0 +1,185 @@
+"""Which links are slower than links of the same use, and whose NICs that accuses.
+
+Links that move about the same volume in the same time are of one use: the same step of a ring, or the same exchange. A ring
+stands still for its slowest member, so that a slow NIC does not change the volumes. What is usual is the rate of the links
+that are not slow: as many as three quarters may be, where two NICs of a ring of four are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NewType
+
+import networkx as nx
+import numpy as np
+
+from forensics.rules.reductions.epochs.links import LinkRate, LinkRates
+from forensics.rules.reductions.interface import reduction
+
+Ends = tuple[int, int]
+
+# Volumes of links of one use are this near to each other; a ring moves the same, an uneven exchange nearly the same.
+_ALIKE = 1.2
+_FEWEST = 4
+# Of what links of one use reach, the best quarter is not slow.
+_BEST = 0.75
+LEAST_LOSS = 0.1
+"""Of the rate: sound NICs of a job differ by a few per cent (Pulse 6.2 has 5 %)."""
+_SPREADS = 3.0
+# Of the largest loss: links that lose nearly as much are as slow.
+_NEARLY = 0.25
+# Median deviation of what is normally distributed, as a standard deviation.
+_SIGMA = 1.4826
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedLink:
+    """One link beside those of the same use: `usual` is what they reach (bytes per second), `peers` how many they are.
+
+    `cost` is the share of the time that it is active for longer than it would be at the usual rate.
+    """
+
+    link: LinkRate
+    usual: float
+    peers: int
+    is_slow: bool
+
+    @property
+    def ends(self) -> Ends:
+        """Sender and receiver."""
+        return self.link.sender, self.link.receiver
+
+    @property
+    def part(self) -> float:
+        """Of the usual rate."""
+        return self.link.rate / self.usual
+
+    @property
+    def cost(self) -> float:
+        """Share of the time."""
+        return max(0.0, self.link.volume / self.link.rate - self.link.volume / self.usual)
+
+
+JudgedLinks = NewType("JudgedLinks", tuple[JudgedLink, ...])
+"""Links that have others to be compared with."""
+
+
+@reduction
+def judged_links(rates: LinkRates) -> JudgedLinks:
+    """Compare every link with those of its use."""
+    return JudgedLinks(tuple(judged for links in uses(rates.links) for judged in judge(links)))
+
+
+def uses(links: Sequence[LinkRate]) -> Iterator[list[LinkRate]]:
+    """Links of one use: in the order of their volume, until one moves much more than the one before it."""
+    ordered = sorted(links, key=lambda link: (link.volume, link.sender, link.receiver))
+    breaks = [at for at in range(1, len(ordered)) if ordered[at].volume > _ALIKE * ordered[at - 1].volume]
+    for begin, end in zip([0, *breaks], [*breaks, len(ordered)], strict=True):
+        if end - begin >= _FEWEST:
+            yield ordered[begin:end]
+
+
+def judge(links: Sequence[LinkRate]) -> Iterator[JudgedLink]:
+    """Slow is what lacks a tenth of the usual rate, and more than three deviations of the others."""
+    rates = np.array([link.rate for link in links])
+    best = float(np.median(rates[rates >= np.quantile(rates, _BEST)]))
+    sound = rates[rates >= (1 - LEAST_LOSS) * best]
+    usual = float(np.median(sound))
+    spread = _SIGMA * float(np.median(np.abs(sound - usual)))
+    limit = usual - max(LEAST_LOSS * usual, _SPREADS * spread)
+    for link in links:
+        yield JudgedLink(link, usual, len(sound) - (link.rate >= (1 - LEAST_LOSS) * best), link.rate < limit)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowEnd:
+    """Ranks whose NICs account for slow links: one, all of a host (`is_host`), or several of which one is to blame.
+
+    `both` says that what it sends and what it receives is slow.
+    """
+
+    ranks: tuple[int, ...]
+    links: tuple[JudgedLink, ...]
+    both: bool
+    is_host: bool = False
+
+
+def slow_ends(judged: Iterable[JudgedLink]) -> list[SlowEnd]:
+    """The fewest NICs whose slowness accounts for all slow links, in the order of their ranks.
+
+    A NIC can be slow where every link of it in a direction is. One that is slow in both directions is believed first, as a
+    fault of NIC, PCIe or path to the switch is in both; then one that is slow towards several. Where epochs are too long,
+    links between sound NICs seem slow too, less so: what two may be to blame for is explained by the slowest links, if they
+    are enough.
+    """
+    known = {link.ends: link for link in judged}
+    slow = {ends for ends, link in known.items() if link.is_slow}
+    found, left = _accounted(known, slow)
+    for together in _connected(left):
+        if _is_echo(known, found, together):
+            continue
+        deepest = _deepest(known, together)
+        further, rest = _accounted(known, deepest)
+        found += further if not rest else [_one_of(known, together)]
+    return sorted(found, key=lambda end: end.ranks)
+
+
+def _accounted(known: Mapping[Ends, JudgedLink], slow: set[Ends]) -> tuple[list[SlowEnd], set[Ends]]:
+    """NICs without which some slow link has no account, and the links that they leave over."""
+    left, found = set(slow), list[SlowEnd]()
+    for several_ways in (True, False):
+        candidates = _candidates(known, slow, several_ways)
+        for rank in _necessary(candidates, left):
+            mine = candidates[rank]
+            found.append(SlowEnd((rank,), tuple(known[ends] for ends in sorted(mine)), several_ways))
+        left -= {link.ends for end in found for link in end.links}
+    return found, left
+
+
+def _connected(links: Iterable[Ends]) -> list[list[Ends]]:
+    graph = nx.Graph(list(links))
+    parts = sorted(sorted(part) for part in nx.connected_components(graph))
+    return [sorted(ends for ends in links if ends[0] in part) for part in parts]
+
+
+def _is_echo(known: Mapping[Ends, JudgedLink], found: Sequence[SlowEnd], links: Sequence[Ends]) -> bool:
+    """Whether links may be slow only because a NIC that was named, and loses much more, leaves others short of slices."""
+    graph = nx.Graph(list(known))
+    reached = nx.node_connected_component(graph, links[0][0])
+    lowest = min(known[ends].part for ends in links)
+    return any(end.ranks[0] in reached and min(link.part for link in end.links) < (1 - LEAST_LOSS) * lowest for end in found)
+
+
+def _deepest(known: Mapping[Ends, JudgedLink], links: Sequence[Ends]) -> set[Ends]:
+    """Links that lose nearly as much as the one that loses most."""
+    lowest = min(known[ends].part for ends in links)
+    return {ends for ends in links if known[ends].part - lowest <= _NEARLY * (1 - lowest)}
+
+
+def _one_of(known: Mapping[Ends, JudgedLink], links: Sequence[Ends]) -> SlowEnd:
+    ranks = tuple(sorted({rank for ends in links for rank in ends}))
+    return SlowEnd(ranks, tuple(known[ends] for ends in links), len(links) > 1)
+
+
+def _candidates(known: Mapping[Ends, JudgedLink], slow: set[Ends], several_ways: bool) -> dict[int, set[Ends]]:
+    """Links of each rank that may be slow by its NIC: all of them both ways, or all of them in one direction, and several."""
+    found: dict[int, set[Ends]] = {}
+    for rank in sorted({rank for ends in slow for rank in ends}):
+        ways = [{ends for ends in known if ends[way] == rank} for way in (0, 1)]
+        whole = [links for links in ways if links and links <= slow]
+        mine = set().union(*whole)
+        others = {other for ends in mine for other in ends} - {rank}
+        if len(others) > 1 and (len(whole) == len(ways) or not several_ways):
+            found[rank] = mine
+    return found
+
+
+def _necessary(candidates: Mapping[int, set[Ends]], slow: set[Ends]) -> list[int]:
+    """Candidates without which some slow link of theirs has no other candidate."""
+    left = {rank: links & slow for rank, links in candidates.items()}
+    return sorted(
+        rank
+        for rank, links in left.items()
+        if any(all(rank == other or ends not in theirs for other, theirs in left.items()) for ends in links)
+    )

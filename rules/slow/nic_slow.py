@@ -1,0 +1,184 @@
+"""The NIC of a rank, or those of a host, move less in an epoch than NICs that carry as much, and the job loses time to it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import networkx as nx
+
+from forensics.model import (
+    Anomaly,
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Impact,
+    Mechanism,
+    Members,
+    Resource,
+    StageRef,
+)
+from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
+from forensics.rules.reductions.epochs.captures import NicCaptures
+from forensics.rules.reductions.epochs.gaps import gap_ns, hides
+from forensics.rules.reductions.epochs.links import LATEST, LinkRates
+from forensics.rules.reductions.epochs.slow_links import LEAST_LOSS, JudgedLink, JudgedLinks, SlowEnd, slow_ends
+from forensics.rules.reductions.hardware.causes import Hardware
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
+
+Hosts = Mapping[int, str | None]
+"""The host of each rank whose NIC was captured."""
+
+_SHOWN = 3
+# Operators of which the rate of a link is the median before it is more than a suspicion.
+_SEVERAL = 2
+
+
+def _evaluate(
+    roster: Roster, liveness: Liveness, rates: LinkRates, judged: JudgedLinks, hardware: Hardware, thresholds: Thresholds
+) -> Iterator[Finding]:
+    if liveness.motion is Motion.STALLED:
+        return
+    least = {True: thresholds["least_cost_open"], False: thresholds["least_cost"]}
+    ends = [end for end in slow_ends(judged) if _worst(end).cost >= least[len(end.ranks) > 1]]
+    captures = {capture.rank: capture for capture in rates.captures}
+    hosts = {rank: roster.host_of(rank) or captures[rank].host for rank in captures}
+    for end in _by_host(ends, judged, hosts):
+        found = _finding(end, rates, thresholds["likely_loss"])
+        refined = hardware.refined(found, (Cause.NETWORK_SLOW,), 1 / _worst(end).part)
+        yield _narrowed(refined, end, judged, hosts)
+        if victims := _held_up(end, judged) - set(end.ranks):
+            yield blocked_ranks(victims)
+
+
+def _held_up(end: SlowEnd, judged: JudgedLinks) -> set[int]:
+    """Ranks that data reaches from these or the other way round: in rings and exchanges nobody is done before the others."""
+    reached = nx.node_connected_component(nx.Graph([link.ends for link in judged]), end.ranks[0])
+    return {int(rank) for rank in reached}
+
+
+def _worst(end: SlowEnd) -> JudgedLink:
+    return max(end.links, key=lambda link: (link.cost, link.ends))
+
+
+def _by_host(ends: Sequence[SlowEnd], judged: JudgedLinks, hosts: Hosts) -> list[SlowEnd]:
+    """NICs of a host together where all of it that have links are slow, and there are several."""
+    seen: dict[str, set[int]] = defaultdict(set)
+    for rank in {rank for link in judged for rank in link.ends}:
+        if host := hosts.get(rank):
+            seen[host].add(rank)
+    single = {end.ranks[0]: end for end in ends if len(end.ranks) == 1}
+    whole = [sorted(ranks) for _, ranks in sorted(seen.items()) if len(ranks) > 1 and ranks <= single.keys()]
+    together = [_united([single[rank] for rank in ranks]) for ranks in whole]
+    named = {rank for ranks in whole for rank in ranks}
+    return [*together, *(end for end in ends if named.isdisjoint(end.ranks))]
+
+
+def _united(ends: Sequence[SlowEnd]) -> SlowEnd:
+    links = {link.ends: link for end in ends for link in end.links}
+    ranks = tuple(sorted(rank for end in ends for rank in end.ranks))
+    return SlowEnd(ranks, tuple(links[key] for key in sorted(links)), all(end.both for end in ends), is_host=True)
+
+
+def _finding(end: SlowEnd, rates: LinkRates, likely: float) -> Finding:
+    worst, is_open = _worst(end), len(end.ranks) > 1 and not end.is_host
+    nics = {link.link.nic for link in end.links if end.ranks == (link.link.told_by,)}
+    others = sorted({rank for link in end.links for rank in link.ends} - set(end.ranks)) or list(end.ranks)
+    return Finding(
+        ranks=end.ranks,
+        cause=Cause.NETWORK_SLOW,
+        stage=StageRef(component=Component.COMMUNICATION),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=_confidence(end, worst, likely),
+        evidence=tuple(_evidence(end, rates)),
+        granularity=_granularity(end),
+        members=Members.ONE_OF if is_open else Members.EACH,
+        anomaly=Anomaly.FAIL_SLOW,
+        resource=Resource(nic=nics.pop() if len(nics) == 1 else None, peer_ranks=tuple(others)),
+        mechanism=Mechanism("slow_flow", "unknown" if is_open else "local"),
+        impact=Impact(round(worst.cost * worst.link.span_ns), round(worst.cost, 3), worst.link.operators, "arrival"),
+        next_steps=(
+            f"look at ports, cables, PCIe width and speed, and error counters of the NICs of {ranks_text(end.ranks)}",
+            "run a point-to-point bandwidth test between the hosts on these NICs, and over another pair for comparison",
+        ),
+    )
+
+
+def _granularity(end: SlowEnd) -> Granularity:
+    if end.is_host:
+        return Granularity.HOST
+    return {1: Granularity.NIC, 2: Granularity.LINK}.get(len(end.ranks), Granularity.GROUP)
+
+
+def _confidence(end: SlowEnd, worst: JudgedLink, likely: float) -> Confidence:
+    """Likely where several links, several operators and a plain loss say so."""
+    sure = len(end.ranks) == 1 or end.is_host
+    several = len(end.links) > 1 and (worst.link.operators >= _SEVERAL or len(end.links) > _SEVERAL)
+    return Confidence.LIKELY if sure and several and 1 - worst.part >= likely else Confidence.SUSPECT
+
+
+def _evidence(end: SlowEnd, rates: LinkRates) -> Iterator[Evidence]:
+    for link in sorted(end.links, key=lambda link: (-link.cost, link.ends))[:_SHOWN]:
+        sender, receiver = link.ends
+        yield Evidence(
+            f"rank {sender} to rank {receiver}: {link.link.rate / 1e9:.1f} GB/s in its busiest epochs, "
+            f"{link.usual / 1e9:.1f} GB/s on {counted(link.peers, 'link')} that carry as much; "
+            f"in its last {counted(min(link.link.operators, LATEST), 'operator')}, {100 * link.cost:.0f} % of the time",
+            link.link.source,
+        )
+    if len(end.ranks) > 1 and not end.is_host:
+        yield Evidence("its links do not tell these NICs apart", None, supports=False)
+    usual = max(link.usual for link in end.links)
+    if hides(rates.epoch_ns, usual, 1 / min(link.part for link in end.links)):
+        why = f"epochs of {rates.epoch_ns / 1e3:.0f} us are longer than the gaps that such a NIC leaves on the others"
+        yield Evidence(why, None, supports=False)
+
+
+def _narrowed(finding: Finding, end: SlowEnd, judged: JudgedLinks, hosts: Hosts) -> Finding:
+    """NIC or PCIe, where one NIC is slow in both directions and its hardware shows no other cause."""
+    if finding.cause is not Cause.NETWORK_SLOW or len(end.ranks) > 1 or not end.both:
+        return finding
+    host = hosts.get(end.ranks[0])
+    sound = {rank for link in judged if not link.is_slow for rank in link.ends}
+    beside = sorted(rank for rank in sound if rank != end.ranks[0] and hosts.get(rank) == host)
+    what = f"sends and receives slowly, and {ranks_text(beside)} on the same host do not" if beside and host else ""
+    said = (Evidence(f"rank {end.ranks[0]} {what}", end.links[0].link.source),) if what else ()
+    return replace(finding, cause=Cause.NIC_OR_PCIE_SLOW, evidence=(*finding.evidence, *said))
+
+
+def _clears(liveness: Liveness, rates: LinkRates, judged: JudgedLinks, roster: Roster) -> str | None:
+    """Only where the NIC of every rank was compared, at epochs that would have shown half of the rate."""
+    if not judged or liveness.motion is Motion.STALLED:
+        return None
+    usual = max(link.usual for link in judged)
+    if hides(rates.epoch_ns, usual, 2.0):
+        gap = f"gaps of {gap_ns(usual, 2.0) / 1e3:.0f} us that a NIC of half the rate leaves"
+        return Undecided(f"epochs of {rates.epoch_ns / 1e3:.0f} us do not show {gap}")
+    seen = {rank for link in judged for rank in link.ends}
+    if any(link.is_slow for link in judged) or not set(roster.ranks) <= seen:
+        return None
+    return f"{counted(len(judged), 'link')} between ranks move as much in an epoch as others of the same use"
+
+
+RULE = Rule(
+    code="FX180",
+    name="nic-slow",
+    seed="Pulse sections 2.3, 6.1 and 6.2",
+    needs=(Need(NicCaptures, "NIC epochs", "what a NIC moves in an epoch is told by captures of it only"),),
+    thresholds=(
+        Threshold("least_cost", 0.02, "of the time, longer than at the usual rate: less may cost nothing, hidden by overlap"),
+        Threshold("least_cost_open", 0.05, "of the time, where it stays open which of several NICs it is"),
+        Threshold("likely_loss", 0.25, f"of the rate; a smaller one, from {LEAST_LOSS:.0%} on, is a suspicion only"),
+    ),
+    concludes="The NIC that moves less in an epoch than others that carry as much, its host, or the two ends of a link.",
+    evaluate=_evaluate,
+    clears=_clears,
+)

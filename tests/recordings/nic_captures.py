@@ -1,0 +1,136 @@
+"""Captures of NICs made up: rings over hosts whose slices take their time (Pulse sections 2.3 and 6.1).
+
+`python -m tests.recordings.nic_captures` writes the scenario of a slow NIC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from forensics.fixtures.simulator.writers.nic_epochs import packed
+from tests.recordings import paper_logs
+
+Ends = tuple[int, int]
+Values = npt.NDArray[np.uint32]
+LINE = 50e9
+"""Bytes per second of a NIC of 400 Gbit/s."""
+SLICE = 2 << 20
+"""A slice of each of two channels."""
+_FIRST_EPOCH = 55_000_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Rings of `size` ranks, one a rail, over as many hosts; each operator moves `slices` to the next rank.
+
+    `out` and `into` are the parts of their rate that ranks send and receive with, `slow` both; others have all of it, with a
+    `spread` (standard deviation, of one). `held` makes everybody wait so long (ns) after each slice, as a late proxy does.
+    `peers` says who is at the other end of each queue pair.
+    """
+
+    size: int = 4
+    rails: int = 2
+    operators: int = 6
+    slices: int = 150
+    epoch_ns: int = 32_000
+    pause_ns: float = 5e6
+    out: Mapping[int, float] = field(default_factory=dict)
+    into: Mapping[int, float] = field(default_factory=dict)
+    slow: Mapping[int, float] = field(default_factory=dict)
+    spread: float = 0.0
+    held: float = 0.0
+    peers: bool = False
+
+    @property
+    def world(self) -> int:
+        """All ranks: those of one host are neighbours."""
+        return self.size * self.rails
+
+    def links(self) -> list[Ends]:
+        """From each rank to the one of the next host."""
+        return [(rank, (rank + self.rails) % self.world) for rank in range(self.world)]
+
+
+def halved(*ranks: int) -> dict[int, float]:
+    """Half of the rate for some ranks."""
+    return dict.fromkeys(ranks, 0.5)
+
+
+def captures(ring: Ring, **text: Any) -> dict[str, bytes]:
+    """The capture of every rank's NIC by path; `text` adds to its description."""
+    random = np.random.default_rng(5)
+    uneven = np.exp(random.normal(0, ring.spread, ring.world))
+    out = {rank: {**ring.slow, **ring.out}.get(rank, 1.0) * uneven[rank] for rank in range(ring.world)}
+    into = {rank: {**ring.slow, **ring.into}.get(rank, 1.0) * uneven[rank] for rank in range(ring.world)}
+    rate = {(a, b): LINE * min(out[a], into[b]) for a, b in ring.links()}
+    moved = {ends: _moved(ring, rate, ends) for ends in rate}
+    return {
+        f"nodes/n{rank // ring.rails}/nic/mlx5_{rank % ring.rails}.epochs": _file(ring, rank, moved, text)
+        for rank in range(ring.world)
+    }
+
+
+def write(folder: Path, files: Mapping[str, bytes]) -> Path:
+    """Lay files into a folder."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def _moved(ring: Ring, rate: Mapping[Ends, float], ends: Ends) -> Values:
+    """Bytes of each epoch: a slice at the rate of the link, the next one when the slowest link of the ring is through."""
+    mine = {(a, b) for a, b in rate if a % ring.rails == ends[0] % ring.rails}
+    turn = max(SLICE / rate[each] for each in mine) * 1e9 + ring.held
+    starts = np.arange(ring.operators)[:, None] * (turn * ring.slices + ring.pause_ns) + np.arange(ring.slices) * turn
+    begin = starts.ravel() + ring.pause_ns
+    end = begin + SLICE / rate[ends] * 1e9
+    times = np.column_stack([begin, end]).ravel()
+    total = np.column_stack([np.arange(len(begin)), np.arange(1, len(begin) + 1)]).ravel() * float(SLICE)
+    edges = np.arange(_epochs(ring, rate) + 1) * float(ring.epoch_ns)
+    found: Values = np.diff(np.floor(np.interp(edges, times, total))).astype(np.uint32)
+    return found
+
+
+def _epochs(ring: Ring, rate: Mapping[Ends, float]) -> int:
+    turn = SLICE / min(rate.values()) * 1e9 + ring.held
+    return int((turn * ring.slices + ring.pause_ns) * ring.operators / ring.epoch_ns) + 300
+
+
+def _file(ring: Ring, rank: int, moved: Mapping[Ends, Values], text: Mapping[str, Any]) -> bytes:
+    mine = [(ends, direction) for ends in moved for direction in (0, 1) if ends[direction] == rank]
+    epochs = len(next(iter(moved.values())))
+    said = {
+        "host": f"n{rank // ring.rails}", "nic": f"mlx5_{rank % ring.rails}", "rank": rank, "epoch_ns": ring.epoch_ns,
+        "unit": "bytes",
+        "clock": "realtime", "first_epoch": _FIRST_EPOCH, "epochs": epochs, "lost": [],
+        "queue_pairs": [_pair(rank, *ends, named=ring.peers) for ends, _ in mine], **text,
+    }  # fmt: skip
+    return packed(said, list(_runs(mine, moved)))
+
+
+def _runs(mine: Sequence[tuple[Ends, int]], moved: Mapping[Ends, Values]) -> Iterator[tuple[int, int, int, Values]]:
+    for place, (ends, direction) in enumerate(mine):
+        busy = np.flatnonzero(moved[ends])
+        for run in np.split(busy, np.flatnonzero(np.diff(busy) > 32) + 1):
+            if len(run):
+                yield place, direction, _FIRST_EPOCH + int(run[0]), moved[ends][run[0] : run[-1] + 1]
+
+
+def _pair(rank: int, sender: int, receiver: int, *, named: bool) -> dict[str, Any]:
+    """A queue pair by the link that it is of: its number tells the link, the address the rank."""
+    other, number = receiver if rank == sender else sender, 1000 * sender + receiver
+    return {
+        "number": number, "generation": 1, "port": 1, "gid": f"::ffff:10.0.0.{rank + 1}", "remote_number": number,
+        "remote_gid": f"::ffff:10.0.0.{other + 1}", **({"peer": other} if named else {}),
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    paper_logs.write(captures(Ring(operators=3, slices=40, slow=halved(2))), "nic-slow")

@@ -1,0 +1,90 @@
+"""Which links count as slow, and whom that accuses: on rates in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forensics.rules.reductions.epochs.gaps import gap_ns, hides
+from forensics.rules.reductions.epochs.links import LinkRate, LinkRates
+from forensics.rules.reductions.epochs.slow_links import SlowEnd, judged_links, slow_ends
+
+Ends = tuple[int, int]
+RING = [(rank, (rank + 1) % 4) for rank in range(4)]
+TWO_RINGS = [*RING, *((a + 4, b + 4) for a, b in RING)]
+EXCHANGE = [(a, b) for a in range(4) for b in range(4) if a != b]
+
+
+def link(ends: Ends, rate: float, volume: float = 5e9) -> LinkRate:
+    return LinkRate(*ends, rate, volume, 10, 10**9, ends[0], "capture")
+
+
+def named(links: Iterable[Ends], parts: Mapping[int, float], volumes: Mapping[Ends, float] | None = None) -> list[SlowEnd]:
+    """Who is named where each link has the rate of its slower end."""
+    rates = [link(ends, 46e9 * min(parts.get(rank, 1.0) for rank in ends), (volumes or {}).get(ends, 5e9)) for ends in links]
+    return slow_ends(judged_links(LinkRates(tuple(sorted(rates, key=lambda each: (each.sender, each.receiver))))))
+
+
+def ranks(found: Iterable[SlowEnd]) -> list[tuple[int, ...]]:
+    return [end.ranks for end in found]
+
+
+def test_one_of_a_ring_and_one_of_an_exchange() -> None:
+    assert ranks(named(RING, {2: 0.5})) == [(2,)]
+    assert ranks(named(EXCHANGE, {2: 0.5})) == [(2,)]
+
+
+def test_two_that_are_slow_by_different_amounts() -> None:
+    assert ranks(named(TWO_RINGS, {1: 0.3, 6: 0.7})) == [(1,), (6,)]
+
+
+def test_neighbours_account_for_three_links() -> None:
+    assert ranks(named(TWO_RINGS, {1: 0.5, 2: 0.5})) == [(1,), (2,)]
+
+
+def test_two_opposite_of_a_ring_of_four_cannot_be_told_from_the_other_two() -> None:
+    """All four links are slow, and each of its ends may be to blame: all four are kept, none is named."""
+    (found,) = named(TWO_RINGS, {1: 0.5, 3: 0.5})
+    assert found.ranks == (0, 1, 2, 3)
+
+
+def test_what_a_slow_one_leaves_to_the_others_accuses_nobody() -> None:
+    """Rank 2 has a fifth of its rate; links between two sound ranks seem a little slow, for its slices come late."""
+    rates = dict.fromkeys(TWO_RINGS, 46000000000.0) | {(1, 2): 9e9, (2, 3): 9e9, (3, 0): 37e9, (0, 1): 38e9}
+    judged = judged_links(LinkRates(tuple(link(ends, rate) for ends, rate in sorted(rates.items()))))
+    assert ranks(slow_ends(judged)) == [(2,)]
+
+
+def test_uneven_routing_changes_volumes_and_no_rates() -> None:
+    volumes = {ends: 2e9 * (1 + 0.4 * (ends[1] == 3)) for ends in EXCHANGE}
+    assert named(EXCHANGE, {}, volumes) == []
+
+
+def test_links_of_another_use_are_not_compared() -> None:
+    """Messages of a pipeline share the NIC and are slower; a few of them have nobody to be compared with."""
+    rates = [*(link(ends, 46e9) for ends in TWO_RINGS), link((0, 4), 20e9, 4e8), link((4, 0), 20e9, 4e8)]
+    judged = judged_links(LinkRates(tuple(rates)))
+    assert {each.ends for each in judged} == set(TWO_RINGS) and not any(each.is_slow for each in judged)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.0, 0.02), st.sampled_from([RING, TWO_RINGS, EXCHANGE]))
+def test_nics_that_differ_by_two_per_cent_accuse_nobody(seed: int, spread: float, links: list[Ends]) -> None:
+    random = np.random.default_rng(seed)
+    parts = {rank: float(np.exp(random.normal(0, spread))) for rank in range(8)}
+    assert named(links, parts) == []
+
+
+@given(st.integers(0, 7), st.floats(0.2, 0.75), st.integers(0, 2**32 - 1))
+def test_a_plain_loss_is_found_among_uneven_ones(rank: int, part: float, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    parts = {other: float(np.exp(random.normal(0, 0.01))) for other in range(8)}
+    assert ranks(named(TWO_RINGS, parts | {rank: part * parts[rank]})) == [(rank,)]
+
+
+def test_the_gap_of_pulse_6_1() -> None:
+    """A slice of 1 MiB on two channels takes about 40 us of 400 Gbit/s: half of the rate shows at 32 us, not at 64 us."""
+    assert round(gap_ns(50e9, 2.0) / 1e3) == 42
+    assert not hides(32_000, 50e9, 2.0) and hides(64_000, 50e9, 2.0) and not hides(1_000_000, 50e9, 25.0)

@@ -1,0 +1,114 @@
+"""FX180 on captures made up for it: whom it names, and what must not mislead it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forensics.case.build import open_case
+from forensics.model import Cause, Granularity, Members, Suspect, Verdict
+from forensics.rules.diagnosis import diagnose
+from tests.recordings.nic_captures import Ring, captures, halved, write
+
+
+def judged(folder: Path, ring: Ring, **text: Any) -> Verdict:
+    return diagnose(open_case([write(folder, captures(ring, **text))]))
+
+
+def only(verdict: Verdict) -> Suspect:
+    (suspect,) = verdict.suspects
+    assert suspect.rules == ("FX180",)
+    return suspect
+
+
+def status(verdict: Verdict) -> str:
+    return next(outcome.status for outcome in verdict.ruled_out if outcome.rule == "FX180")
+
+
+@pytest.mark.parametrize("part", [0.8, 0.5, 0.3])
+def test_a_nic_that_is_slow_both_ways_is_named(part: float, tmp_path: Path) -> None:
+    found = only(judged(tmp_path, Ring(slow={2: part})))
+    assert (found.ranks, found.granularity, found.cause) == ((2,), Granularity.NIC, Cause.NIC_OR_PCIE_SLOW)
+
+
+def test_a_nic_that_only_sends_slowly_cannot_be_told_from_the_receiver(tmp_path: Path) -> None:
+    found = only(judged(tmp_path, Ring(out={2: 0.5})))
+    assert (found.ranks, found.members) == ((2, 4), Members.ONE_OF)
+
+
+def test_all_nics_of_a_host_are_one_fault(tmp_path: Path) -> None:
+    found = only(judged(tmp_path, Ring(slow=halved(2, 3))))
+    assert (found.ranks, found.granularity, found.members) == ((2, 3), Granularity.HOST, Members.EACH)
+
+
+def test_two_neighbouring_hosts_account_for_three_of_four_links(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, Ring(slow=halved(2, 3, 4, 5)))
+    assert {rank for suspect in verdict.suspects for rank in suspect.ranks} == {2, 3, 4, 5}
+
+
+def test_the_capture_of_the_slow_one_is_not_needed(tmp_path: Path) -> None:
+    """What it sends is told by whoever receives it."""
+    files = captures(Ring(slow=halved(2), peers=True))
+    del files["nodes/n1/nic/mlx5_0.epochs"]
+    assert only(diagnose(open_case([write(tmp_path, files)]))).ranks == (2,)
+
+
+@pytest.mark.parametrize(
+    "ring",
+    [
+        Ring(spread=0.02),
+        Ring(held=60_000.0),
+        Ring(slow=halved(*range(8))),
+        Ring(slow=halved(2), slices=3),
+        Ring(slow=halved(2), rails=1, size=3),
+    ],
+    ids=["uneven by 2 %", "late proxies", "the whole network", "messages without a rate", "too few to compare"],
+)
+def test_nobody_is_named(ring: Ring, tmp_path: Path) -> None:
+    assert judged(tmp_path, ring).suspects == ()
+
+
+def test_long_epochs_never_name_a_sound_nic(tmp_path: Path) -> None:
+    """At 1 ms the whole ring looks slow: its members are named as a group, or nobody (Pulse 6.1)."""
+    verdict = judged(tmp_path, Ring(slow=halved(2), epoch_ns=1_000_000, slices=600))
+    for suspect in verdict.suspects:
+        assert suspect.ranks == (2,) or (suspect.members is Members.ONE_OF and 2 in suspect.ranks)
+    assert any(label.label == "telemetry_limited" and label.axis == "epochs" for label in verdict.labels)
+
+
+def test_epochs_of_64_us_still_show_a_nic_of_half_its_rate(tmp_path: Path) -> None:
+    """The others look slower than they are, and less so than the slow one (Pulse 7.2.1)."""
+    assert only(judged(tmp_path, Ring(slow=halved(2), epoch_ns=64_000))).ranks == (2,)
+
+
+def test_sound_nics_are_ruled_out_only_where_half_of_the_rate_would_show(tmp_path: Path) -> None:
+    assert status(judged(tmp_path / "short", Ring())) == "ruled_out"
+    assert status(judged(tmp_path / "long", Ring(epoch_ns=1_000_000, slices=600))) != "ruled_out"
+
+
+def test_a_cut_capture_does_not_mislead(tmp_path: Path) -> None:
+    """One with half of its runs, and its own span, beside whole ones."""
+    files = captures(Ring())
+    name = "nodes/n1/nic/mlx5_0.epochs"
+    files[name] = files[name][: len(files[name]) * 2 // 3]
+    assert diagnose(open_case([write(tmp_path, files)])).suspects == ()
+
+
+def test_two_captures_of_one_nic_count_once(tmp_path: Path) -> None:
+    files = captures(Ring(slow=halved(2)))
+    again = {name.replace(".epochs", "-again.epochs"): content for name, content in files.items()}
+    assert only(diagnose(open_case([write(tmp_path, files | again)]))).ranks == (2,)
+
+
+@pytest.mark.parametrize(
+    "text", [{"epochs": 2**62}, {"first_epoch": 2**62}, {"epochs": 1}, {"epochs": -5}, {"first_epoch": -(2**62)}]
+)
+def test_what_a_capture_says_of_its_span_may_be_wrong(text: dict[str, int], tmp_path: Path) -> None:
+    assert judged(tmp_path, Ring(), **text).suspects == ()
+
+
+def test_without_captures_it_is_not_applicable() -> None:
+    scenario = Path(__file__).parents[3] / "fixtures/scenarios/transfer-slow/bundle.tar.zst"
+    assert status(diagnose(open_case([scenario]))) == "not_applicable"
