@@ -30,7 +30,8 @@ FAULTS = (
     "none", "gpu-throttled@random:200", "pcie-gpu@random", "nic-slow@random", "background-traffic@random",
     "numa-crossed@random",
     "cpu-contention@random:100", "network-degraded@job", "proxy-delay@random:20", "nic-down@random", "kernel-hang@random",
-    "transmission-hang@random",
+    "transmission-hang@random", "channel-slow@random", "channel-stuck@random", "nic-sends-slow@random",
+    "nic-receives-slow@random", "path-slow@random",
 )  # fmt: skip
 LOOK_NS = 60e6
 COMPUTES = ("gpu-", "kernel-")

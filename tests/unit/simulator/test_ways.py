@@ -173,6 +173,9 @@ def _waits(made: Simulation, chosen: Floats, channel: int | None) -> tuple[float
     "fault",
     [
         "nic-slow@rank3:20+before", "nic-sends-slow@rank3:20+before", "nic-receives-slow@rank4:20+before",
+        "pcie-nic@rank3:20+before", "pcie-contention@rank3:80+before", "memory-misaligned@rank3:20+before",
+        "numa-crossed@node1:20+before", "rail-slow@rail3:20+before", "neighbours-slow@rank3:20+before",
+        "network-degraded:20+before", "pcie-gpu@rank3:20+before",
         "background-traffic@link:node0-node1:20+before", "path-slow@random:20+before", "channel-slow@random:20+before",
     ],
 )  # fmt: skip
@@ -187,8 +190,40 @@ def test_the_mechanism_of_a_slow_fault_is_among_what_its_slices_show(fault: str)
         chosen = chosen * 0
         chosen[np.ix_(told["ranks"], told["ranks"])] = 1.0
     filled, flying = _waits(made, chosen, told["resource"].get("channel"))
-    shown = "not_transmitted" if filled > 0.5 else "not_delivered" if flying > 2.0 else "even"
+    shown = "not_transmitted" if filled > 0.5 else "not_delivered" if flying > 2.0 else "late_end"
     assert shown in {told["mechanism"]["state"], *told["mechanism"]["also"]}, (filled, flying)
+
+
+def test_a_proxy_that_sleeps_begins_last_with_all_its_flows() -> None:
+    made = case("proxy-delay@rank3:100+before")
+    (told,) = truth(made, Losses(sources=frozenset({"shim"})))["faults"]
+    firsts: list[tuple[float, float]] = []
+    for transfer in large(made):
+        slices, lanes = transfer.slices, transfer.slices.lanes
+        first = slices.transmitted[0, lanes.remote] - slices.posted[0, lanes.remote].min()
+        mine = lanes.sender[lanes.remote] == 3
+        if mine.any():
+            firsts.append((float(first[mine].min()), float(np.median(first[~mine]))))
+    assert told["mechanism"]["state"] == "late_start" and firsts
+    assert all(own > 0.9e9 + usual for own, usual in firsts)
+
+
+@pytest.mark.parametrize(("course", "granularity", "mechanism"), [("before", "nic", True), ("recovering", "group", False)])
+def test_what_was_over_before_any_slice_that_is_kept_cannot_be_told(course: str, granularity: str, mechanism: bool) -> None:
+    job = changed(SHARDED, ["noise.oddities=0"])
+    made = simulate(job, [parse(f"nic-slow@rank3:20+{course}")], 4, after_s=110)
+    (told,) = truth(made, Losses(sources=frozenset({"shim", "nic", "recorder"})))["faults"]
+    assert (told["determinable"]["granularity"], told["determinable"]["mechanism"]) == (granularity, mechanism)
+    assert 3 in told["determinable"]["ranks"]
+
+
+def test_operations_alone_do_not_tell_which_part_of_the_network_is_slow() -> None:
+    for fault in ("background-traffic@link:node0-node1:20+before", "path-slow@random:20+before", "rail-slow@rail1:20+before"):
+        made = case(fault)
+        told = [truth(made, Losses(sources=frozenset(each)))["faults"][0]["determinable"] for each in (
+            {"recorder"}, {"recorder", "counters"}, {"recorder", "nic"})]  # fmt: skip
+        has_marks = fault.startswith("background")
+        assert [each["members"] for each in told] == ["one_of", "each" if has_marks else "one_of", "each"]
 
 
 def test_one_direction_of_a_port_leaves_the_other_one_as_it_was() -> None:
