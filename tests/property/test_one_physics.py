@@ -20,6 +20,7 @@ from forensics.fixtures.simulator.presets import PRESETS
 from forensics.fixtures.simulator.routes import route, volume
 from forensics.fixtures.simulator.simulation import Simulation, simulate
 from forensics.fixtures.simulator.slices import TIMES
+from forensics.fixtures.simulator.topology import Fabric
 from forensics.fixtures.simulator.traffic import CREDIT_BYTES, HEADER_BYTES, PACKET_BYTES, Ramps, traffic
 from forensics.fixtures.simulator.transfers import Transfer, transfers
 
@@ -29,19 +30,25 @@ FAULTS = (
     "none", "gpu-throttled@random:200", "pcie-gpu@random", "nic-slow@random", "background-traffic@random",
     "numa-crossed@random",
     "cpu-contention@random:100", "network-degraded@job", "proxy-delay@random:20", "nic-down@random", "kernel-hang@random",
-    "transmission-hang@random",
+    "transmission-hang@random", "channel-slow@random", "channel-stuck@random", "nic-sends-slow@random",
+    "nic-receives-slow@random", "path-slow@random",
 )  # fmt: skip
 LOOK_NS = 60e6
 COMPUTES = ("gpu-", "kernel-")
-CASES = st.tuples(st.sampled_from(JOBS), st.sampled_from(FAULTS), st.integers(1, 3)).filter(
+FABRICS = (
+    Fabric(), Fabric(nics=4, channels=4), Fabric(nics=2, queue_pairs=2), Fabric(placement="round-robin", pxn=True),
+    Fabric(placement="permuted", pxn=True, queue_pairs=4), Fabric(placement="round-robin", nics=4),
+)  # fmt: skip
+CASES = st.tuples(st.sampled_from(JOBS), st.sampled_from(FAULTS), st.integers(1, 3), st.sampled_from(FABRICS)).filter(
     lambda each: not (PRESETS[each[0]].exchange and each[1].startswith(COMPUTES))
 )
+Chosen = tuple[str, str, int, Fabric]
 FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @cache
-def case(name: str, fault: str, seed: int) -> tuple[Simulation, Network, float]:
-    job = PRESETS[name]
+def case(name: str, fault: str, seed: int, fabric: Fabric) -> tuple[Simulation, Network, float]:
+    job = PRESETS[name] if PRESETS[name].exchange else replace(PRESETS[name], fabric=fabric)
     layers = max(4, job.parallel.pipeline * job.chunks)
     model = replace(job.model, layers=layers, activation_bytes=min(job.model.activation_bytes, 64 << 20))
     if job.model.parameter_bytes > 1:
@@ -62,7 +69,7 @@ def times_of(made: Simulation, network: Network, transfer: Transfer) -> tuple[Fl
 
 @FEW
 @given(CASES)
-def test_a_flow_lies_in_its_operation(chosen: tuple[str, str, int]) -> None:
+def test_a_flow_lies_in_its_operation(chosen: Chosen) -> None:
     made, network, end = case(*chosen)
     for transfer in transfers(network, end - LOOK_NS, end):
         began, ended = times_of(made, network, transfer)
@@ -76,7 +83,7 @@ def test_a_flow_lies_in_its_operation(chosen: tuple[str, str, int]) -> None:
 
 @FEW
 @given(CASES)
-def test_nothing_waits_less_than_no_time(chosen: tuple[str, str, int]) -> None:
+def test_nothing_waits_less_than_no_time(chosen: Chosen) -> None:
     _, network, end = case(*chosen)
     for transfer in transfers(network, end - LOOK_NS, end):
         slices = transfer.slices
@@ -91,7 +98,7 @@ def test_nothing_waits_less_than_no_time(chosen: tuple[str, str, int]) -> None:
 
 @FEW
 @given(CASES)
-def test_every_rank_sends_the_volume_of_its_collective(chosen: tuple[str, str, int]) -> None:
+def test_every_rank_sends_the_volume_of_its_collective(chosen: Chosen) -> None:
     """Pulse, appendix B: 2(s-1)/s of the bytes in an all_reduce, (s-1)/s in the others; a tree sends them to its neighbours."""
     made, network, end = case(*chosen)
     for transfer in transfers(network, end - LOOK_NS, end):
@@ -107,18 +114,19 @@ def test_every_rank_sends_the_volume_of_its_collective(chosen: tuple[str, str, i
 
 @FEW
 @given(CASES)
-def test_no_nic_moves_more_than_its_line_carries(chosen: tuple[str, str, int]) -> None:
+def test_no_nic_moves_more_than_its_line_carries(chosen: Chosen) -> None:
     made, network, end = case(*chosen)
     moved = traffic(network, end - LOOK_NS, end)
     line = made.job.rates.nic * EPOCH_NS / 1e9
+    ports = made.job.topology.ports
     edges = np.arange(end - LOOK_NS, end + EPOCH_NS, EPOCH_NS)
     for ways in (moved.sent, moved.received):
-        of_rank: dict[int, Floats] = defaultdict(lambda: np.zeros(len(edges) - 1))
+        of_nic: dict[int, Floats] = defaultdict(lambda: np.zeros(len(edges) - 1))
         for queue_pair, found in ways.items():
             for ramps in found:
-                of_rank[queue_pair.rank] += np.diff(until(ramps, edges))
-        for rank, values in of_rank.items():
-            assert values.max() <= line * 1.001 + 64 * CREDIT_BYTES, (rank, values.max() / line, values.argmax())
+                of_nic[int(ports[queue_pair.rank])] += np.diff(until(ramps, edges))
+        for nic, values in of_nic.items():
+            assert values.max() <= line * 1.001 + 64 * CREDIT_BYTES, (nic, values.max() / line, values.argmax())
 
 
 def until(ramps: Ramps, edges: Floats) -> Floats:
@@ -131,7 +139,7 @@ def until(ramps: Ramps, edges: Floats) -> Floats:
 
 @settings(FEW, max_examples=4)
 @given(CASES)
-def test_the_same_seed_gives_the_same_slices(chosen: tuple[str, str, int]) -> None:
+def test_the_same_seed_gives_the_same_slices(chosen: Chosen) -> None:
     made, network, end = case(*chosen)
     again = Network(made.run, made.effects, made.capture_ns, chosen[2])
     for one, other in zip(transfers(network, end - 5e6, end), transfers(again, end - 5e6, end), strict=True):

@@ -103,6 +103,9 @@ def test_sources_are_written_as_asked_for_and_no_others(tmp_path: Path) -> None:
         ("microbatches=0", "microbatches is at least 1"), ("ahead=0", "at least 1"), ("model.layers=0", "at least 1"),
         ("schedule=backwards", "schedule is one of 'gpipe'"), ("data_mode=zero9", "data_mode is one of"),
         ("exchange=gossip", "exchange is one of"), ("rates.nic=0", "rates.nic is above 0"), ("rates.nic=nan", "not finite"),
+        ("gpus_per_host=3", "do not fill nodes of 3 GPUs"), ("fabric.nics=3", "divisor of gpus_per_host (8)"),
+        ("fabric.channels=3", "even, not 3"), ("fabric.queue_pairs=0", "at least 1"),
+        ("fabric.placement=heap", "fabric.placement is one of 'consecutive'"),
         ("noise.kernel=-1", "noise.kernel is at least 0"), ("noise.host=inf", "not finite"), ("data_ns=-5", "at least 0"),
     ],
 )  # fmt: skip

@@ -100,7 +100,32 @@ def test_an_unfinished_message_has_no_end_on_either_side() -> None:
     assert np.isfinite(sender.issued[send]) and np.isinf(sender.ended[send])
 
 
-@pytest.mark.parametrize("name", ["ddp-8", "llama-interleaved", "fsdp-64"])
+@pytest.mark.parametrize(("size", "held"), [(8 << 20, False), (64 << 20, True)])
+def test_a_message_that_fits_into_no_buffers_holds_up_its_sender_until_the_receiver_takes_it(size: int, held: bool) -> None:
+    """NCCL's kernel of a send ends when the receiver's buffers took the data: eight slices a channel, 16 MB on two."""
+    job = quiet(replace(DENSE, model=replace(DENSE.model, activation_bytes=size)))
+    ops, first = program(job, 1, 0), program(job, 0, 0)
+    number = next(n for n, op in enumerate(ops) if op.kind == "recv")
+    send = next(n for n, op in enumerate(first) if op.kind == "send")
+    after = next(n for n, op in enumerate(first) if op.kind == "kernel" and n > send)
+    late = HostDelay(job, (job.parallel.rank(1, 0),), position=Position(1, 0, number, ops[number]), extra_ns=1e9)
+    plain, found = (run_with(job, *faults, iterations=1).recordings[0].began[after, 0] for faults in ((), (late,)))
+    assert (found - plain > 0.8e9) == held
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved", "zero-bubble"])
+@pytest.mark.parametrize("pipeline", [2, 4, 8])
+def test_large_messages_never_let_a_schedule_wait_for_itself(schedule: Schedule, pipeline: int) -> None:
+    model = replace(DENSE.model, activation_bytes=64 << 20, layers=2 * pipeline)
+    for microbatches in (pipeline, 2 * pipeline):
+        job = replace(
+            DENSE, parallel=Parallelism(pipeline=pipeline, data=2), model=model, microbatches=microbatches, schedule=schedule,
+            chunks=2 if schedule == "interleaved" else 1, evaluate_every=1, gpus_per_host=2,
+        )  # fmt: skip
+        assert np.isfinite(run_with(job, iterations=2).ends).all()
+
+
+@pytest.mark.parametrize("name", ["ddp-8", "llama-interleaved", "fsdp-64", "venustrace"])
 def test_following_every_rank_gives_the_same_times(name: str) -> None:
     job = quiet(PRESETS[name])
     job = replace(job, gpus_per_host=job.parallel.world)  # operations share NICs only where stages are followed together

@@ -19,14 +19,15 @@ from forensics.fixtures.simulator.simulation import Simulation, degraded, makesp
 from forensics.fixtures.simulator.truth import truth
 from tests.unit.simulator.small_jobs import DENSE
 
+ALONE = changed(DENSE, ["gpus_per_host=1"])
 MIXTURE = changed(PRESETS["mixtral-8x7b"], ["model.layers=4", "microbatches=2"])
 
 
-PIPELINED = changed(PRESETS["mycroft"], ["model.layers=4", "microbatches=2"])
+PIPELINED = changed(PRESETS["mycroft"], ["model.layers=4", "microbatches=2", "fabric.nics=0"])
 
 
 def case(fault: str, seed: int = 2) -> Simulation:
-    job = MIXTURE if "expert" in fault else DENSE
+    job = MIXTURE if "expert" in fault else ALONE if "leaf" in fault else DENSE
     return simulate(job, [parse(fault)], seed, iterations=5)
 
 
@@ -109,7 +110,7 @@ def test_a_rail_joins_the_nics_of_one_number() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_neighbours_that_are_slow_pass_data_to_each_other(seed: int) -> None:
-    made = simulate(PIPELINED, [parse("neighbours-slow@random:5")], seed, iterations=4)
+    made = simulate(PIPELINED, [parse("neighbours-slow@random:5+before")], seed, iterations=4)
     one, other = truth(made, Losses())["faults"][0]["ranks"]
     parallel = PIPELINED.parallel
     ops = [op for op in program(PIPELINED, parallel.stage_of(one)[0], 0) if is_communication(op)]

@@ -106,7 +106,7 @@ def test_no_number_tells_the_culprit_or_that_there_is_one() -> None:
     for number in range(CASES):
         found, culprit = made(number)
         ranks, hosts = features(found)
-        its_host = None if culprit is None else culprit // found.places.gpus_per_host
+        its_host = None if culprit is None else found.places.host(culprit).number
         for table, odd in ((ranks, culprit), (hosts, its_host)):
             for each, values in table.items():
                 for name, value in values.items():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from forensics.fixtures.simulator.job import Floats, Model, Parallelism, TrainingJob
-from forensics.fixtures.simulator.lanes import Calls, forest, lanes_of
+from forensics.fixtures.simulator.lanes import Calls, Ways, forest, lanes_of
 from forensics.fixtures.simulator.messages import messages
 from forensics.fixtures.simulator.network import Stops
 from forensics.fixtures.simulator.ring import ring, ring_plan
@@ -29,7 +31,9 @@ def calls_of(job: TrainingJob, **changes: Floats) -> Calls:
     values |= {name: np.full(world, job.rates.nic) for name in ("nic", "into")}
     values |= {"slowness": np.ones(world), "path": np.full(world, NEVER)}
     crowded = changes.pop("crowded", np.zeros(world)) > 0
-    return Calls(**(values | changes), crowded=crowded, stops=Stops(*stops), turn=4e6)
+    ways = changes.pop("way", None), changes.pop("way_stop", None)
+    found = Calls(**(values | changes), crowded=crowded, stops=Stops(*stops), turn=4e6, ways=None)
+    return found if ways[0] is None or ways[1] is None else replace(found, ways=Ways(ways[0], ways[1], ways[0] < 1.0))
 
 
 def at(world: int, rank: int, value: float, other: float = 0.0) -> Floats:
@@ -41,7 +45,7 @@ def at(world: int, rank: int, value: float, other: float = 0.0) -> Floats:
 
 def run_ring(job: TrainingJob, name: str, count: int, seed: int = 0, **changes: Floats) -> Slices:
     groups = np.arange(job.parallel.world)[None, :]
-    wiring, before = ring_wiring(job.gpus_per_host, groups)
+    wiring, before = ring_wiring(job.topology.hosts, groups, job.fabric.channels)
     channels = int(wiring.channel.max()) + 1
     plan = ring_plan(name, count, job.parallel.world, channels)
     return ring(lanes_of(job, wiring, calls_of(job, **changes)), before, plan, np.random.default_rng(seed))
@@ -49,7 +53,7 @@ def run_ring(job: TrainingJob, name: str, count: int, seed: int = 0, **changes: 
 
 def run_tree(job: TrainingJob, count: int, **changes: Floats) -> Slices:
     groups = np.arange(job.parallel.world)[None, :]
-    wiring, child, parent, depths = tree_wiring(job.gpus_per_host, groups)
+    wiring, child, parent, depths = tree_wiring(job.topology.hosts, groups)
     calls = calls_of(job, **changes)
     lanes = lanes_of(job, wiring, calls)
     return tree(lanes, forest(groups, child, parent, depths, calls.began), count / 2, np.random.default_rng(0))

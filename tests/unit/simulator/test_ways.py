@@ -1,0 +1,255 @@
+"""Ways between NICs: where ranks are, who shares a NIC, on whose NIC data leaves, and faults of a part of the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forensics.errors import ForensicsError
+from forensics.fixtures.simulator.bundle import options_of
+from forensics.fixtures.simulator.faults import parse
+from forensics.fixtures.simulator.job import Floats
+from forensics.fixtures.simulator.losses import Losses
+from forensics.fixtures.simulator.network import Network
+from forensics.fixtures.simulator.queue_pairs import connections
+from forensics.fixtures.simulator.settings import changed
+from forensics.fixtures.simulator.simulation import Simulation, makespans, simulate
+from forensics.fixtures.simulator.topology import Topology, by_host
+from forensics.fixtures.simulator.traffic import traffic
+from forensics.fixtures.simulator.transfers import Transfer, transfers
+from forensics.fixtures.simulator.truth import truth
+from forensics.fixtures.simulator.wiring import exchange_wiring, handed_on, ring_wiring
+from forensics.fixtures.simulator.writers.nic_epochs import nic_epochs
+from forensics.fixtures.simulator.writers.shim_log import shim_log
+from tests.unit.ingest.reading import read
+from tests.unit.simulator.small_jobs import DENSE
+
+CYCLIC = Topology(8, 4, 2, "round-robin", 0)
+SHARDED = changed(DENSE, ["parallel.tensor=1", "parallel.pipeline=1", "parallel.data=16", "data_mode=zero1", "gradient_norm=0"])
+
+
+def case(fault: str, *changes: str, seed: int = 2) -> Simulation:
+    return simulate(changed(SHARDED, changes), [parse(fault)], seed, iterations=4)
+
+
+def network_of(made: Simulation) -> Network:
+    return Network(made.run, made.effects, made.capture_ns, 1)
+
+
+def large(made: Simulation) -> Sequence[Transfer]:
+    """The transfers of the last iteration that move much."""
+    end = made.stall_ns if made.hung else float(made.run.ends[-1].min())
+    found = transfers(network_of(made), float(made.run.ends[-2].max()), end)
+    return [each for each in found if each.op.bytes >= 1 << 20]
+
+
+def test_ranks_of_a_cyclic_scheduler_lie_on_one_host_after_the_other_and_share_nics_with_those_beside_them() -> None:
+    assert CYCLIC.hosts.tolist() == [0, 1, 0, 1, 0, 1, 0, 1] and CYCLIC.locals.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert CYCLIC.sharing(0) == [0, 2] and CYCLIC.sharing(5) == [5, 7]
+
+
+def test_a_drawn_order_of_hosts_keeps_the_ranks_of_a_host_together() -> None:
+    found = [Topology(64, 8, 8, "permuted", seed).hosts.reshape(8, 8) for seed in range(3)]
+    assert all((each == each[:, :1]).all() and sorted(each[:, 0].tolist()) == list(range(8)) for each in found)
+    assert not np.array_equal(found[0], found[1])
+
+
+def test_rings_go_through_all_members_of_a_host_before_they_leave_it() -> None:
+    """NCCL orders the ranks of a communicator by node: as many lanes leave hosts as when ranks lie in order."""
+    groups = np.arange(8)[None, :]
+    in_order = Topology(8, 4, 2, "consecutive", 0)
+    crossing = []
+    for topology in (in_order, CYCLIC):
+        lanes, _ = ring_wiring(topology.hosts, by_host(topology, groups), 2)
+        crossing.append(int((topology.hosts[lanes.sender] != topology.hosts[lanes.receiver]).sum()))
+    assert crossing[0] == crossing[1] > 0
+
+
+def test_with_pxn_data_leaves_over_the_nic_of_the_rail_that_it_comes_to() -> None:
+    topology, groups = Topology(8, 4, 4, "consecutive", 0), np.arange(8)[None, :]
+    lanes = handed_on(topology, groups, exchange_wiring(groups, "all_to_all"))
+    remote = topology.hosts[lanes.sender] != topology.hosts[lanes.receiver]
+    assert (topology.hosts[lanes.via] == topology.hosts[lanes.sender]).all()
+    assert (topology.slots[lanes.via] == topology.slots[lanes.receiver])[remote].all()
+    assert (lanes.via == lanes.sender)[~remote].all()
+
+
+def test_pxn_uses_no_rank_that_takes_no_part() -> None:
+    topology, groups = Topology(8, 4, 4, "consecutive", 0), np.array([[0, 5]])
+    lanes = handed_on(topology, groups, exchange_wiring(groups, "all_to_all"))
+    assert lanes.via.tolist() == lanes.sender.tolist()
+
+
+def test_gpus_that_share_a_nic_have_a_part_of_it_each() -> None:
+    took = []
+    for nics in (4, 2, 1):
+        slices = large(case("none", f"fabric.nics={nics}", "noise.nic_spread=0"))[0].slices
+        took.append(np.median((slices.moved - slices.moving)[:, slices.lanes.remote]))
+    assert took[1] / took[0] == pytest.approx(2.0, rel=0.15) and took[2] / took[0] == pytest.approx(4.0, rel=0.15)
+
+
+def test_a_nic_that_several_ranks_share_is_one_file_one_address_and_one_culprit() -> None:
+    made = case("nic-slow@rank1:30+before", "fabric.nics=2")
+    (fault,) = truth(made, Losses(sources=frozenset({"nic"})))["faults"]
+    assert fault["ranks"] == [0, 1] and fault["resource"] == {"nic": made.places.gpu(0).nic}
+    assert (fault["determinable"]["granularity"], fault["determinable"]["ranks"]) == ("nic", [0, 1])
+    files = dict(nic_epochs(made.run, made.places, made.capture_ns, options_of(made), made.effects, window_s=0.3))
+    assert len(files) == 2 * len(made.places.hosts)
+    nics = {row["nic"] for content in files.values() for row in read(content, "x.epochs").rows("captures")}
+    assert len(nics) == 2
+    links = [{each["remote_nic"] for each in read(content, "x.epochs").rows("queue_pairs")} for content in files.values()]
+    assert all(links)
+
+
+@pytest.mark.parametrize("pairs", [1, 4])
+def test_slices_take_the_queue_pairs_of_a_connection_in_turn(pairs: int) -> None:
+    made = case("none", f"fabric.queue_pairs={pairs}")
+    end = float(made.run.ends[-1].min())
+    sent = traffic(network_of(made), end - 0.2e9, end).sent
+    of_connection: dict[object, list[float]] = {}
+    for whose, ramps in sent.items():
+        if whose.is_sender:
+            of_connection.setdefault(whose.connection, []).append(sum(float(sizes.sum()) for *_, sizes in ramps))
+    assert {len(each) for each in of_connection.values()} == {pairs}
+    assert all(max(each) <= 2.5 * min(each) for each in of_connection.values())
+
+
+def test_the_log_of_a_rank_that_sends_for_another_knows_its_process_only() -> None:
+    made = case("nic-down@random", "fabric.pxn=true", "gpus_per_host=4")
+    handed = {
+        (connection.via, connection.sender)
+        for transfer in large(made)
+        for _, connection in connections(transfer)
+        if connection.via != connection.sender
+    }
+    assert handed, "no lane of this job goes over the NIC of another rank"
+    logs = dict(shim_log(made.run, made.places, made.capture_ns, options_of(made), made.effects))
+    found = [read(content, path) for path, content in logs.items()]
+    assert all(each.problems == [] for each in found)
+    for via in {via for via, _ in handed}:
+        flows = found[via].rows("flows")
+        assert any(row["communicator"] is None for row in flows) or not flows
+
+
+@pytest.mark.parametrize("fault", ["channel-slow@random:20+before", "channel-stuck@random"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_fault_of_a_connection_leaves_the_other_channels_as_they_are(fault: str, seed: int) -> None:
+    made = case(fault, "fabric.channels=4", seed=seed)
+    (told,) = truth(made, Losses(sources=frozenset({"shim"})))["faults"]
+    sender, receiver = told["ranks"]
+    assert told["determinable"]["granularity"] == "flow" and told["resource"]["peer_ranks"] == [receiver]
+    paces: dict[bool, list[float]] = {True: [], False: []}
+    stuck: dict[bool, int] = {True: 0, False: 0}
+    for transfer in large(made):
+        lanes, slices = transfer.slices.lanes, transfer.slices
+        for lane in np.flatnonzero((lanes.sender == sender) & (lanes.receiver == receiver)).tolist():
+            is_it = int(lanes.channel[lane]) == told["resource"]["channel"]
+            through = np.isfinite(slices.moved[:, lane])
+            paces[is_it] += (slices.moved[through, lane] - slices.moving[through, lane]).tolist()
+            stuck[is_it] += int(not through.all() and bool(np.isfinite(lanes.sending.began[lane])))
+    if made.hung:
+        assert stuck[True] and not stuck[False]
+    else:
+        assert np.median(paces[True]) > 3 * np.median(paces[False]) and makespans(made.run)[-1] > makespans(made.reference)[-1]
+
+
+def _waits(made: Simulation, chosen: Floats, channel: int | None) -> tuple[float, float]:
+    """Time that slices on lanes wait before the NIC and behind it, relative to how long they move."""
+    filled, flying = [], []
+    for transfer in large(made):
+        slices, lanes = transfer.slices, transfer.slices.lanes
+        mine = (chosen[lanes.sender, lanes.receiver] > 0) & lanes.remote & ((channel is None) | (lanes.channel == channel))
+        if mine.any():
+            took = (slices.moved - slices.moving)[:, mine]
+            filled.append(((slices.transmitted - slices.ready)[:, mine] / took).mean())
+            flying.append(((slices.moved - slices.transmitted)[:, mine] / took).mean())
+    return float(np.mean(filled)), float(np.mean(flying))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "nic-slow@rank3:20+before", "nic-sends-slow@rank3:20+before", "nic-receives-slow@rank4:20+before",
+        "pcie-nic@rank3:20+before", "pcie-contention@rank3:80+before", "memory-misaligned@rank3:20+before",
+        "numa-crossed@node1:20+before", "rail-slow@rail3:20+before", "neighbours-slow@rank3:20+before",
+        "network-degraded:20+before", "pcie-gpu@rank3:20+before",
+        "background-traffic@link:node0-node1:20+before", "path-slow@random:20+before", "channel-slow@random:20+before",
+    ],
+)  # fmt: skip
+def test_the_mechanism_of_a_slow_fault_is_among_what_its_slices_show(fault: str) -> None:
+    """Mycroft table 4: slices wait filled before a NIC that sends slowly, and behind it where the way is narrow."""
+    made = case(fault)
+    (told,) = truth(made, Losses(sources=frozenset({"shim"})))["faults"]
+    chosen = np.zeros((16, 16))
+    for rank in told["ranks"]:
+        chosen[(slice(None), rank) if told["mechanism"]["side"] == "remote" else (rank, slice(None))] = 1.0
+    if told["mechanism"]["side"] == "unknown":
+        chosen = chosen * 0
+        chosen[np.ix_(told["ranks"], told["ranks"])] = 1.0
+    filled, flying = _waits(made, chosen, told["resource"].get("channel"))
+    shown = "not_transmitted" if filled > 0.5 else "not_delivered" if flying > 2.0 else "late_end"
+    assert shown in {told["mechanism"]["state"], *told["mechanism"]["also"]}, (filled, flying)
+
+
+def test_a_proxy_that_sleeps_begins_last_with_all_its_flows() -> None:
+    made = case("proxy-delay@rank3:100+before")
+    (told,) = truth(made, Losses(sources=frozenset({"shim"})))["faults"]
+    firsts: list[tuple[float, float]] = []
+    for transfer in large(made):
+        slices, lanes = transfer.slices, transfer.slices.lanes
+        first = slices.transmitted[0, lanes.remote] - slices.posted[0, lanes.remote].min()
+        mine = lanes.sender[lanes.remote] == 3
+        if mine.any():
+            firsts.append((float(first[mine].min()), float(np.median(first[~mine]))))
+    assert told["mechanism"]["state"] == "late_start" and firsts
+    assert all(own > 0.9e9 + usual for own, usual in firsts)
+
+
+@pytest.mark.parametrize(("course", "granularity", "mechanism"), [("before", "nic", True), ("recovering", "group", False)])
+def test_what_was_over_before_any_slice_that_is_kept_cannot_be_told(course: str, granularity: str, mechanism: bool) -> None:
+    job = changed(SHARDED, ["noise.oddities=0"])
+    made = simulate(job, [parse(f"nic-slow@rank3:20+{course}")], 4, after_s=110)
+    (told,) = truth(made, Losses(sources=frozenset({"shim", "nic", "recorder"})))["faults"]
+    assert (told["determinable"]["granularity"], told["determinable"]["mechanism"]) == (granularity, mechanism)
+    assert 3 in told["determinable"]["ranks"]
+
+
+def test_operations_alone_do_not_tell_which_part_of_the_network_is_slow() -> None:
+    for fault in ("background-traffic@link:node0-node1:20+before", "path-slow@random:20+before", "rail-slow@rail1:20+before"):
+        made = case(fault)
+        told = [truth(made, Losses(sources=frozenset(each)))["faults"][0]["determinable"] for each in (
+            {"recorder"}, {"recorder", "counters"}, {"recorder", "nic"})]  # fmt: skip
+        has_marks = fault.startswith("background")
+        assert [each["members"] for each in told] == ["one_of", "each" if has_marks else "one_of", "each"]
+
+
+def test_one_direction_of_a_port_leaves_the_other_one_as_it_was() -> None:
+    spans = {fault: makespans(simulate(GATHER, [parse(fault)], 3, iterations=4).run)[-1] for fault in (
+        "none", "nic-sends-slow@rank1:10+before", "nic-receives-slow@rank1:10+before")}  # fmt: skip
+    sound, sends, receives = spans.values()
+    assert receives == pytest.approx(sound, rel=0.05) and sends > 2 * sound
+
+
+GATHER = replace(DENSE, name="gather", parallel=replace(DENSE.parallel, tensor=1, pipeline=1, data=4), exchange="gather",
+                 gpus_per_host=1, microbatches=4, model=replace(DENSE.model, activation_bytes=64 << 20))  # fmt: skip
+
+
+def test_what_stays_on_a_leaf_is_as_fast_as_ever() -> None:
+    job = changed(SHARDED, ["gpus_per_host=1"])
+    made = simulate(job, [parse("leaf-slow@leaf0:20+before")], 2, iterations=4)
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    for transfer in large(made):
+        lanes = transfer.slices.lanes
+        crosses = (lanes.sender < 8) != (lanes.receiver < 8)
+        for is_crossing in (True, False):
+            rates[is_crossing] += lanes.rate[crosses == is_crossing].tolist()
+    assert np.median(rates[True]) < 0.3 * np.median(rates[False])
+
+
+@pytest.mark.parametrize(("fault", "said"), [("leaf-slow@leaf0", "no leaf"), ("path-slow@link:node0-node9", "outside the job")])
+def test_parts_of_the_network_that_are_not_there_are_refused(fault: str, said: str) -> None:
+    with pytest.raises(ForensicsError, match=said):
+        case(fault)
