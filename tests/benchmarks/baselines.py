@@ -1,6 +1,7 @@
 """Methods that the papers compare with, beside their published figures: `python -m tests.benchmarks.baselines PAGE SEED`.
 
-Each is given as many cases of its paper's kinds as `--cases` says. Nothing is diagnosed, only what a method reads is written.
+Each is given as many cases of its paper's kinds as `--cases` says, on machines as equal as the papers had
+them. Nothing is diagnosed, only what a method reads is written.
 With `--rows FILE` cases that ended before are not run again; after `--minutes` none is begun; the page counts them.
 """
 
@@ -15,6 +16,7 @@ from itertools import count, islice
 from pathlib import Path
 
 from forensics.fixtures.simulator import losses
+from forensics.fixtures.simulator.job import TESTBED
 from forensics.fixtures.simulator.truth import truth
 from forensics.fixtures.suites.baselines.methods import OF_OPERATORS
 from forensics.fixtures.suites.baselines.stages import routings
@@ -58,8 +60,8 @@ def _prepared(case: Case, folder: Path) -> Prepared:
     """A case without what no method of its suite reads."""
     suite = SUITES[case.suite]
     if set(suite.baselines) - OF_OPERATORS:
-        return prepare(case, folder)
-    drawn, made = simulated(case)
+        return prepare(case, folder, TESTBED)
+    drawn, made = simulated(case, TESTBED)
     true = truth(made, losses.drawn(made.job.parallel.world, made.random("losses"), only=("recorder",)))
     path = folder / "operators.tar"
     if suite.baselines:

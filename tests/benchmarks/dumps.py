@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from forensics.fixtures.simulator.writers.torch_pickle import HEAD, STOP, Parts, Pickler, Shared, Slot, fill
+from forensics.fixtures.simulator.writers.torch_pickle import HEAD, STOP, Pickler, Shared, Slot, scalar
 
 START_NS = 1_790_000_000_000_000_000
 TENSOR_PARALLEL = 8
@@ -95,7 +95,7 @@ def _entries(
     writer: Pickler, rank: int, ranks: int, groups: dict[str, tuple[str, str, list[int]]], counts: dict[str, int]
 ) -> Iterator[bytes]:
     """The entries in order. A site's first entry fills the memo; what follows differs in its numbers only."""
-    templates: dict[tuple[Site, bool], Parts] = {}
+    templates: dict[tuple[Site, bool], bytes] = {}
     sites = _calls(ranks // min(TENSOR_PARALLEL, ranks))
     time_ns = START_NS + (rank * 7919) % 100_000
     for number, site in enumerate(sites):
@@ -110,8 +110,8 @@ def _entries(
         counts[site.group] += 1
         time_ns += 3_000_000 + (number * 104_729 + rank * 31) % 50_000
         sequence = counts[site.group]
-        values = iter((FIRST_RECORD + number, sequence, sequence, time_ns, time_ns + 2_500_000))
-        yield fill(parts, values)
+        values = (FIRST_RECORD + number, sequence, sequence, time_ns, time_ns + 2_500_000)
+        yield parts % tuple(map(scalar, values))
 
 
 def _entry(site: Site, groups: dict[str, tuple[str, str, list[int]]], number: int, *, done: bool) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,9 @@ JOBS = {
 }
 
 
+@cache
 def sound(job: TrainingJob) -> Simulation:
-    return simulate(job, [parse("none")], 3)
+    return simulate(job, [parse("none")], 3, after_s=8.0)
 
 
 def expected(job: TrainingJob, rank: int) -> list[Op]:

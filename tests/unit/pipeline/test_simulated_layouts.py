@@ -39,7 +39,7 @@ def nameless(path: Path) -> Layout:
 
 def written(job: str, fault: str, path: Path) -> tuple[Simulation, dict[str, str]]:
     """A bundle with dumps only; the axis of each group by its name."""
-    made = simulate(PRESETS[job], [parse(fault)], 5)
+    made = simulate(PRESETS[job], [parse(fault)], 5, after_s=8.0)
     options = bundle.options_of(made)
     lost: Losses = drawn(made.job.parallel.world, made.random("losses"), only=frozenset({"recorder"}))
     bundle.write(made, options, lost, path)

@@ -119,7 +119,7 @@ def test_a_job_that_cannot_run_is_refused_before_anything_is_written(change: str
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--onset", "9", "--iterations", "4"), "over before"), (("--missing", "2,99"), "outside the job"),
+        (("--onset", "9"), "over before"), (("--missing", "2,99"), "outside the job"),
         (("--fault", "host-hang@rank8"), "outside the job"), (("--fault", "cpu-contention@node1"), "outside the job"),
         (("--truth", "nowhere/t.json"), "there is no folder"),
     ],
@@ -128,7 +128,7 @@ def test_what_does_not_exist_is_refused_before_anything_is_written(
     arguments: tuple[str, ...], said: str, tmp_path: Path
 ) -> None:  # fmt: skip
     with pytest.raises(ForensicsError, match=said):
-        invoke("--job", "gpipe-small", *arguments, "-o", str(tmp_path / "b.tar"))
+        invoke("--job", "gpipe-small", "--iterations", "4", *arguments, "-o", str(tmp_path / "b.tar"))
     assert not [*tmp_path.iterdir()]
 
 

@@ -98,3 +98,17 @@ def test_a_case_is_written_as_it_is_read() -> None:
 def test_unknown_suites_are_named() -> None:
     with pytest.raises(ForensicsError, match="hangs"):
         chosen(["hangs"])
+
+
+@pytest.mark.parametrize("name", ["slowdown", "ccl", "nic", "healthy"])
+def test_jobs_that_move_are_looked_at_when_the_law_of_all_cases_says(name: str) -> None:
+    found = draws(SUITES[name], 5, 60)
+    assert all((draw.iterations, draw.onset, draw.after_s) == (None, None, None) for draw in found)
+
+
+@pytest.mark.parametrize("name", ["slowdown", "healthy", "ccl"])
+def test_a_few_jobs_are_seen_while_their_batches_grow(name: str) -> None:
+    found = [draw.job for draw in draws(SUITES[name], 5, 400)]
+    growing = [job for job in found if job.ramp_from]
+    assert 2 <= len(growing) <= 32
+    assert all(0 < job.ramp_from < job.microbatches for job in growing)

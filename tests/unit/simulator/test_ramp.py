@@ -1,0 +1,73 @@
+"""Batches that grow while a job is young, as Megatron's `--rampup-batch-size` has it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forensics.fixtures.simulator import bundle, losses, ramp
+from forensics.fixtures.simulator.faults import parse
+from forensics.fixtures.simulator.program import program
+from forensics.fixtures.simulator.simulation import simulate
+from forensics.fixtures.simulator.writers.launch import command_line, printed, told
+from forensics.model import Outcome
+from tests.recordings.verdicts import verdict_of
+from tests.unit.simulator.small_jobs import DENSE, run_with
+
+GROWING = replace(DENSE, microbatches=6, ramp_from=3, ramp_by=1, ramp_every=6, first_step=0)
+
+
+def test_a_batch_is_larger_each_time_that_its_share_of_the_samples_is_done() -> None:
+    # 3 + 3 done: 4; 4 done, 2 over the second share with the next 4: 14 of 12 and 18: 5; 5 more are 19 of 18: whole.
+    assert [ramp.microbatches(GROWING, iteration) for iteration in range(7)] == [3, 3, 4, 4, 5, 6, 6]
+    assert ramp.steps(GROWING) == 5
+    assert ramp.samples(GROWING) == 3 * 6 * 4
+
+
+def test_iterations_of_a_run_have_different_numbers_of_microbatches() -> None:
+    run = run_with(GROWING, iterations=6)
+    received = [sum(op.kind == "recv" for op in recording.ops) for recording in run.recordings if recording.stage == 1]
+    assert received == [3, 3, 4, 4, 5, 6]
+    assert np.isfinite(run.ends).all()
+
+
+def test_the_run_of_such_a_job_lies_where_its_batch_grows() -> None:
+    for seed in range(6):
+        made = simulate(GROWING, [parse("none")], seed, iterations=4)
+        first, last = (len(program(made.job, 0, iteration)) for iteration in (0, 40))
+        assert made.first_step < ramp.steps(GROWING) and first < last
+
+
+def test_megatrons_arguments_say_how_the_batch_grows() -> None:
+    made = simulate(GROWING, [parse("none")], 5, iterations=4)
+    usual = bundle.options_of(made, style="megatron")
+    options = next(one for seed in range(99) if told(one := replace(usual, seed=seed)) == "right")
+    assert "--rampup-batch-size 12 4 72" in " ".join(command_line(GROWING, options))
+    assert any(line.endswith("['12', '4', '72']") for line in printed(GROWING, 0, options) if "rampup_batch_size" in line)
+    assert "--rampup-batch-size" not in command_line(DENSE, options)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"ramp_from": 5, "ramp_by": 3}, "a batch grows"),
+        ({"ramp_from": 9}, "a batch grows"),
+        ({"ramp_from": 2, "ramp_every": 0}, "a batch grows"),
+        ({"ramp_from": 2, "ramp_by": 1, "schedule": "interleaved", "chunks": 2}, "multiples of the pipeline size"),
+    ],
+)  # fmt: skip
+def test_a_batch_that_cannot_grow_so_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        replace(DENSE, microbatches=6, **changes)
+
+
+def test_nobody_is_accused_while_a_batch_grows(tmp_path: Path) -> None:
+    made = simulate(GROWING, [parse("none")], 3, iterations=8)
+    whole = losses.drawn(made.job.parallel.world, made.random("losses"))
+    bundle.write(made, bundle.options_of(made, timing=True), whole, tmp_path / "bundle.tar")
+    verdict = verdict_of(tmp_path / "bundle.tar")
+    assert verdict.outcome is not Outcome.HANG and not verdict.suspects
