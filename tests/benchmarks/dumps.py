@@ -110,7 +110,7 @@ def _entries(
         counts[site.group] += 1
         time_ns += 3_000_000 + (number * 104_729 + rank * 31) % 50_000
         sequence = counts[site.group]
-        values = (FIRST_RECORD + number, sequence, sequence, time_ns, time_ns + 2_500_000)
+        values = (FIRST_RECORD + number, sequence, sequence, time_ns, *((time_ns + 2_500_000,) if done else ()))
         yield parts % tuple(map(scalar, values))
 
 

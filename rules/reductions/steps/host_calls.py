@@ -26,6 +26,8 @@ Found = TypeVar("Found")
 _NAMED = re.compile(r"gloo:(\w+)")
 _MESSAGES = ("send", "recv")
 _THREADS = 2
+# A number of more digits is not that of a thread, and may not fit into 64 bits.
+_MOST_DIGITS = 18
 # Kinds that a member may leave before the others came.
 _LOOSE = ("broadcast", "reduce", "gather", "scatter")
 # Clocks of two processes of one host are one; the marks of a call are set within this time.
@@ -134,7 +136,7 @@ def _threads(spans: Sequence[tuple[str, str, int, int]]) -> list[_Calls]:
 
 def _number(track: str) -> int:
     last = track.rpartition("/")[2]
-    return int(last) if last.isdecimal() and len(last) < 19 else 0
+    return int(last) if last.isdecimal() and len(last) <= _MOST_DIGITS else 0
 
 
 def _assigned(
