@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from forensics.ingest._job_logs import ray_actors
 from forensics.ingest._job_logs.ended import Ended
@@ -68,7 +68,6 @@ _WORKER = re.compile(r"(?:Worker proc VllmWorker-|RayWorkerProc rank=\[)(?P<rank
 _REPLICA = "_DP"
 # A signal that nobody sends, as the handler of the process itself reports it.
 _CRASH = re.compile(r"\b[EF] (?P<pid>\d{1,9}) \d{1,9}\] \S{1,40}: \*\*\* (?P<signal>SIG(?:BUS|SEGV|ILL|FPE)) received at time=")
-_RAY = re.compile(r"\[Rank (?P<rank>\d{1,7}) Error Snippet\]")
 
 
 def starts(line: str) -> bool:
@@ -85,6 +84,11 @@ class LauncherEnds:
         self._actors = RayActors()
         self._signals: dict[str, str] = {}
         self._lines = 0
+
+    @property
+    def actors(self) -> Mapping[tuple[str, str | None], int]:
+        """Ranks of actors of Ray that died, by number and address of their process."""
+        return self._actors.found
 
     @property
     def is_open(self) -> bool:
@@ -104,7 +108,7 @@ class LauncherEnds:
             # The first in order is reported: an error of the program may be that of all.
             killed = f"{_signal(spawned['signal'])} local_rank={spawned['local']}" if spawned["signal"] else None
             yield Ended(None, f"exitcode={killed or spawned['code'] or 1}")
-        if ray := _RAY.search(line):
+        if ray := ray_actors.SNIPPET.search(line):
             yield Ended(rank_number(ray["rank"]), "exitcode=1")
         yield from _by_process(line)
         yield from self._actor(line)
