@@ -129,7 +129,9 @@ def _lost_node(graph: WaitGraph, text: EvidenceText, end: Exit, ranks: tuple[int
 
 
 def _by_device(logged: Logged, facts: RankFacts) -> Evidence | None:
-    """The error of a device by which some process aborted, for the one rank that did."""
+    """The error of its device, by the driver; or that by which some process aborted, for the one rank that did."""
+    if facts.pid is not None and facts.pid in logged.failures.devices:
+        return logged.failures.devices[facts.pid]
     alone = [end.rank for end in logged.exits if end.code == -signal.SIGABRT] == [facts.rank]
     return logged.failures.of_device if alone else None
 

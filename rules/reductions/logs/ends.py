@@ -251,7 +251,7 @@ def _follows(
         return True
     if not end.first and any(_goes_before(other, end) for other in found):
         return True
-    if end.code in _BY_ITSELF:
+    if end.code in _BY_ITSELF or end.pid in failed.devices:
         return False
     # A program's error that one rank meets, all may meet: unless the others were alive, or the launcher says who was first.
     if end.rank not in failed.own and (not end.first or (end.is_local and not failed.is_witnessed)) and not end.by_mpi:
