@@ -115,3 +115,28 @@ def test_the_rank_below_whose_name_the_controller_tells_of_a_death(tmp_path: Pat
 )
 def test_deaths_that_are_not_of_the_rank_above(tmp_path: Path, text: str) -> None:
     assert not named(pasted(tmp_path, text))
+
+
+NODE = (
+    "(raylet) The node with node id: 77aa and address: {0} and node name: {0} has been marked dead because the detector has "
+    "missed too many heartbeats from it.\n"
+)
+
+
+def test_all_ranks_of_a_node_that_was_lost(tmp_path: Path) -> None:
+    assert named(pasted(tmp_path, workers() + STEPS + NODE.format(HOSTS[1]))) == {2, 3}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        workers() + NODE.format("10.9.1.9"),
+        workers().replace("world_rank=1,", "world_rank=6,") + NODE.format(HOSTS[1]),
+        workers() + NODE.format(HOSTS[0]) + NODE.format(HOSTS[1]),
+        workers() + NODE.format(HOSTS[1]) + workers() + STEPS,
+        NODE.format(HOSTS[1]),
+    ],
+    ids=["without workers", "a list that was cut", "both", "started again", "no list"],
+)
+def test_lost_nodes_that_tell_of_no_rank(tmp_path: Path, text: str) -> None:
+    assert not named(pasted(tmp_path, text))
