@@ -10,13 +10,14 @@ from __future__ import annotations
 from forensics.ingest._job_logs.patterns import pattern
 
 KIND = "job_finished"
+# Not "done", which programs say of an epoch before they validate.
 PATTERNS = (
     pattern(KIND, r"\{'train_runtime': '?(?P<seconds>\d[\d.,]{0,15})'?, 'train_samples_per_second': ", "in {seconds} s"),
     pattern(KIND, r"`?Trainer\.fit`? stopped: `?(?P<what>max_(?:epochs|steps|time)=[^`]{1,40})` reached\.", "{what}"),
     pattern(KIND, r"\[after training is done\] datetime: ", ""),
     pattern(
         KIND,
-        r"(?<![\w\"'/] )(?<![\w\"'/])Training (?:is )?(?:completed|finished|complete|done)(?:$|[.!,]| in \d| after \d)",
+        r"(?<![\w\"'/] )(?<![\w\"'/])Training (?:is )?(?:completed|finished|complete)(?:$|[.!]| in \d| after \d)",
         "",
         ("Training ",),
     ),

@@ -90,7 +90,7 @@ UNSEEN = (
     Sitting("logs of public threads by somebody else again, 2026-11-24", 24, 14, 0, 12, 12),
     Sitting("a fourth set of folders, by a new hand, 2026-11-24", 14, 8, 1, 10, 9),
     Sitting("logs and folders, half of them to tempt, 2026-11-24, after what these two taught", 15, 9, 0, 15, 13),
-    Sitting("logs and folders by somebody else, half with nobody to name, 2026-11-24, after what that taught", 13, 5, 0, 13, 13),
+    Sitting("logs and folders by somebody else, half naming nobody, 2026-11-24, after what that taught", 13, 5, 0, 13, 13),
     Sitting("ten logs more by the same hand, after what these taught", 6, 3, 0, 4, 4),
 )
 

@@ -68,11 +68,12 @@ TIMEOUT = (
         (steps() + HF + steps(1, 9), Outcome.INCONCLUSIVE),
         (steps() + "Training finished iteration 3 at 2026-05-02 10:00:00.\n", Outcome.INCONCLUSIVE),
         (steps() + 'print("Training completed")\n', Outcome.INCONCLUSIVE),
-        (steps() + "waiting until Training is done\n", Outcome.INCONCLUSIVE),
+        (steps() + "waiting until Training is complete\n", Outcome.INCONCLUSIVE),
+        (steps() + "[INFO] Training done, validating\n", Outcome.INCONCLUSIVE),
         (steps() + "{'train_runtime': 0.0}\n", Outcome.INCONCLUSIVE),
         (steps(), Outcome.INCONCLUSIVE),
     ],
-    ids=["hung behind it", "trains again", "an iteration", "a program", "a wish", "no figures", "nothing"],
+    ids=["hung behind it", "trains again", "an iteration", "a program", "a wish", "an epoch", "no figures", "nothing"],
 )
 def test_words_of_an_end_that_prove_nothing(tmp_path: Path, text: str, outcome: Outcome) -> None:
     assert pasted(tmp_path, text).outcome is outcome
