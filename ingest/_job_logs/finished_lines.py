@@ -19,7 +19,11 @@ PATTERNS = (
         KIND,
         r"(?<![\w\"'/] )(?<![\w\"'/])Training (?:is )?(?:completed|finished|complete)(?:$|[.!]| in \d| after \d)",
         "",
-        ("Training ",),
+        ("Training c", "Training f", "Training is "),
     ),
 )
-WORDS = ("'train_runtime'", "stopped: ", "after training is done", "Training ")
+# Lines of many steps begin with "Training".
+WORDS = (
+    *("'train_runtime'", "Trainer.fit", "after training is done"),
+    *("Training complete", "Training finished", "Training is complete", "Training is finished"),
+)
