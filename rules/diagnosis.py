@@ -38,6 +38,7 @@ from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_row
 from forensics.rules.reductions.frontier.verdicts import regimes
+from forensics.rules.reductions.logs.finished import Finished
 from forensics.rules.reductions.logs.log_evidence import Logged, only_logs, shows_the_end
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.path_rows import critical_path_row
@@ -78,7 +79,8 @@ def _verdict(
     suspects = supply.call(located, {Judgement: judged})
     judged = replace(judged, suspects=suspects)
     roster, graph, motion, pace = supply.get(Roster), supply.get(WaitGraph), supply.get(Liveness), supply.get(Speed)
-    healthy = sound(motion, pace, judged.symptoms, supply.call(unrecorded_ranks))
+    end = supply.get(Finished)
+    healthy = sound(motion, pace, judged.symptoms, supply.call(unrecorded_ranks), end)
     # Work of a rank that the others wait for ends by itself; where nobody is elsewhere nothing does.
     stuck = zip(graph.waits, supply.get(WaitStates), strict=True)
     still = next((state.reason for wait, state in stuck if state.standing is Standing.STILL and not wait.missing), None)
@@ -92,7 +94,7 @@ def _verdict(
     tree = stack_tree(_shown(supply.get(StacksByRank), graph))
     return Verdict(
         outcome=outcome,
-        summary=_summary(outcome, suspects, healthy, motion, pace, graph, len(roster.ranks), reason),
+        summary=_summary(outcome, suspects, healthy, motion, pace, graph, len(roster.ranks), reason, end),
         since=_since(suspects),
         suspects=suspects,
         victims=_victims(graph, suspects, findings) if suspects else (),
@@ -182,6 +184,7 @@ def _summary(
     graph: WaitGraph,
     world: int,
     still: str | None,
+    end: Finished,
 ) -> str:
     if not suspects:
         if outcome is Outcome.HANG:
@@ -190,6 +193,8 @@ def _summary(
             return f"{outcome}: a process ended, and nothing tells which rank failed first"
         if outcome is Outcome.SLOWDOWN and pace.in_log:
             return f"{outcome}: {pace.reason}; nobody can be named"
+        if outcome is Outcome.HEALTHY and end.text is not None:
+            return f"{outcome}: the job finished, says {end.source}{f'; {pace.reason}' if pace.reason else ''}"
         progress = f"; {motion.progress}" if motion.progress else ""
         if outcome is Outcome.HEALTHY:
             return f"{outcome}: {motion.progress or motion.reason}; {pace.reason}; slower than before the record would not show"

@@ -71,7 +71,8 @@ def limits(
 
 def _error_labels(errors: GpuErrors, suspects: tuple[Suspect, ...]) -> Iterator[Label]:
     """Errors of GPUs that accuse nobody: their rank is not known, or nobody is known to wait for it."""
-    for error in errors.unplaced[:_MOST_ERRORS]:
+    shown = {line.source for suspect in suspects for line in suspect.evidence}
+    for error in [error for error in errors.unplaced if error.source not in shown][:_MOST_ERRORS]:
         where = f"GPU {error.address}" + (f" of {error.host}" if error.host else "")
         said = f"{error.teller} tells of {where}: {error.meaning} ({error.source}); nothing tells which rank uses it"
         yield Label("telemetry_limited", "gpu", said)

@@ -7,6 +7,7 @@ from typing import NewType
 
 from forensics.model import Assessment, StageName, Symptom, SymptomKind
 from forensics.rules.reductions.frontier.reading import FrontierWindows
+from forensics.rules.reductions.logs.finished import Finished
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.progress.speed import Pace, Speed
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
@@ -24,8 +25,13 @@ def unrecorded_ranks(roster: Roster, recorded: RecordedRanks, windows: FrontierW
     return UnrecordedRanks(frozenset(roster.ranks) - recorded - {rank for window in windows for rank in window.matrix.ranks})
 
 
-def sound(motion: Liveness, speed: Speed, symptoms: Sequence[Symptom], unrecorded: UnrecordedRanks) -> Assessment:
-    """Assess it: it explains no symptom, and is withheld where motion is not shown or the speed of some rank not known."""
+def sound(
+    motion: Liveness, speed: Speed, symptoms: Sequence[Symptom], unrecorded: UnrecordedRanks, end: Finished
+) -> Assessment:
+    """Assess it: it explains no symptom, and is withheld where motion is not shown or the speed of some rank not known.
+
+    A job that trained to its end neither hung nor fails; how fast it was only its steps tell.
+    """
     against = [symptom.text for symptom in symptoms if symptom.kind is not SymptomKind.ABSENT]
     return Assessment(
         ranks=(),
@@ -36,12 +42,14 @@ def sound(motion: Liveness, speed: Speed, symptoms: Sequence[Symptom], unrecorde
         explains=0,
         leaves=sum(len(symptom.ranks) for symptom in symptoms),
         contradicted_by=tuple(against[:_SHOWN]),
-        withheld=_withheld(motion, speed, unrecorded),
+        withheld=_withheld(motion, speed, unrecorded, end),
     )
 
 
-def _withheld(motion: Liveness, speed: Speed, unrecorded: UnrecordedRanks) -> str | None:
+def _withheld(motion: Liveness, speed: Speed, unrecorded: UnrecordedRanks, end: Finished) -> str | None:
     moves = motion.progress or motion.reason
+    if end.text is not None:
+        return f"it finished, slower than before: {speed.reason}" if speed.pace is Pace.SLOWER else None
     if not motion.shown:
         return f"nothing shows that the job moves: {motion.reason}"
     if speed.pace is Pace.SLOWER:

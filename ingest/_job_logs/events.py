@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from forensics.ingest._job_logs import fatal_lines
+from forensics.ingest._job_logs import fatal_lines, finished_lines
 from forensics.ingest._job_logs.patterns import (
     MISSED_BARRIER,
     SLURM_CANCELLED,
@@ -138,6 +138,7 @@ PATTERNS = (
     ),
     pattern("fatal_error", r"^Fatal Python error: (?P<what>.+)", "{what}"),
     *fatal_lines.PATTERNS,
+    *finished_lines.PATTERNS,
     # What torch quotes of NCCL behind the rank whose host has no shared memory left.
     pattern("out_of_shared_memory", r"^Error while creating shared memory segment (?P<what>\S{1,200})", "{what}"),
     pattern(
@@ -188,6 +189,7 @@ PATTERNS = (
 # One of these stands in every line that some pattern matches.
 WORDS = (
     *fatal_lines.WORDS,
+    *finished_lines.WORDS,
     *(
         "Read error ",
         "Write error ",

@@ -27,6 +27,7 @@ WORDS = (
     "[rank=",
     "--node_rank",
     "--node-rank",
+    "Started process ",
     "Global rank ",
     "global rank ",
     "rdzv",
@@ -48,6 +49,8 @@ _PAIRS = (
     re.compile(r"^\[(?i:rank)[ =:](?P<rank>\d{1,7})\] .{0,40}?\bpid[ =:]{1,2}(?P<pid>\d{1,9})\b"),
     re.compile(r"\[PID:(?P<pid>\d{1,9})\] \[RANK:(?P<rank>\d{1,7})\]"),
     re.compile(r"[Gg]lobal rank (?P<rank>\d{1,7}) \(PID (?P<pid>\d{1,9})\)"),
+    # The tests of torch that start a process for each rank.
+    re.compile(r"\bStarted process (?P<rank>\d{1,7}) with pid (?P<pid>\d{1,9})\b"),
 )
 _SUBJECT = re.compile(r"\b(pid|local_rank|node|place)=(\d{1,9})\b")
 _SPAWNED = re.compile(r"process (?P<pid>\d{1,9}) spawned with command: \[.{0,400}?'--local_rank=(?P<local>\d{1,5})'")
@@ -103,6 +106,7 @@ class Identities:
         size = integer(said.get("size"))
         if size is not None:
             self._sizes.add(size)
+        if size is not None or said.get("address"):
             self._addresses[said.get("address") or ""].add(rank)
 
     def of_node(self, address: str) -> frozenset[int]:
@@ -110,7 +114,9 @@ class Identities:
         if ranks := self._placements.of_node(address):
             return ranks
         known = frozenset[int]().union(*self._addresses.values())
-        is_whole = len(self._sizes) == 1 and len(known) == sum(map(len, self._addresses.values())) == max(self._sizes)
+        # A list of all workers, which states no size, counts from 0 without a gap.
+        size = next(iter(self._sizes)) if len(self._sizes) == 1 else 1 + max(known, default=-1)
+        is_whole = len(self._sizes) < 2 and len(known) == sum(map(len, self._addresses.values())) == size
         return frozenset(self._addresses.get(address, ())) if is_whole else frozenset()
 
     def failed_of_agent(self, subject: str | None, label: str | None) -> int | None:

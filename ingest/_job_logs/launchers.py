@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from forensics.ingest._job_logs import ray_actors
 from forensics.ingest._job_logs.ended import Ended
@@ -24,6 +24,7 @@ WORDS = (
     *("exits with return code", "CalledProcessError: ", "exit with status code", " terminated with ", "Error Snippet]"),
     *(" crashed with exit code", " exited with code ", " died unexpectedly", *ray_actors.WORDS),
     " received at time=",
+    "Expected zero exit code",
 )
 START_WORDS = (
     *ray_actors.STARTS,
@@ -46,7 +47,7 @@ _NOTICED = re.compile(
     r"(?: signal (?P<signal>\d{1,2})|\s*$)"
 )
 _NAMED = re.compile(r"Process name: (?:\[\[\d{1,10},\d{1,10}\],(?P<mpi>\d{1,7})\]|(?P<gloo>\d{1,7})\s*$)")
-_RUNNING = re.compile(r"RANK (?P<rank>\d{1,7}) PID (?P<pid>\d{1,9}) RUNNING AT ")
+_RUNNING = re.compile(r"(?:RANK (?P<rank>\d{1,7}) )?PID (?P<pid>\d{1,9}) RUNNING AT ")
 _ABORTED = re.compile(
     r"MPI_ABORT was (?:invoked|called) (?:on|by) "
     r"(?:rank (?P<rank>\d{1,7})|process \[\[\d{1,10},\d{1,10}\],(?P<process>\d{1,7})\])"
@@ -62,13 +63,15 @@ _SPAWNED = re.compile(
 )
 _CRASHED = re.compile(r"\bRank (?P<rank>\d{1,7}) crashed with exit code (?P<code>-?\d{1,5})")
 _GLOBAL = re.compile(r"Global rank (?P<rank>\d{1,7}) \(PID (?P<pid>\d{1,9})\) exited with code (?P<code>-?\d{1,5})")
+_EXPECTED = re.compile(r"Expected zero exit code but got (?P<code>-\d{1,2}) for pid: (?P<pid>\d{1,9})\b")
 _CHILD = re.compile(r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<code>-?\d{1,5})")
 _WORKER = re.compile(r"(?:Worker proc VllmWorker-|RayWorkerProc rank=\[)(?P<rank>\d{1,7})\]? died unexpectedly")
 # The ranks of an engine are those of the job where there is one engine.
 _REPLICA = "_DP"
+# Signals that no peer causes.
+_UNCAUSED = frozenset({-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE})
 # A signal that nobody sends, as the handler of the process itself reports it.
 _CRASH = re.compile(r"\b[EF] (?P<pid>\d{1,9}) \d{1,9}\] \S{1,40}: \*\*\* (?P<signal>SIG(?:BUS|SEGV|ILL|FPE)) received at time=")
-_RAY = re.compile(r"\[Rank (?P<rank>\d{1,7}) Error Snippet\]")
 
 
 def starts(line: str) -> bool:
@@ -85,6 +88,11 @@ class LauncherEnds:
         self._actors = RayActors()
         self._signals: dict[str, str] = {}
         self._lines = 0
+
+    @property
+    def actors(self) -> Mapping[tuple[str, str | None], int]:
+        """Ranks of actors of Ray that died, by number and address of their process."""
+        return self._actors.found
 
     @property
     def is_open(self) -> bool:
@@ -104,7 +112,7 @@ class LauncherEnds:
             # The first in order is reported: an error of the program may be that of all.
             killed = f"{_signal(spawned['signal'])} local_rank={spawned['local']}" if spawned["signal"] else None
             yield Ended(None, f"exitcode={killed or spawned['code'] or 1}")
-        if ray := _RAY.search(line):
+        if ray := ray_actors.SNIPPET.search(line):
             yield Ended(rank_number(ray["rank"]), "exitcode=1")
         yield from _by_process(line)
         yield from self._actor(line)
@@ -124,7 +132,7 @@ class LauncherEnds:
         elif noticed and not noticed["signal"]:
             self._named = rank_number(noticed["rank"]), " first by=mpi"
         elif running:
-            self._named = rank_number(running["rank"]), f" pid={running['pid']} by=mpi"
+            self._named = rank_number(running["rank"] or ""), f" pid={running['pid']} by=mpi"
         elif aborted:
             self._named = rank_number(aborted["rank"] or aborted["process"]), " first by=mpi"
         code = _CODE.search(line)
@@ -164,6 +172,9 @@ def _by_process(line: str) -> Iterator[Ended]:
     if (worker := _WORKER.search(line)) and _REPLICA not in line:
         # Of several that died it names one, and not by its end: the number is no rank of this event.
         yield Ended(None, f"died worker={worker['rank']}")
+    if (unexpected := _EXPECTED.search(line)) and int(unexpected["code"]) in _UNCAUSED:
+        # The first in order is told: an abort may follow from another one.
+        yield Ended(None, f"exitcode={unexpected['code']} pid={unexpected['pid']} first")
     if child := _CHILD.search(line):
         yield Ended(None, f"exitcode={child['code']} pid={child['pid']} first by=mpi")
 

@@ -93,7 +93,9 @@ SLURM_CANCELLED = pattern(
     "job={job}{why}",
     ("JOB ", "STEP "),
 )
-SLURM_OUT_OF_MEMORY = pattern("oom_kill", r"Detected \d+ oom[_-]kill event\w* in (?P<step>\S+?)\. ", "{step}")
+SLURM_OUT_OF_MEMORY = pattern(
+    "oom_kill", r"Detected \d+ oom[_-]kill event(?:s|\(s\))? in (?:step )?(?P<step>\S+?)(?: cgroup)?\. ", "{step}"
+)
 
 # The type of an exception where its message, or the end of the line, follows.
 EXCEPTION_TYPE = r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit))(?:: |$)"

@@ -26,6 +26,7 @@ WORDS = (
     "OOMKilled",
     " exited with code ",
     "Event:PodFailed",
+    "The node was low on resource: ",
 )
 DESCRIBED = " time=list by=mpi"
 """Ends of one list have no order: they share a time."""
@@ -45,6 +46,8 @@ _STARTED = re.compile(r"\bglobal_ranks=\[(\d{1,7})\]")
 _NAMED = re.compile(r"^Name: {4,40}(?P<pod>[a-z0-9][\w.-]{0,252})$")
 _STATE = re.compile(r"^ {2,12}(?:Last )?State: {1,20}Terminated$")
 _REASON = re.compile(r"^ {2,12}(?:Reason: {1,20}(?P<reason>\w{1,40})|Exit Code: {1,20}(?P<code>\d{1,3}))$")
+# The kubelet ends a pod that holds more than it asked for, when its node runs out.
+_EVICTED = re.compile(r"^Message: {1,20}The node was low on resource: (?:memory|ephemeral-storage)\b")
 _SETTING = re.compile(r"^ {2,12}(?P<name>[\w./-]{1,80}): {1,40}(?P<value>\S{1,80})$")
 
 
@@ -92,7 +95,9 @@ class Pods:
             yield from self._end(failed["operator"] or failed["volcano"], code, " by=mpi") if code else ()
 
     def _described(self, pod: str, line: str) -> Iterator[Ended]:
-        if _STATE.match(line):
+        if _EVICTED.match(line):
+            yield from self._end(pod, 128 + signal.SIGKILL, DESCRIBED)
+        elif _STATE.match(line):
             self._reason = "unknown"
         elif self._reason and (found := _REASON.match(line)):
             self._reason = found["reason"] or self._reason

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from forensics.ingest._job_logs.ended import Ended
+from forensics.ingest._job_logs.tracebacks import TRACEBACK
 
 WORDS = ("Worker exit type: ", "Ray killed this worker")
 STARTS = ("Started distributed worker processes:", "Started training worker group of size ")
@@ -32,15 +33,22 @@ _RAYLET = re.compile(
 )
 _ENDED = re.compile(r"\bpid=(?P<pid>\d{1,9}) by=ray(?: ip=(?P<address>\S{1,45}))?")
 _PID = re.compile(r"\bpid=(\d{1,9})\b")
-_LONGEST = 256
+SNIPPET = re.compile(r"\[Rank (?P<rank>\d{1,7}) Error Snippet\]")
+_LONGEST, _NEAR = 256, 12
+_MOST = 1 << 14
 _CODE_UNKNOWN = "1"
 _HOW_UNKNOWN = f"exitcode={_CODE_UNKNOWN} "
 
 
 @dataclass(slots=True)
 class RayActors:
-    """Reads them; of what raylets say the first counts."""
+    """Reads them; of what raylets say the first counts.
 
+    `found` are ranks by number and address of a process, where the controller tells the death below the rank that it is of.
+    """
+
+    found: dict[tuple[str, str | None], int] = field(default_factory=dict)
+    _snippet: int | None = None
     _is_dying: bool = False
     _end: str = ""
     _has_raylet: bool = False
@@ -49,7 +57,7 @@ class RayActors:
     @property
     def is_open(self) -> bool:
         """Whether lines follow that tell who it was, and why."""
-        return self._is_dying or bool(self._end)
+        return self._is_dying or bool(self._end) or self._snippet is not None
 
     def feed(self, line: str, signals: Mapping[str, str]) -> Iterator[Ended]:
         """What this line completes; `signals` are those that processes reported of themselves, by number."""
@@ -57,22 +65,32 @@ class RayActors:
             self._has_raylet = True
             yield Ended(None, f"exitcode={'-9' if died['killed'] else '1'} pid={died['killed'] or died['pid']} first by=ray")
         self._lines += 1
+        if told := SNIPPET.search(line):
+            self._snippet, self._is_dying, self._end, self._lines = int(told["rank"]), False, "", 0
+        elif TRACEBACK in line or (self._lines > _NEAR and not self._is_dying and not self._end):
+            self._snippet = None
         if _DIED in line:
             self._is_dying, self._end, self._lines = True, "", 0
         elif self._lines > _LONGEST:
-            self._is_dying, self._end = False, ""
+            self._is_dying, self._end, self._snippet = False, "", None
         elif self._is_dying and (said := _ACTOR.match(line)):
             self._is_dying = False
             self._end = f"exitcode={signals.get(said['pid'], _CODE_UNKNOWN)} pid={said['pid']} by=ray"
+            self._note(said["pid"], None)
             yield Ended(None, self._end)
         elif self._end:
             yield from self._more(line)
+
+    def _note(self, pid: str, address: str | None) -> None:
+        if self._snippet is not None and len(self.found) < _MOST:
+            self.found.setdefault((pid, address), self._snippet)
 
     def _more(self, line: str) -> Iterator[Ended]:
         if placed := _PLACED.match(line):
             yield Ended(None, f"{self._end} node={placed['node']} place={placed['place']}")
         elif found := _ADDRESS.match(line):
             self._end += f" ip={found['address']}"
+            self._note(self._end.partition(" pid=")[2].partition(" ")[0], found["address"])
             yield Ended(None, self._end)
         elif _ASKED.search(line):
             yield Ended(None, f"{TOLD} {self._end}")

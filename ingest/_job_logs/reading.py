@@ -28,6 +28,7 @@ from forensics.ingest._job_logs import (
     nodes,
     pods,
     progress_lines,
+    ray_collectives,
     recorder_analysis,
     stack_dumps,
     stage_times,
@@ -70,6 +71,7 @@ class _Reader:
         self._horovod = horovod.HorovodStalls()
         self._barriers = barriers.Barriers()
         self._coordination = coordination.TimedOutBarriers()
+        self._ray = ray_collectives.RayCollectives()
         self._desync = desync.DesyncReports()
         self._identities = identities.Identities()
         self._devices = device_tables.DeviceTables()
@@ -78,7 +80,7 @@ class _Reader:
         self._comm_findings = comm_findings.CommFindings()
         self._who_came = (
             *(self._horovod, self._coordination, self._desync, self._analysis, self._comm_findings),
-            self._fingerprints,
+            *(self._fingerprints, self._ray),
         )
         self._tracebacks = tracebacks.Tracebacks()
         self._heading = headings.Heading()
@@ -209,7 +211,7 @@ class _Reader:
         yield from self._hccl.positions
         yield from self._comm_findings.positions
         yield from self._milestones.positions
-        yield from self._progress.unresumed(self._coordination.positions)
+        yield from self._progress.unresumed((*self._coordination.positions, *self._ray.positions))
         if not self.watchdog.has_groups:
             yield from self._barriers.positions
             yield from self._desync.positions
@@ -229,6 +231,8 @@ class _Reader:
         }
         ranks |= {label: ranks[outer] for label, outer in self._outer.items() if label not in ranks and outer in ranks}
         self._identities.add_processes(processes)
+        for (pid, address), rank in self._launchers.actors.items():
+            self._identities.processes.note(int(pid), address, rank)
         self._identities.processes.add_ends(subject for _, _, subject in self.events.of_kind("process_exit"))
         if self.nodes.why:
             nobody = Origin(None, LAUNCHER, "", 0)

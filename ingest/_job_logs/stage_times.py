@@ -1,7 +1,8 @@
 """Rows of `log_stage_times`: what trainers print of the parts of a step, rank by rank.
 
 In a line (`[rank 2] step 1800 data=3.497s fwd=0.408s allreduce_wait=0.02s`, `rank=2 time (ms) | forward: 27.4 | ...`,
-`Time 0.38 (0.40) Data 0.01 (0.02)`), in a table with a row for each rank, or for each step and rank (also with commas or tabs),
+`Time 0.38 (0.40) Data 0.01 (0.02)`), in a table with a row for each rank, or for each step and rank (also with commas or tabs,
+then also in a file of each rank),
 or in a list of ranks under each name. Numbers without a unit are times only where the line speaks of time.
 Upstream: DeepSpeed's wall clock breakdown, `times across ranks` of megatron/core/timers.py, torch's ImageNet example, XTuner.
 """
@@ -74,9 +75,12 @@ Found = list[tuple[str, float]]
 
 
 class _Table(NamedTuple):
-    """Columns of a table: where its rank and its step stand, and the kind of each other one with the ms of its unit."""
+    """Columns of a table: where its rank and its step stand, and the kind of each other one with the ms of its unit.
 
-    rank: int
+    Without a column for the rank all rows are of the rank of the file.
+    """
+
+    rank: int | None
     step: int | None
     kinds: Mapping[int, tuple[str, float]]
     width: int
@@ -219,29 +223,39 @@ def is_table(line: str) -> bool:
 
 
 def _header(line: str) -> _Table | None:
-    """The columns, one of which is called rank, in front unless a step stands there too; two kinds of times at least."""
+    """The columns: rank or step in front, both or one of them; two kinds of times at least.
+
+    Without a rank the columns must be separated and their unit told: a list of words is no table.
+    """
     cells, usual = _cells(line), _ms(line)
     if not cells or usual is None or any(cell[:1].isdigit() for cell in cells):
         return None
     names = [cell.partition("(")[0].strip().strip('"').lower() for cell in cells]
     ranks = [at for at, name in enumerate(names) if _RANK_COLUMN.fullmatch(name)]
     steps = [at for at, name in enumerate(names) if _STEP_COLUMN.fullmatch(name)]
-    if len(ranks) != 1 or len(steps) > 1 or min(ranks + steps) != 0:
+    if len(ranks) > 1 or len(steps) > 1 or min(ranks + steps, default=-1) != 0:
+        return None
+    if not ranks and not (_SEPARATED.fullmatch(line) and _UNIT.search(line)):
         return None
     found = {at: (kind, _ms(cells[at]) or usual) for at, name in enumerate(names) if (kind := kind_of(name)) is not None}
     kinds = len({kind for kind, _ in found.values()})
-    return _Table(ranks[0], steps[0] if steps else None, found, len(cells)) if kinds > 1 else None
+    of, at = ranks[0] if ranks else None, steps[0] if steps else None
+    return _Table(of, at, found, len(cells)) if kinds > 1 else None
 
 
-def _row(table: _Table, line: str) -> tuple[int, int | None, Found] | None:
-    """Rank, step and times of a row; None for another line."""
+def _row(table: _Table, line: str) -> tuple[int | None, int | None, Found] | None:
+    """Rank, if it stands there, step and times of a row; None for another line."""
     cells = _cells(line)
     if len(cells) != table.width:
         return None
-    rank = rank_number(cells[table.rank].lower().removeprefix("rank").strip())
+    rank = rank_number(cells[table.rank].lower().removeprefix("rank").strip()) if table.rank is not None else None
     step = cells[table.step].strip() if table.step is not None else None
     values = {at: _number(cells[at].strip()) for at in table.kinds}
-    if rank is None or None in values.values() or (step is not None and not (step.isdecimal() and len(step) <= 12)):
+    if (
+        (rank is None) is (table.rank is not None)
+        or None in values.values()
+        or (step is not None and not (step.isdecimal() and len(step) <= 12))
+    ):
         return None
     found = [(kind, value * ms) for at, (kind, ms) in table.kinds.items() if (value := values[at]) is not None]
     return rank, None if step is None else int(step), found

@@ -20,6 +20,7 @@ WORDS = (
     "num-processes",
     "num_gpus",
     "-np ",
+    "MEMBER: ",
 )
 EXPRESSIONS = {"anks": r"anks[ :=]{1,3}\d{1,7} ?(?:\.\.|-|\xe2\x80\x93|to)"}
 _STATED = re.compile(
@@ -32,6 +33,8 @@ _HEADING = re.compile(
 _MOST_NODES = 1 << 14
 _WHOLE = re.compile(r"(?:using|with|the|total|global|INFO|and) |dist_", re.IGNORECASE)
 _COUNTED = re.compile(r"^\W{0,8}Num processes: (?P<size>\d{1,7})$")
+# Lightning's connection of all processes, on each of them.
+_MEMBER = re.compile(r"\bGLOBAL_RANK: (?P<rank>\d{1,7}), MEMBER: (?P<member>\d{1,7})/(?P<size>\d{1,7})\b")
 _STARTER = re.compile(
     r"(?:^|[\s/])(?:torchrun|accelerate|deepspeed|mpirun|mpiexec|horovodrun|torch\.distributed\.(?:run|launch)) "
 )
@@ -63,6 +66,8 @@ class StatedWorld:
                 self._sizes.add(int(said["size"]))
         if counted := _COUNTED.match(line):
             self._sizes.add(int(counted["size"]))
+        if (member := _MEMBER.search(line)) and int(member["rank"]) + 1 == int(member["member"]) <= int(member["size"]):
+            self._sizes.add(int(member["size"]))
         if _STARTER.search(line) and (started := _started(line)):
             self._sizes.add(started)
 

@@ -83,6 +83,17 @@ _SAME_REASON = {
 }
 _DRIVER = re.compile(rb"(?:<driver_version>|Driver Version *: *)(\d{1,4}(?:\.\d{1,4}){1,3})(?=<|\s)")
 _HEAD = 4096
+# What both forms print of a reading that the driver could not get; a board without a fan has `N/A`.
+_UNREAD = re.compile(r"ERR!$|\[?Unknown Error\]?$")
+_READ = {
+    "temperature/gpu_temp": "temperature",
+    "power_readings/power_draw": "power",
+    "gpu_power_readings/power_draw": "power",
+    "gpu_power_readings/instant_power_draw": "power",
+    "fb_memory_usage/used": "memory in use",
+    "utilization/gpu_util": "utilization",
+    "ecc_errors/volatile/double_bit/total": "ECC errors",
+}
 _LOST = re.compile(r"\[?GPU (?:is lost|requires reset)\]?$", re.IGNORECASE)
 _ADDRESS = re.compile(r"([\da-f]{4,8}):([\da-f]{2}):([\da-f]{2})\.(\d)$", re.IGNORECASE)
 # Bytes per second of one lane after its coding.
@@ -251,6 +262,8 @@ def _event_rows(gpu: SmiGpu, readings: Mapping[str, int]) -> Iterator[tuple[int,
             yield gpu.line, counter, None, meaning
     if lost := next((text for text in gpu.texts.values() if _LOST.match(text)), None):
         yield gpu.line, "gpu_lost", None, lost.strip("[]")
+    elif unread := sorted({name for path, name in _READ.items() if _UNREAD.match(gpu.texts.get(path, ""))}):
+        yield gpu.line, "reading_failed", None, ", ".join(unread)
     for process in gpu.processes:
         pid = integer(process.texts.get("pid"))
         if pid is not None and 0 <= pid < 1 << 31 and _computes(process):

@@ -114,7 +114,7 @@ def _tabled(found: dict[str, SmiGpu], current: SmiGpu | None, number: int, line:
     """A line of the table: which GPU, its state below, or a process."""
     if match := _NAMED.match(line):
         gpu = SmiGpu(int(match[1]), match[3], number, {"product_name": match[2]})
-        if match[4].isdecimal():
+        if match[4].isdecimal() or match[4] == "ERR!":
             gpu.texts["ecc_errors/volatile/double_bit/total"] = match[4]
         found[match[1]] = gpu
         return gpu

@@ -24,7 +24,9 @@ _NUMBER = re.compile(r"(?<!\d)\d{2,9}(?!\d)")
 _LEAST = 3
 # "== 20933", "# PID 20933 ===", "/proc/20933/environ:"
 _HEADING = re.compile(rb"[=#*>\s-]{0,12}(?:(?i:pid)[ :=]{0,3}|/proc/)?(\d{2,9})(?:/environ)?[ :=#*<-]{0,12}")
-_IN_FRONT = re.compile(rb"(?:/proc/)?(\d{2,9})(?:/environ)?(?::[ \t]{0,4}|[ \t]{1,8})(?=[A-Za-z_][A-Za-z0-9_]{0,127}=)")
+_IN_FRONT = re.compile(
+    rb"(?:(?i:pid)[ :=]{0,3}|/proc/)?(\d{2,9})(?:/environ)?(?::[ \t]{0,4}|[ \t]{1,8})(?=[A-Za-z_][A-Za-z0-9_]{0,127}=)"
+)
 # "node-3:", "=== node-3 ===", above the processes of a host
 _OF_HOST = re.compile(rb"[=#*\s-]{0,12}((?=[\w.-]{0,252}\d)[A-Za-z][\w.-]{0,252})(?::|(?<=\d)[ ]?[=#*-]{2,12})\s*")
 _COMMAND = re.compile(rb"/proc/\d{1,9}/environ")

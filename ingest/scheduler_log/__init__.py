@@ -63,9 +63,11 @@ _REASONS = {
     "FailedMount": "mount_failed",
 }
 # One of these stands in every line that is understood, and such a line is no shorter ("Name: a").
-_WORDS = ("Name: ", "Node", "JobId=", "CANCELLED", "oom", "Normal", "Warning", "Reason: ", "Exit Code: ")
+_WORDS = ("Name: ", "Node", "JobId=", "CANCELLED", "oom", "Normal", "Warning", "Reason: ", "Exit Code: ", "low on resource: ")
 _SHORTEST = 7
 _STATE = re.compile(r"\s+Reason: +(?P<reason>OOMKilled|Evicted|ContainerCannotRun|DeadlineExceeded)\s*$")
+# The kubelet kills a pod that holds more than it asked for, when its node runs out.
+_LOW = re.compile(r"Message: +The node was low on resource: (?:memory|ephemeral-storage)\b")
 _EXIT = re.compile(r"\s+Exit Code: +(?P<code>\d{1,3})\s*$")
 
 
@@ -144,6 +146,8 @@ def rows(artefact: Artefact) -> Iterator[Item]:
             for name, value in {
                 "locator": number,
                 "time_ns": iso_time(line),
+                # A number in the name of the file is that of no rank: a scheduler speaks of nodes and pods.
+                "rank": None,
                 "kind": kind,
                 "subject": subject,
                 "text": line,
@@ -169,6 +173,8 @@ def _events(line: str, pod: str | None) -> Iterator[tuple[str, str | None]]:
         return
     if state := _STATE.match(line):
         yield "oom_kill" if state["reason"] == "OOMKilled" else "pod_evicted", f"pod={pod} {state['reason']}"
+    if _LOW.match(line):
+        yield "process_exit", f"exitcode=137 pod={pod} evicted"
     if (code := _EXIT.match(line)) and code["code"] != "0":
         yield "process_exit", f"exitcode={code['code']} pod={pod}"
 

@@ -31,6 +31,7 @@ from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
 
 _ENDED_BY_LAUNCHER = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+_DEVICE_MEMORY = re.compile(r"(?:CUDA|HIP|NPU|XPU).{0,40}out of memory|OutOfMemoryError|OOM when allocating|ResourceExhausted")
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d{1,9}), in (?P<name>.+)')
 
 
@@ -101,7 +102,7 @@ def _finding(
         rivals=tuple(_rivals(facts, own)),
         evidence=tuple(_evidence(logs, logged, text, facts, own, place)),
         since=text.since(waits),
-        next_steps=_next_steps(facts),
+        next_steps=_next_steps(facts, own, _shortage(logs, facts)),
     )
 
 
@@ -128,7 +129,9 @@ def _lost_node(graph: WaitGraph, text: EvidenceText, end: Exit, ranks: tuple[int
 
 
 def _by_device(logged: Logged, facts: RankFacts) -> Evidence | None:
-    """The error of a device by which some process aborted, for the one rank that did."""
+    """The error of its device, by the driver; or that by which some process aborted, for the one rank that did."""
+    if facts.pid is not None and facts.pid in logged.failures.devices:
+        return logged.failures.devices[facts.pid]
     alone = [end.rank for end in logged.exits if end.code == -signal.SIGABRT] == [facts.rank]
     return logged.failures.of_device if alone else None
 
@@ -232,8 +235,30 @@ def _lost_its_peer(logs: LogEvents, facts: RankFacts) -> bool:
     return _lost(logs, facts.rank) and not ended_outside
 
 
-def _next_steps(facts: RankFacts) -> tuple[str, ...]:
+def _shortage(logs: LogEvents, facts: RankFacts) -> str | None:
+    """The line by which the kernel, or the scheduler for it, says that the process was killed for memory."""
+    if facts.exit_signal != signal.SIGKILL:
+        return None
+    said = [event for event in (*logs.by_rank.get(facts.rank, ()), *logs.of_hosts) if event.kind == "oom_kill"]
+    own = (
+        event for event in said if event.subject == str(facts.pid) or (facts.pid is None and "StepId" in (event.subject or ""))
+    )
+    return next((event.text for event in own), None)
+
+
+def _next_steps(facts: RankFacts, own: LogEvent | None, shortage: str | None) -> tuple[str, ...]:
+    """What to look at, by what is known of the end."""
     where = f" on {facts.host}" if facts.host else ""
+    if shortage is not None:
+        return (
+            f"see what held the memory{where}: the kernel's report lists all processes, and the limit of the step or the pod",
+            f"compare the resident memory of rank {facts.rank}, with its data loader workers, with that of its peers",
+        )
+    if own is not None and _DEVICE_MEMORY.search(own.text):
+        return (
+            f"compare the memory of rank {facts.rank}'s GPU with its peers' (nvidia-smi): other processes, a longer batch",
+            "alike on all ranks, the settings leave too little for the largest batch: the node is not to blame",
+        )
     return (
         f"read the end of rank {facts.rank}'s log and the kernel log{where} for the reason of the exit",
         "look for an OOM kill, a scheduler kill or a core file before the node is blamed",

@@ -80,8 +80,9 @@ def _said(one: Slowest) -> str:
     often = f"{one.times} of {counted(one.reports, 'report')}"
     if one.times_ms is not None:
         own, peers = one.times_ms
+        steps = f"{'the last ' if one.has_begun else ''}{counted(one.reports, 'step')}"
         return (
-            f"in {one.times} of {counted(one.reports, 'step')} rank {one.rank} takes the longest for {_part(one.stage)}: "
+            f"in {one.times} of {steps} rank {one.rank} takes the longest for {_part(one.stage)}: "
             f"{own:.0f} ms, its peers {peers:.0f} ms (median), by which its own work of a step takes {one.factor:.1f} times "
             "as long"
         )

@@ -1,4 +1,4 @@
-"""Errors of hardware that kernel logs report of a host, and that no rule can put to a rank: machine checks, PCIe, NVSwitch."""
+"""Errors of hardware that no rule puts to a rank: machine checks, PCIe, NVSwitch by kernel logs, readings that failed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,18 @@ def host_errors(calls: Calls) -> HostErrors:
         calls.connection,
         "device_events",
         """
-        SELECT host, text, source FROM device_event
-        WHERE kind IN ('machine_check', 'pcie_error', 'sxid')
+        SELECT host, kind, device, text, source FROM device_event
+        WHERE kind IN ('machine_check', 'pcie_error', 'sxid', 'reading_failed')
             AND (time_ns IS NULL OR time_ns >= coalesce((SELECT min(enqueued_ns) FROM operations), time_ns))
         QUALIFY row_number() OVER (PARTITION BY host, kind, device ORDER BY time_ns DESC NULLS LAST, path, locator DESC) = 1
         ORDER BY ALL
         """,
     )
-    return HostErrors(
-        tuple(Evidence(f"the kernel of {host or 'a host'} reports: {text}", source) for host, text, source in rows)
-    )
+    return HostErrors(tuple(Evidence(_statement(*said), source) for *said, source in rows))
+
+
+def _statement(host: str | None, kind: str, device: str, text: str) -> str:
+    where = host or "a host"
+    if kind == "reading_failed":
+        return f"nvidia-smi could not read {text} of {device} of {where}: look for an Xid of it in the kernel log"
+    return f"the kernel of {where} reports: {text}"

@@ -70,6 +70,12 @@ WHERE l.kind = 'node_failed' AND l.rank IS NOT NULL AND NOT EXISTS (
         'job_cancelled', 'exception', 'fatal_error', 'process_exit', 'watchdog_timeout', 'store_timeout', 'transfer_timeout',
         'peer_closed', 'terminated', 'signal_sent') AND coalesce(c.subject, '') NOT LIKE '%DUE TO NODE FAILURE%')
 """
+# Of one step of one job: a log of several tells several.
+_MEMORY = """
+SELECT text, coalesce(subject, ''), source FROM logged_event
+WHERE kind IN ('oom_kill', 'process_exit') AND (SELECT count(DISTINCT subject) FROM log_events WHERE kind = 'oom_kill') = 1
+ORDER BY path, locator
+"""
 _NODES = """
 SELECT count(*) FILTER (kind = 'several_nodes'), max(rank), count(DISTINCT host),
        count(*) FILTER (kind = 'signal_sent' OR subject LIKE '%local_rank=%' OR text LIKE '%ChildFailedError%'),
@@ -82,6 +88,7 @@ _WORD = re.compile(r"(pid|time|by|local_rank|last_local_rank)=(\S+)")
 _TASK = re.compile(r"task=(?P<task>\d{1,7}) host=(?P<host>\S+) (?P<how>[\w .]+)")
 _TASKS = re.compile(r"task=(?P<tasks>[\d,-]+) host=(?P<host>\S+) ")
 _TERMINATED = (-signal.SIGTERM, -signal.SIGKILL)
+_KILLS = re.compile(r"Detected (\d{1,6}) oom[_-]kill event(?:s|\(s\))? in StepId=\d{1,12}\.\d")
 _MOST_TASKS = 1 << 17
 _CODE = re.compile(r"Exited with exit code (\d{1,3})")
 
@@ -103,7 +110,7 @@ def exits(connection: DuckDBPyConnection) -> tuple[Exit, ...]:
     if one_node and len({(end.rank, end.table) for end in local}) == 1 and not ranked:
         ranked += local[:1]
     if not ranked and not local and not elastic:
-        ranked += _tasks(rows, [str(subject) for _, subject, _, _ in said])
+        ranked += _tasks(rows, [str(subject) for _, subject, _, _ in said]) or _out_of_memory(connection)
         ranked += (
             _unlisted([(str(subject), source) for _, subject, source, _ in said], world)
             if failed_steps == 1 and not ranked
@@ -132,7 +139,7 @@ def _exit(rank: int | None, subject: str, source: str) -> Exit | None:
     return Exit(own, int(match["code"]), pid, first, source, words.get("time"), rank is None, "by" in words)
 
 
-def _tasks(rows: Iterable[tuple[int | None, str, str]], all_ends: Sequence[str]) -> Iterator[Exit]:
+def _tasks(rows: Iterable[tuple[int | None, str, str]], all_ends: Sequence[str]) -> list[Exit]:
     """The one task that srun saw end, or the only one that was killed, of several on its host.
 
     One task on a host may be a launcher, or the job's script; `all_ends` name the others, also those that were ended with it.
@@ -148,8 +155,22 @@ def _tasks(rows: Iterable[tuple[int | None, str, str]], all_ends: Sequence[str])
             found.append(Exit(int(task["task"]), code, None, True, source, by_mpi=True))
     killed = [end for end in found if end.code in _BY_ITSELF]
     chosen = killed if killed else found
-    if len({end.rank for end in chosen}) == 1:
-        yield chosen[0]
+    return chosen[:1] if len({end.rank for end in chosen}) == 1 else []
+
+
+def _out_of_memory(connection: DuckDBPyConnection) -> list[Exit]:
+    """The tasks that the kernel killed for memory, where it killed as many processes of the step as srun names of it.
+
+    srun says the same of tasks that were only ended with them: with fewer kills it is not known whose they were.
+    """
+    found: list[Exit] = []
+    kills = 0
+    for text, subject, source in connection.execute(_MEMORY).fetchall():
+        killed, tasks = _KILLS.search(text), _TASKS.match(subject)
+        kills += int(killed[1]) if killed else 0
+        if tasks and subject[tasks.end() :].startswith("Out Of Memory"):
+            found += [Exit(task, -signal.SIGKILL, None, True, source, by_mpi=True) for task in _numbers(tasks["tasks"])]
+    return found if kills == len(found) == len({end.rank for end in found}) else []
 
 
 def _of_lost_node(connection: DuckDBPyConnection) -> Iterator[Exit]:
@@ -230,7 +251,7 @@ def _follows(
         return True
     if not end.first and any(_goes_before(other, end) for other in found):
         return True
-    if end.code in _BY_ITSELF:
+    if end.code in _BY_ITSELF or end.pid in failed.devices:
         return False
     # A program's error that one rank meets, all may meet: unless the others were alive, or the launcher says who was first.
     if end.rank not in failed.own and (not end.first or (end.is_local and not failed.is_witnessed)) and not end.by_mpi:

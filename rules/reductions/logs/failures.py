@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from duckdb import DuckDBPyConnection
@@ -58,7 +58,8 @@ class Failures:
     `is_witnessed` is set when some other rank speaks too, or a launcher says that it ended the others: an error of one rank
     alone may be that of all, in a text that shows one. `is_shared` is set when several ranks noted errors of their own.
     `is_told` is set when `own` are those that all others name in one exception. `of_device` is the error of a device by which
-    a process aborted whose rank the line does not tell, where nobody had given up before.
+    a process aborted whose rank the line does not tell, where nobody had given up before. `devices` are processes by number
+    whose device the driver says failed under them.
     """
 
     own: Mapping[int, Failure] = field(default_factory=dict)
@@ -70,6 +71,7 @@ class Failures:
     is_shared: bool = False
     of_device: Evidence | None = None
     is_told: bool = False
+    devices: Mapping[int, Evidence] = field(default_factory=dict)
 
     def is_alike(self, rank: int) -> bool:
         """Whether as many other ranks as not ended by an error that reads the same: a fault of all, or of what they share."""
@@ -94,6 +96,12 @@ WHERE kind IN ('exception', 'fatal_error', 'watchdog_died', 'terminated', 'cuda_
     AND NOT after_cancel
 ORDER BY path, locator, kind DESC
 """
+_DEVICES = """
+SELECT try_cast(regexp_extract(text, 'pid=''?([0-9]{1,9})', 1) AS BIGINT) AS pid, text, source FROM (
+    SELECT 'code=' || code || ' ' AS what, text, source FROM device_event WHERE kind = 'xid'
+    UNION ALL SELECT subject, text, source FROM logged_event WHERE kind = 'xid'
+) WHERE pid IS NOT NULL AND regexp_matches(what, ?) ORDER BY source DESC
+"""
 _WITNESSES = """
 SELECT count(DISTINCT rank), count(*) FILTER (kind = 'signal_sent'),
        (SELECT count(DISTINCT rank) FROM sources WHERE kind = 'training_log')
@@ -107,7 +115,9 @@ def failures(connection: DuckDBPyConnection, world_size: int | None) -> Failures
     for row in rows_of(connection, "log_events", _ROWS):
         errors.feed(_Line(*row))
     ((speaking, signals, logs),) = connection.execute(_WITNESSES).fetchall()
-    return errors.failures(speaking, signals, max(speaking, logs, world_size or 0), world_size)
+    found = errors.failures(speaking, signals, max(speaking, logs, world_size or 0), world_size)
+    named = connection.execute(_DEVICES, [f"^{_LOST_DEVICE.pattern}"]).fetchall()
+    return replace(found, devices={pid: Evidence(text, source) for pid, text, source in named})
 
 
 class _Line(NamedTuple):

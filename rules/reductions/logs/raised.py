@@ -8,6 +8,7 @@ A rank that waits, or a job that trains, later went on; what could not be import
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -28,6 +29,12 @@ WHERE kind IN ('watchdog_timeout', 'transfer_timeout', 'store_timeout', 'barrier
 # One more step may be noted by a peer that was ahead.
 _STEPS = "SELECT source_id, max(locator, 2)[2], count(*) FILTER (text LIKE '%[rank%') FROM log_progress GROUP BY source_id"
 
+_FINISHED = "SELECT source_id, max(locator) FROM log_events WHERE kind = 'job_finished' GROUP BY source_id"
+_SERIES = """
+SELECT source_id, min(locator), max(locator) FROM log_progress GROUP BY source_id, rank, series, part
+ORDER BY ALL
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -43,7 +50,8 @@ class Failure:
 class Standstill:
     """Lines in which ranks gave up waiting, by artefact: the first, the first and last of each rank; the last step but one.
 
-    `labelled` are artefacts in which the rank stands in front of steps too.
+    `labelled` are artefacts in which the rank stands in front of steps too. `finished` are the lines by which a trainer says
+    that it is done, `series` the first and last line of each series of steps.
     """
 
     first: Mapping[int, int]
@@ -51,6 +59,8 @@ class Standstill:
     lasts: Mapping[tuple[int, int], int]
     steps: Mapping[int, int | None]
     labelled: frozenset[int] = frozenset()
+    finished: Mapping[int, int] = field(default_factory=dict)
+    series: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def had_begun(self, source_id: int, line: int) -> bool:
         """Whether somebody had given up before a line."""
@@ -59,6 +69,14 @@ class Standstill:
     def goes_on(self, source_id: int, rank: int, line: int) -> bool:
         """Whether a rank gives up waiting after a line, or the job trains."""
         return self.lasts.get((source_id, rank), line) > line or (self.steps.get(source_id) or line) > line
+
+    def was_survived(self, source_id: int, line: int) -> bool:
+        """Whether one series of steps goes on across a line, and its trainer says in the end that it is done.
+
+        Steps alone do not tell: what a program had written before may be printed after its error.
+        """
+        spans = any(first < line < last for first, last in self.series.get(source_id, ()))
+        return spans and self.finished.get(source_id, line) > line
 
 
 def standstill(connection: DuckDBPyConnection) -> Standstill:
@@ -75,7 +93,16 @@ def standstill(connection: DuckDBPyConnection) -> Standstill:
         lasts={key: end for key, _, end in ranked},
         steps={source_id: line for source_id, line, _ in steps},
         labelled=frozenset(source_id for source_id, _, labelled in steps if labelled),
+        finished=dict(rows_of(connection, "log_events", _FINISHED)),
+        series=_series(connection),
     )
+
+
+def _series(connection: DuckDBPyConnection) -> dict[int, tuple[tuple[int, int], ...]]:
+    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for source_id, first, last in rows_of(connection, "log_progress", _SERIES):
+        found[source_id].append((first, last))
+    return {source_id: tuple(spans) for source_id, spans in found.items()}
 
 
 class Raised:
@@ -89,7 +116,7 @@ class Raised:
         """Whether this is an exception that nothing caught."""
         if kind == "traceback" and _OUTERMOST.match(text):
             self._outermost = source_id, line
-        if kind != "exception":
+        if kind != "exception" or self._stalls.was_survived(source_id, line):
             return False
         if _MARKED.search(text) and source_id not in self._stalls.labelled:
             return True

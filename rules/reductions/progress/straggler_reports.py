@@ -17,7 +17,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import rows_of
 from forensics.model import StageName
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.progress.stage_times import stage_times
+from forensics.rules.reductions.progress.stage_times import StepOfStage, stage_times
 
 _SECTION_STAGES = {
     re.compile(r"forward|\bfwd", re.IGNORECASE): StageName.FORWARD,
@@ -27,6 +27,7 @@ _SECTION_STAGES = {
 }
 _OF_SEVERAL = re.compile(r"recv|receive|send|comm|reduce|gather|sync|wait|barrier|p2p", re.IGNORECASE)
 _LEAST_SLOW = 1.3
+_LEAST_SINCE, _SHARE_SINCE = 20, 0.95
 _ROWS = """
 SELECT r.source_id, r.measure, r.report, r.rank, r.factor, r.is_listed, s.path || '#line=' || r.locator
 FROM straggler_reports r JOIN sources s USING (source_id) ORDER BY s.path, r.measure, r.report, r.factor DESC, r.rank
@@ -38,7 +39,8 @@ class Slowest:
     """The rank that one measure of one log reports as the slowest in most of `reports`: in `times` of them.
 
     `factor` is how many times as long as the fastest it takes, in the middle of these, `next_factor` the most that another rank
-    takes, None where no other is listed. `times_ms` are its own time of a stage and that of its peers.
+    takes, None where no other is listed. `times_ms` are its own time of a stage and that of its peers. `has_begun` says that
+    the reports are only the last ones: it was no slower than others before.
     """
 
     measure: str
@@ -50,6 +52,7 @@ class Slowest:
     next_factor: float | None
     source: str
     times_ms: tuple[float, float] | None = None
+    has_begun: bool = False
 
 
 StragglerReports = NewType("StragglerReports", tuple[Slowest, ...])
@@ -68,15 +71,32 @@ def straggler_reports(connection: DuckDBPyConnection) -> StragglerReports:
 
 
 def _by_times(connection: DuckDBPyConnection) -> Iterator[Slowest]:
-    """The slowest by the times of stages that all ranks print, of each stage."""
+    """The slowest by the times of stages that all ranks print, of each stage: in all steps, or in all since it became so."""
     for stage, steps in stage_times(connection):
         ranks = [step.rank for step in steps if step.is_awaited]
         if ranks:
             rank = max(dict.fromkeys(ranks), key=ranks.count)
-            own = [step for step in steps if step.is_awaited and step.rank == rank]
+            last = _became_slowest(steps, rank)
+            own = [step for step in last if step.is_awaited and step.rank == rank]
             factor, other = median(step.factor for step in own), median(step.next_factor for step in own)
             times = median(step.ms for step in own), median(step.peers_ms for step in own)
-            yield Slowest("times", stage, rank, len(own), len(steps), factor, other, own[0].source, times)
+            begun = len(last) < len(steps)
+            yield Slowest("times", stage, rank, len(own), len(last), factor, other, own[0].source, times, begun)
+
+
+def _became_slowest(steps: Sequence[StepOfStage], rank: int) -> Sequence[StepOfStage]:
+    """The steps from the first one on since which a rank is the slowest in nearly all; all of them where there is none such.
+
+    It must last for a good part of the record, up to its end: ranks of a sound job take turns.
+    """
+    is_own = [step.is_awaited and step.rank == rank and step.factor >= _LEAST_SLOW for step in steps]
+    least = max(_LEAST_SINCE, len(steps) // 4)
+    for place in (place for place, own in enumerate(is_own) if own):
+        if len(steps) - place < least:
+            break
+        if sum(is_own[place:]) >= _SHARE_SINCE * (len(steps) - place):
+            return steps[place:]
+    return steps
 
 
 def _stage(measure: str) -> StageName:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,16 @@ def test_a_fan_that_does_not_answer_is_no_lost_gpu() -> None:
     text = (SAMPLES / "nvidia_smi" / "handmade_table.txt").read_text().replace("| N/A   88C", "|ERR!   88C")
     lost = [row["device"] for row in read(text.encode()).rows("device_events") if row["kind"] == "gpu_lost"]
     assert lost == ["GPU-3"]
+
+
+def test_readings_that_a_gpu_lacks() -> None:
+    text = (SAMPLES / "nvidia_smi" / "handmade_table.txt").read_text()
+    said = re.search(r"88C +P\d+ +\d+W", text)
+    assert said is not None
+    found = read(text.replace(said[0], re.sub(r"\d+W", "ERR!", said[0])).encode())
+    failed = [(row["device"], row["text"]) for row in found.rows("device_events") if row["kind"] == "reading_failed"]
+    assert failed == [("GPU-2", "power")]
+    assert not [row for row in read(text.encode()).rows("device_events") if row["kind"] == "reading_failed"]
 
 
 def test_the_line_of_a_lost_gpu() -> None:

@@ -94,3 +94,11 @@ def test_a_note_with_commands_is_of_the_processes_in_them(tmp_path: Path) -> Non
     (tmp_path / "note.txt").write_text("".join(commands))
     assert named(verdict_of(tmp_path)) == {2}
     assert not open_case([tmp_path]).execute("SELECT message FROM ingest_warnings WHERE message LIKE '%in its name'").fetchall()
+
+
+@pytest.mark.parametrize("front", ["pid {}: ", "PID={} ", "{}: ", "/proc/{}/environ: "])
+def test_several_processes_one_a_line(tmp_path: Path, front: str) -> None:
+    stacks(tmp_path)
+    lines = [f"{front.format(pid)}RANK={rank} LOCAL_RANK={rank}\n" for rank, pid in enumerate((907, 901, 905, 903))]
+    (tmp_path / "ranks_of_node-a.txt").write_text("".join(lines))
+    assert named(verdict_of(tmp_path)) == {2}

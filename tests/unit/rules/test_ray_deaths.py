@@ -72,3 +72,71 @@ def test_the_worker_that_died(tmp_path: Path, text: str, right: set[int]) -> Non
 )
 def test_deaths_that_tell_of_nobody(tmp_path: Path, text: str) -> None:
     assert not named(pasted(tmp_path, text))
+
+
+def snippet(rank: int, *below: str) -> str:
+    context = f"  distributed_context=DistributedContext(world_rank={rank}, world_size=4, local_rank=0, node_rank={rank})"
+    told = (f"[Rank {rank} Error Snippet]:", "WorkerStatus(", context, ")", *below)
+    return "".join(f"(TrainController pid=77, ip=10.9.1.2) {line}\n" for line in told)
+
+
+def lost(rank: int) -> str:
+    raised = "RuntimeError: NCCL communicator was aborted on this rank, connection closed by remote peer"
+    return snippet(rank, "Traceback (most recent call last):", '  File "fit.py", line 9, in <module>', raised)
+
+
+def gone(rank: int, pid: int, host: str = HOSTS[0], why: str = CRASHED) -> str:
+    return snippet(rank, *died(pid, host, why).removeprefix("ray.exceptions.ActorDiedError: ").rstrip("\n").split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        (gone(2, 940), {2}),
+        (gone(2, 940) + lost(0), {2}),
+        (lost(0) + lost(3) + gone(1, 941, HOSTS[1]), {1}),
+        (gone(2, 940) + lost(0) + died(940, HOSTS[0]), {2}),
+    ],
+    ids=["alone", "before who lost it", "behind them", "raised again by the driver"],
+)
+def test_the_rank_below_whose_name_the_controller_tells_of_a_death(tmp_path: Path, text: str, right: set[int]) -> None:
+    assert named(pasted(tmp_path, text)) == right
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        gone(2, 940) + gone(3, 941),
+        lost(0) + died(940, HOSTS[0]),
+        gone(2, 940, why=KILLED),
+        snippet(2) + "nothing of it\n" * 40 + died(940, HOSTS[0]),
+    ],
+    ids=["two", "of another process", "on purpose", "far below"],
+)
+def test_deaths_that_are_not_of_the_rank_above(tmp_path: Path, text: str) -> None:
+    assert not named(pasted(tmp_path, text))
+
+
+NODE = (
+    "(raylet) The node with node id: 77aa and address: {0} and node name: {0} has been marked dead because the detector has "
+    "missed too many heartbeats from it.\n"
+)
+
+
+def test_all_ranks_of_a_node_that_was_lost(tmp_path: Path) -> None:
+    assert named(pasted(tmp_path, workers() + STEPS + NODE.format(HOSTS[1]))) == {2, 3}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        workers() + NODE.format("10.9.1.9"),
+        workers().replace("world_rank=1,", "world_rank=6,") + NODE.format(HOSTS[1]),
+        workers() + NODE.format(HOSTS[0]) + NODE.format(HOSTS[1]),
+        workers() + NODE.format(HOSTS[1]) + workers() + STEPS,
+        NODE.format(HOSTS[1]),
+    ],
+    ids=["without workers", "a list that was cut", "both", "started again", "no list"],
+)
+def test_lost_nodes_that_tell_of_no_rank(tmp_path: Path, text: str) -> None:
+    assert not named(pasted(tmp_path, text))

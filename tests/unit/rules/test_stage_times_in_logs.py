@@ -207,3 +207,55 @@ def test_rows_that_are_cut_or_broken_end_the_table_there() -> None:
     text = "step,rank,data_ms,fwd_ms\n1,0,5,40\n1,1,5,x\n1,2,5,41\n"
     rows = read(text.encode(), "job.log").rows("log_stage_times")
     assert {row["rank"] for row in rows} == {0}
+
+
+def files(folder: Path, times: Times, steps: int = 40, name: str = "rank{:02d}.csv", separator: str = ",") -> None:
+    """A table without a column for the rank, one file each."""
+    names = ("data", "fwd", "bwd", "allreduce_wait", "opt")
+    for rank in range(4):
+        rows = [separator.join(("iter", *(f"{each}_ms" for each in names)))]
+        for step in range(steps):
+            own = times(rank, step)
+            rows.append(separator.join((str(step), *(f"{1000 * own[each]:.1f}" for each in names))))
+        (folder / name.format(rank)).write_text("\n".join([*rows, ""]))
+
+
+def begins(times: Times, at: int, to: int = 1000) -> Times:
+    return lambda rank, step: times(rank, step) if at <= step < to else usual(rank, step)
+
+
+@pytest.mark.parametrize(("name", "separator"), [("rank{:02d}.csv", ","), ("rank_{}/times.tsv", "\t")])
+def test_tables_of_one_rank_each(tmp_path: Path, name: str, separator: str) -> None:
+    for rank in range(4):
+        (tmp_path / name.format(rank)).parent.mkdir(exist_ok=True)
+    files(tmp_path, slow("bwd", of=3), name=name, separator=separator)
+    verdict = verdict_of(tmp_path)
+    assert (named(verdict), verdict.outcome) == ({3}, Outcome.SLOWDOWN)
+
+
+def test_a_rank_that_became_slow_and_stays_so(tmp_path: Path) -> None:
+    files(tmp_path, begins(slow("bwd", of=1), 60), steps=100)
+    verdict = verdict_of(tmp_path)
+    assert named(verdict) == {1}
+    assert "40 of the last 40 steps" in verdict.suspects[0].evidence[0].statement
+
+
+@pytest.mark.parametrize(
+    "times",
+    [begins(slow("bwd", of=1), 60, 95), begins(slow("bwd", of=1), 85), begins(slow("bwd", 0.1, of=1), 60), usual],
+    ids=["it was over", "too short", "too little", "nobody"],
+)
+def test_ranks_that_were_slow_for_a_while(tmp_path: Path, times: Times) -> None:
+    files(tmp_path, times, steps=100)
+    assert not named(verdict_of(tmp_path))
+
+
+def test_tables_of_which_nothing_tells_the_rank(tmp_path: Path) -> None:
+    files(tmp_path, slow("bwd", of=3), name="run-{}x.csv")
+    assert not named(verdict_of(tmp_path))
+
+
+@pytest.mark.parametrize("header", ["step,data,forward,backward", "step data_ms fwd_ms bwd_ms", "step,loss_ms,lr_ms,grad_ms"])
+def test_headers_without_a_rank_that_are_no_table_of_times(header: str) -> None:
+    rows = "".join(f"{step},1.0,2.0,3.0\n" for step in range(9))
+    assert not read(f"{header}\n{rows}".encode(), "out.log").rows("log_stage_times")

@@ -34,6 +34,7 @@ def _waits(*ranks: int) -> str:
         "+ python -m torch.distributed.run --nnodes 2 --nproc-per-node 2 train.py\n",
         "accelerate launch --num_processes 4 sft.py\n",
         "mpirun -np 4 python train.py\n",
+        "Initializing distributed: GLOBAL_RANK: 2, MEMBER: 3/4\n",
     ],
 )
 def test_the_only_rank_that_is_not_heard_to_wait(tmp_path: Path, stated: str) -> None:
@@ -54,6 +55,8 @@ def test_the_only_rank_that_is_not_heard_to_wait(tmp_path: Path, stated: str) ->
         pytest.param("torchrun --nproc_per_node=$GPUS train.py\n", id="a variable"),
         pytest.param("deepspeed --hostfile hosts --num_gpus 4 train.py\n", id="hosts that a file lists"),
         pytest.param("python data.py --num_processes 4\n", id="no launcher"),
+        pytest.param("GLOBAL_RANK: 2, MEMBER: 3/4\nGLOBAL_RANK: 2, MEMBER: 3/8\n", id="members of two starts"),
+        pytest.param("GLOBAL_RANK: 2, MEMBER: 1/4\n", id="another number among the members"),
     ],
 )
 def test_sizes_that_name_nobody(tmp_path: Path, stated: str) -> None:

@@ -1,0 +1,49 @@
+"""Pods that the kubelet evicted because their node ran out of something, as `kubectl describe pod` prints them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.model import Outcome
+from tests.recordings.verdicts import named, verdict_of
+
+LOW = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 61152Ki."
+
+
+def pod(name: str, rank: int, message: str | None = LOW, gpus: int = 1) -> str:
+    state = (
+        f"Status:           Failed\nReason:           Evicted\nMessage:          {message}\n"
+        if message
+        else "Status:  Running\n"
+    )
+    limits = f"    Limits:\n      nvidia.com/gpu:  {gpus}\n"
+    return f"Name:             {name}\n{state}Containers:\n  main:\n{limits}    Environment:\n      RANK:         {rank}\n"
+
+
+def judged(folder: Path, *pods: str) -> set[int]:
+    for number, text in enumerate(pods):
+        (folder / f"describe_{number}.txt").write_text(text)
+    for rank in (0, 1):
+        closed = "RuntimeError: [pair.cc:534] Connection closed by peer [10.4.2.77]:11874"
+        (folder / f"pod-{rank}.log").write_text(f"step 4 loss 1.1\n[rank{rank}]: {closed}\n")
+    return named(verdict_of(folder))
+
+
+def test_the_rank_of_an_evicted_pod(tmp_path: Path) -> None:
+    assert judged(tmp_path, pod("j-worker-1", 2), pod("j-worker-0", 1, None)) == {2}
+    assert verdict_of(tmp_path).outcome is Outcome.FAILSTOP
+
+
+@pytest.mark.parametrize(
+    "pods",
+    [
+        (pod("j-worker-1", 2, gpus=8),),
+        (pod("j-worker-1", 2, "Pod was preempted by a pod of a higher priority"),),
+        (pod("j-worker-1", 2, None),),
+    ],
+    ids=["several ranks in the pod", "told to go", "running"],
+)
+def test_pods_of_which_no_rank_is_told(tmp_path: Path, pods: tuple[str, ...]) -> None:
+    assert not judged(tmp_path, *pods)
