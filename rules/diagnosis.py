@@ -51,7 +51,7 @@ from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.stacks.tree import stack_tree
 from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
-from forensics.rules.soundness import sound, unrecorded_ranks
+from forensics.rules.soundness import slowness_signs, sound, unrecorded_ranks
 from forensics.rules.supply import Supply
 
 FRONTIER = "FX170"
@@ -77,7 +77,8 @@ def _verdict(
     suspects = supply.call(located, {Judgement: judged})
     judged = replace(judged, suspects=suspects)
     roster, graph, motion, pace = supply.get(Roster), supply.get(WaitGraph), supply.get(Liveness), supply.get(Speed)
-    healthy = sound(motion, pace, judged.symptoms, supply.call(unrecorded_ranks))
+    signs = supply.call(slowness_signs, {Findings: Findings(findings)})
+    healthy = sound(motion, pace, judged.symptoms, supply.call(unrecorded_ranks), signs)
     still = _stands_still(graph, supply.get(WaitStates), roster)
     heard = supply.get(Logged)
     reported = "a report in the logs names ranks that did not come" if any(one.overdue for one in heard.reports) else still
