@@ -43,7 +43,6 @@ from forensics.rules.reductions.logs.log_evidence import Logged, only_logs, show
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.path_rows import critical_path_row
 from forensics.rules.reductions.pipeline.rows import layout_row
-from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.progress.speed import Pace, Speed
 from forensics.rules.reductions.progress.standstill import Standing, WaitStates
@@ -53,7 +52,7 @@ from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.stacks.tree import stack_tree
 from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
-from forensics.rules.soundness import sound, unrecorded_ranks
+from forensics.rules.soundness import slowness_signs, sound, unrecorded_ranks
 from forensics.rules.supply import Supply
 
 FRONTIER = "FX170"
@@ -80,10 +79,9 @@ def _verdict(
     judged = replace(judged, suspects=suspects)
     roster, graph, motion, pace = supply.get(Roster), supply.get(WaitGraph), supply.get(Liveness), supply.get(Speed)
     end = supply.get(Finished)
-    healthy = sound(motion, pace, judged.symptoms, supply.call(unrecorded_ranks), end)
-    # Work of a rank that the others wait for ends by itself; where nobody is elsewhere nothing does.
-    stuck = zip(graph.waits, supply.get(WaitStates), strict=True)
-    still = next((state.reason for wait, state in stuck if state.standing is Standing.STILL and not wait.missing), None)
+    signs = supply.call(slowness_signs, {Findings: Findings(findings)})
+    healthy = sound(motion, pace, judged.symptoms, supply.call(unrecorded_ranks), signs, end)
+    still = _stands_still(graph, supply.get(WaitStates), roster)
     heard = supply.get(Logged)
     reported = "a report in the logs names ranks that did not come" if any(one.overdue for one in heard.reports) else still
     reason = "somebody gave up waiting" if heard.stalled else reported
@@ -114,9 +112,23 @@ def _verdict(
         assessments=(*judged.assessments, healthy),
         last_lines=last_lines(connection, suspects),
         layout=layout_row(supply.get(Layout)),
-        critical_path=critical_path_row(supply.get(SlowSteps)) if outcome is Outcome.SLOWDOWN else None,
+        critical_path=supply.call(critical_path_row) if outcome is Outcome.SLOWDOWN else None,
         known_defects=() if outcome in (Outcome.HEALTHY, Outcome.SLOWDOWN) else shown_defects(connection, groups, suspects),
     )
+
+
+def _stands_still(graph: WaitGraph, states: WaitStates, roster: Roster) -> str | None:
+    """Why the job hangs whoever is to blame: a wait stands still, and nobody who was seen is elsewhere.
+
+    Work of a rank that the others wait for ends by itself; where nobody is elsewhere nothing does. Of whom nothing is left, at
+    most half of the job, nothing says that they are elsewhere: what the others show is that they do not go on.
+    """
+    for wait, state in zip(graph.waits, states, strict=True):
+        unseen = set(wait.missing) <= set(wait.unheard) and all(roster.rank(rank).unseen for rank in wait.missing)
+        if state.standing is Standing.STILL and (not wait.missing or (unseen and len(wait.waiting) > len(wait.missing))):
+            left = f"; {ranks_text(wait.missing)} left neither dump nor stack" if wait.missing else ""
+            return f"{state.reason}{left}"
+    return None
 
 
 def judge(supply: Supply, findings: Findings, known: SourceFamilies) -> Judgement:

@@ -3,7 +3,8 @@
 A shim log is a history of library calls, not a dump: that a call returned says that the operation was enqueued. Completion is
 told by its profiler hook only, and only of operations that cross hosts. What follows from all logs together is said here:
 an operation that some member of its communicator has not entered is pending on those that have, one of which some member's
-network part is under way is not complete, and what everybody entered is taken for complete where nothing says otherwise.
+network part is under way is not complete, one in which members made different calls is not either, unless a later one of theirs
+is known to be, and what everybody entered is taken for complete where nothing says otherwise.
 
 The facts stay as they were read: what is inferred stands in `logged_calls`, of the newest log of each rank (`rank_logs`) and of
 communicators whose members are all known. Where dumps cover every rank that has a log, nothing is inferred.
@@ -28,6 +29,8 @@ WHERE key IN ('shim.pid', 'shim.process_start', 'shim.boot_id') GROUP BY source_
 """
 _UNDUMPED = "SELECT count(*) FROM rank_logs WHERE rank NOT IN (SELECT rank FROM capture)"
 
+# Members of all other kinds may legally bring different sizes.
+_EVEN = ("all_reduce", "broadcast", "reduce")
 # Collectives are counted without the sends and receives between them, which differ from member to member: possible where no
 # call of the communicator was overwritten. A member with a log and no call in a communicator has entered nothing. Where a
 # member has no log, the call that all others made last is the one it may be missing in.
@@ -49,6 +52,12 @@ WITH chosen AS (
            CASE WHEN kind = 'send' THEN position ELSE peer END AS sender,
            CASE WHEN kind = 'send' THEN peer ELSE position END AS receiver
     FROM chosen
+), parted AS (
+    SELECT communicator, number, max(number) FILTER (has_done) OVER (PARTITION BY communicator) AS passed FROM (
+        SELECT communicator, number, bool_or(state = 'done') AS has_done,
+               count(DISTINCT kind) > 1 OR count(DISTINCT (dtype, count)) FILTER (kind IN $even) > 1 AS differs
+        FROM numbered WHERE NOT paired AND number IS NOT NULL GROUP BY ALL
+    ) QUALIFY differs
 ), frontiers AS (
     WITH entered AS (
         SELECT m.communicator, m.rank, c.size, coalesce(max(n.number) FILTER (NOT n.paired), 0) AS entered,
@@ -58,7 +67,9 @@ WITH chosen AS (
         LEFT JOIN numbered n ON n.communicator = m.communicator AND n.rank = m.rank
         WHERE c.method = 'reported' GROUP BY ALL
     )
-    SELECT communicator, min(started) AS started, bool_or(coalesce(uncounted, false)) AS uncounted,
+    SELECT communicator, bool_or(coalesce(uncounted, false)) AS uncounted,
+           least(min(started), (SELECT min(p.number) FROM parted p
+               WHERE p.communicator = entered.communicator AND p.number >= coalesce(p.passed, 0))) AS started,
            CASE WHEN bool_and(heard) OR min(entered) FILTER (heard) < max(entered) FILTER (heard)
                 THEN min(entered) FILTER (heard) ELSE min(entered) FILTER (heard) - 1 END AS common
     FROM entered GROUP BY communicator
@@ -107,7 +118,7 @@ def complete_calls(connection: Connection) -> None:
     newest = {rank: max(found, key=lambda log: log[1:]) for rank, found in logs.items()}
     insert_rows(connection, "rank_logs", "source_id rank", [(log[0], rank) for rank, log in newest.items()])
     if newest and connection.execute(_UNDUMPED).fetchone() != (0,):
-        connection.execute(_CALLS)
+        connection.execute(_CALLS, {"even": list(_EVEN)})
 
 
 def _overlap(logs: list[tuple[int, int, int]], processes: dict[int, str]) -> bool:

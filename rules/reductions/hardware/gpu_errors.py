@@ -167,10 +167,14 @@ def _address(text: str | None) -> str | None:
     return f"{int(match[1] or '0', 16):04x}:{match[2].lower()}" if match else None
 
 
+# A shim log tells when a call was entered, and not when it was enqueued.
+_ISSUED = "SELECT rank, max(coalesce(enqueued_ns, entered_ns, 0)) FROM operations GROUP BY rank"
+
+
 def _placed(connection: DuckDBPyConnection, known: Owners, errors: Sequence[GpuError]) -> GpuErrors:
     """Find the ranks by the process that the driver names, else by the address of the GPU."""
     by_address = _addresses(machines(connection)) | _of_nccl(connection)
-    issued = dict(connection.execute("SELECT rank, max(enqueued_ns) FROM operations GROUP BY rank").fetchall())
+    issued = dict(connection.execute(_ISSUED).fetchall())
     found: dict[int, GpuError] = {}
     unplaced: dict[Place, GpuError] = {}
     for error in errors:

@@ -10,6 +10,7 @@ import networkx as nx
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.network.chunk_flows import NETWORK, OpenFlows
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.waits.graph import WaitGraph
@@ -19,12 +20,19 @@ HeldDevices = NewType("HeldDevices", frozenset[int])
 
 
 @reduction
-def held_devices(calls: Calls, groups: Communicators, graph: WaitGraph, roster: Roster, flows: OpenFlows) -> HeldDevices:
-    """Ranks that share such a call with a rank that left no log or, by logs of the library alone, with a distant victim."""
+def held_devices(
+    calls: Calls, groups: Communicators, graph: WaitGraph, roster: Roster, flows: OpenFlows, blocking: BlockingMismatches
+) -> HeldDevices:
+    """Ranks that share such a call with a rank that left no log or, by logs of the library alone, with a distant victim.
+
+    By those alone too: the members of a communicator in which calls differ, and whom calls inside the host join to them.
+    """
     if not calls.from_shim:
         return HeldDevices(calls.undetermined)
     joined = _joined_within_hosts(groups, roster)
-    return HeldDevices(calls.undetermined | _held_by_victims(joined, graph) | _held_by_links(joined, flows))
+    apart = {rank for mismatch in blocking for rank in mismatch.calls}
+    differing = apart | _beside(joined, apart)
+    return HeldDevices(calls.undetermined | _held_by_victims(joined, graph) | _held_by_links(joined, flows) | differing)
 
 
 def _held_by_victims(joined: Sequence[set[int]], graph: WaitGraph) -> frozenset[int]:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
 from forensics.model import CriticalPathRow, PassRow, PathRank
 from forensics.rules.reductions.pipeline.call_places import WORDS
+from forensics.rules.reductions.pipeline.delays import Delays
 from forensics.rules.reductions.pipeline.slow_steps import SlowStep, SlowSteps
 
 _MOST_PASSES = 4096
 
 
-def critical_path_row(slow: SlowSteps) -> CriticalPathRow | None:
-    """The path through the slowest step whose passes could be dated; None without one."""
-    if not slow.found:
+def critical_path_row(slow: SlowSteps, delays: Delays) -> CriticalPathRow | None:
+    """The path through the slowest step whose passes could be dated; None without one.
+
+    A step is left out whose late passes are of none of the ranks that the calls say it waited for: one of both is wrong, and
+    the path rests on more that was inferred.
+    """
+    found = tuple(step for step in slow.found if _agrees(step, delays))
+    if not found:
         return None
-    worst = max(slow.found, key=lambda step: (step.judged.times.makespan, -step.number))
+    worst = max(found, key=lambda step: (step.judged.times.makespan, -step.number))
     times = worst.judged.times
     path = sorted(np.flatnonzero(times.critical()).tolist(), key=lambda node: (times.earliest_start[node], node))
     longest_part, _ = worst.part(path[-1])
@@ -29,9 +36,9 @@ def critical_path_row(slow: SlowSteps) -> CriticalPathRow | None:
         expected_makespan_ns=round(worst.expected_makespan),
         recoverable_ns=round(worst.judged.recoverable),
         step=worst.number,
-        steps=len(slow.found),
+        steps=len(found),
         pipelines=slow.pipelines,
-        late_in=late_in(slow),
+        late_in=late_in(found),
         passes=tuple(pass_row(worst, node) for node in shown) if len(shown) <= _MOST_PASSES else (),
     )
 
@@ -54,9 +61,16 @@ def pass_row(step: SlowStep, node: int) -> PassRow:
     )
 
 
-def late_in(slow: SlowSteps) -> tuple[PathRank, ...]:
+def _agrees(step: SlowStep, delays: Delays) -> bool:
+    """Whether some late pass is of a rank that held the step up, where both are known."""
+    held_up = {rank for delay in delays.found if delay.step == step.number for rank in delay.ranks}
+    late = {rank for node in step.judged.late.tolist() for rank in step.ranks(node)}
+    return not held_up or not late or not held_up.isdisjoint(late)
+
+
+def late_in(found: Sequence[SlowStep]) -> tuple[PathRank, ...]:
     """In how many slow steps each stage of a pipeline was late on the critical path; most often first."""
-    found: Counter[tuple[int, ...]] = Counter()
-    for step in slow.found:
-        found.update({step.ranks(node) for node in step.judged.late.tolist()})
-    return tuple(PathRank(ranks, steps) for ranks, steps in sorted(found.items(), key=lambda each: (-each[1], each[0])))
+    steps: Counter[tuple[int, ...]] = Counter()
+    for step in found:
+        steps.update({step.ranks(node) for node in step.judged.late.tolist()})
+    return tuple(PathRank(ranks, number) for ranks, number in sorted(steps.items(), key=lambda each: (-each[1], each[0])))

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from forensics.case.build import open_case
 from forensics.model import Cause, Confidence, Verdict
+from forensics.rules.engine import supply_of
+from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from tests.recordings.collection import Collection, iso_time, pid_of, whole
 from tests.recordings.job import SECOND, Job
 from tests.recordings.places import ALL_REDUCE, LOADER_QUEUE, Place
@@ -102,6 +105,14 @@ def test_an_error_of_a_gpu_that_nobody_is_known_to_use_is_shown(tmp_path: Path) 
     assert not verdict.suspects
     assert any("Xid 79" in label.reason and "nothing tells which rank" in label.reason for label in verdict.labels)
     assert not any("kernel log" in each for each in verdict.not_checked)
+
+
+@pytest.mark.parametrize(("later_s", "ranks"), [(0, {2}), (3600, set())], ids=["its last", "one after the error"])
+def test_logs_of_the_library_tell_when_a_call_was_entered(later_s: int, ranks: set[int], tmp_path: Path) -> None:
+    """They have no time of enqueuing: a rank that made calls after the error went on."""
+    with open_case([collected(xid(LOST)).write(tmp_path)]) as case:
+        case.execute(f"UPDATE operations SET entered_ns = enqueued_ns + {later_s * SECOND}, enqueued_ns = NULL")
+        assert set(supply_of(case).get(GpuErrors).by_rank) == ranks
 
 
 @pytest.mark.parametrize(("number", "rank"), [(2, {2}), (7, set())], ids=["of a rank", "of no rank"])

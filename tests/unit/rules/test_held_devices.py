@@ -7,6 +7,7 @@ import pytest
 
 from forensics.rules.reductions.calls.positions import Communicator, Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, Call, Disagreement
 from forensics.rules.reductions.network.chunk_flows import Flow, FlowState, OpenFlows
 from forensics.rules.reductions.network.held_devices import held_devices
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
@@ -16,6 +17,7 @@ ROSTER = Roster({rank: RankFacts(rank, host=f"host{rank // 4}") for rank in rang
 PIPELINE = Wait("pipeline", 1, {2: None}, absent=(6,))
 """Rank 2 of the first host waits for a send that rank 6 of the second has not made."""
 NO_FLOWS = OpenFlows(())
+AGREED = BlockingMismatches(())
 
 
 def link(state: FlowState) -> OpenFlows:
@@ -28,11 +30,12 @@ def held(
     groups: tuple[tuple[int, ...], ...],
     dumped: frozenset[int] = frozenset(),
     flows: OpenFlows = NO_FLOWS,
+    blocking: BlockingMismatches = AGREED,
 ) -> frozenset[int]:
     communicators = Communicators(tuple(Communicator(str(members), members, "read", {}) for members in groups))
     with duckdb.connect() as connection:
         calls = Calls(connection, dumped, frozenset(range(8)), frozenset({7}))
-        return held_devices(calls, communicators, wait_graph(waits), ROSTER, flows) - {7}
+        return held_devices(calls, communicators, wait_graph(waits), ROSTER, flows, blocking) - {7}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +67,7 @@ def test_dumps_tell_what_is_in_front() -> None:
 def test_a_rank_that_is_undetermined_is_held_in_any_case() -> None:
     with duckdb.connect() as connection:
         calls = Calls(connection, undetermined=frozenset({7}))
-        assert held_devices(calls, Communicators(()), wait_graph(()), ROSTER, NO_FLOWS) == frozenset({7})
+        assert held_devices(calls, Communicators(()), wait_graph(()), ROSTER, NO_FLOWS, AGREED) == frozenset({7})
 
 
 @pytest.mark.parametrize(
@@ -73,3 +76,10 @@ def test_a_rank_that_is_undetermined_is_held_in_any_case() -> None:
 def test_whoever_shares_a_call_with_an_end_of_a_broken_link_may_be_held(state: FlowState, ranks: set[int]) -> None:
     """The ends themselves are not: what holds them is the link."""
     assert held(groups=((0, 1, 2), (4, 6)), flows=link(state)) == ranks
+
+
+def test_whoever_made_different_calls_is_held_and_so_are_their_neighbours() -> None:
+    made = {rank: Call(kind, "", kind, None, "pending", None, "") for rank, kind in ((1, "all_reduce"), (2, "reduce_scatter"))}
+    differing = BlockingMismatches((Disagreement("pair", 1, made, (), (), None),))
+    assert held(groups=((1, 2), (0, 1), (4, 5)), blocking=differing) == {0, 1, 2}
+    assert held(groups=((1, 2), (0, 1), (4, 5)), blocking=differing, dumped=frozenset(range(8))) == set()

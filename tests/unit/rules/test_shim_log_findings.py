@@ -274,3 +274,55 @@ def test_a_device_that_may_be_held_inside_its_host_is_not_accused(rank: int, is_
     verdict = changed("gpu-not-ready", tmp_path, CALL_WITH_A_RANK_WITHOUT_LOG.format(rank=rank))
     accused = {rank for suspect in verdict.suspects if suspect.cause is Cause.COMPUTE_HANG for rank in suspect.ranks}
     assert accused == ({2} if is_accused else set())
+
+
+INSIDE_A_HOST = (
+    """
+    INSERT INTO communicators BY NAME
+    SELECT 'nccl:inside' AS communicator, 2 AS size, 'reported' AS method, 'read' AS confidence
+    """,
+    "INSERT INTO members BY NAME SELECT 'nccl:inside' AS communicator, rank - 2 AS position, rank FROM range(2, 4) r(rank)",
+    """
+    INSERT INTO operations BY NAME
+    SELECT * EXCLUDE n REPLACE (
+        'nccl:inside' AS communicator, 'pending' AS state, 'all_reduce' AS kind, false AS is_p2p, NULL AS peer,
+        NULL AS pair_number, 900 + n AS locator, n AS op_id, 1024 AS count, entered_ns + n AS entered_ns
+    ) FROM operations, range(1, 4) r(n) WHERE rank IN (2, 3)
+    QUALIFY row_number() OVER (PARTITION BY rank, n ORDER BY entered_ns) = 1
+    """,
+)
+"""Ranks 2 and 3 made three reductions of their host, and no log tells whether these are complete."""
+OTHER = "UPDATE operations SET {what} WHERE communicator = 'nccl:inside' AND op_id = 2 AND rank = 3"
+
+
+def inside(*statements: str) -> dict[int, set[str]]:
+    """States of the calls of ranks 2 and 3 inside their host, by number, after the case was changed."""
+    with open_case([SCENARIOS / "gpu-not-ready" / "bundle.tar.zst"]) as case:
+        for statement in (*INSIDE_A_HOST, *statements):
+            case.execute(statement)
+        complete_calls(case)
+        rows = case.execute("SELECT sequence, list(state) FROM latest_call WHERE communicator = 'nccl:inside' GROUP BY ALL")
+        return {number: set(states) for number, states in rows.fetchall()}
+
+
+@pytest.mark.parametrize("what", ["kind = 'reduce_scatter'", "count = 2048", "dtype = 'uint8'"])
+def test_what_members_made_differently_is_not_taken_for_complete(what: str) -> None:
+    assert inside() == {1: {"done"}, 2: {"done"}, 3: {"done"}}
+    assert inside(OTHER.format(what=what)) == {1: {"done"}, 2: {"pending"}, 3: {"pending"}}
+
+
+def test_a_difference_that_members_got_past_holds_nobody() -> None:
+    past = "UPDATE operations SET state = 'done' WHERE communicator = 'nccl:inside' AND op_id = 3 AND rank = 2"
+    assert inside(OTHER.format(what="kind = 'reduce_scatter'"), past)[2] == {"done"}
+
+
+def test_sizes_of_gathers_may_differ() -> None:
+    gathers = "UPDATE operations SET kind = 'all_gather', count = count + rank WHERE communicator = 'nccl:inside'"
+    assert inside(gathers) == {1: {"done"}, 2: {"done"}, 3: {"done"}}
+
+
+def test_a_device_in_a_call_that_differs_is_not_accused_for_what_it_does_not_send(tmp_path: Path) -> None:
+    verdict = changed("gpu-not-ready", tmp_path, *INSIDE_A_HOST, OTHER.format(what="kind = 'reduce_scatter'"))
+    first = verdict.suspects[0]
+    assert (first.ranks, first.members, first.cause) == ((2, 3), "one_of", Cause.COLLECTIVE_MISMATCH)
+    assert all(suspect.cause is not Cause.COMPUTE_HANG for suspect in verdict.suspects)

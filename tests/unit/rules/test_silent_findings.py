@@ -34,12 +34,19 @@ def test_silent_ranks_of_one_host_cannot_be_told_apart(tmp_path: Path) -> None:
     assert (first.ranks, first.members, first.confidence) == ((2, 3), "one_of", Confidence.SUSPECT)
 
 
-def test_silent_ranks_here_and_there_are_files_that_were_lost(tmp_path: Path) -> None:
-    """No fault of one rank or one host silences ranks 2 and 5 and leaves those between."""
+@pytest.mark.parametrize(("after_s", "outcome"), [(60.0, Outcome.HANG), (0.01, Outcome.INCONCLUSIVE)])
+def test_silent_ranks_here_and_there_are_files_that_were_lost(after_s: float, outcome: Outcome, tmp_path: Path) -> None:
+    """No fault of one rank or one host silences ranks 2 and 5 and leaves those between; the others stand still all the same."""
     job = Job(8)
     job.steps(10)
     job.hang({2})
-    assert named(verdict_of(loose(job, tmp_path, ranks=(0, 1, 3, 4, 6, 7)))) == set()
+    found = Collection(8, job.now_ns + int(after_s * SECOND))
+    for rank in (0, 1, 3, 4, 6, 7):
+        found.rank(rank)
+        found.dump(job, rank)
+    verdict = verdict_of(found.write(tmp_path))
+    assert (named(verdict), verdict.outcome) == (set(), outcome)
+    assert ("ranks 2,5 left neither dump nor stack" in verdict.summary) is (outcome is Outcome.HANG)
 
 
 @pytest.mark.parametrize(("stacks", "ranks"), [((0, 1, 3, 5), set()), ((0, 1), {2}), ((0, 1, 3, 4, 5), {2})])

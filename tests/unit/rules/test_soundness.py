@@ -1,0 +1,60 @@
+"""Signs of a slow job that accuse nobody, and take the word healthy away."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from forensics.model import Anomaly, Belief, Cause, Confidence, Finding, Impact, StageRef
+from forensics.rules.facts.symptoms import Findings
+from forensics.rules.reductions.network.channel_flows import ChannelFlows
+from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.reductions.steps.times import StepTimes
+from forensics.rules.soundness import slowness_signs
+
+MS = 1e6
+
+
+def steps_of(long: dict[int, float], number: int = 40) -> StepTimes:
+    """Steps of a second each, but for some (ms)."""
+    length = np.full(number, 1000 * MS)
+    for step, took_ms in long.items():
+        length[step] = took_ms * MS
+    return StepTimes({}, np.arange(number), length)
+
+
+def known(lost_ms: float) -> Findings:
+    """A finding on a duty that sound jobs have too, which cost so much."""
+    impact = Impact(round(lost_ms * MS), 0.1, 1, "arrival")
+    return Findings((
+        Finding(
+            ranks=(3,), cause=Cause.HOST_STALL, stage=StageRef(), belief=Belief.BEHIND_AND_BUSY, confidence=Confidence.SUSPECT,
+            evidence=(), anomaly=Anomaly.FAIL_SLOW, impact=impact, by_design="it saves",
+        ),
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("long", "findings", "is_sign"),
+    [
+        ({}, Findings(()), False),
+        ({7: 1500}, Findings(()), True),
+        ({7: 1200}, Findings(()), False),
+        ({7: 1500}, known(500), False),
+        ({7: 1500, 23: 1600}, known(500), True),
+        (dict.fromkeys(range(3, 40, 4), 2000), Findings(()), False),
+        (dict.fromkeys(range(26, 40), 1160), Findings(()), True),
+    ],
+    ids=["none", "one", "a trifle", "a duty", "a duty and another", "every fourth", "from one on"],
+)
+def test_long_steps_that_nothing_accounts_for_speak_against_a_sound_job(
+    long: dict[int, float], findings: Findings, is_sign: bool
+) -> None:
+    assert bool(slowness_signs(steps_of(long), Slowness(), findings)) is is_sign
+
+
+@pytest.mark.parametrize(("share", "slow", "is_sign"), [(0.0985, 10, True), (0.01, 10, False), (0.0985, 2, False)])
+def test_a_link_that_loses_time_again_and_again_does_too(share: float, slow: int, is_sign: bool) -> None:
+    channel = ChannelFlows("dp", "all_reduce", 0, 4, 0, 1 << 20, 10, slow, 1e6, 2e6, 1e7, share, 1e9, 1.2e9, None, 3, "0.frx")
+    signs = slowness_signs(steps_of({}), Slowness(channels={(0, 4): (channel,)}), Findings(()))
+    assert [sign.startswith("chunks from rank 0 to rank 4 take longer") for sign in signs] == [True] * is_sign
