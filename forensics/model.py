@@ -16,6 +16,7 @@ from forensics.critical_paths import CriticalPathRow as CriticalPathRow
 from forensics.critical_paths import PassRow as PassRow
 from forensics.critical_paths import PathRank as PathRank
 from forensics.parallel_layout import AxisRow as AxisRow
+from forensics.parallel_layout import GridRow as GridRow
 from forensics.parallel_layout import LayoutRow as LayoutRow
 from forensics.step_accounts import AttributionRow as AttributionRow
 from forensics.step_accounts import FrontierRow as FrontierRow

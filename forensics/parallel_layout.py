@@ -18,9 +18,22 @@ class AxisRow:
 
 
 @dataclass(frozen=True, slots=True)
+class GridRow:
+    """Ranks of one replica of one pipeline stage in the order of their places beside each other (context, then tensor)."""
+
+    stage: int | None
+    replica: int | None
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LayoutRow:
-    """Axes of all communicators; ranks by pipeline stage, and by what that is known (None: no stages are)."""
+    """Axes of all communicators; ranks by pipeline stage, and by what that is known (None: no stages are).
+
+    `grid` are all ranks of which a place is known, by stage and replica.
+    """
 
     axes: tuple[AxisRow, ...]
     stages: tuple[tuple[int, ...], ...]
     stage_method: str | None
+    grid: tuple[GridRow, ...] = ()

@@ -14,7 +14,7 @@ from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.ranks.roster import RankFacts, RecordedRanks, Roster, SeenProcesses
-from forensics.rules.reductions.ranks.shim_logs import ShimLogs
+from forensics.rules.reductions.ranks.shim_logs import ChunkLogs, ShimLogs
 from forensics.rules.reductions.ras.report import Ras
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.stacks.tree import apart
@@ -179,6 +179,8 @@ def not_checked(
     ras: Ras,
     calls: Calls,
     slow: SlowSteps,
+    shim: ShimLogs,
+    chunks: ChunkLogs,
 ) -> tuple[str, ...]:
     """Kinds of evidence that nobody looked at, in words: not collected is never fine."""
     rows = connection.execute(
@@ -200,6 +202,7 @@ def not_checked(
         "process states: not collected": not processes,
         "stacks: not collected": not stacks,
         "Flight Recorder: not collected": calls.from_shim or not recorded,
+        "inside collectives (chunks, flows): shim logs without NCCL profiler data, operations only": bool(shim and not chunks),
         f"critical path of the slow steps: {slow.reason}": bool(slow.reason and not slow.found),
     }
     return (*dict.fromkeys(failed), *never, *(text for text, lacks in missing.items() if lacks))

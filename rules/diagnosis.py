@@ -26,6 +26,7 @@ from forensics.model import (
 )
 from forensics.rules.admission import Progress
 from forensics.rules.arbitration import Judgement, arbitrate
+from forensics.rules.began import dated
 from forensics.rules.context import coverage, group_rows, last_lines, not_checked, timeline, warnings, would_change
 from forensics.rules.defect_facts import shown_defects
 from forensics.rules.engine import FAILED, Overrides, discover, find, run, supply_of, thresholds
@@ -40,6 +41,7 @@ from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_r
 from forensics.rules.reductions.frontier.verdicts import regimes
 from forensics.rules.reductions.logs.finished import Finished
 from forensics.rules.reductions.logs.log_evidence import Logged, only_logs, shows_the_end
+from forensics.rules.reductions.network.went_wrong import JobOnset
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.path_rows import critical_path_row
 from forensics.rules.reductions.pipeline.rows import layout_row
@@ -75,7 +77,7 @@ def _verdict(
     overrides: Overrides,
 ) -> Verdict:
     judged = judge(supply, Findings(findings), families(connection))
-    suspects = supply.call(located, {Judgement: judged})
+    suspects = dated(supply.call(located, {Judgement: judged}), supply.get(JobOnset))
     judged = replace(judged, suspects=suspects)
     roster, graph, motion, pace = supply.get(Roster), supply.get(WaitGraph), supply.get(Liveness), supply.get(Speed)
     end = supply.get(Finished)

@@ -9,6 +9,7 @@ from itertools import chain
 from forensics.model import Evidence, GroupRow, KnownDefect, Since, Suspect, TimelineEntry, Verdict
 from forensics.report import coverage, frontier, gantt, ranks, stack_tree, suspects, times, why
 from forensics.report.section import Item, Section
+from forensics.report.stack_grid import stack_grid
 
 _LINES = 40
 """Items of a section shown before the rest is counted."""
@@ -34,6 +35,7 @@ def sections(verdict: Verdict, all_ranks: bool = False, hypotheses: bool = False
         Section("CAVEATS", tuple(_caveats(verdict)), vital=True),
         Section("WAITING", tuple(_waiting(verdict, all_ranks))),
         Section("WHERE EVERYONE IS", tuple(tree(verdict, first, all_ranks))),
+        stack_grid(verdict, _most(all_ranks)),
         Section("GROUPS", tuple(groups(verdict, all_ranks))),
         critical_path(verdict, width, all_ranks),
         *stages(verdict, all_ranks),

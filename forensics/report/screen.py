@@ -9,6 +9,7 @@ from itertools import chain
 from forensics.model import Assessment, Suspect, Verdict
 from forensics.report import coverage, outline, ranks, suspects, why
 from forensics.report.section import Item, Section
+from forensics.report.stack_grid import stack_grid
 
 FEW_LINES, MANY_LINES = 45, 60
 """Lines of the whole report: for a small job, and for one of more than `SMALL_WORLD` ranks, which has more places to be at."""
@@ -34,6 +35,7 @@ def sections(verdict: Verdict, width: int = outline.WIDTH) -> list[Section]:
         Section("WHY NOT THE NEXT BEST", tuple(_rivals(verdict))),
         *(Section(f"FAULT {each.fault}", tuple(_other_fault(each))) for each in outline.leading(verdict)[1:]),
         Section("WHERE EVERYONE IS", tuple(_places(verdict, first))),
+        stack_grid(verdict),
         outline.critical_path(verdict, width, brief=True),
         *outline.stages(verdict),
         Section("GROUPS THAT WAIT", tuple(_groups(verdict))),

@@ -54,13 +54,15 @@ def _finding(roster: Roster, queue_pairs: QueuePairs, ranks: tuple[int, ...], fl
     """Two ends of one link cannot be told apart; a rank that all broken links share can."""
     first = flows[0]
     waiting = [each for flow in flows for each in pair_evidence(queue_pairs, flow)]
-    state = "not_delivered" if first.state is FlowState.NOT_DELIVERED else "not_transmitted"
+    state = "not_transmitted" if first.state is FlowState.CREDIT_LOST else "not_delivered"
+    known = Confidence.CONFIRMED if waiting and first.receive else Confidence.LIKELY
     return Finding(
         ranks=ranks,
         cause=Cause.NETWORK_DOWN,
         stage=flow_stage(first),
         belief=Belief.BEHIND_AND_BUSY,
-        confidence=Confidence.CONFIRMED if waiting and first.receive else Confidence.LIKELY,
+        # A receiver that is gone without a trace does not acknowledge either.
+        confidence=Confidence.SUSPECT if first.state is FlowState.NOT_ACKNOWLEDGED else known,
         evidence=tuple(_evidence(flows, waiting)),
         granularity=Granularity.NIC if len(ranks) == 1 else Granularity.LINK,
         members=Members.EACH if len(ranks) == 1 else Members.ONE_OF,

@@ -7,30 +7,40 @@ from collections.abc import Iterator
 from forensics.model import Belief, Cause, Confidence, Finding, Mechanism, Resource
 from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.network.chunk_flows import Flow, FlowState, OpenFlows
-from forensics.rules.reductions.network.flow_faults import FaultyFlows, flow_evidence, flow_since, flow_stage
+from forensics.rules.reductions.network.flow_faults import (
+    FaultyFlows,
+    flow_evidence,
+    flow_since,
+    flow_stage,
+    idle_evidence,
+)
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 
+_STATES = frozenset({FlowState.NO_CREDIT, FlowState.RECEIVER_SIDE})
+
 
 def _evaluate(roster: Roster, faulty: FaultyFlows, text: EvidenceText) -> Iterator[Finding]:
     seen: set[int] = set()
-    for flow in (each for each in faulty if each.state in {FlowState.NO_CREDIT}):
+    for flow in (each for each in faulty if each.state in _STATES):
         if flow.receiver not in seen:
             seen.add(flow.receiver)
             yield _finding(roster, text, flow)
 
 
 def _finding(roster: Roster, text: EvidenceText, flow: Flow) -> Finding:
+    """A receiver without a log is the side: that its proxy does not run is one cause of several."""
+    known = flow.state is FlowState.NO_CREDIT
     return Finding(
         ranks=(flow.receiver,),
-        cause=Cause.PROXY_DELAY,
+        cause=Cause.PROXY_DELAY if known else Cause.UNKNOWN,
         stage=flow_stage(flow),
         belief=Belief.BEHIND_AND_BUSY,
-        confidence=Confidence.LIKELY,
-        evidence=(*flow_evidence(flow), *text.stack(flow.receiver), *text.process(flow.receiver)),
+        confidence=Confidence.LIKELY if known else Confidence.SUSPECT,
+        evidence=(*flow_evidence(flow), *idle_evidence(flow), *text.stack(flow.receiver), *text.process(flow.receiver)),
         resource=Resource(nic=flow.receive.nic if flow.receive else None, channel=flow.channel, peer_ranks=(flow.sender,)),
         mechanism=Mechanism("not_transmitted", "remote"),
         since=flow_since(roster, flow),

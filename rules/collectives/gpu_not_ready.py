@@ -8,7 +8,13 @@ from forensics.model import Belief, Cause, Confidence, Finding, Granularity, Mec
 from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.network.chunk_flows import Flow, FlowState, OpenFlows
-from forensics.rules.reductions.network.flow_faults import FaultyFlows, flow_evidence, flow_since, flow_stage
+from forensics.rules.reductions.network.flow_faults import (
+    FaultyFlows,
+    flow_evidence,
+    flow_since,
+    flow_stage,
+    sampled_evidence,
+)
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text
@@ -29,13 +35,15 @@ def _evaluate(roster: Roster, faulty: FaultyFlows, text: EvidenceText, errors: G
 
 def _finding(roster: Roster, text: EvidenceText, flow: Flow, rank: int) -> Finding:
     other = flow.receiver if rank == flow.sender else flow.sender
+    own = next((end for end in flow.ends if end.rank == rank), None)
+    repeated = own is None or own.samples > 0
     return Finding(
         ranks=(rank,),
         cause=Cause.COMPUTE_HANG,
         stage=flow_stage(flow),
         belief=Belief.BEHIND_AND_BUSY,
-        confidence=Confidence.LIKELY if flow.send and flow.receive else Confidence.SUSPECT,
-        evidence=(*flow_evidence(flow), *text.stack(rank), *text.process(rank)),
+        confidence=Confidence.LIKELY if flow.send and flow.receive and repeated else Confidence.SUSPECT,
+        evidence=(*flow_evidence(flow), *(sampled_evidence(own) if own else ()), *text.stack(rank), *text.process(rank)),
         granularity=Granularity.GPU,
         resource=Resource(channel=flow.channel, peer_ranks=(other,)),
         mechanism=Mechanism("not_started" if flow.state is FlowState.NOT_STARTED else "gpu_not_ready", "local"),

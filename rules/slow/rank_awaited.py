@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import networkx as nx
 
@@ -44,6 +45,7 @@ from forensics.rules.reductions.text.seen import Seen
 _SHOWN = 3
 # Calls in which a GPU took chunks late, of a rank that did not before.
 _SURE_CALLS = 10
+_OF_MASTER = "the first rank has work of its own (logging, saving), and it was as late from the begin of the record on"
 # Late because its host was late or its GPU: where nothing else tells, the state of the GPU may.
 _REFINED = (Cause.COMPUTE_SLOW, Cause.UNKNOWN)
 
@@ -71,12 +73,19 @@ def _evaluate(
         ranks, members, held = _narrowed([late[rank] for rank in together], thresholds)
         finding = _finding(slowness, text, [late[rank] for rank in ranks], members, held, thresholds)
         share = min(1.0, _worst([late[rank] for rank in ranks]).share)
+        if not held and _is_usual(ranks, late, min(roster.ranks, default=0)):
+            finding = replace(finding, by_design=_OF_MASTER)
         small = always_late(share, any(late[rank].had_onset for rank in ranks), thresholds["least_share_from_start"])
         yield doubted(hardware.refined(finding, _REFINED), (*small, *waits_for_cores(cpu, roster, ranks)))
         if victims := {rank for each in late.values() for rank in each.members} - set(late):
             yield blocked_ranks(victims)
     for hold in _single_holds(slowness, {*late, *at_slow_links, *passing_on}, thresholds["least_share_held"]):
         yield hardware.refined(_held_finding(roster, text, hold), (Cause.COMPUTE_SLOW,))
+
+
+def _is_usual(ranks: Sequence[int], late: Mapping[int, Straggler], master: int) -> bool:
+    """Whether the first rank of the job alone is late, and its own history shows it so from the first recorded call on."""
+    return tuple(ranks) == (master,) and not late[master].had_onset
 
 
 def _single_holds(slowness: Slowness, others: Collection[int], least: float) -> Iterator[GpuHold]:
@@ -145,7 +154,8 @@ def _material(late: Straggler, thresholds: Thresholds) -> bool:
     regular = late.late >= thresholds["least_share_of_calls"] * late.calls and late.late >= thresholds["least_calls"]
     always = late.late >= max(2 * thresholds["least_calls"], thresholds["always_late"] * late.calls)
     steady = always or late.spread_ns <= thresholds["most_spread"] * late.typical_ns
-    material = late.share >= thresholds["least_share_of_time"]
+    limit = min(thresholds["late_s"] * 1e9, thresholds["late_of_operation"] * late.usual_ns)
+    material = late.share >= thresholds["least_share_of_time"] and late.typical_ns >= limit
     chance = chance_of_last(late.late, late.calls, len(late.members))
     return enough and regular and steady and material and chance <= thresholds["most_chance"]
 
@@ -269,6 +279,8 @@ RULE = Rule(
         Threshold("most_spread", 0.5, "of the typical lateness: what varies more has no single cause, unless it never fails"),
         Threshold("always_late", 0.9, "of its calls: who is late nearly always may be late by different amounts"),
         Threshold("least_share_of_time", 0.1, "of the time: below a tenth, jitter of many ranks and overlap explain it"),
+        Threshold("late_s", 1.0, 'late by that much always counts (Mycroft section 5.2: "we choose one second")'),
+        Threshold("late_of_operation", 0.1, "of the median operation, once all are there: less is no lateness"),
         Threshold("least_share_from_start", 0.2, "a smaller lag from the first recorded call on may be how the job is made"),
         Threshold("least_accounted", LEAST_ACCOUNTED, "of the lateness that must be measured at its GPU to be the cause"),
         Threshold("least_held", 0.02, "of the lateness: below that the GPU takes chunks like its peers"),

@@ -28,6 +28,7 @@ from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.pair_rates import PairRate
 from forensics.rules.reductions.network.slow_ends import Blame, Link, blamed
 from forensics.rules.reductions.network.slowness import LEAST_SHARE_BESIDE, LEAST_SLOWDOWN, Slowness
+from forensics.rules.reductions.network.went_wrong import IntervalFactor, ThroughputFactor, WindowSeconds
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
@@ -196,6 +197,9 @@ RULE = Rule(
         Threshold("least_share", 0.1, "of the time: a smaller drop must cost much before it accuses anybody"),
         Threshold("likely_slowdown", 1.4, "against peers; a smaller one is a suspicion only"),
         Threshold("least_share_beside", LEAST_SHARE_BESIDE, "of the time: a link that supports a case must show it"),
+        Threshold("onset_interval", 2.0, 'onset (Mycroft section 4.3): "the operation interval doubles"', IntervalFactor),
+        Threshold("onset_throughput", 2.0, 'onset (Mycroft section 4.3): "its throughput drops by half"', ThroughputFactor),
+        Threshold("onset_window_s", 10.0, "seconds before the onset that are looked at (Mycroft section 7.4)", WindowSeconds),
     ),
     concludes="The NIC, or the two ends of the link, on which chunks take longer than on their peers.",
     evaluate=_evaluate,

@@ -3,13 +3,14 @@
 One flow is a channel of one operation from a sender to a receiver. The sender counts steps that its GPU has produced, that were
 handed to the NIC after the receiver gave credit, and that the NIC completed; the receiver counts steps it posted, that arrived,
 and that its GPU consumed (Mycroft section 5, Table 4; there from the sender alone). A flow that a shim log shows open is
-matched with its other end by communicator, channel, ranks and number; a rank whose log does not show steps says nothing.
+matched with its other end by communicator, channel, ranks and number; a rank whose log does not show steps says nothing. Where
+the receiver left no log at all, the sender's queue pair tells the side: requests that age in flight are with the NICs, none in
+flight while chunks wait for credit are with the receiver.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
@@ -18,10 +19,9 @@ from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.network.work_requests import LEAST_AGE_NS
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs, source_ids
 
-# Below this a flow may only be between two polls of its proxy, or wait for a kernel of ordinary length.
-LEAST_STUCK_NS = 1_000_000_000
 # Steps of a connection that may be on their way at once (NCCL_STEPS).
 WINDOW = 8
 
@@ -36,7 +36,13 @@ class FlowState(StrEnum):
     GPU_NOT_READY = "gpu_not_ready"
     NOT_CONSUMED = "not_consumed"
     NOT_ENTERED = "not_entered"
+    NOT_ACKNOWLEDGED = "not_acknowledged"
+    RECEIVER_SIDE = "receiver_side"
     UNKNOWN = "unknown"
+
+
+NETWORK = frozenset({FlowState.NOT_DELIVERED, FlowState.CREDIT_LOST, FlowState.NOT_ACKNOWLEDGED})
+"""States that the network between the two ranks, or a NIC of them, must answer for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,9 @@ class FlowEnd:
     """One end as its log stood last; steps counted from 0. `order` is the place of the call among all of its process.
 
     Of a sender `ready` were produced by its GPU, `passed` handed to the NIC, `done` completed; of a receiver `ready` arrived,
-    `passed` are visible to its GPU, `done` consumed. `queue_pair` is the one that it was seen on, with its `nic`, where known.
+    `passed` are visible to its GPU, `done` consumed. `queue_pair` is the one that it was seen on, with its `nic`, where known;
+    `in_flight` are signaled requests of all its queue pairs, the oldest of them `oldest_ns` old, None where that is not known.
+    `samples` are earlier ones that show the same counts.
     """
 
     rank: int
@@ -59,6 +67,9 @@ class FlowEnd:
     source: str
     queue_pair: str | None = None
     nic: str | None = None
+    samples: int = 0
+    in_flight: int | None = None
+    oldest_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +94,7 @@ class Flow:
     @property
     def holder(self) -> int | None:
         """Rank whose part it is to move it on; None for the network between the ranks, or when nothing tells."""
-        if self.state in (FlowState.NO_CREDIT, FlowState.NOT_CONSUMED):
+        if self.state in (FlowState.NO_CREDIT, FlowState.NOT_CONSUMED, FlowState.RECEIVER_SIDE):
             return self.receiver
         if self.state is FlowState.GPU_NOT_READY:
             return self.sender
@@ -104,17 +115,35 @@ WITH steps AS (
            any_value(CASE WHEN is_p2p THEN pair_number ELSE sequence END) AS number,
            any_value(coalesce(record_id, locator)) AS place, any_value(peer) AS peer
     FROM {calls} WHERE op_id IS NOT NULL GROUP BY source_id, communicator, op_id
+), carried AS (
+    SELECT q.source_id, q.communicator, q.channel, q.direction, q.peer, sum(w.in_flight)::BIGINT AS in_flight,
+           max(w.oldest_ns) AS oldest_ns
+    FROM queue_pairs q JOIN wr_samples w ON w.source_id = q.source_id AND w.queue_pair = q.queue_pair AND w.locator < 0
+    WHERE NOT coalesce(q.ended, false) AND q.communicator IS NOT NULL GROUP BY ALL HAVING bool_and(w.in_flight IS NOT NULL)
+), open AS (
+    SELECT * FROM chunk_states WHERE locator < 0
+), looks AS (
+    SELECT o.source_id, o.locator, count(*) AS samples FROM open o JOIN chunk_states h ON h.locator >= 0
+        AND h.source_id = o.source_id AND h.communicator = o.communicator AND h.sequence = o.sequence AND h.channel = o.channel
+        AND h.peer = o.peer AND h.direction = o.direction AND h.total = o.total AND h.posted = o.posted
+        AND coalesce(h.gpu_ready, h.received) = coalesce(o.gpu_ready, o.received)
+        AND coalesce(h.transmitted, h.flushed) = coalesce(o.transmitted, o.flushed)
+        AND coalesce(h.done, h.consumed) = coalesce(o.done, o.consumed)
+    GROUP BY o.source_id, o.locator
 )
 SELECT c.communicator, c.rank, c.channel, p.rank, c.direction,
        CASE WHEN o.paired THEN coalesce(c.pair_number, o.number) ELSE o.number END, o.kind, c.total, c.posted,
        coalesce(c.gpu_ready, c.received), coalesce(c.transmitted, c.flushed), coalesce(c.done, c.consumed),
        c.time_ns - c.stuck_ns, c.stuck_ns, o.place, s.path || '#entry=' || c.locator,
-       f.queue_pair, f.local_nic
-FROM chunk_states c JOIN sources s USING (source_id) JOIN steps USING (source_id)
+       f.queue_pair, f.local_nic, coalesce(l.samples, 0), k.in_flight, k.oldest_ns
+FROM open c JOIN sources s USING (source_id) JOIN steps USING (source_id)
 JOIN calls o ON o.source_id = c.source_id AND o.communicator = c.communicator AND o.op_id = c.sequence
 JOIN members p ON p.communicator = c.communicator AND p.position = c.peer
 LEFT JOIN flows f ON f.source_id = c.source_id AND f.locator = c.locator
-WHERE c.locator < 0 AND list_contains($sources, c.source_id) AND o.number IS NOT NULL AND c.total > 0
+LEFT JOIN looks l ON l.source_id = c.source_id AND l.locator = c.locator
+LEFT JOIN carried k ON k.source_id = c.source_id AND k.communicator = c.communicator AND k.channel = c.channel
+    AND k.direction = c.direction AND k.peer = c.peer
+WHERE list_contains($sources, c.source_id) AND o.number IS NOT NULL AND c.total > 0
     AND c.rank IS NOT NULL AND p.rank <> c.rank AND c.stuck_ns IS NOT NULL
     AND (NOT o.paired OR c.pair_number IS NOT NULL OR (o.peer = c.peer AND o.kind = c.direction))
 ORDER BY ALL
@@ -149,19 +178,20 @@ def chunk_flows(calls: Calls, logs: ShimLogs) -> OpenFlows:
         pair = (rank, other) if direction == "send" else (other, rank)
         name = "p2p" if kind in ("send", "recv") else kind
         ends.setdefault((label, number, name, channel, *pair), {})[direction] = FlowEnd(rank, *counters)
-    reached = _reached(connection, table, sources)
+    reached = _reached(connection, table, sources, frozenset(logs))
     return OpenFlows(tuple(_flow(key, found, reached) for key, found in sorted(ends.items())))
 
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
-    """Highest number that a rank entered and finished in a communicator, and the ranks whose logs show steps."""
+    """Highest number that a rank entered and finished in a communicator, ranks whose logs show steps, and ranks with a log."""
 
     entered: Mapping[tuple[str, int, str, int], tuple[int, int]]
     stepped: frozenset[int]
+    logged: frozenset[int]
 
 
-def _reached(connection: DuckDBPyConnection, table: str, sources: Collection[int]) -> _Reached:
+def _reached(connection: DuckDBPyConnection, table: str, sources: Collection[int], logged: frozenset[int]) -> _Reached:
     asked = {"sources": sorted(sources)}
     members = connection.execute("SELECT communicator, position, rank FROM members").fetchall()
     places = {(label, position): rank for label, position, rank in members}
@@ -171,7 +201,7 @@ def _reached(connection: DuckDBPyConnection, table: str, sources: Collection[int
         key = (label, rank, kind if paired else "", places.get((label, peer), -1) if paired else -1)
         before = entered.get(key, (0, 0))
         entered[key] = (max(before[0], last or 0), max(before[1], done or 0))
-    return _Reached(entered, frozenset(rank for (rank,) in connection.execute(_STEPPED, asked).fetchall()))
+    return _Reached(entered, frozenset(rank for (rank,) in connection.execute(_STEPPED, asked).fetchall()), logged)
 
 
 def _flow(key: _Key, ends: Mapping[str, FlowEnd], reached: _Reached) -> Flow:
@@ -210,6 +240,8 @@ def _one_sided(key: _Key, send: FlowEnd | None, receive: FlowEnd | None, reached
     """Judge a flow of which one end is not open: not entered yet, not begun, or through with it."""
     label, number, kind, _, sender, receiver = key
     silent, other = (receiver, sender) if send else (sender, receiver)
+    if silent not in reached.logged:
+        return _sender_alone(send) if send and kind != "p2p" else FlowState.UNKNOWN
     name = ("" if kind != "p2p" else "recv" if send else "send", other if kind == "p2p" else -1)
     entered, done = reached.entered.get((label, silent, *name), (0, 0))
     if entered < number:
@@ -221,6 +253,15 @@ def _one_sided(key: _Key, send: FlowEnd | None, receive: FlowEnd | None, reached
     return FlowState.NOT_STARTED
 
 
+def _sender_alone(send: FlowEnd) -> FlowState:
+    """Judge by the queue pair of a sender whose receiver left no log: a side, and no cause."""
+    if send.in_flight is None or (send.passed == send.ready and send.done == send.passed):
+        return FlowState.UNKNOWN
+    if send.in_flight:
+        return FlowState.NOT_ACKNOWLEDGED if (send.oldest_ns or 0) >= LEAST_AGE_NS else FlowState.UNKNOWN
+    return FlowState.RECEIVER_SIDE if send.done == send.passed < send.ready else FlowState.UNKNOWN
+
+
 def _through(send: FlowEnd | None, receive: FlowEnd | None) -> FlowState:
     """Judge by the end that is left when the other one is through: a receiver that waits for more was promised more."""
     if send:
@@ -228,38 +269,3 @@ def _through(send: FlowEnd | None, receive: FlowEnd | None) -> FlowState:
     if receive and receive.ready < receive.posted:
         return FlowState.UNKNOWN
     return FlowState.NOT_CONSUMED if receive and receive.done < receive.ready else FlowState.UNKNOWN
-
-
-NETWORK = frozenset({FlowState.NOT_DELIVERED, FlowState.CREDIT_LOST})
-_OF_GPU = frozenset({FlowState.GPU_NOT_READY, FlowState.NOT_CONSUMED, FlowState.NOT_STARTED})
-
-
-def root_flows(flows: Iterable[Flow], waits_for: Mapping[int, Collection[int]]) -> tuple[Flow, ...]:
-    """Flows that stand still on their own account: no rank that holds one is itself blocked by another flow or another rank.
-
-    `waits_for` are ranks that wait for others to make a call.
-    """
-    stuck = [flow for flow in flows if flow.ends and all(end.stuck_ns >= LEAST_STUCK_NS for end in flow.ends)]
-    by_rank: dict[int, list[Flow]] = defaultdict(list)
-    for flow in stuck:
-        for end in flow.ends:
-            by_rank[end.rank].append(flow)
-    return tuple(flow for flow in stuck if flow.state in NETWORK or _on_its_own(flow, by_rank, waits_for))
-
-
-def _on_its_own(flow: Flow, by_rank: Mapping[int, Collection[Flow]], waits_for: Mapping[int, Collection[int]]) -> bool:
-    holder = flow.holder
-    if holder is None or flow.state is FlowState.NOT_ENTERED or waits_for.get(holder):
-        return False
-    return not any(_holds_up(other, flow, holder) for other in by_rank.get(holder, ()) if other is not flow)
-
-
-def _holds_up(other: Flow, flow: Flow, holder: int) -> bool:
-    """Whether `other` must move before `holder` can move `flow`: it comes earlier, or feeds the same operation."""
-    at, place = other.order_at(holder), flow.order_at(holder)
-    if at is None or other.holder == holder:
-        return False
-    same = (other.communicator, other.number, other.kind) == (flow.communicator, flow.number, flow.kind)
-    if same:
-        return flow.state in _OF_GPU
-    return place is None or at < place

@@ -4,11 +4,15 @@ A flow moves its chunks through at most eight buffers (NCCL_STEPS). A shim log s
 buffer waited for its GPU, for credit, at the NIC (sender), for the wire, for the flush, to be consumed (receiver). Divided by
 the buffers in use, the sums of one end add up to about the length of the flow: time of a buffer, comparable between flows of
 one structure, and free of any clock but the rank's own.
+
+Only a window of each log is looked at where one is given: rows of a log lie in the order of time, so that the store passes over
+those outside of it (zone maps), whatever the length of the history.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from duckdb import DuckDBPyConnection
 
@@ -35,18 +39,39 @@ JOIN mixed x ON x.communicator = c.communicator
 JOIN communicators g ON g.communicator = c.communicator
 JOIN members p ON p.communicator = c.communicator AND p.position = c.peer
 JOIN members m ON m.communicator = c.communicator AND m.rank = c.rank
-WHERE c.locator >= 0 AND list_contains($sources, c.source_id) AND f.end_ns >= f.start_ns AND c.total > 0 AND p.rank <> c.rank
+JOIN (SELECT unnest($sources) AS source_id, unnest($begins) AS begin_ns, unnest($ends) AS end_ns) w
+    ON w.source_id = f.source_id AND f.end_ns BETWEEN w.begin_ns AND w.end_ns
+WHERE f.end_ns BETWEEN $first AND $last AND c.locator >= 0 AND list_contains($sources, c.source_id)
+    AND f.end_ns >= f.start_ns AND c.total > 0 AND p.rank <> c.rank
     AND coalesce(c.wait_nic_ns, c.wait_wire_ns) IS NOT NULL
     AND (NOT o.paired OR c.pair_number IS NOT NULL OR (o.peer = c.peer AND o.call = c.direction))
 """
 
 
-def show_ended_flows(connection: DuckDBPyConnection, sources: Collection[int]) -> int:
+Windows = Mapping[int, tuple[int, int]]
+"""Begin and end of what to look at, by source, ns on the clock of its host."""
+# Times of 64 bits.
+ALWAYS = -(1 << 62), 1 << 62
+
+
+def show_ended_flows(connection: DuckDBPyConnection, sources: Collection[int], windows: Windows | None = None) -> int:
     """Make the temporary table `ended_flows` of the given logs; returns its rows.
 
     `rank` is the end whose log it is, `other` the rank at the far end, `kind` the collective or `p2p`; `number` is the same at
     both ends, null where it cannot be; the waits are ns of a buffer.
     """
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE ended_flows AS {_ENDED}", {"sources": sorted(sources)})
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE ended_flows AS {_ENDED}", _asked(sorted(sources), windows or {}))
     ((rows,),) = connection.execute("SELECT count(*) FROM ended_flows").fetchall()
     return int(rows)
+
+
+def _asked(sources: list[int], windows: Windows) -> dict[str, Any]:
+    found = [windows.get(source, ALWAYS) for source in sources]
+    begins, ends = [begin for begin, _ in found], [end for _, end in found]
+    return {
+        "sources": sources,
+        "begins": begins,
+        "ends": ends,
+        "first": min(begins, default=ALWAYS[0]),
+        "last": max(ends, default=ALWAYS[1]),
+    }

@@ -11,9 +11,10 @@ from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
-from forensics.rules.reductions.network.chunk_flows import NETWORK, Flow, FlowEnd, OpenFlows, root_flows
+from forensics.rules.reductions.network.chunk_flows import NETWORK, Flow, FlowEnd, FlowState, OpenFlows
 from forensics.rules.reductions.network.held_devices import HeldDevices
-from forensics.rules.reductions.network.work_requests import QueuePair, QueuePairs
+from forensics.rules.reductions.network.root_flows import root_flows
+from forensics.rules.reductions.network.work_requests import LEAST_AGE_NS, QueuePair, QueuePairs
 from forensics.rules.reductions.ranks.roster import RankFacts, RecordedRanks, Roster
 from forensics.rules.reductions.waits.graph import Root, Wait, WaitGraph
 
@@ -51,6 +52,7 @@ def faulty_flows(
             and flow.holder not in broken
             and not (flow.holder in known and _explained_above(groups, graph, flow))
             and not (flow.state not in NETWORK and flow.holder in held)
+            and not (flow.state is FlowState.RECEIVER_SIDE and flow.holder in graph.lacking)
         )
     )
 
@@ -96,8 +98,32 @@ def flow_evidence(flow: Flow) -> Iterator[Evidence]:
         end = flow.receive
         counts = f"{end.posted} of {end.total} steps posted, {end.ready} arrived, {end.done} consumed by its GPU"
         yield Evidence(f"rank {flow.receiver} receives it: {counts}; {_still(end)}", end.source)
+    elif flow.state in (FlowState.NOT_ACKNOWLEDGED, FlowState.RECEIVER_SIDE):
+        yield Evidence(
+            f"rank {flow.receiver} left no log: the queue pair of rank {flow.sender} tells the side only", None, False
+        )
     else:
         yield Evidence(f"rank {flow.receiver} shows no open receive for it")
+
+
+def idle_evidence(flow: Flow) -> Iterator[Evidence]:
+    """What the sender's queue pairs say of chunks that wait for credit: with none in flight its NIC has nothing to do."""
+    end = flow.send
+    if end is None or end.in_flight is None:
+        return
+    if not end.in_flight:
+        yield Evidence(f"the NIC of rank {end.rank} is idle for it: no request in flight on its queue pairs", end.source)
+    elif (end.oldest_ns or 0) >= LEAST_AGE_NS:
+        held = f"{end.in_flight} requests in flight, the oldest for {(end.oldest_ns or 0) / 1e9:.1f} s"
+        yield Evidence(f"the queue pairs of rank {end.rank} for it have {held}", end.source, supports=False)
+
+
+def sampled_evidence(end: FlowEnd) -> Iterator[Evidence]:
+    """How often a state was seen: one look cannot tell a state that lasts from one between two steps."""
+    if end.samples:
+        yield Evidence(f"{end.samples} earlier samples of rank {end.rank} show the same counts", end.source)
+    else:
+        yield Evidence(f"no earlier sample of rank {end.rank} shows the same counts", None, supports=False)
 
 
 def _still(end: FlowEnd) -> str:

@@ -1,7 +1,8 @@
 """Ranks whose GPU takes chunks that have arrived later than the GPUs of ranks with the same part in the same operation.
 
 What a chunk waits for its receiver's GPU has two causes: the GPU itself, and a way out of the rank that is full, for a kernel
-of a ring takes a chunk in when it can pass one on. So what the rank's own sends waited for credit and at the NIC is taken off.
+of a ring takes a chunk in when it can pass one on. So what the rank's own sends waited for credit and at the NIC is taken off;
+in a tree, that of the branch that waited longest. The first rank of a chain of slow ones is left, and not its successors.
 Ranks at the same place in communicators of one structure make the same calls; the same call, by its number, is compared, so
 that what holds up all of them (work that the kernels overlap with) is no difference (Mycroft section 5.2: each component should
 finish within expected execution time; section 8, case one).
@@ -56,14 +57,17 @@ class GpuHold:
 
 
 _HELD = """
-WITH own AS (
+WITH onward AS (
+    SELECT source_id, communicator, kind, number, channel, max(coalesce(credit_ns, 0) + coalesce(nic_ns, 0)) AS blocked_ns
+    FROM ended_flows WHERE sends GROUP BY ALL
+), own AS (
     SELECT r.kind, r.size, r.total, round(log2(greatest(r.bytes, 1))) AS scale, r.position, r.number, r.communicator, r.rank,
-           max(r.consume_ns) AS waited, max(r.consume_ns - coalesce(s.credit_ns, 0) - coalesce(s.nic_ns, 0)) AS held,
-           min(r.consume_ns - coalesce(s.credit_ns, 0) - coalesce(s.nic_ns, 0)) AS least, count(DISTINCT r.channel) AS channels,
-           arg_max(r.channel, r.consume_ns - coalesce(s.credit_ns, 0) - coalesce(s.nic_ns, 0)) AS channel,
+           max(r.consume_ns) AS waited, max(r.consume_ns - coalesce(s.blocked_ns, 0)) AS held,
+           min(r.consume_ns - coalesce(s.blocked_ns, 0)) AS least, count(DISTINCT r.channel) AS channels,
+           arg_max(r.channel, r.consume_ns - coalesce(s.blocked_ns, 0)) AS channel,
            min(r.start_ns) AS start_ns, max(r.end_ns) AS end_ns, any_value(r.source_id) AS source_id, min(r.locator) AS locator
-    FROM ended_flows r LEFT JOIN ended_flows s
-        ON s.sends AND s.source_id = r.source_id AND s.communicator = r.communicator AND s.kind = r.kind
+    FROM ended_flows r LEFT JOIN onward s
+        ON s.source_id = r.source_id AND s.communicator = r.communicator AND s.kind = r.kind
         AND s.number = r.number AND s.channel = r.channel
     WHERE NOT r.sends AND r.kind <> 'p2p' AND r.consume_ns IS NOT NULL AND r.number IS NOT NULL GROUP BY ALL
 ), compared AS (

@@ -9,15 +9,16 @@ from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.network.channel_flows import ChannelFlows, by_link, channel_flows
-from forensics.rules.reductions.network.ended_flows import show_ended_flows
+from forensics.rules.reductions.network.ended_flows import Windows, show_ended_flows
 from forensics.rules.reductions.network.flow_stages import FlowStages, flow_stages
 from forensics.rules.reductions.network.gpu_holds import GpuHold, gpu_holds
 from forensics.rules.reductions.network.pair_rates import PairRate, pair_rates
 from forensics.rules.reductions.network.proxy_pauses import Pauses, pauses
 from forensics.rules.reductions.network.slow_ends import Link
 from forensics.rules.reductions.network.stragglers import Straggler, stragglers
+from forensics.rules.reductions.network.went_wrong import JobOnset, WindowSeconds, flow_window
 from forensics.rules.reductions.progress.liveness import Liveness
-from forensics.rules.reductions.ranks.shim_logs import ShimLogs, source_ids
+from forensics.rules.reductions.ranks.shim_logs import ShimLogs, last_beats, source_ids
 
 LEAST_SLOWDOWN = 1.33
 """Where work requests are counted: a smaller loss of bandwidth is no case."""
@@ -74,13 +75,15 @@ class Slowness:
 
 
 @reduction
-def slowness(connection: DuckDBPyConnection, logs: ShimLogs, liveness: Liveness) -> Slowness:
-    """Reduce the logs of a job that may move."""
+def slowness(
+    connection: DuckDBPyConnection, logs: ShimLogs, liveness: Liveness, onset: JobOnset, seconds: WindowSeconds
+) -> Slowness:
+    """Reduce the logs of a job that may move, around the moment at which it went wrong where the logs tell it."""
     if not logs or not liveness.may_move:
         return Slowness()
     sources = source_ids(logs)
     pairs = pair_rates(connection, sources)
-    if not show_ended_flows(connection, sources):
+    if not show_ended_flows(connection, sources, _windows(logs, onset, seconds)):
         return Slowness(pairs=pairs)
     found = Slowness(
         channels=by_link(channel_flows(connection)),
@@ -92,3 +95,12 @@ def slowness(connection: DuckDBPyConnection, logs: ShimLogs, liveness: Liveness)
     )
     connection.execute("DROP TABLE temp.main.ended_flows")
     return found
+
+
+def _windows(logs: ShimLogs, onset: JobOnset, seconds: float) -> Windows:
+    """The same part of each log, counted from its end: clocks of hosts differ, and logs are collected together."""
+    window = flow_window(onset.first, seconds)
+    if window is None:
+        return {}
+    until = last_beats(logs.values())
+    return {log.source_id: (until[rank] - window.earliest_ns, until[rank] - window.latest_ns) for rank, log in logs.items()}

@@ -37,9 +37,9 @@ class Straggler:
     It was last in `late` of the last `calls` operations, since it began to be. In the `counted` ones that show a lateness of
     their own it came `typical_ns` (median) after the one before it, with a median deviation of `spread_ns`, and `lost_ns` in
     all: `share` of the time that they span. `held_ns` is how long (median) chunks that had arrived waited for its GPU beyond
-    those of its peers. Of its lateness `forward_ns` and `backward_ns` arose before messages that it sent on, `end_ns` after the
-    last of them, and `passed_ns` came with messages that it received (sums). `had_onset` says that the record shows it come in
-    time before.
+    those of its peers, `usual_ns` what an operation takes (median) once all are there. Of its lateness
+    `forward_ns` and `backward_ns` arose before messages that it sent on, `end_ns` after the last of them, and `passed_ns` came
+    with messages that it received (sums). `had_onset` says that the record shows it come in time before.
     """
 
     rank: int
@@ -60,6 +60,7 @@ class Straggler:
     passed_ns: float
     source: str
     had_onset: bool = False
+    usual_ns: float = 0.0
 
     @property
     def own_ns(self) -> float:
@@ -86,6 +87,7 @@ class _Call:
     least: Mapping[int, float]
     ends: Mapping[int, int]
     held: Mapping[int, float]
+    took: Mapping[int, float]
     source: Mapping[int, str]
 
     @property
@@ -102,13 +104,14 @@ class _Call:
 _WAITED = """
 WITH ends AS (
     SELECT communicator, kind, number, rank, size, source_id, max(wire_ns) AS idle, max(credit_ns + nic_ns) AS blocked,
-           max(consume_ns) AS held, max(took_ns) AS took, max(end_ns) AS end_ns, min(locator) AS locator
+           max(consume_ns) AS held, max(took_ns) AS took, min(took_ns) AS own, max(end_ns) AS end_ns, min(locator) AS locator
     FROM ended_flows WHERE kind <> 'p2p' AND number IS NOT NULL GROUP BY communicator, kind, number, rank, size, source_id
 )
 SELECT e.communicator, e.kind, e.number, list(e.rank ORDER BY e.rank),
        list(least(coalesce(idle, 0) + coalesce(blocked, 0), took) ORDER BY e.rank),
        list(greatest(coalesce(idle, 0), coalesce(blocked, 0)) ORDER BY e.rank), list(e.end_ns ORDER BY e.rank),
-       list(coalesce(held, 0) ORDER BY e.rank), list(s.path || '#entry=' || e.locator ORDER BY e.rank)
+       list(coalesce(held, 0) ORDER BY e.rank), list(own ORDER BY e.rank),
+       list(s.path || '#entry=' || e.locator ORDER BY e.rank)
 FROM ends e JOIN sources s USING (source_id)
 GROUP BY e.communicator, e.kind, e.number, e.size HAVING count(*) = e.size ORDER BY e.communicator, e.kind, e.number
 """
@@ -160,6 +163,7 @@ def _of_group(communicator: str, kind: str, calls: Sequence[_Call], messages: _M
         float(np.median(np.abs(by - typical))), float(by.sum()), float(by.sum()) / span if span else 0.0,
         float(np.median(others)), *_blame(rank, ordered, messages, typical),
         max(late, key=lambda call: call.lateness(rank)).source[rank], first > 0,
+        float(np.median([min(call.took.values()) for call in ordered])),
     )  # fmt: skip
 
 

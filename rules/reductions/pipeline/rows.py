@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from forensics.model import AxisRow, LayoutRow
+from forensics.model import AxisRow, GridRow, LayoutRow
 from forensics.rules.reductions.pipeline.layout import AxisOf, Layout
 
 
@@ -24,4 +24,20 @@ def layout_row(layout: Layout) -> LayoutRow | None:
         if place.stage is not None:
             stages[place.stage].append(rank)
     ordered = tuple(tuple(ranks) for _, ranks in sorted(stages.items()))
-    return LayoutRow(tuple(sorted(axes, key=lambda row: row.communicators)), ordered, layout.stage_method)
+    return LayoutRow(tuple(sorted(axes, key=lambda row: row.communicators)), ordered, layout.stage_method, _grid(layout))
+
+
+def _grid(layout: Layout) -> tuple[GridRow, ...]:
+    """Ranks by stage and replica; one of which a coordinate is not known stands behind those of which it is."""
+    rows: dict[tuple[int | None, int | None], list[int]] = defaultdict(list)
+    beside = sorted(
+        layout.places, key=lambda rank: (*map(_known, (layout.places[rank].context, layout.places[rank].tensor)), rank)
+    )
+    for rank in beside:
+        rows[layout.places[rank].stage, layout.places[rank].replica].append(rank)
+    ordered = sorted(rows.items(), key=lambda row: tuple(map(_known, row[0])))
+    return tuple(GridRow(stage, replica, tuple(ranks)) for (stage, replica), ranks in ordered)
+
+
+def _known(place: int | None) -> tuple[bool, int]:
+    return place is None, place or 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from forensics.rules.reductions.network.chunk_flows import Flow, FlowEnd, FlowState, OpenFlows, _both, root_flows
-from forensics.rules.reductions.network.flow_faults import standing_flows
+from forensics.rules.reductions.network.chunk_flows import Flow, FlowEnd, FlowState, OpenFlows, _both, _sender_alone
+from forensics.rules.reductions.network.flow_faults import flow_evidence, idle_evidence, standing_flows
+from forensics.rules.reductions.network.root_flows import root_flows
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.waits.graph import Wait, wait_graph
 
@@ -110,3 +113,72 @@ def test_a_rank_whose_first_call_lacks_a_member_holds_no_flow_up_itself() -> Non
     assert standing_flows(OpenFlows((held,)), roster(), wait_graph([first])) == ()
     behind = Wait("other", 1, {1: None}, absent=(3,))
     assert standing_flows(OpenFlows((held,)), roster(), wait_graph([behind])) == (held,), "rank 1 does not hold it"
+
+
+@pytest.mark.parametrize(
+    ("counts", "in_flight", "oldest_s", "state"),
+    [
+        ((8, 6, 2, 2), 0, None, FlowState.RECEIVER_SIDE),
+        ((8, 6, 4, 2), 2, 5, FlowState.NOT_ACKNOWLEDGED),
+        ((8, 6, 2, 2), 2, 5, FlowState.NOT_ACKNOWLEDGED),
+        ((8, 6, 4, 2), 2, 0, FlowState.UNKNOWN),
+        ((8, 6, 4, 2), 0, None, FlowState.UNKNOWN),
+        ((8, 2, 2, 2), 0, None, FlowState.UNKNOWN),
+        ((8, 6, 2, 2), None, None, FlowState.UNKNOWN),
+    ],
+)
+def test_a_sender_alone_tells_a_side_by_its_queue_pair(
+    counts: tuple[int, int, int, int], in_flight: int | None, oldest_s: int | None, state: FlowState
+) -> None:
+    """Handed over and neither done nor in flight, a GPU that gives nothing, and an unknown queue pair tell nothing."""
+    oldest = None if oldest_s is None else oldest_s * 1_000_000_000
+    assert _sender_alone(replace(end(0, counts, total=8), in_flight=in_flight, oldest_ns=oldest)) is state
+
+
+def silent(sender: int, receiver: int, *, number: int = 1) -> Flow:
+    """A flow to a rank without a log: chunks wait for credit, nothing is in flight."""
+    own = replace(end(sender, (8, 6, 2, 2), total=8), in_flight=0)
+    return Flow("nccl:a", number, "all_reduce", 0, sender, receiver, own, None, FlowState.RECEIVER_SIDE)
+
+
+def onward(sender: int, receiver: int, counts: tuple[int, int, int, int], number: int = 1) -> Flow:
+    """What a rank without a log sends on, by the receiver's log."""
+    return Flow("nccl:a", number, "all_reduce", 0, sender, receiver, None, end(receiver, counts, total=8), FlowState.UNKNOWN)
+
+
+def test_a_receiver_without_a_log_is_the_side_when_all_it_needs_is_there() -> None:
+    first = silent(0, 1)
+    assert root_flows([first, onward(1, 2, (8, 3, 3, 3))], {}) == (first,)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        (),
+        (onward(1, 2, (8, 8, 8, 0)),),
+        (onward(1, 2, (3, 3, 3, 3)),),
+        (onward(1, 2, (8, 3, 3, 3)), onward(1, 4, (8, 8, 8, 0))),
+        (onward(1, 2, (8, 3, 3, 3), number=2),),
+        (silent(1, 2),),
+    ],
+)
+def test_a_receiver_without_a_log_that_may_wait_for_others_is_no_root(others: tuple[Flow, ...]) -> None:
+    """Behind it nobody is seen, a GPU takes nothing, no buffers are offered, one of two branches is stuck, another call."""
+    first = silent(0, 1)
+    assert first not in root_flows([first, *others], {})
+
+
+def test_a_side_is_said_as_a_side() -> None:
+    first = silent(0, 1)
+    texts = [each.statement for each in (*flow_evidence(first), *idle_evidence(first))]
+    assert texts[1] == "rank 1 left no log: the queue pair of rank 0 tells the side only"
+    assert texts[2] == "the NIC of rank 0 is idle for it: no request in flight on its queue pairs"
+    assert not list(idle_evidence(flow(0, 1, FlowState.NO_CREDIT)))
+
+
+def test_requests_that_age_speak_against_a_receiver_that_gives_no_credit() -> None:
+    held = replace(end(0, (8, 6, 2, 2), total=8), in_flight=3, oldest_ns=4_000_000_000)
+    (against,) = idle_evidence(
+        Flow("nccl:a", 1, "all_reduce", 0, 0, 1, held, end(1, (2, 2, 2, 2), total=8), FlowState.NO_CREDIT)
+    )
+    assert not against.supports and "3 requests in flight, the oldest for 4.0 s" in against.statement

@@ -65,6 +65,21 @@ def test_a_gpu_whose_way_out_is_full_waits_for_others(connection: DuckDBPyConnec
     assert gpu_holds(connection) == ()
 
 
+def test_a_gpu_one_of_whose_branches_is_full_waits_for_others(connection: DuckDBPyConnection) -> None:
+    """In a tree a rank sends to several: that its way up is free does not make it slow."""
+    pairs(connection, 16, lambda rank, step: (22.0, 20.1) if rank == 8 else (2.0, 0.1))
+    connection.execute("""
+        INSERT INTO ended_flows BY NAME SELECT * REPLACE (locator + 5000 AS locator, 3 AS other, 100000 AS credit_ns)
+        FROM ended_flows WHERE sends AND rank = 8""")
+    assert gpu_holds(connection) == ()
+
+
+def test_of_a_chain_of_slow_ranks_the_first_is_named(connection: DuckDBPyConnection) -> None:
+    """Rank 8 takes chunks late; rank 2, which sends to it, has no room to take its own and waits for credit as long."""
+    pairs(connection, 16, lambda rank, step: {8: (22.0, 0.1), 2: (22.0, 20.2)}.get(rank, (2.0, 0.1)))
+    assert only(gpu_holds(connection)).rank == 8
+
+
 def test_single_accidents_accuse_nobody(connection: DuckDBPyConnection) -> None:
     pairs(connection, 16, lambda rank, step: (80.0 if rank == 8 and step % 5 == 2 else 2.0, 0.1))
     assert gpu_holds(connection) == ()

@@ -10,7 +10,7 @@ import pytest
 from duckdb import DuckDBPyConnection
 
 from forensics.case.build import open_case
-from forensics.model import Cause, Confidence, Role, Verdict
+from forensics.model import Cause, Confidence, Finding, Role, Verdict
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import run
 from forensics.rules.reductions.network.slowness import Slowness
@@ -141,12 +141,41 @@ def test_a_small_lag_of_a_stage_is_a_suspicion_unless_it_began_in_the_record(
 
 @pytest.mark.parametrize(("share", "onset", "sure"), [(0.15, False, False), (0.15, True, True), (0.5, False, True)])
 def test_a_small_lag_that_chunks_tell_of(share: float, onset: bool, sure: bool) -> None:
-    late = Straggler(1, "dp", "all_reduce", (0, 1, 2, 3), 20, 20, 20, 1e6, 1e5, 2e7, share, 0, 0, 0, 2e7, 0, "log", onset)
+    (root,) = _roots(_straggler(1, share, onset))
+    assert root.confidence is (Confidence.LIKELY if sure else Confidence.SUSPECT)
+
+
+def _straggler(rank: int, share: float, onset: bool) -> Straggler:
+    return Straggler(rank, "dp", "all_reduce", (0, 1, 2, 3), 20, 20, 20, 1e6, 1e5, 2e7, share, 0, 0, 0, 2e7, 0, "log", onset)
+
+
+def _roots(late: Straggler) -> list[Finding]:
     given: dict[object, object] = {
         DuckDBPyConnection: recorded("rank-awaited"),
         SilenceFactor: SILENCE_FACTOR,
         Slowness: Slowness(stragglers=(late,)),
     }
     found, _ = run(Supply(given), [rank_awaited.RULE], {})
-    (root,) = [each for each in found if each.role is Role.ROOT]
-    assert root.confidence is (Confidence.LIKELY if sure else Confidence.SUSPECT)
+    return [each for each in found if each.role is Role.ROOT]
+
+
+@pytest.mark.parametrize(("rank", "onset", "accuses"), [(0, False, False), (0, True, True), (1, False, True)])
+def test_a_master_rank_is_held_against_its_own_history(rank: int, onset: bool, accuses: bool) -> None:
+    """It may log and save: only where it was in time before does its lateness accuse it, like that of any other rank."""
+    (root,) = _roots(_straggler(rank, 0.5, onset))
+    assert (root.by_design is None) == accuses
+
+
+def test_a_master_rank_whose_gpu_takes_chunks_late_is_accused() -> None:
+    (root,) = _roots(replace(_straggler(0, 0.5, False), held_ns=9e5))
+    assert root.by_design is None and root.cause is Cause.COMPUTE_SLOW
+
+
+@pytest.mark.parametrize(("usual_ms", "accuses"), [(5, True), (11, False)])
+def test_less_than_a_tenth_of_the_operation_is_no_lateness(usual_ms: int, accuses: bool) -> None:
+    assert bool(_roots(replace(_straggler(1, 0.5, True), usual_ns=usual_ms * 1e6))) == accuses
+
+
+def test_a_second_is_late_in_any_operation() -> None:
+    long = replace(_straggler(1, 0.5, True), typical_ns=1.1e9, spread_ns=0.0, usual_ns=60e9)
+    assert _roots(long) and not _roots(replace(long, typical_ns=0.9e9))

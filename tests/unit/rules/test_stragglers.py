@@ -42,6 +42,7 @@ def test_the_rank_that_waits_for_nobody_is_the_straggler(connection: DuckDBPyCon
     assert (found.rank, found.late, found.calls, found.members) == (2, 10, 10, (0, 1, 2, 3))
     assert found.typical_ns == pytest.approx(30 * MS, rel=0.02)
     assert found.share == pytest.approx(0.3, abs=0.04)
+    assert found.usual_ns == pytest.approx(1.3 * MS, rel=0.1), "of the one that comes last: all are there"
     assert found.own_share > 0.9 and found.held_ns == pytest.approx(0, abs=MS)
 
 
