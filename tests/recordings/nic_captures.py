@@ -1,6 +1,6 @@
 """Captures of NICs made up: rings over hosts whose slices take their time (Pulse sections 2.3 and 6.1).
 
-`python -m tests.recordings.nic_captures` writes the scenario of a slow NIC.
+`python -m tests.recordings.nic_captures` writes the scenarios of a slow NIC and of one that halted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Ring:
 
     `out` and `into` are the parts of their rate that ranks send and receive with, `slow` both; others have all of it, with a
     `spread` (standard deviation, of one). `held` makes everybody wait so long (ns) after each slice, as a late proxy does.
-    `peers` says who is at the other end of each queue pair.
+    `peers` says who is at the other end of each queue pair. `halted` are links that moved so many slices of the last operator
+    and no more; nobody moves anything for `quiet_ns` at the end.
     """
 
     size: int = 4
@@ -46,6 +47,9 @@ class Ring:
     spread: float = 0.0
     held: float = 0.0
     peers: bool = False
+    halted: Mapping[Ends, int] = field(default_factory=dict)
+    quiet_ns: float = 0.0
+    first_epoch: int = _FIRST_EPOCH
 
     @property
     def world(self) -> int:
@@ -89,7 +93,8 @@ def _moved(ring: Ring, rate: Mapping[Ends, float], ends: Ends) -> Values:
     mine = {(a, b) for a, b in rate if a % ring.rails == ends[0] % ring.rails}
     turn = max(SLICE / rate[each] for each in mine) * 1e9 + ring.held
     starts = np.arange(ring.operators)[:, None] * (turn * ring.slices + ring.pause_ns) + np.arange(ring.slices) * turn
-    begin = starts.ravel() + ring.pause_ns
+    done = (ring.operators - 1) * ring.slices + ring.halted.get(ends, ring.slices)
+    begin = starts.ravel()[:done] + ring.pause_ns
     end = begin + SLICE / rate[ends] * 1e9
     times = np.column_stack([begin, end]).ravel()
     total = np.column_stack([np.arange(len(begin)), np.arange(1, len(begin) + 1)]).ravel() * float(SLICE)
@@ -100,7 +105,7 @@ def _moved(ring: Ring, rate: Mapping[Ends, float], ends: Ends) -> Values:
 
 def _epochs(ring: Ring, rate: Mapping[Ends, float]) -> int:
     turn = SLICE / min(rate.values()) * 1e9 + ring.held
-    return int((turn * ring.slices + ring.pause_ns) * ring.operators / ring.epoch_ns) + 300
+    return int(((turn * ring.slices + ring.pause_ns) * ring.operators + ring.quiet_ns) / ring.epoch_ns) + 300
 
 
 def _file(ring: Ring, rank: int, moved: Mapping[Ends, Values], text: Mapping[str, Any]) -> bytes:
@@ -109,18 +114,18 @@ def _file(ring: Ring, rank: int, moved: Mapping[Ends, Values], text: Mapping[str
     said = {
         "host": f"n{rank // ring.rails}", "nic": f"mlx5_{rank % ring.rails}", "rank": rank, "epoch_ns": ring.epoch_ns,
         "unit": "bytes",
-        "clock": "realtime", "first_epoch": _FIRST_EPOCH, "epochs": epochs, "lost": [],
+        "clock": "realtime", "first_epoch": ring.first_epoch, "epochs": epochs, "lost": [],
         "queue_pairs": [_pair(rank, *ends, named=ring.peers) for ends, _ in mine], **text,
     }  # fmt: skip
-    return packed(said, list(_runs(mine, moved)))
+    return packed(said, list(_runs(mine, moved, ring.first_epoch)))
 
 
-def _runs(mine: Sequence[tuple[Ends, int]], moved: Mapping[Ends, Values]) -> Iterator[tuple[int, int, int, Values]]:
+def _runs(mine: Sequence[tuple[Ends, int]], moved: Mapping[Ends, Values], first: int) -> Iterator[tuple[int, int, int, Values]]:
     for place, (ends, direction) in enumerate(mine):
         busy = np.flatnonzero(moved[ends])
         for run in np.split(busy, np.flatnonzero(np.diff(busy) > 32) + 1):
             if len(run):
-                yield place, direction, _FIRST_EPOCH + int(run[0]), moved[ends][run[0] : run[-1] + 1]
+                yield place, direction, first + int(run[0]), moved[ends][run[0] : run[-1] + 1]
 
 
 def _pair(rank: int, sender: int, receiver: int, *, named: bool) -> dict[str, Any]:
@@ -134,3 +139,5 @@ def _pair(rank: int, sender: int, receiver: int, *, named: bool) -> dict[str, An
 
 if __name__ == "__main__":
     paper_logs.write(captures(Ring(operators=3, slices=40, slow=halved(2))), "nic-slow")
+    halted = {(1, 4): 0, (4, 7): 0, (7, 10): 2, (10, 1): 4}
+    paper_logs.write(captures(Ring(rails=3, operators=4, slices=500, quiet_ns=3e9, halted=halted)), "nic-halted")

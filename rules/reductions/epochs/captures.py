@@ -22,7 +22,8 @@ class NicCapture:
     """One capture of the NIC of a rank; `epoch_ns` in ns, `first` and `epochs` in epochs (None not told).
 
     `line_rate` is what its port can move (bytes per second, None not known). `clock` says to what the numbers of its epochs
-    belong; only those of `realtime` can be laid beside those of other hosts.
+    belong; only those of `realtime` can be laid beside those of other hosts. `whole` is one of which nothing was lost: what
+    it does not tell of did not happen.
     """
 
     source_id: int
@@ -36,6 +37,7 @@ class NicCapture:
     epochs: int | None = None
     clock: str | None = None
     line_rate: float | None = None
+    whole: bool = True
 
 
 NicCaptures = NewType("NicCaptures", tuple[NicCapture, ...])
@@ -49,7 +51,7 @@ WITH owners AS (
     SELECT host, parent, max(rate_bytes_per_s) AS rate FROM devices WHERE kind = 'port' GROUP BY host, parent
 )
 SELECT c.source_id, c.capture_id, s.path, coalesce(s.rank, o.rank) AS of_rank, coalesce(c.host, s.host), c.nic, c.epoch_ns,
-       c.first_epoch, c.epochs, c.clock, r.rate
+       c.first_epoch, c.epochs, c.clock, r.rate, s.status = 'ok' AND c.lost IS NULL
 FROM captures c JOIN sources s USING (source_id)
 LEFT JOIN owners o ON o.host = coalesce(c.host, s.host) AND o.nic = c.nic
 LEFT JOIN rates r ON r.host = coalesce(c.host, s.host) AND r.parent = c.nic

@@ -10,6 +10,7 @@ import numpy as np
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.epochs.standstill import NicSilence
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
 from forensics.rules.reductions.hardware.state import ports_read_twice
@@ -40,13 +41,21 @@ LEAST_PACKETS_PER_S = 10_000.0
 
 @reduction
 def motion(
-    calls: Calls, ranks: Roster, samples: StacksByRank, shim: ShimLogs, windows: FrontierWindows, factor: SilenceFactor
+    calls: Calls,
+    ranks: Roster,
+    samples: StacksByRank,
+    shim: ShimLogs,
+    windows: FrontierWindows,
+    factor: SilenceFactor,
+    nics: NicSilence,
 ) -> Liveness:
-    """Logs of calls where the calls are theirs, else dumps and stacks; then recorded steps, then other sources."""
+    """Logs of calls where the calls are theirs, else dumps and stacks; then recorded steps, NICs, and other sources."""
     silent = [rank for rank, facts in ranks.ranks.items() if facts.heartbeat_gap_ns]
     found = logged_motion(shim.values(), factor, silent) if calls.from_shim else None
     found = found or liveness(calls.connection, ranks, samples, factor)
     found = moving_by_steps(calls.connection, found, windows, factor)
+    if found.motion is Motion.UNSEEN and nics:
+        found = replace(found, motion=Motion.STALLED, reason=nics.reason, source=nics.source)
     return with_progress(calls.connection, found, shim, ranks, factor)
 
 

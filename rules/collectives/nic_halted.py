@@ -1,0 +1,107 @@
+"""Nothing moves any more on any NIC, and that of a rank stopped before those beside it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from forensics.model import (
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Mechanism,
+    Members,
+    Resource,
+    Since,
+    StageRef,
+)
+from forensics.rules.interface import Need, Rule, Undecided
+from forensics.rules.reductions.epochs.captures import NicCaptures
+from forensics.rules.reductions.epochs.halted_links import HaltedLink, HaltedLinks, halted_ends
+from forensics.rules.reductions.epochs.operators import NicOperators
+from forensics.rules.reductions.epochs.standstill import NicSilence
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
+from forensics.rules.reductions.waits.graph import WaitGraph
+
+_SHOWN = 3
+
+
+def _evaluate(roster: Roster, graph: WaitGraph, halted: HaltedLinks, silence: NicSilence) -> Iterator[Finding]:
+    if roster.ranks and all(facts.dead for facts in roster.ranks.values()):
+        return
+    for ranks, links in halted_ends(halted):
+        if _agrees(graph, ranks):
+            yield _finding(roster, ranks, links, silence)
+
+
+def _agrees(graph: WaitGraph, ranks: Sequence[int]) -> bool:
+    """Whether calls leave it open who of those inside an operation is the first, and this names one; or there are no calls."""
+    absent = {rank for wait in graph.waits for rank in wait.missing if rank not in graph.waits_for}
+    return not graph.waits or (not absent and len(ranks) == 1 and set(ranks) <= graph.waits_for.keys())
+
+
+def _finding(roster: Roster, ranks: tuple[int, ...], links: Sequence[HaltedLink], silence: NicSilence) -> Finding:
+    named = len(ranks) == 1
+    nics = {link.nic for link in links if (link.told_by,) == ranks}
+    others = sorted({rank for link in links for rank in link.ends} - set(ranks)) or list(ranks)
+    on_its_way = any(link.begun for link in links)
+    return Finding(
+        ranks=ranks,
+        cause=Cause.NETWORK_DOWN if on_its_way else Cause.UNKNOWN,
+        stage=StageRef(component=Component.COMMUNICATION if on_its_way else Component.UNKNOWN),
+        belief=Belief.BEHIND_AND_BUSY if named else Belief.GROUP_SYMPTOM,
+        confidence=Confidence.SUSPECT,
+        evidence=tuple(_evidence(links, silence, on_its_way)),
+        granularity=(Granularity.NIC if on_its_way else Granularity.RANK) if named else Granularity.LINK,
+        members=Members.EACH if named else Members.ONE_OF,
+        resource=Resource(nic=nics.pop() if len(nics) == 1 else None, peer_ranks=tuple(others)),
+        mechanism=Mechanism("not_delivered", "local" if named else "unknown"),
+        since=_since(roster, ranks, links),
+        next_steps=(
+            f"look at port state, cable and error counters of the NICs of {ranks_text(ranks)}",
+            f"look at the processes and GPUs of {ranks_text(ranks)}: one that stopped before its call leaves the same traffic",
+        ),
+    )
+
+
+def _evidence(links: Sequence[HaltedLink], silence: NicSilence, on_its_way: bool) -> Iterator[Evidence]:
+    yield Evidence(silence.reason, silence.source)
+    for link in links[:_SHOWN]:
+        moved = f"moved {link.moved / 1e6:.1f} MB of its last operator" if link.begun else "did not begin the last operator"
+        beside = f"{counted(link.others, 'link')} between the same hosts moved {link.expected / 1e6:.1f} MB"
+        yield Evidence(f"rank {link.sender} to rank {link.receiver} {moved}; {beside}", link.source)
+    if not on_its_way:
+        yield Evidence("epochs do not tell a NIC that is down from a rank that did not make its call", None, supports=False)
+
+
+def _since(roster: Roster, ranks: Sequence[int], links: Sequence[HaltedLink]) -> Since | None:
+    """The last time at which one of the links moved anything, by the clock of a named rank where one tells."""
+    own = [link for link in links if link.told_by in ranks] or links
+    last = max(own, key=lambda link: (link.since_ns, link.ends))
+    host = roster.host_of(last.told_by)
+    return Since(last.since_ns, f"{host} realtime", 0) if host and last.clock == "realtime" else None
+
+
+def _clears(moved: NicOperators, silence: NicSilence, halted: HaltedLinks) -> str | None:
+    if halted or not moved:
+        return None
+    if silence:
+        return Undecided("all links between two hosts stopped with the same operator, or none is beside another")
+    if not all(nic.capture.whole for nic in moved):
+        return Undecided("a capture lost epochs: what it does not tell of may have happened")
+    return Undecided("NICs moved data up to the end of the captures, or their silence is as long as pauses before")
+
+
+RULE = Rule(
+    code="FX181",
+    name="nic-halted",
+    seed="Pulse section 6.2 (communication and computation fail-stop)",
+    needs=(Need(NicCaptures, "NIC epochs", "where traffic stopped first is told by captures only"),),
+    concludes="The rank whose NIC, or the link that, stopped before those beside it in a job of which no NIC moves anything.",
+    evaluate=_evaluate,
+    clears=_clears,
+)

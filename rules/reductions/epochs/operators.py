@@ -1,0 +1,120 @@
+"""The operators that each NIC moved to and from each peer in the newest moments, and when it moved anything at all.
+
+Only the newest moments that nearly all captures have are looked at, so that all links are compared over the same time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NewType
+
+import numpy as np
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.epochs.captures import NicCapture, NicCaptures, name_peers
+from forensics.rules.reductions.epochs.cells import DIRECTIONS, Cells, Ints, cells_by_peer
+from forensics.rules.reductions.epochs.segments import DELTA_NS, Segments, quantile, segments
+from forensics.rules.reductions.interface import reduction
+
+# The rate that all but a twentieth of the epochs do not exceed: epochs with resent data lie above it.
+_BUSIEST = 0.95
+# Of the captures: so many may reach back less far than what is looked at.
+_SHORTER = 0.1
+# Epochs from one to the next: that is no gap, however long they are.
+_NEXT = 1
+# Years of epochs: what says that it captured more is damaged.
+_MOST_EPOCHS = 1 << 48
+
+
+@dataclass(frozen=True, slots=True)
+class PeerOperators:
+    """Operators of a NIC with one peer in one direction, oldest first: epochs `begin` and `end`, `bytes`, number of `active`
+    epochs and bytes of a busy one (`peak`); arrays of the same length."""
+
+    peer: int
+    direction: str
+    begin: Ints
+    end: Ints
+    bytes: Ints
+    active: Ints
+    peak: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class MovedByNic:
+    """What one NIC moved from epoch `first` to `last` (included) of a capture of it: with each peer, in each direction.
+
+    `quiet_ns` is the time without data at the end, `pause_ns` the second longest one between data before that (0 without).
+    """
+
+    capture: NicCapture
+    first: int
+    last: int
+    peers: tuple[PeerOperators, ...]
+    quiet_ns: int
+    pause_ns: int
+
+    @property
+    def span_ns(self) -> int:
+        """The time looked at."""
+        return (self.last - self.first + 1) * self.capture.epoch_ns
+
+
+NicOperators = NewType("NicOperators", tuple[MovedByNic, ...])
+"""All NICs of ranks whose captures say what time they cover."""
+
+
+@reduction
+def nic_operators(connection: DuckDBPyConnection, captures: NicCaptures) -> NicOperators:
+    """Cut the traffic of all captures into operators."""
+    told = [capture for capture in captures if capture.first is not None and 0 < (capture.epochs or 0) < _MOST_EPOCHS]
+    if not told:
+        return NicOperators(())
+    name_peers(connection)
+    span = _common_span(told)
+    return NicOperators(tuple(_moved(cells_by_peer(connection, nic), nic[0], span) for nic in _by_nic(told).values()))
+
+
+def _by_nic(captures: Sequence[NicCapture]) -> Mapping[tuple[int, str], list[NicCapture]]:
+    """Captures of each NIC with the shortest epochs that it has, the longest capture first."""
+    found: dict[tuple[int, str], list[NicCapture]] = defaultdict(list)
+    for capture in sorted(captures, key=lambda each: (each.epoch_ns, -(each.epochs or 0), each.path)):
+        mine = found[capture.rank, capture.nic]
+        if not mine or mine[0].epoch_ns == capture.epoch_ns:
+            mine.append(capture)
+    return found
+
+
+def _common_span(captures: Sequence[NicCapture]) -> int:
+    """ns at the end of all captures that are looked at: nearly all reach back so far, and a cut one does not shorten it."""
+    spans = [capture.epoch_ns * (capture.epochs or 0) for capture in captures]
+    return int(np.quantile(spans, _SHORTER, method="higher"))
+
+
+def _moved(cells: Cells, capture: NicCapture, span: int) -> MovedByNic:
+    first, epochs = capture.first or 0, capture.epochs or 0
+    begin, last = max(first, first + epochs - span // capture.epoch_ns), first + epochs - 1
+    recent = cells.epoch >= begin
+    cells = Cells(cells.series[recent], cells.epoch[recent], cells.bytes[recent])
+    found = segments(cells, max(DELTA_NS // capture.epoch_ns, _NEXT + 1), last)
+    quiet, pause = (epochs * capture.epoch_ns for epochs in _pauses(found, begin, last))
+    return MovedByNic(capture, begin, last, tuple(_by_peer(found, quantile(cells, found, _BUSIEST))), quiet, pause)
+
+
+def _by_peer(found: Segments, peaks: Ints) -> Iterator[PeerOperators]:
+    for series in np.unique(found.series).tolist():
+        mine = found.series == series
+        columns = (found.begin, found.end, found.bytes, found.active, peaks)
+        yield PeerOperators(series // len(DIRECTIONS), DIRECTIONS[series % len(DIRECTIONS)], *(each[mine] for each in columns))
+
+
+def _pauses(found: Segments, begin: int, last: int) -> tuple[int, int]:
+    """Epochs without data at the end, and in the second longest pause between operators of any peer."""
+    if not len(found):
+        return last - begin + 1, 0
+    order = np.argsort(found.begin, kind="stable")
+    reached = np.maximum.accumulate(found.end[order])
+    pauses = np.sort(found.begin[order][1:] - reached[:-1] - 1)
+    return int(max(last - reached[-1], 0)), int(max(pauses[-2], 0)) if len(pauses) > 1 else 0

@@ -1,0 +1,101 @@
+"""FX181 on captures made up for it: whom it names in a job that stands still, and what must not mislead it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forensics.case.build import open_case
+from forensics.model import Confidence, Granularity, Members, Outcome, Suspect, Verdict
+from forensics.rules.diagnosis import diagnose
+from tests.recordings.nic_captures import Ring, captures, write
+
+STILL = Ring(rails=4, slices=600, quiet_ns=3e9)
+"""Rings of four ranks over the hosts n0 (ranks 0 to 3) to n3: rank 5 gets from rank 1 and sends to rank 9."""
+DOWN = {(1, 5): 0, (5, 9): 0, (9, 13): 2, (13, 1): 4}
+
+
+def judged(folder: Path, ring: Ring, **text: Any) -> Verdict:
+    return diagnose(open_case([write(folder, captures(ring, **text))]))
+
+
+def only(verdict: Verdict) -> Suspect:
+    (suspect,) = verdict.suspects
+    assert suspect.rules == ("FX181",)
+    return suspect
+
+
+def status(verdict: Verdict) -> str:
+    return next(outcome.status for outcome in verdict.ruled_out if outcome.rule == "FX181")
+
+
+def test_a_nic_of_which_neither_direction_moved_is_named(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, replace(STILL, halted=DOWN))
+    found = only(verdict)
+    assert (verdict.outcome, found.ranks, found.members) == (Outcome.HANG, (5,), Members.EACH)
+    assert found.confidence is Confidence.SUSPECT, "a rank that did not make its call leaves the same"
+
+
+def test_the_link_that_moved_least_stands_for_its_two_ends(tmp_path: Path) -> None:
+    """All four of a ring stop in the operator: Pulse 7.2.3 names the sender, a receiver may be to blame as well."""
+    found = only(judged(tmp_path, replace(STILL, halted={(1, 5): 120, (5, 9): 100, (9, 13): 104, (13, 1): 110})))
+    assert (found.ranks, found.members, found.granularity) == ((5, 9), Members.ONE_OF, Granularity.LINK)
+
+
+@pytest.mark.parametrize(
+    "ring",
+    [
+        STILL,
+        replace(STILL, quiet_ns=0.0, halted=DOWN),
+        replace(STILL, rails=2, halted={(1, 3): 0, (3, 5): 0, (5, 7): 2, (7, 1): 4}),
+        replace(STILL, slices=20, halted={link: at for at, link in enumerate(STILL.links())}),
+        replace(STILL, halted={link: 0 for link in STILL.links() if link[0] // 4 in (0, 1)}),
+        replace(STILL, operators=3, halted=DOWN),
+    ],
+    ids=["all ended alike", "no silence", "one beside it", "ended in between", "all links of a host", "a short history"],
+)
+def test_nobody_is_named(ring: Ring, tmp_path: Path) -> None:
+    assert judged(tmp_path, ring).suspects == ()
+
+
+def test_a_capture_that_ended_before_the_others_does_not_mislead(tmp_path: Path) -> None:
+    """What the NIC of rank 5 is not seen to move any more, its neighbours saw."""
+    files = captures(STILL)
+    halted = captures(replace(STILL, halted=DOWN))
+    name = "nodes/n1/nic/mlx5_1.epochs"
+    assert diagnose(open_case([write(tmp_path, files | {name: halted[name]})])).suspects == ()
+
+
+def test_lost_epochs_prove_no_silence(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, replace(STILL, halted=DOWN), lost=[[55_000_000_000_100, 5]])
+    assert verdict.suspects == () and status(verdict) != "ruled_out"
+
+
+def test_a_cut_capture_proves_no_silence(tmp_path: Path) -> None:
+    files = captures(replace(STILL, halted=DOWN))
+    name = "nodes/n2/nic/mlx5_0.epochs"
+    files[name] = files[name][: len(files[name]) * 2 // 3]
+    assert diagnose(open_case([write(tmp_path, files)])).suspects == ()
+
+
+@pytest.mark.parametrize("step", [-60_000_000_000, 60_000_000_000])
+def test_clocks_of_hosts_may_lie_apart(step: int, tmp_path: Path) -> None:
+    """Only what one host tells is laid beside each other."""
+    files = captures(replace(STILL, halted=DOWN))
+    moved = captures(replace(STILL, halted=DOWN, first_epoch=STILL.first_epoch + step // 32_000))
+    files |= {name: content for name, content in moved.items() if "/n1/" in name}
+    assert only(diagnose(open_case([write(tmp_path, files)]))).ranks == (5,)
+
+
+def test_uneven_nics_change_no_volumes(tmp_path: Path) -> None:
+    slow = {rank: float(part) for rank, part in enumerate(np.linspace(0.8, 1.0, 16))}
+    assert judged(tmp_path, replace(STILL, out=slow)).suspects == ()
+
+
+def test_without_captures_it_is_not_applicable() -> None:
+    scenario = Path(__file__).parents[3] / "fixtures/scenarios/transfer-slow/bundle.tar.zst"
+    assert status(diagnose(open_case([scenario]))) == "not_applicable"
