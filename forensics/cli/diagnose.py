@@ -32,6 +32,9 @@ class Format(StrEnum):
     TEXT = "text"
     JSON = "json"
     MARKDOWN = "markdown"
+    HTML = "html"
+    JSONL = "jsonl"
+    SARIF = "sarif"
     SVG = "svg"
 
 
