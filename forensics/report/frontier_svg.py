@@ -22,6 +22,8 @@ _ALONE = 16
 _PANELS = 12
 # A share of the largest excess below which no number is written.
 _SMALL = 20
+# One part in so many of a step is in full colour at the least: where nothing is worse, jitter would be as red as a fault.
+_JITTER = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +43,22 @@ def drawn(rows: tuple[FrontierRow, ...]) -> Drawing:
     """The same as a drawing."""
     body: list[str] = []
     top, width = 0, 700
+    full_ns = max((_full_ns(row) for row in rows), default=1)
     for row in rows[:_PANELS]:
         lines = heat_lines(row)
-        body += _panel(row, lines, top)
+        body += _panel(row, lines, top, full_ns)
         top += _TOP + _HEIGHT * len(lines) + 30
         width = max(width, _LEFT + _WIDTH * len(row.stages) + 20)
     if len(rows) > _PANELS:
         body.append(tag("text", f"(+{len(rows) - _PANELS} more windows)", x=10, y=top + 12))
         top += 24
     return Drawing(width, top, "time a step beyond that of the peers, by rank and stage", tuple(body))
+
+
+def _full_ns(row: FrontierRow) -> int:
+    """What is drawn in full colour, the same for all panels: the largest excess, but no jitter of a sound job."""
+    hottest = max((value for values in row.excess_ns for value in values), default=0)
+    return max(hottest, row.exposed_ns // max(row.steps, 1) // _JITTER, 1)
 
 
 def heat_lines(row: FrontierRow, most: int = _MOST_LINES) -> list[HeatLine]:
@@ -72,21 +81,20 @@ def _block(row: FrontierRow, places: range, alone: set[int]) -> Iterator[HeatLin
         yield HeatLine(tuple(row.ranks[place] for place in rest), hottest)
 
 
-def _panel(row: FrontierRow, lines: list[HeatLine], top: int) -> Iterator[str]:
+def _panel(row: FrontierRow, lines: list[HeatLine], top: int, full_ns: int) -> Iterator[str]:
     losses = "; ".join(map(_loss, row.attribution.losses)) or "no material loss"
     title = f"{row.group}, steps {row.first_step}-{row.last_step}: {losses}"
     yield tag("text", title, x=10, y=top + 20, font_size=13)
     for place, stage in enumerate(row.stages):
         share = f" {row.shares[place]:.0%}" if row.shares else ""
         yield tag("text", f"{stage}{share}", x=_LEFT + place * _WIDTH + 4, y=top + _TOP - 8)
-    hottest = max((value for line in lines for value in line.excess_ns), default=0) or 1
     outlined = {(rank, loss.stage) for loss in row.attribution.losses for rank in loss.ranks}
     for number, line in enumerate(lines):
         y = top + _TOP + number * _HEIGHT
         yield tag("text", _named(line), x=10, y=y + 12)
         for place, stage in enumerate(row.stages):
             marked = any((rank, stage) in outlined for rank in line.ranks)
-            yield from _cell(_LEFT + place * _WIDTH, y, line.excess_ns[place], hottest, marked)
+            yield from _cell(_LEFT + place * _WIDTH, y, line.excess_ns[place], full_ns, marked)
 
 
 def _named(line: HeatLine) -> str:
@@ -100,11 +108,11 @@ def _loss(loss: LossRow) -> str:
     return f"{loss.stage} on {who} ({loss.share:.0%})"
 
 
-def _cell(x: int, y: int, value: int, hottest: int, is_culprit: bool) -> Iterator[str]:
-    heat = log1p(9 * max(value, 0) / hottest) / log1p(9)
+def _cell(x: int, y: int, value: int, full_ns: int, is_culprit: bool) -> Iterator[str]:
+    heat = log1p(9 * max(value, 0) / full_ns) / log1p(9)
     shown = times.duration(value)
     marked = " marked" if is_culprit else ""
     box: dict[str, Attribute] = {"x": x, "y": y, "width": _WIDTH - 2, "height": _HEIGHT - 2, "fill_opacity": f"{heat:.2f}"}
     yield tag("rect", tag("title", f"{shown} above its peers"), class_="heat" + marked, **box)
-    if _SMALL * value >= hottest and value:
+    if _SMALL * value >= full_ns:
         yield tag("text", shown, x=x + 4, y=y + 11, font_size=10)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from forensics.report.plain import brief
+from forensics.report.plain import brief, plain
 
 LONGEST = 2_000
 """Characters of one text; a name made to fill a page may have millions."""
@@ -32,8 +32,8 @@ def text(raw: str, limit: int = LONGEST) -> Markup:
 
 
 def tag(element: str, /, *children: str, **attributes: Attribute) -> Markup:
-    """An element. Attributes that are None are left out; `_` at the end of a name is dropped, else it is a hyphen."""
-    head = "".join(f' {_named(key)}="{text(str(value))}"' for key, value in attributes.items() if value is not None)
+    """An element. Attributes that are None are left out, none is shortened; `_` in a name is a hyphen, at its end dropped."""
+    head = "".join(f' {_named(key)}="{escape(plain(str(value)))}"' for key, value in attributes.items() if value is not None)
     if element in _EMPTY_ELEMENTS and not children:
         return Markup(f"<{element}{head}/>")
     return Markup(f"<{element}{head}>{join(children)}</{element}>")

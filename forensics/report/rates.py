@@ -18,7 +18,7 @@ from forensics.rules.reductions.epochs.captures import NicCapture, nic_captures
 
 MOST_CURVES = 12
 POINTS = 300
-"""Points of a curve at most; each is the mean of neighbouring epochs."""
+"""Points of the longest curve; each is the mean of neighbouring epochs."""
 DIRECTIONS = ("send", "recv")
 # Years of epochs: what says that it captured more is damaged.
 _MOST_EPOCHS = 1 << 48
@@ -67,13 +67,15 @@ def rate_curves(connection: DuckDBPyConnection, accused: Collection[int], most: 
     """Curves of at most `most` captures, those of the `accused` ranks first, then in the order of ranks."""
     told = [each for each in nic_captures(connection) if each.first is not None and 0 < (each.epochs or 0) < _MOST_EPOCHS]
     order = sorted(told, key=lambda each: (each.rank not in accused, each.rank, each.path, each.capture_id))
-    curves = tuple(_curve(connection, each) for each in order[:most])
+    span_ns = max((each.epochs or 0) * each.epoch_ns for each in order[:most]) // POINTS if order else 0
+    curves = tuple(_curve(connection, each, span_ns) for each in order[:most])
     return RateCurves(curves, len(order) - len(curves))
 
 
-def _curve(connection: DuckDBPyConnection, capture: NicCapture) -> RateCurve:
+def _curve(connection: DuckDBPyConnection, capture: NicCapture, span_ns: int) -> RateCurve:
+    """Means over at least `span_ns`, the same for all: the peak of a burst is as high as the span is short."""
     first, epochs = capture.first or 0, capture.epochs or 1
-    size = -(-epochs // POINTS)
+    size = max(-(-span_ns // capture.epoch_ns), 1)
     points = -(-epochs // size)
     lengths = np.full(points, size * capture.epoch_ns, dtype=np.float64)
     lengths[-1] = (epochs - (points - 1) * size) * capture.epoch_ns

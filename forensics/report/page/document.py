@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import forensics
 from forensics.model import Verdict
-from forensics.report import drawing, frontier, frontier_svg, head, outline, path_svg, rates_svg, wait_graph
+from forensics.report import drawing, frontier, frontier_svg, gantt, head, outline, path_svg, rates_svg, wait_graph
 from forensics.report.drawing import Drawing
 from forensics.report.markup import Markup, join, tag, text
 from forensics.report.page import tables
@@ -117,21 +117,17 @@ def _content(section: Section, verdict: Verdict, all_ranks: bool) -> Markup:
         return tables.covered(verdict, all_ranks)
     if section.title == "WHERE EVERYONE IS":
         return tables.tree(verdict, all_ranks)
-    return _listed(section, verdict)
+    if section.title == "CRITICAL PATH" and verdict.critical_path:
+        words = tables.items(Item(said, marker) for marker, said in gantt.words(verdict.critical_path))
+        return join((_figure(path_svg.drawn(verdict.critical_path)), words))
+    return tables.items(section.items)
 
 
 def _figure(drawn: Drawing) -> Markup:
     return tag("figure", drawing.inline(drawn))
 
 
-def _listed(section: Section, verdict: Verdict) -> Markup:
-    """The items; of the critical path, its drawing in place of the chart of characters."""
-    if section.title != "CRITICAL PATH" or verdict.critical_path is None:
-        return tables.items(section.items)
-    words = [item for item in section.items if not item.drawing and item.text]
-    return join((_figure(path_svg.drawn(verdict.critical_path)), tables.items(words)))
-
-
 def _stages(verdict: Verdict) -> Markup:
+    """The heat of all windows, then their accounts."""
     rows = [Item(words, marker) for row in verdict.frontier for marker, words in frontier.account(row)]
     return join((_figure(frontier_svg.drawn(verdict.frontier)), tables.items(rows)))

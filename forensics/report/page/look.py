@@ -15,7 +15,7 @@ header{border-top:.4rem solid var(--mark)}
 .head p{margin:.25rem 0}
 .meta,.note,nav{color:var(--soft);font-size:.87rem}nav a{color:inherit;margin-right:.9rem;white-space:nowrap}
 table{border-collapse:collapse;width:100%}td,th{padding:.16rem .6rem .16rem 0;vertical-align:top;text-align:left}
-th{font-weight:600;color:var(--soft)}tr+tr td{border-top:1px solid var(--line)}
+th{font-weight:600;color:var(--soft);white-space:nowrap}tr+tr td{border-top:1px solid var(--line)}
 td,th,h1,p{overflow-wrap:anywhere;unicode-bidi:isolate}
 .marker{color:var(--soft);min-width:2.5rem;max-width:19rem}.short{white-space:nowrap}.share{white-space:nowrap}
 .wide{width:100%}

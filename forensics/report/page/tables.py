@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from forensics.model import CoverageRow, TreeLine, Verdict
-from forensics.report import coverage, ranks, stack_tree
+from forensics.report import coverage, ranks, stack_tree, suspects
 from forensics.report.markup import Markup, join, tag
 from forensics.report.section import Item
 
 MOST_ROWS = 200
 """Rows of one table; the rest is counted."""
-_OPEN_ROWS = 40
+_OPEN_ROWS = 20
 _DEEPEST = 24
 _SHORT = 36
 
@@ -67,7 +67,7 @@ def _branch(line: TreeLine, is_suspect: bool, total: int, most: int | None) -> M
     frames = tag("td", deeper + " > ".join(line.frames), class_="frames", style=f"padding-left:{1.2 * depth:.1f}rem")
     who = _marker(ranks.fold(line.ranks, most) + (" (suspect)" if is_suspect else ""))
     share = tag("td", bar(count, 0, max(total, count)), f" {count}/{max(total, count)}", class_="share")
-    return tag("tr", who, share, frames, tag("td", line.wait or ""), class_="accused" if is_suspect else None)
+    return tag("tr", who, share, frames, _marker(suspects.words(line.wait or "")), class_="accused" if is_suspect else None)
 
 
 def bar(whole: int, part: int, total: int) -> Markup:
