@@ -12,6 +12,7 @@ import forensics
 from forensics.model import Verdict
 from forensics.report import drawing, frontier, frontier_svg, gantt, head, outline, path_svg, rates_svg, wait_graph
 from forensics.report.drawing import Drawing
+from forensics.report.importance import REASSURING, importance
 from forensics.report.markup import Markup, join, tag, text
 from forensics.report.page import tables
 from forensics.report.page.look import sheet
@@ -22,20 +23,6 @@ MOST_BYTES = 4_500_000
 """Size of a page; a part that does not fit any more is left out and named."""
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-_FOLDED = {"RULED OUT", "ALTERNATIVES", "OBSERVED", "HYPOTHESES"}
-_ORDER = (
-    *(
-        "EVIDENCE",
-        "NEXT STEPS",
-        "WHY NOT THE NEXT BEST",
-        "CAVEATS",
-        "WHAT WOULD CHANGE THIS VERDICT",
-        "KNOWN DEFECTS",
-        "DETAILS",
-    ),
-    *("LAST LOG LINES", "WHO WAITS FOR WHOM", "WAITING", "WHERE EVERYONE IS", "GROUPS", "STAGES", "CRITICAL PATH", "NIC RATES"),
-    *("TIMELINE", "COVERAGE", "COULD NOT BE READ"),
-)
 _TITLE = 120
 
 Part = tuple[str, Markup]
@@ -44,7 +31,7 @@ Part = tuple[str, Markup]
 def render(verdict: Verdict, curves: RateCurves | None = None, all_ranks: bool = False) -> str:
     """The whole page in UTF-8, at most `MOST_BYTES` long; `curves` are the rates of NICs where there are captures."""
     found = _parts(verdict, curves or RateCurves(), all_ranks)
-    parts = _fitting(sorted(found, key=lambda part: _place(part[0], verdict)), verdict)
+    parts = _fitting(sorted(found, key=lambda part: importance(part[0])), verdict)
     sections = [_section(number, title, body) for number, (title, body) in enumerate(parts)]
     body = tag("body", _header(verdict, [title for title, _ in parts]), tag("main", *sections))
     return f'<!DOCTYPE html>\n<html lang="en">{_head(verdict)}{body}</html>\n'
@@ -74,7 +61,7 @@ def _header(verdict: Verdict, titles: list[str]) -> Markup:
 
 def _section(number: int, title: str, body: Markup) -> Markup:
     heading = tag("h2", title)
-    if title in _FOLDED:
+    if title in REASSURING:
         body = tag("details", tag("summary", "show"), body)
     return tag("section", heading, body, id=f"part-{number}")
 
@@ -102,14 +89,6 @@ def _parts(verdict: Verdict, curves: RateCurves, all_ranks: bool) -> Iterator[Pa
         yield "STAGES", _stages(verdict)
     drawings = ("WHO WAITS FOR WHOM", wait_graph.drawn(verdict)), ("NIC RATES", rates_svg.drawn(curves, verdict.since, accused))
     yield from ((title, _figure(drawn)) for title, drawn in drawings if drawn is not None)
-
-
-def _place(title: str, verdict: Verdict) -> int:
-    """Place of a part: what one acts on, what it rests on, other faults, what was found not to be."""
-    if title in _FOLDED:
-        return len(_ORDER) + 1
-    known = "LAST LOG LINES" if title == outline.last_lines(verdict).title else title
-    return _ORDER.index(known) if known in _ORDER else len(_ORDER)
 
 
 def _content(section: Section, verdict: Verdict, all_ranks: bool) -> Markup:
