@@ -80,8 +80,29 @@ def window(ranks: int, culprit: int) -> FrontierRow:
     loss = LossRow("data", None, (culprit,), 390 * MS, 0.3, 10, 2 * MS, "peers", "steady")
     found = AttributionRow("backward", "collectives", "backward", 10, 120 * MS, None, (loss,), None)
     return FrontierRow(
-        *("world", None, "stage_vectors", 0, 9, 10, tuple(range(ranks)), ("data", "backward"), (400 * MS, 800 * MS), 1200 * MS),
-        *((0.33, 0.67), (0.3, 0.0), (), ("data",), ("data",), (), None, 1.0, 0.0, (), None, excess, found),
+        group="world",
+        role=None,
+        source="stage_vectors",
+        first_step=0,
+        last_step=9,
+        steps=10,
+        ranks=tuple(range(ranks)),
+        stages=("data", "backward"),
+        advances_ns=(400 * MS, 800 * MS),
+        exposed_ns=1200 * MS,
+        shares=(0.33, 0.67),
+        gains=(0.3, 0.0),
+        gains_by_baseline=(),
+        routing_set=("data",),
+        ambiguity_set=("data",),
+        labels=(),
+        leader=None,
+        closure=1.0,
+        overlap=0.0,
+        missing_ranks=(),
+        event_ready=None,
+        excess_ns=excess,
+        attribution=found,
     )
 
 
