@@ -27,6 +27,7 @@ from forensics.cli import (
     shim,
     show,
     simulate,
+    timeline,
     verify,
 )
 from forensics.errors import ExitCode, ForensicsError
@@ -47,6 +48,7 @@ for command in (
     show.show,
     frontier.frontier,
     recorder.recorder,
+    timeline.timeline,
     diff.diff,
     redact.redact,
     verify.verify,

@@ -19,6 +19,8 @@ from forensics.cli.terminal import colours, columns, write
 from forensics.errors import ExitCode, ForensicsError
 
 if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
     from forensics.model import Verdict
 
 STANDARD_INPUT = Path("-")
@@ -32,6 +34,9 @@ class Format(StrEnum):
     TEXT = "text"
     JSON = "json"
     MARKDOWN = "markdown"
+    HTML = "html"
+    JSONL = "jsonl"
+    SARIF = "sarif"
     SVG = "svg"
 
 
@@ -52,7 +57,8 @@ def diagnose(
         list[Path], typer.Argument(help="A bundle, a case, a directory, loose files, or - for a log on standard input.")
     ],
     form: Annotated[
-        Format, typer.Option("--format", "-f", help="Form of the report; svg draws the critical path of a slow step.")
+        Format,
+        typer.Option("--format", "-f", help="Form of the report; html is one page, svg the critical path of a slow step."),
     ] = Format.TEXT,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
     case: Annotated[Path | None, typer.Option("--case", help="Keep the store in this DuckDB file (see `query`).")] = None,
@@ -65,7 +71,9 @@ def diagnose(
     ] = None,
     width: Annotated[int | None, typer.Option(help="Columns of the text report (default: the terminal's, else 100).")] = None,
     all_ranks: Annotated[bool, typer.Option("--all-ranks", help="Never shorten lists of ranks.")] = False,
-    max_bytes: Annotated[int | None, typer.Option(help="Cut the markdown report to this size, for trackers.")] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option(help="Cut the markdown report to this size, least important parts first, for trackers.")
+    ] = None,
     why: Annotated[
         bool, typer.Option("--why", help="Show what was observed, and what every hypothesis explains and leaves.")
     ] = False,
@@ -88,6 +96,8 @@ def diagnose(
     from forensics.rules.diagnosis import diagnose as decide
     from forensics.rules.engine import read_thresholds
 
+    if max_bytes is not None and form is not Format.MARKDOWN:
+        raise ForensicsError(f"--max-bytes is for --format markdown; {form} is not cut", ExitCode.USAGE)
     overrides = read_thresholds(thresholds) if thresholds else {}
     with budget.allowed(limit):
         with with_standard_input(paths) as (found, names), reading() as progress:
@@ -96,8 +106,10 @@ def diagnose(
             add_configuration(connection, config)
         verdict = decide(connection, overrides)
     record(connection, verdict)
+    drawn = _page(connection, verdict, all_ranks) if form is Format.HTML else None
     connection.close()
-    write(_render(verdict, form, Extent(all_ranks, why, verbose, quiet), width, max_bytes, output), output)
+    shown = drawn or _render(verdict, form, Extent(all_ranks, why, verbose, quiet), width, max_bytes, output)
+    write(shown, output)
     raise typer.Exit(_code(verdict, exit_code))
 
 
@@ -109,16 +121,29 @@ def _render(
     max_bytes: int | None,
     output: Path | None,
 ) -> str:
-    from forensics.report import json, markdown, text
+    from forensics.report import json, jsonl, markdown, sarif, text
 
     if form is Format.JSON:
         return json.render(verdict).decode()
+    if form is Format.JSONL:
+        return jsonl.render(verdict).decode()
+    if form is Format.SARIF:
+        return sarif.render(verdict).decode()
     if form is Format.MARKDOWN:
         return markdown.render(verdict, max_bytes, extent.all_ranks, extent.why)
     if form is Format.SVG:
         return _drawn(verdict)
     shown = text.render(verdict, width or columns(output), colours(output), extent.all_ranks, extent.why, extent.verbose)
     return "\n".join(shown.splitlines()[:VERDICT_LINES]) if extent.quiet else shown
+
+
+def _page(connection: DuckDBPyConnection, verdict: Verdict, all_ranks: bool) -> str:
+    """The verdict as a page, with what NICs sent and received around it."""
+    from forensics.report.page import document
+    from forensics.report.rates import rate_curves
+
+    curves = rate_curves(connection, {rank for suspect in verdict.suspects for rank in suspect.ranks})
+    return document.render(verdict, curves, all_ranks)
 
 
 def _drawn(verdict: Verdict) -> str:

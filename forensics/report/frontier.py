@@ -29,6 +29,13 @@ def _window(row: FrontierRow) -> dict[str, Any]:
 
 def lines(row: FrontierRow, all_ranks: bool = False) -> Iterator[tuple[str, str]]:
     """(marker, text) of each line: the account, what it is good for, the attribution, the heat of ranks and stages."""
+    yield from account(row, all_ranks)
+    if not _goes_on(row):
+        yield from _heat(row, all_ranks)
+
+
+def account(row: FrontierRow, all_ranks: bool = False) -> Iterator[tuple[str, str]]:
+    """The same lines without the heat, for reports that draw it."""
     steps = f"steps {row.first_step}-{row.last_step} ({row.steps})"
     yield (
         "",
@@ -44,13 +51,15 @@ def lines(row: FrontierRow, all_ranks: bool = False) -> Iterator[tuple[str, str]
         yield "look first at", ", ".join(row.routing_set)
     for label, where, reason in row.labels[1:]:
         yield "label", f"{label}{f' ({where})' if where else ''}: {reason}"
+    if not _goes_on(row):
+        yield "ATTRIBUTION", _attribution(row)
+        yield from (("", _loss(loss)) for loss in row.attribution.losses)
+
+
+def _goes_on(row: FrontierRow) -> bool:
+    """Whether steps are longer from one amid the window on: those since then follow, with the attribution."""
     onset = row.attribution.onset_step
-    if onset is not None and row.first_step < onset <= row.last_step:
-        return  # the steps since then follow, with the attribution
-    yield "ATTRIBUTION", _attribution(row)
-    for loss in row.attribution.losses:
-        yield "", _loss(loss)
-    yield from _heat(row, all_ranks)
+    return onset is not None and row.first_step < onset <= row.last_step
 
 
 def _account(row: FrontierRow, place: int) -> str:

@@ -19,15 +19,22 @@ _SHOWN = 3
 
 def lines(path: CriticalPathRow, width: int, all_stages: bool = False) -> Iterator[tuple[str, str, str]]:
     """(marker, text, drawing) of each line: what the step took, a line a stage, late and absorbed passes, who is often late."""
+    took, *passes = ((marker, text, "") for marker, text in words(path))
+    yield took
+    yield from chart(path, width, None if all_stages else _MOST_STAGES)
+    yield from passes
+
+
+def words(path: CriticalPathRow) -> Iterator[tuple[str, str]]:
+    """(marker, text) of each line beside the chart: what the step took, late and absorbed passes, who is often late."""
     took = f"{times.duration(path.makespan_ns)} for the passes, {times.duration(path.expected_makespan_ns)} expected"
     step = f"slowest of {path.steps} dated slow steps" if path.steps > 1 else "the slow step"
-    yield "", f"{step}: {took}; {times.duration(path.recoverable_ns)} recoverable", ""
-    yield from chart(path, width, None if all_stages else _MOST_STAGES)
+    yield "", f"{step}: {took}; {times.duration(path.recoverable_ns)} recoverable"
     late = [row for row in path.nodes if row.is_late]
-    yield from (("late", text, "") for text in _listed(late))
-    yield from (("absorbed", f"{text}: cost nothing", "") for text in _listed(path.absorbed))
+    yield from (("late", text) for text in _listed(late))
+    yield from (("absorbed", f"{text}: cost nothing") for text in _listed(path.absorbed))
     for each in path.late_in[:_SHOWN] if path.steps > 1 else ():
-        yield "often", f"{ranks.phrase(each.ranks, most=4)} late on the path in {each.steps} of {path.steps} slow steps", ""
+        yield "often", f"{ranks.phrase(each.ranks, most=4)} late on the path in {each.steps} of {path.steps} slow steps"
 
 
 def brief_lines(path: CriticalPathRow, width: int) -> Iterator[tuple[str, str, str]]:

@@ -19,12 +19,16 @@ SCHEMA = "forensics.verdict/1"
 
 def render(verdict: Verdict) -> bytes:
     """The document as indented UTF-8 with a fixed key order, ending in a newline; what is not printable is escaped."""
-    tree = document(verdict)
-    options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    return encoded(document(verdict))
+
+
+def encoded(tree: Any, option: int = orjson.OPT_INDENT_2) -> bytes:
+    """Any such document in the same form; without the option, on one line."""
+    option |= orjson.OPT_APPEND_NEWLINE
     try:
-        return _printable(orjson.dumps(tree, option=options))
+        return _printable(orjson.dumps(tree, option=option))
     except orjson.JSONEncodeError:
-        return _printable(orjson.dumps(_encodable(tree), option=options))
+        return _printable(orjson.dumps(_encodable(tree), option=option))
 
 
 _NOT_ASCII = re.compile(r"[^\n -~]")

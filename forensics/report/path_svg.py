@@ -1,4 +1,4 @@
-"""The trace graph of the slowest step as one self-contained SVG: stages over time, critical path and late passes marked.
+"""The trace graph of the slowest step as a drawing: stages over time, critical path and late passes marked.
 
 As VenusTrace shows its graphs (figures 15 and 16): a box a pass with its microbatch, critical ones outlined and joined.
 """
@@ -6,57 +6,61 @@ As VenusTrace shows its graphs (figures 15 and 16): a box a pass with its microb
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from html import escape
 from itertools import pairwise
 
 from forensics.model import CriticalPathRow, PassRow
-from forensics.report import ranks, times
+from forensics.report import drawing, ranks, times
+from forensics.report.drawing import Drawing
 from forensics.report.gantt import described, key
-from forensics.report.plain import plain
+from forensics.report.markup import Attribute, tag
 
-_LEFT, _TOP, _ROW, _BOX = 120, 60, 34, 22
+_LEFT, _TOP, _ROW, _BOX = 150, 60, 34, 22
 _WIDTH = 1200
-_FILL = {"forward": "#9ec5e8", "backward": "#a8d5a2"}
-_LATE, _ABSORBED = "#e05a47", "#f2c14e"
 _LEAST_LABEL = 14.0
 
 
 def render(path: CriticalPathRow) -> str:
-    """The graph of the pipeline that took longest; a title alone where it has too many passes to be shown."""
+    """The graph of the pipeline that took longest as a file; a title alone where it has too many passes to be shown."""
+    return drawing.alone(drawn(path))
+
+
+def drawn(path: CriticalPathRow) -> Drawing:
+    """The same as a drawing."""
     stages = sorted({row.stage for row in path.passes})
     height = _TOP + _ROW * len(stages) + 50
-    width = _LEFT + _WIDTH + 20
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="11">'
     body = (*_titles(path), *_stages(path, stages), *_passes(path, stages), *_path(path, stages), *_axis(path, height))
-    return "\n".join((head, '<rect width="100%" height="100%" fill="white"/>', *body, "</svg>")) + "\n"
+    return Drawing(_LEFT + _WIDTH + 20, height, _title(path), body)
+
+
+def _title(path: CriticalPathRow) -> str:
+    took = f"{times.duration(path.makespan_ns)}, {times.duration(path.expected_makespan_ns)} expected"
+    return f"critical path of the slowest step: {took}, {times.duration(path.recoverable_ns)} recoverable"
 
 
 def _titles(path: CriticalPathRow) -> Iterator[str]:
-    took = f"{times.duration(path.makespan_ns)}, {times.duration(path.expected_makespan_ns)} expected"
-    title = f"critical path of the slowest step: {took}, {times.duration(path.recoverable_ns)} recoverable"
-    yield f'<text x="10" y="20" font-size="13">{escape(plain(title))}</text>'
-    legend = "blue forward, green backward; black: on the critical path; red: late; yellow: absorbed by bubbles"
-    yield f'<text x="10" y="40">{escape(legend)}</text>'
+    yield tag("text", _title(path), x=10, y=20, font_size=13)
+    legend = "blue forward, green backward; outlined: on the critical path; red: late; yellow: absorbed by bubbles"
+    yield tag("text", legend, x=10, y=40)
 
 
 def _stages(path: CriticalPathRow, stages: Sequence[int]) -> Iterator[str]:
     for place, stage in enumerate(stages):
         own = next(row.ranks for row in path.passes if row.stage == stage)
         y = _TOP + place * _ROW
-        who = ranks.fold(own, 3)
-        yield f'<text x="10" y="{y + 15}">stage {stage} [{escape(plain(who))}]</text>'
-        yield f'<line x1="{_LEFT}" y1="{y + _BOX}" x2="{_LEFT + _WIDTH}" y2="{y + _BOX}" stroke="#ddd"/>'
+        yield tag("text", f"stage {stage} [{ranks.fold(own, 2)}]", x=10, y=y + 15)
+        yield tag("line", class_="faint", x1=_LEFT, y1=y + _BOX, x2=_LEFT + _WIDTH, y2=y + _BOX)
 
 
 def _passes(path: CriticalPathRow, stages: Sequence[int]) -> Iterator[str]:
     critical, absorbed = ({key(row) for row in rows} for rows in (path.nodes, path.absorbed))
     for row in path.passes:
         x, y, width = _box(row, path, stages)
-        fill = _LATE if row.is_late else _ABSORBED if key(row) in absorbed else _FILL[row.direction]
-        edge = ' stroke="black" stroke-width="2"' if key(row) in critical else ' stroke="#888" stroke-width="0.5"'
-        box = f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{_BOX}" fill="{fill}"{edge}>'
-        label = f'<text x="{x + 3:.1f}" y="{y + 15}" font-size="10">{row.microbatch}</text>' if width >= _LEAST_LABEL else ""
-        yield f"{box}<title>{escape(plain(described(row)))}</title></rect>{label}"
+        kind = "late" if row.is_late else "absorbed" if key(row) in absorbed else row.direction
+        marked = " marked" if key(row) in critical else ""
+        box: dict[str, Attribute] = {"x": f"{x:.1f}", "y": y, "width": f"{width:.1f}", "height": _BOX}
+        yield tag("rect", tag("title", described(row)), class_=kind + marked, **box)
+        if width >= _LEAST_LABEL:
+            yield tag("text", str(row.microbatch), x=f"{x + 3:.1f}", y=y + 15, font_size=10)
 
 
 def _path(path: CriticalPathRow, stages: Sequence[int]) -> Iterator[str]:
@@ -66,8 +70,13 @@ def _path(path: CriticalPathRow, stages: Sequence[int]) -> Iterator[str]:
     for one, other in pairwise(rows):
         if one.stage != other.stage:
             (x, y, width), (to_x, to_y, _) = (_box(row, path, stages) for row in (one, other))
-            ends = f'x1="{x + width:.1f}" y1="{y + _BOX / 2}" x2="{to_x:.1f}" y2="{to_y + _BOX / 2}"'
-            yield f'<line {ends} stroke="black" stroke-width="1.5"/>'
+            ends: dict[str, Attribute] = {
+                "x1": f"{x + width:.1f}",
+                "y1": y + _BOX / 2,
+                "x2": f"{to_x:.1f}",
+                "y2": to_y + _BOX / 2,
+            }
+            yield tag("line", stroke_width=1.5, **ends)
 
 
 def _box(row: PassRow, path: CriticalPathRow, stages: Sequence[int]) -> tuple[float, int, float]:
@@ -78,4 +87,4 @@ def _box(row: PassRow, path: CriticalPathRow, stages: Sequence[int]) -> tuple[fl
 def _axis(path: CriticalPathRow, height: int) -> Iterator[str]:
     for part in range(5):
         x, moment = _LEFT + _WIDTH * part // 4, path.makespan_ns * part // 4
-        yield f'<text x="{x}" y="{height - 15}" text-anchor="middle">{times.duration(moment)}</text>'
+        yield tag("text", times.duration(moment), x=x, y=height - 15, text_anchor="middle")

@@ -1,0 +1,111 @@
+"""Rate curves of NICs as a drawing: one panel a capture, all with the same scales, lost epochs as gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from forensics.model import Since
+from forensics.report import times
+from forensics.report.drawing import Drawing
+from forensics.report.markup import tag
+from forensics.report.plain import brief
+from forensics.report.rates import RateCurve, RateCurves, Rates
+
+_LEFT, _TOP, _WIDTH, _PANEL, _GAP = 190, 40, 900, 70, 16
+_NAME = 30
+_UNITS = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"))
+
+
+def drawn(found: RateCurves, since: Since | None, accused: Sequence[int]) -> Drawing | None:
+    """The drawing; None without curves. The begin of the stall is marked where captures and it have the same clock."""
+    if not found.curves:
+        return None
+    begin, end = _range(found.curves)
+    highest = max((_highest(curve) for curve in found.curves), default=0.0) or 1.0
+    body: list[str] = [*_title(highest, found)]
+    height = _TOP + len(found.curves) * (_PANEL + _GAP) + 30
+    for place, curve in enumerate(found.curves):
+        body += _panel(curve, _TOP + place * (_PANEL + _GAP), begin, end, highest, curve.rank in accused)
+    body += _axis(begin, end, height)
+    if since is not None and times.is_realtime(since) and begin <= since.time_ns <= end and _dated(found.curves):
+        body += _mark(_x(since.time_ns, begin, end), height)
+    return Drawing(_LEFT + _WIDTH + 30, height, "bytes per second of NICs over time", tuple(body))
+
+
+def rate(value: float) -> str:
+    """Bytes per second in the unit that fits: `12.5 GB/s`."""
+    for size, unit in _UNITS:
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g} B/s"
+
+
+def _dated(curves: Sequence[RateCurve]) -> bool:
+    return all(curve.begin_ns is not None for curve in curves)
+
+
+def _range(curves: Sequence[RateCurve]) -> tuple[int, int]:
+    """Begin and end of the axis; captures whose clock is not told all begin at 0."""
+    begins = [_begin(curve, _dated(curves)) for curve in curves]
+    return min(begins), max(begin + len(curve) * curve.span_ns for begin, curve in zip(begins, curves, strict=True))
+
+
+def _begin(curve: RateCurve, dated: bool) -> int:
+    return (curve.begin_ns or 0) if dated else 0
+
+
+def _highest(curve: RateCurve) -> float:
+    both = np.concatenate((curve.sent, curve.received))
+    return float(np.nanmax(both)) if np.isfinite(both).any() else 0.0
+
+
+def _title(highest: float, found: RateCurves) -> Iterator[str]:
+    more = f"; (+{found.left_out} more captures)" if found.left_out else ""
+    yield tag("text", f"bytes per second of each NIC, 0 to {rate(highest)}{more}", x=10, y=20, font_size=13)
+    yield tag("text", "sent", class_="send", x=_LEFT + _WIDTH - 110, y=20)
+    yield tag("text", "received", class_="recv", x=_LEFT + _WIDTH - 60, y=20)
+
+
+def _panel(curve: RateCurve, top: int, begin: int, end: int, highest: float, is_accused: bool) -> Iterator[str]:
+    yield tag("text", f"rank {curve.rank}{' (suspect)' if is_accused else ''}", x=10, y=top + 26, font_size=12)
+    yield tag("text", brief(" ".join(filter(None, (curve.host, curve.nic))), _NAME), x=10, y=top + 42)
+    yield tag("line", class_="faint", x1=_LEFT, y1=top + _PANEL, x2=_LEFT + _WIDTH, y2=top + _PANEL)
+    start = curve.begin_ns if curve.begin_ns is not None and begin else begin
+    for kind, values in (("send", curve.sent), ("recv", curve.received)):
+        for points in _runs(values, start, curve.span_ns, begin, end, top, highest):
+            yield tag("polyline", class_=kind, points=points)
+
+
+def _runs(values: Rates, start: int, span: int, begin: int, end: int, top: int, highest: float) -> Iterator[str]:
+    """Points of each run without a hole, as steps."""
+    points: list[str] = []
+    for place, value in enumerate(values):
+        if np.isnan(value):
+            if points:
+                yield " ".join(points)
+            points = []
+            continue
+        y = top + _PANEL * (1 - value / highest)
+        left, right = (_x(start + at * span, begin, end) for at in (place, place + 1))
+        points += (f"{left:.1f},{y:.1f}", f"{right:.1f},{y:.1f}")
+    if points:
+        yield " ".join(points)
+
+
+def _x(time_ns: int, begin: int, end: int) -> float:
+    return min(_LEFT + _WIDTH * (time_ns - begin) / max(end - begin, 1), _LEFT + _WIDTH)
+
+
+def _axis(begin: int, end: int, height: int) -> Iterator[str]:
+    for part in range(5):
+        at = (end - begin) * part // 4
+        where = f"{times.utc(begin)} + {times.duration(at)}" if begin and part == 0 else f"+{times.duration(at)}"
+        anchor = "start" if part == 0 else "middle"
+        yield tag("text", where, x=_LEFT + _WIDTH * part // 4, y=height - 10, text_anchor=anchor)
+
+
+def _mark(x: float, height: int) -> Iterator[str]:
+    yield tag("line", x1=f"{x:.1f}", y1=_TOP - 8, x2=f"{x:.1f}", y2=height - 24, stroke_dasharray="4 3")
+    yield tag("text", "stall begins", x=f"{x + 3:.1f}", y=_TOP - 2)
