@@ -20,6 +20,7 @@ from forensics.cli import (
     explain,
     frontier,
     ingest,
+    merge,
     query,
     recorder,
     redact,
@@ -41,6 +42,7 @@ app = typer.Typer(
 )
 for command in (
     collect.collect,
+    merge.merge,
     diagnose.diagnose,
     ingest.ingest,
     query.query,
