@@ -34,7 +34,8 @@ LEAST_BYTES = 32 << 10
 """Below this nothing is won: a Parquet file has a kilobyte or two of its own, and there is one for each table."""
 
 _LISTED = ("nodes/", "ranks/", "job/")
-_KEPT_KINDS = frozenset({"collection"})
+# The end of a log is quoted in reports, and a log was cut to a few MiB when it was collected.
+_KEPT_KINDS = frozenset({"collection", "training_log"})
 
 
 @dataclass(frozen=True, slots=True)
