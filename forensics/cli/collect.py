@@ -136,7 +136,7 @@ def _finish(written: Summary | WholeJob, then_diagnose: bool, strict: bool) -> N
     raise typer.Exit(_diagnosed(written.output, code) if then_diagnose else code)
 
 
-def _packing(is_redacted: bool, kinds: str, map_file: Path | None, normalize: bool) -> Pack:
+def _packing(is_redacted: bool, kinds: str, map_file: Path | None, normalize: bool = False) -> Pack:
     """How the bundle is made of what was collected: as it is, without secrets and names, as columns, or both."""
     from forensics.cli.redact import read_names, write_map
     from forensics.collect.session import pack_directory

@@ -41,11 +41,10 @@ def test_the_verdict_on_a_recorded_bundle_is_the_same_byte_for_byte(forensics: C
     same(forensics, RECORDED, normalized)
 
 
-@pytest.mark.parametrize("fault", ["nic-down@node1.gpu1", "rank-slow@rank3"])
+@pytest.mark.parametrize("fault", ["nic-down@node1.gpu1"])
 def test_the_verdict_on_a_simulated_bundle_is_the_same(fault: str, forensics: Command, tmp_path: Path) -> None:
     made = forensics("simulate", "--fault", fault, "--seed", 7, "-o", tmp_path / "raw.tar")
-    if made.code:
-        pytest.skip(made.err)
+    assert made.code == 0, made.err
     size = write_normalized(tmp_path / "raw.tar", tmp_path / "shards.tar")
     assert size < (tmp_path / "raw.tar").stat().st_size
     same(forensics, tmp_path / "raw.tar", tmp_path / "shards.tar")
