@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
 GUESSED = "guessed"
 """The method of a rank that is only a bare number at the end of a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """What an artefact gave where it was read: `reading` opens the record of it, `tables` the Parquet file of each table."""
+
+    reading: Callable[[], BinaryIO]
+    tables: Mapping[str, Callable[[], BinaryIO]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +28,7 @@ class Artefact:
     from the manifest. `numbered` is set when `sample` is the manifest's or the bundle's layout's, and not a number that the
     file's name happens to have. `modified_ns` is the date of a file that no manifest describes.
     `lines_before` are those of the file in front of a part of it that is read by itself; None for a whole file.
+    `shard` is set where only its columns are there; `open` then raises OSError, and size and digest are those it had.
     `stored_bytes` is the size in the container; `open` gives the bytes, decompressed and bounded.
     """
 
@@ -38,6 +47,7 @@ class Artefact:
     numbered: bool = False
     modified_ns: int | None = None
     lines_before: int | None = None
+    shard: Shard | None = None
 
     @property
     def has_stated_rank(self) -> bool:

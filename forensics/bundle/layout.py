@@ -9,6 +9,8 @@ SCHEMA = "forensics.bundle/1"
 BUNDLE = "bundle.json"
 REDACTIONS = "redactions.json"
 CHECKSUMS = "SHA256SUMS"
+HOST_BUNDLE = "host.bundle"
+"""Collector id of a host as a whole, in a bundle of several hosts: whether its own bundle came."""
 
 # What would be missed most comes first, because a tar that was cut is readable up to the cut. Logs are the largest
 # members and the ones most often to be had elsewhere, so they close the list.

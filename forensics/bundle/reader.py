@@ -13,11 +13,12 @@ from forensics.bundle import limits
 from forensics.bundle.archive import looks_like_tar, read_archive
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.directory import read_directory, read_file
-from forensics.bundle.layout import BUNDLE
+from forensics.bundle.layout import BUNDLE, CHECKSUMS
 from forensics.bundle.manifest import Manifest, Run, read_manifest
 from forensics.bundle.members import BundleWarning, Contents, Member
 from forensics.bundle.origin import bundle_origin, origin
 from forensics.bundle.proven_ranks import with_proven_ranks
+from forensics.bundle.shards import is_part, sharded
 from forensics.bundle.streams import chunks, content_opener
 from forensics.bundle.zipped import looks_like_zip, read_zip
 from forensics.errors import ExitCode, ForensicsError
@@ -170,13 +171,21 @@ def _assemble(gathered: _Gathered) -> Bundle:
     manifests = {folder: read_manifest(_below(folder, folders, members)) for folder in folders}
     for folder in folders:
         _verify(folder, manifests[folder], digests, gathered)
+    shards = {one.member.path: one for one in sharded(members, gathered.warnings)} if folders else {}
+    if shards:
+        members = {path: member for path, member in members.items() if not is_part(path)}
+        members |= {path: one.member for path, one in shards.items()}
+        digests = {path: digest for path, digest in digests.items() if not is_part(path)}
+        digests |= {path: one.sha256 for path, one in shards.items()}
     artefacts = []
     for path in sorted(members):
         home = next((folder for folder in folders if path.startswith(folder)), None)
         manifest = None if home is None else manifests[home]
-        artefacts.append(_artefact(members[path], digests[path], home or "", manifest))
+        artefact = _artefact(members[path], digests[path], home or "", manifest)
+        artefacts.append(replace(artefact, shard=shards[path].shard) if path in shards else artefact)
     warnings = sorted(gathered.warnings, key=lambda item: (item.path or "", item.locator or "", item.message))
-    top = {path: digest for path, digest in digests.items() if path not in gathered.nested}
+    sums = {folder + CHECKSUMS for folder in folders}  # what they say of the others is no evidence of its own
+    top = {path: digest for path, digest in digests.items() if path not in gathered.nested and path not in sums}
     kind = "bundle" if folders else "files"
     return Bundle(with_proven_ranks(artefacts), warnings, kind, _whole_digest(top), gathered.damaged)
 

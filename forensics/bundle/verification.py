@@ -11,7 +11,7 @@ import orjson
 
 from forensics.bundle import limits
 from forensics.bundle.artefact import Artefact
-from forensics.bundle.layout import BUNDLE, CHECKSUMS, SCHEMA, Status, rank_path
+from forensics.bundle.layout import BUNDLE, CHECKSUMS, HOST_BUNDLE, SCHEMA, Status, rank_path
 from forensics.bundle.reader import Bundle
 
 _PARTS = ("nodes/", "ranks/", "job/")
@@ -73,9 +73,17 @@ def _manifest(members: Mapping[str, Artefact]) -> Iterator[Finding]:
     yield from _ranks(document, members)
     nodes = document.get("nodes")
     for node in nodes if isinstance(nodes, list) else ():
+        if not _answered(document.get("node_status"), node):
+            continue
         for name in ("node.json", "collectors.jsonl"):
             if not any(f"nodes/{node}/{name}{suffix}" in members for suffix in ("", ".gz", ".zst")):
                 yield Finding(Weight.ERROR, f"nodes/{node}/{name}", "not there, and the manifest names this node")
+
+
+def _answered(statuses: Any, node: Any) -> bool:
+    """Whether the bundle of a host came; one that did not is a gap of its own."""
+    row = statuses.get(node) if isinstance(statuses, dict) else None
+    return not isinstance(row, dict) or row.get(HOST_BUNDLE, Status.OK) == Status.OK
 
 
 def _ranks(document: Mapping[str, Any], members: Mapping[str, Artefact]) -> Iterator[Finding]:
@@ -103,7 +111,7 @@ def _checksums(members: Mapping[str, Artefact]) -> Iterator[Finding]:
         return
     lines = _content(members[CHECKSUMS]).decode("utf-8", "replace").splitlines()
     listed = {line[66:].removeprefix("./") for line in lines if len(line) > 66}
-    for path in members.keys() - listed - {CHECKSUMS}:
+    for path in {path for path, member in members.items() if member.shard is None} - listed - {CHECKSUMS}:
         yield Finding(Weight.ERROR, path, f"not in {CHECKSUMS}: it was added later")
 
 

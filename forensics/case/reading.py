@@ -142,6 +142,10 @@ def _why_unknown(head: bytes) -> str:
 def read_packed(artefact: Artefact, types: Mapping[str, Types]) -> Reading:
     """The reading with its columns packed for the tables of a case, a tenth of the size of the values they were made of."""
     with _without_collection():
+        if artefact.shard is not None:
+            from forensics.case.shards.reading import read_shard
+
+            return read_shard(artefact.shard, types)
         reading = read_artefact(artefact)
         batches = [_packed(batch, types.get(batch.table, {})) for batch in reading.batches]
         return replace(reading, batches=_labelled(batches))

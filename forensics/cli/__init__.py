@@ -20,6 +20,7 @@ from forensics.cli import (
     explain,
     frontier,
     ingest,
+    merge,
     query,
     recorder,
     redact,
@@ -42,6 +43,7 @@ app = typer.Typer(
 )
 for command in (
     collect.collect,
+    merge.merge,
     diagnose.diagnose,
     ingest.ingest,
     query.query,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from forensics.cli import whole_job
 from forensics.cli.redact import MapFile, Names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forensics.collect.cluster.session import WholeJob
     from forensics.collect.session import Options, Pack
     from forensics.collect.summary import Summary
 
@@ -39,75 +41,109 @@ Redact = Annotated[
 ]
 
 
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="Bundle to write: .tar, .tar.gz or .tar.zst. Default: forensics-HOST-TIME.tar."),
+]
+Pids = Annotated[
+    list[str] | None, typer.Option(help="Collect from these processes (PID[,PID], may be repeated) instead of searching.")
+]
+Ranks = Annotated[str | None, typer.Option(help="Collect from these ranks only, such as 0-3,7.")]
+Interval = Annotated[float, typer.Option(min=0.0, help="About how many seconds lie between two samples (0.6 to 1.7 of it).")]
+Samples = Annotated[int, typer.Option(min=1, max=100, help="Stack samples to take.")]
+Deadline = Annotated[float, typer.Option(min=1.0, help="Seconds after which what is there is packed.")]
+LogTail = Annotated[int, typer.Option(min=0, max=64, help="MiB kept of the end of each log, besides its first MiB.")]
+FrPipe = Annotated[bool, typer.Option(help="Ask for a Flight Recorder dump through the job's named pipe.")]
+HostOnly = Annotated[bool, typer.Option("--host-only", help="Collect the facts of the host without any rank.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")]
+
+
 def collect(
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Bundle to write: .tar, .tar.gz or .tar.zst. Default: forensics-HOST-TIME.tar."),
-    ] = None,
-    pid: Annotated[
-        list[str] | None,
-        typer.Option(help="Collect from these processes (PID[,PID], may be repeated) instead of searching."),
-    ] = None,
-    ranks: Annotated[str | None, typer.Option(help="Collect from these ranks only, such as 0-3,7.")] = None,
+    output: Output = None,
+    pid: Pids = None,
+    ranks: Ranks = None,
     job: WhichJob = None,
-    interval: Annotated[
-        float, typer.Option(min=0.0, help="About how many seconds lie between two samples (0.6 to 1.7 of it).")
-    ] = 2.0,
-    samples: Annotated[int, typer.Option(min=1, max=100, help="Stack samples to take.")] = 3,
-    deadline: Annotated[float, typer.Option(min=1.0, help="Seconds after which what is there is packed.")] = 120.0,
-    log_tail: Annotated[int, typer.Option(min=0, max=64, help="MiB kept of the end of each log, besides its first MiB.")] = 4,
-    fr_pipe: Annotated[bool, typer.Option(help="Ask for a Flight Recorder dump through the job's named pipe.")] = True,
+    interval: Interval = 2.0,
+    samples: Samples = 3,
+    deadline: Deadline = 120.0,
+    log_tail: LogTail = 4,
+    fr_pipe: FrPipe = True,
     nccl_ras: NcclRas = None,
     ask_sockets: AskSockets = False,
-    host_only: Annotated[bool, typer.Option("--host-only", help="Collect the facts of the host without any rank.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")] = False,
+    host_only: HostOnly = False,
+    force: Force = False,
     then_diagnose: ThenDiagnose = False,
     is_redacted: Redact = False,
     pseudonyms: Names = "",
     map_file: MapFile = None,
     strict: Strict = False,
+    slurm: whole_job.Slurm = "",
+    hosts: whole_job.Hosts = "",
+    k8s: whole_job.K8s = "",
+    local: whole_job.Local = False,
+    namespace: whole_job.Namespace = "",
+    container: whole_job.Container = "",
+    remote_command: whole_job.RemoteCommand = "forensics",
+    width: whole_job.Width = 64,
+    node_deadline: whole_job.NodeDeadline = None,
+    global_deadline: whole_job.GlobalDeadline = 900.0,
+    normalize: whole_job.Normalize = False,
+    send: whole_job.Send = "",
 ) -> None:
-    """Collect a bundle on the host of a stuck job; the job is left as it is.
+    """Collect a bundle on the host of a stuck job, or on all of them; the job is left as it is.
 
     Finds the ranks itself, takes their stacks, thread states, Flight Recorder and logs, and says what could not be had.
-    As root it sees most. Exit codes: 0 written, 5 partial (with --strict), 6 nothing collected, 7 no ranks found,
-    130 interrupted (the bundle is written all the same). With --diagnose, in place of 0: 4 where the bundle is not enough
-    for any verdict.
+    As root it sees most. --slurm, --hosts, --k8s and --local start the same on each host and merge what comes. Exit codes:
+    0 written, 5 partial (with --strict), 6 nothing collected, 7 no ranks found, 130 interrupted (the bundle is written all
+    the same). With --diagnose, in place of 0: 4 where the bundle is not enough for any verdict.
 
-    Example: forensics collect --diagnose, or forensics collect -o bundle.tar && forensics diagnose bundle.tar
+    Example: forensics collect --diagnose, or forensics collect --hosts gpu[01-16] -o bundle.tar
     """
+    from forensics.collect.cluster.gathering import Pace
+    from forensics.collect.cluster.launchers import Places
     from forensics.collect.session import Options
     from forensics.collect.target import Settings
-    from forensics.errors import ExitCode
 
     settings = Settings(
-        interval_s=interval,
-        samples=samples,
-        log_tail=log_tail << 20,
-        use_pipe=fr_pipe,
-        ask_sockets=ask_sockets,
-        nccl_ras=nccl_ras,
+        interval, samples, log_tail=log_tail << 20, use_pipe=fr_pipe, ask_sockets=ask_sockets, nccl_ras=nccl_ras
     )
-    place, packing = output or _default_output(), _packing(is_redacted, pseudonyms, map_file)
-    options = Options(place, force, _pids(pid), _ranks(ranks), job, deadline, host_only, settings, packing)
+    packing = _packing(is_redacted, pseudonyms, map_file, normalize)
+    asked = (_pids(pid), _ranks(ranks), job, deadline, host_only, bool(send))
+    options = Options(output or _default_output(), force, *asked, settings, packing)
+    if send:
+        raise typer.Exit(whole_job.send(options, send, _run))
+    if (places := Places(hosts, slurm, k8s, namespace, container, local)).any:
+        pace = Pace(width, node_deadline or deadline + 120, global_deadline)
+        there = whole_job.There(remote_command, ranks, normalize and not is_redacted and not pseudonyms)
+        _finish(whole_job.collect_from(places, there, options, pace), then_diagnose, strict)
+    _finish(_collected_here(options, then_diagnose), then_diagnose, strict)
+
+
+def _collected_here(options: Options, then_diagnose: bool) -> Summary:
+    from forensics.errors import ExitCode
+
     try:
         summary = _run(options)
     except KeyboardInterrupt:
         typer.echo("stopped at once; what was collected is in the .partial directory beside the output", err=True)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     _tell(summary, then_diagnose)
-    code = summary.exit_code(strict)
-    raise typer.Exit(_diagnosed(summary, code) if then_diagnose else code)
+    return summary
 
 
-def _packing(is_redacted: bool, kinds: str, map_file: Path | None) -> Pack:
-    """How the bundle is made of what was collected: as it is, or without secrets and names."""
+def _finish(written: Summary | WholeJob, then_diagnose: bool, strict: bool) -> NoReturn:
+    code = written.exit_code(strict)
+    raise typer.Exit(_diagnosed(written.output, code) if then_diagnose else code)
+
+
+def _packing(is_redacted: bool, kinds: str, map_file: Path | None, normalize: bool = False) -> Pack:
+    """How the bundle is made of what was collected: as it is, without secrets and names, as columns, or both."""
     from forensics.cli.redact import read_names, write_map
     from forensics.collect.session import pack_directory
 
     names = read_names(kinds, map_file)
     if not is_redacted and not kinds:
-        return pack_directory
+        return _pack_columns if normalize else pack_directory
 
     def pack(directory: Path, output: Path, replaces: bool, owner: tuple[int, int] | None) -> int:
         from forensics.sharing.redacting import redact_bundle
@@ -116,12 +152,19 @@ def _packing(is_redacted: bool, kinds: str, map_file: Path | None) -> Pack:
         write_map(names, map_file)
         for path, reason in report.left_out.items():
             typer.echo(f"left out: {path}: {reason}", err=True)
-        return report.size
+        return _pack_columns(output, output, True, owner) if normalize else report.size
 
     return pack
 
 
-def _diagnosed(summary: Summary, code: int) -> int:
+def _pack_columns(source: Path, output: Path, replaces: bool, owner: tuple[int, int] | None) -> int:
+    """Pack with columns in place of raw artefacts, read where the data is."""
+    from forensics.case.shards.writing import write_normalized
+
+    return write_normalized(source, output, replace=replaces, owner=owner)
+
+
+def _diagnosed(bundle: Path, code: int) -> int:
     """The report of what was written; how the collection went decides the exit code, where it did not go well."""
     from forensics.cli.diagnose import diagnose
     from forensics.errors import ExitCode
@@ -129,7 +172,7 @@ def _diagnosed(summary: Summary, code: int) -> int:
     if code in (ExitCode.NOTHING_COLLECTED, ExitCode.NO_RANKS):
         return code
     try:
-        diagnose([summary.output])
+        diagnose([bundle])
     except typer.Exit as ended:
         return code or ended.exit_code
     return code

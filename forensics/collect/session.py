@@ -46,7 +46,7 @@ def pack_directory(directory: Path, output: Path, replaces: bool, owner: tuple[i
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user asked for."""
+    """What the user asked for. With `host_if_none` a host without ranks gives its own facts, where else it is an error."""
 
     output: Path
     force: bool = False
@@ -55,6 +55,7 @@ class Options:
     job: str | None = None
     deadline_s: float = 120.0
     host_only: bool = False
+    host_if_none: bool = False
     settings: Settings = field(default_factory=Settings)
     pack: Pack = pack_directory
 
@@ -92,10 +93,13 @@ def _collect(options: Options, staging: Staging, interrupts: Interrupts, observe
     journal = Journal(context, now_ns())
     found, seen = _discover(options, context.procfs, interrupts)
     if not found.ranks and not options.host_only and not interrupts.requested:
-        raise NoRanksError(explain_no_ranks(seen, found, options.job))
+        words = explain_no_ranks(seen, found, options.job)
+        if not options.host_if_none:
+            raise NoRanksError(words)
+        found = replace(found, warnings=(*found.warnings, words.splitlines()[0]))
     missing = () if _named(options, seen)[0] else missing_ranks(found, seen)
     chosen, missing, left_out = _restrict(found, missing, options.ranks)
-    if options.ranks is not None and not chosen.ranks and not missing:
+    if options.ranks is not None and not chosen.ranks and not missing and not options.host_if_none:
         raise NoRanksError(f"none of the ranks asked for is on this host; it has {len(found.ranks)} ranks of the job")
     journal.identify(chosen, missing, left_out)
     _write_identities(context, seen, chosen, missing, clocks, journal)

@@ -28,10 +28,14 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     settings = {key: document.get(key) for key in ("world_size", "job_id", "tool", "nodes")}
     collection = {f"collection.{key}": document.get(key) for key in ("begin_ns", "end_ns", "interrupted")}
     yield from config_batches(settings | collection)
+    offsets = list(_offsets(document.get("clock_offsets")))
+    if offsets:
+        names = ("host", "reference", "offset_ns", "bound_ns", "method")
+        yield Batch("clocks", dict(zip(names, map(list, zip(*offsets, strict=True)), strict=True)))
     ranks = [row for row in _ranks(document.get("ranks")) if row[0] is not None]
     if ranks:
-        names = ("rank", "host", "pid", "state")
-        yield Batch("ranks", dict(zip(names, map(list, zip(*ranks, strict=True)), strict=True)))
+        fields = ("rank", "host", "pid", "state")
+        yield Batch("ranks", dict(zip(fields, map(list, zip(*ranks, strict=True)), strict=True)))
     nodes = {rank: host for rank, host, _, _ in ranks}
     statuses: list[tuple[str, str | None, int | None, str, str]] = []
     for key, collector, status in _statuses(document.get("status")):
@@ -39,8 +43,16 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     for key, collector, status in _statuses(document.get("node_status")):
         statuses.append(("host", key, None, collector, status))
     if statuses:
-        fields = ("scope", "host", "rank", "kind", "status")
-        yield Batch("coverage", dict(zip(fields, map(list, zip(*statuses, strict=True)), strict=True)))
+        parts = ("scope", "host", "rank", "kind", "status")
+        yield Batch("coverage", dict(zip(parts, map(list, zip(*statuses, strict=True)), strict=True)))
+
+
+def _offsets(value: Any) -> Iterator[tuple[str, str | None, int, int, str]]:
+    """Clocks of hosts against that of the host which collected from them."""
+    for host, row in value.items() if isinstance(value, dict) else ():
+        offset, bound = (integer(row.get(key)) for key in ("offset_ns", "bound_ns")) if isinstance(row, dict) else (None, None)
+        if offset is not None and bound is not None:
+            yield host, text(row.get("reference")), offset, bound, "asked and answered during the collection"
 
 
 def _ranks(value: Any) -> Iterator[tuple[int | None, str | None, int | None, str | None]]:
