@@ -100,9 +100,11 @@ def thresholds(rule: Rule, overrides: Overrides) -> Thresholds:
     return Thresholds(defaults | dict(overrides.get(rule.code, {})))
 
 
-def supply_of(connection: DuckDBPyConnection, overrides: Overrides | None = None) -> Supply:
-    """Return the supply of an aligned case, with the thresholds that reductions ask for."""
-    return Supply({DuckDBPyConnection: connection, **_supplied(discover(), overrides or {})})
+def supply_of(
+    connection: DuckDBPyConnection, overrides: Overrides | None = None, instead: Mapping[object, object] | None = None
+) -> Supply:
+    """Return the supply of an aligned case, with the thresholds that reductions ask for, and some reductions replaced."""
+    return Supply({DuckDBPyConnection: connection, **_supplied(discover(), overrides or {}), **(instead or {})})
 
 
 def _supplied(rules: Iterable[Rule], overrides: Overrides) -> dict[object, object]:

@@ -9,9 +9,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from forensics.errors import ForensicsError
 from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.job import Floats
 from forensics.fixtures.simulator.network import Network
@@ -53,7 +54,12 @@ def case(name: str, fault: str, seed: int, fabric: Fabric) -> tuple[Simulation, 
     model = replace(job.model, layers=layers, activation_bytes=min(job.model.activation_bytes, 64 << 20))
     if job.model.parameter_bytes > 1:
         model = replace(model, parameter_bytes=1 << 29)
-    made = simulate(replace(job, model=model, microbatches=min(job.microbatches, 4)), [parse(fault)], seed, iterations=3)
+    job = replace(job, model=model, microbatches=min(job.microbatches, 4))
+    try:
+        made = simulate(job, [parse(fault)], seed, iterations=3)
+    except ForensicsError as refusal:  # some of these jobs send nothing large over the place of a fault
+        assume("sends nothing" not in str(refusal))
+        raise
     end = made.stall_ns if made.hung else float(made.run.ends[-1].min())
     return made, Network(made.run, made.effects, made.capture_ns, seed), end
 

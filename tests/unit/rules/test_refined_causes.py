@@ -20,11 +20,8 @@ from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.verdicts import judge
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
-from forensics.rules.reductions.progress.liveness import SILENCE_FACTOR
-from forensics.rules.reductions.progress.motion import SilenceFactor
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.slow import rank_awaited, rank_late, stage_slow, transfer_slow
-from forensics.rules.supply import Supply
 from tests.recordings.scenarios import recorded
 from tests.unit.frontier.recorded import MS, synchronous, write
 
@@ -33,7 +30,7 @@ STAGES = ("data", "forward", "backward", "callbacks", "optimizer")
 
 def roots(rule: Rule, case: DuckDBPyConnection, instead: Mapping[object, object] | None = None) -> list[Finding]:
     """What a rule finds with some reductions replaced."""
-    supply = Supply({DuckDBPyConnection: case, SilenceFactor: SILENCE_FACTOR, **(instead or {})})
+    supply = supply_of(case, instead=instead)
     return [found for found in run(supply, [rule], {})[0] if found.role is Role.ROOT]
 
 
