@@ -59,18 +59,18 @@ def read_manifest(members: Mapping[str, Member]) -> Manifest:
     nodes: dict[int, str] = {}
     for path in sorted(members):
         if match := _RUNS_FILE.fullmatch(path):
-            runs.update(_runs(_content(members[path]), match[1]))
+            runs.update(_runs(member_content(members[path]), match[1]))
     if BUNDLE in members:
-        nodes.update(_nodes(_content(members[BUNDLE])))
+        nodes.update(_nodes(member_content(members[BUNDLE])))
     for run in runs.values():
         if run.rank is not None and run.node is not None:
             nodes.setdefault(run.rank, run.node)
-    digests = _digests(_content(members[CHECKSUMS])) if CHECKSUMS in members else {}
+    digests = _digests(member_content(members[CHECKSUMS])) if CHECKSUMS in members else {}
     return Manifest(runs, nodes, digests)
 
 
-def _content(member: Member) -> bytes:
-    """The decompressed content as far as it can be had."""
+def member_content(member: Member) -> bytes:
+    """The decompressed content as far as it can be had, of what describes a bundle: little more than `MAX_MANIFEST_BYTES`."""
     opener: Callable[[], Any] = content_opener(member.open_raw, member.stored_bytes)
     content = bytearray()
     try:
@@ -108,11 +108,16 @@ def _digests(content: bytes) -> dict[str, str]:
     return {match[2].removeprefix("./"): match[1].lower() for match in matches if match}
 
 
-def _object(text: bytes) -> dict[str, Any]:
+def parsed(text: bytes) -> Any:
+    """The value of a JSON document; None where it is none."""
     try:
-        value = orjson.loads(text)
+        return orjson.loads(text)
     except orjson.JSONDecodeError:
-        return {}
+        return None
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    value = parsed(text)
     return value if isinstance(value, dict) else {}
 
 

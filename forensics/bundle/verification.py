@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-import orjson
-
 from forensics.bundle import limits
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.layout import BUNDLE, CHECKSUMS, HOST_BUNDLE, SCHEMA, Status, rank_path
+from forensics.bundle.manifest import parsed
 from forensics.bundle.reader import Bundle
 
 _PARTS = ("nodes/", "ranks/", "job/")
@@ -121,7 +120,7 @@ def _runs(members: Mapping[str, Artefact]) -> Iterator[Finding]:
         if path.rpartition("/")[2].partition(".")[0] != "collectors" or not path.startswith("nodes/"):
             continue
         for number, line in enumerate(_content(artefact).splitlines(), 1):
-            row = _parsed(line)
+            row = parsed(line)
             if not isinstance(row, dict) or not isinstance(row.get("id"), str) or row.get("status") not in _STATUSES:
                 yield Finding(Weight.ERROR, path, f"line {number} is no run of a collector")
             else:
@@ -156,11 +155,4 @@ def _content(artefact: Artefact) -> bytes:
 
 
 def _json(artefact: Artefact) -> Any:
-    return _parsed(_content(artefact))
-
-
-def _parsed(text: bytes) -> Any:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
+    return parsed(_content(artefact))

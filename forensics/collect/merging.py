@@ -16,13 +16,12 @@ from typing import Any
 
 import orjson
 
-from forensics.bundle import limits
 from forensics.bundle.archive import read_archive
 from forensics.bundle.directory import read_directory
 from forensics.bundle.layout import BUNDLE, CHECKSUMS, REDACTIONS, SCHEMA, member_name
-from forensics.bundle.manifest import read_manifest
+from forensics.bundle.manifest import member_content, parsed, read_manifest
 from forensics.bundle.members import Member
-from forensics.bundle.streams import chunks, content_opener
+from forensics.bundle.streams import chunks
 from forensics.collect.claimed_ranks import Claims
 from forensics.collect.staging import Staging
 from forensics.errors import ForensicsError
@@ -56,7 +55,7 @@ def open_host_bundle(path: Path, label: str) -> HostBundle:
     if len(roots) != 1:
         raise ForensicsError(f"{label}: {f'holds {len(roots)} bundles' if roots else f'no bundle: it has no {BUNDLE}'}")
     below = {name.removeprefix(roots[0]): member for name, member in members.items() if name.startswith(roots[0])}
-    document = _parsed(_content(below[BUNDLE]))
+    document = parsed(member_content(below[BUNDLE]))
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ForensicsError(f"{label}: {BUNDLE} is not of schema {SCHEMA}")
     digests = read_manifest({CHECKSUMS: below[CHECKSUMS]}).digests if CHECKSUMS in below else {}
@@ -94,7 +93,7 @@ class Merger:
         self._read_runs(bundle, nodes)
         for rank in sorted(changed):
             self._give(rank)
-        found = _parsed(_content(bundle.members[REDACTIONS])) if REDACTIONS in bundle.members else None
+        found = parsed(member_content(bundle.members[REDACTIONS])) if REDACTIONS in bundle.members else None
         self._redactions += [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
         return nodes
 
@@ -135,7 +134,7 @@ class Merger:
     def _read_runs(self, bundle: HostBundle, nodes: tuple[str, ...]) -> None:
         for path, member in sorted(bundle.members.items()):
             if _RUNS.fullmatch(path) and path.split("/")[1] in nodes:
-                rows = (_parsed(line) for line in _content(member).splitlines())
+                rows = (parsed(line) for line in member_content(member).splitlines())
                 kept = [row for row in rows if isinstance(row, dict)]
                 self._runs_of.setdefault((bundle.label, path.split("/")[1]), []).extend(kept)
 
@@ -184,24 +183,3 @@ def _has_a_place(path: str, nodes: tuple[str, ...]) -> bool:
     if parts[0] == "ranks":
         return len(parts) > 2 and re.fullmatch(r"0|[1-9]\d{0,6}", parts[1]) is not None
     return parts[0] == "job" and len(parts) > 1
-
-
-def _content(member: Member) -> bytes:
-    """The decompressed content as far as it can be had."""
-    content = bytearray()
-    try:
-        with content_opener(member.open_raw, member.stored_bytes)() as stream:
-            for chunk in chunks(stream):
-                content += chunk
-                if len(content) > limits.MAX_MANIFEST_BYTES:
-                    break
-    except OSError:
-        return bytes(content)
-    return bytes(content)
-
-
-def _parsed(text: bytes) -> Any:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None

@@ -27,7 +27,7 @@ from forensics.collect.record import now_ns
 from forensics.collect.scan import Scan, scan
 from forensics.collect.schedule import Limits, run_tasks
 from forensics.collect.spawned import given_ranks, guess_ranks
-from forensics.collect.staging import Staging, create_staging
+from forensics.collect.staging import Staging, staging_beside
 from forensics.collect.summary import NoRanksError, Summary, explain_no_ranks, make_summary
 from forensics.collect.target import Context, Settings
 from forensics.collect.targets import local_rank_of, make_targets
@@ -66,14 +66,7 @@ Observer = Callable[[int, int], None]
 
 def collect(options: Options, observe: Observer = lambda done, total: None) -> Summary:
     """Collect one bundle. Raises ForensicsError when there is nothing to collect or nowhere to write it."""
-    if options.output.is_dir():
-        raise ForensicsError(f"{options.output} is a directory: give the name of a file", ExitCode.USAGE)
-    if options.output.exists() and not options.force:
-        raise ForensicsError(f"{options.output} exists: choose another name or use --force", ExitCode.USAGE)
-    try:
-        staging = create_staging(options.output)
-    except OSError as error:
-        raise ForensicsError(f"cannot write beside {options.output}: {error.strerror}", ExitCode.USAGE) from error
+    staging = staging_beside(options.output, options.force)
     try:
         with Interrupts() as interrupts:
             summary = _collect(options, staging, interrupts, observe)

@@ -16,6 +16,8 @@ from typing import Any
 
 import orjson
 
+from forensics.errors import ExitCode, ForensicsError
+
 
 @dataclass(frozen=True, slots=True)
 class Written:
@@ -84,6 +86,18 @@ class Staging:
     def remove(self) -> None:
         """Delete the directory."""
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def staging_beside(output: Path, force: bool) -> Staging:
+    """The staging directory of a bundle that may be written to `output`; ForensicsError where it may not, or cannot."""
+    if output.is_dir():
+        raise ForensicsError(f"{output} is a directory: give the name of a file", ExitCode.USAGE)
+    if output.exists() and not force:
+        raise ForensicsError(f"{output} exists: choose another name or use --force", ExitCode.USAGE)
+    try:
+        return create_staging(output)
+    except OSError as error:
+        raise ForensicsError(f"cannot write beside {output}: {error.strerror}", ExitCode.USAGE) from error
 
 
 def create_staging(output: Path) -> Staging:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,28 +10,14 @@ import forensics
 from forensics.bundle.layout import BUNDLE, HOST_BUNDLE, SCHEMA, Status, member_name
 from forensics.collect.cluster.exchange import Delivery
 from forensics.collect.merging import Merger
+from forensics.collect.record import Run
 from forensics.rank_ranges import format_ranks
 
 
 def record_delivery(merger: Merger, delivery: Delivery, nodes: Sequence[str]) -> None:
     """Write down how the collection of a host went, under its own name where its bundle told it."""
-    row: dict[str, Any] = {
-        "id": HOST_BUNDLE,
-        "rank": None,
-        "pid": None,
-        "sample": None,
-        "argv": [],
-        "begin_ns": delivery.begin_ns,
-        "end_ns": delivery.end_ns,
-        "status": delivery.status.value,
-        "reason": delivery.reason,
-        "bytes": 0,
-        "truncated": False,
-        "sha256": None,
-        "path": None,
-        "captured_ns": None,
-        "counts": True,
-    }
+    run = Run(HOST_BUNDLE, None, delivery.status, delivery.reason, begin_ns=delivery.begin_ns, end_ns=delivery.end_ns)
+    row = run.document(Counter())
     for node in nodes or (member_name(delivery.name),):
         merger.runs.setdefault(node, []).append(row)
 

@@ -16,7 +16,7 @@ from forensics.collect.cluster.launchers import Target
 from forensics.collect.interrupts import Interrupts
 from forensics.collect.merging import Merger, open_host_bundle
 from forensics.collect.session import Pack, pack_directory
-from forensics.collect.staging import Staging, create_staging
+from forensics.collect.staging import staging_beside
 from forensics.collect.whole_job import record_delivery, write_manifest
 from forensics.errors import ExitCode, ForensicsError
 
@@ -86,7 +86,7 @@ def collect_job(
     heard: Heard | None = None,
 ) -> WholeJob:
     """Collect from all targets into one bundle. Raises ForensicsError when there is nowhere to write it."""
-    staging = _staging(output, force)
+    staging = staging_beside(output, force)
     spool = staging.root.with_name(f"{staging.root.name}.spool")
     job = _Job(Merger(staging), time.time_ns())
 
@@ -114,24 +114,13 @@ def merge_bundles(paths: Sequence[Path], output: Path, pack: Pack = pack_directo
     if len(labels) != len(paths):
         labels = {str(path): path for path in paths}
     bundles = [open_host_bundle(path, label) for label, path in sorted(labels.items())]
-    job = _Job(Merger(_staging(output, force)), time.time_ns())
+    job = _Job(Merger(staging_beside(output, force)), time.time_ns())
     try:
         for bundle in bundles:
             job.merger.add(bundle)
         return _finished(job, output, pack, force, False)
     except OSError as error:
         raise ForensicsError(f"cannot write {output}: {error.strerror}", ExitCode.PARTIAL) from error
-
-
-def _staging(output: Path, force: bool) -> Staging:
-    if output.is_dir():
-        raise ForensicsError(f"{output} is a directory: give the name of a file", ExitCode.USAGE)
-    if output.exists() and not force:
-        raise ForensicsError(f"{output} exists: choose another name or use --force", ExitCode.USAGE)
-    try:
-        return create_staging(output)
-    except OSError as error:
-        raise ForensicsError(f"cannot write beside {output}: {error.strerror}", ExitCode.USAGE) from error
 
 
 def _finished(job: _Job, output: Path, pack: Pack, force: bool, stopped: bool) -> WholeJob:
