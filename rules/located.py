@@ -11,10 +11,10 @@ from forensics.model import Anomaly, Cause, Component, Evidence, StageName, Stag
 from forensics.rules.arbitration import Judgement
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.pipeline.axes import Axis
-from forensics.rules.reductions.pipeline.call_places import WORDS, CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.pipeline.halts import halt
+from forensics.rules.reductions.pipeline.iteration import pass_text
 from forensics.rules.reductions.pipeline.layout import Layout
-from forensics.rules.reductions.text.evidence_text import ranks_text
 
 T = TypeVar("T")
 Members = Mapping[str, tuple[int, ...]]
@@ -53,16 +53,13 @@ def _halted(suspect: Suspect, places: CallPlaces, layout: Layout) -> Iterator[Ev
     found = halt(suspect.ranks[0], places, layout) if suspect.ranks else None
     for each in found.passes if found else ():
         if found and set(suspect.ranks) & set(each.ranks):
-            chunk = "" if each.chunk is None else f" of chunk {each.chunk}"
-            where = f"{WORDS[each.direction]} of microbatch {each.microbatch}{chunk} on stage {each.stage}"
-            whose = f"{where} ({ranks_text(each.ranks)})"
             what = (
                 "is not complete, and all that it waits for is"
                 if each.is_received
                 else "has not received its message, which was offered"
             )
             passes = f"{found.complete} of {found.of} passes of the step are complete"
-            yield Evidence(f"its pipeline halted where {whose} {what}; {passes}", None)
+            yield Evidence(f"its pipeline halted where {pass_text(each.place, each.ranks)} {what}; {passes}", None)
 
 
 def _of_layout(suspect: Suspect, stage: StageRef, layout: Layout) -> StageRef:

@@ -15,15 +15,11 @@ import orjson
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.epochs.captures import NicCapture, nic_captures
+from forensics.rules.reductions.epochs.cells import DIRECTIONS, FASTEST
 
 MOST_CURVES = 12
 POINTS = 300
 """Points of the longest curve; each is the mean of neighbouring epochs."""
-DIRECTIONS = ("send", "recv")
-# Years of epochs: what says that it captured more is damaged.
-_MOST_EPOCHS = 1 << 48
-# Bytes per ns: no NIC moves 10 TB/s, and what says so is damaged.
-_FASTEST = 10_000
 
 Rates = npt.NDArray[np.float64]
 
@@ -65,7 +61,7 @@ GROUP BY direction, point ORDER BY direction, point
 
 def rate_curves(connection: DuckDBPyConnection, accused: Collection[int], most: int = MOST_CURVES) -> RateCurves:
     """Curves of at most `most` captures, those of the `accused` ranks first, then in the order of ranks."""
-    told = [each for each in nic_captures(connection) if each.first is not None and 0 < (each.epochs or 0) < _MOST_EPOCHS]
+    told = [each for each in nic_captures(connection) if each.is_dated]
     order = sorted(told, key=lambda each: (each.rank not in accused, each.rank, each.path, each.capture_id))
     span_ns = max((each.epochs or 0) * each.epoch_ns for each in order[:most]) // POINTS if order else 0
     curves = tuple(_curve(connection, each, span_ns) for each in order[:most])
@@ -80,7 +76,7 @@ def _curve(connection: DuckDBPyConnection, capture: NicCapture, span_ns: int) ->
     lengths = np.full(points, size * capture.epoch_ns, dtype=np.float64)
     lengths[-1] = (epochs - (points - 1) * size) * capture.epoch_ns
     sums = {direction: np.zeros(points) for direction in DIRECTIONS}
-    asked = [capture.source_id, capture.capture_id, first, size, first, first + epochs, capture.epoch_ns * _FASTEST]
+    asked = [capture.source_id, capture.capture_id, first, size, first, first + epochs, capture.epoch_ns * FASTEST]
     for direction, point, total in connection.execute(_SUMS, asked).fetchall():
         if direction in sums:
             sums[direction][int(point)] = total

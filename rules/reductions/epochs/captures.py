@@ -16,6 +16,9 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import rows_of
 from forensics.rules.reductions.interface import reduction
 
+# Years of epochs: what says that it captured more is damaged.
+_MOST_EPOCHS = 1 << 48
+
 
 @dataclass(frozen=True, slots=True)
 class NicCapture:
@@ -38,6 +41,11 @@ class NicCapture:
     clock: str | None = None
     line_rate: float | None = None
     whole: bool = True
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether it says, in possible numbers, which epochs it covers: then one without bytes is known to be so."""
+        return self.first is not None and 0 < (self.epochs or 0) < _MOST_EPOCHS
 
 
 NicCaptures = NewType("NicCaptures", tuple[NicCapture, ...])

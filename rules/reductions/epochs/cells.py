@@ -20,8 +20,8 @@ Bools = npt.NDArray[np.bool_]
 LEAST_BYTES = 4096
 """A packet of data, and the volume after which Pulse's NIC agent is told of traffic (appendix A)."""
 DIRECTIONS = ("send", "recv")
-# Bytes per ns: no NIC moves 10 TB/s, and what says so is damaged.
-_FASTEST = 10_000
+FASTEST = 10_000
+"""Bytes per ns: no NIC moves 10 TB/s, and what says so is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def cells_by_peer(connection: DuckDBPyConnection, captures: Sequence[NicCapture]
     A series is twice the rank of the peer, and one more for what came from it.
     """
     sources, numbers = [each.source_id for each in captures], [each.capture_id for each in captures]
-    most = min(each.epoch_ns for each in captures) * _FASTEST
+    most = min(each.epoch_ns for each in captures) * FASTEST
     asked: Mapping[str, object] = {"sources": sources, "captures": numbers, "least": LEAST_BYTES, "most": most}
     found = connection.execute(_CELLS, asked).fetchnumpy()
     return Cells(*(np.asarray(found[name], np.int64) for name in ("series", "epoch", "bytes")))

@@ -24,8 +24,6 @@ _BUSIEST = 0.95
 _SHORTER = 0.1
 # Epochs from one to the next: that is no gap, however long they are.
 _NEXT = 1
-# Years of epochs: what says that it captured more is damaged.
-_MOST_EPOCHS = 1 << 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ NicOperators = NewType("NicOperators", tuple[MovedByNic, ...])
 @reduction
 def nic_operators(connection: DuckDBPyConnection, captures: NicCaptures) -> NicOperators:
     """Cut the traffic of all captures into operators."""
-    told = [capture for capture in captures if capture.first is not None and 0 < (capture.epochs or 0) < _MOST_EPOCHS]
+    told = [capture for capture in captures if capture.is_dated]
     if not told:
         return NicOperators(())
     name_peers(connection)

@@ -27,9 +27,10 @@ from forensics.rules.reductions.steps.begins import step_begins, usual_step
 from forensics.rules.reductions.steps.records import UNKNOWN, Ints, Record, records
 from forensics.rules.reductions.steps.traced import TracedRecords
 
-_DIRECTIONS = {StageName.FORWARD: FORWARD, StageName.BACKWARD: BACKWARD}
+_STAGES = {StageName.FORWARD: FORWARD, StageName.BACKWARD: BACKWARD}
 WORDS = {FORWARD: "forward", BACKWARD: "backward"}
 """Directions in words."""
+DIRECTIONS = {word: direction for direction, word in WORDS.items()}
 # More stages than any pipeline has: a chain that is longer goes in a circle.
 _MOST_STAGES = 512
 
@@ -255,7 +256,7 @@ class CallPlaces:
 
     def _directions(self, record: Record) -> Mapping[int, int]:
         paths = call_paths(self.connection, {path for path in set(record.call_path.tolist()) if path != UNKNOWN})
-        return {number: _DIRECTIONS.get(stage_of_path(path), NEITHER) for number, path in paths.items()}
+        return {number: _STAGES.get(stage_of_path(path), NEITHER) for number, path in paths.items()}
 
 
 def _ends_two_passes(record: Record, passes: Passes, at: int) -> bool:

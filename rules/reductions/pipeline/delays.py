@@ -104,7 +104,6 @@ class Delays:
 
 
 @reduction
-@reduction
 def steps(connection: DuckDBPyConnection, liveness: Liveness, traces: TracedRecords) -> StepTimes:
     """The steps of a job that is not known to stand still, by its recorders or by the traces, whichever time more ranks."""
     if liveness.motion is Motion.STALLED:

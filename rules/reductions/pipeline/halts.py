@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forensics.rules.reductions.pipeline.call_places import CallPlaces
+from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.pipeline.critical_path import halted, out_of_order
 from forensics.rules.reductions.pipeline.dag import Flags, Ints
 from forensics.rules.reductions.pipeline.iteration import Iteration, UnknownPassesError, Work, iteration
@@ -26,10 +26,7 @@ class HaltedPass:
     """A pass that is not complete although all that it waits for is; `is_received`: its message had come, or it needs none."""
 
     ranks: tuple[int, ...]
-    stage: int
-    direction: int
-    chunk: int | None
-    microbatch: int
+    place: CallPlace
     is_received: bool
 
 
@@ -76,16 +73,8 @@ def halt(rank: int, places: CallPlaces, layout: Layout) -> Halt | None:
     # Completed behind an incomplete one: another order, or records that end at different times.
     if complete.all() or not complete.any() or len(out_of_order(passes.graph, complete)):
         return None
-    several = bool((passes.chunk > 0).any())
     found = tuple(
-        HaltedPass(
-            ranks=passes.stages[int(passes.stage[node])],
-            stage=int(passes.stage[node]),
-            direction=int(passes.direction[node]),
-            chunk=int(passes.chunk[node]) if several else None,
-            microbatch=int(passes.microbatch[node]),
-            is_received=bool(received[node]),
-        )
+        HaltedPass(passes.stages[int(passes.stage[node])], passes.place(node), bool(received[node]))
         for node in halted(passes.graph, complete).tolist()
     )
     return Halt(found, int(complete.sum()), passes.graph.size)

@@ -15,12 +15,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from forensics.rules.reductions.pipeline.call_places import CallPlaces
+from forensics.rules.reductions.pipeline.call_places import DIRECTIONS, WORDS, CallPlace, CallPlaces
 from forensics.rules.reductions.pipeline.dag import Dag, Flags, Ints, dag
-from forensics.rules.reductions.pipeline.passes import BACKWARD, FORWARD
 from forensics.rules.reductions.steps.records import Record
+from forensics.rules.reductions.text.evidence_text import ranks_text
 
-_DIRECTIONS = {"forward": FORWARD, "backward": BACKWARD}
 Key = tuple[int, int, int, int]
 """Stage, direction, chunk, microbatch."""
 
@@ -75,6 +74,12 @@ class Iteration:
         columns = np.stack([self.stage, self.direction, self.chunk])
         return np.asarray(np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1))
 
+    def place(self, node: int) -> CallPlace:
+        """The pass that a node is; its chunk where stages have several."""
+        chunk = int(self.chunk[node]) if (self.chunk > 0).any() else None
+        words = WORDS[int(self.direction[node])]
+        return CallPlace(words, int(self.microbatch[node]), chunk, int(self.stage[node]), in_pass=True)
+
 
 @dataclass(frozen=True, slots=True)
 class _Message:
@@ -126,7 +131,7 @@ def _key(stage: int, rank: int, place: int, places: CallPlaces) -> Key | None:
     found = places.pass_at(rank, place)
     if found is None or found.direction is None or found.microbatch is None:
         return None
-    return stage, _DIRECTIONS[found.direction], found.chunk or 0, found.microbatch
+    return stage, DIRECTIONS[found.direction], found.chunk or 0, found.microbatch
 
 
 def _work(rank: int, stage: int, messages: Sequence[_Message], node: Mapping[Key, int], places: CallPlaces) -> Work:
@@ -202,3 +207,9 @@ def _graph(works: Sequence[Work], pairs: Ints, of: Sequence[Sequence[int]], size
         return dag(size, ends[:, 0], ends[:, 1]), np.array(list(edges.values()), dtype=np.int64)
     except ValueError as error:
         raise UnknownPassesError("the passes of a step wait for each other in a circle: their order is another one") from error
+
+
+def pass_text(place: CallPlace, ranks: Sequence[int]) -> str:
+    """A pass in words, with the ranks that work on it."""
+    chunk = "" if place.chunk is None else f" of chunk {place.chunk}"
+    return f"{place.direction} of microbatch {place.microbatch}{chunk} on stage {place.stage} ({ranks_text(ranks)})"

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from forensics.model import Evidence, Finding, Impact
-from forensics.rules.reductions.pipeline.call_places import WORDS, CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.pipeline.delays import Delay
+from forensics.rules.reductions.pipeline.iteration import pass_text
 from forensics.rules.reductions.pipeline.slow_steps import SlowStep, SlowSteps
-from forensics.rules.reductions.text.evidence_text import counted, ranks_text
+from forensics.rules.reductions.text.evidence_text import counted
 
 _SHOWN, _MS = 2, 1e6
 
@@ -48,9 +49,7 @@ class OnPath:
         part, own = nodes[0].part(nodes[1][0])
         if any(work.passes[0] == own for work in part.works):
             return None
-        way = WORDS[int(part.direction[own])]
-        chunk = int(part.chunk[own]) if (part.chunk > 0).any() else None
-        return CallPlace(way, int(part.microbatch[own]), chunk, int(part.stage[own]), in_pass=True)
+        return part.place(own)
 
     def _evidence(self) -> Iterator[Evidence]:
         for step, nodes in sorted(self.late, key=lambda each: -max(each[0].durations[list(each[1])]))[:_SHOWN]:
@@ -76,9 +75,7 @@ def absorbed(step: SlowStep) -> Iterator[Evidence]:
 def named(step: SlowStep, node: int) -> str:
     """A pass in words."""
     part, own = step.part(node)
-    way = WORDS[int(part.direction[own])]
-    chunk = f" of chunk {part.chunk[own]}" if (part.chunk > 0).any() else ""
-    return f"{way} of microbatch {part.microbatch[own]}{chunk} on stage {part.stage[own]} ({ranks_text(step.ranks(node))})"
+    return pass_text(part.place(own), step.ranks(node))
 
 
 def on_path(found: Sequence[Delay], places: CallPlaces, slow: SlowSteps) -> OnPath:

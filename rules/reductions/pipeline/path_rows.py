@@ -46,18 +46,17 @@ def critical_path_row(slow: SlowSteps, delays: Delays) -> CriticalPathRow | None
 def pass_row(step: SlowStep, node: int) -> PassRow:
     """One pass of a step."""
     part, own = step.part(node)
-    several = bool((part.chunk > 0).any())
     return PassRow(
         ranks=step.ranks(node),
         stage=int(part.stage[own]),
-        model_chunk=int(part.chunk[own]) if several else None,
+        model_chunk=part.place(own).chunk,
         microbatch=int(part.microbatch[own]),
         direction=WORDS[int(part.direction[own])],
         begin_ns=round(float(step.judged.times.earliest_start[node])),
         duration_ns=round(float(step.durations[node])),
         expected_ns=round(float(step.expected[node])),
         slack_ns=round(float(step.judged.times.slack[node])),
-        is_late=node in set(step.judged.late.tolist()),
+        is_late=node in step.judged.late,
     )
 
 

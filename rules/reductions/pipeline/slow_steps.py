@@ -13,13 +13,12 @@ import numpy as np
 
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.pipeline.axes import Axis
-from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces, TracedPlaces
+from forensics.rules.reductions.pipeline.call_places import DIRECTIONS, CallPlace, CallPlaces, TracedPlaces
 from forensics.rules.reductions.pipeline.critical_path import Judged, judged, longest, makespan_without, straggling
 from forensics.rules.reductions.pipeline.dag import Dag, Flags, Floats, Ints, dag
 from forensics.rules.reductions.pipeline.dated import Inside, Usual, is_told, observed, usual
 from forensics.rules.reductions.pipeline.iteration import Iteration, UnknownPassesError, iteration
 from forensics.rules.reductions.pipeline.layout import Layout
-from forensics.rules.reductions.pipeline.passes import BACKWARD, FORWARD
 from forensics.rules.reductions.steps.times import Steps, StepTimes
 
 Chains = tuple[tuple[int, ...], ...]
@@ -30,7 +29,6 @@ _AS_LONG = 0.1
 _MOST_PIPELINES, _MOST_STEPS = 4, 32
 _MATERIAL = 0.05
 """Of the expected makespan: what a pass took longer by less is noise of dating, and not worth a line where it cost nothing."""
-_DIRECTIONS = {"forward": FORWARD, "backward": BACKWARD}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +64,7 @@ class SlowStep:
 
     def find(self, rank: int, place: CallPlace) -> int | None:
         """The node of a place of a rank; None where its pass is not known, or not of these pipelines."""
-        wanted = _DIRECTIONS.get(place.direction or ""), place.chunk or 0, place.microbatch
+        wanted = DIRECTIONS.get(place.direction or ""), place.chunk or 0, place.microbatch
         for part, first in zip(self.parts, self.first.tolist(), strict=True):
             same = _worked_on(part, rank) & (part.direction == wanted[0]) & (part.chunk == wanted[1])
             same &= part.microbatch == (-1 if wanted[2] is None else wanted[2])
