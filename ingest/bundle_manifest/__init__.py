@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
@@ -30,12 +30,10 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     yield from config_batches(settings | collection)
     offsets = list(_offsets(document.get("clock_offsets")))
     if offsets:
-        names = ("host", "reference", "offset_ns", "bound_ns", "method")
-        yield Batch("clocks", dict(zip(names, map(list, zip(*offsets, strict=True)), strict=True)))
+        yield _batch("clocks", ("host", "reference", "offset_ns", "bound_ns", "method"), offsets)
     ranks = [row for row in _ranks(document.get("ranks")) if row[0] is not None]
     if ranks:
-        fields = ("rank", "host", "pid", "state")
-        yield Batch("ranks", dict(zip(fields, map(list, zip(*ranks, strict=True)), strict=True)))
+        yield _batch("ranks", ("rank", "host", "pid", "state"), ranks)
     nodes = {rank: host for rank, host, _, _ in ranks}
     statuses: list[tuple[str, str | None, int | None, str, str]] = []
     for key, collector, status in _statuses(document.get("status")):
@@ -43,8 +41,11 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     for key, collector, status in _statuses(document.get("node_status")):
         statuses.append(("host", key, None, collector, status))
     if statuses:
-        parts = ("scope", "host", "rank", "kind", "status")
-        yield Batch("coverage", dict(zip(parts, map(list, zip(*statuses, strict=True)), strict=True)))
+        yield _batch("coverage", ("scope", "host", "rank", "kind", "status"), statuses)
+
+
+def _batch(table: str, names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> Batch:
+    return Batch(table, dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
 
 
 def _offsets(value: Any) -> Iterator[tuple[str, str | None, int, int, str]]:

@@ -79,10 +79,9 @@ def bar(whole: int, part: int, total: int) -> Markup:
 
 def covered(verdict: Verdict, all_ranks: bool) -> Markup:
     """Evidence by kind: what share of the ranks or hosts has it, and why the others have not; then what nobody looked at."""
-    said = coverage.rows(verdict, None if all_ranks else ranks.MOST_RANGES)
+    said = list(coverage.rows(verdict, None if all_ranks else ranks.MOST_RANGES))
     shown = [_covered(row, words) for row, (_, words) in zip(verdict.coverage, said, strict=False)]
-    rest = list(coverage.rows(verdict, None))[len(verdict.coverage) :]
-    unchecked = items(Item(words, marker) for marker, words in rest)
+    unchecked = items(Item(words, marker) for marker, words in said[len(verdict.coverage) :])
     return join((rows(shown), unchecked) if shown else (unchecked,))
 
 

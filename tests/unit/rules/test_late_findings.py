@@ -7,18 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from duckdb import DuckDBPyConnection
 
 from forensics.case.build import open_case
 from forensics.model import Cause, Confidence, Finding, Role, Verdict
 from forensics.rules.diagnosis import diagnose
-from forensics.rules.engine import run
+from forensics.rules.engine import run, supply_of
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
-from forensics.rules.reductions.progress.liveness import SILENCE_FACTOR
-from forensics.rules.reductions.progress.motion import SilenceFactor
 from forensics.rules.slow import rank_awaited
-from forensics.rules.supply import Supply
 from tests.recordings.collection import Collection, loose
 from tests.recordings.job import MILLISECOND, SECOND, Job
 from tests.recordings.places import ALL_REDUCE, FORWARD, Place
@@ -150,12 +146,8 @@ def _straggler(rank: int, share: float, onset: bool) -> Straggler:
 
 
 def _roots(late: Straggler) -> list[Finding]:
-    given: dict[object, object] = {
-        DuckDBPyConnection: recorded("rank-awaited"),
-        SilenceFactor: SILENCE_FACTOR,
-        Slowness: Slowness(stragglers=(late,)),
-    }
-    found, _ = run(Supply(given), [rank_awaited.RULE], {})
+    supply = supply_of(recorded("rank-awaited"), instead={Slowness: Slowness(stragglers=(late,))})
+    found, _ = run(supply, [rank_awaited.RULE], {})
     return [each for each in found if each.role is Role.ROOT]
 
 

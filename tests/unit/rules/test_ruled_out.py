@@ -14,10 +14,7 @@ from forensics.rules.engine import discover, find, run, supply_of
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
-from forensics.rules.reductions.progress.liveness import SILENCE_FACTOR
-from forensics.rules.reductions.progress.motion import SilenceFactor
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
-from forensics.rules.supply import Supply
 from tests.recordings.collection import whole
 from tests.recordings.job import Job
 from tests.recordings.rank_logs import RankLogs
@@ -73,10 +70,7 @@ ON_SCENARIOS = [
 def status(code: str, case: DuckDBPyConnection, instead: dict[object, object] | None = None) -> str:
     rule = find(code)
     assert rule is not None
-    supply = supply_of(case)
-    if instead:
-        supply = Supply({DuckDBPyConnection: case, SilenceFactor: SILENCE_FACTOR, **instead})
-    _, (outcome,) = run(supply, [rule], {})
+    _, (outcome,) = run(supply_of(case, instead=instead), [rule], {})
     return outcome.status
 
 
