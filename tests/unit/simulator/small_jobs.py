@@ -9,6 +9,7 @@ import numpy as np
 from forensics.fixtures.simulator.engine import Run, run
 from forensics.fixtures.simulator.job import MS, NO_NOISE, Model, Parallelism, Rates, TrainingJob
 from forensics.fixtures.simulator.physics import Deviation, Fault, Physics
+from forensics.fixtures.simulator.positions import HOSTS_OF_A_LEAF
 
 SILENT = NO_NOISE
 FREE = Rates(nic=1e30, nvlink=1e30, step_latency_ns=0.0, host_op_ns=0.0)
@@ -32,3 +33,9 @@ def run_with(
 ) -> Run:
     """A run that keeps everything."""
     return run(job, Physics(job, np.random.default_rng(seed), faults, deviations), iterations, iterations)
+
+
+def crossing_leaves(job: TrainingJob) -> TrainingJob:
+    """The job on more hosts than a leaf switch has: on fewer no fault of a leaf can be put in."""
+    replica = job.parallel.tensor * job.parallel.pipeline
+    return replace(job, parallel=replace(job.parallel, data=-(-(HOSTS_OF_A_LEAF + 1) * job.gpus_per_host // replica)))

@@ -25,11 +25,13 @@ from forensics.fixtures.simulator.simulation import Simulation, simulate
 from forensics.fixtures.simulator.sources import SOURCES, USUAL, known
 from forensics.fixtures.simulator.truth import truth
 from tests.unit.simulator.lower_runs import case as lower
-from tests.unit.simulator.small_jobs import DENSE
+from tests.unit.simulator.small_jobs import DENSE, crossing_leaves
 
 
 def made(fault: str, seed: int = 3) -> Simulation:
-    return simulate(DENSE, [parse(fault)], seed, iterations=4, onset=2)
+    wanted = parse(fault)
+    job = crossing_leaves(DENSE) if wanted.kind.place == "leaf" else DENSE
+    return simulate(job, [wanted], seed, iterations=4, onset=2)
 
 
 def write(made: Simulation, path: Path, lost: losses.Losses | None = None, **options: object) -> Path:
