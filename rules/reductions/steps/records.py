@@ -157,8 +157,11 @@ def records(connection: DuckDBPyConnection, ranks: Iterable[int] | None = None) 
 def records_of(connection: DuckDBPyConnection, query: str, names: Names) -> Mapping[int, Record]:
     """Records from a query that gives `rank` and the columns of a record, by rank and in order.
 
-    It sees the numbers of names as `communicator_codes` and `kind_codes` (name, code).
+    It sees the numbers of names as `communicator_codes` and `kind_codes` (name, code). Where there is no communicator there is
+    no call either, and DuckDB would take milliseconds to plan what comes to nothing.
     """
+    if not names.communicators:
+        return {}
     for table, known in (("communicator_codes", names.communicators), ("kind_codes", names.kinds)):
         connection.register(table, {"name": np.array(known, dtype=object), "code": np.arange(len(known))})
     columns = connection.execute(query).fetchnumpy()
