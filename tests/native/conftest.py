@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,26 +23,29 @@ def sources_of(name: str) -> list[str]:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with every library of native/, compiled as strictly as the project promises."""
-    folder = tmp_path_factory.mktemp("native")
-    for sources in sorted((ROOT / "native").glob("*/CMakeLists.txt")):
-        if sources.parent.name == "testbed":  # hardware for tests, no library of the package: tests/native/testbed.py builds it
-            continue
-        library = folder / f"libforensics_{sources.parent.name}.so"
-        flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fvisibility=hidden"]
-        linking = [
-            *LINKING.get(sources.parent.name, ()),
-            "-Wl,--no-undefined",
-            "-Wl,--as-needed",
-            "-pthread",
-            "-ldl",
-            "-lm",
-            "-o",
-            str(library),
-        ]
-        includes = [f"-I{ROOT / 'native/include'}", f"-I{ROOT / 'native'}"]
-        subprocess.run(["cc", *flags, *includes, *sources_of(sources.parent.name), *linking], check=True)
+    """A folder with every library of native/, compiled as strictly as the project promises, by the first worker that asks."""
+    mine = tmp_path_factory.getbasetemp()
+    folder = (mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / "native"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock, ThreadPoolExecutor(2) as pool:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "complete").exists():
+            list(pool.map(lambda name: _compile(name, folder), _libraries()))
+            (folder / "complete").touch()
     return folder
+
+
+def _libraries() -> list[str]:
+    """All but the hardware for tests, which is no library of the package: tests/native/testbed.py builds it."""
+    return sorted(path.parent.name for path in (ROOT / "native").glob("*/CMakeLists.txt") if path.parent.name != "testbed")
+
+
+def _compile(name: str, folder: Path) -> None:
+    flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fvisibility=hidden"]
+    linking = [*LINKING.get(name, ()), "-Wl,--no-undefined", "-Wl,--as-needed", "-pthread", "-ldl", "-lm"]
+    includes = [f"-I{ROOT / 'native/include'}", f"-I{ROOT / 'native'}"]
+    output = ["-o", str(folder / f"libforensics_{name}.so")]
+    subprocess.run(["cc", *flags, *includes, *sources_of(name), *linking, *output], check=True)
 
 
 @pytest.fixture(scope="session")
