@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -17,18 +18,24 @@ import pytest
 from forensics.fixtures.simulator import bundle, losses
 from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.simulation import Simulation, simulate
+from forensics.fixtures.simulator.topology import Fabric
 from tests.unit.simulator.small_jobs import DENSE
 
 CASES = 40
 # Of so many culprits the area under the curve is off by 0.05 by chance.
 FURTHEST = 0.2
 FAULTS = ("host-hang", "host-delay", "none")
+JOBS = (
+    DENSE,
+    replace(DENSE, fabric=Fabric(nics=2, channels=4, queue_pairs=2, placement="round-robin", pxn=True)),
+    replace(DENSE, fabric=Fabric(nics=1, placement="permuted")),
+)
 
 
 def made(number: int) -> tuple[Simulation, int | None]:
     """A case, and the rank at fault."""
     fault = FAULTS[number % 3]
-    found = simulate(DENSE, [parse(fault)], 500 + number, iterations=4)
+    found = simulate(JOBS[number // 3 % 3], [parse(fault)], 500 + number, iterations=4)
     ranks = [rank for injection in found.injections for rank in injection.ranks]
     return found, ranks[0] if ranks and fault != "none" else None
 
@@ -56,7 +63,7 @@ def features(found: Simulation) -> tuple[dict[int, dict[str, float]], dict[int, 
         elif parts[0] == "nodes":
             hosts[nodes[parts[1]]] |= of_host(path, content)
             for local, values in enumerate(of_gpus(path, content)):
-                ranks[nodes[parts[1]] * DENSE.gpus_per_host + local] |= values
+                ranks[found.job.topology.ranks(nodes[parts[1]])[local]] |= values
         if path.startswith("ranks/") and "/stacks/" in path and "child" not in path:
             looks[int(parts[1])] += 1
     for rank, count in looks.items():
