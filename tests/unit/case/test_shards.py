@@ -24,10 +24,11 @@ def unpacked(tmp_path: Path, bundle: Path) -> Path:
     return tmp_path / "open"
 
 
-@pytest.fixture
-def normalized(tmp_path: Path) -> Path:
-    write_normalized(RECORDED, tmp_path / "shards.tar", least_bytes=0)
-    return tmp_path / "shards.tar"
+@pytest.fixture(scope="module")
+def normalized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("normalized") / "shards.tar"
+    write_normalized(RECORDED, place, least_bytes=0)
+    return place
 
 
 def same(forensics: Command, raw: Path, shards: Path) -> None:
