@@ -9,7 +9,7 @@ import numpy as np
 from forensics.fixtures.simulator.engine import Run, run
 from forensics.fixtures.simulator.job import MS, NO_NOISE, Model, Parallelism, Rates, TrainingJob
 from forensics.fixtures.simulator.physics import Deviation, Fault, Physics
-from forensics.fixtures.simulator.positions import HOSTS_OF_A_LEAF
+from forensics.fixtures.simulator.topology import HOSTS_OF_A_LEAF
 
 SILENT = NO_NOISE
 FREE = Rates(nic=1e30, nvlink=1e30, step_latency_ns=0.0, host_op_ns=0.0)
