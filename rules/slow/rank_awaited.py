@@ -73,7 +73,7 @@ def _evaluate(
         ranks, members, held = _narrowed([late[rank] for rank in together], thresholds)
         finding = _finding(slowness, text, [late[rank] for rank in ranks], members, held, thresholds)
         share = min(1.0, _worst([late[rank] for rank in ranks]).share)
-        if not held and _is_usual(ranks, late, min(roster.ranks, default=0)):
+        if not held and share < thresholds["most_share_of_master"] and _is_usual(ranks, late, min(roster.ranks, default=0)):
             finding = replace(finding, by_design=_OF_MASTER)
         small = always_late(share, any(late[rank].had_onset for rank in ranks), thresholds["least_share_from_start"])
         yield doubted(hardware.refined(finding, _REFINED), (*small, *waits_for_cores(cpu, roster, ranks)))
@@ -282,6 +282,7 @@ RULE = Rule(
         Threshold("late_s", 1.0, 'late by that much always counts (Mycroft section 5.2: "we choose one second")'),
         Threshold("late_of_operation", 0.1, "of the median operation, once all are there: less is no lateness"),
         Threshold("least_share_from_start", 0.2, "a smaller lag from the first recorded call on may be how the job is made"),
+        Threshold("most_share_of_master", 0.4, "of the time: no first rank of a sound job logs for so long in every step"),
         Threshold("least_accounted", LEAST_ACCOUNTED, "of the lateness that must be measured at its GPU to be the cause"),
         Threshold("least_held", 0.02, "of the lateness: below that the GPU takes chunks like its peers"),
         Threshold("least_share_held", 0.03, "of the time, lost to a GPU that takes chunks late inside operations"),
