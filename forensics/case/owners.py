@@ -138,11 +138,16 @@ def _name_logs(connection: Connection) -> None:
         return
     insert_rows(connection, "process_ranks", "source_id host pid rank method", [(*each, "log") for each in stated])
     for source_id, _, _, rank in stated:
-        connection.execute("UPDATE sources SET rank = $2, rank_method = 'content' WHERE source_id = $1", [source_id, rank])
-        for table, chosen in _LINES.items():
-            if has_rows(connection, table):
-                statement = f"UPDATE {table} SET rank = $2 WHERE source_id = $1 AND rank IS NULL AND {chosen}"
-                connection.execute(statement, [source_id, rank])
+        give_log(connection, source_id, rank)
+
+
+def give_log(connection: Connection, source_id: int, rank: int) -> None:
+    """Make a log that of one rank, with what its lines tell of nobody else."""
+    connection.execute("UPDATE sources SET rank = $2, rank_method = 'content' WHERE source_id = $1", [source_id, rank])
+    for table, chosen in _LINES.items():
+        if has_rows(connection, table):
+            statement = f"UPDATE {table} SET rank = $2 WHERE source_id = $1 AND rank IS NULL AND {chosen}"
+            connection.execute(statement, [source_id, rank])
 
 
 def _implied(connection: Connection) -> Iterator[tuple[object, ...]]:

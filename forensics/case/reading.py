@@ -7,11 +7,11 @@ import re
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from types import FrameType
-from typing import Any
+from typing import Any, BinaryIO
 
 from forensics.bundle import limits
 from forensics.bundle.artefact import Artefact
@@ -58,12 +58,14 @@ def read_artefact(artefact: Artefact) -> Reading:
     ingester: Ingester | None = None
     batches: list[Batch] = []
     problems: list[Problem] = []
-    identity, head = _UNKNOWN, b""
+    identity, head, beginning = _UNKNOWN, b"", b""
     try:
         with _within_seconds(limits.budget().seconds):
             with artefact.open() as stream:
                 head = first_bytes(stream, SNIFF_BYTES)
-            ingester = choose(head, artefact.path)
+                ingester = choose(head, artefact.path)
+                if ingester is not None and (ingester.kind == _LOG or _is_by_command(ingester.kind, head)):
+                    beginning = head + _rest(stream, SCANNED_BYTES - len(head))
             if ingester is None:
                 return Reading(None, None, reason=_why_unknown(head))
             for item in ingester.rows(artefact):
@@ -75,7 +77,6 @@ def read_artefact(artefact: Artefact) -> Reading:
                     identity = item
             if ingester.kind == _LOG:
                 # The processes of a job are not all of the host of its log.
-                beginning = _beginning(artefact)
                 batches += process_rank_batches(processes_in(beginning, None))
                 batches += config_batches({"job.id": _job_of(beginning)})
             if all(batch.table in _OF_ANY_TEXT for batch in batches) and ingester.sniff(head, artefact.path) == LAST_RESORT:
@@ -87,8 +88,8 @@ def read_artefact(artefact: Artefact) -> Reading:
     name, kind = (ingester.name, ingester.kind) if ingester is not None else (None, None)
     if kind in _BY_COMMAND and identity.host is None and artefact.host is None:
         identity = replace(identity, host=prompt_host(head))
-    if kind in _BY_COMMAND and head[:1] not in (b"{", b"\x80") and not head.startswith((b"[{", b"[\n")):
-        batches += process_rank_batches(processes_in(_beginning(artefact), identity.host or artefact.host))
+    if _is_by_command(kind, head):
+        batches += process_rank_batches(processes_in(beginning, identity.host or artefact.host))
     return _placed(Reading(name, kind, batches, problems, identity), artefact.lines_before)
 
 
@@ -119,13 +120,16 @@ def _moved(locator: Any, before: int) -> Any:
     return f"line={int(said[1]) + before}" if said else locator
 
 
-def _beginning(artefact: Artefact) -> bytes:
-    """As much of a text as a session of a shell has; empty where it cannot be read, of which its ingester warns."""
-    try:
-        with artefact.open() as stream:
-            return first_bytes(stream, SCANNED_BYTES)
-    except OSError:
-        return b""
+def _rest(stream: BinaryIO, size: int) -> bytes:
+    """What follows; empty where it cannot be read, of which the ingester warns."""
+    with suppress(OSError):
+        return first_bytes(stream, size)
+    return b""
+
+
+def _is_by_command(kind: str | None, head: bytes) -> bool:
+    """Whether commands may stand above what was saved: as much of it is looked at as a session of a shell has."""
+    return kind in _BY_COMMAND and head[:1] not in (b"{", b"\x80") and not head.startswith((b"[{", b"[\n"))
 
 
 def _why_unknown(head: bytes) -> str:

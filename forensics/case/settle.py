@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from forensics.bundle.artefact import Artefact
 from forensics.case.database import Connection, has_rows, insert_rows
+from forensics.case.launcher_folders import name_local_ranks
 from forensics.case.owners import name_owners
 from forensics.case.repeated_dumps import number_dumps
 from forensics.case.repeated_reports import number_reports
@@ -168,6 +169,7 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     number_dumps(connection, artefacts)
     add_processes(connection, artefacts)
     name_owners(connection)
+    name_local_ranks(connection)
     for table, statement in _SETTLED:
         if has_rows(connection, table):
             connection.execute(statement)

@@ -1,0 +1,65 @@
+"""Whose the files are that torchrun writes for each process, `attempt_0/3/stderr.log`: 3 counts on its node only.
+
+The rank of the job is known where a file of the same folder states its own (all processes of a node are as far from it as their
+numbers are apart), or where the folder holds a process for each rank of the job. A start that another one followed tells
+nothing of that one.
+Upstream: torch/distributed/elastic/multiprocessing/api.py (`DefaultLogsSpecs`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from forensics.case.database import Connection
+from forensics.case.owners import give_log
+
+_PATH = re.compile(r"(?P<run>.*?)(?:^|/)attempt_(?P<attempt>\d{1,4})/(?P<local>\d{1,4})/(?:std(?:out|err)\.log|error\.json)")
+_FILES = "SELECT source_id, path, rank FROM sources WHERE path LIKE '%attempt_%' ORDER BY path"
+_STATED = """
+SELECT source_id, min(rank) FROM (
+    SELECT source_id, rank FROM log_events UNION SELECT source_id, rank FROM log_progress
+) WHERE rank IS NOT NULL GROUP BY source_id HAVING count(DISTINCT rank) = 1
+"""
+_WORLD = """
+SELECT DISTINCT try_cast(value AS INTEGER) FROM job_config WHERE key IN ('world_size', 'log.world_size', 'env.WORLD_SIZE')
+"""
+_FOLLOWED = "UPDATE log_events SET kind = 'earlier_' || kind WHERE source_id = ? AND NOT starts_with(kind, 'earlier_')"
+
+
+class _File(NamedTuple):
+    source_id: int
+    local: int
+    rank: int | None
+
+
+def name_local_ranks(connection: Connection) -> None:
+    """Give the files the ranks that are proven, and set those of earlier starts apart."""
+    starts: dict[str, dict[int, list[_File]]] = defaultdict(lambda: defaultdict(list))
+    for source_id, path, rank in connection.execute(_FILES).fetchall():
+        if said := _PATH.fullmatch(path):
+            starts[said["run"]][int(said["attempt"])].append(_File(source_id, int(said["local"]), rank))
+    if not starts:
+        return
+    stated = dict(connection.execute(_STATED).fetchall())
+    sizes = [size for (size,) in connection.execute(_WORLD).fetchall()]
+    world = sizes[0] if len(sizes) == len(starts) == 1 else None
+    for attempts in starts.values():
+        for attempt, files in attempts.items():
+            for file, rank in _ranks(files, stated, world):
+                give_log(connection, file.source_id, rank)
+            for file in files if attempt < max(attempts) else ():
+                connection.execute(_FOLLOWED, [file.source_id])
+
+
+def _ranks(files: Sequence[_File], stated: Mapping[int, int], world: int | None) -> Iterator[tuple[_File, int]]:
+    """Files of one start without a rank, and theirs."""
+    known = {file: stated.get(file.source_id, file.rank) for file in files}
+    offsets = {rank - file.local for file, rank in known.items() if rank is not None}
+    if not offsets and {file.local for file in files} == {*range(world or 0)}:
+        offsets = {0}
+    if len(offsets) == 1 and min(offsets) >= 0:
+        (offset,) = offsets
+        yield from ((file, file.local + offset) for file in files if file.rank is None)
