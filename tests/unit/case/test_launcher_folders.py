@@ -31,7 +31,9 @@ def start(folder: Path, first: str = "", failed: int | None = 2, attempt: int = 
     [("world_size=4\n", None, {2}), ("", 8, {10}), ("", None, set()), ("world_size=8\n", None, set())],
     ids=["all of the job", "others state theirs", "nothing tells", "a node of two"],
 )
-def test_who_failed_is_named_where_its_rank_is_proven(tmp_path: Path, first: str, others: int | None, expected: set[int]) -> None:
+def test_who_failed_is_named_where_its_rank_is_proven(
+    tmp_path: Path, first: str, others: int | None, expected: set[int]
+) -> None:
     assert named(verdict_of(start(tmp_path, first, rank_of_others=others))) == expected
 
 
