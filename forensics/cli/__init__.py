@@ -30,6 +30,7 @@ from forensics.cli import (
     simulate,
     timeline,
     verify,
+    watch,
 )
 from forensics.errors import ExitCode, ForensicsError
 
@@ -59,6 +60,7 @@ for command in (
     simulate.simulate,
     evaluate.evaluate,
     doctor.doctor,
+    watch.watch,
 ):
     app.command()(command)
 app.add_typer(shim.app, name="shim")
