@@ -200,6 +200,17 @@ class TimelineEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockOffsetRow:
+    """The realtime clock of `host` minus that of `reference`: the truth lies within `bound_ns` of `offset_ns`, both in ns."""
+
+    host: str
+    reference: str
+    offset_ns: int
+    bound_ns: int | None
+    method: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class CoverageRow:
     """One kind of evidence: which subjects (ranks or hosts) have it, lack it (with the reason), or have part of it."""
 
@@ -271,3 +282,4 @@ class Verdict:
     known_defects: tuple[KnownDefect, ...] = ()
     layout: LayoutRow | None = None
     critical_path: CriticalPathRow | None = None
+    clocks: tuple[ClockOffsetRow, ...] = ()

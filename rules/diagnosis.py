@@ -8,6 +8,7 @@ from functools import partial
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.clock_offsets import clock_offsets
 from forensics.case.database import read_only, recovering
 from forensics.model import (
     Anomaly,
@@ -114,6 +115,7 @@ def _verdict(
         assessments=(*judged.assessments, healthy),
         last_lines=last_lines(connection, suspects),
         layout=layout_row(supply.get(Layout)),
+        clocks=clock_offsets(connection),
         critical_path=supply.call(critical_path_row) if outcome is Outcome.SLOWDOWN else None,
         known_defects=() if outcome in (Outcome.HEALTHY, Outcome.SLOWDOWN) else shown_defects(connection, groups, suspects),
     )

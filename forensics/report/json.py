@@ -82,6 +82,7 @@ def _additions(verdict: Verdict) -> dict[str, Any]:
         "last_lines": [_evidence(line) for line in verdict.last_lines],
         "assessments": [_with_evidence(each) for each in verdict.assessments],
         "known_defects": [_with_evidence(each) for each in verdict.known_defects],
+        "clocks": _rows(verdict.clocks),
         "layout": asdict(verdict.layout) if verdict.layout else None,
         "bundle_sha256": verdict.bundle_sha256,
         "tool": f"forensics {forensics.__version__}",

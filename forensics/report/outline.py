@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 
 from forensics.model import Evidence, GroupRow, KnownDefect, Since, Suspect, TimelineEntry, Verdict
-from forensics.report import coverage, frontier, gantt, ranks, stack_tree, suspects, times, why
+from forensics.report import clocks, coverage, frontier, gantt, ranks, stack_tree, suspects, times, why
 from forensics.report.section import Item, Section
 from forensics.report.stack_grid import stack_grid
 
@@ -40,6 +40,7 @@ def sections(verdict: Verdict, all_ranks: bool = False, hypotheses: bool = False
         critical_path(verdict, width, all_ranks),
         *stages(verdict, all_ranks),
         Section("TIMELINE", tuple(_timeline(verdict))),
+        Section("CLOCKS OF HOSTS", tuple(clocks.items(verdict.clocks, all_ranks))),
         Section("RULED OUT", tuple(_ruled_out(verdict))),
         Section("COVERAGE", tuple(Item(text, kind) for kind, text in coverage.rows(verdict, _most(all_ranks)))),
         Section("COULD NOT BE READ", tuple(_evidence(verdict.warnings))),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.clock_offsets import clock_offsets
 from forensics.model import Verdict
 from forensics.report import times
 
@@ -25,14 +26,6 @@ SELECT DISTINCT rank FROM (
     SELECT rank FROM operations UNION SELECT rank FROM steps UNION SELECT rank FROM stage_spans UNION SELECT rank FROM spans
     UNION SELECT rank FROM ranks
 ) WHERE rank >= 0 ORDER BY rank
-"""
-# The offsets of the reference that most hosts are compared with; of several, the narrowest.
-_OFFSETS = """
-WITH known AS (SELECT host, reference, offset_ns, coalesce(bound_ns, 0) AS bound_ns FROM clocks
-               WHERE reference IS NOT NULL AND offset_ns IS NOT NULL),
-     chosen AS (SELECT reference FROM known GROUP BY reference ORDER BY count(DISTINCT host) DESC, reference LIMIT 1)
-SELECT host, arg_min(offset_ns, (bound_ns, offset_ns)), min(bound_ns), reference FROM known JOIN chosen USING (reference)
-GROUP BY host, reference ORDER BY host
 """
 
 
@@ -71,8 +64,9 @@ class Alignment:
 
 def alignment(connection: DuckDBPyConnection) -> Alignment:
     """Offsets between hosts, as the case has them."""
-    rows = connection.execute(_OFFSETS).fetchall()
-    return Alignment(rows[0][3], {host: (offset, bound) for host, offset, bound, _ in rows}) if rows else Alignment()
+    rows = clock_offsets(connection)
+    known = {row.host: (row.offset_ns, row.bound_ns or 0) for row in rows}
+    return Alignment(rows[0].reference, known) if rows else Alignment()
 
 
 def window(connection: DuckDBPyConnection, verdict: Verdict, clocks: Alignment, before_ns: int, after_ns: int) -> Window | None:

@@ -1,0 +1,21 @@
+"""How far the clocks of hosts are apart, as far as the case knows: measured while they were collected from."""
+
+from __future__ import annotations
+
+from duckdb import DuckDBPyConnection
+
+from forensics.model import ClockOffsetRow
+
+# The offsets of the reference that most hosts are compared with; of several of one host, the narrowest.
+_OFFSETS = """
+WITH known AS (SELECT host, reference, offset_ns, bound_ns, method FROM clocks
+               WHERE reference IS NOT NULL AND offset_ns IS NOT NULL),
+     chosen AS (SELECT reference FROM known GROUP BY reference ORDER BY count(DISTINCT host) DESC, reference LIMIT 1)
+SELECT DISTINCT ON (host) host, reference, offset_ns, bound_ns, method FROM known JOIN chosen USING (reference)
+ORDER BY host, bound_ns IS NULL, bound_ns, offset_ns, method
+"""
+
+
+def clock_offsets(connection: DuckDBPyConnection) -> tuple[ClockOffsetRow, ...]:
+    """One row for each host whose clock was compared with that of one reference, by host."""
+    return tuple(ClockOffsetRow(*row) for row in connection.execute(_OFFSETS).fetchall())
