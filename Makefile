@@ -21,7 +21,7 @@ export PIP_NO_INPUT := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz test-live test-deep accuracy suites figures healthy bench check format docs clean
+.PHONY: help demo test fuzz test-live test-deep accuracy suites figures healthy bench check format docs clean wheels
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -64,6 +64,14 @@ healthy: $(VENV)/.dev  ## a thousand sound simulated jobs, of which nobody may b
 
 bench: $(VENV)/.dev  ## time and memory on large inputs
 	$(BIN)/pytest -q -s tests/benchmarks
+
+wheels: $(VENV)/.pip  ## wheel and sdist in dist/, checked and tried without a compiler, two minutes
+	$(BIN)/python -m pip install --quiet --group release
+	rm -rf dist build/unrepaired
+	$(BIN)/python -m build --outdir build/unrepaired
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/unrepaired/*.whl
+	mv build/unrepaired/*.tar.gz dist/
+	$(BIN)/pytest -q tests/release
 
 check: $(VENV)/.dev  ## lint, format, types, import layers
 	$(BIN)/ruff check .

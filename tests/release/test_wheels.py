@@ -1,0 +1,73 @@
+"""What `make wheels` has left in dist/: a wheel for any newer Linux, an sdist that it was built of, and both of one version."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import forensics
+
+ROOT = Path(__file__).parents[2]
+DIST = ROOT / "dist"
+RECORDED = ROOT / "fixtures/recorded/recommender-hang.tar.zst"
+LIBRARIES = ("clock", "pickle", "shim", "trace")
+pytestmark = pytest.mark.skipif(not list(DIST.glob("*.whl")), reason="make wheels has not been run")
+
+
+def wheel() -> Path:
+    (found,) = DIST.glob("*.whl")
+    return found
+
+
+def test_the_wheel_serves_every_python_of_a_platform_and_has_the_libraries_inside() -> None:
+    assert re.fullmatch(rf"forensics-{re.escape(forensics.__version__)}-py3-none-manylinux_2_\d+_\w+\.whl", wheel().name)
+    with zipfile.ZipFile(wheel()) as archive:
+        names = set(archive.namelist())
+    assert {f"forensics/_native/libforensics_{name}.so" for name in LIBRARIES} <= names
+    assert {name.rpartition("/")[2] for name in names if "/share/" in name} - {""} == {"forensics.1"}
+    assert {"forensics/case/schema.sql", "forensics/rules/known_defects.toml", "forensics/py.typed"} <= names
+    assert not [
+        name
+        for name in names
+        if "recorded/" in name or "scenarios/" in name or "/samples/" in name or name.startswith("tests/")
+    ]
+
+
+def test_the_sdist_has_what_the_wheel_is_built_of() -> None:
+    (sdist,) = DIST.glob("*.tar.gz")
+    assert sdist.name == f"forensics-{forensics.__version__}.tar.gz"
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"native/CMakeLists.txt", "native/shim/CMakeLists.txt", "docs/forensics.1", "LICENSE", "README.md"} <= names
+    assert "forensics/ingest/flight_recorder/__init__.py" in names
+
+
+def test_the_wheel_diagnoses_where_there_is_no_compiler(tmp_path: Path) -> None:
+    venv.create(tmp_path / "venv", with_pip=True)
+    programs = tmp_path / "venv/bin"
+    environ = {name: value for name, value in os.environ.items() if name.startswith("PIP_") or "CERT" in name}
+    environ |= {"PATH": str(programs), "HOME": str(tmp_path), "COLUMNS": "100"}
+
+    def run(*words: str | Path) -> str:
+        done = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        return done.stdout
+
+    run(programs / "pip", "install", "--quiet", "--only-binary=:all:", wheel())
+    assert run(programs / "forensics", "--version") == f"forensics {forensics.__version__}\n"
+    report = run(programs / "forensics", "diagnose", RECORDED)
+    here = subprocess.run([sys.executable, "-m", "forensics", "diagnose", RECORDED], cwd=ROOT, capture_output=True, text=True)
+    assert report.splitlines()[:3] == here.stdout.splitlines()[:3] and report.startswith("HANG")
+    assert run(programs / "python", "-c", "from forensics.native import read_clocks; print(read_clocks().native)") == "True\n"
+    assert (tmp_path / "venv/share/man/man1/forensics.1").is_file()
+    for shell in ("bash", "zsh", "fish"):
+        environ["_FORENSICS_COMPLETE"] = f"source_{shell}"
+        assert "forensics" in run(programs / "forensics")
