@@ -24,6 +24,7 @@ WORDS = (
     "[PID:",
     "world_rank=",
     "GLOBAL_RANK: ",
+    "distributed init (rank ",
     "[rank=",
     "--node_rank",
     "--node-rank",
@@ -45,6 +46,10 @@ _PAIRS = (
         r"pid=(?P<pid>\d{1,9})(?:, ip=(?P<address>[\w.:]+))?\).{0,200}\brank[ =:]{1,2}(?P<rank>\d{1,7})(?:,| /| of| in) ?"
         r"(?:the )?world(?:[ _]size)?[ =:]{1,2}(?:of )?(?P<size>\d{1,7})",
         re.IGNORECASE,
+    ),
+    re.compile(
+        r"pid=(?P<pid>\d{1,9})(?:, ip=(?P<address>[\w.:]+))?\).{0,200}"
+        r"\b(?:distributed init \(rank |GLOBAL_RANK: )(?P<rank>\d{1,7})\b"
     ),
     re.compile(r"^\[(?i:rank)[ =:](?P<rank>\d{1,7})\] .{0,40}?\bpid[ =:]{1,2}(?P<pid>\d{1,9})\b"),
     re.compile(r"\[PID:(?P<pid>\d{1,9})\] \[RANK:(?P<rank>\d{1,7})\]"),

@@ -15,18 +15,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from forensics.ingest._job_logs.front import front
+from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._shared.process_titles import place_of, server_title, world_ranks
 from forensics.ingest._shared.values import rank_number
 
 _STATED = re.compile(r"\[rank(\d{1,7})\]")
-_OWN = re.compile(r"(?<![A-Za-z_])RANK[=:] ?(\d{1,7})\b")
-OWN_WORDS = (" RANK=", " RANK: ")
+_OWN = re.compile(r"(?:(?<![A-Za-z_])RANK[=:] ?|distributed init \(rank |GLOBAL_RANK: |(?<!cal )Process index: )(\d{1,7})\b")
+OWN_WORDS = (" RANK=", " RANK: ", "distributed init (rank ", "Process index: ")
+_OWN_MENTIONED = ("RANK", *OWN_WORDS[2:])
 _TASK = re.compile(r"task (\d{1,7})")
 _RANKS = rb"(?: ?\[([A-Za-qs-z_][\w-]{0,63}?\d{1,5})\]:)?(?: ?\[rank(\d{1,7})\])?"
 _TASKS = re.compile(rb"\n {0,6}(\d{1,7})(?::(?=[ \[])|\|(?= ))" + _RANKS)
 _BOXES = re.compile(rb"\n\[(\d{1,4})\]:?(?= [^\s\[])")
 _LOCALS = re.compile(rb"\n()(?=\[[A-Za-qs-z])" + _RANKS)
 _ACTORS = re.compile(rb"\n\(([\w.:-]{0,80} ?pid=\d{1,9}(?:, ip=[\w.:]{1,45})?)\) ?\[rank(\d{1,7})\]")
+_WORKERS = re.compile(rb"\n\((Worker(?:_[A-Z]{2,8}\d{1,5}){1,6} pid=\d{1,9})\) ")
 _PODS = re.compile(rb"\n\[pod/([\w.-]{1,253})/[\w.-]{1,253}\][^\n]{0,80}? rank (\d{1,7})/(\d{1,7})\b")
 _SERVERS = re.compile(rb"\n\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d((?: (?:[A-Z]{2,8}_)?[A-Z]{2,8}\d{1,5}){1,6})\]")
 _SHARED = re.compile(r"(?:pod|service|unit) (?!.* (?:actor|tee) )")
@@ -62,7 +65,7 @@ class Origins:
         found = front(line)
         stated = _STATED.search(line, 0, 512) if found.rank is None and "[rank" in line else None
         # What a process prints of its environment tells of all its lines.
-        stated = stated or (_OWN.search(line) if found.labels and "RANK" in line else None)
+        stated = stated or (_OWN.search(line) if found.labels and mentions(line, _OWN_MENTIONED) else None)
         rank = rank_number(stated[1]) if stated else found.rank
         label = " ".join(f"{kind} {_plain(name)}" for kind, name in found.labels) or None
         self.note(label, rank)
@@ -78,11 +81,18 @@ class Origins:
             self.note(f"box {int(box)}", None)
         for actor, rank in {*_ACTORS.findall(lines)}:
             self.note(f"actor {actor.decode()}", rank_number(rank.decode()))
+        for worker in {*_WORKERS.findall(lines)}:
+            self.note(f"actor {worker.decode()}", None)
         for axes in {*_SERVERS.findall(lines)}:
             self.note(f"actor {server_title(axes.decode())}", None)
         for pod, rank, size in {*_PODS.findall(lines)}:
             if int(rank) < int(size):
                 self.note(f"pod {pod.decode()}", rank_number(rank.decode()))
+
+    @property
+    def servers(self) -> frozenset[str]:
+        """Labels of the processes of a server that wrote anything."""
+        return frozenset(label for label in self._labels if place_of(label.rpartition("actor ")[2]))
 
     def note(self, label: str | None, rank: int | None) -> None:
         """Remember what went together."""

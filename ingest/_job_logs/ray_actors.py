@@ -31,6 +31,7 @@ _RAYLET = re.compile(
     r"|\(actor ID: \w{1,64}, name=[^,]{1,200}, pid=(?P<killed>\d{1,9}), memory used=[^)]{1,40}\) was running "
     r".{1,400}?Ray killed this"
 )
+_LABEL = re.compile(r"^actor .*\bpid=(?P<pid>\d{1,9})(?:, ip=(?P<address>[\w.:]{1,45}))?$")
 _ENDED = re.compile(r"\bpid=(?P<pid>\d{1,9}) by=ray(?: ip=(?P<address>\S{1,45}))?")
 _PID = re.compile(r"\bpid=(\d{1,9})\b")
 SNIPPET = re.compile(r"\[Rank (?P<rank>\d{1,7}) Error Snippet\]")
@@ -111,6 +112,12 @@ class AddressedProcesses:
     def note(self, pid: int, address: str | None, rank: int) -> None:
         """A line that says which rank a process is; without an address it is one of the host of the driver."""
         self._ranks.setdefault(pid, {}).setdefault(address, set()).add(rank)
+
+    def of_label(self, label: str) -> int | None:
+        """The one rank of the process that is named by number, and by address on another host, in front of lines."""
+        said = _LABEL.search(label)
+        ranks = self._ranks.get(int(said["pid"]), {}).get(said["address"], set()) if said else set()
+        return next(iter(ranks)) if len(ranks) == 1 else None
 
     def add_ends(self, subjects: Iterable[str]) -> None:
         """All ends of a file: the number of a process stands some lines above the address of its host."""

@@ -24,12 +24,14 @@ from forensics.ingest._job_logs import (
     identities,
     launchers,
     milestones,
+    mpi_fronts,
     nccl_lines,
     nodes,
     pods,
     progress_lines,
     ray_collectives,
     recorder_analysis,
+    served,
     stack_dumps,
     stage_times,
     stated_versions,
@@ -94,6 +96,7 @@ class _Reader:
         self._times = stage_times.StageTimes()
         self._progress = progress_lines.ProgressLines(artefact.stored_bytes, artefact.rank)
         self._milestones = milestones.Milestones(artefact.stored_bytes)
+        self._served = served.Served()
         self._stacks = stack_dumps.StackDumps()
         self._cancelled = False
         # What stands in front of the lines of a process: a label of its rank, or only of its node.
@@ -107,15 +110,15 @@ class _Reader:
     def is_open(self, number: int) -> bool:
         """Whether a traceback, a table or a list goes on."""
         spans = self._stragglers.is_open or self._horovod.is_listing or self._table.is_open or self._launchers.is_open
-        spans = spans or self._pods.is_open or self._stacks.is_open(number) or self._times.is_open
-        spans = spans or self._devices.is_open or self._coordination.is_open
-        return spans or self._tracebacks.is_open(number)
+        spans = spans or self._pods.is_open or self._times.is_open or self._devices.is_open or self._coordination.is_open
+        return spans or self._stacks.is_open(number) or self._tracebacks.is_open(number)
 
     def survey(self, number: int, block: bytes) -> None:
         """Labels count wherever they stand, and progress is what most lines tell."""
         self.origins.survey(block)
         self._progress.survey(number, block, self.origins)
         self._milestones.survey(number, block)
+        self._served.survey(number, block)
 
     def feed(self, number: int, line: str) -> None:
         """Take one line."""
@@ -152,6 +155,9 @@ class _Reader:
         self._spanning(number, line, origin)
         for said in () if self._cancelled else self._hccl.feed(number, bare, origin.rank):
             self._event(number, said.kind, said.subject, line, replace(origin, rank=said.rank))
+        if mentions(bare, mpi_fronts.WORDS) and (process := mpi_fronts.told(origin)):
+            self._outer.setdefault(process.origin.label or "", origin.label)
+            self._event(number, process.kind, process.subject, line, process.origin)
         if events.may_be_event(bare):
             for known, _, subject in matches(events.PATTERNS, bare[origin.text :]):
                 self._cancelled = self._cancelled or known.kind == "job_cancelled"
@@ -230,6 +236,8 @@ class _Reader:
             **self._members(own),
         }
         ranks |= {label: ranks[outer] for label, outer in self._outer.items() if label not in ranks and outer in ranks}
+        actors = {label: self._identities.processes.of_label(label) for label in {*self.events.labels} - ranks.keys() if label}
+        ranks |= {label: rank for label, rank in actors.items() if rank is not None}
         self._identities.add_processes(processes)
         for (pid, address), rank in self._launchers.actors.items():
             self._identities.processes.note(int(pid), address, rank)
@@ -241,6 +249,7 @@ class _Reader:
         for number, text, address in found.of_kind("node_failed"):
             for rank in sorted(self._identities.of_node(address)):
                 found.add(number, "node_failed", address, text, address, Origin(rank, None, "", 0))
+        self._served.add_to(self.events, self.origins.servers)
         # Steps are trained after the end of a process only by a job that was started again.
         begin = max(self._progress.resumed(found.ends(), found.stalls()) or 0, found.begin_after_gap() or 0)
         found.close_attempt(begin)

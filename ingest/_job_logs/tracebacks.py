@@ -12,6 +12,8 @@ from forensics.ingest._job_logs.patterns import EXCEPTION_TYPE
 TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?::(?: .*)?)?")
 _FRAME = re.compile(r'  File "[^"]+", line \d+, in \S')
+# vLLM's worker says so above the traceback, and answers no call any more (vllm/v1/executor/multiproc_executor.py).
+WORKER_ENDS = "WorkerProc hit an exception."
 # SGLang's scheduler, and the thread of it that runs the model (tp_worker_overlap_thread.py), end their server by this.
 _SERVER_ENDS = ("Scheduler hit an exception: ", "TpModelWorkerClient hit an exception: ")
 _MAX_OPEN = 1024
@@ -59,6 +61,7 @@ class Tracebacks:
         self._open: dict[str, _Open] = {}
         self._lengths: set[int] = set()
         self._last = 0
+        self._ending: set[str | None] = set()
 
     def is_open(self, number: int) -> bool:
         """Whether a traceback has begun, and was not cut."""
@@ -69,6 +72,8 @@ class Tracebacks:
         line = origin.bare
         if self._open and not self.is_open(number):
             self._open.clear()
+        if WORKER_ENDS in line:
+            self._ending.add(origin.label)
         start = line.find(TRACEBACK)
         if start >= 0:
             self._begin(number, origin, line[:start].removesuffix("Original "))
@@ -89,6 +94,8 @@ class Tracebacks:
         # What stands behind a message in one line goes on in lines of its own.
         is_end = prefix.endswith(_SERVER_ENDS)
         prefix = "" if is_end else prefix
+        is_end = is_end or origin.label in self._ending
+        self._ending.discard(origin.label)
         if len(self._open) < _MAX_OPEN and len(prefix) <= _LONGEST_PREFIX:
             self._last = number
             self._open[prefix] = _Open(origin, is_end, deque(maxlen=_MAX_FRAMES))

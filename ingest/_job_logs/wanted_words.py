@@ -16,6 +16,7 @@ from forensics.ingest._job_logs import (
     horovod,
     identities,
     launchers,
+    mpi_fronts,
     nccl_lines,
     nodes,
     placements,
@@ -59,6 +60,7 @@ _WORDS = (
     *(
         *launchers.WORDS,
         *launchers.START_WORDS,
+        *mpi_fronts.WORDS,
         *pods.WORDS,
         *identities.WORDS,
         *placements.WORDS,
@@ -66,6 +68,7 @@ _WORDS = (
         *events.WORDS,
         *tracebacks.UNCAUGHT_WORDS,
         tracebacks.TRACEBACK,
+        tracebacks.WORKER_ENDS,
     ),
 )
 _EXPRESSIONS = {
