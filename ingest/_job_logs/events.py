@@ -6,6 +6,7 @@ import re
 
 from forensics.ingest._job_logs import fatal_lines, finished_lines
 from forensics.ingest._job_logs.patterns import (
+    FALLEN_OFF,
     MISSED_BARRIER,
     SLURM_CANCELLED,
     SLURM_OUT_OF_MEMORY,
@@ -176,6 +177,7 @@ PATTERNS = (
         r"NVRM: Xid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<code>\d{1,5})\b(?:, pid='?(?P<pid>\d{1,9}))?",
         "code={code} pci={device} pid={pid}",
     ),
+    pattern("xid", FALLEN_OFF, "code=79 pci={device} pid="),
     pattern("task_blocked", r"INFO: task \S{1,64}:(?P<pid>\d{1,9}) blocked for more than \d", "pid={pid}"),
     pattern("node_failed", r"srun: error: Node failure on (?P<host>\S+)", "{host}"),
     pattern(
@@ -245,6 +247,7 @@ WORDS = (
     ),
     *(
         "NVRM: Xid",
+        "off the bus",
         "death signal, shutting",
         "SignalException",
         "oom_kill",

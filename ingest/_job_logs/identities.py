@@ -184,6 +184,8 @@ class Identities:
         """Rows of `process_ranks`, but for what NCCL tells: that is compared over all files."""
         yield from process_rank_batches(self._rows())
         yield from self._placements.batches()
+        if self._is_renumbered:
+            yield from config_rows([("log.CUDA_VISIBLE_DEVICES", "not in order")], rank=None)
         if self._placements.alone is not None:
             pid, rank = self._placements.alone
             yield from config_rows([("log.process", f"{pid} {rank}")], rank=None)

@@ -99,6 +99,8 @@ SLURM_OUT_OF_MEMORY = pattern(
 
 # The type of an exception where its message, or the end of the line, follows.
 EXCEPTION_TYPE = r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit))(?:: |$)"
+# What the driver says without an Xid.
+FALLEN_OFF = r"NVRM: (?:The NVIDIA )?GPU (?P<device>[0-9a-fA-F:.]{7,16}\d).{0,80}?\bf[ae]ll(?:en)? off the bus"
 # A rank that a line states, wherever it stands.
 STATED_RANK = re.compile(r"(?<![A-Za-z_])(?:rank|RANK|Rank)[ _:=]{0,2}(\d{1,7})\b")
 MISSED_BARRIER = r"Ranks? (?P<ranks>\d[\d, ]{0,4000}) failed to pass monitoredBarrier"

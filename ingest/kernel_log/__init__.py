@@ -9,7 +9,7 @@ from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._job_logs.front import iso_time
-from forensics.ingest._job_logs.patterns import matches, pattern
+from forensics.ingest._job_logs.patterns import FALLEN_OFF, matches, pattern
 from forensics.ingest._job_logs.stated_versions import DRIVER_WORDS, StatedVersions
 from forensics.ingest._shared.content import Lines
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
@@ -35,6 +35,7 @@ _DEVICE_EVENTS = (
     pattern(
         "xid", r"NVRM: Xid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<code>\d{1,5})\b(?!.*caused by previous Xid \d)", "{device}"
     ),
+    pattern("gpu_fallen_off", FALLEN_OFF, "{device}"),
     pattern("sxid", r"SXid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<code>\d{1,5})\b", "{device}"),
     pattern("link_down", r"(?<![\w.-])(?P<device>[\w.-]{1,64}): (?:NIC )?[Ll]ink (?:is )?[Dd]own\b", "{device}"),
     pattern("link_up", r"(?<![\w.-])(?P<device>[\w.-]{1,64}): (?:NIC )?[Ll]ink (?:is )?[Uu]p\b", "{device}"),
@@ -87,6 +88,7 @@ _LOG_EVENTS = (
 )
 # One of these stands in every line that some pattern matches, and such a line is no shorter ("a: Link Up").
 _WORDS = (
+    "off the bus",
     *("Xid", "ink ", "PCIe Bus", "Machine check", "ut of memory", "oom-kill", "blocked for", "soft lockup", "segfault at"),
     *("general protection", "server ", "Lustre", "ceph: ", "BUG: kernel", "RIP: ", *DRIVER_WORDS),
 )

@@ -16,6 +16,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import rows_of
 from forensics.model import Cause, Evidence, Finding
 from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.hardware.devices_in_order import devices_in_order
 from forensics.rules.reductions.hardware.state import Machines, machines
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.owners import Owners, Place
@@ -117,7 +118,10 @@ WHERE code IS NOT NULL AND (time_ns IS NULL
     OR time_ns >= coalesce((SELECT min(enqueued_ns) FROM operations) - {_BEFORE_RECORD_NS}, time_ns))
 ORDER BY time_ns NULLS LAST, path, locator
 """
-_LOST = "SELECT host, device, text, source, captured_ns FROM device_event WHERE kind = 'gpu_lost' ORDER BY ALL"
+_LOST = """
+SELECT host, device, text, source, coalesce(time_ns, captured_ns), kind = 'gpu_lost' FROM device_event
+WHERE kind IN ('gpu_lost', 'gpu_fallen_off') ORDER BY ALL
+"""
 
 
 @reduction
@@ -151,9 +155,12 @@ def _logged(connection: DuckDBPyConnection) -> Iterator[GpuError]:
 
 
 def _lost(connection: DuckDBPyConnection) -> Iterator[GpuError]:
-    """GPUs that did not answer when somebody asked."""
-    for host, device, text, source, time_ns in rows_of(connection, "device_events", _LOST):
-        yield GpuError(host, device, text or "it does not answer", True, source, time_ns, teller="nvidia-smi")
+    """GPUs that did not answer when somebody asked, or that the driver lost without an Xid."""
+    for host, device, text, source, time_ns, is_asked in rows_of(connection, "device_events", _LOST):
+        if is_asked:
+            yield GpuError(host, device, text or "it does not answer", True, source, time_ns, teller="nvidia-smi")
+        else:
+            yield GpuError(host, _address(device), "it has fallen off the bus", True, source, time_ns)
 
 
 def _pid(text: str) -> int | None:
@@ -173,7 +180,7 @@ _ISSUED = "SELECT rank, max(coalesce(enqueued_ns, entered_ns, 0)) FROM operation
 
 def _placed(connection: DuckDBPyConnection, known: Owners, errors: Sequence[GpuError]) -> GpuErrors:
     """Find the ranks by the process that the driver names, else by the address of the GPU."""
-    by_address = _addresses(machines(connection)) | _of_nccl(connection)
+    by_address = devices_in_order(connection) | _addresses(machines(connection)) | _of_nccl(connection)
     issued = dict(connection.execute(_ISSUED).fetchall())
     found: dict[int, GpuError] = {}
     unplaced: dict[Place, GpuError] = {}

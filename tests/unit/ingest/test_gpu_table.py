@@ -1,0 +1,54 @@
+"""Tables of GPUs by nvidia-smi: numbers and addresses, and the rank of an address where the job is of one host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.ingest import choose
+from tests.recordings.verdicts import named, verdict_of
+from tests.unit.ingest.reading import SAMPLES, read, sample
+
+NAME = "gpu_table/handmade_index_bus.csv"
+TABLE = (SAMPLES / NAME).read_text()
+XID = "Nov 24 10:00:01 gpu-4 kernel: NVRM: Xid (PCI:0000:44:00): 79, pid='<unknown>', GPU has fallen off the bus.\n"
+BARE = "Nov 24 10:00:01 gpu-4 kernel: NVRM: GPU 0000:44:00.0: GPU has fallen off the bus.\n"
+GAVE_UP = (
+    "[rank{0}]:[E1124 10:10:01.123 ProcessGroupNCCL.cpp:632] [Rank {0}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=10, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600010 milliseconds\n"
+)
+
+
+def test_devices_are_numbered() -> None:
+    found = sample(NAME)
+    assert found.problems == [] and found.ingester == "gpu_table"
+    assert [(row["device"], row["pci"]) for row in found.rows("devices")][2] == ("GPU-2", "0000:44:00.0")
+
+
+@pytest.mark.parametrize("text", ["0, 00000000:07:00.0\n1, 00000000:0A:00.0\n", "00000000:07:00.0, 0\n00000000:0A:00.0, 1\n"])
+def test_a_table_without_names(text: str) -> None:
+    assert [row["device"] for row in read(text.encode(), "gpus.txt").rows("devices")] == ["GPU-0", "GPU-1"]
+
+
+@pytest.mark.parametrize("text", ["", "index, pci.bus_id\n", "a, b\n1, 2\n", TABLE + "a line of a log\n" * 9])
+def test_other_text_is_left_alone(text: str) -> None:
+    found = choose(text.encode(), "gpus.csv")
+    assert found is None or found.name != "gpu_table"
+
+
+def test_a_cut_table_keeps_its_rows() -> None:
+    assert len(read(TABLE[:-6].encode(), "gpus.csv").rows("devices")) == 3
+
+
+@pytest.mark.parametrize("kernel", [XID, BARE], ids=["Xid", "without an Xid"])
+@pytest.mark.parametrize(
+    ("world", "more", "expected"),
+    [("world_size=4", "", {2}), ("world_size=8", "", set()), ("world_size=4", "CUDA_VISIBLE_DEVICES=3,2,1,0\n", set())],
+    ids=["one host", "two hosts", "renumbered"],
+)
+def test_the_rank_of_an_address(tmp_path: Path, kernel: str, world: str, more: str, expected: set[int]) -> None:
+    (tmp_path / "gpus.csv").write_text(TABLE)
+    (tmp_path / "messages.txt").write_text(kernel)
+    (tmp_path / "train.log").write_text(f"{world}\n{more}{GAVE_UP.format(0)}{GAVE_UP.format(1)}")
+    assert named(verdict_of(tmp_path)) == expected
