@@ -13,6 +13,7 @@ from forensics.ingest._shared.dump_times import clock_in, time_in
 from forensics.ingest._shared.frames import MAX_DEPTH, Frame, FrameTable, innermost_first, is_entry, names_peer
 from forensics.ingest._shared.process_titles import Place, dumped, place_of, world_ranks
 from forensics.ingest._shared.processes import is_child_by_stack
+from forensics.ingest._shared.stack_frames import frame
 from forensics.ingest.interface import Batch
 
 LONGEST_HEADING = 160
@@ -38,19 +39,19 @@ OF_PROCESS = re.compile(
 # Of the environment of the process, above its dump: "RANK=9 LOCAL_RANK=1".
 ENVIRONMENT = re.compile(r"(?:export )?(?:[A-Z_]{1,40}=\S{1,80} )*RANK=(\d{1,7})(?: [A-Z_]{1,40}=\S{1,80})*\s*")
 _PY_SPY = re.compile(r'\s*Thread (0x[0-9A-Fa-f]+|\d{1,9}) \(([a-z+]+)\)(?:: "(.*)")?\s*')
-_PLACE = re.compile(r"(.+?)(?::(\d{1,9}))?")
 _FAULTHANDLER = re.compile(r"\s*(?:Thread|Current thread) (0x[0-9a-f]+)(?: \[(.*)\])? \(most recent call (first|last)\):\s*")
-_FAULTHANDLER_FRAME = re.compile(r'\s*File "(.+)", line (\d{1,9}|\?\?\?),? in (.+)')
 # pystack, of Python alone or with the frames of libraries.
 _PYSTACK = re.compile(r"\s*Traceback for thread (\d{1,9}) \((.{0,64})\) \[(.*)\] \(most recent call (first|last)\):\s*")
-_PYSTACK_FRAME = re.compile(r'\s*\((?:Python|C)\) File "(.+)", line (\d{1,9}), in (\S+)(?: \((.+)\))?\s*')
 _GDB = re.compile(
     r'Thread (\d{1,6}) \((?:Thread 0x[0-9a-f]+ )?\(?(?:LWP|process) (\d{1,9})\)?(?: "(.{0,64})")?\)?(?: "(.{0,64})")?\):?\s*'
 )
-_GDB_FRAME = re.compile(r"#\d{1,5} +(?:0x[0-9a-f]+ in )?(?=\S)")
 # An argument of the frame above it, as `py-spy dump --locals` prints it.
 _PEER = re.compile(r" +(?:dst|src): (\d{1,7})")
 _FIRST_THREAD = "gdb 1"
+# What gdb prints of the one thread that it is at, to which no header belongs.
+INNERMOST = re.compile(r"#0 +(?:0x[0-9a-f]+ in )?\S")
+_ALONE = "gdb alone"
+_NATIVE_ENTRIES = frozenset({"main", "_start", "__libc_start_main", "Py_RunMain", "Py_BytesMain"})
 
 
 @dataclass(slots=True)
@@ -137,7 +138,7 @@ def threads_in(lines: Iterable[tuple[int, str]]) -> Iterator[Thread]:
         if "RANK=" in line and len(line) <= LONGEST_HEADING and (match := ENVIRONMENT.fullmatch(line)):
             pid, rank = None, int(match[1])
             continue
-        started = header(line, number, pid)
+        started = header(line, number, pid) or _alone(line, number, pid, thread)
         if started is not None:
             if thread is not None:
                 yield _whole(thread)
@@ -147,6 +148,8 @@ def threads_in(lines: Iterable[tuple[int, str]]) -> Iterator[Thread]:
             thread.rank = ranks.get(pid) if rank is None and pid is not None else rank
             dumps.place(thread)
             thread.clock_s = clock
+            if thread.handle == _ALONE and (first := frame(line)):
+                _add(thread, first, 0)
         elif thread is not None and thread.peer is None and (said := _PEER.fullmatch(line)):
             thread.peer = int(said[1]) if thread.frames and names_peer(thread.frames[-1]) else None
         elif (found := frame(line)) is None:
@@ -158,6 +161,12 @@ def threads_in(lines: Iterable[tuple[int, str]]) -> Iterator[Thread]:
             _add(thread, found, len(line) - len(line.lstrip()))
     if thread is not None:
         yield _whole(thread)
+
+
+def _alone(line: str, number: int, pid: int | None, before: Thread | None) -> Thread | None:
+    """The thread whose frames begin here without a header, where no thread of the text has one."""
+    begins = (before is None or before.handle == _ALONE) and INNERMOST.match(line)
+    return Thread(number, None, None, None, pid, _ALONE) if begins else None
 
 
 def _add(thread: Thread, frame: Frame, indent: int) -> None:
@@ -187,37 +196,6 @@ def header(line: str, number: int, pid: int | None) -> Thread | None:
     if match := _GDB.fullmatch(line):
         return Thread(number, int(match[2]), match[3] or match[4], None, pid, f"gdb {match[1]}")
     return None
-
-
-def frame(line: str) -> Frame | None:
-    """A frame of either form; without an indent only what names a Python file and its line."""
-    if match := _FAULTHANDLER_FRAME.fullmatch(line):
-        return match[3], match[1], int(match[2]) if match[2].isdecimal() else None
-    if match := _PYSTACK_FRAME.fullmatch(line):
-        return match[3], match[4] if match[1] == "???" else match[1], int(match[2]) or None
-    if match := _GDB_FRAME.match(line):
-        return _native(line[match.end() :].rstrip())
-    text = line.strip()
-    name, _, place = text.rpartition(" (")
-    match = _PLACE.fullmatch(place[:-1])
-    if not name or not text.endswith(")") or match is None:
-        return None
-    if not line[0].isspace() and not (match[1].endswith(".py") and match[2]):
-        return None
-    return name, match[1], int(match[2]) if match[2] and int(match[2]) else None
-
-
-def _native(text: str) -> Frame:
-    """A frame of gdb's as py-spy would name it: the function without arguments, the source or library without its folder."""
-    head, _, library = text.rpartition(" from ")
-    source = None
-    if not head:
-        head, _, place = text.rpartition(" at ")
-        source = _PLACE.fullmatch(place.rpartition("/")[2]) if head else None
-    name = (head or text).replace("(anonymous namespace)", "{anonymous}").partition("(")[0].rstrip()
-    if source is not None:
-        return name or text, source[1], int(source[2]) if source[2] and int(source[2]) else None
-    return name or text, library.rpartition("/")[2] if library != text else None, None
 
 
 def stack_batches(artefact: Artefact, found: Sequence[Thread]) -> Iterator[Batch]:
@@ -280,8 +258,13 @@ def _mains(artefact: Artefact, threads: list[Thread]) -> set[int]:
         runs[thread.rank, pid, thread.dump].append(index)
     for members in runs.values():
         if not told.intersection(members):
-            told |= {index for index in members if is_entry(threads[index].frames)}
+            told |= {index for index in members if is_entry(threads[index].frames) or _begins_in_main(threads[index])}
     return told
+
+
+def _begins_in_main(thread: Thread) -> bool:
+    """Whether the one thread that gdb was at is that of the program: it is, unless somebody chose another one."""
+    return thread.handle == _ALONE and bool(thread.frames) and thread.frames[-1][0] in _NATIVE_ENTRIES
 
 
 def _is_child(artefact: Artefact, threads: list[Thread], columns: Mapping[str, list[Any]], pid: int | None) -> bool | None:

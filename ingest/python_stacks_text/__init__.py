@@ -12,13 +12,14 @@ from forensics.ingest._shared.device_kernels import DeviceKernels, is_kernels
 from forensics.ingest._shared.dump_times import time_in
 from forensics.ingest._shared.process_titles import dumped
 from forensics.ingest._shared.prompts import is_command
+from forensics.ingest._shared.stack_frames import frame
 from forensics.ingest._shared.stack_text import (
     ENVIRONMENT,
     HEADING,
+    INNERMOST,
     LONGEST_HEADING,
     OF_PROCESS,
     PROCESS,
-    frame,
     header,
     stack_batches,
     threads_in,
@@ -36,11 +37,11 @@ def sniff(head: bytes, path: str) -> int:
     """Text that is mostly thread headers and frames; a log in which a program dumped its stacks is still a log."""
     if b" Grid Status " in head or b"CUDA kernel " in head:
         return 75 if is_kernels(head.decode("utf-8", "replace")) else 0
-    if b"hread " not in head:  # of every header
+    if b"hread " not in head and b"#0 " not in head:  # of every header, and of what gdb prints of one thread
         return 0
     written = (_plain(line) for line in head.decode("utf-8", "replace").splitlines())
     lines = [line for line in written if line.strip() and not _is_about_the_dump(line)]
-    headers = sum(header(line, 0, None) is not None for line in lines)
+    headers = sum(header(line, 0, None) is not None or INNERMOST.match(line) is not None for line in lines)
     frames = sum(frame(line) is not None for line in lines)
     return 70 if headers and frames and 2 * (headers + frames) > len(lines) else 0
 

@@ -26,7 +26,7 @@ _FUNCTION = re.compile(r"\.\d$")
 def devices_in_order(connection: DuckDBPyConnection) -> dict[Place, int]:
     """Ranks by host and address without the function, where the one stated size of the job is the number of GPUs."""
     rows = connection.execute(_GPUS).fetchall()
-    numbers = {(host, _FUNCTION.sub("", pci)): index for host, pci, index in rows}
+    numbers: dict[Place, int] = {(host, _FUNCTION.sub("", pci)): index for host, pci, index in rows}
     sizes = connection.execute(_WORLD).fetchall() if rows else []
     is_whole = sizes == [(len(numbers),)] and {*numbers.values()} == {*range(len(numbers))}
     return numbers if is_whole and connection.execute(_ELSEWHERE).fetchone() == (0,) else {}

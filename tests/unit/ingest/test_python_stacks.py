@@ -134,3 +134,17 @@ Thread 412 (active): "MainThread"
     <module> (train.py:65)
 """
     assert read(text.encode(), "rank3.txt").rows("stacks")
+
+
+BACKTRACE = (
+    "(gdb) bt\n#0  0x00007f0f8e2a7a3d in __recv_nocancel () from /lib64/libpthread.so.0\n"
+    "#1  0x00007f0f5d1a1b2c in ncclCommInitRank () from /usr/lib/libnccl.so.2\n#2  0x0000000000401136 in main ()\n"
+)
+
+
+def test_what_gdb_prints_of_one_thread_needs_no_header() -> None:
+    found = read(BACKTRACE.encode() * 2, "rank3.gdb.txt")
+    assert found.problems == [] and [row["is_main"] for row in found.rows("stacks")] == [True, True]
+    assert [row["sample"] for row in found.rows("stacks")] == [0, 1]
+    names = [name for name, _, _ in found.stack(found.rows("stacks")[0]["call_path"])]
+    assert names == ["__recv_nocancel", "ncclCommInitRank", "main"]
