@@ -125,8 +125,19 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class RankProcess:
+    """The process that is meant by a rank whose number is a guess."""
+
+    rank: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
 class Suspect:
-    """One entry of the ranked list; `fault` equal means alternatives for one fault, different means independent faults."""
+    """One entry of the ranked list; `fault` equal means alternatives for one fault, different means independent faults.
+
+    `processes` are those of ranks whose numbers are guessed from the order in which processes were started.
+    """
 
     fault: int
     ranks: tuple[int, ...]
@@ -144,6 +155,7 @@ class Suspect:
     rules: tuple[str, ...]
     evidence: tuple[Evidence, ...]
     next_steps: tuple[str, ...]
+    processes: tuple[RankProcess, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Sized
 from enum import StrEnum
 
+GUESSED = "guessed"
+"""How the rank of a process or a file is known where only its place among others tells it."""
+
 
 class Outcome(StrEnum):
     """What happened to the job as a whole."""

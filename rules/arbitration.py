@@ -236,6 +236,7 @@ def _suspect(fault: int, each: Hypothesis, progress: Progress, placed: Positions
         rules=rules,
         evidence=finding.evidence,
         next_steps=finding.next_steps,
+        processes=progress.roster.guessed(finding.ranks),
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from forensics.model import Label, RuleOutcome, Suspect
+from forensics.model import Label, RankProcess, RuleOutcome, Suspect
 from forensics.rules.arbitration import Judgement
 from forensics.rules.engine import FAILED
 from forensics.rules.reductions.calls.shim_calls import Calls
@@ -23,6 +23,7 @@ from forensics.rules.reductions.waits.combined_positions import Positions
 from forensics.vocabulary import StageName
 
 _MOST_ERRORS = 4
+_MOST_PROCESSES = 8
 
 
 def limits(
@@ -65,8 +66,17 @@ def limits(
     yield from _epoch_labels(rates)
     for line in of_hosts[:_MOST_ERRORS]:
         yield Label("telemetry_limited", "host", f"{line.statement} ({line.source}); nothing tells what it did to the job")
+    guessed = roster.guessed(roster.ranks)
+    if guessed:
+        why = f"no file names the ranks: {_numbered(guessed)} are numbered in the order of their ids, which is a guess"
+        yield Label("telemetry_limited", "ranks", why)
     if roster.world_size is None:
         yield Label("telemetry_limited", "membership", "the world size is not known: absent ranks cannot be counted")
+
+
+def _numbered(processes: Sequence[RankProcess]) -> str:
+    shown = ", ".join(str(one.pid) for one in processes[:_MOST_PROCESSES])
+    return f"processes {shown}" + (f" and {len(processes) - _MOST_PROCESSES} more" if len(processes) > _MOST_PROCESSES else "")
 
 
 def _error_labels(errors: GpuErrors, suspects: tuple[Suspect, ...]) -> Iterator[Label]:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
-GUESSED = "guessed"
-"""The method of a rank that is only a bare number at the end of a name."""
+from forensics.vocabulary import GUESSED
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from forensics.bundle.artefact import GUESSED
 from forensics.bundle.streams import COMPRESSED_SUFFIXES
+from forensics.vocabulary import GUESSED
 
 # `local_rank3` and the coordinates of a parallel layout are not the global rank.
 _RANK_WORD = re.compile(

@@ -11,6 +11,7 @@ from forensics.case.owners import name_owners
 from forensics.case.repeated_dumps import number_dumps
 from forensics.case.repeated_reports import number_reports
 from forensics.case.repeated_stacks import Artefacts, number_stacks
+from forensics.case.start_order import number_by_start
 from forensics.ingest._shared.content import last_lines
 
 NO_RANK = "no rank is known"
@@ -170,6 +171,7 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     add_processes(connection, artefacts)
     name_owners(connection)
     name_local_ranks(connection)
+    number_by_start(connection)
     for table, statement in _SETTLED:
         if has_rows(connection, table):
             connection.execute(statement)

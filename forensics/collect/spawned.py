@@ -14,8 +14,7 @@ from forensics.collect.discovery import Discovery, FoundRank
 from forensics.collect.processes import ProcFs, ancestors, inodes
 from forensics.collect.scan import Process, Scan
 from forensics.rank_ranges import format_ranks
-
-GUESSED = "guessed"
+from forensics.vocabulary import GUESSED
 
 
 def guess_ranks(procfs: ProcFs, scan: Scan, excluded: frozenset[int]) -> Discovery:

@@ -70,6 +70,7 @@ def _properties(suspect: Suspect) -> dict[str, Any]:
         "ranks": ranks.fold(suspect.ranks, None),
         "members": suspect.members,
         "hosts": list(suspect.hosts),
+        "processes": [one.pid for one in suspect.processes],
         "stage": suspect.stage.name,
         "cause": suspect.cause,
         "confidence": suspect.confidence,

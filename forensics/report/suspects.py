@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from forensics.model import Component, Granularity, Impact, Resource, StageName, StageRef, Suspect
+from forensics.model import Component, Granularity, Impact, RankProcess, Resource, StageName, StageRef, Suspect
 from forensics.report import ranks, times
 from forensics.report.plain import brief
 
 _NAME = 40
 _HOSTS = 2
+_PROCESSES = 4
 _RULES = 3
 
 
@@ -25,7 +26,7 @@ def verdict_line(suspect: Suspect) -> str:
 
 def subject(suspect: Suspect) -> str:
     """The thing that is accused, as small as the evidence can name it."""
-    who = ranks.phrase(suspect.ranks, suspect.members, most=4)
+    who = ranks.phrase(suspect.ranks, suspect.members, most=4) + _processes(suspect.processes)
     hosts = _hosts(suspect.hosts)
     where = f" ({hosts})" if hosts else ""
     match suspect.granularity:
@@ -78,6 +79,13 @@ def _stage(stage: StageRef) -> str:
     which = "" if stage.microbatch is None else f"microbatch {stage.microbatch}"
     parts = ", ".join(part for part in (doing, which) if part)
     return stage.name.upper() + (f" ({parts})" if parts else "")
+
+
+def _processes(processes: Sequence[RankProcess]) -> str:
+    """The processes that are meant where the numbers of the ranks are a guess."""
+    if not processes or len(processes) > _PROCESSES:
+        return ""
+    return f" (process{'' if len(processes) == 1 else 'es'} {', '.join(str(one.pid) for one in processes)})"
 
 
 def _hosts(hosts: tuple[str, ...]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NewType
 
@@ -13,8 +13,10 @@ from duckdb import DuckDBPyConnection
 from forensics.case.alignment import configured_world_size
 from forensics.case.database import rows_of
 from forensics.case.gathered import gathered_world_size
+from forensics.model import RankProcess
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.met_later import met_later
+from forensics.vocabulary import GUESSED
 
 STOPPED = frozenset("Tt")
 # The kernel reports times to processes in hundredths of a second on every architecture that trains.
@@ -104,6 +106,11 @@ class Roster:
     def rank(self, rank: int) -> RankFacts:
         """Facts of a rank; unknown everywhere for a rank without trace."""
         return self.ranks.get(rank) or RankFacts(rank)
+
+    def guessed(self, ranks: Iterable[int]) -> tuple[RankProcess, ...]:
+        """The processes of those ranks whose numbers are a guess."""
+        facts = [self.rank(rank) for rank in ranks]
+        return tuple(RankProcess(one.rank, one.pid) for one in facts if one.rank_method == GUESSED and one.pid is not None)
 
 
 CaseRoster = NewType("CaseRoster", Roster)

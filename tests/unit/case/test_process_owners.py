@@ -307,7 +307,7 @@ def test_the_one_process_of_a_host_that_nothing_names(tmp_path: Path, known: tup
 
 def test_a_number_in_the_name_of_a_file_of_several_processes_is_no_rank(tmp_path: Path) -> None:
     text = "".join(STACK.format(pid=pid, inner=WAITS) for pid in (4101, 4102))
-    assert ranks_of_stacks(case_of(tmp_path, {"stacks_0.txt": text, "stacks_1.txt": text})) == {4101: None, 4102: None}
+    assert ranks_of_stacks(case_of(tmp_path, {"stacks_3.txt": text, "stacks_4.txt": text})) == {4101: 0, 4102: 1}
 
 
 def test_the_ranks_of_a_node_that_a_scheduler_lost(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forensics.model import Outcome
+from forensics.model import Outcome, RankProcess
 from tests.recordings.verdicts import named, pasted, verdict_of
 
 ENTRY = (
@@ -110,7 +110,8 @@ def test_stacks_below_the_commands_that_took_them(tmp_path: Path) -> None:
     assert named(verdict_of(tmp_path)) == {2}, "between lines of training"
     (tmp_path / "train.log").unlink()
     other = "$ py-spy dump --pid {pid}   # after rank {rank} had been started again"
-    assert not named(pasted(tmp_path, "".join(taken(rank, stack, other) for rank, stack in enumerate(stacks))))
+    guessed = pasted(tmp_path, "".join(taken(9 - rank, stack, other) for rank, stack in enumerate(stacks)))
+    assert [(one.ranks, one.processes) for one in guessed.suspects] == [((1,), (RankProcess(1, 707),))]
 
 
 GATHERS = "    all_gather_into_tensor (torch/distributed/distributed_c10d.py:3709)\n    prepare (scheduler.py:17)\n"

@@ -1,0 +1,66 @@
+"""Ranks of processes that nothing names: those that run one program on one host are counted in the order of their ids.
+
+Launchers start the ranks of a host one after the other, so that the order is mostly right; it is a guess, and said to be one.
+Who is meant is told by the process, which the verdict names beside the rank.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from forensics.case.database import Connection, has_rows, insert_rows, rows_of, schema_columns
+from forensics.vocabulary import GUESSED
+
+_FEWEST = 2
+# The outermost frame of a main thread is the script that was started: `torchrun` for a launcher, `train.py` for the ranks.
+_PROCESSES = """
+SELECT k.pid, coalesce(k.host, s.host), k.is_child, min(k.source_id), any_value(f.name || chr(10) || coalesce(f.filename, ''))
+FROM stacks k JOIN sources s USING (source_id)
+    JOIN (SELECT call_path, arg_max(frame, depth) AS frame FROM call_paths GROUP BY call_path) p USING (call_path)
+    JOIN frames f USING (frame)
+WHERE k.pid IS NOT NULL AND k.is_main AND k.is_child IS DISTINCT FROM true
+GROUP BY ALL ORDER BY ALL
+"""
+_SIZES = "SELECT try_cast(value AS BIGINT) FROM job_config WHERE key IN ('world_size', 'log.world_size')"
+_Process = tuple[int, str | None, bool | None, int, str]
+
+
+def number_by_start(connection: Connection) -> None:
+    """Fill `ranks` from the processes of stacks, where the case names no rank at all."""
+    if not has_rows(connection, "stacks") or _names_ranks(connection):
+        return
+    chosen = _peers(connection.execute(_PROCESSES).fetchall())
+    if any(size != len(chosen) for (size,) in rows_of(connection, "job_config", _SIZES)):
+        return  # others are missing, and nothing tells which
+    rows: list[tuple[object, ...]] = [
+        (source, rank, host, pid, GUESSED) for rank, (pid, host, _, source, _) in enumerate(chosen)
+    ]
+    insert_rows(connection, "ranks", "source_id rank host pid rank_method", rows)
+
+
+def _names_ranks(connection: Connection) -> bool:
+    """Whether any file speaks of a rank by its number: which of the processes that is, the order cannot tell."""
+    tables = [table for table, columns in schema_columns().items() if "rank" in columns]
+    return any(rows_of(connection, table, f"SELECT 1 FROM {table} WHERE rank IS NOT NULL LIMIT 1") for table in tables)
+
+
+def _peers(processes: Iterable[_Process]) -> list[_Process]:
+    """The processes that run what most run, in the order of their ids; none where several hosts, or too few, leave it open."""
+    found = list({process[0]: process for process in processes}.values())
+    if len({host for _, host, *_ in found}) > 1:
+        return []
+    # Processes of `multiprocessing` may be ranks or children of one: they are the ranks where no two others are.
+    of_their_own = _alike([process for process in found if process[2] is False])
+    return of_their_own or _alike([process for process in found if process[2] is None])
+
+
+def _alike(processes: Iterable[_Process]) -> list[_Process]:
+    """The largest set that was started alike; none where two are as large, or none has two."""
+    by_program: dict[str, list[_Process]] = defaultdict(list)
+    for process in processes:
+        by_program[process[4]].append(process)
+    sizes = sorted(map(len, by_program.values()), reverse=True)
+    if not sizes or sizes[0] < _FEWEST or sizes[1:2] == sizes[:1]:
+        return []
+    return sorted(next(each for each in by_program.values() if len(each) == sizes[0]))

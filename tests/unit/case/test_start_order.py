@@ -1,0 +1,57 @@
+"""Processes that nothing names are counted in the order of their ids, and only where that can be meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.case.build import open_case
+
+WORK = "    all_reduce (torch/distributed/distributed_c10d.py:2900)\n    step (train.py:51)\n"
+TRAINS = f"{WORK}    <module> (train.py:97)\n"
+LAUNCHES = "    wait (subprocess.py:1264)\n    main (torch/distributed/run.py:920)\n    <module> (torchrun:8)\n"
+FETCHES = "    get (queues.py:113)\n    _worker_loop (torch/utils/data/_utils/worker.py:275)\n    <module> (train.py:97)\n"
+_START = "    _bootstrap (multiprocessing/process.py:314)\n    start (multiprocessing/process.py:121)\n"
+FORKED = f"{WORK}{_START}    <module> (train.py:99)\n"
+JOINS = "    poll (multiprocessing/popen_fork.py:27)\n    join (multiprocessing/process.py:149)\n    <module> (train.py:99)\n"
+SERVES = "    select (selectors.py:415)\n    <module> (tensorboard:8)\n"
+
+
+def ranks_of(path: Path, stacks: dict[int, str]) -> dict[int, int | None]:
+    """Rank by pid, from a folder of one file for each process."""
+    path.mkdir()
+    for pid, frames in stacks.items():
+        text = f'Process {pid}: python\nPython v3.11.9 (/usr/bin/python3.11)\n\nThread {pid} (idle): "MainThread"\n{frames}'
+        (path / f"stack-{pid}.txt").write_text(text)
+    return dict(open_case([path]).execute("SELECT pid, any_value(rank) FROM stacks GROUP BY pid ORDER BY pid").fetchall())
+
+
+@pytest.mark.parametrize(
+    ("stacks", "ranks"),
+    [
+        ({4711: TRAINS, 4713: TRAINS, 998: TRAINS}, {998: 0, 4711: 1, 4713: 2}),
+        ({90: LAUNCHES, 91: TRAINS, 92: TRAINS, 93: FETCHES, 94: FETCHES}, {90: None, 91: 0, 92: 1, 93: None, 94: None}),
+        ({90: JOINS, 91: FORKED, 92: FORKED}, {90: None, 91: 0, 92: 1}),
+        ({90: TRAINS, 91: SERVES}, {90: None, 91: None}),
+        ({90: TRAINS}, {90: None}),
+    ],
+    ids=["order", "launcher and workers", "forked", "two programs", "one"],
+)
+def test_processes_of_one_program_are_counted(tmp_path: Path, stacks: dict[int, str], ranks: dict[int, int | None]) -> None:
+    assert ranks_of(tmp_path / "job", stacks) == ranks
+
+
+TIMED_OUT = (
+    "[E1124 09:21:11.118 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=73, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600087 milliseconds\n"
+)
+STARTS = "Using world size: 8, data-parallel size: 8, tensor-model-parallel size: 1\n"
+
+
+@pytest.mark.parametrize("text", [TIMED_OUT, STARTS], ids=["a rank is named", "others are missing"])
+def test_nothing_is_counted_beside_what_is_known(tmp_path: Path, text: str) -> None:
+    (tmp_path / "train.log").write_text(text)
+    ranks_of(tmp_path / "stacks", {91: TRAINS, 92: TRAINS})
+    query = "SELECT count(*) FROM stacks WHERE rank IS NOT NULL"
+    assert open_case([tmp_path]).execute(query).fetchall() == [(0,)]
