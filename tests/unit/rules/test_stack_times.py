@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,32 @@ def test_a_log_that_goes_on_behind_the_stacks(tmp_path: Path, first: int, minute
     verdict = verdict_of(log(stacks(tmp_path, times), first, minutes))
     assert named(verdict) == expected
     assert bool(expected) or any("the job moved then" in label.reason for label in verdict.labels)
+
+
+TAKEN = 1747925658  # 2025-05-22 14:54:18 UTC
+ZONE = 2 * 3600
+
+
+@pytest.mark.parametrize(
+    ("until", "copied", "recovers", "expected"),
+    [
+        pytest.param(0, 0, 0, {3}, id="up to the stacks"),
+        pytest.param(600, 0, 0, set(), id="on and on"),
+        pytest.param(600, 7, 0, {3}, id="the date of the log is that of its copy"),
+        pytest.param(900, 0, 500, {3}, id="a pause around the stacks"),
+    ],
+)
+def test_a_log_whose_date_is_that_of_its_last_line(
+    tmp_path: Path, until: int, copied: int, recovers: int, expected: set[int]
+) -> None:
+    """Nothing in the stacks dates them; their files do, and the log says in which zone it is by its own date."""
+    for rank in range(4):
+        file = tmp_path / f"rank{rank}.txt"
+        file.write_text(STACK.format(pid=4100 + rank, inner=LOADER if rank == 3 else REDUCES))
+        os.utime(file, (TAKEN, TAKEN))
+    seconds = [at for at in range(-900, until + 1, 10) if at <= 0 or at > recovers]
+    at = [datetime.fromtimestamp(TAKEN + second + ZONE, UTC) for second in seconds]
+    lines = [f"{when:%Y-%m-%d %H:%M:%S} Epoch: [8][{number * 50}/5005] Loss 1.09\n" for number, when in enumerate(at)]
+    (tmp_path / "train.log").write_text("".join(lines))
+    os.utime(tmp_path / "train.log", (written := TAKEN + seconds[-1] + copied * 50 + 1, written))
+    assert named(verdict_of(tmp_path)) == expected
