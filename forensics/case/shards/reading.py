@@ -24,6 +24,8 @@ MOST_EXPANDED = 4 << 30
 """Bytes that one table of one artefact may expand to: the columns of a trace of 10 GB have a quarter of it."""
 
 MOST_ROWS = 1 << 31
+_CELL_BYTES = {"VARCHAR": 16, "BOOLEAN": 1}
+"""Bytes of a value beside its text: a dictionary in the file can stand for any number of values, and does not say so."""
 _MOST_PROBLEMS = 10_000
 _SETTINGS = {
     "threads": "1",
@@ -115,6 +117,7 @@ def _table(opened: Callable[[], BinaryIO] | None, batches: Sequence[_Batch], typ
         file.flush()
         with connect() as connection:
             _check(connection, file.name, names, rows, types)
+            _measure(connection, file.name, names, rows, types)
             listed = ", ".join(f'"{name}"' for name in names)
             found = connection.execute(f"SELECT {listed} FROM read_parquet(?)", [file.name]).fetchnumpy()
     return {name: _packed(found[name], types[name], rows) for name in names}
@@ -129,13 +132,28 @@ def _check(connection: duckdb.DuckDBPyConnection, path: str, names: Sequence[str
     ).fetchall()
     if count != rows:
         raise _Refused(f"{count} rows where {rows} were announced")
-    if size is None or size > MOST_EXPANDED:
-        raise _Refused(f"they expand to {size} bytes, more than {MOST_EXPANDED}")
+    if size is None:
+        raise _Refused("their size is not told")
+    _refuse_beyond(size)
     described = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [path]).fetchall()
     there = {str(row[0]): str(row[1]) for row in described}
     for name in names:
         if there.get(name) != stored_type(types[name]):
             raise _Refused(f"{name} is {there.get(name, 'not there')[:60]}, not {stored_type(types[name])}")
+
+
+def _measure(connection: duckdb.DuckDBPyConnection, path: str, names: Sequence[str], rows: int, types: Types) -> None:
+    """Raise when the values would take too much; texts are measured one block after the other, before any is kept."""
+    kinds = {name: stored_type(types[name]) for name in names}
+    _refuse_beyond(rows * sum(_CELL_BYTES.get(kind, 8) for kind in kinds.values()))
+    for name in (name for name, kind in kinds.items() if kind == "VARCHAR"):
+        ((size,),) = connection.execute(f'SELECT sum(strlen("{name}")) FROM read_parquet(?)', [path]).fetchall()
+        _refuse_beyond(size or 0)
+
+
+def _refuse_beyond(size: int) -> None:
+    if size > MOST_EXPANDED:
+        raise _Refused(f"they expand to {size} bytes, more than {MOST_EXPANDED}")
 
 
 def _packed(values: Any, kind: str, rows: int) -> Packed:

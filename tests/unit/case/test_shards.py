@@ -10,6 +10,7 @@ import duckdb
 import pytest
 
 from forensics.case.build import open_case
+from forensics.case.shards import reading
 from forensics.case.shards.writing import write_normalized
 from tests.recordings.commands import Command
 
@@ -72,6 +73,27 @@ def test_a_hostile_table_costs_only_itself(sql: str | None, normalized: Path, tm
     warned = connection.execute("SELECT path, message FROM ingest_warnings WHERE message LIKE '%left out%'").fetchall()
     assert [path for path, _ in warned] == [place.parent.relative_to(root).as_posix().removesuffix(".shard")]
     assert connection.execute("SELECT count(*) FROM stacks").fetchall() != [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind"),
+    [
+        ("SELECT repeat('x', 1000) AS text FROM range(5000)", "VARCHAR"),
+        ("SELECT 7::BIGINT AS text FROM range(600000)", "BIGINT"),
+        ("SELECT 'x' AS text FROM range(300000)", "VARCHAR"),
+    ],
+)
+def test_values_that_a_dictionary_multiplies_are_refused_before_they_are_kept(
+    sql: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file has some kilobytes, and so says its footer; its values have 4 MB and more."""
+    place = tmp_path / "bomb.parquet"
+    duckdb.execute(f"COPY ({sql}) TO '{place}' (FORMAT parquet)")
+    ((rows,),) = duckdb.execute(f"SELECT count(*) FROM read_parquet('{place}')").fetchall()
+    monkeypatch.setattr(reading, "MOST_EXPANDED", 4 << 20)
+    assert place.stat().st_size < 1 << 17
+    with pytest.raises(reading._Refused, match="expand to"):
+        reading._table(lambda: place.open("rb"), [reading._Batch("texts", rows, ("text",))], {"text": kind})
 
 
 @pytest.mark.parametrize(

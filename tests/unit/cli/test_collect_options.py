@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from forensics.cli import collect
 from forensics.errors import ExitCode
-from tests.recordings.collection import write
+from tests.recordings.collection import NODE, whole, write
 from tests.recordings.commands import Command
-from tests.unit.sharing.canaries import URL, leaks
+from tests.recordings.job import Job
+from tests.recordings.places import LOADER_QUEUE
+from tests.unit.sharing.canaries import LINES, PLANTED, URL, leaks
 
 GONE = (2**22 + 1, 2**22 + 2)
 
@@ -37,6 +41,34 @@ def test_a_redacted_collection_is_packed_without_secrets(tmp_path: Path) -> None
     assert (tmp_path / "x.tar").stat().st_size == size
     assert leaks(tmp_path / "x.tar") == leaks(tmp_path / "x.tar", ("dgx-7",)) == []
     assert json.loads(names.read_text())["hosts"] == {"dgx-7": "host-00001"}
+
+
+def texts_of(bundle: Path, tmp_path: Path) -> str:
+    """Every value of every column that a bundle of shards keeps."""
+    with tarfile.open(bundle) as archive:
+        archive.extractall(tmp_path / "columns", filter="data")
+    tables = sorted((tmp_path / "columns").rglob("*.parquet"))
+    assert tables
+    return "".join(str(duckdb.execute("SELECT * FROM read_parquet(?)", [str(table)]).fetchall()) for table in tables)
+
+
+def test_a_redacted_and_normalised_collection_has_no_secret_in_any_column(forensics: Command, tmp_path: Path) -> None:
+    """Redaction comes first: columns are read of files without secrets, and the verdict is the same."""
+    job = Job(4)
+    job.steps(200)
+    job.hang({2})
+    collected = whole(job, {2: LOADER_QUEUE})
+    collected.log(2, *LINES)
+    raw = collected.write(tmp_path / "raw")
+    for dump in raw.glob("ranks/*/fr/*.json"):
+        dump.write_bytes(dump.read_bytes().replace(b"default_pg", f"default {URL}".encode()))
+    collect._packing(True, "hosts", tmp_path / "names.json", True)(raw, tmp_path / "x.tar", False, None)
+    assert leaks(tmp_path / "x.tar", (*PLANTED, NODE)) == []
+    texts = texts_of(tmp_path / "x.tar", tmp_path)
+    assert "git.example.org" in texts and not [canary for canary in PLANTED if canary in texts]
+    verdicts = [json.loads(forensics("diagnose", "--format", "json", path).out) for path in (raw, tmp_path / "x.tar")]
+    one, two = [[(each["ranks"], each["cause"]) for each in verdict["suspects"]] for verdict in verdicts]
+    assert one == two and one[0][0] == [2]
 
 
 def test_a_collection_is_packed_as_it_is_unless_asked(tmp_path: Path) -> None:
