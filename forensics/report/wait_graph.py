@@ -16,6 +16,9 @@ _MOST_ROWS = 24
 """Sets of waiting ranks that are drawn; those that wait for a suspect come first, then the largest."""
 _BOX_WIDTH, _BOX, _GAP, _BETWEEN = 250, 40, 14, 110
 _LABEL = 38
+_MOST_ARROWS = 30
+"""Arrows up to which also those are drawn that lead no nearer to the end of a chain: a circle has them, a mesh many."""
+_BULGE = 45
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +96,32 @@ def drawn(verdict: Verdict) -> Drawing | None:
         return None
     last = max(node.layer for node in graph.nodes)
     spots = list(_spots(graph, last))
-    height = max(y for _, y in spots) + _BOX + (34 if graph.left_out else 10)
-    width = (last + 1) * (_BOX_WIDTH + _BETWEEN) - _BETWEEN + 20
+    edges = _shown(graph)
+    note = _left_out(graph.left_out, len(graph.edges) - len(edges))
+    height = max(y for _, y in spots) + _BOX + (34 if note else 10)
+    width = (last + 1) * (_BOX_WIDTH + _BETWEEN) - _BETWEEN + 20 + _BULGE
     body: list[str] = []
-    for one, other in graph.edges:
-        body += _arrow(spots[one], spots[other], _why(verdict.groups, graph.nodes[one], graph.nodes[other]), len(graph.edges))
+    for one, other in edges:
+        body += _arrow(spots[one], spots[other], _why(verdict.groups, graph.nodes[one], graph.nodes[other]), len(edges))
     for node, spot in zip(graph.nodes, spots, strict=True):
         cause = next((suspects.words(accused[rank].cause) for rank in node.ranks if rank in accused), None)
         body += _node(node, spot, cause)
-    if graph.left_out:
-        body.append(tag("text", f"(+{graph.left_out} more sets of waiting ranks)", x=10, y=height - 8))
+    if note:
+        body.append(tag("text", note, x=10, y=height - 8))
     return Drawing(max(width, 400), height, "which ranks wait for which", tuple(body))
+
+
+def _shown(graph: WaitNodes) -> list[tuple[int, int]]:
+    """The arrows that are drawn: of many only those that lead nearer to the end of a chain."""
+    if len(graph.edges) <= _MOST_ARROWS:
+        return list(graph.edges)
+    return [(one, other) for one, other in graph.edges if graph.nodes[other].layer < graph.nodes[one].layer]
+
+
+def _left_out(rows: int, arrows: int) -> str:
+    """What is not drawn."""
+    said = (f"+{rows} more sets of waiting ranks" if rows else "", f"+{arrows} waits among those that wait" if arrows else "")
+    return f"({', '.join(filter(None, said))})" if any(said) else ""
 
 
 def _spots(graph: WaitNodes, last: int) -> Iterator[tuple[int, int]]:
@@ -127,13 +145,18 @@ def _node(node: WaitNode, spot: tuple[int, int], cause: str | None) -> Iterator[
 
 
 def _arrow(begin: tuple[int, int], end: tuple[int, int], why: str, edges: int) -> Iterator[str]:
-    """A curve from the right of one box to the left of the other; the operation is written on it where there are few."""
-    x, y = begin[0] + _BOX_WIDTH, begin[1] + _BOX // 2
-    to_x, to_y = end[0], end[1] + _BOX // 2
-    bend = max(abs(to_x - x) // 2, 40)
-    path = f"M{x},{y} C{x + bend},{y} {to_x - bend},{to_y} {to_x - 7},{to_y}"
+    """A curve between the sides of two boxes that face each other; the operation is written on it where there are few.
+
+    Between boxes of one column it leaves and arrives at the right.
+    """
+    x, out = (begin[0], -1) if end[0] < begin[0] else (begin[0] + _BOX_WIDTH, 1)
+    to_x, side = (end[0], -1) if end[0] > begin[0] else (end[0] + _BOX_WIDTH, 1)
+    y, to_y = begin[1] + _BOX // 2, end[1] + _BOX // 2
+    bend = _BULGE if end[0] == begin[0] else max(abs(to_x - x) // 2, 40)
+    tip = to_x + 7 * side
+    path = f"M{x},{y} C{x + bend * out},{y} {to_x + bend * side},{to_y} {tip},{to_y}"
     yield tag("path", tag("title", why or "waits for"), class_="edge", d=path, fill="none")
-    yield tag("path", class_="edge", d=f"M{to_x - 7},{to_y - 4} L{to_x},{to_y} L{to_x - 7},{to_y + 4}", fill="none")
+    yield tag("path", class_="edge", d=f"M{tip},{to_y - 4} L{to_x},{to_y} L{tip},{to_y + 4}", fill="none")
     if why and edges <= 2:
         yield tag("text", brief(why, 26), x=(x + to_x) // 2, y=(y + to_y) // 2 - 6, text_anchor="middle", font_size=9)
 

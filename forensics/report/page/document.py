@@ -99,7 +99,7 @@ def _content(section: Section, verdict: Verdict, all_ranks: bool) -> Markup:
     if section.title == "CRITICAL PATH" and verdict.critical_path:
         words = tables.items(Item(said, marker) for marker, said in gantt.words(verdict.critical_path))
         return join((_figure(path_svg.drawn(verdict.critical_path)), words))
-    return tables.items(section.items)
+    return tables.items(section.items, is_grid=section.title == "STACK GRID")
 
 
 def _figure(drawn: Drawing) -> Markup:

@@ -17,7 +17,7 @@ header{border-top:.4rem solid var(--mark)}
 table{border-collapse:collapse;width:100%}td,th{padding:.16rem .6rem .16rem 0;vertical-align:top;text-align:left}
 th{font-weight:600;color:var(--soft);white-space:nowrap}tr+tr td{border-top:1px solid var(--line)}
 td,th,h1,p{overflow-wrap:anywhere;unicode-bidi:isolate}
-.marker{color:var(--soft);min-width:2.5rem;max-width:19rem}.short{white-space:nowrap}.share{white-space:nowrap}
+.marker{color:var(--soft);min-width:2.5rem;max-width:19rem}.short{white-space:pre}.share{white-space:nowrap}
 .wide{width:100%}
 code,.source,.frames{font-family:ui-monospace,monospace;font-size:.86em}.source{color:var(--soft)}
 .frames{white-space:pre-wrap}.accused td{background:var(--accused)}

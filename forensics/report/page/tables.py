@@ -16,9 +16,9 @@ _DEEPEST = 24
 _SHORT = 36
 
 
-def items(entries: Iterable[Item]) -> Markup:
-    """One row an item: its marker, what it says, where that was read."""
-    return rows([_item(item) for item in entries])
+def items(entries: Iterable[Item], is_grid: bool = False) -> Markup:
+    """One row an item: its marker, what it says, where that was read; in a grid, letters of all rows stand below each other."""
+    return rows([_item(item, "wide frames" if is_grid else "wide") for item in entries])
 
 
 def rows(lines: list[Markup], head: Markup | None = None) -> Markup:
@@ -31,9 +31,9 @@ def rows(lines: list[Markup], head: Markup | None = None) -> Markup:
     return join((table, tag("details", tag("summary", f"{len(folded)} more rows"), rest)))
 
 
-def _item(item: Item) -> Markup:
+def _item(item: Item, kind: str) -> Markup:
     source = [tag("div", item.source, class_="source")] if item.source else []
-    return tag("tr", _marker(item.marker.strip()), tag("td", item.text, *source, class_="wide"))
+    return tag("tr", _marker(item.marker.strip()), tag("td", item.text, *source, class_=kind))
 
 
 def _marker(shown: str) -> Markup:

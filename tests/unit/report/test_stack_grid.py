@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from forensics.model import GridRow, LayoutRow, TreeLine, Verdict, WaitKind
+from forensics.report.page import document
 from forensics.report.screen import sections
 from forensics.report.section import Section
 from forensics.report.stack_grid import stack_grid
@@ -75,6 +76,11 @@ def test_more_call_paths_than_letters_share_one_sign() -> None:
 def test_the_first_screen_shows_it() -> None:
     titles = [part.title for part in sections(verdict({"forward": set(range(15)), "read": {15}}, layout()))]
     assert titles.index("STACK GRID") == titles.index("WHERE EVERYONE IS") + 1
+
+
+def test_letters_of_the_page_stand_below_each_other() -> None:
+    page = document.render(verdict({"forward": set(range(15)), "read": {15}}, layout()))
+    assert '<td class="wide frames">AAAA AAAA</td>' in page
 
 
 def test_the_grid_follows_the_places_of_ranks() -> None:

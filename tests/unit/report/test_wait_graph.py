@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from hypothesis import given
@@ -49,6 +50,27 @@ def test_of_many_sets_those_that_wait_for_a_suspect_are_drawn() -> None:
     assert graph.left_out == 10_000 - 24 and (4_320, 4_321) in pairs(graph)
     drawing = drawn(replace(HANG, victims=tuple(rows)))
     assert drawing is not None and "(+9976 more sets of waiting ranks)" in "".join(drawing.body)
+
+
+def points(body: tuple[str, ...]) -> list[tuple[float, float]]:
+    """All points that lines go through or are drawn to."""
+    found = re.findall(r'd="([^"]*)"', "".join(body))
+    return [(float(x), float(y)) for path in found for x, y in re.findall(r"(-?[\d.]+),(-?[\d.]+)", path)]
+
+
+def test_a_circle_is_closed_inside_the_drawing() -> None:
+    rows = (Victims((0,), (1,)), Victims((1,), (2,)), Victims((2,), (3,)), Victims((3,), (0, 1)))
+    drawing = drawn(replace(HANG, victims=rows))
+    assert drawing is not None and "".join(drawing.body).count('class="edge"') == 2 * 5
+    assert all(0 <= x <= drawing.width and 0 <= y <= drawing.height for x, y in points(drawing.body))
+
+
+def test_of_a_mesh_only_the_ways_to_its_end_are_drawn() -> None:
+    """Each rank waits for the suspect, and for the next in a circle."""
+    rows = tuple(Victims((rank,), (2, 10 + (rank - 9) % 20)) for rank in range(10, 30))
+    drawing = drawn(replace(HANG, victims=rows))
+    assert drawing is not None and "".join(drawing.body).count("<title>waits for</title>") == 20
+    assert "(+20 waits among those that wait)" in "".join(drawing.body)
 
 
 def test_a_job_in_which_nobody_waits_has_no_graph() -> None:
