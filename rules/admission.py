@@ -17,6 +17,9 @@ from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.waits.graph import WaitGraph
 from forensics.rules.reductions.waits.settled import Settled
 
+LARGEST_NODE = 8
+"""GPUs of the largest node in use: those of one node somebody can look at one by one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -69,6 +72,12 @@ def _of_waits(progress: Progress, finding: Finding, found: tuple[WaitState, ...]
         return working
     if finding.belief is Belief.GROUP_SYMPTOM and finding.members is Members.ONE_OF and not _sized(progress, finding):
         return "how many ranks take part is not known: one that left nothing may be the one that the others wait for"
+    if (
+        finding.belief is Belief.GROUP_SYMPTOM
+        and finding.members is Members.ONE_OF
+        and _is_all_of_several_nodes(progress, finding)
+    ):
+        return f"it is one of all {len(finding.ranks)} ranks of the job: nothing tells them apart"
     if Standing.STILL in kinds:
         return None
     chosen = tied(finding, progress.graph)
@@ -103,6 +112,11 @@ def _sized(progress: Progress, finding: Finding) -> bool:
     return progress.roster.world_size is not None or all(
         wait.peers or wait.communicator in read for wait in tied(finding, progress.graph)
     )
+
+
+def _is_all_of_several_nodes(progress: Progress, finding: Finding) -> bool:
+    """Whether its ranks are the whole of a job that no single node holds: to name all of them is to name nobody."""
+    return len(finding.ranks) > LARGEST_NODE and {*finding.ranks} >= {*progress.roster.ranks}
 
 
 def _usual(progress: Progress, finding: Finding, late: Collection[int]) -> str | None:

@@ -13,8 +13,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from forensics.bundle.artefact import Artefact
 from forensics.case.database import Connection
 from forensics.case.owners import give_log
+from forensics.ingest._shared.content import last_lines
 
 _PATH = re.compile(r"(?P<run>.*?)(?:^|/)attempt_(?P<attempt>\d{1,4})/(?P<local>\d{1,4})/(?:std(?:out|err)\.log|error\.json)")
 _FILES = "SELECT source_id, path, rank FROM sources WHERE path LIKE '%attempt_%' ORDER BY path"
@@ -29,13 +31,17 @@ SELECT DISTINCT try_cast(value AS INTEGER) FROM job_config WHERE key IN ('world_
 _FOLLOWED = "UPDATE log_events SET kind = 'earlier_' || kind WHERE source_id = ? AND NOT starts_with(kind, 'earlier_')"
 
 
+_LABEL = re.compile(r"\n\[rank(\d{1,7})\]")
+_MOST_READ, _LINES = 16, 64
+
+
 class _File(NamedTuple):
     source_id: int
     local: int
     rank: int | None
 
 
-def name_local_ranks(connection: Connection) -> None:
+def name_local_ranks(connection: Connection, artefacts: Mapping[int, Artefact]) -> None:
     """Give the files the ranks that are proven, and set those of earlier starts apart."""
     starts: dict[str, dict[int, list[_File]]] = defaultdict(lambda: defaultdict(list))
     for source_id, path, rank in connection.execute(_FILES).fetchall():
@@ -43,7 +49,7 @@ def name_local_ranks(connection: Connection) -> None:
             starts[said["run"]][int(said["attempt"])].append(_File(source_id, int(said["local"]), rank))
     if not starts:
         return
-    stated = dict(connection.execute(_STATED).fetchall())
+    stated = {**_labelled(starts, artefacts), **dict(connection.execute(_STATED).fetchall())}
     sizes = [size for (size,) in connection.execute(_WORLD).fetchall()]
     world = sizes[0] if len(sizes) == len(starts) == 1 else None
     for attempts in starts.values():
@@ -52,6 +58,18 @@ def name_local_ranks(connection: Connection) -> None:
                 give_log(connection, file.source_id, rank)
             for file in files if attempt < max(attempts) else ():
                 connection.execute(_FOLLOWED, [file.source_id])
+
+
+def _labelled(starts: Mapping[str, Mapping[int, Sequence[_File]]], artefacts: Mapping[int, Artefact]) -> dict[int, int]:
+    """The one rank that stands in front of lines of a file, of a few files of each start."""
+    found: dict[int, int] = {}
+    for files in (files for attempts in starts.values() for files in attempts.values()):
+        logs = [file.source_id for file in files if artefacts[file.source_id].path.endswith(".log")]
+        for source_id in sorted(logs, key=lambda each: -artefacts[each].stored_bytes)[:_MOST_READ]:
+            text = "\n".join(["", *last_lines(artefacts[source_id], _LINES)])
+            ranks = {*_LABEL.findall(text)}
+            found |= {source_id: int(ranks.pop())} if len(ranks) == 1 else {}
+    return found
 
 
 def _ranks(files: Sequence[_File], stated: Mapping[int, int], world: int | None) -> Iterator[tuple[_File, int]]:

@@ -170,7 +170,7 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     number_dumps(connection, artefacts)
     add_processes(connection, artefacts)
     name_owners(connection)
-    name_local_ranks(connection)
+    name_local_ranks(connection, artefacts)
     number_by_start(connection)
     for table, statement in _SETTLED:
         if has_rows(connection, table):

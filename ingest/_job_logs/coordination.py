@@ -11,13 +11,15 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
+from forensics.ingest._job_logs import heartbeats
+from forensics.ingest._job_logs.heartbeats import Heartbeats
 from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._job_logs.positions import LogPosition
 from forensics.ingest._job_logs.reports import MOST_RANKS, report
 
 _BEGINS = ("Barrier timed out. ", "tasks that reached the barrier")
 _SIZED = ("num_processes=", "JAX process: ")
-WORDS = (*_BEGINS, *_SIZED)
+WORDS = (*_BEGINS, *_SIZED, *heartbeats.WORDS)
 _CAME = re.compile(r"# of tasks that reached the barrier: (?P<came>\d{1,7})/(?P<size>\d{1,7})")
 _LATE = re.compile(r"[Tt]imed out task names:(?=\s*$|\\n)")
 _TASK = re.compile(r"/job:(?P<job>[\w-]{1,64})/replica:\d{1,5}/task:(?P<task>\d{1,7})(?=\\n|\s|$)")
@@ -78,30 +80,39 @@ class TimedOutBarriers:
     def __init__(self) -> None:
         self._report: _Report | None = None
         self._sizes: set[int] = set()
-        self.is_open = False
+        self._is_open = False
+        self._heartbeats = Heartbeats()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a list of names may go on."""
+        return self._is_open or self._heartbeats.is_open
 
     def feed(self, number: int, line: str) -> None:
         """Take one line."""
+        self._heartbeats.feed(number, line)
         if mentions(line, _SIZED) and (said := _SIZE.search(line)):
             self._begin(int(said["own"] or said["index"]), int(said["size"] or said["count"]))
         begins = mentions(line, _BEGINS)
         if self._report is None and begins:
-            self._report, self.is_open = _Report(number), True
-        if self._report is not None and self.is_open:
-            self.is_open = number - self._report.line < _LONGEST and not (begins and self._report.late)
-            if self.is_open:
+            self._report, self._is_open = _Report(number), True
+        if self._report is not None and self._is_open:
+            self._is_open = number - self._report.line < _LONGEST and not (begins and self._report.late)
+            if self._is_open:
                 self._report.feed(line)
 
     def _begin(self, own: int, size: int) -> None:
         """A process that says how many there are has just begun: what was reported above was of an earlier attempt."""
         if own < size <= MOST_RANKS:
             self._sizes = {size} if self._report is not None else self._sizes | {size}
-            self._report, self.is_open = None, False
+            self._report, self._is_open = None, False
 
     @property
     def positions(self) -> Iterator[LogPosition]:
-        """Rows of the barrier, where all tasks that did not come are named, and most came."""
+        """Rows of the barrier, where all tasks that did not come are named, and most came; or of a task that was lost."""
         said = self._report
+        if said is None:
+            yield from self._heartbeats.positions
         if said is None or not said.late or len(said.jobs) > 1 or said.jobs & _OF_KINDS:
             return
         size = said.size(self._sizes)

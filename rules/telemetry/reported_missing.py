@@ -54,7 +54,7 @@ def _is_missing(roster: Roster, root: Root) -> bool:
 def _absent(rank: int, waits: list[Wait], placed: Positions, sure: bool) -> Finding:
     lacking = [wait for wait in waits if rank in wait.absent]
     is_reported = any(placed.of(wait.communicator).unit != SPOKEN for wait in lacking)
-    statements = [Evidence(_said(rank, wait), _source(wait)) for wait in lacking[:_SHOWN]]
+    statements = [Evidence(_said(rank, wait, placed), _source(wait)) for wait in lacking[:_SHOWN]]
     if not is_reported:
         said = "no library reports it: the others say that they wait, and have written lines that it has not"
         statements.append(Evidence(said, supports=False))
@@ -63,10 +63,14 @@ def _absent(rank: int, waits: list[Wait], placed: Positions, sure: bool) -> Find
     )
 
 
-def _said(rank: int, wait: Wait) -> str:
+def _said(rank: int, wait: Wait, placed: Positions) -> str:
     whom = ranks_text(wait.waiting) if wait.waiting else "other ranks"
     verb = "waits" if len(wait.waiting) == 1 else "wait"
-    return f"rank {rank} is reported missing in {wait_text(wait)}, in which {whom} {verb}"
+    # A report is of one operation: only a desync report has numbers of calls.
+    is_counted = placed.of(wait.communicator).unit == COUNTED
+    kinds = "/".join(sorted({call.kind for call in wait.waiting.values() if call}))
+    what = wait_text(wait) if is_counted or not wait.communicator else f"{kinds} of {wait.communicator}".removeprefix(" of ")
+    return f"rank {rank} is reported missing in {what}, in which {whom} {verb}"
 
 
 def _source(wait: Wait) -> str | None:

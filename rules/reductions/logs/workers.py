@@ -31,5 +31,6 @@ class Workers:
 
     def own(self, speaking: int) -> dict[int, Failure]:
         """The only one that died, where all others of the `speaking` ranks were there still."""
-        is_whole = len(self.outlived) >= max(2, speaking - 1) and self.outlived.isdisjoint(self.died)
+        is_pair = self.outlived | self.died.keys() == {0, 1}
+        is_whole = len(self.outlived) >= (1 if is_pair else max(2, speaking - 1)) and self.outlived.isdisjoint(self.died)
         return self.died if len(self.died) == 1 and is_whole else {}

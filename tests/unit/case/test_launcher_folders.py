@@ -18,8 +18,9 @@ def start(folder: Path, first: str = "", failed: int | None = 2, attempt: int = 
     run = folder / "none_k2" / f"attempt_{attempt}"
     for local in range(4):
         (run / str(local)).mkdir(parents=True)
-        front = f"[rank{rank_of_others + local}]: " if rank_of_others is not None and local != failed else ""
-        steps = "".join(f"{front}step {step}/900 loss 2.{local}\n" for step in range(attempt, attempt + 5))
+        steps = "".join(f"step {step}/900 loss 2.{local}\n" for step in range(attempt, attempt + 5))
+        if rank_of_others is not None and local != failed:
+            steps += f"[rank{rank_of_others + local}]:[W1124 10:10:01.123 ProcessGroupNCCL.cpp:1250] Warning: at exit\n"
         (run / str(local) / "stdout.log").write_text((first if local == 0 else "") + steps)
     if failed is not None:
         (run / str(failed) / "error.json").write_text(ERROR)

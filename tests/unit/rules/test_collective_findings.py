@@ -217,6 +217,15 @@ def test_everybody_inside_one_operation_is_a_group_that_cannot_be_told_apart(tmp
     assert (first.confidence, first.rules) == (Confidence.SUSPECT, ("FX140",))
 
 
+def test_all_ranks_of_a_job_of_several_nodes_are_nobody(tmp_path: Path) -> None:
+    job = Job(16)
+    job.steps(6)
+    job.hang(set())
+    verdict = verdict_of(whole(job, {}).write(tmp_path))
+    assert (verdict.suspects, verdict.outcome) == ((), "hang")
+    assert any("one of all 16 ranks" in (each.withheld or "") for each in verdict.assessments)
+
+
 def test_some_of_a_group_finished_is_said(tmp_path: Path) -> None:
     """gloo's ring lets some members out before others."""
     job = Job(4)

@@ -86,3 +86,20 @@ def test_one_of_unknown_many_is_no_more_than_a_suspect(tmp_path: Path) -> None:
     assert suspect.confidence is Confidence.SUSPECT
     (suspect,) = pasted(tmp_path, begins(8) + late(6)).suspects
     assert suspect.confidence is Confidence.LIKELY
+
+
+LOST = (
+    "E coordination_service.cc:954] {0} has been set to ERROR: UNAVAILABLE: Task {0} heartbeat timeout. The task has failed.\n"
+)
+UNHEALTHY = "UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n{0}\nThe tasks have crashed.\n"
+
+
+@pytest.mark.parametrize("form", [LOST, UNHEALTHY], ids=["one", "a list"])
+def test_a_task_whose_heartbeats_stopped_is_a_suspect(tmp_path: Path, form: str) -> None:
+    text = form.format(TASK.format(37))
+    (suspect,) = pasted(tmp_path, text * 2).suspects
+    assert (suspect.ranks, suspect.confidence) == ((37,), Confidence.SUSPECT)
+    assert "missing in the coordination service" in suspect.evidence[0].statement
+    assert not named(pasted(tmp_path, form.format(TASK.format(0)))), "the service is of task 0"
+    assert not named(pasted(tmp_path, text + form.format(TASK.format(9)))), "which was first is not told"
+    assert not named(pasted(tmp_path, text + STEPS)), "the job goes on"

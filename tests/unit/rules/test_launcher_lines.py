@@ -331,6 +331,13 @@ def fault(*ranks: int) -> str:
     )
 
 
+def test_the_one_that_died_of_two_workers_of_vllm(tmp_path: Path) -> None:
+    left = "(VllmWorker rank={} pid=41) INFO Parent process exited, terminating worker\n"
+    assert named(pasted(tmp_path, engine(1) + left.format(0))) == {1}
+    assert named(pasted(tmp_path, engine(2) + left.format(0))) == set(), "another one may have died as well"
+    assert named(pasted(tmp_path, engine(1) + left.format(1))) == set()
+
+
 @pytest.mark.parametrize("form", ["Worker proc VllmWorker-{}", "RayWorkerProc rank=[{}]"])
 def test_the_worker_of_vllm_that_died_of_its_own_error(tmp_path: Path, form: str) -> None:
     assert named(pasted(tmp_path, fault(3) + engine(3, form=form))) == {3}
