@@ -63,6 +63,17 @@ SELECT s.source_id, s.path, s.host, TRY_CAST(split_part(c.value, ' ', 1) AS BIGI
 FROM sources s JOIN job_config c USING (source_id)
 WHERE s.kind = 'training_log' AND s.rank IS NULL AND c.key = 'log.process' ORDER BY s.source_id
 """
+_OWN_RANKS = """
+SELECT c.source_id, s.path, CAST(c.value AS INTEGER) FROM job_config c JOIN sources s USING (source_id)
+WHERE c.key = 'log.own_rank' AND s.kind = 'training_log' AND s.rank IS NULL AND CAST(c.value AS INTEGER) = ALL (
+    SELECT rank FROM log_events l WHERE l.source_id = c.source_id AND rank IS NOT NULL
+    UNION SELECT rank FROM log_progress p WHERE p.source_id = c.source_id AND rank IS NOT NULL
+) ORDER BY s.path
+"""
+_LOGS_OF_RUNS = (
+    "SELECT source_id, path FROM sources WHERE kind = 'training_log' AND rank IS NULL AND path LIKE '%run-%' ORDER BY path"
+)
+_RUN = re.compile(r"(?:.*/)?(?:offline-)?run-\d{8}_\d{6}-\w{1,64}(?=/)")
 _LEAST_LOGS = 2
 # Whose they are is told by what another process says of them.
 _OF_OTHERS = "kind NOT IN ('process_exit', 'several_nodes', 'node_failed', 'task_blocked', 'oom_kill', 'xid', 'job_cancelled')"
@@ -118,6 +129,7 @@ def name_owners(connection: Connection) -> None:
         if has_rows(connection, table):
             connection.execute(_OF_KERNEL.format(table=table))
     _name_logs(connection)
+    _name_own_logs(connection)
     if has_rows(connection, "process_ranks"):
         connection.execute(_BY_NODE)
         if has_rows(connection, "nodes"):
@@ -139,6 +151,24 @@ def _name_logs(connection: Connection) -> None:
     insert_rows(connection, "process_ranks", "source_id host pid rank method", [(*each, "log") for each in stated])
     for source_id, _, _, rank in stated:
         give_log(connection, source_id, rank)
+
+
+def _name_own_logs(connection: Connection) -> None:
+    """Give logs in which their process states its rank that rank, where several do, each another one; with all logs of a run.
+
+    They must be half of the ranks up to the highest at least: of two nodes whose logs were cut, 0 and 8 may remain. A run of
+    wandb is of one process: what it notes of its configuration holds for what the process printed.
+    """
+    own = connection.execute(_OWN_RANKS).fetchall()
+    ranks = {rank for *_, rank in own}
+    if len(ranks) < max(len(own), _LEAST_LOGS) or 2 * len(ranks) <= max(ranks):
+        return
+    runs = {run[0]: rank for _, path, rank in own if (run := _RUN.match(path))}
+    for source_id, _, rank in own:
+        give_log(connection, source_id, rank)
+    for source_id, path in connection.execute(_LOGS_OF_RUNS).fetchall() if runs else ():
+        if (run := _RUN.match(path)) and run[0] in runs:
+            give_log(connection, source_id, runs[run[0]])
 
 
 def give_log(connection: Connection, source_id: int, rank: int) -> None:

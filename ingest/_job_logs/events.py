@@ -151,6 +151,10 @@ PATTERNS = (
     pattern("signal_sent", r"terminated with code -?\d{1,5}\. Forcefully terminat", "by=lightning"),
     # Releases of early 2025 leave out the last letter.
     pattern("signal_sent", r"Received sigquit from a child proces", "by=sglang"),
+    # A broadcast that workers of vLLM do not read yet: they may compile as well as hang.
+    pattern(
+        "broadcast_waits", r"No available shared memory broadcast block found in (?P<seconds>\d{1,6}) ?second", "{seconds} s"
+    ),
     pattern("signal_sent", r"SIGQUIT received\. signum=\w{1,8}, frame=", "by=sglang"),
     SLURM_CANCELLED,
     pattern(
@@ -239,6 +243,7 @@ WORDS = (
         "Forcefully terminat",
         "has been marked dead",
         "Received sigquit",
+        "memory broadcast block",
         "SIGQUIT received",
         "closing signal",
         "via signal",

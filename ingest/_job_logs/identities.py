@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
+from forensics.ingest._job_logs.own_ranks import OwnRanks
 from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._job_logs.placements import Placements
 from forensics.ingest._job_logs.ray_actors import AddressedProcesses
@@ -74,6 +75,7 @@ class Identities:
         self.processes = AddressedProcesses()
         self._of_nccl: dict[int, set[int]] = defaultdict(set)
         self._placements = Placements()
+        self._own = OwnRanks()
         self._users: dict[tuple[str, int], int] = {}
         self._locals: dict[int, set[int]] = defaultdict(set)
         self._nodes: set[tuple[int, int]] = set()
@@ -91,6 +93,8 @@ class Identities:
     def feed(self, line: str, label: str | None = None) -> None:
         """Take one line; `label` tells the process that wrote it."""
         self._placements.feed(line, label)
+        if label is None:
+            self._own.feed(line)
         if not mentions(line, WORDS):
             return
         for pair in _PAIRS:
@@ -184,6 +188,7 @@ class Identities:
         """Rows of `process_ranks`, but for what NCCL tells: that is compared over all files."""
         yield from process_rank_batches(self._rows())
         yield from self._placements.batches()
+        yield from self._own.batches()
         if self._is_renumbered:
             yield from config_rows([("log.CUDA_VISIBLE_DEVICES", "not in order")], rank=None)
         if self._placements.alone is not None:

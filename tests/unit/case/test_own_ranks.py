@@ -1,0 +1,54 @@
+"""Logs of one process each: whose they are is what the processes state when they start, where the logs bear each other out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.recordings.verdicts import named, verdict_of
+
+FAILED = 'Traceback (most recent call last):\n  File "/w/t.py", line 3, in <module>\nKeyError: 7\n'
+INIT = "| distributed init (rank {0}): env://\n"
+
+
+def logs(folder: Path, *ranks: int, form: str = INIT, failed: int = 2) -> Path:
+    """One log for each rank, of which one ends with an error."""
+    for place, rank in enumerate(ranks):
+        steps = "".join(f"step {step}/900 loss 2.{rank}\n" for step in range(5))
+        (folder / f"output-{'abcd'[place]}.log").write_text(form.format(rank) + steps + (FAILED if rank == failed else ""))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        INIT,
+        "initializing distributed: GLOBAL_RANK: {0}, MEMBER: 1/4\n",
+        "Process index: {0}\n",
+        "env RANK={0} LOCAL_RANK={0} x=1\n",
+    ],
+)
+def test_each_log_is_of_the_rank_that_it_states(tmp_path: Path, form: str) -> None:
+    assert named(verdict_of(logs(tmp_path, 0, 1, 2, 3, form=form))) == {2}
+
+
+@pytest.mark.parametrize("ranks", [(2, 2), (2,), (2, 16)], ids=["twice", "alone", "too far apart"])
+def test_what_others_do_not_bear_out_is_nobodys(tmp_path: Path, ranks: tuple[int, ...]) -> None:
+    assert named(verdict_of(logs(tmp_path, *ranks))) == set()
+
+
+def test_a_log_of_several_processes_is_nobodys(tmp_path: Path) -> None:
+    assert named(verdict_of(logs(tmp_path, 0, 2, form=INIT + INIT.format(9)))) == set()
+
+
+def test_the_logs_of_a_run_of_wandb_are_of_its_process(tmp_path: Path) -> None:
+    for rank in (2, 3):
+        run = tmp_path / f"wandb/run-20251101_10101{rank}-k{rank}"
+        for folder in ("logs", "files"):
+            (run / folder).mkdir(parents=True)
+        noted = f"2025-11-01 10:10:10,124 INFO    MainThread:4 [wandb_init.py:init():781] config: {{'lr': 1, 'rank': {rank}}}\n"
+        (run / "logs/debug.log").write_text(noted)
+        steps = "".join(f"step {step}/900 loss 2.{rank}\n" for step in range(5))
+        (run / "files/output.log").write_text(steps + (FAILED if rank == 3 else ""))
+    assert named(verdict_of(tmp_path)) == {3}
