@@ -111,7 +111,7 @@ def _log_events(connection: DuckDBPyConnection) -> Iterator[TimelineEntry]:
 
 
 def _captures(connection: DuckDBPyConnection) -> Iterator[TimelineEntry]:
-    ((first, last),) = connection.execute("SELECT min(begin_ns), max(end_ns) FROM coverage").fetchall()
+    ((first, last),) = rows_of(connection, "coverage", "SELECT min(begin_ns), max(end_ns) FROM coverage") or [(None, None)]
     if first is not None:
         yield TimelineEntry(first, None, "the collection began", None)
     if last is not None:
@@ -183,11 +183,12 @@ def not_checked(
     chunks: ChunkLogs,
 ) -> tuple[str, ...]:
     """Kinds of evidence that nobody looked at, in words: not collected is never fine."""
-    rows = connection.execute(
+    query = (
         "SELECT kind, host, status, reason FROM coverage WHERE scope = 'host' AND status NOT IN ('ok', 'partial') ORDER BY ALL"
-    ).fetchall()
+    )
+    rows = rows_of(connection, "coverage", query)
     failed = [f"{_HOST_CHECKS[kind]} on {host}: {status}" for kind, host, status, _ in rows if kind in _HOST_CHECKS]
-    seen = {kind for (kind,) in connection.execute("SELECT DISTINCT kind FROM coverage").fetchall()}
+    seen = {kind for (kind,) in rows_of(connection, "coverage", "SELECT DISTINCT kind FROM coverage")}
     if ras:
         seen.add("nccl.ras")
     read = connection.execute("SELECT DISTINCT kind FROM sources WHERE status IN ('ok', 'partial')").fetchall()
@@ -210,9 +211,8 @@ def not_checked(
 
 def warnings(connection: DuckDBPyConnection) -> tuple[Evidence, ...]:
     """What could not be read, with file and position."""
-    rows = connection.execute(
-        "SELECT DISTINCT message, path, locator FROM ingest_warnings ORDER BY path, locator, message"
-    ).fetchall()
+    query = "SELECT DISTINCT message, path, locator FROM ingest_warnings ORDER BY path, locator, message"
+    rows = rows_of(connection, "ingest_warnings", query)
     shown = rows[:_MOST_WARNINGS]
     found = [Evidence(message, f"{path}#{locator}" if locator else path, supports=False) for message, path, locator in shown]
     if len(rows) > len(shown):

@@ -101,7 +101,7 @@ def _lines(connection: DuckDBPyConnection, line: str) -> Iterator[Sign]:
 
 
 def _nccl_only(connection: DuckDBPyConnection, groups: tuple[GroupRow, ...]) -> tuple[GroupRow, ...]:
-    rows = connection.execute("SELECT communicator FROM communicators WHERE backend <> 'nccl'").fetchall()
+    rows = rows_of(connection, "communicators", "SELECT communicator FROM communicators WHERE backend <> 'nccl'")
     others = {label for (label,) in rows}
     return tuple(row for row in groups if row.communicator not in others)
 

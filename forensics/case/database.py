@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -37,12 +38,28 @@ _COLUMNS = """
 SELECT table_name, column_name, data_type FROM duckdb_columns() JOIN duckdb_tables() USING (database_oid, table_oid, table_name)
 WHERE duckdb_columns.database_name = ? AND NOT duckdb_columns.internal ORDER BY table_name, column_index
 """
+_FEW = 20_000
+# Where there are few calls, planning the views anew with each query takes longer than the query.
+_KEPT = "".join(
+    f"CREATE TEMP TABLE {view} AS SELECT * FROM main.{view};" for view in ("capture", "latest_call", "ordered_call", "position")
+)
 _READ_ONLY = "BEGIN TRANSACTION READ ONLY"
 _OFFLINE = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 
 Connection = duckdb.DuckDBPyConnection
-_filled: WeakKeyDictionary[Connection, set[str]] = WeakKeyDictionary()
-"""Tables that have rows, of cases that are only read at the moment: asked once, not by every query that may be saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """Tables that have rows; for those whose queries ask for few kinds of rows each, the kinds that there are."""
+
+    tables: frozenset[str]
+    kinds: Mapping[str, frozenset[str]]
+
+
+_contents: WeakKeyDictionary[Connection, _Content] = WeakKeyDictionary()
+"""Of cases that are only read at the moment: asked once, not by every query that may be saved."""
+_OF_KINDS = ("device_events", "log_events", "sources")
 
 
 def new_case(path: Path | None = None, expected_bytes: int = 0) -> Connection:
@@ -94,28 +111,54 @@ def _memory_limit() -> int:
     return max(_LEAST_MEMORY, min((os.cpu_count() or 1) * _MEMORY_PER_CORE, _MOST_MEMORY))
 
 
-def has_rows(connection: Connection, table: str) -> bool:
-    """Whether a table has any row; most tables of a case have none."""
-    if connection in _filled and table in schema_columns():
-        return table in _filled[connection]
-    return bool(connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchall())
+def has_rows(connection: Connection, table: str, kinds: Collection[str] = ()) -> bool:
+    """Whether a table has any row, of one of these kinds if any are given; most tables of a case have none."""
+    content = _contents.get(connection)
+    if content is None or table not in schema_columns():
+        among, asked = ("WHERE list_contains(?, kind)", [list(kinds)]) if kinds else ("", None)
+        return bool(connection.execute(f"SELECT 1 FROM {table} {among} LIMIT 1", asked).fetchall())
+    return table in content.tables and (not kinds or not content.kinds[table].isdisjoint(kinds))
 
 
-def rows_of(connection: Connection, table: str, query: str, parameters: object = None) -> list[tuple[Any, ...]]:
-    """The rows of a query that has none while `table` is empty: DuckDB takes milliseconds to plan what comes to nothing."""
-    return connection.execute(query, parameters).fetchall() if has_rows(connection, table) else []
+def rows_of(
+    connection: Connection, table: str, query: str, parameters: object = None, kinds: Collection[str] = ()
+) -> list[tuple[Any, ...]]:
+    """The rows of a query that has none while `table` has none, of these kinds if any are given.
+
+    DuckDB takes milliseconds to plan what comes to nothing.
+    """
+    return connection.execute(query, parameters).fetchall() if has_rows(connection, table, kinds) else []
+
+
+def few_calls(connection: Connection) -> bool:
+    """Whether there are so few operations that planning a query takes longer than reading all of them."""
+    return len(connection.execute(f"SELECT 1 FROM operations LIMIT {_FEW}").fetchall()) < _FEW
+
+
+def _content(connection: Connection) -> _Content:
+    # The estimate counts rows that were deleted too: of tables that never had any it is exact.
+    estimates = "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() AND estimated_size > 0"
+    written = {name for (name,) in connection.execute(estimates).fetchall()} & schema_columns().keys()
+    each = " UNION ALL ".join(f"(SELECT '{table}' FROM {table} LIMIT 1)" for table in sorted(written))
+    tables = frozenset(table for (table,) in connection.execute(each).fetchall()) if written else frozenset()
+    return _Content(tables, {table: _kinds(connection, table) if table in tables else frozenset() for table in _OF_KINDS})
+
+
+def _kinds(connection: Connection, table: str) -> frozenset[str]:
+    return frozenset(kind for (kind,) in connection.execute(f"SELECT DISTINCT kind FROM {table}").fetchall())
 
 
 @contextmanager
 def read_only(connection: Connection) -> Iterator[None]:
     """While it lasts the tables of the case cannot be written; temporary tables can, and are gone afterwards."""
-    each = " UNION ALL ".join(f"(SELECT '{table}' FROM {table} LIMIT 1)" for table in schema_columns())
-    _filled[connection] = {table for (table,) in connection.execute(each).fetchall()}
+    content = _contents[connection] = _content(connection)
     connection.execute(_READ_ONLY)
+    if "operations" in content.tables and few_calls(connection):
+        connection.execute(_KEPT)
     try:
         yield
     finally:
-        del _filled[connection]
+        del _contents[connection]
         connection.execute("ROLLBACK")
 
 

@@ -123,6 +123,7 @@ _SETTLED = (
     *(("ranks", _KNOWN_RANKS), ("coverage", _KNOWN_COVERAGE)),
 )
 """Statements in their order, each with the table whose rows it settles."""
+_ONLY_KINDS = {_KILLED: ("oom_kill", "segfault")}
 # The kernel stamps its log in seconds since boot; a reading of both clocks on that host turns them into realtime.
 _BOOT_TIMES = """
 UPDATE {table} SET time_ns = clock.since_ns
@@ -135,6 +136,7 @@ WHERE {table}.time_ns IS NULL AND {table}.host = clock.host
     AND {table}.source_id IN (SELECT source_id FROM sources WHERE kind = 'kernel_log')
     AND regexp_matches(text, '^(?:<[0-9]+>)?\\[ *[0-9]+\\.[0-9]{{6}}\\]')
 """
+_IGNORED = "SELECT 1 FROM sources WHERE status = 'ignored' LIMIT 1"
 # A file of a rank that cannot be used is a gap somebody should know of, a photograph beside the dumps is not; where nothing at
 # all was understood, every file is worth a word.
 _UNUSED = """
@@ -165,21 +167,21 @@ ORDER BY source_id
 
 def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     """Number repeated captures, tell children from ranks, drop summaries of what is there in full, date kernel messages."""
-    connection.execute(_UNUSED)
-    connection.execute(_UNREAD)
+    if connection.execute(_IGNORED).fetchall():
+        connection.execute(f"{_UNUSED}; {_UNREAD}")
     number_dumps(connection, artefacts)
     add_processes(connection, artefacts)
     name_owners(connection)
     name_local_ranks(connection, artefacts)
     number_by_start(connection)
     for table, statement in _SETTLED:
-        if has_rows(connection, table):
+        if has_rows(connection, table, _ONLY_KINDS.get(statement, ())):
             connection.execute(statement)
     number_stacks(connection, artefacts)
     number_reports(connection, artefacts)
     add_tails(connection, artefacts)
-    for table in ("log_events", "device_events"):
-        if has_rows(connection, table):
+    if has_rows(connection, "clocks"):
+        for table in ("log_events", "device_events"):
             connection.execute(_BOOT_TIMES.format(table=table))
 
 

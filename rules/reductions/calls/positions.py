@@ -14,7 +14,7 @@ from typing import NewType
 from duckdb import DuckDBPyConnection
 
 from forensics.case.alignment import plain_label
-from forensics.case.database import rows_of
+from forensics.case.database import has_rows, rows_of
 from forensics.model import Family
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
@@ -178,17 +178,22 @@ def _cut(connection: DuckDBPyConnection) -> frozenset[int]:
     """Ranks whose newest dump was damaged or cut."""
     read = "(SELECT DISTINCT rank, source_id FROM latest_call) r JOIN sources USING (source_id)"
     rows = rows_of(connection, "operations", f"SELECT DISTINCT r.rank FROM {read} WHERE status = 'partial'")
-    rows += connection.execute(
+    rows += rows_of(
+        connection,
+        "sources",
         """
         SELECT rank FROM sources WHERE kind = 'flight_recorder' AND rank IS NOT NULL
         GROUP BY rank HAVING bool_and(status NOT IN ('ok', 'ignored'))
-        """
-    ).fetchall()
+        """,
+        kinds=("flight_recorder",),
+    )
     return frozenset(rank for (rank,) in rows)
 
 
 def _captured(connection: DuckDBPyConnection) -> dict[int, int]:
     """When the newest dump of each rank was taken, by the manifest; of a shim log its last sign of life."""
+    if not has_rows(connection, "sources", ("flight_recorder", "shim_log")):
+        return {}
     rows = connection.execute(
         """
         SELECT rank, max(captured_ns) FROM sources WHERE kind = 'flight_recorder' AND rank IS NOT NULL AND rows > 0
@@ -228,13 +233,15 @@ def _add_unused(connection: DuckDBPyConnection, positions: dict[str, dict[int, P
 
 
 def _members(connection: DuckDBPyConnection) -> list[tuple[str, tuple[int, ...], str, str, frozenset[str]]]:
-    rows = connection.execute(
+    rows = rows_of(
+        connection,
+        "members",
         """
         SELECT communicator, list(rank ORDER BY position), any_value(confidence), any_value(backend),
                any_value(pg_name), any_value(description)
         FROM members JOIN communicators USING (communicator) GROUP BY communicator ORDER BY communicator
-        """
-    ).fetchall()
+        """,
+    )
     return [(label, tuple(ranks), confidence, backend, _names(*named)) for label, ranks, confidence, backend, *named in rows]
 
 

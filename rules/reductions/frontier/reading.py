@@ -10,6 +10,7 @@ from typing import Any, NewType
 import numpy as np
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import has_rows
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.frontier.accounting import Flags, Floats, Ints
 from forensics.rules.reductions.frontier.matrix import Column, StageMatrix, merged_order, windows_of
@@ -109,8 +110,7 @@ def frontier_windows(connection: DuckDBPyConnection, world_size: int | None) -> 
 
 def stage_matrices(connection: DuckDBPyConnection, world_size: int | None) -> tuple[StageMatrix, ...]:
     """The longest windows of every group of ranks that play the same part, in the order of groups and steps."""
-    ((there,),) = connection.execute("SELECT count(*) FROM steps").fetchall()
-    if not there:
+    if not has_rows(connection, "steps"):
         return ()
     connection.execute(_CHOSEN)
     connection.execute(_KEYS)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.rules.reductions.frontier.accounting import Flags, Floats
 from forensics.rules.reductions.frontier.matrix import StageMatrix
 
@@ -53,13 +54,15 @@ Waits = dict[tuple[int, int], list[tuple[int, int]]]
 def collective_waits(connection: DuckDBPyConnection) -> Waits:
     """The waits of a case; empty when no collective was timed on its members."""
     intervals: Waits = defaultdict(list)
-    for rank, step, begun, waited in connection.execute(_CALLS).fetchall():
+    for rank, step, begun, waited in rows_of(connection, "steps", _CALLS):
         intervals[rank, step].append((begun, begun + waited))
     return {key: _disjoint(found) for key, found in intervals.items()}
 
 
 def limited(connection: DuckDBPyConnection, matrices: tuple[StageMatrix, ...]) -> tuple[StageMatrix, ...]:
     """The windows, those of traces with what hides waiting in them."""
+    if not matrices:
+        return ()
     unknown, waiting = _unrecognised_kernels(connection), _waits_for_messages(connection)
     return tuple(
         replace(matrix, unrecognised=unknown, messages=not waiting.isdisjoint(matrix.ranks))

@@ -13,7 +13,7 @@ from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
-from forensics.case.database import rows_of
+from forensics.case.database import has_rows, rows_of
 from forensics.model import Cause, Evidence, Finding
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.hardware.devices_in_order import devices_in_order
@@ -127,9 +127,8 @@ WHERE kind IN ('gpu_lost', 'gpu_fallen_off') ORDER BY ALL
 @reduction
 def kernel_logs(connection: DuckDBPyConnection) -> KernelLogs:
     """Of which hosts there is a kernel log."""
-    rows = rows_of(
-        connection, "sources", "SELECT DISTINCT host FROM sources WHERE kind = 'kernel_log' AND status IN ('ok', 'partial')"
-    )
+    query = "SELECT DISTINCT host FROM sources WHERE kind = 'kernel_log' AND status IN ('ok', 'partial')"
+    rows = rows_of(connection, "sources", query, kinds=("kernel_log",))
     return KernelLogs(frozenset(host for (host,) in rows))
 
 
@@ -148,7 +147,8 @@ def gpu_errors(calls: Calls, known: Owners) -> GpuErrors:
 
 def _logged(connection: DuckDBPyConnection) -> Iterator[GpuError]:
     """Errors in kernel logs; what a program can cause, and nothing dates, tells nothing."""
-    for host, device, code, text, source, time_ns in connection.execute(_XIDS).fetchall():
+    told = any(has_rows(connection, table, ("xid",)) for table in ("device_events", "log_events"))
+    for host, device, code, text, source, time_ns in connection.execute(_XIDS).fetchall() if told else ():
         words = _OF_DEVICE.get(code) or (_OF_WORK.get(code) if time_ns is not None else None)
         if words:
             yield GpuError(host, _address(device), f"Xid {code} ({words})", code in _OF_DEVICE, source, time_ns, _pid(text))

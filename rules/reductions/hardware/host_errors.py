@@ -26,6 +26,7 @@ def host_errors(calls: Calls) -> HostErrors:
         QUALIFY row_number() OVER (PARTITION BY host, kind, device ORDER BY time_ns DESC NULLS LAST, path, locator DESC) = 1
         ORDER BY ALL
         """,
+        kinds=("machine_check", "pcie_error", "sxid", "reading_failed"),
     )
     return HostErrors(tuple(Evidence(_statement(*said), source) for *said, source in rows))
 

@@ -25,5 +25,6 @@ def lost_links(calls: Calls) -> LostLinks:
         QUALIFY row_number() OVER (PARTITION BY host, device ORDER BY time_ns DESC, locator DESC) = 1 AND kind = 'link_down'
         ORDER BY ALL
         """,
+        kinds=("link_down",),
     )
     return LostLinks(tuple(Evidence(f"the kernel of {host or 'a host'} lost the link of {nic}", at) for host, nic, at in rows))

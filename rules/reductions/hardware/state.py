@@ -140,12 +140,14 @@ def _by_number(gpus: list[Gpu], process: Process, ranks: int) -> Gpu | None:
 
 
 def _processes(connection: DuckDBPyConnection) -> dict[int, Process]:
-    rows = connection.execute(
+    rows = rows_of(
+        connection,
+        "ranks",
         """
         SELECT rank, max(host), max(pid), max(local_rank), max(gpu) FROM ranks
         WHERE rank IS NOT NULL GROUP BY rank ORDER BY rank
-        """
-    ).fetchall()
+        """,
+    )
     return {rank: Process(host, pid, local, gpu) for rank, host, pid, local, gpu in rows}
 
 
@@ -155,7 +157,7 @@ def _own(connection: DuckDBPyConnection, processes: Mapping[int, Process]) -> di
     for process in processes.values():
         if process.host and process.pid:
             found[process.host].add(process.pid)
-    for rank, pid in connection.execute("SELECT DISTINCT rank, pid FROM processes WHERE pid IS NOT NULL").fetchall():
+    for rank, pid in rows_of(connection, "processes", "SELECT DISTINCT rank, pid FROM processes WHERE pid IS NOT NULL"):
         host = processes[rank].host if rank in processes else None
         if host:
             found[host].add(pid)
@@ -164,14 +166,16 @@ def _own(connection: DuckDBPyConnection, processes: Mapping[int, Process]) -> di
 
 def _gpus(connection: DuckDBPyConnection) -> tuple[Gpu, ...]:
     """GPUs as the newest nvidia-smi of each host has them."""
-    rows = connection.execute(
+    rows = rows_of(
+        connection,
+        "devices",
         """
         SELECT d.host, d.device, s.path, d.model, d.uuid, d.pci, d.source_id FROM devices d JOIN sources s USING (source_id)
         WHERE d.kind = 'gpu' AND d.host IS NOT NULL
         QUALIFY row_number() OVER (PARTITION BY d.host, d.device ORDER BY s.captured_ns DESC NULLS LAST, s.path DESC) = 1
         ORDER BY d.host, d.device
-        """
-    ).fetchall()
+        """,
+    )
     if not rows:
         return ()
     sources = sorted({row[-1] for row in rows})
@@ -246,7 +250,9 @@ def _gpu(about: Sequence[Any], counters: Iterable[tuple[str, int]], events: Sequ
 
 def ports_read_twice(connection: DuckDBPyConnection) -> tuple[Port, ...]:
     """What ports carried between two reads; a counter that fell was reset or wrapped, and tells nothing."""
-    rows = connection.execute(
+    rows = rows_of(
+        connection,
+        "devices",
         """
         SELECT d.host, d.parent, d.device, c.counter, max(c.time_ns) - min(c.time_ns),
             arg_max(c.value, c.time_ns) - arg_min(c.value, c.time_ns), arg_max(s.path, c.time_ns)
@@ -254,8 +260,8 @@ def ports_read_twice(connection: DuckDBPyConnection) -> tuple[Port, ...]:
             JOIN counters c ON c.host = d.host AND c.device = d.device JOIN sources s ON s.source_id = c.source_id
         WHERE c.time_ns IS NOT NULL AND c.value IS NOT NULL
         GROUP BY ALL HAVING max(c.time_ns) > min(c.time_ns) ORDER BY d.host, d.device, c.counter
-        """
-    ).fetchall()
+        """,
+    )
     return tuple(_port_of(rows))
 
 
@@ -277,9 +283,8 @@ def _ports_of_ranks(
     by_nic: dict[tuple[str | None, str], list[Port]] = defaultdict(list)
     for port in ports:
         by_nic[port.host, port.nic].append(port)
-    rows = connection.execute(
-        "SELECT DISTINCT rank, nic FROM queue_pairs WHERE rank IS NOT NULL AND nic IS NOT NULL ORDER BY rank, nic"
-    ).fetchall()
+    query = "SELECT DISTINCT rank, nic FROM queue_pairs WHERE rank IS NOT NULL AND nic IS NOT NULL ORDER BY rank, nic"
+    rows = rows_of(connection, "queue_pairs", query)
     found: dict[int, list[Port]] = defaultdict(list)
     for rank, nic in rows:
         host = processes[rank].host if rank in processes else None

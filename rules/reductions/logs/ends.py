@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
 
-from forensics.case.database import has_rows
+from forensics.case.database import has_rows, rows_of
 from forensics.rules.reductions.logs.failures import Failures
 
 ENDED_BY_LAUNCHER = frozenset({-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, 128 + signal.SIGTERM, 128 + signal.SIGINT})
@@ -98,7 +98,7 @@ def exits(connection: DuckDBPyConnection) -> tuple[Exit, ...]:
     if not has_rows(connection, "log_events"):
         return ()
     several, highest, hosts, elastic, failed_steps, world = connection.execute(_NODES).fetchall()[0]
-    said = connection.execute(_EXITS).fetchall()
+    said = rows_of(connection, "log_events", _EXITS, kinds=("process_exit", "oom_kill", "segfault"))
     rows = [(rank, str(subject), source) for rank, subject, source, is_late in said if not is_late]
     ranked = [end for rank, subject, source in rows if rank is not None and (end := _exit(rank, subject, source))]
     one_node = not several and (highest or 0) < _LARGEST_NODE and hosts <= 1
@@ -165,7 +165,7 @@ def _out_of_memory(connection: DuckDBPyConnection) -> list[Exit]:
     """
     found: list[Exit] = []
     kills = 0
-    for text, subject, source in connection.execute(_MEMORY).fetchall():
+    for text, subject, source in rows_of(connection, "log_events", _MEMORY, kinds=("oom_kill",)):
         killed, tasks = _KILLS.search(text), _TASKS.match(subject)
         kills += int(killed[1]) if killed else 0
         if tasks and subject[tasks.end() :].startswith("Out Of Memory"):
@@ -174,7 +174,7 @@ def _out_of_memory(connection: DuckDBPyConnection) -> list[Exit]:
 
 
 def _of_lost_node(connection: DuckDBPyConnection) -> Iterator[Exit]:
-    for rank, node, source, is_only in connection.execute(_LOST_NODE).fetchall():
+    for rank, node, source, is_only in rows_of(connection, "log_events", _LOST_NODE, kinds=("node_failed",)):
         if is_only:
             yield Exit(rank, 1, None, True, source, by_mpi=True, why=f"its node {node} was lost", node=node)
 

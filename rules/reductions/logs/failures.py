@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from duckdb import DuckDBPyConnection
 
-from forensics.case.database import rows_of
+from forensics.case.database import has_rows, rows_of
 from forensics.model import Evidence
 from forensics.rules.reductions.logs.checkpoints import Checkpoints
 from forensics.rules.reductions.logs.raised import Caught, Failure, Raised, Standstill, standstill
@@ -89,11 +89,13 @@ class Failures:
         return {found[0].rank: found[0]} if len(found) == 1 and (self.is_witnessed or found[0].of_gpu) else {}
 
 
-_ROWS = """
+_KINDS = (
+    *("exception", "fatal_error", "watchdog_died", "terminated", "cuda_failure", "worker_exit", "process_exit", "start_failed"),
+    *("mismatch_raised", "parent_exited", "xid", "traceback", "out_of_shared_memory"),
+)
+_ROWS = f"""
 SELECT rank, kind, text, subject, source_id, locator, source FROM logged_event
-WHERE kind IN ('exception', 'fatal_error', 'watchdog_died', 'terminated', 'cuda_failure', 'worker_exit', 'process_exit',
-               'start_failed', 'mismatch_raised', 'parent_exited', 'xid', 'traceback', 'out_of_shared_memory')
-    AND NOT after_cancel
+WHERE kind IN {_KINDS} AND NOT after_cancel
 ORDER BY path, locator, kind DESC
 """
 _DEVICES = """
@@ -112,11 +114,12 @@ FROM (SELECT rank, kind FROM log_events UNION ALL SELECT rank, 'progress' FROM l
 def failures(connection: DuckDBPyConnection, world_size: int | None) -> Failures:
     """Read them; the first error of a rank tells what ended it, the others came on top."""
     errors = _Errors(standstill(connection))
-    for row in rows_of(connection, "log_events", _ROWS):
+    for row in rows_of(connection, "log_events", _ROWS, kinds=_KINDS):
         errors.feed(_Line(*row))
     ((speaking, signals, logs),) = connection.execute(_WITNESSES).fetchall()
     found = errors.failures(speaking, signals, max(speaking, logs, world_size or 0), world_size)
-    named = connection.execute(_DEVICES, [f"^{_LOST_DEVICE.pattern}"]).fetchall()
+    told = any(has_rows(connection, table, ("xid",)) for table in ("device_events", "log_events"))
+    named = connection.execute(_DEVICES, [f"^{_LOST_DEVICE.pattern}"]).fetchall() if told else []
     return replace(found, devices={pid: Evidence(text, source) for pid, text, source in named})
 
 

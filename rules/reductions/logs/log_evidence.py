@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from duckdb import DuckDBPyConnection
 
-from forensics.case.database import rows_of
+from forensics.case.database import has_rows, rows_of
 from forensics.rules.reductions.calls.positions import Communicator
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.ends import Exit, exits, first_ends
@@ -77,10 +77,9 @@ SELECT DISTINCT p.rank FROM process_ranks p JOIN (
     UNION ALL SELECT host, try_cast(subject AS BIGINT) FROM log_events WHERE kind IN ('oom_kill', 'hung_task', 'segfault')
 ) e ON e.pid = p.pid AND coalesce(e.host = p.host, true) WHERE p.rank IS NOT NULL
 """
-_ODD_SIZES = "SELECT count(*) FROM log_events WHERE kind = 'size_mismatch'"
 _EVENTS = f"""
 SELECT kind, rank, source FROM logged_event
-WHERE kind = 'job_cancelled' OR (kind IN ({", ".join(f"'{kind}'" for kind in TIMEOUTS)}) AND NOT after_cancel)
+WHERE kind = 'job_cancelled' OR (kind IN {TIMEOUTS} AND NOT after_cancel)
 ORDER BY path, locator
 """
 # The others tell that some rank waited, and not that the one that says so did.
@@ -93,12 +92,12 @@ def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
     ranks = dict(connection.execute(_SPOKEN).fetchall())
     world_size = known.world_size or _stated_world(connection, ranks)
     seen = frozenset(rank for rank, facts in known.ranks.items() if facts.has_stack or facts.has_recorder)
-    seen |= {rank for (rank,) in connection.execute(_NAMED_BY_KERNEL).fetchall()}
+    seen |= {rank for (rank,) in rows_of(connection, "process_ranks", _NAMED_BY_KERNEL)}
     groups = logged_groups(connection, world_size, seen)
     timed_out: dict[int, str] = {}
     cancels: list[str] = []
     stalled = False
-    for kind, rank, source in rows_of(connection, "log_events", _EVENTS):
+    for kind, rank, source in rows_of(connection, "log_events", _EVENTS, kinds=("job_cancelled", *TIMEOUTS)):
         if kind == "job_cancelled":
             cancels.append(source)
             continue
@@ -114,7 +113,7 @@ def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
         timed_out=timed_out,
         stalled=stalled,
         cancels=tuple(cancels),
-        odd_sizes=connection.execute(_ODD_SIZES).fetchall()[0][0] > 0,
+        odd_sizes=has_rows(connection, "log_events", ("size_mismatch",)),
         losses=lost_connections(connection, ranks),
         nic_faults=nic_faults(connection, ranks),
         world_size=world_size,

@@ -59,7 +59,7 @@ _MOST = 100_000
 
 def lost_connections(connection: DuckDBPyConnection, hosts: Mapping[int, str | None]) -> tuple[Loss, ...]:
     """All losses between two known hosts, in the order of the logs; `hosts` gives the host of a rank."""
-    if not has_rows(connection, "log_events"):
+    if not has_rows(connection, "log_events", ("peer_closed", "completion_error")):
         return ()
     addresses = dict(connection.execute(_ADDRESSES).fetchall())
     found = []
@@ -75,7 +75,7 @@ def lost_connections(connection: DuckDBPyConnection, hosts: Mapping[int, str | N
 
 def nic_faults(connection: DuckDBPyConnection, hosts: Mapping[int, str | None]) -> tuple[NicFault, ...]:
     """Ports that NCCL says failed on the host of the rank that says so."""
-    if not has_rows(connection, "log_events"):
+    if not has_rows(connection, "log_events", ("nic_event",)):
         return ()
     found = []
     for rank, host, subject, text, source in connection.execute(_NIC_FAULTS).fetchmany(_MOST):

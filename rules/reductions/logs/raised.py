@@ -22,9 +22,9 @@ _OUTERMOST = re.compile(r'[^\n]*(?:, in <module>|multiprocessing/process\.py", l
 _IMPORT = re.compile(r"(?:ImportError|ModuleNotFoundError):")
 _NEAR = 1000
 """Lines between an error and what it does to the peers."""
-_STALLED = """
-SELECT source_id, rank, min(locator), max(locator) FROM log_events
-WHERE kind IN ('watchdog_timeout', 'transfer_timeout', 'store_timeout', 'barrier_timeout') GROUP BY source_id, rank
+_GAVE_UP = ("watchdog_timeout", "transfer_timeout", "store_timeout", "barrier_timeout")
+_STALLED = f"""
+SELECT source_id, rank, min(locator), max(locator) FROM log_events WHERE kind IN {_GAVE_UP} GROUP BY source_id, rank
 """
 # One more step may be noted by a peer that was ahead.
 _STEPS = "SELECT source_id, max(locator, 2)[2], count(*) FILTER (text LIKE '%[rank%') FROM log_progress GROUP BY source_id"
@@ -81,7 +81,7 @@ class Standstill:
 
 def standstill(connection: DuckDBPyConnection) -> Standstill:
     """Read who gave up waiting, and until when steps were trained."""
-    rows = rows_of(connection, "log_events", _STALLED)
+    rows = rows_of(connection, "log_events", _STALLED, kinds=_GAVE_UP)
     first: dict[int, int] = {}
     for source_id, _, begin, _ in rows:
         first[source_id] = min(begin, first.get(source_id, begin))
@@ -93,7 +93,7 @@ def standstill(connection: DuckDBPyConnection) -> Standstill:
         lasts={key: end for key, _, end in ranked},
         steps={source_id: line for source_id, line, _ in steps},
         labelled=frozenset(source_id for source_id, _, labelled in steps if labelled),
-        finished=dict(rows_of(connection, "log_events", _FINISHED)),
+        finished=dict(rows_of(connection, "log_events", _FINISHED, kinds=("job_finished",))),
         series=_series(connection),
     )
 

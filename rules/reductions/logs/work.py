@@ -128,7 +128,7 @@ def _with(group: Communicator, rank: int) -> Communicator:
 
 
 def _wait(connection: DuckDBPyConnection, logged: Logged) -> PeersWait | None:
-    rows = rows_of(connection, "log_events", _WAITS)
+    rows = rows_of(connection, "log_events", _WAITS, kinds=("watchdog_timeout", "store_timeout"))
     gave_up: dict[int, tuple[int, int, str]] = {}
     operations: set[tuple[str, int | None]] = set()
     for source_id, rank, kind, subject, text, line, _ in rows:
@@ -137,10 +137,12 @@ def _wait(connection: DuckDBPyConnection, logged: Logged) -> PeersWait | None:
         if rank not in gave_up:
             gave_up[rank] = source_id, line, text
             operations.add(_operation(kind, subject or ""))
-    others, named = connection.execute(_GROUPS).fetchall()[0]
     sources = {row[0] for row in rows}
     is_apart = len(sources) == len(gave_up) > 1 and {each[0] for each in gave_up.values()} == sources
-    if not (len(sources) == 1 or is_apart) or len(operations) != 1 or others:
+    if not (len(sources) == 1 or is_apart) or len(operations) != 1:
+        return None
+    others, named = connection.execute(_GROUPS).fetchall()[0]
+    if others:
         return None
     ((kind, number),) = operations
     size = logged.world_size or max([*logged.ranks, *gave_up]) + 1
@@ -172,7 +174,7 @@ def _operation(kind: str, subject: str) -> tuple[str, int | None]:
 
 
 def _blocked(connection: DuckDBPyConnection, wait: PeersWait) -> Work | None:
-    found = connection.execute(_BLOCKED, [wait.rank]).fetchall()
+    found = rows_of(connection, "log_events", _BLOCKED, [wait.rank], kinds=("task_blocked",))
     if not found:
         return None
     text, source = found[0]

@@ -24,7 +24,7 @@ from forensics.rules.reductions.pipeline.passes import (
 from forensics.rules.reductions.stacks.call_paths import call_paths
 from forensics.rules.reductions.stacks.recorded_stages import stage_of_path
 from forensics.rules.reductions.steps.begins import step_begins, usual_step
-from forensics.rules.reductions.steps.records import UNKNOWN, Ints, Record, records
+from forensics.rules.reductions.steps.records import UNKNOWN, Ints, Record, Recorded
 from forensics.rules.reductions.steps.traced import TracedRecords
 
 _STAGES = {StageName.FORWARD: FORWARD, StageName.BACKWARD: BACKWARD}
@@ -64,10 +64,10 @@ class Told:
 
 @dataclass(slots=True)
 class CallPlaces:
-    """Places of the calls of ranks in their recorders, or in `traces`; worked out for a rank when it is asked for first."""
+    """Places of the calls of ranks in their records; worked out for a rank when it is asked for first."""
 
     connection: DuckDBPyConnection
-    traces: Mapping[int, Record] | None = None
+    records: Recorded
     known: dict[int, Told | None] = field(default_factory=dict)
     stages: dict[int, int | None] = field(default_factory=dict)
     shapes: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class CallPlaces:
     def read(self, ranks: Iterable[int]) -> None:
         """Read the records of ranks that were not asked for before, all at once."""
         wanted = [rank for rank in ranks if rank not in self.known]
-        self.learn(self._records(wanted) if wanted else {})
+        self.learn(self.records.of(wanted) if wanted else {})
         self.known |= dict.fromkeys(set(wanted) - self.known.keys())
 
     def learn(self, found: Mapping[int, Record]) -> None:
@@ -241,11 +241,6 @@ class CallPlaces:
         last = self.stage_of(first.ends.before) if first.ends.before is not None else 1
         return (last + 1, passed_on // microbatches) if last is not None and again and microbatches > 0 else (0, 1)
 
-    def _records(self, ranks: Collection[int]) -> Mapping[int, Record]:
-        if self.traces is None:
-            return records(self.connection, ranks)
-        return {rank: self.traces[rank] for rank in ranks if rank in self.traces}
-
     def _read(self, record: Record) -> Told:
         begins = step_begins(record)
         usual = usual_step(record, begins)
@@ -285,9 +280,9 @@ def _in_turns(number: int, direction: int, stages: int, chunks: int) -> tuple[in
 
 
 @reduction
-def places(connection: DuckDBPyConnection) -> CallPlaces:
+def places(connection: DuckDBPyConnection, records: Recorded) -> CallPlaces:
     """Places of the calls of a case."""
-    return CallPlaces(connection)
+    return CallPlaces(connection, records)
 
 
 TracedPlaces = NewType("TracedPlaces", CallPlaces)
@@ -297,4 +292,4 @@ TracedPlaces = NewType("TracedPlaces", CallPlaces)
 @reduction
 def traced_places(connection: DuckDBPyConnection, traces: TracedRecords) -> TracedPlaces:
     """Places of the calls in traces."""
-    return TracedPlaces(CallPlaces(connection, traces))
+    return TracedPlaces(CallPlaces(connection, Recorded(connection, traces)))

@@ -16,11 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
-from forensics.rules.reductions.steps.records import Flags, Ints, records
+from forensics.rules.reductions.steps.records import Flags, Ints, Recorded
 from forensics.rules.reductions.steps.times import Floats, Steps, StepTimes, step_times
 from forensics.rules.reductions.steps.traced import TracedRecords
 
@@ -104,11 +103,11 @@ class Delays:
 
 
 @reduction
-def steps(connection: DuckDBPyConnection, liveness: Liveness, traces: TracedRecords) -> StepTimes:
+def steps(records: Recorded, liveness: Liveness, traces: TracedRecords) -> StepTimes:
     """The steps of a job that is not known to stand still, by its recorders or by the traces, whichever time more ranks."""
     if liveness.motion is Motion.STALLED:
         return step_times({})
-    times = step_times(records(connection))
+    times = step_times(records.of())
     if len(_timed(times)) >= len(traces):
         return times
     traced = step_times(traces)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.pipeline.axes import Axis, axis_of_name
@@ -90,7 +91,7 @@ def layout(calls: Calls, roster: Roster, configuration: Configuration) -> Layout
     connection = calls.connection
     groups = [
         Group(label, name, description, backend, tuple(members))
-        for label, name, description, backend, members in connection.execute(_GROUPS).fetchall()
+        for label, name, description, backend, members in rows_of(connection, "members", _GROUPS)
     ]
     labels = [group.label for group in groups]
     ranks = {rank for group in groups for rank in group.members}

@@ -26,7 +26,7 @@ from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.onset import onset_of
 from forensics.rules.reductions.progress.step_lines import StepLines, step_lines
 from forensics.rules.reductions.steps.begins import step_begins
-from forensics.rules.reductions.steps.records import UNKNOWN, Record, records
+from forensics.rules.reductions.steps.records import UNKNOWN, Record, Recorded
 
 # Four steps on either side of a change, after the first one, which pays for start-up.
 _LEAST_STEPS, _LEAST_SIDE = 9, 4
@@ -118,12 +118,12 @@ class _Series:
 
 
 @reduction
-def speed(calls: Calls, windows: FrontierWindows) -> Speed:
+def speed(calls: Calls, windows: FrontierWindows, records: Recorded) -> Speed:
     """Examine recorded steps where there are enough of them, else the calls of the recorders or of the shim's logs."""
     if unknown := next((window.matrix.unrecognised for window in windows if window.matrix.unrecognised), None):
         return Speed(Pace.NOT_MEASURED, f"no communication was recognised among the kernels: {unknown}")
     steps = [_of_window(window) for window in windows if len(window.matrix.steps) > _LEAST_STEPS]
-    found = judged(steps or _of_programs(calls.connection) or _of_calls(calls.connection))
+    found = judged(steps or _of_programs(calls.connection, records) or _of_calls(calls.connection))
     logged = found if found.was_measured else _decided([_of_lines(lines) for lines in step_lines(calls.connection)])
     return logged if logged.pace is Pace.SLOWER else found
 
@@ -151,10 +151,10 @@ def _of_window(window: FrontierWindow) -> _Series:
     return _Series("recorded steps", np.median(matrix.walls, axis=1), ends.tolist(), matrix.path())
 
 
-def _of_programs(connection: DuckDBPyConnection) -> list[_Series]:
+def _of_programs(connection: DuckDBPyConnection, records: Recorded) -> list[_Series]:
     """Times from one begin of a step to the next, where the records of most ranks show the same calls step by step."""
     paths = dict(rows_of(connection, "operations", _RECORDED))
-    found = records(connection, paths)
+    found = records.of(paths)
     series = [each for rank, record in found.items() if (each := _of_program(record, paths[rank])) is not None]
     return series if 2 * len(series) > len(found) else []
 

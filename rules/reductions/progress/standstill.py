@@ -15,6 +15,7 @@ from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.model import Family
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
@@ -118,8 +119,8 @@ def wait_states(
 
 
 def _dates(connection: DuckDBPyConnection, logs: ShimLogs) -> _Dates:
-    rows = connection.execute(_OF_RANKS).fetchall()
-    captured = connection.execute(_CAPTURED).fetchall()
+    rows = rows_of(connection, "operations", _OF_RANKS)
+    captured = rows_of(connection, "operations", _CAPTURED)
     # Replays of a captured graph make no call, and a process that has left in order waits for nobody.
     beating = last_beats(log for log in logs.values() if log.beats and not (log.ended or log.graphs))
     chunks = {rank: logs[rank].chunk_ns or 0 for rank in beating}
@@ -128,10 +129,10 @@ def _dates(connection: DuckDBPyConnection, logs: ShimLogs) -> _Dates:
         {rank: latest for rank, _, latest in captured if latest is not None},
         {rank: max(newest, chunks.get(rank, 0)) for rank, newest, _ in rows},
         {rank: pause for rank, _, pause in rows},
-        dict(connection.execute(_OF_COMMUNICATORS).fetchall()),
+        dict(rows_of(connection, "operations", _OF_COMMUNICATORS)),
         recorders_moved(connection),
         chunks,
-        dict(connection.execute(_REPORTED).fetchall()),
+        dict(rows_of(connection, "log_events", _REPORTED, kinds=("stall_report",))),
     )
 
 

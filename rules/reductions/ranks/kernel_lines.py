@@ -32,6 +32,7 @@ def kernel_lines(connection: DuckDBPyConnection, known: Owners) -> KernelLines:
         QUALIFY row_number() OVER (PARTITION BY host, subject, kind ORDER BY time_ns DESC NULLS LAST, path, locator DESC) = 1
         ORDER BY ALL
         """,
+        kinds=("hung_task", "soft_lockup", "segfault"),
     )
     found: dict[int, list[Evidence]] = defaultdict(list)
     for host, pid, text, source in rows:
@@ -65,6 +66,7 @@ def blocked_tasks(connection: DuckDBPyConnection, known: Owners, roster: CaseRos
         connection,
         "log_events",
         "SELECT host, TRY_CAST(subject AS BIGINT), text, source FROM logged_event WHERE kind = 'hung_task' ORDER BY ALL",
+        kinds=("hung_task",),
     )
     found: dict[int, list[tuple[int, str, str]]] = defaultdict(list)
     for host, pid, text, source in rows:
@@ -96,6 +98,7 @@ def lost_storage(connection: DuckDBPyConnection) -> LostStorage:
             AND kind <> 'server_ok'
         ORDER BY ALL
         """,
+        kinds=("server_not_responding", "client_evicted", "ceph_session_lost"),
     )
     found: dict[str | None, list[Evidence]] = defaultdict(list)
     for host, text, source in rows:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import has_rows
 from forensics.rules.reductions.interface import reduction
 
 Place = tuple[str | None, object]
@@ -31,17 +32,22 @@ class Owners:
         return found.pop() if len(found) == 1 else None
 
 
+_TOLD = {
+    "ranks": "SELECT host, pid, rank FROM ranks",
+    "processes": "SELECT host, pid, rank FROM processes",
+    "stacks": "SELECT s.host, t.pid, t.rank FROM stacks t JOIN sources s USING (source_id)",
+    "process_ranks": "SELECT host, pid, rank FROM process_ranks",
+}
+_OWNERS = """
+SELECT host, pid, min(rank) FROM ({told})
+WHERE pid IS NOT NULL AND rank IS NOT NULL GROUP BY host, pid HAVING count(DISTINCT rank) = 1
+"""
+
+
 @reduction
 def owners(connection: DuckDBPyConnection) -> Owners:
     """Read them; a number that two ranks of a host have tells nothing."""
-    rows = connection.execute(
-        """
-        SELECT host, pid, min(rank) FROM (
-            SELECT host, pid, rank FROM ranks UNION ALL SELECT host, pid, rank FROM processes
-            UNION ALL SELECT s.host, t.pid, t.rank FROM stacks t JOIN sources s USING (source_id)
-            UNION ALL SELECT host, pid, rank FROM process_ranks
-        ) WHERE pid IS NOT NULL AND rank IS NOT NULL GROUP BY host, pid HAVING count(DISTINCT rank) = 1
-        """
-    ).fetchall()
+    told = " UNION ALL ".join(query for table, query in _TOLD.items() if has_rows(connection, table))
+    rows = connection.execute(_OWNERS.format(told=told)).fetchall() if told else []
     hosts = connection.execute("SELECT DISTINCT host FROM sources WHERE host IS NOT NULL").fetchall()
     return Owners({(host, pid): rank for host, pid, rank in rows}, frozenset(host for (host,) in hosts))

@@ -191,7 +191,8 @@ def _last_seen(facts: RankFacts) -> RankFacts:
 
 
 def _world_size(connection: DuckDBPyConnection) -> int | None:
-    ((reported,),) = connection.execute("SELECT max(size) FROM communicators WHERE method = 'reported'").fetchall()
+    query = "SELECT max(size) FROM communicators WHERE method = 'reported'"
+    ((reported,),) = rows_of(connection, "communicators", query) or [(None,)]
     return configured_world_size(connection) or (int(reported) if reported else gathered_world_size(connection))
 
 

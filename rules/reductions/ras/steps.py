@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
+
 # Higher steps in the lines below the last report of a text than above it. A step may still be printed that was on its way.
 _TRAINED_ON = """
 WITH last AS (
@@ -20,4 +22,4 @@ HAVING min(step) FILTER (below) > max(step) FILTER (NOT below) AND count(DISTINC
 
 def trained_on(connection: DuckDBPyConnection) -> bool:
     """Whether steps went on below the last report in a text."""
-    return connection.execute(_TRAINED_ON).fetchone() is not None
+    return bool(rows_of(connection, "ras_ranks", _TRAINED_ON))

@@ -11,6 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import few_calls, rows_of
+from forensics.rules.reductions.interface import reduction
+
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
@@ -154,6 +157,28 @@ def records(connection: DuckDBPyConnection, ranks: Iterable[int] | None = None) 
     return found
 
 
+@dataclass(slots=True)
+class Recorded:
+    """Records of a case, by rank: all are read at once where there are few calls, else those that are asked for."""
+
+    connection: DuckDBPyConnection
+    all: Mapping[int, Record] | None = None
+
+    def of(self, ranks: Iterable[int] | None = None) -> Mapping[int, Record]:
+        """The newest record of each of some ranks, or of all; ranks without one are left out."""
+        if self.all is None:
+            if not few_calls(self.connection):
+                return records(self.connection, ranks)
+            self.all = records(self.connection)
+        return self.all if ranks is None else {rank: self.all[rank] for rank in sorted(set(ranks)) if rank in self.all}
+
+
+@reduction
+def recorded(connection: DuckDBPyConnection) -> Recorded:
+    """The records of the case, none of them read yet."""
+    return Recorded(connection)
+
+
 def records_of(connection: DuckDBPyConnection, query: str, names: Names) -> Mapping[int, Record]:
     """Records from a query that gives `rank` and the columns of a record, by rank and in order.
 
@@ -171,11 +196,11 @@ def records_of(connection: DuckDBPyConnection, query: str, names: Names) -> Mapp
 
 
 def _column(connection: DuckDBPyConnection, query: str) -> tuple[str, ...]:
-    return tuple(name for (name,) in connection.execute(query).fetchall())
+    return tuple(name for (name,) in rows_of(connection, "operations", query))
 
 
 def _all_ranks(connection: DuckDBPyConnection) -> list[int]:
-    found = connection.execute("SELECT DISTINCT rank FROM operations WHERE rank >= 0 ORDER BY 1").fetchall()
+    found = rows_of(connection, "operations", "SELECT DISTINCT rank FROM operations WHERE rank >= 0 ORDER BY 1")
     return [rank for (rank,) in found]
 
 

@@ -13,6 +13,7 @@ from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import has_rows
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.steps.host_calls import named_calls
 from forensics.rules.reductions.steps.records import UNKNOWN, Names, Record, records_of
@@ -79,6 +80,8 @@ ORDER BY o.rank, o.call_order
 @reduction
 def traced_records(connection: DuckDBPyConnection) -> TracedRecords:
     """Records of the ranks whose traces tell the groups of their calls; empty without such traces."""
+    if not has_rows(connection, "sources", ("kineto", "nsight")):
+        return TracedRecords({})
     connection.register("named_call", named_calls(connection))
     connection.execute(_SEEN)
     connection.unregister("named_call")

@@ -15,7 +15,7 @@ from forensics.fixtures.simulator.program import Op, program
 from forensics.fixtures.simulator.simulation import Simulation, simulate
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.steps.begins import step_begins, usual_step
-from forensics.rules.reductions.steps.records import Record, records
+from forensics.rules.reductions.steps.records import Record, Recorded, records
 from tests.recordings.collection import loose
 from tests.recordings.job import Job
 from tests.unit.pipeline.simulated import case_of
@@ -59,7 +59,7 @@ def place_of(job: TrainingJob, rank: int, op: Op) -> CallPlace:
 def test_every_call_of_a_step_has_its_place(name: str, tmp_path: Path) -> None:
     job = JOBS[name]
     with case_of(sound(job), tmp_path) as connection:
-        places = CallPlaces(connection)
+        places = CallPlaces(connection, Recorded(connection))
         for rank in range(0, job.parallel.world, job.parallel.width // 2):
             record = records(connection, [rank])[rank]
             begin, end = usual_step(record, step_begins(record)) or (0, 0)
@@ -80,7 +80,7 @@ def test_the_call_that_a_stopped_rank_did_not_make_is_the_one_that_follows(name:
     position = made.injections[0].position
     assert position is not None
     with case_of(made, tmp_path) as connection:
-        found = CallPlaces(connection).of_next(5)
+        found = CallPlaces(connection, Recorded(connection)).of_next(5)
     assert found is not None
     assert (found.direction, found.microbatch) == (phase, position.op.microbatch)
     assert found.stage == job.parallel.stage_of(5)[0]
@@ -89,7 +89,7 @@ def test_the_call_that_a_stopped_rank_did_not_make_is_the_one_that_follows(name:
 def test_a_record_of_less_than_a_step_tells_no_microbatch(tmp_path: Path) -> None:
     """Where a step began is not in the record: nothing counts from there."""
     with case_of(sound(JOBS["1F1B"]), tmp_path, ring=20) as connection:
-        places = CallPlaces(connection)
+        places = CallPlaces(connection, Recorded(connection))
         record = records(connection, [0])[0]
         found = [places.of_call(0, record.label(at), int(record.sequence[at])) for at in range(len(record))]
     assert {place.microbatch for place in found if place} == {None}
@@ -100,7 +100,7 @@ def test_a_job_without_a_pipeline_has_no_stage_and_no_microbatch(tmp_path: Path)
     job = replace(DENSE, parallel=Parallelism(tensor=2, data=4), model=slower, microbatches=1)
     with case_of(sound(job), tmp_path) as connection:
         record = records(connection, [0])[0]
-        places = CallPlaces(connection)
+        places = CallPlaces(connection, Recorded(connection))
         found = {places.of_call(0, record.label(at), int(record.sequence[at])) for at in range(len(record))}
     assert {(place.microbatch, place.stage) for place in found if place} == {(None, None)}
     assert {place.direction for place in found if place} >= {"forward", "backward"}
@@ -118,7 +118,7 @@ def test_a_ring_of_messages_is_no_pipeline(tmp_path: Path) -> None:
         job.call(job.everyone, shapes=((1,),))
     with open_case([loose(job, tmp_path, form="json")]) as connection:
         found = records(connection)
-        places = CallPlaces(connection)
+        places = CallPlaces(connection, Recorded(connection))
         known = {
             places.of_call(rank, record.label(at), int(record.sequence[at]))
             for rank, record in found.items()
@@ -132,7 +132,7 @@ def test_without_collectives_the_last_stage_does_not_tell_forward_from_backward(
     """It receives, works both ways, and sends back; the first one works back with one microbatch and on with another."""
     job = replace(DEEP, parallel=Parallelism(pipeline=4, data=4))
     with case_of(sound(job), tmp_path) as connection:
-        places = CallPlaces(connection)
+        places = CallPlaces(connection, Recorded(connection))
         told = {rank: [places.of_call(rank, record.label(at), int(record.sequence[at])) for at in _sends(record)]
                 for rank, record in records(connection, [0, 4, 12]).items()}  # fmt: skip
     assert {(place.direction, place.microbatch) for place in told[12] if place} == {(None, number) for number in range(4)}
