@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 
 import pytest
+from hypothesis import settings
 
 from tests.recordings.commands import Command, command
+
+# A busy machine is no failure.
+settings.register_profile("forensics", deadline=None)
+settings.load_profile("forensics")
 
 _BUILDS = {"open_case", "verdict_of", "pasted"}
 _BY_HAND = {"slow", "deep"}
