@@ -6,11 +6,17 @@ Clocks of one host are the same, and arrivals on it can be compared. Elsewhere n
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 from duckdb import DuckDBPyConnection
+
+from forensics.case.database import rows_of
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 # Hosts of devices run ahead: only what the device did tells who was awaited, and the watchdog sees it when it next looks.
 WATCHDOG_INTERVAL_NS = 250_000_000
@@ -19,52 +25,70 @@ JOINT = (
     "('all_reduce', 'all_gather', 'all_gather_base', 'all_gather_single', 'all_gather_into_tensor', 'reduce_scatter', "
     "'reduce_scatter_base', 'reduce_scatter_single', 'reduce_scatter_tensor', 'all_to_all', 'all_to_all_single', 'barrier')"
 )
+# Of a call that only its issuing dates, the last member must have been in it for less than half of what it came after.
+_PROMPT = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """One collective as all members came to it.
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """Calls of one kind of one communicator, in the order of their numbers, as all members came to them.
 
-    `behind` is how many ns after the first each came; `at_ns` a moment of the call for each: its arrival on one clock, or its
-    end on its own. `is_bound` marks a call of which only the issuing by the host is known: who came last is sure, by how
-    much is at most the difference. `coarse_ns` is the least difference that counts.
+    A row is a call, a column a member, in the order of `ranks`. `behind` is how many ns after the first each came; `at_ns` a
+    moment of the call for each: its arrival on one clock, or its end on its own. `is_bound` marks a call of which only the
+    issuing by the host is known: who came last is sure, by how much is at most the difference. `coarse_ns` is the least
+    difference that counts. `last` is the column that came last, `by_ns` by how much after all others, 0 if that does not count.
     """
 
-    sequence: int
-    behind: Mapping[int, int]
-    at_ns: Mapping[int, int]
-    source: Mapping[int, str]
-    coarse_ns: int = 0
-    is_bound: bool = False
+    communicator: str
+    signature: str
+    ranks: tuple[int, ...]
+    behind: Ints
+    at_ns: Ints
+    entries: tuple[Ints, Ints]
+    paths: Mapping[int, str]
+    coarse_ns: Ints
+    is_bound: Flags
     on_own_clocks: bool = False
+    last: Ints = field(init=False)
+    by_ns: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        before, highest = np.partition(self.behind, -2, axis=1)[:, -2:].T
+        by = highest - before
+        object.__setattr__(self, "last", self.behind.argmax(axis=1))
+        object.__setattr__(self, "by_ns", np.where(by >= np.maximum(self.coarse_ns, 1), by, 0))
+
+    def __len__(self) -> int:
+        return len(self.behind)
 
     @property
-    def last(self) -> int:
-        """The member that came last."""
-        return max(self.behind, key=lambda rank: (self.behind[rank], -rank))
+    def kind(self) -> str:
+        """The kind of call, without its sizes."""
+        return self.signature.partition(" ")[0]
 
-    def lateness(self, rank: int) -> int:
-        """ns by which a member came after the last of the others; 0 when one came after it, or when it does not count."""
-        by = self.behind[rank] - max(behind for other, behind in self.behind.items() if other != rank)
-        return by if by >= max(self.coarse_ns, 1) else 0
+    def lateness(self, column: int) -> Ints:
+        """ns by which a member came after the last of the others to each call; 0 when one came after it."""
+        return np.where(self.last == column, self.by_ns, 0)
+
+    def source(self, call: int, column: int) -> str:
+        """Artefact and entry of a call of a member."""
+        source_id, locator = (each[call, column] for each in self.entries)
+        return f"{self.paths[int(source_id)]}#entry={locator}"
 
 
 _ON_ONE_HOST = """
 WITH one_host AS (
     SELECT communicator FROM members LEFT JOIN (SELECT rank, min(host) AS host FROM ranks GROUP BY rank) h USING (rank)
     GROUP BY communicator HAVING count(DISTINCT host) = 1 AND count(host) = count(*) AND count(*) > 1
+), calls AS (
+    SELECT o.communicator, o.kind, o.input_sizes, o.sequence, o.rank, o.enqueued_ns AS came_ns, o.enqueued_ns AS at_ns,
+           false AS coarse, false AS bound, o.source_id, o.locator
+    FROM latest_call o JOIN one_host USING (communicator)
+    WHERE o.backend = 'gloo' AND NOT coalesce(o.is_p2p, false) AND o.enqueued_ns IS NOT NULL AND o.sequence IS NOT NULL
 )
-SELECT o.communicator, o.kind || ' ' || coalesce(o.input_sizes, '') AS signature, o.sequence, list(o.rank ORDER BY o.rank),
-       list(o.enqueued_ns ORDER BY o.rank), list(o.enqueued_ns ORDER BY o.rank), 0, false,
-       list(s.path || '#entry=' || o.locator ORDER BY o.rank)
-FROM latest_call o JOIN one_host USING (communicator) JOIN sources s USING (source_id)
-JOIN (SELECT communicator, count(*) AS size FROM members GROUP BY communicator) m USING (communicator)
-WHERE o.backend = 'gloo' AND NOT coalesce(o.is_p2p, false) AND o.enqueued_ns IS NOT NULL AND o.sequence IS NOT NULL
-GROUP BY o.communicator, o.sequence, signature, m.size HAVING count(*) = m.size ORDER BY o.communicator, signature, o.sequence
 """
-
 # Stages of a pipeline have different work: members that send to each other, through others too, are not compared.
-_OWN_CLOCKS = f"""
+_ON_OWN_CLOCKS = f"""
 WITH RECURSIVE linked AS (
     SELECT DISTINCT o.rank AS a, m.rank AS b FROM operations o
     JOIN members m ON m.communicator = o.communicator AND m.position = o.peer WHERE o.is_p2p
@@ -73,44 +97,91 @@ WITH RECURSIVE linked AS (
 ), staged AS (
     SELECT DISTINCT x.communicator FROM members x JOIN members y USING (communicator)
     JOIN reached r ON r.a = x.rank AND r.b = y.rank WHERE x.rank <> y.rank
-), took AS (
-    SELECT o.communicator, o.kind || ' ' || coalesce(o.input_sizes, '') AS signature, o.sequence, o.rank,
-           coalesce(o.duration_ns, o.device_end_ns - coalesce(o.device_start_ns, o.enqueued_ns)) AS took_ns,
-           coalesce(o.device_end_ns, o.enqueued_ns) AS end_ns, o.duration_ns IS NULL AS coarse,
-           o.duration_ns IS NULL AND o.device_start_ns IS NULL AS bound, s.path || '#entry=' || o.locator AS source
-    FROM latest_call o JOIN sources s USING (source_id)
+), calls AS (
+    SELECT o.communicator, o.kind, o.input_sizes, o.sequence, o.rank,
+           -coalesce(o.duration_ns, o.device_end_ns - coalesce(o.device_start_ns, o.enqueued_ns)) AS came_ns,
+           coalesce(o.device_end_ns, o.enqueued_ns) AS at_ns, o.duration_ns IS NULL AS coarse,
+           o.duration_ns IS NULL AND o.device_start_ns IS NULL AS bound, o.source_id, o.locator
+    FROM latest_call o
     WHERE o.backend <> 'gloo' AND NOT coalesce(o.is_p2p, false) AND ltrim(o.kind, '_') IN {JOINT} AND o.state = 'done'
       AND o.sequence IS NOT NULL AND o.communicator NOT IN (SELECT communicator FROM staged)
 )
-SELECT t.communicator, t.signature, t.sequence, list(t.rank ORDER BY t.rank), list(-t.took_ns ORDER BY t.rank),
-       list(t.end_ns ORDER BY t.rank), CASE WHEN bool_or(t.coarse) THEN {WATCHDOG_INTERVAL_NS} ELSE 0 END, bool_or(t.bound),
-       list(t.source ORDER BY t.rank)
-FROM took t JOIN (SELECT communicator, count(*) AS size FROM members GROUP BY communicator) m USING (communicator)
-WHERE t.took_ns IS NOT NULL AND t.end_ns IS NOT NULL AND m.size > 1
-GROUP BY t.communicator, t.signature, t.sequence, m.size HAVING count(*) = m.size
-ORDER BY t.communicator, t.signature, t.sequence
 """
-# Of a call that only its issuing dates, the last member must have been in it for less than half of what it came after.
-_PROMPT = 0.5
-
-Series = tuple[str, str, tuple[Arrival, ...]]
-"""Communicator, kind of call with its sizes, and its calls in the order of their numbers."""
+_KINDS = "SELECT DISTINCT communicator, kind, input_sizes FROM calls WHERE communicator IS NOT NULL"
+_ROWS = """
+SELECT k.number, c.sequence, c.rank, c.came_ns, c.at_ns, c.coarse, c.bound, c.source_id, c.locator
+FROM calls c JOIN series_kinds k
+    ON k.communicator = c.communicator AND k.kind = c.kind AND k.input_sizes IS NOT DISTINCT FROM c.input_sizes
+WHERE c.came_ns IS NOT NULL AND c.at_ns IS NOT NULL AND c.rank IS NOT NULL ORDER BY k.number, c.sequence, c.rank
+"""
+_SIZES = "SELECT communicator, count(*) FROM members GROUP BY communicator HAVING count(*) > 1"
 
 
 def arrivals(connection: DuckDBPyConnection) -> Iterator[Series]:
     """Arrivals at every kind of call of every communicator."""
-    for sql, on_own_clocks in ((_ON_ONE_HOST, False), (_OWN_CLOCKS, True)):
-        found: dict[tuple[str, str], list[Arrival]] = defaultdict(list)
-        for communicator, signature, sequence, ranks, came, at, coarse, bound, sources in connection.execute(sql).fetchall():
-            behind, when, where = (dict(zip(ranks, each, strict=True)) for each in (_behind(came, bound), at, sources))
-            found[communicator, signature].append(Arrival(sequence, behind, when, where, coarse, bound, on_own_clocks))
-        yield from ((*key, tuple(calls)) for key, calls in found.items())
+    sizes = dict(rows_of(connection, "members", _SIZES))
+    for calls, on_own_clocks in ((_ON_ONE_HOST, False), (_ON_OWN_CLOCKS, True)):
+        kinds = rows_of(connection, "operations", calls + _KINDS)
+        known = [(label, f"{kind} {shapes or ''}", kind, shapes) for label, kind, shapes in kinds if label in sizes]
+        if known:
+            yield from _of_kinds(connection, calls, sorted(known, key=lambda row: row[:2]), sizes, on_own_clocks)
 
 
-def _behind(came: Sequence[int], bound: bool) -> list[int]:
-    """ns after the first; of a bound call whose last member was in it for long, nothing is known."""
-    *_, before, last = sorted(came)
-    if bound and -last > _PROMPT * (last - before):
-        return [0] * len(came)
-    first = min(came)
-    return [moment - first for moment in came]
+def _of_kinds(
+    connection: DuckDBPyConnection,
+    calls: str,
+    known: Sequence[tuple[str, str, str, str | None]],
+    sizes: Mapping[str, int],
+    on_own_clocks: bool,
+) -> Iterator[Series]:
+    """Series of these communicators and signatures, which come with their kind and sizes as they are recorded."""
+    keys = list(dict.fromkeys(row[:2] for row in known))
+    columns = {
+        name: np.array([row[at] for row in known], object)
+        for at, name in ((0, "communicator"), (2, "kind"), (3, "input_sizes"))
+    }
+    connection.register("series_kinds", {**columns, "number": np.array([keys.index(row[:2]) for row in known])})
+    found = connection.execute(calls + _ROWS).fetchnumpy()
+    connection.unregister("series_kinds")
+    paths = dict(connection.execute("SELECT source_id, path FROM sources").fetchall())
+    rows = {name: np.asarray(column) for name, column in found.items()}
+    bounds = np.searchsorted(rows["number"], np.arange(len(keys) + 1))
+    for number, (label, signature) in enumerate(keys):
+        own = {name: column[bounds[number] : bounds[number + 1]] for name, column in rows.items()}
+        places = _complete(own["sequence"], own["rank"], sizes[label])
+        if len(places):
+            yield _series(label, signature, {name: column[places] for name, column in own.items()}, paths, on_own_clocks)
+
+
+def _complete(sequences: Ints, ranks: Ints, size: int) -> Ints:
+    """Places of the calls that each of as many members made once: a row for each."""
+    begins = np.flatnonzero(np.diff(sequences, prepend=sequences[:1] - 1))
+    whole = begins[np.diff(begins, append=len(sequences)) == size]
+    places = whole[:, None] + np.arange(size)
+    members = ranks[places]
+    found: Ints = places[(members == members[:1]).all(axis=1) & (np.diff(members, axis=1) > 0).all(axis=1)]
+    return found
+
+
+def _series(
+    label: str, signature: str, rows: Mapping[str, npt.NDArray[np.generic]], paths: Mapping[int, str], on_own_clocks: bool
+) -> Series:
+    """A series of matrices."""
+    came = rows["came_ns"].astype(np.int64)
+    bound: Flags = rows["bound"].astype(np.bool_).max(axis=1)
+    behind = came - came.min(axis=1, keepdims=True)
+    before, last = np.partition(came, -2, axis=1)[:, -2:].T
+    # Of a bound call whose last member was in it for long, nothing is known.
+    behind[bound & (-last > _PROMPT * (last - before))] = 0
+    return Series(
+        label,
+        signature,
+        tuple(rows["rank"][0].tolist()),
+        behind,
+        rows["at_ns"].astype(np.int64),
+        (rows["source_id"].astype(np.int32), rows["locator"].astype(np.int32)),
+        paths,
+        np.where(rows["coarse"].astype(np.bool_).any(axis=1), WATCHDOG_INTERVAL_NS, 0),
+        bound,
+        on_own_clocks,
+    )

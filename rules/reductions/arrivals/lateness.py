@@ -6,24 +6,23 @@ call before: without this rank the others would have gone on that much earlier.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, permutations
 from math import exp, fsum, lgamma, log, log1p
-from statistics import median
 
 import numpy as np
 import numpy.typing as npt
 
-from forensics.rules.reductions.arrivals.arrivals import Arrival, Series, arrivals
+from forensics.rules.reductions.arrivals.arrivals import Series, arrivals
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.onset import onset_of
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 # Below a millisecond the order of arrival is the scheduler's.
 LEAST_GAP_NS = 1_000_000
 # Of the time between calls: what is less is jitter.
@@ -137,24 +136,26 @@ def of_series(series: Iterable[Series]) -> Latenesses:
     seen: set[int] = set()
     least = [LEAST_GAP_NS]
     counted = 0
-    alike: dict[frozenset[int], list[Series]] = defaultdict(list)
+    alike: dict[tuple[int, ...], list[Series]] = defaultdict(list)
     for each in series:
-        alike[frozenset(each[2][0].behind)].append(each)
-    for communicator, signature, calls in chain.from_iterable(alike.values()):
-        if len(calls) >= _LEAST_SEEN and not any(call.is_bound for call in calls):
-            seen |= calls[0].behind.keys()
+        alike[each.ranks].append(each)
+    for calls in chain.from_iterable(alike.values()):
+        if len(calls) >= _LEAST_SEEN and not calls.is_bound.any():
+            seen.update(calls.ranks)
             counted += len(calls)
-            least.append(max(call.coarse_ns for call in calls))
-        last = sorted({call.last for call in calls})
-        of_ranks = (_of_rank(rank, communicator, signature.split(" ")[0], calls) for rank in last)
-        group = alike[frozenset(calls[0].behind)]
-        found += (replace(item, is_duty=_is_duty(item, calls, group)) for item in of_ranks if item)
+            least.append(int(calls.coarse_ns.max()))
+        # Of whoever is never late by so much nothing is found.
+        last = np.unique(calls.last[calls.by_ns >= LEAST_GAP_NS]).tolist()
+        of_ranks = [item for column in last if (item := _of_rank(column, calls))]
+        found += (replace(item, is_duty=_is_duty(item, calls, alike[calls.ranks])) for item in of_ranks)
     ordered = sorted(found, key=lambda item: (-item.lost_ns, item.rank, item.communicator, item.kind))
     return Latenesses(tuple(ordered), seen=frozenset(seen), calls=counted, least_ns=max(least))
 
 
-def _is_duty(item: Lateness, calls: Sequence[Arrival], group: Sequence[Series]) -> bool:
-    return item.since_ns is None and is_duty(item.rank, item.kind, calls[-item.calls :], group, _LEAST_PART * item.typical_ns)
+def _is_duty(item: Lateness, calls: Series, group: Sequence[Series]) -> bool:
+    return item.since_ns is None and is_duty(
+        calls.ranks.index(item.rank), calls, item.calls, group, _LEAST_PART * item.typical_ns
+    )
 
 
 def roots(late: Latenesses, least: Callable[[Lateness], bool]) -> Iterator[tuple[Lateness, tuple[int, ...]]]:
@@ -190,9 +191,9 @@ def _reached(late: Lateness, found: Sequence[Lateness], linked: Collection[tuple
     return reached
 
 
-def _of_rank(rank: int, communicator: str, kind: str, calls: Sequence[Arrival]) -> Lateness | None:
-    gaps = np.array([call.lateness(rank) for call in calls], dtype=np.float64)
-    times = np.array([call.at_ns[rank] for call in calls], dtype=np.float64)
+def _of_rank(column: int, calls: Series) -> Lateness | None:
+    gaps = calls.lateness(column).astype(np.float64)
+    times = calls.at_ns[:, column].astype(np.float64)
     onset = onset_of(gaps.tolist(), (_LEAST_SIDE, _LEAST_SIDE), _came_later)
     # The first arrivals of a run wait for start-up, not for a slow rank.
     first = onset if onset is not None else len(calls) // 4
@@ -200,30 +201,30 @@ def _of_rank(rank: int, communicator: str, kind: str, calls: Sequence[Arrival]) 
         return None
     span = times[-1] - times[first]
     least = max(LEAST_GAP_NS, _LEAST_PART * span / (len(calls) - first - 1))
-    late = [index for index in range(first, len(calls)) if gaps[index] >= least]
-    if not late:
+    late = first + np.flatnonzero(gaps[first:] >= least)
+    if not len(late):
         return None
     lost = _lost(gaps, times, late)
     return Lateness(
-        rank=rank,
-        communicator=communicator,
-        kind=kind,
-        members=tuple(sorted(calls[0].behind)),
+        rank=calls.ranks[column],
+        communicator=calls.communicator,
+        kind=calls.kind,
+        members=calls.ranks,
         calls=len(calls) - first,
         late=len(late),
         lost_ns=int(lost),
         share=min(1.0, float(lost / span)) if span > 0 else 0.0,
         typical_ns=int(np.median(gaps[late])),
-        source=calls[late[-1]].source[rank],
+        source=calls.source(int(late[-1]), column),
         since_ns=None if onset is None else int(times[onset]),
         before_ns=None if onset is None else int(np.median(gaps[:onset])),
         absorbed=onset is not None and not _followed(gaps, times, onset),
-        is_bound=any(calls[index].is_bound for index in late),
-        on_own_clocks=any(call.on_own_clocks for call in calls),
+        is_bound=bool(calls.is_bound[late].any()),
+        on_own_clocks=calls.on_own_clocks,
     )
 
 
-def _lost(gaps: Floats, times: Floats, late: Sequence[int]) -> float:
+def _lost(gaps: Floats, times: Floats, late: Ints) -> float:
     """ns of gaps that arose since the calls before: what a rank is late by since then was lost there already.
 
     Ends that a watchdog found in one round are one moment: the gaps of these calls count together.
@@ -245,39 +246,39 @@ def _followed(gaps: Floats, times: Floats, onset: int) -> bool:
     return bool(after - before >= _LEAST_FOLLOWED * later)
 
 
-def is_duty(rank: int, kind: str, calls: Sequence[Arrival], group: Sequence[Series], least_ns: float) -> bool:
-    """Whether the rank is late to these calls of a kind by work of its own; `group` are all series of the same members.
+def is_duty(column: int, calls: Series, newest: int, group: Sequence[Series], least_ns: float) -> bool:
+    """Whether a rank is late to the newest calls of a kind by work of its own; `group` are all series of the same members.
 
     Evaluation, logging or saving on rank 0, for which the others wait at a barrier: another rank in its place would have the
     work as well. Three things mark it: the rank comes late to calls of this kind and in time to those that recur between them
     (twice as often; a barrier moves no data, and as often is enough); the others have little to do before such a call; and it
     has always been so. A lateness below `least_ns` is none.
     """
-    least = _LEAST_BETWEEN_BARRIERS if kind.lstrip("_") == "barrier" else _LEAST_BETWEEN
-    between = [series for _, _, series in group if len(series) >= least * len(calls)]
-    if not any(_is_on_time(rank, series, least_ns) for series in between):
+    least = _LEAST_BETWEEN_BARRIERS if calls.kind.lstrip("_") == "barrier" else _LEAST_BETWEEN
+    between = [series for series in group if len(series) >= least * newest]
+    if not any(_is_on_time(column, series, least_ns) for series in between):
         return False
-    order = sorted((call for _, _, series in group for call in series), key=lambda call: call.at_ns[rank])
-    times = [call.at_ns[rank] for call in order]
-    shares = [
-        _others_work(rank, call, order[place - 1]) for call in calls if (place := bisect_left(times, call.at_ns[rank])) > 0
-    ]
-    return 2 * len(shares) > len(calls) and median(shares) <= _MOST_OF_OTHERS
+    shares = _others_work(column, calls, newest, np.concatenate([series.at_ns for series in group]))
+    return 2 * len(shares) > newest and bool(np.median(shares) <= _MOST_OF_OTHERS)
 
 
-def _is_on_time(rank: int, series: Sequence[Arrival], least_ns: float) -> bool:
-    late = sum(call.lateness(rank) >= least_ns for call in series)
-    return late <= _MOST_LATE * len(series)
+def _is_on_time(column: int, series: Series, least_ns: float) -> bool:
+    late = np.count_nonzero(series.lateness(column) >= least_ns)
+    return bool(late <= _MOST_LATE * len(series))
 
 
-def _others_work(rank: int, call: Arrival, before: Arrival) -> float:
-    """Time of the usual other member since the call before, as a part of the time of this one."""
-    own = {each: _own_time(each, call, before) for each in call.behind}
-    usual = median(time for other, time in own.items() if other != rank)
-    return usual / own[rank] if own[rank] > 0 else 1.0
+def _others_work(column: int, calls: Series, newest: int, at_ns: Ints) -> Floats:
+    """Time of the usual other member since the call before, as a part of the time of the rank, for each of the newest calls.
 
-
-def _own_time(rank: int, call: Arrival, before: Arrival) -> int:
-    """ns from a call to the arrival at the next; where only ends are known, who came last came when it ended."""
-    since_end = call.behind[rank] - max(call.behind.values()) if call.on_own_clocks else 0
-    return call.at_ns[rank] - before.at_ns[rank] + since_end
+    `at_ns` are moments of all calls of the group. Where only ends are known, who came last came when it ended.
+    """
+    order = np.argsort(at_ns[:, column], kind="stable")
+    places = np.searchsorted(at_ns[order, column], calls.at_ns[-newest:, column])
+    own = calls.at_ns[-newest:] - at_ns[order[places - 1]]
+    if calls.on_own_clocks:
+        behind = calls.behind[-newest:]
+        own += behind - behind.max(axis=1, keepdims=True)
+    own = own[places > 0]
+    usual, needed = np.median(np.delete(own, column, axis=1), axis=1), own[:, column]
+    shares: Floats = np.divide(usual, needed, out=np.ones(len(own)), where=needed > 0)
+    return shares

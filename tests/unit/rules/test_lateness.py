@@ -4,13 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import pytest
 
-from forensics.rules.reductions.arrivals.arrivals import WATCHDOG_INTERVAL_NS, Arrival, Series
+from forensics.rules.reductions.arrivals.arrivals import WATCHDOG_INTERVAL_NS, Series
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses, chance_of_last, of_series, roots
 
 MS = 1_000_000
 LINKED = frozenset({(0, 2), (2, 0), (1, 3), (3, 1)})
+
+
+def calls_of(
+    kind: str,
+    behind: list[list[int]],
+    at_ns: list[list[int]],
+    members: Sequence[int],
+    coarse_ns: int = 0,
+    is_bound: bool = False,
+) -> Series:
+    """Calls of one kind of one group, each in an artefact of its rank."""
+    count = len(behind)
+    entries = np.tile(members, (count, 1)), np.tile(np.arange(count)[:, None], (1, len(members)))
+    paths = {rank: str(rank) for rank in members}
+    about = np.full(count, coarse_ns), np.full(count, is_bound)
+    return Series("group", kind, tuple(members), np.array(behind), np.array(at_ns), entries, paths, *about)
 
 
 def series(
@@ -18,19 +35,17 @@ def series(
     calls: int = 24,
     every_ms: Callable[[int], float] = lambda _: 100.0,
     members: Sequence[int] = range(4),
-    **about: object,
-) -> tuple[str, str, tuple[Arrival, ...]]:
+    coarse_ns: int = 0,
+    is_bound: bool = False,
+) -> Series:
     """Calls of a group; `late` tells by how many ms which members came after the first."""
-    now, found = 0.0, []
-    for number in range(calls):
-        now += every_ms(number) * MS
-        behind = {rank: int(late(number).get(rank, 0.0) * MS) for rank in members}
-        at = {rank: int(now) + behind[rank] for rank in members}
-        found.append(Arrival(number, behind, at, {rank: f"{rank}#{number}" for rank in members}, **about))  # type: ignore[arg-type]
-    return ("group", "all_reduce [4]", tuple(found))
+    behind = [[int(late(number).get(rank, 0.0) * MS) for rank in members] for number in range(calls)]
+    begins = np.cumsum([int(every_ms(number) * MS) for number in range(calls)])
+    at_ns = (np.array(behind) + begins[:, None]).tolist()
+    return calls_of("all_reduce [4]", behind, at_ns, members, coarse_ns, is_bound)
 
 
-def of_rank(rank: int, *found: tuple[str, str, tuple[Arrival, ...]]) -> Lateness:
+def of_rank(rank: int, *found: Series) -> Lateness:
     (late,) = [item for item in of_series(found).found if item.rank == rank]
     return late
 
@@ -129,16 +144,18 @@ def with_steps(
     own: Callable[[int], float], others: float, step_late: float = 0.0, kind: str = "barrier", between: int = 5
 ) -> tuple[Series, Series]:
     """Reductions and a call of another kind in turn; before that rank 0 needs `own` of its number, the others `others` ms."""
-    now, steps, barriers = 0.0, list[Arrival](), list[Arrival]()
+    now = 0.0
+    behind: tuple[list[list[int]], list[list[int]]] = [], []
+    at_ns: tuple[list[list[int]], list[list[int]]] = [], []
     for number in range(20 * (between + 1)):
         is_barrier = number % (between + 1) == between
         extra = own(number // (between + 1)) - others if is_barrier else step_late
         now += (others if is_barrier else 50) * MS
-        behind = {each: 0 if each else int(extra * MS) for each in range(4)}
-        at = {each: int(now) + behind[each] for each in range(4)}
-        (barriers if is_barrier else steps).append(Arrival(number, behind, at, {each: f"{each}#{number}" for each in range(4)}))
+        late = [0 if each else int(extra * MS) for each in range(4)]
+        behind[is_barrier].append(late)
+        at_ns[is_barrier].append([int(now) + each for each in late])
         now += extra * MS
-    return ("group", "all_reduce [4]", tuple(steps)), ("group", kind, tuple(barriers))
+    return calls_of("all_reduce [4]", behind[0], at_ns[0], range(4)), calls_of(kind, behind[1], at_ns[1], range(4))
 
 
 @pytest.mark.parametrize(
