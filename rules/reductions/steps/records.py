@@ -19,6 +19,8 @@ Flags = npt.NDArray[np.bool_]
 
 UNKNOWN = np.iinfo(np.int64).min
 """What stands where the source told nothing."""
+# What only profilers tell, one value for all calls of a recorder.
+_MARKS = {"step": UNKNOWN, "step_begin_ns": UNKNOWN, "step_end_ns": UNKNOWN, "told": 0}
 
 _NAMES = (
     "SELECT DISTINCT communicator FROM operations WHERE communicator IS NOT NULL ORDER BY 1",
@@ -45,16 +47,15 @@ WITH size AS (SELECT communicator, count(*) AS members FROM members GROUP BY com
     WINDOW each_group AS (PARTITION BY source_id, pg_id, pg_name, is_p2p, group_call)
     QUALIFY o.family = min(o.family) OVER (PARTITION BY o.rank)
 )
-SELECT o.rank, c.code AS communicator, k.code AS kind, coalesce(z.members, 0) AS members,
+SELECT o.rank, c.code AS communicator, k.code AS kind, CAST(coalesce(z.members, 0) AS INTEGER) AS members,
        coalesce(o.is_p2p, false) OR o.kind IN ('send', 'recv') AS is_message, o.kind LIKE '%send%' AS is_send,
-       CAST(coalesce(p.rank, -1) AS BIGINT) AS peer, coalesce(o.sequence, {UNKNOWN}) AS sequence,
+       coalesce(p.rank, -1) AS peer, coalesce(o.sequence, {UNKNOWN}) AS sequence,
        coalesce(o.call_path, {UNKNOWN}) AS call_path, o.call_order, o.source_id, o.locator,
        hash(c.code, k.code, o.input_sizes, o.count, p.rank)::UBIGINT AS token,
        coalesce(o.enqueued_ns, o.entered_ns, o.device_start_ns, {UNKNOWN}) AS enqueued_ns,
        coalesce(o.over_ns, {UNKNOWN}) AS end_ns,
        coalesce(o.took_ns, CASE WHEN w.came = z.members THEN w.waited_ns END, {UNKNOWN}) AS duration_ns,
-       o.took_ns IS NULL AND w.came IS NOT NULL AS by_arrivals, o.state = 'done' AS done,
-       {UNKNOWN} AS step, {UNKNOWN} AS step_begin_ns, {UNKNOWN} AS step_end_ns, 0 AS told
+       o.took_ns IS NULL AND w.came IS NOT NULL AS by_arrivals, o.state = 'done' AS done
 FROM timed o JOIN communicator_codes c ON c.name = o.communicator JOIN kind_codes k ON k.name = o.kind
 LEFT JOIN size z USING (communicator)
 LEFT JOIN members p ON p.communicator = o.communicator AND p.position = o.peer
@@ -188,7 +189,7 @@ def records_of(connection: DuckDBPyConnection, query: str, names: Names) -> Mapp
     if not names.communicators:
         return {}
     for table, known in (("communicator_codes", names.communicators), ("kind_codes", names.kinds)):
-        connection.register(table, {"name": np.array(known, dtype=object), "code": np.arange(len(known))})
+        connection.register(table, {"name": np.array(known, dtype=object), "code": np.arange(len(known), dtype=np.int32)})
     columns = connection.execute(query).fetchnumpy()
     for table in ("communicator_codes", "kind_codes"):
         connection.unregister(table)
@@ -206,7 +207,8 @@ def _all_ranks(connection: DuckDBPyConnection) -> list[int]:
 
 def _split(columns: dict[str, npt.NDArray[Any]], names: Names) -> Mapping[int, Record]:
     of = columns.pop("rank")
-    columns["token"] = np.unique(columns["token"], return_inverse=True)[1].astype(np.int64)
+    columns["token"] = np.unique(columns["token"], return_inverse=True)[1].astype(np.int32)
+    columns |= {name: np.broadcast_to(np.int64(value), len(of)) for name, value in _MARKS.items() if name not in columns}
     bounds = np.flatnonzero(np.diff(of, prepend=UNKNOWN))
     parts = zip(bounds.tolist(), np.append(bounds, len(of))[1:].tolist(), strict=True)
     return {

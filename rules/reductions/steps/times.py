@@ -185,13 +185,14 @@ def _shifts(found: Mapping[int, Record], begins: Mapping[int, Ints]) -> dict[int
 
 
 def _tied(
-    first: int, marked: Mapping[int, Mapping[tuple[int, int], int]], owners: Mapping[tuple[int, int], list[int]]
+    first: int, marked: Mapping[int, Mapping[tuple[int, int], int]], owners: dict[tuple[int, int], list[int]]
 ) -> dict[int, int]:
+    """Shifts of the ranks that are tied to one; their calls are taken out of `owners`, for each ties its ranks once."""
     shifts, queue = {first: 0}, [first]
     while queue:
         rank = queue.pop()
         for call, step in marked[rank].items():
-            for other in owners[call]:
+            for other in owners.pop(call, ()):
                 if other not in shifts:
                     shifts[other] = shifts[rank] + step - marked[other][call]
                     queue.append(other)
