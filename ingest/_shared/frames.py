@@ -18,6 +18,7 @@ PEER_ARGUMENTS = ("dst", "src")
 _MESSAGES = frozenset({"send", "isend", "recv", "irecv"})
 _LINE_LIMIT = 1 << 31
 MAX_DEPTH = 10_000
+_USUAL_DEPTH = 200
 
 
 @lru_cache(maxsize=1 << 17)
@@ -62,6 +63,16 @@ def names_peer(frame: Frame) -> bool:
     return function_name(name) in _MESSAGES and (filename or "").endswith("distributed/distributed_c10d.py")
 
 
+def _numbered(frames: tuple[Frame, ...]) -> tuple[int, tuple[int, ...]]:
+    """The number of a call path, and those of its frames."""
+    numbers = tuple(frame_number(*frame) for frame in frames)
+    return path_number(numbers), numbers
+
+
+# Ranks of one job are in the same places.
+_numbered_before = lru_cache(maxsize=1 << 12)(_numbered)
+
+
 class FrameTable:
     """Collects the frames and call paths of one artefact."""
 
@@ -71,16 +82,13 @@ class FrameTable:
 
     def call_path(self, frames: Sequence[Frame | None]) -> int | None:
         """The number of a call path (innermost frame first), None when it has no frames."""
-        numbers: list[int] = []
-        for frame in frames[:MAX_DEPTH]:
-            if frame is not None:
-                number = frame_number(*frame)
-                self._frames[number] = frame
-                numbers.append(number)
-        if not numbers:
+        known = tuple(frame for frame in frames[:MAX_DEPTH] if frame is not None)
+        if not known:
             return None
-        path = path_number(numbers)
-        self._paths[path] = tuple(numbers)
+        path, numbers = (_numbered_before if len(known) <= _USUAL_DEPTH else _numbered)(known)
+        if path not in self._paths:
+            self._frames.update(zip(numbers, known, strict=True))
+            self._paths[path] = numbers
         return path
 
     def batches(self) -> Iterator[Batch]:
