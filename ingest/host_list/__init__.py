@@ -26,9 +26,11 @@ def sniff(head: bytes, path: str) -> int:
     """Every line a host with its slots; bare names only below the command that lists them."""
     if b"\0" in head:
         return 0
-    lines = [line for line in head.decode("utf-8", "replace").splitlines() if _is_written(line)]
-    if not lines:
+    written = (line for line in head.decode("utf-8", "replace").splitlines() if _is_written(line))
+    first = next(written, "")
+    if not (_COMMAND.fullmatch(first) or _SLOTTED.fullmatch(first.strip())):
         return 0
+    lines = [first, *written]
     if _COMMAND.fullmatch(lines[0]):
         return 60 if len(lines) > 1 and all(_BARE.fullmatch(line.strip()) for line in lines[1:]) else 0
     return 60 if all(_SLOTTED.fullmatch(line.strip()) for line in lines[:-1] or lines) else 0

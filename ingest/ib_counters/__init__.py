@@ -33,7 +33,7 @@ def sniff(head: bytes, path: str) -> int:
     """Names its schema; or is the text of ibstat, rdma or ethtool."""
     if b'"forensics.ib/' in head[:512]:
         return 95
-    words = head.decode("utf-8", "replace")
+    words = head.decode("utf-8", "replace") if head[:1] != b"{" else ""
     return 85 if b"\0" not in head and (is_text(words) or is_ethtool(words)) else 0
 
 

@@ -99,7 +99,7 @@ _SAME_KILL_LINES = 200
 
 def sniff(head: bytes, path: str) -> int:
     """Lines that start as dmesg, /dev/kmsg or the journal write kernel messages; not a log of a job with some among them."""
-    if b"\0" in head:
+    if b"\0" in head or head[:1] == b"{":
         return 0
     lines = [line for line in head.decode("utf-8", "replace").splitlines()[:50] if line.strip("- ") and line[:3] != "-- "]
     others = [line for line in lines if not (_PREFIX.match(line) or ("dmesg" in path and iso_time(line) is not None))]

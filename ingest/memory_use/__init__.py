@@ -20,7 +20,7 @@ _UNITS = {"B": 1, "": 1 << 10} | {unit: 1 << 10 * power for power, unit in enume
 
 def sniff(head: bytes, path: str) -> int:
     """The header of `free`, with its first row below."""
-    lines = head.decode("utf-8", "replace").splitlines() if b"\0" not in head else []
+    lines = head.decode("utf-8", "replace").splitlines() if b"Mem:" in head and b"\0" not in head else []
     return 85 if any(_HEADER.fullmatch(line) and below.startswith("Mem:") for line, below in pairwise(lines)) else 0
 
 

@@ -103,7 +103,7 @@ _LANE = {1: 250e6, 2: 500e6, 3: 984.6e6, 4: 1_969e6, 5: 3_938e6, 6: 7_563e6}
 def sniff(head: bytes, path: str) -> int:
     """XML whose outermost element is nvidia-smi's; or one of its forms for readers."""
     if (
-        head[:1] != b"<"
+        head[:1] not in (b"<", b"{")
         and b"\0" not in head
         and any(is_form(head.decode("utf-8", "replace")) for is_form in (is_text, is_link_status, is_diagnostics))
     ):

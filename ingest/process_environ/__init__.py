@@ -37,7 +37,7 @@ def sniff(head: bytes, path: str) -> int:
     """Variables, most of all lines, and one of them a rank."""
     if b"RANK=" in head and b"\0" not in head and _several(head):
         return 88
-    if not _TELLING.search(head):
+    if not ((b"RANK=" in head or b"PROCID=" in head) and _TELLING.search(head)):
         return 0
     parts = [part for part in re.split(rb"[\n\0]", head) if part.strip()]
     count = len(_VARIABLE.findall(head))

@@ -21,11 +21,14 @@ TIMER_SIGNALS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
 _MASK = re.compile(r"[0-9a-fA-F]{1,32}")
 
 
+_OF_A_DOCUMENT = re.compile(rb"\s*(?:[{<]|\[\s*\{)")
+
+
 def sniff(head: bytes, path: str) -> int:
     """Names its schema; or is mostly a table of processes, or files of /proc/PID."""
     if b'"forensics.proc/' in head[:512]:
         return 95
-    if b"\0" in head or head.lstrip()[:1] in (b"{", b"<"):
+    if b"\0" in head or _OF_A_DOCUMENT.match(head):
         return 0
     return 65 if is_table(head.decode("utf-8", "replace").splitlines()) else 0
 
