@@ -1,6 +1,6 @@
 """A process killed at any moment: no record is believed that is not whole, and every missing one is counted.
 
-The number of kills is 20, or that of FORENSICS_KILLS (1,000 for a release).
+The number of kills is 8, or that of FORENSICS_KILLS (1,000 for a release).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from forensics.ingest.shim_log.file import ShimFile, read_file
 from forensics.ingest.shim_log.rings import Ring, read_rings
 from tests.native.shim_jobs import HERE, compile_c, files, ring_objects
 
-KILLS = int(os.environ.get("FORENSICS_KILLS", "20"))
+KILLS = int(os.environ.get("FORENSICS_KILLS", "8"))
 THREADS = 3
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 TRUTH = np.dtype([("thread", "<u8"), ("published", "<u8")])
