@@ -59,22 +59,23 @@ def test_settings_that_are_of_no_process(tmp_path: Path) -> None:
     stacks(tmp_path)
     environment(tmp_path, 907, 2, "job.env")
     connection = open_case([tmp_path])
-    assert connection.execute("SELECT count(*) FROM ranks").fetchall() == [(0,)]
+    assert connection.execute("SELECT DISTINCT rank_method FROM ranks").fetchall() == [("guessed",)]
     assert connection.execute("SELECT message FROM ingest_warnings WHERE path = 'job.env'").fetchall()
 
 
 @pytest.mark.parametrize(
-    ("command", "right"),
+    ("command", "is_guessed"),
     [
-        ("train.py --rank {} --world-size 4", {2}),
-        ("train.py --rank={} --lr 1 --world_size=4", {2}),
-        ("train.py --rank {}", set()),
+        ("train.py --rank {} --world-size 4", False),
+        ("train.py --rank={} --lr 1 --world_size=4", False),
+        ("train.py --rank {}", True),
     ],
 )
-def test_a_rank_that_the_command_gives(tmp_path: Path, command: str, right: set[int]) -> None:
-    """Without the size the option may be that of a matrix."""
+def test_a_rank_that_the_command_gives(tmp_path: Path, command: str, is_guessed: bool) -> None:
+    """Without the size the option may be that of a matrix: the process is named beside the number."""
     stacks(tmp_path, command)
-    assert named(verdict_of(tmp_path)) == right
+    (suspect,) = verdict_of(tmp_path).suspects
+    assert (suspect.ranks, bool(suspect.processes)) == ((2,), is_guessed)
 
 
 @pytest.mark.parametrize("text", ["RANK={}\nWORLD_SIZE=4\n", "RANK={}\n", "LOCAL_RANK=0\nRANK={}\n"])
