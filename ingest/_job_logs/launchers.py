@@ -25,6 +25,7 @@ WORDS = (
     *(" crashed with exit code", " exited with code ", " died unexpectedly", *ray_actors.WORDS),
     " received at time=",
     "Expected zero exit code",
+    "signaled to shutdown",
 )
 START_WORDS = (
     *ray_actors.STARTS,
@@ -66,6 +67,8 @@ _GLOBAL = re.compile(r"Global rank (?P<rank>\d{1,7}) \(PID (?P<pid>\d{1,9})\) ex
 _EXPECTED = re.compile(r"Expected zero exit code but got (?P<code>-\d{1,2}) for pid: (?P<pid>\d{1,9})\b")
 _CHILD = re.compile(r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<code>-?\d{1,5})")
 _WORKER = re.compile(r"(?:Worker proc VllmWorker-|RayWorkerProc rank=\[)(?P<rank>\d{1,7})\]? died unexpectedly")
+# text-generation-inference; of shards that were killed together none is told to be the first.
+_SHARD = re.compile(r"Shard process was signaled to shutdown with signal (?P<signal>\d{1,2}) rank=(?P<rank>\d{1,7})\b")
 # The ranks of an engine are those of the job where there is one engine.
 _REPLICA = "_DP"
 # Signals that no peer causes.
@@ -169,6 +172,8 @@ def _by_process(line: str) -> Iterator[Ended]:
         yield Ended(rank_number(crashed["rank"]), f"exitcode={crashed['code']} first by=mpi")
     if ended := _GLOBAL.search(line):
         yield Ended(rank_number(ended["rank"]), f"exitcode={ended['code']} pid={ended['pid']} time=list by=mpi")
+    if shard := _SHARD.search(line):
+        yield Ended(rank_number(shard["rank"]), f"exitcode=-{shard['signal']} time=list by=mpi")
     if (worker := _WORKER.search(line)) and _REPLICA not in line:
         # Of several that died it names one, and not by its end: the number is no rank of this event.
         yield Ended(None, f"died worker={worker['rank']}")

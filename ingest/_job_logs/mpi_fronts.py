@@ -17,8 +17,8 @@ from forensics.ingest._job_logs.nccl_lines import process_label
 
 WORDS = ("Caught signal ", "] Signal: ", "ERROR cuda", "ERROR cu", "Transport retry count exceeded")
 _FRONT = re.compile(
-    r"(?:\[\d{9,11}\.\d{6}\] )?\[(?P<host>[A-Za-z][\w.-]{0,252}):(?P<pid>\d{1,9}) {0,4}(?::\d{1,9}){0,2}\] {1,24}"
-    r"(?P<text>\S.{0,2000})"
+    r"(?:\[\d{9,11}\.\d{6}\] )?\[(?P<host>(?=[\w.-]{0,252}[A-Za-z])\w[\w.-]{0,252}):(?P<pid>\d{1,9}) {0,4}(?::\d{1,9}){0,2}\]"
+    r" {1,24}(?P<text>\S.{0,2000})"
 )
 _CAUGHT = re.compile(r"(?:Caught signal (?P<number>\d{1,2}) \(|Signal: [\w ]{4,40} \((?P<told>\d{1,2})\))")
 # Nobody answered on this port: the path or the peer may have failed as well as the NIC.

@@ -54,13 +54,22 @@ def test_a_server_that_answers_is_evidence(tmp_path: Path, line: str) -> None:
     assert connection.execute("SELECT kind, subject, locator FROM log_events").fetchall() == [("served", "2 answers", 3)]
 
 
+@pytest.mark.parametrize(("ranks", "expected"), [((2,), {2}), ((1, 2), set())], ids=["one", "two together"])
+def test_shards_of_a_server_that_a_signal_ended(tmp_path: Path, ranks: tuple[int, ...], expected: set[int]) -> None:
+    front = "2024-05-01T01:17:{0}2.618817Z  {1} shard-manager: text_generation_launcher: "
+    log = [front.format(rank, "INFO") + f"Waiting for shard to be ready... rank={rank}" for rank in range(4)]
+    log += [front.format(5, "ERROR") + f"Shard process was signaled to shutdown with signal 9 rank={rank}" for rank in ranks]
+    log += [front.format(5, "INFO") + "Shard terminated rank=0"]
+    assert named(pasted(tmp_path, "\n".join(log))) == expected
+
+
 STEPS = "[1,0]<stdout>:step 20 loss 3.1\n[1,1]<stdout>:step 20 loss 3.1\n"
 CAUGHT = "[1,{0}]<stderr>:[node4:1954{0}:0:1954{0}] Caught signal 11 (Segmentation fault: address not mapped)\n"
 OPAL = "[1,{0}]<stderr>:[node4:1954{0}] Signal: Segmentation fault (11)\n"
 LOST = "[1,0]<stderr>:[1678886400.512345] [node4:19540:0] ib.c:139  UCX  ERROR Transport retry count exceeded on mlx5_0:1/IB\n"
 
 
-@pytest.mark.parametrize("line", [CAUGHT, OPAL])
+@pytest.mark.parametrize("line", [CAUGHT, OPAL, CAUGHT.replace("node4", "01b962a216fb")])
 def test_a_signal_that_no_peer_sends_ended_its_process(tmp_path: Path, line: str) -> None:
     assert named(pasted(tmp_path, STEPS + line.format(1) + LOST)) == {1}
     assert named(pasted(tmp_path, STEPS + line.format(1) + line.format(0))) == set()
