@@ -11,6 +11,7 @@ from forensics.case.database import rows_of
 from forensics.model import CoverageRow, Evidence, GroupRow, Suspect, TimelineEntry, TreeLine
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.logs.reports import ONE_OPERATION
 from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.ranks.roster import RankFacts, RecordedRanks, Roster, SeenProcesses
@@ -65,7 +66,7 @@ def _waiting_row(placed: Positions, wait: Wait) -> GroupRow:
         communicator=group.label,
         members=wait.peers or group.members,
         membership=group.confidence,
-        sequence=wait.sequence,
+        sequence=None if group.unit in ONE_OPERATION else wait.sequence,
         operation=operation.kind if operation else None,
         sizes=operation.sizes if operation else None,
         joined=tuple(sorted(wait.waiting)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from forensics.model import (
     Belief,
@@ -19,7 +20,7 @@ from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.calls.positions import Communicator
 from forensics.rules.reductions.logs.events import Logs
 from forensics.rules.reductions.logs.log_evidence import Logged
-from forensics.rules.reductions.logs.reports import COUNTED, SPOKEN
+from forensics.rules.reductions.logs.reports import COUNTED, ONE_OPERATION, SPOKEN
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import ranks_text, wait_text
 from forensics.rules.reductions.text.seen import Seen
@@ -58,16 +59,17 @@ def _absent(rank: int, waits: list[Wait], placed: Positions, sure: bool) -> Find
     if not is_reported:
         said = "no library reports it: the others say that they wait, and have written lines that it has not"
         statements.append(Evidence(said, supports=False))
-    return _finding(
-        (rank,), Cause.HOST_STALL, Component.HOST, "not_started", lacking[0], tuple(statements), sure and is_reported
-    )
+    is_sure = sure and is_reported
+    found = _finding((rank,), Cause.HOST_STALL, Component.HOST, "not_started", lacking[0], tuple(statements), is_sure)
+    is_counted = placed.of(lacking[0].communicator).unit not in ONE_OPERATION
+    return found if is_counted else replace(found, stage=replace(found.stage, sequence=None))
 
 
 def _said(rank: int, wait: Wait, placed: Positions) -> str:
     whom = ranks_text(wait.waiting) if wait.waiting else "other ranks"
     verb = "waits" if len(wait.waiting) == 1 else "wait"
     # A report is of one operation: only a desync report has numbers of calls.
-    is_counted = placed.of(wait.communicator).unit == COUNTED
+    is_counted = placed.of(wait.communicator).unit not in ONE_OPERATION
     kinds = "/".join(sorted({call.kind for call in wait.waiting.values() if call}))
     what = wait_text(wait) if is_counted or not wait.communicator else f"{kinds} of {wait.communicator}".removeprefix(" of ")
     return f"rank {rank} is reported missing in {what}, in which {whom} {verb}"

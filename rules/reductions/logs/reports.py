@@ -20,6 +20,8 @@ REPORTED = "report"
 """Unit of a communicator that is one operation: 1 for members that came to it, 0 for those that did not."""
 SPOKEN = "line"
 """Unit of an operation of which no library says who came, but the lines of the ranks themselves."""
+ONE_OPERATION = frozenset({REPORTED, SPOKEN})
+"""Units of communicators whose only number, 1, is of no call."""
 COUNTED = "collective"
 """Unit of a desync report: collectives of the group, from one."""
 _UNITS = {"desync": COUNTED, "milestone": SPOKEN}
