@@ -1,9 +1,10 @@
-"""How far the clocks of hosts are apart, as far as the case knows: measured while they were collected from."""
+"""How far the clocks of hosts are apart: measured while they were collected from, else bounded by the calls of the job."""
 
 from __future__ import annotations
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.clock_bounds import derived_offsets
 from forensics.model import ClockOffsetRow
 
 # The offsets of the reference that most hosts are compared with; of several of one host, the narrowest.
@@ -18,4 +19,5 @@ ORDER BY host, bound_ns IS NULL, bound_ns, offset_ns, method
 
 def clock_offsets(connection: DuckDBPyConnection) -> tuple[ClockOffsetRow, ...]:
     """One row for each host whose clock was compared with that of one reference, by host."""
-    return tuple(ClockOffsetRow(*row) for row in connection.execute(_OFFSETS).fetchall())
+    measured = tuple(ClockOffsetRow(*row) for row in connection.execute(_OFFSETS).fetchall())
+    return measured or derived_offsets(connection)
