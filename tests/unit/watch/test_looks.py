@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from forensics.collect.processes import ProcFs
 from forensics.collect.scan import look_at
 from forensics.collect.session import Options
 from forensics.watch.host import Host
-from forensics.watch.looks import CPU, STACK, Means, completed_calls, look, shim_counts
+from forensics.watch.looks import CPU, SHIM, STACK, Means, completed_calls, look, shim_counts
 from forensics.watch.loop import Job
 from forensics.watch.rhythm import NOTHING
 from forensics.watch.trigger import Alarm
@@ -29,6 +30,19 @@ def test_a_shim_log_counts_operations_and_bytes(tmp_path: Path) -> None:
     assert counts is not None and counts["completed"] > 0 and counts["moved_bytes"] >= 0
     (tmp_path / "cut.frx").write_bytes(SAMPLE.read_bytes()[:3000])
     assert shim_counts(tmp_path / "cut.frx") is None
+
+
+def test_the_log_of_a_process_comes_before_all_other_sources(tmp_path: Path) -> None:
+    me = look_at(ProcFs(), os.getpid())
+    assert me is not None
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / f"host.0.{me.pid}.{me.stat.start_ticks}.frx").write_bytes(SAMPLE.read_bytes())
+    environ = {"LD_PRELOAD": "/lib/libforensics_shim.so", "FORENSICS_SHIM_DIR": str(tmp_path)}
+    (found,) = look({3: replace(me, environ=environ)}, Means())
+    assert (found.rank, found.source) == (3, SHIM) and found.completed
+    (folder / f"host.0.{me.pid}.{me.stat.start_ticks}.frx").unlink()
+    assert look({3: replace(me, environ=environ)}, Means(py_spy=None))[0].source == CPU
 
 
 @pytest.mark.parametrize(
