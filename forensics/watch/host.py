@@ -14,11 +14,16 @@ from forensics.collect.interrupts import Interrupts
 from forensics.collect.processes import ProcFs
 from forensics.collect.scan import Process, scan
 from forensics.collect.session import Options, collect
+from forensics.collect.spawned import guess_ranks
+from forensics.collect.summary import explain_no_ranks
 from forensics.errors import ForensicsError
 from forensics.watch.looks import Means, look
 from forensics.watch.loop import Event, Job
 from forensics.watch.rhythm import Reading
 from forensics.watch.trigger import Alarm
+
+_SAID = 3
+"""Lines of what was searched: what and where, which processes could not be read, which blocked."""
 
 Collect = Callable[[Options], bool]
 """Makes a bundle; whether it was interrupted."""
@@ -38,6 +43,7 @@ class Host:
     beside: int | None = None
     collect_bundle: Collect = lambda options: collect(options).interrupted
     found: Mapping[int, Process] = field(default_factory=dict)
+    searched: str = ""
 
     def sleep(self, seconds: float) -> str | None:
         """Wait, not longer than until a signal asks to end."""
@@ -62,6 +68,10 @@ class Host:
         processes = {rank: (one.pid, one.stat.start_ticks) for rank, one in self.found.items()}
         return Job(processes, found.job.name if found.job else None)
 
+    def why_none(self) -> str:
+        """What was searched, and which processes could not be looked into: a container may lack a capability."""
+        return self.searched
+
     def living(self, job: Job) -> frozenset[int]:
         """By process id and start: the id may have been given to another process."""
         return frozenset(rank for rank, (pid, start) in job.processes.items() if self._lives(pid, start))
@@ -81,9 +91,14 @@ class Host:
 
     def _discover(self) -> Discovery:
         began = time.clock_gettime_ns(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK") // 1_000_000_000
-        procfs = self.means.procfs
-        seen = scan(procfs, stopped=lambda: self.interrupts.requested)
-        return discover(seen, own_tree(seen, os.getpid(), began), self.options.job)
+        procfs, stopped = self.means.procfs, lambda: self.interrupts.requested
+        seen = scan(procfs, stopped=stopped)
+        found = discover(seen, own_tree(seen, os.getpid(), began), self.options.job)
+        if not found.ranks and not found.jobs_seen and self.options.job is None:
+            seen = scan(procfs, maps_of_python=True, stopped=stopped)
+            found = guess_ranks(procfs, seen, own_tree(seen, os.getpid(), began))
+        self.searched = "; ".join(explain_no_ranks(seen, found, self.options.job).splitlines()[:_SAID])
+        return found
 
     def _lives(self, pid: int, start: int) -> bool:
         procfs: ProcFs = self.means.procfs

@@ -34,6 +34,9 @@ class Surroundings(Protocol):
     def find(self) -> Job | None:
         """The job on this host; None when there is no rank."""
 
+    def why_none(self) -> str:
+        """What was searched in vain, where the last look found no job."""
+
     def living(self, job: Job) -> frozenset[int]:
         """Ranks of the job whose process is still there and no zombie."""
 
@@ -81,7 +84,7 @@ def watch(world: Surroundings, settings: Settings) -> Iterator[Event]:
 def _wait_for_job(world: Surroundings, settings: Settings) -> Generator[Event, None, Job | None]:
     """The job, once two looks in a row see the same processes: ranks do not start all at once."""
     began, before = world.now_s(), world.find()
-    yield {"event": "waiting"}
+    yield {"event": "waiting", "reason": world.why_none() if before is None else "its ranks may still start"}
     while True:
         if settings.wait_s is not None and before is None and world.now_s() - began >= settings.wait_s:
             yield {"event": "end", "reason": "no job"}

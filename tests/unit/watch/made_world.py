@@ -38,6 +38,9 @@ class MadeWorld:
         living = {rank: (100 + rank, 7) for rank in self.ranks if self._lives(rank)}
         return Job(living, "made") if living else None
 
+    def why_none(self) -> str:
+        return "searched in vain"
+
     def living(self, job: Job) -> frozenset[int]:
         return frozenset(rank for rank in job.processes if self._lives(rank))
 

@@ -94,6 +94,7 @@ def test_the_command_ends_cleanly_on_sigterm_and_without_a_job(tmp_path: Path) -
     done = subprocess.run([*command, "--interval", "0.1", "--wait", "0.1"], capture_output=True, text=True, check=False)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert (done.returncode, lines[-1]["event"], lines[-1]["reason"]) == (0, "end", "no job"), done.stderr
+    assert "no job on this host is" in lines[0]["reason"] or "no ranks found on this host" in lines[0]["reason"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and json.loads(process.stdout.readline())["event"] == "waiting"
         process.send_signal(signal.SIGTERM)

@@ -97,7 +97,8 @@ def test_a_job_that_ends_is_no_alarm(apart_s: float) -> None:
 
 
 def test_a_watch_waits_for_a_job_as_long_as_it_is_told() -> None:
-    assert MadeWorld({0: steady(2.0)}, starts_s=9999).run(Settings(wait_s=60))[-1]["reason"] == "no job"
+    first, last = MadeWorld({0: steady(2.0)}, starts_s=9999).run(Settings(wait_s=60))
+    assert (first["reason"], last["reason"]) == ("searched in vain", "no job")
     events = MadeWorld({0: steady(2.0)}, starts_s=300, until_s=600).run(Settings(wait_s=400))
     assert [event["event"] for event in events[:3]] == ["waiting", "job", "look"]
 
