@@ -15,6 +15,7 @@ from tests.live import inputs
 from tests.live.commands import INCONCLUSIVE, ROOT, diagnose, forensics
 from tests.live.harness import JOBS, DumpRequest, Job, rank_env, running_rank
 from tests.live.two_hosts import Host, remote_shell, two_hosts, why_not
+from tests.unit.report.test_browser import BROWSER, browse
 
 PORT = 29511
 pytestmark = pytest.mark.live
@@ -46,7 +47,7 @@ def job_over(hosts: tuple[Host, Host], folder: Path) -> Iterator[Job]:
 def test_a_job_over_two_hosts_from_the_hang_to_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if (reason := why_not()) is not None:
         pytest.skip(reason)
-    bundle, shared, page = tmp_path / "job.tar", tmp_path / "shared.tar", tmp_path / "report.html"
+    bundle, shared, page = tmp_path / "job.tar", tmp_path / "shared.tar", tmp_path / "page.html"
     with two_hosts() as hosts, job_over(hosts, tmp_path):
         monkeypatch.setenv("PATH", f"{remote_shell(tmp_path, hosts)}:{os.environ['PATH']}")
         there = f"env PYTHONPATH={ROOT} {sys.executable} -m forensics"
@@ -64,3 +65,5 @@ def test_a_job_over_two_hosts_from_the_hang_to_the_page(tmp_path: Path, monkeypa
     assert len(again["clocks"]) == 2
     forensics(["diagnose", str(shared), "--format", "html", "-o", str(page)], INCONCLUSIVE)
     assert "CLOCKS OF HOSTS" in page.read_text(encoding="utf-8")
+    if BROWSER is not None:
+        assert "CLOCKS OF HOSTS" in browse(tmp_path, "--dump-dom").stdout
