@@ -169,17 +169,31 @@ def _joined(first: Finding, second: Finding) -> Finding:
 
 
 def _merge_same_cause(findings: Iterable[Finding]) -> list[Explained]:
-    """Findings of different rules that agree on ranks and cause become one, with all rules named."""
+    """Findings of different rules that agree on ranks and cause become one, with all rules named.
+
+    That ranks are slow, and not by what, is agreed with by each finding that tells the cause.
+    """
     merged: dict[tuple[object, ...], Explained] = {}
-    for finding in sorted(findings, key=_merge_order):
-        key = (finding.ranks, finding.cause)
-        if key not in merged:
-            merged[key] = (finding, (finding.rule,))
-            continue
-        best, rules = merged[key]
-        evidence = _distinct((*best.evidence, *finding.evidence))
-        merged[key] = (replace(best, evidence=evidence), tuple(dict.fromkeys((*rules, finding.rule))))
+    told: dict[tuple[object, ...], Cause] = {}
+    ordered = sorted(findings, key=_merge_order)
+    for finding in ordered:
+        if finding.cause is not Cause.UNKNOWN:
+            told.setdefault((finding.ranks, finding.members, finding.anomaly), finding.cause)
+    for finding in sorted(ordered, key=lambda each: each.cause is Cause.UNKNOWN):
+        slow = finding.ranks and finding.anomaly is Anomaly.FAIL_SLOW and finding.cause is Cause.UNKNOWN
+        cause = told.get((finding.ranks, finding.members, finding.anomaly), finding.cause) if slow else finding.cause
+        key = (finding.ranks, cause)
+        merged[key] = _both(*merged[key], finding) if key in merged else (finding, (finding.rule,))
     return list(merged.values())
+
+
+def _both(best: Finding, rules: tuple[str, ...], finding: Finding) -> Explained:
+    """The better finding with the evidence of another one, and with its stage where it has none of its own."""
+    stage = best.stage
+    if stage.name is StageName.UNKNOWN:
+        stage = replace(stage, name=finding.stage.name, step=stage.step or finding.stage.step, substage=finding.stage.substage)
+    evidence = _distinct((*best.evidence, *finding.evidence))
+    return replace(best, stage=stage, evidence=evidence), tuple(dict.fromkeys((*rules, finding.rule)))
 
 
 def _distinct(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:

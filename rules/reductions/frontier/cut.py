@@ -174,7 +174,7 @@ def _without_waiting(
             work[:, inside] = np.fmin(np.where(np.isfinite(own[following]), own[following], np.inf), work[:, inside])
             how = "arrivals"
         elif waits is not None and is_last and np.isfinite(waits.times[following]).all() and waits.times.any():
-            _take_out(work, inside, columns.index(Column(RESIDUAL, "", -1)), waits, following)
+            _take_out(work, columns, matrix.columns, waits, following)
             how = "collectives"
         else:
             # Who comes last waits least: its time in the stage is what the stage costs everybody.
@@ -182,8 +182,14 @@ def _without_waiting(
     return how
 
 
-def _take_out(work: Floats, inside: int, rest: int, waits: Waiting, rows: Ints) -> None:
-    """Take waits out of the stage that they are in, and out of what lies in no stage where they begin before it."""
-    before = np.broadcast_to(waits.unstaged, waits.times.shape)[rows]
-    work[:, rest] = np.maximum(work[:, rest] - before, 0.0)
-    work[:, inside] = np.maximum(work[:, inside] - (waits.times[rows] - before), 0.0)
+def _take_out(work: Floats, columns: tuple[Column, ...], stages: tuple[Column, ...], waits: Waiting, rows: Ints) -> None:
+    """Take waits out of the stages that they are in, and out of what lies in no stage where they begin before the meeting's."""
+    rest = columns.index(Column(RESIDUAL, "", -1))
+    before = np.broadcast_to(waits.unstaged, waits.times[:, waits.where].shape)
+    for number, stage in enumerate(stages):
+        # Stages behind the meeting are of the step before.
+        own = rows if number <= waits.where else np.maximum(rows - 1, 0)
+        found = waits.times[own, number] - (before[own] if number == waits.where else 0.0)
+        place = columns.index(stage)
+        work[:, place] = np.maximum(work[:, place] - found, 0.0)
+    work[:, rest] = np.maximum(work[:, rest] - before[rows], 0.0)

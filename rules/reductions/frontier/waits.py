@@ -8,8 +8,9 @@ works between its calls, which they would have worked as well. Then only the fir
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ import numpy as np
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
-from forensics.rules.reductions.frontier.accounting import Flags, Floats
+from forensics.rules.reductions.frontier.accounting import Flags, Floats, Ints
 from forensics.rules.reductions.frontier.matrix import StageMatrix
 
 # A recorder finds begin and end of a call at one moment, up to 100 ms after its end: it began its duration before that.
@@ -40,23 +41,33 @@ WITH marks AS (
     SELECT *, row_number() OVER (PARTITION BY rank, step, pg, kind, sequence ORDER BY called, begun) AS place,
         count(*) OVER (PARTITION BY rank, step, pg, kind, sequence) AS many FROM placed
 )
-SELECT rank, step, begun, lasted - min(lasted) OVER same AS waited FROM numbered
+SELECT rank, step, begun, lasted - min(lasted) OVER same AS waited, called FROM numbered
 WINDOW same AS (PARTITION BY if(sequence IS NULL, step, NULL), pg, kind, sequence, many, place)
 QUALIFY count(*) OVER same > 1 ORDER BY rank, step, called, begun
 """
 # Of all waiting of a step: a rank that is this late to the first call is late for what it did before.
 _FIRST = 0.2
+_OPEN = -1
 
-Waits = dict[tuple[int, int], list[tuple[int, int]]]
-"""Waiting intervals (ns, realtime) by rank and step."""
+
+class Wait(NamedTuple):
+    """One wait in ns, realtime: when it began and ended on the device, as far as that is known, and when the host called."""
+
+    begin: int
+    end: int
+    called: int
+
+
+Waits = dict[tuple[int, int], list[Wait]]
+"""What each rank waited in each step, in the order of its calls, calls without waiting included."""
 
 
 def collective_waits(connection: DuckDBPyConnection) -> Waits:
     """The waits of a case; empty when no collective was timed on its members."""
-    intervals: Waits = defaultdict(list)
-    for rank, step, begun, waited in rows_of(connection, "steps", _CALLS):
-        intervals[rank, step].append((begun, begun + waited))
-    return {key: _disjoint(found) for key, found in intervals.items()}
+    waits: Waits = defaultdict(list)
+    for rank, step, begun, waited, called in rows_of(connection, "steps", _CALLS):
+        waits[rank, step].append(Wait(begun, begun + waited, called))
+    return waits
 
 
 def limited(connection: DuckDBPyConnection, matrices: tuple[StageMatrix, ...]) -> tuple[StageMatrix, ...]:
@@ -91,17 +102,18 @@ def _waits_for_messages(connection: DuckDBPyConnection) -> frozenset[int]:
     return frozenset(rank for (rank,) in connection.execute(_MESSAGES).fetchall())
 
 
-def _disjoint(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _united_after_first(found: Sequence[Wait]) -> float:
     """The first wait alone where it is a good part of all, else every wait."""
-    first = found[0][1] - found[0][0]
-    waits = [(begin, end) for begin, end in found if end > begin]
-    return found[:1] if waits and first >= _FIRST * united(waits) else waits
+    if not found:
+        return 0.0
+    first, total = float(found[0].end - found[0].begin), united(found)
+    return first if first >= _FIRST * total else total
 
 
-def united(intervals: Iterable[tuple[int, int]]) -> float:
-    """Length of the union of intervals."""
+def united(waits: Iterable[Wait]) -> float:
+    """Length of the union of waits."""
     total, reached = 0, None
-    for begin, end in sorted(intervals):
+    for begin, end, _ in sorted(waits):
         start = begin if reached is None else max(begin, reached)
         total += max(end - start, 0)
         reached = end if reached is None else max(reached, end)
@@ -109,9 +121,9 @@ def united(intervals: Iterable[tuple[int, int]]) -> float:
 
 
 class Waiting(NamedTuple):
-    """Time spent waiting in ns, `[step, rank]`, the stage with most of it, and what of it lies before that stage in none.
+    """Time spent waiting in ns by stage, `[step, column, rank]`, and the stage in which most of it begins.
 
-    `of_all`: it is known of every rank in every step.
+    `unstaged`: what of that in stage `where` lies before it in no stage. `of_all`: it is known of every rank in every step.
     """
 
     times: Floats
@@ -124,30 +136,56 @@ def of_window(waits: Waits, matrix: StageMatrix) -> Waiting | None:
     """Waits of a window; None when nobody is known to have waited."""
     if matrix.ends is None or not waits:
         return None
-    inside, before = np.zeros(matrix.durations.shape), np.zeros(matrix.durations.shape)
     ends = matrix.ends + matrix.epoch_ns
-    for row, step in enumerate(matrix.steps.tolist()):
-        for column, rank in enumerate(matrix.ranks):
-            for interval in waits.get((rank, step), ()):
-                place = int(np.searchsorted(ends[row, :, column], interval[0], side="right"))
-                if place < len(matrix.columns):
-                    inside[row, place, column] += interval[1] - interval[0]
-                    begun = ends[row, place, column] - matrix.durations[row, place, column]
-                    before[row, place, column] += max(min(interval[1], begun) - interval[0], 0)
+    inside, before, known = (
+        np.zeros(matrix.durations.shape),
+        np.zeros(matrix.durations.shape),
+        np.zeros(matrix.walls.shape, bool),
+    )
+    held: dict[tuple[int, int], dict[int, list[Wait]]] = {}
+    for row, column in np.ndindex(known.shape):
+        found = waits.get((matrix.ranks[column], int(matrix.steps[row])))
+        known[row, column] = found is not None
+        held[row, column] = defaultdict(list)
+        for wait in found or ():
+            held[row, column][_stage_of(wait, ends[row, :, column])].append(wait)
+            place = int(np.searchsorted(ends[row, :, column], wait.begin, side="right"))
+            if place < len(matrix.columns):
+                inside[row, place, column] += wait.end - wait.begin
+                begun = ends[row, place, column] - matrix.durations[row, place, column]
+                before[row, place, column] += max(min(wait.end, begun) - wait.begin, 0)
     if not inside.any():
         return None
     where = int(inside.sum(axis=(0, 2)).argmax())
-    found = np.array([[united(waits.get((rank, step), ())) for rank in matrix.ranks] for step in matrix.steps.tolist()])
-    known = np.array([[(rank, step) in waits for rank in matrix.ranks] for step in matrix.steps.tolist()])
-    return Waiting(
-        _filled(found, known, matrix.durations[:, where]), where, np.minimum(before[:, where], found), bool(known.all())
-    )
+    times = np.zeros(matrix.durations.shape)
+    for (row, column), by_stage in held.items():
+        here = sorted(itertools.chain(by_stage.pop(_OPEN, ()), by_stage.pop(where, ())), key=lambda wait: wait.called)
+        times[row, where, column] = _united_after_first(here)
+        for stage, found in by_stage.items():
+            times[row, stage, column] = united(found)
+    times[:, where] = _filled(times[:, where], known, matrix.durations[:, where])
+    return Waiting(times, where, np.minimum(before[:, where], times[:, where]), bool(known.all()))
+
+
+def _stage_of(wait: Wait, ends: Ints) -> int:
+    """The stage that the host was in until the wait can have been over; `_OPEN` where it went on before.
+
+    A host that goes on meets the wait where it is itself held up next, which is not told.
+    """
+    place = int(np.searchsorted(ends, wait.called, side="right"))
+    return place if place < len(ends) and wait.called + wait.end - wait.begin <= ends[place] else _OPEN
 
 
 def _filled(found: Floats, known: Flags, durations: Floats) -> Floats:
-    """Waits with those that no call tells: as if these ranks had worked as long as others there; none stands out."""
-    work = np.where(known, durations - found, np.nan)
-    usual = np.zeros(len(work))
+    """Waits with those that no call tells: as if these ranks had worked as long as others there; none stands out.
+
+    Who was there for less than the others seem to have worked came last: they waited for that as well. Where no call tells
+    anything, whoever is there for the shortest time waits for nobody.
+    """
+    waited = np.where(known, found, np.nan)
     told: Flags = np.asarray(known.any(axis=1))
-    usual[told] = np.nanmedian(work[told], axis=1)
-    return np.where(known | ~told[:, None], found, np.maximum(durations - usual[:, None], 0.0))
+    usual = durations.min(axis=1)
+    usual[told] = np.nanmedian((durations - waited)[told], axis=1)
+    shortest = np.where(known, np.inf, durations).min(axis=1)
+    beyond = np.maximum(usual - shortest, 0.0)
+    return np.where(known, found + beyond[:, None], np.maximum(durations - np.minimum(usual, shortest)[:, None], 0.0))

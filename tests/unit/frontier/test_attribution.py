@@ -33,7 +33,8 @@ def test_inside_the_meeting_the_rank_needs_arrivals_or_collectives() -> None:
     assert blamed(job("backward", arrivals=True)) == [("backward", (3,))]
     slow = job("backward", arrivals=True)
     own = (slow.arrived or {})["backward"]
-    waits = slow.durations[:, 2] - own - 15 * MS
+    waits = np.zeros_like(slow.durations)
+    waits[:, 2] = slow.durations[:, 2] - own - 15 * MS
     known = judge(FrontierWindow(replace(slow, arrived=None), Waiting(waits, 2)), Gates())
     assert [(c.stage, c.ranks) for c in known.attribution.culprits] == [("backward", (3,))]
     assert known.attribution.waits == "collectives"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from forensics.case.database import new_case
+from forensics.rules.reductions.frontier.accounting import Ints
 from forensics.rules.reductions.frontier.gates import Gates
+from forensics.rules.reductions.frontier.matrix import StageMatrix
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow, judge
-from forensics.rules.reductions.frontier.waits import collective_waits, of_window
+from forensics.rules.reductions.frontier.waits import Wait, Waits, collective_waits, of_window
 from tests.unit.frontier.jobs import job
 
 MS = 1_000_000
@@ -33,9 +36,29 @@ def test_a_call_began_its_duration_before_its_end(found_ns: int) -> None:
             [rank, END - lasted, began, ended, lasted],
         )
     waits = collective_waits(case)
-    ((begin, end),) = waits[0, 7]
+    ((begin, end, called),) = waits[0, 7]
+    assert called == END - LASTED[0]
     assert end - begin == 300 * MS
     assert 0 <= begin - (END - LASTED[0]) <= 100 * MS
+
+
+def waits_of(late: StageMatrix, column: int, waited: Ints, *, unseen: int | None = None) -> Waits:
+    """One call a step, made as its stage begins."""
+    begun = (late.begins + late.epoch_ns + late.durations[:, :column].sum(axis=1)).astype(int) + 1
+    return {
+        (rank, step): [Wait(int(begun[row, at]), int(begun[row, at] + waited[row, at]), int(begun[row, at]))]
+        for row, step in enumerate(late.steps.tolist())
+        for at, rank in enumerate(late.ranks)
+        if rank != unseen
+    }
+
+
+def blamed(late: StageMatrix, waits: Waits) -> list[tuple[str, tuple[int, ...]]]:
+    found = of_window(waits, late)
+    assert found is not None
+    assert found.of_all is all((rank, step) in waits for rank in late.ranks for step in late.steps.tolist())
+    culprits = judge(FrontierWindow(late, found), Gates()).attribution.culprits
+    return [(culprit.stage, culprit.ranks) for culprit in culprits]
 
 
 def test_a_rank_without_recorded_calls_is_not_taken_for_one_that_never_waits() -> None:
@@ -43,15 +66,24 @@ def test_a_rank_without_recorded_calls_is_not_taken_for_one_that_never_waits() -
     late = job("forward", arrivals=True)
     assert late.arrived is not None
     waited = (late.durations[:, 2] - late.arrived["backward"]).astype(int)
-    begun = (late.begins + late.epoch_ns + late.durations[:, :2].sum(axis=1)).astype(int) + 1
-    waits = {
-        (rank, step): [(int(begun[row, column]), int(begun[row, column] + waited[row, column]))]
-        for row, step in enumerate(late.steps.tolist())
-        for column, rank in enumerate(late.ranks)
-        if rank != 5
-    }
-    found = of_window(waits, replace(late, arrived=None))
-    assert found is not None
-    assert not found.of_all
-    culprits = judge(FrontierWindow(replace(late, arrived=None), found), Gates()).attribution.culprits
-    assert [(culprit.stage, culprit.ranks) for culprit in culprits] == [("forward", (3,))]
+    assert blamed(replace(late, arrived=None), waits_of(late, 2, waited, unseen=5)) == [("forward", (3,))]
+
+
+def test_who_waits_for_a_rank_without_recorded_calls_is_seen_to_wait() -> None:
+    """Of rank 3, which is late in forward, no call was recorded: the others are in their calls for as long as each other."""
+    late = job("forward")
+    waited = np.tile(np.arange(len(late.ranks)) * 10_000 + 1, (len(late.steps), 1))
+    assert blamed(late, waits_of(late, 2, waited, unseen=3)) == [("forward", (3,))]
+
+
+def test_waits_are_of_the_stage_that_the_host_waits_in() -> None:
+    """Callbacks end with a barrier: all are in them for as long as rank 3, and rank 3 is not longer in backward."""
+    late = job("callbacks", arrivals=True, who=lambda _: slice(None))
+    assert late.arrived is not None
+    in_backward = (late.durations[:, 2] - late.arrived["backward"]).astype(int)
+    in_backward[0] += 100_000 * int(MS)  # most waits are in backward: the job starts there
+    in_callbacks = np.where(np.array(late.ranks) == 3, 0, 110 * MS).astype(int) * np.ones_like(in_backward)
+    waits = waits_of(late, 2, in_backward)
+    for key, found in waits_of(late, 3, in_callbacks).items():
+        waits[key] += found
+    assert blamed(replace(late, arrived=None), waits) == [("callbacks", (3,))]
