@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from forensics.rules.reductions.steps.pieces import whole_steps
 from forensics.rules.reductions.steps.records import UNKNOWN, Ints, Record
 
 # A step has no more calls of its rarest kind than this.
@@ -79,6 +80,9 @@ def _after_single(record: Record, rare: Ints) -> Ints:
 def _recurring(record: Record, found: tuple[bool, Ints]) -> Ints:
     """Every k-th mark, for the least k that leaves alike steps."""
     begins = found[1] + 1
+    whole = whole_steps(record, begins)
+    if len(whole) < len(begins):
+        return whole
     for marks in range(1, min(_MOST_MARKS, len(begins) - 1) + 1):
         # The last mark is counted from: what the job does now goes before what it did at its start.
         chosen = begins[(len(begins) - 1) % marks :: marks]

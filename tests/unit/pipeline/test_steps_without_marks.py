@@ -1,0 +1,55 @@
+"""Steps of jobs in which nothing recurs once a step: buckets of one size, gradients of every layer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from forensics.rules.reductions.steps.begins import step_begins
+from forensics.rules.reductions.steps.records import records
+from tests.unit.pipeline.made_up_calls import Call, case
+
+GROUPS = {"all": (0, 1, 2, 3)}
+BUCKET, GATHER, SCATTER = Call("all", "all_reduce"), Call("all", "_all_gather_base"), Call("all", "_reduce_scatter_base")
+BARRIER = Call("all", "all_reduce_barrier", 1)
+SHARDED = [*[GATHER] * 5, *[SCATTER, GATHER] * 4, SCATTER]
+STEPS, MS = 9, 1_000_000
+
+
+def lengths(program: list[Call], pauses_ms: list[int]) -> list[int]:
+    """Calls of each step of a job whose host pauses so many ms before each call of its program, with some jitter."""
+    connection = case(GROUPS, dict.fromkeys(range(4), program))
+    jitter = np.random.default_rng(7).integers(-2, 3, len(program))
+    for place, at in enumerate(np.cumsum(np.array(pauses_ms) + jitter).tolist()):
+        connection.execute("UPDATE operations SET enqueued_ns = ? WHERE locator = ?", [at * MS, place])
+    return np.diff(step_begins(records(connection)[0])).tolist()
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 3])
+def test_buckets_of_one_size_are_told_apart_by_the_pause_of_the_forward_pass(cut: int) -> None:
+    """Wherever the record begins; now and then the host is held up amid a step."""
+    pauses = [200, 15, 15, 15] * STEPS
+    pauses[13] += 90
+    assert set(lengths([BUCKET] * (4 * STEPS - cut), pauses[cut:])) == {4}
+
+
+def test_a_barrier_in_each_step_is_no_other_pause() -> None:
+    assert set(lengths([BUCKET, BUCKET, BARRIER] * STEPS, [150, 15, 60] * STEPS)) == {3}
+
+
+def test_one_bucket_a_step_is_a_step_each() -> None:
+    """Logging every few steps takes less than the step."""
+    pauses = [200, 200, 290] * STEPS
+    assert set(lengths([BUCKET] * len(pauses), pauses)) == {1}
+
+
+def test_the_gathers_of_the_forward_pass_tell_sharded_steps_apart() -> None:
+    program = SHARDED * STEPS
+    assert set(lengths(program[3:], [20] * len(program[3:]))) == {len(SHARDED)}
+
+
+def test_evaluation_every_few_steps_leaves_the_steps_as_they_are() -> None:
+    """Here something recurs once a step, the loss, and a step has calls of several layers."""
+    step = [GATHER, SCATTER, GATHER, SCATTER, Call("all", "all_reduce", 1)]
+    program = [call for number in range(24) for call in (*[GATHER] * (12 * (number % 8 == 7)), *step)]
+    assert set(lengths(program, [20] * len(program))) == {5, 17}
