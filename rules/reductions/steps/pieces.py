@@ -1,7 +1,7 @@
 """Steps of a job in which no call recurs once a step: gradients of every layer, or buckets of one size, and nothing else.
 
-What recurs least often then recurs several times a step, and cuts it into pieces. One piece in each step is unlike the others: it
-has the forward pass before the first gradients. Either its calls show that, or, where all calls are alike, the time that the
+What recurs least often then recurs several times a step, and cuts it into pieces. One piece in each step is unlike the others:
+it has the forward pass before the first gradients. Either its calls show that, or, where all calls are alike, the time that the
 host takes until it makes the next one.
 """
 

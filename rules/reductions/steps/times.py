@@ -68,11 +68,15 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Steps of all ranks that have whole ones, and of the job: `length` in ns (median over ranks) of each `number`."""
+    """Steps of all ranks that have whole ones, and of the job: `length` in ns (median over ranks) of each `number`.
+
+    `from_start`: the records of most ranks reach back to the first step of the job.
+    """
 
     ranks: Mapping[int, Steps]
     number: Ints
     length: Floats
+    from_start: bool = False
 
     @property
     def is_traced(self) -> bool:
@@ -105,7 +109,9 @@ class StepTimes:
         between = np.array([float((~is_usual & (excess < each / 2)).mean()) for each in excess.tolist()])
         usual_spread = np.abs(np.diff(self.length[is_usual]))
         recurs = (excess > _SPREADS * np.median(usual_spread)) & (between <= _BETWEEN) if len(usual_spread) > 1 else stands_out
-        chosen = (self.length * gate > usual) & (stands_out | recurs)
+        # A job warms up over several steps: memory pools, compiled code, autotuning.
+        warm = (not self.from_start) | np.logical_or.accumulate(is_usual)
+        chosen = (self.length * gate > usual) & (stands_out | recurs) & warm
         pairs = zip(self.number[chosen].tolist(), excess[chosen].tolist(), strict=True)
         return [(number, excess) for number, excess in pairs]
 
@@ -120,7 +126,8 @@ def step_times(found: Mapping[int, Record]) -> StepTimes:
         if rank in shift and (steps := _steps(record, begins[rank], shift[rank])) is not None
     }
     number, length = _of_job(ranks.values())
-    return StepTimes(ranks, number, length)
+    from_start = 2 * sum(_from_the_start(steps.record) for steps in ranks.values()) > len(ranks)
+    return StepTimes(ranks, number, length, from_start)
 
 
 def _steps(record: Record, begins: Ints, shift: int) -> Steps | None:

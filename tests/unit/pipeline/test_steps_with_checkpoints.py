@@ -8,7 +8,7 @@ import pytest
 from forensics.case.database import Connection
 from forensics.rules.reductions.steps.begins import step_begins
 from forensics.rules.reductions.steps.records import Record, records
-from forensics.rules.reductions.steps.times import step_times
+from forensics.rules.reductions.steps.times import StepTimes, step_times
 from tests.unit.pipeline.made_up_calls import Call, case
 
 GROUPS = {"all": (0, 1, 2, 3), "pair": (0, 1)}
@@ -64,3 +64,11 @@ def test_a_step_that_only_a_cut_record_shows_does_not_tell_what_is_usual() -> No
     cut = step_times(dict(records(connection)))
     assert cut.number.tolist() == whole.number.tolist()[2:]
     assert np.ptp(cut.length) == 0
+
+
+def test_steps_in_which_a_job_warms_up_are_not_judged() -> None:
+    """From its start on: amid a job they are as long as any."""
+    length = np.array([3.0, 2.0, 1.3, *[1.0] * 20, 1.5, 1.0]) * LENGTH_NS
+    number = np.arange(1, len(length) + 1)
+    assert [step for step, _ in StepTimes({}, number, length, from_start=True).long()] == [24]
+    assert [step for step, _ in StepTimes({}, number, length).long()] == [1, 2, 3, 24]
