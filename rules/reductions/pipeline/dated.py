@@ -87,6 +87,10 @@ def _left_over(work: Work, known: Usual, took: Floats, ends: Floats, begins: Flo
         np.maximum.at(called, work.before, ends)
     moment, first = float(known.begin[work.stage]), 0
     for place, (received, sent) in enumerate(zip(work.received.tolist(), work.sent.tolist(), strict=True)):
+        if known.in_turn and received >= 0 and place > first:  # called when the work before it was over
+            own = took[first:place]
+            more[first:place] = max(float(begins[received]) - moment, 0.0) * own / max(float(own.sum()), 1.0)
+            moment, first = max(moment, float(begins[received])), place
         came = float(ends[received]) if received >= 0 else 0.0
         moment = max(moment, came, float(called[place])) + float(took[place])
         if sent >= 0:
