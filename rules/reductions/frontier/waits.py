@@ -188,4 +188,6 @@ def _filled(found: Floats, known: Flags, durations: Floats) -> Floats:
     usual[told] = np.nanmedian((durations - waited)[told], axis=1)
     shortest = np.where(known, np.inf, durations).min(axis=1)
     beyond = np.maximum(usual - shortest, 0.0)
-    return np.where(known, found + beyond[:, None], np.maximum(durations - np.minimum(usual, shortest)[:, None], 0.0))
+    untold: Floats = np.maximum(durations - np.minimum(usual, shortest)[:, None], 0.0)
+    filled: Floats = np.where(known, found + beyond[:, None], untold)
+    return filled

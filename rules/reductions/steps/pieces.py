@@ -53,7 +53,7 @@ def _unlike(record: Record, begins: Ints, calls: Ints) -> Ints | None:
 
 
 def _usual(values: Ints) -> int:
-    return Counter(values.tolist()).most_common(1)[0][0]
+    return int(Counter(values.tolist()).most_common(1)[0][0])
 
 
 def _share_of_usual(values: Ints) -> float:
@@ -68,6 +68,7 @@ def _after_pauses(pauses: Floats) -> Ints | None:
         first = int(np.median(steps, axis=0).argmax())
         others = np.delete(steps, first, axis=1).max(axis=1)
         if (steps[:, first] >= _LONGER * others).mean() >= _ALIKE:
-            every = np.arange(len(pauses) + 1)
-            return every[(every - cut - first) % size == 0]
+            every: Ints = np.arange(len(pauses) + 1)
+            chosen: Ints = every[(every - cut - first) % size == 0]
+            return chosen
     return None

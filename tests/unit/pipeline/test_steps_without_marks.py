@@ -22,7 +22,7 @@ def lengths(program: list[Call], pauses_ms: list[int]) -> list[int]:
     jitter = np.random.default_rng(7).integers(-2, 3, len(program))
     for place, at in enumerate(np.cumsum(np.array(pauses_ms) + jitter).tolist()):
         connection.execute("UPDATE operations SET enqueued_ns = ? WHERE locator = ?", [at * MS, place])
-    return np.diff(step_begins(records(connection)[0])).tolist()
+    return list(np.diff(step_begins(records(connection)[0])).tolist())
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 3])
