@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
+import numpy as np
+import pytest
 from duckdb import DuckDBPyConnection
 
+from forensics.case.build import open_case
 from forensics.case.clock_bounds import METHOD, derived_offsets
 from forensics.case.clock_offsets import clock_offsets
 from forensics.case.database import new_case
+from forensics.fixtures.simulator import bundle, losses
+from forensics.fixtures.simulator.faults import parse
+from forensics.fixtures.simulator.simulation import simulate
+from tests.recordings.collection import write
+from tests.unit.simulator.small_jobs import DENSE
 
 MS = 1_000_000
 START = 1_795_174_136_000_000_000
@@ -76,3 +85,21 @@ def test_what_was_measured_comes_first() -> None:
     assert {row.host for row in clock_offsets(connection)} == {"b", "c"}
     connection.execute("INSERT INTO clocks (host, reference, offset_ns, bound_ns) VALUES ('b', 'a', 7, 1)")
     assert [(row.host, row.offset_ns) for row in clock_offsets(connection)] == [("b", 7)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 6, 8, 10])
+def test_clocks_of_simulated_hosts_lie_within_the_bound(seed: int, tmp_path: Path) -> None:
+    """Clocks that are kept, and clocks that are up to seconds off; none of these is set while the job runs."""
+    made = simulate(DENSE, [parse("none")], seed, iterations=8)
+    clocks = {host.name: host.clock for host in made.places.hosts}
+    assert not any(clock.steps for clock in clocks.values())
+    kept = losses.drawn(DENSE.parallel.world, np.random.default_rng(1))
+    write(tmp_path, dict(bundle.members(made, bundle.options_of(made), kept)))
+    with open_case([tmp_path]) as connection:
+        found = derived_offsets(connection)
+    assert len(found) == len(clocks) - 1
+    end = float(made.run.ends[-1].min())
+    for row in found:
+        truth = clocks[row.host].ahead(end) - clocks[row.reference].ahead(end)
+        assert row.bound_ns is not None and abs(row.offset_ns - truth) <= row.bound_ns
