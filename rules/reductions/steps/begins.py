@@ -8,9 +8,6 @@ there. Where a profiler marked the steps, its marks count.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-
 import numpy as np
 
 from forensics.rules.reductions.steps.pieces import whole_steps
@@ -93,14 +90,18 @@ def _recurring(record: Record, found: tuple[bool, Ints]) -> Ints:
 
 def _are_alike(record: Record, begins: Ints) -> bool:
     """Whether most steps have the same calls as the step before, barriers aside, or whether there is one step only."""
-    barriers = np.unique(record.token[record.is_barrier])
-    steps = [np.delete(_counted(record, begin, end), barriers) for begin, end in itertools.pairwise(begins)]
-    same = [np.array_equal(one, other) for one, other in itertools.pairwise(steps)]
-    return not same or float(np.mean(same)) >= _ALIKE
+    tokens, counts = _counted(record, begins)
+    kept = counts[:, ~np.isin(tokens, record.token[record.is_barrier])]
+    same = (kept[1:] == kept[:-1]).all(axis=1)
+    return not len(same) or float(same.mean()) >= _ALIKE
 
 
-def _counted(record: Record, begin: int, end: int) -> Ints:
-    return np.bincount(record.token[begin:end], minlength=int(record.token.max()) + 1).astype(np.int64)
+def _counted(record: Record, begins: Ints) -> tuple[Ints, Ints]:
+    """The kinds of calls in steps, and how often each step (row) has each of them (column)."""
+    tokens, codes = np.unique(record.token[begins[0] : begins[-1]], return_inverse=True)
+    steps = len(begins) - 1
+    cells = np.repeat(np.arange(steps), np.diff(begins)) * len(tokens) + codes
+    return tokens, np.bincount(cells, minlength=steps * len(tokens)).reshape(steps, len(tokens))
 
 
 def usual_step(record: Record, begins: Ints) -> tuple[int, int] | None:
@@ -108,6 +109,7 @@ def usual_step(record: Record, begins: Ints) -> tuple[int, int] | None:
     bounds: list[tuple[int, int]] = list(zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True))
     if not bounds:
         return None
-    shapes: Sequence[bytes] = [_counted(record, begin, end).tobytes() for begin, end in bounds]
+    _, counts = _counted(record, begins)
+    shapes = [row.tobytes() for row in counts]
     usual = max(dict.fromkeys(shapes), key=shapes.count)
     return next(bound for bound, shape in zip(reversed(bounds), reversed(shapes), strict=True) if shape == usual)

@@ -160,16 +160,16 @@ def records(connection: DuckDBPyConnection, ranks: Iterable[int] | None = None) 
 
 @dataclass(slots=True)
 class Recorded:
-    """Records of a case, by rank: all are read at once where there are few calls, else those that are asked for."""
+    """Records of a case, by rank: all are read at once and kept where there are few calls or somebody asks for all of them."""
 
     connection: DuckDBPyConnection
     all: Mapping[int, Record] | None = None
 
     def of(self, ranks: Iterable[int] | None = None) -> Mapping[int, Record]:
         """The newest record of each of some ranks, or of all; ranks without one are left out."""
+        if self.all is None and ranks is not None and not few_calls(self.connection):
+            return records(self.connection, ranks)
         if self.all is None:
-            if not few_calls(self.connection):
-                return records(self.connection, ranks)
             self.all = records(self.connection)
         return self.all if ranks is None else {rank: self.all[rank] for rank in sorted(set(ranks)) if rank in self.all}
 
