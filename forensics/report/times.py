@@ -34,15 +34,15 @@ def is_realtime(since: Since) -> bool:
 
 
 def moment(since: Since) -> str:
-    """When the stall began, with its error bound: `2026-11-20T11:28:56.123Z (clock uncertainty +-3 ms), step 412`."""
+    """When the stall began, with its error bound: `2026-11-20T11:28:56.123Z (+-3 ms), step 412`."""
     when = utc(since.time_ns) if is_realtime(since) else f"{since.time_ns} ns of clock {since.clock}"
     step = "" if since.step is None else f", step {since.step}"
     return f"{when} ({uncertainty(since)}){step}"
 
 
 def uncertainty(since: Since) -> str:
-    """The error bound of the clock in words: none was measured where it is 0."""
-    return f"clock uncertainty +-{duration(since.bound_ns)}" if since.bound_ns else "clock uncertainty unknown"
+    """The error bound in words, of the clock or of the step in which an onset lies: none was measured where it is 0."""
+    return f"+-{duration(since.bound_ns)}" if since.bound_ns else "clock uncertainty unknown"
 
 
 def short(since: Since) -> str:

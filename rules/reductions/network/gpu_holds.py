@@ -3,6 +3,8 @@
 What a chunk waits for its receiver's GPU has two causes: the GPU itself, and a way out of the rank that is full, for a kernel
 of a ring takes a chunk in when it can pass one on. So what the rank's own sends waited for credit and at the NIC is taken off;
 in a tree, that of the branch that waited longest. The first rank of a chain of slow ones is left, and not its successors.
+Where the ways out of its peers were full and its own was not, it waited no longer than they: only what it took longer with what
+is taken off, and without, is its own.
 Ranks at the same place in communicators of one structure make the same calls; the same call, by its number, is compared, so
 that what holds up all of them (work that the kernels overlap with) is no difference (Mycroft section 5.2: each component should
 finish within expected execution time; section 8, case one).
@@ -71,8 +73,8 @@ WITH onward AS (
         AND s.number = r.number AND s.channel = r.channel
     WHERE NOT r.sends AND r.kind <> 'p2p' AND r.consume_ns IS NOT NULL AND r.number IS NOT NULL GROUP BY ALL
 ), compared AS (
-    SELECT *, held - median(held) OVER call AS excess, least - median(least) OVER call AS others,
-           median(waited) OVER call AS usual, count(*) OVER call AS present
+    SELECT *, least(held - median(held) OVER call, waited - median(waited) OVER call) AS excess,
+           least - median(least) OVER call AS others, median(waited) OVER call AS usual, count(*) OVER call AS present
     FROM own WINDOW call AS (PARTITION BY kind, size, total, scale, position, number)
 )
 SELECT c.kind, c.size, c.total, c.scale, c.position, c.communicator, c.rank, list(excess ORDER BY end_ns),

@@ -80,6 +80,12 @@ def test_of_a_chain_of_slow_ranks_the_first_is_named(connection: DuckDBPyConnect
     assert only(gpu_holds(connection)).rank == 8
 
 
+def test_one_whose_way_out_is_free_when_those_of_its_peers_are_full(connection: DuckDBPyConnection) -> None:
+    """All GPUs take chunks as ever; what the peers send waits for credit, for a slow link holds up whom they send to."""
+    pairs(connection, 16, lambda rank, step: (2.0, 0.1 if rank == 8 or step < 8 else 70.0))
+    assert gpu_holds(connection) == ()
+
+
 def test_single_accidents_accuse_nobody(connection: DuckDBPyConnection) -> None:
     pairs(connection, 16, lambda rank, step: (80.0 if rank == 8 and step % 5 == 2 else 2.0, 0.1))
     assert gpu_holds(connection) == ()
