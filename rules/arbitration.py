@@ -212,12 +212,16 @@ def _absorbed(fault: list[Hypothesis]) -> list[Hypothesis]:
 
 
 def _says_less(symptom: Hypothesis, first: Hypothesis) -> bool:
-    """Whether it only says that somebody among its ranks is to blame, where the first says who, or has a record of it."""
+    """Whether it only says that somebody among its ranks is to blame, where the first says who, or has a record of it.
+
+    Who waits for one of several that the first names one of waits for that one, whichever of the others it is seen to wait for.
+    """
     found, best = symptom.finding, first.finding
-    if not symptom.restates or found.anomaly is not best.anomaly or not symptom.explains <= first.explains:
+    if not symptom.restates or found.anomaly is not best.anomaly:
         return False
+    named = found.members is Members.ONE_OF and best.members is Members.EACH and not set(best.ranks).isdisjoint(found.ranks)
     recorded = best.belief is Belief.DIRECT_RECORD and best.confidence is Confidence.CONFIRMED
-    return recorded or set(best.ranks) < set(found.ranks)
+    return named or (symptom.explains <= first.explains and (recorded or set(best.ranks) < set(found.ranks)))
 
 
 def _with_symptom(first: Hypothesis, symptom: Hypothesis) -> Hypothesis:

@@ -44,6 +44,10 @@ _NOT_A_RANK = frozenset(
         "cuda",
     }
 )
+# Devices that drivers number themselves: mlx5_0, bnxt_re1, eth0.
+_DEVICE = re.compile(
+    r"(?:^|[_.-])(?:mlx\d|bnxt_re|irdma|hfi\d|qedr|efa|erdma|rxe|rocep\w*|ibp\w*|ib|eth|nic)[_.-]?\d+$", re.IGNORECASE
+)
 _SAMPLE = re.compile(r"(?<![a-z])sample[_.-]?(\d{1,4})(?!\d)", re.IGNORECASE)
 _TRAILING_SAMPLE = re.compile(r"[_.-](\d{1,4})$")
 _PID = re.compile(r"(?<![a-z])(?:child|pid)[_.-]?(\d+)", re.IGNORECASE)
@@ -127,7 +131,7 @@ def _rank(parts: tuple[str, ...], stem: str) -> tuple[int | None, str | None]:
     if recorder and not _OF_A_PROCESS.search(stem):
         # `dump_0302` may be a time of day; of one file the number alone proves no more than any other number.
         return int(recorder[1]), GUESSED if recorder[1].startswith("0") and len(recorder[1]) > 2 else "path"
-    trailing = _TRAILING.search(stem)
+    trailing = None if _DEVICE.search(stem) else _TRAILING.search(stem)
     if trailing and (trailing["before"] or trailing["word"] or "").lower() not in _NOT_A_RANK:
         return int(trailing["number"]), GUESSED
     return None, None

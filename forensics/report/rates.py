@@ -16,6 +16,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.epochs.captures import NicCapture, nic_captures
 from forensics.rules.reductions.epochs.cells import DIRECTIONS, FASTEST
+from forensics.rules.reductions.ranks.nic_users import nic_users
 
 MOST_CURVES = 12
 POINTS = 300
@@ -61,7 +62,7 @@ GROUP BY direction, point ORDER BY direction, point
 
 def rate_curves(connection: DuckDBPyConnection, accused: Collection[int], most: int = MOST_CURVES) -> RateCurves:
     """Curves of at most `most` captures, those of the `accused` ranks first, then in the order of ranks."""
-    told = [each for each in nic_captures(connection) if each.is_dated]
+    told = [each for each in nic_captures(connection, nic_users(connection)) if each.is_dated]
     order = sorted(told, key=lambda each: (each.rank not in accused, each.rank, each.path, each.capture_id))
     span_ns = max((each.epochs or 0) * each.epoch_ns for each in order[:most]) // POINTS if order else 0
     curves = tuple(_curve(connection, each, span_ns) for each in order[:most])

@@ -28,6 +28,7 @@ from forensics.rules.reductions.network.flow_faults import (
     queue_pair_of,
 )
 from forensics.rules.reductions.network.work_requests import QueuePairs
+from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
@@ -36,38 +37,42 @@ from forensics.rules.reductions.text.seen import Seen
 _SHOWN = 2
 
 
-def _evaluate(roster: Roster, faulty: FaultyFlows, queue_pairs: QueuePairs, ports: FailedPorts) -> Iterator[Finding]:
+def _evaluate(
+    roster: Roster, faulty: FaultyFlows, queue_pairs: QueuePairs, users: NicUsers, ports: FailedPorts
+) -> Iterator[Finding]:
+    """Ranks that have a NIC together are one end of a link where flows of each stand still."""
     flows = [flow for flow in faulty if flow.state in NETWORK]
-    links: dict[frozenset[int], list[Flow]] = defaultdict(list)
+    stuck = {rank for flow in flows for rank in (flow.sender, flow.receiver)}
+    links: dict[frozenset[tuple[int, ...]], list[Flow]] = defaultdict(list)
     for flow in flows:
-        links[frozenset((flow.sender, flow.receiver))].append(flow)
-    common = frozenset[int].intersection(*links) if len(links) > 1 else frozenset()
+        links[frozenset(users.together(rank, stuck) for rank in (flow.sender, flow.receiver))].append(flow)
+    common = frozenset[tuple[int, ...]].intersection(*links) if len(links) > 1 else frozenset()
     if len(common) == 1:
         yield _finding(roster, queue_pairs, tuple(common), flows)
         return
     for link, found in sorted(links.items(), key=lambda item: sorted(item[0])):
         own = own_end(ports, link)
-        yield _finding(roster, queue_pairs, tuple(sorted(link)) if own is None else (own,), found)
+        yield _finding(roster, queue_pairs, tuple(link) if own is None else (users.of(own),), found)
 
 
-def _finding(roster: Roster, queue_pairs: QueuePairs, ranks: tuple[int, ...], flows: Sequence[Flow]) -> Finding:
-    """Two ends of one link cannot be told apart; a rank that all broken links share can."""
-    first = flows[0]
+def _finding(roster: Roster, queue_pairs: QueuePairs, ends: Sequence[tuple[int, ...]], flows: Sequence[Flow]) -> Finding:
+    """Two ends of one link cannot be told apart; one that all broken links share can."""
+    first, single = flows[0], len(ends) == 1
     waiting = [each for flow in flows for each in pair_evidence(queue_pairs, flow)]
     state = "not_transmitted" if first.state is FlowState.CREDIT_LOST else "not_delivered"
     known = Confidence.CONFIRMED if waiting and first.receive else Confidence.LIKELY
     return Finding(
-        ranks=ranks,
+        ranks=tuple(sorted(rank for ranks in ends for rank in ranks)),
         cause=Cause.NETWORK_DOWN,
         stage=flow_stage(first),
         belief=Belief.BEHIND_AND_BUSY,
         # A receiver that is gone without a trace does not acknowledge either.
         confidence=Confidence.SUSPECT if first.state is FlowState.NOT_ACKNOWLEDGED else known,
         evidence=tuple(_evidence(flows, waiting)),
-        granularity=Granularity.NIC if len(ranks) == 1 else Granularity.LINK,
-        members=Members.EACH if len(ranks) == 1 else Members.ONE_OF,
+        granularity=Granularity.NIC if single else Granularity.LINK,
+        members=Members.EACH if single else Members.ONE_OF,
         resource=_resource(queue_pairs, flows),
-        mechanism=Mechanism(state, "local" if len(ranks) == 1 else "unknown"),
+        mechanism=Mechanism(state, "local" if single else "unknown"),
         since=flow_since(roster, first),
         next_steps=(
             f"look at ports and links between {ranks_text((first.sender, first.receiver))}: state, error counters, switch log",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from forensics.model import (
     Belief,
@@ -21,8 +21,9 @@ from forensics.model import (
 )
 from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.network.chunk_flows import OpenFlows
-from forensics.rules.reductions.network.failed_ports import FailedPorts, own_end
+from forensics.rules.reductions.network.failed_ports import FailedPorts, Ranks, own_end
 from forensics.rules.reductions.network.work_requests import FLUSHED, NETWORK_STATUS, STATUS_NAMES, QueuePair, QueuePairs
+from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import LEAST_HEARTBEAT_GAP_NS, ShimLogs, WorkRequestLogs
 from forensics.rules.reductions.text import evidence_text
@@ -31,16 +32,24 @@ from forensics.rules.reductions.waits.graph import WaitGraph
 
 
 def _evaluate(
-    roster: Roster, graph: WaitGraph, shim: ShimLogs, open_flows: OpenFlows, queue_pairs: QueuePairs, ports: FailedPorts
+    roster: Roster,
+    graph: WaitGraph,
+    shim: ShimLogs,
+    open_flows: OpenFlows,
+    queue_pairs: QueuePairs,
+    users: NicUsers,
+    ports: FailedPorts,
 ) -> Iterator[Finding]:
+    """Ranks that have a NIC together are one end of a way where queue pairs of each failed."""
     failed = [pair for pair in queue_pairs if pair.status not in (None, FLUSHED) and not _peer_gone(roster, shim, pair)]
     failed = [pair for pair in failed if not _may_be_echo(roster, shim, pair)]
     if not failed or not (graph.waits or open_flows):
         return
-    camps: dict[tuple[int, ...], list[QueuePair]] = defaultdict(list)
+    hit = {rank for pair in failed for rank in (pair.rank, pair.peer) if rank is not None}
+    camps: dict[tuple[Ranks, ...], list[QueuePair]] = defaultdict(list)
     for pair in failed:
-        camps[_ends(pair, ports)].append(pair)
-    common = set[int].intersection(*(set(ends) for ends in camps)) if len(camps) > 1 else set()
+        camps[_ends(pair, ports, users, hit)].append(pair)
+    common = set[Ranks].intersection(*(set(ends) for ends in camps)) if len(camps) > 1 else set()
     if len(common) == 1:
         yield _finding(roster, shim, ports, tuple(common), failed)
         return
@@ -48,13 +57,13 @@ def _evaluate(
         yield _finding(roster, shim, ports, ends, pairs)
 
 
-def _ends(pair: QueuePair, ports: FailedPorts) -> tuple[int, ...]:
+def _ends(pair: QueuePair, ports: FailedPorts, users: NicUsers, hit: Collection[int]) -> tuple[Ranks, ...]:
     """Who may be at fault: both ends where the way did not answer, unless one's own port failed; else whose request it was."""
     if pair.status in NETWORK_STATUS and pair.peer is not None and pair.peer != pair.rank:
-        ends = tuple(sorted((pair.rank, pair.peer)))
+        ends = tuple(sorted({users.together(rank, hit) for rank in (pair.rank, pair.peer)}))
         own = own_end(ports, ends)
-        return ends if own is None else (own,)
-    return (pair.rank,)
+        return ends if own is None else (users.of(own),)
+    return ((pair.rank,),)
 
 
 def _peer_gone(roster: Roster, shim: ShimLogs, pair: QueuePair) -> bool:
@@ -77,22 +86,23 @@ def _peer_silent(shim: ShimLogs, pair: QueuePair) -> int:
     return gap if gap >= LEAST_HEARTBEAT_GAP_NS else 0
 
 
-def _finding(roster: Roster, shim: ShimLogs, ports: FailedPorts, ranks: tuple[int, ...], pairs: Sequence[QueuePair]) -> Finding:
+def _finding(roster: Roster, shim: ShimLogs, ports: FailedPorts, ends: Sequence[Ranks], pairs: Sequence[QueuePair]) -> Finding:
     ordered = sorted(pairs, key=lambda pair: (pair.error_ns is None, pair.error_ns or 0, pair.rank, pair.name))
     first = ordered[0]
     network = first.status in NETWORK_STATUS
     silent = max(_peer_silent(shim, pair) for pair in pairs)
-    told = len(ranks) == 1 and ranks[0] in ports
-    sure = Confidence.CONFIRMED if len(ranks) > 1 or told or not network else Confidence.LIKELY
+    ranks, single = tuple(sorted(rank for each in ends for rank in each)), len(ends) == 1
+    told = tuple(rank for rank in ranks if single and rank in ports)
+    sure = Confidence.CONFIRMED if told or not single or not network else Confidence.LIKELY
     return Finding(
         ranks=ranks,
         cause=Cause.NETWORK_DOWN if network else Cause.OTHER,
         stage=StageRef(component=Component.COMMUNICATION),
         belief=Belief.DIRECT_RECORD,
         confidence=Confidence.SUSPECT if silent else sure,
-        evidence=(*(_failure(pair) for pair in ordered[:4]), *_port(ports, ranks), *_against(first, silent)),
-        granularity=Granularity.LINK if len(ranks) > 1 else Granularity.NIC,
-        members=Members.ONE_OF if len(ranks) > 1 else Members.EACH,
+        evidence=(*(_failure(pair) for pair in ordered[:4]), *_port(ports, told), *_against(first, silent)),
+        granularity=Granularity.NIC if single else Granularity.LINK,
+        members=Members.EACH if single else Members.ONE_OF,
         resource=Resource(
             nic=first.nic,
             port=str(first.port) if first.port else None,
@@ -100,7 +110,7 @@ def _finding(roster: Roster, shim: ShimLogs, ports: FailedPorts, ranks: tuple[in
             peer_ranks=() if first.peer is None else (first.peer,),
             path=first.remote,
         ),
-        mechanism=Mechanism("not_delivered", "unknown" if len(ranks) > 1 else "local"),
+        mechanism=Mechanism("not_delivered", "local" if single else "unknown"),
         since=_since(roster, first),
         next_steps=_next_steps(first, network),
     )
@@ -117,8 +127,8 @@ def _failure(pair: QueuePair) -> Evidence:
 
 
 def _port(ports: FailedPorts, ranks: Sequence[int]) -> Iterator[Evidence]:
-    """What the NIC of the named rank said of its own port."""
-    if len(ranks) == 1 and ranks[0] in ports:
+    """What the NIC of the named ranks said of its own port."""
+    if ranks:
         yield Evidence(f"rank {ranks[0]} logged that its own port failed: {ports[ranks[0]]}")
 
 

@@ -30,6 +30,7 @@ from forensics.rules.reductions.epochs.links import LATEST, LinkRates
 from forensics.rules.reductions.epochs.slow_links import LEAST_LOSS, JudgedLink, JudgedLinks, SlowEnd, slow_ends
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
+from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
@@ -43,7 +44,13 @@ _SEVERAL = 2
 
 
 def _evaluate(
-    roster: Roster, liveness: Liveness, rates: LinkRates, judged: JudgedLinks, hardware: Hardware, thresholds: Thresholds
+    roster: Roster,
+    liveness: Liveness,
+    rates: LinkRates,
+    judged: JudgedLinks,
+    users: NicUsers,
+    hardware: Hardware,
+    thresholds: Thresholds,
 ) -> Iterator[Finding]:
     if liveness.motion is Motion.STALLED:
         return
@@ -52,11 +59,11 @@ def _evaluate(
     captures = {capture.rank: capture for capture in rates.captures}
     hosts = {rank: roster.host_of(rank) or captures[rank].host for rank in captures}
     for end in _by_host(ends, judged, hosts):
-        found = _finding(end, rates, thresholds["likely_loss"])
+        found = _finding(end, rates, users, thresholds["likely_loss"])
         refined = hardware.refined(found, (Cause.NETWORK_SLOW,), 1 / _worst(end).part)
         yield _narrowed(refined, end, judged, hosts)
         if victims := _held_up(end, judged) - set(end.ranks):
-            yield blocked_ranks(victims)
+            yield blocked_ranks(users.of(victims))
 
 
 def _held_up(end: SlowEnd, judged: JudgedLinks) -> set[int]:
@@ -88,25 +95,26 @@ def _united(ends: Sequence[SlowEnd]) -> SlowEnd:
     return SlowEnd(ranks, tuple(links[key] for key in sorted(links)), all(end.both for end in ends), is_host=True)
 
 
-def _finding(end: SlowEnd, rates: LinkRates, likely: float) -> Finding:
+def _finding(end: SlowEnd, rates: LinkRates, users: NicUsers, likely: float) -> Finding:
+    """What is slow about a NIC is so for all ranks that have it."""
     worst, is_open = _worst(end), len(end.ranks) > 1 and not end.is_host
     nics = {link.link.nic for link in end.links if end.ranks == (link.link.told_by,)}
     others = sorted({rank for link in end.links for rank in link.ends} - set(end.ranks)) or list(end.ranks)
     return Finding(
-        ranks=end.ranks,
+        ranks=users.of(end.ranks),
         cause=Cause.NETWORK_SLOW,
         stage=StageRef(component=Component.COMMUNICATION),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=_confidence(end, worst, likely),
-        evidence=tuple(_evidence(end, rates)),
+        evidence=tuple(_evidence(end, rates, users)),
         granularity=_granularity(end),
         members=Members.ONE_OF if is_open else Members.EACH,
         anomaly=Anomaly.FAIL_SLOW,
-        resource=Resource(nic=nics.pop() if len(nics) == 1 else None, peer_ranks=tuple(others)),
+        resource=Resource(nic=nics.pop() if len(nics) == 1 else None, peer_ranks=users.of(others)),
         mechanism=Mechanism("slow_flow", "unknown" if is_open else "local"),
         impact=Impact(round(worst.cost * worst.link.span_ns), round(worst.cost, 3), worst.link.operators, "arrival"),
         next_steps=(
-            f"look at ports, cables, PCIe width and speed, and error counters of the NICs of {ranks_text(end.ranks)}",
+            f"look at ports, cables, PCIe width and speed, and error counters of the NICs of {ranks_text(users.of(end.ranks))}",
             "run a point-to-point bandwidth test between the hosts on these NICs, and over another pair for comparison",
         ),
     )
@@ -125,17 +133,19 @@ def _confidence(end: SlowEnd, worst: JudgedLink, likely: float) -> Confidence:
     return Confidence.LIKELY if sure and several and 1 - worst.part >= likely else Confidence.SUSPECT
 
 
-def _evidence(end: SlowEnd, rates: LinkRates) -> Iterator[Evidence]:
+def _evidence(end: SlowEnd, rates: LinkRates, users: NicUsers) -> Iterator[Evidence]:
     for link in sorted(end.links, key=lambda link: (-link.cost, link.ends))[:_SHOWN]:
-        sender, receiver = link.ends
+        sender, receiver = (ranks_text(users.of([rank])) for rank in link.ends)
         yield Evidence(
-            f"rank {sender} to rank {receiver}: {link.link.rate / 1e9:.1f} GB/s in its busiest epochs, "
+            f"{sender} to {receiver}: {link.link.rate / 1e9:.1f} GB/s in its busiest epochs, "
             f"{link.usual / 1e9:.1f} GB/s on {counted(link.peers, 'link')} that carry as much; "
             f"in its last {counted(min(link.link.operators, LATEST), 'operator')}, {100 * link.cost:.0f} % of the time",
             link.link.source,
         )
     if len(end.ranks) > 1 and not end.is_host:
         yield Evidence("its links do not tell these NICs apart", None, supports=False)
+    if len(end.ranks) == 1 and len(users.of(end.ranks)) > 1:
+        yield Evidence(f"{ranks_text(users.of(end.ranks))} have this NIC together")
     usual = max(link.usual for link in end.links)
     if hides(rates.epoch_ns, usual, 1 / min(link.part for link in end.links)):
         why = f"epochs of {rates.epoch_ns / 1e3:.0f} us are longer than the gaps that such a NIC leaves on the others"
@@ -154,7 +164,7 @@ def _narrowed(finding: Finding, end: SlowEnd, judged: JudgedLinks, hosts: Hosts)
     return replace(finding, cause=Cause.NIC_OR_PCIE_SLOW, evidence=(*finding.evidence, *said))
 
 
-def _clears(liveness: Liveness, rates: LinkRates, judged: JudgedLinks, roster: Roster) -> str | None:
+def _clears(liveness: Liveness, rates: LinkRates, judged: JudgedLinks, users: NicUsers, roster: Roster) -> str | None:
     """Only where the NIC of every rank was compared, at epochs that would have shown half of the rate."""
     if not judged or liveness.motion is Motion.STALLED:
         return None
@@ -162,7 +172,7 @@ def _clears(liveness: Liveness, rates: LinkRates, judged: JudgedLinks, roster: R
     if hides(rates.epoch_ns, usual, 2.0):
         gap = f"gaps of {gap_ns(usual, 2.0) / 1e3:.0f} us that a NIC of half the rate leaves"
         return Undecided(f"epochs of {rates.epoch_ns / 1e3:.0f} us do not show {gap}")
-    seen = {rank for link in judged for rank in link.ends}
+    seen = set(users.of(rank for link in judged for rank in link.ends))
     if any(link.is_slow for link in judged) or not set(roster.ranks) <= seen:
         return None
     return f"{counted(len(judged), 'link')} between ranks move as much in an epoch as others of the same use"

@@ -21,6 +21,7 @@ from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.network.proxy_pauses import Pauses
 from forensics.rules.reductions.network.slow_ends import Blame, blamed
 from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
@@ -35,7 +36,7 @@ def _evaluate(slowness: Slowness, thresholds: Thresholds) -> Iterator[Finding]:
     paused = {link: each for link, each in slowness.pauses.items() if link not in slow}
     weights = {link: each.share for link, each in paused.items() if each.paused >= thresholds["least_pauses"]}
     material = [link for link, each in paused.items() if link in weights and each.share >= _least_share(each, thresholds)]
-    for blame in blamed(weights, material, ()):
+    for blame in blamed(weights, material, (), NicUsers()):
         found = [paused[link] for link in sorted(blame.links, key=lambda link: (-weights[link], link))]
         yield _finding(slowness, blame, found, thresholds["likely_pauses"])
 
@@ -47,7 +48,7 @@ def _least_share(each: Pauses, thresholds: Thresholds) -> float:
 
 def _finding(slowness: Slowness, blame: Blame, found: Sequence[Pauses], likely: float) -> Finding:
     """A rank is named when its links to several others paused: of one link alone either end may be to blame."""
-    first, single = found[0], len(blame.ranks) == 1
+    first, single = found[0], blame.single
     return Finding(
         ranks=blame.ranks,
         cause=Cause.PROXY_DELAY,

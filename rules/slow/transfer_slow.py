@@ -29,6 +29,7 @@ from forensics.rules.reductions.network.pair_rates import PairRate
 from forensics.rules.reductions.network.slow_ends import Blame, Link, blamed
 from forensics.rules.reductions.network.slowness import LEAST_SHARE_BESIDE, LEAST_SLOWDOWN, Slowness
 from forensics.rules.reductions.network.went_wrong import IntervalFactor, ThroughputFactor, WindowSeconds
+from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
@@ -43,12 +44,18 @@ _FAST = 1e8
 
 
 def _evaluate(
-    roster: Roster, groups: Communicators, slowness: Slowness, hardware: Hardware, thresholds: Thresholds
+    roster: Roster,
+    groups: Communicators,
+    slowness: Slowness,
+    users: NicUsers,
+    hardware: Hardware,
+    thresholds: Thresholds,
 ) -> Iterator[Finding]:
     known = slowness
     slow = known.slow_links(thresholds["least_slowdown"], thresholds["least_share_beside"])
     material = [link for link, channel in slow.items() if _is_material(known, channel, thresholds)]
-    for blame in blamed({link: channel.share for link, channel in slow.items()}, material, known.sound_links(slow)):
+    weights = {link: channel.share for link, channel in slow.items()}
+    for blame in blamed(weights, material, known.sound_links(slow), users):
         found = [slow[link] for link in sorted(blame.links, key=lambda link: (-slow[link].share, link))]
         slowdown = _slowdown(known, found[0])
         yield hardware.refined(
@@ -78,7 +85,7 @@ def _members(groups: Communicators, channel: ChannelFlows) -> Collection[int]:
 
 def _finding(roster: Roster, slowness: Slowness, blame: Blame, found: Sequence[ChannelFlows], likely: float) -> Finding:
     """One end is named only when links to several others are slow; the two ends of a single link cannot be told apart."""
-    first, single = found[0], len(blame.ranks) == 1
+    first, single = found[0], blame.single
     pair = slowness.pair(first.sender, first.receiver)
     return Finding(
         ranks=blame.ranks,
@@ -124,8 +131,10 @@ def _evidence(slowness: Slowness, blame: Blame, found: Sequence[ChannelFlows]) -
             yield _pair_text(pair)
     if blame.spared:
         links = ", ".join(f"{sender} to {receiver}" for sender, receiver in blame.spared[:_SHOWN])
-        whose = "it is not the NIC of the other end" if len(blame.ranks) == 1 else "not all links of its ends are slow"
+        whose = "it is not the NIC of the other end" if blame.single else "not all links of its ends are slow"
         yield Evidence(f"chunks from rank {links} take as long as on their peers: {whose}")
+    if blame.single and len(blame.ranks) > 1:
+        yield Evidence(f"{ranks_text(blame.ranks)} have one NIC together, and links of each are slow")
     if not found[0].peers:
         yield Evidence("no other ranks have such flows: the channel was compared with its own past only", None, supports=False)
 

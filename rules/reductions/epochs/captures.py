@@ -1,6 +1,7 @@
 """Which captures of NICs there are, whose NICs they are of, and who is at the other end of each queue pair (Pulse section 5.1).
 
-The rank of a capture is what its description says, else the one rank whose shim log has queue pairs on that NIC. The other
+The rank of a capture is what its description says, else the one whose shim log has queue pairs on that NIC; of several that
+have it together the lowest one stands for all. The other
 end of a queue pair is found by the address and number that both ends tell, in captures and shim logs alike; a queue pair
 without one is foreign: storage, or another job. Epochs that a shim derives from completions are no captures of a NIC and are
 left out.
@@ -8,13 +9,14 @@ left out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NewType
+from dataclasses import dataclass, replace
+from typing import Any, NewType
 
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.nic_users import NicUsers
 
 # Years of epochs: what says that it captured more is damaged.
 _MOST_EPOCHS = 1 << 48
@@ -26,7 +28,7 @@ class NicCapture:
 
     `line_rate` is what its port can move (bytes per second, None not known). `clock` says to what the numbers of its epochs
     belong; only those of `realtime` can be laid beside those of other hosts. `whole` is one of which nothing was lost: what
-    it does not tell of did not happen.
+    it does not tell of did not happen. `ranks` are all that have the NIC, `rank` the lowest of them.
     """
 
     source_id: int
@@ -41,6 +43,12 @@ class NicCapture:
     clock: str | None = None
     line_rate: float | None = None
     whole: bool = True
+    ranks: tuple[int, ...] = ()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several ranks have the NIC."""
+        return len(self.ranks) > 1
 
     @property
     def is_dated(self) -> bool:
@@ -52,18 +60,14 @@ NicCaptures = NewType("NicCaptures", tuple[NicCapture, ...])
 """Captures of NICs of which the rank is known, by rank and path."""
 
 _CAPTURES = """
-WITH owners AS (
-    SELECT host, nic, min(rank) AS rank FROM queue_pairs WHERE rank IS NOT NULL AND nic IS NOT NULL AND host IS NOT NULL
-    GROUP BY host, nic HAVING count(DISTINCT rank) = 1
-), rates AS (
+WITH rates AS (
     SELECT host, parent, max(rate_bytes_per_s) AS rate FROM devices WHERE kind = 'port' GROUP BY host, parent
 )
-SELECT c.source_id, c.capture_id, s.path, coalesce(s.rank, o.rank) AS of_rank, coalesce(c.host, s.host), c.nic, c.epoch_ns,
+SELECT c.source_id, c.capture_id, s.path, s.rank, coalesce(c.host, s.host), c.nic, c.epoch_ns,
        c.first_epoch, c.epochs, c.clock, r.rate, s.status = 'ok' AND c.lost IS NULL
 FROM captures c JOIN sources s USING (source_id)
-LEFT JOIN owners o ON o.host = coalesce(c.host, s.host) AND o.nic = c.nic
 LEFT JOIN rates r ON r.host = coalesce(c.host, s.host) AND r.parent = c.nic
-WHERE c.nic IS NOT NULL AND c.epoch_ns > 0 AND coalesce(s.rank, o.rank) IS NOT NULL ORDER BY of_rank, s.path, c.capture_id
+WHERE c.nic IS NOT NULL AND c.epoch_ns > 0 ORDER BY s.path, c.capture_id
 """
 
 _PEERS = """
@@ -74,21 +78,31 @@ WITH ends AS (
 ), found AS (
     SELECT a.source_id, a.queue_pair, coalesce(a.peer, b.rank) AS peer
     FROM ends a LEFT JOIN ends b ON b.gid = a.remote_nic AND b.number = a.remote AND b.rank IS DISTINCT FROM a.rank
+), standing AS (
+    SELECT each[1] AS rank, each[2] AS first FROM (SELECT unnest($standing::INTEGER[][]) AS each)
 )
-SELECT source_id, queue_pair, min(peer) AS peer FROM found WHERE peer IS NOT NULL
-GROUP BY source_id, queue_pair HAVING count(DISTINCT peer) = 1
+SELECT source_id, queue_pair, min(coalesce(first, peer)) AS peer FROM found LEFT JOIN standing ON rank = peer
+WHERE peer IS NOT NULL GROUP BY source_id, queue_pair HAVING count(DISTINCT peer) = 1
 """
 
 PEERS_TABLE = "queue_pair_peers"
-"""Columns source_id, queue_pair and peer (a rank): those of which one other end is known; made by `name_peers`."""
+"""Columns source_id, queue_pair and peer (the rank that stands for a NIC): those of which one other end is known."""
 
 
 @reduction
-def nic_captures(connection: DuckDBPyConnection) -> NicCaptures:
+def nic_captures(connection: DuckDBPyConnection, users: NicUsers) -> NicCaptures:
     """All captures of NICs of ranks."""
-    return NicCaptures(tuple(NicCapture(*row) for row in rows_of(connection, "captures", _CAPTURES)))
+    found = (capture for row in rows_of(connection, "captures", _CAPTURES) if (capture := _capture(users, *row)) is not None)
+    return NicCaptures(tuple(sorted(found, key=lambda each: (each.rank, each.path, each.capture_id))))
 
 
-def name_peers(connection: DuckDBPyConnection) -> None:
+def _capture(users: NicUsers, source: int, number: int, path: str, rank: int | None, *rest: Any) -> NicCapture | None:
+    host, nic, *_ = rest
+    ranks = users.of([rank]) if rank is not None else users.by_nic.get((host, nic), ())
+    return replace(NicCapture(source, number, path, ranks[0], *rest), ranks=ranks) if ranks else None
+
+
+def name_peers(connection: DuckDBPyConnection, users: NicUsers) -> None:
     """Make the table of peers for the queries that follow."""
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE {PEERS_TABLE} AS {_PEERS}")
+    standing = [[rank, users.first(rank)] for rank in sorted(users.shared)]
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE {PEERS_TABLE} AS {_PEERS}", {"standing": standing})

@@ -45,6 +45,7 @@ WITH wanted AS (SELECT unnest($sources) AS source_id, unnest($captures) AS captu
     SELECT p.peer, e.queue_pair, e.direction, e.first_epoch + generate_subscripts(e.values, 1) - 1 AS epoch,
            unnest(e.values) AS bytes
     FROM nic_epochs e JOIN wanted USING (source_id, capture_id) JOIN {PEERS_TABLE} p USING (source_id, queue_pair)
+    WHERE p.peer <> $own
 ), once AS (
     SELECT peer, queue_pair, direction, epoch, max(bytes) AS bytes FROM cells WHERE bytes BETWEEN $least AND $most
     GROUP BY peer, queue_pair, direction, epoch
@@ -57,10 +58,16 @@ FROM once GROUP BY series, epoch ORDER BY series, epoch
 def cells_by_peer(connection: DuckDBPyConnection, captures: Sequence[NicCapture]) -> Cells:
     """Cells of the captures of one NIC, queue pairs to one peer together; `name_peers` comes first.
 
-    A series is twice the rank of the peer, and one more for what came from it.
+    A series is twice the rank of the peer, and one more for what came from it. What stays on the same NIC is left out.
     """
     sources, numbers = [each.source_id for each in captures], [each.capture_id for each in captures]
     most = min(each.epoch_ns for each in captures) * FASTEST
-    asked: Mapping[str, object] = {"sources": sources, "captures": numbers, "least": LEAST_BYTES, "most": most}
+    asked: Mapping[str, object] = {
+        "sources": sources,
+        "captures": numbers,
+        "least": LEAST_BYTES,
+        "most": most,
+        "own": captures[0].rank,
+    }
     found = connection.execute(_CELLS, asked).fetchnumpy()
     return Cells(*(np.asarray(found[name], np.int64) for name in ("series", "epoch", "bytes")))

@@ -83,10 +83,11 @@ class _Rail:
 
 @reduction
 def halted_links(moved: NicOperators, silence: NicSilence) -> HaltedLinks:
-    """Compare each link with those between the same hosts."""
+    """Compare each link with those between the same hosts; of ranks that share a NIC one may halt and another one go on."""
     if not silence:
         return HaltedLinks(())
-    hosts = {nic.capture.rank: nic.capture.host for nic in moved}
+    shared = {nic.capture.rank for nic in moved if nic.capture.is_shared}
+    hosts = {nic.capture.rank: nic.capture.host for nic in moved if nic.capture.rank not in shared}
     groups = _rails(moved, hosts)
     until: dict[str, int] = defaultdict(int)
     for (host, *_), rails in groups.items():
@@ -112,7 +113,7 @@ def _rails(moved: Sequence[MovedByNic], hosts: Mapping[int, str | None]) -> Mapp
     """Links by the host that tells, the other one, and the direction; hosts that are not known have none."""
     found: dict[tuple[str, str, str], list[_Rail]] = defaultdict(list)
     for nic in moved:
-        here = nic.capture.host
+        here = hosts.get(nic.capture.rank)
         for peer in nic.peers:
             there = hosts.get(peer.peer)
             if here and there:

@@ -17,6 +17,7 @@ from forensics.rules.reductions.epochs.captures import NicCapture, NicCaptures, 
 from forensics.rules.reductions.epochs.cells import DIRECTIONS, Cells, Ints, cells_by_peer
 from forensics.rules.reductions.epochs.segments import DELTA_NS, Segments, quantile, segments
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.nic_users import NicUsers
 
 # The rate that all but a twentieth of the epochs do not exceed: epochs with resent data lie above it.
 _BUSIEST = 0.95
@@ -65,12 +66,12 @@ NicOperators = NewType("NicOperators", tuple[MovedByNic, ...])
 
 
 @reduction
-def nic_operators(connection: DuckDBPyConnection, captures: NicCaptures) -> NicOperators:
+def nic_operators(connection: DuckDBPyConnection, captures: NicCaptures, users: NicUsers) -> NicOperators:
     """Cut the traffic of all captures into operators."""
     told = [capture for capture in captures if capture.is_dated]
     if not told:
         return NicOperators(())
-    name_peers(connection)
+    name_peers(connection, users)
     span = _common_span(told)
     return NicOperators(tuple(_moved(cells_by_peer(connection, nic), nic[0], span) for nic in _by_nic(told).values()))
 

@@ -3,7 +3,9 @@
 A channel of a communicator leads from one rank to another. Its flows are compared with flows of the same structure (kind of
 operation, members, chunks, bytes) on channels between other ranks: what a chunk waits for at the NIC does not depend on who
 is late, because it gets there only when its GPU has filled it and the receiver has given credit (Mycroft tables 3 and 4).
-Where no other pair of ranks has such flows, the channel is compared with its own past.
+Those with the same part in it (from stage to stage, from place to place in a ring) tell more than the others, where there are
+enough, and not all of them are slow: what goes the other way may meet other traffic. Where no other pair of ranks has such
+flows, the channel is compared with its own past.
 """
 
 from __future__ import annotations
@@ -84,9 +86,13 @@ class ChannelFlows:
 
 @dataclass(frozen=True, slots=True)
 class _Flows:
-    """Flows of one channel and structure in the order of time; `bound` is the longest that its NIC can have been at work."""
+    """Flows of one channel and structure in the order of time; `bound` is the longest that its NIC can have been at work.
+
+    `part` are the places of both ends in the communicator.
+    """
 
     key: tuple[str, int, int, int]
+    part: tuple[int, int]
     kind: str
     bytes: int
     starts: npt.NDArray[np.int64]
@@ -97,22 +103,24 @@ class _Flows:
 
 
 _CHANNELS = """
-SELECT e.kind, e.size, e.total, round(log2(greatest(e.bytes, 1))) AS scale, e.communicator, e.rank, e.other, e.channel,
+SELECT e.kind, e.size, e.total, round(log2(greatest(e.bytes, 1))) AS scale, any_value(e.position), any_value(e.peer),
+       e.communicator, e.rank, e.other, e.channel,
        list(e.start_ns ORDER BY e.end_ns, e.locator), list(e.end_ns ORDER BY e.end_ns, e.locator),
        list(e.nic_ns ORDER BY e.end_ns, e.locator),
        list(least(e.nic_ns * e.buffers, e.took_ns) ORDER BY e.end_ns, e.locator),
        median(e.bytes), any_value(s.path) || '#entry=' || arg_max(e.locator, e.nic_ns)
 FROM ended_flows e JOIN sources s USING (source_id) WHERE e.sends AND e.nic_ns IS NOT NULL
-GROUP BY e.kind, e.size, e.total, scale, e.communicator, e.rank, e.other, e.channel ORDER BY ALL
+GROUP BY e.kind, e.size, e.total, scale, e.communicator, e.rank, e.other, e.channel
+ORDER BY e.kind, e.size, e.total, scale, e.communicator, e.rank, e.other, e.channel
 """
 
 
 def channel_flows(connection: DuckDBPyConnection) -> tuple[ChannelFlows, ...]:
     """All channels of `ended_flows` that have something to be compared with, by structure."""
     alike: dict[tuple[object, ...], list[_Flows]] = defaultdict(list)
-    for kind, size, total, scale, *key, starts, ends, nic, bound, count, source in connection.execute(_CHANNELS).fetchall():
-        times = np.array(starts, np.int64), np.array(ends, np.int64), np.array(nic, float), np.array(bound, float)
-        alike[kind, size, total, scale].append(_Flows(tuple(key), kind, int(count), *times, source))
+    for kind, size, total, scale, *ends, starts, ended, nic, bound, count, source in connection.execute(_CHANNELS).fetchall():
+        times = np.array(starts, np.int64), np.array(ended, np.int64), np.array(nic, float), np.array(bound, float)
+        alike[kind, size, total, scale].append(_Flows(tuple(ends[2:]), tuple(ends[:2]), kind, int(count), *times, source))
     return tuple(channel for found in alike.values() for channel in _compared(found))
 
 
@@ -121,14 +129,25 @@ def _compared(found: Sequence[_Flows]) -> Iterator[ChannelFlows]:
     pairs: dict[tuple[int, int], list[int]] = defaultdict(list)
     for place, flows in enumerate(found):
         pairs[flows.key[1:3]].append(place)
-    usual = {pair: _middle([found[place] for place in places]) for pair, places in pairs.items()}
+    usual = np.array([_middle([found[place] for place in places]) for places in pairs.values()])
+    parts = np.array([found[places[0]].part for places in pairs.values()])
+    number = {pair: at for at, pair in enumerate(pairs)}
     for flows in found:
-        others = np.array([middle for pair, middle in usual.items() if pair != flows.key[1:3]])
-        if len(others):
-            yield _channel(flows, np.median(others, axis=0), len(others))
+        others = np.arange(len(usual)) != number[flows.key[1:3]]
+        if others.any():
+            yield _channel(flows, _expected(usual[others], (parts[others] == flows.part).all(axis=1)), int(others.sum()))
         elif len(flows.nic) >= _PAST * _LEAST_FLOWS:
             past = len(flows.nic) // _PAST
             yield _channel(flows, np.array([np.median(flows.nic[:past]), np.median(flows.bound[:past])]), 0)
+
+
+def _expected(others: Times, same_part: npt.NDArray[np.bool_]) -> Times:
+    """What other pairs of ranks take: those with the same part, unless these are few, or slow against all of them."""
+    everybody: Times = np.median(others, axis=0)
+    if same_part.sum() < _MANY_PEERS:
+        return everybody
+    same: Times = np.median(others[same_part], axis=0)
+    return same if same[0] < SLOW_FACTOR * everybody[0] else everybody
 
 
 def _middle(found: Sequence[_Flows]) -> tuple[float, float]:

@@ -8,6 +8,8 @@ from typing import NewType
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.log_evidence import Logged
 
+Ranks = tuple[int, ...]
+
 FailedPorts = NewType("FailedPorts", dict[int, str])
 """Line of the log by rank, for ranks under which a port of their own host failed."""
 
@@ -18,7 +20,7 @@ def failed_ports(heard: Logged) -> FailedPorts:
     return FailedPorts({fault.rank: fault.text for fault in reversed(heard.nic_faults) if fault.rank is not None})
 
 
-def own_end(ports: FailedPorts, ends: Collection[int]) -> int | None:
-    """The one end of a link whose own port failed; None when none or both did."""
-    found = [rank for rank in ends if rank in ports]
+def own_end(ports: FailedPorts, ends: Collection[Ranks]) -> Ranks | None:
+    """The one end of a link, of ranks that have a NIC together, of which one's port failed; None when none or both did."""
+    found = [ranks for ranks in ends if any(rank in ports for rank in ranks)]
     return found[0] if len(found) == 1 else None

@@ -17,9 +17,11 @@ SCENARIOS = Path(__file__).parents[3] / "fixtures/scenarios"
 LINE = "NET/IB : mlx5_0:1 Got async event : port error"
 
 
-@pytest.mark.parametrize(("failed", "named"), [((), None), ((0,), 0), ((2,), 2), ((0, 2), None), ((5,), None)])
-def test_the_one_end_that_says_so(failed: Collection[int], named: int | None) -> None:
-    assert own_end(FailedPorts(dict.fromkeys(failed, LINE)), (0, 2)) == named
+@pytest.mark.parametrize(
+    ("failed", "named"), [((), None), ((0,), (0,)), ((2,), (2, 3)), ((3,), (2, 3)), ((0, 2), None), ((5,), None)]
+)
+def test_the_one_end_that_says_so(failed: Collection[int], named: tuple[int, ...] | None) -> None:
+    assert own_end(FailedPorts(dict.fromkeys(failed, LINE)), ((0,), (2, 3))) == named
 
 
 def first_suspect(scenario: str, *ranks: int) -> Suspect:

@@ -11,6 +11,7 @@ from forensics.rules.reductions.network.channel_flows import ChannelFlows, chann
 from forensics.rules.reductions.network.proxy_pauses import pauses
 from forensics.rules.reductions.network.slow_ends import blamed
 from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.reductions.ranks.nic_users import NicUsers
 from tests.unit.rules.made_up_flows import MS, STEP_NS, flows_of, ring
 
 
@@ -78,31 +79,63 @@ def test_a_channel_without_peers_is_compared_with_its_own_past(connection: DuckD
 
 
 def test_a_rank_is_blamed_only_for_ways_to_several_others() -> None:
-    (blame,) = blamed({(0, 1): 0.2, (0, 2): 0.1}, [(0, 1)], [(3, 1), (3, 2)])
+    (blame,) = blamed({(0, 1): 0.2, (0, 2): 0.1}, [(0, 1)], [(3, 1), (3, 2)], NicUsers())
     assert (blame.ranks, blame.links, blame.spared) == ((0,), ((0, 1), (0, 2)), ((3, 1), (3, 2)))
-    (blame,) = blamed({(0, 1): 0.2}, [(0, 1)], [(3, 1)])
+    (blame,) = blamed({(0, 1): 0.2}, [(0, 1)], [(3, 1)], NicUsers())
     assert blame.ranks == (0, 1), "of one link either end may be slow, or what lies between"
 
 
 def test_a_sound_way_in_the_same_direction_clears_a_rank() -> None:
-    (blame,) = blamed({(0, 1): 0.2, (0, 2): 0.1}, [(0, 1)], [(0, 3)])
+    (blame,) = blamed({(0, 1): 0.2, (0, 2): 0.1}, [(0, 1)], [(0, 3)], NicUsers())
     assert blame.ranks == (0, 1)
-    (blame,) = blamed({(0, 1): 0.2, (0, 2): 0.1}, [(0, 1)], [(3, 0)])
+    (blame,) = blamed({(0, 1): 0.2, (0, 2): 0.1}, [(0, 1)], [(3, 0)], NicUsers())
     assert blame.ranks == (0,), "what it receives is another direction"
 
 
 def test_an_echo_on_the_way_back_does_not_clear_it() -> None:
-    (blame,) = blamed({(5, 13): 0.165, (5, 21): 0.022, (21, 5): 0.011}, [(5, 13), (5, 21)], [(13, 5)])
+    (blame,) = blamed({(5, 13): 0.165, (5, 21): 0.022, (21, 5): 0.011}, [(5, 13), (5, 21)], [(13, 5)], NicUsers())
     assert blame.ranks == (5,) and (21, 5) in blame.links
 
 
 def test_independent_faults_are_told_apart() -> None:
-    found = blamed({(0, 1): 0.2, (0, 2): 0.2, (6, 7): 0.1, (5, 7): 0.1}, [(0, 1), (6, 7)], [])
+    found = blamed({(0, 1): 0.2, (0, 2): 0.2, (6, 7): 0.1, (5, 7): 0.1}, [(0, 1), (6, 7)], [], NicUsers())
     assert [blame.ranks for blame in found] == [(0,), (7,)]
 
 
+def on_one_nic(*groups: tuple[int, ...]) -> NicUsers:
+    return NicUsers(shared={rank: ranks for ranks in groups for rank in ranks})
+
+
+def test_ranks_that_have_a_slow_nic_together_are_one_end() -> None:
+    """What ranks 4 and 5 send to other hosts is slow; the NIC of ranks 12 and 13 sends to others as ever."""
+    slow = {(4, 12): 0.05, (5, 13): 0.05, (12, 4): 0.07, (13, 5): 0.06, (20, 4): 0.02, (21, 5): 0.02}
+    sound, users = [(12, 28), (13, 29), (20, 28), (21, 29)], on_one_nic((4, 5), (12, 13), (20, 21))
+    (blame,) = blamed(slow, list(slow), sound, users)
+    assert (blame.ranks, blame.single, set(blame.links)) == ((4, 5), True, set(slow))
+
+
+def test_a_sound_link_of_one_of_them_says_that_it_is_not_their_nic() -> None:
+    slow, users = {(4, 12): 0.05, (4, 20): 0.05, (5, 13): 0.05}, on_one_nic((4, 5))
+    assert {blame.ranks for blame in blamed(slow, list(slow), [(5, 21)], users)} == {(4,), (5, 13)}
+
+
+def test_links_to_ranks_on_one_nic_tell_its_ends_no_better_than_one_link() -> None:
+    slow, users = {(4, 12): 0.05, (5, 13): 0.04}, on_one_nic((4, 5), (12, 13))
+    (blame,) = blamed(slow, list(slow), [], users)
+    assert (blame.ranks, blame.single, blame.links) == ((4, 5, 12, 13), False, ((4, 12), (5, 13)))
+
+
+def test_a_link_is_compared_with_those_that_have_the_same_part() -> None:
+    """What goes back along a pipeline is slower on all of them: one that sends on as slowly as that is slow."""
+    with flows_of(14) as connection:
+        ring(connection, 14, 10, sound)
+        connection.execute("UPDATE ended_flows SET position = rank % 2, peer = other % 2")
+        connection.execute("UPDATE ended_flows SET nic_ns = 2.6 * nic_ns WHERE position = 1 OR rank = 4")
+        assert {channel.sender for channel in channel_flows(connection) if channel.recurs} == {4}
+
+
 def test_nothing_material_blames_nobody() -> None:
-    assert blamed({(0, 1): 0.01}, [], []) == ()
+    assert blamed({(0, 1): 0.01}, [], [], NicUsers()) == ()
 
 
 def test_a_pause_needs_both_ends(connection: DuckDBPyConnection) -> None:

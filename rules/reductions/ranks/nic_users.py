@@ -1,0 +1,61 @@
+"""Which ranks have a NIC together: what is slow or broken about it is so for all of them.
+
+Ranks have one NIC together where all of their queue pairs are on it, with the same address: host names alone may be those of
+containers, or the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from duckdb import DuckDBPyConnection
+
+from forensics.case.database import rows_of
+from forensics.rules.reductions.interface import reduction
+
+_USES = """
+SELECT DISTINCT coalesce(q.host, s.host) AS host, q.nic, q.gid, coalesce(q.rank, s.rank) AS of_rank
+FROM queue_pairs q JOIN sources s USING (source_id)
+WHERE coalesce(q.host, s.host) IS NOT NULL AND q.nic IS NOT NULL AND coalesce(q.rank, s.rank) IS NOT NULL ORDER BY ALL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NicUsers:
+    """Ranks by the host and name of their NIC, and for each rank that shares its NICs all who do, itself included."""
+
+    by_nic: Mapping[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
+    shared: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def of(self, ranks: Iterable[int]) -> tuple[int, ...]:
+        """Ranks with those that have the same NIC."""
+        return tuple(sorted({other for rank in ranks for other in self.shared.get(rank, (rank,))}))
+
+    def together(self, rank: int, among: Collection[int]) -> tuple[int, ...]:
+        """Of some ranks those that have the NIC of one of them."""
+        return tuple(other for other in self.of([rank]) if other in among)
+
+    def first(self, rank: int) -> int:
+        """The lowest rank of those that have the NIC of a rank: it stands for the NIC."""
+        return self.shared.get(rank, (rank,))[0]
+
+
+@reduction
+def nic_users(connection: DuckDBPyConnection) -> NicUsers:
+    """Users of each NIC, by the queue pairs of ranks; a NIC whose users have others beside it, each of its own, has none."""
+    uses: dict[int, set[tuple[str, str, str | None]]] = defaultdict(set)
+    for host, nic, address, rank in rows_of(connection, "queue_pairs", _USES):
+        uses[rank].add((host, nic, address))
+    alike: dict[frozenset[tuple[str, str, str | None]], list[int]] = defaultdict(list)
+    for rank in sorted(uses):
+        alike[frozenset(uses[rank])].append(rank)
+    groups: dict[tuple[str, str], set[tuple[int, ...]]] = defaultdict(set)
+    for nics, ranks in alike.items():
+        for host, nic, _ in nics:
+            groups[host, nic].add(tuple(ranks))
+    return NicUsers(
+        {nic: next(iter(found)) for nic, found in groups.items() if len(found) == 1},
+        {rank: tuple(ranks) for ranks in alike.values() if len(ranks) > 1 for rank in ranks},
+    )

@@ -1,0 +1,41 @@
+"""Which ranks have a NIC together, by queue pairs that are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+import pytest
+
+from forensics.rules.reductions.ranks import nic_users
+from forensics.rules.reductions.ranks.nic_users import NicUsers
+
+A, B = ("n0", "mlx5_0", "10.0.0.1"), ("n0", "mlx5_1", "10.0.0.2")
+ELSEWHERE = ("n0", "mlx5_0", "10.0.1.1")
+"""A NIC of another host with the same name."""
+
+
+def users(monkeypatch: pytest.MonkeyPatch, *uses: tuple[tuple[str, str, str], int]) -> NicUsers:
+    def rows(*_: object) -> Sequence[tuple[object, ...]]:
+        return [(*nic, rank) for nic, rank in uses]
+
+    monkeypatch.setattr(nic_users, "rows_of", rows)
+    return nic_users.nic_users(duckdb.connect())
+
+
+def test_ranks_whose_queue_pairs_are_on_one_nic_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = users(monkeypatch, (A, 0), (A, 1), (B, 2))
+    assert found.by_nic == {("n0", "mlx5_0"): (0, 1), ("n0", "mlx5_1"): (2,)}
+    assert (found.of([1, 2]), found.first(1), found.first(2)) == ((0, 1, 2), 0, 2)
+    assert (found.together(0, {0, 1, 2}), found.together(0, {0, 2}), found.together(2, {2})) == ((0, 1), (0,), (2,))
+
+
+def test_a_rank_that_has_another_nic_beside_is_no_end_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = users(monkeypatch, (A, 0), (A, 1), (B, 1))
+    assert not found.shared and found.by_nic == {("n0", "mlx5_1"): (1,)}
+
+
+def test_hosts_of_one_name_have_no_nic_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container whose host is called localhost everywhere: addresses tell the NICs apart."""
+    found = users(monkeypatch, (A, 0), (ELSEWHERE, 8))
+    assert not found.shared and not found.by_nic
