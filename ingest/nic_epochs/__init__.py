@@ -1,6 +1,7 @@
 """Bytes of each queue pair of a NIC, epoch by epoch, as an agent on NIC or host counts them (docs/formats/nic-epochs.md).
 
-A format of this project, layout 1. Its values are read as arrays and handed on as such, never one by one.
+A format of this project, layout 1: its values are read as arrays and handed on as such, never one by one. The same as a table
+in CSV or Parquet is read row by row.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.content import read_document
 from forensics.ingest._shared.packed import Packed, coded_column, number_column
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
-from forensics.ingest.nic_epochs import layout
+from forensics.ingest.nic_epochs import files, layout
 
 _BATCH_VALUES = 1 << 20
 _LARGEST = np.iinfo(np.int64).max
@@ -25,11 +26,28 @@ _MOST_EPOCH_NS = 60_000_000_000
 
 
 def sniff(head: bytes, path: str) -> int:
-    """By its magic."""
-    return 100 if head.startswith(layout.MAGIC) else 0
+    """By its magic, or by the names of the columns; those of a Parquet file stand at its end."""
+    if head.startswith(layout.MAGIC):
+        return 100
+    return 90 if files.is_csv(head) else 10 if head.startswith(files.PARQUET) else 0
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:
+    """The captures of a file of any of the three forms."""
+    try:
+        with artefact.open() as stream:
+            head = stream.read(len(layout.MAGIC))
+    except OSError:
+        head = b""
+    if head.startswith(files.PARQUET):
+        yield from files.parquet_items(artefact)
+    elif head.startswith(layout.MAGIC) or not head:
+        yield from _packed(artefact)
+    else:
+        yield from files.csv_items(artefact)
+
+
+def _packed(artefact: Artefact) -> Iterator[Item]:
     """The capture, its queue pairs and their runs; problems for what cannot be trusted."""
     content = read_document(artefact)
     if isinstance(content, Problem):
