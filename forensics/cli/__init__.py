@@ -21,6 +21,7 @@ from forensics.cli import (
     frontier,
     ingest,
     merge,
+    nic_sample,
     query,
     recorder,
     redact,
@@ -61,6 +62,7 @@ for command in (
     evaluate.evaluate,
     doctor.doctor,
     watch.watch,
+    nic_sample.nic_sample,
 ):
     app.command()(command)
 app.add_typer(shim.app, name="shim")

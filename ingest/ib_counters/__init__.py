@@ -12,6 +12,7 @@ from forensics.bundle.streams import first_bytes
 from forensics.ingest._shared.content import Lines, from_first_character, read_object
 from forensics.ingest._shared.values import integer, text
 from forensics.ingest.ib_counters.ethtool import is_ethtool, readings
+from forensics.ingest.ib_counters.series import read_series
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
 
 SCHEMA = "forensics.ib/1"
@@ -31,7 +32,7 @@ _OF_PORT = {"State": "state", "Physical state": "phys_state", "Link layer": "lin
 
 def sniff(head: bytes, path: str) -> int:
     """Names its schema; or is the text of ibstat, rdma or ethtool."""
-    if b'"forensics.ib/' in head[:512]:
+    if b'"forensics.ib/' in head[:512] or b'"forensics.ib-series/' in head[:512]:
         return 95
     words = head.decode("utf-8", "replace") if head[:1] != b"{" else ""
     return 85 if b"\0" not in head and (is_text(words) or is_ethtool(words)) else 0
@@ -44,10 +45,18 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     if is_ethtool(head.decode("utf-8", "replace")):
         yield from _interfaces(artefact)
         return
+    if b'"forensics.ib-series/' in head[:512]:
+        yield from _series(artefact)
+        return
     is_document = from_first_character(head).startswith(b"{")
     document = (yield from read_object(artefact, SCHEMA)) if is_document else read_text(Lines(artefact))
     if document is None:
         return
+    yield from _document(document, _sample(artefact))
+
+
+def _document(document: Mapping[str, Any], sample: int) -> Iterator[Item]:
+    """NICs, ports and counters of one read."""
     node = text(document.get("node"))
     if node:
         yield Identity(host=node)
@@ -59,7 +68,22 @@ def rows(artefact: Artefact) -> Iterator[Item]:
             _port(tables, name, f"{name}/{number}", port)
             _counters(tables, f"{name}/{number}", port.get("counters"), port.get("hw_counters"))
     yield from problems
-    yield from _batches(tables, _sample(artefact), integer(document.get("time_ns")))
+    yield from _batches(tables, sample, integer(document.get("time_ns")))
+
+
+def _series(artefact: Artefact) -> Iterator[Item]:
+    """The devices, and the counters of the two reads that are compared."""
+    series = read_series(artefact)
+    yield from series.problems
+    if not series.document:
+        yield Problem("no read of counters in it", "line=1", fatal=True)
+        return
+    yield from _document(series.document, 0)
+    for sample, (time_ns, values) in enumerate(series.reads):
+        tables: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+        for (device, counter), value in sorted(values.items()):
+            _add(tables["counters"], {"device": device, "counter": counter, "value": value})
+        yield from _batches(tables, sample, time_ns)
 
 
 def _interfaces(artefact: Artefact) -> Iterator[Item]:

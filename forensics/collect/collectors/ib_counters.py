@@ -21,8 +21,7 @@ _DEVICE_FACTS = ("fw_ver", "node_guid", "hca_type", "board_id")
 def collect_counters(context: Context, sample: int) -> Iterator[Run]:
     """One read of all ports."""
     root = context.sysfs / "class/infiniband"
-    devices = _entries(root)
-    if not devices:
+    if not _entries(root):
         yield Run(ID, None, Status.NOT_FOUND, f"no InfiniBand or RoCE device ({root} is missing or empty)", sample=sample)
         return
     errors: list[str] = []
@@ -30,11 +29,16 @@ def collect_counters(context: Context, sample: int) -> Iterator[Run]:
         "schema": "forensics.ib/1",
         "node": context.node,
         "time_ns": now_ns(),
-        "devices": {device.name: _device(device, errors) for device in devices},
+        "devices": read_devices(root, errors),
     }
     written = context.staging.write_json(node_path(context.node, f"ib/counters-{sample}.json"), document)
     reason = "; ".join(sorted(set(errors))[:8]) or None
     yield Run(ID, None, Status.PARTIAL if errors else Status.OK, reason, sample=sample).stored(written)
+
+
+def read_devices(root: Path, errors: list[str]) -> dict[str, Any]:
+    """State and counters of all devices below `class/infiniband`; what may not be read is added to the errors."""
+    return {device.name: _device(device, errors) for device in _entries(root)}
 
 
 def _device(device: Path, errors: list[str]) -> dict[str, Any]:

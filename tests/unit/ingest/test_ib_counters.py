@@ -99,3 +99,27 @@ def test_what_names_the_interface(name: str, text: str, devices: set[str]) -> No
 def test_statistics_of_an_interface_that_nothing_names_are_said() -> None:
     found = read(STATISTICS.encode(), "nic.txt")
     assert not found.rows("counters") and "nothing names" in found.problems[0].message
+
+
+def series(*lines: str) -> bytes:
+    head = {"schema": "forensics.ib-series/1", "node": "n1", "time_ns": 1, "devices": {"mlx5_0": {"ports": {"1": {}}}}}
+    return "\n".join([json.dumps(head), *lines, ""]).encode()
+
+
+def counted(second: float, **values: int) -> str:
+    return json.dumps({"time_ns": int(second * 1e9), "ports": {"mlx5_0/1": values}})
+
+
+def test_of_a_series_the_last_two_seconds_are_compared() -> None:
+    """A counter that is not told again has not changed."""
+    found = read(series(counted(1, a=1, b=5), counted(2, a=10), counted(3, a=100), counted(4.5, a=1000)))
+    assert found.problems == [] and found.identities == [Identity(host="n1")]
+    assert found.row("devices", device="mlx5_0/1")["parent"] == "mlx5_0"
+    rows = {(row["counter"], row["sample"]): (row["value"], row["time_ns"] / 1e9) for row in found.rows("counters")}
+    assert rows == {("a", 0): (10, 2.0), ("b", 0): (5, 2.0), ("a", 1): (1000, 4.5), ("b", 1): (5, 4.5)}
+
+
+def test_lines_of_a_series_that_are_no_reads_are_named() -> None:
+    found = read(series("{", "[]", counted(1, a=1), '{"ports": {}}', counted(2, a=2)[:-9]))
+    assert [problem.locator for problem in found.problems] == ["line=2", "line=3", "line=5", "line=6"]
+    assert [row["value"] for row in found.rows("counters")] == [1]
