@@ -107,9 +107,8 @@ def _is_narrowed(each: Hypothesis, better: Hypothesis) -> bool:
     what its own ranks do is no account of it.
     """
     open_, named = each.finding, better.finding
-    one_of_them = open_.members is Members.ONE_OF and set(named.ranks) < set(open_.ranks)
-    narrower = named.ranks == open_.ranks and (open_.cause, named.cause) in _NARROWER
-    if named.members is not Members.EACH or not (one_of_them or narrower):
+    narrower = named.members is Members.EACH and named.ranks == open_.ranks and (open_.cause, named.cause) in _NARROWER
+    if not (_names_one_of(named, open_) or narrower):
         return False
     slow = open_.anomaly is named.anomaly is Anomaly.FAIL_SLOW
     alike = open_.mechanism and named.mechanism and open_.mechanism.state == named.mechanism.state
@@ -201,10 +200,10 @@ def _distinct(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
 
 
 def _absorbed(fault: list[Hypothesis]) -> list[Hypothesis]:
-    """A fault whose group symptoms that say nothing beyond its first hypothesis are evidence of that hypothesis."""
+    """A fault in which what says no more than its first hypothesis is evidence of that one: group symptoms, an open link."""
     first, kept = fault[0], []
     for each in fault[1:]:
-        if _says_less(each, first):
+        if _says_less(each, first) or _is_narrowed(each, first):
             first = _with_symptom(first, each)
         else:
             kept.append(each)
@@ -219,9 +218,16 @@ def _says_less(symptom: Hypothesis, first: Hypothesis) -> bool:
     found, best = symptom.finding, first.finding
     if not symptom.restates or found.anomaly is not best.anomaly:
         return False
-    named = found.members is Members.ONE_OF and best.members is Members.EACH and not set(best.ranks).isdisjoint(found.ranks)
+    named = _names_one_of(best, found)
     recorded = best.belief is Belief.DIRECT_RECORD and best.confidence is Confidence.CONFIRMED
     return named or (symptom.explains <= first.explains and (recorded or set(best.ranks) < set(found.ranks)))
+
+
+def _names_one_of(best: Finding, found: Finding) -> bool:
+    """Whether the other finding says that one of several ranks is to blame, and this one names some of these, and not all."""
+    told, open_ = set(best.ranks), set(found.ranks)
+    is_open = found.members is Members.ONE_OF and best.members is Members.EACH
+    return is_open and not told.isdisjoint(open_) and not open_ <= told
 
 
 def _with_symptom(first: Hypothesis, symptom: Hypothesis) -> Hypothesis:
