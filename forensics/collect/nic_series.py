@@ -45,7 +45,7 @@ class Sampling:
 
 
 def record(target: IO[str], root: Path, node: str, sampling: Sampling, interrupts: Interrupts) -> int:
-    """Write the series until its end or a signal; returns the reads. Lines are written whole, so that a kill cuts one at most."""
+    """Write the series until its end or a signal; returns the reads. Lines are written whole: a kill cuts one at most."""
     devices = read_devices(root, [])
     for facts in (port for device in devices.values() for port in device["ports"].values()):
         del facts["counters"], facts["hw_counters"]
