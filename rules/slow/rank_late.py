@@ -108,8 +108,13 @@ def _finding(
     host = roster.host_of(late.rank)
     return Finding(
         ranks=tuple(sorted((late.rank, *others))),
-        cause=_CAUSES.get(stage, Cause.HOST_STALL) if accounted >= least else Cause.UNKNOWN,
-        stage=StageRef(name=stage, component=Component.UNKNOWN, operation=late.kind, communicator=late.communicator),
+        cause=_cause(late, stage, accounted >= least),
+        stage=StageRef(
+            name=stage,
+            component=Component.COMPUTE if late.on_device else Component.UNKNOWN,
+            operation=late.kind,
+            communicator=late.communicator,
+        ),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.SUSPECT if against else Confidence.LIKELY,
         evidence=(
@@ -130,6 +135,12 @@ def _finding(
     )
 
 
+def _cause(late: Lateness, stage: StageName, is_accounted: bool) -> Cause:
+    if late.on_device:
+        return Cause.COMPUTE_SLOW
+    return _CAUSES.get(stage, Cause.HOST_STALL) if is_accounted else Cause.UNKNOWN
+
+
 def _evidence(late: Lateness) -> Iterator[Evidence]:
     most = "up to" if late.is_bound else "median"
     yield Evidence(
@@ -143,6 +154,8 @@ def _evidence(late: Lateness) -> Iterator[Evidence]:
         yield Evidence(
             "each member's time in the call is on its own clock; who came last is in it for the shortest", late.source
         )
+    if late.on_device:
+        yield Evidence("its host made these calls when those beside it did: its device came to them late", late.source)
 
 
 def _doubts(roster: Roster, cpu: HostCpu, late: Lateness, others: tuple[int, ...]) -> Iterator[Evidence]:

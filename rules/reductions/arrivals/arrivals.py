@@ -6,8 +6,9 @@ Clocks of one host are the same, and arrivals on it can be compared. Elsewhere n
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from forensics.case.database import rows_of
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 # Hosts of devices run ahead: only what the device did tells who was awaited, and the watchdog sees it when it next looks.
 WATCHDOG_INTERVAL_NS = 250_000_000
@@ -37,6 +39,8 @@ class Series:
     moment of the call for each: its arrival on one clock, or its end on its own. `is_bound` marks a call of which only the
     issuing by the host is known: who came last is sure, by how much is at most the difference. `coarse_ns` is the least
     difference that counts. `last` is the column that came last, `by_ns` by how much after all others, 0 if that does not count.
+    `issued_after` is how many ns after the first on its host the host of a member made the call, NaN where it is alone there;
+    None where hosts wait in calls themselves.
     """
 
     communicator: str
@@ -49,6 +53,7 @@ class Series:
     coarse_ns: Ints
     is_bound: Flags
     on_own_clocks: bool = False
+    issued_after: Floats | None = None
     last: Ints = field(init=False)
     by_ns: Ints = field(init=False)
 
@@ -82,7 +87,7 @@ WITH one_host AS (
     GROUP BY communicator HAVING count(DISTINCT host) = 1 AND count(host) = count(*) AND count(*) > 1
 ), calls AS (
     SELECT o.communicator, o.kind, o.input_sizes, o.sequence, o.rank, o.enqueued_ns AS came_ns, o.enqueued_ns AS at_ns,
-           false AS coarse, false AS bound, o.source_id, o.locator
+           false AS coarse, false AS bound, -1 AS issued_ns, o.source_id, o.locator
     FROM latest_call o JOIN one_host USING (communicator)
     WHERE o.backend = 'gloo' AND NOT coalesce(o.is_p2p, false) AND o.enqueued_ns IS NOT NULL AND o.sequence IS NOT NULL
 )
@@ -101,7 +106,8 @@ WITH RECURSIVE linked AS (
     SELECT o.communicator, o.kind, o.input_sizes, o.sequence, o.rank,
            -coalesce(o.duration_ns, o.device_end_ns - coalesce(o.device_start_ns, o.enqueued_ns)) AS came_ns,
            coalesce(o.device_end_ns, o.enqueued_ns) AS at_ns, o.duration_ns IS NULL AS coarse,
-           o.duration_ns IS NULL AND o.device_start_ns IS NULL AS bound, o.source_id, o.locator
+           o.duration_ns IS NULL AND o.device_start_ns IS NULL AS bound, coalesce(o.enqueued_ns, -1) AS issued_ns,
+           o.source_id, o.locator
     FROM latest_call o
     WHERE o.backend <> 'gloo' AND NOT coalesce(o.is_p2p, false) AND ltrim(o.kind, '_') IN {JOINT} AND o.state = 'done'
       AND o.sequence IS NOT NULL AND o.communicator NOT IN (SELECT communicator FROM staged)
@@ -109,11 +115,12 @@ WITH RECURSIVE linked AS (
 """
 _KINDS = "SELECT DISTINCT communicator, kind, input_sizes FROM calls WHERE communicator IS NOT NULL"
 _ROWS = """
-SELECT k.number, c.sequence, c.rank, c.came_ns, c.at_ns, c.coarse, c.bound, c.source_id, c.locator
+SELECT k.number, c.sequence, c.rank, c.came_ns, c.at_ns, c.coarse, c.bound, c.issued_ns, c.source_id, c.locator
 FROM calls c JOIN series_kinds k
     ON k.communicator = c.communicator AND k.kind = c.kind AND k.input_sizes IS NOT DISTINCT FROM c.input_sizes
 WHERE c.came_ns IS NOT NULL AND c.at_ns IS NOT NULL AND c.rank IS NOT NULL ORDER BY k.number, c.sequence, c.rank
 """
+_HOSTS = "SELECT rank, min(host) FROM ranks WHERE host IS NOT NULL GROUP BY rank"
 _SIZES = "SELECT communicator, count(*) FROM members GROUP BY communicator HAVING count(*) > 1"
 
 
@@ -144,13 +151,30 @@ def _of_kinds(
     found = connection.execute(calls + _ROWS).fetchnumpy()
     connection.unregister("series_kinds")
     paths = dict(connection.execute("SELECT source_id, path FROM sources").fetchall())
+    hosts = dict(connection.execute(_HOSTS).fetchall())
     rows = {name: np.asarray(column) for name, column in found.items()}
     bounds = np.searchsorted(rows["number"], np.arange(len(keys) + 1))
     for number, (label, signature) in enumerate(keys):
         own = {name: column[bounds[number] : bounds[number + 1]] for name, column in rows.items()}
         places = _complete(own["sequence"], own["rank"], sizes[label])
         if len(places):
-            yield _series(label, signature, {name: column[places] for name, column in own.items()}, paths, on_own_clocks)
+            series = _series(label, signature, {name: column[places] for name, column in own.items()}, paths, on_own_clocks)
+            issued = _after_first(own["issued_ns"][places], series.ranks, hosts) if on_own_clocks else None
+            yield replace(series, issued_after=issued)
+
+
+def _after_first(issued_ns: Ints, ranks: Sequence[int], hosts: Mapping[int, str]) -> Floats:
+    """ns after the first call on its host of each call of a member; NaN where it is alone there or not dated."""
+    issued = np.where(issued_ns < 0, np.nan, issued_ns)
+    after = np.full(issued.shape, np.nan)
+    columns: dict[str, list[int]] = defaultdict(list)
+    for column, rank in enumerate(ranks):
+        if rank in hosts:
+            columns[hosts[rank]].append(column)
+    for beside in columns.values():
+        if len(beside) > 1:
+            after[:, beside] = issued[:, beside] - issued[:, beside].min(axis=1, keepdims=True)
+    return after
 
 
 def _complete(sequences: Ints, ranks: Ints, size: int) -> Ints:

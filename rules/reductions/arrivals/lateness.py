@@ -29,6 +29,8 @@ LEAST_GAP_NS = 1_000_000
 _LEAST_PART = 0.1
 # Calls on either side of a change; the rank is half as late before, at most.
 _LEAST_SIDE, _EARLIER = 5, 0.5
+# Of a lateness: what the device is the cause of is four fifths of it at least.
+_MOST_BY_HOST = 0.2
 # Of what a rank became later, the time between calls must have grown by this part, else something else hides it.
 _LEAST_FOLLOWED = 0.3
 # The first quarter of a record is start-up; with the rest a rank must have been able to be late five times.
@@ -63,6 +65,7 @@ class Lateness:
     then are counted, and `before_ns` is the median gap before it; None: it was late from the first recorded call.
     `absorbed` marks an onset that the time between calls did not follow, `is_bound` gaps that are only known to be at most that
     long, `on_own_clocks` a comparison of lengths instead of arrivals, `is_duty` work that the job gives to this rank alone.
+    `on_device`: its host made the late calls in time, by the clock that it has with other members.
     """
 
     rank: int
@@ -81,6 +84,7 @@ class Lateness:
     is_bound: bool = False
     on_own_clocks: bool = False
     is_duty: bool = False
+    on_device: bool = False
 
     @property
     def chance(self) -> float:
@@ -221,7 +225,17 @@ def _of_rank(column: int, calls: Series) -> Lateness | None:
         absorbed=onset is not None and not _followed(gaps, times, onset),
         is_bound=bool(calls.is_bound[late].any()),
         on_own_clocks=calls.on_own_clocks,
+        on_device=_on_device(column, calls, late),
     )
+
+
+def _on_device(column: int, calls: Series, late: Ints) -> bool:
+    """Whether the host made the late calls so early that the device was late by itself; not where some are not dated."""
+    if calls.issued_after is None or calls.is_bound[late].any():
+        return False
+    gaps = calls.lateness(column)[late]
+    by_host = np.minimum(calls.issued_after[late, column], gaps)
+    return bool(by_host.sum() <= _MOST_BY_HOST * gaps.sum())
 
 
 def _lost(gaps: Floats, times: Floats, late: Ints) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -66,6 +67,14 @@ def test_a_lag_that_the_schedule_absorbs_is_marked() -> None:
     """The others have as much to wait for elsewhere: calls come no further apart than before."""
     late = of_rank(2, series(lambda number: {2: 60 if number >= 12 else 2}))
     assert late.absorbed
+
+
+@pytest.mark.parametrize(("issued_ms", "on_device"), [(5, True), (55, False), (np.nan, False)])
+def test_a_device_is_late_by_itself_where_its_host_was_in_time(issued_ms: float, *, on_device: bool) -> None:
+    """A rank that is alone on its host cannot tell."""
+    found = series(lambda _: {2: 60})
+    found = replace(found, issued_after=np.full(found.behind.shape, issued_ms * MS))
+    assert of_rank(2, found).on_device is on_device
 
 
 def test_ranks_that_are_late_in_turn_are_so_by_chance() -> None:
