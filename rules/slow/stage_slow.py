@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from forensics.model import (
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.calls.positions import Communicators
-from forensics.rules.reductions.frontier.culprits import EVERYWHERE, Culprit
+from forensics.rules.reductions.frontier.culprits import EVERYWHERE, Attribution, Culprit
 from forensics.rules.reductions.frontier.gates import REASONS, Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.roles import roles_differ
@@ -62,7 +62,7 @@ def _evaluate(
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     gates = Gates.of(thresholds)
-    known = [judged for window in windows if not _is_limited(judged := judge(window, gates), gates)]
+    known = _of_few([judged for window in windows if not _is_limited(judged := judge(window, gates), gates)])
     on_device = {culprit.ranks: culprit.stage for judged in known for culprit in judged.attribution.culprits if culprit.device}
     for judged in known:
         for culprit in judged.attribution.culprits:
@@ -73,6 +73,19 @@ def _evaluate(
             yield doubted(finding, (*small, *waits_for_cores(cpu, roster, culprit.ranks)))
             if culprit.ranks:
                 yield blocked_ranks(set(judged.matrix.ranks) - set(culprit.ranks))
+
+
+def _of_few(known: list[WindowVerdict]) -> list[WindowVerdict]:
+    """Windows that name no ranks where all together name more than half of them: then nobody holds the others up."""
+    named = {rank for judged in known for culprit in judged.attribution.culprits for rank in culprit.ranks}
+    if 2 * len(named) <= len({rank for judged in known for rank in judged.matrix.ranks}):
+        return known
+    return [replace(judged, attribution=_without_ranks(judged.attribution)) for judged in known]
+
+
+def _without_ranks(found: Attribution) -> Attribution:
+    culprits = (replace(each, ranks=(), changing=True) if each.ranks else each for each in found.culprits)
+    return replace(found, culprits=tuple(culprits))
 
 
 def _is_told_better(culprit: Culprit, on_device: Mapping[tuple[int, ...], str]) -> bool:

@@ -1,0 +1,30 @@
+"""Whom the rule of slow stages names over several windows."""
+
+from __future__ import annotations
+
+from forensics.case.database import new_case
+from forensics.rules.engine import find, supply_of, thresholds
+from forensics.rules.interface import Thresholds
+from forensics.rules.reductions.frontier.reading import FrontierWindows
+from forensics.rules.reductions.frontier.verdicts import FrontierWindow
+from tests.unit.frontier.jobs import job
+
+STAGES = ("forward", "callbacks", "optimizer", "data")
+
+
+def named(ranks: int) -> set[tuple[str, tuple[int, ...]]]:
+    """Of as many windows of a job of eight ranks, in each another one is slow."""
+    rule = find("FX170")
+    assert rule is not None
+    windows = tuple(FrontierWindow(job(STAGES[rank % 4], rank=rank, seed=rank)) for rank in range(ranks))
+    given: dict[object, object] = {FrontierWindows: FrontierWindows(windows), Thresholds: thresholds(rule, {})}
+    findings = supply_of(new_case(), None).call(rule.evaluate, given)
+    return {(str(finding.stage.name), finding.ranks) for finding in findings if finding.impact}
+
+
+def test_ranks_that_are_slow_in_different_windows_are_named() -> None:
+    assert named(4) == {(stage, (rank,)) for rank, stage in enumerate(STAGES)}
+
+
+def test_where_most_ranks_would_be_named_none_is() -> None:
+    assert named(5) == {(stage, ()) for stage in STAGES}
