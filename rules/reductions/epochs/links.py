@@ -56,10 +56,16 @@ class LinkRates:
 
 @reduction
 def link_rates(moved: NicOperators) -> LinkRates:
-    """Rates of all links: by the capture of the sender, else by that of the receiver."""
+    """Rates of all links: by the capture of the sender, else by that of the receiver.
+
+    Of a NIC that several ranks have, what one of them moves depends on when the others do: its epochs tell no rate of a link.
+    """
     found: dict[tuple[int, int], LinkRate] = {}
+    shared = {nic.capture.rank for nic in moved if nic.capture.is_shared}
     for nic in moved:
         for link in _of_nic(nic):
+            if not shared.isdisjoint((link.sender, link.receiver)):
+                continue
             ends = (link.sender, link.receiver)
             if ends not in found or _tells_more(link, found[ends]):
                 found[ends] = link

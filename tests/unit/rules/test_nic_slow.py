@@ -96,7 +96,7 @@ def test_a_cut_capture_does_not_mislead(tmp_path: Path) -> None:
     assert diagnose(open_case([write(tmp_path, files)])).suspects == ()
 
 
-def test_ranks_that_have_a_slow_nic_together_are_named_together(tmp_path: Path) -> None:
+def test_a_nic_that_several_ranks_have_tells_no_rate_of_a_link(tmp_path: Path) -> None:
     """The captures name no rank; of each NIC one rank receives on it and another one sends."""
     ring = Ring(size=8, rails=1, slow=halved(3))
     connection = open_case([write(tmp_path, captures(ring, rank=None))])
@@ -105,9 +105,7 @@ def test_ranks_that_have_a_slow_nic_together_are_named_together(tmp_path: Path) 
             row = (1, 1000 + link, 2 * nic + link % 2, f"n{nic}", f"{nic}: {link}", "mlx5_0", link, f"::ffff:10.0.0.{nic + 1}")
             columns = "source_id, locator, rank, host, queue_pair, nic, number, gid"
             connection.execute(f"INSERT INTO queue_pairs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-    found = only(diagnose(connection))
-    assert (found.ranks, found.granularity, found.members) == ((6, 7), Granularity.NIC, Members.EACH)
-    assert found.resource is not None and found.resource.peer_ranks == (4, 5, 8, 9)
+    assert diagnose(connection).suspects == ()
 
 
 def test_two_captures_of_one_nic_count_once(tmp_path: Path) -> None:
