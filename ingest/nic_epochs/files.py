@@ -37,7 +37,7 @@ def csv_items(artefact: Artefact) -> Iterator[Item]:
             said |= {name.strip(): value.strip()} if name.strip() in SETTINGS else {}
         elif line.strip():
             names = _names(line.lstrip("\ufeff"))
-            separator = next(mark for mark in _SEPARATORS if mark in line)
+            separator = _separator(line)
             yield from _identity(said)
             yield from items(names, ((f"line={at}", row.split(separator)) for at, row in lines if row.strip()), said)
             break
@@ -45,9 +45,12 @@ def csv_items(artefact: Artefact) -> Iterator[Item]:
         yield source.problem
 
 
+def _separator(line: str) -> str:
+    return next((mark for mark in _SEPARATORS if mark in line), ",")
+
+
 def _names(line: str) -> list[str]:
-    separator = next((mark for mark in _SEPARATORS if mark in line), ",")
-    return [name.strip().strip('"').lower() for name in line[:4096].split(separator)]
+    return [name.strip().strip('"').lower() for name in line[:4096].split(_separator(line))]
 
 
 def _identity(said: dict[str, Any]) -> Iterator[Identity]:
