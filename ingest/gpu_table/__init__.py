@@ -11,14 +11,20 @@ from forensics.ingest.interface import Batch, Ingester, Item, Problem
 
 MAX_GPUS = 1024
 _ADDRESS = re.compile(r"([\da-f]{4,8}):([\da-f]{2}):([\da-f]{2})\.(\d)", re.IGNORECASE)
+_CUT = re.compile(r"\s*(?:\d{1,4}|[\da-f]{4,8}:[\da-f:.]*) ?(?:,|$)", re.IGNORECASE)
+_COMMAND = "nvidia-smi"
 _BUS, _INDEX = "pci.bus_id", "index"
 
 
 def sniff(head: bytes, path: str) -> int:
-    """A row of a table in most lines; a log with such a table is a log."""
+    """A table and nothing else but the command that made it; a log with such a table is a log."""
     lines = [line for line in head.decode("utf-8", "replace").splitlines() if line.strip()] if b"\0" not in head else []
     columns = next((named for line in lines[:3] if (named := _columns(line))), ())
-    return 85 if 2 * sum(_gpu(_cells(line), columns) is not None for line in lines) > len(lines) else 0
+    found = [_gpu(_cells(line), columns) is not None for line in lines]
+    if found and not found[-1] and _CUT.match(lines[-1]):
+        del lines[-1], found[-1]
+    others = [line for line, is_row in zip(lines, found, strict=True) if not is_row and not _columns(line)]
+    return 85 if any(found) and all(_COMMAND in line for line in others) else 0
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:
