@@ -107,9 +107,9 @@ def collect(
     settings = Settings(
         interval, samples, log_tail=log_tail << 20, use_pipe=fr_pipe, ask_sockets=ask_sockets, nccl_ras=nccl_ras
     )
-    packing = _packing(is_redacted, pseudonyms, map_file, normalize)
+    pack = packing(is_redacted, pseudonyms, map_file, normalize)
     asked = (_pids(pid), _ranks(ranks), job, deadline, host_only, bool(send))
-    options = Options(output or _default_output(), force, *asked, settings, packing)
+    options = Options(output or _default_output(), force, *asked, settings, pack)
     if send:
         raise typer.Exit(whole_job.send(options, send, _run))
     if (places := Places(hosts, slurm, k8s, namespace, container, local)).any:
@@ -136,7 +136,7 @@ def _finish(written: Summary | WholeJob, then_diagnose: bool, strict: bool) -> N
     raise typer.Exit(_diagnosed(written.output, code) if then_diagnose else code)
 
 
-def _packing(is_redacted: bool, kinds: str, map_file: Path | None, normalize: bool = False) -> Pack:
+def packing(is_redacted: bool, kinds: str, map_file: Path | None, normalize: bool = False) -> Pack:
     """How the bundle is made of what was collected: as it is, without secrets and names, as columns, or both."""
     from forensics.cli.redact import read_names, write_map
     from forensics.collect.session import pack_directory

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from forensics.cli.collect import AskSockets, Redact, WhichJob
+from forensics.cli.collect import AskSockets, Redact, WhichJob, packing
 
 Folder = Annotated[Path, typer.Option("--into", help="Folder for the bundles; it is made where it is missing.")]
 Every = Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")]
@@ -48,7 +48,6 @@ def watch(
 
     Example: forensics watch --into /var/log/bundles &
     """
-    from forensics.cli.collect import _packing
     from forensics.collect.interrupts import Interrupts
     from forensics.collect.session import Options
     from forensics.collect.target import Settings as Taken
@@ -60,7 +59,7 @@ def watch(
 
     _prepare(into)
     taken = Taken(ask_sockets=ask_sockets)
-    options = Options(into, job=job, deadline_s=deadline, settings=taken, pack=_packing(is_redacted, "", None))
+    options = Options(into, job=job, deadline_s=deadline, settings=taken, pack=packing(is_redacted, "", None))
     settings = Settings(interval, most, stay, wait, Limits(stuck_after, window, first_after, drop))
     with Interrupts() as interrupts:
         for event in events(Host(into, options, interrupts, Means(ask_sockets=ask_sockets), beside), settings):

@@ -37,7 +37,7 @@ def test_a_redacted_collection_is_packed_without_secrets(tmp_path: Path) -> None
     staging = tmp_path / "x.tar.partial"
     folder = write(staging, {"bundle.json": b'{"nodes": ["dgx-7"]}', "ranks/0/stacks/0.json": f'["{URL}", "dgx-7"]'.encode()})
     names = tmp_path / "names.json"
-    size = collect._packing(False, "hosts", names)(folder, tmp_path / "x.tar", False, None)
+    size = collect.packing(False, "hosts", names)(folder, tmp_path / "x.tar", False, None)
     assert (tmp_path / "x.tar").stat().st_size == size
     assert leaks(tmp_path / "x.tar") == leaks(tmp_path / "x.tar", ("dgx-7",)) == []
     assert json.loads(names.read_text())["hosts"] == {"dgx-7": "host-00001"}
@@ -62,7 +62,7 @@ def test_a_redacted_and_normalised_collection_has_no_secret_in_any_column(forens
     raw = collected.write(tmp_path / "raw")
     for dump in raw.glob("ranks/*/fr/*.json"):
         dump.write_bytes(dump.read_bytes().replace(b"default_pg", f"default {URL}".encode()))
-    collect._packing(True, "hosts", tmp_path / "names.json", True)(raw, tmp_path / "x.tar", False, None)
+    collect.packing(True, "hosts", tmp_path / "names.json", True)(raw, tmp_path / "x.tar", False, None)
     assert leaks(tmp_path / "x.tar", (*PLANTED, NODE)) == []
     texts = texts_of(tmp_path / "x.tar", tmp_path)
     assert "git.example.org" in texts and not [canary for canary in PLANTED if canary in texts]
@@ -73,5 +73,5 @@ def test_a_redacted_and_normalised_collection_has_no_secret_in_any_column(forens
 
 def test_a_collection_is_packed_as_it_is_unless_asked(tmp_path: Path) -> None:
     folder = write(tmp_path / "x.tar.partial", {"bundle.json": b"{}", "ranks/0/stacks/0.json": URL.encode()})
-    collect._packing(False, "", None)(folder, tmp_path / "x.tar", False, None)
+    collect.packing(False, "", None)(folder, tmp_path / "x.tar", False, None)
     assert {place for place, _ in leaks(tmp_path / "x.tar")} == {"raw", "ranks/0/stacks/0.json"}
