@@ -118,6 +118,12 @@ def configured_world_size(connection: DuckDBPyConnection) -> int | None:
     return int(size) if size is not None and 0 < size <= LARGEST_WORLD else None
 
 
+def stated_world_sizes(connection: DuckDBPyConnection, *more: str) -> set[int | None]:
+    """Every size of the job that its configuration, a log, or one of `more` settings states; None for what is no number."""
+    query = "SELECT DISTINCT try_cast(value AS INTEGER) FROM job_config WHERE list_contains(?, key)"
+    return {size for (size,) in rows_of(connection, "job_config", query, [["world_size", "log.world_size", *more]])}
+
+
 def _groups(connection: DuckDBPyConnection) -> list[_Group]:
     groups: dict[tuple[str, str], _Group] = {}
     used = "SELECT pg_name, backend, rank, any_value(pg_id) FROM operations WHERE pg_name IS NOT NULL AND rank IS NOT NULL"

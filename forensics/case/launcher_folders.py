@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from forensics.bundle.artefact import Artefact
+from forensics.case.alignment import stated_world_sizes
 from forensics.case.database import Connection
 from forensics.case.owners import give_log
 from forensics.ingest._shared.content import last_lines
@@ -24,9 +25,6 @@ _STATED = """
 SELECT source_id, min(rank) FROM (
     SELECT source_id, rank FROM log_events UNION SELECT source_id, rank FROM log_progress
 ) WHERE rank IS NOT NULL GROUP BY source_id HAVING count(DISTINCT rank) = 1
-"""
-_WORLD = """
-SELECT DISTINCT try_cast(value AS INTEGER) FROM job_config WHERE key IN ('world_size', 'log.world_size', 'env.WORLD_SIZE')
 """
 _FOLLOWED = "UPDATE log_events SET kind = 'earlier_' || kind WHERE source_id = ? AND NOT starts_with(kind, 'earlier_')"
 
@@ -50,8 +48,8 @@ def name_local_ranks(connection: Connection, artefacts: Mapping[int, Artefact]) 
     if not starts:
         return
     stated = {**_labelled(starts, artefacts), **dict(connection.execute(_STATED).fetchall())}
-    sizes = [size for (size,) in connection.execute(_WORLD).fetchall()]
-    world = sizes[0] if len(sizes) == len(starts) == 1 else None
+    sizes = stated_world_sizes(connection, "env.WORLD_SIZE")
+    world = sizes.pop() if len(sizes) == len(starts) == 1 else None
     for attempts in starts.values():
         for attempt, files in attempts.items():
             for file, rank in _ranks(files, stated, world):

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from forensics.case.database import Connection, has_rows, insert_rows, rows_of, schema_columns
+from forensics.case.alignment import stated_world_sizes
+from forensics.case.database import Connection, has_rows, insert_rows, schema_columns
 from forensics.vocabulary import GUESSED
 
 _FEWEST = 2
@@ -22,7 +23,6 @@ FROM stacks k JOIN sources s USING (source_id)
 WHERE k.pid IS NOT NULL AND k.is_main AND k.is_child IS DISTINCT FROM true
 GROUP BY ALL ORDER BY ALL
 """
-_SIZES = "SELECT try_cast(value AS BIGINT) FROM job_config WHERE key IN ('world_size', 'log.world_size')"
 _Process = tuple[int, str | None, bool | None, int, str]
 
 
@@ -31,7 +31,7 @@ def number_by_start(connection: Connection) -> None:
     if not has_rows(connection, "stacks") or _names_ranks(connection):
         return
     chosen = _peers(connection.execute(_PROCESSES).fetchall())
-    if any(size != len(chosen) for (size,) in rows_of(connection, "job_config", _SIZES)):
+    if not stated_world_sizes(connection) <= {len(chosen)}:
         return  # others are missing, and nothing tells which
     rows: list[tuple[object, ...]] = [
         (source, rank, host, pid, GUESSED) for rank, (pid, host, _, source, _) in enumerate(chosen)
@@ -42,7 +42,7 @@ def number_by_start(connection: Connection) -> None:
 def _names_ranks(connection: Connection) -> bool:
     """Whether any file speaks of a rank by its number: which of the processes that is, the order cannot tell."""
     tables = [table for table, columns in schema_columns().items() if "rank" in columns]
-    return any(rows_of(connection, table, f"SELECT 1 FROM {table} WHERE rank IS NOT NULL LIMIT 1") for table in tables)
+    return any(connection.execute(f"SELECT 1 FROM {table} WHERE rank IS NOT NULL LIMIT 1").fetchall() for table in tables)
 
 
 def _peers(processes: Iterable[_Process]) -> list[_Process]:

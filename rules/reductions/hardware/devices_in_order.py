@@ -6,13 +6,13 @@ import re
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.alignment import stated_world_sizes
 from forensics.rules.reductions.ranks.owners import Place
 
 _GPUS = """
 SELECT d.host, d.pci, try_cast(regexp_extract(d.device, '^GPU-([0-9]{1,4})$', 1) AS INTEGER)
 FROM devices d JOIN sources s USING (source_id) WHERE d.kind = 'gpu' AND d.pci IS NOT NULL AND s.parser = 'gpu_table'
 """
-_WORLD = "SELECT DISTINCT try_cast(value AS INTEGER) FROM job_config WHERE key IN ('world_size', 'log.world_size')"
 _ELSEWHERE = """
 SELECT (SELECT count(*) FROM job_config WHERE key LIKE '%CUDA_VISIBLE_DEVICES%')
     + (SELECT count(*) FROM log_events WHERE kind = 'several_nodes')
@@ -27,6 +27,5 @@ def devices_in_order(connection: DuckDBPyConnection) -> dict[Place, int]:
     """Ranks by host and address without the function, where the one stated size of the job is the number of GPUs."""
     rows = connection.execute(_GPUS).fetchall()
     numbers: dict[Place, int] = {(host, _FUNCTION.sub("", pci)): index for host, pci, index in rows}
-    sizes = connection.execute(_WORLD).fetchall() if rows else []
-    is_whole = sizes == [(len(numbers),)] and {*numbers.values()} == {*range(len(numbers))}
+    is_whole = bool(rows) and stated_world_sizes(connection) == {len(numbers)} and {*numbers.values()} == {*range(len(numbers))}
     return numbers if is_whole and connection.execute(_ELSEWHERE).fetchone() == (0,) else {}
