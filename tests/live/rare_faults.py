@@ -22,6 +22,8 @@ def vocabulary_never_opens(folder: Path, at: Position) -> Iterator[Job]:
         else:
             path.write_text("".join(f"word{number}\n" for number in range(500)))
     with launch("train_ner.py", [str(folder / "words-{rank}.txt")]) as job:
+        # The line of its worker server: before it a rank may still be loading its libraries from a slow disk.
+        job.wait_steps(1)
         job.wait_hang()
         yield job
 

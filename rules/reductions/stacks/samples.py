@@ -69,6 +69,19 @@ class Stacks:
         return bool(self.main) and all(sample.activity.wait is WaitKind.STORE for sample in self.main)
 
     @property
+    def waits_now(self) -> bool:
+        """Whether the newest sample found the main thread inside a call of communication, or in a rendezvous or store.
+
+        Where it was before does not matter for whom it waits now: a rank that came late has come.
+        """
+        return self.in_store_now or (self.latest is not None and self.latest.communicating)
+
+    @property
+    def in_store_now(self) -> bool:
+        """Whether the newest sample found the main thread waiting in a rendezvous or store."""
+        return self.latest is not None and self.latest.wait is WaitKind.STORE
+
+    @property
     def below_autograd(self) -> bool:
         """Whether every sample found the main thread below the autograd engine."""
         return bool(self.main) and all(sample.activity.below_autograd for sample in self.main)

@@ -41,7 +41,7 @@ def reported_waits(groups: Sequence[Communicator], ranks: Roster, samples: Mappi
     From the strongest to the weakest: a watchdog knows what was completed, others count calls only.
     """
     known = {rank for rank, facts in ranks.ranks.items() if facts.recorded or facts.stopped or facts.ended}
-    known |= {rank for rank, found in samples.items() if not (found.communicating or found.below_autograd or found.in_store)}
+    known |= {rank for rank, found in samples.items() if not (found.waits_now or found.below_autograd)}
     units = {group.unit for group in groups}
     for told in ({"work"}, {"opCount"}, units - {"work", "opCount"}):
         yield filled(recorded_waits([group for group in groups if group.unit in told], (), ignore=known), groups, ranks.ranks)

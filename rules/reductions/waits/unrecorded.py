@@ -68,7 +68,7 @@ def waits_by_stack(
     waiting = sure | perhaps if elsewhere or sure else sure
     others = set(ranks.ranks) - explained - waiting
     busy = {rank for rank in others if not ranks.rank(rank).unseen} or others or explained
-    store = {rank for rank in waiting if samples[rank].in_store}
+    store = {rank for rank in waiting if samples[rank].in_store_now}
     messages_to = _messages(ranks, samples, waiting - store)
     for rank, peer in sorted(messages_to.items()):
         yield unrecorded_wait({rank: None}, (peer,))
@@ -96,7 +96,7 @@ def _unexplained(
     counts when some rank is elsewhere, never when all ranks are there.
     """
     candidates = {rank: found for rank, found in samples.items() if rank not in explained and not ranks.rank(rank).stopped}
-    sure = {rank for rank, found in candidates.items() if found.communicating or found.in_store}
+    sure = {rank for rank, found in candidates.items() if found.waits_now}
     perhaps = {rank for rank, found in candidates.items() if rank not in sure and (found.below_autograd or rank in messages)}
     return sure, perhaps
 

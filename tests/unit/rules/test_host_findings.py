@@ -101,7 +101,7 @@ def test_all_ranks_in_data_loading_accuse_nobody(tmp_path: Path) -> None:
 
 def starting(rank_places: dict[int, Place]) -> Collection:
     """A job that has not recorded anything yet."""
-    found = Collection(len(rank_places), Job(1).now_ns)
+    found = Collection(4, Job(1).now_ns)
     for rank, place in rank_places.items():
         found.rank(rank)
         found.samples(rank)
@@ -252,3 +252,16 @@ def test_who_saves_and_runs_is_not_stuck_while_nothing_tells_for_how_long(
         found.samples(rank, state if rank == 0 else "S", moving=rank == 0)
         found.stacks(rank, *[CHECKPOINT if rank == 0 else BARRIER] * 3)
     assert [suspect.ranks for suspect in verdict_of(found.write(tmp_path)).suspects] == named_ranks
+
+
+@pytest.mark.parametrize("late", [0, 1, 3])
+def test_a_rank_that_came_late_to_the_rendezvous_is_not_accused_beside_the_one_that_never_comes(
+    tmp_path: Path, late: int
+) -> None:
+    case = starting(dict.fromkeys(set(range(4)) - {late}, RENDEZVOUS) | {2: HOST_CODE})
+    case.rank(late)
+    case.samples(late)
+    case.stacks(late, FORWARD, RENDEZVOUS, RENDEZVOUS)
+    verdict = verdict_of(case.write(tmp_path))
+    assert [suspect.ranks for suspect in leaders(verdict)] == [(2,)]
+    assert victims(verdict) == dict.fromkeys((0, 1, 3), (2,))
