@@ -7,6 +7,7 @@ import io
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import IO, BinaryIO, Protocol, cast
 
 import zstandard
@@ -148,17 +149,27 @@ def first_bytes(stream: BinaryIO, size: int) -> bytes:
 
 
 def file_opener(path: str, start: int = 0, size: int | None = None) -> Callable[[], BinaryIO]:
-    """Opens bytes of a file, each time anew: thousands of members then need no descriptor until they are read."""
-    if size is None:
-        return lambda: io.BufferedReader(io.FileIO(path), 1 << 18)
-    return lambda: io.BufferedReader(Window(io.FileIO(path), start, size, owns=True), 1 << 18)
+    """Opens bytes of a file, each time anew: thousands of members then need no descriptor until they are read.
+
+    It can be sent to another process, and to another host that sees the file.
+    """
+    return partial(_opened, path, start, size)
+
+
+def _opened(path: str, start: int, size: int | None) -> BinaryIO:
+    source = io.FileIO(path)
+    return io.BufferedReader(source if size is None else Window(source, start, size, owns=True), 1 << 18)
 
 
 def window_opener(source: IO[bytes], start: int, size: int) -> Callable[[], BinaryIO]:
-    """Opens bytes of a file that has no name and therefore stays open as long as its members."""
+    """Opens bytes of a file that has no name and therefore stays open as long as its members, and in this process only."""
     return lambda: io.BufferedReader(Window(source, start, size), 1 << 18)
 
 
 def content_opener(raw: Callable[[], BinaryIO], stored: int) -> Callable[[], BinaryIO]:
     """Opens the decompressed, bounded content of a member whose stored bytes `raw` opens."""
-    return lambda: decompressed(raw(), stored)
+    return partial(_content, raw, stored)
+
+
+def _content(raw: Callable[[], BinaryIO], stored: int) -> BinaryIO:
+    return decompressed(raw(), stored)

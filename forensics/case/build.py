@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -38,10 +39,11 @@ def open_case(
     case_file: Path | None = None,
     progress: Progress | None = None,
     names: Mapping[Path, str] = MappingProxyType({}),
+    scheduler: str | None = None,
 ) -> Connection:
     """The case of the given bundles, directories or files, in memory or in the new file `case_file`.
 
-    `names` are those of files that have none of their own.
+    `names` are those of files that have none of their own. `scheduler` is the address of a Dask cluster whose workers read.
     A single case file (DuckDB) is copied into memory as it is. Raises ForensicsError for input that cannot be used at all.
     """
     if any(is_case_file(path) for path in paths):
@@ -51,13 +53,21 @@ def open_case(
     bundle = open_bundle(paths, names)
     if bundle.kind == "files":
         bundle = replace(bundle, artefacts=tuple(with_sections(bundle.artefacts)))
-    with readings(bundle.artefacts, schema_columns()) as found:
+    with _readings(bundle, scheduler) as found:
         connection = new_case(case_file, sum(artefact.stored_bytes for artefact in bundle.artefacts))
         _fill(bundle, found, connection, progress)
     _refuse_what_is_no_evidence(connection, [names.get(path, str(path)) for path in paths])
     admit(connection)
     align(connection)
     return connection
+
+
+def _readings(bundle: Bundle, scheduler: str | None) -> AbstractContextManager[Iterator[Reading]]:
+    if scheduler is None:
+        return readings(bundle.artefacts, schema_columns())
+    from forensics.case.cluster import readings_on_cluster
+
+    return readings_on_cluster(bundle.artefacts, schema_columns(), scheduler)
 
 
 def _refuse_what_is_no_evidence(connection: Connection, names: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from io import BytesIO
 
 from forensics.bundle.artefact import Artefact
@@ -81,4 +82,4 @@ def _is_command(line: bytes) -> bool:
 
 
 def _part(artefact: Artefact, content: bytes, begin: int) -> Artefact:
-    return replace(artefact, stored_bytes=len(content), open=lambda: BytesIO(content), sha256=None, lines_before=begin)
+    return replace(artefact, stored_bytes=len(content), open=partial(BytesIO, content), sha256=None, lines_before=begin)

@@ -21,6 +21,10 @@ def ingest(
     output: Annotated[Path, typer.Option("--output", "-o", help="DuckDB file to write.")] = Path("case.duckdb"),
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     limit: budget.Text = "",
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Read on a Dask cluster that sees the files: tcp://HOST:8786 of its scheduler."),
+    ] = None,
 ) -> None:
     """Read sources into a case file and say what was understood.
 
@@ -34,12 +38,17 @@ def ingest(
     unfinished.unlink(missing_ok=True)
     try:
         with budget.allowed(limit), reading() as progress:
-            connection = open_case(paths, unfinished, progress)
+            connection = open_case(_seen(paths, scheduler), unfinished, progress, scheduler=scheduler)
         _report(connection)
         connection.close()
         unfinished.replace(output)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _seen(paths: list[Path], scheduler: str | None) -> list[Path]:
+    """The paths as workers elsewhere open them."""
+    return paths if scheduler is None else [path.absolute() for path in paths]
 
 
 def _report(connection: DuckDBPyConnection) -> None:
