@@ -56,7 +56,8 @@ def _from_stacks(stacks: StacksByRank, text: EvidenceText, ranks: tuple[int, ...
     calls = {rank: call for rank in ranks if rank in stacks and (call := _call(stacks[rank]))}
     majority = vote(calls) if len(calls) == len(ranks) else ()
     odd = tuple(rank for rank in ranks if rank not in majority)
-    if not majority or not odd:
+    if not majority or len({calls[rank] for rank in odd}) != 1:
+        # In three calls or more are members of several groups: who is alone there may wait for one that has gone on.
         return
     yield Finding(
         ranks=odd,

@@ -35,6 +35,12 @@ from forensics.rules.reductions.waits.launch_orders import is_order_inversion
 
 _NETWORK = frozenset({"completion_error", "nic_event"})
 
+_BELOW_THE_CALL = "look inside the collective: network, devices, proxy threads; the recorder cannot tell its members apart"
+_CALLS_APART = (
+    "compare the calls that the ranks are in, and the groups these are of: a rank that left out a call of its group, or made "
+    "one more, went on and is in another call by now"
+)
+
 
 def _evaluate(
     roster: Roster,
@@ -64,11 +70,17 @@ def _evaluate(
             continue
         if root.waits[0].communicator not in mismatched:
             still = liveness.motion is Motion.STALLED and all(roster.rank(rank).state == "alive" for rank in root.ranks)
-            below = still and _inside_one_call([activity_of(stacks, rank) for rank in root.ranks])
-            yield _finding(groups, text, root, (*links, *_of_network(logs)) if below else ())
+            seen = [activity_of(stacks, rank) for rank in root.ranks]
+            lines = (*links, *_of_network(logs)) if still and _inside_one_call(seen) else ()
+            yield _finding(groups, text, root, lines, apart=_apart(root, seen))
 
 
-def _finding(groups: Communicators, text: EvidenceText, root: Root, lines: Sequence[Evidence]) -> Finding:
+def _apart(root: Root, seen: Sequence[Activity | None]) -> bool:
+    """Whether no more is known than that the members are in calls of communication, and these are several calls."""
+    return not root.waits[0].communicator and None not in seen and not _inside_one_call(seen)
+
+
+def _finding(groups: Communicators, text: EvidenceText, root: Root, lines: Sequence[Evidence], *, apart: bool) -> Finding:
     """Build the finding; `lines` are those about the network where the hosts live and are inside the same call."""
     wait = root.waits[0]
     return Finding(
@@ -77,11 +89,11 @@ def _finding(groups: Communicators, text: EvidenceText, root: Root, lines: Seque
         stage=text.joined_stage(wait, root.ranks, Component.COMMUNICATION),
         belief=Belief.GROUP_SYMPTOM,
         confidence=Confidence.SUSPECT,
-        evidence=(*_evidence(groups, text, root), *_network_lines(lines)),
+        evidence=(*_evidence(groups, text, root), *(() if apart else _network_lines(lines))),
         granularity=Granularity.GROUP,
         members=Members.ONE_OF,
         since=text.since((wait,)),
-        next_steps=("look inside the collective: network, devices, proxy threads; the recorder cannot tell its members apart",),
+        next_steps=(_CALLS_APART if apart else _BELOW_THE_CALL,),
     )
 
 

@@ -34,16 +34,26 @@ def test_a_rank_by_itself_in_another_collective_is_a_suspect(usual: Place, tmp_p
     assert (first.ranks, first.rules[0], first.confidence) == ((2,), "FX121", Confidence.SUSPECT)
 
 
-@pytest.mark.parametrize("places", [{}, {2: RECV}, {2: BARRIER, 3: RECV}], ids=["all in one", "a message", "both"])
+@pytest.mark.parametrize(
+    "places",
+    [{}, {2: RECV}, {2: BARRIER, 3: RECV}, {0: BARRIER, 2: BROADCAST}],
+    ids=["all in one", "a message", "both", "three calls"],
+)
 def test_where_others_may_be_in_it_too_nobody_is_told_from_the_rest(places: Mapping[int, Place], tmp_path: Path) -> None:
     assert all(len(suspect.ranks) == 4 and suspect.members == "one_of" for suspect in seen(tmp_path, places).suspects)
 
 
-@pytest.mark.parametrize("places", [{4: BARRIER, 5: BARRIER}, {4: BARRIER, 5: BROADCAST}], ids=["one group", "each alone"])
-def test_of_several_that_are_in_another_collective_one_is_at_fault(places: Mapping[int, Place], tmp_path: Path) -> None:
+def test_of_several_that_are_in_another_collective_one_is_at_fault(tmp_path: Path) -> None:
     """They may be a group of their own, in which one of them, or the network below it, is stuck."""
-    first = seen(tmp_path, places, world=8).suspects[0]
+    first = seen(tmp_path, {4: BARRIER, 5: BARRIER}, world=8).suspects[0]
     assert (first.ranks, first.members, first.confidence) == ((4, 5), Members.ONE_OF, Confidence.SUSPECT)
+
+
+def test_ranks_in_three_calls_are_members_of_several_groups(tmp_path: Path) -> None:
+    """Rank 1 left out a call of its group with rank 0 and is where most are; rank 2 waits for rank 0 in another group."""
+    (first,) = seen(tmp_path, {0: BARRIER, 2: BROADCAST}).suspects
+    assert (first.ranks, first.members, first.rules) == ((0, 1, 2, 3), Members.ONE_OF, ("FX140",))
+    assert "left out a call of its group" in first.next_steps[0]
 
 
 def test_of_two_ranks_either_may_be_wrong(tmp_path: Path) -> None:
