@@ -6,7 +6,7 @@ SEED ?= 1
 SECONDS ?= 60
 CASES ?= 10
 SOUND ?= 1000
-SUITES ?= hang slowdown ccl nic frontier accumulation sharding healthy
+SUITES ?= hang slowdown ccl nic several frontier accumulation sharding healthy
 # Tests that draw their examples: a few in `make test`, more in `make test-live`.
 DRAWN := tests/property/test_ingest.py $(wildcard tests/property/test_verdict_*.py) tests/native/test_shim_kills.py
 # Bundle that `make demo` diagnoses.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def evaluate(
     suites: Annotated[
         list[str] | None,
-        typer.Argument(help="hang slowdown ccl nic frontier accumulation sharding healthy live (all)."),
+        typer.Argument(help="hang slowdown ccl nic several frontier accumulation sharding healthy live (all)."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Decides every case: another seed is another exam.")] = 0,
     cases: Annotated[int | None, typer.Option(min=1, help="Cases of each suite.")] = None,

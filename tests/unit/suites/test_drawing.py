@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from forensics.errors import ForensicsError
-from forensics.fixtures.simulator.faults import parse
-from forensics.fixtures.suites import frontier, nic
+from forensics.fixtures.simulator.faults import FAULTS, parse
+from forensics.fixtures.simulator.simulation import alone, degraded
+from forensics.fixtures.suites import frontier, nic, several
 from forensics.fixtures.suites.interface import Case, Draw, Suite
+from forensics.fixtures.suites.preparing import simulated
 from forensics.fixtures.suites.registry import SUITES, chosen
 
 DRAWN = [suite for suite in SUITES.values() if suite.record is None]
@@ -70,6 +74,35 @@ def test_some_hangs_leave_one_source_alone() -> None:
     found = [draw for draw in draws(SUITES["hang"], 5, 120) if "only" in draw.losses]
     assert {("recorder",), ("shim",), ("logs",)} == {draw.losses["only"] for draw in found} and len(found) >= 12
     assert all(bool(draw.options.get("by_watchdog")) == (draw.losses["only"] == ("logs",)) for draw in found)
+
+
+@pytest.mark.parametrize("name", ["hang", "slowdown", "healthy", "several"])
+def test_jobs_have_each_source_with_a_fault_or_without(name: str) -> None:
+    found = {source for draw in draws(SUITES[name], 5, 120) for source in draw.options.get("sources", ())}
+    assert found == {"shim", "nic", "stages", "kineto", "nsight"}
+
+
+def test_sound_jobs_leave_one_source_alone_as_hangs_do() -> None:
+    found = {draw.losses.get("only") for draw in draws(SUITES["healthy"], 5, 160)}
+    assert found == {None, ("recorder",), ("stacks", "processes"), ("logs",), ("shim",)}
+
+
+def test_every_kind_of_fault_is_in_some_suite() -> None:
+    drawn = {parse(text).kind.name for suite in DRAWN for draw in draws(suite, 3, 400) for text in draw.faults}
+    assert drawn == FAULTS.keys()
+
+
+def test_pairs_and_what_ranks_share_have_their_turn() -> None:
+    found = Counter(draw.about for draw in draws(SUITES["several"], 3, 12))
+    assert found == {"two slow ones": 4, "one stops, one was slow": 4, **dict.fromkeys(several.SHARED, 1)}
+
+
+@pytest.mark.slow
+def test_pairs_are_of_two_ranks_and_each_costs_enough() -> None:
+    made = simulated(Case("several", 3, 1))[1]
+    assert len({rank for injection in made.injections for rank in injection.ranks}) > 1
+    assert made.hung and not alone(made, made.injections[1]).hung
+    assert all(degraded(alone(made, each)) for each in made.injections)
 
 
 def test_a_third_of_the_delays_must_be_absorbed() -> None:
