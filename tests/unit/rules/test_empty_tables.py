@@ -15,6 +15,7 @@ from tests.recordings.verdicts import verdict_of
 
 
 @pytest.mark.parametrize("scenario", ["behind-in-logs", "behind-in-ras", "behind-in-shim-logs", "dataloader-stalled"])
+@pytest.mark.first(1)
 def test_what_is_not_asked_says_nothing(scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def asked(
         connection: database.Connection, table: str, query: str, parameters: object = None, kinds: Collection[str] = ()

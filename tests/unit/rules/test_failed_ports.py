@@ -38,6 +38,7 @@ def first_suspect(scenario: str, *ranks: int) -> Suspect:
 
 
 @pytest.mark.parametrize("scenario", ["chunk-not-delivered", "work-request-failed"])
+@pytest.mark.first(1)
 def test_both_ends_of_a_dead_link_until_one_port_is_known_to_have_failed(scenario: str) -> None:
     link, two = first_suspect(scenario), first_suspect(scenario, 0, 2)
     assert link.ranks == two.ranks == (0, 2) and link.members is two.members is Members.ONE_OF

@@ -62,6 +62,7 @@ def refined(
         ("transfer-slow", transfer_slow.RULE, Oddity.CONGESTED, Cause.NETWORK_CONGESTION),
     ],
 )
+@pytest.mark.first(1)
 def test_what_the_accused_rank_shows_names_the_cause(scenario: str, rule: Rule, kind: Oddity, cause: Cause) -> None:
     before, after = refined(rule, recorded(scenario), kind)
     assert before.cause is not cause and after.cause is cause
@@ -80,6 +81,7 @@ def test_what_the_accused_rank_shows_names_the_cause(scenario: str, rule: Rule, 
         ("stage-slow", stage_slow.RULE, Oddity.THROTTLED),
     ],
 )
+@pytest.mark.first(1)
 def test_what_does_not_explain_the_finding_changes_nothing(scenario: str, rule: Rule, kind: Oddity) -> None:
     before, after = refined(rule, recorded(scenario), kind)
     assert before == after

@@ -75,6 +75,7 @@ def status(code: str, case: DuckDBPyConnection, instead: dict[object, object] | 
 
 
 @pytest.mark.parametrize(("code", "scenario", "weaker"), ON_SCENARIOS)
+@pytest.mark.first(5)
 def test_only_what_would_have_been_seen_is_ruled_out(code: str, scenario: str, weaker: str) -> None:
     assert status(code, recorded(scenario)) == "ruled_out"
     with changed(scenario, weaker) as case:
@@ -153,6 +154,7 @@ def straggler(share: float, members: tuple[int, ...] = (0, 1, 2, 3), calls: int 
         ("FX172", Slowness(stragglers=(straggler(0.01, members=(0, 1)),)), range(4), "silent"),
     ],
 )
+@pytest.mark.first(2)
 def test_flows_that_would_have_shown_a_slow_end(code: str, slowness: Slowness, logs: range, expected: str) -> None:
     about: dict[object, object] = {Slowness: slowness, ChunkLogs: ChunkLogs(frozenset(logs))}
     assert status(code, recorded("transfer-slow"), about) == expected

@@ -306,6 +306,7 @@ def inside(*statements: str) -> dict[int, set[str]]:
 
 
 @pytest.mark.parametrize("what", ["kind = 'reduce_scatter'", "count = 2048", "dtype = 'uint8'"])
+@pytest.mark.first(1)
 def test_what_members_made_differently_is_not_taken_for_complete(what: str) -> None:
     assert inside() == {1: {"done"}, 2: {"done"}, 3: {"done"}}
     assert inside(OTHER.format(what=what)) == {1: {"done"}, 2: {"pending"}, 3: {"pending"}}

@@ -62,6 +62,7 @@ def test_logs_of_half_a_group_do_not_say_who_is_awaited(tmp_path: Path) -> None:
         ("proxy-paused", "FX173", {"likely_pauses": 100, "least_share_of_few": 0.95}),
     ],
 )
+@pytest.mark.first(1)
 def test_thresholds_decide(scenario: str, code: str, changed: dict[str, float]) -> None:
     case = recorded(scenario)
     assert {code} == {rule for suspect in diagnose(case).suspects for rule in suspect.rules}
@@ -75,6 +76,7 @@ def test_jobs_without_chunks_are_not_cleared(scenario: str) -> None:
 
 
 @pytest.mark.parametrize("scenario", ["chunk-not-delivered", "gpu-not-ready", "credit-withheld", "behind-in-shim-logs"])
+@pytest.mark.first(1)
 def test_a_hang_is_nobodys_slowness(scenario: str) -> None:
     verdict = diagnose(recorded(scenario))
     assert not CODES & {rule for suspect in verdict.suspects for rule in suspect.rules}

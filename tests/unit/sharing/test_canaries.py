@@ -204,12 +204,14 @@ EDGE = (b"x" * 79 + b"\n") * 13_200
 
 
 @pytest.mark.parametrize("text", [PRIVATE_KEY, f"password={PASSWORD}", f"--token {PASSWORD}"])
+@pytest.mark.first(1)
 def test_a_secret_at_the_edge_of_a_piece_of_a_log_is_found(tmp_path: Path, text: str) -> None:
     members = {f"{spare}.log": EDGE[: (1 << 20) - spare] + f"\n{text}\n".encode() for spare in range(0, 90, 7)}
     assert leaks(redacted(tmp_path, members)[0]) == []
 
 
 @pytest.mark.parametrize("text", [f'"password": "{PASSWORD}"', f'"argv": ["--token", "{PASSWORD}"]'])
+@pytest.mark.first(1)
 def test_a_secret_at_the_edge_of_a_piece_of_a_document_is_found(tmp_path: Path, text: str) -> None:
     filler = EDGE.replace(b"\n", b"y").decode()
     members = {

@@ -36,6 +36,7 @@ def scrubbed(content: bytes, size: int = 1 << 16) -> bytes:
         b'["' + b"1." * 500_000 + b'"]',
     ],
 )
+@pytest.mark.first(3)
 def test_what_is_made_to_hang_ends(content: bytes) -> None:
     assert len(scrubbed(content)) >= len(content) // 20
 

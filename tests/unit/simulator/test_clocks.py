@@ -108,6 +108,7 @@ def test_a_trace_over_a_jump_is_stretched_as_torch_stretches_it() -> None:
     assert told.sum() - real.sum() == pytest.approx(JUMP_NS / 1e3, rel=0.15)
 
 
+@pytest.mark.slow
 def test_a_bundle_with_a_clock_that_was_set_is_read_without_a_complaint(tmp_path: Path) -> None:
     made = stepped(-JUMP_NS)
     kept = losses.drawn(DENSE.parallel.world, np.random.default_rng(1), beside=("shim,nic,stages,kineto,nsight",))

@@ -115,6 +115,7 @@ def test_a_message_that_fits_into_no_buffers_holds_up_its_sender_until_the_recei
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved", "zero-bubble"])
 @pytest.mark.parametrize("pipeline", [2, 4, 8])
+@pytest.mark.first(4)
 def test_large_messages_never_let_a_schedule_wait_for_itself(schedule: Schedule, pipeline: int) -> None:
     model = replace(DENSE.model, activation_bytes=64 << 20, layers=2 * pipeline)
     for microbatches in (pipeline, 2 * pipeline):
@@ -126,6 +127,7 @@ def test_large_messages_never_let_a_schedule_wait_for_itself(schedule: Schedule,
 
 
 @pytest.mark.parametrize("name", ["ddp-8", "llama-interleaved", "fsdp-64", "venustrace"])
+@pytest.mark.first(2)
 def test_following_every_rank_gives_the_same_times(name: str) -> None:
     job = quiet(PRESETS[name])
     job = replace(job, gpus_per_host=job.parallel.world)  # operations share NICs only where stages are followed together

@@ -56,6 +56,7 @@ def test_every_kind_leaves_the_past_as_it_was_and_says_where_it_is(name: str) ->
         ("pcie-gpu@rank3:80+before", "pcie-gpu@rank3:20+before"),
     ],
 )
+@pytest.mark.first(1)
 def test_a_higher_level_costs_more(weak: str, strong: str) -> None:
     spans = [makespans(case(fault).run)[-1] for fault in (weak, strong)]
     assert makespans(case("none").run)[-1] < spans[1]

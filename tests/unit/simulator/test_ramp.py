@@ -65,6 +65,7 @@ def test_a_batch_that_cannot_grow_so_is_refused(changes: dict[str, Any], said: s
         replace(DENSE, microbatches=6, **changes)
 
 
+@pytest.mark.slow
 def test_nobody_is_accused_while_a_batch_grows(tmp_path: Path) -> None:
     made = simulate(GROWING, [parse("none")], 3, iterations=8)
     whole = losses.drawn(made.job.parallel.world, made.random("losses"))

@@ -53,6 +53,7 @@ def test_a_job_that_moves_is_seen_to(moving: dict[tuple[int, str], list[bytes]])
             assert counts == sorted(set(counts))
 
 
+@pytest.mark.slow
 def test_hosts_of_a_job_that_moves_are_found_at_several_places(moving: dict[tuple[int, str], list[bytes]]) -> None:
     """Three looks may meet a small job at one call by chance, so several jobs are looked at."""
     jobs = (samples("none", 1), moving, samples("none", 3))

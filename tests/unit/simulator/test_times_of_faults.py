@@ -107,6 +107,7 @@ def test_some_jobs_hang_in_their_first_iterations() -> None:
     assert all(each.young for each in found if each.onset < usual)
 
 
+@pytest.mark.slow
 def test_a_delay_may_be_in_progress_when_somebody_looks() -> None:
     made = case("compute-delay@rank3:30s")
     found = truth(made, Losses())

@@ -209,6 +209,7 @@ def test_a_proxy_that_sleeps_begins_last_with_all_its_flows() -> None:
 
 
 @pytest.mark.parametrize(("course", "granularity", "mechanism"), [("before", "nic", True), ("recovering", "group", False)])
+@pytest.mark.first(1)
 def test_what_was_over_before_any_slice_that_is_kept_cannot_be_told(course: str, granularity: str, mechanism: bool) -> None:
     job = changed(SHARDED, ["noise.oddities=0"])
     made = simulate(job, [parse(f"nic-slow@rank3:20+{course}")], 4, after_s=110)

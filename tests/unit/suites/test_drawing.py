@@ -50,13 +50,19 @@ def test_hangs_visit_the_papers_phases_alike_and_other_kinds_too() -> None:
     assert len(others) > 6
 
 
-@pytest.mark.parametrize("name", ["hang", "slowdown", "ccl", "nic", "frontier", "healthy"])
-def test_jobs_and_collections_vary_in_every_suite(name: str) -> None:
+@pytest.mark.parametrize("name", ["hang", "slowdown", "ccl", "nic", "several", "frontier", "healthy"])
+def test_jobs_vary_in_every_suite(name: str) -> None:
     found = draws(SUITES[name], 5, 120)
     sizes = [draw.job.parallel.world for draw in found]
     assert min(sizes) <= 32 and max(sizes) >= 64 and np.median(sizes) <= 64
+
+
+@pytest.mark.parametrize("suite", DRAWN, ids=lambda suite: suite.name)
+def test_collections_lose_ranks_and_ends_of_files_in_every_suite(suite: Suite) -> None:
+    found = draws(suite, 5, 120)
     assert sum("missing" in draw.losses for draw in found) >= 4
     assert sum("cut" in draw.losses for draw in found) >= 4
+    assert not suite.published or not any(draw.as_published for draw in found if draw.losses)
 
 
 @pytest.mark.parametrize("name", ["hang", "slowdown", "healthy"])

@@ -9,6 +9,7 @@ import pytest
 from tests.benchmarks.granularity import APART, BEFORE, BESIDE, SLOW, actual_times
 
 
+@pytest.mark.slow
 def test_coarse_epochs_fold_the_gaps_of_the_others_into_their_time() -> None:
     found = actual_times(f"nic-slow@rank{SLOW}:50%+lasting", 5, (8, 32, 64, 1000))
     fine, usual, coarse, blind = found

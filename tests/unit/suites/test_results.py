@@ -139,6 +139,7 @@ def test_a_line_that_is_no_row_is_told_and_nothing_is_lost(tmp_path: Path) -> No
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
     """Five hundred cases whose verdicts have 20 KB each: 10 MB of rows, of which a fraction is in memory at any time."""
     said = {**RIGHT[0], "summary": "x" * 20_000}
