@@ -22,6 +22,10 @@ class Outcome(StrEnum):
     INCONCLUSIVE = "inconclusive"
 
 
+IF_STUCK = "if the job is stuck: "
+"""Stands before suspects of an inconclusive verdict: whom to look at, and no accusation as long as nothing shows a hang."""
+
+
 class StageName(StrEnum):
     """The training stage a rank was in."""
 

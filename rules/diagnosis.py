@@ -35,6 +35,7 @@ from forensics.rules.explain import Observed, observed_in
 from forensics.rules.facts.families import SourceFamilies, families
 from forensics.rules.facts.symptoms import Findings, Symptoms, symptoms
 from forensics.rules.labels import failures, limits
+from forensics.rules.lead import is_lead
 from forensics.rules.located import located
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
@@ -57,6 +58,7 @@ from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 from forensics.rules.soundness import slowness_signs, sound, unrecorded_ranks
 from forensics.rules.supply import Supply
+from forensics.vocabulary import IF_STUCK
 
 FRONTIER = "FX170"
 
@@ -78,7 +80,9 @@ def _verdict(
     overrides: Overrides,
 ) -> Verdict:
     judged = judge(supply, Findings(findings), families(connection))
-    suspects = dated(supply.call(located, {Judgement: judged}), supply.get(JobOnset))
+    judged = replace(judged, suspects=dated(supply.call(located, {Judgement: judged}), supply.get(JobOnset)))
+    lead = supply.call(is_lead, {Judgement: judged})
+    suspects = tuple(replace(each, confidence=Confidence.SUSPECT) for each in judged.suspects) if lead else judged.suspects
     judged = replace(judged, suspects=suspects)
     roster, graph, motion, pace = supply.get(Roster), supply.get(WaitGraph), supply.get(Liveness), supply.get(Speed)
     end = supply.get(Finished)
@@ -89,7 +93,7 @@ def _verdict(
     reported = "a report in the logs names ranks that did not come" if any(one.overdue for one in heard.reports) else still
     reason = "somebody gave up waiting" if heard.stalled else reported
     ended = shows_the_end(roster, heard)
-    outcome = _outcome(roster, suspects, healthy, motion, pace, still=reason is not None, ended=ended)
+    outcome = _outcome(roster, suspects, healthy, motion, pace, still=reason is not None, ended=ended, lead=lead)
     windows = frontier_rows(supply.get(FrontierWindows), overrides)
     groups = supply.call(group_rows)
     tree = stack_tree(_shown(supply.get(StacksByRank), graph))
@@ -173,10 +177,13 @@ def _outcome(
     *,
     still: bool,
     ended: bool,
+    lead: bool,
 ) -> Outcome:
     facts = [f for f in roster.ranks.values() if f.state or f.thread_states]
     if facts and all(f.dead for f in facts) and suspects:
         return Outcome.FAILSTOP
+    if lead:
+        return Outcome.INCONCLUSIVE
     if suspects:
         slow = all(suspect.anomaly is Anomaly.FAIL_SLOW for suspect in suspects)
         return Outcome.SLOWDOWN if slow else Outcome.HANG
@@ -220,6 +227,7 @@ def _summary(
     waiting = {rank for suspect in first.ranks for rank in graph.waiters(suspect)} - set(first.ranks)
     tail = f"; {len(waiting)} of {world} ranks wait for it" if waiting else ""
     whom = f"{which}{ranks_text(first.ranks)}" if first.ranks else "the whole job"
+    whom = f"{IF_STUCK}{whom}" if outcome is Outcome.INCONCLUSIVE else whom
     return f"{outcome}: {whom}, stage {first.stage.name}, {first.cause} ({first.confidence}){tail}"
 
 

@@ -8,6 +8,7 @@ from forensics.bundle.members import ARCHIVE_CUT
 from forensics.model import Anomaly, CoverageRow, GroupRow, Outcome, StageRef, Suspect, Verdict, Victims
 from forensics.report import ranks, suspects, times
 from forensics.report.plain import brief
+from forensics.vocabulary import IF_STUCK
 
 _WORD = {
     Outcome.HANG: "HANG",
@@ -37,7 +38,8 @@ def lines(verdict: Verdict) -> tuple[str, ...]:
     if first is None:
         what = _NOBODY.get(verdict.outcome, "nobody can be named   confidence: none")
         return what, _looked_at(verdict) + _cut(verdict), _reason(verdict, first)
-    found = suspects.verdict_line(first), _waiting(verdict, first) + _cut(verdict), _reason(verdict, first)
+    only_if = IF_STUCK if verdict.outcome is Outcome.INCONCLUSIVE else ""
+    found = only_if + suspects.verdict_line(first), _waiting(verdict, first) + _cut(verdict), _reason(verdict, first)
     return *found, *_others(verdict, first)
 
 

@@ -94,6 +94,7 @@ UNSEEN = (
     Sitting("logs and folders by somebody else, half naming nobody, 2026-11-24, after what that taught", 13, 5, 0, 13, 13),
     Sitting("ten logs more by the same hand, after what these taught", 6, 3, 0, 4, 4),
     Sitting("logs and folders, 2026-11-25, by a hand that knew the readers, half naming nobody", 10, 6, 0, 10, 10),
+    Sitting("logs and folders, 2026-11-25 evening", 13, 6, 1, 11, 10),
 )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from forensics.model import Outcome, RankProcess
+from forensics.report import head
 from tests.recordings.verdicts import named, pasted, verdict_of
 
 ENTRY = (
@@ -94,6 +95,12 @@ FETCHES = "    wait (threading.py:302)\n    get (queue.py:170)\n    __next__ (ba
 STEPS = "".join(f"2026-03-14 09:{minute}:11 INFO step {minute} loss 2.{minute}\n" for minute in range(10, 60)) * 4
 
 
+GAVE_UP = (
+    "[rank{0}]:[E314 09:59:11.2 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600022 milliseconds\n"
+)
+
+
 def taken(rank: int, stack: str, command: str = "$ py-spy dump --pid {pid}   # rank {rank}") -> str:
     head, pid = command.format(pid=700 + rank, rank=rank), 700 + rank
     return f'{head}\nProcess {pid}: python train.py\n\nThread {pid} (idle): "MainThread"\n{stack}    <module> (train.py:9)\n\n'
@@ -102,7 +109,13 @@ def taken(rank: int, stack: str, command: str = "$ py-spy dump --pid {pid}   # r
 def test_stacks_below_the_commands_that_took_them(tmp_path: Path) -> None:
     stacks = [FETCHES if rank == 2 else REDUCES for rank in range(4)]
     verdict = pasted(tmp_path, "".join(taken(rank, stack) for rank, stack in enumerate(stacks)))
-    assert (named(verdict), verdict.outcome) == ({2}, Outcome.HANG)
+    assert (named(verdict), verdict.outcome) == ({2}, Outcome.INCONCLUSIVE), "a moment of a sound job looks like this"
+    lead = "if the job is stuck: rank 2"
+    assert lead in verdict.summary and head.lines(verdict)[0].startswith(lead)
+    (tmp_path / "stacks.txt").write_text("".join(taken(rank, stack) for rank, stack in enumerate(stacks)))
+    verdict = pasted(tmp_path, "".join(GAVE_UP.format(rank) for rank in (0, 1, 3)))
+    assert (named(verdict), verdict.outcome) == ({2}, Outcome.HANG), "the others gave up waiting"
+    (tmp_path / "stacks.txt").unlink()
     alike = pasted(tmp_path, "".join(taken(rank, REDUCES) for rank in range(4)))
     assert not named(alike), "all wait"
     (tmp_path / "job.log").unlink()

@@ -1,0 +1,22 @@
+"""Whether suspects are a lead and no accusation: one round of stacks looks alike in a stuck job and in a sound one."""
+
+from __future__ import annotations
+
+from forensics.model import Family
+from forensics.rules.arbitration import Judgement
+from forensics.rules.reductions.logs.log_evidence import Logged
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
+from forensics.rules.reductions.progress.standstill import Standing, WaitStates
+from forensics.rules.reductions.stacks.samples import StacksByRank
+
+_STACKS = frozenset({Family.STACK})
+
+
+def is_lead(judged: Judgement, motion: Liveness, states: WaitStates, heard: Logged, stacks: StacksByRank) -> bool:
+    """Whether stacks of one moment are all that speaks for the suspects, and nothing shows that the job stands still."""
+    faults = [each for each in judged.assessments if each.fault is not None]
+    once = motion.motion is Motion.UNSEEN and all(len(found.main) < 2 for found in stacks.values())
+    undated = all(state.standing is Standing.UNKNOWN for state in states)
+    reported = heard.stalled or any(report.overdue for report in heard.reports)
+    alone = all(each.families and {*each.families} <= _STACKS for each in faults)
+    return bool(judged.suspects) and once and undated and not reported and alone
