@@ -473,7 +473,8 @@ CREATE TABLE processes (
     cpu_ticks BIGINT,               -- user and system time in clock ticks
     switches BIGINT,                -- voluntary and involuntary context switches
     tracer BIGINT,                  -- pid of a tracer; 0 for none
-    timed BOOLEAN                   -- whether the process handles a signal that timers send
+    timed BOOLEAN,                  -- whether the process handles a signal that timers send
+    deadline BOOLEAN                -- whether the thread sleeps on a futex until a date of the wall clock
 );
 
 -- table: One understood log line.

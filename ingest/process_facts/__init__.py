@@ -19,6 +19,8 @@ from forensics.ingest.process_facts.tables import MAX_ROWS, is_table, read_table
 SCHEMA = "forensics.proc/1"
 TIMER_SIGNALS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
 _MASK = re.compile(r"[0-9a-fA-F]{1,32}")
+# Linux, include/uapi/linux/futex.h: FUTEX_WAIT and FUTEX_WAIT_BITSET, with the flag of the clock.
+_FUTEX_WAITS, _FUTEX_COMMAND, _FUTEX_CLOCK_REALTIME = (0, 9), 0x7F, 0x100
 
 
 _OF_A_DOCUMENT = re.compile(rb"\s*(?:[{<]|\[\s*\{)")
@@ -54,6 +56,7 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
             columns[name].append(getattr(seen, name))
         columns["kernel_stack"].append(seen.stack)
         columns["timed"].append(_is_timed(seen.caught))
+        columns["deadline"].append(None)
         columns["sample"].append((artefact.sample or 0) + seen.sample)
         columns["is_child"].append(None if seen.rank is None else False)
         told.update(dict.fromkeys(seen.settings))
@@ -111,6 +114,19 @@ def _add(columns: dict[str, list[Any]], thread: dict[str, Any]) -> None:
     columns["switches"].append(_sum([thread.get("voluntary_switches"), thread.get("involuntary_switches")]))
     columns["tracer"].append(integer(thread.get("tracer_pid")))
     columns["timed"].append(_is_timed(text(thread.get("signals_caught"))))
+    columns["deadline"].append(_has_deadline(wchan, text(thread.get("syscall"))))
+
+
+def _has_deadline(wchan: str | None, syscall: str | None) -> bool | None:
+    """Whether a futex is waited for until a date of the wall clock, by the arguments of the call: its number is the host's."""
+    fields = (syscall or "").split()
+    if wchan is None or "futex" not in wchan or len(fields) < 7:
+        return None
+    try:
+        operation, limit = int(fields[2], 16), int(fields[4], 16)
+    except ValueError:
+        return None
+    return operation & _FUTEX_COMMAND in _FUTEX_WAITS and bool(operation & _FUTEX_CLOCK_REALTIME) and limit != 0
 
 
 def _is_timed(caught: str | None) -> bool | None:

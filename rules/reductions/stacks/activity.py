@@ -86,8 +86,13 @@ class Activity:
         return " > ".join(str(entry) for entry in reversed(chosen)) or "no Python frames"
 
 
-def activity(path: CallPath, wchan: str | None = None) -> Activity:
-    """Classify one call path (innermost frame first); native frames and `wchan` refine what the Python frames leave open."""
+def activity(path: CallPath, wchan: str | None = None, *, deadline: bool = False) -> Activity:
+    """Classify one call path (innermost frame first); native frames and `wchan` refine what the Python frames leave open.
+
+    `deadline` says that the thread sleeps on a futex until a date of the wall clock. Right below the job's own code that is
+    the `wait()` of a work handle: `with lock:` waits without a limit, and a lock with one counts on the monotonic clock
+    (CPython 3.11, Python/thread_pthread.h; condition variables of C++ in the wheels of PyTorch 2.13).
+    """
     frames = own_frames(path)
     wait, call = _wait(frames)
     if wait is WaitKind.UNKNOWN:
@@ -99,6 +104,8 @@ def activity(path: CallPath, wchan: str | None = None) -> Activity:
     if wait is WaitKind.EXITING and stage is StageName.INIT:
         stage, identified_by = StageName.UNKNOWN, None
     found = Activity(stage, wait, frames, identified_by, call, by_words, by_kernel and wait is not WaitKind.UNKNOWN)
+    if deadline and found.unframed and found.wait is WaitKind.LOCK:
+        return replace(found, wait=WaitKind.POINT_TO_POINT)
     # The engine sleeps on a futex until its devices and the reductions of hooks are done.
     return replace(found, wait=WaitKind.UNKNOWN, by_kernel=False) if found.below_autograd and wait is WaitKind.LOCK else found
 

@@ -130,10 +130,11 @@ def activity_of(stacks: StacksByRank, rank: int) -> Activity | None:
 
 _SAMPLES = """
 SELECT k.rank, k.sample, k.pid, k.thread, k.is_main, k.is_child, coalesce(k.owns_gil, false), k.call_path, s.path, k.locator,
-       p.wchan, coalesce(k.active, false), coalesce(k.thread_name, ''), k.peer
+       p.wchan, coalesce(p.deadline, false), coalesce(k.active, false), coalesce(k.thread_name, ''), k.peer
 FROM stacks k JOIN sources s USING (source_id)
-LEFT JOIN (SELECT rank, pid, thread, sample, any_value(wchan) AS wchan FROM processes GROUP BY ALL) p
-  ON p.rank = k.rank AND p.thread = k.thread AND p.sample = k.sample
+LEFT JOIN (
+    SELECT rank, pid, thread, sample, any_value(wchan) AS wchan, any_value(deadline) AS deadline FROM processes GROUP BY ALL
+) p ON p.rank = k.rank AND p.thread = k.thread AND p.sample = k.sample
 WHERE k.rank IS NOT NULL
 ORDER BY k.rank, k.sample, s.path, k.thread
 """
@@ -184,12 +185,28 @@ def stacks(connection: DuckDBPyConnection) -> StacksByRank:
     """Classify every sample of a case, by rank; each distinct call path is looked at once."""
     rows = rows_of(connection, "stacks", _SAMPLES)
     paths = call_paths(connection, (row[7] for row in rows if row[7] is not None))
-    known: dict[tuple[int | None, str | None], Activity] = {}
+    known: dict[tuple[int | None, str | None, bool], Activity] = {}
     found: dict[int, tuple[list[Sample], list[Sample], list[Sample]]] = defaultdict(lambda: ([], [], []))
-    for rank, number, pid, thread, is_main, is_child, owns_gil, call_path, path, locator, wchan, active, name, peer in rows:
-        key = (call_path, wchan)
+    for (
+        rank,
+        number,
+        pid,
+        thread,
+        is_main,
+        is_child,
+        owns_gil,
+        call_path,
+        path,
+        locator,
+        wchan,
+        deadline,
+        active,
+        name,
+        peer,
+    ) in rows:
+        key = (call_path, wchan, deadline)
         if key not in known:
-            known[key] = activity(paths.get(call_path, ()), wchan)
+            known[key] = activity(paths.get(call_path, ()), wchan, deadline=deadline)
         where = f"{path}#{locator}"
         sample = Sample(number or 0, pid or 0, thread or 0, bool(is_main), owns_gil, known[key], where, active, name, peer)
         main, threads, children = found[rank]

@@ -212,7 +212,7 @@ ITERATOR_METHODS = frozenset({"__next__", "__getitem__", "__getitems__", "__anex
 # their file systems. Sources: Linux 4.18 to 6.12, fs/locks.c, fs/lockd, fs/nfs, fs/ceph, fs/smb; Lustre 2.15, ldlm_flock.c.
 WCHANS = (
     (WaitKind.FILE_LOCK, re.compile(r"(?:locks_lock_inode_wait|(?:flock|posix)_lock_inode_wait|posix_lock_file_wait|fcntl_setlk|do_lock_file_wait|flock_lock_file_wait|locks_mandatory_area|__break_lease|nlmclnt_(?:lock|block|wait)|nlm_wait_on_grace|nfs4?_(?:proc_|retry_|wait_)?\w*set_?lk|do_setlk|do_flock|ldlm_flock_completion_ast|ll_file_flock|ceph_(?:lock_wait_for_completion|flock|lock)|cifs_(?:posix_)?lock_set|cifs_setlk|dlm_posix_lock)")),
-    (WaitKind.IO, re.compile(r".*(?:pipe_(?:read|write)|wait_for_partner|fifo_open|nfs|rpc_wait|fuse|ptlrpc|cl_sync|osc_|ll_|gpfs|mmfs|jbd2|io_schedule|folio_wait|wait_on_page|unix_stream|tcp_recv|inet_|sk_wait|wait_for_data)")),
+    (WaitKind.IO, re.compile(r".*(?:pipe_(?:read|write)|wait_for_partner|wait_woken|fifo_open|nfs|rpc_wait|fuse|ptlrpc|cl_sync|osc_|ll_|gpfs|mmfs|jbd2|io_schedule|folio_wait|wait_on_page|unix_stream|tcp_recv|inet_|sk_wait|wait_for_data)")),
     (WaitKind.SLEEP, re.compile(r".*nanosleep")),
     (WaitKind.CHILD, re.compile(r"do_wait")),
     (WaitKind.LOCK, re.compile(r"futex")),

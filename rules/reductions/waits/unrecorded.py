@@ -8,6 +8,7 @@ from dataclasses import replace
 from forensics.model import WaitKind
 from forensics.rules.reductions.calls.semantics import stem_of
 from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.call_paths import CallPath
 from forensics.rules.reductions.stacks.samples import Stacks
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph, unrecorded_wait
@@ -44,13 +45,20 @@ def _places(found: Stacks) -> set[tuple[CallPath, WaitKind]]:
 
 
 def collective_of(found: Stacks) -> str | None:
-    """The collective that every sample of a rank was in; hooks below the autograd engine reduce gradients."""
-    calls = {
-        "all_reduce" if activity.below_autograd else stem_of(activity.call_frame.function if activity.call_frame else "")
-        for activity in (sample.activity for sample in found.main)
-    }
+    """The collective that every sample of a rank was in; hooks below the autograd engine reduce gradients.
+
+    A function of a library that communicates, and whose name tells no collective, is a call of its own.
+    """
+    calls = {"all_reduce" if sample.activity.below_autograd else _collective(sample.activity) for sample in found.main}
     call = calls.pop() if len(calls) == 1 else ""
     return None if call in ("", "send", "recv") else call
+
+
+def _collective(activity: Activity) -> str:
+    if activity.call_frame is None:
+        return ""
+    name = activity.call_frame.function
+    return stem_of(name) or (name if activity.wait is WaitKind.COLLECTIVE else "")
 
 
 def waits_by_stack(

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from forensics.ingest.interface import Identity
 from tests.unit.ingest.reading import read, sample
 
@@ -28,6 +30,26 @@ def test_what_the_kernel_does_not_show_is_null_and_errors_are_warnings() -> None
     assert (row["wchan"], row["cpu_ticks"], row["kernel_stack"], row["time_ns"]) == (None, None, None, None)
     assert [(p.message, p.locator) for p in result.problems] == [("collector: stack: permission denied", "pid=3")]
     assert result.identities == []
+
+
+@pytest.mark.parametrize(
+    ("syscall", "deadline"),
+    [
+        ("219 0x555b1d064a98 0x189 0x0 0x7ffc37809aa0 0x0 0xffffffff 0x7ffc37809950 0x7fbb0c0a3f16", True),
+        ("202 0x55ef3478f270 0x189 0x0 0x0 0x0 0xffffffff 0x7ffff486fc40 0x7fe8296a3f16", False),
+        ("219 0x55bfb56fb910 0x89 0x0 0x7ffefb444b00 0x0 0xffffffff 0x7ffefb444a50 0x7f0ed22a3f16", False),
+        ("202 0x55ef3478f270 0x181 0x0 0x7ffc37809aa0 0x0 0xffffffff 0x7ffff486fc40 0x7fe8296a3f16", False),
+        ("running", None),
+        ("202 0x1 rubbish 0x0 0x1 0x0 0x0", None),
+        (None, None),
+    ],
+    ids=["until a date", "without a limit", "for a time", "wakes", "runs", "rubbish", "not shown"],
+)
+def test_whether_a_futex_has_a_date_is_read_off_the_call(syscall: str | None, deadline: bool | None) -> None:
+    thread = {"tid": 3, "name": "python", "wchan": "futex_do_wait", "syscall": syscall}
+    process = {"pid": 3, "is_child": False, "threads": [thread], "errors": []}
+    (row,) = read(json.dumps({"schema": "forensics.proc/1", "rank": 0, "processes": [process]}).encode()).rows("processes")
+    assert row["deadline"] is deadline
 
 
 def test_a_handler_for_a_timer_is_read_off_the_mask_of_signals() -> None:

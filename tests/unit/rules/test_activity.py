@@ -163,6 +163,7 @@ def test_a_forked_child_does_not_inherit_its_parents_stage() -> None:
         ("ldlm_completion_ast", WaitKind.UNKNOWN),
         ("nfs4_delay_interruptible", WaitKind.IO),
         ("folio_lock", WaitKind.UNKNOWN),
+        ("wait_woken", WaitKind.IO),
         ("0", WaitKind.UNKNOWN),
         (None, WaitKind.UNKNOWN),
     ],
@@ -227,6 +228,12 @@ def test_a_wait_below_the_jobs_own_code_has_no_frame() -> None:
     assert activity(path(*TRAIN)).unframed
     assert not activity(path(*TRAIN), "hrtimer_nanosleep").unframed
     assert not activity(path(f"Condition.wait@{LIB}threading.py", *TRAIN), "futex_do_wait").unframed
+
+
+def test_a_futex_with_a_date_below_the_jobs_own_code_is_the_wait_of_a_work_handle() -> None:
+    assert activity(path(*TRAIN), "futex_do_wait", deadline=True).wait is WaitKind.POINT_TO_POINT
+    assert activity(path(*TRAIN), "futex_do_wait").wait is WaitKind.LOCK
+    assert activity(path(f"Condition.wait@{LIB}threading.py", *TRAIN), "futex_do_wait", deadline=True).wait is WaitKind.LOCK
 
 
 @pytest.mark.parametrize(
