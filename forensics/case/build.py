@@ -31,6 +31,8 @@ Progress = Callable[[int, int, str], None]
 _RANKED = frozenset({"flight_recorder", "python_stacks"})
 # A rank beyond this that equals the number of its own process is no rank, whatever the name of the file says.
 LEAST_PID = 1000
+# A bare number in the name of what tells of a host or its devices counts hosts, devices or files.
+_OF_HOSTS = frozenset({"nic_epochs", "ib_counters", "kernel_log", "nvidia_smi", "gpu_table", "memory_use"})
 _SHARED = {"frames": "frame", "call_paths": "call_path"}
 
 
@@ -148,7 +150,7 @@ def _write(
 ) -> None:
     """Rows of one artefact, its row in `sources`, and its warnings."""
     identity = reading.identity
-    stated = None if _is_a_process(artefact, reading) else artefact.rank
+    stated = None if _is_a_process(artefact, reading) or _is_of_a_host(artefact, reading) else artefact.rank
     rank = identity.rank if identity.rank is not None else stated
     method = "content" if identity.rank is not None else (None if rank is None else artefact.rank_method)
     host = identity.host or artefact.host
@@ -192,6 +194,11 @@ def _pids(reading: Reading) -> set[int]:
     """Process numbers that stacks say they are of."""
     columns = (batch.columns.get("pid", ()) for batch in reading.batches if batch.table == "stacks")
     return {int(pid) for column in columns for pid in column if pid is not None}
+
+
+def _is_of_a_host(artefact: Artefact, reading: Reading) -> bool:
+    """Whether the number in the name of a file that tells of a host says nothing of a rank."""
+    return reading.kind in _OF_HOSTS and not artefact.has_stated_rank
 
 
 def _is_a_process(artefact: Artefact, reading: Reading) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pytest
 
 from forensics.bundle.artefact import Artefact
@@ -17,6 +18,7 @@ from forensics.case.build import build_case, open_case
 from forensics.case.columns import CaseWriter
 from forensics.case.database import Connection, new_case
 from forensics.errors import ExitCode, ForensicsError
+from forensics.fixtures.simulator.writers.nic_epochs import packed
 from forensics.ingest import choose
 from forensics.ingest.interface import Batch, Ingester
 
@@ -346,6 +348,14 @@ def test_a_case_file_is_never_overwritten(tmp_path: Path) -> None:
     with pytest.raises(ForensicsError, match="already exists"):
         open_case([tmp_path / "in"], tmp_path / "case.duckdb")
     assert (tmp_path / "case.duckdb").read_text() == "precious"
+
+
+def test_a_number_in_the_name_of_a_capture_of_a_nic_is_no_rank(tmp_path: Path) -> None:
+    text = {"host": "n1", "nic": "mlx5_0", "epoch_ns": 32_000, "queue_pairs": [{"number": 7}]}
+    for number in range(3):
+        content = packed({**text, "nic": f"mlx5_{number}"}, [(0, 0, 100, np.array([5], np.uint32))])
+        (tmp_path / f"capture-{number}.epochs").write_bytes(content)
+    assert rows(case(tmp_path), "SELECT DISTINCT rank FROM sources") == [(None,)]
 
 
 def test_progress_names_every_artefact(tmp_path: Path) -> None:
