@@ -339,7 +339,8 @@ CREATE TABLE captures (
     clock VARCHAR,                  -- clock of the first epoch
     first_epoch BIGINT,             -- first epoch that was captured; null when not told
     epochs BIGINT,                  -- epochs that were captured: those in no run and not lost had no bytes; null when not told
-    lost VARCHAR                    -- lost ranges (first epoch, epochs) as JSON
+    lost VARCHAR,                   -- lost ranges (first epoch, epochs) as JSON
+    line_bytes_per_s BIGINT         -- what the line of the NIC can move in bytes per second; null when not told
 );
 
 -- table: Runs of bytes per queue pair; a view unrolls them.

@@ -121,6 +121,7 @@ def _capture(text: Mapping[str, Any]) -> Batch:
         "first_epoch": [_number(text.get("first_epoch"))],
         "epochs": [_number(text.get("epochs"))],
         "lost": [orjson.dumps(ranges).decode() if ranges else None],
+        "line_bytes_per_s": [_number(text.get("line_bytes_per_s"))],
     }
     return Batch("captures", columns)
 

@@ -21,7 +21,7 @@ from forensics.ingest.nic_epochs.layout import DIRECTIONS
 NEEDED = frozenset({"queue_pair", "direction", "bytes"})
 TIMED = frozenset({"epoch", "time_ns"})
 """One of these has to be there too."""
-SETTINGS = ("host", "rank", "nic", "epoch_ns", "clock", "first_epoch", "epochs")
+SETTINGS = ("host", "rank", "nic", "epoch_ns", "clock", "first_epoch", "epochs", "line_bytes_per_s")
 """What lines `# name=value` may say for all rows."""
 MOST_ROWS = 1 << 25
 _MOST_SHOWN = 20
@@ -171,6 +171,7 @@ def _captures(keys: Sequence[tuple[Any, ...]], number: Ints, epoch: Ints, said: 
         "clock": [key[3] for key in keys],
         "first_epoch": [begin] * len(keys) if told else first.tolist(),
         "epochs": [epochs] * len(keys) if told else (last - first + 1).tolist(),
+        "line_bytes_per_s": [_number(said.get("line_bytes_per_s"))] * len(keys),
     }
     if all(key[0] is None for key in keys):
         del columns["host"]  # that of the file

@@ -64,7 +64,8 @@ WITH rates AS (
     SELECT host, parent, max(rate_bytes_per_s) AS rate FROM devices WHERE kind = 'port' GROUP BY host, parent
 )
 SELECT c.source_id, c.capture_id, s.path, s.rank, coalesce(c.host, s.host), c.nic, c.epoch_ns,
-       c.first_epoch, c.epochs, c.clock, r.rate, s.status = 'ok' AND c.lost IS NULL
+       c.first_epoch, c.epochs, c.clock, coalesce(nullif(greatest(c.line_bytes_per_s, 0), 0), r.rate),
+       s.status = 'ok' AND c.lost IS NULL
 FROM captures c JOIN sources s USING (source_id)
 LEFT JOIN rates r ON r.host = coalesce(c.host, s.host) AND r.parent = c.nic
 WHERE c.nic IS NOT NULL AND c.epoch_ns > 0 ORDER BY s.path, c.capture_id
