@@ -137,7 +137,7 @@ def _evidence(end: SlowEnd, rates: LinkRates, users: NicUsers) -> Iterator[Evide
     for link in sorted(end.links, key=lambda link: (-link.cost, link.ends))[:_SHOWN]:
         sender, receiver = (ranks_text(users.of([rank])) for rank in link.ends)
         yield Evidence(
-            f"{sender} to {receiver}: {link.link.rate / 1e9:.1f} GB/s in its busiest epochs, "
+            f"{sender} to {receiver}: {link.link.rate / 1e9:.1f} GB/s {_told(link)}, "
             f"{link.usual / 1e9:.1f} GB/s on {counted(link.peers, 'link')} that carry as much; "
             f"in its last {counted(min(link.link.operators, LATEST), 'operator')}, {100 * link.cost:.0f} % of the time",
             link.link.source,
@@ -152,9 +152,13 @@ def _evidence(end: SlowEnd, rates: LinkRates, users: NicUsers) -> Iterator[Evide
         yield Evidence(why, None, supports=False)
 
 
+def _told(link: JudgedLink) -> str:
+    return "over all epochs with data, although not in its busiest ones" if link.is_mean else "in its busiest epochs"
+
+
 def _narrowed(finding: Finding, end: SlowEnd, judged: JudgedLinks, hosts: Hosts) -> Finding:
     """NIC or PCIe, where one NIC is slow in both directions and its hardware shows no other cause."""
-    if finding.cause is not Cause.NETWORK_SLOW or len(end.ranks) > 1 or not end.both:
+    if finding.cause is not Cause.NETWORK_SLOW or len(end.ranks) > 1 or not end.both or end.links[0].is_mean:
         return finding
     host = hosts.get(end.ranks[0])
     sound = {rank for link in judged if not link.is_slow for rank in link.ends}

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from forensics.rules.reductions.epochs.captures import NicCapture
 from forensics.rules.reductions.epochs.operators import MovedByNic, NicOperators, PeerOperators
@@ -21,14 +22,17 @@ LATEST = 10
 """Operators over which a rate is taken (Pulse 6.2: k = 10)."""
 # A slice of NCCL takes two epochs of 32 us of a line of 400 Gbit/s: operators of fewer epochs reach no rate.
 _LEAST_EPOCHS = 8
+# What comes and goes is told by more operators.
+_MANY = 100
 
 
 @dataclass(frozen=True, slots=True)
 class LinkRate:
     """What one link did in the newest moments: `rate` (bytes per second) is the median of its last operators.
 
-    `volume` is bytes per second over all of the time, `operators` how many tell
-    the rate. `told_by` is whose capture it is, of its `nic`, `span_ns` the time looked at, `source` the place.
+    `active_rate` is the same over all epochs with data: what other traffic takes now and then shows there only. `volume` is
+    bytes per second over all of the time, `operators` how many tell the rate. `told_by` is whose capture it is, of its `nic`,
+    `span_ns` the time looked at, `source` the place.
     """
 
     sender: int
@@ -40,6 +44,7 @@ class LinkRate:
     told_by: int
     source: str
     nic: str | None = None
+    active_rate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +89,17 @@ def _of_nic(nic: MovedByNic) -> Iterator[LinkRate]:
     for found in nic.peers:
         enough = found.active >= _LEAST_EPOCHS
         if enough.any():
-            yield _link(nic, found, float(np.median(found.peak[enough][-LATEST:])), int(enough.sum()))
+            yield _link(nic, found, enough)
 
 
-def _link(nic: MovedByNic, found: PeerOperators, peak: float, operators: int) -> LinkRate:
+def _link(nic: MovedByNic, found: PeerOperators, enough: npt.NDArray[np.bool_]) -> LinkRate:
     capture, peer = nic.capture, found.peer
     sender, receiver = (capture.rank, peer) if found.direction == "send" else (peer, capture.rank)
     volume = float(found.bytes.sum()) / nic.span_ns * 1e9
-    rate, source = peak / capture.epoch_ns * 1e9, f"{capture.path}#peer={peer}"
-    return LinkRate(sender, receiver, rate, volume, operators, nic.span_ns, capture.rank, source, capture.nic)
+    # The first epoch and the last are one together.
+    means = found.bytes[enough][-_MANY:] / (found.active[enough][-_MANY:] - 1)
+    peak, mean = (float(np.median(each)) / capture.epoch_ns * 1e9 for each in (found.peak[enough][-LATEST:], means))
+    return LinkRate(
+        sender, receiver, peak, volume, int(enough.sum()), nic.span_ns, capture.rank, f"{capture.path}#peer={peer}",
+        capture.nic, mean,
+    )  # fmt: skip

@@ -8,7 +8,7 @@ that are not slow: as many as three quarters may be, where two NICs of a ring of
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NewType
 
 import networkx as nx
@@ -29,6 +29,9 @@ LEAST_LOSS = 0.1
 _SPREADS = 3.0
 # Of the largest loss: links that lose nearly as much are as slow.
 _NEARLY = 0.25
+# Over all epochs with data a link lacks more before it is slow, and a fifth against the best link that its data reaches: all
+# links of a ring have gaps where one of it makes them.
+_LEAST_MEAN_LOSS, _LEAST_WITHIN = 0.25, 0.2
 # Median deviation of what is normally distributed, as a standard deviation.
 _SIGMA = 1.4826
 
@@ -37,13 +40,15 @@ _SIGMA = 1.4826
 class JudgedLink:
     """One link beside those of the same use: `usual` is what they reach (bytes per second), `peers` how many they are.
 
-    `cost` is the share of the time that it is active for longer than it would be at the usual rate.
+    `cost` is the share of the time that it is active for longer than it would be at the usual rate. `is_mean`: the rates of
+    `link` and `usual` are those over all epochs with data.
     """
 
     link: LinkRate
     usual: float
     peers: int
     is_slow: bool
+    is_mean: bool = False
 
     @property
     def ends(self) -> Ends:
@@ -67,8 +72,31 @@ JudgedLinks = NewType("JudgedLinks", tuple[JudgedLink, ...])
 
 @reduction
 def judged_links(rates: LinkRates) -> JudgedLinks:
-    """Compare every link with those of its use."""
-    return JudgedLinks(tuple(judged for links in uses(rates.links) for judged in judge(links)))
+    """Compare every link with those of its use: by its busiest epochs, and by all with data where these tell nothing."""
+    return JudgedLinks(tuple(judged for links in uses(rates.links) for judged in _of_use(links)))
+
+
+def _of_use(links: Sequence[LinkRate]) -> list[JudgedLink]:
+    by_peak = list(judge(links))
+    if any(link.is_slow for link in by_peak):
+        return by_peak
+    by_mean = _judged_by_mean(links)
+    slow = {link.ends for link in by_mean if link.is_slow}
+    return by_mean if _candidates({link.ends: link for link in by_mean}, slow, several_ways=True) else by_peak
+
+
+def _judged_by_mean(links: Sequence[LinkRate]) -> list[JudgedLink]:
+    """Slow are those links of a ring or exchange that lose most over all epochs with data, where others of it lose less."""
+    judged = {
+        each.ends: replace(each, is_slow=False, is_mean=True)
+        for each in judge([replace(link, rate=max(link.active_rate, 1.0)) for link in links])
+    }
+    for together in _connected(judged):
+        best = max(judged[ends].part for ends in together)
+        lowest = min(judged[ends].part for ends in together)
+        if lowest < min(1 - _LEAST_MEAN_LOSS, (1 - _LEAST_WITHIN) * best):
+            judged |= {ends: replace(judged[ends], is_slow=True) for ends in _deepest(judged, together)}
+    return list(judged.values())
 
 
 def uses(links: Sequence[LinkRate]) -> Iterator[list[LinkRate]]:

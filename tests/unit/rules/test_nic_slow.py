@@ -33,6 +33,12 @@ def test_a_nic_that_is_slow_both_ways_is_named(part: float, tmp_path: Path) -> N
     assert (found.ranks, found.granularity, found.cause) == ((2,), Granularity.NIC, Cause.NIC_OR_PCIE_SLOW)
 
 
+def test_traffic_of_others_that_comes_and_goes_shows_over_all_epochs(tmp_path: Path) -> None:
+    found = only(judged(tmp_path, Ring(busy={2: 0.4})))
+    assert (found.ranks, found.granularity, found.cause) == ((2,), Granularity.NIC, Cause.NETWORK_SLOW)
+    assert "not in its busiest" in found.evidence[0].statement
+
+
 def test_a_nic_that_only_sends_slowly_cannot_be_told_from_the_receiver(tmp_path: Path) -> None:
     found = only(judged(tmp_path, Ring(out={2: 0.5})))
     assert (found.ranks, found.members) == ((2, 4), Members.ONE_OF)
