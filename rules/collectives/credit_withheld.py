@@ -1,4 +1,4 @@
-"""A rank entered an operation, its proxy posts no receive for it, and the sender's chunks wait for credit."""
+"""A rank entered an operation, its proxy posts no receive for it, and chunks of others wait for credit, or for its own."""
 
 from __future__ import annotations
 
@@ -20,33 +20,39 @@ from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 
-_STATES = frozenset({FlowState.NO_CREDIT, FlowState.RECEIVER_SIDE})
+_STATES = frozenset({FlowState.NO_CREDIT, FlowState.NOT_STARTED, FlowState.RECEIVER_SIDE})
 
 
 def _evaluate(roster: Roster, faulty: FaultyFlows, text: EvidenceText) -> Iterator[Finding]:
     seen: set[int] = set()
     for flow in (each for each in faulty if each.state in _STATES):
-        if flow.receiver not in seen:
-            seen.add(flow.receiver)
-            yield _finding(roster, text, flow)
+        rank = flow.holder
+        if rank is not None and rank not in seen:
+            seen.add(rank)
+            yield _finding(roster, text, flow, rank)
 
 
-def _finding(roster: Roster, text: EvidenceText, flow: Flow) -> Finding:
-    """A receiver without a log is the side: that its proxy does not run is one cause of several."""
-    known = flow.state is FlowState.NO_CREDIT
+def _finding(roster: Roster, text: EvidenceText, flow: Flow, rank: int) -> Finding:
+    """A receiver without a log is the side: that its proxy does not run is one cause of several.
+
+    Buffers to send from and to receive into are posted by the proxy, without the GPU: a rank that made the call and shows no
+    step of it has a proxy that does not come to it.
+    """
+    other = flow.receiver if rank == flow.sender else flow.sender
+    receives = rank == flow.receiver
     return Finding(
-        ranks=(flow.receiver,),
-        cause=Cause.PROXY_DELAY if known else Cause.UNKNOWN,
+        ranks=(rank,),
+        cause=Cause.UNKNOWN if flow.state is FlowState.RECEIVER_SIDE else Cause.PROXY_DELAY,
         stage=flow_stage(flow),
         belief=Belief.BEHIND_AND_BUSY,
-        confidence=Confidence.LIKELY if known else Confidence.SUSPECT,
-        evidence=(*flow_evidence(flow), *idle_evidence(flow), *text.stack(flow.receiver), *text.process(flow.receiver)),
-        resource=Resource(nic=flow.receive.nic if flow.receive else None, channel=flow.channel, peer_ranks=(flow.sender,)),
-        mechanism=Mechanism("not_transmitted", "remote"),
+        confidence=Confidence.LIKELY if flow.state is FlowState.NO_CREDIT else Confidence.SUSPECT,
+        evidence=(*flow_evidence(flow), *idle_evidence(flow), *text.stack(rank), *text.process(rank)),
+        resource=Resource(nic=flow.receive.nic if flow.receive else None, channel=flow.channel, peer_ranks=(other,)),
+        mechanism=Mechanism("not_transmitted", "remote") if receives else Mechanism("not_started", "local"),
         since=flow_since(roster, flow),
         next_steps=(
-            f"look at the NCCL proxy thread of rank {flow.receiver} (a native stack): is it scheduled, is it stuck",
-            f"check CPU limits and pinning of the container of rank {flow.receiver}",
+            f"look at the NCCL proxy thread of rank {rank} (a native stack): is it scheduled, is it stuck",
+            f"check CPU limits and pinning of the container of rank {rank}",
         ),
     )
 

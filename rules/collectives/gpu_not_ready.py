@@ -13,6 +13,7 @@ from forensics.rules.reductions.network.flow_faults import (
     flow_evidence,
     flow_since,
     flow_stage,
+    left_by_proxy,
     sampled_evidence,
 )
 from forensics.rules.reductions.ranks.roster import Roster
@@ -21,11 +22,11 @@ from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 
-_STATES = frozenset({FlowState.GPU_NOT_READY, FlowState.NOT_CONSUMED, FlowState.NOT_STARTED})
+_STATES = frozenset({FlowState.GPU_NOT_READY, FlowState.NOT_CONSUMED})
 
 
 def _evaluate(roster: Roster, faulty: FaultyFlows, text: EvidenceText, errors: GpuErrors) -> Iterator[Finding]:
-    seen: set[int] = set()
+    seen = set(left_by_proxy(faulty))
     for flow in (each for each in faulty if each.state in _STATES):
         rank = flow.holder
         if rank is not None and rank not in seen:
@@ -46,7 +47,7 @@ def _finding(roster: Roster, text: EvidenceText, flow: Flow, rank: int) -> Findi
         evidence=(*flow_evidence(flow), *(sampled_evidence(own) if own else ()), *text.stack(rank), *text.process(rank)),
         granularity=Granularity.GPU,
         resource=Resource(channel=flow.channel, peer_ranks=(other,)),
-        mechanism=Mechanism("not_started" if flow.state is FlowState.NOT_STARTED else "gpu_not_ready", "local"),
+        mechanism=Mechanism("gpu_not_ready", "local"),
         since=flow_since(roster, flow),
         next_steps=(
             f"check the GPU of rank {rank}: Xid in the kernel log, nvidia-smi, clocks and power against its peers",

@@ -24,6 +24,9 @@ RootFlows = NewType("RootFlows", tuple[Flow, ...])
 """Open flows that stand still on their own account."""
 
 
+_OF_PROXY = frozenset({FlowState.NO_CREDIT, FlowState.NOT_STARTED})
+
+
 @reduction
 def faulty_flows(
     roots: RootFlows,
@@ -83,6 +86,24 @@ def _is_of(groups: Communicators, root: Root, flow: Flow) -> bool:
 def _members(groups: Communicators, communicator: str) -> frozenset[int] | None:
     """Members of a communicator that the recorder or a log shows calls of; None for one that nothing shows."""
     return next((frozenset(group.members) for group in reversed(groups) if group.label == communicator), None)
+
+
+def left_by_proxy(flows: FaultyFlows) -> frozenset[int]:
+    """Ranks whose proxy does not serve the earliest flow that they hold: their GPUs wait for it in this one and behind it."""
+    first: dict[int, tuple[int, bool]] = {}
+    for flow in flows:
+        if flow.holder is not None:
+            place = (flow.order_at(flow.holder) or _called_at(flow, flows), flow.state not in _OF_PROXY)
+            first[flow.holder] = min(first.get(flow.holder, place), place)
+    return frozenset(rank for rank, (_, is_of_gpu) in first.items() if not is_of_gpu)
+
+
+def _called_at(flow: Flow, flows: FaultyFlows) -> int:
+    """Place of the call of a holder that shows no step of it: that of its other flows of the operation, else before all."""
+    same = [
+        each for each in flows if (each.communicator, each.number, each.kind) == (flow.communicator, flow.number, flow.kind)
+    ]
+    return min((place for each in same if (place := each.order_at(flow.holder or 0)) is not None), default=0)
 
 
 def flow_evidence(flow: Flow) -> Iterator[Evidence]:

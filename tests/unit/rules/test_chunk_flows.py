@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from forensics.rules.reductions.network.chunk_flows import Flow, FlowEnd, FlowState, OpenFlows, _both, _sender_alone
-from forensics.rules.reductions.network.flow_faults import flow_evidence, idle_evidence, standing_flows
+from forensics.rules.reductions.network.flow_faults import (
+    FaultyFlows,
+    flow_evidence,
+    idle_evidence,
+    left_by_proxy,
+    standing_flows,
+)
 from forensics.rules.reductions.network.root_flows import root_flows
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.waits.graph import Wait, wait_graph
@@ -182,3 +188,11 @@ def test_requests_that_age_speak_against_a_receiver_that_gives_no_credit() -> No
         Flow("nccl:a", 1, "all_reduce", 0, 0, 1, held, end(1, (2, 2, 2, 2), total=8), FlowState.NO_CREDIT)
     )
     assert not against.supports and "3 requests in flight, the oldest for 4.0 s" in against.statement
+
+
+@pytest.mark.parametrize("state", [FlowState.NOT_STARTED, FlowState.NO_CREDIT])
+def test_a_gpu_that_waits_for_what_its_own_proxy_does_not_fetch_is_not_the_one(state: FlowState) -> None:
+    absent = Flow("nccl:a", 1, "all_reduce", 0, 0, 1, end(0, (4, 4, 0, 0)), None, state)
+    waiting, later = flow(1, 2, FlowState.GPU_NOT_READY), flow(1, 2, FlowState.GPU_NOT_READY, number=2, order=9)
+    assert left_by_proxy(FaultyFlows((waiting, later, absent))) == {1}
+    assert left_by_proxy(FaultyFlows((flow(1, 2, FlowState.GPU_NOT_READY, order=4), flow(0, 1, state)))) == frozenset()
