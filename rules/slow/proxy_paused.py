@@ -1,4 +1,4 @@
-"""Chunks are ready, credit is given, and the proxy thread of a rank does not hand them to the NIC."""
+"""Chunks are ready, credit is given, and the proxy thread of a rank does not hand them over, or does not look at its NIC."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from forensics.model import (
     Resource,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.proxy_pauses import Pauses
 from forensics.rules.reductions.network.slow_ends import Blame, blamed
 from forensics.rules.reductions.network.slowness import Slowness
@@ -39,6 +40,50 @@ def _evaluate(slowness: Slowness, thresholds: Thresholds) -> Iterator[Finding]:
     for blame in blamed(weights, material, (), NicUsers()):
         found = [paused[link] for link in sorted(blame.links, key=lambda link: (-weights[link], link))]
         yield _finding(slowness, blame, found, thresholds["likely_pauses"])
+    named = {rank for link in material for rank in link}
+    late: dict[int, ChannelFlows] = {}
+    for channel in sorted(slowness.seen_late().values(), key=lambda each: -each.share):
+        late.setdefault(channel.sender, channel)
+    for rank in sorted(late.keys() - named):
+        if late[rank].share >= thresholds["least_share"]:
+            yield _unpolled(slowness, late[rank])
+
+
+def _unpolled(slowness: Slowness, channel: ChannelFlows) -> Finding:
+    """A rank whose proxy looks at its queue pairs in long intervals, which is as long as its chunks stay too long."""
+    rank = channel.sender
+    return Finding(
+        ranks=(rank,),
+        cause=Cause.PROXY_DELAY,
+        stage=slowness.stages.stage(channel.communicator, channel.kind, channel.sender, channel.receiver),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.LIKELY,
+        evidence=(
+            Evidence(
+                f"the proxy of rank {rank} does not look at its queue pairs for {slowness.unpolled[rank] / 1e6:.1f} ms "
+                "at a time (median over its samples), ten times as long as others",
+                channel.source,
+            ),
+            Evidence(
+                f"its chunks to rank {channel.receiver} seem to stay {channel.typical_ns / 1e6:.1f} ms at the NIC, "
+                f"{channel.expected_ns / 1e6:.1f} ms on its peers: no longer than it does not look",
+                channel.source,
+            ),
+        ),
+        granularity=Granularity.RANK,
+        anomaly=Anomaly.FAIL_SLOW,
+        resource=Resource(peer_ranks=(channel.receiver,)),
+        mechanism=Mechanism("late_end", "local"),
+        impact=Impact(round(channel.excess_ns), round(channel.share, 3), channel.slow, "arrival"),
+        next_steps=_next_steps((rank,)),
+    )
+
+
+def _next_steps(ranks: Sequence[int]) -> tuple[str, ...]:
+    return (
+        f"look at the NCCL proxy threads of {ranks_text(ranks)}: are they scheduled, do they share a core",
+        "check CPU limits, pinning and interrupts on these hosts",
+    )
 
 
 def _least_share(each: Pauses, thresholds: Thresholds) -> float:
@@ -62,10 +107,7 @@ def _finding(slowness: Slowness, blame: Blame, found: Sequence[Pauses], likely: 
         resource=Resource(peer_ranks=tuple(sorted({rank for link in blame.links for rank in link} - set(blame.ranks)))),
         mechanism=Mechanism("late_start", "local" if single else "unknown"),
         impact=Impact(round(first.lost_ns), round(first.share, 3), first.paused, "arrival"),
-        next_steps=(
-            f"look at the NCCL proxy threads of {ranks_text(blame.ranks)}: are they scheduled, do they share a core",
-            "check CPU limits, pinning and interrupts on these hosts",
-        ),
+        next_steps=_next_steps(blame.ranks),
     )
 
 
@@ -86,7 +128,7 @@ def _clears(seen: Seen, logs: ChunkLogs, slowness: Slowness) -> str | None:
     """Pauses are seen where both ends tell of enough operations; what did pause, if too little for a case, is not ruled out."""
     often = all(max(channel.flows for channel in each) >= _LEAST_SEEN for each in slowness.channels.values())
     paused = any(each.paused for each in slowness.pauses.values())
-    if paused or not slowness.channels or not often or not seen.all_in(logs):
+    if paused or slowness.unpolled or not slowness.channels or not often or not seen.all_in(logs):
         return None
     links = counted(len(slowness.channels), "link")
     return f"on {links} between ranks chunks that are ready and have credit are handed over at once"

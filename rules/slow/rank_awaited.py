@@ -66,7 +66,7 @@ def _evaluate(
     late: dict[int, Straggler] = {}
     for found in sorted(slowness.stragglers, key=lambda each: (each.lost_ns, each.communicator), reverse=True):
         alike = slowness.stages.alike(found.members)
-        by_itself = found.own_share >= thresholds["least_own_share"]
+        by_itself = found.own_share >= thresholds["least_own_share"] and not _is_seen_late(slowness, found)
         if alike and found.rank not in at_slow_links | passing_on and by_itself and _material(found, thresholds):
             late.setdefault(found.rank, found)
     for together in _in_step(groups, late):
@@ -81,6 +81,11 @@ def _evaluate(
             yield blocked_ranks(victims)
     for hold in _single_holds(slowness, {*late, *at_slow_links, *passing_on}, thresholds["least_share_held"]):
         yield hardware.refined(_held_finding(roster, text, hold), (Cause.COMPUTE_SLOW,))
+
+
+def _is_seen_late(slowness: Slowness, late: Straggler) -> bool:
+    """Whether a member's proxy looks so seldom that waits of this length mean nothing: FX173 speaks of it."""
+    return any(slowness.is_unpolled(rank, late.typical_ns) for rank in late.members)
 
 
 def _is_usual(ranks: Sequence[int], late: Mapping[int, Straggler], master: int) -> bool:
@@ -151,12 +156,12 @@ def _waits_for_an_equal(lateness: Latenesses, layout: Layout, thresholds: Thresh
 def _material(late: Straggler, thresholds: Thresholds) -> bool:
     """Most operations wait for it, about equally long or nearly all, and the job loses time to it."""
     enough = late.counted >= thresholds["least_counted"] or late.late == late.calls > thresholds["least_counted"]
-    regular = late.late >= thresholds["least_share_of_calls"] * late.calls and late.late >= thresholds["least_calls"]
-    always = late.late >= max(2 * thresholds["least_calls"], thresholds["always_late"] * late.calls)
+    regular = late.late >= thresholds["least_share_of_calls"] * late.turns and late.late >= thresholds["least_calls"]
+    always = late.late >= max(2 * thresholds["least_calls"], thresholds["always_late"] * late.turns)
     steady = always or late.spread_ns <= thresholds["most_spread"] * late.typical_ns
     limit = min(thresholds["late_s"] * 1e9, thresholds["late_of_operation"] * late.usual_ns)
     material = late.share >= thresholds["least_share_of_time"] and late.typical_ns >= limit
-    chance = chance_of_last(late.late, late.calls, len(late.members))
+    chance = chance_of_last(late.late, late.turns, len(late.members))
     return enough and regular and steady and material and chance <= thresholds["most_chance"]
 
 
@@ -271,7 +276,7 @@ RULE = Rule(
     seed="Mycroft sections 4.3 and 7.1 (late start), VenusTrace section 3.3",
     needs=(Need(ChunkLogs, "chunks", "who waits inside an operation is told by NCCL's profiler interface only"),),
     thresholds=(
-        Threshold("least_share_of_calls", 0.6, "a rank that is late now and then is jitter or a periodic duty"),
+        Threshold("least_share_of_calls", 0.6, "or of steps, where one call of each shows it; late now and then is jitter"),
         Threshold("least_calls", 5, "fewer are chance"),
         Threshold("most_chance", 0.01, "that one of equal members is last so often; the other gates must be passed as well"),
         Threshold("least_counted", 3, "steps that show a lateness of their own; fewer only when all operations agree"),

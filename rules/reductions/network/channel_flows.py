@@ -24,6 +24,8 @@ Times = npt.NDArray[np.float64]
 SLOW_FACTOR = 2.0
 # A channel is sound when what it takes more than its peers is below half of that.
 _SOUND_FACTOR = 1.5
+# Where work requests say the same, a chunk that stays a third longer counts.
+_LONGER_FACTOR = 1.33
 _LEAST_FLOWS = 5
 _RECURRENCE = 0.6
 # Of a short record, flows that all stay many times as long as those of many others are no chance either.
@@ -42,6 +44,7 @@ class ChannelFlows:
     `excess_ns` the sum beyond what is expected, `share` its part of the time they span. `rate` bounds the bytes a second from
     above, `usual_rate` that of the peers from below. `since_ns` is the first start of these flows (clock of the sender's
     host) when flows before them were not slow. `peers` counts the pairs of ranks it was compared with, 0: its own past.
+    `longer` of the flows took at least a third more than expected.
     """
 
     communicator: str
@@ -61,6 +64,12 @@ class ChannelFlows:
     since_ns: int | None
     peers: int
     source: str
+    longer: int = 0
+
+    @property
+    def is_longer(self) -> bool:
+        """Whether it takes somewhat longer than its peers most of the time: no more than a support of what else says so."""
+        return self.peers > 0 and self.longer >= max(_LEAST_FLOWS, _RECURRENCE * self.flows)
 
     @property
     def recurs(self) -> bool:
@@ -170,7 +179,7 @@ def _channel(flows: _Flows, expected: Times, peers: int) -> ChannelFlows:
     return ChannelFlows(
         communicator, flows.kind, sender, receiver, channel, flows.bytes, len(nic), int(slow[first:].sum()), usual, typical,
         excess, excess / span, flows.bytes / max(typical, 1.0) * 1e9, flows.bytes / max(float(expected[1]), 1.0) * 1e9,
-        int(starts.min()) if first else None, peers, flows.source,
+        int(starts.min()) if first else None, peers, flows.source, int((nic >= _LONGER_FACTOR * usual).sum()),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from forensics.rules.reductions.network.ended_flows import Windows, show_ended_f
 from forensics.rules.reductions.network.flow_stages import FlowStages, flow_stages
 from forensics.rules.reductions.network.gpu_holds import GpuHold, gpu_holds
 from forensics.rules.reductions.network.pair_rates import PairRate, pair_rates
+from forensics.rules.reductions.network.poll_gaps import poll_gaps
 from forensics.rules.reductions.network.proxy_pauses import Pauses, pauses
 from forensics.rules.reductions.network.slow_ends import Link
 from forensics.rules.reductions.network.stragglers import Straggler, stragglers
@@ -30,6 +31,8 @@ _LEAST_LATENESS_NS = 100_000
 _LEAST_PAUSE_NS = 5_000_000
 # A proxy that does not run sees completions late too: the smaller part is the consequence.
 _PAUSE_FACTOR = 3.0
+# Of what a buffer stays too long: on average half of a gap, and not every buffer meets one.
+_OF_GAP = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,11 @@ class Slowness:
     stragglers: tuple[Straggler, ...] = ()
     pauses: Mapping[Link, Pauses] = field(default_factory=dict)
     holds: tuple[GpuHold, ...] = ()
+    unpolled: Mapping[int, float] = field(default_factory=dict)
+
+    def is_unpolled(self, rank: int, excess_ns: float) -> bool:
+        """Whether the proxy of a rank looks so seldom that what took longer by `excess_ns` was only seen late."""
+        return self.unpolled.get(rank, 0.0) >= max(1.0, _OF_GAP * excess_ns)
 
     def pair(self, sender: int, receiver: int) -> PairRate | None:
         """The slowest queue pair of a link, against its peers."""
@@ -51,18 +59,39 @@ class Slowness:
     def slow_links(
         self, least_slowdown: float = LEAST_SLOWDOWN, least_share: float = LEAST_SHARE_BESIDE
     ) -> dict[Link, ChannelFlows]:
-        """Links that are slow again and again, with the channel that loses most; work requests must not speak against it."""
-        found = {}
-        for link, each in self.channels.items():
-            pair = self.pair(*link)
-            channel = next((channel for channel in each if channel.recurs and channel.share >= least_share), None)
-            if channel is not None and (pair is None or pair.slowdown >= least_slowdown) and not self._is_paused(link, channel):
-                found[link] = channel
-        return found
+        """Links that are slow again and again, with the channel that loses most; work requests must not speak against it.
 
-    def _is_paused(self, link: Link, channel: ChannelFlows) -> bool:
+        Where they say the same, less than half of the rate counts too.
+        """
+        found = {link: self._slow_channel(link, least_slowdown, least_share) for link in self.channels}
+        return {
+            link: channel for link, channel in found.items() if channel is not None and not self._is_of_proxy(link, channel)
+        }
+
+    def _slow_channel(self, link: Link, least_slowdown: float, least_share: float) -> ChannelFlows | None:
+        pair = self.pair(*link)
+        if pair is not None and pair.slowdown < least_slowdown:
+            return None
+        told = pair is not None and pair.slowdown >= LEAST_SLOWDOWN
+        slow = (channel for channel in self.channels[link] if channel.recurs or (told and channel.is_longer))
+        return next((channel for channel in slow if channel.share >= least_share), None)
+
+    def seen_late(self) -> dict[Link, ChannelFlows]:
+        """Links whose sender sees completions late because it seldom looks, with the channel that loses most."""
+        return {
+            link: channel
+            for link, each in self.channels.items()
+            for channel in each[:1]
+            if (channel.recurs or channel.is_longer) and self._is_seen_late(channel)
+        }
+
+    def _is_of_proxy(self, link: Link, channel: ChannelFlows) -> bool:
         pause = self.pauses.get(link)
-        return pause is not None and pause.unsent_ns >= _PAUSE_FACTOR * channel.excess_ns
+        paused = pause is not None and pause.unsent_ns >= _PAUSE_FACTOR * channel.excess_ns
+        return paused or self._is_seen_late(channel)
+
+    def _is_seen_late(self, channel: ChannelFlows) -> bool:
+        return self.is_unpolled(channel.sender, channel.typical_ns - channel.expected_ns)
 
     def sound_links(self, slow: Collection[Link]) -> tuple[Link, ...]:
         """Links that are surely as fast as others, by those of their channels that carried most operations."""
@@ -92,6 +121,7 @@ def slowness(
         stragglers=stragglers(connection, _LEAST_LATENESS_NS),
         pauses=pauses(connection, _LEAST_PAUSE_NS),
         holds=gpu_holds(connection),
+        unpolled=poll_gaps(connection, sources),
     )
     connection.execute("DROP TABLE temp.main.ended_flows")
     return found

@@ -28,6 +28,8 @@ _CHANGED_SHARE = 0.9
 # With fewer calls a change is plain when the rank is late to each since, in two steps at least, by several times what anybody
 # was late by before: one long step is an accident, and a duty of its own was there before.
 _SUDDEN_CALLS, _SUDDEN_STEPS, _SUDDEN_FACTOR = 5, 2, 5.0
+# Late to one call of each step: so many times, and so regularly, is no chance.
+_LEAST_TURNS, _EVENLY = 10, 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class Straggler:
     all: `share` of the time that they span. `held_ns` is how long (median) chunks that had arrived waited for its GPU beyond
     those of its peers, `usual_ns` what an operation takes (median) once all are there. Of its lateness
     `forward_ns` and `backward_ns` arose before messages that it sent on, `end_ns` after the last of them, and `passed_ns` came
-    with messages that it received (sums). `had_onset` says that the record shows it come in time before.
+    with messages that it received (sums). `had_onset` says that the record shows it come in time before. `turns` are the calls
+    that can show a lateness of its own: all, or one of each step, where it is late to every n-th: the others follow at once.
     """
 
     rank: int
@@ -61,6 +64,7 @@ class Straggler:
     source: str
     had_onset: bool = False
     usual_ns: float = 0.0
+    turns: int = 0
 
     @property
     def own_ns(self) -> float:
@@ -163,8 +167,18 @@ def _of_group(communicator: str, kind: str, calls: Sequence[_Call], messages: _M
         float(np.median(np.abs(by - typical))), float(by.sum()), float(by.sum()) / span if span else 0.0,
         float(np.median(others)), *_blame(rank, ordered, messages, typical),
         max(late, key=lambda call: call.lateness(rank)).source[rank], first > 0,
-        float(np.median([min(call.took.values()) for call in ordered])),
+        float(np.median([min(call.took.values()) for call in ordered])), _turns(is_late[first:]),
     )  # fmt: skip
+
+
+def _turns(is_late: npt.NDArray[np.bool_]) -> int:
+    """How many calls can show a lateness: one of every n, where nearly all late calls are n apart."""
+    places = np.flatnonzero(is_late)
+    apart = np.diff(places)
+    if len(places) < _LEAST_TURNS:
+        return len(is_late)
+    every = int(np.median(apart))
+    return -(-len(is_late) // every) if (apart == every).mean() >= _EVENLY else len(is_late)
 
 
 def _is_sudden(calls: Sequence[_Call], is_late: npt.NDArray[np.bool_], first: int) -> bool:

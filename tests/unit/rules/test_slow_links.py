@@ -8,6 +8,8 @@ import pytest
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.network.channel_flows import ChannelFlows, channel_flows
+from forensics.rules.reductions.network.pair_rates import PairRate
+from forensics.rules.reductions.network.poll_gaps import poll_gaps
 from forensics.rules.reductions.network.proxy_pauses import pauses
 from forensics.rules.reductions.network.slow_ends import blamed
 from forensics.rules.reductions.network.slowness import Slowness
@@ -167,6 +169,34 @@ def test_a_link_whose_chunks_wait_to_be_handed_over_is_no_fault_of_the_network(c
     by_link = {(channel.sender, channel.receiver): (channel,) for channel in channel_flows(connection)}
     assert (0, 1) in Slowness(channels=by_link).slow_links()
     assert (0, 1) not in Slowness(channels=by_link, pauses=pauses(connection, 5 * MS)).slow_links()
+
+
+def test_a_sender_that_seldom_looks_sees_completions_late(connection: DuckDBPyConnection) -> None:
+    ring(connection, 4, 10, lambda s, r, step: (1.0, 0.2, 20.0, 91.0, 0.2) if s == 0 else sound(s, r, step))
+    channels = {(channel.sender, channel.receiver): (channel,) for channel in channel_flows(connection)}
+    blind = Slowness(channels=channels, unpolled={0: 30.0 * MS})
+    assert (0, 1) not in blind.slow_links() and set(blind.seen_late()) == {(0, 1)}
+    assert (0, 1) in Slowness(channels=channels, unpolled={0: 2.0 * MS, 1: 30.0 * MS}).slow_links()
+
+
+@pytest.mark.parametrize(("slowdown", "is_slow"), [(1.5, True), (1.2, False), (None, False)])
+def test_where_work_requests_say_the_same_less_than_half_of_the_rate_counts(
+    slowdown: float | None, is_slow: bool, connection: DuckDBPyConnection
+) -> None:
+    ring(connection, 4, 10, lambda s, r, step: (10.0, 0.1, 1.6, 50.0, 0.2) if s == 2 else (10.0, 0.1, 1.0, 50.0, 0.2))
+    channels = {(channel.sender, channel.receiver): (channel,) for channel in channel_flows(connection)}
+    told = () if slowdown is None else (PairRate(2, 3, "n/1", "n", 1, 99, 1e9, slowdown * 1e9, 3, 0.0, 0.0, "2.frx"),)
+    assert ((2, 3) in Slowness(channels=channels, pairs=told).slow_links(least_share=0.0)) is is_slow
+
+
+def test_gaps_between_polls_are_those_of_few_ranks(connection: DuckDBPyConnection) -> None:
+    connection.execute("CREATE TABLE wr_samples (source_id BIGINT, locator BIGINT, rank INTEGER, poll_gap_ns BIGINT)")
+    connection.execute(
+        "INSERT INTO wr_samples SELECT r, n, r, CASE r WHEN 2 THEN 4000000 ELSE 30000 END FROM range(4) a(r), range(5) b(n)"
+    )
+    assert poll_gaps(connection, range(4)) == {2: 4 * MS}
+    connection.execute("UPDATE wr_samples SET poll_gap_ns = 4000000")
+    assert poll_gaps(connection, range(4)) == {}, "hosts are busy everywhere"
 
 
 @pytest.mark.parametrize(

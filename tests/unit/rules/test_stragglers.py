@@ -46,6 +46,20 @@ def test_the_rank_that_waits_for_nobody_is_the_straggler(connection: DuckDBPyCon
     assert found.own_share > 0.9 and found.held_ns == pytest.approx(0, abs=MS)
 
 
+def test_one_call_of_each_step_is_enough_to_show_a_lateness(connection: DuckDBPyConnection) -> None:
+    late, in_time = waits_for(2, 30.0), waits_for(2, 0.0)
+    ring(connection, 4, 40, lambda s, r, step: (in_time if step % 4 else late)(s, r, step))
+    found = only(stragglers(connection, _LEAST_NS))
+    assert (found.rank, found.late, found.calls, found.turns) == (2, 10, 40, 10)
+
+
+def test_late_calls_without_a_rhythm_are_counted_against_all(connection: DuckDBPyConnection) -> None:
+    late, in_time = waits_for(2, 30.0), waits_for(2, 0.0)
+    often = {0, 1, 5, 7, 13, 14, 20, 27, 31, 38}
+    ring(connection, 4, 40, lambda s, r, step: (late if step in often else in_time)(s, r, step))
+    assert only(stragglers(connection, _LEAST_NS)).turns == 40
+
+
 def test_chunks_that_wait_for_its_gpu(connection: DuckDBPyConnection) -> None:
     ring(connection, 4, 10, waits_for(1, 30.0, held_ms=12.0))
     assert only(stragglers(connection, _LEAST_NS)).held_ns == pytest.approx(11.9 * MS, rel=0.01)
