@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NewType
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from forensics.model import Assessment, StageName, Symptom, SymptomKind
 from forensics.rules.facts.symptoms import Findings
+from forensics.rules.reductions.epochs.links import LinkRates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.logs.finished import Finished
 from forensics.rules.reductions.network.slowness import Slowness
@@ -25,6 +27,8 @@ _TRIFLE = 0.01
 _EVENLY, _LEAST_EVEN = 0.8, 3
 # Of the time: a link that loses as much to its peers makes a step slower, also where it is too little to accuse.
 _LOST = 0.05
+# Of the rate of the line: NICs that are at work reach nine tenths of it. Fewer NICs may be those of one slow host.
+_OF_LINE, _LEAST_LINES = 0.7, 4
 
 
 UnrecordedRanks = NewType("UnrecordedRanks", frozenset[int])
@@ -40,9 +44,9 @@ SlownessSigns = NewType("SlownessSigns", tuple[str, ...])
 """What speaks for a slow job although it is too little to accuse anybody."""
 
 
-def slowness_signs(times: StepTimes, slowness: Slowness, findings: Findings) -> SlownessSigns:
-    """Long steps that nothing accounts for, not even what sound jobs do, and links that lose time to their peers."""
-    return SlownessSigns((*_long_steps(times, findings), *_lossy_links(slowness)))
+def slowness_signs(times: StepTimes, slowness: Slowness, findings: Findings, rates: LinkRates) -> SlownessSigns:
+    """Long steps that nothing accounts for, not even what sound jobs do, links that lose time to their peers, lazy NICs."""
+    return SlownessSigns((*_long_steps(times, findings), *_lossy_links(slowness), *_below_their_lines(rates)))
 
 
 def _long_steps(times: StepTimes, findings: Findings) -> Iterator[str]:
@@ -65,6 +69,21 @@ def _lossy_links(slowness: Slowness) -> Iterator[str]:
     if links:
         (sender, receiver), share = max(links.items(), key=lambda each: (each[1], each[0]))
         yield f"chunks from rank {sender} to rank {receiver} take longer than on other links, {100 * share:.0f} % of the time"
+
+
+def _below_their_lines(rates: LinkRates) -> Iterator[str]:
+    """NICs none of which comes near the rate of its line: so looks a network that is slow, or a job that asks no more.
+
+    What a NIC moves with several peers counts together, as if all were busy at once.
+    """
+    lines = {capture.rank: capture.line_rate for capture in rates.captures}
+    moved: dict[tuple[int, bool], float] = defaultdict(float)
+    for link in rates.links:
+        moved[link.told_by, link.told_by == link.sender] += link.rate
+    parts = [rate / line for (rank, _), rate in moved.items() if (line := lines.get(rank))]
+    if len(parts) >= _LEAST_LINES and max(parts) < _OF_LINE:
+        reach = f"reaches more than {100 * max(parts):.0f} % of the rate of its line in its busiest epochs"
+        yield f"no NIC {reach}: the whole network may be slow"
 
 
 def sound(

@@ -26,12 +26,17 @@ _STATES = frozenset({FlowState.GPU_NOT_READY, FlowState.NOT_CONSUMED})
 
 
 def _evaluate(roster: Roster, faulty: FaultyFlows, text: EvidenceText, errors: GpuErrors) -> Iterator[Finding]:
-    seen = set(left_by_proxy(faulty))
+    seen, elsewhere = set(left_by_proxy(faulty)), {_call(each) for each in faulty if each.state not in _STATES}
     for flow in (each for each in faulty if each.state in _STATES):
         rank = flow.holder
-        if rank is not None and rank not in seen:
+        if rank is not None and rank not in seen and _call(flow) not in elsewhere:
             seen.add(rank)
             yield errors.refined(_finding(roster, text, flow, rank))
+
+
+def _call(flow: Flow) -> tuple[str, int, str, object]:
+    """All members of a collective wait for each other, also over ways inside a host that no log shows; messages stand alone."""
+    return flow.communicator, flow.number, flow.kind, (flow.sender, flow.receiver) if flow.kind == "p2p" else None
 
 
 def _finding(roster: Roster, text: EvidenceText, flow: Flow, rank: int) -> Finding:

@@ -29,7 +29,7 @@ _CHANGED_SHARE = 0.9
 # was late by before: one long step is an accident, and a duty of its own was there before.
 _SUDDEN_CALLS, _SUDDEN_STEPS, _SUDDEN_FACTOR = 5, 2, 5.0
 # Late to one call of each step: so many times, and so regularly, is no chance.
-_LEAST_TURNS, _EVENLY = 10, 0.9
+_LEAST_TURNS, _EVENLY, _LEAST_IN_TIME = 10, 0.9, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +120,17 @@ FROM ends e JOIN sources s USING (source_id)
 GROUP BY e.communicator, e.kind, e.number, e.size HAVING count(*) = e.size ORDER BY e.communicator, e.kind, e.number
 """
 
+# What a message waited for its other end: a sender for credit, a receiver for what is sent.
 _MESSAGES = """
-SELECT rank, sends, position, peer, number, max(end_ns) FROM ended_flows WHERE kind = 'p2p' AND number IS NOT NULL
+SELECT rank, sends, position, peer, number, max(end_ns), max(CASE WHEN sends THEN credit_ns ELSE wire_ns END)
+FROM ended_flows WHERE kind = 'p2p' AND number IS NOT NULL
 GROUP BY rank, sends, position, peer, number ORDER BY rank, max(end_ns), sends, peer, number
 """
 
 _Role = tuple[bool, int, int, int]
 """Of a message: sent, places of the two ends in the pipeline, number. The same for ranks that do the same work."""
-_Messages = Mapping[int, Sequence[tuple[_Role, int]]]
+_Messages = Mapping[int, Sequence[tuple[_Role, int, float]]]
+"""Of each rank, in the order in which they ended: role, end (ns), and what it waited for its other end (ns)."""
 
 
 def stragglers(connection: DuckDBPyConnection, least_ns: int) -> tuple[Straggler, ...]:
@@ -135,9 +138,9 @@ def stragglers(connection: DuckDBPyConnection, least_ns: int) -> tuple[Straggler
     calls: dict[tuple[str, str], list[_Call]] = defaultdict(list)
     for communicator, kind, number, ranks, *columns in connection.execute(_WAITED).fetchall():
         calls[communicator, kind].append(_Call(number, *(dict(zip(ranks, column, strict=True)) for column in columns)))
-    messages: dict[int, list[tuple[_Role, int]]] = defaultdict(list)
-    for rank, sends, place, peer, number, end in connection.execute(_MESSAGES).fetchall():
-        messages[rank].append(((sends, place, peer, number), end))
+    messages: dict[int, list[tuple[_Role, int, float]]] = defaultdict(list)
+    for rank, sends, place, peer, number, end, waited in connection.execute(_MESSAGES).fetchall():
+        messages[rank].append(((sends, place, peer, number), end, waited or 0.0))
     found = (_of_group(*key, each, messages, least_ns) for key, each in sorted(calls.items()))
     return tuple(late for late in found if late is not None)
 
@@ -154,7 +157,7 @@ def _of_group(communicator: str, kind: str, calls: Sequence[_Call], messages: _M
     is_late = np.array([call.last == rank and call.lateness(rank) >= least_ns for call in ordered])
     first = turn(is_late)
     plain = len(is_late) - first >= _CHANGED_CALLS and is_late[first:].mean() >= _CHANGED_SHARE
-    first = first if plain or _is_sudden(ordered, is_late, first) else 0
+    first = first if plain or _is_sudden(ordered, is_late, first) else _first_turn(is_late)
     ordered, late = ordered[first:], [call for call, is_so in zip(ordered[first:], is_late[first:], strict=True) if is_so]
     counted = list(_leading(ordered))
     by = np.array([lateness for call, lateness in counted if call.last == rank and lateness >= least_ns] or [0.0])
@@ -173,12 +176,21 @@ def _of_group(communicator: str, kind: str, calls: Sequence[_Call], messages: _M
 
 def _turns(is_late: npt.NDArray[np.bool_]) -> int:
     """How many calls can show a lateness: one of every n, where nearly all late calls are n apart."""
-    places = np.flatnonzero(is_late)
-    apart = np.diff(places)
-    if len(places) < _LEAST_TURNS:
-        return len(is_late)
-    every = int(np.median(apart))
-    return -(-len(is_late) // every) if (apart == every).mean() >= _EVENLY else len(is_late)
+    every = _every(is_late)
+    return -(-len(is_late) // every) if every else len(is_late)
+
+
+def _first_turn(is_late: npt.NDArray[np.bool_]) -> int:
+    """Where lateness to every n-th call begins, if there is such a rhythm and several of these calls were in time before."""
+    every, first = _every(is_late), int(np.argmax(is_late))
+    return first if every and first >= _LEAST_IN_TIME * every else 0
+
+
+def _every(is_late: npt.NDArray[np.bool_]) -> int:
+    """How many calls nearly all late ones are apart; 0 where they have no rhythm, or are too few."""
+    apart = np.diff(np.flatnonzero(is_late))
+    every = int(np.median(apart)) if len(apart) >= _LEAST_TURNS - 1 else 0
+    return every if every and (apart == every).mean() >= _EVENLY else 0
 
 
 def _is_sudden(calls: Sequence[_Call], is_late: npt.NDArray[np.bool_], first: int) -> bool:
@@ -199,16 +211,17 @@ def _leading(calls: Sequence[_Call]) -> Iterator[tuple[_Call, float]]:
 
 
 def _blame(rank: int, calls: Sequence[_Call], messages: _Messages, typical: float) -> tuple[float, float, float, float]:
-    """Where the lateness of one rank grew: before messages it sent forward, backward, after the last, and as they came to it.
+    """Where the lateness of one rank grew: with messages of its forward and backward, after the last, and as they came to it.
 
-    Its messages are dated from the last collective that had ended for all members, each on its own clock.
+    Its messages are dated from the last collective that had ended for all members, each on its own clock. What a message waited
+    for its other end came with it, a receive that began late or waited for its own GPU did not.
     """
     members = (rank, *(other for other in calls[0].least if other != rank))
     ends = [[call.ends[other] for call in calls] for other in members]
-    when = [dict(messages.get(other, ())) for other in members]
+    when = [{role: end for role, end, _ in messages.get(other, ())} for other in members]
     forward = backward = at_end = passed = reached = 0.0
     segment = -1
-    for role, _ in messages.get(rank, ()):
+    for role, _, waited in messages.get(rank, ()):
         if not all(role in each for each in when):
             continue
         times = [each[role] for each in when]
@@ -220,9 +233,12 @@ def _blame(rank: int, calls: Sequence[_Call], messages: _Messages, typical: floa
         grown = max(0.0, since[0] - float(np.median(since[1:])) - reached)
         reached += grown
         sends, place, peer, _ = role
-        passed += 0.0 if sends else grown
-        forward += grown if sends and peer > place else 0.0
-        backward += grown if sends and peer < place else 0.0
+        came = min(grown, waited)
+        passed += came
+        if sends == (peer > place):
+            forward += grown - came
+        else:
+            backward += grown - came
     if not forward + backward + at_end + passed:
         at_end = typical
     return forward, backward, at_end, passed

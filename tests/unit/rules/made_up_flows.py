@@ -47,12 +47,30 @@ def ring(connection: DuckDBPyConnection, ranks: int, steps: int, waits: Waits, s
 
 
 def message(
-    connection: DuckDBPyConnection, sender: int, receiver: int, number: int, sent_ns: int, places: tuple[int, int]
-) -> None:
-    """One message, which ends for both at the same time."""
+    connection: DuckDBPyConnection, sender: int, receiver: int, number: int, sent_ns: int, places: tuple[int, int],
+    waited: tuple[float, float] = (0.0, STEP_NS),
+) -> None:  # fmt: skip
+    """One message, which ends for both at the same time; `waited` are ns of its ends for credit and for what is sent."""
     shared = (number, 16, 1 << 20, sent_ns - MS, sent_ns, MS, 8)
     label = f"pipe {min(sender, receiver)}"
-    one = (sender, 5000 + number, label, sender, receiver, *places, 2, 0, True, "p2p", *shared, 0.0, 0.0, 1000.0, None, None)
+    one = (
+        sender,
+        5000 + number,
+        label,
+        sender,
+        receiver,
+        *places,
+        2,
+        0,
+        True,
+        "p2p",
+        *shared,
+        0.0,
+        waited[0],
+        1000.0,
+        None,
+        None,
+    )
     two = (
         receiver,
         7000 + number,
@@ -68,7 +86,7 @@ def message(
         None,
         None,
         None,
-        0.0,
+        waited[1],
         0.0,
     )
     add(connection, [one, two])

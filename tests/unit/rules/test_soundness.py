@@ -7,6 +7,8 @@ import pytest
 
 from forensics.model import Anomaly, Belief, Cause, Confidence, Finding, Impact, StageRef
 from forensics.rules.facts.symptoms import Findings
+from forensics.rules.reductions.epochs.captures import NicCapture
+from forensics.rules.reductions.epochs.links import LinkRate, LinkRates
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.steps.times import StepTimes
@@ -50,11 +52,19 @@ def known(lost_ms: float) -> Findings:
 def test_long_steps_that_nothing_accounts_for_speak_against_a_sound_job(
     long: dict[int, float], findings: Findings, is_sign: bool
 ) -> None:
-    assert bool(slowness_signs(steps_of(long), Slowness(), findings)) is is_sign
+    assert bool(slowness_signs(steps_of(long), Slowness(), findings, LinkRates())) is is_sign
 
 
 @pytest.mark.parametrize(("share", "slow", "is_sign"), [(0.0985, 10, True), (0.01, 10, False), (0.0985, 2, False)])
 def test_a_link_that_loses_time_again_and_again_does_too(share: float, slow: int, is_sign: bool) -> None:
     channel = ChannelFlows("dp", "all_reduce", 0, 4, 0, 1 << 20, 10, slow, 1e6, 2e6, 1e7, share, 1e9, 1.2e9, None, 3, "0.frx")
-    signs = slowness_signs(steps_of({}), Slowness(channels={(0, 4): (channel,)}), Findings(()))
+    signs = slowness_signs(steps_of({}), Slowness(channels={(0, 4): (channel,)}), Findings(()), LinkRates())
     assert [sign.startswith("chunks from rank 0 to rank 4 take longer") for sign in signs] == [True] * is_sign
+
+
+@pytest.mark.parametrize(("rate", "line", "is_sign"), [(12e9, 25e9, True), (23e9, 25e9, False), (12e9, None, False)])
+def test_nics_that_all_stay_far_below_their_lines_do_too(rate: float, line: float | None, is_sign: bool) -> None:
+    captures = tuple(NicCapture(n, 0, f"{n}.epochs", n, f"n{n}", "n", 32_000, line_rate=line) for n in range(4))
+    links = tuple(LinkRate(n, (n + 1) % 4, rate, 1e9, 9, 10**9, n, f"{n}.epochs") for n in range(4))
+    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(links, captures, 32_000))
+    assert [sign.startswith("no NIC reaches more than 48 % of the rate of its line") for sign in signs] == [True] * is_sign

@@ -140,6 +140,29 @@ def test_lateness_that_came_with_messages_is_passed_on(connection: DuckDBPyConne
     assert found.passed_ns == pytest.approx(9 * 30 * MS, rel=0.05)
 
 
+def test_a_receive_that_began_late_is_late_by_itself_and_the_send_that_waits_for_it_is_not(
+    connection: DuckDBPyConnection,
+) -> None:
+    """Rank 1 takes the message of rank 3 30 ms late: rank 3 waited for credit, and comes late to its own collective."""
+    ring(connection, 2, 10, waits_for(1, 30.0))
+    connection.execute("UPDATE ended_flows SET communicator = 'first'")
+    ring(connection, 2, 10, waits_for(1, 30.0))
+    connection.execute("UPDATE ended_flows SET rank = rank + 2, other = other + 2 WHERE communicator = 'ring'")
+    for step in range(9):
+        for rank, arrives, waited in ((0, 20, 0.0), (1, 50, 30.0)):
+            sent = step * STEP_NS + arrives * MS
+            message(connection, rank + 2, rank, step + 1, sent, (0, 1), (waited * MS, 0.0))
+    late = {each.rank: each.own_share for each in stragglers(connection, _LEAST_NS)}
+    assert late[1] > 0.9 and late[3] < 0.2
+
+
+def test_lateness_to_one_call_of_each_step_is_dated(connection: DuckDBPyConnection) -> None:
+    late, in_time = waits_for(2, 30.0), waits_for(2, 0.0)
+    ring(connection, 4, 80, lambda s, r, step: (late if step % 4 == 0 and step >= 40 else in_time)(s, r, step))
+    found = only(stragglers(connection, _LEAST_NS))
+    assert (found.late, found.calls, found.turns, found.had_onset) == (10, 40, 10, True)
+
+
 def test_lateness_that_arose_between_messages_is_its_own(connection: DuckDBPyConnection) -> None:
     ring(connection, 2, 10, waits_for(1, 30.0))
     for step in range(9):
