@@ -30,6 +30,8 @@ _CHANGED_SHARE = 0.9
 _SUDDEN_CALLS, _SUDDEN_STEPS, _SUDDEN_FACTOR = 5, 2, 5.0
 # Late to one call of each step: so many times, and so regularly, is no chance.
 _LEAST_TURNS, _EVENLY, _LEAST_IN_TIME = 10, 0.9, 3
+# Of a typical lateness of the rank: what is less is jitter between.
+_MUCH = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,8 @@ def _of_group(communicator: str, kind: str, calls: Sequence[_Call], messages: _M
     is_late = np.array([call.last == rank and call.lateness(rank) >= least_ns for call in ordered])
     first = turn(is_late)
     plain = len(is_late) - first >= _CHANGED_CALLS and is_late[first:].mean() >= _CHANGED_SHARE
-    first = first if plain or _is_sudden(ordered, is_late, first) else _first_turn(is_late)
+    much = is_late & (np.array([call.lateness(rank) for call in ordered]) >= _MUCH * _typical(ordered, is_late, rank))
+    first = first if plain or _is_sudden(ordered, is_late, first) else _first_turn(much)
     ordered, late = ordered[first:], [call for call, is_so in zip(ordered[first:], is_late[first:], strict=True) if is_so]
     counted = list(_leading(ordered))
     by = np.array([lateness for call, lateness in counted if call.last == rank and lateness >= least_ns] or [0.0])
@@ -170,8 +173,14 @@ def _of_group(communicator: str, kind: str, calls: Sequence[_Call], messages: _M
         float(np.median(np.abs(by - typical))), float(by.sum()), float(by.sum()) / span if span else 0.0,
         float(np.median(others)), *_blame(rank, ordered, messages, typical),
         max(late, key=lambda call: call.lateness(rank)).source[rank], first > 0,
-        float(np.median([min(call.took.values()) for call in ordered])), _turns(is_late[first:]),
+        float(np.median([min(call.took.values()) for call in ordered])), _turns(much[first:]),
     )  # fmt: skip
+
+
+def _typical(calls: Sequence[_Call], is_late: npt.NDArray[np.bool_], rank: int) -> float:
+    """Median ns by which a rank came late where it did; half of all that it came late by arose above it."""
+    by = np.sort([call.lateness(rank) for call, is_so in zip(calls, is_late, strict=True) if is_so] or [0.0])
+    return float(by[int(np.searchsorted(np.cumsum(by), by.sum() / 2))])
 
 
 def _turns(is_late: npt.NDArray[np.bool_]) -> int:
