@@ -142,7 +142,9 @@ def test_a_small_lag_that_chunks_tell_of(share: float, onset: bool, sure: bool) 
 
 
 def _straggler(rank: int, share: float, onset: bool) -> Straggler:
-    return Straggler(rank, "dp", "all_reduce", (0, 1, 2, 3), 20, 20, 20, 1e6, 1e5, 2e7, share, 0, 0, 0, 2e7, 0, "log", onset)
+    return Straggler(
+        rank, "dp", "all_reduce", (0, 1, 2, 3), 20, 20, 20, 1e6, 1e5, 2e7, share, 0, 0, 0, 2e7, 0, "log", onset, turns=20
+    )
 
 
 def _roots(late: Straggler) -> list[Finding]:

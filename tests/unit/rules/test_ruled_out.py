@@ -138,7 +138,9 @@ def channel(sender: int, **other: object) -> ChannelFlows:
 
 
 def straggler(share: float, members: tuple[int, ...] = (0, 1, 2, 3), calls: int = 20) -> Straggler:
-    return Straggler(1, "dp", "all_reduce", members, calls, 6, calls, 1e6, 1e5, 6e6, share, 0.0, 0.0, 0.0, 1e6, 0.0, "log")
+    return Straggler(
+        1, "dp", "all_reduce", members, calls, 6, calls, 1e6, 1e5, 6e6, share, 0.0, 0.0, 0.0, 1e6, 0.0, "log", turns=calls
+    )
 
 
 @pytest.mark.parametrize(
