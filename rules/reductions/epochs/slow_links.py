@@ -24,8 +24,8 @@ _ALIKE = 1.2
 _FEWEST = 4
 # Of what links of one use reach, the best quarter is not slow.
 _BEST = 0.75
-LEAST_LOSS = 0.1
-"""Of the rate: sound NICs of a job differ by a few per cent (Pulse 6.2 has 5 %)."""
+LEAST_LOSS = 0.15
+"""Of the rate: sound NICs of a job differ by a few per cent (Pulse 6.2 has 5 %), the last of sixty by three times that."""
 _SPREADS = 3.0
 # Of the largest loss: links that lose nearly as much are as slow.
 _NEARLY = 0.25
@@ -109,7 +109,7 @@ def uses(links: Sequence[LinkRate]) -> Iterator[list[LinkRate]]:
 
 
 def judge(links: Sequence[LinkRate]) -> Iterator[JudgedLink]:
-    """Slow is what lacks a tenth of the usual rate, and more than three deviations of the others."""
+    """Slow is what lacks a seventh of the usual rate, and more than three deviations of the others."""
     rates = np.array([link.rate for link in links])
     best = float(np.median(rates[rates >= np.quantile(rates, _BEST)]))
     sound = rates[rates >= (1 - LEAST_LOSS) * best]

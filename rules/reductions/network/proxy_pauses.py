@@ -4,8 +4,9 @@ A sender notes chunks that its GPU has filled as waiting for credit until its pr
 that it has offered as waiting for the wire. Both at once, in the same flow, is neither side's GPU, nor a receiver that offers
 nothing (Mycroft section 7.1, delay in NCCL's proxy). The first chunks of a flow may wait for the sender's GPU and the last ones
 for the receiver's, and what is on its way is at the sender's NIC: what these took is left out. A network plugin that takes few
-chunks at a time keeps the others waiting too, with its NIC at work all along: a pause is as long as the NIC surely had nothing,
-had it had the chunks of the flow one after the other. Lengths on two clocks are compared, never their times.
+chunks at a time keeps the others waiting too, with its NIC at work all along: a pause is as long as chunks waited and the NIC
+surely had none of them, had it had them one after the other. While the flow waited for its GPU the NIC had none either, and
+nobody paused. Lengths on two clocks are compared, never their times.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class Pauses:
 _PAUSES = """
 WITH matched AS (
     SELECT s.rank, s.other, s.communicator, s.kind, s.number, max(least(s.credit_ns, r.wire_ns - s.nic_ns)) AS unsent,
-           max(least(s.credit_ns - r.consume_ns, r.wire_ns - s.nic_ns - s.gpu_ns, s.took_ns - s.nic_ns * s.buffers)) AS pause,
+           max(least(
+               s.credit_ns - r.consume_ns, r.wire_ns - s.nic_ns - s.gpu_ns, s.credit_ns - s.nic_ns * (s.buffers - 1)
+           )) AS pause,
            min(s.start_ns) AS start_ns, max(s.end_ns) AS end_ns, arg_max(s.source_id, s.credit_ns) AS source_id,
            arg_max(s.locator, s.credit_ns) AS locator
     FROM ended_flows s JOIN ended_flows r

@@ -70,6 +70,13 @@ def test_links_of_another_use_are_not_compared() -> None:
     assert {each.ends for each in judged} == set(TWO_RINGS) and not any(each.is_slow for each in judged)
 
 
+def test_the_last_of_sixty_sound_nics_accuses_nobody() -> None:
+    wide = [(rank, (rank + 1) % 60) for rank in range(60)]
+    parts = {rank: 1 - 0.08 * (rank * 7 % 60) / 60 for rank in range(60)}
+    assert named(wide, parts | {7: 0.86}) == []
+    assert ranks(named(wide, parts | {7: 0.75})) == [(7,)]
+
+
 @given(st.integers(0, 2**32 - 1), st.floats(0.0, 0.02), st.sampled_from([RING, TWO_RINGS, EXCHANGE]))
 def test_nics_that_differ_by_two_per_cent_accuse_nobody(seed: int, spread: float, links: list[Ends]) -> None:
     random = np.random.default_rng(seed)

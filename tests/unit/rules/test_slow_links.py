@@ -155,12 +155,23 @@ def test_a_pause_needs_both_ends(connection: DuckDBPyConnection) -> None:
     found = {link: each for link, each in pauses(connection, 5 * MS).items() if each.paused}
     assert list(found) == [(0, 1)]
     assert found[0, 1].paused == 3
-    assert found[0, 1].lost_ns == pytest.approx(3 * 44 * MS), "of 52 ms each of 8 chunks was at the NIC for 1 ms"
+    assert found[0, 1].lost_ns == pytest.approx(3 * 43 * MS), (
+        "of 51 ms without the GPU each of 8 chunks was at the NIC for 1 ms"
+    )
 
 
 def test_a_nic_that_is_given_a_few_chunks_at_a_time_is_no_proxy_that_pauses(connection: DuckDBPyConnection) -> None:
     """Two of eight buffers are at the NIC at any time, the others wait: it is at work all along."""
     ring(connection, 4, 10, lambda s, r, step: (4.0, 30.0, 12.0, 42.0, 0.2) if s == 0 else (4.0, 1.0, 41.0, 42.0, 0.2))
+    assert not any(each.paused for each in pauses(connection, 5 * MS).values())
+
+
+def test_a_nic_that_had_nothing_while_its_flow_waited_for_the_gpu_is_no_proxy_that_pauses(
+    connection: DuckDBPyConnection,
+) -> None:
+    """The slowest link of a sound ring: flows are there long before gradients, then two chunks at a time are at the NIC."""
+    waits = lambda s, r, step: (700.0, 24.0, 10.0, 730.0, 0.2) if s == 0 else (724.0, 0.1, 10.0, 730.0, 0.2)  # noqa: E731
+    ring(connection, 4, 10, waits)
     assert not any(each.paused for each in pauses(connection, 5 * MS).values())
 
 
