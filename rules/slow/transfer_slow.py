@@ -39,6 +39,8 @@ from forensics.rules.reductions.text.seen import Seen
 _SHOWN = 3
 # Channels that lose at least this part of what the worst one loses tell the stage.
 _HEAVY = 0.5
+# Of the worst one: where links wait for a much slower one, their traffic meets that of others which it never met before.
+_ECHO = 0.2
 # Bytes per second from which on a rate is shown in GB/s.
 _FAST = 1e8
 
@@ -55,9 +57,15 @@ def _evaluate(
     slow = known.slow_links(thresholds["least_slowdown"], thresholds["least_share_beside"])
     material = [link for link, channel in slow.items() if _is_material(known, channel, thresholds)]
     weights = {link: channel.share for link, channel in slow.items()}
-    for blame in blamed(weights, material, known.sound_links(slow), users):
-        found = [slow[link] for link in sorted(blame.links, key=lambda link: (-slow[link].share, link))]
+    blames = [
+        (blame, [slow[link] for link in sorted(blame.links, key=lambda link: (-slow[link].share, link))])
+        for blame in blamed(weights, material, known.sound_links(slow), users)
+    ]
+    worst = max((_slowdown(known, found[0]) for _, found in blames), default=1.0)
+    for blame, found in blames:
         slowdown = _slowdown(known, found[0])
+        if slowdown - 1 < _ECHO * (worst - 1):
+            continue
         yield hardware.refined(
             _finding(roster, slowness, blame, found, thresholds["likely_slowdown"]), (Cause.NETWORK_SLOW,), slowdown
         )
