@@ -26,6 +26,9 @@ What no figure on this page or any other one speaks of:
 - a hang in production that somebody recorded with `forensics collect`, and whose cause was then confirmed
 - real jobs that are slow because of hardware: those of the tests sleep, compute more, or share cores"""
 _PUBLISHED = "published dumps of four hung NCCL jobs of 16 ranks (not in the repository)"
+_NETWORK = (
+    "logs of collectors and NIC captures by another simulator, from the format pages alone, sat once (not in the repository)"
+)
 _SOUND = "44 sound jobs of a busy host (`tests/live/test_sound_jobs.py`, sat four times)"
 _NOTES = """\
 Right is: exactly the ranks that the evidence can tell, and for a sound job nobody. Outcome, cause and stage are not asked for
@@ -85,6 +88,7 @@ def _lines(
     yield "a job that moves, nobody to be named", _tally(moving, whole), simulated.get("healthy")
     yield _PUBLISHED, Tally(4, 0, 4), None
     yield _SOUND, Tally(44, 0, 44), None
+    yield _NETWORK, None, Tally(30, 5, 37)
     yield "in parts", None, simulated.get("in parts")
 
 
