@@ -208,7 +208,7 @@ RULE = Rule(
     needs=(Need(ChunkLogs, "chunks", "the time of chunks at the NIC is told by NCCL's profiler interface only"),),
     thresholds=(
         Threshold("least_slowdown", LEAST_SLOWDOWN, "by work requests: a smaller loss of bandwidth accuses nobody"),
-        Threshold("halved", 2.0, "Mycroft's trigger: a rate that dropped by half"),
+        Threshold("halved", 1.9, "Mycroft's trigger: a rate that dropped by half; latency hides a little of it"),
         Threshold("halved_bound", 1.4, "without work requests: times at the NIC bound a loss from below, here three tenths"),
         Threshold("least_share_halved", 0.02, "of the time: a rate that dropped by half may cost nothing, hidden by overlap"),
         Threshold("least_share", 0.1, "of the time: a smaller drop must cost much before it accuses anybody"),
