@@ -35,7 +35,7 @@ from forensics.rules.explain import Observed, observed_in
 from forensics.rules.facts.families import SourceFamilies, families
 from forensics.rules.facts.symptoms import Findings, Symptoms, symptoms
 from forensics.rules.labels import failures, limits
-from forensics.rules.lead import is_lead
+from forensics.rules.lead import as_leads, is_lead
 from forensics.rules.located import located
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
@@ -82,7 +82,7 @@ def _verdict(
     judged = judge(supply, Findings(findings), families(connection))
     judged = replace(judged, suspects=dated(supply.call(located, {Judgement: judged}), supply.get(JobOnset)))
     lead = supply.call(is_lead, {Judgement: judged})
-    suspects = tuple(replace(each, confidence=Confidence.SUSPECT) for each in judged.suspects) if lead else judged.suspects
+    suspects = as_leads(judged.suspects) if lead else judged.suspects
     judged = replace(judged, suspects=suspects)
     roster, graph, motion, pace = supply.get(Roster), supply.get(WaitGraph), supply.get(Liveness), supply.get(Speed)
     end = supply.get(Finished)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from forensics.model import Family
+from collections.abc import Sequence
+from dataclasses import replace
+
+from forensics.model import Confidence, Family, Suspect
 from forensics.rules.arbitration import Judgement
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.standstill import Standing, WaitStates
 from forensics.rules.reductions.stacks.samples import StacksByRank
 
+_AGAIN = (
+    "take stacks of all ranks again, half a minute later or more, with the time of day in the names of the files, and hand in "
+    "both rounds: they tell whether the job stands still"
+)
 _STACKS = frozenset({Family.STACK})
 
 
@@ -20,3 +27,8 @@ def is_lead(judged: Judgement, motion: Liveness, states: WaitStates, heard: Logg
     reported = heard.stalled or any(report.overdue for report in heard.reports)
     alone = all(each.families and {*each.families} <= _STACKS for each in faults)
     return bool(judged.suspects) and once and undated and not reported and alone
+
+
+def as_leads(suspects: Sequence[Suspect]) -> tuple[Suspect, ...]:
+    """The suspects with no more confidence than a lead has; what would decide comes first of what is to be done."""
+    return tuple(replace(each, confidence=Confidence.SUSPECT, next_steps=(_AGAIN, *each.next_steps)) for each in suspects)

@@ -44,6 +44,10 @@ def both(form: str, first: str = "1405", second: str = "1433") -> dict[tuple[int
         ("rank{rank}_20250713_{time}.txt", "140507", "141112"),
         ("rank{rank}.{time}.txt", "14h05", "14h33"),
         ("rank{rank}_{time}.txt", "2355", "0010"),
+        ("rank{rank}_{time}.txt", "140507", "140541"),
+        ("rank{rank}_2025-07-13_{time}.txt", "14-05-07", "14-05-41"),
+        ("rank{rank}-20250713T{time}.txt", "140507", "140541"),
+        ("{time}/rank{rank}.txt", "23:59:50", "00:00:20"),
     ],
 )
 def test_a_rank_that_is_at_one_place_in_both_looks_is_named(tmp_path: Path, form: str, first: str, second: str) -> None:
@@ -69,6 +73,7 @@ def test_a_job_that_moves_is_not_accused(tmp_path: Path, form: str) -> None:
         both("rank{rank} ({time}).txt", "1", "2"),
         both("rank{rank}_{time}.txt", "2024", "2025"),
         both("rank{rank}_{time}.txt", "1405", "1406"),  # within one round
+        both("rank{rank}_{time}.txt", "140507", "140512"),  # forms of one look
         both("rank{rank}_{time}.txt", "1405", "9999"),
         {**both("rank{rank}_{time}.txt"), (0, 1): "rank0_copy.txt"},  # not all have one
         {(r, look): f"rank{r}_{1405 + 28 * look}.txt" for r in (2,) for look in (0, 1)} | {(1, 0): "rank1_1405.txt"},  # too few
@@ -85,6 +90,7 @@ def test_the_number_of_a_process_is_no_time() -> None:
     assert clock("py-spy_1502_1421.txt") is None and clock("py-spy_9101.txt") is None
     assert rounds_of((time, time % 2) for time in (0, 7, 3600, 3607)) == [0, 0, 1, 1]
     assert not rounds_of([(0, 0), (7, 1), (3600, 0), (None, 1)])
+    assert rounds_of([(1, 0), (31, 1), (40, 0), (70, 1)]) == [0, 0, 1, 1]
 
 
 def test_a_time_of_day_above_each_stack(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def test_stacks_below_the_commands_that_took_them(tmp_path: Path) -> None:
     stacks = [FETCHES if rank == 2 else REDUCES for rank in range(4)]
     verdict = pasted(tmp_path, "".join(taken(rank, stack) for rank, stack in enumerate(stacks)))
     assert (named(verdict), verdict.outcome) == ({2}, Outcome.INCONCLUSIVE), "a moment of a sound job looks like this"
+    assert verdict.suspects[0].next_steps[0].startswith("take stacks of all ranks again")
     lead = "if the job is stuck: rank 2"
     assert lead in verdict.summary and head.lines(verdict)[0].startswith(lead)
     (tmp_path / "stacks.txt").write_text("".join(taken(rank, stack) for rank, stack in enumerate(stacks)))
