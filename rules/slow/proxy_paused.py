@@ -41,15 +41,12 @@ def _evaluate(slowness: Slowness, thresholds: Thresholds) -> Iterator[Finding]:
         found = [paused[link] for link in sorted(blame.links, key=lambda link: (-weights[link], link))]
         yield _finding(slowness, blame, found, thresholds["likely_pauses"])
     named = {rank for link in material for rank in link}
-    late: dict[int, ChannelFlows] = {}
-    for channel in sorted(slowness.seen_late().values(), key=lambda each: -each.share):
-        late.setdefault(channel.sender, channel)
-    for rank in sorted(late.keys() - named):
-        if late[rank].share >= thresholds["least_share"]:
-            yield _unpolled(slowness, late[rank])
+    for rank, (channel, share) in slowness.seen_late().items():
+        if rank not in named and share >= thresholds["least_share"]:
+            yield _unpolled(slowness, channel, share)
 
 
-def _unpolled(slowness: Slowness, channel: ChannelFlows) -> Finding:
+def _unpolled(slowness: Slowness, channel: ChannelFlows, share: float) -> Finding:
     """A rank whose proxy looks at its queue pairs in long intervals, which is as long as its chunks stay too long."""
     rank = channel.sender
     return Finding(
@@ -65,7 +62,7 @@ def _unpolled(slowness: Slowness, channel: ChannelFlows) -> Finding:
                 channel.source,
             ),
             Evidence(
-                f"its chunks to rank {channel.receiver} seem to stay {channel.typical_ns / 1e6:.1f} ms at the NIC, "
+                f"its chunks to rank {channel.receiver} seem to stay {_mean_ns(channel) / 1e6:.1f} ms at the NIC on average, "
                 f"{channel.expected_ns / 1e6:.1f} ms on its peers: no longer than it does not look",
                 channel.source,
             ),
@@ -74,9 +71,13 @@ def _unpolled(slowness: Slowness, channel: ChannelFlows) -> Finding:
         anomaly=Anomaly.FAIL_SLOW,
         resource=Resource(peer_ranks=(channel.receiver,)),
         mechanism=Mechanism("late_end", "local"),
-        impact=Impact(round(channel.excess_ns), round(channel.share, 3), channel.slow, "arrival"),
+        impact=Impact(round(channel.excess_ns), round(min(1.0, share), 3), channel.slow, "arrival"),
         next_steps=_next_steps((rank,)),
     )
+
+
+def _mean_ns(channel: ChannelFlows) -> float:
+    return channel.expected_ns + channel.excess_ns / channel.flows
 
 
 def _next_steps(ranks: Sequence[int]) -> tuple[str, ...]:

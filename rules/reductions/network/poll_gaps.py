@@ -1,8 +1,8 @@
 """Proxies that do not look at their queue pairs for long at a time: what they see late looks like a slow NIC.
 
 A proxy that runs polls every few microseconds. While it is not scheduled, completions and arrivals lie there: its own sends
-seem to stay at the NIC for longer, and buffers are offered late. The collector notes the longest time without a poll between
-two samples of a queue pair; what is usual for a rank is the median of these.
+seem to stay at the NIC for longer, and buffers are offered late. The collector notes by how much a completion may have been
+seen late, the most since the sample before, and in the state it left; what is usual for a rank is the median of these.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ _LEAST_GAP_NS, _LEAST_SAMPLES = 1_000_000, 3
 _FACTOR = 10.0
 
 _GAPS = """
-SELECT rank, median(poll_gap_ns) FROM wr_samples
-WHERE list_contains($sources, source_id) AND locator >= 0 AND rank IS NOT NULL AND poll_gap_ns IS NOT NULL
-GROUP BY rank HAVING count(*) >= $least
+SELECT rank, median(poll_gap_ns), count(*) >= $least FROM wr_samples
+WHERE list_contains($sources, source_id) AND rank IS NOT NULL AND poll_gap_ns > 0 GROUP BY rank
 """
 
 
 def poll_gaps(connection: DuckDBPyConnection, sources: Collection[int]) -> Mapping[int, float]:
     """Ranks of the given logs whose usual gap between polls (ns) is long, and many times that of most others."""
     asked = {"sources": sorted(sources), "least": _LEAST_SAMPLES}
-    usual = dict(connection.execute(_GAPS, asked).fetchall())
-    if len(usual) <= 1:
+    found = connection.execute(_GAPS, asked).fetchall()
+    if len(found) <= 1:
         return {}
-    limit = max(_LEAST_GAP_NS, _FACTOR * float(np.median(list(usual.values()))))
-    return {rank: gap for rank, gap in sorted(usual.items()) if gap >= limit}
+    limit = max(_LEAST_GAP_NS, _FACTOR * float(np.median([gap for _, gap, _ in found])))
+    return {rank: gap for rank, gap, often in sorted(found) if often and gap >= limit}

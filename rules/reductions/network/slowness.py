@@ -76,14 +76,19 @@ class Slowness:
         slow = (channel for channel in self.channels[link] if channel.recurs or (told and channel.is_longer))
         return next((channel for channel in slow if channel.share >= least_share), None)
 
-    def seen_late(self) -> dict[Link, ChannelFlows]:
-        """Links whose sender sees completions late because it seldom looks, with the channel that loses most."""
-        return {
-            link: channel
-            for link, each in self.channels.items()
-            for channel in each[:1]
-            if (channel.recurs or channel.is_longer) and self._is_seen_late(channel)
-        }
+    def seen_late(self, least_share: float = LEAST_SHARE_BESIDE) -> dict[int, tuple[ChannelFlows, float]]:
+        """Ranks that see completions late because they seldom look: where they lose most, and what over all their links.
+
+        A rank that is late to its collectives passes on what it sees late; that counts where it is more.
+        """
+        found = {}
+        for rank in self.unpolled:
+            own = [each[0] for link, each in self.channels.items() if link[0] == rank and each[0].share >= least_share]
+            blind = sorted((each for each in own if self._is_seen_late(each)), key=lambda each: -each.share)
+            late = max((each.share for each in self.stragglers if each.rank == rank), default=0.0)
+            if blind:
+                found[rank] = blind[0], max(sum(each.share for each in blind), late)
+        return found
 
     def _is_of_proxy(self, link: Link, channel: ChannelFlows) -> bool:
         pause = self.pauses.get(link)
@@ -91,7 +96,9 @@ class Slowness:
         return paused or self._is_seen_late(channel)
 
     def _is_seen_late(self, channel: ChannelFlows) -> bool:
-        return self.is_unpolled(channel.sender, channel.typical_ns - channel.expected_ns)
+        return self.is_unpolled(
+            channel.sender, max(channel.typical_ns - channel.expected_ns, channel.excess_ns / channel.flows)
+        )
 
     def sound_links(self, slow: Collection[Link]) -> tuple[Link, ...]:
         """Links that are surely as fast as others, by those of their channels that carried most operations."""
