@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from duckdb import DuckDBPyConnection
 
@@ -243,7 +243,7 @@ def last_lines(connection: DuckDBPyConnection, suspects: tuple[Suspect, ...]) ->
 
 
 def would_change(
-    roster: Roster, liveness: Liveness, suspects: tuple[Suspect, ...], tree: tuple[TreeLine, ...]
+    roster: Roster, liveness: Liveness, suspects: tuple[Suspect, ...], tree: tuple[TreeLine, ...], spoken: Collection[int]
 ) -> tuple[str, ...]:
     """Evidence that is lacking about the ranks under suspicion, or of ranks that stand apart, and could turn the verdict."""
     ranks = {rank for suspect in suspects[:3] for rank in suspect.ranks}
@@ -258,8 +258,15 @@ def would_change(
     if liveness.motion.value in ("unseen", "too_early"):
         found.append("a second collection some minutes later: it tells a slow job from a stuck one")
         if not suspects:
-            found += _stands_apart(tree)
+            found += [*_stands_apart(tree), *_never_heard(roster, spoken)]
     return tuple(found)
+
+
+def _never_heard(roster: Roster, spoken: Collection[int]) -> Iterator[str]:
+    """Few ranks of which nothing was collected, in a job of stated size: they are not accused, and the first to look at."""
+    silent = [rank for rank, facts in roster.ranks.items() if facts.unseen and rank not in spoken]
+    if roster.world_size and 0 < len(silent) < len(roster.ranks) / 2:
+        yield f"the log and `py-spy dump` of {ranks_text(silent)}: nothing of it was collected, and the others may wait for it"
 
 
 def _stands_apart(tree: tuple[TreeLine, ...]) -> Iterator[str]:

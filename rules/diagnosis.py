@@ -112,7 +112,7 @@ def _verdict(
         not_checked=supply.call(not_checked),
         ruled_out=_ruled_out(outcomes, suspects),
         warnings=warnings(connection),
-        would_change=would_change(roster, motion, suspects, tree),
+        would_change=would_change(roster, motion, suspects, tree, heard.ranks),
         bundle_sha256=_digest(connection),
         frontier=windows,
         symptoms=judged.symptoms,

@@ -24,6 +24,7 @@ WORDS = (
     *("exits with return code", "CalledProcessError: ", "exit with status code", " terminated with ", "Error Snippet]"),
     *(" crashed with exit code", " exited with code ", " died unexpectedly", *ray_actors.WORDS),
     " received at time=",
+    " failed to start",
     "Expected zero exit code",
     "signaled to shutdown",
 )
@@ -69,6 +70,8 @@ _CHILD = re.compile(r"Child process with PID (?P<pid>\d{1,9}) terminated with co
 _WORKER = re.compile(r"(?:Worker proc VllmWorker-|RayWorkerProc rank=\[)(?P<rank>\d{1,7})\]? died unexpectedly")
 # text-generation-inference; of shards that were killed together none is told to be the first.
 _SHARD = re.compile(r"Shard process was signaled to shutdown with signal (?P<signal>\d{1,2}) rank=(?P<rank>\d{1,7})\b")
+# The launcher hears of the first shard that ends before it is ready, and ends the others for it.
+_UNREADY = re.compile(r"text_generation_launcher: Shard (?P<rank>\d{1,7}) failed to start\b")
 # The ranks of an engine are those of the job where there is one engine.
 _REPLICA = "_DP"
 # Signals that no peer causes.
@@ -174,6 +177,8 @@ def _by_process(line: str) -> Iterator[Ended]:
         yield Ended(rank_number(ended["rank"]), f"exitcode={ended['code']} pid={ended['pid']} time=list by=mpi")
     if shard := _SHARD.search(line):
         yield Ended(rank_number(shard["rank"]), f"exitcode=-{shard['signal']} time=list by=mpi")
+    if unready := _UNREADY.search(line):
+        yield Ended(rank_number(unready["rank"]), "exitcode=1 first by=mpi")
     if (worker := _WORKER.search(line)) and _REPLICA not in line:
         # Of several that died it names one, and not by its end: the number is no rank of this event.
         yield Ended(None, f"died worker={worker['rank']}")

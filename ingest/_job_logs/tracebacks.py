@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from dataclasses import replace
 from typing import NamedTuple
 
 from forensics.ingest._job_logs.line_origin import Origin
 from forensics.ingest._job_logs.patterns import EXCEPTION_TYPE
+from forensics.ingest._shared.values import rank_number
 
 TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?::(?: .*)?)?")
@@ -16,6 +18,10 @@ _FRAME = re.compile(r'  File "[^"]+", line \d+, in \S')
 WORKER_ENDS = "WorkerProc hit an exception."
 # SGLang's scheduler, and the thread of it that runs the model (tp_worker_overlap_thread.py), end their server by this.
 _SERVER_ENDS = ("Scheduler hit an exception: ", "TpModelWorkerClient hit an exception: ")
+# Above all that a shard wrote before it ended; the launcher puts the number of the shard behind the last line of it
+# (launcher/src/main.rs of text-generation-inference).
+SHARD_ENDS = "Shard complete standard error output:"
+_SHARD = re.compile(r" rank=(\d{1,7})$")
 _MAX_OPEN = 1024
 _LONGEST_PREFIX = 96
 _MAX_FRAMES = 64
@@ -62,6 +68,7 @@ class Tracebacks:
         self._lengths: set[int] = set()
         self._last = 0
         self._ending: set[str | None] = set()
+        self._of_shard = False
 
     def is_open(self, number: int) -> bool:
         """Whether a traceback has begun, and was not cut."""
@@ -74,6 +81,7 @@ class Tracebacks:
             self._open.clear()
         if WORKER_ENDS in line:
             self._ending.add(origin.label)
+        self._of_shard = self._of_shard or SHARD_ENDS in line
         start = line.find(TRACEBACK)
         if start >= 0:
             self._begin(number, origin, line[:start].removesuffix("Original "))
@@ -86,9 +94,17 @@ class Tracebacks:
                 self._open[prefix].frames.append(rest.strip())
                 self._last = number
             elif match := _EXCEPTION.fullmatch(rest):
-                ended = self._open.pop(prefix)
+                ended = self._ended(self._open.pop(prefix), rest)
                 return Raised(match[1], tuple(ended.frames), ended.origin, ended.is_end)
         return None
+
+    def _ended(self, ended: _Open, last: str) -> _Open:
+        """The traceback with the shard that it ended, where its last line tells that."""
+        shard = _SHARD.search(last) if self._of_shard and ended.origin.rank is None else None
+        if shard is None:
+            return ended
+        self._of_shard = False
+        return ended._replace(origin=replace(ended.origin, rank=rank_number(shard[1])), is_end=True)
 
     def _begin(self, number: int, origin: Origin, prefix: str) -> None:
         # What stands behind a message in one line goes on in lines of its own.

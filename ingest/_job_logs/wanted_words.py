@@ -71,6 +71,7 @@ _WORDS = (
         *tracebacks.UNCAUGHT_WORDS,
         tracebacks.TRACEBACK,
         tracebacks.WORKER_ENDS,
+        tracebacks.SHARD_ENDS,
     ),
 )
 _EXPRESSIONS = {

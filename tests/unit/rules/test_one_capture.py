@@ -210,3 +210,14 @@ def test_whoever_stands_apart_in_one_look_is_to_be_sampled_again(
     verdict = verdict_of(write(tmp_path, {f"rank{rank}.json": py_spy(place, pid_of(rank)) for rank, place in places.items()}))
     assert named(verdict) == set()
     assert [text.partition(" minutes")[0] for text in verdict.would_change if "begin there" in text] == advised
+
+
+@pytest.mark.parametrize(("absent", "advised"), [({5}, True), (set(), False), ({1, 2, 3, 4, 5, 6}, False)])
+def test_whose_log_is_missing(tmp_path: Path, absent: set[int], advised: bool) -> None:
+    for rank in set(range(8)) - absent:
+        (tmp_path / f"rank{rank}.log").write_text(
+            f"world_size=8 RANK={rank} LOCAL_RANK={rank}\n"
+            + "".join(f"2026-03-14 09:{minute}:11 INFO step {minute} loss 2.{minute}\n" for minute in range(10, 20))
+        )
+    verdict = verdict_of(tmp_path)
+    assert not named(verdict) and any("py-spy dump` of rank 5:" in text for text in verdict.would_change) == advised

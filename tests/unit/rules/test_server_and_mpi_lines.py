@@ -63,6 +63,20 @@ def test_shards_of_a_server_that_a_signal_ended(tmp_path: Path, ranks: tuple[int
     assert named(pasted(tmp_path, "\n".join(log))) == expected
 
 
+@pytest.mark.parametrize(("ranks", "expected"), [((2,), {2}), ((2, 1), set())], ids=["one", "two alike"])
+def test_the_traceback_of_a_shard_that_did_not_start(tmp_path: Path, ranks: tuple[int, ...], expected: set[int]) -> None:
+    front = "2024-12-12T14:27:33.914690Z {0} {1}text_generation_launcher: "
+    error, info = front.format("ERROR", "shard-manager: "), front.format("INFO", "shard-manager: ")
+    text = "".join(f"{info}Starting shard rank={rank}\n" for rank in range(4))
+    for rank in ranks:
+        text += f"{error}Shard complete standard error output:\n\nTraceback (most recent call last):\n"
+        text += '  File "/s/cli.py", line 7, in serve\n'
+        text += f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 448.00 MiB. rank={rank}\n"
+    text += f"{front.format('ERROR', '')}Shard {ranks[0]} failed to start\n"
+    text += "".join(f"{info}Terminating shard rank={rank}\n" for rank in range(4) if rank not in ranks)
+    assert named(pasted(tmp_path, text)) == expected
+
+
 STEPS = "[1,0]<stdout>:step 20 loss 3.1\n[1,1]<stdout>:step 20 loss 3.1\n"
 CAUGHT = "[1,{0}]<stderr>:[node4:1954{0}:0:1954{0}] Caught signal 11 (Segmentation fault: address not mapped)\n"
 OPAL = "[1,{0}]<stderr>:[node4:1954{0}] Signal: Segmentation fault (11)\n"
