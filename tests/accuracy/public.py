@@ -28,7 +28,9 @@ are refused as no evidence, of which one is silence about a slow rank; its two w
 of folders before it four had the right rank among several, three were of innocent ranks alone. Of the two sets after it three
 logs (of JAX's rendezvous, Neuron, MPICH) were refused as no evidence, which counts as abstention; afterwards 11 of the 13
 and 5 of the 6 ranks were named. The set of 2026-11-25 was written after new readers for such logs, by who had written these: it
-flatters. One of its logs was refused as no evidence; afterwards 9 of the 10 ranks were named."""
+flatters. One of its logs was refused as no evidence; afterwards 9 of the 10 ranks were named. That of its evening was
+written by somebody else; its wrong name is of a sound job of which one round of stacks was given, and stands now below
+`if the job is stuck`; afterwards 7 of the 13 ranks were named."""
 TITLE = "## Logs pasted in public"
 
 
