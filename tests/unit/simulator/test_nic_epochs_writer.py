@@ -14,7 +14,7 @@ from forensics.fixtures.simulator.job import Floats
 from forensics.fixtures.simulator.presets import PRESETS
 from forensics.fixtures.simulator.simulation import simulate
 from forensics.fixtures.simulator.sources import writers
-from forensics.fixtures.simulator.traffic import HEADER_BYTES, PACKET_BYTES
+from forensics.fixtures.simulator.traffic import HEADER_BYTES, PACKET_BYTES, Epochs, runs
 from forensics.fixtures.simulator.writers.nic_epochs import EPOCH_NS, nic_epochs
 from tests.unit.ingest.reading import Result, read
 from tests.unit.simulator.lower_runs import JOB, case
@@ -100,6 +100,12 @@ def test_a_nic_that_went_down_moves_nothing_afterwards() -> None:
             data = [row for row in found.rows("nic_epochs") if max(json.loads(row["values"])) > 5_000]
             last = max(row["first_epoch"] + len(json.loads(row["values"])) for row in data)
             assert last <= edge + 2
+
+
+def test_a_short_window_in_which_others_send_nothing_has_no_run() -> None:
+    made, _ = case("none")
+    nothing, epochs = np.zeros(0), Epochs(EPOCH_NS, made.capture_ns - 1e6, made.capture_ns)
+    assert list(runs([(nothing, nothing, nothing)], made.places, 0, epochs)) == []
 
 
 def test_the_window_is_kept_and_the_bytes_are_the_same_for_the_same_seed() -> None:
