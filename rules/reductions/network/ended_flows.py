@@ -27,8 +27,7 @@ WITH calls AS (
 ), mixed AS (
     SELECT communicator, bool_or(paired) AND NOT bool_and(paired) AS mixed FROM calls GROUP BY communicator
 )
-SELECT c.source_id, c.locator, c.communicator, c.rank, p.rank AS other, m.position, c.peer,
-       CASE WHEN g.method <> 'peers' THEN g.size END AS size, c.channel,
+SELECT c.source_id, c.locator, c.communicator, c.rank, p.rank AS other, m.position, c.peer, g.size, c.channel,
        c.direction = 'send' AS sends, CASE WHEN o.paired THEN 'p2p' ELSE o.call END AS kind,
        CASE WHEN o.paired THEN coalesce(c.pair_number, o.pair_number) WHEN NOT x.mixed THEN o.op_id END AS number,
        c.total, f.bytes, f.start_ns, f.end_ns, f.end_ns - f.start_ns AS took_ns, least({WINDOW}, c.total) AS buffers,
@@ -59,8 +58,7 @@ def show_ended_flows(connection: DuckDBPyConnection, sources: Collection[int], w
     """Make the temporary table `ended_flows` of the given logs; returns its rows.
 
     `rank` is the end whose log it is, `other` the rank at the far end, `kind` the collective or `p2p`; `number` is the same at
-    both ends, null where it cannot be; the waits are ns of a buffer. `size` is null where some members are not known: one that
-    left nothing may be the last.
+    both ends, null where it cannot be; the waits are ns of a buffer.
     """
     connection.execute(f"CREATE OR REPLACE TEMP TABLE ended_flows AS {_ENDED}", _asked(sorted(sources), windows or {}))
     ((rows,),) = connection.execute("SELECT count(*) FROM ended_flows").fetchall()
