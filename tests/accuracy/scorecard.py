@@ -29,6 +29,9 @@ _PUBLISHED = "published dumps of four hung NCCL jobs of 16 ranks (not in the rep
 _NETWORK = (
     "logs of collectors and NIC captures by another simulator, from the format pages alone, sat once (not in the repository)"
 )
+_PROGRAMS = (
+    "16 hung jobs of four other programs (FSDP2, experts, rewards, a ring), whole bundle, sat once (not in the repository)"
+)
 _SOUND = "44 sound jobs of a busy host (`tests/live/test_sound_jobs.py`, sat four times)"
 _NOTES = """\
 Right is: exactly the ranks that the evidence can tell, and for a sound job nobody. Outcome, cause and stage are not asked for
@@ -87,6 +90,7 @@ def _lines(
     yield "a stage that is slow on one rank (StageFrontier's kinds)", None, simulated.get("frontier")
     yield "a job that moves, nobody to be named", _tally(moving, whole), simulated.get("healthy")
     yield _PUBLISHED, Tally(4, 0, 4), None
+    yield _PROGRAMS, Tally(10, 2, 16), None
     yield _SOUND, Tally(44, 0, 44), None
     yield _NETWORK, None, Tally(30, 5, 37)
     yield "in parts", None, simulated.get("in parts")
