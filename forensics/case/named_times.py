@@ -16,7 +16,7 @@ LEAST_FILES = 4
 """Four numbers of four digits that are all times by chance: one case in two thousand."""
 ROUND_S = 180
 """Looks at several processes, one after the other, lie within this of the next one."""
-AGAIN_S = 10
+AGAIN_S = 5
 """A process of which there is a look this much later was looked at again, where the times have seconds: forms of one look are
 made in one go."""
 _STAMP = re.compile(r"(?<!\d)20\d{2}-?\d{2}-?\d{2}[T_ -](\d{2})[-:.h]?(\d{2})[-:.m]?(\d{2})(?![A-Za-z0-9])")

@@ -32,6 +32,7 @@ _NETWORK = (
 _PROGRAMS = (
     "16 hung jobs of four other programs (FSDP2, experts, rewards, a ring), whole bundle, sat once (not in the repository)"
 )
+_BARRIERS = "10 hung jobs of another program (barriers of files and stores, threads, asyncio, messages), whole bundle, sat once"
 _SOUND = "44 sound jobs of a busy host (`tests/live/test_sound_jobs.py`, sat four times)"
 _NOTES = """\
 Right is: exactly the ranks that the evidence can tell, and for a sound job nobody. Outcome, cause and stage are not asked for
@@ -91,6 +92,7 @@ def _lines(
     yield "a job that moves, nobody to be named", _tally(moving, whole), simulated.get("healthy")
     yield _PUBLISHED, Tally(4, 0, 4), None
     yield _PROGRAMS, Tally(10, 2, 16), None
+    yield _BARRIERS, Tally(7, 0, 10), None
     yield _SOUND, Tally(44, 0, 44), None
     yield _NETWORK, None, Tally(30, 5, 37)
     yield "in parts", None, simulated.get("in parts")

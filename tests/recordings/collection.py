@@ -129,11 +129,13 @@ class Collection:
         path = f"ranks/{rank}/stacks/child-{pid}.{number}.json"
         self._member("stack.pyspy", rank, number, path, py_spy(place, pid))
 
-    def samples(self, rank: int, state: str = "S", count: int = 3, *, moving: bool = False, tracer: int = 0) -> None:
+    def samples(
+        self, rank: int, state: str = "S", count: int = 3, *, moving: bool = False, tracer: int = 0, wchan: str | None = None
+    ) -> None:
         """Looks at the process through /proc; a moving one was scheduled in between."""
         for number in range(count):
             time_ns = self.at_ns + 2 * number * SECOND
-            content = process_sample(rank, time_ns, state=state, switches=40 + 25 * number * moving, tracer=tracer)
+            content = process_sample(rank, time_ns, state=state, switches=40 + 25 * number * moving, tracer=tracer, wchan=wchan)
             self._member("proc.tasks", rank, number, f"ranks/{rank}/proc/{number}.json", content)
 
     def log(self, rank: int, *lines: str) -> None:

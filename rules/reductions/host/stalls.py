@@ -142,7 +142,13 @@ class StallFindings:
 
     def _confidence(self, rank: int) -> Confidence:
         """Confirmed when recorder, repeated stacks and the kernel agree; likely when two kinds do,
-        or when the recorder shows that at least half of the ranks end up waiting for it; else suspect."""
+        or when the recorder shows that at least half of the ranks end up waiting for it; else suspect.
+
+        Suspect as well where those who wait only pause or read in the job's own code: that it is a barrier is a guess.
+        """
+        waiters = self.graph.waiters(rank)
+        if waiters and all(waiter in self.stacks and self.stacks[waiter].rests for waiter in waiters):
+            return Confidence.SUSPECT
         facts, found = self.roster.rank(rank), self.stacks.get(rank)
         recorded = any(rank in wait.absent and wait.records(rank) for wait in self.graph.waiting_for(rank))
         stayed = found is not None and len(found.main) > 1 and not found.moved

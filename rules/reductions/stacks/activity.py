@@ -62,6 +62,12 @@ class Activity:
         return asleep and bool(path) and path[0].origin == "app"
 
     @property
+    def rests(self) -> bool:
+        """Whether the kernel alone tells that the thread pauses or reads right below the job's own code."""
+        path = self.python_path
+        return self.by_kernel and self.wait in (WaitKind.SLEEP, WaitKind.IO) and bool(path) and path[0].origin == "app"
+
+    @property
     def words_alone(self) -> bool:
         """Whether only the job's own names tell the stage: no frame of a library, no wait for a file, a pipe or a socket."""
         reads_or_writes = self.wait in (WaitKind.IO, WaitKind.FILE_LOCK)

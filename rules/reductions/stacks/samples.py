@@ -93,6 +93,11 @@ class Stacks:
         return bool(self.main) and asleep and same_place(self.main)
 
     @property
+    def rests(self) -> bool:
+        """Whether every sample found the main thread at one place of the job's own code, in a sleep or a read of its own."""
+        return bool(self.main) and all(sample.activity.rests for sample in self.main) and same_place(self.main)
+
+    @property
     def communicated(self) -> bool:
         """Whether any sample found the main thread in communication, or below the autograd engine, which hides it."""
         return any(sample.activity.communicating or sample.activity.below_autograd for sample in self.main)

@@ -6,10 +6,11 @@ and whether another thread of the process may hold a lock.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import NewType
 
+from forensics.frame_form import PlainFrame
 from forensics.model import StageName, WaitKind
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
@@ -28,6 +29,8 @@ MessageWaits = NewType("MessageWaits", frozenset[int])
 @reduction
 def message_waits(roster: Roster, stacks: StacksByRank) -> MessageWaits:
     """Ranks asleep right below the job's own code in a job that exchanges messages, none of whose threads may hold a lock."""
+    if most := _most_at_one_line(roster, stacks):
+        return MessageWaits(frozenset(most))
     unframed = {rank: found for rank, found in stacks.items() if found.unframed}
     together = _at_one_line(roster, unframed)
     asleep = {rank for rank in unframed if _sleeps(roster.rank(rank)) or rank in together}
@@ -54,6 +57,21 @@ def _at_one_line(roster: Roster, unframed: Mapping[int, Stacks]) -> set[int]:
     }
     count = Counter(lines.values())
     return {rank for rank, line in lines.items() if count[line] >= LEAST_SLEEPERS}
+
+
+def _most_at_one_line(roster: Roster, stacks: Mapping[int, Stacks]) -> set[int]:
+    """Most ranks, asleep at one line of the job's own code while nobody is in communication: a barrier of the job's own.
+
+    What they sleep in may be a socket (a store without a frame of its own) or a pause between looks at a file.
+    """
+    if any(found.waits_now or found.communicated for found in stacks.values()):
+        return set()
+    lines: dict[PlainFrame, set[int]] = defaultdict(set)
+    for rank, found in stacks.items():
+        if found.rests and _sleeps(roster.rank(rank)) and found.main[-1].activity.stage not in _FILES:
+            lines[found.main[-1].activity.python_path[0].plain].add(rank)
+    most = max(lines.values(), key=len, default=set[int]())
+    return most if len(most) >= LEAST_SLEEPERS and 2 * len(most) > len(stacks) else set()
 
 
 def _exchanges(roster: Roster, stacks: StacksByRank) -> bool:
