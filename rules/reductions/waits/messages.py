@@ -71,7 +71,7 @@ def _most_at_one_line(roster: Roster, stacks: Mapping[int, Stacks]) -> set[int]:
         if found.rests and _sleeps(roster.rank(rank)) and found.main[-1].activity.stage not in _FILES:
             lines[found.main[-1].activity.python_path[0].plain].add(rank)
     most = max(lines.values(), key=len, default=set[int]())
-    return most if len(most) >= LEAST_SLEEPERS and 2 * len(most) > len(stacks) else set()
+    return most if LEAST_SLEEPERS <= len(most) < len(stacks) < 2 * len(most) else set()
 
 
 def _exchanges(roster: Roster, stacks: StacksByRank) -> bool:
