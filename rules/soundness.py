@@ -44,9 +44,15 @@ SlownessSigns = NewType("SlownessSigns", tuple[str, ...])
 """What speaks for a slow job although it is too little to accuse anybody."""
 
 
-def slowness_signs(times: StepTimes, slowness: Slowness, findings: Findings, rates: LinkRates) -> SlownessSigns:
-    """Long steps that nothing accounts for, not even what sound jobs do, links that lose time to their peers, lazy NICs."""
-    return SlownessSigns((*_long_steps(times, findings), *_lossy_links(slowness), *_below_their_lines(rates)))
+def slowness_signs(
+    times: StepTimes, slowness: Slowness, findings: Findings, rates: LinkRates, roster: Roster, windows: FrontierWindows
+) -> SlownessSigns:
+    """Long steps that nothing accounts for, not even what sound jobs do, links that lose time to their peers, lazy NICs.
+
+    Messages that no recorder keeps are one as well: a rank that is slow from the first step on may only show in them.
+    """
+    seen = (*_long_steps(times, findings), *_lossy_links(slowness), *_below_their_lines(rates))
+    return SlownessSigns((*seen, *_unseen_messages(roster, windows)))
 
 
 def _long_steps(times: StepTimes, findings: Findings) -> Iterator[str]:
@@ -84,6 +90,13 @@ def _below_their_lines(rates: LinkRates) -> Iterator[str]:
     if len(parts) >= _LEAST_LINES and max(parts) < _OF_LINE:
         reach = f"reaches more than {100 * max(parts):.0f} % of the rate of its line in its busiest epochs"
         yield f"no NIC {reach}: the whole network may be slow"
+
+
+def _unseen_messages(roster: Roster, windows: FrontierWindows) -> Iterator[str]:
+    staged = {rank for window in windows for rank in window.matrix.ranks}
+    unseen = sorted({rank for rank, facts in roster.ranks.items() if facts.calls_unrecorded} - staged)
+    if unseen:
+        yield f"messages of {ranks_text(unseen)} are in no recorder: a rank for which others wait in them would not show"
 
 
 def sound(

@@ -22,8 +22,9 @@ def _evaluate(stacks: StacksByRank, graph: WaitGraph, text: EvidenceText) -> Ite
 
 
 def _point_to_point(stacks: StacksByRank, ranks: tuple[int, ...]) -> bool:
+    """Whether frames show it: that a thread waits for a work handle, which is all the kernel tells, may be of any call."""
     found = [activity_of(stacks, rank) for rank in ranks]
-    return all(activity is not None and activity.wait is WaitKind.POINT_TO_POINT for activity in found)
+    return all(each is not None and each.wait is WaitKind.POINT_TO_POINT and not each.by_kernel for each in found)
 
 
 def _finding(stacks: StacksByRank, text: EvidenceText, root: Root, wait: Wait, waiting: tuple[int, ...]) -> Finding:
@@ -33,7 +34,7 @@ def _finding(stacks: StacksByRank, text: EvidenceText, root: Root, wait: Wait, w
     )
     calls = sorted(set(functions))
     past = tuple(rank for rank in root.ranks if rank not in waiting)
-    only_receive = len(waiting) > 1 and set(calls) <= {"recv", "irecv"}
+    only_receive = len(waiting) > 1 and bool(calls) and set(calls) <= {"recv", "irecv"}
     ranks = past if past and len(past) < len(waiting) and not only_receive else waiting
     return Finding(
         ranks=ranks,
@@ -52,7 +53,9 @@ def _evidence(
 ) -> Iterator[Evidence]:
     verb = "waits" if len(waiting) == 1 else "wait"
     found = stacks[waiting[0]].main[-1].source
-    yield Evidence(f"{evidence_text.ranks_text(waiting)} {verb} in {'/'.join(calls)}, and no rank is free to answer", found)
+    yield Evidence(
+        f"{evidence_text.ranks_text(waiting)} {verb} in {'/'.join(calls) or 'messages'}, and no rank is free to answer", found
+    )
     if past:
         verb = "waits" if len(past) == 1 else "wait"
         source = next((line.source for rank in past for line in text.stack(rank)), None)

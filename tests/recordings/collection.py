@@ -58,7 +58,14 @@ def py_spy(place: Place, pid: int, *, thread_name: str = "MainThread", owns_gil:
 
 
 def process_sample(
-    rank: int, time_ns: int, *, state: str = "S", wchan: str | None = None, switches: int = 40, tracer: int = 0
+    rank: int,
+    time_ns: int,
+    *,
+    state: str = "S",
+    wchan: str | None = None,
+    syscall: str | None = None,
+    switches: int = 40,
+    tracer: int = 0,
 ) -> bytes:
     """One look at the main thread of a rank."""
     thread = {
@@ -66,7 +73,7 @@ def process_sample(
         "name": "python",
         "state": state,
         "wchan": wchan,
-        "syscall": None,
+        "syscall": syscall,
         "stack": None,
         "utime_ticks": 300,
         "stime_ticks": 20,
@@ -130,12 +137,21 @@ class Collection:
         self._member("stack.pyspy", rank, number, path, py_spy(place, pid))
 
     def samples(
-        self, rank: int, state: str = "S", count: int = 3, *, moving: bool = False, tracer: int = 0, wchan: str | None = None
+        self,
+        rank: int,
+        state: str = "S",
+        count: int = 3,
+        *,
+        moving: bool = False,
+        tracer: int = 0,
+        wchan: str | None = None,
+        syscall: str | None = None,
     ) -> None:
         """Looks at the process through /proc; a moving one was scheduled in between."""
         for number in range(count):
             time_ns = self.at_ns + 2 * number * SECOND
-            content = process_sample(rank, time_ns, state=state, switches=40 + 25 * number * moving, tracer=tracer, wchan=wchan)
+            switches = 40 + 25 * number * moving
+            content = process_sample(rank, time_ns, state=state, switches=switches, tracer=tracer, wchan=wchan, syscall=syscall)
             self._member("proc.tasks", rank, number, f"ranks/{rank}/proc/{number}.json", content)
 
     def log(self, rank: int, *lines: str) -> None:

@@ -9,12 +9,15 @@ from forensics.model import Anomaly, Belief, Cause, Confidence, Finding, Impact,
 from forensics.rules.facts.symptoms import Findings
 from forensics.rules.reductions.epochs.captures import NicCapture
 from forensics.rules.reductions.epochs.links import LinkRate, LinkRates
+from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.soundness import slowness_signs
 
 MS = 1e6
+NOTHING_ELSE = (Roster({}, None), FrontierWindows(()))
 
 
 def steps_of(long: dict[int, float], number: int = 40) -> StepTimes:
@@ -52,13 +55,13 @@ def known(lost_ms: float) -> Findings:
 def test_long_steps_that_nothing_accounts_for_speak_against_a_sound_job(
     long: dict[int, float], findings: Findings, is_sign: bool
 ) -> None:
-    assert bool(slowness_signs(steps_of(long), Slowness(), findings, LinkRates())) is is_sign
+    assert bool(slowness_signs(steps_of(long), Slowness(), findings, LinkRates(), *NOTHING_ELSE)) is is_sign
 
 
 @pytest.mark.parametrize(("share", "slow", "is_sign"), [(0.0985, 10, True), (0.01, 10, False), (0.0985, 2, False)])
 def test_a_link_that_loses_time_again_and_again_does_too(share: float, slow: int, is_sign: bool) -> None:
     channel = ChannelFlows("dp", "all_reduce", 0, 4, 0, 1 << 20, 10, slow, 1e6, 2e6, 1e7, share, 1e9, 1.2e9, None, 3, "0.frx")
-    signs = slowness_signs(steps_of({}), Slowness(channels={(0, 4): (channel,)}), Findings(()), LinkRates())
+    signs = slowness_signs(steps_of({}), Slowness(channels={(0, 4): (channel,)}), Findings(()), LinkRates(), *NOTHING_ELSE)
     assert [sign.startswith("chunks from rank 0 to rank 4 take longer") for sign in signs] == [True] * is_sign
 
 
@@ -66,5 +69,12 @@ def test_a_link_that_loses_time_again_and_again_does_too(share: float, slow: int
 def test_nics_that_all_stay_far_below_their_lines_do_too(rate: float, line: float | None, is_sign: bool) -> None:
     captures = tuple(NicCapture(n, 0, f"{n}.epochs", n, f"n{n}", "n", 32_000, line_rate=line) for n in range(4))
     links = tuple(LinkRate(n, (n + 1) % 4, rate, 1e9, 9, 10**9, n, f"{n}.epochs") for n in range(4))
-    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(links, captures, 32_000))
+    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(links, captures, 32_000), *NOTHING_ELSE)
     assert [sign.startswith("no NIC reaches more than 48 % of the rate of its line") for sign in signs] == [True] * is_sign
+
+
+@pytest.mark.parametrize("unrecorded", [True, False])
+def test_messages_that_no_recorder_keeps_do_too(unrecorded: bool) -> None:
+    ranks = Roster({rank: RankFacts(rank, calls_unrecorded=unrecorded) for rank in range(4)}, 4)
+    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), ranks, FrontierWindows(()))
+    assert [sign.startswith("messages of ranks 0-3 are in no recorder") for sign in signs] == [True] * unrecorded
