@@ -73,7 +73,8 @@ def _evaluate(
         ranks, members, held = _narrowed([late[rank] for rank in together], thresholds)
         finding = _finding(slowness, text, [late[rank] for rank in ranks], members, held, thresholds)
         share = min(1.0, _worst([late[rank] for rank in ranks]).share)
-        if not held and share < thresholds["most_share_of_master"] and _is_usual(ranks, late, min(roster.ranks, default=0)):
+        computes = finding.cause is Cause.COMPUTE_SLOW
+        if not computes and share < thresholds["most_share_of_master"] and _is_usual(ranks, late, min(roster.ranks, default=0)):
             finding = replace(finding, by_design=_OF_MASTER)
         small = always_late(share, any(late[rank].had_onset for rank in ranks), thresholds["least_share_from_start"])
         yield doubted(hardware.refined(finding, _REFINED), (*small, *waits_for_cores(cpu, roster, ranks)))
