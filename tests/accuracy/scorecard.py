@@ -29,6 +29,7 @@ _PUBLISHED = "published dumps of four hung NCCL jobs of 16 ranks (not in the rep
 _NETWORK = (
     "logs of collectors and NIC captures by another simulator, from the format pages alone, sat once (not in the repository)"
 )
+_DUMPS = "dumps by another generator: hangs, slow, sound (pipelines and FSDP, 16 to 32 ranks), sat once (not in the repository)"
 _PROGRAMS = (
     "16 hung jobs of four other programs (FSDP2, experts, rewards, a ring), whole bundle, sat once (not in the repository)"
 )
@@ -95,6 +96,7 @@ def _lines(
     yield _BARRIERS, Tally(7, 0, 10), None
     yield _SOUND, Tally(44, 0, 44), None
     yield _NETWORK, None, Tally(30, 5, 37)
+    yield _DUMPS, None, Tally(5, 4, 14)
     yield "in parts", None, simulated.get("in parts")
 
 
