@@ -80,6 +80,8 @@ class RankCalls:
             return _of_exchanges(self._calls.elements[own], of_all=of_all)
         if share[ALL_GATHER] + share[REDUCE_SCATTER] >= _MOSTLY:
             return self._of_shards(communicator, kinds, place)
+        if place is _Place.INNER and self._follows_scatters(own):
+            return Judged(Axis.DATA, frozenset({Axis.DATA}), "reductions of what was scattered: replicas of a sharded model")
         return _of_sums(place) if share[ALL_REDUCE] + share[REDUCE_SCATTER] + share[ALL_GATHER] >= _MOSTLY else None
 
     def outer(self) -> Iterator[tuple[int, Flags]]:
@@ -143,6 +145,14 @@ class RankCalls:
         if largest >= _OUTER_GAP:
             return _Place.OUTER
         return _Place.INNER if largest <= _INNER_GAP and len(gaps) >= _LEAST_CALLS else _Place.UNKNOWN
+
+    def _follows_scatters(self, own: Flags) -> bool:
+        """Whether calls come after reduce_scatters of a busiest group that shards parameters; in layers they follow gathers."""
+        shards = (self._calls.communicator == self._busiest) & self._is_large
+        kinds = self._calls.kind[shards]
+        before = np.cumsum(shards)[own]
+        last = kinds[before[before > 0] - 1]
+        return _longest_run(kinds) >= _SHARDED_RUN and int((last == REDUCE_SCATTER).sum()) >= _MOSTLY * len(before)
 
     def _of_shards(self, communicator: int, kinds: Numbers, place: _Place) -> Judged | None:
         scatters = bool((kinds == REDUCE_SCATTER).any())

@@ -66,6 +66,19 @@ def test_sharded_parameters_are_gathered_for_a_whole_pass() -> None:
     assert (found.axis, found.confidence) == ("dp", "inferred")
 
 
+@pytest.mark.parametrize(("forward", "backward", "expected"), [("g", "gsa", "dp"), ("ga", "gas", "tp")])
+def test_sums_of_what_was_scattered_are_of_replicas_and_those_in_layers_are_not(
+    forward: str, backward: str, expected: str
+) -> None:
+    def calls(rank: int) -> list[Call]:
+        shard, other = f"t{rank // 2}", f"d{rank % 2}"
+        one = {"g": Call(shard, "all_gather"), "s": Call(shard, "reduce_scatter"), "a": Call(other, "all_reduce")}
+        return [one[letter] for letter in (forward * 6 + backward * 6) * 3]
+
+    layout = layout_of(case(TENSOR | DATA, {rank: calls(rank) for rank in range(4)}))
+    assert axis(layout, "d0") == expected
+
+
 def ring(rank: int) -> Iterator[Call]:
     """Attention over a context split over four ranks: three times around in each layer."""
     for turn in range(24):
