@@ -30,6 +30,7 @@ _NETWORK = (
     "logs of collectors and NIC captures by another simulator, from the format pages alone, sat once (not in the repository)"
 )
 _DUMPS = "dumps by another generator: hangs, slow, sound (pipelines and FSDP, 16 to 32 ranks), sat once (not in the repository)"
+_GLOO = "15 gloo pipelines of another program (hangs, slow, sound), whole bundle, sat once (not in the repository)"
 _PROGRAMS = (
     "16 hung jobs of four other programs (FSDP2, experts, rewards, a ring), whole bundle, sat once (not in the repository)"
 )
@@ -94,6 +95,7 @@ def _lines(
     yield _PUBLISHED, Tally(4, 0, 4), None
     yield _PROGRAMS, Tally(10, 2, 16), None
     yield _BARRIERS, Tally(7, 0, 10), None
+    yield _GLOO, Tally(7, 1, 15), None
     yield _SOUND, Tally(44, 0, 44), None
     yield _NETWORK, None, Tally(30, 5, 37)
     yield _DUMPS, None, Tally(5, 4, 14)
