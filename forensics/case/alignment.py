@@ -7,6 +7,7 @@ reports no members (docs/formats/flight-recorder.md), so they are inferred from 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from duckdb import DuckDBPyConnection
@@ -41,6 +42,7 @@ class _Group:
     backend: str
     description: str = ""
     users: dict[int, int | None] = field(default_factory=dict)
+    places: dict[int, int] = field(default_factory=dict)
     reported: set[tuple[int, ...]] = field(default_factory=set)
 
 
@@ -56,10 +58,18 @@ def align(connection: DuckDBPyConnection) -> None:
         for generation, (label, method, ranks) in enumerate(_member_sets(group, world, several_backends)):
             confidence = {"reported": "read", "world": "inferred", "peers": "assumed"}[method]
             rows.append((label, generation, group.name, group.description, group.backend, len(ranks), method, confidence))
-            members.extend((label, i, rank, group.users.get(rank)) for i, rank in enumerate(ranks))
+            places = _places(group, method, ranks)
+            members.extend((label, place, rank, group.users.get(rank)) for place, rank in zip(places, ranks, strict=True))
             keys.extend((group.name, group.backend, rank, label) for rank in ranks)
     _store(connection, rows, members, keys)
     complete_calls(connection)
+
+
+def _places(group: _Group, method: str, ranks: tuple[int, ...]) -> Sequence[int]:
+    """Places of ranks in their group: one of which some members are not known has gaps, where its ranks say their places."""
+    told = [group.places[rank] for rank in ranks if rank in group.places]
+    is_known = method == "peers" and len(set(told)) == len(ranks)
+    return told if is_known else range(len(ranks))
 
 
 def _store(
@@ -158,6 +168,7 @@ def _add_logged(connection: DuckDBPyConnection, groups: dict[tuple[str, str], _G
         group = groups.setdefault((told.communicator, "nccl"), _Group(told.communicator, "nccl"))
         for rank in told.seen:
             group.users.setdefault(rank, None)
+        group.places |= told.places
         if told.members:
             group.reported.add(told.members)
 
@@ -193,11 +204,15 @@ def _span(ranks: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LoggedGroup:
-    """One communicator: `seen` are ranks whose process says that it belongs; `members` is empty when some are not known."""
+    """One communicator: `seen` are ranks whose process says that it belongs; `members` is empty when some are not known.
+
+    `places` are those of the ranks in the group.
+    """
 
     communicator: str
     seen: tuple[int, ...]
     members: tuple[int, ...]
+    places: Mapping[int, int]
 
 
 def logged_groups(connection: DuckDBPyConnection, world_size: int | None) -> list[LoggedGroup]:
@@ -208,7 +223,12 @@ def logged_groups(connection: DuckDBPyConnection, world_size: int | None) -> lis
     """
     rows = rows_of(connection, "communicator_states", _STATES)
     return [
-        LoggedGroup(label, tuple(sorted({p["rank"] for p in places})), _members(size, places, world_size))
+        LoggedGroup(
+            label,
+            tuple(sorted({p["rank"] for p in places})),
+            _members(size, places, world_size),
+            {p["rank"]: p["place"] for p in places},
+        )
         for label, size, places in rows
     ]
 

@@ -264,7 +264,7 @@ def _clears(seen: Seen, slowness: Slowness, thresholds: Thresholds) -> str | Non
     known = [
         each for each in slowness.stragglers if slowness.stages.alike(each.members) and each.calls >= thresholds["least_seen"]
     ]
-    cheap = not slowness.holds and all(each.share < thresholds["least_share_of_time"] for each in slowness.stragglers)
+    cheap = not slowness.holds and slowness.most_awaited < thresholds["least_share_of_time"]
     if not cheap or not seen.all_in({rank for each in known for rank in each.members}):
         return None
     calls = sum(each.calls for each in known)

@@ -27,7 +27,8 @@ WITH calls AS (
 ), mixed AS (
     SELECT communicator, bool_or(paired) AND NOT bool_and(paired) AS mixed FROM calls GROUP BY communicator
 )
-SELECT c.source_id, c.locator, c.communicator, c.rank, p.rank AS other, m.position, c.peer, g.size, c.channel,
+SELECT c.source_id, c.locator, c.communicator, c.rank, p.rank AS other, m.position, c.peer,
+       CASE WHEN g.method = 'peers' THEN t.size ELSE g.size END AS size, c.channel,
        c.direction = 'send' AS sends, CASE WHEN o.paired THEN 'p2p' ELSE o.call END AS kind,
        CASE WHEN o.paired THEN coalesce(c.pair_number, o.pair_number) WHEN NOT x.mixed THEN o.op_id END AS number,
        c.total, f.bytes, f.start_ns, f.end_ns, f.end_ns - f.start_ns AS took_ns, least({WINDOW}, c.total) AS buffers,
@@ -37,6 +38,8 @@ FROM chunk_states c JOIN flows f ON f.source_id = c.source_id AND f.locator = c.
 JOIN calls o ON o.source_id = c.source_id AND o.communicator = c.communicator AND o.op_id = c.sequence
 JOIN mixed x ON x.communicator = c.communicator
 JOIN communicators g ON g.communicator = c.communicator
+LEFT JOIN (SELECT communicator, max(size) AS size FROM communicator_states GROUP BY communicator) t
+    ON t.communicator = c.communicator
 JOIN members p ON p.communicator = c.communicator AND p.position = c.peer
 JOIN members m ON m.communicator = c.communicator AND m.rank = c.rank
 JOIN (SELECT unnest($sources) AS source_id, unnest($begins) AS begin_ns, unnest($ends) AS end_ns) w
@@ -58,7 +61,8 @@ def show_ended_flows(connection: DuckDBPyConnection, sources: Collection[int], w
     """Make the temporary table `ended_flows` of the given logs; returns its rows.
 
     `rank` is the end whose log it is, `other` the rank at the far end, `kind` the collective or `p2p`; `number` is the same at
-    both ends, null where it cannot be; the waits are ns of a buffer.
+    both ends, null where it cannot be; the waits are ns of a buffer. `size` counts members that left nothing too, for one of
+    them may be the last; null where no log tells it.
     """
     connection.execute(f"CREATE OR REPLACE TEMP TABLE ended_flows AS {_ENDED}", _asked(sorted(sources), windows or {}))
     ((rows,),) = connection.execute("SELECT count(*) FROM ended_flows").fetchall()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from duckdb import DuckDBPyConnection
@@ -17,6 +17,7 @@ from forensics.rules.reductions.network.poll_gaps import poll_gaps
 from forensics.rules.reductions.network.proxy_pauses import Pauses, pauses
 from forensics.rules.reductions.network.slow_ends import Link
 from forensics.rules.reductions.network.stragglers import Straggler, stragglers
+from forensics.rules.reductions.network.unheard_members import HeardGroup, heard_groups, may_wait_unseen
 from forensics.rules.reductions.network.went_wrong import JobOnset, WindowSeconds, flow_window
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs, last_beats, source_ids
@@ -46,6 +47,12 @@ class Slowness:
     pauses: Mapping[Link, Pauses] = field(default_factory=dict)
     holds: tuple[GpuHold, ...] = ()
     unpolled: Mapping[int, float] = field(default_factory=dict)
+    untold: tuple[Straggler, ...] = ()
+
+    @property
+    def most_awaited(self) -> float:
+        """Largest share of the time that operations wait for one rank, those included that may wait for one without a log."""
+        return max((each.share for each in (*self.stragglers, *self.untold)), default=0.0)
 
     def is_unpolled(self, rank: int, excess_ns: float) -> bool:
         """Whether the proxy of a rank looks so seldom that what took longer by `excess_ns` was only seen late."""
@@ -121,17 +128,28 @@ def slowness(
     pairs = pair_rates(connection, sources)
     if not show_ended_flows(connection, sources, _windows(logs, onset, seconds)):
         return Slowness(pairs=pairs)
+    told, untold = _split(stragglers(connection, _LEAST_LATENESS_NS), heard_groups(connection, sources))
     found = Slowness(
         channels=by_link(channel_flows(connection)),
         pairs=pairs,
         stages=flow_stages(connection, sources),
-        stragglers=stragglers(connection, _LEAST_LATENESS_NS),
+        stragglers=told,
         pauses=pauses(connection, _LEAST_PAUSE_NS),
         holds=gpu_holds(connection),
         unpolled=poll_gaps(connection, sources),
+        untold=untold,
     )
     connection.execute("DROP TABLE temp.main.ended_flows")
     return found
+
+
+def _split(found: Iterable[Straggler], groups: Sequence[HeardGroup]) -> tuple[tuple[Straggler, ...], tuple[Straggler, ...]]:
+    """Stragglers of which the logs show all that they waited for, and those that may wait for a rank without a log."""
+    told: list[Straggler] = []
+    untold: list[Straggler] = []
+    for late in found:
+        (untold if may_wait_unseen(late.rank, late.members, groups) else told).append(late)
+    return tuple(told), tuple(untold)
 
 
 def _windows(logs: ShimLogs, onset: JobOnset, seconds: float) -> Windows:

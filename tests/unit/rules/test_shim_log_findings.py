@@ -9,6 +9,7 @@ import pytest
 import zstandard
 from duckdb import DuckDBPyConnection
 
+from forensics.case.alignment import align
 from forensics.case.build import open_case
 from forensics.case.logged_calls import complete_calls
 from forensics.model import Cause, Confidence, Verdict
@@ -259,6 +260,18 @@ def test_a_communicator_with_an_unknown_member_is_left_out(tmp_path: Path) -> No
     connection.execute("DELETE FROM members")
     complete_calls(connection)
     assert diagnose(connection).suspects == ()
+
+
+def test_members_of_a_group_of_which_one_left_nothing_keep_their_places(tmp_path: Path) -> None:
+    """Peers are told by place: numbered anew, those behind the missing one would stand in for each other."""
+    connection = case_of(logs_alone(members("behind-in-shim-logs"), {0, 2, 3}), tmp_path)
+    connection.execute("UPDATE communicator_states SET size = 5 WHERE size = 4")
+    connection.execute("DELETE FROM communicators")
+    connection.execute("DELETE FROM members")
+    align(connection)
+    places = "SELECT communicator, list((rank, position) ORDER BY rank) FROM members GROUP BY communicator"
+    found = connection.execute(f"SELECT * FROM ({places}) JOIN communicators USING (communicator) WHERE size = 3").fetchall()
+    assert found and all(row[1] == [(0, 0), (2, 2), (3, 3)] for row in found)
 
 
 CALL_WITH_A_RANK_WITHOUT_LOG = """
