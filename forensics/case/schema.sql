@@ -475,7 +475,7 @@ CREATE TABLE processes (
     switches BIGINT,                -- voluntary and involuntary context switches
     tracer BIGINT,                  -- pid of a tracer; 0 for none
     timed BOOLEAN,                  -- whether the process handles a signal that timers send
-    deadline BOOLEAN                -- whether the thread sleeps on a futex until a date of the wall clock
+    deadline BOOLEAN                -- sleeps on a futex until a date of the wall clock: true; without a limit: false; else null
 );
 
 -- table: One understood log line.

@@ -118,7 +118,10 @@ def _add(columns: dict[str, list[Any]], thread: dict[str, Any]) -> None:
 
 
 def _has_deadline(wchan: str | None, syscall: str | None) -> bool | None:
-    """Whether a futex is waited for until a date of the wall clock, by the arguments of the call: its number is the host's."""
+    """Whether a futex is waited for until a date of the wall clock; None where it is neither that nor without a limit.
+
+    By the arguments of the call: its number is the host's.
+    """
     fields = (syscall or "").split()
     if wchan is None or "futex" not in wchan or len(fields) < 7:
         return None
@@ -126,7 +129,9 @@ def _has_deadline(wchan: str | None, syscall: str | None) -> bool | None:
         operation, limit = int(fields[2], 16), int(fields[4], 16)
     except ValueError:
         return None
-    return operation & _FUTEX_COMMAND in _FUTEX_WAITS and bool(operation & _FUTEX_CLOCK_REALTIME) and limit != 0
+    if operation & _FUTEX_COMMAND not in _FUTEX_WAITS:
+        return None
+    return False if limit == 0 else True if operation & _FUTEX_CLOCK_REALTIME else None
 
 
 def _is_timed(caught: str | None) -> bool | None:

@@ -21,7 +21,8 @@ from forensics.rules.reductions.stacks.call_paths import call_paths
 class Sample:
     """One sample of one thread, classified; `source` is `path#thread=N`, `active` that the sampler saw it on a CPU.
 
-    `peer` is the rank that its send or receive is for.
+    `peer` is the rank that its send or receive is for. `deadline` tells of a thread on a futex whether it sleeps until a date
+    of the wall clock (True) or without a limit (False).
     """
 
     number: int
@@ -34,6 +35,7 @@ class Sample:
     active: bool = False
     name: str = ""
     peer: int | None = None
+    deadline: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ def activity_of(stacks: StacksByRank, rank: int) -> Activity | None:
 
 _SAMPLES = """
 SELECT k.rank, k.sample, k.pid, k.thread, k.is_main, k.is_child, coalesce(k.owns_gil, false), k.call_path, s.path, k.locator,
-       p.wchan, coalesce(p.deadline, false), coalesce(k.active, false), coalesce(k.thread_name, ''), k.peer
+       p.wchan, p.deadline, coalesce(k.active, false), coalesce(k.thread_name, ''), k.peer
 FROM stacks k JOIN sources s USING (source_id)
 LEFT JOIN (
     SELECT rank, pid, thread, sample, any_value(wchan) AS wchan, any_value(deadline) AS deadline FROM processes GROUP BY ALL
@@ -190,7 +192,7 @@ def stacks(connection: DuckDBPyConnection) -> StacksByRank:
     """Classify every sample of a case, by rank; each distinct call path is looked at once."""
     rows = rows_of(connection, "stacks", _SAMPLES)
     paths = call_paths(connection, (row[7] for row in rows if row[7] is not None))
-    known: dict[tuple[int | None, str | None, bool], Activity] = {}
+    known: dict[tuple[int | None, str | None, bool | None], Activity] = {}
     found: dict[int, tuple[list[Sample], list[Sample], list[Sample]]] = defaultdict(lambda: ([], [], []))
     for (
         rank,
@@ -211,9 +213,11 @@ def stacks(connection: DuckDBPyConnection) -> StacksByRank:
     ) in rows:
         key = (call_path, wchan, deadline)
         if key not in known:
-            known[key] = activity(paths.get(call_path, ()), wchan, deadline=deadline)
+            known[key] = activity(paths.get(call_path, ()), wchan, deadline=deadline is True)
         where = f"{path}#{locator}"
-        sample = Sample(number or 0, pid or 0, thread or 0, bool(is_main), owns_gil, known[key], where, active, name, peer)
+        sample = Sample(
+            number or 0, pid or 0, thread or 0, bool(is_main), owns_gil, known[key], where, active, name, peer, deadline
+        )
         main, threads, children = found[rank]
         if not is_child:
             (main if is_main else threads).append(sample)

@@ -31,7 +31,7 @@ def message_waits(roster: Roster, stacks: StacksByRank) -> MessageWaits:
     """Ranks asleep right below the job's own code in a job that exchanges messages, none of whose threads may hold a lock."""
     if most := _most_at_one_line(roster, stacks):
         return MessageWaits(frozenset(most))
-    unframed = {rank: found for rank, found in stacks.items() if found.unframed}
+    unframed = {rank: found for rank, found in stacks.items() if found.unframed and not _in_a_lock(roster.rank(rank), found)}
     together = _at_one_line(roster, unframed)
     asleep = {rank for rank in unframed if _sleeps(roster.rank(rank)) or rank in together}
     if not asleep or not (len(asleep) >= LEAST_SLEEPERS or _exchanges(roster, stacks)):
@@ -42,6 +42,11 @@ def message_waits(roster: Roster, stacks: StacksByRank) -> MessageWaits:
 def _sleeps(facts: RankFacts) -> bool:
     """Whether the kernel says that the main thread sleeps: without a word of it, it may as well compute."""
     return not facts.stopped and "S" in facts.thread_states
+
+
+def _in_a_lock(facts: RankFacts, found: Stacks) -> bool:
+    """Whether the thread sleeps without a limit, and its recorder is there: messages have a limit, collectives are recorded."""
+    return facts.calls_unrecorded and not facts.recorder_damaged and all(sample.deadline is False for sample in found.main)
 
 
 def _at_one_line(roster: Roster, unframed: Mapping[int, Stacks]) -> set[int]:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from forensics.model import Cause, Members, Outcome, Verdict
+from forensics.rules.reductions.ranks.roster import RankFacts, Roster
+from forensics.rules.reductions.stacks.activity import activity
+from forensics.rules.reductions.stacks.call_paths import frame
+from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank
+from forensics.rules.reductions.waits.messages import message_waits
 from tests.recordings.collection import Collection
 from tests.recordings.job import START_NS
 from tests.recordings.places import ALL_REDUCE, HOST_CODE, Place
@@ -36,6 +43,15 @@ def test_a_rank_that_waits_for_a_message_is_not_one_that_waits_for_a_lock(tmp_pa
 
 def test_a_rank_in_a_lock_of_its_own_is_named(tmp_path: Path) -> None:
     assert named(seen(tmp_path, dict.fromkeys((0, 2, 3), (ALL_REDUCE, LOCK)) | {1: (EXCHANGE, LOCK)})) == {1}
+
+
+@pytest.mark.parametrize(("deadline", "may_wait"), [(False, False), (None, True)], ids=["without a limit", "not shown"])
+def test_without_a_limit_it_is_a_lock_where_gloo_has_a_recorder(deadline: bool | None, may_wait: bool) -> None:
+    """Messages of gloo have a limit, and its recorder keeps all collectives."""
+    exchange = tuple(frame(*each) for each in EXCHANGE)
+    sample = Sample(0, 4, 4, True, False, activity(exchange, "futex_do_wait"), "s#thread=4", deadline=deadline)
+    roster = Roster({0: RankFacts(0, thread_states=("S",), calls_unrecorded=True, has_recorder=True)}, 2)
+    assert bool(message_waits(roster, StacksByRank({0: Stacks((sample,), (), ())}))) is may_wait
 
 
 def test_the_rank_that_reads_elsewhere_is_whom_all_handles_wait_for(tmp_path: Path) -> None:
