@@ -67,7 +67,8 @@ def _at_one_line(roster: Roster, unframed: Mapping[int, Stacks]) -> set[int]:
 def _most_at_one_line(roster: Roster, stacks: Mapping[int, Stacks]) -> set[int]:
     """Most ranks, asleep at one line of the job's own code while nobody is in communication: a barrier of the job's own.
 
-    What they sleep in may be a socket (a store without a frame of its own) or a pause between looks at a file.
+    What they sleep in may be a socket (a store without a frame of its own) or a pause between looks at a file. Sound jobs pause
+    in their steps as well: whoever is elsewhere must not have run at all.
     """
     if any(found.waits_now or found.communicated for found in stacks.values()):
         return set()
@@ -76,7 +77,9 @@ def _most_at_one_line(roster: Roster, stacks: Mapping[int, Stacks]) -> set[int]:
         if found.rests and _sleeps(roster.rank(rank)) and found.main[-1].activity.stage not in _FILES:
             lines[found.main[-1].activity.python_path[0].plain].add(rank)
     most = max(lines.values(), key=len, default=set[int]())
-    return most if LEAST_SLEEPERS <= len(most) < len(stacks) < 2 * len(most) else set()
+    elsewhere = stacks.keys() - most
+    stuck = bool(elsewhere) and all(roster.rank(rank).switches == 0 for rank in elsewhere)
+    return most if stuck and len(most) >= LEAST_SLEEPERS and 2 * len(most) > len(stacks) else set()
 
 
 def _exchanges(roster: Roster, stacks: StacksByRank) -> bool:
