@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from forensics.model import (
@@ -27,10 +27,11 @@ from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, waits_for_cores
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.layout import Layout
+from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.stacks.samples import Sample, StacksByRank
-from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.evidence_text import EvidenceText, counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 
 _CAUSES = {
@@ -51,6 +52,7 @@ def _evaluate(
     roster: Roster,
     stacks: StacksByRank,
     lateness: Latenesses,
+    own: OwnWork,
     cpu: HostCpu,
     hardware: Hardware,
     liveness: Liveness,
@@ -58,13 +60,27 @@ def _evaluate(
     layout: Layout,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
-    found = list(roots(lateness, lambda item: _material(item, layout, thresholds)))
-    if 2 * len(found) > len(roster.ranks):
+    late = list(roots(lateness, lambda item: _material(item, layout, thresholds)))
+    if 2 * max(len(late), len(own.found)) > len(roster.ranks):
         return  # where most ranks are late in turn nobody holds the others up
-    for item, others in found:
-        if _speaks(item, layout, thresholds):
-            finding = _finding(roster, stacks, cpu, text, item, others, thresholds)
-            yield hardware.refined(_undated(finding) if liveness.motion is Motion.UNSEEN else finding, (Cause.COMPUTE_SLOW,))
+    found = [
+        _finding(roster, stacks, cpu, text, item, others, thresholds)
+        for item, others in _told_apart(late, own)
+        if _speaks(item, layout, thresholds)
+    ]
+    named = {rank for finding in found for rank in finding.ranks}
+    found += [_of_own_work(roster, cpu, text, item) for item in own.found if item.rank not in named]
+    for finding in found:
+        yield hardware.refined(_undated(finding) if liveness.motion is Motion.UNSEEN else finding, (Cause.COMPUTE_SLOW,))
+
+
+def _told_apart(late: Iterable[tuple[Lateness, tuple[int, ...]]], own: OwnWork) -> Iterator[tuple[Lateness, tuple[int, ...]]]:
+    """Late ranks without those that work as long as their equals where another one works longer: they waited for it."""
+    slow = {item.rank for item in own.found}
+    for item, others in late:
+        passes_on = {rank for rank in (item.rank, *others) if slow and rank in own.compared and rank not in slow}
+        if item.rank not in passes_on:
+            yield item, tuple(rank for rank in others if rank not in passes_on)
 
 
 def _undated(finding: Finding) -> Finding:
@@ -135,6 +151,33 @@ def _finding(
     )
 
 
+def _of_own_work(roster: Roster, cpu: HostCpu, text: EvidenceText, item: Excess) -> Finding:
+    against = waits_for_cores(cpu, roster, (item.rank,))
+    host = roster.host_of(item.rank)
+    longer = f"rank {item.rank} worked {item.excess_ns / 1e6:.0f} ms longer than {ranks_text(item.peers)}, with the same work"
+    often = f"in {item.late} of {counted(item.steps, 'step')} of {item.step_ns / 1e6:.0f} ms"
+    cost = f"the others waited for it {100 * item.share:.0f} % of that time"
+    outside = "what is left of a step outside calls, messages included, by the clock of each rank"
+    return Finding(
+        ranks=(item.rank,),
+        cause=Cause.UNKNOWN,
+        stage=StageRef(),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.SUSPECT if against else Confidence.LIKELY,
+        evidence=(
+            Evidence(f"{longer}, {often}; {cost}", item.source),
+            Evidence(outside, None),
+            *text.stack(item.rank),
+            *against,
+        ),
+        granularity=Granularity.RANK,
+        anomaly=Anomaly.FAIL_SLOW,
+        impact=Impact(round(item.lost_ns), round(item.share, 3), item.late, "arrival"),
+        since=None if item.since_ns is None else Since(item.since_ns, f"{host} realtime" if host else "its host's realtime", 0),
+        next_steps=(f"compare clocks, temperature and load of rank {item.rank} with those of {ranks_text(item.peers)}",),
+    )
+
+
 def _cause(late: Lateness, stage: StageName, is_accounted: bool) -> Cause:
     if late.on_device:
         return Cause.COMPUTE_SLOW
@@ -194,9 +237,9 @@ def _part(samples: Sequence[Sample], stage: StageName) -> float:
     return sum(s.activity.stage is stage and not s.activity.communicating for s in samples) / len(samples)
 
 
-def _clears(seen: Seen, late: Latenesses, layout: Layout, thresholds: Thresholds) -> str | None:
+def _clears(seen: Seen, late: Latenesses, own: OwnWork, layout: Layout, thresholds: Thresholds) -> str | None:
     """Only where a late rank would have been seen: of every rank arrivals at enough calls, whatever its host."""
-    if not seen.all_in(late.seen) or any(_material(item, layout, thresholds) for item in late.found):
+    if own.found or not seen.all_in(late.seen) or any(_material(item, layout, thresholds) for item in late.found):
         return None
     reason = f"in {late.calls} calls none of {len(seen.ranks)} ranks is last in most at the cost of a fifth of the time"
     return f"{reason}, as far as {late.least_ns / 1e6:.0f} ms can be seen"

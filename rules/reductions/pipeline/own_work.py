@@ -1,0 +1,220 @@
+"""Ranks that work longer in their steps than those that have the same work, by what is left of a step outside calls.
+
+Ranks of a step take the same time for it, so that who is inside calls for less works for longer. Each time inside a call is on
+the rank's own clock, and messages count as well: who waits for a slow rank in a message is inside it for longer. So a rank
+without tensor-parallel peers is compared with the ranks of its stage in other replicas, from the first step of the record on.
+A rank alone with its data (no pipeline, no tensor-parallel group) is not: more data, or a duty of its own, looks alike.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from duckdb import DuckDBPyConnection
+
+from forensics.case.database import rows_of
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.pipeline.axes import Axis
+from forensics.rules.reductions.pipeline.layout import Layout
+from forensics.rules.reductions.steps.records import Flags, Ints
+from forensics.rules.reductions.steps.times import Floats, Steps, StepTimes
+
+# Of a step: boards differ by less.
+_LEAST_PART, _LEAST_NS = 0.1, 1e6
+# Of what it works longer, the part that others wait for it at the end of the step; less is absorbed by bubbles.
+_LEAST_FELT = 0.3
+_LEAST_STEPS, _LEAST_LATE = 5, 3
+# Of the steps between the first and the last late one.
+_STEADY = 0.75
+_MOST_CHANCE = 0.01
+# Of the ranks with the same work; if more are slow, it is how the job is.
+_MOST_SLOW = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """A rank that worked longer in `late` of the `steps` from its first to its last late one, than its `peers` did.
+
+    `excess_ns` is the median of what it worked longer in a step of `step_ns`, `lost_ns` what the others waited for it in all.
+    """
+
+    rank: int
+    peers: tuple[int, ...]
+    steps: int
+    late: int
+    excess_ns: float
+    step_ns: float
+    lost_ns: float
+    since_ns: int | None
+    source: str
+
+    @property
+    def share(self) -> float:
+        """Which part of the time of its late steps the others waited for it."""
+        return min(1.0, self.lost_ns / (self.late * self.step_ns)) if self.step_ns else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWork:
+    """Ranks that worked longer than those with the same work, most lost first, of those that were `compared`."""
+
+    found: tuple[Excess, ...] = ()
+    compared: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Ranks with the same work, their common steps, and by how many ns each worked longer than the usual one (ranks x steps).
+
+    `late` are the steps in which that is more than boards differ by, `length` is that of each step (ns).
+    """
+
+    ranks: tuple[int, ...]
+    numbers: Ints
+    length: Floats
+    more: Floats
+    late: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """Everybody who was compared: parts by rank, ranks that work on the same data, and labels of the calls among these.
+
+    `paths` are those of the artefacts.
+    """
+
+    times: StepTimes
+    parts: Mapping[int, _Part]
+    mates: Mapping[int, tuple[int, ...]]
+    inner: frozenset[str]
+    paths: Mapping[int, str]
+
+    def is_late(self, rank: int, numbers: Ints) -> Flags:
+        """In which of some steps a rank worked longer."""
+        part = self.parts.get(rank)
+        if part is None:
+            return np.zeros(len(numbers), np.bool_)
+        found: Flags = np.isin(numbers, part.numbers[part.late[part.ranks.index(rank)]])
+        return found
+
+
+@reduction
+def own_work(connection: DuckDBPyConnection, times: StepTimes, layout: Layout) -> OwnWork:
+    """Compare ranks of a stage, or all of a tensor-parallel job without stages; not where experts or a ring have other work."""
+    mates = _mates(layout)
+    if not times.ranks or _has_other_work(times, layout):
+        return OwnWork()
+    parts = [part for ranks in _alike(times, layout, mates) if (part := _part(times, ranks)) is not None]
+    paths = dict(rows_of(connection, "sources", "SELECT source_id, path FROM sources"))
+    inner = frozenset((*layout.along(Axis.TENSOR), *layout.along(Axis.CONTEXT)))
+    compared = _Compared(times, {rank: part for part in parts for rank in part.ranks}, mates, inner, paths)
+    found = [item for rank in sorted(compared.parts) if (item := _excess(rank, compared)) is not None]
+    return OwnWork(tuple(sorted(found, key=lambda item: -item.lost_ns)), frozenset(compared.parts))
+
+
+def _has_other_work(times: StepTimes, layout: Layout) -> bool:
+    """Whether the work of equals differs by design: experts, rings of messages, or hosts whose messages are in no recorder."""
+    records = [steps.record for steps in times.ranks.values()]
+    sends = any(record.is_message.any() for record in records)
+    mixes = bool(layout.along(Axis.EXPERT)) or any("all_to_all" in kind for kind in records[0].names.kinds)
+    return mixes or (sends and not layout.pipelines) or any(record.by_arrivals.any() for record in records)
+
+
+def _mates(layout: Layout) -> Mapping[int, tuple[int, ...]]:
+    """Ranks that work on the same data as a rank: its pipeline, or else its tensor-parallel group."""
+    groups = layout.pipelines or [layout.members[label] for label in layout.along(Axis.TENSOR)]
+    return {rank: tuple(each for each in group if each != rank) for group in groups for rank in group}
+
+
+def _alike(times: StepTimes, layout: Layout, mates: Mapping[int, tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+    """Ranks with the same work: those of a stage, or all; as many calls in a step, and others on the same data."""
+    groups: dict[tuple[int | None, int], list[int]] = defaultdict(list)
+    for rank, steps in sorted(times.ranks.items()):
+        place = layout.places.get(rank)
+        stage = place.stage if place is not None and layout.pipelines else None
+        if mates.get(rank) and (stage is not None or not layout.pipelines):
+            groups[stage, steps.order.shape[1]].append(rank)
+    yield from (tuple(ranks) for ranks in groups.values() if len(ranks) > 1)
+
+
+def _part(times: StepTimes, ranks: tuple[int, ...]) -> _Part | None:
+    common = set(times.number.tolist()).intersection(*(times.ranks[rank].number.tolist() for rank in ranks))
+    numbers = np.array(sorted(common), np.int64)
+    if len(numbers) < _LEAST_STEPS:
+        return None
+    inside = np.stack([_durations(times.ranks[rank], numbers).sum(axis=1) for rank in ranks])
+    if np.isnan(inside).any():
+        return None
+    more = np.stack([np.median(np.delete(inside, at, axis=0), axis=0) - inside[at] for at in range(len(ranks))])
+    length = times.length[np.isin(times.number, numbers)]
+    late = more >= np.maximum(_LEAST_NS, _LEAST_PART * length)
+    late &= late.sum(axis=0) <= max(1, _MOST_SLOW * len(ranks))
+    return _Part(ranks, numbers, length, more, late)
+
+
+def _durations(steps: Steps, numbers: Ints) -> Floats:
+    """ns inside each call (column) of some steps."""
+    return steps.of(steps.record.duration_ns)[np.isin(steps.number, numbers)]
+
+
+def _excess(rank: int, compared: _Compared) -> Excess | None:
+    part, mates = compared.parts[rank], compared.mates[rank]
+    at = part.ranks.index(rank)
+    # Where those who work on the same data worked longer too, the data was more.
+    with_mates = np.sum([compared.is_late(mate, part.numbers) for mate in mates], axis=0)
+    late = part.late[at] & (2 * with_mates < len(mates))
+    span = _span(late)
+    if span is None or _chance(part, late, span) > _MOST_CHANCE:
+        return None
+    chosen = span[late[span]]
+    more = part.more[at, chosen]
+    felt = np.max([_felt(each, part.numbers[chosen], compared) for each in (rank, *mates)], axis=0)
+    if felt.sum() < _LEAST_FELT * more.sum():
+        return None
+    steps = compared.times.ranks[rank]
+    first = int(steps.begin[steps.number == part.numbers[span[0]]][0])
+    return Excess(
+        rank=rank, peers=tuple(each for each in part.ranks if each != rank), steps=len(span), late=len(chosen),
+        excess_ns=float(np.median(more)), step_ns=float(np.median(part.length[chosen])),
+        lost_ns=float(np.minimum(felt, more).sum()),
+        since_ns=int(steps.record.enqueued_ns[first]) if span[0] > 0 else None,
+        source=f"{compared.paths[int(steps.record.source_id[first])]}#entry={int(steps.record.locator[first])}",
+    )  # fmt: skip
+
+
+def _span(late: Flags) -> Ints | None:
+    """From the first late step to the last one, where most between are late, else the longest run of late ones."""
+    places = np.flatnonzero(late)
+    if len(places) < _LEAST_LATE:
+        return None
+    if len(places) >= _STEADY * (places[-1] - places[0] + 1):
+        return np.arange(places[0], places[-1] + 1)
+    runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+    longest = max(runs, key=len)
+    return longest if len(longest) >= _LEAST_LATE else None
+
+
+def _chance(part: _Part, late: Flags, span: Ints) -> float:
+    """How probable it is that some rank is late so often in a row, if each is as often as ranks are outside of the span."""
+    outside = np.delete(part.late.any(axis=0), span)
+    often = (outside.sum() + 1) / (len(outside) + 2) / len(part.ranks)
+    return float(part.late.size * often ** late[span].sum())
+
+
+def _felt(rank: int, numbers: Ints, compared: _Compared) -> Floats:
+    """ns that ranks of other replicas wait longer than a rank in what replicas do together, in each of some steps."""
+    part = compared.parts.get(rank)
+    if part is None or not np.isin(numbers, part.numbers).all():
+        return np.zeros(len(numbers))
+    waited = {}
+    for each in part.ranks:
+        steps = compared.times.ranks[each]
+        record, places = steps.record, steps.order[0]
+        labels = [record.names.communicators[code] not in compared.inner for code in record.communicator[places].tolist()]
+        waited[each] = _durations(steps, numbers)[:, np.array(labels) & ~record.is_message[places]].sum(axis=1)
+    own = waited.pop(rank)
+    more: Floats = np.median(list(waited.values()), axis=0) - own
+    return np.maximum(more, 0.0)
