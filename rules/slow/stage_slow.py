@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, replace
 
 import numpy as np
@@ -51,6 +51,8 @@ _MOST_OVERLAP = 0.1
 # Fewer steps may recur by chance; the rank is then a lead.
 _LIKELY_STEPS = 10
 _ENOUGH_STEPS = 5
+# Of a pair either may be the slow one.
+_LEAST_WAITERS = 2
 
 
 def _evaluate(
@@ -67,6 +69,8 @@ def _evaluate(
     for judged in known:
         for culprit in judged.attribution.culprits:
             if _is_told_better(culprit, on_device):
+                continue
+            if culprit.stage == judged.attribution.sync and wait_for_another(groups, culprit.ranks):
                 continue
             finding = hardware.refined(_finding(groups, judged, culprit, gates.least_accounted), (Cause.COMPUTE_SLOW,))
             small = always_late(culprit.share, culprit.onset is not None, gates.share_from_start)
@@ -86,6 +90,12 @@ def _of_few(known: list[WindowVerdict]) -> list[WindowVerdict]:
 def _without_ranks(found: Attribution) -> Attribution:
     culprits = (replace(each, ranks=(), changing=True) if each.ranks else each for each in found.culprits)
     return replace(found, culprits=tuple(culprits))
+
+
+def wait_for_another(groups: Communicators, ranks: Collection[int]) -> bool:
+    """Whether the ranks are all members of a communicator but one: in a stage with collectives such ranks wait for that one."""
+    members = [{*group.members} for group in groups if group.confidence == "read" and group.size <= len(group.members)]
+    return len(ranks) >= _LEAST_WAITERS and any({*ranks} < all_of and len(all_of) == len(ranks) + 1 for all_of in members)
 
 
 def _is_told_better(culprit: Culprit, on_device: Mapping[tuple[int, ...], str]) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from forensics.case.database import new_case
 from forensics.rules.engine import find, supply_of, thresholds
 from forensics.rules.interface import Thresholds
+from forensics.rules.reductions.calls.positions import Communicator, Communicators
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
+from forensics.rules.slow.stage_slow import wait_for_another
 from tests.unit.frontier.jobs import job
 
 STAGES = ("forward", "callbacks", "optimizer", "data")
@@ -28,3 +32,20 @@ def test_ranks_that_are_slow_in_different_windows_are_named() -> None:
 
 def test_where_most_ranks_would_be_named_none_is() -> None:
     assert named(5) == {(stage, ()) for stage in STAGES}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "confidence", "size", "waits"),
+    [
+        ((1, 2, 3), "read", 4, True),
+        ((0, 1, 2, 3), "read", 4, False),
+        ((1, 2), "read", 4, False),
+        ((1, 2, 3), "inferred", 4, False),
+        ((1, 2, 3), "read", 5, False),
+        ((5,), "read", 4, False),
+    ],
+    ids=["all but one", "all", "half", "members not known", "one not heard of", "one of a pair"],
+)
+def test_all_members_but_one_wait_for_it(ranks: tuple[int, ...], confidence: str, size: int, waits: bool) -> None:
+    groups = (Communicator("1:dp", (0, 1, 2, 3), confidence, {}, size=size), Communicator("2:tp", (4, 5), "read", {}))
+    assert wait_for_another(Communicators(groups), ranks) is waits
