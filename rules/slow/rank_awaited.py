@@ -145,12 +145,8 @@ def _held_evidence(hold: GpuHold) -> Iterator[Evidence]:
 
 def _waits_for_an_equal(lateness: Latenesses, layout: Layout, thresholds: Thresholds) -> set[int]:
     """Ranks whose tensor-parallel group waits for another of its members: they come late elsewhere by what they waited."""
-    groups = set(layout.along(Axis.TENSOR))
-    known = [
-        item
-        for item in lateness.found
-        if item.communicator in groups and 2 * item.late > item.calls and item.chance <= thresholds["most_chance"]
-    ]
+    inside = [item for item in lateness.found if item.communicator in layout.along(Axis.TENSOR)]
+    known = [item for item in inside if 2 * item.late > item.calls and item.chance <= thresholds["most_chance"]]
     return {rank for item in known for rank in item.members} - {item.rank for item in known}
 
 
