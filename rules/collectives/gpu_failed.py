@@ -15,7 +15,6 @@ from forensics.model import (
     Granularity,
     Members,
     Resource,
-    Since,
     StageName,
     StageRef,
 )
@@ -46,7 +45,7 @@ def _evaluate(
     for rank in first if len(first) == 1 else ():
         stage = _stage(graph, stacks, text, rank)
         found = _finding(errors, first, (*text.waiters(rank), *text.stack(rank), *text.process(rank)))
-        yield replace(found, stage=stage, since=_since(roster, rank, errors.by_rank[rank]))
+        yield replace(found, stage=stage, since=roster.since(rank, errors.by_rank[rank].time_ns))
 
 
 def _stage(graph: WaitGraph, stacks: StacksByRank, text: EvidenceText, rank: int) -> StageRef:
@@ -79,12 +78,6 @@ def _doubts(error: GpuError) -> Iterator[Evidence]:
         yield Evidence("nothing dates that error against the job: it may be of an earlier one", None, supports=False)
     if not error.of_device:
         yield Evidence("a kernel of the program itself, or a peer, can cause it as well", None, supports=False)
-
-
-def _since(roster: Roster, rank: int, error: GpuError) -> Since | None:
-    host = roster.host_of(rank)
-    clock = f"{host} realtime" if host else "realtime of the recording host"
-    return None if error.time_ns is None else Since(error.time_ns, clock, 0)
 
 
 def _next_steps(error: GpuError, rank: int) -> tuple[str, ...]:

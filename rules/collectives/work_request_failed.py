@@ -16,7 +16,6 @@ from forensics.model import (
     Mechanism,
     Members,
     Resource,
-    Since,
     StageRef,
 )
 from forensics.rules.interface import Maturity, Need, Rule
@@ -111,7 +110,7 @@ def _finding(roster: Roster, shim: ShimLogs, ports: FailedPorts, ends: Sequence[
             path=first.remote,
         ),
         mechanism=Mechanism("not_delivered", "local" if single else "unknown"),
-        since=_since(roster, first),
+        since=roster.since(first.rank, first.error_ns),
         next_steps=_next_steps(first, network),
     )
 
@@ -139,13 +138,6 @@ def _against(pair: QueuePair, silent_ns: int) -> Iterator[Evidence]:
             f"the log of rank {pair.peer} ends {silent_ns / 1e9:.0f} s before: the error may be the echo of a dead process",
             supports=False,
         )
-
-
-def _since(roster: Roster, pair: QueuePair) -> Since | None:
-    if pair.error_ns is None:
-        return None
-    host = roster.host_of(pair.rank)
-    return Since(pair.error_ns, f"{host} realtime" if host else "realtime of the recording host", 0)
 
 
 def _next_steps(pair: QueuePair, network: bool) -> tuple[str, ...]:

@@ -127,9 +127,7 @@ def _held_finding(roster: Roster, text: EvidenceText, hold: GpuHold) -> Finding:
 
 def _hold_since(roster: Roster, hold: GpuHold) -> Since | None:
     """When the first slow call began, on the clock of its host; unknown when no call before was in time."""
-    host = roster.host_of(hold.rank)
-    clock = f"{host} realtime" if host else "realtime of the recording host"
-    return Since(hold.since_ns, clock, 0) if hold.had_onset else None
+    return roster.since(hold.rank, hold.since_ns) if hold.had_onset else None
 
 
 def _held_evidence(hold: GpuHold) -> Iterator[Evidence]:

@@ -16,7 +16,6 @@ from forensics.model import (
     Granularity,
     Impact,
     Members,
-    Since,
     StageName,
     StageRef,
 )
@@ -121,7 +120,6 @@ def _finding(
     stage, accounted = _usual_stage(stacks, late)
     least = thresholds["least_accounted"]
     against = tuple(_doubts(roster, cpu, late, others))
-    host = roster.host_of(late.rank)
     return Finding(
         ranks=tuple(sorted((late.rank, *others))),
         cause=_cause(late, stage, accounted >= least),
@@ -144,7 +142,7 @@ def _finding(
         anomaly=Anomaly.FAIL_SLOW,
         by_design=_DUTY if late.is_duty else None,
         impact=Impact(late.lost_ns, round(late.share, 3), late.late, "arrival"),
-        since=None if late.since_ns is None else Since(late.since_ns, f"{host} realtime" if host else "its host's realtime", 0),
+        since=roster.since(late.rank, late.since_ns, "its host's realtime"),
         next_steps=(
             f"compare what rank {late.rank} does before this call with its peers: load, clocks, its share of the data",
         ),
@@ -153,7 +151,6 @@ def _finding(
 
 def _of_own_work(roster: Roster, cpu: HostCpu, text: EvidenceText, item: Excess) -> Finding:
     against = waits_for_cores(cpu, roster, (item.rank,))
-    host = roster.host_of(item.rank)
     longer = f"rank {item.rank} worked {item.excess_ns / 1e6:.0f} ms longer than {ranks_text(item.peers)}, with the same work"
     often = f"in {item.late} of {counted(item.steps, 'step')} of {item.step_ns / 1e6:.0f} ms"
     cost = f"the others waited for it {100 * item.share:.0f} % of that time"
@@ -173,7 +170,7 @@ def _of_own_work(roster: Roster, cpu: HostCpu, text: EvidenceText, item: Excess)
         granularity=Granularity.RANK,
         anomaly=Anomaly.FAIL_SLOW,
         impact=Impact(round(item.lost_ns), round(item.share, 3), item.late, "arrival"),
-        since=None if item.since_ns is None else Since(item.since_ns, f"{host} realtime" if host else "its host's realtime", 0),
+        since=roster.since(item.rank, item.since_ns, "its host's realtime"),
         next_steps=(f"compare clocks, temperature and load of rank {item.rank} with those of {ranks_text(item.peers)}",),
     )
 

@@ -20,7 +20,6 @@ from forensics.model import (
     Granularity,
     Impact,
     Members,
-    Since,
     StageName,
     StageRef,
 )
@@ -139,7 +138,6 @@ def _finding(
     if worst.is_spread or worst.before_step:  # no pass stands out
         place = CallPlace(stage=place.stage)
     lost = sum(delay.excess_ns for delay in found)
-    host = roster.host_of(worst.ranks[0])
     told = len(worst.ranks) <= thresholds["most_members"]
     return Finding(
         ranks=worst.ranks if told else (),
@@ -153,7 +151,7 @@ def _finding(
         anomaly=Anomaly.FAIL_SLOW,
         by_design=_by_design(found, worst, place.in_pass or _is_amid(worst, places), thresholds),
         impact=Impact(round(lost), round(lost / (lost + delays.steps * delays.typical_ns), 3), len(found), "arrival"),
-        since=Since(worst.at_ns, f"{host} realtime" if host else "its host's realtime", 0),
+        since=roster.since(worst.ranks[0], worst.at_ns, "its host's realtime"),
         next_steps=(_advice(worst),),
     )
 

@@ -17,7 +17,6 @@ from forensics.model import (
     Mechanism,
     Members,
     Resource,
-    Since,
     StageName,
     StageRef,
 )
@@ -108,7 +107,7 @@ def _finding(roster: Roster, slowness: Slowness, blame: Blame, found: Sequence[C
         resource=_resource(slowness, blame, found, pair),
         mechanism=Mechanism("slow_flow", "local" if single else "unknown"),
         impact=Impact(round(first.excess_ns), round(first.share, 3), first.slow, "arrival"),
-        since=_since(roster, first),
+        since=roster.since(first.sender, first.since_ns),
         next_steps=(
             f"look at ports, cables, PCIe width and error counters of the NICs of {ranks_text(blame.ranks)}",
             "run a point-to-point bandwidth test between the hosts on these NICs, and over another pair for comparison",
@@ -184,13 +183,6 @@ def _others_are_sound(channels: Mapping[Link, tuple[ChannelFlows, ...]], slow: C
     """Whether other channels of the same link are as fast as their peers."""
     rest = [channel for channel in channels[slow.sender, slow.receiver] if channel.number != slow.number]
     return bool(rest) and all(channel.sound for channel in rest)
-
-
-def _since(roster: Roster, channel: ChannelFlows) -> Since | None:
-    if channel.since_ns is None:
-        return None
-    host = roster.host_of(channel.sender)
-    return Since(channel.since_ns, f"{host} realtime" if host else "realtime of the recording host", 0)
 
 
 def _clears(seen: Seen, logs: ChunkLogs, slowness: Slowness) -> str | None:

@@ -183,8 +183,7 @@ def flow_since(roster: Roster, flow: Flow) -> Since | None:
     if not flow.ends:
         return None
     end = max(flow.ends, key=lambda known: known.since_ns)
-    host = roster.host_of(end.rank)
-    return Since(end.since_ns, f"{host} realtime" if host else "realtime of the recording host", 0)
+    return roster.since(end.rank, end.since_ns)
 
 
 @reduction

@@ -13,7 +13,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.alignment import configured_world_size
 from forensics.case.database import rows_of
 from forensics.case.gathered import gathered_world_size
-from forensics.model import RankProcess
+from forensics.model import RankProcess, Since
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.met_later import met_later
 from forensics.vocabulary import GUESSED
@@ -102,6 +102,11 @@ class Roster:
     def host_of(self, rank: int) -> str | None:
         """Host of a rank, when known."""
         return self.rank(rank).host
+
+    def since(self, rank: int, time_ns: int | None, otherwise: str = "realtime of the recording host") -> Since | None:
+        """A moment (ns) on the clock of the host of a rank, which is called `otherwise` where the host is not known."""
+        host = self.host_of(rank)
+        return None if time_ns is None else Since(time_ns, f"{host} realtime" if host else otherwise, 0)
 
     def rank(self, rank: int) -> RankFacts:
         """Facts of a rank; unknown everywhere for a rank without trace."""
