@@ -9,7 +9,7 @@ A rank alone with its data (no pipeline, no tensor-parallel group) is not: more 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,7 +69,8 @@ class OwnWork:
 class _Part:
     """Ranks with the same work, their common steps, and by how many ns each worked longer than the usual one (ranks x steps).
 
-    `late` are the steps in which that is more than boards differ by, `length` is that of each step (ns).
+    `late` are the steps in which that is more than boards differ by, `length` is that of each step (ns). `felt` is by how many
+    ns the usual one waited longer in what replicas do together (ranks x steps).
     """
 
     ranks: tuple[int, ...]
@@ -77,19 +78,16 @@ class _Part:
     length: Floats
     more: Floats
     late: Flags
+    felt: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """Everybody who was compared: parts by rank, ranks that work on the same data, and labels of the calls among these.
-
-    `paths` are those of the artefacts.
-    """
+    """Everybody who was compared: parts by rank, and ranks that work on the same data. `paths` are those of the artefacts."""
 
     times: StepTimes
     parts: Mapping[int, _Part]
     mates: Mapping[int, tuple[int, ...]]
-    inner: frozenset[str]
     paths: Mapping[int, str]
 
     def is_late(self, rank: int, numbers: Ints) -> Flags:
@@ -107,10 +105,10 @@ def own_work(connection: DuckDBPyConnection, times: StepTimes, layout: Layout) -
     mates = _mates(layout)
     if not times.ranks or _has_other_work(times, layout):
         return OwnWork()
-    parts = [part for ranks in _alike(times, layout, mates) if (part := _part(times, ranks)) is not None]
-    paths = dict(rows_of(connection, "sources", "SELECT source_id, path FROM sources"))
     inner = frozenset((*layout.along(Axis.TENSOR), *layout.along(Axis.CONTEXT)))
-    compared = _Compared(times, {rank: part for part in parts for rank in part.ranks}, mates, inner, paths)
+    parts = [part for ranks in _alike(times, layout, mates) if (part := _part(times, ranks, inner)) is not None]
+    paths = dict(rows_of(connection, "sources", "SELECT source_id, path FROM sources"))
+    compared = _Compared(times, {rank: part for part in parts for rank in part.ranks}, mates, paths)
     found = [item for rank in sorted(compared.parts) if (item := _excess(rank, compared)) is not None]
     return OwnWork(tuple(sorted(found, key=lambda item: -item.lost_ns)), frozenset(compared.parts))
 
@@ -140,19 +138,41 @@ def _alike(times: StepTimes, layout: Layout, mates: Mapping[int, tuple[int, ...]
     yield from (tuple(ranks) for ranks in groups.values() if len(ranks) > 1)
 
 
-def _part(times: StepTimes, ranks: tuple[int, ...]) -> _Part | None:
+def _part(times: StepTimes, ranks: tuple[int, ...], inner: Collection[str]) -> _Part | None:
+    """Compare ranks over their common steps; `inner` are labels of communicators among those who work on the same data."""
     common = set(times.number.tolist()).intersection(*(times.ranks[rank].number.tolist() for rank in ranks))
     numbers = np.array(sorted(common), np.int64)
     if len(numbers) < _LEAST_STEPS:
         return None
-    inside = np.stack([_durations(times.ranks[rank], numbers).sum(axis=1) for rank in ranks])
+    durations = [_durations(times.ranks[rank], numbers) for rank in ranks]
+    inside = np.stack([each.sum(axis=1) for each in durations])
     if np.isnan(inside).any():
         return None
-    more = np.stack([np.median(np.delete(inside, at, axis=0), axis=0) - inside[at] for at in range(len(ranks))])
+    together = zip(durations, (_is_of_replicas(times.ranks[rank], inner) for rank in ranks), strict=True)
+    waited = np.stack([each[:, calls].sum(axis=1) for each, calls in together])
+    more = _below_others(inside)
     length = times.length[np.isin(times.number, numbers)]
     late = more >= np.maximum(_LEAST_NS, _LEAST_PART * length)
     late &= late.sum(axis=0) <= max(1, _MOST_SLOW * len(ranks))
-    return _Part(ranks, numbers, length, more, late)
+    return _Part(ranks, numbers, length, more, late, np.maximum(_below_others(waited), 0.0))
+
+
+def _below_others(values: Floats) -> Floats:
+    """By how much each rank (row) is below the median of the others, in each step."""
+    ranked, place = np.sort(values, axis=0), np.argsort(np.argsort(values, axis=0), axis=0)
+    # The middle of the others, in their order and in that of all: what stands behind the rank itself is one place further on.
+    low, high = ((len(values) - 2) // 2, (len(values) - 1) // 2)
+    middle = [np.take_along_axis(ranked, at + (place <= at), axis=0) for at in (low, high)]
+    found: Floats = (middle[0] + middle[1]) / 2 - values
+    return found
+
+
+def _is_of_replicas(steps: Steps, inner: Collection[str]) -> Flags:
+    """Which calls of a step are those that replicas make together."""
+    record, places = steps.record, steps.order[0]
+    outer = [record.names.communicators[code] not in inner for code in record.communicator[places].tolist()]
+    found: Flags = np.array(outer) & ~record.is_message[places]
+    return found
 
 
 def _durations(steps: Steps, numbers: Ints) -> Floats:
@@ -209,12 +229,5 @@ def _felt(rank: int, numbers: Ints, compared: _Compared) -> Floats:
     part = compared.parts.get(rank)
     if part is None or not np.isin(numbers, part.numbers).all():
         return np.zeros(len(numbers))
-    waited = {}
-    for each in part.ranks:
-        steps = compared.times.ranks[each]
-        record, places = steps.record, steps.order[0]
-        labels = [record.names.communicators[code] not in compared.inner for code in record.communicator[places].tolist()]
-        waited[each] = _durations(steps, numbers)[:, np.array(labels) & ~record.is_message[places]].sum(axis=1)
-    own = waited.pop(rank)
-    more: Floats = np.median(list(waited.values()), axis=0) - own
-    return np.maximum(more, 0.0)
+    felt: Floats = part.felt[part.ranks.index(rank), np.isin(part.numbers, numbers)]
+    return felt
