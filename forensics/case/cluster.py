@@ -38,7 +38,7 @@ def readings_on_cluster(artefacts: Sequence[Artefact], types: Mapping[str, Types
     What lies in an archive that had to be unpacked here is read here, and so is what the cluster lost. Raises ForensicsError:
     no `distributed`, no scheduler, workers with another forensics or that do not see the evidence.
     """
-    order = Order(digest(), limits.budget(), {table: dict(columns) for table, columns in types.items()})
+    order = Order(digest(), limits.budget(), types)
     with connected(address) as (_, client):
         yield _in_order(client, artefacts, order, address)
 
@@ -47,7 +47,8 @@ def _in_order(client: Any, artefacts: Sequence[Artefact], order: Order, address:
     """Readings as they are due, a few ahead of the one that is written."""
     given: deque[Any] = deque()
     for index, artefact in enumerate(artefacts):
-        while len(given) <= _AHEAD * threads(client) and index + len(given) < len(artefacts):
+        room = _AHEAD * threads(client)  # asked of the scheduler
+        while len(given) <= room and index + len(given) < len(artefacts):
             packed = sendable(artefacts[index + len(given)])
             given.append(None if packed is None else client.submit(read_there, packed, order, pure=False))
         yield _due(given.popleft(), artefact, order, address)
