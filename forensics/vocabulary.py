@@ -5,7 +5,7 @@ The values are those of the verdict schema `forensics.verdict/1` (docs/verdict.m
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Mapping, Sized
 from enum import StrEnum
 
 GUESSED = "guessed"
@@ -104,6 +104,13 @@ class Cause(StrEnum):
     INIT_STALL = "init_stall"
     OTHER = "other"
     UNKNOWN = "unknown"
+
+
+CAUSE_OF_STAGE: Mapping[str, Cause] = {
+    StageName.DATA: Cause.DATALOADER_STALL,
+    StageName.CHECKPOINT: Cause.CHECKPOINT_STALL,
+}
+"""Stages in which a rank that is late has a cause of its own name."""
 
 
 class Anomaly(StrEnum):

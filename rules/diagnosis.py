@@ -81,16 +81,16 @@ def _verdict(
 ) -> Verdict:
     judged = judge(supply, Findings(findings), families(connection))
     judged = replace(judged, suspects=dated(supply.call(located, {Judgement: judged}), supply.get(JobOnset)))
-    lead = supply.call(is_lead, {Judgement: judged})
-    suspects = as_leads(judged.suspects) if lead else judged.suspects
-    judged = replace(judged, suspects=suspects)
+    if lead := supply.call(is_lead, {Judgement: judged}):
+        judged = replace(judged, suspects=as_leads(judged.suspects))
+    suspects = judged.suspects
     roster, graph, motion, pace = supply.get(Roster), supply.get(WaitGraph), supply.get(Liveness), supply.get(Speed)
     end = supply.get(Finished)
     signs = supply.call(slowness_signs, {Findings: Findings(findings)})
     healthy = sound(motion, pace, judged.symptoms, supply.call(unrecorded_ranks), signs, end)
     still = _stands_still(graph, supply.get(WaitStates), roster)
     heard = supply.get(Logged)
-    reported = "a report in the logs names ranks that did not come" if any(one.overdue for one in heard.reports) else still
+    reported = "a report in the logs names ranks that did not come" if heard.overdue else still
     reason = "somebody gave up waiting" if heard.stalled else reported
     ended = shows_the_end(roster, heard)
     outcome = _outcome(roster, suspects, healthy, motion, pace, still=reason is not None, ended=ended, lead=lead)

@@ -24,9 +24,8 @@ def is_lead(judged: Judgement, motion: Liveness, states: WaitStates, heard: Logg
     faults = [each for each in judged.assessments if each.fault is not None]
     once = motion.motion is Motion.UNSEEN and all(len(found.main) < 2 for found in stacks.values())
     undated = all(state.standing is Standing.UNKNOWN for state in states)
-    reported = heard.stalled or any(report.overdue for report in heard.reports)
     alone = all(each.families and {*each.families} <= _STACKS for each in faults)
-    return bool(judged.suspects) and once and undated and not reported and alone
+    return bool(judged.suspects) and once and undated and not (heard.stalled or heard.overdue) and alone
 
 
 def as_leads(suspects: Sequence[Suspect]) -> tuple[Suspect, ...]:

@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from forensics.model import Anomaly, Belief, Cause, Confidence, Evidence, Finding, StageName, WaitKind
+from forensics.model import Anomaly, Belief, Cause, Confidence, Evidence, Finding, WaitKind
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.progress.speed import Pace, Speed
 from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
 from forensics.rules.reductions.text.evidence_text import EvidenceText, counted, ranks_text
+from forensics.vocabulary import CAUSE_OF_STAGE
 
-_OF_STAGE = {StageName.DATA: Cause.DATALOADER_STALL, StageName.CHECKPOINT: Cause.CHECKPOINT_STALL}
 _OF_WAIT = {
     **dict.fromkeys((WaitKind.SLEEP, WaitKind.IO, WaitKind.LOCK, WaitKind.FILE_LOCK, WaitKind.CHILD), Cause.HOST_STALL),
     WaitKind.DATA: Cause.DATALOADER_STALL,
@@ -59,7 +59,7 @@ def _finding(rank: int, found: Stacks, apart: Sequence[_Round], speed: Speed, te
     stage = newest.activity.stage
     return Finding(
         ranks=(rank,),
-        cause=_OF_STAGE.get(stage) or _OF_WAIT.get(newest.activity.wait, Cause.UNKNOWN),
+        cause=CAUSE_OF_STAGE.get(stage) or _OF_WAIT.get(newest.activity.wait, Cause.UNKNOWN),
         stage=text.stage_ref(rank, stage, newest.activity),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.SUSPECT,

@@ -32,10 +32,10 @@ from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.stacks.samples import Sample, StacksByRank
 from forensics.rules.reductions.text.evidence_text import EvidenceText, counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
+from forensics.vocabulary import CAUSE_OF_STAGE
 
 _CAUSES = {
-    StageName.DATA: Cause.DATALOADER_STALL,
-    StageName.CHECKPOINT: Cause.CHECKPOINT_STALL,
+    **CAUSE_OF_STAGE,
     StageName.FORWARD: Cause.COMPUTE_SLOW,
     StageName.BACKWARD: Cause.COMPUTE_SLOW,
     StageName.OPTIMIZER: Cause.COMPUTE_SLOW,

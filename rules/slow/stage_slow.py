@@ -35,8 +35,8 @@ from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
 from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.completions import HOST_BACKENDS
+from forensics.vocabulary import CAUSE_OF_STAGE
 
-_CAUSES = {"data": Cause.DATALOADER_STALL, "checkpoint": Cause.CHECKPOINT_STALL}
 _COMPUTES = frozenset({"forward", "backward", "optimizer"})
 _PASSES = frozenset({"forward", "backward"})
 _ON_HOST = frozenset({"data", "callbacks", "checkpoint", "eval", "other"})
@@ -137,7 +137,7 @@ def _cause(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least
     if culprit.stage == EVERYWHERE or (accounted is not None and accounted < least):
         return Cause.UNKNOWN
     if culprit.stage not in _COMPUTES:
-        return _CAUSES.get(culprit.stage, Cause.HOST_STALL)
+        return CAUSE_OF_STAGE.get(culprit.stage, Cause.HOST_STALL)
     on_device = bool(matrix.device) or matrix.asked or any(group.backend not in HOST_BACKENDS for group in groups)
     if culprit.device or not on_device:
         return Cause.COMPUTE_SLOW

@@ -54,6 +54,11 @@ class Logged:
     world_size: int | None = None
 
     @property
+    def overdue(self) -> bool:
+        """Whether a report speaks of ranks because a limit has passed in which they had to come."""
+        return any(report.overdue for report in self.reports)
+
+    @property
     def first_ends(self) -> tuple[Exit, ...]:
         """The ends of ranks that nothing else explains."""
         return first_ends(self.exits, self.failures, self.timed_out, self.stalled, self.odd_sizes)

@@ -91,10 +91,10 @@ class Slowness:
         found = {}
         for rank in self.unpolled:
             own = [each[0] for link, each in self.channels.items() if link[0] == rank and each[0].share >= least_share]
-            blind = sorted((each for each in own if self._is_seen_late(each)), key=lambda each: -each.share)
+            blind = [each for each in own if self._is_seen_late(each)]
             late = max((each.share for each in self.stragglers if each.rank == rank), default=0.0)
             if blind:
-                found[rank] = blind[0], max(sum(each.share for each in blind), late)
+                found[rank] = max(blind, key=lambda each: each.share), max(sum(each.share for each in blind), late)
         return found
 
     def _is_of_proxy(self, link: Link, channel: ChannelFlows) -> bool:

@@ -57,15 +57,18 @@ class Activity:
 
         `wait()` of a work handle leaves no Python frame, and neither does `with lock:`.
         """
-        path = self.python_path
-        asleep = self.wait is WaitKind.UNKNOWN or (self.wait is WaitKind.LOCK and self.by_kernel)
-        return asleep and bool(path) and path[0].origin == "app"
+        return self._in_own_code and (self.wait is WaitKind.UNKNOWN or (self.wait is WaitKind.LOCK and self.by_kernel))
 
     @property
     def rests(self) -> bool:
         """Whether the kernel alone tells that the thread pauses or reads right below the job's own code."""
+        return self._in_own_code and self.by_kernel and self.wait in (WaitKind.SLEEP, WaitKind.IO)
+
+    @property
+    def _in_own_code(self) -> bool:
+        """Whether the innermost Python frame is the job's own."""
         path = self.python_path
-        return self.by_kernel and self.wait in (WaitKind.SLEEP, WaitKind.IO) and bool(path) and path[0].origin == "app"
+        return bool(path) and path[0].origin == "app"
 
     @property
     def words_alone(self) -> bool:

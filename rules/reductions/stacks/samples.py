@@ -195,22 +195,8 @@ def stacks(connection: DuckDBPyConnection) -> StacksByRank:
     known: dict[tuple[int | None, str | None, bool | None], Activity] = {}
     found: dict[int, tuple[list[Sample], list[Sample], list[Sample]]] = defaultdict(lambda: ([], [], []))
     for (
-        rank,
-        number,
-        pid,
-        thread,
-        is_main,
-        is_child,
-        owns_gil,
-        call_path,
-        path,
-        locator,
-        wchan,
-        deadline,
-        active,
-        name,
-        peer,
-    ) in rows:
+        rank, number, pid, thread, is_main, is_child, owns_gil, call_path, path, locator, wchan, deadline, active, name, peer
+    ) in rows:  # fmt: skip
         key = (call_path, wchan, deadline)
         if key not in known:
             known[key] = activity(paths.get(call_path, ()), wchan, deadline=deadline is True)
