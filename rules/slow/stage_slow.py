@@ -24,6 +24,7 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.frontier.culprits import EVERYWHERE, Attribution, Culprit
+from forensics.rules.reductions.frontier.duties import duty_of, first_ranks
 from forensics.rules.reductions.frontier.gates import REASONS, Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.roles import roles_differ
@@ -64,6 +65,7 @@ def _evaluate(
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     gates = Gates.of(thresholds)
+    first = first_ranks({rank: roster.host_of(rank) for rank in roster.ranks})
     known = _of_few([judged for window in windows if not _is_limited(judged := judge(window, gates), gates)])
     on_device = {culprit.ranks: culprit.stage for judged in known for culprit in judged.attribution.culprits if culprit.device}
     for judged in known:
@@ -73,6 +75,7 @@ def _evaluate(
             if culprit.stage == judged.attribution.sync and wait_for_another(groups, culprit.ranks):
                 continue
             finding = hardware.refined(_finding(groups, judged, culprit, gates.least_accounted), (Cause.COMPUTE_SLOW,))
+            finding = replace(finding, by_design=duty_of(culprit, first, gates.share_from_start))
             small = always_late(culprit.share, culprit.onset is not None, gates.share_from_start)
             yield doubted(finding, (*small, *waits_for_cores(cpu, roster, culprit.ranks)))
             if culprit.ranks:

@@ -38,6 +38,7 @@ _SHOWN, _MS = 3, 1_000_000
 # One step that was shorter may be the one that is unlike the others.
 _ENOUGH_USUAL = 2
 _DUTY = "once, or every so many steps, between the passes: one rank logs, saves or evaluates there in a sound job too"
+_BEFORE_BARRIER = "it came late to barriers alone, which make the others wait while one rank saves, evaluates or sets up"
 
 # Ranks, whether it was a transfer, whether bit by bit: a step that a rank held up at once stays one beside others in which
 # it only passed a little on.
@@ -169,6 +170,8 @@ def _by_design(found: Sequence[Delay], worst: Delay, amid: bool, thresholds: Thr
     """Why a sound job may be late like this; None where it would not. `amid`: its work was not that between two steps."""
     if worst.is_transfer or worst.is_spread:
         return None
+    if all(delay.at_barrier for delay in found):
+        return _BEFORE_BARRIER
     if not amid and (len(found) == 1 or ((worst.on_host or worst.before_step) and _recurs_evenly(found))):
         return _DUTY
     seldom = len(found) < thresholds["least_again"]

@@ -42,7 +42,7 @@ class Delay:
     own or because it waited for its device between the steps. `by_ends`: told by ends of calls as watchdogs saw them.
     `excess_ns` is what the step was longer by, `is_spread` that no single call shows half of it; `passed_on` is the share of
     what others waited for the rank that it had waited itself. `by_arrivals`: hosts wait in these calls (gloo), told by when
-    they came to them. `is_traced`: a profiler saw it.
+    they came to them. `is_traced`: a profiler saw it. `at_barrier`: the call moves no data.
     """
 
     step: int
@@ -62,6 +62,7 @@ class Delay:
     by_arrivals: bool = False
     before_step: bool = False
     is_traced: bool = False
+    at_barrier: bool = False
 
     @property
     def one_of(self) -> bool:
@@ -261,5 +262,5 @@ def _delay(
         source=(int(record.source_id[first.place]), int(record.locator[first.place])), waited_ns=waited,
         is_transfer=is_transfer, is_spread=is_spread, on_host=None if before_step else on_host, by_ends=by_ends,
         passed_on=passed_on, by_arrivals=bool(record.by_arrivals[first.place]), before_step=before_step,
-        is_traced=record.is_marked,
+        is_traced=record.is_marked, at_barrier=bool(record.is_barrier[first.place]),
     )  # fmt: skip

@@ -17,11 +17,13 @@ MS = 1_000_000
 RANKS, STEPS = 4, 20
 
 
-def delay(rank: int, passed_on: float, *, step: int = 7, is_spread: bool = True) -> Delay:
-    """A rank that held a step up by a second, by its device."""
+def delay(
+    rank: int, passed_on: float, *, step: int = 7, is_spread: bool = True, on_host: bool = False, at_barrier: bool = False
+) -> Delay:
+    """A rank that held a step up by a second."""
     return Delay(
         step, 1000 * MS, (rank,), "all", step, "all_reduce", step * MS, (0, step), 900 * MS,
-        is_spread=is_spread, on_host=False, passed_on=passed_on,
+        is_spread=is_spread, on_host=on_host, passed_on=passed_on, at_barrier=at_barrier,
     )  # fmt: skip
 
 
@@ -63,6 +65,14 @@ def test_where_not_all_ranks_were_seen_the_root_may_be_another() -> None:
 def test_a_step_held_up_at_once_counts_beside_one_in_which_the_rank_passed_lateness_on() -> None:
     at_once = [delay(1, 0.0, step=step, is_spread=False) for step in (7, 12)]
     assert named([*at_once, delay(1, 0.45, step=9)]) == {1}
+
+
+@pytest.mark.parametrize("at_barrier", [True, False])
+def test_a_rank_that_is_late_to_barriers_alone_saves_or_evaluates_for_all(at_barrier: bool) -> None:
+    """Steps 3, 4 and 9: no rhythm. Late to a call that moves data once as well, it is no longer what barriers are for."""
+    saves = [delay(0, 0.0, step=step, is_spread=False, on_host=True, at_barrier=True) for step in (3, 4)]
+    last = delay(0, 0.0, step=9, is_spread=False, on_host=True, at_barrier=at_barrier)
+    assert named([*saves, last]) == (set() if at_barrier else {0})
 
 
 @pytest.mark.parametrize(("factor", "cause"), [(1.3, Cause.COMPUTE_SLOW), (3.5, Cause.GPU_CONTENTION)])

@@ -1,0 +1,57 @@
+"""Work for all by the first rank, or pauses of all ranks every so many steps, is no fault; a rank that is slow by much is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from forensics.rules.reductions.frontier.culprits import Culprit
+from forensics.rules.reductions.frontier.duties import duty_of, first_ranks
+
+HOSTS = {rank: f"host{rank // 8}" for rank in range(16)}
+SMALL = Culprit("callbacks", None, (0,), 1e9, 0.05, 80, 100, 2e7, "peers", "throughout")
+RHYTHMIC = replace(SMALL, share=0.3, affected=10, pattern="every 10 steps")
+PAUSE = Culprit("checkpoint", None, (), 6e10, 0.9, 3, 29, 2e10, "usual", "every 8 steps")
+
+
+def is_duty(culprit: Culprit) -> bool:
+    return duty_of(culprit, first_ranks(HOSTS), 0.15) is not None
+
+
+def test_the_first_ranks_are_those_of_the_job_and_of_its_hosts() -> None:
+    assert first_ranks(HOSTS) == {0, 8}
+    assert first_ranks(dict.fromkeys(range(4))) == {0}
+
+
+@pytest.mark.parametrize(
+    "culprit",
+    [SMALL, replace(SMALL, stage="other"), replace(SMALL, ranks=(0, 8)), RHYTHMIC, replace(RHYTHMIC, stage="eval"), PAUSE],
+    ids=["small", "not annotated", "one of each host", "rhythmic", "evaluates", "all ranks save"],
+)
+def test_work_for_all_is_a_duty(culprit: Culprit) -> None:
+    assert is_duty(culprit)
+
+
+@pytest.mark.parametrize(
+    "culprit",
+    [
+        replace(SMALL, share=0.3),
+        replace(SMALL, onset=40),
+        replace(SMALL, pattern="now and then"),
+        replace(SMALL, stage="forward"),
+        replace(SMALL, stage="data"),
+        replace(SMALL, ranks=(5,)),
+        replace(SMALL, ranks=(0, 1)),
+        replace(SMALL, ranks=(8,)),
+        replace(RHYTHMIC, ranks=(5,)),
+        replace(PAUSE, baseline="history", onset=20),
+        replace(PAUSE, stage="data"),
+    ],
+    ids=[
+        "slow by much", "became slow", "no rhythm", "a pass", "data", "another rank", "its neighbour too", "of one host",
+        "another rank with a rhythm", "saving became slower", "data of all ranks",
+    ],
+)  # fmt: skip
+def test_what_a_sound_job_does_not_show_is_none(culprit: Culprit) -> None:
+    assert not is_duty(culprit)
