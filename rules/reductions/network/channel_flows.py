@@ -78,6 +78,11 @@ class ChannelFlows:
         return often or (self._is_extreme and self.slow == self.flows >= _FEW_FLOWS)
 
     @property
+    def all_slow(self) -> bool:
+        """Whether none of its flows, however few, was as fast as those of its peers: it clears nobody."""
+        return self.slow == self.flows > 1 and self.peers >= _LEAST_PEERS
+
+    @property
     def _is_extreme(self) -> bool:
         return self.typical_ns >= _EXTREME_FACTOR * self.expected_ns and self.peers >= _MANY_PEERS
 

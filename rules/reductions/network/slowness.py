@@ -12,6 +12,7 @@ from forensics.rules.reductions.network.channel_flows import ChannelFlows, by_li
 from forensics.rules.reductions.network.ended_flows import Windows, show_ended_flows
 from forensics.rules.reductions.network.flow_stages import FlowStages, flow_stages
 from forensics.rules.reductions.network.gpu_holds import GpuHold, gpu_holds
+from forensics.rules.reductions.network.group_paces import GroupPaces, group_paces
 from forensics.rules.reductions.network.pair_rates import PairRate, pair_rates
 from forensics.rules.reductions.network.poll_gaps import poll_gaps
 from forensics.rules.reductions.network.proxy_pauses import Pauses, pauses
@@ -48,6 +49,7 @@ class Slowness:
     holds: tuple[GpuHold, ...] = ()
     unpolled: Mapping[int, float] = field(default_factory=dict)
     untold: tuple[Straggler, ...] = ()
+    paces: GroupPaces = field(default_factory=GroupPaces)
 
     @property
     def most_awaited(self) -> float:
@@ -68,7 +70,8 @@ class Slowness:
     ) -> dict[Link, ChannelFlows]:
         """Links that are slow again and again, with the channel that loses most; work requests must not speak against it.
 
-        Where they say the same, less than half of the rate counts too.
+        Where they say the same, less than half of the rate counts too. Before the slowest link of a ring buffers queue: one
+        whose group is as fast as others is not slow.
         """
         found = {link: self._slow_channel(link, least_slowdown, least_share) for link in self.channels}
         return {
@@ -81,7 +84,7 @@ class Slowness:
             return None
         told = pair is not None and pair.slowdown >= LEAST_SLOWDOWN
         slow = (channel for channel in self.channels[link] if channel.recurs or (told and channel.is_longer))
-        return next((channel for channel in slow if channel.share >= least_share), None)
+        return next((each for each in slow if each.share >= least_share and not self.paces.keeps_up(each)), None)
 
     def seen_late(self, least_share: float = LEAST_SHARE_BESIDE) -> dict[int, tuple[ChannelFlows, float]]:
         """Ranks that see completions late because they seldom look: where they lose most, and what over all their links.
@@ -108,13 +111,19 @@ class Slowness:
         )
 
     def sound_links(self, slow: Collection[Link]) -> tuple[Link, ...]:
-        """Links that are surely as fast as others, by those of their channels that carried most operations."""
-        most = {link: max(channel.flows for channel in each) for link, each in self.channels.items()}
-        return tuple(
-            link
-            for link, each in self.channels.items()
-            if link not in slow and all(channel.sound for channel in each if channel.flows == most[link])
-        )
+        """Links that are surely as fast as others, by those of their channels that carried most operations.
+
+        Where its work requests are slow it is not: what two ranks on one NIC send in turn looks as fast as what others send
+        together. Nor where all operations of another kind were slow on it, as few as they are.
+        """
+        return tuple(link for link, each in self.channels.items() if link not in slow and self._is_sound(link, each))
+
+    def _is_sound(self, link: Link, channels: Sequence[ChannelFlows]) -> bool:
+        pair = self.pair(*link)
+        if (pair is not None and pair.slowdown >= LEAST_SLOWDOWN) or any(channel.all_slow for channel in channels):
+            return False
+        most = max(channel.flows for channel in channels)
+        return all(channel.sound for channel in channels if channel.flows == most)
 
 
 @reduction
@@ -129,8 +138,9 @@ def slowness(
     if not show_ended_flows(connection, sources, _windows(logs, onset, seconds)):
         return Slowness(pairs=pairs)
     told, untold = _split(stragglers(connection, _LEAST_LATENESS_NS), heard_groups(connection, sources))
+    channels = channel_flows(connection)
     found = Slowness(
-        channels=by_link(channel_flows(connection)),
+        channels=by_link(channels),
         pairs=pairs,
         stages=flow_stages(connection, sources),
         stragglers=told,
@@ -138,6 +148,7 @@ def slowness(
         holds=gpu_holds(connection),
         unpolled=poll_gaps(connection, sources),
         untold=untold,
+        paces=group_paces(connection, channels, {rank: log.host for rank, log in logs.items()}),
     )
     connection.execute("DROP TABLE temp.main.ended_flows")
     return found

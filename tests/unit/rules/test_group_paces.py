@@ -1,0 +1,91 @@
+"""Rings that are as fast as others although buffers queue before one of their links, and rings that are slower."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.network.channel_flows import ChannelFlows, channel_flows
+from forensics.rules.reductions.network.group_paces import group_paces
+from forensics.rules.reductions.network.pair_rates import PairRate
+from forensics.rules.reductions.network.slowness import Slowness
+from tests.unit.rules.made_up_flows import MS, STEP_NS, add, flows_of
+
+GROUPS, MEMBERS, STEPS = 4, 4, 8
+Slow = Mapping[int, tuple[int, float]]
+"""Of a group: the place of the sender before whose link buffers queue, and how long (ms) an operation of it takes."""
+
+
+@pytest.fixture
+def connection() -> Iterator[DuckDBPyConnection]:
+    with flows_of(GROUPS * MEMBERS) as opened:
+        yield opened
+
+
+def rings(connection: DuckDBPyConnection, slow: Slow, late_ms: float = 0.0) -> None:
+    """One ring a group of ranks group, group + 4, ...; rank 0 comes late to each operation of its group."""
+    rows: list[tuple[object, ...]] = []
+    for group in range(GROUPS):
+        queued, took = slow.get(group, (-1, 20.0))
+        for step, place in ((step, place) for step in range(STEPS) for place in range(MEMBERS)):
+            sender, receiver = (group + GROUPS * (each % MEMBERS) for each in (place, place + 1))
+            nic = (8.0 if place == queued else 1.0) * MS
+            end = step * STEP_NS
+            began = end - int(took * MS) - (0 if sender == 0 else int(late_ms * MS))
+            for rank, other, sends in ((sender, receiver, True), (receiver, sender, False)):
+                own = (0.0, 0.0, nic, None, None) if sends else (None, None, None, nic, 0.0)
+                where = (rank, step + 1000 * sends, f"ring {group}", rank, other, place, 0, MEMBERS, 0, sends, "all_reduce")
+                rows.append((*where, step + 1, 16, 1 << 20, began, end, end - began, 8, *own))
+    add(connection, rows)
+
+
+def slow_links(connection: DuckDBPyConnection, hosts: Mapping[int, str] | None = None) -> set[tuple[int, int]]:
+    channels = channel_flows(connection)
+    named = hosts or {rank: f"n{rank // GROUPS}" for rank in range(GROUPS * MEMBERS)}
+    by_link = {(each.sender, each.receiver): (each,) for each in channels}
+    return set(Slowness(channels=by_link, paces=group_paces(connection, channels, named)).slow_links())
+
+
+def test_a_ring_that_takes_longer_has_a_slow_link(connection: DuckDBPyConnection) -> None:
+    rings(connection, {0: (1, 60.0)})
+    assert slow_links(connection) == {(4, 8)}
+
+
+def test_buffers_that_queue_in_a_ring_as_fast_as_others_are_no_slow_link(connection: DuckDBPyConnection) -> None:
+    rings(connection, {0: (1, 20.0)})
+    assert slow_links(connection) == set()
+
+
+def test_lateness_of_a_member_is_no_pace(connection: DuckDBPyConnection) -> None:
+    """Its peers wait for rank 0 in each operation of the ring; from when it came on the ring is as fast as others."""
+    rings(connection, {0: (1, 20.0)}, late_ms=50.0)
+    assert slow_links(connection) == set()
+
+
+def test_a_host_that_is_slow_for_every_ring_is_slow(connection: DuckDBPyConnection) -> None:
+    """All rings are equally slow, each of them slowest where it leaves the same host."""
+    rings(connection, dict.fromkeys(range(3), (1, 60.0)))
+    assert slow_links(connection) == {(4, 8), (5, 9), (6, 10)}
+
+
+def test_one_other_ring_says_nothing(connection: DuckDBPyConnection) -> None:
+    rings(connection, {0: (1, 20.0)})
+    connection.execute("DELETE FROM ended_flows WHERE communicator IN ('ring 2', 'ring 3')")
+    assert slow_links(connection) == {(4, 8)}
+
+
+@pytest.mark.parametrize(("slowdown", "is_sound"), [(2.4, False), (1.1, True)])
+def test_a_link_whose_work_requests_are_slow_clears_nobody(slowdown: float, is_sound: bool) -> None:
+    """Two ranks that send in turn over one slow NIC are as fast as two that send together over a sound one."""
+    channel = ChannelFlows("pipe", "p2p", 4, 36, 0, 1 << 24, 16, 0, 2e6, 2e6, 0.0, 0.0, 8e9, 1e9, None, 63, "4.frx")
+    pair = PairRate(4, 36, "#1", None, 1, 100, 1e9, slowdown * 1e9, 63, 0.0, 0.0, "4.frx")
+    assert (Slowness(channels={(4, 36): (channel,)}, pairs=(pair,)).sound_links(()) == ((4, 36),)) is is_sound
+
+
+@pytest.mark.parametrize(("slow", "is_sound"), [(2, False), (1, True)])
+def test_a_link_on_which_all_of_a_kind_is_slow_clears_nobody(slow: int, is_sound: bool) -> None:
+    messages = ChannelFlows("pipe", "p2p", 4, 36, 0, 1 << 24, 16, 0, 2e6, 2e6, 0.0, 0.0, 8e9, 1e9, None, 63, "4.frx")
+    sums = ChannelFlows("tied", "all_reduce", 4, 36, 0, 1 << 26, 2, slow, 3e6, 8e6, 9e6, 0.0, 8e9, 2e9, None, 63, "4.frx")
+    assert (Slowness(channels={(4, 36): (messages, sums)}).sound_links(()) == ((4, 36),)) is is_sound
