@@ -24,8 +24,9 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.frontier.culprits import EVERYWHERE, Attribution, Culprit
-from forensics.rules.reductions.frontier.duties import duty_of, first_ranks
+from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, may_wait, wait_of
 from forensics.rules.reductions.frontier.gates import REASONS, Gates
+from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.roles import roles_differ
 from forensics.rules.reductions.frontier.verdicts import WindowVerdict, judge
@@ -62,11 +63,13 @@ def _evaluate(
     hardware: Hardware,
     cpu: HostCpu,
     roster: Roster,
+    messengers: Messengers,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     gates = Gates.of(thresholds)
     first = first_ranks({rank: roster.host_of(rank) for rank in roster.ranks})
-    known = _of_few([judged for window in windows if not _is_limited(judged := judge(window, gates), gates)])
+    judged_all = (judge(window, gates) for window in windows)
+    known = _of_few([_without_waits(judged, messengers) for judged in judged_all if not _is_limited(judged, gates)])
     on_device = {culprit.ranks: culprit.stage for judged in known for culprit in judged.attribution.culprits if culprit.device}
     for judged in known:
         for culprit in judged.attribution.culprits:
@@ -75,11 +78,22 @@ def _evaluate(
             if culprit.stage == judged.attribution.sync and wait_for_another(groups, culprit.ranks):
                 continue
             finding = hardware.refined(_finding(groups, judged, culprit, gates.least_accounted), (Cause.COMPUTE_SLOW,))
-            finding = replace(finding, by_design=duty_of(culprit, first, gates.share_from_start))
+            usual = duty_of(culprit, first, gates.share_from_start) or wait_of(culprit, messengers)
+            finding = replace(finding, by_design=usual)
             small = always_late(culprit.share, culprit.onset is not None, gates.share_from_start)
             yield doubted(finding, (*small, *waits_for_cores(cpu, roster, culprit.ranks)))
             if culprit.ranks:
                 yield blocked_ranks(set(judged.matrix.ranks) - set(culprit.ranks))
+
+
+def _without_waits(judged: WindowVerdict, messengers: Messengers) -> WindowVerdict:
+    """A window without ranks that may only wait for messages since a stage became longer: then that is all it tells."""
+    found = judged.attribution
+    culprits = tuple(
+        replace(each, ranks=(), changing=True) if each.onset is not None and may_wait(each, messengers) else each
+        for each in found.culprits
+    )
+    return replace(judged, attribution=replace(found, culprits=culprits))
 
 
 def _of_few(known: list[WindowVerdict]) -> list[WindowVerdict]:

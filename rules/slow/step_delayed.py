@@ -139,7 +139,8 @@ def _finding(
     if worst.is_spread or worst.before_step:  # no pass stands out
         place = CallPlace(stage=place.stage)
     lost = sum(delay.excess_ns for delay in found)
-    told = len(worst.ranks) <= thresholds["most_members"]
+    # One of most ranks of a job is no finding.
+    told = not worst.one_of or len(worst.ranks) <= min(thresholds["most_members"], len(roster.ranks) // 2)
     return Finding(
         ranks=worst.ranks if told else (),
         cause=_cause(worst),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 
 from forensics.rules.reductions.frontier.culprits import Culprit
 
@@ -10,9 +10,14 @@ _PAUSES = frozenset({"checkpoint", "eval"})
 """Stages in which the job does something else than train."""
 _OF_FIRST = _PAUSES | {"callbacks", "other"}
 """Stages in which the first rank logs, saves, evaluates; `other` is what no stage holds, and so what nobody annotated."""
+_PASSES = frozenset({"forward", "backward"})
 _THROUGHOUT = "throughout"
 _IS_DUTY = "in a sound job the first rank logs, saves or evaluates for all"
 _IS_PAUSE = "a sound job saves or evaluates every so many steps too, and it took no longer than at the begin of the record"
+
+_MAY_WAIT = (
+    "hosts wait for messages of other ranks inside the passes, which cannot be told from work; it was so from the begin on"
+)
 
 
 def first_ranks(hosts: Mapping[int, str | None]) -> frozenset[int]:
@@ -40,3 +45,16 @@ def duty_of(culprit: Culprit, first: Collection[int], share_from_start: float) -
         return None
     is_rhythmic = culprit.pattern.startswith("every")
     return _IS_DUTY if is_rhythmic or (culprit.pattern == _THROUGHOUT and culprit.share < share_from_start) else None
+
+
+def may_wait(culprit: Culprit, messengers: Set[int]) -> bool:
+    """Whether ranks are long in a pass in which they, or those that hold them up, exchange messages.
+
+    A victim's pass grows with that of the rank which it gets its messages from; times of devices tell which it is.
+    """
+    return culprit.stage in _PASSES and not culprit.device and not messengers.isdisjoint(culprit.ranks)
+
+
+def wait_of(culprit: Culprit, messengers: Set[int]) -> str | None:
+    """Why such ranks may be in time; None where the stage became longer in the record, or has no messages."""
+    return _MAY_WAIT if culprit.onset is None and may_wait(culprit, messengers) else None

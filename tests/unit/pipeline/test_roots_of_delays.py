@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -65,6 +66,13 @@ def test_where_not_all_ranks_were_seen_the_root_may_be_another() -> None:
 def test_a_step_held_up_at_once_counts_beside_one_in_which_the_rank_passed_lateness_on() -> None:
     at_once = [delay(1, 0.0, step=step, is_spread=False) for step in (7, 12)]
     assert named([*at_once, delay(1, 0.45, step=9)]) == {1}
+
+
+@pytest.mark.parametrize(("members", "ranks"), [((1, 2), (1, 2)), ((0, 1, 2), ())])
+def test_one_of_most_ranks_of_a_job_is_no_finding(members: tuple[int, ...], ranks: tuple[int, ...]) -> None:
+    """A slow transfer of all ranks of a sharded model is seen, and tells nobody."""
+    (finding,) = findings([replace(delay(0, 0.0, is_spread=False), ranks=members, is_transfer=True)])
+    assert finding.ranks == ranks
 
 
 @pytest.mark.parametrize("at_barrier", [True, False])
