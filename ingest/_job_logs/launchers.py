@@ -27,6 +27,7 @@ WORDS = (
     " failed to start",
     "Expected zero exit code",
     "signaled to shutdown",
+    " died from signal ",
 )
 START_WORDS = (
     *ray_actors.STARTS,
@@ -72,6 +73,10 @@ _WORKER = re.compile(r"(?:Worker proc VllmWorker-|RayWorkerProc rank=\[)(?P<rank
 _SHARD = re.compile(r"Shard process was signaled to shutdown with signal (?P<signal>\d{1,2}) rank=(?P<rank>\d{1,7})\b")
 # The launcher hears of the first shard that ends before it is ready, and ends the others for it.
 _UNREADY = re.compile(r"text_generation_launcher: Shard (?P<rank>\d{1,7}) failed to start\b")
+# mpiexec of PALS (HPE Cray EX) prints the ends of the ranks as it learns of them, those that it ended included.
+_LISTED = re.compile(
+    r"^(?:\S{1,255}: )?rank (?P<rank>\d{1,7}) (?:died from signal (?P<signal>\d{1,2})(?: and dumped core)?|exited with code (?P<code>\d{1,3}))$"
+)
 # The ranks of an engine are those of the job where there is one engine.
 _REPLICA = "_DP"
 # Signals that no peer causes.
@@ -94,6 +99,7 @@ class LauncherEnds:
         self._actors = RayActors()
         self._signals: dict[str, str] = {}
         self._lines = 0
+        self._is_listing = False
 
     @property
     def actors(self) -> Mapping[tuple[str, str | None], int]:
@@ -122,7 +128,16 @@ class LauncherEnds:
             yield Ended(rank_number(ray["rank"]), "exitcode=1")
         yield from _by_process(line)
         yield from self._actor(line)
+        yield from self._listed(line)
         yield from self._over_two_lines(line)
+
+    def _listed(self, line: str) -> Iterator[Ended]:
+        """Ends of ranks in no order; a kill below another end may be the launcher's own."""
+        if listed := _LISTED.match(line):
+            number = f"-{listed['signal']}" if listed["signal"] else listed["code"]
+            late = " late" if self._is_listing and number == f"-{int(signal.SIGKILL)}" else ""
+            self._is_listing = True
+            yield Ended(rank_number(listed["rank"]), f"exitcode={number} time=list by=mpi{late}")
 
     def _actor(self, line: str) -> Iterator[Ended]:
         yield from self._actors.feed(line, self._signals)

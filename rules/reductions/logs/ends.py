@@ -31,7 +31,7 @@ class Exit:
     """How a launcher saw a rank end; `first` marks the one it saw fail first.
 
     `time` is to the second as the launcher wrote it; `is_local` says that the launcher gave the number on its host, `by_mpi`
-    that it was one that ends its job with the first process. `why` says what tells of the end where no line does, `node` is set
+    that it was one that ends its job with the first process, `late` that another end stands above this one. `why` says what tells of the end where no line does, `node` is set
     where the whole node was lost.
     """
 
@@ -45,6 +45,12 @@ class Exit:
     by_mpi: bool = False
     why: str | None = None
     node: str | None = None
+    late: bool = False
+
+    @property
+    def by_itself(self) -> bool:
+        """Whether neither an error of a peer nor the launcher ends a process like this."""
+        return self.code in _BY_ITSELF and not self.late
 
     @property
     def table(self) -> str:
@@ -136,7 +142,8 @@ def _exit(rank: int | None, subject: str, source: str) -> Exit | None:
     pid = int(words["pid"]) if words.get("pid", "").isdecimal() else None
     first = " first" in match["rest"] or rank is None
     own = rank if rank is not None else int(number or 0)
-    return Exit(own, int(match["code"]), pid, first, source, words.get("time"), rank is None, "by" in words)
+    late = match["rest"].endswith(" late")
+    return Exit(own, int(match["code"]), pid, first, source, words.get("time"), rank is None, "by" in words, late=late)
 
 
 def _tasks(rows: Iterable[tuple[int | None, str, str]], all_ends: Sequence[str]) -> list[Exit]:
@@ -234,8 +241,8 @@ def _is_tied(end: Exit, found: Sequence[Exit], failed: Failures) -> bool:
     rivals = [
         other for other in others if end.time and other.code not in ENDED_BY_LAUNCHER and other.rank not in failed.following
     ]
-    if end.code in _BY_ITSELF:
-        return any(other.code in _BY_ITSELF for other in rivals)
+    if end.by_itself:
+        return any(other.by_itself for other in rivals)
     alone = end.rank in failed.own and not any(other.rank in failed.own for other in rivals)
     return bool(rivals) and not alone
 
@@ -251,7 +258,7 @@ def _follows(
         return True
     if not end.first and any(_goes_before(other, end) for other in found):
         return True
-    if end.code in _BY_ITSELF or end.pid in failed.devices:
+    if end.by_itself or end.pid in failed.devices:
         return False
     # A program's error that one rank meets, all may meet: unless the others were alive, or the launcher says who was first.
     if end.rank not in failed.own and (not end.first or (end.is_local and not failed.is_witnessed)) and not end.by_mpi:
@@ -270,4 +277,4 @@ def _follows(
 def _goes_before(other: Exit, end: Exit) -> bool:
     """Whether the launcher saw the other one fail first; one killed in the same second may have been first all the same."""
     first = other.first and other.table == end.table and other.rank != end.rank
-    return first and not (end.code in _BY_ITSELF and other.code not in _BY_ITSELF and end.time and end.time == other.time)
+    return first and not (end.by_itself and not other.by_itself and end.time and end.time == other.time)

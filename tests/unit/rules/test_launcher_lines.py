@@ -63,6 +63,9 @@ def pods(*names: str) -> str:
         (pods("j-worker-0", "j-worker-1") + VOLCANO.format("j-worker-1", "PodFailed", 137) + VOLCANO.format(*EVICTED), 1),
         ("$ torchrun --nnodes=4 --nproc_per_node=8 --node_rank=2 a.py\n" + AGENT.format(-9, 6), 22),
         ("prterun noticed that process rank 3 with PID 0 on node a exited on\nsignal 9 (Killed).\n", 3),
+        ("n7: rank 2 died from signal 6 and dumped core\nn9: rank 1 died from signal 15\n", 2),
+        ("n7.hsn: rank 2 died from signal 9\nn9.hsn: rank 1 died from signal 6\nn9.hsn: rank 0 died from signal 6\n", 2),
+        ("n9: rank 1 died from signal 15\nn7: rank 2 exited with code 139\n", 2),
         ('{"log":"Rank 2 crashed with exit code -7.\\n","stream":"stderr","time":"2026-03-21T02:04:11Z"}\n', 2),
     ],
     ids=[
@@ -78,6 +81,9 @@ def pods(*names: str) -> str:
         "volcano",
         "static start",
         "prterun",
+        "pals",
+        "pals kill",
+        "pals code",
         "record",
     ],
 )
@@ -102,6 +108,10 @@ def test_the_rank_that_a_launcher_saw_end_first(tmp_path: Path, text: str, rank:
         "[pod/j-worker-1/c] RANK=8\n[pod/j-worker-0/c] RANK=0\nError pod j-worker-1 container c exitCode: 137 terminated\n",
         "$ torchrun --nnodes=4 --rdzv_backend=c10d --nproc_per_node=8 --node_rank=2 a.py\n" + AGENT.format(-9, 6),
         "--nnodes=2 --nproc_per_node=8 --node_rank=1\n--nnodes=2 --nproc_per_node=8 --node_rank=0\n" + AGENT.format(-9, 6),
+        "n7: rank 2 died from signal 6\nn9: rank 1 died from signal 9\n",
+        "n7: rank 2 died from signal 6\nn9: rank 1 died from signal 6\n",
+        "n9: rank 1 died from signal 15\n",
+        "all of node 3: rank 1 died from signal 9\n",
         "Exit code: 1\nsomething else\nanother line\nProcess name: 1 of the pool\n",
     ],
     ids=[
@@ -118,6 +128,10 @@ def test_the_rank_that_a_launcher_saw_end_first(tmp_path: Path, text: str, rank:
         "pods of eight",
         "elastic",
         "two",
+        "pals aborts and kills",
+        "pals aborts",
+        "pals ends",
+        "pals text",
         "code",
     ],
 )
