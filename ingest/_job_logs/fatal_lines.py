@@ -14,6 +14,12 @@ _CORRUPTED = (
 PATTERNS = (
     pattern("fatal_error", r"\*\*\* (?P<what>SIG(?:ABRT|SEGV|BUS|FPE|ILL))\b", "{what}", ("*** SIG",)),
     pattern("fatal_error", rf"^(?P<what>{_CORRUPTED})", "{what}"),
+    # The bridge of Habana's PyTorch, whose C++ errors begin with the rank of the job.
+    pattern(
+        "fatal_error",
+        r"\[Rank:(?P<rank>\d{1,7})\] FATAL ERROR :: MODULE:(?P<what>\w{1,40} ?.{0,400})",
+        "{what}",
+    ),
     pattern("fatal_error", r"^ {0,4}what\(\): {1,4}(?P<what>.{1,400})", "{what}"),
     pattern("process_exit", r"^(?P<how>Illegal instruction|Floating point exception)(?: \(core dumped\))?$", "{how}"),
     pattern(
@@ -40,5 +46,5 @@ WORDS = (
         "Illegal instruction",
         "Floating point exception",
     ),
-    *(".cu:", "HIP error: ", "] Check failed: ", "Memory access fault", "HW Exception by GPU"),
+    *(".cu:", "HIP error: ", "] Check failed: ", "Memory access fault", "HW Exception by GPU", "] FATAL ERROR :: "),
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from forensics.ingest._job_logs.front import front
 from forensics.ingest._job_logs.patterns import mentions
@@ -51,6 +51,11 @@ class Origin:
     text: int
     host: str | None = None
     time_ns: int | None = None
+
+    def stated(self, rank: str | None) -> Origin:
+        """The same with the rank of the job that its text states, if any."""
+        known = rank_number(rank or "")
+        return self if known is None else replace(self, rank=known)
 
 
 class Origins:

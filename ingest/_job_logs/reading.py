@@ -159,9 +159,9 @@ class _Reader:
             self._outer.setdefault(process.origin.label or "", origin.label)
             self._event(number, process.kind, process.subject, line, process.origin)
         if events.may_be_event(bare):
-            for known, _, subject in matches(events.PATTERNS, bare[origin.text :]):
+            for known, said_at, subject in matches(events.PATTERNS, bare[origin.text :]):
                 self._cancelled = self._cancelled or known.kind == "job_cancelled"
-                whose = self._failed(known.kind, subject, origin)
+                whose = self._failed(known.kind, subject, origin.stated(said_at.groupdict().get("rank")))
                 self._event(number, known.kind, subject and subject.rstrip(":"), line, whose)
 
     def _failed(self, kind: str, subject: str | None, origin: Origin) -> Origin:

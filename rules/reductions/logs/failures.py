@@ -20,7 +20,9 @@ from forensics.rules.reductions.logs.raised import Caught, Failure, Raised, Stan
 from forensics.rules.reductions.logs.workers import Workers
 
 _OF_ANOTHER = re.compile(
-    r"Dist(?:Backend|Network|Store)Error|Connection(?:Reset|Aborted|Refused|)Error|BrokenPipe|ProcessGroup|ChildFailedError|"
+    r"Dist(?:Backend|Network|Store)Error|Connection(?:Reset|Aborted|Refused|)Error|BrokenPipe|ChildFailedError|"
+    # UCC: what it does not support, invalid parameters, no memory and no resources (-1 to -5, -7) no peer causes.
+    r"ProcessGroup(?!UCC-|UCC\.cpp:\d{1,5}\].{0,200}, error code -[1-57]:)|"
     r"ProcessExitedException|ProcessRaisedException|CalledProcessError|SignalException|KeyboardInterrupt|SystemExit|"
     r"[Ww]atchdog|HorovodInternalError|(?:Ray)?ActorDiedError|WorkerCrashedError|RendezvousConnectionError|"
     r"[Cc]onnection (?:closed|reset|refused)|Broken pipe|[Rr]emote (?:process|peer)|"
