@@ -179,7 +179,7 @@ def _outcome(
     ended: bool,
     lead: bool,
 ) -> Outcome:
-    facts = [f for f in roster.ranks.values() if f.state or f.thread_states]
+    facts = [f for f in roster.ranks.values() if f.state or f.sampled or f.stopped]
     if facts and all(f.dead for f in facts) and suspects:
         return Outcome.FAILSTOP
     if lead:

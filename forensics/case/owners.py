@@ -42,6 +42,15 @@ UPDATE process_ranks SET rank = before.ranks + process_ranks.local_rank FROM (
 WHERE process_ranks.rank IS NULL AND process_ranks.host = before.host
     AND process_ranks.local_rank < before.slots
 """
+# Numbers on a host are the ranks where one table holds a process for each rank of the job.
+_BY_SIZE = """
+UPDATE process_ranks SET rank = local_rank WHERE rank IS NULL AND source_id IN (
+    SELECT source_id FROM process_ranks WHERE local_rank IS NOT NULL AND pid IS NOT NULL GROUP BY source_id
+    HAVING count(rank) = 0 AND count(*) = count(DISTINCT local_rank) AND count(*) = max(local_rank) + 1
+        AND count(*) = ALL (SELECT try_cast(value AS INTEGER) FROM job_config WHERE key IN ('world_size', 'log.world_size'))
+        AND EXISTS (SELECT 1 FROM job_config WHERE key IN ('world_size', 'log.world_size'))
+)
+"""
 _KNOWN_OF_HOSTS = "SELECT host, rank FROM process_ranks WHERE host IS NOT NULL AND rank IS NOT NULL AND pid IS NOT NULL"
 _UNKNOWN_OF_HOSTS = """
 SELECT s.host, min(k.pid) FROM stacks k JOIN sources s USING (source_id)
@@ -134,6 +143,7 @@ def name_owners(connection: Connection) -> None:
         connection.execute(_BY_NODE)
         if has_rows(connection, "nodes"):
             connection.execute(_BY_HOSTS)
+        connection.execute(_BY_SIZE)
         if has_rows(connection, "stacks"):
             connection.execute(_ONLY)
             insert_rows(connection, "process_ranks", "host pid rank method", list(_implied(connection)))

@@ -75,7 +75,8 @@ _SHARD = re.compile(r"Shard process was signaled to shutdown with signal (?P<sig
 _UNREADY = re.compile(r"text_generation_launcher: Shard (?P<rank>\d{1,7}) failed to start\b")
 # mpiexec of PALS (HPE Cray EX) prints the ends of the ranks as it learns of them, those that it ended included.
 _LISTED = re.compile(
-    r"^(?:\S{1,255}: )?rank (?P<rank>\d{1,7}) (?:died from signal (?P<signal>\d{1,2})(?: and dumped core)?|exited with code (?P<code>\d{1,3}))$"
+    r"^(?:\S{1,255}: )?rank (?P<rank>\d{1,7}) "
+    r"(?:died from signal (?P<signal>\d{1,2})(?: and dumped core)?|exited with code (?P<code>\d{1,3}))$"
 )
 # The ranks of an engine are those of the job where there is one engine.
 _REPLICA = "_DP"

@@ -40,6 +40,9 @@ def _evaluate(
         {rank for root in (*graph.roots, *graph.reported_roots) for rank in root.ranks}
         | {rank for rank in errors.by_rank if roster.rank(rank).dead}
     )
+    # What a program can cause, and most ranks have, it caused.
+    if 2 * len(first) > len(roster.ranks) > 2 and not any(errors.by_rank[rank].of_device for rank in first):
+        return
     if len(first) > 1:
         yield _finding(errors, first, ())
     for rank in first if len(first) == 1 else ():
@@ -74,7 +77,7 @@ def _finding(errors: GpuErrors, ranks: tuple[int, ...], seen: tuple[Evidence, ..
 
 
 def _doubts(error: GpuError) -> Iterator[Evidence]:
-    if error.time_ns is None:
+    if error.time_ns is None and not error.of_rank:
         yield Evidence("nothing dates that error against the job: it may be of an earlier one", None, supports=False)
     if not error.of_device:
         yield Evidence("a kernel of the program itself, or a peer, can cause it as well", None, supports=False)

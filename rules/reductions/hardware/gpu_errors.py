@@ -55,7 +55,7 @@ class GpuError:
     """What one line says of a GPU: `address` is its place on PCI, or its number on the host where that is not known.
 
     `meaning` is the error in words, `of_device` that no program causes it, `teller` who wrote it, `time_ns` CLOCK_REALTIME if
-    something dates it, `pid` the process that it names.
+    something dates it, `pid` the process that it names, `of_rank` that this is the process of the rank.
     """
 
     host: str | None
@@ -66,6 +66,7 @@ class GpuError:
     time_ns: int | None = None
     pid: int | None = None
     teller: str = "the kernel log"
+    of_rank: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +147,13 @@ def gpu_errors(calls: Calls, known: Owners) -> GpuErrors:
 
 
 def _logged(connection: DuckDBPyConnection) -> Iterator[GpuError]:
-    """Errors in kernel logs; what a program can cause, and nothing dates, tells nothing."""
+    """Errors in kernel logs; what a program can cause counts where its time, or the process it names, ties it to the job."""
     told = any(has_rows(connection, table, ("xid",)) for table in ("device_events", "log_events"))
     for host, device, code, text, source, time_ns in connection.execute(_XIDS).fetchall() if told else ():
-        words = _OF_DEVICE.get(code) or (_OF_WORK.get(code) if time_ns is not None else None)
+        pid = _pid(text)
+        words = _OF_DEVICE.get(code) or (_OF_WORK.get(code) if time_ns is not None or pid is not None else None)
         if words:
-            yield GpuError(host, _address(device), f"Xid {code} ({words})", code in _OF_DEVICE, source, time_ns, _pid(text))
+            yield GpuError(host, _address(device), f"Xid {code} ({words})", code in _OF_DEVICE, source, time_ns, pid)
 
 
 def _lost(connection: DuckDBPyConnection) -> Iterator[GpuError]:
@@ -185,13 +187,14 @@ def _placed(connection: DuckDBPyConnection, known: Owners, errors: Sequence[GpuE
     found: dict[int, GpuError] = {}
     unplaced: dict[Place, GpuError] = {}
     for error in errors:
-        rank = known.rank(error.host, error.pid)
-        if rank is None:
-            rank = known.among(by_address, error.host, error.address)
+        own = known.rank(error.host, error.pid)
+        rank = known.among(by_address, error.host, error.address) if own is None else own
+        if own is None and error.time_ns is None and not error.of_device:
+            continue
         if rank is None:
             unplaced.setdefault((error.host, error.address), error)
         elif error.time_ns is None or error.time_ns + _TOGETHER_NS > issued.get(rank, 0):
-            found.setdefault(rank, error)
+            found.setdefault(rank, replace(error, of_rank=own is not None))
     return GpuErrors(dict(sorted(found.items())), tuple(unplaced.values()))
 
 

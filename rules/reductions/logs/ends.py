@@ -31,8 +31,8 @@ class Exit:
     """How a launcher saw a rank end; `first` marks the one it saw fail first.
 
     `time` is to the second as the launcher wrote it; `is_local` says that the launcher gave the number on its host, `by_mpi`
-    that it was one that ends its job with the first process, `late` that another end stands above this one. `why` says what tells of the end where no line does, `node` is set
-    where the whole node was lost.
+    that it was one that ends its job with the first process, `late` that another end stands above this one. `why` says what
+    tells of the end where no line does, `node` is set where the whole node was lost.
     """
 
     rank: int

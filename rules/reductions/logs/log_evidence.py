@@ -137,9 +137,9 @@ def shows_the_end(roster: Roster, heard: Logged) -> bool:
 
 
 def only_logs(roster: Roster) -> bool:
-    """Whether nothing was collected but logs."""
+    """Whether nothing was collected but logs, and tables of processes of which no time is known."""
     facts = roster.ranks.values()
-    return not any(f.has_recorder or f.has_stack or f.state or f.thread_states for f in facts)
+    return not any(f.has_recorder or f.has_stack or f.state or f.sampled or f.stopped for f in facts)
 
 
 def heard_in_logs(roster: Roster, heard: Logged) -> Roster:

@@ -30,7 +30,8 @@ class RankFacts:
     `state` is alive, absent, zombie or unknown (None when no collector looked). `thread_states` are the states of the main
     thread, one for each sample; `switches` is the number of context switches of the main thread over all samples, `cpu_share`
     the share of the time between first and last sample that it was on a CPU; both None with less than two samples.
-    `dumped` says that a dump of it lies there, with calls or without.
+    `dumped` says that a dump of it lies there, with calls or without, `sampled` that a sample of its threads has a time: a
+    table of `ps` has none, and may be from before what a log tells.
     `error` is the line of its log by which it ended, where only that tells that it did.
     `heartbeat_gap_ns` is set when the collector inside the process had stopped beating for that long while others went on.
     """
@@ -45,6 +46,7 @@ class RankFacts:
     exit_code: int | None = None
     error: str | None = None
     thread_states: tuple[str, ...] = ()
+    sampled: bool = False
     wchan: str | None = None
     tracer: int | None = None
     switches: int | None = None
@@ -241,6 +243,7 @@ def _main_thread(samples: list[list[Any]]) -> RankFacts:
         rank=-1,
         pid=pid if len({sample[7] for sample in samples}) == 1 else None,
         thread_states=tuple(sample[0] for sample in samples if sample[0]),
+        sampled=any(sample[6] is not None for sample in samples),
         wchan=wchan if wchan not in ("0", "") else None,
         tracer=tracer,
         switches=counts[-1] - counts[0] if len(counts) > 1 else None,
