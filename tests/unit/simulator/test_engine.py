@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 
 from forensics.fixtures.simulator.effects import HostDelay, KernelDelay
+from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.groups import create_groups
 from forensics.fixtures.simulator.job import GB, MS, Parallelism, Schedule, TrainingJob
+from forensics.fixtures.simulator.local import Local
 from forensics.fixtures.simulator.physics import Deviation, Position
 from forensics.fixtures.simulator.presets import PRESETS
 from forensics.fixtures.simulator.program import Op, program
 from forensics.fixtures.simulator.recording import Recording
 from forensics.fixtures.simulator.routes import over_nic, own_ns
 from forensics.fixtures.simulator.schedule import Slot, slots
+from forensics.fixtures.simulator.simulation import simulate
 from forensics.fixtures.simulator.standing import standing, standings
 from tests.unit.simulator.small_jobs import DENSE, PIPELINE, quiet, run_with
 
@@ -231,3 +234,22 @@ def test_a_shared_expert_hides_a_part_of_the_travel() -> None:
     job = replace(job, model=replace(job.model, layers=4, routing_skew=0.0), microbatches=2)
     plain, overlapped = (run_with(replace(job, overlap_experts=flag), iterations=1).ends.max() for flag in (False, True))
     assert plain * 0.8 < overlapped < plain
+
+
+@pytest.mark.parametrize(("name", "fault", "ahead"), [
+    ("gpipe-small", "cpu-contention@random", 16), ("ddp-8", "pcie-gpu@random", 512), ("venustrace", "gpu-throttled@random", 64),
+    ("hsdp-64", "none", 512), ("mycroft", "host-delay@random", 512), ("ddp-8", "kernel-hang@random", 16),
+])  # fmt: skip
+def test_operations_worked_out_together_have_the_times_that_each_has_alone(
+    name: str, fault: str, ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preset = PRESETS[name]
+    model = replace(preset.model, layers=preset.parallel.pipeline * preset.chunks * 2)
+    job = replace(preset, ahead=ahead, model=model, microbatches=min(preset.microbatches, 4))
+    wanted = [] if fault == "none" else [parse(fault)]
+    together = simulate(job, wanted, 5, iterations=4).run
+    monkeypatch.setattr(Local, "until", lambda _, stage: stage.at)
+    alone = simulate(job, wanted, 5, iterations=4).run
+    for one, other in zip(together.recordings, alone.recordings, strict=True):
+        for times in ("issued", "began", "ended"):
+            assert np.array_equal(getattr(one, times), getattr(other, times)), (one.stage, one.iteration, times)
