@@ -150,9 +150,10 @@ def test_the_chance_of_being_last_so_often(late: int, calls: int, members: int, 
 
 
 def with_steps(
-    own: Callable[[int], float], others: float, step_late: float = 0.0, kind: str = "barrier", between: int = 5
-) -> tuple[Series, Series]:
-    """Reductions and a call of another kind in turn; before that rank 0 needs `own` of its number, the others `others` ms."""
+    own: Callable[[int], float], others: float, step_late: float = 0.0, kind: str = "barrier", between: int = 5,
+    usual: str = "all_reduce [4]",
+) -> tuple[Series, Series]:  # fmt: skip
+    """Calls of two kinds in turn; before the second, rank 0 needs `own` of its number, the others `others` ms."""
     now = 0.0
     behind: tuple[list[list[int]], list[list[int]]] = [], []
     at_ns: tuple[list[list[int]], list[list[int]]] = [], []
@@ -164,7 +165,7 @@ def with_steps(
         behind[is_barrier].append(late)
         at_ns[is_barrier].append([int(now) + each for each in late])
         now += extra * MS
-    return calls_of("all_reduce [4]", behind[0], at_ns[0], range(4)), calls_of(kind, behind[1], at_ns[1], range(4))
+    return calls_of(usual, behind[0], at_ns[0], range(4)), calls_of(kind, behind[1], at_ns[1], range(4))
 
 
 @pytest.mark.parametrize(
@@ -190,3 +191,21 @@ def test_data_that_is_reduced_in_every_step_is_everybodys(kind: str, duty: bool)
     calls = with_steps(lambda _: 200, 10, kind=kind, between=1)
     (item,) = of_series(calls).found
     assert (item.rank, item.is_duty) == (0, duty)
+
+
+@pytest.mark.parametrize(
+    ("usual", "kind", "others", "duty"),
+    [
+        ("gather [8]", "broadcast [4]", 2, True),
+        ("reduce [8]", "scatter [4]", 2, True),
+        # The buffers of rank 0, which is late by its data.
+        ("all_reduce [8]", "broadcast [4]", 2, False),
+        # All have work between the two: rank 0 does the same and needs longer.
+        ("gather [8]", "broadcast [4]", 150, False),
+        # The answer is what everybody has made.
+        ("gather [8]", "all_reduce [4]", 2, False),
+    ],
+)
+def test_a_learner_makes_something_of_what_it_got_and_gives_it_to_all(usual: str, kind: str, others: float, duty: bool) -> None:
+    late = of_series(with_steps(lambda _: 300, others, kind=kind, between=1, usual=usual)).found
+    assert [(item.rank, item.is_duty) for item in late if item.kind == kind.split()[0]] == [(0, duty)]

@@ -1,0 +1,66 @@
+"""Whether a rank comes late by work that the job gives to it alone: another rank in its place would have the work as well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from forensics.rules.reductions.arrivals.arrivals import Series
+from forensics.rules.reductions.calls.semantics import stem_of
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+# Between two calls of the duty another kind of call recurs, as many times at least.
+_LEAST_BETWEEN = 2
+_FROM_ONE, _TO_ONE = frozenset({"broadcast", "scatter"}), frozenset({"gather", "reduce"})
+# A call among those between, to which the rank came later than the others by chance.
+_MOST_LATE = 0.1
+# What the others need before the call, of what the rank needs: on a busy host their last call and the optimizer take a quarter.
+_MOST_OF_OTHERS = 1 / 3
+
+
+def is_duty(column: int, calls: Series, newest: int, group: Sequence[Series], least_ns: float) -> bool:
+    """Whether a rank is late to the newest calls of a kind by work of its own; `group` are all series of the same members.
+
+    Evaluation, logging or saving on rank 0, for which the others wait at a barrier: another rank in its place would have the
+    work as well. Three things mark it: the rank comes late to calls of this kind and in time to those that recur between them
+    (twice as often; a barrier moves no data, and as often is enough); the others have little to do before such a call; and it
+    has always been so. Where ranks send what they have to one rank, and it sends something back to all, as often is enough as
+    well: a learner, a server, a search. A lateness below `least_ns` is none.
+    """
+    between = [series for series in group if len(series) >= _least_between(calls, series) * newest]
+    if not any(_is_on_time(column, series, least_ns) for series in between):
+        return False
+    shares = _others_work(column, calls, newest, np.concatenate([series.at_ns for series in group]))
+    return 2 * len(shares) > newest and bool(np.median(shares) <= _MOST_OF_OTHERS)
+
+
+def _least_between(calls: Series, before: Series) -> int:
+    """How often others recur between two late calls: as often where these move no data, or give all what one rank has made."""
+    kind = stem_of(calls.kind)
+    is_answer = kind in _FROM_ONE and stem_of(before.kind) in _TO_ONE
+    return 1 if kind == "barrier" or is_answer else _LEAST_BETWEEN
+
+
+def _is_on_time(column: int, series: Series, least_ns: float) -> bool:
+    late = np.count_nonzero(series.lateness(column) >= least_ns)
+    return bool(late <= _MOST_LATE * len(series))
+
+
+def _others_work(column: int, calls: Series, newest: int, at_ns: Ints) -> Floats:
+    """Time of the usual other member since the call before, as a part of the time of the rank, for each of the newest calls.
+
+    `at_ns` are moments of all calls of the group. Where only ends are known, who came last came when it ended.
+    """
+    order = np.argsort(at_ns[:, column], kind="stable")
+    places = np.searchsorted(at_ns[order, column], calls.at_ns[-newest:, column])
+    own = calls.at_ns[-newest:] - at_ns[order[places - 1]]
+    if calls.on_own_clocks:
+        behind = calls.behind[-newest:]
+        own += behind - behind.max(axis=1, keepdims=True)
+    own = own[places > 0]
+    usual, needed = np.median(np.delete(own, column, axis=1), axis=1), own[:, column]
+    shares: Floats = np.divide(usual, needed, out=np.ones(len(own)), where=needed > 0)
+    return shares
