@@ -30,7 +30,6 @@ static struct shim_head identity(const struct forensics_clock_reading *now)
 {
     unsigned long wanted = strtoul(shim_setting("FORENSICS_SHIM_SAMPLE_MS", "100"), NULL, 10);
     struct shim_head head = {
-        .magic = SHIM_MAGIC,
         .byte_order = SHIM_BYTE_ORDER,
         .major = SHIM_MAJOR,
         .minor = SHIM_MINOR,
@@ -45,6 +44,7 @@ static struct shim_head identity(const struct forensics_clock_reading *now)
         .sample_ms = wanted >= 10 && wanted <= 10000 ? (uint32_t)wanted : 100,
     };
 
+    memcpy(head.magic, SHIM_MAGIC, sizeof head.magic);
     head.created_ns = now->realtime_ns;
     head.created = shim_now();
     head.ticks = shim_hot.ticks;

@@ -40,7 +40,13 @@ struct shim_cursor {
 };
 
 /* Private to the thread. One cache line, as each call reads it; not more, as it lies in static thread-local storage: a library
- * that is loaded late shares what the loader keeps in reserve there with every other one. */
+ * that is loaded late shares what the loader keeps in reserve there with every other one, and may ask for no larger alignment than the
+ * program did: 64 on x86, on AArch64 often 16 ("cannot allocate memory in static TLS block"). */
+#if defined(__aarch64__)
+#define SHIM_THREAD_ALIGNMENT 16
+#else
+#define SHIM_THREAD_ALIGNMENT 64
+#endif
 struct shim_thread {
     struct shim_cursor calls;    /* of SHIM_RING_CALLS: the only one that is wanted in a hurry */
     struct shim_cursor *cursors; /* of the other ring classes, by their number; NULL until the first record */
@@ -48,7 +54,7 @@ struct shim_thread {
     uint32_t groups;             /* open ncclGroupStart */
     uint32_t refused;            /* classes (bits) for which no ring was free */
     uint32_t starting;           /* inside shim_start: what it calls must not come back to us */
-} __attribute__((aligned(64)));
+} __attribute__((aligned(SHIM_THREAD_ALIGNMENT)));
 _Static_assert(sizeof(struct shim_thread) == 64, "one cache line");
 
 extern struct shim_log shim_log;

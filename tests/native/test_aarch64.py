@@ -122,3 +122,15 @@ def test_the_clock_counts_on_aarch64(emulator: str, folder: Path) -> None:
     there = cross(folder / "clock", [str(source), *sources_of("clock")], "-std=c11", "-static")
     done = subprocess.run([emulator, there], capture_output=True, text=True, check=True)
     assert done.stdout == f"0 {CNTVCT} 1 1\n"
+
+
+def test_the_collector_is_loaded_late_as_a_plugin_is(folder: Path, emulator: str) -> None:
+    """The loader places thread-local storage of late libraries in what the program's own leaves, alignment included."""
+    root = Path("/usr/aarch64-linux-gnu")
+    if not (root / "lib/ld-linux-aarch64.so.1").exists():
+        pytest.skip("needs the C library of AArch64")
+    options = ("-std=c11", "-shared", "-fPIC", "-Wl,--no-undefined", "-Wl,--as-needed")
+    library = cross(folder / "libforensics_shim.so", sources_of("shim"), *options)
+    driver = cross(folder / "late", [str(HERE / "late.c")], "-std=gnu11")
+    done = subprocess.run([emulator, "-L", root, driver, library], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
