@@ -6,6 +6,9 @@ SEED ?= 1
 SECONDS ?= 60
 CASES ?= 10
 SOUND ?= 1000
+# Wheels are compiled for these machines and this C library (that of RHEL 8, Debian 10, Ubuntu 20.04) or a newer one.
+MACHINES ?= x86_64 aarch64
+GLIBC ?= 2.28
 SUITES ?= hang slowdown ccl nic several frontier accumulation sharding healthy
 # Tests that draw their examples: a few in `make test`, more in `make test-live`.
 DRAWN := tests/property/test_ingest.py $(wildcard tests/property/test_verdict_*.py) tests/native/test_shim_kills.py
@@ -65,12 +68,16 @@ healthy: $(VENV)/.dev  ## a thousand sound simulated jobs, of which nobody may b
 bench: $(VENV)/.dev  ## time and memory on large inputs
 	$(BIN)/pytest -q -s tests/benchmarks
 
-wheels: $(VENV)/.pip  ## wheel and sdist in dist/, checked and tried without a compiler, two minutes
+wheels: $(VENV)/.pip  ## wheels (x86-64, aarch64) and sdist in dist/, checked and tried without a compiler, three minutes
 	$(BIN)/python -m pip install --quiet --group release
 	rm -rf dist build/unrepaired
-	$(BIN)/python -m build --outdir build/unrepaired
+	$(BIN)/python -m build --sdist --outdir dist
+	set -e; zig=$$($(BIN)/python -c 'import ziglang; print(*ziglang.__path__)')/zig; for machine in $(MACHINES); do \
+	  CC="$$zig cc -target $$machine-linux-gnu.$(GLIBC)" _PYTHON_HOST_PLATFORM=linux-$$machine \
+	    $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/unrepaired dist/*.tar.gz \
+	    --config-settings=cmake.define.CMAKE_SYSTEM_NAME=Linux --config-settings=cmake.define.CMAKE_SYSTEM_PROCESSOR=$$machine; \
+	done
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/unrepaired/*.whl
-	mv build/unrepaired/*.tar.gz dist/
 	$(BIN)/pytest -q tests/release
 
 check: $(VENV)/.dev  ## lint, format, types, import layers

@@ -1,9 +1,11 @@
-"""What `make wheels` has left in dist/: a wheel for any newer Linux, an sdist that it was built of, and both of one version."""
+"""What `make wheels` has left in dist/: wheels for any newer Linux, an sdist they were built of, and all of one version."""
 
 from __future__ import annotations
 
 import os
+import platform
 import re
+import struct
 import subprocess
 import sys
 import tarfile
@@ -22,14 +24,42 @@ LIBRARIES = ("clock", "pickle", "shim", "trace")
 pytestmark = pytest.mark.skipif(not list(DIST.glob("*.whl")), reason="make wheels has not been run")
 
 
-def wheel() -> Path:
-    (found,) = DIST.glob("*.whl")
+# Type of the program header of thread-local storage, and the alignment that a program leaves to libraries that are loaded late.
+PT_TLS = 7
+LATE_ALIGNMENT = {"x86_64": 64, "aarch64": 16}
+# The machine of an ELF file (`e_machine`), and the newest C library that the wheels may need.
+MACHINES = {"x86_64": 62, "aarch64": 183}
+GLIBC = 28
+
+
+def wheel(machine: str) -> Path:
+    (found,) = DIST.glob(f"*_{machine}.whl")
     return found
 
 
-def test_the_wheel_serves_every_python_of_a_platform_and_has_the_libraries_inside() -> None:
-    assert re.fullmatch(rf"forensics-{re.escape(forensics.__version__)}-py3-none-manylinux_2_\d+_\w+\.whl", wheel().name)
-    with zipfile.ZipFile(wheel()) as archive:
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_libraries_are_of_the_machine_and_of_no_newer_linux(machine: str) -> None:
+    with zipfile.ZipFile(wheel(machine)) as archive:
+        libraries = [archive.read(f"forensics/_native/libforensics_{name}.so") for name in LIBRARIES]
+    assert {int.from_bytes(library[18:20], "little") for library in libraries} == {MACHINES[machine]}
+    needed = {int(minor) for library in libraries for minor in re.findall(rb"GLIBC_2\.(\d+)", library)}
+    assert max(needed) <= GLIBC
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_collector_can_be_loaded_late(machine: str) -> None:
+    with zipfile.ZipFile(wheel(machine)) as archive:
+        library = archive.read("forensics/_native/libforensics_shim.so")
+    start, size, count = (*struct.unpack_from("<Q", library, 32), *struct.unpack_from("<HH", library, 54))
+    headers = [struct.unpack_from("<II6Q", library, start + size * number) for number in range(count)]
+    assert [header[-1] for header in headers if header[0] == PT_TLS] == [LATE_ALIGNMENT[machine]]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_wheel_serves_every_python_of_a_platform_and_has_the_libraries_inside(machine: str) -> None:
+    version = re.escape(forensics.__version__)
+    assert re.fullmatch(rf"forensics-{version}-py3-none-manylinux_2_\d+_{machine}\.whl", wheel(machine).name)
+    with zipfile.ZipFile(wheel(machine)) as archive:
         names = set(archive.namelist())
     assert {f"forensics/_native/libforensics_{name}.so" for name in LIBRARIES} <= names
     assert {name.rpartition("/")[2] for name in names if "/share/" in name} - {""} == {"forensics.1"}
@@ -61,7 +91,7 @@ def test_the_wheel_diagnoses_where_there_is_no_compiler(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         return done.stdout
 
-    run(programs / "pip", "install", "--quiet", "--only-binary=:all:", wheel())
+    run(programs / "pip", "install", "--quiet", "--only-binary=:all:", wheel(platform.machine()))
     assert run(programs / "forensics", "--version") == f"forensics {forensics.__version__}\n"
     report = run(programs / "forensics", "diagnose", RECORDED)
     here = subprocess.run([sys.executable, "-m", "forensics", "diagnose", RECORDED], cwd=ROOT, capture_output=True, text=True)
