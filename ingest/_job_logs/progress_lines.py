@@ -151,8 +151,10 @@ class ProgressLines:
         while hit := _HINT.search(block, place):
             start = max(place, block.rfind(b"\n", place, hit.start()) + 1)
             start = max(start, block.rfind(b"\r", start, hit.start()) + 1) if has_parts else start
-            ends = (block.find(b"\n", hit.end()), block.find(b"\r", hit.end(), hit.end() + _LONGEST) if has_parts else -1)
-            place = min((end for end in ends if end >= 0), default=len(block))
+            part = block.find(b"\r", hit.end(), hit.end() + _LONGEST) if has_parts else -1
+            end = len(block) if part < 0 else part
+            place = block.find(b"\n", hit.end(), end)
+            place = end if place < 0 else place
             number += block.count(b"\n", counted, start)
             counted = start
             self._line(number, block[start : min(place, start + _LONGEST)].decode("utf-8", "replace"), origins)

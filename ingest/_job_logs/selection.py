@@ -67,6 +67,7 @@ class SelectedLines:
         """A block holds whole lines."""
         self.reader.survey(self._number, block)
         place, size, has_parts = 0, len(block), b"\r" in block
+        newline = -1
         sought, places = None, None
         while place < size:
             wanted = self.reader.trigger
@@ -82,10 +83,11 @@ class SelectedLines:
                     start = _start(block, place, start - 1, has_parts)
                 self._number += block.count(b"\n", place, start)
                 place = start
-            end = block.find(b"\n", place)
-            end = size if end < 0 else end
-            part = block.find(b"\r", place, end) if has_parts else -1
-            end = end if part < 0 else part
+            if newline < place:
+                newline = block.find(b"\n", place)
+                newline = size if newline < 0 else newline
+            part = block.find(b"\r", place, newline) if has_parts else -1
+            end = newline if part < 0 else part
             yield self._number, block[place : min(end, place + MAX_LINE_BYTES)].decode("utf-8", "replace")
             self._number += block[end : end + 1] == b"\n"
             place = end + 1

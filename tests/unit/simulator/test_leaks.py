@@ -94,30 +94,40 @@ def of_gpus(path: str, content: bytes) -> Iterator[dict[str, float]]:
             }
 
 
+class Samples(defaultdict[str, tuple[list[float], list[float]]]):
+    """Values of each feature where the fault is, and elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: ([], []))
+
+
+def compared(table: Mapping[int, Mapping[str, float]], odd: int | None, by_place: Samples, by_fault: Samples) -> None:
+    """Add the values of one case: `odd` is the rank or the host at fault, None where nothing is."""
+    for each, values in table.items():
+        for name, value in values.items():
+            by_place[name][each != odd].append(value)
+            by_fault[name][odd is None].append(value)
+
+
 def area(odd: list[float], others: list[float]) -> float:
     """Chance that a culprit has the larger number, ties counted half."""
     ours, theirs = np.array(odd)[:, None], np.array(others)[None, :]
     return float(((ours > theirs) + 0.5 * (ours == theirs)).mean())
 
 
-def telling(samples: Mapping[str, tuple[list[float], list[float]]]) -> Iterator[str]:
+def telling(samples: Samples, furthest: float = FURTHEST) -> Iterator[str]:
     for name, (odd, others) in samples.items():
-        if abs(area(odd, others) - 0.5) > FURTHEST:
+        if abs(area(odd, others) - 0.5) > furthest:
             yield f"{name}: {area(odd, others):.2f}"
 
 
 @pytest.mark.slow
 def test_no_number_tells_the_culprit_or_that_there_is_one() -> None:
-    by_rank: dict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
-    by_fault: dict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+    by_place, by_fault = Samples(), Samples()
     for number in range(CASES):
         found, culprit = made(number)
         ranks, hosts = features(found)
-        its_host = None if culprit is None else found.places.host(culprit).number
-        for table, odd in ((ranks, culprit), (hosts, its_host)):
-            for each, values in table.items():
-                for name, value in values.items():
-                    by_rank[name][each != odd].append(value)
-                    by_fault[name][culprit is None].append(value)
-    assert list(telling(by_rank)) == []
+        compared(ranks, culprit, by_place, by_fault)
+        compared(hosts, None if culprit is None else found.places.host(culprit).number, by_place, by_fault)
+    assert list(telling(by_place)) == []
     assert list(telling(by_fault)) == []
