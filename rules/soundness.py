@@ -13,6 +13,7 @@ from forensics.rules.facts.symptoms import Findings
 from forensics.rules.reductions.epochs.links import LinkRates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.logs.finished import Finished
+from forensics.rules.reductions.network.line_uses import OF_LINE, LineUses, most_of_lines
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.progress.speed import Pace, Speed
@@ -27,8 +28,10 @@ _TRIFLE = 0.01
 _EVENLY, _LEAST_EVEN = 0.8, 3
 # Of the time: a link that loses as much to its peers makes a step slower, also where it is too little to accuse.
 _LOST = 0.05
-# Of the rate of the line: NICs that are at work reach nine tenths of it. Fewer NICs may be those of one slow host.
-_OF_LINE, _LEAST_LINES = 0.7, 4
+# Fewer NICs may be those of one slow host.
+_LEAST_LINES = 4
+# Of the time: where NICs have work for less, twice the rate would win little.
+_BUSY = 0.1
 
 
 UnrecordedRanks = NewType("UnrecordedRanks", frozenset[int])
@@ -45,13 +48,19 @@ SlownessSigns = NewType("SlownessSigns", tuple[str, ...])
 
 
 def slowness_signs(
-    times: StepTimes, slowness: Slowness, findings: Findings, rates: LinkRates, roster: Roster, windows: FrontierWindows
+    times: StepTimes,
+    slowness: Slowness,
+    findings: Findings,
+    rates: LinkRates,
+    uses: LineUses,
+    roster: Roster,
+    windows: FrontierWindows,
 ) -> SlownessSigns:
     """Long steps that nothing accounts for, not even what sound jobs do, links that lose time to their peers, lazy NICs.
 
     Messages that no recorder keeps are one as well: a rank that is slow from the first step on may only show in them.
     """
-    seen = (*_long_steps(times, findings), *_lossy_links(slowness), *_below_their_lines(rates))
+    seen = (*_long_steps(times, findings), *_lossy_links(slowness), *_below_their_lines(rates, uses))
     return SlownessSigns((*seen, *_unseen_messages(roster, windows)))
 
 
@@ -77,7 +86,7 @@ def _lossy_links(slowness: Slowness) -> Iterator[str]:
         yield f"chunks from rank {sender} to rank {receiver} take longer than on other links, {100 * share:.0f} % of the time"
 
 
-def _below_their_lines(rates: LinkRates) -> Iterator[str]:
+def _below_their_lines(rates: LinkRates, uses: LineUses) -> Iterator[str]:
     """NICs none of which comes near the rate of its line: so looks a network that is slow, or a job that asks no more.
 
     What a NIC moves with several peers counts together, as if all were busy at once.
@@ -87,9 +96,14 @@ def _below_their_lines(rates: LinkRates) -> Iterator[str]:
     for link in rates.links:
         moved[link.told_by, link.told_by == link.sender] += link.rate
     parts = [rate / line for (rank, _), rate in moved.items() if (line := lines.get(rank))]
-    if len(parts) >= _LEAST_LINES and max(parts) < _OF_LINE:
+    if len(parts) >= _LEAST_LINES and max(parts) < OF_LINE:
         reach = f"reaches more than {100 * max(parts):.0f} % of the rate of its line in its busiest epochs"
         yield f"no NIC {reach}: the whole network may be slow"
+    elif (most := most_of_lines(uses)) is not None and most < OF_LINE:
+        reach = f"moves more than {100 * most:.0f} % of the rate of its line while it has work"
+        yield f"no NIC {reach}: the whole network may be slow"
+    elif not parts and not any(use.line_rate for use in uses) and any(use.busy >= _BUSY for use in uses):
+        yield "the lines of the NICs have no known rate: a network that was always slow would look like this"
 
 
 def _unseen_messages(roster: Roster, windows: FrontierWindows) -> Iterator[str]:

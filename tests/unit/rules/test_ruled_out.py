@@ -12,6 +12,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.build import open_case
 from forensics.rules.engine import discover, find, run, supply_of
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
+from forensics.rules.reductions.network.line_uses import LineUse, LineUses
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
@@ -162,8 +163,18 @@ def test_flows_that_would_have_shown_a_slow_end(code: str, slowness: Slowness, l
     assert status(code, recorded("transfer-slow"), about) == expected
 
 
+@pytest.mark.parametrize(("hosts", "expected"), [(4, "ruled_out"), (3, "silent")])
+def test_nics_that_move_what_their_lines_carry_clear_the_network(hosts: int, expected: str) -> None:
+    """One host of which no NIC does may be behind a slow leaf."""
+    case = recorded("network-slow")
+    names = case.execute("SELECT DISTINCT host FROM devices WHERE kind = 'port' ORDER BY host").fetchall()
+    rates = [45e9 if at < hosts else 20e9 for at in range(len(names))]
+    uses = (LineUse(host, "mlx5_0", (at,), rates[at], 0.5, 50e9, "log") for at, (host,) in enumerate(names))
+    assert status("FX177", case, {LineUses: LineUses(tuple(uses))}) == expected
+
+
 def test_every_rule_that_clears_is_tried() -> None:
-    tried = {code for code, _, _ in ON_SCENARIOS} | {"FX115", "FX132", "FX141", "FX151", "FX170", "FX171", "FX172"}
+    tried = {code for code, _, _ in ON_SCENARIOS} | {"FX115", "FX132", "FX141", "FX151", "FX170", "FX171", "FX172", "FX177"}
     # Their open flows are those of FX142 and FX143; FX148, FX180 and FX181 are tried with their rules; five say
     # nothing of absence, or only where a report stands.
     beside = {"FX144", "FX148", "FX152", "FX153", "FX154", "FX155", "FX174", "FX176", "FX180", "FX181"}

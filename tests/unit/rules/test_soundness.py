@@ -11,13 +11,14 @@ from forensics.rules.reductions.epochs.captures import NicCapture
 from forensics.rules.reductions.epochs.links import LinkRate, LinkRates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
+from forensics.rules.reductions.network.line_uses import LineUse, LineUses
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.soundness import slowness_signs
 
 MS = 1e6
-NOTHING_ELSE = (Roster({}, None), FrontierWindows(()))
+NOTHING_ELSE = (LineUses(()), Roster({}, None), FrontierWindows(()))
 
 
 def steps_of(long: dict[int, float], number: int = 40) -> StepTimes:
@@ -76,5 +77,22 @@ def test_nics_that_all_stay_far_below_their_lines_do_too(rate: float, line: floa
 @pytest.mark.parametrize("unrecorded", [True, False])
 def test_messages_that_no_recorder_keeps_do_too(unrecorded: bool) -> None:
     ranks = Roster({rank: RankFacts(rank, calls_unrecorded=unrecorded) for rank in range(4)}, 4)
-    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), ranks, FrontierWindows(()))
+    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), LineUses(()), ranks, FrontierWindows(()))
     assert [sign.startswith("messages of ranks 0-3 are in no recorder") for sign in signs] == [True] * unrecorded
+
+
+@pytest.mark.parametrize(
+    ("rate", "line", "busy", "sign"),
+    [
+        (11e9, 25e9, 0.2, "no NIC moves more than 44 % of the rate of its line while it has work"),
+        (23e9, 25e9, 0.2, ""),
+        (11e9, 25e9, 0.05, ""),
+        (11e9, None, 0.2, "the lines of the NICs have no known rate"),
+        (11e9, None, 0.05, ""),
+    ],
+    ids=["slow", "as fast as its line", "little to do", "line not known", "little to do on an unknown line"],
+)
+def test_so_do_work_requests_of_all_nics(rate: float, line: float | None, busy: float, sign: str) -> None:
+    uses = LineUses(tuple(LineUse(f"n{n // 2}", f"m{n}", (n,), rate, busy, line, f"{n}.frx") for n in range(4)))
+    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), uses, *NOTHING_ELSE[1:])
+    assert [each.startswith(sign) for each in signs] == [True] * bool(sign)

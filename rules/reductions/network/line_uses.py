@@ -1,0 +1,111 @@
+"""What part of the rate of its line each NIC moves while it has work requests in flight (VenusTrace section 3.2.2).
+
+Links that are all slow look alike, and a job that was slow from its first step on has no better past: what a port is rated
+for is the only measure left. A NIC has work at least as long as the busiest of its queue pairs, so that all that it sent in
+that time is a bound from above. So is the sum over the queue pairs of one connection, as if they were busy at once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NewType
+
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.shim_logs import ShimLogs, source_ids
+
+# Of fewer requests, or of small ones, the latency is most of the time.
+_LEAST_REQUESTS, _LEAST_BYTES = 64, 128 << 10
+
+OF_LINE = 0.7
+"""Of the rate of the line: NICs that have work reach nine tenths of it."""
+# NICs, and hosts: fewer may be those of one slow host or leaf.
+_LEAST_NICS, _LEAST_HOSTS = 4, 2
+# Of the time, at the NIC that loses most: a network that has little to do delays nobody.
+_LEAST_LOST = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class LineUse:
+    """One NIC of `ranks` in the newer half of their logs: it moved `rate` at most (bytes per second) while it had work.
+
+    `line_rate` is what its port is rated for, None not known; `busy` the share of the time in which it had work, at least.
+    """
+
+    host: str
+    nic: str
+    ranks: tuple[int, ...]
+    rate: float
+    busy: float
+    line_rate: float | None
+    source: str
+
+    @property
+    def part(self) -> float | None:
+        """Of the rate of its line, at most."""
+        return self.rate / self.line_rate if self.line_rate else None
+
+    @property
+    def lost(self) -> float:
+        """Share of the time that it would not have needed at the rate of its line."""
+        return self.busy * max(0.0, 1 - self.part) if self.part is not None else 0.0
+
+
+LineUses = NewType("LineUses", tuple[LineUse, ...])
+"""NICs that moved enough in large requests, by host and name."""
+
+
+def most_of_lines(uses: Sequence[LineUse]) -> float | None:
+    """The largest part of its line that a NIC moves; None where too few lines are known, or nothing is lost to it."""
+    known = [use for use in uses if use.part is not None]
+    enough = len(known) >= _LEAST_NICS and len({use.host for use in known}) >= _LEAST_HOSTS
+    if not enough or max(use.lost for use in known) < _LEAST_LOST:
+        return None
+    return max(use.part or 0.0 for use in known)
+
+
+_USES = """
+WITH halves AS (
+    SELECT source_id, (min(time_ns) + max(time_ns)) // 2 AS middle, max(time_ns) - (min(time_ns) + max(time_ns)) // 2 AS span
+    FROM wr_samples WHERE list_contains($sources, source_id) GROUP BY source_id
+), rates AS (
+    SELECT host, parent, max(rate_bytes_per_s) AS line FROM devices WHERE kind = 'port' GROUP BY host, parent
+), moved AS (
+    SELECT w.source_id, w.queue_pair, w.rank, any_value(h.span) AS span, max(completed) - min(completed) AS requests,
+           max(completed_bytes) - min(completed_bytes) AS bytes, max(busy_ns) - min(busy_ns) AS busy, max(locator) AS locator
+    FROM wr_samples w JOIN halves h USING (source_id)
+    WHERE w.time_ns >= h.middle AND w.rank IS NOT NULL AND w.queue_pair IS NOT NULL AND w.error_status IS NULL
+    GROUP BY w.source_id, w.queue_pair, w.rank
+)
+SELECT coalesce(q.host, s.host) AS on_host, q.nic, m.rank, [q.communicator, CAST(q.peer AS VARCHAR)], m.bytes, m.busy, m.span,
+       r.line, s.path || '#entry=' || m.locator
+FROM moved m JOIN sources s USING (source_id)
+JOIN queue_pairs q ON q.source_id = m.source_id AND q.queue_pair = m.queue_pair
+LEFT JOIN rates r ON r.host = coalesce(q.host, s.host) AND r.parent = q.nic
+WHERE m.requests >= $requests AND m.busy > 0 AND m.bytes >= $bytes * m.requests AND q.nic IS NOT NULL
+    AND coalesce(q.direction, 'send') = 'send' AND on_host IS NOT NULL ORDER BY ALL
+"""
+
+
+@reduction
+def line_uses(connection: DuckDBPyConnection, logs: ShimLogs) -> LineUses:
+    """Read what the queue pairs of each NIC sent, and what its port is rated for."""
+    asked = {"sources": sorted(source_ids(logs)), "requests": _LEAST_REQUESTS, "bytes": _LEAST_BYTES}
+    nics: dict[tuple[str, str], list[tuple[Any, ...]]] = defaultdict(list)
+    for host, nic, *row in connection.execute(_USES, asked).fetchall() if logs else ():
+        nics[host, nic].append(tuple(row))
+    return LineUses(tuple(_use(*nic, rows) for nic, rows in sorted(nics.items())))
+
+
+def _use(host: str, nic: str, rows: Sequence[tuple[Any, ...]]) -> LineUse:
+    connections: dict[tuple[Any, ...], float] = defaultdict(float)
+    for rank, connection, count, busy, *_ in rows:
+        connections[rank, *connection] += count / busy * 1e9
+    longest = max(rows, key=lambda row: (row[3], row[-1]))
+    together = sum(row[2] for row in rows) / longest[3] * 1e9
+    busy = longest[3] / max(longest[4], longest[3], 1)
+    ranks = tuple(sorted({row[0] for row in rows}))
+    return LineUse(host, nic, ranks, max(together, *connections.values()), busy, longest[5], longest[6])

@@ -1,0 +1,90 @@
+"""All NICs of a job move far less than their lines carry while they have work, and the job loses time to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from forensics.model import (
+    Anomaly,
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Impact,
+    Mechanism,
+    StageRef,
+)
+from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.reductions.network.line_uses import OF_LINE, LineUse, LineUses, most_of_lines
+from forensics.rules.reductions.progress.liveness import Liveness
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.ranks.shim_logs import WorkRequestLogs
+from forensics.rules.reductions.text.evidence_text import counted
+
+
+def _evaluate(roster: Roster, liveness: Liveness, uses: LineUses, thresholds: Thresholds) -> Iterator[Finding]:
+    most = most_of_lines(uses)
+    known = [use for use in uses if use.part is not None]
+    if not liveness.may_move or most is None or most >= thresholds["most_of_line"]:
+        return
+    # A host whose NICs were not seen may be the one that all others wait for.
+    hosts = {use.host for use in known}
+    if {host for rank in roster.ranks if (host := roster.host_of(rank))} <= hosts:
+        yield _finding(tuple(sorted(roster.ranks)), known, most)
+
+
+def _finding(ranks: tuple[int, ...], uses: Sequence[LineUse], most: float) -> Finding:
+    worst = max(uses, key=lambda use: (use.lost, use.host, use.nic))
+    return Finding(
+        ranks=ranks,
+        cause=Cause.NETWORK_SLOW,
+        stage=StageRef(component=Component.COMMUNICATION),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.SUSPECT,
+        evidence=tuple(_evidence(worst, uses, most)),
+        granularity=Granularity.JOB,
+        anomaly=Anomaly.FAIL_SLOW,
+        mechanism=Mechanism("slow_flow", "unknown"),
+        impact=Impact(None, round(worst.lost, 3), None, "arrival"),
+        next_steps=(
+            "run a point-to-point bandwidth test between two hosts, while the job runs and without it",
+            "look at what the switches say of congestion, and whether the PCIe slots of the NICs carry the rate of the line",
+        ),
+    )
+
+
+def _evidence(worst: LineUse, uses: Sequence[LineUse], most: float) -> Iterator[Evidence]:
+    line = (worst.line_rate or 0.0) / 1e9
+    yield Evidence(
+        f"NIC {worst.nic} of {worst.host} moves {worst.rate / 1e9:.1f} GB/s at most while it has work, its line carries "
+        f"{line:.1f} GB/s; it has work {100 * worst.busy:.0f} % of the time",
+        worst.source,
+    )
+    hosts = len({use.host for use in uses})
+    seen = f"{counted(len(uses), 'NIC')} of {counted(hosts, 'host')}"
+    yield Evidence(f"none of {seen} moves more than {100 * most:.0f} % of the rate of its line")
+    yield Evidence("slots that carry less than the line look the same", None, supports=False)
+
+
+def _clears(roster: Roster, uses: LineUses) -> str | None:
+    """Only where a NIC of every host moves what its line carries."""
+    fast = {use.host for use in uses if use.part is not None and use.part >= OF_LINE}
+    hosts = {host for rank in roster.ranks if (host := roster.host_of(rank))}
+    if not hosts or not hosts <= fast:
+        return None
+    return f"NICs of all {counted(len(hosts), 'host')} move at least {100 * OF_LINE:.0f} % of the rate of their lines"
+
+
+RULE = Rule(
+    code="FX177",
+    name="network-slow",
+    seed="VenusTrace section 3.2.2 (rate of work requests) and Pulse section 6.2 (rate while active)",
+    needs=(Need(WorkRequestLogs, "work_requests", "when a NIC has work is seen in verbs only"),),
+    thresholds=(Threshold("most_of_line", OF_LINE, "of the rate of the line: NICs that have work reach nine tenths of it"),),
+    concludes="The network of the whole job, where no NIC comes near the rate of its line while it has work.",
+    evaluate=_evaluate,
+    clears=_clears,
+)

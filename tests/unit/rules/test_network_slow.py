@@ -1,0 +1,70 @@
+"""What NICs move of their lines, on queue pairs whose samples are made up, and when that accuses the whole network."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import duckdb
+import pytest
+
+from forensics.rules.reductions.network.line_uses import LineUse, line_uses, most_of_lines
+from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs
+
+S = 1_000_000_000
+GB = 10**9
+
+
+def uses_of(moved_gb: float, busy_s: float, pairs: int = 2, line: int | None = 25 * GB) -> LineUse:
+    """One NIC whose queue pairs each move so much in 10 s; in the older half of the log they did nothing for their work."""
+    with duckdb.connect() as opened:
+        opened.execute("CREATE TABLE sources (source_id BIGINT, path VARCHAR, host VARCHAR)")
+        opened.execute("INSERT INTO sources VALUES (7, '0.frx', 'n0')")
+        opened.execute("CREATE TABLE devices (host VARCHAR, kind VARCHAR, parent VARCHAR, rate_bytes_per_s BIGINT)")
+        if line:
+            opened.execute("INSERT INTO devices VALUES ('n0', 'port', 'mlx5_0', ?)", [line])
+        opened.execute(
+            "CREATE TABLE queue_pairs (source_id BIGINT, queue_pair VARCHAR, host VARCHAR, nic VARCHAR, communicator VARCHAR, "
+            "peer INTEGER, direction VARCHAR)"
+        )
+        opened.execute(
+            "CREATE TABLE wr_samples (source_id BIGINT, locator BIGINT, time_ns BIGINT, rank INTEGER, queue_pair VARCHAR, "
+            "completed BIGINT, completed_bytes BIGINT, busy_ns BIGINT, error_status INTEGER)"
+        )
+        for pair in range(pairs):
+            opened.execute("INSERT INTO queue_pairs VALUES (7, ?, 'n0', 'mlx5_0', 'dp', 1, 'send')", [f"#{pair}"])
+            for at, (seconds, share, busy) in enumerate(((0, 0.0, 0.0), (10, 0.0, 10.0), (20, 1.0, 10.0 + busy_s))):
+                row = [at, seconds * S, f"#{pair}", int(1000 * share), int(moved_gb * GB * share), int(busy * S)]
+                opened.execute("INSERT INTO wr_samples VALUES (7, ?, ?, 0, ?, ?, ?, ?, NULL)", row)
+        (found,) = line_uses(opened, ShimLogs({0: cast(ShimLog, SimpleNamespace(source_id=7))}))
+        return found
+
+
+def test_a_nic_moves_what_its_queue_pairs_move_together() -> None:
+    found = uses_of(moved_gb=10, busy_s=2)
+    assert (found.host, found.nic, found.ranks) == ("n0", "mlx5_0", (0,))
+    assert found.rate == pytest.approx(10 * GB) and found.part == pytest.approx(0.4)
+    assert found.busy == pytest.approx(0.2) and found.lost == pytest.approx(0.12)
+
+
+def test_a_port_without_a_rate_tells_no_part() -> None:
+    assert uses_of(moved_gb=10, busy_s=2, line=None).part is None
+
+
+def nics(rates: tuple[float, ...], busy: float = 0.2, hosts: int = 2) -> list[LineUse]:
+    return [LineUse(f"n{at % hosts}", f"m{at}", (at,), rate, busy, 25e9, "x") for at, rate in enumerate(rates)]
+
+
+@pytest.mark.parametrize(
+    ("found", "most"),
+    [
+        (nics((10e9, 11e9, 10e9, 10e9)), 0.44),
+        (nics((10e9, 24e9, 10e9, 10e9)), 0.96),
+        (nics((10e9,) * 3), None),
+        (nics((10e9,) * 4, hosts=1), None),
+        (nics((10e9,) * 4, busy=0.05), None),
+    ],
+    ids=["all slow", "one is not", "few NICs", "one host", "little to do"],
+)
+def test_the_fastest_nic_speaks_for_the_network(found: list[LineUse], most: float | None) -> None:
+    assert most_of_lines(found) == (pytest.approx(most) if most else None)
