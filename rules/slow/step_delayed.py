@@ -24,6 +24,7 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
+from forensics.rules.reductions.frontier.duties import first_ranks
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces, TracedPlaces
 from forensics.rules.reductions.pipeline.delays import Delay, Delays
@@ -151,7 +152,7 @@ def _finding(
         granularity=(Granularity.GROUP if worst.one_of else Granularity.RANK) if told else Granularity.JOB,
         members=Members.ONE_OF if worst.one_of and told else Members.EACH,
         anomaly=Anomaly.FAIL_SLOW,
-        by_design=_by_design(found, worst, place.in_pass or _is_amid(worst, places), thresholds),
+        by_design=_by_design(found, worst, roster, thresholds, amid=place.in_pass or _is_amid(worst, places)),
         impact=Impact(round(lost), round(lost / (lost + delays.steps * delays.typical_ns), 3), len(found), "arrival"),
         since=roster.since(worst.ranks[0], worst.at_ns, "its host's realtime"),
         next_steps=(_advice(worst),),
@@ -167,22 +168,25 @@ def _confidence(delays: Delays, found: Sequence[Delay], worst: Delay, place: Cal
     return Confidence.SUSPECT if weak or (place.direction is None and not worst.is_spread) else Confidence.LIKELY
 
 
-def _by_design(found: Sequence[Delay], worst: Delay, amid: bool, thresholds: Thresholds) -> str | None:
+def _by_design(found: Sequence[Delay], worst: Delay, roster: Roster, thresholds: Thresholds, *, amid: bool) -> str | None:
     """Why a sound job may be late like this; None where it would not. `amid`: its work was not that between two steps."""
     if worst.is_transfer or worst.is_spread:
         return None
     if all(delay.at_barrier for delay in found):
         return _BEFORE_BARRIER
-    if not amid and (len(found) == 1 or ((worst.on_host or worst.before_step) and _recurs_evenly(found))):
+    is_first = worst.ranks[0] in first_ranks({rank: roster.host_of(rank) for rank in roster.ranks})
+    if not amid and (len(found) == 1 or ((worst.on_host or worst.before_step) and _has_rhythm(found, is_first))):
         return _DUTY
     seldom = len(found) < thresholds["least_again"]
     pauses = worst.on_host or worst.before_step
     return _PAUSE if pauses and seldom and worst.excess_ns < thresholds["least_pause_ms"] * _MS else None
 
 
-def _recurs_evenly(found: Sequence[Delay]) -> bool:
-    """Whether the steps lie equally far apart; two always do."""
-    return len(set(np.diff(sorted(delay.step for delay in found)).tolist())) == 1
+def _has_rhythm(found: Sequence[Delay], is_first: bool) -> bool:
+    """Whether the steps lie equally far apart; two always do. `is_first`: some may be missing, short enough for the gate."""
+    apart = np.diff(sorted(delay.step for delay in found))
+    least = int(apart.min())
+    return bool((apart == least).all() or (is_first and least > 1 and (apart % least == 0).all()))
 
 
 def _cause(delay: Delay) -> Cause:

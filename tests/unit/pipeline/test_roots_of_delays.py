@@ -28,10 +28,10 @@ def delay(
     )  # fmt: skip
 
 
-def findings(found: Sequence[Delay], timed: int = RANKS, factor: float | None = None) -> list[Finding]:
+def findings(found: Sequence[Delay], timed: int = RANKS, factor: float | None = None, hosts: int = RANKS) -> list[Finding]:
     """What the rule finds, where the first ranks have the time inside calls, the GPU of rank 1 is `factor` times slower."""
     connection = new_case()
-    insert_rows(connection, "ranks", "source_id rank host", [(rank, rank, f"host{rank}") for rank in range(RANKS)])
+    insert_rows(connection, "ranks", "source_id rank host", [(rank, rank, f"host{rank % hosts}") for rank in range(RANKS)])
     ranks = frozenset(range(RANKS))
     made = Delays(tuple(found), STEPS, STEPS - 1, 500 * MS, 0, ranks, frozenset(range(timed)))
     signs = {} if factor is None else {1: (Sign(Oddity.SHARED, "another process", "smi", factor),)}
@@ -41,8 +41,8 @@ def findings(found: Sequence[Delay], timed: int = RANKS, factor: float | None = 
     return [finding for finding in supply_of(connection, None).call(rule.evaluate, given) if not finding.by_design]
 
 
-def named(found: Sequence[Delay], timed: int = RANKS) -> set[int]:
-    return {rank for finding in findings(found, timed) for rank in finding.ranks}
+def named(found: Sequence[Delay], timed: int = RANKS, hosts: int = RANKS) -> set[int]:
+    return {rank for finding in findings(found, timed, hosts=hosts) for rank in finding.ranks}
 
 
 def test_who_passed_on_clearly_least_is_the_root() -> None:
@@ -66,6 +66,16 @@ def test_where_not_all_ranks_were_seen_the_root_may_be_another() -> None:
 def test_a_step_held_up_at_once_counts_beside_one_in_which_the_rank_passed_lateness_on() -> None:
     at_once = [delay(1, 0.0, step=step, is_spread=False) for step in (7, 12)]
     assert named([*at_once, delay(1, 0.45, step=9)]) == {1}
+
+
+@pytest.mark.parametrize(
+    ("rank", "steps", "is_named"),
+    [(0, (4, 12, 28), False), (1, (4, 12, 28), True), (0, (4, 9, 28), True), (0, (4, 5, 7), True), (1, (4, 12, 20), False)],
+    ids=["one was short", "second rank of its host", "no rhythm", "one after the other", "evenly"],
+)
+def test_the_first_rank_of_a_host_has_duties_some_of_which_are_short(rank: int, steps: tuple[int, ...], is_named: bool) -> None:
+    late = [delay(rank, 0.0, step=step, is_spread=False, on_host=True) for step in steps]
+    assert named(late, hosts=1) == ({rank} if is_named else set())
 
 
 @pytest.mark.parametrize(("members", "ranks"), [((1, 2), (1, 2)), ((0, 1, 2), ())])
