@@ -3,6 +3,7 @@
 A ticket holds lines of a job's log, then `$ nvidia-smi` with its table, then a report of RAS. The whole text stays what it is;
 each part of another known form, in front of the first command or below one, is an artefact of its own, under the name of the
 file and with its lines.
+What a mail quotes as a whole (`> ` in front of each line) is read as it stood.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _LIKE_A_COMMAND = re.compile(
 _OF_PROMPTS = (b"$ ", b"# ", b"@")
 # What the reader of a log knows by itself is left to it: stacks, and the lines of a kernel.
 _PARTS = frozenset({"nccl_ras_text", "nvidia_smi", "process_facts", "process_environ", "memory_use", "ib_counters"})
+_LEAST_QUOTED = 3
+_QUOTE = re.compile(rb"^> ?")
 _LOG, _KERNEL = "training_log", "kernel_log"
 _BOXED = "nvidia_smi"
 _IN_A_BOX = re.compile(rb"(?m)^\s{0,8}(?:[|+].*[|+]|[|+])\s*$")
@@ -36,18 +39,29 @@ _IN_A_BOX = re.compile(rb"(?m)^\s{0,8}(?:[|+].*[|+]|[|+])\s*$")
 def with_sections(artefacts: Iterable[Artefact]) -> Iterator[Artefact]:
     """All artefacts, each text followed by its parts."""
     for artefact in artefacts:
+        content = _content(artefact)
+        if content.startswith(b">") and (plain := _unquoted(content)) != content:
+            yield (unquoted := replace(artefact, open=partial(BytesIO, plain)))
+            yield from _sections(unquoted, plain)
+            continue
         yield artefact
-        if artefact.stored_bytes <= MOST_BYTES:
-            yield from _sections(artefact)
+        yield from _sections(artefact, content)
 
 
-def _sections(artefact: Artefact) -> Iterator[Artefact]:
+def _content(artefact: Artefact) -> bytes:
+    """What somebody may have pasted; empty where it is larger, or cannot be read: its own reading warns of that."""
     try:
-        with artefact.open() as stream:
-            content = first_bytes(stream, MOST_BYTES + 1)
+        if artefact.stored_bytes <= MOST_BYTES:
+            with artefact.open() as stream:
+                content = first_bytes(stream, MOST_BYTES + 1)
+            return content if len(content) <= MOST_BYTES else b""
     except OSError:
-        return  # its own reading warns of it
-    if len(content) > MOST_BYTES or b"\0" in content or not _may_have_parts(content):
+        pass
+    return b""
+
+
+def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
+    if b"\0" in content or not _may_have_parts(content):
         return
     whole = choose(content[:SNIFF_BYTES], artefact.path)
     own = whole.name if whole else None
@@ -70,6 +84,13 @@ def _sections(artefact: Artefact) -> Iterator[Artefact]:
         # The log of a job is read as a whole where the text is one.
         if found is not None and found.name != own and found.name in wanted:
             yield _part(artefact, part, begin)
+
+
+def _unquoted(content: bytes) -> bytes:
+    """The text that a mail quotes as a whole; lines keep their numbers."""
+    lines = content.splitlines(keepends=True)
+    is_quoted = len(lines) >= _LEAST_QUOTED and all(line[:1] == b">" or not line.strip() for line in lines)
+    return b"".join(_QUOTE.sub(b"", line) for line in lines) if is_quoted else content
 
 
 def _may_have_parts(content: bytes) -> bool:

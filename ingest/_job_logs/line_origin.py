@@ -1,6 +1,7 @@
 """Which rank wrote a line of a log that several ranks share, by what launchers and torch put in front of it.
 
-`[rank3]` (torch since 2.2) is the global rank, and so is `[1,3]<stderr>:` (mpirun --tag-output) or `[3]<stderr>:` (horovodrun).
+`[rank3]` (torch since 2.2) is the global rank, and so is `[1,3]<stderr>:` (mpirun --tag-output) or `[3]<stderr>:` (horovodrun),
+and `(PID:7, Device:0, RankID:3)` in an error of torch_npu.
 `(Worker_TP2 pid=77)` of vLLM tells a place in a parallel layout (`_shared/process_titles.py`).
 `[default3]:` (torchrun --tee) is a local rank, `3: ` (srun --label) a task, `(worker pid=9, ip=10.0.0.1)` (Ray) a process,
 `[pod/job-worker-3/pytorch]` (kubectl logs --prefix) and `host unit[9]:` (journald) may be several processes:
@@ -20,6 +21,7 @@ from forensics.ingest._shared.process_titles import place_of, server_title, worl
 from forensics.ingest._shared.values import rank_number
 
 _STATED = re.compile(r"\[rank(\d{1,7})\]")
+_OF_NPU = re.compile(r"\(PID:\d{1,9}, Device:-?\d{1,4}, RankID:(\d{1,7})\)")
 _OWN = re.compile(r"(?:(?<![A-Za-z_])RANK[=:] ?|distributed init \(rank |GLOBAL_RANK: |(?<!cal )Process index: )(\d{1,7})\b")
 OWN_WORDS = (" RANK=", " RANK: ", "distributed init (rank ", "Process index: ")
 _OWN_MENTIONED = ("RANK", *OWN_WORDS[2:])
@@ -33,6 +35,7 @@ _WORKERS = re.compile(rb"\n\((Worker(?:_[A-Z]{2,8}\d{1,5}){1,6} pid=\d{1,9})\) "
 _PODS = re.compile(rb"\n\[pod/([\w.-]{1,253})/[\w.-]{1,253}\][^\n]{0,80}? rank (\d{1,7})/(\d{1,7})\b")
 _SERVERS = re.compile(rb"\n\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d((?: (?:[A-Z]{2,8}_)?[A-Z]{2,8}\d{1,5}){1,6})\]")
 _SHARED = re.compile(r"(?:pod|service|unit) (?!.* (?:actor|tee) )")
+_OF_PROCESS = re.compile(r"(?:^| )(?:actor|tee|task|box) ")
 _LOCAL = re.compile(r"tee [A-Za-z_][\w-]{0,62}?(\d{1,5})")
 _BOX = re.compile(r"box (\d{1,4})")
 _MAX_LABELS = 1 << 17
@@ -52,6 +55,11 @@ class Origin:
     host: str | None = None
     time_ns: int | None = None
 
+    @property
+    def unlabelled(self) -> str:
+        """The line without what a runtime of containers puts in front; what a process writes in front of its lines stays."""
+        return self.bare[self.text :] if self.label and not _OF_PROCESS.search(self.label) else self.bare
+
     def stated(self, rank: str | None) -> Origin:
         """The same with the rank of the job that its text states, if any."""
         known = rank_number(rank or "")
@@ -69,6 +77,7 @@ class Origins:
         """Origin of one line."""
         found = front(line)
         stated = _STATED.search(line, 0, 512) if found.rank is None and "[rank" in line else None
+        stated = _OF_NPU.search(line, 0, 512) if "RankID:" in line else stated
         # What a process prints of its environment tells of all its lines.
         stated = stated or (_OWN.search(line) if found.labels and mentions(line, _OWN_MENTIONED) else None)
         rank = rank_number(stated[1]) if stated else found.rank

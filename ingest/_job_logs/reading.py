@@ -189,7 +189,7 @@ class _Reader:
             self._event(number, "exception", headless, line, origin)
         for failed in self._table.feed(origin.bare[origin.text :]):
             self._event(number, failed.kind, failed.subject, line, replace(origin, rank=failed.rank, label=None, host=None))
-        for ended in (*self._launchers.feed(origin.bare), *self._pods.feed(origin.bare)):
+        for ended in (*self._launchers.feed(origin.unlabelled), *self._pods.feed(origin.bare)):
             whose = replace(origin, rank=ended.rank, label=ended.label or LAUNCHER, host=None)
             self._event(number, "process_exit", ended.subject, line, whose)
 

@@ -23,7 +23,8 @@ _RECORD = re.compile(rb"""\{(?:'\w+': |"\w+": ?"[^"\n]{0,80}", ?"\w+": ?"|"(?:lo
 _OTHER_NAME = re.compile(r"\.(?:py|pyc|sh|json|jsonl|ya?ml|xml|csv|md|toml|cfg|ini|html)$", re.IGNORECASE)
 # A name without an ending, or of a text, that is not one of those that come with programs.
 _PASTED_NAME = re.compile(
-    r"(?:^|/)(?!(?:readme|licen[cs]e|notice|changelog|requirements|makefile)\b)(?:[^/.]+|[^/]+\.te?xt)$", re.IGNORECASE
+    r"(?:^|/)(?!(?:readme|licen[cs]e|notice|changelog|requirements|makefile)\b)(?:[^/.]+|[^/]+\.te?xt)(?:\.(?:gz|zst|bz2|xz))?$",
+    re.IGNORECASE,
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -154,3 +155,53 @@ def test_a_difference_in_a_report_above_steps_that_follow_is_one_of_a_moment(
         f"$ tail -n 4 rank0.log\n{steps(1, 4)}$ ncclras -v\n{RAS}\n$ tail -n 4 rank0.log\n{below}"
     )
     assert named(verdict_of(tmp_path)) == blamed
+
+
+ACTOR = (
+    "(TaskRunner pid=8) {'n_gpus_per_node': 8, 'nnodes': 2}\n"
+    "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+    "\tclass_name: create_colocated_worker_cls.<locals>.WorkerDict\n\tpid: 1230\n\tname: g7SufjWorkerDict_1:6\n"
+    "\tip: 10.29.214.6\nThe actor is dead because its worker process has died.\n"
+)
+PODS = """Name:             j-worker-0
+Namespace:        x
+    State:          Terminated
+      Reason:       OOMKilled
+      Exit Code:    137
+    Ready:  False
+    Limits:
+      nvidia.com/gpu:  1
+    Environment:
+      WORLD_SIZE:  2
+      RANK:        1
+Name:             j-master-0
+Namespace:        x
+    State:          Running
+    Limits:
+      nvidia.com/gpu:  1
+    Environment:
+      WORLD_SIZE:  2
+      RANK:        0
+"""
+
+
+def _with(front: str, text: str) -> str:
+    return "".join(front + line for line in text.splitlines(keepends=True))
+
+
+@pytest.mark.parametrize("front", ["", "> ", "trainer-1   | ", "[pod/head-0/c] ", "2026-03-21T02:04:11.000000001Z "])
+def test_what_stands_in_front_of_all_lines_changes_nothing(tmp_path: Path, front: str) -> None:
+    (tmp_path / "run.log").write_text(_with(front, ACTOR))
+    assert named(verdict_of(tmp_path)) == {14}
+
+
+@pytest.mark.parametrize("front", ["", "> "])
+def test_a_pasted_description_of_pods_whatever_it_is_packed_in(tmp_path: Path, front: str) -> None:
+    (tmp_path / "pods.txt.gz").write_bytes(gzip.compress(_with(front, PODS).encode()))
+    assert named(verdict_of(tmp_path)) == {1}
+
+
+def test_a_text_that_quotes_some_of_its_lines_is_no_quote(tmp_path: Path) -> None:
+    assert kinds(
+        case_of("> " + COMMAND.format(prompt="$ ") + _with("> ", RAS) + "I see nothing odd here\n" + LOG, tmp_path)
+    ) == ["training_log"]

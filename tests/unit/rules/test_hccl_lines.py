@@ -85,3 +85,15 @@ def test_waiting_alone_is_a_hang(tmp_path: Path) -> None:
     text = "[ERROR] 2026-03-27-14:02:11 (PID:7, Device:1, RankID:1) ERR01100 OPS call acl api failed.\n"
     text += "EI0006: [PID: 7] 2026-03-27-14:02:11.119.004 Getting socket times out. Reason: Remote Rank did not send the data\n"
     assert pasted(tmp_path, text).outcome is Outcome.HANG
+
+
+def test_a_bare_traceback_below_a_line_of_torch_npu_is_of_its_rank(tmp_path: Path) -> None:
+    own = (
+        "[ERROR] 2026-03-27-14:02:11 (PID:7, Device:0, RankID:24) ERR00100 PTA call acl api failed.\n"
+        "Traceback (most recent call last):\n"
+        '  File "/ws/pretrain.py", line 212, in <module>\n'
+        "    pretrain()\nRuntimeError: NPU out of memory. Tried to allocate 2 GiB\n"
+    )
+    others = notify({1: 24, 2: 1})
+    assert named(pasted(tmp_path, own + others)) == {24}
+    assert not named(pasted(tmp_path, own.replace("RankID:24", "RankID:-1") + others))
