@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from forensics.errors import ForensicsError
@@ -118,10 +118,27 @@ def test_every_rank_sends_the_volume_of_its_collective(chosen: Chosen) -> None:
             assert np.bincount(lanes.sender, sizes).max() == pytest.approx(op.bytes, rel=1e-3)
 
 
+RESENDS: Chosen = ("fsdp-64", "cpu-contention@random:100", 3, Fabric(nics=4, channels=4))
+"""A slice of which much is sent again, on a NIC that has no pause."""
+
+
 @FEW
 @given(CASES)
+@example(RESENDS)
 def test_no_nic_moves_more_than_its_line_carries(chosen: Chosen) -> None:
     made, network, end = case(*chosen)
+    assert_lines_suffice(made, network, end)
+
+
+def test_what_is_sent_again_shares_the_line_with_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forensics.fixtures.simulator.slices.LOSS", 0.2)
+    made, _, end = case(*RESENDS)
+    network = Network(made.run, made.effects, made.capture_ns, RESENDS[2])
+    assert any(transfer.slices.resent.any() for transfer in transfers(network, end - LOOK_NS, end))
+    assert_lines_suffice(made, network, end)
+
+
+def assert_lines_suffice(made: Simulation, network: Network, end: float) -> None:
     moved = traffic(network, end - LOOK_NS, end)
     line = made.job.rates.nic * EPOCH_NS / 1e9
     ports = made.job.topology.ports
