@@ -37,6 +37,7 @@ from forensics.rules.facts.symptoms import Findings, Symptoms, symptoms
 from forensics.rules.labels import failures, limits
 from forensics.rules.lead import as_leads, is_lead
 from forensics.rules.located import located
+from forensics.rules.pointers import pointers
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_row
@@ -94,12 +95,13 @@ def _verdict(
     reason = "somebody gave up waiting" if heard.stalled else reported
     ended = shows_the_end(roster, heard)
     outcome = _outcome(roster, suspects, healthy, motion, pace, still=reason is not None, ended=ended, lead=lead)
+    named = () if suspects or motion.shown or outcome is Outcome.HEALTHY else supply.call(pointers)
     windows = frontier_rows(supply.get(FrontierWindows), overrides)
     groups = supply.call(group_rows)
     tree = stack_tree(_shown(supply.get(StacksByRank), graph))
     return Verdict(
         outcome=outcome,
-        summary=_summary(outcome, suspects, healthy, motion, pace, graph, len(roster.ranks), reason, end),
+        summary=_summary(outcome, suspects, healthy, motion, pace, graph, len(roster.ranks), reason, end, heard.lost_node),
         since=_since(suspects),
         suspects=suspects,
         victims=_victims(graph, suspects, findings) if suspects else (),
@@ -112,7 +114,7 @@ def _verdict(
         not_checked=supply.call(not_checked),
         ruled_out=_ruled_out(outcomes, suspects),
         warnings=warnings(connection),
-        would_change=would_change(roster, motion, suspects, tree, heard.ranks),
+        would_change=(*named, *would_change(roster, motion, suspects, tree, heard.ranks)),
         bundle_sha256=_digest(connection),
         frontier=windows,
         symptoms=judged.symptoms,
@@ -208,12 +210,14 @@ def _summary(
     world: int,
     still: str | None,
     end: Finished,
+    lost: str | None,
 ) -> str:
     if not suspects:
         if outcome is Outcome.HANG:
             return f"{outcome}: {still}, and nobody can be named"
         if outcome is Outcome.FAILSTOP:
-            return f"{outcome}: a process ended, and nothing tells which rank failed first"
+            what = f"a node of the job was lost, says {lost}" if lost else "a process ended"
+            return f"{outcome}: {what}, and nothing tells which rank failed first"
         if outcome is Outcome.SLOWDOWN and pace.in_log:
             return f"{outcome}: {pace.reason}; nobody can be named"
         if outcome is Outcome.HEALTHY and end.text is not None:

@@ -29,6 +29,14 @@ TIMEOUTS = (
 """Kinds of log events that only a job that stands still writes."""
 
 
+OF_THE_JOB = "text NOT LIKE '%setting DOWN%' AND text NOT LIKE '%NodeNot%'"
+"""Of lost nodes: a scheduler's own log tells of all nodes of a cluster."""
+_LOST_NODE = f"""
+SELECT min(source) FROM logged_event
+WHERE (kind = 'node_failed' AND {OF_THE_JOB}) OR (kind = 'job_cancelled' AND subject LIKE '%DUE TO NODE FAILURE%')
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Logged:
     """Everything the logs of a case tell.
@@ -37,7 +45,7 @@ class Logged:
     `reports` are operations of which a library said who came.
     `ranks` wrote or are spoken of in some log, with their hosts where known. `timed_out` maps a rank to the line that
     says it gave up waiting. `cancels` are the lines that say the job was ended from outside,
-    `losses` the connections that were lost.
+    `losses` the connections that were lost. `lost_node` is the line that says that a node of the job was lost.
     """
 
     groups: tuple[LoggedGroup, ...] = ()
@@ -52,6 +60,7 @@ class Logged:
     losses: tuple[Loss, ...] = ()
     nic_faults: tuple[NicFault, ...] = ()
     world_size: int | None = None
+    lost_node: str | None = None
 
     @property
     def overdue(self) -> bool:
@@ -122,7 +131,13 @@ def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
         losses=lost_connections(connection, ranks),
         nic_faults=nic_faults(connection, ranks),
         world_size=world_size,
+        lost_node=_lost_node(connection),
     )
+
+
+def _lost_node(connection: DuckDBPyConnection) -> str | None:
+    found = rows_of(connection, "log_events", _LOST_NODE, kinds=("node_failed", "job_cancelled"))
+    return found[0][0] if found else None
 
 
 def _stated_world(connection: DuckDBPyConnection, ranks: Mapping[int, str | None]) -> int | None:
@@ -133,7 +148,8 @@ def _stated_world(connection: DuckDBPyConnection, ranks: Mapping[int, str | None
 
 def shows_the_end(roster: Roster, heard: Logged) -> bool:
     """Whether a job that left nothing but logs ended, by these: what ranks do tells more, where anything shows it."""
-    return heard.failures.ended is not None and not heard.cancels and only_logs(roster)
+    ended = heard.failures.ended is not None and not heard.cancels
+    return (ended or heard.lost_node is not None) and only_logs(roster)
 
 
 def only_logs(roster: Roster) -> bool:

@@ -1,0 +1,93 @@
+"""Where a report says to look first when nobody can be named, and that what proves nothing accuses nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from forensics.model import Outcome, Verdict
+from tests.recordings.verdicts import verdict_of
+
+FAILED = "step 4 loss 2.1\nsrun: error: Node failure on n0219\nsrun: error: n0214: tasks 0-7: Killed\n"
+CANCELLED = "step 4\nslurmstepd: error: *** JOB 8 ON n0214 CANCELLED AT 2026-02-11T03:12:44 DUE TO NODE FAILURE, SEE LOG ***\n"
+DOWN = "[2026-02-11T03:12:44.112] error: Nodes n0219 not responding, setting DOWN\n[2026-02-11T03:12:45.001] sched: done\n"
+DIED = (
+    "(EngineCore pid=9) ERROR 08-19 03:13:57 [x.py:341] RayWorkerProc rank=[{0}] died unexpectedly, shutting down executor.\n"
+)
+TABLE = "  PID  PPID STAT CMD\n" + "".join(f"{701 + n} 650 Sl /usr/bin/python3 fit.py --local_rank={n}\n" for n in range(4))
+FAULT = "[Wed Jun 24 18:44:20 2026] NVRM: Xid (PCI:0000:{0}a:00): 31, pid={1}, name=python3, Ch 2, intr 0. MMU Fault: ENGINE\n"
+GPU = (
+    "|   {0}  NVIDIA H100 80GB HBM3          On  |   00000000:1{0}:00.0 Off |                    0 |\n"
+    "| N/A   41C    P0             {1:3d}W /  700W |   61234MiB /  81559MiB |   {2:4d}%      Default |\n"
+)
+RUNS = "|    {0}   N/A  N/A     {1}      C   /opt/conda/bin/python                       61220MiB |\n"
+
+
+def table(busy: Sequence[int], watts: int = 118, pids: int = 4100) -> str:
+    """`nvidia-smi` of a host with one process on each GPU, by how busy the GPUs are."""
+    head = "| NVIDIA-SMI 550.54.15              Driver Version: 550.54.15      CUDA Version: 12.4     |\n"
+    gpus = "".join(GPU.format(n, watts if share else 70, share) for n, share in enumerate(busy))
+    return head + gpus + "| Processes: |\n" + "".join(RUNS.format(n, pids + n) for n in range(len(busy)))
+
+
+TWO_HOSTS = {
+    "hostfile": "node-a slots=4\nnode-b slots=4\n",
+    "node-a.txt": table([100] * 4),
+    "node-b.txt": table([100, 0, 100, 100]),
+}
+
+
+def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    verdict = verdict_of(folder)
+    assert not verdict.suspects
+    return verdict
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"job.log": FAILED}, "console and kernel log of n0219, which was lost (job.log#line=2)"),
+        ({"job.log": "[rank0] x\n" + DIED.format(5)}, "the end of the log of worker 5 "),
+        (
+            {"dmesg.txt": FAULT.format(9, 703), "ps.txt": TABLE, "a.log": "dist_world_size=4\nstep 7 loss 2.1\n"},
+            "stack and log of rank 2: ",
+        ),
+        (TWO_HOSTS, "stack and log of process 4101 on GPU-1 of node-b: it is idle while 7 others are busy"),
+    ],
+    ids=["a node", "a worker", "a fault", "an idle GPU"],
+)
+def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: str) -> None:
+    assert judged(tmp_path, files).would_change[0].startswith(said)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"slurmctld.log": DOWN},
+        {"job.log": "[rank0] x\n" + DIED.format(5) + DIED.format(6)},
+        {"dmesg.txt": FAULT.format(9, 799), "ps.txt": TABLE, "a.log": "dist_world_size=4\nstep 7 loss 2.1\n"},
+        {"n-a.txt": table([100, 0, 0, 100])},
+        {"n-a.txt": table([91, 0, 100, 100])},
+        {"n-a.txt": table([100, 0])},
+    ],
+    ids=["any node of a cluster", "two workers", "another process", "two idle", "one less busy", "two GPUs"],
+)
+def test_what_points_at_nobody(tmp_path: Path, files: Mapping[str, str]) -> None:
+    found = judged(tmp_path, files).would_change
+    assert not [text for text in found if text.startswith(("console", "the end of the log", "stack and log"))]
+
+
+def test_how_busy_gpus_are_that_wait(tmp_path: Path) -> None:
+    assert "at no more than 17 % of their power" in judged(tmp_path, {"a.txt": table([100, 100, 100, 0])}).would_change[0]
+    assert "of their power" not in judged(tmp_path, {"a.txt": table([100, 100, 100, 0], watts=610)}).would_change[0]
+
+
+@pytest.mark.parametrize("text", [FAILED, CANCELLED])
+def test_a_lost_node_ends_a_job(tmp_path: Path, text: str) -> None:
+    verdict = judged(tmp_path, {"job.log": text})
+    assert verdict.outcome is Outcome.FAILSTOP
+    assert "a node of the job was lost, says job.log#line=2" in verdict.summary
