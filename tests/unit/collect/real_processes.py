@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-SPIN = "print(0, flush=True)\nwhile True: sum(range(100))"
+# It runs at all times, and lets others run before it: the collector, and the other tests.
+SPIN = "import os\nos.nice(15)\nprint(0, flush=True)\nwhile True: sum(range(100))"
 SLEEP = "import time\nprint(0, flush=True)\ntime.sleep(600)"
 # The parent of a vfork sleeps in state D until its child has ended.
 VFORK = "import ctypes, time\nprint(0, flush=True)\nctypes.CDLL(None).syscall(58) or time.sleep(600)"
