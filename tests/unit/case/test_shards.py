@@ -45,7 +45,7 @@ def test_the_verdict_on_a_recorded_bundle_is_the_same_byte_for_byte(forensics: C
 
 @pytest.mark.parametrize("fault", ["nic-down@node1.gpu1"])
 def test_the_verdict_on_a_simulated_bundle_is_the_same(fault: str, forensics: Command, tmp_path: Path) -> None:
-    few = ("--ring", 200, "--iterations", 4)
+    few = ("--set", "parallel.data=1", "--ring", 200, "--iterations", 4)
     made = forensics("simulate", "--fault", fault, "--seed", 7, *few, "-o", tmp_path / "raw.tar")
     assert made.code == 0, made.err
     size = write_normalized(tmp_path / "raw.tar", tmp_path / "shards.tar")
