@@ -68,32 +68,32 @@ def _evaluate(
 ) -> Iterator[Finding]:
     gates = Gates.of(thresholds)
     first = first_ranks({rank: roster.host_of(rank) for rank in roster.ranks})
-    judged_all = (judge(window, gates) for window in windows)
-    known = _of_few([_without_waits(judged, messengers) for judged in judged_all if not _is_limited(judged, gates)])
+    known = _of_few([judged for window in windows if not _is_limited(judged := judge(window, gates), gates)])
+    alone = _is_alone(known, roster)
     on_device = {culprit.ranks: culprit.stage for judged in known for culprit in judged.attribution.culprits if culprit.device}
     for judged in known:
+        sync = judged.attribution.sync
         for culprit in judged.attribution.culprits:
             if _is_told_better(culprit, on_device):
                 continue
-            if culprit.stage == judged.attribution.sync and wait_for_another(groups, culprit.ranks):
+            if culprit.stage == sync and wait_for_another(groups, culprit.ranks):
                 continue
-            finding = hardware.refined(_finding(groups, judged, culprit, gates.least_accounted), (Cause.COMPUTE_SLOW,))
-            usual = duty_of(culprit, first, gates.share_from_start) or wait_of(culprit, messengers)
-            finding = replace(finding, by_design=usual)
-            small = always_late(culprit.share, culprit.onset is not None, gates.share_from_start)
-            yield doubted(finding, (*small, *waits_for_cores(cpu, roster, culprit.ranks)))
-            if culprit.ranks:
-                yield blocked_ranks(set(judged.matrix.ranks) - set(culprit.ranks))
+            waits = may_wait(culprit, messengers, sync, alone=alone)
+            usual = (
+                duty_of(culprit, first, gates.share_from_start) or (waits and wait_of(culprit, gates.share_from_start)) or None
+            )
+            told = replace(culprit, ranks=(), changing=True) if waits and usual is None else culprit
+            finding = hardware.refined(_finding(groups, judged, told, gates.least_accounted), (Cause.COMPUTE_SLOW,))
+            small = always_late(told.share, told.onset is not None, gates.share_from_start)
+            yield doubted(replace(finding, by_design=usual), (*small, *waits_for_cores(cpu, roster, told.ranks)))
+            if told.ranks:
+                yield blocked_ranks(set(judged.matrix.ranks) - set(told.ranks))
 
 
-def _without_waits(judged: WindowVerdict, messengers: Messengers) -> WindowVerdict:
-    """A window without ranks that may only wait for messages since a stage became longer: then that is all it tells."""
-    found = judged.attribution
-    culprits = tuple(
-        replace(each, ranks=(), changing=True) if each.onset is not None and may_wait(each, messengers) else each
-        for each in found.culprits
-    )
-    return replace(judged, attribution=replace(found, culprits=culprits))
+def _is_alone(known: list[WindowVerdict], roster: Roster) -> bool:
+    """Whether all windows together name one rank, and hold every rank of the job."""
+    named = {rank for judged in known for culprit in judged.attribution.culprits for rank in culprit.ranks}
+    return len(named) == 1 and {rank for judged in known for rank in judged.matrix.ranks} >= set(roster.ranks)
 
 
 def _of_few(known: list[WindowVerdict]) -> list[WindowVerdict]:

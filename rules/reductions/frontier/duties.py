@@ -15,9 +15,7 @@ _THROUGHOUT = "throughout"
 _IS_DUTY = "in a sound job the first rank logs, saves or evaluates for all"
 _IS_PAUSE = "a sound job saves or evaluates every so many steps too, and it took no longer than at the begin of the record"
 
-_MAY_WAIT = (
-    "hosts wait for messages of other ranks inside the passes, which cannot be told from work; it was so from the begin on"
-)
+_MAY_WAIT = "ranks wait for messages inside the passes as well as they work; it is little, and was so from the begin on"
 
 
 def first_ranks(hosts: Mapping[int, str | None]) -> frozenset[int]:
@@ -47,14 +45,16 @@ def duty_of(culprit: Culprit, first: Collection[int], share_from_start: float) -
     return _IS_DUTY if is_rhythmic or (culprit.pattern == _THROUGHOUT and culprit.share < share_from_start) else None
 
 
-def may_wait(culprit: Culprit, messengers: Set[int]) -> bool:
-    """Whether ranks are long in a pass in which they, or those that hold them up, exchange messages.
+def may_wait(culprit: Culprit, messengers: Set[int], sync: str | None, *, alone: bool) -> bool:
+    """Whether ranks that are long in a pass may only have waited there for messages, on their device as well.
 
-    A victim's pass grows with that of the rank which it gets its messages from; times of devices tell which it is.
+    A victim's pass grows with what the rank that it gets its messages from is late by, and then both are long somewhere. Where
+    every rank was seen and one is long `alone`, and not where all wait for their devices (`sync`), it is its own work.
     """
-    return culprit.stage in _PASSES and not culprit.device and not messengers.isdisjoint(culprit.ranks)
+    is_of_messages = culprit.stage in _PASSES and not messengers.isdisjoint(culprit.ranks)
+    return is_of_messages and (culprit.stage == sync or not alone)
 
 
-def wait_of(culprit: Culprit, messengers: Set[int]) -> str | None:
-    """Why such ranks may be in time; None where the stage became longer in the record, or has no messages."""
-    return _MAY_WAIT if culprit.onset is None and may_wait(culprit, messengers) else None
+def wait_of(culprit: Culprit, share_from_start: float) -> str | None:
+    """Why the job is sound where ranks `may_wait`: by so little, and since the record began, they wait in any pipeline."""
+    return _MAY_WAIT if culprit.onset is None and culprit.share < share_from_start else None

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from forensics.rules.reductions.frontier.culprits import Culprit
-from forensics.rules.reductions.frontier.duties import duty_of, first_ranks
+from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, may_wait
 
 HOSTS = {rank: f"host{rank // 8}" for rank in range(16)}
 SMALL = Culprit("callbacks", None, (0,), 1e9, 0.05, 80, 100, 2e7, "peers", "throughout")
@@ -55,3 +55,20 @@ def test_work_for_all_is_a_duty(culprit: Culprit) -> None:
 )  # fmt: skip
 def test_what_a_sound_job_does_not_show_is_none(culprit: Culprit) -> None:
     assert not is_duty(culprit)
+
+
+@pytest.mark.parametrize(
+    ("stage", "ranks", "alone", "waits"),
+    [
+        ("forward", (5,), True, False),
+        ("forward", (5,), False, True),
+        ("forward", (5, 7), False, True),
+        ("backward", (5,), True, True),
+        ("optimizer", (5,), False, False),
+        ("forward", (12,), False, False),
+    ],
+    ids=["its own work", "another is long too", "those behind it too", "where all wait", "no messages there", "no messages"],
+)
+def test_ranks_of_a_pipeline_may_wait_in_their_passes(stage: str, ranks: tuple[int, ...], alone: bool, waits: bool) -> None:
+    culprit = replace(SMALL, stage=stage, ranks=ranks)
+    assert may_wait(culprit, set(range(8)), "backward", alone=alone) is waits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forensics.case.database import new_case
+from forensics.case.database import insert_rows, new_case
 from forensics.rules.engine import find, supply_of, thresholds
 from forensics.rules.interface import Thresholds
 from forensics.rules.reductions.calls.positions import Communicator, Communicators
@@ -32,29 +32,34 @@ def test_ranks_that_are_slow_in_different_windows_are_named() -> None:
     assert named(4) == {(stage, (rank,)) for rank, stage in enumerate(STAGES)}
 
 
-def of_one_window(made: StageMatrix, messengers: set[int]) -> list[tuple[tuple[int, ...], str | None]]:
-    """The ranks of each finding on one window of a job whose messengers are known, and why it accuses nobody."""
+def of_one_window(made: StageMatrix, ranks: int) -> list[tuple[tuple[int, ...], bool]]:
+    """The ranks of each finding on one window of eight ranks of a pipeline of so many, and whether a sound job may be so."""
     rule = find("FX170")
     assert rule is not None
-    windows, known = FrontierWindows((FrontierWindow(made),)), Messengers(frozenset(messengers))
+    connection = new_case()
+    insert_rows(connection, "ranks", "source_id rank host", [(rank, rank, "host") for rank in range(ranks)])
+    windows, known = FrontierWindows((FrontierWindow(made),)), Messengers(frozenset(range(ranks)))
     given: dict[object, object] = {FrontierWindows: windows, Messengers: known, Thresholds: thresholds(rule, {})}
-    findings = supply_of(new_case(), None).call(rule.evaluate, given)
-    return [(finding.ranks, finding.by_design) for finding in findings if finding.impact]
+    findings = supply_of(connection, None).call(rule.evaluate, given)
+    return [(finding.ranks, finding.by_design is not None) for finding in findings if finding.impact]
 
 
-@pytest.mark.parametrize(("stage", "messengers"), [("forward", set()), ("forward", {4}), ("optimizer", {3})])
-def test_a_rank_that_waits_for_no_message_in_the_stage_is_named(stage: str, messengers: set[int]) -> None:
-    assert of_one_window(job(stage, rank=3, seed=1), messengers) == [((3,), None)]
+def test_a_rank_that_is_long_alone_in_a_pass_is_named_in_a_pipeline_too() -> None:
+    assert of_one_window(job("forward", rank=3, seed=1), 8) == [((3,), False)]
 
 
-def test_a_rank_that_may_wait_for_messages_in_its_passes_is_not() -> None:
-    """Its pass is as long where the rank that it receives from is the slow one."""
-    ((ranks, why),) = of_one_window(job("forward", rank=3, seed=1), {3})
-    assert ranks == (3,) and why is not None
+@pytest.mark.parametrize(
+    ("delay_ms", "found"),
+    [(120, ((), False)), (25, ((3,), True))],
+    ids=["the job is said to be slow", "how a pipeline is"],
+)
+def test_it_may_wait_for_one_that_is_not_seen(delay_ms: float, found: tuple[tuple[int, ...], bool]) -> None:
+    """The slow rank may be of another stage: then the pass of every rank behind it is long."""
+    assert of_one_window(job("forward", rank=3, seed=1, delay_ms=delay_ms), 16) == [found]
 
 
-def test_since_its_passes_became_longer_the_stage_is_told_without_it() -> None:
-    assert of_one_window(job("forward", rank=3, seed=1, when=lambda step: step >= 60), {3}) == [((), None)]
+def test_its_data_is_its_own() -> None:
+    assert of_one_window(job("data", rank=3, seed=1), 16) == [((3,), False)]
 
 
 def test_where_most_ranks_would_be_named_none_is() -> None:
