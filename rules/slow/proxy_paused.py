@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from forensics.model import (
     Anomaly,
@@ -34,7 +34,7 @@ _LEAST_SEEN = 5
 
 def _evaluate(slowness: Slowness, thresholds: Thresholds) -> Iterator[Finding]:
     slow = slowness.slow_links()
-    paused = {link: each for link, each in slowness.pauses.items() if link not in slow}
+    paused = {link: each for link, each in slowness.pauses.items() if link not in slow and not _is_echo(each, slow.values())}
     weights = {link: each.share for link, each in paused.items() if each.paused >= thresholds["least_pauses"]}
     material = [link for link, each in paused.items() if link in weights and each.share >= _least_share(each, thresholds)]
     for blame in blamed(weights, material, (), NicUsers()):
@@ -44,6 +44,12 @@ def _evaluate(slowness: Slowness, thresholds: Thresholds) -> Iterator[Finding]:
     for rank, (channel, share) in slowness.seen_late().items():
         if rank not in named and share >= thresholds["least_share"]:
             yield _unpolled(slowness, channel, share)
+
+
+def _is_echo(pause: Pauses, slow: Collection[ChannelFlows]) -> bool:
+    """Whether a link of one of its ranks is slow in the same operations, and loses more: its rank has that to wait for."""
+    alike = (each for each in slow if (each.communicator, each.kind) == (pause.communicator, pause.kind))
+    return any({pause.sender, pause.receiver} & {each.sender, each.receiver} and each.share > pause.share for each in alike)
 
 
 def _unpolled(slowness: Slowness, channel: ChannelFlows, share: float) -> Finding:

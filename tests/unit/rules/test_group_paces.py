@@ -10,7 +10,9 @@ from duckdb import DuckDBPyConnection
 from forensics.rules.reductions.network.channel_flows import ChannelFlows, channel_flows
 from forensics.rules.reductions.network.group_paces import group_paces
 from forensics.rules.reductions.network.pair_rates import PairRate
+from forensics.rules.reductions.network.proxy_pauses import Pauses
 from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.slow.proxy_paused import RULE
 from tests.unit.rules.made_up_flows import MS, STEP_NS, add, flows_of
 
 GROUPS, MEMBERS, STEPS = 4, 4, 8
@@ -89,3 +91,17 @@ def test_a_link_on_which_all_of_a_kind_is_slow_clears_nobody(slow: int, is_sound
     messages = ChannelFlows("pipe", "p2p", 4, 36, 0, 1 << 24, 16, 0, 2e6, 2e6, 0.0, 0.0, 8e9, 1e9, None, 63, "4.frx")
     sums = ChannelFlows("tied", "all_reduce", 4, 36, 0, 1 << 26, 2, slow, 3e6, 8e6, 9e6, 0.0, 8e9, 2e9, None, 63, "4.frx")
     assert (Slowness(channels={(4, 36): (messages, sums)}).sound_links(()) == ((4, 36),)) is is_sound
+
+
+@pytest.mark.parametrize(
+    ("communicator", "share", "is_named"),
+    [("all", 0.7, False), ("all", 0.1, True), ("other", 0.7, True)],
+    ids=["beside a slow link", "beside one that loses less", "in other operations"],
+)
+def test_a_pause_beside_a_slow_link_of_the_same_operations_is_its_echo(communicator: str, share: float, is_named: bool) -> None:
+    """Rank 0 exchanges with 1 and with 2, whose NIC is slow: what it offers 1 late it offers late for that."""
+    channel = ChannelFlows(communicator, "p2p", 0, 2, 0, 1 << 24, 18, 18, 1e6, 4e6, 1e9, share, 1e9, 4e9, None, 7, "0.frx")
+    pause = Pauses(1, 0, "all", "p2p", 18, 18, 25e6, 4e8, 0.15, 5e8, "1.frx")
+    slowness = Slowness(channels={(0, 2): (channel,)}, pauses={(1, 0): pause})
+    thresholds = {threshold.name: threshold.default for threshold in RULE.thresholds}
+    assert [found.ranks for found in RULE.evaluate(slowness, thresholds)] == [(0, 1)] * is_named
