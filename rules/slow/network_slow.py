@@ -18,7 +18,7 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions.network.line_uses import OF_LINE, LineUse, LineUses, most_of_lines
+from forensics.rules.reductions.network.line_uses import OF_LINE, LineUse, LineUses, apart, most_of_lines
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import WorkRequestLogs
@@ -32,6 +32,8 @@ def _evaluate(roster: Roster, liveness: Liveness, uses: LineUses, thresholds: Th
         return
     # A host whose NICs were not seen may be the one that all others wait for.
     hosts = {use.host for use in known}
+    if apart(known) < thresholds["least_pairs"]:
+        return  # a host or two may be behind all that is slow
     if {host for rank in roster.ranks if (host := roster.host_of(rank))} <= hosts:
         yield _finding(tuple(sorted(roster.ranks)), known, most)
 
@@ -64,8 +66,10 @@ def _evidence(worst: LineUse, uses: Sequence[LineUse], most: float) -> Iterator[
         worst.source,
     )
     hosts = len({use.host for use in uses})
+    pairs = f"{counted(apart(uses), 'pair')} of hosts that have no host in common are slow: no two hosts account for all of it"
     seen = f"{counted(len(uses), 'NIC')} of {counted(hosts, 'host')}"
     yield Evidence(f"none of {seen} moves more than {100 * most:.0f} % of the rate of its line")
+    yield Evidence(pairs)
     yield Evidence("slots that carry less than the line look the same", None, supports=False)
 
 
@@ -83,7 +87,10 @@ RULE = Rule(
     name="network-slow",
     seed="VenusTrace section 3.2.2 (rate of work requests) and Pulse section 6.2 (rate while active)",
     needs=(Need(WorkRequestLogs, "work_requests", "when a NIC has work is seen in verbs only"),),
-    thresholds=(Threshold("most_of_line", OF_LINE, "of the rate of the line: NICs that have work reach nine tenths of it"),),
+    thresholds=(
+        Threshold("most_of_line", OF_LINE, "of the rate of the line: NICs that have work reach nine tenths of it"),
+        Threshold("least_pairs", 3, "pairs of hosts apart from each other: two slow hosts do not account for three"),
+    ),
     concludes="The network of the whole job, where no NIC comes near the rate of its line while it has work.",
     evaluate=_evaluate,
     clears=_clears,

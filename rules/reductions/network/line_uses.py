@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NewType
 
+import networkx as nx
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs, source_ids
 
 # Of fewer requests, or of small ones, the latency is most of the time.
-_LEAST_REQUESTS, _LEAST_BYTES = 64, 128 << 10
+_LEAST_REQUESTS, _LEAST_BYTES = 16, 128 << 10
 
 OF_LINE = 0.7
 """Of the rate of the line: NICs that have work reach nine tenths of it."""
@@ -32,7 +33,8 @@ _LEAST_LOST = 0.05
 class LineUse:
     """One NIC of `ranks` in the newer half of their logs: it moved `rate` at most (bytes per second) while it had work.
 
-    `line_rate` is what its port is rated for, None not known; `busy` the share of the time in which it had work, at least.
+    `line_rate` is what its port is rated for, None not known; `busy` the share of the time in which it had work, at least;
+    `peers` are the hosts that it sent to, as far as both ends of a queue pair are known.
     """
 
     host: str
@@ -42,6 +44,7 @@ class LineUse:
     busy: float
     line_rate: float | None
     source: str
+    peers: tuple[str, ...] = ()
 
     @property
     def part(self) -> float | None:
@@ -67,10 +70,22 @@ def most_of_lines(uses: Sequence[LineUse]) -> float | None:
     return max(use.part or 0.0 for use in known)
 
 
+def apart(uses: Sequence[LineUse]) -> int:
+    """How many pairs of hosts, each host in one of them, have traffic: as many hosts must be slow where all traffic is."""
+    ways = nx.Graph([(use.host, peer) for use in uses for peer in use.peers if peer != use.host])
+    return len(nx.max_weight_matching(ways, maxcardinality=True))
+
+
 _USES = """
 WITH halves AS (
     SELECT source_id, (min(time_ns) + max(time_ns)) // 2 AS middle, max(time_ns) - (min(time_ns) + max(time_ns)) // 2 AS span
     FROM wr_samples WHERE list_contains($sources, source_id) GROUP BY source_id
+), ends AS (
+    SELECT q.source_id, q.queue_pair, min(coalesce(o.host, t.host)) AS host
+    FROM queue_pairs q JOIN queue_pairs o ON o.gid = q.remote_nic AND o.number = try_cast(q.remote_queue_pair AS BIGINT)
+    JOIN sources t ON t.source_id = o.source_id
+    WHERE list_contains($sources, q.source_id) AND list_contains($sources, o.source_id)
+    GROUP BY q.source_id, q.queue_pair HAVING count(DISTINCT coalesce(o.host, t.host)) = 1
 ), rates AS (
     SELECT host, parent, max(rate_bytes_per_s) AS line FROM devices WHERE kind = 'port' GROUP BY host, parent
 ), moved AS (
@@ -81,9 +96,10 @@ WITH halves AS (
     GROUP BY w.source_id, w.queue_pair, w.rank
 )
 SELECT coalesce(q.host, s.host) AS on_host, q.nic, m.rank, [q.communicator, CAST(q.peer AS VARCHAR)], m.bytes, m.busy, m.span,
-       r.line, s.path || '#entry=' || m.locator
+       r.line, e.host, s.path || '#entry=' || m.locator
 FROM moved m JOIN sources s USING (source_id)
 JOIN queue_pairs q ON q.source_id = m.source_id AND q.queue_pair = m.queue_pair
+LEFT JOIN ends e ON e.source_id = m.source_id AND e.queue_pair = m.queue_pair
 LEFT JOIN rates r ON r.host = coalesce(q.host, s.host) AND r.parent = q.nic
 WHERE m.requests >= $requests AND m.busy > 0 AND m.bytes >= $bytes * m.requests AND q.nic IS NOT NULL
     AND coalesce(q.direction, 'send') = 'send' AND on_host IS NOT NULL ORDER BY ALL
@@ -108,4 +124,5 @@ def _use(host: str, nic: str, rows: Sequence[tuple[Any, ...]]) -> LineUse:
     together = sum(row[2] for row in rows) / longest[3] * 1e9
     busy = longest[3] / max(longest[4], longest[3], 1)
     ranks = tuple(sorted({row[0] for row in rows}))
-    return LineUse(host, nic, ranks, max(together, *connections.values()), busy, longest[5], longest[6])
+    peers = tuple(sorted({row[6] for row in rows if row[6] is not None}))
+    return LineUse(host, nic, ranks, max(together, *connections.values()), busy, longest[5], longest[7], peers)

@@ -8,7 +8,7 @@ from typing import cast
 import duckdb
 import pytest
 
-from forensics.rules.reductions.network.line_uses import LineUse, line_uses, most_of_lines
+from forensics.rules.reductions.network.line_uses import LineUse, apart, line_uses, most_of_lines
 from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs
 
 S = 1_000_000_000
@@ -19,30 +19,33 @@ def uses_of(moved_gb: float, busy_s: float, pairs: int = 2, line: int | None = 2
     """One NIC whose queue pairs each move so much in 10 s; in the older half of the log they did nothing for their work."""
     with duckdb.connect() as opened:
         opened.execute("CREATE TABLE sources (source_id BIGINT, path VARCHAR, host VARCHAR)")
-        opened.execute("INSERT INTO sources VALUES (7, '0.frx', 'n0')")
+        opened.execute("INSERT INTO sources VALUES (7, '0.frx', 'n0'), (8, '1.frx', 'n1')")
         opened.execute("CREATE TABLE devices (host VARCHAR, kind VARCHAR, parent VARCHAR, rate_bytes_per_s BIGINT)")
         if line:
             opened.execute("INSERT INTO devices VALUES ('n0', 'port', 'mlx5_0', ?)", [line])
         opened.execute(
             "CREATE TABLE queue_pairs (source_id BIGINT, queue_pair VARCHAR, host VARCHAR, nic VARCHAR, communicator VARCHAR, "
-            "peer INTEGER, direction VARCHAR)"
+            "peer INTEGER, direction VARCHAR, gid VARCHAR, number BIGINT, remote_nic VARCHAR, remote_queue_pair VARCHAR)"
         )
         opened.execute(
             "CREATE TABLE wr_samples (source_id BIGINT, locator BIGINT, time_ns BIGINT, rank INTEGER, queue_pair VARCHAR, "
             "completed BIGINT, completed_bytes BIGINT, busy_ns BIGINT, error_status INTEGER)"
         )
         for pair in range(pairs):
-            opened.execute("INSERT INTO queue_pairs VALUES (7, ?, 'n0', 'mlx5_0', 'dp', 1, 'send')", [f"#{pair}"])
+            opened.execute(
+                "INSERT INTO queue_pairs VALUES (7, $name, 'n0', 'mlx5_0', 'dp', 1, 'send', 'a', $pair, 'b', $pair), "
+                "(8, $name, 'n1', 'mlx5_0', 'dp', 0, 'recv', 'b', $pair, 'a', $pair)", {"name": f"#{pair}", "pair": pair}
+            )  # fmt: skip
             for at, (seconds, share, busy) in enumerate(((0, 0.0, 0.0), (10, 0.0, 10.0), (20, 1.0, 10.0 + busy_s))):
                 row = [at, seconds * S, f"#{pair}", int(1000 * share), int(moved_gb * GB * share), int(busy * S)]
                 opened.execute("INSERT INTO wr_samples VALUES (7, ?, ?, 0, ?, ?, ?, ?, NULL)", row)
-        (found,) = line_uses(opened, ShimLogs({0: cast(ShimLog, SimpleNamespace(source_id=7))}))
+        (found,) = line_uses(opened, ShimLogs({rank: cast(ShimLog, SimpleNamespace(source_id=7 + rank)) for rank in (0, 1)}))
         return found
 
 
 def test_a_nic_moves_what_its_queue_pairs_move_together() -> None:
     found = uses_of(moved_gb=10, busy_s=2)
-    assert (found.host, found.nic, found.ranks) == ("n0", "mlx5_0", (0,))
+    assert (found.host, found.nic, found.ranks, found.peers) == ("n0", "mlx5_0", (0,), ("n1",))
     assert found.rate == pytest.approx(10 * GB) and found.part == pytest.approx(0.4)
     assert found.busy == pytest.approx(0.2) and found.lost == pytest.approx(0.12)
 
@@ -68,3 +71,18 @@ def nics(rates: tuple[float, ...], busy: float = 0.2, hosts: int = 2) -> list[Li
 )
 def test_the_fastest_nic_speaks_for_the_network(found: list[LineUse], most: float | None) -> None:
     assert most_of_lines(found) == (pytest.approx(most) if most else None)
+
+
+@pytest.mark.parametrize(
+    ("ways", "pairs"),
+    [
+        ([(0, 1), (1, 2), (2, 3), (3, 0)], 2),
+        ([(0, 1), (2, 3)], 2),
+        ([(0, each) for each in range(1, 6)], 1),
+        ([(each, (each + 1) % 6) for each in range(6)], 3),
+    ],
+    ids=["ring of four", "two pairs", "all with one", "ring of six"],
+)
+def test_as_many_hosts_must_be_slow_as_pairs_are_apart(ways: list[tuple[int, int]], pairs: int) -> None:
+    """Hosts 1 and 3 account for all traffic of a ring of four, and of two pairs: nobody can say that the network is slow."""
+    assert apart([LineUse(f"n{a}", "m", (a,), 10e9, 0.2, 25e9, "x", (f"n{b}",)) for a, b in ways]) == pairs

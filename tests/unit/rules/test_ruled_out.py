@@ -163,7 +163,7 @@ def test_flows_that_would_have_shown_a_slow_end(code: str, slowness: Slowness, l
     assert status(code, recorded("transfer-slow"), about) == expected
 
 
-@pytest.mark.parametrize(("hosts", "expected"), [(4, "ruled_out"), (3, "silent")])
+@pytest.mark.parametrize(("hosts", "expected"), [(6, "ruled_out"), (5, "silent")])
 def test_nics_that_move_what_their_lines_carry_clear_the_network(hosts: int, expected: str) -> None:
     """One host of which no NIC does may be behind a slow leaf."""
     case = recorded("network-slow")
