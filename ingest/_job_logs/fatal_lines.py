@@ -34,6 +34,7 @@ PATTERNS = (
         ("F",),
     ),
     # ROCm's runtime, in the process whose device failed.
+    pattern("fatal_error", r"(?P<what>Queue 0x\w{1,16} aborting with error : HSA_STATUS_ERROR_\w{1,60})", "{what}"),
     pattern("fatal_error", r"^(?P<what>(?:Memory access fault|HW Exception) by GPU node-\d{1,5})\b", "{what}"),
 )
 WORDS = (
@@ -46,5 +47,13 @@ WORDS = (
         "Illegal instruction",
         "Floating point exception",
     ),
-    *(".cu:", "HIP error: ", "] Check failed: ", "Memory access fault", "HW Exception by GPU", "] FATAL ERROR :: "),
+    *(
+        ".cu:",
+        "HIP error: ",
+        "] Check failed: ",
+        "Memory access fault",
+        "HW Exception by GPU",
+        "aborting with error : HSA",
+        "] FATAL ERROR :: ",
+    ),
 )

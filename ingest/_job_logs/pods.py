@@ -1,4 +1,4 @@
-"""What Kubernetes prints of the pods of a job: `kubectl describe pod`, `kubectl get pods`, the training operator, Volcano.
+"""What Kubernetes prints of the pods of a job: `kubectl describe pod`, `get pods`, `get events`, training operator, Volcano.
 
 Upstream: staging/src/k8s.io/kubectl/pkg/describe of kubernetes/kubernetes, the training operator of Kubeflow,
 pkg/controllers/job/job_controller.go of volcano-sh/volcano.
@@ -48,6 +48,10 @@ _STATE = re.compile(r"^ {2,12}(?:Last )?State: {1,20}Terminated$")
 _REASON = re.compile(r"^ {2,12}(?:Reason: {1,20}(?P<reason>\w{1,40})|Exit Code: {1,20}(?P<code>\d{1,3}))$")
 # The kubelet ends a pod that holds more than it asked for, when its node runs out.
 _EVICTED = re.compile(r"^Message: {1,20}The node was low on resource: (?:memory|ephemeral-storage)\b")
+_EVENT = re.compile(
+    r"^(?:\S{1,12} (?:\(\S{1,12} ago\) )?)? {0,40}Warning {1,12}Evicted {1,20}pod/(?P<pod>[a-z0-9][\w.-]{0,252}) {1,80}"
+    r"The node was low on resource: (?:memory|ephemeral-storage)\b"
+)
 _SETTING = re.compile(r"^ {2,12}(?P<name>[\w./-]{1,80}): {1,40}(?P<value>\S{1,80})$")
 
 
@@ -85,6 +89,8 @@ class Pods:
             self._pod, self._reason, self._devices, self._lines = said["pod"], None, None, 0
         elif self._pod is not None:
             yield from self._described(self._pod, line)
+        if evicted := _EVENT.match(line):
+            yield from self._end(evicted["pod"], 128 + signal.SIGKILL, DESCRIBED)
         if row := _ROW.match(line):
             self._pod = None
             yield from self._end(row["pod"], 128 + signal.SIGKILL, DESCRIBED)

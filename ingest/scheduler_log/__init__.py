@@ -67,7 +67,8 @@ _WORDS = ("Name: ", "Node", "JobId=", "CANCELLED", "oom", "Normal", "Warning", "
 _SHORTEST = 7
 _STATE = re.compile(r"\s+Reason: +(?P<reason>OOMKilled|Evicted|ContainerCannotRun|DeadlineExceeded)\s*$")
 # The kubelet kills a pod that holds more than it asked for, when its node runs out.
-_LOW = re.compile(r"Message: +The node was low on resource: (?:memory|ephemeral-storage)\b")
+_SHORT = r"The node was low on resource: (?:memory|ephemeral-storage)\b"
+_LOW = re.compile(rf"Message: +{_SHORT}")
 _EXIT = re.compile(r"\s+Exit Code: +(?P<code>\d{1,3})\s*$")
 
 
@@ -169,6 +170,8 @@ def _events(line: str, pod: str | None) -> Iterator[tuple[str, str | None]]:
         yield known.kind, subject
     if (event := _EVENT.search(line)) and event["reason"] in _REASONS:
         yield _REASONS[event["reason"]], event["object"]
+        if event["reason"] == "Evicted" and event["object"].startswith("pod/") and re.match(_SHORT, event["message"]):
+            yield "process_exit", f"exitcode=137 pod={event['object'].removeprefix('pod/')} evicted"
     if pod is None:
         return
     if state := _STATE.match(line):

@@ -42,7 +42,9 @@ _LOST_DEVICE = re.compile(r"code=(?:48|64|79|94|95|119|120|140) ")
 """Xids by which a device takes its process with it; those that a program or a peer can cause are not among them."""
 _ODD_ONE = re.compile(r"\bRank (\d{1,7}) has different values? for .{1,200}[Oo]ther ranks:")
 """What all ranks raise that found one of them to differ from all others."""
-_OF_DEVICE = re.compile(r"^[^\[\]]*\bby GPU node-\d")
+_OF_DEVICE = re.compile(
+    r"^[^\[\]]*\bby GPU node-\d|Queue 0x\w{1,16} aborting with error : HSA_STATUS_ERROR_(?:EXCEPTION|MEMORY_\w+|ILLEGAL_\w+)"
+)
 """What ROCm's runtime writes before it aborts the process whose device failed; a label in front may be that of another node."""
 _OF_ITSELF = re.compile(r": Rank (?P<rank>\d{1,7}), node [^\s,]{1,255}, device \d")
 _NUMBER = re.compile(r"\d+")

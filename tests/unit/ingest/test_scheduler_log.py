@@ -27,6 +27,7 @@ def test_events_of_kubernetes() -> None:
         ("oom_kill", "node/gpu-017"),
         ("pod_stopped", "pod/train-worker-3"),
         ("pod_evicted", "pod/train-worker-5"),
+        ("process_exit", "exitcode=137 pod=train-worker-5 evicted"),
         ("pod_evicted", "pod/train-worker-6"),
         ("node_failed", "pod/train-worker-7"),
     ]

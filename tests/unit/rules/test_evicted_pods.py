@@ -47,3 +47,13 @@ def test_the_rank_of_an_evicted_pod(tmp_path: Path) -> None:
 )
 def test_pods_of_which_no_rank_is_told(tmp_path: Path, pods: tuple[str, ...]) -> None:
     assert not judged(tmp_path, *pods)
+
+
+EVENT = "4m          Warning   Evicted     pod/{0}         {1}\n3m          Normal    Killing     pod/{0}   Stopping\n"
+
+
+@pytest.mark.parametrize(("message", "expected"), [(LOW, {2}), ("Pod was preempted by a pod of a higher priority", set())])
+def test_the_rank_of_a_pod_in_the_events_of_its_namespace(tmp_path: Path, message: str, expected: set[int]) -> None:
+    pods = [pod(f"j-worker-{rank}", rank, None) for rank in range(3)]
+    (tmp_path / "events.txt").write_text("LAST SEEN   TYPE   REASON   OBJECT   MESSAGE\n" + EVENT.format("j-worker-2", message))
+    assert judged(tmp_path, *pods) == expected

@@ -189,8 +189,15 @@ ENTRY = (
 ROOT = "Root Cause (first observed failure):\n"
 
 
-def test_the_abort_that_a_device_explains(tmp_path: Path) -> None:
-    verdict = pasted(tmp_path, GPU_HANG + ROOT + ENTRY.format(5, -6, 22))
+QUEUE = (
+    ":0:rocdevice.cpp :2984: 5411: [pid:95 tid:0x7f] Callback: Queue 0x7f2 aborting with error : HSA_STATUS_ERROR_EXCEPTION: "
+    "An HSAIL operation resulted in a hardware exception. code: 0x1016\n"
+)
+
+
+@pytest.mark.parametrize("said", [GPU_HANG, QUEUE])
+def test_the_abort_that_a_device_explains(tmp_path: Path, said: str) -> None:
+    verdict = pasted(tmp_path, said + ROOT + ENTRY.format(5, -6, 22))
     assert (named(verdict), verdict.suspects[0].cause.value) == ({5}, "gpu_fault")
 
 
