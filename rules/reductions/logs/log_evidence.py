@@ -29,11 +29,15 @@ TIMEOUTS = (
 """Kinds of log events that only a job that stands still writes."""
 
 
-OF_THE_JOB = "text NOT LIKE '%setting DOWN%' AND text NOT LIKE '%NodeNot%'"
-"""Of lost nodes: a scheduler's own log tells of all nodes of a cluster."""
+OF_THE_JOB = """
+text NOT LIKE '%setting DOWN%' AND text NOT LIKE '%NodeNot%' AND NOT EXISTS (
+    SELECT 1 FROM log_progress p WHERE p.source_id = logged_event.source_id AND p.locator > logged_event.locator
+)
+"""
+"""Of lost nodes: a scheduler's own log tells of all nodes of a cluster, and a job that was started again goes on below."""
 _LOST_NODE = f"""
 SELECT min(source) FROM logged_event
-WHERE (kind = 'node_failed' AND {OF_THE_JOB}) OR (kind = 'job_cancelled' AND subject LIKE '%DUE TO NODE FAILURE%')
+WHERE (kind = 'node_failed' OR (kind = 'job_cancelled' AND subject LIKE '%DUE TO NODE FAILURE%')) AND {OF_THE_JOB}
 """
 
 

@@ -91,3 +91,10 @@ def test_a_lost_node_ends_a_job(tmp_path: Path, text: str) -> None:
     verdict = judged(tmp_path, {"job.log": text})
     assert verdict.outcome is Outcome.FAILSTOP
     assert "a node of the job was lost, says job.log#line=2" in verdict.summary
+
+
+@pytest.mark.parametrize("text", [FAILED, CANCELLED])
+def test_a_job_that_was_started_again_has_not_ended(tmp_path: Path, text: str) -> None:
+    verdict = judged(tmp_path, {"job.log": text + "".join(f"step {n} loss 1.9\n" for n in range(4, 30))})
+    assert verdict.outcome is not Outcome.FAILSTOP
+    assert not [each for each in verdict.would_change if each.startswith("console")]
