@@ -21,6 +21,9 @@ from forensics.model import (
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses, roots
+from forensics.rules.reductions.frontier.culprits import Culprit
+from forensics.rules.reductions.frontier.reading import FrontierWindows
+from forensics.rules.reductions.frontier.told import long_stage_of
 from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, waits_for_cores
@@ -41,6 +44,7 @@ _CAUSES = {
     StageName.OPTIMIZER: Cause.COMPUTE_SLOW,
 }
 
+_SHOWN = {True: "what its stage times show", False: "what its stacks show"}
 _DUTY = (
     "only this rank has work before that call, it comes in time to those between, and it has been so since the record began: "
     "the job is made so"
@@ -57,13 +61,14 @@ def _evaluate(
     liveness: Liveness,
     text: EvidenceText,
     layout: Layout,
+    windows: FrontierWindows,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     late = list(roots(lateness, lambda item: _material(item, layout, thresholds)))
     if 2 * max(len(late), len(own.found)) > len(roster.ranks):
         return  # where most ranks are late in turn nobody holds the others up
     found = [
-        _finding(roster, stacks, cpu, text, item, others, thresholds)
+        _finding(roster, stacks, cpu, text, windows, item, others, thresholds)
         for item, others in _told_apart(late, own)
         if _speaks(item, layout, thresholds)
     ]
@@ -113,19 +118,22 @@ def _finding(
     stacks: StacksByRank,
     cpu: HostCpu,
     text: EvidenceText,
+    windows: FrontierWindows,
     late: Lateness,
     others: tuple[int, ...],
     thresholds: Thresholds,
 ) -> Finding:
-    stage, accounted = _usual_stage(stacks, late)
+    measured = None if others else long_stage_of(late.rank, windows)
+    stage, accounted = _measured_stage(measured, late) if measured else _usual_stage(stacks, late)
+    on_device = late.on_device if measured is None else measured.device
     least = thresholds["least_accounted"]
     against = tuple(_doubts(roster, cpu, late, others))
     return Finding(
         ranks=tuple(sorted((late.rank, *others))),
-        cause=_cause(late, stage, accounted >= least),
+        cause=_cause(on_device, stage, accounted >= least),
         stage=StageRef(
             name=stage,
-            component=Component.COMPUTE if late.on_device else Component.UNKNOWN,
+            component=Component.COMPUTE if on_device else Component.UNKNOWN,
             operation=late.kind,
             communicator=late.communicator,
         ),
@@ -134,7 +142,7 @@ def _finding(
         evidence=(
             *_evidence(late),
             *text.stack(late.rank),
-            *unexplained(accounted if stage is not StageName.UNKNOWN else None, "what its stacks show", least),
+            *unexplained(accounted if stage is not StageName.UNKNOWN else None, _SHOWN[measured is not None], least),
             *against,
         ),
         granularity=Granularity.GROUP if others else Granularity.RANK,
@@ -175,8 +183,8 @@ def _of_own_work(roster: Roster, cpu: HostCpu, text: EvidenceText, item: Excess)
     )
 
 
-def _cause(late: Lateness, stage: StageName, is_accounted: bool) -> Cause:
-    if late.on_device:
+def _cause(on_device: bool, stage: StageName, is_accounted: bool) -> Cause:
+    if on_device:
         return Cause.COMPUTE_SLOW
     return _CAUSES.get(stage, Cause.HOST_STALL) if is_accounted else Cause.UNKNOWN
 
@@ -208,6 +216,11 @@ def _doubts(roster: Roster, cpu: HostCpu, late: Lateness, others: tuple[int, ...
         yield Evidence(
             "they pass messages on to each other, and cost nearly the same: one of them is late", None, supports=False
         )
+
+
+def _measured_stage(measured: Culprit, late: Lateness) -> tuple[StageName, float]:
+    """The stage whose recorded times are long on the rank, and which part of its cost that accounts for."""
+    return StageName(measured.stage), min(1.0, measured.share / late.share)
 
 
 def _usual_stage(stacks: StacksByRank, late: Lateness) -> tuple[StageName, float]:

@@ -28,7 +28,7 @@ from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, may
 from forensics.rules.reductions.frontier.gates import REASONS, Gates
 from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.frontier.reading import FrontierWindows
-from forensics.rules.reductions.frontier.roles import roles_differ
+from forensics.rules.reductions.frontier.told import is_limited
 from forensics.rules.reductions.frontier.verdicts import WindowVerdict, judge
 from forensics.rules.reductions.hardware.accounted import unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
@@ -48,8 +48,6 @@ _COMPARED = {
     "usual": "than in its usual step",
 }
 _SEEN_MEETINGS = ("aligned", "collectives", "arrivals")
-# Of the wall time: stages that overlap by more were nested or counted twice, and tell no loss.
-_MOST_OVERLAP = 0.1
 # Fewer steps may recur by chance; the rank is then a lead.
 _LIKELY_STEPS = 10
 _ENOUGH_STEPS = 5
@@ -68,7 +66,7 @@ def _evaluate(
 ) -> Iterator[Finding]:
     gates = Gates.of(thresholds)
     first = first_ranks({rank: roster.host_of(rank) for rank in roster.ranks})
-    known = _of_few([judged for window in windows if not _is_limited(judged := judge(window, gates), gates)])
+    known = _of_few([judged for window in windows if not is_limited(judged := judge(window, gates), gates)])
     alone = _is_alone(known, roster)
     on_device = {culprit.ranks: culprit.stage for judged in known for culprit in judged.attribution.culprits if culprit.device}
     for judged in known:
@@ -119,12 +117,6 @@ def _is_told_better(culprit: Culprit, on_device: Mapping[tuple[int, ...], str]) 
     """Whether device times of another window tell the pass that launched what the host of these ranks waits for here."""
     stage = on_device.get(culprit.ranks)
     return not culprit.device and culprit.stage in _PASSES and stage in _PASSES and stage != culprit.stage
-
-
-def _is_limited(judged: WindowVerdict, gates: Gates) -> bool:
-    """Whether the window cannot bear an accusation: ranks of different parts, stages out of order or counted twice."""
-    mixed = judged.attribution.sync is None or roles_differ(judged.matrix, gates, judged.attribution.sync)
-    return bool(mixed) or not judged.matrix.is_ordered or judged.examined.overlap > _MOST_OVERLAP
 
 
 def _finding(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least: float) -> Finding:
@@ -251,7 +243,7 @@ def _limit(judged: WindowVerdict, gates: Gates) -> str | None:
     found, cut = judged.attribution, judged.cut
     if cut is None:
         return found.reason
-    if _is_limited(judged, gates) or judged.matrix.missing or found.method not in _SEEN_MEETINGS:
+    if is_limited(judged, gates) or judged.matrix.missing or found.method not in _SEEN_MEETINGS:
         return "ranks play different parts, are missing, or are not seen to meet"
     if found.steps < _LIKELY_STEPS:
         return f"{found.steps} steps were compared, {_LIKELY_STEPS} would be enough"

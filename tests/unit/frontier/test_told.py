@@ -1,0 +1,37 @@
+"""The stage that a rank which comes late to calls is long in, by its recorded stages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from forensics.rules.reductions.frontier.told import long_stage_of
+from forensics.rules.reductions.frontier.verdicts import FrontierWindow
+from tests.unit.frontier.jobs import job
+
+
+@pytest.mark.parametrize("stage", ["data", "forward", "callbacks", "optimizer"])
+def test_the_stage_of_the_rank_that_is_long(stage: str) -> None:
+    found = long_stage_of(3, [FrontierWindow(job(rank=1)), FrontierWindow(job(stage, rank=3, seed=2))])
+    assert found is not None and found.stage == stage
+
+
+def test_the_longer_one_of_two_windows() -> None:
+    less, more = (FrontierWindow(job(stage, rank=3, delay_ms=ms, seed=2)) for stage, ms in (("forward", 60), ("data", 240)))
+    found = long_stage_of(3, [less, more])
+    assert found is not None and found.stage == "data"
+
+
+@pytest.mark.parametrize("rank", [2, 9])
+def test_others_are_long_in_none(rank: int) -> None:
+    assert long_stage_of(rank, [FrontierWindow(job("data", rank=3, seed=2))]) is None
+
+
+def test_where_all_meet_no_stage_is_told() -> None:
+    """It is long there by the work of its device, or because it waits."""
+    assert long_stage_of(3, [FrontierWindow(job("backward", rank=3, seed=2, arrivals=True))]) is None
+
+
+def test_stages_out_of_order_tell_none() -> None:
+    assert long_stage_of(3, [FrontierWindow(replace(job("data", rank=3, seed=2), is_ordered=False))]) is None
