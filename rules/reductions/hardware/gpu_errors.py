@@ -189,8 +189,8 @@ def _placed(connection: DuckDBPyConnection, known: Owners, errors: Sequence[GpuE
     for error in errors:
         own = known.rank(error.host, error.pid)
         rank = known.among(by_address, error.host, error.address) if own is None else own
-        if own is None and error.time_ns is None and not error.of_device:
-            continue
+        if error.time_ns is None and not error.of_device and (own is None or issued):
+            continue  # where calls are recorded, whether the rank made some later decides, and nothing tells that
         if rank is None:
             unplaced.setdefault((error.host, error.address), error)
         elif error.time_ns is None or error.time_ns + _TOGETHER_NS > issued.get(rank, 0):
