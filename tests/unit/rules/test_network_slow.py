@@ -8,8 +8,11 @@ from typing import cast
 import duckdb
 import pytest
 
-from forensics.rules.reductions.network.line_uses import LineUse, apart, line_uses, most_of_lines
+from forensics.rules.engine import run, supply_of
+from forensics.rules.reductions.network.line_uses import LineUse, LineUses, apart, line_uses, most_of_lines
 from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs
+from forensics.rules.slow.network_slow import RULE
+from tests.recordings.scenarios import recorded
 
 S = 1_000_000_000
 GB = 10**9
@@ -86,3 +89,14 @@ def test_the_fastest_nic_speaks_for_the_network(found: list[LineUse], most: floa
 def test_as_many_hosts_must_be_slow_as_pairs_are_apart(ways: list[tuple[int, int]], pairs: int) -> None:
     """Hosts 1 and 3 account for all traffic of a ring of four, and of two pairs: nobody can say that the network is slow."""
     assert apart([LineUse(f"n{a}", "m", (a,), 10e9, 0.2, 25e9, "x", (f"n{b}",)) for a, b in ways]) == pairs
+
+
+@pytest.mark.parametrize(("rate", "is_named"), [(9e9, True), (14e9, False)], ids=["a third", "more than half"])
+def test_only_far_below_the_lines_the_network_is_named(rate: float, is_named: bool) -> None:
+    """Collectives behind computation leave little more than half of a line in a sound job of sharded weights."""
+    case = recorded("network-slow")
+    hosts = [host for (host,) in case.execute("SELECT DISTINCT host FROM devices WHERE kind = 'port' ORDER BY host").fetchall()]
+    ring = zip(hosts, (*hosts[1:], hosts[0]), strict=True)
+    uses = LineUses(tuple(LineUse(a, "m", (at,), rate, 0.5, 25e9, "x", (b,)) for at, (a, b) in enumerate(ring)))
+    found, _ = run(supply_of(case, instead={LineUses: uses}), [RULE], {})
+    assert bool(found) is is_named
