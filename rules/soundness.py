@@ -30,6 +30,9 @@ _EVENLY, _LEAST_EVEN = 0.8, 3
 _LOST = 0.05
 # Fewer NICs may be those of one slow host.
 _LEAST_LINES = 4
+# Of the time: passes that are long by as much may hold a slow rank.
+_MUCH = 0.15
+_PASSES = frozenset({StageName.FORWARD, StageName.BACKWARD})
 # Of the time: where NICs have work for less, twice the rate would win little.
 _BUSY = 0.1
 
@@ -61,7 +64,7 @@ def slowness_signs(
     Messages that no recorder keeps are one as well: a rank that is slow from the first step on may only show in them.
     """
     seen = (*_long_steps(times, findings), *_lossy_links(slowness), *_below_their_lines(rates, uses))
-    return SlownessSigns((*seen, *_unseen_messages(roster, windows)))
+    return SlownessSigns((*seen, *_unseen_messages(roster, windows), *_long_passes(findings)))
 
 
 def _long_steps(times: StepTimes, findings: Findings) -> Iterator[str]:
@@ -104,6 +107,13 @@ def _below_their_lines(rates: LinkRates, uses: LineUses) -> Iterator[str]:
         yield f"no NIC {reach}: the whole network may be slow"
     elif not parts and not any(use.line_rate for use in uses) and any(use.busy >= _BUSY for use in uses):
         yield "the lines of the NICs have no known rate: a network that was always slow would look like this"
+
+
+def _long_passes(findings: Findings) -> Iterator[str]:
+    """Passes in which some ranks are long by much, by work or for messages."""
+    stages = {each.stage.name for each in findings if each.by_design and each.impact and (each.impact.share or 0) >= _MUCH}
+    for name in sorted(stages & _PASSES):
+        yield f"ranks are long in {name}, by work or because they wait for messages"
 
 
 def _unseen_messages(roster: Roster, windows: FrontierWindows) -> Iterator[str]:

@@ -76,10 +76,8 @@ def _evaluate(
                 continue
             if culprit.stage == sync and wait_for_another(groups, culprit.ranks):
                 continue
-            waits = may_wait(culprit, messengers, sync, alone=alone)
-            usual = (
-                duty_of(culprit, first, gates.share_from_start) or (waits and wait_of(culprit, gates.share_from_start)) or None
-            )
+            waits = may_wait(culprit, messengers.intersection(judged.matrix.ranks), sync, alone=alone)
+            usual = duty_of(culprit, first, gates.share_from_start) or (wait_of(culprit) if waits else None)
             told = replace(culprit, ranks=(), changing=True) if waits and usual is None else culprit
             finding = hardware.refined(_finding(groups, judged, told, gates.least_accounted), (Cause.COMPUTE_SLOW,))
             small = always_late(told.share, told.onset is not None, gates.share_from_start)

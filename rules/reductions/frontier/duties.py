@@ -15,7 +15,7 @@ _THROUGHOUT = "throughout"
 _IS_DUTY = "in a sound job the first rank logs, saves or evaluates for all"
 _IS_PAUSE = "a sound job saves or evaluates every so many steps too, and it took no longer than at the begin of the record"
 
-_MAY_WAIT = "ranks wait for messages inside the passes as well as they work; it is little, and was so from the begin on"
+_MAY_WAIT = "ranks wait for messages inside the passes as well as they work, and it was so from the begin of the record on"
 
 
 def first_ranks(hosts: Mapping[int, str | None]) -> frozenset[int]:
@@ -46,15 +46,16 @@ def duty_of(culprit: Culprit, first: Collection[int], share_from_start: float) -
 
 
 def may_wait(culprit: Culprit, messengers: Set[int], sync: str | None, *, alone: bool) -> bool:
-    """Whether ranks that are long in a pass may only have waited there for messages, on their device as well.
+    """Whether ranks that are long in a pass, always the same or in turn, may only have waited there for messages.
 
-    A victim's pass grows with what the rank that it gets its messages from is late by, and then both are long somewhere. Where
-    every rank was seen and one is long `alone`, and not where all wait for their devices (`sync`), it is its own work.
+    A victim's pass grows with what the rank that it gets its messages from is late by, on its device as well, and then both are
+    long somewhere. Where every rank was seen and one is long `alone`, and not where all wait for their devices (`sync`), it is
+    its own work. `messengers` are ranks of the window that exchange messages.
     """
-    is_of_messages = culprit.stage in _PASSES and not messengers.isdisjoint(culprit.ranks)
-    return is_of_messages and (culprit.stage == sync or not alone)
+    others = messengers & set(culprit.ranks) if culprit.ranks else messengers if culprit.changing else frozenset[int]()
+    return culprit.stage in _PASSES and bool(others) and (culprit.stage == sync or not alone)
 
 
-def wait_of(culprit: Culprit, share_from_start: float) -> str | None:
-    """Why the job is sound where ranks `may_wait`: by so little, and since the record began, they wait in any pipeline."""
-    return _MAY_WAIT if culprit.onset is None and culprit.share < share_from_start else None
+def wait_of(culprit: Culprit) -> str | None:
+    """Why the job is sound where ranks `may_wait`, as far as this tells: since the record began, as in any pipeline."""
+    return _MAY_WAIT if culprit.onset is None else None

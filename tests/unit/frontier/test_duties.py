@@ -72,3 +72,9 @@ def test_what_a_sound_job_does_not_show_is_none(culprit: Culprit) -> None:
 def test_ranks_of_a_pipeline_may_wait_in_their_passes(stage: str, ranks: tuple[int, ...], alone: bool, waits: bool) -> None:
     culprit = replace(SMALL, stage=stage, ranks=ranks)
     assert may_wait(culprit, set(range(8)), "backward", alone=alone) is waits
+
+
+@pytest.mark.parametrize(("changing", "messengers", "waits"), [(True, {0}, True), (True, set(), False), (False, {0}, False)])
+def test_ranks_that_are_long_in_turn_may_wait_too(changing: bool, messengers: set[int], waits: bool) -> None:
+    culprit = replace(SMALL, stage="forward", ranks=(), changing=changing)
+    assert may_wait(culprit, messengers, "backward", alone=False) is waits
