@@ -11,6 +11,7 @@ from forensics.rules.reductions.logs.events import LogEvents
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.network.chunk_flows import NETWORK
 from forensics.rules.reductions.network.flow_faults import RootFlows
+from forensics.rules.reductions.network.held_devices import HeldByEnded
 from forensics.rules.reductions.ranks.roster import RecordedRanks
 from forensics.rules.reductions.text.evidence_text import EvidenceText, counted, ranks_text, wait_text
 from forensics.rules.reductions.text.seen import Seen
@@ -32,9 +33,10 @@ def _evaluate(
     text: EvidenceText,
     inversions: OrderInversions,
     roots: RootFlows,
+    held: HeldByEnded,
 ) -> Iterator[Finding]:
     mismatched = {mismatch.communicator for mismatch in blocking}
-    broken = _at_broken_links(roots)
+    broken = _at_broken_links(roots) | held
     for found in inversions:
         if broken.isdisjoint(found.ranks) and mismatched.isdisjoint(wait.communicator for wait in found.waits):
             yield _finding(graph, logs, order, text, found)

@@ -16,6 +16,7 @@ from forensics.rules.reductions.network.flow_faults import (
     left_by_proxy,
     sampled_evidence,
 )
+from forensics.rules.reductions.network.held_devices import HeldByEnded
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text
@@ -25,11 +26,13 @@ from forensics.rules.reductions.text.seen import Seen
 _STATES = frozenset({FlowState.GPU_NOT_READY, FlowState.NOT_CONSUMED})
 
 
-def _evaluate(roster: Roster, faulty: FaultyFlows, text: EvidenceText, errors: GpuErrors) -> Iterator[Finding]:
+def _evaluate(
+    roster: Roster, held: HeldByEnded, faulty: FaultyFlows, text: EvidenceText, errors: GpuErrors
+) -> Iterator[Finding]:
     seen, elsewhere = set(left_by_proxy(faulty)), {_call(each) for each in faulty if each.state not in _STATES}
     for flow in (each for each in faulty if each.state in _STATES):
         rank = flow.holder
-        if rank is not None and rank not in seen and _call(flow) not in elsewhere:
+        if rank is not None and rank not in seen | held and _call(flow) not in elsewhere:
             seen.add(rank)
             yield errors.refined(_finding(roster, text, flow, rank))
 

@@ -18,6 +18,17 @@ from forensics.rules.reductions.waits.graph import WaitGraph
 HeldDevices = NewType("HeldDevices", frozenset[int])
 """Ranks whose devices may stand in a call inside their host."""
 
+HeldByEnded = NewType("HeldByEnded", frozenset[int])
+"""Living ranks whose devices may stand in a call that a process which is gone will not finish."""
+
+
+@reduction
+def held_by_ended(groups: Communicators, roster: Roster) -> HeldByEnded:
+    """Members of the communicators of processes that ended, and not because they gave up waiting: their hosts run ahead."""
+    gone = {rank for rank, facts in roster.ranks.items() if facts.ended}
+    near = {rank for group in groups if gone.intersection(group.members) for rank in group.members}
+    return HeldByEnded(frozenset(near - gone))
+
 
 @reduction
 def held_devices(
