@@ -21,6 +21,7 @@ from forensics.model import (
 from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.logs.ends import Exit
 from forensics.rules.reductions.logs.events import LogEvent, LogEvents
+from forensics.rules.reductions.logs.failures import may_be_the_program
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, mismatch_of_sizes
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster, SeenProcesses
@@ -155,6 +156,8 @@ def _confidence(roster: Roster, graph: WaitGraph, logged: Logged, facts: RankFac
     unexplained = facts.exit_signal is None and facts.rank not in logged.failures.own
     if unexplained and _seen_by_launcher(roster, logged, facts.rank):
         return Confidence.SUSPECT
+    if (by_device := _by_device(logged, facts)) and may_be_the_program(by_device):
+        return Confidence.LIKELY
     if any(end.rank == facts.rank and end.is_local for end in logged.exits):
         return Confidence.LIKELY  # a number on its host is its rank only as long as there is one host
     if facts.exit_signal is not None or facts.exit_code is not None:
@@ -179,6 +182,8 @@ def _evidence(
         yield Evidence(f"its log ends with {own.text}{where}", own.source)
     if by_device := _by_device(logged, facts):
         yield by_device
+        if may_be_the_program(by_device):
+            yield Evidence("a kernel of the program itself causes this error as well", None, supports=False)
     first = next((end for end in logged.exits if end.rank == facts.rank and end.first), None)
     if first:
         yield Evidence(f"its launcher saw rank {facts.rank} fail first of its node", first.source)

@@ -46,6 +46,8 @@ _OF_DEVICE = re.compile(
     r"^[^\[\]]*\bby GPU node-\d|Queue 0x\w{1,16} aborting with error : HSA_STATUS_ERROR_(?:EXCEPTION|MEMORY_\w+|ILLEGAL_\w+)"
 )
 """What ROCm's runtime writes before it aborts the process whose device failed; a label in front may be that of another node."""
+_OF_PROGRAM_TOO = re.compile("Memory access fault by GPU|HSA_STATUS_ERROR_")
+"""Those that a kernel of the program causes as often."""
 _OF_ITSELF = re.compile(r": Rank (?P<rank>\d{1,7}), node [^\s,]{1,255}, device \d")
 _NUMBER = re.compile(r"\d+")
 _BARE = ("Killed", "Aborted", "Segmentation fault", "Bus error", "Illegal instruction", "Floating point exception")
@@ -227,3 +229,8 @@ def _ends(kind: str, text: str, subject: str | None) -> bool:
     if kind == "exception":
         return "ChildFailedError" in text or "CalledProcessError" in text
     return kind != "traceback" and (kind != "process_exit" or subject != "exitcode=0")
+
+
+def may_be_the_program(device: Evidence) -> bool:
+    """Whether an error of a device (`Failures.of_device`) is one that a sound device reports of a faulty kernel too."""
+    return _OF_PROGRAM_TOO.search(device.statement) is not None

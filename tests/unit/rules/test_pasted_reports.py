@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forensics.model import Cause, Outcome
+from forensics.model import Cause, Confidence, Outcome
 from tests.recordings.verdicts import named, pasted, verdict_of
 from tests.unit.rules.test_pasted_logs import timed_out
 
@@ -127,6 +127,22 @@ Root Cause (first observed failure):
   exitcode  : -6 (pid: 402)
 """
 FAULT = "[default{0}]:Memory access fault by GPU node-8 (Agent handle: 0x1d) on address 0x7e. Reason: Unknown.\n"
+
+
+@pytest.mark.parametrize(
+    ("fault", "confidence"),
+    [
+        ("Memory access fault by GPU node-8 (Agent handle: 0x1d) on address 0x7e. Reason: Unknown.\n", Confidence.LIKELY),
+        ("HW Exception by GPU node-8 (Agent handle: 0x1d) reason :GPU Hang\n", Confidence.CONFIRMED),
+    ],
+)
+def test_a_fault_that_a_kernel_of_the_program_causes_too_is_no_proof_of_a_bad_gpu(
+    tmp_path: Path, fault: str, confidence: Confidence
+) -> None:
+    (suspect,) = pasted(tmp_path, ABORTED.format(fault)).suspects
+    doubted = any(not each.supports and "kernel of the program" in each.statement for each in suspect.evidence)
+    assert (suspect.ranks, suspect.cause, suspect.confidence) == ((2,), Cause.GPU_FAULT, confidence)
+    assert doubted is (confidence is Confidence.LIKELY)
 
 
 def test_an_abort_that_a_device_explains(tmp_path: Path) -> None:
