@@ -27,6 +27,8 @@ from forensics.rules.reductions.frontier.told import long_stage_of
 from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, waits_for_cores
+from forensics.rules.reductions.network.awaited_links import lost_to_links
+from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
@@ -62,9 +64,11 @@ def _evaluate(
     text: EvidenceText,
     layout: Layout,
     windows: FrontierWindows,
+    slowness: Slowness,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     late = list(roots(lateness, lambda item: _material(item, layout, thresholds)))
+    late = [(item, others) for item, others in late if not _waits_for_a_link(item, slowness, layout, thresholds)]
     if 2 * max(len(late), len(own.found)) > len(roster.ranks):
         return  # where most ranks are late in turn nobody holds the others up
     found = [
@@ -76,6 +80,12 @@ def _evaluate(
     found += [_of_own_work(roster, cpu, text, item) for item in own.found if item.rank not in named]
     for finding in found:
         yield hardware.refined(_undated(finding) if liveness.motion is Motion.UNSEEN else finding, (Cause.COMPUTE_SLOW,))
+
+
+def _waits_for_a_link(late: Lateness, slowness: Slowness, layout: Layout, thresholds: Thresholds) -> bool:
+    """Whether a slow link to those that it works in step with accounts for its lateness to others."""
+    least = thresholds["least_share_of_link"] * late.share
+    return not _is_of_equals(late, layout) and lost_to_links(late.rank, slowness, layout) >= least > 0
 
 
 def _told_apart(late: Iterable[tuple[Lateness, tuple[int, ...]]], own: OwnWork) -> Iterator[tuple[Lateness, tuple[int, ...]]]:
@@ -271,6 +281,7 @@ RULE = Rule(
         Threshold(
             "least_accounted", LEAST_ACCOUNTED, "of the lost time that must be measured in a stage before it is the cause"
         ),
+        Threshold("least_share_of_link", 0.5, "of its lateness: what a slow link to ranks in step with it accounts for"),
         Threshold("most_chance", 0.01, "that one of equal members is last so often: of two, either is half the time"),
     ),
     concludes="A rank of a moving job that most calls of one kind wait for, with the time lost to it.",
