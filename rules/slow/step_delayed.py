@@ -38,6 +38,8 @@ _PAUSE = "a host is held up for as long now and then in a sound job: garbage col
 _SHOWN, _MS = 3, 1_000_000
 # One step that was shorter may be the one that is unlike the others.
 _ENOUGH_USUAL = 2
+# One in so many sets of steps has distances that are multiples of the least one, at most.
+_LEAST_ODDS = 4
 _DUTY = "once, or every so many steps, between the passes: one rank logs, saves or evaluates there in a sound job too"
 _BEFORE_BARRIER = "it came late to barriers alone, which make the others wait while one rank saves, evaluates or sets up"
 
@@ -183,10 +185,14 @@ def _by_design(found: Sequence[Delay], worst: Delay, roster: Roster, thresholds:
 
 
 def _has_rhythm(found: Sequence[Delay], is_first: bool) -> bool:
-    """Whether the steps lie equally far apart; two always do. `is_first`: some may be missing, short enough for the gate."""
+    """Whether the steps lie equally far apart; two always do. `is_first`: some may be missing, short enough for the gate.
+
+    That all distances are multiples of the least one is chance more often where that is small, and they are few.
+    """
     apart = np.diff(sorted(delay.step for delay in found))
     least = int(apart.min())
-    return bool((apart == least).all() or (is_first and least > 1 and (apart % least == 0).all()))
+    with_gaps = is_first and least ** (len(apart) - 1) >= _LEAST_ODDS and (apart % least == 0).all()
+    return bool((apart == least).all() or with_gaps)
 
 
 def _cause(delay: Delay) -> Cause:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Set
 
 from forensics.rules.reductions.frontier.culprits import Culprit
@@ -19,13 +20,12 @@ _MAY_WAIT = "ranks wait for messages inside the passes as well as they work, and
 
 
 def first_ranks(hosts: Mapping[int, str | None]) -> frozenset[int]:
-    """The lowest rank of each host that is known, and the first of the job."""
-    lowest: dict[str, int] = {}
-    for rank in sorted(hosts):
-        host = hosts[rank]
+    """The lowest rank of each host that is known to have several, and the first of the job: being alone is no distinction."""
+    together: dict[str, list[int]] = defaultdict(list)
+    for rank, host in hosts.items():
         if host is not None:
-            lowest.setdefault(host, rank)
-    return frozenset({0, *lowest.values()})
+            together[host].append(rank)
+    return frozenset({0, *(min(ranks) for ranks in together.values() if len(ranks) > 1)})
 
 
 def duty_of(culprit: Culprit, first: Collection[int], share_from_start: float) -> str | None:

@@ -22,6 +22,7 @@ def is_duty(culprit: Culprit) -> bool:
 def test_the_first_ranks_are_those_of_the_job_and_of_its_hosts() -> None:
     assert first_ranks(HOSTS) == {0, 8}
     assert first_ranks(dict.fromkeys(range(4))) == {0}
+    assert first_ranks({rank: f"host{rank}" for rank in range(4)}) == {0}
 
 
 @pytest.mark.parametrize(

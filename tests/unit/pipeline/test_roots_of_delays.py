@@ -70,8 +70,15 @@ def test_a_step_held_up_at_once_counts_beside_one_in_which_the_rank_passed_laten
 
 @pytest.mark.parametrize(
     ("rank", "steps", "is_named"),
-    [(0, (4, 12, 28), False), (1, (4, 12, 28), True), (0, (4, 9, 28), True), (0, (4, 5, 7), True), (1, (4, 12, 20), False)],
-    ids=["one was short", "second rank of its host", "no rhythm", "one after the other", "evenly"],
+    [
+        (0, (4, 12, 28), False),
+        (1, (4, 12, 28), True),
+        (0, (4, 9, 28), True),
+        (0, (4, 5, 7), True),
+        (0, (4, 6, 10), True),
+        (1, (4, 12, 20), False),
+    ],
+    ids=["one was short", "second rank of its host", "no rhythm", "one after the other", "by chance", "evenly"],
 )
 def test_the_first_rank_of_a_host_has_duties_some_of_which_are_short(rank: int, steps: tuple[int, ...], is_named: bool) -> None:
     late = [delay(rank, 0.0, step=step, is_spread=False, on_host=True) for step in steps]
