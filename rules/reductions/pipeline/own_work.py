@@ -9,7 +9,7 @@ A rank alone with its data (no pipeline, no tensor-parallel group) is not: more 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,8 @@ from forensics.rules.reductions.steps.times import Floats, Steps, StepTimes
 _LEAST_PART, _LEAST_NS = 0.1, 1e6
 # Of what it works longer, the part that others wait for it at the end of the step; less is absorbed by bubbles.
 _LEAST_FELT = 0.3
+# Of what it works longer, the part that the ranks in step with it wait for it in the calls that these make together.
+_LEAST_AWAITED = 0.5
 _LEAST_STEPS, _LEAST_LATE = 5, 3
 # Of the steps between the first and the last late one.
 _STEADY = 0.75
@@ -70,7 +72,8 @@ class _Part:
     """Ranks with the same work, their common steps, and by how many ns each worked longer than the usual one (ranks x steps).
 
     `late` are the steps in which that is more than boards differ by, `length` is that of each step (ns). `felt` is by how many
-    ns the usual one waited longer in what replicas do together (ranks x steps).
+    ns the usual one waited longer in what replicas do together, `within` are the ns of each rank in what ranks in step do
+    together (ranks x steps).
     """
 
     ranks: tuple[int, ...]
@@ -79,15 +82,20 @@ class _Part:
     more: Floats
     late: Flags
     felt: Floats
+    within: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """Everybody who was compared: parts by rank, and ranks that work on the same data. `paths` are those of the artefacts."""
+    """Everybody who was compared: parts by rank, ranks that work on the same data, and those of them that work in step.
+
+    `paths` are those of the artefacts.
+    """
 
     times: StepTimes
     parts: Mapping[int, _Part]
     mates: Mapping[int, tuple[int, ...]]
+    in_step: Mapping[int, tuple[int, ...]]
     paths: Mapping[int, str]
 
     def is_late(self, rank: int, numbers: Ints) -> Flags:
@@ -108,7 +116,8 @@ def own_work(connection: DuckDBPyConnection, times: StepTimes, layout: Layout) -
     inner = frozenset((*layout.along(Axis.TENSOR), *layout.along(Axis.CONTEXT)))
     parts = [part for ranks in _alike(times, layout, mates) if (part := _part(times, ranks, inner)) is not None]
     paths = dict(rows_of(connection, "sources", "SELECT source_id, path FROM sources"))
-    compared = _Compared(times, {rank: part for part in parts for rank in part.ranks}, mates, paths)
+    in_step = _others_of(layout.members[label] for label in layout.along(Axis.TENSOR))
+    compared = _Compared(times, {rank: part for part in parts for rank in part.ranks}, mates, in_step, paths)
     found = [item for rank in sorted(compared.parts) if (item := _excess(rank, compared)) is not None]
     return OwnWork(tuple(sorted(found, key=lambda item: -item.lost_ns)), frozenset(compared.parts))
 
@@ -123,7 +132,10 @@ def _has_other_work(times: StepTimes, layout: Layout) -> bool:
 
 def _mates(layout: Layout) -> Mapping[int, tuple[int, ...]]:
     """Ranks that work on the same data as a rank: its pipeline, or else its tensor-parallel group."""
-    groups = layout.pipelines or [layout.members[label] for label in layout.along(Axis.TENSOR)]
+    return _others_of(layout.pipelines or [layout.members[label] for label in layout.along(Axis.TENSOR)])
+
+
+def _others_of(groups: Iterable[tuple[int, ...]]) -> Mapping[int, tuple[int, ...]]:
     return {rank: tuple(each for each in group if each != rank) for group in groups for rank in group}
 
 
@@ -148,13 +160,23 @@ def _part(times: StepTimes, ranks: tuple[int, ...], inner: Collection[str]) -> _
     inside = np.stack([each.sum(axis=1) for each in durations])
     if np.isnan(inside).any():
         return None
-    together = zip(durations, (_is_of_replicas(times.ranks[rank], inner) for rank in ranks), strict=True)
-    waited = np.stack([each[:, calls].sum(axis=1) for each, calls in together])
+    waited = np.stack(
+        [_inside(each, _is_of_replicas(times.ranks[rank], inner)) for each, rank in zip(durations, ranks, strict=True)]
+    )
+    within = np.stack(
+        [_inside(each, _is_in_step(times.ranks[rank], inner)) for each, rank in zip(durations, ranks, strict=True)]
+    )
     more = _below_others(inside)
     length = times.length[np.isin(times.number, numbers)]
     late = more >= np.maximum(_LEAST_NS, _LEAST_PART * length)
     late &= late.sum(axis=0) <= max(1, _MOST_SLOW * len(ranks))
-    return _Part(ranks, numbers, length, more, late, np.maximum(_below_others(waited), 0.0))
+    return _Part(ranks, numbers, length, more, late, np.maximum(_below_others(waited), 0.0), within)
+
+
+def _inside(durations: Floats, calls: Flags) -> Floats:
+    """ns of each step in some of its calls."""
+    found: Floats = durations[:, calls].sum(axis=1)
+    return found
 
 
 def _below_others(values: Floats) -> Floats:
@@ -169,10 +191,14 @@ def _below_others(values: Floats) -> Floats:
 
 def _is_of_replicas(steps: Steps, inner: Collection[str]) -> Flags:
     """Which calls of a step are those that replicas make together."""
-    record, places = steps.record, steps.order[0]
-    outer = [record.names.communicators[code] not in inner for code in record.communicator[places].tolist()]
-    found: Flags = np.array(outer) & ~record.is_message[places]
+    found: Flags = ~_is_in_step(steps, inner) & ~steps.record.is_message[steps.order[0]]
     return found
+
+
+def _is_in_step(steps: Steps, inner: Collection[str]) -> Flags:
+    """Which calls of a step are those of ranks that work on the same data in step."""
+    record, places = steps.record, steps.order[0]
+    return np.array([record.names.communicators[code] in inner for code in record.communicator[places].tolist()], np.bool_)
 
 
 def _durations(steps: Steps, numbers: Ints) -> Floats:
@@ -192,7 +218,7 @@ def _excess(rank: int, compared: _Compared) -> Excess | None:
     chosen = span[late[span]]
     more = part.more[at, chosen]
     felt = np.max([_felt(each, part.numbers[chosen], compared) for each in (rank, *mates)], axis=0)
-    if felt.sum() < _LEAST_FELT * more.sum():
+    if felt.sum() < _LEAST_FELT * more.sum() or not _is_awaited(rank, chosen, compared):
         return None
     steps = compared.times.ranks[rank]
     first = int(steps.begin[steps.number == part.numbers[span[0]]][0])
@@ -203,6 +229,17 @@ def _excess(rank: int, compared: _Compared) -> Excess | None:
         since_ns=int(steps.record.enqueued_ns[first]) if span[0] > 0 else None,
         source=f"{compared.paths[int(steps.record.source_id[first])]}#entry={int(steps.record.locator[first])}",
     )  # fmt: skip
+
+
+def _is_awaited(rank: int, chosen: Ints, compared: _Compared) -> bool:
+    """Whether those in step with a rank wait for it: of collectives beside computation the time inside is no idle time."""
+    part = compared.parts[rank]
+    mates = [part.ranks.index(mate) for mate in compared.in_step.get(rank, ()) if mate in part.ranks]
+    if not mates:
+        return True
+    at = part.ranks.index(rank)
+    awaited = np.median(part.within[mates], axis=0) - part.within[at]
+    return bool(awaited[chosen].sum() >= _LEAST_AWAITED * part.more[at, chosen].sum())
 
 
 def _span(late: Flags) -> Ints | None:
