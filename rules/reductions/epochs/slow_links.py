@@ -32,6 +32,8 @@ _NEARLY = 0.25
 # Over all epochs with data a link lacks more before it is slow, and a fifth against the best link that its data reaches: all
 # links of a ring have gaps where one of it makes them.
 _LEAST_MEAN_LOSS, _LEAST_WITHIN = 0.25, 0.2
+# Of the ranks: gaps that so many NICs leave are how the job sends, whatever the others do.
+_MOST_BY_MEAN = 0.25
 # Median deviation of what is normally distributed, as a standard deviation.
 _SIGMA = 1.4826
 
@@ -82,7 +84,15 @@ def _of_use(links: Sequence[LinkRate]) -> list[JudgedLink]:
         return by_peak
     by_mean = _judged_by_mean(links)
     slow = {link.ends for link in by_mean if link.is_slow}
-    return by_mean if _candidates({link.ends: link for link in by_mean}, slow, several_ways=True) else by_peak
+    is_of_nics = bool(_candidates({link.ends: link for link in by_mean}, slow, several_ways=True))
+    return by_mean if is_of_nics and _are_few(by_mean) else by_peak
+
+
+def _are_few(judged: Sequence[JudgedLink]) -> bool:
+    """Whether a NIC, the two of a link, or a part of all account for the slow links."""
+    accused = {rank for end in slow_ends(judged) for rank in end.ranks}
+    ranks = {rank for link in judged for rank in link.ends}
+    return len(accused) <= max(2, _MOST_BY_MEAN * len(ranks))
 
 
 def _judged_by_mean(links: Sequence[LinkRate]) -> list[JudgedLink]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
@@ -95,3 +96,17 @@ def test_the_gap_of_pulse_6_1() -> None:
     """A slice of 1 MiB on two channels takes about 40 us of 400 Gbit/s: half of the rate shows at 32 us, not at 64 us."""
     assert round(gap_ns(50e9, 2.0) / 1e3) == 42
     assert not hides(32_000, 50e9, 2.0) and hides(64_000, 50e9, 2.0) and not hides(1_000_000, 50e9, 25.0)
+
+
+def named_by_gaps(links: Iterable[Ends], parts: Mapping[Ends, float]) -> set[int]:
+    """Who is named where all links are as fast in their busiest epochs, and these parts of that over all with data."""
+    rates = [replace(link(ends, 46e9), active_rate=46e9 * parts.get(ends, 1.0)) for ends in sorted(links)]
+    return {rank for end in slow_ends(judged_links(LinkRates(tuple(rates)))) for rank in end.ranks}
+
+
+def test_gaps_of_a_few_nics_accuse_them_and_gaps_of_most_nobody() -> None:
+    """Sixteen ranks in one ring, as of a sharded model: where most links have gaps the job sends so."""
+    ring = [(rank, (rank + 1) % 16) for rank in range(16)]
+    few = {(4, 5): 0.6, (5, 6): 0.6}
+    assert named_by_gaps(ring, few) == {5}
+    assert named_by_gaps(ring, {ends: 0.68 + 0.01 * (ends[0] % 3) for ends in ring[:12]} | few) == set()
