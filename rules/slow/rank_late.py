@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from forensics.model import (
@@ -68,7 +68,8 @@ def _evaluate(
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     late = list(roots(lateness, lambda item: _material(item, layout, thresholds)))
-    late = [(item, others) for item, others in late if not _waits_for_a_link(item, slowness, layout, thresholds)]
+    lost = lost_to_links(slowness, layout)
+    late = [(item, others) for item, others in late if not _waits_for_a_link(item, lost, layout, thresholds)]
     if 2 * max(len(late), len(own.found)) > len(roster.ranks):
         return  # where most ranks are late in turn nobody holds the others up
     found = [
@@ -82,10 +83,10 @@ def _evaluate(
         yield hardware.refined(_undated(finding) if liveness.motion is Motion.UNSEEN else finding, (Cause.COMPUTE_SLOW,))
 
 
-def _waits_for_a_link(late: Lateness, slowness: Slowness, layout: Layout, thresholds: Thresholds) -> bool:
+def _waits_for_a_link(late: Lateness, lost: Mapping[int, float], layout: Layout, thresholds: Thresholds) -> bool:
     """Whether a slow link to those that it works in step with accounts for its lateness to others."""
     least = thresholds["least_share_of_link"] * late.share
-    return not _is_of_equals(late, layout) and lost_to_links(late.rank, slowness, layout) >= least > 0
+    return not _is_of_equals(late, layout) and lost.get(late.rank, 0.0) >= least > 0
 
 
 def _told_apart(late: Iterable[tuple[Lateness, tuple[int, ...]]], own: OwnWork) -> Iterator[tuple[Lateness, tuple[int, ...]]]:

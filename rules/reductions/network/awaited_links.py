@@ -7,11 +7,14 @@ from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.layout import Layout
 
 
-def lost_to_links(rank: int, slowness: Slowness, layout: Layout) -> float:
-    """Largest share of the time that a slow link loses whose receiver is in a tensor-parallel group of the rank.
+def lost_to_links(slowness: Slowness, layout: Layout) -> dict[int, float]:
+    """By rank, the largest share of the time that a slow link loses whose receiver is in a tensor-parallel group of the rank.
 
     All of such a group wait for the member whose data is late, and come late together to whatever they do with others.
     """
-    groups = [layout.members[label] for label in layout.along(Axis.TENSOR) if rank in layout.members[label]]
-    mates = {mate for group in groups for mate in group}
-    return max((channel.share for (_, receiver), channel in slowness.slow_links().items() if receiver in mates), default=0.0)
+    groups = [layout.members[label] for label in layout.along(Axis.TENSOR)]
+    found: dict[int, float] = {}
+    for (_, receiver), channel in slowness.slow_links().items():
+        for rank in {rank for group in groups if receiver in group for rank in group}:
+            found[rank] = max(found.get(rank, 0.0), channel.share)
+    return found

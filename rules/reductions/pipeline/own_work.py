@@ -9,7 +9,7 @@ A rank alone with its data (no pipeline, no tensor-parallel group) is not: more 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -160,12 +160,9 @@ def _part(times: StepTimes, ranks: tuple[int, ...], inner: Collection[str]) -> _
     inside = np.stack([each.sum(axis=1) for each in durations])
     if np.isnan(inside).any():
         return None
-    waited = np.stack(
-        [_inside(each, _is_of_replicas(times.ranks[rank], inner)) for each, rank in zip(durations, ranks, strict=True)]
-    )
-    within = np.stack(
-        [_inside(each, _is_in_step(times.ranks[rank], inner)) for each, rank in zip(durations, ranks, strict=True)]
-    )
+    in_step = [_is_in_step(times.ranks[rank], inner) for rank in ranks]
+    outside = [~calls & ~_is_message(times.ranks[rank]) for calls, rank in zip(in_step, ranks, strict=True)]
+    within, waited = _inside(durations, in_step), _inside(durations, outside)
     more = _below_others(inside)
     length = times.length[np.isin(times.number, numbers)]
     late = more >= np.maximum(_LEAST_NS, _LEAST_PART * length)
@@ -173,10 +170,9 @@ def _part(times: StepTimes, ranks: tuple[int, ...], inner: Collection[str]) -> _
     return _Part(ranks, numbers, length, more, late, np.maximum(_below_others(waited), 0.0), within)
 
 
-def _inside(durations: Floats, calls: Flags) -> Floats:
-    """ns of each step in some of its calls."""
-    found: Floats = durations[:, calls].sum(axis=1)
-    return found
+def _inside(durations: Sequence[Floats], calls: Sequence[Flags]) -> Floats:
+    """ns of each rank and step in some of its calls."""
+    return np.stack([each[:, mine].sum(axis=1) for each, mine in zip(durations, calls, strict=True)])
 
 
 def _below_others(values: Floats) -> Floats:
@@ -189,9 +185,9 @@ def _below_others(values: Floats) -> Floats:
     return found
 
 
-def _is_of_replicas(steps: Steps, inner: Collection[str]) -> Flags:
-    """Which calls of a step are those that replicas make together."""
-    found: Flags = ~_is_in_step(steps, inner) & ~steps.record.is_message[steps.order[0]]
+def _is_message(steps: Steps) -> Flags:
+    """Which calls of a step are messages."""
+    found: Flags = steps.record.is_message[steps.order[0]]
     return found
 
 
