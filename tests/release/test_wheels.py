@@ -71,6 +71,15 @@ def test_the_wheel_serves_every_python_of_a_platform_and_has_the_libraries_insid
     ]
 
 
+def test_a_tagged_commit_is_built_under_the_version_of_its_tag() -> None:
+    """Of a commit without a tag, and of a source tree without git, there is nothing to compare."""
+    listed = subprocess.run(["git", "tag", "--points-at", "HEAD", "--list", "v*"], cwd=ROOT, capture_output=True, text=True)
+    tags = listed.stdout.split()
+    assert tags in ([], [f"v{forensics.__version__}"])
+    if tags:
+        assert f"\n## {forensics.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
 def test_the_sdist_has_what_the_wheel_is_built_of() -> None:
     (sdist,) = DIST.glob("*.tar.gz")
     assert sdist.name == f"forensics-{forensics.__version__}.tar.gz"
