@@ -21,6 +21,7 @@ from forensics.ingest import SNIFF_BYTES, choose
 from forensics.ingest._shared.config import config_batches
 from forensics.ingest._shared.packed import Packed, PackedBatch, Types, pack, texts
 from forensics.ingest._shared.process_ranks import process_rank_batches
+from forensics.ingest._shared.programs import LARGEST_PROGRAM, is_program, may_be_program
 from forensics.ingest._shared.prompts import prompt_host
 from forensics.ingest._shared.transcripts import SCANNED_BYTES, processes_in
 from forensics.ingest.interface import LAST_RESORT, Batch, Identity, Ingester, Problem
@@ -63,6 +64,8 @@ def read_artefact(artefact: Artefact) -> Reading:
         with _within_seconds(limits.budget().seconds):
             with artefact.open() as stream:
                 head = first_bytes(stream, SNIFF_BYTES)
+                if may_be_program(head) and is_program(head + _rest(stream, LARGEST_PROGRAM - len(head))):
+                    return Reading(None, None, reason="source code of a program")
                 ingester = choose(head, artefact.path)
                 if ingester is not None and (ingester.kind == _LOG or _is_by_command(ingester.kind, head)):
                     beginning = head + _rest(stream, SCANNED_BYTES - len(head))

@@ -1,0 +1,59 @@
+"""Source code beside the evidence: what it quotes has not happened, and output that follows a program has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.case.build import open_case
+from forensics.errors import ForensicsError
+
+PROGRAM = '''"""Reads logs."""
+import re
+
+SAMPLE = """
+[rank3]: KeyError: 'loss'
+Traceback (most recent call last):
+"""
+
+
+def first(text: str) -> bool:
+    return bool(re.search("torch.OutOfMemoryError: CUDA out of memory", text)) or text.startswith("[rank1]:")
+'''
+LOG = "[rank3]: Traceback (most recent call last):\n[rank3]: KeyError: 'loss'\n"
+
+
+@pytest.mark.parametrize("name", ["parse.py", "parse.log", "parse", "parse.txt"])
+def test_what_a_program_quotes_is_no_evidence_whatever_the_file_is_called(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(PROGRAM)
+    (tmp_path / "job.log").write_text(LOG)
+    with open_case([tmp_path]) as case:
+        found = case.execute(
+            "SELECT path, status, reason FROM sources ORDER BY path = ?", [f"{tmp_path.name}/{name}"]
+        ).fetchall()
+        assert case.execute("SELECT DISTINCT rank FROM log_events").fetchall() == [(3,)]
+    assert [row[1:] for row in found] == [("ok", None), ("ignored", "source code of a program")]
+
+
+def test_a_program_alone_is_refused_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    with pytest.raises(ForensicsError, match="source code of a program"), open_case([tmp_path / "train.py"]):
+        pass
+
+
+@pytest.mark.parametrize(
+    "above", [PROGRAM, "import torch\n", "$ python - <<E\n" + PROGRAM + "E\n", "def collate(x):\n    ...\n" * 400]
+)
+def test_output_below_a_program_is_read(above: str, tmp_path: Path) -> None:
+    (tmp_path / "ticket.txt").write_text(above + LOG)
+    with open_case([tmp_path]) as case:
+        assert case.execute("SELECT DISTINCT rank FROM log_events").fetchall() == [(3,)]
+
+
+@pytest.mark.parametrize("nested", ["(" * 50_000, "-" * 200_000 + "1", "[" * 150 + "]" * 150, "1" + "+1" * 100_000])
+def test_a_hostile_program_costs_nothing(nested: str, tmp_path: Path) -> None:
+    (tmp_path / "deep.txt").write_text(f"import os\nx = {nested}\n")
+    (tmp_path / "job.log").write_text(LOG)
+    with open_case([tmp_path]) as case:
+        assert case.execute("SELECT DISTINCT rank FROM log_events").fetchall() == [(3,)]
