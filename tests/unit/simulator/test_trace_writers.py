@@ -42,7 +42,7 @@ def made(fault: str, seed: int = 3) -> Simulation:
 
 def files(case: Simulation, writer: Writer, style: str = "plain", at_ns: float | None = None) -> dict[str, bytes]:
     then = at_ns or (case.capture_ns if case.hung else float(case.run.ends.max()))
-    return dict(writer(case.run, case.places, then, bundle.options_of(case, style=style)))
+    return dict(writer(case.run, case.places, then, bundle.options_of(case, style=style, traced_steps=3)))
 
 
 def case_of(found: Mapping[str, bytes], folder: Path) -> DuckDBPyConnection:
@@ -203,7 +203,7 @@ def test_a_job_that_hangs_has_the_trace_of_steps_that_all_ranks_left(hung: Simul
 
 
 def test_how_many_steps_are_traced_is_a_choice(healthy: Simulation) -> None:
-    options = bundle.options_of(healthy)
+    options = bundle.options_of(healthy, traced_steps=3)
     then = float(healthy.run.ends.max())
     for steps in (1, 2):
         found = dict(kineto(healthy.run, healthy.places, then, options, steps=steps))
