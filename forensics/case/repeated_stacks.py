@@ -18,7 +18,7 @@ Artefacts = Mapping[int, Artefact]
 _OTHER_PROCESS = "of another process than that of the rank"
 _CAPTURES = """
 SELECT k.rank, coalesce(k.is_child, false), k.pid, k.source_id, coalesce(k.sample, 0), s.path, coalesce(s.sha256, ''),
-       any_value(k.time_ns), any_value(k.clock_s)
+       any_value(k.time_ns), any_value(k.clock_s), any_value(k.timer_s)
 FROM stacks k JOIN sources s USING (source_id) WHERE k.rank IS NOT NULL GROUP BY ALL ORDER BY ALL
 """
 _PIDS = """
@@ -92,10 +92,12 @@ def _captures(connection: Connection, artefacts: Artefacts) -> list[StackCapture
     dates = rounds(artefact.modified_ns for artefact in artefacts.values())
     rows = connection.execute(_CAPTURES).fetchall()
     found = [
-        StackCapture(rank, (child, pid), source, dump, path, sha, taken(artefacts[source], dates, time), clock_s=clock_s)
-        for rank, child, pid, source, dump, path, sha, time, clock_s in rows
+        StackCapture(
+            rank, (child, pid), source, dump, path, sha, taken(artefacts[source], dates, time), (), (), clock_s, timer_s
+        )
+        for rank, child, pid, source, dump, path, sha, time, clock_s, timer_s in rows
     ]
-    found = _with_named_times(found)
+    found = _with_timers(_with_named_times(found))
     _contest(connection, found)
     content = forms(connection)
     connection.execute("DROP TABLE contested")
@@ -116,6 +118,23 @@ def _with_named_times(captures: list[StackCapture]) -> list[StackCapture]:
         replace(item, taken=replace(item.taken, number=number, is_named=True))
         for item, number in zip(captures, rounds, strict=False)
     ] or captures
+
+
+def _with_timers(captures: list[StackCapture]) -> list[StackCapture]:
+    """Dumps of one process by a timer, all in one file, numbered: the timer ran anew between them."""
+    by_process: dict[tuple[int, bool], list[StackCapture]] = defaultdict(list)
+    for item in captures:
+        by_process[item.rank, item.process[0]].append(item)
+    timed = {
+        process
+        for process, items in by_process.items()
+        if len({(item.source_id, item.process[1]) for item in items}) == 1
+        and all(item.timer_s and not item.taken.is_proven for item in items)
+    }
+    return [
+        replace(item, taken=replace(item.taken, number=item.dump)) if (item.rank, item.process[0]) in timed else item
+        for item in captures
+    ]
 
 
 def _contest(connection: Connection, captures: Sequence[StackCapture]) -> None:

@@ -52,6 +52,7 @@ class StackCapture:
     threads: tuple[ThreadForm, ...] = ()
     detail: tuple[int, ...] = ()
     clock_s: int | None = None
+    timer_s: int | None = None
 
     @property
     def place(self) -> Path | None:

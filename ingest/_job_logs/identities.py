@@ -143,8 +143,10 @@ class Identities:
         if node and each:
             self._nodes.add((int(node[1]), int(each[1])))
 
-    def add_processes(self, ranks: Mapping[tuple[str, int], int]) -> None:
-        """Ranks of processes by host and number, as another reader knows them."""
+    def add_processes(self, ranks: Mapping[tuple[str, int], int], labels: Mapping[str, int]) -> None:
+        """Ranks of processes by host and number, and by the labels of their lines, as other readers know them."""
+        for label, rank in labels.items():
+            self.processes.note_label(label, rank)
         for (host, pid), rank in ranks.items():
             self._of_nccl[pid].add(rank)
             self._users[host, pid] = rank

@@ -32,7 +32,10 @@ _BOXES = re.compile(rb"\n\[(\d{1,4})\]:?(?= [^\s\[])")
 _LOCALS = re.compile(rb"\n()(?=\[[A-Za-qs-z])" + _RANKS)
 _ACTORS = re.compile(rb"\n\(([\w.:-]{0,80} ?pid=\d{1,9}(?:, ip=[\w.:]{1,45})?)\) ?\[rank(\d{1,7})\]")
 _WORKERS = re.compile(rb"\n\((Worker(?:_[A-Z]{2,8}\d{1,5}){1,6} pid=\d{1,9})\) ")
-_PODS = re.compile(rb"\n\[pod/([\w.-]{1,253})/[\w.-]{1,253}\][^\n]{0,80}? rank (\d{1,7})/(\d{1,7})\b")
+_PODS = re.compile(
+    rb"\n(?:\[pod/([\w.-]{1,253})/[\w.-]{1,253}\]|([A-Za-z][\w.-]{0,62}-\d{1,5}) {1,40}\|)[^\n]{0,80}?"
+    rb" rank (\d{1,7})/(\d{1,7})\b"
+)
 _SERVERS = re.compile(rb"\n\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d((?: (?:[A-Z]{2,8}_)?[A-Z]{2,8}\d{1,5}){1,6})\]")
 _SHARED = re.compile(r"(?:pod|service|unit) (?!.* (?:actor|tee) )")
 _OF_PROCESS = re.compile(r"(?:^| )(?:actor|tee|task|box) ")
@@ -99,9 +102,10 @@ class Origins:
             self.note(f"actor {worker.decode()}", None)
         for axes in {*_SERVERS.findall(lines)}:
             self.note(f"actor {server_title(axes.decode())}", None)
-        for pod, rank, size in {*_PODS.findall(lines)}:
+        for pod, service, rank, size in {*_PODS.findall(lines)}:
             if int(rank) < int(size):
-                self.note(f"pod {pod.decode()}", rank_number(rank.decode()))
+                name = f"pod {pod.decode()}" if pod else f"service {service.decode()}"
+                self.note(name, rank_number(rank.decode()))
 
     @property
     def servers(self) -> frozenset[str]:

@@ -1,25 +1,29 @@
 """The rank that a process states of itself in a file of its own, where no line has a label: once, when it starts.
 
 `| distributed init (rank 3): env://` of detr and its heirs, Lightning's `GLOBAL_RANK: 3, MEMBER: 4/8`, `Process index: 3` of
-accelerate, an environment with `RANK=3 LOCAL_RANK=1`, and the configuration that wandb notes in debug.log. Whether the whole
-file is of that process, the other files show.
+accelerate, an environment with `RANK=3 LOCAL_RANK=1` in one line or as `env` and `export -p` print it, and the configuration
+that wandb notes in debug.log. Whether the whole file is of that process, the other files show.
+
+Without a LOCAL_RANK beside it a RANK may be that of a node: operators give it to the launcher in a pod.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 
 from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._shared.config import config_rows
 from forensics.ingest.interface import Batch
 
-WORDS = ("distributed init (rank ", "GLOBAL_RANK: ", "Process index: ", "LOCAL_RANK=", "] config: {")
+WORDS = ("distributed init (rank ", "GLOBAL_RANK: ", "Process index: ", "LOCAL_RANK=", "RANK=", "] config: {")
 _STATED = re.compile(
     r"distributed init \(rank (?P<init>\d{1,7})\)|GLOBAL_RANK: (?P<member>\d{1,7}), MEMBER: "
     r"|^Process index: (?P<index>\d{1,7})$"
 )
 _ENVIRONMENT = re.compile(r"(?<![A-Z_])RANK=(?P<rank>\d{1,7})\b")
+_VARIABLE = re.compile(r"(?:declare -x |export )?(?P<name>(?:LOCAL_)?RANK)=\"?(?P<rank>\d{1,7})\"?\s*")
 _CONFIGURED = re.compile(r"\bwandb_init\.py:.{0,40}\] config: \{.*?'(?:RANK|rank|global_rank)': '?(?P<rank>\d{1,7})'?[,}]")
 
 
@@ -28,6 +32,7 @@ class OwnRanks:
 
     def __init__(self) -> None:
         self._found: set[str] = set()
+        self._variables: dict[str, set[str]] = defaultdict(set)
 
     def feed(self, line: str) -> None:
         """Take one line without a label or a rank in front."""
@@ -35,6 +40,8 @@ class OwnRanks:
             return
         if stated := _STATED.search(line):
             self._found.add(stated["init"] or stated["member"] or stated["index"])
+        elif variable := _VARIABLE.fullmatch(line):
+            self._variables[variable["name"]].add(variable["rank"])
         elif "LOCAL_RANK=" in line and (told := _ENVIRONMENT.search(line)):
             self._found.add(told["rank"])
         elif configured := _CONFIGURED.search(line):
@@ -42,5 +49,6 @@ class OwnRanks:
 
     def batches(self) -> Iterator[Batch]:
         """The one rank that is stated."""
-        if len(self._found) == 1:
-            yield from config_rows([("log.own_rank", str(int(min(self._found))))], rank=None)
+        found = self._found | (self._variables["RANK"] if len(self._variables["LOCAL_RANK"]) == 1 else set())
+        if len(found) == 1:
+            yield from config_rows([("log.own_rank", str(int(min(found))))], rank=None)

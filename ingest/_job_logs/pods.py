@@ -27,6 +27,8 @@ WORDS = (
     " exited with code ",
     "Event:PodFailed",
     "The node was low on resource: ",
+    "Gracefully stopping",
+    "Aborting on container exit",
 )
 DESCRIBED = " time=list by=mpi"
 """Ends of one list have no order: they share a time."""
@@ -36,6 +38,9 @@ _FAILED = re.compile(
     r"\bPod: [a-z0-9-]{1,63}\.(?P<operator>[a-z0-9][\w.-]{0,252}) exited with code (?P<exited>\d{1,3})\b"
     r"|\bPod:(?P<volcano>[a-z0-9][\w.-]{0,252}), Event:PodFailed, ExitCode:(?P<code>\d{1,3})\b"
 )
+# Docker Compose kills those containers that do not end by themselves when it is told to stop, or ends with the first of them.
+_STOPPING = ("Gracefully stopping", "Aborting on container exit")
+_SERVICE = re.compile(r"^(?P<service>[A-Za-z][\w.-]{0,62}-\d{1,5}) exited with code (?P<code>\d{1,3})\b")
 _ROW = re.compile(r"^(?P<pod>[a-z0-9][\w.-]{0,252}) +\d{1,3}/\d{1,3} +OOMKilled +\d{1,9}\b")
 # What is shown below is the log of one pod, whose agent says which ranks it started.
 _SHOWN = re.compile(
@@ -65,6 +70,7 @@ class Pods:
         self._reason: str | None = None
         self._devices: str | None = None
         self._ended: set[str] = set()
+        self._is_stopping = False
         self._lines = 0
 
     @property
@@ -96,9 +102,19 @@ class Pods:
             yield from self._end(row["pod"], 128 + signal.SIGKILL, DESCRIBED)
         elif error := _POD.search(line):
             yield from self._end(error["pod"], int(error["code"]), " by=mpi")
+        elif mentions(line, _STOPPING):
+            self._is_stopping = True
+        elif service := _SERVICE.match(line):
+            yield from self._stopped(service["service"], int(service["code"]))
         elif failed := _FAILED.search(line):
             code = int(failed["exited"] or failed["code"])
             yield from self._end(failed["operator"] or failed["volcano"], code, " by=mpi") if code else ()
+
+    def _stopped(self, service: str, code: int) -> Iterator[Ended]:
+        """A container that a signal ended before another one failed; several have no order, as when somebody kills them all."""
+        if code > 128 and not self._is_stopping:
+            yield Ended(None, f"exitcode={code}{DESCRIBED}", f"service {service}")
+        self._is_stopping = self._is_stopping or 0 < code <= 128
 
     def _described(self, pod: str, line: str) -> Iterator[Ended]:
         if _EVICTED.match(line):

@@ -113,6 +113,11 @@ class AddressedProcesses:
         """A line that says which rank a process is; without an address it is one of the host of the driver."""
         self._ranks.setdefault(pid, {}).setdefault(address, set()).add(rank)
 
+    def note_label(self, label: str, rank: int) -> None:
+        """The rank of the process whose lines have this label."""
+        if said := _LABEL.search(label):
+            self.note(int(said["pid"]), said["address"], rank)
+
     def of_label(self, label: str) -> int | None:
         """The one rank of the process that is named by number, and by address on another host, in front of lines."""
         said = _LABEL.search(label)

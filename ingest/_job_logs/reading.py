@@ -238,7 +238,7 @@ class _Reader:
         ranks |= {label: ranks[outer] for label, outer in self._outer.items() if label not in ranks and outer in ranks}
         actors = {label: self._identities.processes.of_label(label) for label in {*self.events.labels} - ranks.keys() if label}
         ranks |= {label: rank for label, rank in actors.items() if rank is not None}
-        self._identities.add_processes(processes)
+        self._identities.add_processes(processes, ranks)
         for (pid, address), rank in self._launchers.actors.items():
             self._identities.processes.note(int(pid), address, rank)
         self._identities.processes.add_ends(subject for _, _, subject in self.events.of_kind("process_exit"))
@@ -278,7 +278,7 @@ class _Reader:
         yield from self._stragglers.batches()
         yield from self._times.batches(ranks, own)
         yield from self._progress.batches(ranks, own)
-        yield from self._stacks.batches(self.artefact, begin)
+        yield from self._stacks.batches(self.artefact, begin, own, lambda line: self._progress.resumed((line,), ()) is not None)
         yield from self.nccl.batches(own)
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from forensics.bundle.artefact import Artefact
+from forensics.ingest._job_logs import timed_dumps
 from forensics.ingest._job_logs.line_origin import Origin
 from forensics.ingest._shared.frames import is_entry
 from forensics.ingest._shared.process_titles import dumped, world_ranks
@@ -22,7 +23,7 @@ from forensics.ingest.interface import Batch
 
 SERVER_START = "server_args=ServerArgs("
 """What SGLang prints when it begins."""
-WORDS = ("Pyspy dump for PID ", "py-spy dump ", SERVER_START)
+WORDS = ("Pyspy dump for PID ", "py-spy dump ", SERVER_START, *timed_dumps.WORDS)
 # The command of somebody who says whose process it is.
 _COMMAND = re.compile(
     r".{0,80}?\bpy-spy dump .{0,80}?(?:-p|--pid)[ =](\d{1,9})\b[^#\n]{0,80}#+ *rank[ :#=]{0,2}(\d{1,7})\s*", re.I
@@ -42,15 +43,17 @@ class StackDumps:
         self._above: deque[tuple[int, str]] = deque(maxlen=_MOST_ABOVE)
         self._stated: dict[int, int] = {}
         self._open_until = 0
+        self._timed = timed_dumps.TimedDumps()
 
     def is_open(self, number: int) -> bool:
         """Whether a dump has begun that may go on."""
-        return number <= self._open_until
+        return number <= self._open_until or self._timed.is_open(number)
 
     def feed(self, number: int, line: str, origin: Origin) -> None:
         """Take one line; what a server dumped before it was started again is of another job."""
         if SERVER_START in line:
             self.forget()
+        self._timed.feed(number, origin)
         text = origin.bare[origin.text :]
         begins = PROCESS.match(text)
         if "py-spy dump " in line and (asked := _COMMAND.fullmatch(line)) and len(self._stated) < _MOST_LINES:
@@ -62,7 +65,7 @@ class StackDumps:
             self._open_until = max(self._open_until, number + _LONGEST_HEAD)
             if begins is not None and origin.rank is not None and len(self._stated) < _MOST_LINES:
                 self._stated[int(begins[1])] = origin.rank
-        elif self.is_open(number) and len(self._lines) < _MOST_LINES and (frame(text) or header(text, number, None)):
+        elif number <= self._open_until and len(self._lines) < _MOST_LINES and (frame(text) or header(text, number, None)):
             self._lines += [*self._above, (number, text)]
             self._above.clear()
             self._open_until = number + _LONGEST_GAP
@@ -71,8 +74,12 @@ class StackDumps:
         """Leave out what was read so far."""
         self._lines, self._stated = [], {}
 
-    def batches(self, artefact: Artefact, begin: int) -> Iterator[Batch]:
-        """Rows of the dumps from line `begin` on whose rank is known."""
+    def batches(self, artefact: Artefact, begin: int, own: int | None, resumed: Callable[[int], bool]) -> Iterator[Batch]:
+        """Rows of the dumps from line `begin` on whose rank is known; those of timers, in a log of one process, for `own`.
+
+        `resumed` says whether steps go on below a line.
+        """
+        yield from self._timed.batches(artefact, own, resumed)
         threads = list(threads_in(each for each in self._lines if each[0] >= begin))
         whole = {(each.pid, each.dump) for each in threads if each.number == each.pid and is_entry(each.frames)}
         places = {each.pid: each.place for each in threads if each.pid is not None and each.place is not None}

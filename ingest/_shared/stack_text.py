@@ -45,6 +45,8 @@ _PYSTACK = re.compile(r"\s*Traceback for thread (\d{1,9}) \((.{0,64})\) \[(.*)\]
 _GDB = re.compile(
     r'Thread (\d{1,6}) \((?:Thread 0x[0-9a-f]+ )?\(?(?:LWP|process) (\d{1,9})\)?(?: "(.{0,64})")?\)?(?: "(.{0,64})")?\):?\s*'
 )
+# What a timer of faulthandler prints above all threads when it has run out: it begins anew after each dump.
+_TIMER = re.compile(r"Timeout \((?:(\d{1,5}):)?(\d{1,2}):(\d\d)(?:\.\d{1,6})?\)!\s*")
 # An argument of the frame above it, as `py-spy dump --locals` prints it.
 _PEER = re.compile(r" +(?:dst|src): (\d{1,7})")
 _FIRST_THREAD = "gdb 1"
@@ -60,7 +62,8 @@ class Thread:
 
     `handle` is its number as written, `indent` that of its frames; `dump` counts the dumps of the file, `time_ns` is the time
     written above the dump, `place` where its process says it stands in a parallel layout,
-    `peer` the rank that it sends to or receives from, `clock_s` the time of day above the dump where no date stands there.
+    `peer` the rank that it sends to or receives from, `clock_s` the time of day above the dump where no date stands there,
+    `timer_s` how long the timer ran that asked for the dump.
     """
 
     line: int
@@ -77,6 +80,7 @@ class Thread:
     place: Place | None = None
     peer: int | None = None
     clock_s: int | None = None
+    timer_s: int | None = None
     frames: list[Frame] = field(default_factory=list)
 
 
@@ -88,6 +92,8 @@ class _Dumps:
     number: int = 0
     written_ns: int | None = None
     time_ns: int | None = None
+    written_s: int | None = None
+    timer_s: int | None = None
 
     def place(self, thread: Thread) -> None:
         """Say of a thread in which dump it is, and when that was made."""
@@ -96,13 +102,21 @@ class _Dumps:
             self.number, self.seen = self.number + 1, set()
         if not self.seen:
             self.time_ns, self.written_ns = self.written_ns, None
+            self.timer_s, self.written_s = self.written_s, None
         self.seen.add(key)
-        thread.dump, thread.time_ns = self.number, self.time_ns
+        thread.dump, thread.time_ns, thread.timer_s = self.number, self.time_ns, self.timer_s
 
     def date(self, line: str) -> None:
-        """Keep the time that a line between dumps gives."""
-        written = time_in(line)
+        """Keep the time that a line between dumps gives, and how long the timer of the next one ran."""
+        written, ran = time_in(line), timer_in(line)
+        self.written_s = self.written_s if ran is None else ran
         self.written_ns = self.written_ns if written is None else written
+
+
+def timer_in(line: str) -> int | None:
+    """Seconds after which a timer of faulthandler dumped what follows, as `Timeout (0:10:00)!` says it."""
+    found = _TIMER.fullmatch(line) if line.startswith("Timeout (") else None
+    return None if found is None else 3600 * int(found[1] or 0) + 60 * int(found[2]) + int(found[3])
 
 
 def _clock(line: str, known: int | None) -> int | None:
@@ -218,6 +232,8 @@ def stack_batches(artefact: Artefact, found: Sequence[Thread]) -> Iterator[Batch
         columns["rank"] = ranks
     if any(thread.clock_s is not None for thread in threads):
         columns["clock_s"] = [thread.clock_s for thread in threads]
+    if any(thread.timer_s is not None for thread in threads):
+        columns["timer_s"] = [thread.timer_s for thread in threads]
     if any(thread.peer is not None for thread in threads):
         columns["peer"] = [thread.peer for thread in threads]
     children = {pid: _is_child(artefact, threads, columns, pid) for pid in set(columns["pid"])}

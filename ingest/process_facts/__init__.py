@@ -6,6 +6,7 @@ import re
 import signal
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
@@ -14,7 +15,8 @@ from forensics.ingest._shared.content import Lines, from_first_character, read_o
 from forensics.ingest._shared.training_settings import setting_batches, settings
 from forensics.ingest._shared.values import boolean, integer, objects, rank_number, strings, text
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
-from forensics.ingest.process_facts.tables import MAX_ROWS, is_table, read_table
+from forensics.ingest.process_facts.launched import with_launcher
+from forensics.ingest.process_facts.tables import MAX_ROWS, Seen, is_table, read_table
 
 SCHEMA = "forensics.proc/1"
 TIMER_SIGNALS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
@@ -48,7 +50,7 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
     columns: dict[str, list[Any]] = defaultdict(list)
     places: dict[str, list[Any]] = defaultdict(list)
     told: dict[tuple[str, str], None] = {}
-    for seen in read_table(lines, artefact.path):
+    for seen in _launched(read_table(lines, artefact.path)):
         if len(columns["pid"]) == MAX_ROWS:
             yield Problem(f"more than {MAX_ROWS} processes; the rest was left out", f"line={seen.line}")
             break
@@ -77,6 +79,12 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
     if places:
         yield Batch("process_ranks", dict(places) | {"rank": [None] * len(places["pid"])})
     yield Batch("processes", columns | {"time_ns": [artefact.captured_ns] * len(columns["pid"])})
+
+
+def _launched(threads: Iterator[Seen]) -> Iterator[Seen]:
+    """The threads, with what each table tells of the ranks that a launcher started."""
+    for _, table in groupby(islice(threads, MAX_ROWS + 1), key=lambda seen: seen.sample):
+        yield from with_launcher(list(table))
 
 
 def _of_document(artefact: Artefact) -> Iterator[Item]:

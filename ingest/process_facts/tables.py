@@ -22,6 +22,11 @@ _PLACES = {
     "node": re.compile(r"\s(?:--(?:node|machine)[_-]rank[= ])(\d{1,6})(?=\s|$)"),
     "per_node": re.compile(r"\s--(?:nproc(?:[_-]per[_-]node)?|num[_-]gpus)[= ](\d{1,5})(?=\s|$)"),
 }
+# A launcher that starts one node: behind its options stands the program, so that none of them was cut.
+_LAUNCHER = re.compile(
+    r"\b(?:torchrun|torch\.distributed\.(?:run|launch))\s(?!.*--(?:nnodes|node[_-]rank|rdzv))"
+    r".*--nproc[_-]per[_-]node[= ](\d{1,4})\s(?:.* )?(?:\S+\.py\b|-m\s+\S)"
+)
 _FORMAT = re.compile(r"\bps [^|;\n]*?-[A-Za-z]*o[ =]?([a-z_]{1,12}(?::\d{1,4})?(?:,[a-z_]{1,12}(?::\d{1,4})?)+)")
 _COLUMNS = {
     **dict.fromkeys(("args", "cmd", "command", "comm", "ucmd"), "COMMAND"),
@@ -44,7 +49,8 @@ _NUMBER = re.compile(r"(?<!\d)(\d{2,9})(?!\d)")
 class Seen:
     """One thread in one table or file: `rank` where its environment tells it, `place` what its command tells of its node.
 
-    `settings` are options of its command that tell how the training is set up.
+    `settings` are options of its command that tell how the training is set up, `starts` says how many processes a launcher
+    of one node starts.
     """
 
     line: int
@@ -61,6 +67,7 @@ class Seen:
     place: Mapping[str, int] = field(default_factory=dict)
     settings: tuple[tuple[str, str], ...] = ()
     sample: int = 0
+    starts: int | None = None
 
 
 def is_table(lines: Sequence[str]) -> bool:
@@ -134,8 +141,9 @@ def _row(columns: list[str], number: int, line: str) -> Seen | None:
     # What traces a process in the moment of the table is as a rule the debugger that takes its stack.
     state = state if state in _LETTERS - {"t"} else None
     wchan = by_name.get("WCHAN")
-    rank = _RANK.search(command)
+    rank, launcher = _RANK.search(command), _LAUNCHER.search(command)
     return Seen(
+        starts=int(launcher[1]) if launcher else None,
         line=number,
         pid=int(pid),
         thread=int(thread) if thread.isdecimal() and len(thread) < 10 else int(pid),

@@ -23,6 +23,7 @@ from forensics.ingest._shared.stack_text import (
     header,
     stack_batches,
     threads_in,
+    timer_in,
 )
 from forensics.ingest.interface import Ingester, Item, Problem
 
@@ -34,7 +35,10 @@ _OF_ENVIRONMENT = re.compile(r"(?:export )?[A-Z_][A-Z0-9_]{1,63}=\S*\s*")
 
 
 def sniff(head: bytes, path: str) -> int:
-    """Text that is mostly thread headers and frames; a log in which a program dumped its stacks is still a log."""
+    """Text that is mostly thread headers and frames; a log in which a program dumped its stacks is still a log.
+
+    A dump has one date; Python's own word that it ends, and what a process wrote beside the dumps of a timer, are of a log.
+    """
     if b" Grid Status " in head or b"CUDA kernel " in head:
         return 75 if is_kernels(head.decode("utf-8", "replace")) else 0
     if b"hread " not in head and b"#0 " not in head:  # of every header, and of what gdb prints of one thread
@@ -43,7 +47,10 @@ def sniff(head: bytes, path: str) -> int:
     lines = [line for line in written if line.strip() and not _is_about_the_dump(line)]
     headers = sum(header(line, 0, None) is not None or INNERMOST.match(line) is not None for line in lines)
     frames = sum(frame(line) is not None for line in lines)
-    return 70 if headers and frames and 2 * (headers + frames) > len(lines) else 0
+    dated = sum(_is_dated(line) for line in lines)
+    others = len(lines) - headers - frames - min(dated, headers)
+    is_log = b"\nFatal Python error: " in b"\n" + head or (others > 0 and b"\nTimeout (" in b"\n" + head)
+    return 70 if headers and frames and headers + frames > others and not is_log else 0
 
 
 def _is_about_the_dump(line: str) -> bool:
@@ -57,8 +64,12 @@ def _is_about_the_dump(line: str) -> bool:
         or is_command(line)
         or _OF_ENVIRONMENT.fullmatch(start) is not None
         or line.startswith(("Python v", "[New LWP", "[Inferior ", "warning: "))
-        or (len(line) <= _LONGEST_DATE and time_in(line) is not None)
+        or timer_in(line) is not None
     )
+
+
+def _is_dated(line: str) -> bool:
+    return len(line) <= _LONGEST_DATE and time_in(line) is not None and frame(line) is None and header(line, 0, None) is None
 
 
 def _plain(line: str) -> str:

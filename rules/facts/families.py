@@ -24,16 +24,24 @@ _KINDS = {
 }
 
 SourceFamilies = NewType("SourceFamilies", Mapping[str, Family])
-"""The family of each source by its path."""
+"""The family of each source by its path, and of stacks in a log by their places in it."""
+
+_IN_LOGS = """
+SELECT DISTINCT s.path || '#' || k.locator FROM stacks k JOIN sources s USING (source_id) WHERE s.kind <> 'python_stacks'
+"""
 
 
 def families(connection: DuckDBPyConnection) -> SourceFamilies:
     """The family of every source, by path; what is none of the recorders and samplers is a log."""
     rows = connection.execute("SELECT DISTINCT path, kind FROM sources").fetchall()
-    return SourceFamilies({path: _KINDS.get(kind, Family.LOG) for path, kind in rows})
+    stacks = connection.execute(_IN_LOGS).fetchall()
+    return SourceFamilies(
+        {path: _KINDS.get(kind, Family.LOG) for path, kind in rows} | {place: Family.STACK for (place,) in stacks}
+    )
 
 
 def behind(evidence: Iterable[Evidence], known: SourceFamilies) -> frozenset[Family]:
     """The families of the statements that support a finding; an absence has no source and is of no family."""
-    paths = (item.source.partition("#")[0] for item in evidence if item.supports and item.source)
-    return frozenset(known[path] for path in paths if path in known)
+    sources = (item.source for item in evidence if item.supports and item.source)
+    found = (known.get(source) or known.get(source.partition("#")[0]) for source in sources)
+    return frozenset(family for family in found if family is not None)

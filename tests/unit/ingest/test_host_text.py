@@ -84,6 +84,37 @@ def test_the_rank_may_stand_in_its_environment(tmp_path: Path) -> None:
     assert _accused(diagnose(open_case([tmp_path]))) == [((1,), "process_stopped")]
 
 
+def _launched(options: str = "", ended: str = "[python] <defunct>", absent: int = 2, shown: int = 4) -> str:
+    rows = [f"4101 Sl /opt/py/bin/python -m torch.distributed.launch {options}--nproc_per_node={shown} train.py --lr 1e-4"]
+    for rank in range(4):
+        command = ended if rank == absent else f"/opt/py/bin/python -u train.py --local_rank={rank}"
+        rows.append(f"{4110 + rank} {'Zl' if rank == absent else 'Rl'} {command}")
+    return "PID STAT COMMAND\n" + "\n".join(rows) + "\n"
+
+
+def test_the_one_rank_of_a_node_without_a_command_is_the_process_that_ended(tmp_path: Path) -> None:
+    (tmp_path / "ps.txt").write_text(_launched(absent=1))
+    assert _accused(diagnose(open_case([tmp_path]))) == [((1,), "process_dead")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _launched("--nnodes=2 --node_rank=0 "),
+        _launched("--rdzv_backend=c10d "),
+        _launched(shown=8),
+        _launched() + "4190 Zl [python] <defunct>\n",
+        _launched().replace(" train.py --lr 1e-4", ""),
+        _launched() + _launched().replace("PID STAT COMMAND\n", "").replace("41", "51"),
+        _launched(ended="/opt/py/bin/python -u train.py --local_rank=2").replace("Zl", "Rl"),
+    ],
+    ids=["one of two nodes", "a rendezvous", "more are missing", "two ended", "cut", "two launchers", "nobody ended"],
+)
+def test_processes_without_a_command_that_may_be_of_any_rank(tmp_path: Path, text: str) -> None:
+    (tmp_path / "ps.txt").write_text(text)
+    assert _accused(diagnose(open_case([tmp_path]))) == []
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -182,6 +182,7 @@ def test_an_error_that_every_rank_says_of_itself_names_nobody(tmp_path: Path) ->
 
 
 BRIDGE = "  what():  [Rank:{0}] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::268435456 (256)MB\n"
+COLLECTIVE = "[rank{0}]: RuntimeError: Collective call returned error\n"
 REMOTE = "[rank{0}]: RuntimeError: NCCL communicator was aborted on rank {0}: remote process exited\n"
 UCC = (
     "[rank{0}]: RuntimeError: [/p/ProcessGroupUCC.cpp:496] [Rank {0}][ProcessGroupUCC-0][READY]failed to post triggered "
@@ -193,13 +194,15 @@ UCC = (
     ("text", "expected"),
     [
         (BRIDGE.format(2) + REMOTE.format(1), {2}),
+        (BRIDGE.format(2) + COLLECTIVE.format(1) + COLLECTIVE.format(0), {2}),
+        (COLLECTIVE.format(1), set()),
         (BRIDGE.format(2), set()),
         (BRIDGE.format(2) + BRIDGE.format(1), set()),
         (UCC.format(2, "-4: Out of memory") + UCC.format(1, "-9: Input/output error"), {2}),
         (UCC.format(2, "-6: Unhandled error") + UCC.format(1, "-9: Input/output error"), set()),
         (UCC.format(2, "-4: Out of memory") + UCC.format(1, "-4: Out of memory"), set()),
     ],
-    ids=["bridge", "nobody else", "two of them", "ucc", "of a peer as well", "both"],
+    ids=["bridge", "a collective lost", "lost alone", "nobody else", "two of them", "ucc", "of a peer as well", "both"],
 )
 def test_errors_of_bridges_that_begin_with_the_rank(tmp_path: Path, text: str, expected: set[int]) -> None:
     assert named(pasted(tmp_path, text)) == expected

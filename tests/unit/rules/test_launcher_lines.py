@@ -42,6 +42,11 @@ VOLCANO = (
 EVICTED = ("j-worker-0", "PodEvicted", 0)
 
 
+def services(*ends: str) -> str:
+    starts = "".join(f"train-{number + 1}  | 2026-03-21 joined the group: rank {number}/3\n" for number in range(3))
+    return starts + "train-1  | step 40 loss 2.1\n" + "".join(f"{end}\n" for end in ends)
+
+
 def pods(*names: str) -> str:
     return "".join(
         f"[pod/{name}/c] 2026-03-21T02:04:11Z RANK={rank} WORLD_SIZE={len(names)}\n" for rank, name in enumerate(names)
@@ -61,6 +66,7 @@ def pods(*names: str) -> str:
         (pods("j-master-0", "j-worker-0", "j-worker-1") + "Error pod j-worker-1 container c exitCode: 137 terminated\n", 2),
         (pods("j-master-0", "j-worker-0", "j-worker-1") + "Pod: vision.j-worker-1 exited with code 137 ExitedWithCode\n", 2),
         (pods("j-worker-0", "j-worker-1") + VOLCANO.format("j-worker-1", "PodFailed", 137) + VOLCANO.format(*EVICTED), 1),
+        (services("train-3 exited with code 137", "train-1 exited with code 1", "train-2 exited with code 1"), 2),
         ("$ torchrun --nnodes=4 --nproc_per_node=8 --node_rank=2 a.py\n" + AGENT.format(-9, 6), 22),
         ("prterun noticed that process rank 3 with PID 0 on node a exited on\nsignal 9 (Killed).\n", 3),
         ("n7: rank 2 died from signal 6 and dumped core\nn9: rank 1 died from signal 15\n", 2),
@@ -79,6 +85,7 @@ def pods(*names: str) -> str:
         "operator",
         "event",
         "volcano",
+        "compose",
         "static start",
         "prterun",
         "pals",
@@ -103,6 +110,10 @@ def test_the_rank_that_a_launcher_saw_end_first(tmp_path: Path, text: str, rank:
         workers(50, 51, 52) + RAYLET.format(51, "INTENDED_USER_EXIT"),
         workers(50, 51, 52) + RAYLET.format(77, "SYSTEM_ERROR"),
         pods("j-worker-0", "j-worker-1") + VOLCANO.format(*EVICTED),
+        services("Gracefully stopping... (press Ctrl+C again to force)", "train-3 exited with code 137"),
+        services("train-2 exited with code 137", "train-3 exited with code 137"),
+        services("train-1 exited with code 1", "Aborting on container exit...", "train-3 exited with code 137"),
+        services("train-3 exited with code 137").replace("rank 1/3", "rank 0/3"),
         pods("j-worker-0", "j-worker-1") + "Pod: vision.j-worker-1 exited with code 0\n",
         pods("j-master-0", "j-worker-0") + "Error pod j-worker-7 container c exitCode: 137 terminated\n",
         "[pod/j-worker-1/c] RANK=8\n[pod/j-worker-0/c] RANK=0\nError pod j-worker-1 container c exitCode: 137 terminated\n",
@@ -123,6 +134,10 @@ def test_the_rank_that_a_launcher_saw_end_first(tmp_path: Path, text: str, rank:
         "an end on purpose",
         "unknown to the job",
         "evicted",
+        "compose is told to stop",
+        "compose kills",
+        "compose ends with the first",
+        "compose with unknown ranks",
         "sound end",
         "no such pod",
         "pods of eight",

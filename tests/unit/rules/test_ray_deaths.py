@@ -35,9 +35,24 @@ def died(pid: int, host: str | None, why: str = CRASHED, error: str = "ActorDied
 STEPS = "".join(f"(RayTrainWorker pid=410, ip=10.9.1.4) step {number} loss 1.{number}\n" for number in range(20, 80, 10))
 
 
+LABELS = "".join(
+    f"(WorkerDict pid={pid}, ip={HOSTS[node]}) [rank{2 * node + local}]:[W321 02:04:11.1 ProcessGroupNCCL.cpp:4561] using GPU\n"
+    for node in range(2)
+    for local, pid in enumerate(PIDS[node])
+)
+GAVE_UP = "".join(
+    f"(WorkerDict pid={pid}, ip={HOSTS[0]}) [rank{rank}]:[E321 02:34:11.1 ProcessGroupNCCL.cpp:629] [Rank {rank}] Watchdog "
+    "caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran "
+    "for 1800001 milliseconds before timing out.\n"
+    for rank, pid in enumerate(PIDS[0])
+)
+
+
 @pytest.mark.parametrize(
     ("text", "right"),
     [
+        (LABELS + died(410, HOSTS[1]), {3}),
+        (LABELS + died(411, HOSTS[1]) + GAVE_UP, {2}),
         (workers() + died(410, HOSTS[0]), {0}),
         (workers() + died(410, HOSTS[1]), {3}),
         (workers() + died(411, HOSTS[1], error="RayActorError"), {2}),
@@ -45,7 +60,16 @@ STEPS = "".join(f"(RayTrainWorker pid=410, ip=10.9.1.4) step {number} loss 1.{nu
         (workers(pids=((410, 411), (510, 511))) + died(510, None), {2}),
         (workers().replace("Trainer pid=77) - ", "rain pid=77)   * ") + "noise\n" * 400 + died(410, HOSTS[1]), {3}),
     ],
-    ids=["first host", "second host", "older form", "with nodes", "no address and one number", "far below"],
+    ids=[
+        "ranks in front of lines",
+        "and others gave up",
+        "first host",
+        "second host",
+        "older form",
+        "with nodes",
+        "no address and one number",
+        "far below",
+    ],
 )
 def test_the_worker_that_died(tmp_path: Path, text: str, right: set[int]) -> None:
     assert named(pasted(tmp_path, text)) == right
@@ -54,6 +78,9 @@ def test_the_worker_that_died(tmp_path: Path, text: str, right: set[int]) -> Non
 @pytest.mark.parametrize(
     "text",
     [
+        LABELS + died(410, None),
+        LABELS + GAVE_UP + died(410, HOSTS[0]),
+        LABELS + LABELS.replace("[rank3]", "[rank2]") + died(410, HOSTS[1]),
         workers() + died(410, None),
         workers() + died(410, "10.9.1.9"),
         workers() + died(410, HOSTS[1], why=KILLED),
@@ -66,6 +93,7 @@ def test_the_worker_that_died(tmp_path: Path, text: str, right: set[int]) -> Non
         workers() + "the actor died, see pid: 410 and ip: 10.9.1.7\n",
     ],
     ids=[
+        *("labels without the address", "ended by its watchdog", "two ranks of a label"),
         *("no address", "another host", "killed on purpose", "with its owner", "started again", "goes on", "the trainer"),
         *("two at once", "cut", "a sentence"),
     ],
