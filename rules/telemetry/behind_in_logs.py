@@ -174,7 +174,7 @@ def _silent(placed: Positions, logged: Logged, roots: Sequence[Root], waiting: i
         return []
     group = placed.of(waits[0].communicator)
     without = tuple(rank for rank in silent if rank not in logged.ranks)
-    what = "no log of it is here" if without else "its log says nothing of this group"
+    what = "no line of its watchdog is here" if without else "its log says nothing of this group"
     one = "it is" if len(silent) == 1 else "one of them is"
     said = f"everyone heard waits in work {waits[0].sequence} of {group.label}; {one} not there: {ranks_text(silent)} ({what})"
     return [

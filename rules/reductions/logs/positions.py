@@ -67,13 +67,14 @@ _LEAST_HEARD = 7
 """Ranks that write for each one of a file that does not."""
 # torchrun keeps the logs of each start of a job in a folder attempt_N; a new start counts from one again.
 _ATTEMPT = "try_cast(regexp_extract(path, '(?:^|/)attempt_([0-9]{1,6})/', 1) AS INTEGER)"
+LATEST_ATTEMPT = f"source_id NOT IN (SELECT source_id FROM sources WHERE {_ATTEMPT} < (SELECT max({_ATTEMPT}) FROM sources))"
 _ROWS = f"""
 SELECT p.rank, p.host, p.pid, p.group_rank, p.size, p.origin, p.communicator, p.init, p.enqueued, p.completed, p.timed_out,
        p.kind, p.count, coalesce(p.is_p2p, false), p.time_ns, s.path || '#line=' || p.locator
 FROM log_positions p JOIN sources s USING (source_id)
 WHERE p.origin IN ('watchdog', 'nccl') AND p.communicator IS NOT NULL
     AND p.init IS DISTINCT FROM 'destroyed' AND coalesce(p.size, 2) > 1
-    AND s.source_id NOT IN (SELECT source_id FROM sources WHERE {_ATTEMPT} < (SELECT max({_ATTEMPT}) FROM sources))
+    AND s.{LATEST_ATTEMPT}
 ORDER BY p.origin, p.communicator, p.rank, s.path, p.locator
 """
 _PROCESSES = "SELECT host, pid, min(rank) FROM ranks WHERE pid IS NOT NULL GROUP BY host, pid HAVING count(DISTINCT rank) = 1"
@@ -84,7 +85,7 @@ def logged_groups(
 ) -> tuple[LoggedGroup, ...]:
     """Read all groups that logs speak of, in order of origin and name; `world_size` is None when nothing tells it.
 
-    `seen` are ranks that left something else than logs.
+    `seen` are ranks that left something else than numbers.
     """
     rows = [_position(row) for row in rows_of(connection, "log_positions", _ROWS)]
     rows = _with_ranks(rows, {(host, pid): rank for host, pid, rank in rows_of(connection, "ranks", _PROCESSES)}, world_size)

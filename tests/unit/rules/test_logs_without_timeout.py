@@ -1,0 +1,74 @@
+"""A rank whose own log is there, and has no timeout while those of all its peers have one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.model import Cause, Confidence, Outcome
+from tests.recordings.verdicts import named, told, verdict_of
+
+STEPS = "".join(f"2026-11-20 05:1{minute}:02 INFO step {minute}0 loss 2.{9 - minute}\n" for minute in range(5))
+WORK = "WorkNCCL(SeqNum=412, OpType=ALLREDUCE, NumelIn=1048576, NumelOut=1048576, Timeout(ms)=600000)"
+
+
+def timeout(rank: int) -> str:
+    head = f"[rank{rank}]:[E1120 05:25:01.{rank}00000000 ProcessGroupNCCL.cpp:632] [Rank {rank}] "
+    return f"{head}Watchdog caught collective operation timeout: {WORK} ran for 600{rank:03d} milliseconds before timing out.\n"
+
+
+def write(folder: Path, ends: dict[int, str], name: str = "rank{}.log", ranks: int = 8) -> Path:
+    for rank in range(ranks):
+        path = folder / name.format(rank)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(STEPS + ends.get(rank, timeout(rank)))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["rank{}.log", "job_x/attempt_0/{}/stderr.log", "rank_{}.txt"])
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_the_one_that_did_not_give_up_is_suspected(tmp_path: Path, name: str, ranks: int) -> None:
+    verdict = verdict_of(write(tmp_path, {2: ""}, name, ranks))
+    (first,) = verdict.suspects
+    assert (first.ranks, first.confidence, first.cause, verdict.outcome) == (
+        (2,),
+        Confidence.SUSPECT,
+        Cause.UNKNOWN,
+        Outcome.HANG,
+    )
+    assert "rank 2 (its log says nothing of this group)" in told(verdict)
+
+
+def test_an_earlier_attempt_is_not_asked(tmp_path: Path) -> None:
+    write(tmp_path, dict.fromkeys(range(8), ""), "job_x/attempt_0/{}/stderr.log")
+    write(tmp_path, {}, "job_x/attempt_1/{}/stderr.log", ranks=7)
+    assert named(verdict_of(tmp_path)) == set()
+
+
+def test_a_log_of_another_kind_may_not_be_where_timeouts_stand(tmp_path: Path) -> None:
+    write(tmp_path, {}, "{}/stderr.log", ranks=7)
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/stdout.log").write_text(STEPS)
+    assert named(verdict_of(tmp_path)) == set()
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        dict.fromkeys(range(4), ""),
+        dict.fromkeys(range(1, 8), ""),
+        {5: "", 2: "[rank2]: Traceback (most recent call last):\n[rank2]: KeyError: 'loss'\n"},
+    ],
+    ids=["half", "only the first", "beside an error"],
+)
+def test_where_many_say_nothing_or_another_ended_nobody_is_suspected_for_silence(tmp_path: Path, ends: dict[int, str]) -> None:
+    assert named(verdict_of(write(tmp_path, ends))) <= {2}
+
+
+def test_a_file_of_all_ranks_shows_as_much(tmp_path: Path) -> None:
+    lines = [f"[rank{rank}]: {line}\n" for rank in range(8) for line in (STEPS + timeout(rank) * (rank != 5)).splitlines()]
+    (tmp_path / "job.log").write_text("".join(lines))
+    verdict = verdict_of(tmp_path)
+    assert named(verdict) == {5}
+    assert "rank 5 (no line of its watchdog is here)" in told(verdict)
