@@ -32,7 +32,7 @@ FAULTS = (
     "numa-crossed@random",
     "cpu-contention@random:100", "network-degraded@job", "proxy-delay@random:20", "nic-down@random", "kernel-hang@random",
     "transmission-hang@random", "channel-slow@random", "channel-stuck@random", "nic-sends-slow@random",
-    "nic-receives-slow@random", "path-slow@random",
+    "queue-pair-slow@random:10", "queue-pair-stuck@random", "nic-receives-slow@random", "path-slow@random",
 )  # fmt: skip
 LOOK_NS = 60e6
 COMPUTES = ("gpu-", "kernel-")

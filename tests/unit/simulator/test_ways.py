@@ -156,6 +156,48 @@ def test_a_fault_of_a_connection_leaves_the_other_channels_as_they_are(fault: st
         assert np.median(paces[True]) > 3 * np.median(paces[False]) and makespans(made.run)[-1] > makespans(made.reference)[-1]
 
 
+@pytest.mark.parametrize(("share", "count"), [(30, 1), (30, 2), (10, 4), (40, 4)])
+def test_a_slow_queue_pair_leaves_its_time_to_the_others_of_its_connection(share: int, count: int) -> None:
+    made = case(f"queue-pair-slow@random:{share}+before", f"fabric.queue_pairs={count}", "noise.nic_spread=0")
+    (told,) = truth(made, Losses(sources=frozenset({"shim"})))["faults"]
+    sender, receiver = told["ranks"]
+    took: dict[int, list[float]] = {turn: [] for turn in range(count)}
+    usual = []
+    for transfer in large(made):
+        lanes, slices = transfer.slices.lanes, transfer.slices
+        alone = (slices.moved - slices.moving)[:, lanes.remote & (lanes.channel == told["resource"]["channel"])]
+        usual.append(float(np.median(alone)))
+        for lane in np.flatnonzero((lanes.sender == sender) & (lanes.receiver == receiver)).tolist():
+            if int(lanes.channel[lane]) == told["resource"]["channel"]:
+                for turn in range(count):
+                    took[turn] += (slices.moved - slices.moving)[turn::count, lane].tolist()
+    slow, *others = sorted((float(np.median(each)) for each in took.values()), reverse=True)
+    left = min(share / 100, 1 / count)
+    assert slow > 0.8 * np.median(usual) / left
+    assert all(0.8 * each * left < slow * (1 - left) / (count - 1) for each in others)
+    slower = makespans(made.run)[-1] > 1.02 * makespans(made.reference)[-1]
+    assert slower == (share / 100 * count < 1)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_stuck_queue_pair_leaves_the_others_as_far_as_credits_go(seed: int) -> None:
+    made = case("queue-pair-stuck@random", "fabric.queue_pairs=4", seed=seed)
+    sender, receiver = truth(made, Losses(sources=frozenset({"shim"})))["faults"][0]["ranks"]
+    assert made.hung
+    beyond = 0
+    for transfer in large(made):
+        lanes, slices = transfer.slices.lanes, transfer.slices
+        for lane in np.flatnonzero((lanes.sender == sender) & (lanes.receiver == receiver)).tolist():
+            stuck = np.isinf(slices.moved[:, lane]) & np.isfinite(slices.transmitted[:, lane])
+            if sum(bool(stuck[turn::4].any()) for turn in range(4)) == 1:
+                first = int(np.flatnonzero(np.isinf(slices.moved[:, lane]))[0])
+                beyond += int(np.isfinite(slices.moved[first:, lane]).sum())
+                assert np.isfinite(slices.moved[first:, lane]).sum() < 8 and np.isinf(slices.consumed[first:, lane]).all()
+    assert beyond
+    logs = dict(shim_log(made.run, made.places, made.capture_ns, options_of(made), made.effects))
+    assert all(read(content, path).problems == [] for path, content in logs.items())
+
+
 def _waits(made: Simulation, chosen: Floats, channel: int | None) -> tuple[float, float]:
     """Time that slices on lanes wait before the NIC and behind it, relative to how long they move."""
     filled, flying = [], []
