@@ -16,8 +16,9 @@ from forensics.rules.reductions.calls.positions import Communicator
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.ends import Exit, exits, first_ends
 from forensics.rules.reductions.logs.failures import Failures, failures
+from forensics.rules.reductions.logs.files_apart import with_logs_of_the_run
 from forensics.rules.reductions.logs.lost_connections import Loss, NicFault, lost_connections, nic_faults
-from forensics.rules.reductions.logs.positions import LATEST_ATTEMPT, LoggedGroup, logged_groups
+from forensics.rules.reductions.logs.positions import LoggedGroup, logged_groups
 from forensics.rules.reductions.logs.raised import Failure
 from forensics.rules.reductions.logs.reports import reported_operations
 from forensics.rules.reductions.ranks.roster import CaseRoster, RankFacts, Roster
@@ -95,17 +96,6 @@ SELECT DISTINCT p.rank FROM process_ranks p JOIN (
     UNION ALL SELECT host, try_cast(subject AS BIGINT) FROM log_events WHERE kind IN ('oom_kill', 'hung_task', 'segfault')
 ) e ON e.pid = p.pid AND coalesce(e.host = p.host, true) WHERE p.rank IS NOT NULL
 """
-# A rank with a log of its own, called as those in which its peers gave up: had it waited with them, it would stand there.
-_SHAPE = "regexp_replace(path, '[0-9]+', '#', 'g')"
-_WITH_LOGS = f"""
-SELECT DISTINCT rank FROM sources
-WHERE kind = 'training_log' AND rank IS NOT NULL AND rank_method <> 'guessed' AND status IN ('ok', 'partial')
-    AND {LATEST_ATTEMPT} AND {_SHAPE} IN (
-        SELECT {_SHAPE} FROM sources WHERE rank IS NOT NULL AND source_id IN (
-            SELECT source_id FROM log_positions WHERE origin = 'watchdog' AND timed_out IS NOT NULL
-        )
-    )
-"""
 _EVENTS = f"""
 SELECT kind, rank, source FROM logged_event
 WHERE kind = 'job_cancelled' OR (kind IN {TIMEOUTS} AND NOT after_cancel)
@@ -122,7 +112,7 @@ def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
     world_size = known.world_size or _stated_world(connection, ranks)
     seen = frozenset(rank for rank, facts in known.ranks.items() if facts.has_stack or facts.has_recorder)
     seen |= {rank for (rank,) in rows_of(connection, "process_ranks", _NAMED_BY_KERNEL)}
-    seen |= {rank for (rank,) in rows_of(connection, "log_positions", _WITH_LOGS)}
+    seen |= with_logs_of_the_run(connection)
     groups = logged_groups(connection, world_size, seen)
     timed_out: dict[int, str] = {}
     cancels: list[str] = []

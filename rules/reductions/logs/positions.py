@@ -66,8 +66,8 @@ class LoggedGroup:
 _LEAST_HEARD = 7
 """Ranks that write for each one of a file that does not."""
 # torchrun keeps the logs of each start of a job in a folder attempt_N; a new start counts from one again.
-_ATTEMPT = "try_cast(regexp_extract(path, '(?:^|/)attempt_([0-9]{1,6})/', 1) AS INTEGER)"
-LATEST_ATTEMPT = f"source_id NOT IN (SELECT source_id FROM sources WHERE {_ATTEMPT} < (SELECT max({_ATTEMPT}) FROM sources))"
+ATTEMPT = "try_cast(regexp_extract(path, '(?:^|/)attempt_([0-9]{1,6})/', 1) AS INTEGER)"
+LATEST_ATTEMPT = f"source_id NOT IN (SELECT source_id FROM sources WHERE {ATTEMPT} < (SELECT max({ATTEMPT}) FROM sources))"
 _ROWS = f"""
 SELECT p.rank, p.host, p.pid, p.group_rank, p.size, p.origin, p.communicator, p.init, p.enqueued, p.completed, p.timed_out,
        p.kind, p.count, coalesce(p.is_p2p, false), p.time_ns, s.path || '#line=' || p.locator

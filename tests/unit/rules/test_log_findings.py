@@ -135,7 +135,7 @@ def test_a_rank_without_a_log_is_at_most_a_suspect(tmp_path: Path) -> None:
     del logs.lines[6]
     verdict = verdict_of(logs.write(tmp_path))
     assert (named(verdict), blamed(verdict)) == ({6}, set())
-    assert "no log of it" in told(verdict)
+    assert "no line of its watchdog is here" in told(verdict)
 
 
 def test_the_empty_place_of_a_group_whose_members_say_nothing_of_it(tmp_path: Path) -> None:

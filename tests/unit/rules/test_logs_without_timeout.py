@@ -46,6 +46,21 @@ def test_an_earlier_attempt_is_not_asked(tmp_path: Path) -> None:
     assert named(verdict_of(tmp_path)) == set()
 
 
+@pytest.mark.parametrize(
+    "own",
+    [
+        "2026-11-20 05:10:02 WARNING clipped\n",
+        STEPS.replace(" 05:", " 09:"),
+        STEPS + STEPS.replace(" 05:", " 06:").replace("step ", "step 1"),
+    ],
+    ids=["no time in common", "hours later", "it goes on with steps that its peers did not reach"],
+)
+def test_a_log_that_may_be_of_another_run_says_nothing(tmp_path: Path, own: str) -> None:
+    write(tmp_path, {})
+    (tmp_path / "rank5.log").write_text(own)
+    assert named(verdict_of(tmp_path)) == set()
+
+
 def test_a_log_of_another_kind_may_not_be_where_timeouts_stand(tmp_path: Path) -> None:
     write(tmp_path, {}, "{}/stderr.log", ranks=7)
     (tmp_path / "7").mkdir()
