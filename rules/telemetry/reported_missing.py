@@ -20,7 +20,7 @@ from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.calls.positions import Communicator
 from forensics.rules.reductions.logs.events import Logs
 from forensics.rules.reductions.logs.log_evidence import Logged
-from forensics.rules.reductions.logs.reports import COUNTED, ONE_OPERATION, SPOKEN
+from forensics.rules.reductions.logs.reports import BY_RANKS, COUNTED, GAVE_UP, ONE_OPERATION
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import ranks_text, wait_text
 from forensics.rules.reductions.text.seen import Seen
@@ -28,6 +28,8 @@ from forensics.rules.reductions.waits.combined_positions import Positions
 from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph
 
 _SHOWN = 3
+_SPOKEN = "no library reports it: the others say that they wait, and have written lines that it has not"
+_GAVE_UP = "no library reports it: a rank that was ended a moment before it gave up in the same call would look alike"
 
 
 def _evaluate(roster: Roster, graph: WaitGraph, placed: Positions) -> Iterator[Finding]:
@@ -54,11 +56,11 @@ def _is_missing(roster: Roster, root: Root) -> bool:
 
 def _absent(rank: int, waits: list[Wait], placed: Positions, sure: bool) -> Finding:
     lacking = [wait for wait in waits if rank in wait.absent]
-    is_reported = any(placed.of(wait.communicator).unit != SPOKEN for wait in lacking)
+    units = {placed.of(wait.communicator).unit for wait in lacking}
+    is_reported = not units <= BY_RANKS
     statements = [Evidence(_said(rank, wait, placed), _source(wait)) for wait in lacking[:_SHOWN]]
     if not is_reported:
-        said = "no library reports it: the others say that they wait, and have written lines that it has not"
-        statements.append(Evidence(said, supports=False))
+        statements.append(Evidence(_GAVE_UP if units == {GAVE_UP} else _SPOKEN, supports=False))
     is_sure = sure and is_reported
     found = _finding((rank,), Cause.HOST_STALL, Component.HOST, "not_started", lacking[0], tuple(statements), is_sure)
     is_counted = placed.of(lacking[0].communicator).unit not in ONE_OPERATION
@@ -69,9 +71,12 @@ def _said(rank: int, wait: Wait, placed: Positions) -> str:
     whom = ranks_text(wait.waiting) if wait.waiting else "other ranks"
     verb = "waits" if len(wait.waiting) == 1 else "wait"
     # A report is of one operation: only a desync report has numbers of calls.
-    is_counted = placed.of(wait.communicator).unit not in ONE_OPERATION
+    unit = placed.of(wait.communicator).unit
+    is_counted = unit not in ONE_OPERATION
     kinds = "/".join(sorted({call.kind for call in wait.waiting.values() if call}))
     what = wait_text(wait) if is_counted or not wait.communicator else f"{kinds} of {wait.communicator}".removeprefix(" of ")
+    if unit == GAVE_UP:
+        return f"{whom} gave up waiting in {kinds} at {wait.communicator}; rank {rank} gave up on nothing"
     return f"rank {rank} is reported missing in {what}, in which {whom} {verb}"
 
 

@@ -17,6 +17,7 @@ from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.ends import Exit, exits, first_ends
 from forensics.rules.reductions.logs.failures import Failures, failures
 from forensics.rules.reductions.logs.files_apart import with_logs_of_the_run
+from forensics.rules.reductions.logs.gave_up import gave_up
 from forensics.rules.reductions.logs.lost_connections import Loss, NicFault, lost_connections, nic_faults
 from forensics.rules.reductions.logs.positions import LoggedGroup, logged_groups
 from forensics.rules.reductions.logs.raised import Failure
@@ -47,7 +48,7 @@ class Logged:
     """Everything the logs of a case tell.
 
     `failures` are the errors by which ranks ended, `odd_sizes` is set when some rank met sizes that do not fit.
-    `reports` are operations of which a library said who came.
+    `reports` are operations of which a library said who came, or all ranks but one that they gave up in it.
     `ranks` wrote or are spoken of in some log, with their hosts where known. `timed_out` maps a rank to the line that
     says it gave up waiting. `cancels` are the lines that say the job was ended from outside,
     `losses` the connections that were lost. `lost_node` is the line that says that a node of the job was lost.
@@ -124,11 +125,12 @@ def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
         stalled = True
         if rank is not None and kind in _OWN_TIMEOUTS:
             timed_out.setdefault(rank, source)
+    ends = exits(connection)
     return Logged(
         groups=groups,
-        reports=tuple(reported_operations(connection)),
+        reports=(*reported_operations(connection), *gave_up(connection, ranks, ends, world_size)),
         ranks=ranks,
-        exits=exits(connection),
+        exits=ends,
         failures=failures(connection, world_size),
         timed_out=timed_out,
         stalled=stalled,

@@ -20,7 +20,11 @@ REPORTED = "report"
 """Unit of a communicator that is one operation: 1 for members that came to it, 0 for those that did not."""
 SPOKEN = "line"
 """Unit of an operation of which no library says who came, but the lines of the ranks themselves."""
-ONE_OPERATION = frozenset({REPORTED, SPOKEN})
+GAVE_UP = "timeout"
+"""Unit of an operation that all ranks gave up waiting in but one."""
+BY_RANKS = frozenset({SPOKEN, GAVE_UP})
+"""Units of operations of which the ranks themselves tell, and no library that knows all members."""
+ONE_OPERATION = frozenset({REPORTED, *BY_RANKS})
 """Units of communicators whose only number, 1, is of no call."""
 COUNTED = "collective"
 """Unit of a desync report: collectives of the group, from one."""

@@ -1,0 +1,82 @@
+"""The one rank that did not give up: all others raised in one call of the program that their own wait had lasted too long.
+
+gloo says neither which group nor which call it was; the tracebacks do. A rank that came late to such a call finds its
+connections closed and raises that, and one that waits elsewhere gives up there: only the rank that waits for nobody is silent,
+and has to be ended by its launcher. Upstream: `UnboundBuffer::waitRecv` of gloo/transport/tcp/unbound_buffer.cc.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from duckdb import DuckDBPyConnection
+
+from forensics.case.database import rows_of
+from forensics.model import Family
+from forensics.rules.reductions.calls.positions import Communicator, Operation, Position
+from forensics.rules.reductions.logs.ends import ENDED_BY_LAUNCHER, Exit
+from forensics.rules.reductions.logs.reports import GAVE_UP
+
+_LEAST = 2
+"""Ranks that gave up, where one is missing: of two ranks each lacks the other."""
+_RAISED = """
+SELECT e.rank, e.text, e.source, t.text FROM logged_event e
+LEFT JOIN log_events t ON t.kind = 'traceback' AND (t.source_id, t.locator, t.rank) = (e.source_id, e.locator, e.rank)
+WHERE e.kind = 'exception' AND e.rank IS NOT NULL AND NOT e.after_cancel ORDER BY e.path, e.locator
+"""
+# What ends a wait by its own clock; that a connection was closed tells of a peer.
+_OWN_CLOCK = re.compile(r"Timed out waiting \d{1,12}ms for \w+ operation|Application timeout caused pair closure")
+_FRAME = re.compile(r'File "(?P<path>[^"\n]+)", line (?P<line>\d{1,9}), in (?P<function>[^\n]+)')
+_OF_TORCH = "/torch/distributed/distributed_c10d.py"
+_INSTALLED = ("/site-packages/", "/dist-packages/", "/lib/python")
+_BETWEEN_TWO = re.compile(r"(?:batch_)?i?(?:send|recv)\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Raised:
+    rank: int
+    text: str
+    source: str
+    frames: str | None
+
+
+def gave_up(
+    connection: DuckDBPyConnection, ranks: Collection[int], ends: Sequence[Exit], world_size: int | None
+) -> Iterator[Communicator]:
+    """The call as one operation that one rank is missing in; none where any rank raised something else, or elsewhere.
+
+    `ranks` are those that the logs speak of, `ends` how launchers saw them end.
+    """
+    raised: dict[int, _Raised] = {}
+    for row in rows_of(connection, "log_events", _RAISED, kinds=("exception",)):
+        raised.setdefault(row[0], _Raised(*row))
+    missing = {*range(world_size or 0), *ranks, *range(max(raised, default=-1))} - raised.keys()
+    if len(raised) < _LEAST or len(missing) != 1 or not all(_OWN_CLOCK.search(each.text) for each in raised.values()):
+        return
+    paths = {each.frames for each in raised.values()}
+    (rank,) = missing
+    place = _place(next(iter(paths))) if len(paths) == 1 else None
+    lived = all(end.code in ENDED_BY_LAUNCHER for end in ends if end.rank == rank)
+    if place is not None and rank in ranks and lived:
+        yield _operation(rank, raised, *place)
+
+
+def _place(frames: str | None) -> tuple[str, str] | None:
+    """What was called, and where the program did; nothing of a message between two ranks, which tells of no third one."""
+    found = list(_FRAME.finditer(frames or ""))
+    of_program = [frame for frame in found if not any(folder in frame["path"] for folder in _INSTALLED)]
+    called = [frame["function"] for frame in found if _OF_TORCH in frame["path"]]
+    if not of_program or any(_BETWEEN_TWO.fullmatch(function) for function in called):
+        return None
+    innermost = of_program[-1]
+    return called[-1] if called else "communication", f"{innermost['path'].rpartition('/')[2]}:{innermost['line']}"
+
+
+def _operation(missing: int, raised: Mapping[int, _Raised], kind: str, place: str) -> Communicator:
+    found = {missing: Position(missing, 0, 0, None, None, Family.LOG)}
+    for rank, each in raised.items():
+        found[rank] = Position(rank, 1, 0, 1, Operation(kind, "", None, None, each.source), Family.LOG, each.source)
+    members = tuple(sorted(found))
+    return Communicator(place, members, "read", found, "gloo", size=len(members), unit=GAVE_UP, overdue=True)
