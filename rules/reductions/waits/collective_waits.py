@@ -20,11 +20,13 @@ def recorded_waits(
 ) -> tuple[Wait, ...]:
     """Build the waits that positions show; `ignore` are ranks whose positions are out of date."""
     found: list[Wait] = []
+    told = {rank for ranks in (heard or {}).values() for rank in ranks}
+    unseen = [rank for rank in sorted(world) if rank not in told] if told else []
     for group in groups:
         pending = [p for p in group.pending if p.rank not in ignore]
         others = {entered for entered in group.nameless.values() if entered > group.least}
         sequences = sorted(others.union(p.pending for p in pending if p.pending is not None))
-        found.extend(_wait(group, sequence, pending, world) for sequence in sequences)
+        found.extend(_wait(group, sequence, pending, world, unseen) for sequence in sequences)
     kept = (without_other_records(wait, heard or {}) for wait in found)
     return tuple(wait for wait in kept if wait is not None)
 
@@ -46,24 +48,30 @@ def without_other_records(wait: Wait, heard: Heard) -> Wait | None:
     return replace(wait, unheard=unheard) if unheard else None
 
 
-def _wait(group: Communicator, sequence: int, pending: Sequence[Position], world: Collection[int]) -> Wait:
+def _wait(
+    group: Communicator, sequence: int, pending: Sequence[Position], world: Collection[int], unseen: Collection[int]
+) -> Wait:
     waiting = {p.rank: p.operation for p in pending if p.pending == sequence}
     behind = [r for r in group.members if r in group.positions and group.positions[r].entered < sequence]
     early = _early(group, behind, [p for p in pending if p.pending == sequence])
     left = _left(group, sequence, waiting)
     absent = [r for r in behind if r not in group.cut and r not in early] if not left else []
     unheard = [] if absent or left else [r for r in group.members if r not in group.positions or r in behind]
-    assumed: list[int] = []
-    # A collective that completed had all members: from then on the members that were seen are all there are.
-    proven = any(position.done for position in group.positions.values())
-    if group.confidence == "assumed" and not (proven or absent or unheard) and set(waiting) == set(group.members):
-        assumed = [r for r in sorted(world) if r not in group.members]
+    is_whole = group.confidence != "assumed" or absent or unheard or left or behind
+    assumed = [] if is_whole else _assumed(group, set(waiting), world, unseen)
     queued = tuple(p.rank for p in pending if p.pending is not None and p.pending < sequence <= p.entered)
     families = {r: group.positions[r].family for r in (*waiting, *absent)}
     return Wait(
         group.label, sequence, waiting, tuple(absent), tuple(unheard), tuple(assumed), queued=queued, left=left,
         families=families, nameless=_nameless(group, sequence), overdue=group.overdue,
     )  # fmt: skip
+
+
+def _assumed(group: Communicator, waiting: set[int], world: Collection[int], unseen: Collection[int]) -> list[int]:
+    """Ranks that may be members: all, or those without any record once a call had completed, which it did with all members."""
+    if group.family is Family.RECORDER and any(position.done for position in group.positions.values()):
+        return [rank for rank in unseen if rank not in group.members]
+    return [rank for rank in sorted(world) if rank not in group.members] if waiting == set(group.members) else []
 
 
 def _left(group: Communicator, sequence: int, waiting: Mapping[int, Operation | None]) -> tuple[int, ...]:

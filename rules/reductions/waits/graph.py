@@ -37,10 +37,11 @@ class Wait:
     `absent` are members known not to have entered; `unheard` are members without recorder evidence, or whose dump was cut
     before it, filled only when no known member is absent; `elsewhere` are those of them that left a record of another kind,
     which names and counts the operation differently. `assumed` are ranks outside the inferred membership that may belong
-    to the group: used when membership was inferred from the very ranks that wait. `peers` are sender and receiver of a
-    point-to-point call. `queued` are members that issued it behind an earlier operation of the same communicator that they
-    are still in. `families` says what tells where a member stands; `nameless` are processes whose rank nothing tells, that
-    wait in it and that are missing. `overdue` says that its source speaks of it because a limit has passed.
+    to the group: used when membership was inferred from the very ranks that wait, or from records that some rank lacks.
+    `peers` are sender and receiver of a point-to-point call. `queued` are members that issued it behind an earlier operation
+    of the same communicator that they are still in. `families` says what tells where a member stands; `nameless` are processes
+    whose rank nothing tells, that wait in it and that are missing. `overdue` says that its source speaks of it because a limit
+    has passed.
     """
 
     communicator: str

@@ -111,6 +111,21 @@ def test_members_inferred_from_the_waiting_ranks_leave_the_others_possible() -> 
     assert found.waits[0].assumed == (1,)
 
 
+def test_members_inferred_from_records_leave_ranks_without_one_possible() -> None:
+    """Rank 3 left no dump: its groups look whole without it, also where one rank has come further."""
+    groups = (
+        replace(group("a", (0, 1), at(0, 9, True), at(1, 8, True), confidence="assumed"), backend="gloo"),
+        group("b", (2,), at(2, 7, True), confidence="assumed"),
+    )
+    ends = [
+        (root.kind, root.ranks)
+        for root in wait_graph(recorded_waits(groups, range(4), heard={Family.RECORDER: {0, 1, 2}})).roots
+    ]
+    assert ends == [(RootKind.FREE, (3,))]
+    whole = wait_graph(recorded_waits(groups, range(3), heard={Family.RECORDER: {0, 1, 2}}))
+    assert [(root.kind, root.ranks) for root in whole.roots] == [(RootKind.ALL_JOINED, (1,)), (RootKind.ALL_JOINED, (2,))]
+
+
 def test_waits_that_only_stacks_show_end_in_the_ranks_elsewhere() -> None:
     found = wait_graph([unrecorded_wait({0: None, 1: None}, [3, 2])])
     assert [root.ranks for root in found.free_roots] == [(2,), (3,)]
