@@ -13,6 +13,7 @@ from forensics.rules.facts.symptoms import Findings
 from forensics.rules.reductions.epochs.links import LinkRates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.logs.finished import Finished
+from forensics.rules.reductions.network.call_paces import CallPaces, slow_members
 from forensics.rules.reductions.network.line_uses import OF_LINE, LineUses, most_of_lines
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.progress.liveness import Liveness
@@ -28,6 +29,8 @@ _TRIFLE = 0.01
 _EVENLY, _LEAST_EVEN = 0.8, 3
 # Of the time: a link that loses as much to its peers makes a step slower, also where it is too little to accuse.
 _LOST = 0.05
+# Times as long as alike calls take elsewhere: less accuses nobody.
+_LONGER = 1.5
 # Fewer NICs may be those of one slow host.
 _LEAST_LINES = 4
 # Of the time: passes that are long by as much may hold a slow rank.
@@ -58,12 +61,13 @@ def slowness_signs(
     uses: LineUses,
     roster: Roster,
     windows: FrontierWindows,
+    paces: CallPaces,
 ) -> SlownessSigns:
     """Long steps that nothing accounts for, not even what sound jobs do, links that lose time to their peers, lazy NICs.
 
     Messages that no recorder keeps are one as well: a rank that is slow from the first step on may only show in them.
     """
-    seen = (*_long_steps(times, findings), *_lossy_links(slowness), *_below_their_lines(rates, uses))
+    seen = (*_long_steps(times, findings), *_lossy_links(slowness), *_slow_calls(paces), *_below_their_lines(rates, uses))
     return SlownessSigns((*seen, *_unseen_messages(roster, windows), *_long_passes(findings)))
 
 
@@ -87,6 +91,12 @@ def _lossy_links(slowness: Slowness) -> Iterator[str]:
     if links:
         (sender, receiver), share = max(links.items(), key=lambda each: (each[1], each[0]))
         yield f"chunks from rank {sender} to rank {receiver} take longer than on other links, {100 * share:.0f} % of the time"
+
+
+def _slow_calls(paces: CallPaces) -> Iterator[str]:
+    for each in slow_members(paces, _LONGER, _LOST)[:1]:
+        lost = f"{100 * each.share:.0f} % of the time"
+        yield f"messages or collectives of {ranks_text(each.ranks)} take longer than those of others, {lost}"
 
 
 def _below_their_lines(rates: LinkRates, uses: LineUses) -> Iterator[str]:

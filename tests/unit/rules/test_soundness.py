@@ -10,6 +10,7 @@ from forensics.rules.facts.symptoms import Findings
 from forensics.rules.reductions.epochs.captures import NicCapture
 from forensics.rules.reductions.epochs.links import LinkRate, LinkRates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
+from forensics.rules.reductions.network.call_paces import CallPace, CallPaces
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.line_uses import LineUse, LineUses
 from forensics.rules.reductions.network.slowness import Slowness
@@ -18,7 +19,7 @@ from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.soundness import slowness_signs
 
 MS = 1e6
-NOTHING_ELSE = (LineUses(()), Roster({}, None), FrontierWindows(()))
+NOTHING_ELSE = (LineUses(()), Roster({}, None), FrontierWindows(()), CallPaces())
 
 
 def steps_of(long: dict[int, float], number: int = 40) -> StepTimes:
@@ -77,7 +78,7 @@ def test_nics_that_all_stay_far_below_their_lines_do_too(rate: float, line: floa
 @pytest.mark.parametrize("unrecorded", [True, False])
 def test_messages_that_no_recorder_keeps_do_too(unrecorded: bool) -> None:
     ranks = Roster({rank: RankFacts(rank, calls_unrecorded=unrecorded) for rank in range(4)}, 4)
-    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), LineUses(()), ranks, FrontierWindows(()))
+    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), LineUses(()), ranks, *NOTHING_ELSE[2:])
     assert [sign.startswith("messages of ranks 0-3 are in no recorder") for sign in signs] == [True] * unrecorded
 
 
@@ -95,4 +96,14 @@ def test_messages_that_no_recorder_keeps_do_too(unrecorded: bool) -> None:
 def test_so_do_work_requests_of_all_nics(rate: float, line: float | None, busy: float, sign: str) -> None:
     uses = LineUses(tuple(LineUse(f"n{n // 2}", f"m{n}", (n,), rate, busy, line, f"{n}.frx") for n in range(4)))
     signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), uses, *NOTHING_ELSE[1:])
+    assert [each.startswith(sign) for each in signs] == [True] * bool(sign)
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "sign"), [(8, "messages or collectives of rank 1 take longer"), (5, "")], ids=["twice", "a quarter more"]
+)
+def test_so_do_messages_that_take_longer_than_others(took_ms: float, sign: str) -> None:
+    links = ((0, 1), (1, 2))
+    paces = CallPaces(tuple(CallPace("pp", "send", link, took_ms * MS, 20, 1e9, "0.fr", 4 * MS, 9) for link in links))
+    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:3], paces)
     assert [each.startswith(sign) for each in signs] == [True] * bool(sign)

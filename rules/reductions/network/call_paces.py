@@ -1,0 +1,196 @@
+"""How long messages and collectives take once all members are there, by what recorders alone tell, beside the same of others.
+
+Who comes last to a call is in it only for as long as it takes: its time inside, on its own clock, is that of the transfer
+(Mycroft section 7.1). So messages of one size, and collectives of one kind, size and number of members, can be compared between
+communicators without any log of the network, and from the first step of the record on. Only those that cross as many hosts
+with as many ranks on each are alike: inside a host other links are in use.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import networkx as nx
+from duckdb import DuckDBPyConnection
+
+from forensics.case.database import rows_of
+from forensics.rules.reductions.arrivals.arrivals import JOINT
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.roster import Roster
+
+# Calls before they have a pace, and communicators or links beside it that must tell what is usual.
+_LEAST_CALLS, _LEAST_OTHERS = 8, 3
+# Of the calls alike: the usual ones keep this close together, and no more than a part of all are slower.
+_CLOSE, _MOST_SLOW = 1.25, 0.25
+_LEAST_PACE_NS = 1e6
+"""A call of less than a millisecond is latency and turns of the scheduler."""
+
+# Only the newer half: a network that became slow is slow there. Of a message either end is last in half of the calls, or more:
+# the shorter quarter of its times are those of the transfer. What one group call issued ends together: of several messages in
+# it none has a time of its own, of a single one the entry that closes the group has it.
+_CALLS = """
+WITH timed AS (
+    SELECT o.* REPLACE (
+               CASE WHEN group_call IS NULL THEN duration_ns
+                    ELSE max(duration_ns) OVER (PARTITION BY source_id, pg_id, pg_name, is_p2p, group_call) END AS duration_ns
+           )
+    FROM ordered_call o
+    WHERE o.family = 'recorder' AND o.backend <> 'gloo' AND o.rank IS NOT NULL AND o.communicator IS NOT NULL
+), calls_alone AS (
+    SELECT rank, communicator, kind, coalesce(input_sizes, output_sizes, CAST(count AS VARCHAR), '') AS sizes,
+           coalesce(is_p2p, false) AS is_message, peer, sequence, duration_ns, enqueued_ns, source_id, locator,
+           percent_rank() OVER (PARTITION BY rank, communicator, kind, sizes, peer ORDER BY call_order) AS part
+    FROM timed WHERE NOT closes AND call_size = 1 AND duration_ns IS NOT NULL AND enqueued_ns IS NOT NULL AND state = 'done'
+), newer AS (SELECT * FROM calls_alone WHERE part >= 0.5)
+"""
+_MESSAGES = f"""{_CALLS}, ends AS (
+    SELECT n.communicator, n.sizes, n.kind = 'send' AS is_send, n.rank, p.rank AS peer, count(*) AS calls,
+           quantile_cont(n.duration_ns, 0.25) AS took, max(n.enqueued_ns) - min(n.enqueued_ns) AS span,
+           arg_max(n.source_id, n.locator) AS source_id, max(n.locator) AS locator
+    FROM newer n JOIN members p ON p.communicator = n.communicator AND p.position = n.peer
+    WHERE n.is_message AND n.kind IN ('send', 'recv') GROUP BY ALL
+)
+SELECT s.communicator, 'send', s.sizes, [s.rank, r.rank], least(s.took, r.took), least(s.calls, r.calls),
+       greatest(s.span, r.span), c.path || '#entry=' || s.locator
+FROM ends s JOIN ends r ON r.communicator = s.communicator AND r.sizes = s.sizes AND r.rank = s.peer AND r.peer = s.rank
+JOIN sources c ON c.source_id = s.source_id WHERE s.is_send AND NOT r.is_send ORDER BY ALL
+"""
+_COLLECTIVES = f"""{_CALLS}, size AS (
+    SELECT communicator, count(*) AS members, list(rank ORDER BY rank) AS ranks FROM members GROUP BY communicator
+), calls AS (
+    SELECT n.communicator, n.kind, n.sizes, n.sequence, any_value(z.ranks) AS ranks, min(n.duration_ns) AS took,
+           max(n.enqueued_ns) AS enqueued_ns, arg_min(n.source_id, n.rank) AS source_id, arg_min(n.locator, n.rank) AS locator
+    FROM newer n JOIN size z USING (communicator)
+    WHERE NOT n.is_message AND ltrim(n.kind, '_') IN {JOINT} AND n.sequence IS NOT NULL
+    GROUP BY n.communicator, n.kind, n.sizes, n.sequence HAVING count(DISTINCT n.rank) = any_value(z.members)
+), paces AS (
+    SELECT communicator, kind, sizes, any_value(ranks) AS ranks, median(took) AS took, count(*) AS calls,
+           max(enqueued_ns) - min(enqueued_ns) AS span, arg_max(source_id, sequence) AS source_id,
+           arg_max(locator, sequence) AS locator
+    FROM calls GROUP BY communicator, kind, sizes
+)
+SELECT p.communicator, p.kind, p.sizes, p.ranks, p.took, p.calls, p.span, c.path || '#entry=' || p.locator
+FROM paces p JOIN sources c USING (source_id) WHERE len(p.ranks) > 1 ORDER BY ALL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CallPace:
+    """Calls of one kind and size of one communicator: each takes `took_ns` once all of `ranks` are there, `usual_ns` elsewhere.
+
+    Of a message `ranks` are sender and receiver. `share` is the part of the time that `calls` of them lose, at most; `others`
+    are as many links or communicators, of other ranks too, that tell what is usual.
+    """
+
+    communicator: str
+    kind: str
+    ranks: tuple[int, ...]
+    took_ns: float
+    calls: int
+    span_ns: float
+    source: str
+    usual_ns: float = 0.0
+    others: int = 0
+
+    @property
+    def factor(self) -> float:
+        """How many times as long as elsewhere."""
+        return self.took_ns / self.usual_ns if self.usual_ns else 1.0
+
+    @property
+    def share(self) -> float:
+        """Of the time, what is lost to it if nothing hides it."""
+        return min(1.0, max(0.0, self.took_ns - self.usual_ns) * self.calls / self.span_ns) if self.span_ns else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CallPaces:
+    """Calls that were compared with alike ones; false where there were none."""
+
+    compared: tuple[CallPace, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.compared)
+
+    def slow(self, least_factor: float, least_share: float) -> list[CallPace]:
+        """Calls that take so many times as long as alike ones and may lose so much of the time, the worst first."""
+        found = [each for each in self.compared if each.factor >= least_factor and each.share >= least_share]
+        return sorted(found, key=lambda each: (-each.share, each.ranks, each.communicator, each.kind))
+
+
+@reduction
+def call_paces(connection: DuckDBPyConnection, roster: Roster) -> CallPaces:
+    """Compare calls whose members are all recorded and whose hosts are known; groups of several messages are left out."""
+    alike: dict[tuple[Any, ...], list[CallPace]] = defaultdict(list)
+    for query in (_MESSAGES, _COLLECTIVES):
+        for communicator, kind, sizes, ranks, took, calls, span, source in rows_of(connection, "operations", query):
+            places = _spread(ranks, roster)
+            if calls >= _LEAST_CALLS and took >= _LEAST_PACE_NS and places is not None:
+                pace = CallPace(communicator, kind, tuple(ranks), float(took), int(calls), float(span), source)
+                alike[kind, sizes, places].append(pace)
+    return CallPaces(tuple(each for paces in alike.values() for each in _compared(paces)))
+
+
+def _spread(ranks: Sequence[int], roster: Roster) -> tuple[int, ...] | None:
+    """How many of the ranks each of their hosts has, most first; None where the host of one is not known."""
+    hosts = [roster.host_of(rank) for rank in ranks]
+    return None if None in hosts else tuple(sorted(Counter(hosts).values(), reverse=True))
+
+
+def _compared(paces: Sequence[CallPace]) -> Iterator[CallPace]:
+    """Those of a use with what is usual there; nothing where too few, or too different ones, tell it."""
+    usual = median(each.took_ns for each in paces)
+    close = [each for each in paces if usual / _CLOSE <= each.took_ns <= usual * _CLOSE]
+    slower = [each for each in paces if each.took_ns > usual * _CLOSE]
+    if len(close) <= _LEAST_OTHERS or len(slower) > _MOST_SLOW * len(paces):
+        return
+    for each in paces:
+        others = sum(set(other.ranks).isdisjoint(each.ranks) for other in close)
+        yield replace(each, usual_ns=usual, others=others)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowMembers:
+    """Ranks by which slow calls are accounted for: one that all of them share, else those of which one is to blame.
+
+    `share` is what the rank that loses most loses of the time in all of `calls`.
+    """
+
+    ranks: tuple[int, ...]
+    calls: tuple[CallPace, ...]
+    share: float
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it is one rank."""
+        return len(self.ranks) == 1
+
+
+def slow_members(paces: CallPaces, least_factor: float, least_share: float) -> list[SlowMembers]:
+    """Those who lose so much of the time by slow calls, by the links and groups that hang together."""
+    slow = paces.slow(least_factor, 0.0)
+    graph = nx.Graph([(rank, each.ranks[0]) for each in slow for rank in each.ranks])
+    found = []
+    for together in map(set, nx.connected_components(graph)):
+        calls = tuple(each for each in slow if each.ranks[0] in together)
+        lost = {rank: sum(each.share for each in calls if rank in each.ranks) for rank in together}
+        share = min(1.0, max(lost.values()))
+        if share >= least_share:
+            found.append(SlowMembers(_blamed(calls, paces, least_factor), calls, share))
+    return sorted(found, key=lambda each: (-each.share, each.ranks))
+
+
+def _blamed(calls: Sequence[CallPace], paces: CallPaces, least_factor: float) -> tuple[int, ...]:
+    """The one rank that all slow calls share, whose calls with several others are all slow; else all of them.
+
+    What two ranks alone have in common may be the way between them as well.
+    """
+    shared = set(calls[0].ranks).intersection(*(each.ranks for each in calls))
+    sound = {rank for each in paces.compared if each.factor < least_factor for rank in each.ranks}
+    if len(shared) == 1 and shared.isdisjoint(sound):
+        return tuple(shared)
+    return tuple(sorted(shared or {rank for each in calls for rank in each.ranks}))

@@ -1,0 +1,131 @@
+"""Messages or collectives of some ranks take several times as long as the same ones of others, once all members are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.model import (
+    Anomaly,
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Impact,
+    Mechanism,
+    Members,
+    StageRef,
+)
+from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
+from forensics.rules.reductions.epochs.slow_links import JudgedLinks
+from forensics.rules.reductions.hardware.causes import Hardware
+from forensics.rules.reductions.network.call_paces import CallPace, CallPaces, SlowMembers, slow_members
+from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
+from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
+
+_SHOWN = 3
+# Times as long as alike calls: less is no difference.
+_AS_LONG = 1.25
+
+
+def _evaluate(
+    paces: CallPaces,
+    liveness: Liveness,
+    slowness: Slowness,
+    judged: JudgedLinks,
+    users: NicUsers,
+    hardware: Hardware,
+    roster: Roster,
+    thresholds: Thresholds,
+) -> Iterator[Finding]:
+    if liveness.motion is Motion.STALLED:
+        return
+    seen = {rank for link in slowness.slow_links() for rank in link}
+    seen |= {rank for link in judged if link.is_slow for rank in link.ends}
+    for each in slow_members(paces, thresholds["least_factor"], thresholds["least_share"]):
+        ranks = users.of(each.ranks)
+        few = len(ranks) <= max(2, thresholds["most_part"] * len(roster.ranks))
+        if not few or (not each.is_told and seen.intersection(each.ranks)):
+            continue  # what the network itself shows of such a link tells more
+        yield hardware.refined(_finding(each, ranks), (Cause.NETWORK_SLOW,), max(call.factor for call in each.calls))
+        if victims := {rank for call in each.calls for rank in call.ranks} - set(ranks):
+            yield blocked_ranks(users.of(victims))
+
+
+def _finding(each: SlowMembers, ranks: tuple[int, ...]) -> Finding:
+    worst = each.calls[0]
+    lost = max(sum(call.share * call.span_ns for call in each.calls if rank in call.ranks) for rank in worst.ranks)
+    return Finding(
+        ranks=ranks,
+        cause=Cause.NETWORK_SLOW,
+        stage=StageRef(component=Component.COMMUNICATION),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.SUSPECT,
+        evidence=tuple(_evidence(each)),
+        granularity=_granularity(each),
+        members=Members.EACH if each.is_told else Members.ONE_OF,
+        anomaly=Anomaly.FAIL_SLOW,
+        mechanism=Mechanism("slow_flow", "local" if each.is_told else "unknown"),
+        impact=Impact(round(lost), round(each.share, 3), worst.calls, "arrival"),
+        next_steps=(
+            f"look at ports, cables, PCIe width and error counters of the NICs of {ranks_text(ranks)}",
+            "run a point-to-point bandwidth test between the hosts on these NICs, and over another pair for comparison",
+        ),
+    )
+
+
+def _granularity(each: SlowMembers) -> Granularity:
+    return Granularity.NIC if each.is_told else Granularity.LINK if len(each.ranks) == 2 else Granularity.GROUP
+
+
+def _evidence(each: SlowMembers) -> Iterator[Evidence]:
+    for call in each.calls[:_SHOWN]:
+        yield Evidence(
+            f"{_what(call)} takes {call.took_ns / 1e6:.1f} ms once both ends are there, {call.usual_ns / 1e6:.1f} ms on "
+            f"{counted(call.others, 'link')} of other ranks"
+            if call.kind == "send"
+            else f"{_what(call)} takes {call.took_ns / 1e6:.1f} ms once all members are there, {call.usual_ns / 1e6:.1f} ms in "
+            f"{counted(call.others, 'group')} of other ranks",
+            call.source,
+        )
+    yield Evidence(f"these ranks lose up to {100 * each.share:.0f} % of the time to such calls, unless other work hides it")
+    if not each.is_told:
+        yield Evidence("all of these calls have these ranks in common: which of them is slow is not told", supports=False)
+
+
+def _what(call: CallPace) -> str:
+    if call.kind == "send":
+        return f"a message from rank {call.ranks[0]} to rank {call.ranks[1]} in {call.communicator}"
+    return f"{call.kind} of {ranks_text(call.ranks)} in {call.communicator}"
+
+
+def _clears(paces: CallPaces, roster: Roster) -> str | None:
+    """Only where calls of every rank with other hosts were compared."""
+    seen = {rank for each in paces.compared for rank in each.ranks}
+    if not set(roster.ranks) <= seen:
+        return None
+    if slow := paces.slow(_AS_LONG, 0.0):
+        return Undecided(f"{_what(slow[0])} takes {slow[0].factor:.1f} times as long as alike ones")
+    return f"messages and collectives of {ranks_text(sorted(seen))} take about as long as alike ones of other ranks"
+
+
+RULE = Rule(
+    code="FX178",
+    name="call-slow",
+    seed="Mycroft sections 4.3 and 7.1 (who comes last, interval of operations), VenusTrace section 3.2.2",
+    needs=(Need(CallPaces, "times inside calls", "how long a transfer takes is told by the time inside calls of all members"),),
+    thresholds=(
+        Threshold("least_factor", 1.8, "times as long as alike calls of others: sound ones differ by a few per cent"),
+        Threshold("least_share", 0.05, "of the time of a rank: less is hidden by other work"),
+        Threshold("most_part", 0.125, "of the ranks of the job: to name more would tell nothing"),
+    ),
+    concludes="The rank, or the members of a link or group, whose calls take several times as long as those of others.",
+    evaluate=_evaluate,
+    clears=_clears,
+)

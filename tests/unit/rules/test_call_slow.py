@@ -1,0 +1,102 @@
+"""Messages that take several times as long as others, and what looks like them: a recording of one slow NIC, changed."""
+
+from __future__ import annotations
+
+import pytest
+
+from forensics.model import Finding, Granularity, Members, Role
+from forensics.rules.engine import run, supply_of
+from forensics.rules.reductions.network.call_paces import CallPace, CallPaces, call_paces, slow_members
+from forensics.rules.reductions.ranks.roster import RankFacts, Roster
+from forensics.rules.slow.call_slow import RULE
+from tests.recordings.scenarios import changed, recorded
+
+LATE_NS = 40_000_000
+OF_NINE = "kind = 'recv' AND rank IN (1, 17) AND peer = 1"
+
+
+def longer(where: str, factor: float = 1.0, added_ns: int = 0) -> str:
+    """Other times inside some calls."""
+    return f"UPDATE operations SET duration_ns = CAST(duration_ns * {factor} AS BIGINT) + {added_ns} WHERE {where}"
+
+
+ALL_FAST = longer("is_p2p AND rank IN (5, 13, 21)", 0.15)
+
+
+def tried(statements: str) -> tuple[list[Finding], str]:
+    with changed("call-slow", statements) as case:
+        found, outcomes = run(supply_of(case), [RULE], {})
+        return [finding for finding in found if finding.role is Role.ROOT], outcomes[0].status
+
+
+def findings(statements: str) -> list[Finding]:
+    return tried(statements)[0]
+
+
+def test_the_rank_that_all_slow_links_share_is_named() -> None:
+    (finding,) = findings("SELECT 1")
+    assert (finding.ranks, finding.members, finding.granularity) == ((13,), Members.EACH, Granularity.NIC)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        longer("is_p2p AND communicator <> '30'", 6.0),
+        ALL_FAST,
+        "UPDATE operations SET duration_ns = NULL WHERE rank IN (5, 21)",
+        "UPDATE operations SET backend = 'gloo'",
+    ],
+    ids=["all are slow", "as fast as others", "one end is not timed", "hosts wait themselves"],
+)
+def test_nobody_is_named_where_it_cannot_be_told(statements: str) -> None:
+    assert findings(statements) == []
+
+
+def test_a_rank_for_which_the_others_wait_has_no_slow_calls() -> None:
+    """Its peers are in their calls for longer, it is not: who comes last tells how long the transfer takes."""
+    assert findings(f"{ALL_FAST}; {longer(OF_NINE, added_ns=LATE_NS)}") == []
+
+
+@pytest.mark.parametrize(
+    ("statements", "status"),
+    [
+        (ALL_FAST, "ruled_out"),
+        (longer("is_p2p AND rank IN (5, 13, 21)", 0.25), "silent"),
+        (f"{ALL_FAST}; UPDATE operations SET duration_ns = NULL WHERE rank = 7", "silent"),
+    ],
+    ids=["all were compared", "one is slower, by less than accuses", "a rank was not"],
+)
+def test_it_is_ruled_out_where_calls_of_every_rank_are_as_fast(statements: str, status: str) -> None:
+    assert tried(statements) == ([], status)
+
+
+def test_a_record_without_hosts_compares_nothing() -> None:
+    ranks = Roster({rank: RankFacts(rank) for rank in range(32)}, 32)
+    assert not call_paces(recorded("call-slow"), ranks)
+
+
+def pace(*ranks: int, took_ms: float = 8.0, kind: str = "send", share: float = 0.1) -> CallPace:
+    return CallPace("pp", kind, ranks, took_ms * 1e6, round(share * 1e3 / max(took_ms - 2, 0.1)), 1e9, "0.fr", 2e6, 9)
+
+
+@pytest.mark.parametrize(
+    ("slow", "sound", "blamed"),
+    [
+        ([(0, 4), (4, 8)], [(0, 8)], [(4,)]),
+        ([(0, 4), (4, 0)], [], [(0, 4)]),
+        ([(0, 4), (4, 8)], [(4, 12)], [(4,)]),
+        ([(0, 4), (4, 8), (8, 0)], [], [(0, 4, 8)]),
+        ([(0, 4), (4, 8), (1, 5), (5, 9)], [], [(4,), (5,)]),
+    ],
+    ids=["both links of a rank", "one link", "another link of it is fast", "a circle", "two ranks"],
+)
+def test_one_of_those_that_cannot_be_told_apart(
+    slow: list[tuple[int, int]], sound: list[tuple[int, int]], blamed: list[tuple[int, ...]]
+) -> None:
+    paces = CallPaces((*(pace(*ends) for ends in slow), *(pace(*ends, took_ms=2) for ends in sound)))
+    assert sorted(each.ranks for each in slow_members(paces, 1.8, 0.05)) == sorted(blamed)
+
+
+def test_what_loses_little_accuses_nobody() -> None:
+    paces = CallPaces((pace(0, 4, share=0.02), pace(4, 8, share=0.02)))
+    assert slow_members(paces, 1.8, 0.05) == []
