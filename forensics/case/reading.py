@@ -19,6 +19,7 @@ from forensics.bundle.streams import first_bytes
 from forensics.case.alignment import plain_label
 from forensics.ingest import SNIFF_BYTES, choose
 from forensics.ingest._shared.config import config_batches
+from forensics.ingest._shared.manuals import LARGEST_MANUAL, is_manual, may_be_manual
 from forensics.ingest._shared.packed import Packed, PackedBatch, Types, pack, texts
 from forensics.ingest._shared.process_ranks import process_rank_batches
 from forensics.ingest._shared.programs import LARGEST_PROGRAM, is_program, may_be_program
@@ -66,6 +67,8 @@ def read_artefact(artefact: Artefact) -> Reading:
                 head = first_bytes(stream, SNIFF_BYTES)
                 if may_be_program(head) and is_program(head + _rest(stream, LARGEST_PROGRAM - len(head))):
                     return Reading(None, None, reason="source code of a program")
+                if may_be_manual(head) and is_manual(head + _rest(stream, LARGEST_MANUAL + 1 - len(head))):
+                    return Reading(None, None, reason="instructions that quote messages")
                 ingester = choose(head, artefact.path)
                 if ingester is not None and (ingester.kind == _LOG or _is_by_command(ingester.kind, head)):
                     beginning = head + _rest(stream, SCANNED_BYTES - len(head))

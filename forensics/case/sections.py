@@ -3,7 +3,7 @@
 A ticket holds lines of a job's log, then `$ nvidia-smi` with its table, then a report of RAS. The whole text stays what it is;
 each part of another known form, in front of the first command or below one, is an artefact of its own, under the name of the
 file and with its lines.
-What a mail quotes as a whole (`> ` in front of each line) is read as it stood.
+Files below their names are read one by one (`named_parts`), and what was quoted as a whole as it stood (`plain_text`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from io import BytesIO
 
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import first_bytes
+from forensics.case.named_parts import MARKS, named_parts
+from forensics.case.plain_text import BYTE_ORDER_MARKS, MOST_UTF16_BYTES, decoded, unwrapped
 from forensics.ingest import SNIFF_BYTES, choose
 from forensics.ingest._shared.prompts import is_command
 
@@ -29,8 +31,7 @@ _LIKE_A_COMMAND = re.compile(
 _OF_PROMPTS = (b"$ ", b"# ", b"@")
 # What the reader of a log knows by itself is left to it: stacks, and the lines of a kernel.
 _PARTS = frozenset({"nccl_ras_text", "nvidia_smi", "process_facts", "process_environ", "memory_use", "ib_counters"})
-_LEAST_QUOTED = 3
-_QUOTE = re.compile(rb"^> ?")
+_LONGEST_FRONT = 128
 _LOG, _KERNEL = "training_log", "kernel_log"
 _BOXED = "nvidia_smi"
 _IN_A_BOX = re.compile(rb"(?m)^\s{0,8}(?:[|+].*[|+]|[|+])\s*$")
@@ -39,13 +40,42 @@ _IN_A_BOX = re.compile(rb"(?m)^\s{0,8}(?:[|+].*[|+]|[|+])\s*$")
 def with_sections(artefacts: Iterable[Artefact]) -> Iterator[Artefact]:
     """All artefacts, each text followed by its parts."""
     for artefact in artefacts:
-        content = _content(artefact)
-        if content.startswith(b">") and (plain := _unquoted(content)) != content:
-            yield (unquoted := replace(artefact, open=partial(BytesIO, plain)))
-            yield from _sections(unquoted, plain)
-            continue
-        yield artefact
-        yield from _sections(artefact, content)
+        for text, content in _texts(*_plain(artefact)):
+            yield text
+            yield from _sections(text, content)
+
+
+def _texts(artefact: Artefact, content: bytes) -> Iterator[tuple[Artefact, bytes]]:
+    """The files that a text is made of, with their content."""
+    named = named_parts(artefact, content) if any(mark in content for mark in MARKS) else ()
+    yield from ((each, _content(each)) for each in named) if named else ((artefact, content),)
+
+
+def _plain(artefact: Artefact) -> tuple[Artefact, bytes]:
+    """The text as it stood before it was saved and quoted, with its content."""
+    content = _content(artefact)
+    plain = _from_utf16(artefact, content)
+    if plain is None:
+        plain = unwrapped(content) if content[:1] in (b">", b" ", b"\t") or b"|" in content[:_LONGEST_FRONT] else content
+    elif len(plain) <= MOST_BYTES:
+        plain = unwrapped(plain)
+    if plain == content:
+        return artefact, content
+    told = replace(artefact, open=partial(BytesIO, plain), stored_bytes=len(plain))
+    return told, plain if len(plain) <= MOST_BYTES else b""
+
+
+def _from_utf16(artefact: Artefact, content: bytes) -> bytes | None:
+    """UTF-8 of a text in UTF-16; None for anything else, and what cannot be read."""
+    if (content and content[:2] not in BYTE_ORDER_MARKS) or artefact.stored_bytes > MOST_UTF16_BYTES or artefact.shard:
+        return None
+    try:
+        with artefact.open() as stream:
+            begin = first_bytes(stream, 2)
+            rest = first_bytes(stream, MOST_UTF16_BYTES + 1) if begin in BYTE_ORDER_MARKS else b""
+    except OSError:
+        return None
+    return decoded(begin + rest) if len(rest) <= MOST_UTF16_BYTES else None
 
 
 def _content(artefact: Artefact) -> bytes:
@@ -84,13 +114,6 @@ def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
         # The log of a job is read as a whole where the text is one.
         if found is not None and found.name != own and found.name in wanted:
             yield _part(artefact, part, begin)
-
-
-def _unquoted(content: bytes) -> bytes:
-    """The text that a mail quotes as a whole; lines keep their numbers."""
-    lines = content.splitlines(keepends=True)
-    is_quoted = len(lines) >= _LEAST_QUOTED and all(line[:1] == b">" or not line.strip() for line in lines)
-    return b"".join(_QUOTE.sub(b"", line) for line in lines) if is_quoted else content
 
 
 def _may_have_parts(content: bytes) -> bool:

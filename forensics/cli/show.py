@@ -21,6 +21,7 @@ def show(
     Example: forensics show bundle.tar 'ranks/2/fr/0.json#entry=41'
     """
     from forensics.bundle.reader import open_bundle
+    from forensics.case.sections import with_sections
     from forensics.ingest.excerpt import excerpt
     from forensics.ingest.interface import Problem
     from forensics.report.plain import plain
@@ -31,7 +32,8 @@ def show(
             typer.echo(f"{artefact.stored_bytes:>12}  {plain(artefact.path)}")
         return
     path, locator = _parted(source)
-    found = next((artefact for artefact in opened.artefacts if artefact.path == path), None)
+    pasted = with_sections(opened.artefacts) if opened.kind == "files" else ()
+    found = next((artefact for artefact in (*opened.artefacts, *pasted) if artefact.path == path), None)
     if found is None:
         raise ForensicsError(f"{bundle} has no artefact {path!r}; `forensics show {bundle}` lists them", ExitCode.USAGE)
     text = excerpt(found, locator)

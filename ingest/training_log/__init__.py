@@ -20,10 +20,10 @@ _WATCHDOG = re.compile(
 _LOG_NAME = re.compile(r"(?:^|[/._-])(?:log|logs|out|err|stdout|stderr|output|slurm)(?:[/._-]|\d|$)", re.IGNORECASE)
 # A runtime of containers writes a line a record; some trainers print dictionaries of Python.
 _RECORD = re.compile(rb"""\{(?:'\w+': |"\w+": ?"[^"\n]{0,80}", ?"\w+": ?"|"(?:log|message|msg)": ?")""")
-_OTHER_NAME = re.compile(r"\.(?:py|pyc|sh|json|jsonl|ya?ml|xml|csv|md|toml|cfg|ini|html)$", re.IGNORECASE)
+_OTHER_NAME = re.compile(r"\.(?:py|pyc|sh|json|jsonl|ya?ml|xml|csv|toml|cfg|ini|html)$", re.IGNORECASE)
 # A name without an ending, or of a text, that is not one of those that come with programs.
 _PASTED_NAME = re.compile(
-    r"(?:^|/)(?!(?:readme|licen[cs]e|notice|changelog|requirements|makefile)\b)(?:[^/.]+|[^/]+\.te?xt)(?:\.(?:gz|zst|bz2|xz))?$",
+    r"(?:^|/)(?!(?:readme|licen[cs]e|notice|changelog|requirements|makefile)\b)(?:[^/.]+|[^/]+\.(?:te?xt|md|markdown))(?:\.(?:gz|zst|bz2|xz))?$",
     re.IGNORECASE,
 )
 

@@ -205,3 +205,84 @@ def test_a_text_that_quotes_some_of_its_lines_is_no_quote(tmp_path: Path) -> Non
     assert kinds(
         case_of("> " + COMMAND.format(prompt="$ ") + _with("> ", RAS) + "I see nothing odd here\n" + LOG, tmp_path)
     ) == ["training_log"]
+
+
+STEP = "epoch 1 iter {0}/900 loss 1.4\n"
+ENDED = "Traceback (most recent call last):\n  File \"/w/train.py\", line 9, in <module>\n    main()\nKeyError: 'ids'\n"
+LOST = ENDED.rpartition("KeyError")[0] + "RuntimeError: [1] Connection closed by peer [10.1.0.7]:4431\n"
+
+
+def files() -> dict[str, str]:
+    steps = "".join(STEP.format(number) for number in range(5))
+    return {f"train_rank{rank}.log": steps + (ENDED if rank == 2 else LOST) for rank in range(3)}
+
+
+def fenced(title: str) -> str:
+    blocks = "".join(f"{title.format(name)}\n\n```text\n{text}```\n\n" for name, text in files().items())
+    return f"Hi all, the job from last night did not finish:\n\n{blocks}Thanks!\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(f"==> {name} <==\n{text}\n" for name, text in files().items()),
+        *map(fenced, ("`{}`:", "### {}", "**logs/{}**", "<summary>{}</summary>")),
+    ],
+    ids=["head", "code", "heading", "bold", "folded"],
+)
+def test_files_below_their_names_are_read_one_by_one(tmp_path: Path, text: str) -> None:
+    case = case_of(text, tmp_path, "ticket.md")
+    rows = case.execute(
+        "SELECT path, rank FROM sources WHERE kind = 'training_log' AND rank IS NOT NULL ORDER BY rank"
+    ).fetchall()
+    assert [(path.rpartition("/")[2], rank) for path, rank in rows] == [(name, rank) for rank, name in enumerate(files())]
+    assert named(verdict_of(tmp_path)) == {2}
+
+
+@pytest.mark.parametrize("title", ["the first one", "see https://example.org for more", "all of train_rank1.log and more"])
+def test_blocks_without_names_stay_one_text(tmp_path: Path, title: str) -> None:
+    case = case_of(fenced(title.replace("{}", "")), tmp_path, "ticket.md")
+    assert kinds(case) == ["training_log"]
+
+
+def test_one_name_twice_is_one_text(tmp_path: Path) -> None:
+    text = fenced("`{}`:").replace("train_rank1.log", "train_rank0.log")
+    assert kinds(case_of(text, tmp_path, "ticket.md")) == ["training_log"]
+
+
+ONE = "".join(f"[rank{rank}]: ValueError: no\n" if rank == 1 else f"[rank{rank}]: ncclRemoteError: gone\n" for rank in range(3))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xff\xfe" + ONE.replace("\n", "\r\n").encode("utf-16-le"),
+        b"\xfe\xff" + ONE.encode("utf-16-be"),
+        b"".join(b"    " + line for line in ONE.encode().splitlines(keepends=True)),
+        b"".join(b"job-1  | " + line for line in ONE.encode().splitlines(keepends=True)),
+    ],
+    ids=["utf-16", "utf-16, other order", "indent", "container"],
+)
+def test_texts_are_read_as_they_stood_before_they_were_saved(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "job.txt").write_bytes(content)
+    assert named(verdict_of(tmp_path)) == {1}
+
+
+def test_two_marks_that_are_no_text_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "core").write_bytes(b"\xff\xfe\x00\x00" * 40)
+    (tmp_path / "job.log").write_text(ONE)
+    assert named(verdict_of(tmp_path)) == {1}
+
+
+RUNBOOK = "# Runbook: NCCL hang\n\nThe log has a line like\n\n```\n{}```\n\nThat rank is a victim.\n"
+
+
+@pytest.mark.parametrize(("text", "is_read"), [(RUNBOOK.format(ONE[:60] + "\n"), False), (RUNBOOK.format(ONE * 2), True)])
+def test_instructions_that_quote_a_message_are_no_evidence(tmp_path: Path, text: str, is_read: bool) -> None:
+    (tmp_path / "page.md").write_text(text)
+    (tmp_path / "job.log").write_text(LOG)
+    assert ("training_log" in kinds_of(tmp_path, "page.md")) is is_read
+
+
+def kinds_of(folder: Path, name: str) -> list[str]:
+    return [kind for kind, path in open_case([folder]).execute("SELECT kind, path FROM sources").fetchall() if name in path]

@@ -1,0 +1,101 @@
+"""Files that somebody pasted into one text, each below its name: `==> train.log <==`, or a block of Markdown below `train.log`.
+
+Each is read as the file that it was; what stands around them stays a text of its own, with its lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from io import BytesIO
+from typing import NamedTuple
+
+from forensics.bundle.artefact import Artefact
+from forensics.bundle.origin import origin
+from forensics.bundle.proven_ranks import with_proven_ranks
+
+MARKS = (b"==> ", b"```", b"~~~")
+_LEAST, _MOST = 2, 1024
+# What `head` and `tail` print above each of several files.
+_HEAD = re.compile(rb"==> (?P<name>[^\s<>][^<>\n]{0,250}?) <==\s*")
+_FENCE = re.compile(rb" {0,3}(?P<mark>`{3,}|~{3,})[^`\n]*")
+_TAG = re.compile(rb"</?[A-Za-z][^<>\n]{0,80}>")
+_NAME = re.compile(
+    rb"[#*_`\s>-]{0,12}(?P<name>[\w./@+-]{1,200}\.[A-Za-z]\w{0,7}|[\w./@+-]{0,160}/\w[\w.@+-]{0,80})[*_`:\s]{0,8}"
+)
+_NEAR = 3
+
+
+class _Span(NamedTuple):
+    """A file in the text: its lines from `begin` on, to those before `end`; `title` is the line of its name."""
+
+    name: str
+    title: int
+    begin: int
+    end: int
+
+
+def named_parts(artefact: Artefact, content: bytes) -> tuple[Artefact, ...]:
+    """The files of a text, and what stands around them; nothing where it does not hold two files of different names."""
+    if b"\0" in content:
+        return ()
+    lines = content.splitlines(keepends=True)
+    spans = list(_below_heads(lines)) if b"==> " in content else list(_in_fences(lines))
+    if not _LEAST <= len({span.name for span in spans}) == len(spans) <= _MOST:
+        return ()
+    parts = with_proven_ranks([_part(artefact, span, b"".join(lines[span.begin : span.end])) for span in spans])
+    inside = {number for span in spans for number in (span.title, *range(span.begin, span.end))}
+    rest = b"".join(b"\n" if number in inside else line for number, line in enumerate(lines))
+    around = (replace(artefact, open=partial(BytesIO, rest)),) if rest.strip(b"`~ \t\r\n") else ()
+    return (*around, *parts)
+
+
+def _below_heads(lines: Sequence[bytes]) -> Iterator[_Span]:
+    heads = [(number, said) for number, line in enumerate(lines) if (said := _HEAD.fullmatch(line))]
+    ends = [*(number for number, _ in heads[1:]), len(lines)]
+    for (number, said), end in zip(heads, ends, strict=True):
+        yield _Span(_text(said["name"]), number, number + 1, end)
+
+
+def _in_fences(lines: Sequence[bytes]) -> Iterator[_Span]:
+    mark, begin, title = b"", 0, None
+    for number, line in enumerate(lines):
+        fence = _FENCE.fullmatch(line.rstrip()) if line.lstrip()[:3] in (b"```", b"~~~") else None
+        if fence and not mark:
+            mark, begin, title = fence["mark"], number + 1, _title(lines, number)
+        elif fence and mark and line.strip().startswith(mark):
+            if title is not None:
+                yield _Span(title[1], title[0], begin, number)
+            mark = b""
+
+
+def _title(lines: Sequence[bytes], fence: int) -> tuple[int, str] | None:
+    """The name that stands alone in the line above a block."""
+    for number in range(fence - 1, max(-1, fence - 1 - _NEAR), -1):
+        line = _TAG.sub(b"", lines[number]).strip()
+        if line:
+            said = _NAME.fullmatch(line)
+            return (number, _text(said["name"])) if said else None
+    return None
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "replace").strip("/")
+
+
+def _part(artefact: Artefact, span: _Span, content: bytes) -> Artefact:
+    told = origin(span.name)
+    return Artefact(
+        path=f"{artefact.path}/{span.name}",
+        stored_bytes=len(content),
+        open=partial(BytesIO, content),
+        host=told.host,
+        rank=told.rank,
+        rank_method=told.rank_method,
+        pid=told.pid,
+        is_child=told.is_child,
+        sample=told.sample,
+        modified_ns=artefact.modified_ns,
+    )

@@ -1,0 +1,51 @@
+"""Texts as they stood before somebody saved or quoted them: in UTF-16, behind `> `, an indent or one container's name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
+"""Of UTF-16, in which the shell of Windows writes the output of commands into files."""
+MOST_UTF16_BYTES = 1 << 27
+_LEAST_LINES = 3
+# A mail quotes each line, editors of tickets indent it, Docker Compose puts the container in front.
+_QUOTE = re.compile(rb"> ?")
+_INDENT = re.compile(rb"[ \t]{2,40}")
+_CONTAINER = re.compile(rb"[A-Za-z][\w.-]{0,62}-\d{1,5} {1,40}\| ?")
+
+
+def decoded(content: bytes) -> bytes | None:
+    """UTF-16 with a byte order mark as UTF-8; None for anything else."""
+    if content[:2] not in BYTE_ORDER_MARKS:
+        return None
+    try:
+        text = content[: len(content) & ~1].decode("utf-16")
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text.encode("utf-8", "replace")
+
+
+def unwrapped(content: bytes) -> bytes:
+    """The text without what stands alike in front of all of its lines, which keep their numbers."""
+    lines = content.splitlines(keepends=True)
+    written = [line for line in lines if line.strip()]
+    if len(written) < _LEAST_LINES:
+        return content
+    if all(line[:1] == b">" for line in written):
+        return b"".join(_QUOTE.sub(b"", line, count=1) if line[:1] == b">" else line for line in lines)
+    front = _common(written)
+    return b"".join(line.removeprefix(front) for line in lines) if front else content
+
+
+def _common(lines: Sequence[bytes]) -> bytes:
+    """An indent, or the name of a container, that all lines have."""
+    indents = [found[0] if (found := _INDENT.match(line)) else b"" for line in lines]
+    shortest = min(indents, key=len)
+    if shortest and all(indent.startswith(shortest) for indent in indents):
+        return shortest
+    first = _CONTAINER.match(lines[0])
+    name = first[0].rstrip() if first else b""
+    if not name or not all(line.startswith(name) for line in lines):
+        return b""
+    return name + b" " if all(line.startswith(name + b" ") or line.strip() == name for line in lines) else name
