@@ -118,6 +118,24 @@ def test_every_rank_sends_the_volume_of_its_collective(chosen: Chosen) -> None:
             assert np.bincount(lanes.sender, sizes).max() == pytest.approx(op.bytes, rel=1e-3)
 
 
+RECOVERED: Chosen = ("gpt2-32b", "nic-slow@random", 2, Fabric())
+"""A message whose receiver was there while a NIC was slow, and whose sender came when it was not any more."""
+
+
+@FEW
+@given(CASES)
+@example(RECOVERED)
+def test_no_slice_is_faster_than_its_link(chosen: Chosen) -> None:
+    """What an operation takes is never shorter than its slices need: they are stretched to it, and not pressed."""
+    _, network, end = case(*chosen)
+    for transfer in transfers(network, end - 4 * LOOK_NS, end):
+        lanes, slices = transfer.slices.lanes, transfer.slices
+        with np.errstate(invalid="ignore"):
+            took = (slices.moved - slices.moving)[:, lanes.remote]
+        least = np.broadcast_to(slices.sizes / lanes.rate * 1e9, slices.moved.shape)[:, lanes.remote]
+        assert not (took < least - 1.0).any()
+
+
 RESENDS: Chosen = ("fsdp-64", "cpu-contention@random:100", 3, Fabric(nics=4, channels=4))
 """A slice of which much is sent again, on a NIC that has no pause."""
 
