@@ -33,6 +33,8 @@ _WITH_LOGS = f"""
 WITH gave_up AS (
     SELECT DISTINCT s.rank, {_SHAPE} AS shape FROM log_positions p JOIN sources s USING (source_id)
     WHERE p.origin = 'watchdog' AND p.timed_out IS NOT NULL AND p.rank = s.rank
+    UNION SELECT s.rank, {_SHAPE} FROM log_events e JOIN sources s USING (source_id)
+    WHERE e.kind = 'transfer_timeout' AND e.rank = s.rank
 ), other AS (
     SELECT DISTINCT rank, path FROM sources
     WHERE kind = 'training_log' AND rank NOT IN (SELECT rank FROM gave_up) AND rank_method <> 'guessed'
@@ -73,7 +75,7 @@ def with_logs_of_the_run(connection: DuckDBPyConnection) -> frozenset[int]:
     nothing long after its peers: a log that goes on may be of a later run.
     """
     limits = [_LEAST_SHARED, _SAME_CLOCK_S, _SAME_CLOCK_S]
-    return frozenset(rank for (rank,) in rows_of(connection, "log_positions", _WITH_LOGS, limits))
+    return frozenset(rank for (rank,) in rows_of(connection, "log_events", _WITH_LOGS, limits))
 
 
 GaveUp = Mapping[int, tuple[int, int, str]]

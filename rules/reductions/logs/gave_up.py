@@ -34,6 +34,12 @@ _INSTALLED = ("/site-packages/", "/dist-packages/", "/lib/python")
 _BETWEEN_TWO = re.compile(r"(?:batch_)?i?(?:send|recv)\w*")
 
 
+_BESIDE = """
+SELECT DISTINCT rank FROM (SELECT rank, source_id FROM log_events UNION ALL SELECT rank, source_id FROM log_progress)
+WHERE rank IS NOT NULL AND source_id IN (SELECT source_id FROM log_events WHERE kind = 'transfer_timeout')
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class _Raised:
     rank: int
@@ -43,11 +49,16 @@ class _Raised:
 
 
 def gave_up(
-    connection: DuckDBPyConnection, ranks: Collection[int], ends: Sequence[Exit], world_size: int | None
+    connection: DuckDBPyConnection,
+    ranks: Collection[int],
+    ends: Sequence[Exit],
+    of_the_run: frozenset[int],
+    world_size: int | None,
 ) -> Iterator[Communicator]:
     """The call as one operation that one rank is missing in; none where any rank raised something else, or elsewhere.
 
-    `ranks` are those that the logs speak of, `ends` how launchers saw them end.
+    `ranks` are those that the logs speak of, `ends` how launchers saw them end, `of_the_run` those without a timeout whose own
+    log is of the same run.
     """
     raised: dict[int, _Raised] = {}
     for row in rows_of(connection, "log_events", _RAISED, kinds=("exception",)):
@@ -59,8 +70,13 @@ def gave_up(
     (rank,) = missing
     place = _place(next(iter(paths))) if len(paths) == 1 else None
     lived = all(end.code in ENDED_BY_LAUNCHER for end in ends if end.rank == rank)
-    if place is not None and rank in ranks and lived:
+    if place is not None and lived and rank in of_the_run | {end.rank for end in ends} | _beside(connection):
         yield _operation(rank, raised, *place)
+
+
+def _beside(connection: DuckDBPyConnection) -> frozenset[int]:
+    """Ranks that speak in a log in which others gave up."""
+    return frozenset(rank for (rank,) in rows_of(connection, "log_events", _BESIDE))
 
 
 def _place(frames: str | None) -> tuple[str, str] | None:

@@ -113,7 +113,8 @@ def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
     world_size = known.world_size or _stated_world(connection, ranks)
     seen = frozenset(rank for rank, facts in known.ranks.items() if facts.has_stack or facts.has_recorder)
     seen |= {rank for (rank,) in rows_of(connection, "process_ranks", _NAMED_BY_KERNEL)}
-    seen |= with_logs_of_the_run(connection)
+    of_the_run = with_logs_of_the_run(connection)
+    seen |= of_the_run
     groups = logged_groups(connection, world_size, seen)
     timed_out: dict[int, str] = {}
     cancels: list[str] = []
@@ -128,7 +129,7 @@ def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
     ends = exits(connection)
     return Logged(
         groups=groups,
-        reports=(*reported_operations(connection), *gave_up(connection, ranks, ends, world_size)),
+        reports=(*reported_operations(connection), *gave_up(connection, ranks, ends, of_the_run, world_size)),
         ranks=ranks,
         exits=ends,
         failures=failures(connection, world_size),

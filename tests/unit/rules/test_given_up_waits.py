@@ -87,7 +87,20 @@ def test_who_tells_nothing_of_a_missing_rank(tmp_path: Path, text: str) -> None:
     assert not named(pasted(tmp_path, text))
 
 
-def test_a_file_for_each_rank(tmp_path: Path) -> None:
+def of_each(folder: Path, own: str) -> Path:
+    """A log of each of four ranks, rank 2 with one of its own."""
+    steps = "".join(f"2026-03-04 15:3{minute}:07 INFO step {minute}0 loss 0.5\n" for minute in range(6))
     for rank in range(4):
-        (tmp_path / f"rank{rank}.log").write_text(f"step 3 loss 0.5{rank}\n" + (raised(rank) if rank != 2 else ""))
-    assert named(verdict_of(tmp_path)) == {2}
+        text = own.format(steps=steps) if rank == 2 else steps + raised(rank, prefix=rank % 2 == 0)
+        (folder / f"rank{rank}.log").write_text(text)
+    return folder
+
+
+def test_a_file_for_each_rank(tmp_path: Path) -> None:
+    verdict = verdict_of(of_each(tmp_path, "{steps}"))
+    assert (named(verdict), verdict.outcome) == ({2}, Outcome.HANG)
+
+
+@pytest.mark.parametrize("own", ["2026-02-01 11:00:07 INFO step 10 loss 0.9\n", "{steps}" + raised(2, CLOSED), "no step\n"])
+def test_a_file_that_may_be_of_another_run(tmp_path: Path, own: str) -> None:
+    assert not named(verdict_of(of_each(tmp_path, own)))
