@@ -278,7 +278,7 @@ class _Reader:
         yield from self._stragglers.batches()
         yield from self._times.batches(ranks, own)
         yield from self._progress.batches(ranks, own)
-        yield from self._stacks.batches(self.artefact, begin, own, lambda line: self._progress.resumed((line,), ()) is not None)
+        yield from self._stacks.batches(self.artefact, begin, own, ranks, self._progress.resumed)
         yield from self.nccl.batches(own)
 
 

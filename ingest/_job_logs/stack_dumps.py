@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from forensics.bundle.artefact import Artefact
@@ -74,12 +74,14 @@ class StackDumps:
         """Leave out what was read so far."""
         self._lines, self._stated = [], {}
 
-    def batches(self, artefact: Artefact, begin: int, own: int | None, resumed: Callable[[int], bool]) -> Iterator[Batch]:
-        """Rows of the dumps from line `begin` on whose rank is known; those of timers, in a log of one process, for `own`.
+    def batches(
+        self, artefact: Artefact, begin: int, own: int | None, labels: Mapping[str, int], resumed: timed_dumps.Resumed
+    ) -> Iterator[Batch]:
+        """Rows of the dumps from line `begin` on whose rank is known; faulthandler's, in a log of one process, for `own`.
 
-        `resumed` says whether steps go on below a line.
+        `labels` are ranks by what stands in front of their lines, `resumed` says where steps go on below a line.
         """
-        yield from self._timed.batches(artefact, own, resumed)
+        yield from self._timed.batches(artefact, own, labels, resumed)
         threads = list(threads_in(each for each in self._lines if each[0] >= begin))
         whole = {(each.pid, each.dump) for each in threads if each.number == each.pid and is_entry(each.frames)}
         places = {each.pid: each.place for each in threads if each.pid is not None and each.place is not None}

@@ -39,6 +39,33 @@ def test_two_dumps_of_a_timer_are_two_moments(tmp_path: Path) -> None:
     assert (named(verdict), verdict.outcome) == ({1}, Outcome.HANG)
 
 
+def aborted(inner: tuple[tuple[str, str, int], ...], before: str = "") -> str:
+    text = dump(inner).removeprefix("Timeout (0:10:00)!\n").removeprefix(OTHER).replace("Thread", "Current thread")
+    return f"{STEPS}{before}Fatal Python error: Aborted\n\n{text}Extension modules: torch._C (total: 1)\n"
+
+
+def test_aborts_from_outside_are_one_moment(tmp_path: Path) -> None:
+    """Somebody sent SIGABRT to all ranks of a stuck job to see where they are."""
+    verdict = verdict_of(write(tmp_path, {rank: aborted(READS if rank == 1 else WAITS) for rank in range(4)}))
+    assert (named(verdict), verdict.outcome) == ({1}, Outcome.INCONCLUSIVE)
+
+
+def test_an_abort_of_a_rank_that_failed_shows_no_wait(tmp_path: Path) -> None:
+    error = "terminate called after throwing an instance of 'c10::Error'\n"
+    logs = {rank: aborted(READS if rank == 1 else WAITS, error if rank == 1 else "") for rank in range(4)}
+    assert read(logs[1].encode(), "train_rank1.log").rows("stacks") == []
+    assert not named(verdict_of(write(tmp_path, dict.fromkeys(range(4), logs[1]))))
+
+
+@pytest.mark.parametrize("form", ["[rank{}]: {}\n", "{}: {}\n"])
+def test_in_a_log_of_all_the_rank_stands_in_front_of_aborts(tmp_path: Path, form: str) -> None:
+    texts = {rank: aborted(READS if rank == 1 else WAITS).removeprefix(STEPS) for rank in range(4)}
+    steps = "".join(form.format(rank, line) for line in STEPS.splitlines() for rank in range(4))
+    ends = "".join(form.format(rank, line) for rank, text in texts.items() for line in text.splitlines())
+    (tmp_path / "job.log").write_text(steps + ends)
+    assert named(verdict_of(tmp_path)) == {1}
+
+
 def test_in_one_log_the_rank_stands_in_front(tmp_path: Path) -> None:
     said = [(rank, dump(READS if rank == 1 else WAITS)) for rank in (0, 3, 1, 2)] * 2
     lines = [f"[rank{rank}]: {line}\n" for rank, text in said for line in text.splitlines()]
