@@ -1,6 +1,6 @@
 """Captures of NICs made up: rings over hosts whose slices take their time (Pulse sections 2.3 and 6.1).
 
-`python -m tests.recordings.nic_captures` writes the scenarios of a slow NIC and of one that halted.
+`python -m tests.recordings.nic_captures` writes the scenarios of a slow NIC, of one that halted, and of uneven exchanges.
 """
 
 from __future__ import annotations
@@ -90,6 +90,64 @@ def write(folder: Path, files: Mapping[str, bytes]) -> Path:
     return folder
 
 
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Meshes of `size` ranks, one a rail, over as many hosts: what is routed to a rank travels there and back.
+
+    Each of the `operators` has `share` bytes for each rank and each other one, times its `load`; from operator `onset` on the
+    loads are those of `loaded`. Ranks of `beside` move so much more (of one) between each other all the time; every rank sends
+    `ring` bytes to the next one. Data moves at `part` of the line's rate.
+    """
+
+    size: int = 4
+    rails: int = 2
+    operators: int = 60
+    share: float = 16e6
+    onset: int = 25
+    loaded: Mapping[int, float] = field(default_factory=dict)
+    beside: Mapping[Ends, float] = field(default_factory=dict)
+    ring: float = 0.0
+    part: float = 0.3
+    pause_ns: float = 2e6
+    epoch_ns: int = 32_000
+    line: float = LINE
+
+
+def exchanged(exchange: Exchange, **text: Any) -> dict[str, bytes]:
+    """The capture of every rank's NIC by path; `text` adds to its description."""
+    ring = Ring(exchange.size, exchange.rails, epoch_ns=exchange.epoch_ns, peers=True)
+    pairs = [(a, b) for a in range(ring.world) for b in range(ring.world) if a != b and (a - b) % ring.rails == 0]
+    sizes = {ends: _sizes(exchange, ends, ring.links()) for ends in pairs}
+    longest = np.max(list(sizes.values()), axis=0) / (exchange.part * exchange.line) * 1e9
+    starts = exchange.pause_ns + np.cumsum(longest + exchange.pause_ns) - longest
+    count = int((starts[-1] + longest[-1]) / exchange.epoch_ns) + 200
+    edges = np.linspace(0, exchange.epoch_ns * (count - 1.0), count)
+    moved = {ends: _steadily(exchange, starts, each, edges) for ends, each in sizes.items()}
+    said = {"line_bytes_per_s": int(exchange.line), **text}
+    return {
+        f"nodes/n{rank // ring.rails}/nic/mlx5_{rank % ring.rails}.epochs": _file(ring, rank, moved, said)
+        for rank in range(ring.world)
+    }
+
+
+def _sizes(exchange: Exchange, ends: Ends, links: Sequence[Ends]) -> npt.NDArray[np.float64]:
+    """Bytes of each operator on one link."""
+    loads = [np.where(np.arange(exchange.operators) < exchange.onset, 1.0, exchange.loaded.get(rank, 1.0)) for rank in ends]
+    more = exchange.beside.get((min(ends), max(ends)), 0.0)
+    found: npt.NDArray[np.float64] = exchange.share * (loads[0] + loads[1]) * (1 + more) + exchange.ring * (ends in links)
+    return found
+
+
+def _steadily(
+    exchange: Exchange, starts: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64], edges: npt.NDArray[np.float64]
+) -> Values:
+    ends = starts + sizes / (exchange.part * exchange.line) * 1e9
+    done = np.cumsum(sizes)
+    total = np.interp(edges, np.column_stack([starts, ends]).ravel(), np.column_stack([done - sizes, done]).ravel(), left=0.0)
+    found: Values = np.diff(np.floor(total)).astype(np.uint32)
+    return found
+
+
 def _moved(ring: Ring, rate: Mapping[Ends, float], ends: Ends) -> Values:
     """Bytes of each epoch: a slice at the rate of the link, the next one when the slowest link of the ring is through."""
     mine = {(a, b) for a, b in rate if a % ring.rails == ends[0] % ring.rails}
@@ -147,3 +205,4 @@ if __name__ == "__main__":
     paper_logs.write(captures(Ring(operators=3, slices=40, slow=halved(2))), "nic-slow")
     halted = {(1, 4): 0, (4, 7): 0, (7, 10): 2, (10, 1): 4}
     paper_logs.write(captures(Ring(rails=3, operators=4, slices=500, quiet_ns=3e9, halted=halted)), "nic-halted")
+    paper_logs.write(exchanged(Exchange(operators=30, onset=12, share=4e6, loaded={2: 2.0, 3: 2.0})), "expert-imbalance")
