@@ -55,9 +55,10 @@ from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.stacks.tree import stack_tree
+from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
-from forensics.rules.soundness import slowness_signs, sound, unrecorded_ranks
+from forensics.rules.soundness import slowness_signs, sound, speed_of_sound, unrecorded_ranks
 from forensics.rules.supply import Supply
 from forensics.vocabulary import IF_STUCK
 
@@ -85,7 +86,9 @@ def _verdict(
     if lead := supply.call(is_lead, {Judgement: judged}):
         judged = replace(judged, suspects=as_leads(judged.suspects))
     suspects = judged.suspects
-    roster, graph, motion, pace = supply.get(Roster), supply.get(WaitGraph), supply.get(Liveness), supply.get(Speed)
+    roster, graph, motion = supply.get(Roster), supply.get(WaitGraph), supply.get(Liveness)
+    cleared = {each.rule for each in outcomes if each.status == "ruled_out"}
+    pace = speed_of_sound(supply.get(Speed), supply.get(StepTimes), cleared)
     end = supply.get(Finished)
     signs = supply.call(slowness_signs, {Findings: Findings(findings)})
     healthy = sound(motion, pace, judged.symptoms, supply.call(unrecorded_ranks), signs, end)

@@ -27,9 +27,12 @@ from forensics.rules.reductions.onset import onset_of
 from forensics.rules.reductions.progress.step_lines import StepLines, step_lines
 from forensics.rules.reductions.steps.begins import step_begins
 from forensics.rules.reductions.steps.records import UNKNOWN, Record, Recorded
+from forensics.rules.reductions.steps.times import StepTimes
 
 # Four steps on either side of a change, after the first one, which pays for start-up.
 _LEAST_STEPS, _LEAST_SIDE = 9, 4
+# Whole steps of which none may differ by more, where there are too few to see a change.
+_FEWEST_STEPS, _ALIKE = 5, 1.15
 # Slower is what a third more time a step is at least.
 SLOWER = 1.33
 # Steps whose middle half differs by more than this say nothing of a factor as small as that.
@@ -126,6 +129,19 @@ def speed(calls: Calls, windows: FrontierWindows, records: Recorded) -> Speed:
     found = judged(steps or _of_programs(calls.connection, records) or _of_calls(calls.connection))
     logged = found if found.was_measured else _decided([_of_lines(lines) for lines in step_lines(calls.connection)])
     return logged if logged.pace is Pace.SLOWER else found
+
+
+def of_few_steps(times: StepTimes) -> Speed | None:
+    """The speed by so few whole steps that only being alike says that none of them is slower; None where they are not.
+
+    Of a lasting slowness they tell nothing: whoever takes it for the speed of a job must have compared its ranks.
+    """
+    count = len(times.length)
+    if not _FEWEST_STEPS <= count <= _LEAST_STEPS or times.length.max() > _ALIKE * times.length.min():
+        return None
+    length = times.typical_ns
+    reason = f"{count} whole steps of {_ms(length)}, all within {100 * (_ALIKE - 1):.0f} % of each other"
+    return Speed(Pace.STEADY, reason, by="the calls that each step makes", steps=count, step_ns=length, factor=1.0)
 
 
 def judged(series: Iterable[_Series]) -> Speed:

@@ -14,9 +14,10 @@ from forensics.rules.reductions.network.call_paces import CallPace, CallPaces
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.line_uses import LineUse, LineUses
 from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.reductions.progress.speed import Pace, Speed
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.steps.times import StepTimes
-from forensics.rules.soundness import slowness_signs
+from forensics.rules.soundness import slowness_signs, speed_of_sound
 
 MS = 1e6
 NOTHING_ELSE = (LineUses(()), Roster({}, None), FrontierWindows(()), CallPaces())
@@ -107,3 +108,27 @@ def test_so_do_messages_that_take_longer_than_others(took_ms: float, sign: str) 
     paces = CallPaces(tuple(CallPace("pp", "send", link, took_ms * MS, 20, 1e9, "0.fr", 4 * MS, 9) for link in links))
     signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:3], paces)
     assert [each.startswith(sign) for each in signs] == [True] * bool(sign)
+
+
+NOT_MEASURED = Speed(Pace.NOT_MEASURED, "no rhythm")
+
+
+@pytest.mark.parametrize(
+    ("long", "number", "cleared", "pace"),
+    [
+        ({3: 1100}, 6, {"FX160", "FX175"}, Pace.STEADY),
+        ({3: 1100}, 6, {"FX175"}, Pace.NOT_MEASURED),
+        ({3: 1300}, 6, {"FX160", "FX175"}, Pace.NOT_MEASURED),
+        ({}, 4, {"FX160", "FX175"}, Pace.NOT_MEASURED),
+    ],
+    ids=["alike", "ranks were not compared", "one is longer", "too few"],
+)
+def test_a_few_steps_that_are_alike_tell_a_speed_where_a_late_rank_would_have_shown(
+    long: dict[int, float], number: int, cleared: set[str], pace: Pace
+) -> None:
+    assert speed_of_sound(NOT_MEASURED, steps_of(long, number), cleared).pace is pace
+
+
+def test_what_became_slower_stays_so() -> None:
+    slower = Speed(Pace.SLOWER, "since then")
+    assert speed_of_sound(slower, steps_of({}, 6), {"FX160", "FX175"}) is slower
