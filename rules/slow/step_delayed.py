@@ -41,6 +41,8 @@ _ENOUGH_USUAL = 2
 # One in so many sets of steps has distances that are multiples of the least one, at most.
 _LEAST_ODDS = 4
 _DUTY = "once, or every so many steps, between the passes: one rank logs, saves or evaluates there in a sound job too"
+_AS_LONG = "as many steps were nearly as long, and nobody held them up that is seen: so the steps of this job differ"
+_NEARLY = 0.5
 _BEFORE_BARRIER = "it came late to barriers alone, which make the others wait while one rank saves, evaluates or sets up"
 
 # Ranks, whether it was a transfer, whether bit by bit: a step that a rank held up at once stays one beside others in which
@@ -154,7 +156,7 @@ def _finding(
         granularity=(Granularity.GROUP if worst.one_of else Granularity.RANK) if told else Granularity.JOB,
         members=Members.ONE_OF if worst.one_of and told else Members.EACH,
         anomaly=Anomaly.FAIL_SLOW,
-        by_design=_by_design(found, worst, roster, thresholds, amid=place.in_pass or _is_amid(worst, places)),
+        by_design=_by_design(delays, found, worst, roster, thresholds, amid=place.in_pass or _is_amid(worst, places)),
         impact=Impact(round(lost), round(lost / (lost + delays.steps * delays.typical_ns), 3), len(found), "arrival"),
         since=roster.since(worst.ranks[0], worst.at_ns, "its host's realtime"),
         next_steps=(_advice(worst),),
@@ -170,7 +172,9 @@ def _confidence(delays: Delays, found: Sequence[Delay], worst: Delay, place: Cal
     return Confidence.SUSPECT if weak or (place.direction is None and not worst.is_spread) else Confidence.LIKELY
 
 
-def _by_design(found: Sequence[Delay], worst: Delay, roster: Roster, thresholds: Thresholds, *, amid: bool) -> str | None:
+def _by_design(
+    delays: Delays, found: Sequence[Delay], worst: Delay, roster: Roster, thresholds: Thresholds, *, amid: bool
+) -> str | None:
     """Why a sound job may be late like this; None where it would not. `amid`: its work was not that between two steps."""
     if worst.is_transfer or worst.is_spread:
         return None
@@ -180,6 +184,8 @@ def _by_design(found: Sequence[Delay], worst: Delay, roster: Roster, thresholds:
     if not amid and (len(found) == 1 or ((worst.on_host or worst.before_step) and _has_rhythm(found, is_first))):
         return _DUTY
     seldom = len(found) < thresholds["least_again"]
+    if seldom and sum(excess >= _NEARLY * worst.excess_ns for excess in delays.unexplained_ns) >= len(found):
+        return _AS_LONG
     pauses = worst.on_host or worst.before_step
     return _PAUSE if pauses and seldom and worst.excess_ns < thresholds["least_pause_ms"] * _MS else None
 

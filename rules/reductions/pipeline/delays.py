@@ -88,7 +88,7 @@ class Delays:
     """What held up each long step, of the `steps` of the job that could be compared; false where there were none.
 
     `usual` of them tell what is usual: a step takes `typical_ns`. `unexplained` long steps have no root that is seen. `ranks`
-    show whole steps, `timed` of them the time inside their calls.
+    show whole steps, `timed` of them the time inside their calls. `unexplained_ns` is by what those were longer.
     """
 
     found: tuple[Delay, ...]
@@ -98,6 +98,7 @@ class Delays:
     unexplained: int
     ranks: frozenset[int]
     timed: frozenset[int]
+    unexplained_ns: tuple[float, ...] = ()
 
     def __bool__(self) -> bool:
         return self.steps > 0
@@ -118,7 +119,8 @@ def steps(records: Recorded, liveness: Liveness, traces: TracedRecords) -> StepT
 @reduction
 def delays(times: StepTimes) -> Delays:
     """What held up the long steps."""
-    found = {number: tuple(_of_step(times, number, excess)) for number, excess in times.long()}
+    long = times.long()
+    found = {number: tuple(_of_step(times, number, excess)) for number, excess in long}
     return Delays(
         found=tuple(delay for each in found.values() for delay in each),
         steps=len(times.number) if len(times.number) > 1 else 0,
@@ -127,6 +129,7 @@ def delays(times: StepTimes) -> Delays:
         unexplained=sum(not each for each in found.values()),
         ranks=frozenset(times.ranks),
         timed=_timed(times),
+        unexplained_ns=tuple(excess for number, excess in long if not found[number]),
     )
 
 

@@ -28,12 +28,17 @@ def delay(
     )  # fmt: skip
 
 
-def findings(found: Sequence[Delay], timed: int = RANKS, factor: float | None = None, hosts: int = RANKS) -> list[Finding]:
+def findings(
+    found: Sequence[Delay], timed: int = RANKS, factor: float | None = None, hosts: int = RANKS, beside_ms: Sequence[int] = ()
+) -> list[Finding]:
     """What the rule finds, where the first ranks have the time inside calls, the GPU of rank 1 is `factor` times slower."""
     connection = new_case()
     insert_rows(connection, "ranks", "source_id rank host", [(rank, rank, f"host{rank % hosts}") for rank in range(RANKS)])
     ranks = frozenset(range(RANKS))
-    made = Delays(tuple(found), STEPS, STEPS - 1, 500 * MS, 0, ranks, frozenset(range(timed)))
+    unexplained = tuple(float(excess * MS) for excess in beside_ms)
+    made = Delays(
+        tuple(found), STEPS, STEPS - 1, 500 * MS, len(unexplained), ranks, frozenset(range(timed)), unexplained_ns=unexplained
+    )
     signs = {} if factor is None else {1: (Sign(Oddity.SHARED, "another process", "smi", factor),)}
     rule = find("FX175")
     assert rule is not None
@@ -98,6 +103,25 @@ def test_a_rank_that_is_late_to_barriers_alone_saves_or_evaluates_for_all(at_bar
     saves = [delay(0, 0.0, step=step, is_spread=False, on_host=True, at_barrier=True) for step in (3, 4)]
     last = delay(0, 0.0, step=9, is_spread=False, on_host=True, at_barrier=at_barrier)
     assert named([*saves, last]) == (set() if at_barrier else {0})
+
+
+@pytest.mark.parametrize(
+    ("steps", "beside_ms", "is_named"),
+    [
+        ((7, 12), (), True),
+        ((7, 12), (900, 900), False),
+        ((7, 12), (300, 400), True),
+        ((7, 12), (900,), True),
+        ((3, 7, 12), (900,) * 4, True),
+    ],
+    ids=["alone", "beside as many as long", "beside shorter ones", "more often", "again and again"],
+)
+def test_a_step_is_nobodys_where_others_are_as_long_for_no_reason(
+    steps: tuple[int, ...], beside_ms: tuple[int, ...], is_named: bool
+) -> None:
+    """The first steps of a record, or those of a busy network, differ by themselves: who came last in one of them is chance."""
+    found = findings([delay(1, 0.0, step=step, is_spread=False) for step in steps], beside_ms=beside_ms)
+    assert bool(found) is is_named
 
 
 @pytest.mark.parametrize(("factor", "cause"), [(1.3, Cause.COMPUTE_SLOW), (3.5, Cause.GPU_CONTENTION)])
