@@ -46,8 +46,9 @@ def _asked(rule: Rule) -> Iterable[object]:
 
 
 def find(code: str) -> Rule | None:
-    """Return a rule by its code (`FX110`) or name (`dataloader-stalled`), case ignored."""
+    """Return a rule by its code (`FX110` or `110`) or name (`dataloader-stalled`), case ignored."""
     wanted = code.strip().lower()
+    wanted = f"fx{wanted}" if wanted.isdecimal() else wanted
     return next((rule for rule in discover() if wanted in (rule.code.lower(), rule.name)), None)
 
 
@@ -71,7 +72,9 @@ def read_thresholds(path: Path) -> Overrides:
     """Read overrides from a TOML file (`[rules.FX190]`, `silence_factor = 3`); unknown rules or names are a usage error."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise ForensicsError(f"{path}: {error.strerror or error}", ExitCode.USAGE) from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ForensicsError(f"{path}: {error}", ExitCode.USAGE) from error
     tables = document.get("rules", {})
     if set(document) - {"rules"} or not isinstance(tables, dict):

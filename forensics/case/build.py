@@ -80,7 +80,8 @@ def _refuse_what_is_no_evidence(connection: Connection, names: Sequence[str]) ->
     ).fetchall()
     if usable or known > 1 or (known and files > 1):
         return
-    whole = reason if files == 1 else f"none of {files} files is a dump, a stack, a log, a trace or a report"
+    read = "a dump, a stack, a log, a trace or a report"
+    whole = f"{reason}, not {read}" if files == 1 else f"none of {files} files is {read}"
     raise ForensicsError(f"{', '.join(names)}: no evidence: {whole}; what is read: docs/formats")
 
 

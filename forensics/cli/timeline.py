@@ -43,12 +43,16 @@ def timeline(
         span = trace_window.window(connection, verdict, clocks, int(before * _SECOND), int(after * _SECOND))
         shown = trace_window.ranks_shown(connection, verdict, asked)
         if span is None or not shown:
-            raise ForensicsError("nothing in this input is dated" if shown else "none of these ranks", ExitCode.UNREADABLE)
+            why = "none of these ranks" if asked is not None and not shown else _UNDATED
+            raise ForensicsError(why, ExitCode.UNREADABLE)
         content = trace.render(connection, verdict, shown, span, clocks, most)
     connection.close()
     save(output, content)
     length = (span.end_ns - span.begin_ns) / _SECOND
     typer.echo(f"wrote {output} ({len(content) // 1024} KiB): {len(shown)} ranks, {length:.1f} s; open it in ui.perfetto.dev")
+
+
+_UNDATED = "nothing in this input is dated: a timeline shows calls of Flight Recorder dumps, collector logs or traces"
 
 
 def _asked(ranks: str | None) -> frozenset[int] | None:

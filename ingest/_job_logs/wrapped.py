@@ -1,5 +1,7 @@
 """Lines copied from a terminal: what is longer than it is wide lies on several lines, each but the last exactly as wide.
 
+A mail folds them between words instead, so that none is wider than 80 columns.
+
 Only lines of watchdogs, NCCL and launchers are put together again: there a cut word or number is a fact lost. Lines of one
 width by chance (rulers, tables, progress) are left as they are.
 """
@@ -7,8 +9,11 @@ width by chance (rulers, tables, progress) are left as they are.
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
-_NARROWEST, _WIDEST = 60, 512
+_NARROWEST, _WIDEST, _OF_A_MAIL = 60, 512, 80
+_LEAST_FOLDS = 3
+_OF_A_TRACEBACK = re.compile(rb'^ *File "|Traceback \(most(?: recent)?$')
 _CUT = re.compile(
     rb"Watchdog|WorkNCCL|\[PG |\[Rank |\[rank\d|NCCL (?:INFO|WARN)|exitcode|monitoredBarrier|running collective|FingerPrint"
 )
@@ -22,6 +27,8 @@ _BEGINS = re.compile(
 def unwrapped(block: bytes) -> bytes:
     """The lines put together; empty lines stand in for those that were taken away, so that numbers stay."""
     lines = block.split(b"\n")
+    if width := _folded(lines):
+        return _joined(lines, width)
     widths = [*map(len if block.isascii() else _width, lines)]
     width = max(widths)
     if not _NARROWEST <= width <= _WIDEST or widths.count(width) < 2:
@@ -31,6 +38,34 @@ def unwrapped(block: bytes) -> bytes:
     while place < len(lines):
         end = _end(lines, place, width) if _CUT.search(lines[place]) else place + 1
         done += [b"".join(lines[place:end]), *[b""] * (end - place - 1)]
+        place = end
+    return b"\n".join(done)
+
+
+def _folded(lines: list[bytes]) -> int:
+    """The width at which a mail folded the lines; 0 where nothing shows that one did, as in what a terminal cut."""
+    width = max((_width(line) for line in lines if b" " in line.strip()), default=0)
+    if not _NARROWEST <= width <= _OF_A_MAIL:
+        return 0
+    folds = [line for line, after in pairwise(lines) if _CUT.search(line) and _is_fold(line, after, width)]
+    return width if len(folds) >= _LEAST_FOLDS and 2 * sum(_width(line) == width for line in folds) < len(folds) else 0
+
+
+def _is_fold(line: bytes, following: bytes, width: int) -> bool:
+    """Whether the first word of the next line, which is none of its own, had no place in this one."""
+    word = following.split(b" ", 1)[0]
+    return bool(word) and not _BEGINS.match(following) and _width(line) + 1 + _width(word) > width
+
+
+def _joined(lines: list[bytes], width: int) -> bytes:
+    done: list[bytes] = []
+    place = 0
+    while place < len(lines):
+        end = place + 1
+        if _CUT.search(lines[place]) or _OF_A_TRACEBACK.search(lines[place]):
+            while end < len(lines) and _is_fold(lines[end - 1], lines[end], width):
+                end += 1
+        done += [b" ".join(lines[place:end]), *[b""] * (end - place - 1)]
         place = end
     return b"\n".join(done)
 

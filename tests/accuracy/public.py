@@ -31,7 +31,8 @@ and 5 of the 6 ranks were named. The set of 2026-11-25 was written after new rea
 flatters. One of its logs was refused as no evidence; afterwards 9 of the 10 ranks were named. That of its evening was
 written by somebody else; its wrong name is of a sound job of which one round of stacks was given, and stands now below
 `if the job is stuck`; afterwards 7 of the 13 ranks were named. Of the two of 2026-11-26 one list of events was refused as no
-evidence, and one node that was lost counts among the ranks; afterwards 7 of the 15 and 9 of the 11 were named."""
+evidence, and one node that was lost counts among the ranks; afterwards 7 of the 15 and 9 of the 11 were named, and 13
+of the 16 of its evening."""
 TITLE = "## Logs pasted in public"
 
 
@@ -100,6 +101,7 @@ UNSEEN = (
     Sitting("logs and folders, 2026-11-25 evening", 13, 6, 1, 11, 10),
     Sitting("logs and folders of public threads, 2026-11-26, by somebody else", 15, 6, 0, 12, 12),
     Sitting("the same hand again, after what that taught", 11, 8, 0, 11, 11),
+    Sitting("logs and folders of public threads, 2026-11-26 evening, by a hand that knew the readers", 16, 7, 0, 12, 12),
 )
 
 

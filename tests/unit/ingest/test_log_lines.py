@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -140,3 +142,24 @@ def test_lines_of_one_width_by_chance_stay_as_they_are() -> None:
     progress = [f"step {at:4} of trainer 7: loss 2.7182 in 41 ms, samples/s {at:8}, world 8".ljust(79, ".") for at in range(9)]
     text = "\n".join([*progress, "Killed", "=" * 79, "Fatal Python error: Aborted"])
     assert [row["kind"] for row in read(text.encode(), "job.log").rows("log_events")] == ["process_exit", "fatal_error"]
+
+
+def folded(*lines: str) -> bytes:
+    """As a mail folds them: between words, none wider than 80 columns."""
+    parts = [textwrap.wrap(line, 80, break_long_words=False, break_on_hyphens=False) for line in lines]
+    return "".join(f"{part}\n" for part in chain.from_iterable(parts)).encode()
+
+
+def test_lines_that_a_mail_folded_are_put_together_again() -> None:
+    plain = [SAID.format(rank) for rank in range(3)]
+    found = read(folded(*plain, "Killed"), "mail.txt").rows("log_events")
+    told = read("".join(f"{line}\n" for line in (*plain, "Killed")).encode(), "mail.txt").rows("log_events")
+    assert [(row["kind"], row["subject"], row["rank"]) for row in found] == [
+        (row["kind"], row["subject"], row["rank"]) for row in told
+    ]
+
+
+def test_short_lines_of_watchdogs_below_each_other_stay_what_they_are() -> None:
+    lines = [f"[rank{rank}]: ValueError: the batch of this rank has no rows, see the loader of it\n" for rank in range(4)]
+    found = read("".join(lines).encode(), "mail.txt").rows("log_events")
+    assert [(row["rank"], row["locator"]) for row in found if row["kind"] == "exception"] == [(r, r + 1) for r in range(4)]
