@@ -1,30 +1,49 @@
-"""Whether suspects are a lead and no accusation: one round of stacks looks alike in a stuck job and in a sound one."""
+"""Whether suspects are a lead and no accusation: one round of stacks looks alike in a stuck job and in a sound one.
+
+So does one round of dumps of gloo: no watchdog writes them when a limit has passed, they were asked for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from forensics.model import Confidence, Family, Suspect
+from forensics.model import Cause, Confidence, Family, Suspect
 from forensics.rules.arbitration import Judgement
+from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.standstill import Standing, WaitStates
 from forensics.rules.reductions.stacks.samples import StacksByRank
+from forensics.rules.reductions.waits.completions import HOST_BACKENDS
 
 _AGAIN = (
     "take stacks of all ranks again, half a minute later or more, with the time of day in the names of the files, and hand in "
     "both rounds: they tell whether the job stands still"
 )
 _STACKS = frozenset({Family.STACK})
+# Calls that differ under one number do so in no sound job.
+_OF_CALLS = frozenset({Cause.COLLECTIVE_MISMATCH, Cause.EXTRA_OR_MISSING_COLLECTIVE})
+_ASKED_FOR = frozenset({Family.STACK, Family.RECORDER})
 
 
-def is_lead(judged: Judgement, motion: Liveness, states: WaitStates, heard: Logged, stacks: StacksByRank) -> bool:
-    """Whether stacks of one moment are all that speaks for the suspects, and nothing shows that the job stands still."""
+def is_lead(
+    judged: Judgement,
+    motion: Liveness,
+    states: WaitStates,
+    heard: Logged,
+    stacks: StacksByRank,
+    groups: Communicators,
+) -> bool:
+    """Whether one look, that somebody asked for, is all that speaks for the suspects, and nothing shows a standstill."""
     faults = [each for each in judged.assessments if each.fault is not None]
     once = motion.motion is Motion.UNSEEN and all(len(found.main) < 2 for found in stacks.values())
     undated = all(state.standing is Standing.UNKNOWN for state in states)
-    alone = all(each.families and {*each.families} <= _STACKS for each in faults)
+    on_hosts = all(group.backend in HOST_BACKENDS for group in groups if group.pending)
+    alone = all(
+        each.families and {*each.families} <= (_ASKED_FOR if on_hosts and each.cause not in _OF_CALLS else _STACKS)
+        for each in faults
+    )
     return bool(judged.suspects) and once and undated and not (heard.stalled or heard.overdue) and alone
 
 

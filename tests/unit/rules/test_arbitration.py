@@ -301,8 +301,8 @@ def test_two_faults_at_once_in_different_groups(tmp_path: Path, low: int, high: 
     }
 
 
-def test_a_dead_rank_that_nobody_is_known_to_wait_for_stands_behind(tmp_path: Path) -> None:
-    """It left no dump that says that it was in HIGH: the waits in there may have another cause."""
+def test_a_dead_rank_without_a_dump_may_be_the_member_that_is_missing(tmp_path: Path) -> None:
+    """It left no dump that says that it was in HIGH, whose members are inferred from those who wait in there."""
     job = two_halves(1, 4)
     found = Collection(6, job.now_ns + 60 * SECOND)
     for rank in (0, 1, 2, 3, 5):
@@ -311,11 +311,12 @@ def test_a_dead_rank_that_nobody_is_known_to_wait_for_stands_behind(tmp_path: Pa
         found.stacks(rank, *[LOADER_QUEUE if rank == 1 else ALL_REDUCE] * 3)
         found.dump(job, rank)
     found.rank(4, "absent", exit_signal=9)
-    ranked = leaders(verdict_of(found.write(tmp_path)))
-    assert [(suspect.ranks, suspect.cause) for suspect in ranked] == [
-        ((1,), Cause.DATALOADER_STALL),
-        ((4,), Cause.PROCESS_DEAD),
-    ]
+    verdict = verdict_of(found.write(tmp_path))
+    assert {suspect.ranks: suspect.cause for suspect in leaders(verdict)} == {
+        (1,): Cause.DATALOADER_STALL,
+        (4,): Cause.PROCESS_DEAD,
+    }
+    assert {rank: victims(verdict)[rank] for rank in (3, 5)} == {3: (4,), 5: (4,)}
 
 
 def test_no_rank_is_suspect_and_its_own_victim(tmp_path: Path) -> None:
