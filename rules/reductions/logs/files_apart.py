@@ -34,7 +34,7 @@ WITH gave_up AS (
     SELECT DISTINCT s.rank, {_SHAPE} AS shape FROM log_positions p JOIN sources s USING (source_id)
     WHERE p.origin = 'watchdog' AND p.timed_out IS NOT NULL AND p.rank = s.rank
     UNION SELECT s.rank, {_SHAPE} FROM log_events e JOIN sources s USING (source_id)
-    WHERE e.kind = 'transfer_timeout' AND e.rank = s.rank
+    WHERE e.kind IN ('transfer_timeout', 'store_timeout') AND e.rank = s.rank
 ), other AS (
     SELECT DISTINCT rank, path FROM sources
     WHERE kind = 'training_log' AND rank NOT IN (SELECT rank FROM gave_up) AND rank_method <> 'guessed'

@@ -2,7 +2,8 @@
 
 gloo says neither which group nor which call it was; the tracebacks do. A rank that came late to such a call finds its
 connections closed and raises that, and one that waits elsewhere gives up there: only the rank that waits for nobody is silent,
-and has to be ended by its launcher. Upstream: `UnboundBuffer::waitRecv` of gloo/transport/tcp/unbound_buffer.cc.
+and has to be ended by its launcher. So it is with a key of the store that one rank has to set. Upstream:
+`UnboundBuffer::waitRecv` of gloo/transport/tcp/unbound_buffer.cc, `TCPStore::wait` of torch.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ LEFT JOIN log_events t ON t.kind = 'traceback' AND (t.source_id, t.locator, t.ra
 WHERE e.kind = 'exception' AND e.rank IS NOT NULL AND NOT e.after_cancel ORDER BY e.path, e.locator
 """
 # What ends a wait by its own clock; that a connection was closed tells of a peer.
-_OWN_CLOCK = re.compile(r"Timed out waiting \d{1,12}ms for \w+ operation|Application timeout caused pair closure")
+_OWN_CLOCK = re.compile(
+    r"Timed out waiting \d{1,12}ms for \w+ operation|Application timeout caused pair closure|"
+    r"wait timeout after \d{1,12}ms, keys: "
+)
 _FRAME = re.compile(r'File "(?P<path>[^"\n]+)", line (?P<line>\d{1,9}), in (?P<function>[^\n]+)')
 _OF_TORCH = "/torch/distributed/distributed_c10d.py"
 _INSTALLED = ("/site-packages/", "/dist-packages/", "/lib/python")
@@ -36,7 +40,7 @@ _BETWEEN_TWO = re.compile(r"(?:batch_)?i?(?:send|recv)\w*")
 
 _BESIDE = """
 SELECT DISTINCT rank FROM (SELECT rank, source_id FROM log_events UNION ALL SELECT rank, source_id FROM log_progress)
-WHERE rank IS NOT NULL AND source_id IN (SELECT source_id FROM log_events WHERE kind = 'transfer_timeout')
+WHERE rank IS NOT NULL AND source_id IN (SELECT source_id FROM log_events WHERE kind IN ('transfer_timeout', 'store_timeout'))
 """
 
 

@@ -13,6 +13,7 @@ C10D = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py
 GLOO = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/"
 OWN = GLOO + "unbound_buffer.cc:78] Timed out waiting 20000ms for recv operation to complete"
 ABORTED = "RuntimeError: Application timeout caused pair closure"
+STORE = "torch.distributed.DistStoreError: wait timeout after 20000ms, keys: /default_pg/0//phase/9"
 CLOSED = GLOO + "pair.cc:553] Connection closed by peer [10.0.0.7]:6341"
 
 
@@ -45,9 +46,10 @@ STEPS = "".join(f"rank {rank} step {step}\n" for step in range(3) for rank in ra
     [
         STEPS + raised(0) + raised(2, ABORTED) + raised(3) + TABLE,
         raised(3, call=None) + raised(0, call=None) + raised(2, call=None) + TABLE,
+        raised(0, STORE, call=None) + raised(2, STORE, call=None) + raised(3, STORE, call=None) + TABLE,
         raised(0) + "ValueError: could not convert string to float: 'N/A'\n" + raised(2) + raised(3) + TABLE,
     ],
-    ids=["one call", "handles", "an error of a thread"],
+    ids=["one call", "handles", "a key", "an error of a thread"],
 )
 def test_the_one_rank_that_its_launcher_had_to_end(tmp_path: Path, text: str) -> None:
     verdict = pasted(tmp_path, text)
