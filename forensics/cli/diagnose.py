@@ -69,6 +69,9 @@ def diagnose(
             help="Configuration of the training (JSON, TOML, YAML, log or start script): sizes of groups, microbatches."
         ),
     ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="A bundle or case of the same job when it was good: tells what its steps took.")
+    ] = None,
     width: Annotated[int | None, typer.Option(help="Columns of the text report (default: the terminal's, else 100).")] = None,
     all_ranks: Annotated[bool, typer.Option("--all-ranks", help="Never shorten lists of ranks.")] = False,
     max_bytes: Annotated[
@@ -105,12 +108,28 @@ def diagnose(
         if config is not None:
             add_configuration(connection, config)
         verdict = decide(connection, overrides)
+        if baseline is not None:
+            verdict = _against(connection, verdict, baseline)
     record(connection, verdict)
     drawn = _page(connection, verdict, all_ranks) if form is Format.HTML else None
     connection.close()
     shown = drawn or _render(verdict, form, Extent(all_ranks, why, verbose, quiet), width, max_bytes, output)
     write(shown, output)
     raise typer.Exit(_code(verdict, exit_code))
+
+
+def _against(connection: DuckDBPyConnection, verdict: Verdict, baseline: Path) -> Verdict:
+    """The verdict held against a good run of the same job."""
+    from forensics.case.build import open_case
+    from forensics.rules.baseline import against, paced
+    from forensics.rules.diagnosis import diagnose as decide
+
+    with reading() as progress:
+        good = open_case([baseline], None, progress)
+    try:
+        return against(verdict, paced(connection), decide(good), paced(good))
+    finally:
+        good.close()
 
 
 def _render(
