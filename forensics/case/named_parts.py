@@ -42,7 +42,7 @@ def named_parts(artefact: Artefact, content: bytes) -> tuple[Artefact, ...]:
     if b"\0" in content:
         return ()
     lines = content.splitlines(keepends=True)
-    spans = list(_below_heads(lines)) if b"==> " in content else list(_in_fences(lines))
+    spans = list(_below_heads(lines)) or list(_in_fences(lines))
     if not _LEAST <= len({span.name for span in spans}) == len(spans) <= _MOST:
         return ()
     parts = with_proven_ranks([_part(artefact, span, b"".join(lines[span.begin : span.end])) for span in spans])
@@ -54,7 +54,7 @@ def named_parts(artefact: Artefact, content: bytes) -> tuple[Artefact, ...]:
 
 def _below_heads(lines: Sequence[bytes]) -> Iterator[_Span]:
     heads = [(number, said) for number, line in enumerate(lines) if (said := _HEAD.fullmatch(line))]
-    ends = [*(number for number, _ in heads[1:]), len(lines)]
+    ends = [*(number for number, _ in heads), len(lines)][1:]
     for (number, said), end in zip(heads, ends, strict=True):
         yield _Span(_text(said["name"]), number, number + 1, end)
 

@@ -268,6 +268,12 @@ def test_texts_are_read_as_they_stood_before_they_were_saved(tmp_path: Path, con
     assert named(verdict_of(tmp_path)) == {1}
 
 
+@pytest.mark.parametrize("mark", ["==> Installing torch\n", "x ==> rank0.log <==\n", "==> rank0.log <==\n", "```\n", "~~~\n"])
+def test_marks_that_begin_no_file_change_nothing(tmp_path: Path, mark: str) -> None:
+    (tmp_path / "job.txt").write_text(mark + ONE)
+    assert named(verdict_of(tmp_path)) == {1}
+
+
 def test_two_marks_that_are_no_text_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "core").write_bytes(b"\xff\xfe\x00\x00" * 40)
     (tmp_path / "job.log").write_text(ONE)
