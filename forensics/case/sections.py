@@ -47,7 +47,8 @@ def with_sections(artefacts: Iterable[Artefact]) -> Iterator[Artefact]:
 
 def _texts(artefact: Artefact, content: bytes) -> Iterator[tuple[Artefact, bytes]]:
     """The files that a text is made of, with their content."""
-    named = named_parts(artefact, content) if any(mark in content for mark in MARKS) else ()
+    is_text = b"\0" not in content[:SNIFF_BYTES]
+    named = named_parts(artefact, content) if is_text and any(mark in content for mark in MARKS) else ()
     yield from ((each, _content(each)) for each in named) if named else ((artefact, content),)
 
 
