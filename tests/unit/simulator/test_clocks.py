@@ -113,6 +113,6 @@ def test_a_trace_over_a_jump_is_stretched_as_torch_stretches_it() -> None:
 def test_a_bundle_with_a_clock_that_was_set_is_read_without_a_complaint(tmp_path: Path) -> None:
     made = stepped(-JUMP_NS)
     kept = losses.drawn(DENSE.parallel.world, np.random.default_rng(1), beside=("shim,nic,stages,kineto,nsight",))
-    bundle.write(made, bundle.options_of(made), kept, tmp_path / "b.tar")
+    bundle.write(made, bundle.options_of(made, traced_steps=3), kept, tmp_path / "b.tar")
     connection = open_case([tmp_path / "b.tar"])
     assert connection.execute("SELECT path, message FROM ingest_warnings").fetchall() == []
