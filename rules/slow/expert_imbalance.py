@@ -92,8 +92,9 @@ def _finding(found: Sequence[LoadedRank], confidence: Confidence) -> Finding:
 def _evidence(found: Sequence[LoadedRank]) -> Iterator[Evidence]:
     for each in sorted(found, key=lambda each: (-each.share, each.rank))[:_SHOWN]:
         whose = f"the exchange among {ranks_text(each.mesh.members)} falls on rank {each.rank}"
+        before = f", {each.past:.2f} times at the begin of the captures" if each.past == each.past else ""
         yield Evidence(
-            f"{each.load:.2f} times an even share of {whose}, {each.past:.2f} times at the begin of the captures; "
+            f"{each.load:.2f} times an even share of {whose}{before}; "
             f"its NIC needs {100 * each.share:.0f} % of the time, or more, for what is beyond that",
             each.mesh.source.get(each.rank),
         )

@@ -96,7 +96,8 @@ class Exchange:
 
     Each of the `operators` has `share` bytes for each rank and each other one, times its `load`; from operator `onset` on the
     loads are those of `loaded`. Ranks of `beside` move so much more (of one) between each other all the time; every rank sends
-    `ring` bytes to the next one. Data moves at `part` of the line's rate.
+    `ring` bytes to the next one. After each operator of `silent` nobody exchanges for 30 ms.
+    Data moves at `part` of the line's rate.
     """
 
     size: int = 4
@@ -107,6 +108,7 @@ class Exchange:
     loaded: Mapping[int, float] = field(default_factory=dict)
     beside: Mapping[Ends, float] = field(default_factory=dict)
     ring: float = 0.0
+    silent: Sequence[int] = ()
     part: float = 0.3
     pause_ns: float = 2e6
     epoch_ns: int = 32_000
@@ -119,7 +121,8 @@ def exchanged(exchange: Exchange, **text: Any) -> dict[str, bytes]:
     pairs = [(a, b) for a in range(ring.world) for b in range(ring.world) if a != b and (a - b) % ring.rails == 0]
     sizes = {ends: _sizes(exchange, ends, ring.links()) for ends in pairs}
     longest = np.max(list(sizes.values()), axis=0) / (exchange.part * exchange.line) * 1e9
-    starts = exchange.pause_ns + np.cumsum(longest + exchange.pause_ns) - longest
+    pauses = exchange.pause_ns + 30e6 * np.isin(np.arange(exchange.operators) - 1, exchange.silent)
+    starts = np.cumsum(longest + pauses) - longest
     count = int((starts[-1] + longest[-1]) / exchange.epoch_ns) + 200
     edges = np.linspace(0, exchange.epoch_ns * (count - 1.0), count)
     moved = {ends: _steadily(exchange, starts, each, edges) for ends, each in sizes.items()}

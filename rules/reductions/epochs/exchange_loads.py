@@ -29,17 +29,21 @@ PARTS, _PAST = 10, 3
 _FEWEST, _MOST_MESHES = 4, 4096
 # Of the mean volume between two: what sums of shares may leave over.
 _LEFT_OVER = 0.05
-# Bytes between two in a part of the time: less is what programs tell each other.
+# Bytes between two in the newer half of the time: less is what programs tell each other.
 _LEAST_BYTES = 1 << 20
+# Of what an average part has: steps have times without an exchange, and a part with less of it tells no loads.
+_LEAST_OF_PART = 0.1
+# Parts in which more falls on a rank, before that is more than a few exchanges.
+_LEAST_PARTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeLoad:
     """A mesh of `members` and what of its exchange falls on each, relative to an even one.
 
-    `newest` and `past` are the loads over the newer half and the oldest three tenths of the time, `parts` those in each of the
-    newer parts (members x parts), all in the order of the members. `sent` are bytes per second of the newer half that each
-    member sends in the exchange; `source` is the capture of each, None without.
+    `newest` and `past` are the loads over the newer half and the oldest three tenths of the time (`past` is not a number where
+    these have no exchange), `parts` those in each newer part that has one (members x parts), in the order of the members.
+    `sent` are bytes per second of the newer half that each member sends in the exchange; `source` is the capture of each.
     """
 
     members: tuple[int, ...]
@@ -74,7 +78,7 @@ def _between(told: Sequence[MovedByNic]) -> Mapping[Ends, Floats]:
             ends = (nic.capture.rank, peer.peer) if peer.direction == "send" else (peer.peer, nic.capture.rank)
             links[ends] = np.maximum(links[ends], _by_part(nic, peer))
     found = {(a, b): np.minimum(volume, links[b, a]) for (a, b), volume in links.items() if a < b and (b, a) in links}
-    return {ends: volume for ends, volume in found.items() if volume.min() >= _LEAST_BYTES}
+    return {ends: volume for ends, volume in found.items() if volume[PARTS // 2 :].sum() >= _LEAST_BYTES}
 
 
 def _by_part(nic: MovedByNic, peer: PeerOperators) -> Floats:
@@ -93,11 +97,15 @@ def _load(
         volumes[row, column] = volumes[column, row] = between[mesh[row], mesh[column]]
     half = PARTS // 2
     newest, past = volumes[:, :, half:].sum(2), volumes[:, :, :_PAST].sum(2)
-    if not (_is_sum(newest) and _is_sum(past)):
+    least = _LEAST_OF_PART * newest.sum() / (PARTS - half)
+    known = past.sum() >= _PAST * least
+    if not _is_sum(newest) or (known and not _is_sum(past)):
         return None
-    parts = np.stack([_relative(volumes[:, :, part]) for part in range(half, PARTS)], axis=1)
+    told = [each for part in range(half, PARTS) if (each := volumes[:, :, part]).sum() >= least]
+    parts = np.stack([_relative(each) for each in told], axis=1)
+    before = _relative(past) if known else np.full(size, np.nan)
     sent = newest.sum(1) / (span_s * (PARTS - half) / PARTS)
-    return ExchangeLoad(mesh, _relative(newest), _relative(past), parts, sent, source)
+    return ExchangeLoad(mesh, _relative(newest), before, parts, sent, source)
 
 
 def _shares(volumes: Floats) -> Floats:
@@ -137,7 +145,7 @@ def loaded_ranks(
     """Members with the load `least` and `steady` in all parts but one; `rates` are those of lines (bytes per second)."""
     for mesh in loads:
         for place, rank in enumerate(mesh.members):
-            lasts = int((mesh.parts[place] >= steady).sum()) >= mesh.parts.shape[1] - 1
+            lasts = int((mesh.parts[place] >= steady).sum()) >= max(mesh.parts.shape[1] - 1, _LEAST_PARTS)
             if mesh.newest[place] >= least and lasts and rank in rates:
                 beyond = max(float(mesh.sent[place] - mesh.sent.mean()), 0.0) / rates[rank]
                 yield LoadedRank(rank, float(mesh.newest[place]), float(mesh.past[place]), beyond, mesh)

@@ -77,6 +77,12 @@ def test_what_was_always_uneven_needs_calls_that_tell_of_experts(tmp_path: Path)
         assert [(each.ranks, each.confidence) for each in found] == expected
 
 
+def test_times_without_an_exchange_hide_nothing(tmp_path: Path) -> None:
+    """Steps reduce gradients and save in between."""
+    (found,) = judged(tmp_path, Exchange(loaded=HOT, silent=(12, 13, 40, 41), pause_ns=1.5e6)).suspects
+    assert (found.ranks, found.cause) == ((2, 3), Cause.EXPERT_IMBALANCE)
+
+
 def test_even_exchanges_of_all_ranks_are_ruled_out(tmp_path: Path) -> None:
     even = Exchange(loaded={2: 1.1, 3: 1.1})
     assert status(judged(tmp_path / "even", even)) == "ruled_out"
