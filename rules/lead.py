@@ -14,6 +14,7 @@ from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.standstill import Standing, WaitStates
+from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.waits.completions import HOST_BACKENDS
 
@@ -34,15 +35,19 @@ def is_lead(
     heard: Logged,
     stacks: StacksByRank,
     groups: Communicators,
+    roster: Roster,
 ) -> bool:
     """Whether one look, that somebody asked for, is all that speaks for the suspects, and nothing shows a standstill."""
     faults = [each for each in judged.assessments if each.fault is not None]
     once = motion.motion is Motion.UNSEEN and all(len(found.main) < 2 for found in stacks.values())
     undated = all(state.standing is Standing.UNKNOWN for state in states)
     on_hosts = all(group.backend in HOST_BACKENDS for group in groups if group.pending)
+    # That nothing could be had of a rank is more than a look at it.
+    seen = {rank for rank, facts in roster.ranks.items() if not facts.unseen}
+    asked = [on_hosts and each.cause not in _OF_CALLS and seen.issuperset(each.ranks) for each in faults]
     alone = all(
-        each.families and {*each.families} <= (_ASKED_FOR if on_hosts and each.cause not in _OF_CALLS else _STACKS)
-        for each in faults
+        each.families and {*each.families} <= (_ASKED_FOR if by_request else _STACKS)
+        for each, by_request in zip(faults, asked, strict=True)
     )
     return bool(judged.suspects) and once and undated and not (heard.stalled or heard.overdue) and alone
 
