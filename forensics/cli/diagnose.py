@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from forensics.model import Verdict
+    from forensics.rules.engine import Overrides
 
 STANDARD_INPUT = Path("-")
 _NAME = "stdin.log"
@@ -94,9 +95,7 @@ def diagnose(
     Example: forensics diagnose bundle.tar --format markdown -o ticket.md, or kubectl logs POD | forensics diagnose -
     """
     from forensics.case.build import open_case
-    from forensics.case.configuration import add_configuration
     from forensics.report.record import record
-    from forensics.rules.diagnosis import diagnose as decide
     from forensics.rules.engine import read_thresholds
 
     if max_bytes is not None and form is not Format.MARKDOWN:
@@ -105,17 +104,23 @@ def diagnose(
     with budget.allowed(limit):
         with with_standard_input(paths) as (found, names), reading() as progress:
             connection = open_case(found, case, progress, names)
-        if config is not None:
-            add_configuration(connection, config)
-        verdict = decide(connection, overrides)
-        if baseline is not None:
-            verdict = _against(connection, verdict, baseline)
+        verdict = _verdict(connection, overrides, config, baseline)
     record(connection, verdict)
     drawn = _page(connection, verdict, all_ranks) if form is Format.HTML else None
     connection.close()
     shown = drawn or _render(verdict, form, Extent(all_ranks, why, verbose, quiet), width, max_bytes, output)
     write(shown, output)
     raise typer.Exit(_code(verdict, exit_code))
+
+
+def _verdict(connection: DuckDBPyConnection, overrides: Overrides, config: Path | None, baseline: Path | None) -> Verdict:
+    from forensics.case.configuration import add_configuration
+    from forensics.rules.diagnosis import diagnose as decide
+
+    if config is not None:
+        add_configuration(connection, config)
+    verdict = decide(connection, overrides)
+    return verdict if baseline is None else _against(connection, verdict, baseline)
 
 
 def _against(connection: DuckDBPyConnection, verdict: Verdict, baseline: Path) -> Verdict:
