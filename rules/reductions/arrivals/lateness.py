@@ -30,6 +30,8 @@ LEAST_GAP_NS = 1_000_000
 _LEAST_PART = 0.1
 # Calls on either side of a change; the rank is half as late before, at most.
 _LEAST_SIDE, _EARLIER = 5, 0.5
+# Of the times between calls: between two steps it is longer, with up to twenty calls a step.
+_BETWEEN_STEPS = 0.95
 # Of a lateness: what the device is the cause of is four fifths of it at least.
 _MOST_BY_HOST = 0.2
 # Of what a rank became later, the time between calls must have grown by this part, else something else hides it.
@@ -193,7 +195,7 @@ def _reached(late: Lateness, found: Sequence[Lateness], linked: Collection[tuple
 def _of_rank(column: int, calls: Series) -> Lateness | None:
     gaps = calls.lateness(column).astype(np.float64)
     times = calls.at_ns[:, column].astype(np.float64)
-    onset = onset_of(gaps.tolist(), (_LEAST_SIDE, _LEAST_SIDE), _came_later)
+    onset = _onset(gaps, times)
     # The first arrivals of a run wait for start-up, not for a slow rank.
     first = onset if onset is not None else len(calls) // 4
     if len(calls) - first < 2:
@@ -222,6 +224,17 @@ def _of_rank(column: int, calls: Series) -> Lateness | None:
         on_own_clocks=calls.on_own_clocks,
         on_device=_on_device(column, calls, late),
     )
+
+
+def _onset(gaps: Floats, times: Floats) -> int | None:
+    """The call from which on the rank is late; None where too few steps lie before it: calls of one step are late together."""
+    onset = onset_of(gaps.tolist(), (_LEAST_SIDE, _LEAST_SIDE), _came_later)
+    if onset is None:
+        return None
+    # Steps grew by as much as the rank became later.
+    grown = np.median(gaps[onset:]) - np.median(gaps[:onset])
+    before_ns = np.quantile(np.diff(times[onset:]), _BETWEEN_STEPS) - grown
+    return onset if times[onset] - times[0] >= _LEAST_SIDE * before_ns else None
 
 
 def _on_device(column: int, calls: Series, late: Ints) -> bool:

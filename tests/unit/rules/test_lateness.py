@@ -63,6 +63,17 @@ def test_a_rank_that_became_late_is_counted_from_then_on() -> None:
     assert late.since_ns is not None and late.before_ns == 2 * MS and not late.absorbed
 
 
+@pytest.mark.parametrize(("first", "has_onset"), [(1, False), (2, False), (8, True)])
+def test_calls_of_one_step_are_one_look_at_it(first: int, *, has_onset: bool) -> None:
+    """Six calls of a step, 10 ms apart: that the rank was in time for those of one or two steps shows no change."""
+    found = series(
+        lambda number: {2: 60 if number >= 6 * first else 2},
+        calls=120,
+        every_ms=lambda number: (10 if number % 6 else 200) + (60 if number >= 6 * first and number % 6 == 0 else 0),
+    )
+    assert (of_rank(2, found).since_ns is not None) is has_onset
+
+
 def test_a_lag_that_the_schedule_absorbs_is_marked() -> None:
     """The others have as much to wait for elsewhere: calls come no further apart than before."""
     late = of_rank(2, series(lambda number: {2: 60 if number >= 12 else 2}))
