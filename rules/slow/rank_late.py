@@ -19,7 +19,7 @@ from forensics.model import (
     StageName,
     StageRef,
 )
-from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses, roots
 from forensics.rules.reductions.frontier.culprits import Culprit
 from forensics.rules.reductions.frontier.reading import FrontierWindows
@@ -35,6 +35,7 @@ from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.stacks.samples import Sample, StacksByRank
+from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.text.evidence_text import EvidenceText, counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 from forensics.vocabulary import CAUSE_OF_STAGE
@@ -258,10 +259,13 @@ def _part(samples: Sequence[Sample], stage: StageName) -> float:
     return sum(s.activity.stage is stage and not s.activity.communicating for s in samples) / len(samples)
 
 
-def _clears(seen: Seen, late: Latenesses, own: OwnWork, layout: Layout, thresholds: Thresholds) -> str | None:
-    """Only where a late rank would have been seen: of every rank arrivals at enough calls, whatever its host."""
+def _clears(seen: Seen, late: Latenesses, own: OwnWork, layout: Layout, times: StepTimes, thresholds: Thresholds) -> str | None:
+    """Only where a late rank would have been seen: of every rank arrivals at enough calls, dated well enough."""
     if own.found or not seen.all_in(late.seen) or any(_material(item, layout, thresholds) for item in late.found):
         return None
+    if 0 < times.typical_ns * thresholds["least_share_of_time"] < late.least_ns:
+        step = f"a step takes {times.typical_ns / 1e6:.0f} ms"
+        return Undecided(f"{step}, and who is {late.least_ns / 1e6:.0f} ms late in it is not seen to be")
     reason = f"in {late.calls} calls none of {len(seen.ranks)} ranks is last in most at the cost of a fifth of the time"
     return f"{reason}, as far as {late.least_ns / 1e6:.0f} ms can be seen"
 

@@ -12,9 +12,15 @@ from forensics.case.build import open_case
 from forensics.model import Cause, Confidence, Finding, Role, Verdict
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import run, supply_of
+from forensics.rules.interface import Undecided
+from forensics.rules.reductions.arrivals.lateness import Latenesses
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
-from forensics.rules.slow import rank_awaited
+from forensics.rules.reductions.pipeline.layout import Layout
+from forensics.rules.reductions.pipeline.own_work import OwnWork
+from forensics.rules.reductions.steps.times import StepTimes
+from forensics.rules.reductions.text.seen import Seen
+from forensics.rules.slow import rank_awaited, rank_late
 from tests.recordings.collection import Collection, loose
 from tests.recordings.job import MILLISECOND, SECOND, Job
 from tests.recordings.places import ALL_REDUCE, FORWARD, Place
@@ -89,6 +95,18 @@ def test_what_dumps_of_unknown_hosts_cannot_show_is_not_ruled_out(tmp_path: Path
 @pytest.mark.parametrize(("calls", "expected"), [(24, "ruled_out"), (6, "silent")])
 def test_on_one_host_enough_calls_rule_it_out(tmp_path: Path, calls: int, expected: str) -> None:
     assert status(verdict_of(on_one_host(0, calls=calls).write(tmp_path))) == expected
+
+
+@pytest.mark.parametrize(("coarse_ms", "is_seen"), [(1, True), (90, True), (250, False)])
+def test_where_lateness_is_dated_too_roughly_for_the_steps_nothing_is_ruled_out(coarse_ms: int, *, is_seen: bool) -> None:
+    """Steps of 500 ms: a fifth of one, which would be a finding, has to be seen."""
+    ranks = frozenset(range(4))
+    seen = Seen(ranks, True, ranks, ranks, ranks, ranks, ranks, ranks, grouped=True, finished=True)
+    late = Latenesses(seen=ranks, calls=40, least_ns=coarse_ms * MILLISECOND)
+    times = StepTimes({}, np.arange(20), np.full(20, 500.0 * MILLISECOND))
+    assert rank_late.RULE.clears is not None
+    said = rank_late.RULE.clears(seen, late, OwnWork(), Layout(), times, {"least_share_of_time": 0.2})
+    assert isinstance(said, Undecided) is not is_seen
 
 
 def test_a_small_lag_from_the_first_call_on_accuses_nobody_and_is_not_ruled_out(tmp_path: Path) -> None:
