@@ -19,7 +19,7 @@ from forensics.bundle.streams import first_bytes
 from forensics.case.alignment import plain_label
 from forensics.ingest import SNIFF_BYTES, choose
 from forensics.ingest._shared.config import config_batches
-from forensics.ingest._shared.manuals import LARGEST_MANUAL, is_manual, may_be_manual
+from forensics.ingest._shared.manuals import is_manual, may_be_manual
 from forensics.ingest._shared.packed import Packed, PackedBatch, Types, pack, texts
 from forensics.ingest._shared.process_ranks import process_rank_batches
 from forensics.ingest._shared.programs import LARGEST_PROGRAM, is_program, may_be_program
@@ -64,14 +64,14 @@ def read_artefact(artefact: Artefact) -> Reading:
     try:
         with _within_seconds(limits.budget().seconds):
             with artefact.open() as stream:
-                head = first_bytes(stream, SNIFF_BYTES)
-                if may_be_program(head) and is_program(head + _rest(stream, LARGEST_PROGRAM - len(head))):
-                    return Reading(None, None, reason="source code of a program")
-                if may_be_manual(head) and is_manual(head + _rest(stream, LARGEST_MANUAL + 1 - len(head))):
-                    return Reading(None, None, reason="instructions that quote messages")
+                head = beginning = first_bytes(stream, SNIFF_BYTES)
+                if may_be_program(head) or may_be_manual(head):
+                    beginning += _rest(stream, LARGEST_PROGRAM - len(beginning))
+                    if reason := _only_quotes(beginning):
+                        return Reading(None, None, reason=reason)
                 ingester = choose(head, artefact.path)
                 if ingester is not None and (ingester.kind == _LOG or _is_by_command(ingester.kind, head)):
-                    beginning = head + _rest(stream, SCANNED_BYTES - len(head))
+                    beginning += _rest(stream, max(0, SCANNED_BYTES - len(beginning)))
             if ingester is None:
                 return Reading(None, None, reason=_why_unknown(head))
             for item in ingester.rows(artefact):
@@ -97,6 +97,13 @@ def read_artefact(artefact: Artefact) -> Reading:
     if _is_by_command(kind, head):
         batches += process_rank_batches(processes_in(beginning, identity.host or artefact.host))
     return _placed(Reading(name, kind, batches, problems, identity), artefact.lines_before)
+
+
+def _only_quotes(content: bytes) -> str | None:
+    """What a text is whose messages have not happened, by as much of it as such a text may have; None for any other."""
+    if is_program(content):
+        return "source code of a program"
+    return "instructions that quote messages" if is_manual(content) else None
 
 
 def _job_of(content: bytes) -> str | None:

@@ -142,7 +142,8 @@ _IGNORED = "SELECT 1 FROM sources WHERE status = 'ignored' LIMIT 1"
 _UNUSED = """
 INSERT INTO ingest_warnings SELECT source_id, path, NULL, 'not used: ' || reason FROM sources
 WHERE status = 'ignored'
-    AND reason IN ('empty', 'no ingester for this format', 'text of no known form', 'source code of a program')
+    AND reason IN ('empty', 'no ingester for this format', 'text of no known form', 'source code of a program',
+        'instructions that quote messages')
     AND (rank IS NOT NULL OR NOT EXISTS (SELECT 1 FROM sources WHERE status IN ('ok', 'partial')))
 """
 # What people saved in words may be what they want to have looked at; a bundle's own books are not.

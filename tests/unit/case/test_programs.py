@@ -57,3 +57,10 @@ def test_a_hostile_program_costs_nothing(nested: str, tmp_path: Path) -> None:
     (tmp_path / "job.log").write_text(LOG)
     with open_case([tmp_path]) as case:
         assert case.execute("SELECT DISTINCT rank FROM log_events").fetchall() == [(3,)]
+
+
+@pytest.mark.parametrize("first", ["import torch\n", "# How to reproduce\n\n    a\n    b\n    c\n    d\n"])
+def test_what_stands_far_below_a_first_line_like_theirs_is_read_as_well(first: str, tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text(first + LOG + "step done\n" * 1000 + "SLURM_JOB_ID=4711\n")
+    with open_case([tmp_path]) as case:
+        assert case.execute("SELECT value FROM job_config WHERE key = 'job.id'").fetchall() == [("4711",)]
