@@ -86,12 +86,10 @@ def _granularity(each: SlowMembers) -> Granularity:
 
 def _evidence(each: SlowMembers) -> Iterator[Evidence]:
     for call in each.calls[:_SHOWN]:
+        there, within, use = ("both ends are", "on", "link") if call.kind == "send" else ("all members are", "in", "group")
         yield Evidence(
-            f"{_what(call)} takes {call.took_ns / 1e6:.1f} ms once both ends are there, {call.usual_ns / 1e6:.1f} ms on "
-            f"{counted(call.others, 'link')} of other ranks"
-            if call.kind == "send"
-            else f"{_what(call)} takes {call.took_ns / 1e6:.1f} ms once all members are there, {call.usual_ns / 1e6:.1f} ms in "
-            f"{counted(call.others, 'group')} of other ranks",
+            f"{_what(call)} takes {call.took_ns / 1e6:.1f} ms once {there} there, {call.usual_ns / 1e6:.1f} ms {within} "
+            f"{counted(call.others, use)} of other ranks",
             call.source,
         )
     yield Evidence(f"these ranks lose up to {100 * each.share:.0f} % of the time to such calls, unless other work hides it")

@@ -16,18 +16,23 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import rows_of
 from forensics.rules.reductions.logs.positions import ATTEMPT, LATEST_ATTEMPT
 
+
+def _words(series: str) -> str:
+    """SQL of the name of a series without the rank in front: the same in the logs of all ranks."""
+    return f"regexp_replace({series}, '^[0-9]+ ?', '')"
+
+
 _POINTS = """
 SELECT p.series, p.part, p.at_s, p.step, p.total, p.text, s.path || '#line=' || p.locator
 FROM log_progress p JOIN sources s USING (source_id)
 WHERE p.rank = ? AND p.clock = 'line' AND s.rank = p.rank ORDER BY p.series, p.part, p.at_s, p.locator
 """
-_SHARED = """
+_SHARED = f"""
 SELECT count(DISTINCT a.step), max(abs(a.at_s - b.at_s)) FROM log_progress a JOIN log_progress b
-ON regexp_replace(a.series, '^[0-9]+ ?', '') = regexp_replace(b.series, '^[0-9]+ ?', '')
+ON {_words("a.series")} = {_words("b.series")}
     AND a.step = b.step AND a.total IS NOT DISTINCT FROM b.total
 WHERE a.rank = ? AND b.rank = ? AND a.clock = 'line' AND b.clock = 'line'
 """
-_SERIES = "regexp_replace(series, '^[0-9]+ ?', '')"
 _SHAPE = "regexp_replace(path, '[0-9]+', '#', 'g')"
 _WITH_LOGS = f"""
 WITH gave_up AS (
@@ -40,7 +45,7 @@ WITH gave_up AS (
     WHERE kind = 'training_log' AND rank NOT IN (SELECT rank FROM gave_up) AND rank_method <> 'guessed'
         AND status IN ('ok', 'partial') AND {LATEST_ATTEMPT} AND {_SHAPE} IN (SELECT shape FROM gave_up)
 ), counted AS (
-    SELECT rank, {_SERIES} AS series, step, total, at_s FROM log_progress
+    SELECT rank, {_words("series")} AS series, step, total, at_s FROM log_progress
     WHERE clock = 'line' AND rank IN (SELECT rank FROM other UNION ALL SELECT min(rank) FROM gave_up)
 ), peer AS (
     SELECT *, max(at_s) OVER () AS newest_s FROM counted WHERE rank NOT IN (SELECT rank FROM other)
@@ -60,7 +65,7 @@ _GLOG = re.compile(r"\[[EWIF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)")
 _ISO = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
 _FURTHEST = f"""
 SELECT max(step) FROM log_progress
-WHERE rank IN (SELECT unnest(?::INTEGER[])) AND {_SERIES} = regexp_replace(?, '^[0-9]+ ?', '') AND total IS NOT DISTINCT FROM ?
+WHERE rank IN (SELECT unnest(?::INTEGER[])) AND {_words("series")} = {_words("?")} AND total IS NOT DISTINCT FROM ?
 """
 _LEAST_SHARED = 2
 _SAME_CLOCK_S = 60
