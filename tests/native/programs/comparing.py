@@ -51,14 +51,25 @@ def outcomes(linkage: Linkage, seeds: range, collector: Collector) -> dict[int, 
 
 
 def differing(linkage: Linkage, seeds: range, collector: Collector) -> list[int]:
-    """Seeds of the programs that the collector changed, more than once: on a busy host one may end otherwise by itself."""
+    """Seeds of the programs that end in a way with the collector in which they never end without it.
+
+    On a busy host a program may end otherwise by itself, once, with the collector or without: both are run again.
+    """
     plain = outcomes(linkage, seeds, collector.without())
     wrong = [seed for seed, outcome in plain.items() if outcome.complaints]
     assert not wrong, f"these programs are wrong without any collector: {wrong}"
     watched = outcomes(linkage, seeds, collector)
     changed = [seed for seed in seeds if watched[seed] != plain[seed]]
-    again = ((seed, outcomes(linkage, range(seed, seed + 1), collector)[seed]) for seed in changed for _ in range(_AGAIN))
-    return sorted({seed for seed, outcome in again if outcome != plain[seed]})
+    return [
+        seed
+        for seed in changed
+        if _again(linkage, seed, collector) - _again(linkage, seed, collector.without()) - {plain[seed]}
+    ]
+
+
+def _again(linkage: Linkage, seed: int, collector: Collector) -> set[Outcome]:
+    """The outcomes of ten more runs of one program."""
+    return {outcomes(linkage, range(seed, seed + 1), collector)[seed] for _ in range(_AGAIN)}
 
 
 def difference(linkage: Linkage, seed: int, collector: Collector) -> str:
