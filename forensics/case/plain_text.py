@@ -1,4 +1,7 @@
-"""Texts as they stood before somebody saved or quoted them: in UTF-16, behind `> `, an indent or one container's name."""
+"""Texts as they stood before somebody saved or quoted them: in UTF-16, behind `> `, an indent or one container's name.
+
+Of pages in Markdown also what they only mention: a line in a code span between words has not happened where the page stands.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,9 @@ _LEAST_LINES = 3
 # A mail quotes each line, editors of tickets indent it, Docker Compose puts the container in front.
 _QUOTE = re.compile(rb"> ?")
 _INDENT = re.compile(rb"[ \t]{2,40}")
+_TITLE = re.compile(rb"(?:\xef\xbb\xbf)?\s{0,64}#{1,2} \S")
+_FENCES = (b"```", b"~~~")
+_SPAN = re.compile(rb"(?<!`)(`{1,2})(?!`)[^\n]{1,2000}?(?<!`)\1(?!`)")
 _CONTAINER = re.compile(rb"[A-Za-z][\w.-]{0,62}-\d{1,5} {1,40}\| ?")
 
 
@@ -36,6 +42,23 @@ def unwrapped(content: bytes) -> bytes:
         return b"".join(_QUOTE.sub(b"", line, count=1) if line[:1] == b">" else line for line in lines)
     front = _common(written)
     return b"".join(line.removeprefix(front) for line in lines) if front else content
+
+
+def without_mentions(content: bytes) -> bytes:
+    """A page below a title in Markdown, without the code spans of its sentences and tables; lines keep their numbers.
+
+    What stands in a block of code, and a span that is a whole line, may be pasted evidence and stays.
+    """
+    if b"`" not in content or not _TITLE.match(content):
+        return content
+    kept, is_inside = [], False
+    for line in content.splitlines(keepends=True):
+        if line.lstrip().startswith(_FENCES):
+            is_inside = not is_inside
+        elif b"`" in line and not is_inside and not line.startswith((b"    ", b"\t")) and not _SPAN.fullmatch(line.strip()):
+            line = _SPAN.sub(b"", line)
+        kept.append(line)
+    return b"".join(kept)
 
 
 def _common(lines: Sequence[bytes]) -> bytes:

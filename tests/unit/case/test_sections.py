@@ -290,5 +290,19 @@ def test_instructions_that_quote_a_message_are_no_evidence(tmp_path: Path, text:
     assert ("training_log" in kinds_of(tmp_path, "page.md")) is is_read
 
 
+MENTIONS = "# Lines that are read\n\n| line | who |\n|---|---|\n| `{0}` | rank |\n\n- Such as `{0}` of a watchdog.\n\n{1}"
+
+
+@pytest.mark.parametrize(
+    ("below", "expected"),
+    [("", set()), (f"```\n{ONE}```\n", {1}), ("".join(f"`{line}`\n" for line in ONE.splitlines()), {1})],
+    ids=["mentioned only", "a block of code", "lines that are spans"],
+)
+def test_code_spans_between_words_have_not_happened(tmp_path: Path, below: str, expected: set[int]) -> None:
+    (tmp_path / "page.md").write_text(MENTIONS.format(ONE.splitlines()[0], below))
+    (tmp_path / "job.log").write_text("step 4 loss 2.1\n")
+    assert named(verdict_of(tmp_path)) == expected
+
+
 def kinds_of(folder: Path, name: str) -> list[str]:
     return [kind for kind, path in open_case([folder]).execute("SELECT kind, path FROM sources").fetchall() if name in path]
