@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from forensics.bundle.artefact import Artefact
 from forensics.case.database import Connection, has_rows, insert_rows
 from forensics.case.launcher_folders import name_local_ranks
+from forensics.case.numbered_logs import name_numbered_logs
 from forensics.case.owners import name_owners
 from forensics.case.repeated_dumps import number_dumps
 from forensics.case.repeated_reports import number_reports
@@ -175,6 +176,7 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     add_processes(connection, artefacts)
     name_owners(connection)
     name_local_ranks(connection, artefacts)
+    name_numbered_logs(connection)
     number_by_start(connection)
     for table, statement in _SETTLED:
         if has_rows(connection, table, _ONLY_KINDS.get(statement, ())):

@@ -1,0 +1,58 @@
+"""Whose logs are that differ by one number in their names, `worker-0.out` to `worker-7.out`.
+
+The number may be that of a rank, of a node or of a try. It is the rank where some of the logs state the rank of their
+process, in each of these it is the number of the file, and the numbers of all files are 0 to n - 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from forensics.case.database import Connection
+from forensics.case.owners import give_log
+
+_LOGS = "SELECT source_id, path, rank FROM sources WHERE kind = 'training_log' AND status IN ('ok', 'partial') ORDER BY path"
+_STATED = """
+SELECT source_id, list(DISTINCT rank) FROM (
+    SELECT source_id, rank FROM log_events WHERE kind NOT IN ('process_exit', 'several_nodes', 'node_failed')
+    UNION SELECT source_id, rank FROM log_progress
+    UNION SELECT source_id, rank FROM log_positions WHERE pid IS NULL
+) WHERE rank IS NOT NULL GROUP BY source_id
+"""
+_NUMBER = re.compile(r"(?<!\d)\d{1,6}(?!\d)")
+_LEAST, _LEAST_STATED = 3, 2
+
+
+def name_numbered_logs(connection: Connection) -> None:
+    """Give the logs of such a family that state no rank the number in their names."""
+    logs = connection.execute(_LOGS).fetchall()
+    if len(logs) < _LEAST or all(rank is not None for *_, rank in logs):
+        return
+    stated = dict(connection.execute(_STATED).fetchall())
+    for family in _families([(source_id, path) for source_id, path, _ in logs]):
+        known = {number: stated.get(source_id, []) for number, source_id in family.items()}
+        if _are_ranks(known):
+            for source_id, _, rank in logs:
+                if rank is None and source_id in family.values():
+                    give_log(connection, source_id, next(number for number, each in family.items() if each == source_id))
+
+
+def _families(logs: Sequence[tuple[int, str]]) -> Iterable[Mapping[int, int]]:
+    """Files whose names are alike but for one number, by that number."""
+    found: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for source_id, path in logs:
+        start = path.rfind("/") + 1
+        for number in _NUMBER.finditer(path, start):
+            found[path[: number.start()], path[number.end() :]][int(number[0])].append(source_id)
+    for family in found.values():
+        if len(family) >= _LEAST and all(len(files) == 1 for files in family.values()):
+            yield {number: source_id for number, (source_id,) in family.items()}
+
+
+def _are_ranks(known: Mapping[int, Sequence[int]]) -> bool:
+    """Whether the numbers are those of ranks: all from 0 up, and each log that states a rank states this one alone."""
+    told = {number: ranks for number, ranks in known.items() if ranks}
+    dense = {*known} == {*range(len(known))}
+    return dense and len(told) >= _LEAST_STATED and all([*ranks] == [number] for number, ranks in told.items())

@@ -1,0 +1,50 @@
+"""Logs that differ by a number in their names are of ranks where some of them say so, and of anybody where none does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.recordings.verdicts import named, verdict_of
+
+STEPS = "".join(f"it {step} loss {5 - step / 400:.3f}\n" for step in range(0, 300, 50))
+TIMED_OUT = (
+    "[rank{0}]:[E811 16:20:19.23 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=5919, OpType=ALLREDUCE, NumelIn=27249, NumelOut=27249, Timeout(ms)=600000) ran for 600098 milliseconds "
+    "before timing out.\n"
+)
+RAISED = (
+    'Traceback (most recent call last):\n  File "/wd/train.py", line 212, in <module>\n    main()\n'
+    "OSError: [Errno 116] Stale file handle: '/mnt/shards/00311.npy'\n"
+)
+
+
+def logs(folder: Path, name: str, ranks: list[int], failed: int, first: int = 0) -> Path:
+    """A log for each number, `name` with it; the others state their ranks."""
+    folder.mkdir(exist_ok=True)
+    for number, rank in enumerate(ranks, start=first):
+        text = STEPS + (RAISED if number == failed else TIMED_OUT.format(rank))
+        (folder / name.format(number)).write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["worker-{}.out", "slurm_8122_{}.txt", "task{:03d}.log"])
+def test_the_one_whose_log_states_no_rank_is_named_by_its_number(tmp_path: Path, name: str) -> None:
+    assert named(verdict_of(logs(tmp_path / "case", name, [0, 1, 2, 3], failed=1))) == {1}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "failed", "first"),
+    [([0, 8, 16, 24], 1, 0), ([0, 0, 0, 0], 1, 0), ([1, 0, 3, 2], 1, 0), ([0, 1, 2, 3], 2, 4)],
+    ids=["nodes", "tries", "another order", "not from 0"],
+)
+def test_numbers_of_anything_else_are_no_ranks(tmp_path: Path, ranks: list[int], failed: int, first: int) -> None:
+    assert named(verdict_of(logs(tmp_path / "case", "worker-{}.out", ranks, failed, first))) == set()
+
+
+def test_a_log_of_several_ranks_shows_that_the_numbers_are_of_nodes(tmp_path: Path) -> None:
+    case = logs(tmp_path / "case", "worker-{}.out", [0, 1, 2, 3], failed=1)
+    with (case / "worker-3.out").open("a") as log:
+        log.write(TIMED_OUT.format(7))
+    assert named(verdict_of(case)) == set()
