@@ -14,6 +14,7 @@ from forensics.ingest._job_logs.own_ranks import OwnRanks
 from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._job_logs.placements import Placements
 from forensics.ingest._job_logs.ray_actors import AddressedProcesses
+from forensics.ingest._job_logs.slurm_tasks import SlurmTasks
 from forensics.ingest._shared.config import config_rows
 from forensics.ingest._shared.process_ranks import ProcessRank, process_rank_batches
 from forensics.ingest._shared.values import integer, rank_number
@@ -76,6 +77,7 @@ class Identities:
         self._of_nccl: dict[int, set[int]] = defaultdict(set)
         self._placements = Placements()
         self._own = OwnRanks()
+        self._tasks = SlurmTasks()
         self._users: dict[tuple[str, int], int] = {}
         self._locals: dict[int, set[int]] = defaultdict(set)
         self._nodes: set[tuple[int, int]] = set()
@@ -93,6 +95,7 @@ class Identities:
     def feed(self, line: str, label: str | None = None) -> None:
         """Take one line; `label` tells the process that wrote it."""
         self._placements.feed(line, label)
+        self._tasks.feed(line)
         if label is None:
             self._own.feed(line)
         if not mentions(line, WORDS):
@@ -120,7 +123,7 @@ class Identities:
 
     def of_node(self, address: str) -> frozenset[int]:
         """All ranks of a node by its address, where the log tells where each rank of the job is."""
-        if ranks := self._placements.of_node(address):
+        if ranks := self._placements.of_node(address) or self._tasks.of_node(address):
             return ranks
         known = frozenset[int]().union(*self._addresses.values())
         # A list of all workers, which states no size, counts from 0 without a gap.

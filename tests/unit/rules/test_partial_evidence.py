@@ -108,6 +108,30 @@ def test_the_ranks_of_a_node_that_was_lost(tmp_path: Path, node: int, expected: 
     assert named(pasted(tmp_path, text + NODE_FAILED.format(node=node))) == expected
 
 
+SRUN = (
+    "srun: error: Node failure on gpu-b14\n"
+    "slurmstepd: error: *** STEP 8.0 ON gpu-b12 CANCELLED AT 2026-02-11T03:44:19 DUE TO NODE FAILURE ***\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("ended", "expected"),
+    [
+        (("gpu-b12: tasks 0-3", "gpu-b15: tasks 8-11"), {4, 5, 6, 7}),
+        (("gpu-b12: tasks 0-1,3", "gpu-b12: task 2", "gpu-b15: tasks 8-11"), {4, 5, 6, 7}),
+        (("gpu-b15: tasks 4-7",), {0, 1, 2, 3}),
+        (("gpu-b12: tasks 0-3", "gpu-b13: tasks 4-7"), set()),
+        (("gpu-b12: task 0", "gpu-b15: task 2"), set()),
+        (("gpu-b12: tasks 0-3", "gpu-b15: tasks 8-10"), set()),
+        (("gpu-b12: tasks 0-3", "gpu-b15: tasks 12-15"), set()),
+        (("gpu-b12: tasks 0-3", "gpu-b14: tasks 4-7", "gpu-b15: tasks 8-11"), set()),
+    ],
+)
+def test_tasks_that_lists_of_the_other_nodes_leave_out(tmp_path: Path, ended: tuple[str, ...], expected: set[int]) -> None:
+    lists = "".join(f"srun: error: {tasks}: Terminated\n" for tasks in ended)
+    assert named(pasted(tmp_path, "0: step 4 loss 2.1\n" + SRUN + lists)) == expected
+
+
 def worker(number: int, text: str) -> str:
     return f"vllm-1  | (VllmWorker TP{number} pid=42{number}) INFO 08-25 12:00:19 [multiproc_executor.py:520] {text}\n"
 
