@@ -116,7 +116,7 @@ def _below_their_lines(rates: LinkRates, uses: LineUses) -> Iterator[str]:
     """
     lines = {capture.rank: capture.line_rate for capture in rates.captures}
     moved: dict[tuple[int, bool], float] = defaultdict(float)
-    for link in rates.links:
+    for link in rates.nics:
         moved[link.told_by, link.told_by == link.sender] += link.rate
     parts = [rate / line for (rank, _), rate in moved.items() if (line := lines.get(rank))]
     if len(parts) >= _LEAST_LINES and max(parts) < OF_LINE:

@@ -23,6 +23,7 @@ from forensics.rules.reductions.epochs.captures import NicCaptures
 from forensics.rules.reductions.epochs.halted_links import HaltedLink, HaltedLinks, halted_ends
 from forensics.rules.reductions.epochs.operators import NicOperators
 from forensics.rules.reductions.epochs.standstill import NicSilence
+from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.waits.graph import WaitGraph
@@ -30,23 +31,25 @@ from forensics.rules.reductions.waits.graph import WaitGraph
 _SHOWN = 3
 
 
-def _evaluate(roster: Roster, graph: WaitGraph, halted: HaltedLinks, silence: NicSilence) -> Iterator[Finding]:
+def _evaluate(roster: Roster, graph: WaitGraph, halted: HaltedLinks, silence: NicSilence, users: NicUsers) -> Iterator[Finding]:
     if roster.ranks and all(facts.dead for facts in roster.ranks.values()):
         return
-    for ranks, links in halted_ends(halted):
-        if _agrees(graph, ranks):
-            yield _finding(roster, ranks, links, silence)
+    for ranks, links in halted_ends(halted, users):
+        is_one = len({users.first(rank) for rank in ranks}) == 1
+        if _agrees(graph, ranks, is_one):
+            yield _finding(roster, ranks, links, silence, is_one)
 
 
-def _agrees(graph: WaitGraph, ranks: Sequence[int]) -> bool:
+def _agrees(graph: WaitGraph, ranks: Sequence[int], is_one: bool) -> bool:
     """Whether calls leave it open who of those inside an operation is the first, and this names one; or there are no calls."""
     absent = {rank for wait in graph.waits for rank in wait.missing if rank not in graph.waits_for}
-    return not graph.waits or (not absent and len(ranks) == 1 and set(ranks) <= graph.waits_for.keys())
+    return not graph.waits or (not absent and is_one and set(ranks) <= graph.waits_for.keys())
 
 
-def _finding(roster: Roster, ranks: tuple[int, ...], links: Sequence[HaltedLink], silence: NicSilence) -> Finding:
-    named = len(ranks) == 1
-    nics = {link.nic for link in links if (link.told_by,) == ranks}
+def _finding(roster: Roster, ranks: tuple[int, ...], links: Sequence[HaltedLink], silence: NicSilence, is_one: bool) -> Finding:
+    """Of ranks that have a NIC together one may have held up the others where nothing had begun."""
+    named = len(ranks) == 1 or (is_one and any(link.begun for link in links))
+    nics = {link.nic for link in links if is_one and link.told_by in ranks}
     others = sorted({rank for link in links for rank in link.ends} - set(ranks)) or list(ranks)
     on_its_way = any(link.begun for link in links)
     return Finding(
@@ -56,7 +59,7 @@ def _finding(roster: Roster, ranks: tuple[int, ...], links: Sequence[HaltedLink]
         belief=Belief.BEHIND_AND_BUSY if named else Belief.GROUP_SYMPTOM,
         confidence=Confidence.SUSPECT,
         evidence=tuple(_evidence(links, silence, on_its_way)),
-        granularity=(Granularity.NIC if on_its_way else Granularity.RANK) if named else Granularity.LINK,
+        granularity=_granularity(named, is_one, on_its_way),
         members=Members.EACH if named else Members.ONE_OF,
         resource=Resource(nic=nics.pop() if len(nics) == 1 else None, peer_ranks=tuple(others)),
         mechanism=Mechanism("not_delivered", "local" if named else "unknown"),
@@ -66,6 +69,12 @@ def _finding(roster: Roster, ranks: tuple[int, ...], links: Sequence[HaltedLink]
             f"look at the processes and GPUs of {ranks_text(ranks)}: one that stopped before its call leaves the same traffic",
         ),
     )
+
+
+def _granularity(named: bool, is_one: bool, on_its_way: bool) -> Granularity:
+    if named:
+        return Granularity.NIC if on_its_way else Granularity.RANK
+    return Granularity.GROUP if is_one else Granularity.LINK
 
 
 def _evidence(links: Sequence[HaltedLink], silence: NicSilence, on_its_way: bool) -> Iterator[Evidence]:

@@ -62,8 +62,8 @@ def _are_of_experts(found: Sequence[LoadedRank], layout: Layout) -> bool:
 
 def _lines(rates: LinkRates) -> Mapping[int, float]:
     """What the NIC of each rank can send, from above: the rate of its line, else all of its links at their best at once."""
-    sent = {nic.rank: sum(link.rate for link in rates.links if link.sender == nic.rank) for nic in rates.captures}
-    lines = {nic.rank: nic.line_rate or sent[nic.rank] for nic in rates.captures}
+    sent = {nic.rank: sum(link.rate for link in rates.nics if link.sender == nic.rank) for nic in rates.captures}
+    lines = {rank: nic.line_rate or sent[nic.rank] for nic in rates.captures for rank in nic.ranks}
     return {rank: rate for rank, rate in lines.items() if rate > 0}
 
 

@@ -1,7 +1,7 @@
 """Which captures of NICs there are, whose NICs they are of, and who is at the other end of each queue pair (Pulse section 5.1).
 
 The rank of a capture is what its description says, else the one whose shim log has queue pairs on that NIC; of several that
-have it together the lowest one stands for all. The other
+have it together the lowest one stands for the NIC, and each queue pair is of the one whose log has it. The other
 end of a queue pair is found by the address and number that both ends tell, in captures and shim logs alike; a queue pair
 without one is foreign: storage, or another job. Epochs that a shim derives from completions are no captures of a NIC and are
 left out.
@@ -28,7 +28,7 @@ class NicCapture:
 
     `line_rate` is what its port can move (bytes per second, None not known). `clock` says to what the numbers of its epochs
     belong; only those of `realtime` can be laid beside those of other hosts. `whole` is one of which nothing was lost: what
-    it does not tell of did not happen. `ranks` are all that have the NIC, `rank` the lowest of them.
+    it does not tell of did not happen. `ranks` are all that have the NIC, `rank` the lowest of them: it stands for the NIC.
     """
 
     source_id: int
@@ -44,11 +44,6 @@ class NicCapture:
     line_rate: float | None = None
     whole: bool = True
     ranks: tuple[int, ...] = ()
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether several ranks have the NIC."""
-        return len(self.ranks) > 1
 
     @property
     def is_dated(self) -> bool:
@@ -81,13 +76,20 @@ WITH ends AS (
     FROM ends a LEFT JOIN ends b ON b.gid = a.remote_nic AND b.number = a.remote AND b.rank IS DISTINCT FROM a.rank
 ), standing AS (
     SELECT each[1] AS rank, each[2] AS first FROM (SELECT unnest($standing::INTEGER[][]) AS each)
+), peers AS (
+    SELECT source_id, queue_pair, min(peer) AS peer FROM found LEFT JOIN standing ON rank = peer
+    WHERE peer IS NOT NULL GROUP BY source_id, queue_pair HAVING count(DISTINCT coalesce(first, peer)) = 1
+), owners AS (
+    SELECT a.source_id, a.queue_pair, min(coalesce(a.rank, o.rank)) AS own
+    FROM ends a LEFT JOIN ends o ON a.rank IS NULL AND o.gid = a.gid AND o.number = a.number AND o.rank IS NOT NULL
+    GROUP BY a.source_id, a.queue_pair
 )
-SELECT source_id, queue_pair, min(coalesce(first, peer)) AS peer FROM found LEFT JOIN standing ON rank = peer
-WHERE peer IS NOT NULL GROUP BY source_id, queue_pair HAVING count(DISTINCT peer) = 1
+SELECT source_id, queue_pair, own, peer FROM peers JOIN owners USING (source_id, queue_pair)
 """
 
 PEERS_TABLE = "queue_pair_peers"
-"""Columns source_id, queue_pair and peer (the rank that stands for a NIC): those of which one other end is known."""
+"""Columns source_id, queue_pair, own (the rank that has it, null not known) and peer (the rank at the other end): those of
+which one other end is known."""
 
 
 @reduction

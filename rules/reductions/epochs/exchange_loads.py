@@ -60,11 +60,11 @@ ExchangeLoads = NewType("ExchangeLoads", tuple[ExchangeLoad, ...])
 
 @reduction
 def exchange_loads(moved: NicOperators) -> ExchangeLoads:
-    """Solve each mesh for its shares; of a NIC of several ranks, or a capture that lost something, volumes tell nothing."""
-    told = [nic for nic in moved if nic.capture.whole and not nic.capture.is_shared]
+    """Solve each mesh for its shares; of a capture that lost something volumes tell nothing."""
+    told = [nic for nic in moved if nic.capture.whole]
     between = _between(told)
     span_s = max((nic.span_ns for nic in told), default=1) / 1e9
-    source = {nic.capture.rank: nic.capture.path for nic in told}
+    source = {rank: nic.capture.path for nic in told for rank in nic.capture.ranks}
     meshes = sorted(tuple(sorted(each)) for each in islice(nx.find_cliques(nx.Graph(list(between))), _MOST_MESHES))
     loads = (_load(mesh, between, span_s, source) for mesh in meshes if len(mesh) >= _FEWEST)
     return ExchangeLoads(tuple(load for load in loads if load is not None))
@@ -75,7 +75,7 @@ def _between(told: Sequence[MovedByNic]) -> Mapping[Ends, Floats]:
     links: dict[Ends, Floats] = defaultdict(lambda: np.zeros(PARTS))
     for nic in told:
         for peer in nic.peers:
-            ends = (nic.capture.rank, peer.peer) if peer.direction == "send" else (peer.peer, nic.capture.rank)
+            ends = (peer.own, peer.peer) if peer.direction == "send" else (peer.peer, peer.own)
             links[ends] = np.maximum(links[ends], _by_part(nic, peer))
     found = {(a, b): np.minimum(volume, links[b, a]) for (a, b), volume in links.items() if a < b and (b, a) in links}
     return {ends: volume for ends, volume in found.items() if volume[PARTS // 2 :].sum() >= _LEAST_BYTES}

@@ -20,6 +20,7 @@ from forensics.rules.reductions.epochs.operators import MovedByNic, NicOperators
 from forensics.rules.reductions.epochs.segments import DELTA_NS
 from forensics.rules.reductions.epochs.standstill import NicSilence
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.nic_users import NicUsers
 
 # Operators that both moved alike before one halted, at least and at most, and how many of ten may differ.
 _FEWEST, _MOST, _MAY_DIFFER = 3, 10, 0.1
@@ -66,8 +67,9 @@ HaltedLinks = NewType("HaltedLinks", tuple[HaltedLink, ...])
 
 @dataclass(frozen=True, slots=True)
 class _Rail:
-    """One link as one NIC tells it; times in ns."""
+    """One link as the NIC of rank `own` tells it; times in ns."""
 
+    own: int
     ends: tuple[int, int]
     capture: NicCapture
     begin: Ints
@@ -86,8 +88,7 @@ def halted_links(moved: NicOperators, silence: NicSilence) -> HaltedLinks:
     """Compare each link with those between the same hosts; of ranks that share a NIC one may halt and another one go on."""
     if not silence:
         return HaltedLinks(())
-    shared = {nic.capture.rank for nic in moved if nic.capture.is_shared}
-    hosts = {nic.capture.rank: nic.capture.host for nic in moved if nic.capture.rank not in shared}
+    hosts = {rank: nic.capture.host for nic in moved for rank in nic.capture.ranks}
     groups = _rails(moved, hosts)
     until: dict[str, int] = defaultdict(int)
     for (host, *_), rails in groups.items():
@@ -95,7 +96,7 @@ def halted_links(moved: NicOperators, silence: NicSilence) -> HaltedLinks:
     told: dict[tuple[int, int], dict[int, HaltedLink | None]] = defaultdict(dict)
     for (host, *_), rails in groups.items():
         for rail in rails:
-            teller = rail.capture.rank
+            teller = rail.own
             halted = _halted(rail, [other for other in rails if other is not rail], until[host])
             told[rail.ends][teller] = halted or told[rail.ends].get(teller)
     return HaltedLinks(tuple(link for _, tellers in sorted(told.items()) if (link := _agreed(tellers)) is not None))
@@ -122,9 +123,9 @@ def _rails(moved: Sequence[MovedByNic], hosts: Mapping[int, str | None]) -> Mapp
 
 
 def _rail(nic: MovedByNic, peer: PeerOperators) -> _Rail:
-    ends = (nic.capture.rank, peer.peer) if peer.direction == "send" else (peer.peer, nic.capture.rank)
+    ends = (peer.own, peer.peer) if peer.direction == "send" else (peer.peer, peer.own)
     length = nic.capture.epoch_ns
-    return _Rail(ends, nic.capture, peer.begin * length, (peer.end + 1) * length, np.cumsum(peer.bytes))
+    return _Rail(peer.own, ends, nic.capture, peer.begin * length, (peer.end + 1) * length, np.cumsum(peer.bytes))
 
 
 def _halted(rail: _Rail, others: Sequence[_Rail], until_ns: int) -> HaltedLink | None:
@@ -134,8 +135,8 @@ def _halted(rail: _Rail, others: Sequence[_Rail], until_ns: int) -> HaltedLink |
         return None
     moved, expected = sorted(ahead)[len(ahead) // 2]
     capture, since = rail.capture, int(rail.end[-1])
-    source = f"{capture.path}#peer={next(end for end in rail.ends if end != capture.rank)}"
-    return HaltedLink(*rail.ends, moved, expected, since, len(ahead), capture.rank, capture.nic, source, capture.clock)
+    source = f"{capture.path}#peer={next(end for end in rail.ends if end != rail.own)}"
+    return HaltedLink(*rail.ends, moved, expected, since, len(ahead), rail.own, capture.nic, source, capture.clock)
 
 
 def _behind(rail: _Rail, other: _Rail, until_ns: int) -> tuple[int, int] | None:
@@ -158,8 +159,9 @@ def _behind(rail: _Rail, other: _Rail, until_ns: int) -> tuple[int, int] | None:
     return (int(mine[at]), int(theirs[at])) if lacking > SLICE_BYTES else None
 
 
-def halted_ends(links: Sequence[HaltedLink]) -> Iterator[tuple[tuple[int, ...], tuple[HaltedLink, ...]]]:
-    """Ranks that account for halted links, with these: one that all have in common, else the two ends of the only one.
+def halted_ends(links: Sequence[HaltedLink], users: NicUsers) -> Iterator[tuple[tuple[int, ...], tuple[HaltedLink, ...]]]:
+    """Ranks that account for halted links, with these: one that all have in common, else those of a NIC that all have in
+    common, else the two ends of the only one.
 
     Those that have not begun their operator come first, then those that moved least of it.
     """
@@ -167,5 +169,9 @@ def halted_ends(links: Sequence[HaltedLink]) -> Iterator[tuple[tuple[int, ...], 
     least = min((link.moved for link in links), default=0)
     nearest = still or [link for link in links if link.moved <= least + SLICE_BYTES]
     common = set.intersection(*({*link.ends} for link in nearest)) if nearest else set[int]()
+    nics = set.intersection(*({users.first(end) for end in link.ends} for link in nearest)) if nearest else set[int]()
     if common and len(common) <= 2:
         yield tuple(sorted(common)), tuple(nearest)
+    elif len(nics) == 1:
+        ends = {end for link in nearest for end in link.ends}
+        yield users.together(nics.pop(), ends), tuple(nearest)

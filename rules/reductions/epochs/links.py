@@ -8,7 +8,7 @@ part only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,34 +49,43 @@ class LinkRate:
 
 @dataclass(frozen=True, slots=True)
 class LinkRates:
-    """Links with enough traffic to have a rate, ordered by their ends; `epoch_ns` is the longest epoch of all captures."""
+    """Links with enough traffic to have a rate, ordered by their ends; `epoch_ns` is the longest epoch of all captures.
+
+    `links` are those between ranks, `shared` those between NICs, each by the rank that stands for it, where ranks share some.
+    """
 
     links: tuple[LinkRate, ...] = ()
     captures: tuple[NicCapture, ...] = ()
     epoch_ns: int = 0
+    shared: tuple[LinkRate, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.links)
 
+    @property
+    def nics(self) -> tuple[LinkRate, ...]:
+        """Links between NICs, by the ranks that stand for them."""
+        return self.shared or self.links
+
 
 @reduction
 def link_rates(moved: NicOperators) -> LinkRates:
-    """Rates of all links: by the capture of the sender, else by that of the receiver.
-
-    Of a NIC that several ranks have, what one of them moves depends on when the others do: its epochs tell no rate of a link.
-    """
-    found: dict[tuple[int, int], LinkRate] = {}
-    shared = {nic.capture.rank for nic in moved if nic.capture.is_shared}
-    for nic in moved:
-        for link in _of_nic(nic):
-            if not shared.isdisjoint((link.sender, link.receiver)):
-                continue
-            ends = (link.sender, link.receiver)
-            if ends not in found or _tells_more(link, found[ends]):
-                found[ends] = link
-    ordered = tuple(found[ends] for ends in sorted(found))
+    """Rates of all links: by the capture of the sender, else by that of the receiver."""
     captures = tuple(nic.capture for nic in moved)
-    return LinkRates(ordered, captures, max((capture.epoch_ns for capture in captures), default=0))
+    longest = max((capture.epoch_ns for capture in captures), default=0)
+    links = _told(link for nic in moved for link in _of_nic(nic, nic.peers))
+    nics = _told(link for nic in moved for link in _of_nic(nic, nic.nics))
+    return LinkRates(links, captures, longest, nics if any(nic.nics is not nic.peers for nic in moved) else ())
+
+
+def _told(links: Iterable[LinkRate]) -> tuple[LinkRate, ...]:
+    """One for each two ends, in their order."""
+    found: dict[tuple[int, int], LinkRate] = {}
+    for link in links:
+        ends = (link.sender, link.receiver)
+        if ends not in found or _tells_more(link, found[ends]):
+            found[ends] = link
+    return tuple(found[ends] for ends in sorted(found))
 
 
 def _tells_more(link: LinkRate, other: LinkRate) -> bool:
@@ -85,21 +94,21 @@ def _tells_more(link: LinkRate, other: LinkRate) -> bool:
     return (by_sender, -link.rate) > (other_by, -other.rate)
 
 
-def _of_nic(nic: MovedByNic) -> Iterator[LinkRate]:
-    for found in nic.peers:
+def _of_nic(nic: MovedByNic, peers: Sequence[PeerOperators]) -> Iterator[LinkRate]:
+    for found in peers:
         enough = found.active >= _LEAST_EPOCHS
         if enough.any():
             yield _link(nic, found, enough)
 
 
 def _link(nic: MovedByNic, found: PeerOperators, enough: npt.NDArray[np.bool_]) -> LinkRate:
-    capture, peer = nic.capture, found.peer
-    sender, receiver = (capture.rank, peer) if found.direction == "send" else (peer, capture.rank)
+    capture, own, peer = nic.capture, found.own, found.peer
+    sender, receiver = (own, peer) if found.direction == "send" else (peer, own)
     volume = float(found.bytes.sum()) / nic.span_ns * 1e9
     # The first epoch and the last are one together.
     means = found.bytes[enough][-_MANY:] / (found.active[enough][-_MANY:] - 1)
     peak, mean = (float(np.median(each)) / capture.epoch_ns * 1e9 for each in (found.peak[enough][-LATEST:], means))
     return LinkRate(
-        sender, receiver, peak, volume, int(enough.sum()), nic.span_ns, capture.rank, f"{capture.path}#peer={peer}",
+        sender, receiver, peak, volume, int(enough.sum()), nic.span_ns, own, f"{capture.path}#peer={peer}",
         capture.nic, mean,
     )  # fmt: skip

@@ -6,7 +6,7 @@ Only the newest moments that nearly all captures have are looked at, so that all
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NewType
 
@@ -14,7 +14,7 @@ import numpy as np
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.epochs.captures import NicCapture, NicCaptures, name_peers
-from forensics.rules.reductions.epochs.cells import DIRECTIONS, Cells, Ints, cells_by_peer
+from forensics.rules.reductions.epochs.cells import Cells, Ints, by_nic, cells_by_peer, ends_of
 from forensics.rules.reductions.epochs.segments import DELTA_NS, Segments, quantile, segments
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.nic_users import NicUsers
@@ -29,9 +29,10 @@ _NEXT = 1
 
 @dataclass(frozen=True, slots=True)
 class PeerOperators:
-    """Operators of a NIC with one peer in one direction, oldest first: epochs `begin` and `end`, `bytes`, number of `active`
-    epochs and bytes of a busy one (`peak`); arrays of the same length."""
+    """Operators of rank `own` with one peer in one direction, oldest first: epochs `begin` and `end`, `bytes`, number of
+    `active` epochs and bytes of a busy one (`peak`); arrays of the same length."""
 
+    own: int
     peer: int
     direction: str
     begin: Ints
@@ -45,6 +46,8 @@ class PeerOperators:
 class MovedByNic:
     """What one NIC moved from epoch `first` to `last` (included) of a capture of it: with each peer, in each direction.
 
+    `peers` are of each rank that has the NIC, `nics` of all of them together and with all that have the NIC at the other end:
+    the same where nobody shares one.
     `quiet_ns` is the time without data at the end, `pause_ns` the second longest one between data before that (0 without).
     """
 
@@ -52,6 +55,7 @@ class MovedByNic:
     first: int
     last: int
     peers: tuple[PeerOperators, ...]
+    nics: tuple[PeerOperators, ...]
     quiet_ns: int
     pause_ns: int
 
@@ -73,7 +77,8 @@ def nic_operators(connection: DuckDBPyConnection, captures: NicCaptures, users: 
         return NicOperators(())
     name_peers(connection, users)
     span = _common_span(told)
-    return NicOperators(tuple(_moved(cells_by_peer(connection, nic), nic[0], span) for nic in _by_nic(told).values()))
+    found = (_moved(cells_by_peer(connection, nic), nic[0], span, users) for nic in _by_nic(told).values())
+    return NicOperators(tuple(found))
 
 
 def _by_nic(captures: Sequence[NicCapture]) -> Mapping[tuple[int, str], list[NicCapture]]:
@@ -92,21 +97,25 @@ def _common_span(captures: Sequence[NicCapture]) -> int:
     return int(np.quantile(spans, _SHORTER, method="higher"))
 
 
-def _moved(cells: Cells, capture: NicCapture, span: int) -> MovedByNic:
+def _moved(cells: Cells, capture: NicCapture, span: int, users: NicUsers) -> MovedByNic:
     first, epochs = capture.first or 0, capture.epochs or 0
     begin, last = max(first, first + epochs - span // capture.epoch_ns), first + epochs - 1
     recent = cells.epoch >= begin
     cells = Cells(cells.series[recent], cells.epoch[recent], cells.bytes[recent])
-    found = segments(cells, max(DELTA_NS // capture.epoch_ns, _NEXT + 1), last)
+    together = by_nic(cells, {rank: users.first(rank) for rank in users.shared}, capture.rank)
+    delta = max(DELTA_NS // capture.epoch_ns, _NEXT + 1)
+    found = segments(cells, delta, last)
     quiet, pause = (epochs * capture.epoch_ns for epochs in _pauses(found, begin, last))
-    return MovedByNic(capture, begin, last, tuple(_by_peer(found, quantile(cells, found, _BUSIEST))), quiet, pause)
+    peers = _by_peer(cells, found)
+    nics = peers if together is cells else _by_peer(together, segments(together, delta, last))
+    return MovedByNic(capture, begin, last, peers, nics, quiet, pause)
 
 
-def _by_peer(found: Segments, peaks: Ints) -> Iterator[PeerOperators]:
-    for series in np.unique(found.series).tolist():
-        mine = found.series == series
-        columns = (found.begin, found.end, found.bytes, found.active, peaks)
-        yield PeerOperators(series // len(DIRECTIONS), DIRECTIONS[series % len(DIRECTIONS)], *(each[mine] for each in columns))
+def _by_peer(cells: Cells, found: Segments) -> tuple[PeerOperators, ...]:
+    peaks = quantile(cells, found, _BUSIEST)
+    columns = (found.begin, found.end, found.bytes, found.active, peaks)
+    chosen = ((ends_of(series), found.series == series) for series in np.unique(found.series).tolist())
+    return tuple(PeerOperators(*ends, *(each[mine] for each in columns)) for ends, mine in chosen)
 
 
 def _pauses(found: Segments, begin: int, last: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ that are not slow: as many as three quarters may be, where two NICs of a ring of
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NewType
@@ -16,6 +17,7 @@ import numpy as np
 
 from forensics.rules.reductions.epochs.links import LinkRate, LinkRates
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.nic_users import NicUsers
 
 Ends = tuple[int, int]
 
@@ -73,14 +75,24 @@ JudgedLinks = NewType("JudgedLinks", tuple[JudgedLink, ...])
 
 
 @reduction
-def judged_links(rates: LinkRates) -> JudgedLinks:
-    """Compare every link with those of its use: by its busiest epochs, and by all with data where these tell nothing."""
-    return JudgedLinks(tuple(judged for links in uses(rates.links) for judged in _of_use(links)))
+def judged_links(rates: LinkRates, users: NicUsers) -> JudgedLinks:
+    """Compare every link with those of its use: by its busiest epochs, and by all with data where these tell nothing.
+
+    Links are those between NICs. What a rank of a NIC with several moves depends on whether the others move something too, and
+    what all of them move together on how many do: such a link is slow where both say so of it, and of all its ranks.
+    """
+    judged = tuple(judged for links in uses(rates.nics) for judged in _of_use(links, is_shared=bool(rates.shared)))
+    if not rates.shared:
+        return JudgedLinks(judged)
+    slow: dict[Ends, bool] = defaultdict(lambda: True)
+    for each in (each for links in uses(rates.links) for each in judge(links)):
+        slow[users.first(each.link.sender), users.first(each.link.receiver)] &= each.is_slow
+    return JudgedLinks(tuple(replace(each, is_slow=each.is_slow and slow.get(each.ends, False)) for each in judged))
 
 
-def _of_use(links: Sequence[LinkRate]) -> list[JudgedLink]:
+def _of_use(links: Sequence[LinkRate], is_shared: bool = False) -> list[JudgedLink]:
     by_peak = list(judge(links))
-    if any(link.is_slow for link in by_peak):
+    if is_shared or any(link.is_slow for link in by_peak):
         return by_peak
     by_mean = _judged_by_mean(links)
     slow = {link.ends for link in by_mean if link.is_slow}

@@ -12,6 +12,8 @@ import pytest
 from forensics.case.build import open_case
 from forensics.model import Confidence, Granularity, Members, Outcome, Suspect, Verdict
 from forensics.rules.diagnosis import diagnose
+from forensics.rules.reductions.epochs.halted_links import HaltedLink, halted_ends
+from forensics.rules.reductions.ranks.nic_users import NicUsers
 from tests.recordings.nic_captures import Ring, captures, write
 
 STILL = Ring(rails=4, slices=600, quiet_ns=3e9)
@@ -99,3 +101,14 @@ def test_uneven_nics_change_no_volumes(tmp_path: Path) -> None:
 def test_without_captures_it_is_not_applicable() -> None:
     scenario = Path(__file__).parents[3] / "fixtures/scenarios/transfer-slow/bundle.tar.zst"
     assert status(diagnose(open_case([scenario]))) == "not_applicable"
+
+
+def test_of_a_nic_with_several_ranks_all_that_halted_are_kept() -> None:
+    """Ranks 2 and 3 have a NIC together: a link of each stopped on its way, or neither began."""
+    users = NicUsers({}, {2: (2, 3), 3: (2, 3)})
+    on_the_way = [HaltedLink(*ends, 9 << 20, 90 << 20, 0, 3, ends[0], "mlx5_1", "") for ends in ((2, 6), (3, 7))]
+    assert [ranks for ranks, _ in halted_ends(on_the_way, users)] == [(2, 3)]
+    assert [ranks for ranks, _ in halted_ends(on_the_way, NicUsers())] == []
+    assert [ranks for ranks, _ in halted_ends(on_the_way[:1], users)] == [(2, 6)], (
+        "one rank of a NIC alone does not speak of it"
+    )

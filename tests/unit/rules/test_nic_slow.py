@@ -102,16 +102,20 @@ def test_a_cut_capture_does_not_mislead(tmp_path: Path) -> None:
     assert diagnose(open_case([write(tmp_path, files)])).suspects == ()
 
 
-def test_a_nic_that_several_ranks_have_tells_no_rate_of_a_link(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("slow", "named"), [({3: 0.5}, (6, 7)), ({}, ())])
+def test_ranks_that_have_a_slow_nic_together_are_named_together(
+    slow: dict[int, float], named: tuple[int, ...], tmp_path: Path
+) -> None:
     """The captures name no rank; of each NIC one rank receives on it and another one sends."""
-    ring = Ring(size=8, rails=1, slow=halved(3))
+    ring = Ring(size=8, rails=1, slow=slow)
     connection = open_case([write(tmp_path, captures(ring, rank=None))])
     for nic in range(ring.world):
         for link in (1000 * sender + receiver for sender, receiver in ring.links() if nic in (sender, receiver)):
             row = (1, 1000 + link, 2 * nic + link % 2, f"n{nic}", f"{nic}: {link}", "mlx5_0", link, f"::ffff:10.0.0.{nic + 1}")
             columns = "source_id, locator, rank, host, queue_pair, nic, number, gid"
             connection.execute(f"INSERT INTO queue_pairs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-    assert diagnose(connection).suspects == ()
+    suspects = diagnose(connection).suspects
+    assert [(each.ranks, each.granularity) for each in suspects] == ([(named, Granularity.NIC)] if named else [])
 
 
 def test_two_captures_of_one_nic_count_once(tmp_path: Path) -> None:
