@@ -1,6 +1,7 @@
 """Captures of NICs made up: rings over hosts whose slices take their time (Pulse sections 2.3 and 6.1).
 
-`python -m tests.recordings.nic_captures` writes the scenarios of a slow NIC, of one that halted, and of uneven exchanges.
+`python -m tests.recordings.nic_captures` writes the scenarios of a slow NIC, of one that halted, of a host that pauses, and of
+uneven exchanges.
 """
 
 from __future__ import annotations
@@ -133,6 +134,51 @@ def exchanged(exchange: Exchange, **text: Any) -> dict[str, bytes]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Pausing:
+    """Rings of `size` ranks, one a rail, over as many hosts, that stop `pauses` times for `length` (ns) of every `period`.
+
+    In the rings of `first`, by rail the rank that stops first, each rank behind it stops `hop` later: for want of data.
+    `late` ranks send that much later (ns) than the others: each step of theirs is late, and nobody waits for data.
+    """
+
+    size: int = 4
+    rails: int = 2
+    first: Mapping[int, int] = field(default_factory=dict)
+    pauses: int = 14
+    length: float = 4e6
+    period: float = 10e6
+    hop: float = 150e3
+    late: Mapping[int, float] = field(default_factory=dict)
+    epoch_ns: int = 32_000
+
+
+def paused(pausing: Pausing, **text: Any) -> dict[str, bytes]:
+    """The capture of every rank's NIC by path; `text` adds to its description."""
+    ring = Ring(pausing.size, pausing.rails, epoch_ns=pausing.epoch_ns, peers=True)
+    edges = np.arange(0.0, (pausing.pauses + 3) * pausing.period, ring.epoch_ns)
+    moved = {ends: _stopping(pausing, ends[0], edges) for ends in ring.links()}
+    return {
+        f"nodes/n{rank // ring.rails}/nic/mlx5_{rank % ring.rails}.epochs": _file(ring, rank, moved, text)
+        for rank in range(ring.world)
+    }
+
+
+def _stopping(pausing: Pausing, sender: int, edges: npt.NDArray[np.float64]) -> Values:
+    """A link that moves at the rate of the line, and stops in each period when the ranks before it have."""
+    host, rail = divmod(sender, pausing.rails)
+    hops = (host - pausing.first.get(rail, sender) // pausing.rails) % pausing.size
+    behind = pausing.late.get(sender, 0.0) + pausing.hop * hops
+    stops = rail in pausing.first or bool(pausing.late)
+    begin = pausing.period * np.arange(pausing.pauses + 1) + behind
+    end = begin + pausing.period - pausing.length * stops
+    done = np.cumsum(end - begin) * LINE / 1e9
+    times = np.column_stack([begin, end]).ravel()
+    total = np.interp(edges, times, np.column_stack([np.append(0, done[:-1]), done]).ravel(), left=0.0)
+    found: Values = np.diff(np.floor(total)).astype(np.uint32)
+    return found
+
+
 def _sizes(exchange: Exchange, ends: Ends, links: Sequence[Ends]) -> npt.NDArray[np.float64]:
     """Bytes of each operator on one link."""
     loads = [np.where(np.arange(exchange.operators) < exchange.onset, 1.0, exchange.loaded.get(rank, 1.0)) for rank in ends]
@@ -208,4 +254,5 @@ if __name__ == "__main__":
     paper_logs.write(captures(Ring(operators=3, slices=40, slow=halved(2))), "nic-slow")
     halted = {(1, 4): 0, (4, 7): 0, (7, 10): 2, (10, 1): 4}
     paper_logs.write(captures(Ring(rails=3, operators=4, slices=500, quiet_ns=3e9, halted=halted)), "nic-halted")
+    paper_logs.write(paused(Pausing(size=3, first={0: 2, 1: 3})), "sender-paused")
     paper_logs.write(exchanged(Exchange(operators=30, onset=12, share=4e6, loaded={2: 2.0, 3: 2.0})), "expert-imbalance")

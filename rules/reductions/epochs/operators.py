@@ -21,6 +21,8 @@ from forensics.rules.reductions.ranks.nic_users import NicUsers
 
 # The rate that all but a twentieth of the epochs do not exceed: epochs with resent data lie above it.
 _BUSIEST = 0.95
+PAUSE_NS = 500_000
+"""A pause: the gaps that one slice leaves to another are shorter by far."""
 # Of the captures: so many may reach back less far than what is looked at.
 _SHORTER = 0.1
 # Epochs from one to the next: that is no gap, however long they are.
@@ -30,7 +32,10 @@ _NEXT = 1
 @dataclass(frozen=True, slots=True)
 class PeerOperators:
     """Operators of rank `own` with one peer in one direction, oldest first: epochs `begin` and `end`, `bytes`, number of
-    `active` epochs and bytes of a busy one (`peak`); arrays of the same length."""
+    `active` epochs and bytes of a busy one (`peak`); arrays of the same length.
+
+    `stopped` and `resumed` are the epochs before and after each pause of half a millisecond or more, also within an operator.
+    """
 
     own: int
     peer: int
@@ -40,6 +45,8 @@ class PeerOperators:
     bytes: Ints
     active: Ints
     peak: Ints
+    stopped: Ints
+    resumed: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +113,25 @@ def _moved(cells: Cells, capture: NicCapture, span: int, users: NicUsers) -> Mov
     delta = max(DELTA_NS // capture.epoch_ns, _NEXT + 1)
     found = segments(cells, delta, last)
     quiet, pause = (epochs * capture.epoch_ns for epochs in _pauses(found, begin, last))
-    peers = _by_peer(cells, found)
-    nics = peers if together is cells else _by_peer(together, segments(together, delta, last))
+    pause_epochs = max(PAUSE_NS // capture.epoch_ns, _NEXT + 1)
+    peers = _by_peer(cells, found, pause_epochs)
+    nics = peers if together is cells else _by_peer(together, segments(together, delta, last), pause_epochs)
     return MovedByNic(capture, begin, last, peers, nics, quiet, pause)
 
 
-def _by_peer(cells: Cells, found: Segments) -> tuple[PeerOperators, ...]:
+def _by_peer(cells: Cells, found: Segments, pause: int) -> tuple[PeerOperators, ...]:
     peaks = quantile(cells, found, _BUSIEST)
     columns = (found.begin, found.end, found.bytes, found.active, peaks)
-    chosen = ((ends_of(series), found.series == series) for series in np.unique(found.series).tolist())
-    return tuple(PeerOperators(*ends, *(each[mine] for each in columns)) for ends, mine in chosen)
+    at = np.flatnonzero((np.diff(cells.epoch) >= pause) & (np.diff(cells.series) == 0))
+    pauses = (cells.epoch[at], cells.epoch[at + 1])
+    return tuple(
+        PeerOperators(
+            *ends_of(series),
+            *(each[found.series == series] for each in columns),
+            *(each[cells.series[at] == series] for each in pauses),
+        )
+        for series in np.unique(found.series).tolist()
+    )
 
 
 def _pauses(found: Segments, begin: int, last: int) -> tuple[int, int]:

@@ -175,7 +175,21 @@ def test_nics_that_move_what_their_lines_carry_clear_the_network(hosts: int, exp
 
 def test_every_rule_that_clears_is_tried() -> None:
     tried = {code for code, _, _ in ON_SCENARIOS} | {"FX115", "FX132", "FX141", "FX151", "FX170", "FX171", "FX172", "FX177"}
-    # Their open flows are those of FX142 and FX143; FX148, FX178 and FX180 to FX182 are tried with their rules; five say
+    # Their open flows are those of FX142 and FX143; FX148, FX178 and FX180 to FX183 are tried with their rules; five say
     # nothing of absence, or only where a report stands.
-    beside = {"FX144", "FX148", "FX152", "FX153", "FX154", "FX155", "FX174", "FX176", "FX178", "FX180", "FX181", "FX182"}
+    beside = {
+        "FX144",
+        "FX148",
+        "FX152",
+        "FX153",
+        "FX154",
+        "FX155",
+        "FX174",
+        "FX176",
+        "FX178",
+        "FX180",
+        "FX181",
+        "FX182",
+        "FX183",
+    }
     assert {rule.code for rule in discover()} == tried | beside

@@ -1,0 +1,130 @@
+"""Rings pause within their operators, and the NIC of one rank, or all of one host, stop to send before they stop to receive."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from forensics.model import (
+    Anomaly,
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Impact,
+    Mechanism,
+    Members,
+    Resource,
+    StageRef,
+)
+from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
+from forensics.rules.reductions.epochs.captures import NicCaptures
+from forensics.rules.reductions.epochs.links import LinkRates
+from forensics.rules.reductions.epochs.paused_rings import PausedRank, PausedRings
+from forensics.rules.reductions.hardware.cores import BusyHosts, TakenCores
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
+from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
+
+_SHOWN = 3
+# Rings through a host, each over a NIC of its own: links to different hosts or rails do not pause together by themselves.
+_SEVERAL = 2
+# Of the rings that name a host: so many others may say something else, or nothing.
+_MAY_DIFFER = 0.25
+
+
+def _evaluate(
+    roster: Roster, liveness: Liveness, paused: PausedRings, rates: LinkRates, busy: BusyHosts, users: NicUsers,
+    thresholds: Thresholds,
+) -> Iterator[Finding]:  # fmt: skip
+    if liveness.motion is Motion.STALLED:
+        return
+    hosts = {capture.rank: roster.host_of(capture.rank) or capture.host for capture in rates.captures}
+    by_host: dict[str | None, list[PausedRank]] = defaultdict(list)
+    for each in paused.begun:
+        by_host[hosts.get(each.rank)].append(each)
+    for host, found in by_host.items():
+        told = [each for each in found if each.share >= thresholds["least_cost"]]
+        if host and told and _is_of_host(host, found, paused, hosts):
+            yield _finding(told, users, busy.get(host), is_host=len(found) >= _SEVERAL)
+            reached = {rank for each in told for rank in each.ring}
+            yield blocked_ranks(sorted(set(users.of(reached)) - set(users.of(each.rank for each in found))))
+
+
+def _is_of_host(host: str, found: Sequence[PausedRank], paused: PausedRings, hosts: Mapping[int, str | None]) -> bool:
+    """Whether no ring through this host that pauses says otherwise."""
+    others = [ring for ring in paused.open if any(hosts.get(rank) == host for rank in ring)]
+    elsewhere = [each for each in paused.begun if each not in found and any(hosts.get(rank) == host for rank in each.ring)]
+    return len(others) + len(elsewhere) <= _MAY_DIFFER * len(found)
+
+
+def _finding(found: Sequence[PausedRank], users: NicUsers, taken: TakenCores | None, *, is_host: bool) -> Finding:
+    """All NICs of a host together, or a rank whose host is short of cores; else the rank, or its link to the next one."""
+    named, worst = is_host or taken is not None, max(found, key=lambda each: (each.share, -each.rank))
+    ends = [rank for each in found for rank in ((each.rank,) if named else (each.rank, each.successor))]
+    ranks = users.of(ends)
+    return Finding(
+        ranks=ranks,
+        cause=Cause.CPU_CONTENTION if taken else Cause.UNKNOWN,
+        stage=StageRef(component=Component.HOST if taken else Component.UNKNOWN),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.LIKELY if taken and is_host else Confidence.SUSPECT,
+        evidence=tuple(_evidence(found, users, taken, named)),
+        granularity=Granularity.HOST if is_host else Granularity.of_ranks(ranks) if named else Granularity.LINK,
+        members=Members.EACH if named else Members.ONE_OF,
+        anomaly=Anomaly.FAIL_SLOW,
+        resource=Resource(peer_ranks=tuple(sorted({rank for each in found for rank in users.of(each.ring)} - set(ranks)))),
+        mechanism=Mechanism("late_end", "local" if named else "unknown"),
+        impact=Impact(None, round(worst.share, 3), worst.leads, "arrival"),
+        next_steps=(
+            f"look at what runs on the cores of the host of {ranks_text(ranks)}, at CPU limits and where proxy threads run",
+            f"look at clocks and other work on the GPUs of {ranks_text(ranks)}: a kernel that stops leaves the same traffic",
+        ),
+    )
+
+
+def _evidence(
+    found: Sequence[PausedRank], users: NicUsers, taken: TakenCores | None, named: bool
+) -> Iterator[Evidence]:  # fmt: skip
+    for each in sorted(found, key=lambda each: (-each.share, each.rank))[:_SHOWN]:
+        sender, receiver = (ranks_text(users.of([rank])) for rank in (each.rank, each.successor))
+        yield Evidence(
+            f"{sender} to {receiver}: in {each.leads} of {each.pauses} pauses of a ring of {len(each.ring)} NICs its sends "
+            f"stop first, {each.lead_ns / 1e6:.1f} ms before it stops to receive, for {each.typical_ns / 1e6:.1f} ms; "
+            f"on the others receiving stops first; {100 * each.share:.0f} % of the time",
+            each.source,
+        )
+    if len(found) >= _SEVERAL:
+        yield Evidence(f"so it is in {counted(len(found), 'ring')} over different NICs of this host")
+    if taken is not None:
+        yield Evidence(taken.statement, taken.source)
+    elif named:
+        yield Evidence("captures do not tell whether proxy threads or GPUs stop", None, supports=False)
+    else:
+        yield Evidence("the way from one to the next may stop as well", None, supports=False)
+
+
+def _clears(roster: Roster, paused: PausedRings, users: NicUsers) -> str | None:
+    if not paused.rings:
+        return None
+    if paused.begun or paused.open:
+        return Undecided("rings pause within operators, and it is not told who stops first, or it costs too little")
+    seen = set(users.of(rank for ring in paused.rings for rank in ring))
+    return f"{counted(len(paused.rings), 'ring')} of NICs do not pause within operators" if set(roster.ranks) <= seen else None
+
+
+RULE = Rule(
+    code="FX183",
+    name="sender-paused",
+    seed="Pulse sections 6.2 and 7.2.2 (CPU contention: long duration at a normal actual communication time)",
+    needs=(Need(NicCaptures, "NIC epochs", "which NIC stops first is told by captures only"),),
+    thresholds=(Threshold("least_cost", 0.04, "of the time, in pauses: fewer are those of a busy host"),),
+    concludes="The host, or the two ends of the link, whose sends stop first when rings pause within operators.",
+    evaluate=_evaluate,
+    clears=_clears,
+)
