@@ -19,6 +19,7 @@ from forensics.model import Label, Outcome, StageName, Verdict
 from forensics.rules.engine import supply_of
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.steps.times import GATE, StepTimes
+from forensics.rules.soundness import NOT_COMPARED
 
 # Whole steps, fewer may be unlike the others.
 _LEAST_STEPS = 5
@@ -54,6 +55,7 @@ def paced(connection: DuckDBPyConnection) -> Paced:
 def against(verdict: Verdict, case: Paced, good: Verdict, baseline: Paced) -> Verdict:
     """The verdict with what became of the steps since the baseline; a job that nobody is named for may be a `slowdown` by it.
 
+    Steps as short as those of a good run clear its ranks, where nothing else compared them: a slow one would make them longer.
     Raises ForensicsError where the two are not of one job, or no step of both is known alike.
     """
     _refuse_another_job(verdict, case, good, baseline)
@@ -68,7 +70,17 @@ def against(verdict: Verdict, case: Paced, good: Verdict, baseline: Paced) -> Ve
     is_open = not verdict.suspects and verdict.outcome in (Outcome.HEALTHY, Outcome.INCONCLUSIVE)
     if is_open and case.moves and now.median_ns > max(then.median_ns / GATE, then.high_ns):
         return replace(found, outcome=Outcome.SLOWDOWN, summary=f"{Outcome.SLOWDOWN}: {reason}; nobody can be named")
-    return found
+    return _cleared(found, reason) if is_open and now.median_ns * GATE <= then.median_ns else found
+
+
+def _cleared(verdict: Verdict, reason: str) -> Verdict:
+    """The verdict as it is where the baseline compares what nothing else did."""
+    *others, healthy = verdict.assessments
+    open_still = healthy.withheld or ""
+    if verdict.outcome is not Outcome.INCONCLUSIVE or not open_still.endswith(NOT_COMPARED):
+        return verdict
+    summary = f"{Outcome.HEALTHY}: {open_still.removesuffix(NOT_COMPARED)}{reason}"
+    return replace(verdict, outcome=Outcome.HEALTHY, summary=summary, assessments=(*others, replace(healthy, withheld=None)))
 
 
 def _refuse_another_job(verdict: Verdict, case: Paced, good: Verdict, baseline: Paced) -> None:

@@ -28,6 +28,7 @@ from forensics.model import (
 from forensics.rules.admission import Progress
 from forensics.rules.arbitration import Judgement, arbitrate
 from forensics.rules.began import dated
+from forensics.rules.comparison import Cleared, Comparison, comparison
 from forensics.rules.context import coverage, group_rows, last_lines, not_checked, timeline, warnings, would_change
 from forensics.rules.defect_facts import shown_defects
 from forensics.rules.engine import FAILED, Overrides, discover, find, run, supply_of, thresholds
@@ -87,11 +88,12 @@ def _verdict(
         judged = replace(judged, suspects=as_leads(judged.suspects))
     suspects = judged.suspects
     roster, graph, motion = supply.get(Roster), supply.get(WaitGraph), supply.get(Liveness)
-    cleared = {each.rule for each in outcomes if each.status == "ruled_out"}
-    pace = speed_of_sound(supply.get(Speed), supply.get(StepTimes), cleared)
+    cleared = Cleared({each.rule: each.reason for each in outcomes if each.status == "ruled_out"})
+    compared = supply.call(comparison, {Cleared: cleared})
+    pace = speed_of_sound(supply.get(Speed), supply.get(StepTimes), compared, cleared)
     end = supply.get(Finished)
     signs = supply.call(slowness_signs, {Findings: Findings(findings)})
-    healthy = sound(motion, pace, judged.symptoms, supply.call(unrecorded_ranks), signs, end)
+    healthy = sound(motion, pace, judged.symptoms, supply.call(unrecorded_ranks), signs, compared, end)
     still = _stands_still(graph, supply.get(WaitStates), roster)
     heard = supply.get(Logged)
     reported = "a report in the logs names ranks that did not come" if heard.overdue else still
@@ -104,7 +106,9 @@ def _verdict(
     tree = stack_tree(_shown(supply.get(StacksByRank), graph))
     return Verdict(
         outcome=outcome,
-        summary=_summary(outcome, suspects, healthy, motion, pace, graph, len(roster.ranks), reason, end, heard.lost_node),
+        summary=_summary(
+            outcome, suspects, healthy, motion, pace, compared, graph, len(roster.ranks), reason, end, heard.lost_node
+        ),
         since=_since(suspects),
         suspects=suspects,
         victims=_victims(graph, suspects, findings) if suspects else (),
@@ -209,6 +213,7 @@ def _summary(
     healthy: Assessment,
     motion: Liveness,
     pace: Speed,
+    compared: Comparison,
     graph: WaitGraph,
     world: int,
     still: str | None,
@@ -227,7 +232,8 @@ def _summary(
             return f"{outcome}: the job finished, says {end.source}{f'; {pace.reason}' if pace.reason else ''}"
         progress = f"; {motion.progress}" if motion.progress else ""
         if outcome is Outcome.HEALTHY:
-            return f"{outcome}: {motion.progress or motion.reason}; {pace.reason}; slower than before the record would not show"
+            known = f"{motion.progress or motion.reason}; {pace.reason}; {compared.by}"
+            return f"{outcome}: {known}; what all ranks lost before the record would not show"
         return f"{outcome}: {healthy.withheld if motion.shown and healthy.withheld else motion.reason + progress}"
     first = suspects[0]
     which = "one of " if first.members == "one_of" else ""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from typing import NewType
 
 import numpy as np
 
 from forensics.model import Assessment, StageName, Symptom, SymptomKind
+from forensics.rules.comparison import Cleared, Comparison
 from forensics.rules.facts.symptoms import Findings
 from forensics.rules.reductions.epochs.links import LinkRates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
@@ -40,13 +41,17 @@ _PASSES = frozenset({StageName.FORWARD, StageName.BACKWARD})
 _BUSY = 0.1
 
 
-_LATE_RANK = frozenset({"FX160", "FX175"})
-"""Rules that compare all ranks call by call, and so tell a slow one from the first step of the record on."""
+_LONG_STEP = "FX175"
+"""The rule that tells which rank held up a long step."""
 
 
-def speed_of_sound(found: Speed, times: StepTimes, cleared: Set[str]) -> Speed:
-    """The speed, also by a few steps that are alike where the rules that are `cleared` would have told a late rank."""
-    few = of_few_steps(times) if not found.was_measured and cleared >= _LATE_RANK else None
+NOT_COMPARED = "a rank that was slow before would not show: nothing here compares all ranks"
+"""How the reason ends where the job may be sound, but for what only a comparison shows."""
+
+
+def speed_of_sound(found: Speed, times: StepTimes, compared: Comparison, cleared: Cleared) -> Speed:
+    """The speed, also by a few steps that are alike where a slow rank would have been told from the others, and a long step."""
+    few = of_few_steps(times) if not found.was_measured and compared.by is not None and _LONG_STEP in cleared else None
     return few or found
 
 
@@ -149,9 +154,12 @@ def sound(
     symptoms: Sequence[Symptom],
     unrecorded: UnrecordedRanks,
     signs: SlownessSigns,
+    compared: Comparison,
     end: Finished,
 ) -> Assessment:
     """Assess it: it explains no symptom, and is withheld without motion shown, or where the speed of some rank is open.
+
+    Steps that stay alike are those of a slow job as well, where it was slow before: ranks must have been compared.
 
     A job that trained to its end neither hung nor fails; how fast it was only its steps tell.
     """
@@ -165,11 +173,13 @@ def sound(
         explains=0,
         leaves=sum(len(symptom.ranks) for symptom in symptoms),
         contradicted_by=tuple(against[:_SHOWN]),
-        withheld=_withheld(motion, speed, unrecorded, signs, end),
+        withheld=_withheld(motion, speed, unrecorded, signs, compared, end),
     )
 
 
-def _withheld(motion: Liveness, speed: Speed, unrecorded: UnrecordedRanks, signs: SlownessSigns, end: Finished) -> str | None:
+def _withheld(
+    motion: Liveness, speed: Speed, unrecorded: UnrecordedRanks, signs: SlownessSigns, compared: Comparison, end: Finished
+) -> str | None:
     moves = motion.progress or motion.reason
     if end.text is not None:
         return f"it finished, slower than before: {speed.reason}" if speed.pace is Pace.SLOWER else None
@@ -181,4 +191,8 @@ def _withheld(motion: Liveness, speed: Speed, unrecorded: UnrecordedRanks, signs
         return f"it moves ({moves}); speed not measured: {speed.reason}"
     if unrecorded:
         return f"it moves ({moves}); no record of {ranks_text(unrecorded)}, whose speed is not known"
-    return f"it moves ({moves}); speed cannot be judged: {signs[0]}" if signs else None
+    if signs:
+        return f"it moves ({moves}); speed cannot be judged: {signs[0]}"
+    if compared.by is None:
+        return f"it moves ({moves}); {speed.reason}; {NOT_COMPARED}"
+    return None

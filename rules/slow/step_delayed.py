@@ -120,9 +120,10 @@ def _roots(delays: Delays, blamed: Mapping[_Blame, list[Delay]], roster: Roster,
 def _is_root(delays: Delays, delay: Delay, roster: Roster, thresholds: Thresholds) -> bool:
     """Whether a rank waited for little of what others waited for it, or, where all ranks were seen, clearly least of all.
 
-    In a pipeline the lateness that a rank passes on comes back to it with the gradients.
+    In a pipeline its lateness comes back to it with the gradients; its equals in step receive the same, and wait for its own.
     """
-    if delay.passed_on <= thresholds["most_passed_on"]:
+    own = delay.equals_ns >= thresholds["least_own"] * delay.excess_ns
+    if own or delay.passed_on <= thresholds["most_passed_on"]:
         return True
     others = [each.passed_on for each in delays.found if each.step == delay.step and each.ranks != delay.ranks]
     most = thresholds["least_apart"] * min(others, default=0.0)
@@ -181,12 +182,13 @@ def _by_design(
     if all(delay.at_barrier for delay in found):
         return _BEFORE_BARRIER
     is_first = worst.ranks[0] in first_ranks({rank: roster.host_of(rank) for rank in roster.ranks})
-    if not amid and (len(found) == 1 or ((worst.on_host or worst.before_step) and _has_rhythm(found, is_first))):
+    # Whoever logs or saves does so on its host, which comes late; a first rank may evaluate. Traces hide waits for messages.
+    is_once = len(found) == 1 and (is_first or worst.is_traced or worst.on_host is not False)
+    seldom, pauses = len(found) < thresholds["least_again"], worst.on_host or worst.before_step
+    if not amid and (is_once or (pauses and _has_rhythm(found, is_first))):
         return _DUTY
-    seldom = len(found) < thresholds["least_again"]
     if seldom and sum(excess >= _NEARLY * worst.excess_ns for excess in delays.unexplained_ns) >= len(found):
         return _AS_LONG
-    pauses = worst.on_host or worst.before_step
     return _PAUSE if pauses and seldom and worst.excess_ns < thresholds["least_pause_ms"] * _MS else None
 
 
@@ -287,10 +289,11 @@ RULE = Rule(
         Threshold("most_members", 64, "to name a larger group would tell nothing: then the job is said to be slow by it"),
         Threshold("least_again", 3, "steps that a host holds up: fewer are those of a host that is busy or collects garbage"),
         Threshold("least_pause_ms", 1000, "that a host is late by once: garbage collection takes as long in sound jobs"),
-        Threshold(
-            "least_steps_lost", 3, "usual steps lost at once where hosts wait themselves (gloo): less is what a busy host takes"
-        ),
+        Threshold("least_steps_lost", 3, "usual steps lost at once where hosts wait themselves (gloo): less is a busy host"),
         Threshold("least_apart", 0.75, "of what the next one passed on: who passed on less was late first"),
+        Threshold(
+            "least_own", 0.5, "of what the step was longer: its tensor-parallel equals wait for that, whatever it waited"
+        ),
         Threshold("most_passed_on", 0.25, "of what others waited for a rank bit by bit: who waited more himself passes it on"),
     ),
     concludes="The rank, or the transfer, that held up single steps, with pass, microbatch and pipeline stage.",

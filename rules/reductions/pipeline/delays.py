@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import fsum
 
 import numpy as np
 
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.pipeline.axes import Axis
+from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.steps.records import Flags, Ints, Recorded
 from forensics.rules.reductions.steps.times import Floats, Steps, StepTimes, step_times
@@ -42,7 +45,8 @@ class Delay:
     own or because it waited for its device between the steps. `by_ends`: told by ends of calls as watchdogs saw them.
     `excess_ns` is what the step was longer by, `is_spread` that no single call shows half of it; `passed_on` is the share of
     what others waited for the rank that it had waited itself. `by_arrivals`: hosts wait in these calls (gloo), told by when
-    they came to them. `is_traced`: a profiler saw it. `at_barrier`: the call moves no data.
+    they came to them. `is_traced`: a profiler saw it. `at_barrier`: the call moves no data. `equals_ns` is what the ranks that
+    work on the same data in step with it (tensor-parallel) waited longer for it: a message that comes late is late for all.
     """
 
     step: int
@@ -63,6 +67,7 @@ class Delay:
     before_step: bool = False
     is_traced: bool = False
     at_barrier: bool = False
+    equals_ns: float = 0.0
 
     @property
     def one_of(self) -> bool:
@@ -117,10 +122,10 @@ def steps(records: Recorded, liveness: Liveness, traces: TracedRecords) -> StepT
 
 
 @reduction
-def delays(times: StepTimes) -> Delays:
+def delays(times: StepTimes, layout: Layout) -> Delays:
     """What held up the long steps."""
-    long = times.long()
-    found = {number: tuple(_of_step(times, number, excess)) for number, excess in long}
+    long, in_step = times.long(), layout.along(Axis.TENSOR)
+    found = {number: tuple(_of_step(times, number, excess, in_step)) for number, excess in long}
     return Delays(
         found=tuple(delay for each in found.values() for delay in each),
         steps=len(times.number) if len(times.number) > 1 else 0,
@@ -138,10 +143,11 @@ def _timed(times: StepTimes) -> frozenset[int]:
     return frozenset(rank for rank, steps in times.ranks.items() if not np.isnan(steps.of(steps.record.duration_ns)).any())
 
 
-def _of_step(times: StepTimes, number: int, excess: float) -> Iterator[Delay]:
+def _of_step(times: StepTimes, number: int, excess: float, in_step: Collection[str]) -> Iterator[Delay]:
+    """`in_step` are communicators of ranks that work on the same data in step."""
     inside = {rank: found for rank, steps in times.ranks.items() if (found := _excess(times, steps, number, "duration_ns"))}
     if 2 * len(inside) >= len(times.ranks):
-        yield from _by_waits(times, number, excess, inside)
+        yield from _by_waits(times, number, excess, inside, in_step)
     elif excess >= _SEEN_NS:
         ends = {rank: found for rank, steps in times.ranks.items() if (found := _excess(times, steps, number, "end_ns"))}
         yield from _by_ends(times, number, excess, ends)
@@ -168,7 +174,9 @@ def _excess(times: StepTimes, steps: Steps, number: int, column: str) -> tuple[I
     return steps.order[row][in_order], np.nan_to_num(more[in_order])
 
 
-def _by_waits(times: StepTimes, number: int, excess: float, inside: Mapping[int, tuple[Ints, Floats]]) -> Iterator[Delay]:
+def _by_waits(
+    times: StepTimes, number: int, excess: float, inside: Mapping[int, tuple[Ints, Floats]], in_step: Collection[str]
+) -> Iterator[Delay]:
     """Ranks that held others up by half of it before they had waited for half of it, in one call or bit by bit; transfers."""
     waited_by = {rank: np.cumsum(np.maximum(more, 0.0)) for rank, (_, more) in inside.items()}
     waits = {rank: _first(waited >= _WAITS * excess) for rank, waited in waited_by.items()}
@@ -196,7 +204,9 @@ def _by_waits(times: StepTimes, number: int, excess: float, inside: Mapping[int,
         if passed_on <= _PASSED_ON:
             waited = float(total[reached]) if is_spread else waited
             on_host = _on_host(times, number, excess, call)
-            yield _delay(times, number, excess, (call,), waited, on_host=on_host, is_spread=is_spread, passed_on=passed_on)
+            of_equals = fsum(gap for each, gap in calls if times.ranks[rank].record.label(each.place) in in_step)
+            found = _delay(times, number, excess, (call,), waited, on_host=on_host, is_spread=is_spread, passed_on=passed_on)
+            yield replace(found, equals_ns=of_equals)
 
 
 def _by_ends(times: StepTimes, number: int, excess: float, ends: Mapping[int, tuple[Ints, Floats]]) -> Iterator[Delay]:

@@ -25,13 +25,13 @@ def run_of(folder: Path, pace_ms: int, world: int = 4, steps: int = 16) -> Path:
 
 @pytest.mark.parametrize(("pace_ms", "outcome"), [(20, "slowdown"), (10, "healthy"), (6, "healthy")])
 def test_steps_are_held_against_those_of_the_good_run(forensics: Command, tmp_path: Path, pace_ms: int, outcome: str) -> None:
-    """Half as fast from the first step on: without the good run nothing tells it."""
+    """Half as fast from the first step on: without the good run nothing tells it, nor that it is not so."""
     good, case = run_of(tmp_path / "good", 10), run_of(tmp_path / "case", pace_ms)
     alone = json.loads(forensics("diagnose", case, "--format", "json").out)
     verdict = json.loads(forensics("diagnose", case, "--baseline", good, "--format", "json").out)
-    assert (alone["outcome"], verdict["outcome"], verdict["suspects"]) == ("healthy", outcome, [])
+    assert (alone["outcome"], verdict["outcome"], verdict["suspects"]) == ("inconclusive", outcome, [])
     assert [label["axis"] for label in verdict["labels"] if label["label"] == "baseline"] == ["steps"]
-    assert ("in the baseline" in verdict["summary"]) is (outcome == "slowdown")
+    assert "in the baseline" in verdict["summary"]
 
 
 def test_another_job_is_refused(forensics: Command, tmp_path: Path) -> None:

@@ -19,12 +19,14 @@ RANKS, STEPS = 4, 20
 
 
 def delay(
-    rank: int, passed_on: float, *, step: int = 7, is_spread: bool = True, on_host: bool = False, at_barrier: bool = False
-) -> Delay:
+    rank: int, passed_on: float, *, step: int = 7, is_spread: bool = True, on_host: bool | None = False,
+    at_barrier: bool = False, is_traced: bool = False, equals_ms: int = 0,
+) -> Delay:  # fmt: skip
     """A rank that held a step up by a second."""
     return Delay(
         step, 1000 * MS, (rank,), "all", step, "all_reduce", step * MS, (0, step), 900 * MS,
-        is_spread=is_spread, on_host=on_host, passed_on=passed_on, at_barrier=at_barrier,
+        is_spread=is_spread, on_host=on_host, passed_on=passed_on, at_barrier=at_barrier, is_traced=is_traced,
+        equals_ns=equals_ms * MS,
     )  # fmt: skip
 
 
@@ -62,6 +64,33 @@ def test_of_ranks_that_passed_on_alike_none_is_the_root() -> None:
 
 def test_a_rank_that_waited_itself_is_no_root_where_nobody_else_is_seen_late() -> None:
     assert named([delay(1, 0.3)]) == set()
+
+
+@pytest.mark.parametrize(("equals_ms", "is_named"), [(600, True), (300, False)])
+def test_what_its_equals_wait_for_is_its_own_whatever_it_waited_itself(equals_ms: int, is_named: bool) -> None:
+    """A GPU that is slow for a moment: its lateness comes back to it, and to its tensor-parallel mate as much."""
+    others = [delay(rank, 0.4, step=step) for rank in (2, 3) for step in (7, 9)]
+    found = [delay(1, 0.32, step=step, equals_ms=equals_ms) for step in (7, 9, 10)]
+    assert named([*found, *others]) == ({1} if is_named else set())
+
+
+@pytest.mark.parametrize(
+    ("rank", "on_host", "is_traced", "is_named"),
+    [
+        (1, False, False, True),
+        (1, True, False, False),
+        (1, None, False, False),
+        (0, False, False, False),
+        (1, False, True, False),
+    ],
+    ids=["its device", "its host", "not known", "first rank", "in a trace"],
+)
+def test_once_between_the_passes_a_device_is_late_by_no_duty_of_its_host(
+    rank: int, on_host: bool | None, is_traced: bool, is_named: bool
+) -> None:
+    """Data-parallel ranks meet after the passes alone: whoever logs or saves there holds up its host, which comes late."""
+    found = [delay(rank, 0.0, is_spread=False, on_host=on_host, is_traced=is_traced)]
+    assert bool(findings(found, hosts=1)) is is_named
 
 
 def test_where_not_all_ranks_were_seen_the_root_may_be_another() -> None:

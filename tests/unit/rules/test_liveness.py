@@ -10,6 +10,7 @@ import pytest
 from forensics.case.build import open_case
 from forensics.model import Confidence, Outcome
 from forensics.rules.diagnosis import diagnose
+from forensics.rules.soundness import NOT_COMPARED
 from tests.recordings.collection import Collection, loose, whole, write
 from tests.recordings.job import SECOND, Job, as_json
 from tests.recordings.places import ALL_REDUCE, BARRIER, FORWARD, GRADIENT_HOOK, HOST_CODE, LOADER_QUEUE, OTHER_CODE, Place
@@ -44,11 +45,12 @@ def paused(pause_ns: int, times: int, absent: int = 2) -> Job:
     return job
 
 
-def test_progress_between_two_dumps_is_health(tmp_path: Path) -> None:
+def test_progress_between_two_dumps_is_motion_and_no_health_where_ranks_are_not_compared(tmp_path: Path) -> None:
+    """Loose files tell no host: whether clocks may be compared, and so who came last, is not known."""
     job = Job(4)
     job.steps(10)
     verdict = verdict_of(between_dumps(tmp_path, job, steps=3))
-    assert verdict.outcome is Outcome.HEALTHY
+    assert verdict.outcome is Outcome.INCONCLUSIVE and verdict.summary.endswith(NOT_COMPARED)
     assert not verdict.suspects and not verdict.victims
     assert not any(label.axis == "speed" for label in verdict.labels), "steps of one length are a look at speed"
 
@@ -64,12 +66,12 @@ def test_a_job_that_moves_ever_slower_is_not_health(tmp_path: Path) -> None:
     assert not verdict.suspects and "slower than before" in verdict.summary
 
 
-def test_a_moving_job_seen_in_the_middle_of_a_step_is_health(tmp_path: Path) -> None:
+def test_a_moving_job_seen_in_the_middle_of_a_step_moves(tmp_path: Path) -> None:
     """Dumps are no snapshot: in each set some ranks have not entered what others wait in."""
     job = Job(4)
     job.steps(10)
     verdict = verdict_of(between_dumps(tmp_path, job, steps=5, then_absent=1))
-    assert verdict.outcome is Outcome.HEALTHY
+    assert verdict.outcome is Outcome.INCONCLUSIVE and "it moves" in verdict.summary
     assert not verdict.suspects and not verdict.victims
 
 

@@ -6,18 +6,23 @@ import numpy as np
 import pytest
 
 from forensics.model import Anomaly, Belief, Cause, Confidence, Finding, Impact, StageRef
+from forensics.rules.comparison import Cleared, Comparison, comparison
 from forensics.rules.facts.symptoms import Findings
 from forensics.rules.reductions.epochs.captures import NicCapture
 from forensics.rules.reductions.epochs.links import LinkRate, LinkRates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
+from forensics.rules.reductions.logs.finished import Finished
 from forensics.rules.reductions.network.call_paces import CallPace, CallPaces
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.line_uses import LineUse, LineUses
 from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.speed import Pace, Speed
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.steps.times import StepTimes
-from forensics.rules.soundness import slowness_signs, speed_of_sound
+from forensics.rules.reductions.text.seen import Seen
+from forensics.rules.soundness import NOT_COMPARED, SlownessSigns, UnrecordedRanks, slowness_signs, sound, speed_of_sound
 
 MS = 1e6
 NOTHING_ELSE = (LineUses(()), Roster({}, None), FrontierWindows(()), CallPaces())
@@ -111,24 +116,62 @@ def test_so_do_messages_that_take_longer_than_others(took_ms: float, sign: str) 
 
 
 NOT_MEASURED = Speed(Pace.NOT_MEASURED, "no rhythm")
+COMPARED, NO_LONG_STEP = Comparison("none of 4 ranks is last in most"), Cleared({"FX175": "none took longer"})
 
 
 @pytest.mark.parametrize(
-    ("long", "number", "cleared", "pace"),
+    ("long", "number", "compared", "pace"),
     [
-        ({3: 1100}, 6, {"FX160", "FX175"}, Pace.STEADY),
-        ({3: 1100}, 6, {"FX175"}, Pace.NOT_MEASURED),
-        ({3: 1300}, 6, {"FX160", "FX175"}, Pace.NOT_MEASURED),
-        ({}, 4, {"FX160", "FX175"}, Pace.NOT_MEASURED),
+        ({3: 1100}, 6, COMPARED, Pace.STEADY),
+        ({3: 1100}, 6, Comparison(), Pace.NOT_MEASURED),
+        ({3: 1300}, 6, COMPARED, Pace.NOT_MEASURED),
+        ({}, 4, COMPARED, Pace.NOT_MEASURED),
     ],
     ids=["alike", "ranks were not compared", "one is longer", "too few"],
 )
 def test_a_few_steps_that_are_alike_tell_a_speed_where_a_late_rank_would_have_shown(
-    long: dict[int, float], number: int, cleared: set[str], pace: Pace
+    long: dict[int, float], number: int, compared: Comparison, pace: Pace
 ) -> None:
-    assert speed_of_sound(NOT_MEASURED, steps_of(long, number), cleared).pace is pace
+    assert speed_of_sound(NOT_MEASURED, steps_of(long, number), compared, NO_LONG_STEP).pace is pace
+
+
+def test_a_few_alike_steps_tell_none_where_a_long_one_might_not_show() -> None:
+    assert speed_of_sound(NOT_MEASURED, steps_of({}, 6), COMPARED, Cleared({"FX160": "in time"})) is NOT_MEASURED
 
 
 def test_what_became_slower_stays_so() -> None:
     slower = Speed(Pace.SLOWER, "since then")
-    assert speed_of_sound(slower, steps_of({}, 6), {"FX160", "FX175"}) is slower
+    assert speed_of_sound(slower, steps_of({}, 6), COMPARED, NO_LONG_STEP) is slower
+
+
+LATE = Excess(1, (0, 2, 3), 9, 9, 2e8, 1e9, 1e9, None, "1.fr#entry=0")
+
+
+@pytest.mark.parametrize(
+    ("cleared", "own", "by"),
+    [
+        ({"FX160": "by arrivals", "FX170": "by stages"}, OwnWork(), "no rank is late to calls (FX160)"),
+        ({"FX170": "by stages"}, OwnWork(), "no stage is slow on one rank (FX170)"),
+        ({"FX172": "inside operations"}, OwnWork(), "no rank is awaited inside operations (FX172)"),
+        ({"FX175": "no step took longer", "FX178": "calls take as long"}, OwnWork(), None),
+        ({}, OwnWork(compared=frozenset(range(4))), "ranks with the same work need as long for it in every step"),
+        ({}, OwnWork(compared=frozenset(range(3))), None),
+        ({}, OwnWork((LATE,), frozenset(range(4))), None),
+    ],
+    ids=["arrivals", "stages", "inside operations", "history alone", "own work", "a rank has no equal", "one works longer"],
+)
+def test_only_what_holds_all_ranks_against_each_other_shows_one_that_was_always_slow(
+    cleared: dict[str, str], own: OwnWork, by: str | None
+) -> None:
+    """A job whose steps are alike, and whose transfers are as fast as others, may wait for one rank in each of them."""
+    nobody: frozenset[int] = frozenset()
+    seen = Seen(frozenset(range(4)), True, nobody, nobody, nobody, nobody, nobody, nobody, grouped=True, finished=True)
+    found = comparison(Cleared(cleared), own, seen).by
+    assert found == by
+
+
+@pytest.mark.parametrize(("compared", "withheld"), [(COMPARED, None), (Comparison(), "steps of one length; " + NOT_COMPARED)])
+def test_a_job_whose_ranks_nothing_compares_is_not_called_sound(compared: Comparison, withheld: str | None) -> None:
+    moves, steady = Liveness(Motion.MOVING, "it moves", progress="on"), Speed(Pace.STEADY, "steps of one length")
+    found = sound(moves, steady, (), UnrecordedRanks(frozenset()), SlownessSigns(()), compared, Finished(None, None))
+    assert found.withheld == (withheld and f"it moves (on); {withheld}")
