@@ -32,7 +32,7 @@ _RANKED = frozenset({"flight_recorder", "python_stacks"})
 # A rank beyond this that equals the number of its own process is no rank, whatever the name of the file says.
 LEAST_PID = 1000
 # A bare number in the name of what tells of a host or its devices counts hosts, devices or files.
-_OF_HOSTS = frozenset({"nic_epochs", "ib_counters", "kernel_log", "nvidia_smi", "gpu_table", "memory_use"})
+_OF_HOSTS = frozenset({"nic_epochs", "ib_counters", "kernel_log", "nvidia_smi", "gpu_table", "dcgm_metrics", "memory_use"})
 _SHARED = {"frames": "frame", "call_paths": "call_path"}
 
 

@@ -44,6 +44,7 @@ _OF_WORK = {
     109: "timeout in a change of context",
 }
 """What a program, or a peer, can cause as well."""
+_TELLERS = {"dcgm_metrics": "DCGM"}
 _PID = re.compile(r"\bpid='?(\d{1,9})")
 _ADDRESS = re.compile(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-9a-fA-F])?")
 # Clocks of hosts differ, and one error brings others: within this time nothing tells which was first.
@@ -108,13 +109,13 @@ _BEFORE_RECORD_NS = 60_000_000_000
 # Kernel lines that stand in the log of a job are events of that log; those of a known rank are read as its own failure.
 _XIDS = f"""
 WITH lines AS (
-    SELECT host, device, code, text, time_ns, source, path, locator FROM device_event WHERE kind = 'xid'
+    SELECT host, device, code, text, time_ns, source, path, locator, parser FROM device_event WHERE kind = 'xid'
     UNION ALL
     SELECT host, regexp_extract(subject, 'pci=(\\S+)', 1), CAST(regexp_extract(subject, 'code=(\\d+)', 1) AS INTEGER), text,
-        time_ns, source, path, locator
+        time_ns, source, path, locator, NULL
     FROM logged_event WHERE kind = 'xid' AND rank IS NULL
 )
-SELECT host, device, code, text, source, time_ns FROM lines
+SELECT host, device, code, text, source, time_ns, parser FROM lines
 WHERE code IS NOT NULL AND (time_ns IS NULL
     OR time_ns >= coalesce((SELECT min(enqueued_ns) FROM operations) - {_BEFORE_RECORD_NS}, time_ns))
 ORDER BY time_ns NULLS LAST, path, locator
@@ -149,11 +150,12 @@ def gpu_errors(calls: Calls, known: Owners) -> GpuErrors:
 def _logged(connection: DuckDBPyConnection) -> Iterator[GpuError]:
     """Errors in kernel logs; what a program can cause counts where its time, or the process it names, ties it to the job."""
     told = any(has_rows(connection, table, ("xid",)) for table in ("device_events", "log_events"))
-    for host, device, code, text, source, time_ns in connection.execute(_XIDS).fetchall() if told else ():
+    for host, device, code, text, source, time_ns, parser in connection.execute(_XIDS).fetchall() if told else ():
         pid = _pid(text)
         words = _OF_DEVICE.get(code) or (_OF_WORK.get(code) if time_ns is not None or pid is not None else None)
         if words:
-            yield GpuError(host, _address(device), f"Xid {code} ({words})", code in _OF_DEVICE, source, time_ns, pid)
+            place, teller = _address(device) or device, _TELLERS.get(parser, "the kernel log")
+            yield GpuError(host, place, f"Xid {code} ({words})", code in _OF_DEVICE, source, time_ns, pid, teller)
 
 
 def _lost(connection: DuckDBPyConnection) -> Iterator[GpuError]:
