@@ -20,10 +20,10 @@ from forensics.ingest._shared.values import rank_number
 
 WORDS = (
     *("RankID:", "Notify record from remote", "Getting socket times out", "socket establish timeout", "| time out |"),
-    *("Transport init error", "AICORE execution", "fftsplus task timeout"),
+    *("Transport init error", "AICORE execution", "AICPU execution", "aicore error", "aivec error", "fftsplus task timeout"),
 )
 _SPEAKER = re.compile(r"\(PID:(?P<pid>\d{1,9}), Device:-?\d{1,4}, RankID:(?P<rank>\d{1,7})\)")
-_PID = re.compile(r"\bE[A-Z]\d{4}: ?\[PID: (\d{1,9})\]")
+_PID = re.compile(r"\bE[A-Z]\d{4}:? ?\[PID: (\d{1,9})\]")
 _NOTIFY = re.compile(r"Notify record from remote rank:? ?\[(?P<remote>\d{1,7}|unknown)\]")
 _TAG = re.compile(r"\btag\[(?:[A-Za-z]{1,40}_)?([^\]\s]{1,200})\]")
 _SOCKET = re.compile(r"Getting socket times out|wait socket establish timeout")
@@ -35,7 +35,9 @@ _INIT = re.compile(
     r"Transport init error.{0,200}?createLink para: ?rank\[\d{1,7}\]-localUserrank\[(?P<own>\d{1,7})\].{1,200}?"
     r"remoteUserrank\[(?P<remote>\d{1,7})\]"
 )
-_DEVICE = "exception occurred during AICORE execution"
+_DEVICE = re.compile(
+    r"exception occurred during AI(?:CORE|CPU) execution|there is an (?:exception of )?(?:fftsplus )?ai(?:core|vec) error"
+)
 _STALL = re.compile(r"hccl fftsplus task timeout occurred")
 _NEAR = 8
 
@@ -68,8 +70,8 @@ class Hccl:
                 self._ranks[int(said["pid"])] = known
                 self._speaker = number, known
         rank = self._own(number, line, rank)
-        if _DEVICE in line:
-            yield Said("fatal_error", _DEVICE, rank)
+        if failed := _DEVICE.search(line):
+            yield Said("fatal_error", failed[0], rank)
         if notify := _NOTIFY.search(line):
             self._groups |= {tag[1] for tag in _TAG.finditer(line)} if len(self._groups) < 2 else set()
             self._wait(number, rank, notify["remote"])

@@ -52,8 +52,19 @@ def test_the_rank_that_most_wait_for_and_that_waits_for_nobody(tmp_path: Path, t
     assert (named(verdict), verdict.outcome) == ({5}, Outcome.HANG)
 
 
-def test_the_rank_whose_device_failed_before_the_others_gave_up(tmp_path: Path) -> None:
-    verdict = pasted(tmp_path, DEVICE.format(5) + notify(dict.fromkeys((0, 1, 2, 3, 4, 6, 7), 5)))
+@pytest.mark.parametrize(
+    "words",
+    [
+        "an exception occurred during AICORE execution",
+        "an exception occurred during AICPU execution",
+        "there is an exception of fftsplus aicore error",
+        "there is an aivec error exception",
+    ],
+)
+@pytest.mark.parametrize("code", ["EZ9999: [PID: ", "EZ9999[PID: "])
+def test_the_rank_whose_device_failed_before_the_others_gave_up(tmp_path: Path, words: str, code: str) -> None:
+    device = DEVICE.replace("an exception occurred during AICORE execution", words).replace("EZ9999: [PID: ", code)
+    verdict = pasted(tmp_path, device.format(5) + notify(dict.fromkeys((0, 1, 2, 3, 4, 6, 7), "unknown")))
     assert (named(verdict), verdict.outcome) == ({5}, Outcome.FAILSTOP)
 
 
