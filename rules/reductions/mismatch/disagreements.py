@@ -18,12 +18,15 @@ from forensics.case.database import rows_of
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.events import LogEvents
+from forensics.rules.reductions.mismatch.unequal_messages import Unequal, odd_ones, unequal_messages
 
 # Operations whose members may legally bring different sizes: only their kind is compared.
 UNEVEN = (
-    "all_gather", "all_gather_v", "reduce_scatter", "reduce_scatter_v", "all_to_all", "all_to_all_single", "alltoall",
-    "alltoall_base", "gather", "scatter", "all_gather_object", "coalesced", "all_gather_coalesced", "reduce_scatter_coalesced",
+    "all_gather", "all_gather_v", "reduce_scatter", "reduce_scatter_v", "all_to_all", "all_to_all_single", "all_to_all_base",
+    "all_to_all_v", "all_to_allv", "alltoall", "alltoall_base", "alltoallv", "gather", "scatter", "all_gather_object",
+    "coalesced", "all_gather_coalesced", "reduce_scatter_coalesced",
 )  # fmt: skip
+_EXCHANGES = tuple(kind for kind in UNEVEN if kind.startswith(("all_to_all", "alltoall")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +144,32 @@ class _Calls:
 def disagreements(calls: Calls, events: LogEvents) -> Disagreements:
     """Find the first mismatched sequence of every communicator, in label order.
 
-    Where a library complained of sizes that do not fit, sizes are compared for every kind.
+    Where a library complained of sizes that do not fit, sizes are compared for every kind but exchanges, whose members move
+    amounts of their own.
     """
-    source = _Calls(calls.connection, () if events.ranks("size_mismatch") else UNEVEN)
+    source = _Calls(calls.connection, _EXCHANGES if events.ranks("size_mismatch") else UNEVEN)
     mismatched: dict[tuple[str, int], dict[int, Call]] = {}
     for communicator, sequence, rank, kind, sizes, signature, call_path, state, ns, path, locator in source.rows(_FIRST):
         call = Call(kind, sizes.strip(), signature, call_path, state, ns, f"{path}#entry={locator}")
         mismatched.setdefault((communicator, sequence), {})[rank] = call
-    return Disagreements(tuple(_decide(source, *key, made) for key, made in mismatched.items()))
+    found = [_decide(source, *key, made) for key, made in mismatched.items()]
+    known = {mismatch.communicator for mismatch in found}
+    unequal = unequal_messages(calls.connection).items()
+    return Disagreements((*found, *(_of_messages(*each) for each in unequal if each[0] not in known)))
+
+
+def _of_messages(communicator: str, messages: Sequence[Unequal]) -> Disagreement:
+    """Messages that do not fit: between two ranks nobody knows whose size is wrong, one rank against several is odd."""
+    odd = odd_ones(messages)
+    calls: dict[int, Call] = {}
+    for message in messages:
+        for rank, ns, source in zip(message.ends, message.enqueued_ns, message.sources, strict=True):
+            fits = odd and rank not in odd
+            sizes = f"of sizes that fit those of its other peers, not of rank {odd[0]}" if fits else f"of {message.text(rank)}"
+            signature = "other sizes" if odd and rank in odd else "usual sizes" if odd else sizes
+            calls.setdefault(rank, Call("messages", sizes, signature, None, message.state, ns, source))
+    usual = tuple(sorted(calls.keys() - set(odd))) if odd else ()
+    return Disagreement(communicator, messages[0].sequences[0], calls, usual, odd or tuple(sorted(calls)), None)
 
 
 @reduction

@@ -1,4 +1,4 @@
-"""Steps that differ: batches that grow (Megatron's `--rampup-batch-size`), rests at the ends of epochs, lengths of sequences."""
+"""Steps that differ: batches that grow (`--rampup-batch-size`), rests at the ends of epochs, lengths of sequences."""
 
 from __future__ import annotations
 
