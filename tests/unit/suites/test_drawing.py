@@ -9,6 +9,7 @@ import pytest
 
 from forensics.errors import ForensicsError
 from forensics.fixtures.simulator.faults import FAULTS, parse
+from forensics.fixtures.simulator.job import LONGEST
 from forensics.fixtures.simulator.simulation import alone, degraded
 from forensics.fixtures.suites import frontier, nic, several
 from forensics.fixtures.suites.interface import Case, Draw, Suite
@@ -146,8 +147,16 @@ def test_jobs_that_move_are_looked_at_when_the_law_of_all_cases_says(name: str) 
 
 
 @pytest.mark.parametrize("name", ["slowdown", "healthy", "ccl"])
-def test_a_few_jobs_are_seen_while_their_batches_grow(name: str) -> None:
+def test_some_jobs_are_seen_while_their_batches_grow_or_have_steps_that_differ(name: str) -> None:
     found = [draw.job for draw in draws(SUITES[name], 5, 400)]
-    growing = [job for job in found if job.ramp_from]
-    assert 2 <= len(growing) <= 32
+    growing, ending = ([job for job in found if getattr(job, what)] for what in ("ramp_from", "epoch_steps"))
+    sorted_ = [job for job in found if job.shortest < LONGEST]
+    assert all(8 <= len(jobs) <= 72 for jobs in (growing, ending, sorted_))
     assert all(0 < job.ramp_from < job.microbatches for job in growing)
+    assert all(0 < job.epoch_rest < job.microbatches for job in ending)
+
+
+@pytest.mark.parametrize("name", ["slowdown", "healthy"])
+def test_some_pipelines_have_two_stages_on_a_host(name: str) -> None:
+    found = [draw.job.parallel for draw in draws(SUITES[name], 5, 400)]
+    assert 2 <= sum(parallel.pipeline > 1 and parallel.width == 4 for parallel in found) <= 40
