@@ -53,7 +53,9 @@ def axis_of(made: Simulation, rank: int, axis: str) -> int:
 def in_shim_logs(fault: str) -> tuple[Moved, Moved, dict[int, list[tuple[int, int]]]]:
     """Bytes sent, bytes received, and the sums of each exchange of each rank."""
     made = case(fault)
-    sent, got, sums = defaultdict(list), defaultdict(list), defaultdict(list)
+    sent: Moved = defaultdict(list)
+    got: Moved = defaultdict(list)
+    sums: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for rank, (path, content) in enumerate(shim_log(made.run, made.places, made.capture_ns, options_of(made))):
         members = made.job.parallel.members("ep", rank)
         totals: dict[Any, list[int]] = defaultdict(lambda: [0, 0])

@@ -13,6 +13,7 @@ import pytest
 
 from forensics.fixtures.simulator import bundle, losses, ramp
 from forensics.fixtures.simulator.faults import parse
+from forensics.fixtures.simulator.job import LONGEST
 from forensics.fixtures.simulator.program import program
 from forensics.fixtures.simulator.simulation import simulate
 from forensics.fixtures.simulator.writers.flight_recorder import flight_recorder
@@ -77,11 +78,11 @@ def test_the_last_step_of_an_epoch_has_a_rest() -> None:
 
 def test_messages_and_kernels_are_as_long_as_their_sequences() -> None:
     job = replace(quiet(DENSE), microbatches=6, shortest=4, seed=3)
-    run, usual = run_with(job, iterations=2), run_with(replace(job, shortest=ramp.LONGEST), iterations=2)
+    run, usual = run_with(job, iterations=2), run_with(replace(job, shortest=LONGEST), iterations=2)
     for found, whole in zip(run.recordings, usual.recordings, strict=True):
         drawn = ramp.lengths(job, found.iteration)
         for number, (op, longest) in enumerate(zip(found.ops, whole.ops, strict=True)):
-            share = 1.0 if op.microbatch is None or op.stream == "dp" else drawn[op.microbatch] / ramp.LONGEST
+            share = 1.0 if op.microbatch is None or op.stream == "dp" else drawn[op.microbatch] / LONGEST
             assert (op.kind, op.bytes, op.rows) == (
                 longest.kind,
                 longest.bytes * share,
