@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -11,13 +12,15 @@ import pytest
 from forensics.errors import ForensicsError
 from forensics.fixtures.simulator.bundle import options_of
 from forensics.fixtures.simulator.faults import parse
-from forensics.fixtures.simulator.job import Floats
+from forensics.fixtures.simulator.job import Floats, Parallelism
 from forensics.fixtures.simulator.losses import Losses
 from forensics.fixtures.simulator.network import Network
+from forensics.fixtures.simulator.program import program
 from forensics.fixtures.simulator.queue_pairs import connections
+from forensics.fixtures.simulator.routes import carriers, over_nic
 from forensics.fixtures.simulator.settings import changed
 from forensics.fixtures.simulator.simulation import Simulation, makespans, simulate
-from forensics.fixtures.simulator.topology import Topology, by_host
+from forensics.fixtures.simulator.topology import Fabric, Topology, by_host
 from forensics.fixtures.simulator.traffic import traffic
 from forensics.fixtures.simulator.transfers import Transfer, transfers
 from forensics.fixtures.simulator.truth import truth
@@ -81,6 +84,58 @@ def test_pxn_uses_no_rank_that_takes_no_part() -> None:
     topology, groups = Topology(8, 4, 4, "consecutive", 0), np.array([[0, 5]])
     lanes = handed_on(topology, groups, exchange_wiring(groups, "all_to_all"))
     assert lanes.via.tolist() == lanes.sender.tolist()
+
+
+@cache
+def narrow(fault: str, *changes: str) -> Simulation:
+    """A pipeline with two stages on each host: rank 4 sends to rank 8 of the next host, whose rail is that of rank 0."""
+    job = replace(
+        DENSE, parallel=Parallelism(tensor=2, pipeline=4, data=2), gpus_per_host=8, fabric=Fabric(pxn=True),
+        model=replace(DENSE.model, activation_bytes=64 << 20, layers=4),
+    )  # fmt: skip
+    return simulate(changed(job, changes), [parse(fault)], 3, iterations=4)
+
+
+def sends_on(made: Simulation) -> set[tuple[int, int, int]]:
+    """Sender, receiver and the rank over whose NIC, of messages between hosts in the slices of the run."""
+    found: set[tuple[int, int, int]] = set()
+    for transfer in transfers(network_of(made), 0.0, made.capture_ns):
+        lanes = transfer.slices.lanes
+        if transfer.algorithm == "message":
+            found |= set(zip(lanes.sender.tolist(), lanes.receiver.tolist(), lanes.via.tolist(), strict=True))
+    return found
+
+
+def test_with_pxn_messages_leave_over_the_rail_of_their_receiver() -> None:
+    made, plain = narrow("none"), narrow("none", "fabric.pxn=no")
+    assert {(4, 8, 0), (7, 11, 3), (8, 4, 12), (11, 7, 15)} <= sends_on(made)
+    assert all(via == sender for sender, _, via in sends_on(plain))
+    op = next(op for op in program(made.job, 1, 0) if op.kind == "send" and op.message and op.message[0])
+    assert carriers(made.job, 1, op) == {0, 1, 2, 3} and carriers(plain.job, 1, op) == {4, 5, 6, 7}
+    assert not over_nic(made.job, 1, op).any()
+
+
+def test_a_slow_nic_slows_the_messages_that_others_send_over_it() -> None:
+    took = {}
+    for fault in ("none", "nic-slow@rank0:10+before"):
+        for recording in narrow(fault).run.recordings:
+            if recording.iteration == 3 and recording.stage == 2:
+                number = next(n for n, op in enumerate(recording.ops) if op.kind == "recv" and op.message and op.message[0])
+                took[fault] = (recording.ended - recording.began)[number]
+    assert (took["nic-slow@rank0:10+before"] > took["none"] + 5e6).tolist() == [True, False, False, False]
+
+
+def test_the_process_beside_the_rail_has_the_queue_pairs_of_messages_that_it_sends_on() -> None:
+    made = narrow("none")
+    logs = list(shim_log(made.run, made.places, made.capture_ns, options_of(made)))
+    sends_on_, sends = (read(content, path) for path, content in (logs[0], logs[4]))
+    flows = [row for row in sends_on_.rows("flows") if row["communicator"] is None]
+    assert {(row["peer"], row["direction"]) for row in flows} == {(2, "send")}, "rank 8 is the third of its pipeline"
+    assert (
+        {row["direction"] for row in sends.rows("flows")} == {row["direction"] for row in sends.rows("queue_pairs")} == {"recv"}
+    )
+    calls = {(row["kind"], row["peer"]) for row in sends.rows("operations") if row["is_p2p"]}
+    assert ("send", 2) in calls and sum(row["bytes"] for row in flows) > 0
 
 
 def test_gpus_that_share_a_nic_have_a_part_of_it_each() -> None:
