@@ -35,18 +35,16 @@ from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 
 _PAUSE = "a host is held up for as long now and then in a sound job: garbage collection, the operating system, a file system"
-_SHOWN, _MS = 3, 1_000_000
+_SHOWN, _MS, _NEARLY = 3, 1_000_000, 0.5
 # One step that was shorter may be the one that is unlike the others.
 _ENOUGH_USUAL = 2
 # One in so many sets of steps has distances that are multiples of the least one, at most.
 _LEAST_ODDS = 4
 _DUTY = "once, or every so many steps, between the passes: one rank logs, saves or evaluates there in a sound job too"
 _AS_LONG = "as many steps were nearly as long, and nobody held them up that is seen: so the steps of this job differ"
-_NEARLY = 0.5
 _BEFORE_BARRIER = "it came late to barriers alone, which make the others wait while one rank saves, evaluates or sets up"
 
-# Ranks, whether it was a transfer, whether bit by bit: a step that a rank held up at once stays one beside others in which
-# it only passed a little on.
+# Ranks, whether it was a transfer, whether bit by bit: a step held up at once stays one beside others with a little each.
 _Blame = tuple[tuple[int, ...], bool, bool]
 
 
