@@ -97,11 +97,7 @@ def _is_inside(delays: Delays, delay: Delay, places: CallPlaces, roster: Roster)
     if place is not None and place.in_pass:
         return True
     alone = sum(other.step == delay.step for other in delays.found) == 1 and delays.timed >= set(roster.ranks)
-    return alone and _is_amid(delay, places)
-
-
-def _is_amid(delay: Delay, places: CallPlaces) -> bool:
-    return places.is_amid(delay.ranks[0], delay.communicator, delay.sequence)
+    return alone and places.is_amid(delay.ranks[0], delay.communicator, delay.sequence)
 
 
 def _roots(delays: Delays, blamed: Mapping[_Blame, list[Delay]], roster: Roster, thresholds: Thresholds) -> list[list[Delay]]:
@@ -142,6 +138,7 @@ def _finding(
     place = place if place.in_pass and place.direction else path.place(worst.step) or place
     if worst.is_spread or worst.before_step:  # no pass stands out
         place = CallPlace(stage=place.stage)
+    is_amid = places.is_amid(worst.ranks[0], worst.communicator, worst.sequence)
     lost = sum(delay.excess_ns for delay in found)
     # One of most ranks of a job is no finding.
     told = not worst.one_of or len(worst.ranks) <= min(thresholds["most_members"], len(roster.ranks) // 2)
@@ -155,7 +152,7 @@ def _finding(
         granularity=(Granularity.GROUP if worst.one_of else Granularity.RANK) if told else Granularity.JOB,
         members=Members.ONE_OF if worst.one_of and told else Members.EACH,
         anomaly=Anomaly.FAIL_SLOW,
-        by_design=_by_design(delays, found, worst, roster, thresholds, amid=place.in_pass or _is_amid(worst, places)),
+        by_design=_by_design(delays, found, worst, roster, thresholds, amid=place.in_pass or is_amid),
         impact=Impact(round(lost), round(lost / (lost + delays.steps * delays.typical_ns), 3), len(found), "arrival"),
         since=roster.since(worst.ranks[0], worst.at_ns, "its host's realtime"),
         next_steps=(_advice(worst),),
