@@ -18,6 +18,7 @@ Text = Annotated[
         "--budget",
         help="What the input may take: bytes=64G (unpacked), members=200000 (files), seconds=600 (a file), memory=0 (any).",
         show_default=False,
+        is_eager=True,  # known before a store is asked for the input
     ),
 ]
 

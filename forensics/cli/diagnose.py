@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Annotated, BinaryIO, NamedTuple
 import typer
 
 from forensics.bundle import limits
-from forensics.cli import budget
+from forensics.cli import budget, inputs
 from forensics.cli.progress import reading
 from forensics.cli.terminal import colours, columns, write
 from forensics.errors import ExitCode, ForensicsError
@@ -41,6 +41,23 @@ class Format(StrEnum):
     SVG = "svg"
 
 
+Evidence = Annotated[
+    list[Path],
+    typer.Argument(
+        help="A bundle, a case, a directory, loose files, or - for a log on standard input.", callback=inputs.copied
+    ),
+]
+Configuration = Annotated[
+    Path | None,
+    typer.Option(help="Configuration of the training (JSON, TOML, YAML, log or start script): sizes of groups, microbatches."),
+]
+Baseline = Annotated[
+    Path | None,
+    typer.Option(
+        help="A bundle or case of the same job when it was good: tells what its steps took.", callback=inputs.copied_one
+    ),
+]
+
 VERDICT_LINES = 3
 
 
@@ -54,9 +71,7 @@ class Extent(NamedTuple):
 
 
 def diagnose(
-    paths: Annotated[
-        list[Path], typer.Argument(help="A bundle, a case, a directory, loose files, or - for a log on standard input.")
-    ],
+    paths: Evidence,
     form: Annotated[
         Format,
         typer.Option("--format", "-f", help="Form of the report; html is one page, svg the critical path of a slow step."),
@@ -64,15 +79,8 @@ def diagnose(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
     case: Annotated[Path | None, typer.Option("--case", help="Keep the store in this DuckDB file (see `query`).")] = None,
     thresholds: Annotated[Path | None, typer.Option(help="TOML file that overrides thresholds of rules.")] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="Configuration of the training (JSON, TOML, YAML, log or start script): sizes of groups, microbatches."
-        ),
-    ] = None,
-    baseline: Annotated[
-        Path | None, typer.Option(help="A bundle or case of the same job when it was good: tells what its steps took.")
-    ] = None,
+    config: Configuration = None,
+    baseline: Baseline = None,
     width: Annotated[int | None, typer.Option(help="Columns of the text report (default: the terminal's, else 100).")] = None,
     all_ranks: Annotated[bool, typer.Option("--all-ranks", help="Never shorten lists of ranks.")] = False,
     max_bytes: Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from forensics.cli import budget
+from forensics.cli import budget, inputs
 from forensics.cli.progress import reading
 from forensics.cli.terminal import write
 from forensics.errors import ExitCode, ForensicsError
@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 
 
 def diff(
-    before: Annotated[Path, typer.Argument(help="A: a bundle, a case, a directory or a file, such as of the good run.")],
-    after: Annotated[Path, typer.Argument(help="B: the same of the bad run, or of another incident.")],
+    before: Annotated[
+        Path,
+        typer.Argument(help="A: a bundle, a case, a directory or a file, such as of the good run.", callback=inputs.copied_one),
+    ],
+    after: Annotated[
+        Path, typer.Argument(help="B: the same of the bad run, or of another incident.", callback=inputs.copied_one)
+    ],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
     form: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
     limit: budget.Text = "",

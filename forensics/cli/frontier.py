@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from forensics.cli import inputs
 from forensics.cli.progress import reading
 from forensics.cli.terminal import columns, save, write
 from forensics.errors import ExitCode, ForensicsError
@@ -27,7 +28,10 @@ class Form(StrEnum):
 
 
 def frontier(
-    paths: Annotated[list[Path], typer.Argument(help="Recorded stages or traces: a folder, a bundle, files, a packet.")],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(help="Recorded stages or traces: a folder, a bundle, files, a packet.", callback=inputs.copied),
+    ],
     form: Annotated[Form, typer.Option("--format", "-f", help="text, json, or svg (a heatmap).")] = Form.TEXT,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file.")] = None,
     packet: Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from forensics.cli import budget
+from forensics.cli import budget, inputs
 from forensics.cli.progress import reading
 from forensics.errors import ExitCode, ForensicsError
 from forensics.report.plain import plain
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def ingest(
-    paths: Annotated[list[Path], typer.Argument(help="A bundle, a directory, or loose files as they were found.")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="A bundle, a directory, or loose files as they were found.", callback=inputs.copied)
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="DuckDB file to write.")] = Path("case.duckdb"),
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     limit: budget.Text = "",

@@ -7,11 +7,15 @@ from typing import Annotated
 
 import typer
 
+from forensics.cli import inputs
 from forensics.cli.whole_job import tell
+from forensics.errors import ExitCode, ForensicsError
 
 
 def merge(
-    paths: Annotated[list[Path], typer.Argument(help="Bundles of single hosts: tar files or directories.", exists=True)],
+    paths: Annotated[
+        list[Path], typer.Argument(help="Bundles of single hosts: tar files or directories.", callback=inputs.copied)
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Bundle to write: .tar, .tar.gz or .tar.zst.")],
     force: Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")] = False,
 ) -> None:
@@ -23,4 +27,6 @@ def merge(
     """
     from forensics.collect.cluster.session import merge_bundles
 
+    if absent := [str(path) for path in paths if not path.exists()]:
+        raise ForensicsError(f"{', '.join(absent)}: not found", ExitCode.USAGE)
     tell(merge_bundles(paths, output, force=force))

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from forensics.cli import inputs
 from forensics.errors import ExitCode, ForensicsError
 
 
@@ -22,7 +23,7 @@ class Rows(StrEnum):
 
 
 def query(
-    case: Annotated[Path, typer.Argument(help="A case file, or anything `diagnose` takes.")],
+    case: Annotated[Path, typer.Argument(help="A case file, or anything `diagnose` takes.", callback=inputs.copied_one)],
     sql: Annotated[str, typer.Argument(help="One SQL statement; tables and columns are in docs/case.md.")],
     form: Annotated[Rows, typer.Option("--format", "-f", help="Form of the result.")] = Rows.TABLE,
 ) -> None:

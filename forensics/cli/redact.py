@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from forensics.cli import budget
+from forensics.cli import budget, inputs
 from forensics.cli.progress import reading
 from forensics.errors import ExitCode, ForensicsError
 
@@ -32,7 +32,7 @@ _SHOWN = 40
 
 
 def redact(
-    paths: Annotated[list[Path], typer.Argument(help="A bundle, a directory, or loose files.")],
+    paths: Annotated[list[Path], typer.Argument(help="A bundle, a directory, or loose files.", callback=inputs.copied)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Bundle to write: .tar, .tar.gz or .tar.zst.")],
     pseudonyms: Names = "",
     map_file: MapFile = None,

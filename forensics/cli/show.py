@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
+from forensics.cli import inputs
 from forensics.errors import ExitCode, ForensicsError
 
 
 def show(
-    bundle: Annotated[Path, typer.Argument(help="A bundle, a directory or a file.")],
+    bundle: Annotated[Path, typer.Argument(help="A bundle, a directory or a file.", callback=inputs.copied_one)],
     source: Annotated[
         str | None, typer.Argument(help="Source of an evidence line, PATH#LOCATOR; without it, list the artefacts.")
     ] = None,

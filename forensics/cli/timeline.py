@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from forensics.cli import budget
+from forensics.cli import budget, inputs
 from forensics.cli.progress import reading
 from forensics.cli.terminal import save
 from forensics.errors import ExitCode, ForensicsError
@@ -16,7 +16,7 @@ _SECOND = 1_000_000_000
 
 
 def timeline(
-    paths: Annotated[list[Path], typer.Argument(help="A bundle, a case, a directory or loose files.")],
+    paths: Annotated[list[Path], typer.Argument(help="A bundle, a case, a directory or loose files.", callback=inputs.copied)],
     output: Annotated[Path, typer.Option("--output", "-o", help="JSON file to write; open it in ui.perfetto.dev.")],
     ranks: Annotated[
         str | None, typer.Option("--ranks", help="Ranks to show, 0-3,7 (default: suspects, victims and others, 32 in all).")

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from forensics.cli import budget
+from forensics.cli import budget, inputs
 from forensics.errors import ExitCode, ForensicsError
 
 
 def verify(
-    bundle: Annotated[Path, typer.Argument(help="A bundle, as a file or as a directory.")],
+    bundle: Annotated[Path, typer.Argument(help="A bundle, as a file or as a directory.", callback=inputs.copied_one)],
     strict: Annotated[bool, typer.Option("--strict", help="Exit 5 for gaps of the collection, too.")] = False,
     form: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
     limit: budget.Text = "",

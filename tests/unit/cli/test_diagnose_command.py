@@ -139,9 +139,10 @@ def test_exit_code_of_suspects_only(forensics: Command, tmp_path: Path) -> None:
 
 
 def test_exit_code_of_a_moving_job(forensics: Command, tmp_path: Path) -> None:
-    folder = moving(tmp_path / "dumps", 30)
-    assert forensics("diagnose", folder, "--exit-code").code == NO_HANG
-    assert forensics("diagnose", folder).code == ANALYSED
+    folder, good = moving(tmp_path / "dumps", 30), moving(tmp_path / "good", 30)
+    assert forensics("diagnose", folder, "--baseline", good, "--exit-code").code == NO_HANG
+    assert forensics("diagnose", folder, "--baseline", good).code == ANALYSED
+    assert forensics("diagnose", folder, "--exit-code").code == INSUFFICIENT, "it moves; nothing compares its ranks"
     briefly = moving(tmp_path / "briefly", 3)
     assert forensics("diagnose", briefly, "--exit-code").code == INSUFFICIENT, "it moves; its speed was not measured"
 
