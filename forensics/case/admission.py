@@ -52,13 +52,14 @@ _SIGNATURE = f"kind || CASE WHEN {_UNEVEN} THEN '' ELSE ' ' || coalesce(input_si
 # A dump can only be turned away for many calls that somebody made differently. A sound job has none and a real mismatch has
 # one: the vote over all operations, which is slow, is then over nothing.
 _AGREEMENT = f"""
-WITH compared AS (
-    SELECT source_id, rank, pg_name, backend, sequence, {_SIGNATURE} AS signature
+WITH compared AS NOT MATERIALIZED (
+    SELECT source_id, rank, pg_name, backend, sequence, {_SIGNATURE} AS signature,
+           hash(kind, CASE WHEN {_UNEVEN} THEN NULL ELSE input_sizes END) AS digest
     FROM operations WHERE pg_name IS NOT NULL AND sequence IS NOT NULL AND NOT coalesce(is_p2p, false)
     AND input_sizes IS NOT NULL  -- a trace of the same calls has none
 ), unequal AS (
     SELECT pg_name, backend, sequence FROM compared
-    GROUP BY pg_name, backend, sequence HAVING min(signature) <> max(signature)
+    GROUP BY pg_name, backend, sequence HAVING min(digest) <> max(digest)
 ), strangers AS (
     SELECT source_id FROM compared JOIN unequal USING (pg_name, backend, sequence)
     GROUP BY source_id HAVING count(*) >= {LEAST_COMMON} * {1 - LEAST_AGREEMENT}

@@ -20,10 +20,10 @@ from forensics.case.reading import Reading
 from forensics.case.reading import read_artefact as read_artefact
 from forensics.case.sections import with_sections
 from forensics.case.settle import NO_RANK, settle_case
+from forensics.case.shared_facts import SHARED, Met
 from forensics.case.workers import readings
 from forensics.errors import ExitCode, ForensicsError
-from forensics.ingest._shared.packed import PackedBatch, pack
-from forensics.ingest.interface import Batch, Problem
+from forensics.ingest.interface import Problem
 
 Progress = Callable[[int, int, str], None]
 """Called with the artefacts done, their total, and the path of the next one."""
@@ -33,7 +33,6 @@ _RANKED = frozenset({"flight_recorder", "python_stacks"})
 LEAST_PID = 1000
 # A bare number in the name of what tells of a host or its devices counts hosts, devices or files.
 _OF_HOSTS = frozenset({"nic_epochs", "ib_counters", "kernel_log", "nvidia_smi", "gpu_table", "dcgm_metrics", "memory_use"})
-_SHARED = {"frames": "frame", "call_paths": "call_path"}
 
 
 def open_case(
@@ -93,7 +92,7 @@ def build_case(bundle: Bundle, connection: Connection, progress: Progress | None
 
 def _fill(bundle: Bundle, found: Iterator[Reading], connection: Connection, progress: Progress | None) -> None:
     writer = CaseWriter(connection)
-    seen: dict[str, set[int]] = {table: set() for table in _SHARED}
+    met = Met()
     total = len(bundle.artefacts)
     _warn(writer, None, [(warning.path, warning.locator, warning.message) for warning in bundle.warnings])
     copies = _Copies(bundle.artefacts)
@@ -103,7 +102,7 @@ def _fill(bundle: Bundle, found: Iterator[Reading], connection: Connection, prog
         reading = copies.checked(artefact, next(found))
         if artefact.lines_before is not None and reading.parser is None:
             continue  # words between the outputs of commands
-        _write(writer, source_id, artefact, reading, bundle.damaged.get(artefact.path), seen)
+        _write(writer, source_id, artefact, reading, bundle.damaged.get(artefact.path), met)
     facts = [("bundle.kind", bundle.kind), ("bundle.sha256", bundle.sha256)]
     known = [(key, value) for key, value in facts if value is not None]
     writer.add("job_config", {"key": [key for key, _ in known], "value": [value for _, value in known]}, {"confidence": "read"})
@@ -146,9 +145,7 @@ def _tells_of_its_rank(reading: Reading) -> bool:
     return reading.kind in _RANKED and any(batch.table in ("operations", "stacks") for batch in reading.batches)
 
 
-def _write(
-    writer: CaseWriter, source_id: int, artefact: Artefact, reading: Reading, damage: str | None, seen: dict[str, set[int]]
-) -> None:
+def _write(writer: CaseWriter, source_id: int, artefact: Artefact, reading: Reading, damage: str | None, met: Met) -> None:
     """Rows of one artefact, its row in `sources`, and its warnings."""
     identity = reading.identity
     stated = None if _is_a_process(artefact, reading) or _is_of_a_host(artefact, reading) else artefact.rank
@@ -157,10 +154,9 @@ def _write(
     host = identity.host or artefact.host
     fill = {"source_id": source_id, "rank": rank, "host": host}
     rows = 0
-    for batch in reading.batches:
-        columns = _unseen(batch, seen) if batch.table in _SHARED else batch.columns
-        count = writer.add(batch.table, columns, fill)
-        rows += 0 if batch.table in _SHARED else count
+    for batch in met.without_known(reading.batches):
+        count = writer.add(batch.table, batch.columns, fill)
+        rows += 0 if batch.table in SHARED else count
     problems = list(reading.problems)
     if reading.kind in _RANKED and rank is None and not _names_ranks(reading):
         subject = _of_which(reading)
@@ -234,16 +230,6 @@ def _status(reading: Reading, rows: int, damage: str | None) -> tuple[str, str |
         return "ignored", reading.reason
     first = reading.problems[0].message if reading.problems else damage
     return ("ok", None) if first is None else ("partial", first)
-
-
-def _unseen(batch: Batch | PackedBatch, seen: dict[str, set[int]]) -> dict[str, Any]:
-    """Rows of a table of shared, content-hashed facts that no earlier artefact brought."""
-    packed = {name: pack(values, "BIGINT") for name, values in batch.columns.items()}
-    keys = packed[_SHARED[batch.table]].expanded().tolist()
-    known = seen[batch.table]
-    kept = [index for index, key in enumerate(keys) if key not in known]
-    known.update(keys[index] for index in kept)
-    return {name: column.taken(kept) for name, column in packed.items()}
 
 
 def _warn(writer: CaseWriter, source_id: int | None, warnings: Sequence[tuple[str | None, str | None, str]]) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing import get_context
 
 from forensics.bundle.artefact import Artefact
 from forensics.case.reading import Reading, read_packed
+from forensics.case.shared_facts import Met
 from forensics.ingest import discover
 from forensics.ingest._shared.packed import Types
 
@@ -23,6 +25,9 @@ _AHEAD = 4
 """Artefacts a process may be ahead of the one that is written: bounds the readings that wait in memory."""
 
 _work: tuple[Sequence[Artefact], Mapping[str, Types]] = ((), {})
+_sent = Met()
+_several: frozenset[str] = frozenset()
+"""Digests of artefacts of equal bytes."""
 
 
 @contextmanager
@@ -66,11 +71,20 @@ def _in_order(
 
 def _begin(artefacts: Sequence[Artefact], types: Mapping[str, Types]) -> None:
     """Runs once in each process; an interrupt is the parent's to handle."""
-    global _work
+    global _work, _sent, _several
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _work = (artefacts, types)
+    _work, _sent = (artefacts, types), Met()
+    counts = Counter(artefact.sha256 for artefact in artefacts if artefact.sha256 is not None)
+    _several = frozenset(digest for digest, count in counts.items() if count > 1)
 
 
 def _read(index: int) -> Reading:
+    """One reading. Call paths that this process sent before are left out: an earlier artefact brings them.
+
+    Of copies everything is sent, for whoever drops one of them need not drop the later one.
+    """
     artefacts, types = _work
-    return read_packed(artefacts[index], types)
+    reading = read_packed(artefacts[index], types)
+    if artefacts[index].sha256 in _several:
+        return reading
+    return replace(reading, batches=_sent.without_known(reading.batches))

@@ -82,7 +82,7 @@ class FrameTable:
 
     def call_path(self, frames: Sequence[Frame | None]) -> int | None:
         """The number of a call path (innermost frame first), None when it has no frames."""
-        known = tuple(frame for frame in frames[:MAX_DEPTH] if frame is not None)
+        known = tuple([frame for frame in frames[:MAX_DEPTH] if frame is not None])
         if not known:
             return None
         path, numbers = (_numbered_before if len(known) <= _USUAL_DEPTH else _numbered)(known)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from forensics.ingest._shared.values import integer, rank_number, text
@@ -57,14 +58,20 @@ def _columns(
 def read_ranks(value: Any) -> list[int] | None:
     """Members from the text `[0, 1, 2]` or a list, each once; None when there are none: an empty list is `not reported`."""
     if isinstance(value, str):
-        parts = value.strip().removeprefix("[").removesuffix("]").strip().removesuffix(",").split(",")
-        digits = [part.strip() for part in parts]
-        return list(dict.fromkeys(map(int, digits))) if all(part.isdecimal() and len(part) < 8 for part in digits) else None
+        return _ranks_of_text(value)
     if not isinstance(value, (list, tuple)):
         return None
     ranks = [rank_number(item) for item in value]
     sound = [rank for rank in ranks if rank is not None]
     return list(dict.fromkeys(sound)) if sound and len(sound) == len(ranks) else None
+
+
+# Every dump of a job lists the same members; what is kept is read only.
+@lru_cache(maxsize=1 << 10)
+def _ranks_of_text(value: str) -> list[int] | None:
+    parts = value.strip().removeprefix("[").removesuffix("]").strip().removesuffix(",").split(",")
+    digits = [part.strip() for part in parts]
+    return list(dict.fromkeys(map(int, digits))) if all(part.isdecimal() and len(part) < 8 for part in digits) else None
 
 
 def _configured(config: Any) -> dict[str, _Group]:

@@ -76,6 +76,7 @@ class NativeEntries:
     pickle: int
     allowed: Allowed
     heavy: list[str] = field(default_factory=list)
+    columns: dict[str, _Column] = field(default_factory=dict)
 
     def has(self, key: str) -> bool:
         """Whether any entry has the key."""
@@ -117,11 +118,14 @@ class NativeEntries:
         return bool((self._column(key).tags == _TEXT).all())
 
     def _column(self, key: str) -> _Column:
+        known = self.columns.get(key)
+        if known is not None:
+            return known
         tags = np.empty(self.count, dtype=np.uint8)
         values = np.empty(self.count, dtype=np.int64)
         name = key.encode()
         self.library.column(self.pickle, name, len(name), tags.ctypes.data, values.ctypes.data)
-        return _Column(tags, values)
+        return self.columns.setdefault(key, _Column(tags, values))
 
     def _read_all(self, key: str, read: Read[T], pairs: list[tuple[int, int]]) -> list[T]:
         def read_pair(pair: tuple[int, int]) -> T:

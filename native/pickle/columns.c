@@ -131,9 +131,26 @@ int64_t forensics_pickle_rows(struct forensics_pickle *pickle, const char *key, 
     return (int64_t)pickle->rows;
 }
 
-static void place(struct forensics_pickle *pickle, struct cell cell, uint8_t *tag, int64_t *value) {
+/* Numbers of the texts of a column met last, each in the place of its position in the bytes: rows refer to few. */
+enum { RECENT_TEXTS = 64 };
+
+struct recent_text {
+    struct cell cell;
+    int64_t number;
+};
+
+static int64_t number_in_column(struct forensics_pickle *pickle, struct recent_text *recent, struct cell cell) {
+    if (cell.tag != FORENSICS_PICKLE_TEXT)
+        return distinct_of(pickle, cell);
+    struct recent_text *last = recent + cell.as.at % RECENT_TEXTS;
+    if (last->cell.tag != cell.tag || last->cell.as.at != cell.as.at || last->cell.size != cell.size)
+        *last = (struct recent_text){cell, distinct_of(pickle, cell)};
+    return last->number;
+}
+
+static void place(struct forensics_pickle *pickle, struct recent_text *recent, struct cell cell, uint8_t *tag, int64_t *value) {
     bool is_plain = !is_container(cell.tag) && cell.tag != FORENSICS_PICKLE_TEXT;
-    int64_t number = is_plain ? cell.as.integer : distinct_of(pickle, cell);
+    int64_t number = is_plain ? cell.as.integer : number_in_column(pickle, recent, cell);
     bool is_unreadable = !is_plain && number < 0;
     *tag = is_unreadable ? FORENSICS_PICKLE_UNREADABLE : (uint8_t)cell.tag;
     *value = is_unreadable ? 0 : number;
@@ -142,6 +159,7 @@ static void place(struct forensics_pickle *pickle, struct cell cell, uint8_t *ta
 void forensics_pickle_column(struct forensics_pickle *pickle, const char *key, uint32_t length, uint8_t *tags,
                              int64_t *values) {
     const uint8_t *row_shapes = pickle->row_shapes.items;
+    struct recent_text recent[RECENT_TEXTS] = {0};
     for (uint32_t i = 0; i < pickle->shape_count; i++)
         pickle->shapes[i].position = key_position(pickle, node_at(pickle, pickle->shapes[i].node), key, length);
     for (uint64_t i = 0; i < pickle->rows; i++) {
@@ -151,6 +169,6 @@ void forensics_pickle_column(struct forensics_pickle *pickle, const char *key, u
         if (position < 0)
             continue;
         uint64_t row = cell_at(pickle, node_at(pickle, pickle->rows_node)->first + i)->as.at;
-        place(pickle, *cell_at(pickle, node_at(pickle, row)->first + (uint64_t)position + 1), tags + i, values + i);
+        place(pickle, recent, *cell_at(pickle, node_at(pickle, row)->first + (uint64_t)position + 1), tags + i, values + i);
     }
 }

@@ -48,9 +48,22 @@ static void add_escaped(struct sink *sink, unsigned code) {
     add(sink, escape, (uint64_t)snprintf(escape, sizeof escape, "\\u%04x", code));
 }
 
+/* How many of these bytes stand in JSON as they are. */
+static uint64_t plain_length(const uint8_t *bytes, uint64_t size) {
+    uint64_t at = 0;
+    while (at < size && bytes[at] >= 0x20 && bytes[at] < 0x80 && bytes[at] != '"' && bytes[at] != '\\')
+        at++;
+    return at;
+}
+
 static void add_text(struct sink *sink, const uint8_t *bytes, uint64_t size) {
     add(sink, "\"", 1);
     for (uint64_t at = 0; at < size && sink->length <= sink->capacity;) {
+        uint64_t plain = plain_length(bytes + at, size - at);
+        add(sink, (const char *)bytes + at, plain);
+        at += plain;
+        if (at == size)
+            break;
         int length = sequence_length(bytes + at, size - at);
         bool is_surrogate = bytes[at] == 0xed && bytes[at + 1] >= 0xa0;
         if (is_surrogate)

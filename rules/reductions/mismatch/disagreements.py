@@ -81,12 +81,14 @@ BlockingMismatches = NewType("BlockingMismatches", tuple[Disagreement, ...])
 _SIGNED = """
 WITH sized AS (
     SELECT DISTINCT communicator FROM latest_call WHERE input_sizes IS NOT NULL AND communicator IS NOT NULL
-), compared AS (
+), compared AS NOT MATERIALIZED (
     SELECT o.communicator, o.sequence, o.rank, o.kind, o.call_path, o.state, o.enqueued_ns, o.source_id, o.locator,
            coalesce(o.input_sizes, '') || ' ' || coalesce(o.dtype, '') AS sizes, coalesce(o.record_id, o.locator) AS record_id,
            o.group_call IS NOT NULL AS coalesced, o.call_size,
            CASE WHEN list_contains($uneven, o.kind) THEN o.kind
-                ELSE o.kind || ' ' || coalesce(o.input_sizes, '') || ' ' || coalesce(o.dtype, '') END AS signature
+                ELSE o.kind || ' ' || coalesce(o.input_sizes, '') || ' ' || coalesce(o.dtype, '') END AS signature,
+           CASE WHEN list_contains($uneven, o.kind) THEN hash(o.kind)
+                ELSE hash(o.kind, coalesce(o.input_sizes, ''), coalesce(o.dtype, '')) END AS digest
     FROM ordered_call o
     WHERE NOT coalesce(o.is_p2p, false) AND o.communicator IS NOT NULL AND o.sequence >= 0 AND NOT o.closes
         AND (o.input_sizes IS NOT NULL OR o.communicator NOT IN (SELECT communicator FROM sized))
@@ -104,10 +106,11 @@ _ONE_CALL = """(
     GROUP BY communicator, sequence, rank
 )"""
 
-# Numbers are narrowed down by a plain aggregate first: sorting all calls of a large job takes far longer than the rest.
+# Numbers are narrowed down by a plain aggregate of digests first: sorting all calls of a large job, or keeping their texts,
+# takes far longer than the rest.
 _FIRST = f"""{_SIGNED}, unequal AS (
     SELECT communicator, sequence FROM compared GROUP BY communicator, sequence
-    HAVING min(signature) <> max(signature) OR min(call_size) <> max(call_size)
+    HAVING min(digest) <> max(digest) OR min(call_size) <> max(call_size)
 ), narrowed AS (
     SELECT compared.* FROM compared JOIN unequal USING (communicator, sequence)
 ), signed AS {_ONE_CALL.format(calls="narrowed")}, mismatched AS (

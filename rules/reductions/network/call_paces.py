@@ -19,6 +19,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.rules.reductions.arrivals.arrivals import JOINT
+from forensics.rules.reductions.calls.group_times import joined_group_times
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import Roster
 
@@ -32,14 +33,11 @@ _LEAST_PACE_NS = 1e6
 # Only the newer half: a network that became slow is slow there. Of a message either end is last in half of the calls, or more:
 # the shorter quarter of its times are those of the transfer. What one group call issued ends together: of several messages in
 # it none has a time of its own, of a single one the entry that closes the group has it.
-_CALLS = """
+_OF_RECORDERS = "family = 'recorder' AND backend <> 'gloo' AND rank IS NOT NULL AND communicator IS NOT NULL"
+_CALLS = f"""
 WITH timed AS (
-    SELECT o.* REPLACE (
-               CASE WHEN group_call IS NULL THEN duration_ns
-                    ELSE max(duration_ns) OVER (PARTITION BY source_id, pg_id, pg_name, is_p2p, group_call) END AS duration_ns
-           )
-    FROM ordered_call o
-    WHERE o.family = 'recorder' AND o.backend <> 'gloo' AND o.rank IS NOT NULL AND o.communicator IS NOT NULL
+    SELECT o.* REPLACE (CASE WHEN o.group_call IS NULL THEN o.duration_ns ELSE g.took_ns END AS duration_ns)
+    FROM (SELECT * FROM ordered_call WHERE {_OF_RECORDERS}) o {joined_group_times("o", _OF_RECORDERS)}
 ), calls_alone AS (
     SELECT rank, communicator, kind, coalesce(input_sizes, output_sizes, CAST(count AS VARCHAR), '') AS sizes,
            coalesce(is_p2p, false) AS is_message, peer, sequence, duration_ns, enqueued_ns, source_id, locator,

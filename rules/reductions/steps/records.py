@@ -12,6 +12,7 @@ import numpy.typing as npt
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import few_calls, rows_of
+from forensics.rules.reductions.calls.group_times import joined_group_times
 from forensics.rules.reductions.interface import reduction
 
 Ints = npt.NDArray[np.int64]
@@ -40,12 +41,11 @@ WITH size AS (SELECT communicator, count(*) AS members FROM members GROUP BY com
       AND backend = 'gloo' AND NOT coalesce(is_p2p, false) AND duration_ns IS NULL
     WINDOW meeting AS (PARTITION BY communicator, sequence)
 ), timed AS (
-    SELECT o.*, CASE WHEN group_call IS NULL THEN duration_ns WHEN coalesce(record_id, locator) > call_order THEN 0
-                ELSE max(duration_ns) OVER each_group END AS took_ns,
-           CASE WHEN group_call IS NULL THEN device_end_ns ELSE max(device_end_ns) OVER each_group END AS over_ns
-    FROM ordered_call o WHERE o.rank IN (SELECT rank FROM wanted_ranks)
-    WINDOW each_group AS (PARTITION BY source_id, pg_id, pg_name, is_p2p, group_call)
-    QUALIFY o.family = min(o.family) OVER (PARTITION BY o.rank)
+    SELECT o.*, CASE WHEN o.group_call IS NULL THEN o.duration_ns WHEN coalesce(o.record_id, o.locator) > o.call_order THEN 0
+                ELSE g.took_ns END AS took_ns,
+           CASE WHEN o.group_call IS NULL THEN o.device_end_ns ELSE g.over_ns END AS over_ns
+    FROM ordered_call o {joined_group_times("o", "rank IN (SELECT rank FROM wanted_ranks)")}
+    WHERE o.rank IN (SELECT rank FROM wanted_ranks) AND (o.family = 'recorder' OR o.rank NOT IN (SELECT rank FROM capture))
 )
 SELECT o.rank, c.code AS communicator, k.code AS kind, CAST(coalesce(z.members, 0) AS INTEGER) AS members,
        coalesce(o.is_p2p, false) OR o.kind IN ('send', 'recv') AS is_message, o.kind LIKE '%send%' AS is_send,

@@ -210,7 +210,8 @@ def _marked(record: Record, begins: Ints) -> dict[tuple[int, int], int]:
     """The last call of each kind and step, by communicator and number, with the number of the step in this record."""
     joint = np.flatnonzero(~record.is_message & (record.sequence != UNKNOWN))[::-1]
     step = np.searchsorted(begins, joint, side="right") - 1
-    _, last = np.unique(np.stack([record.token[joint], step]), axis=1, return_index=True)
+    # Neither is below -1, nor is there a place beyond the begins: one number stands for both.
+    _, last = np.unique(record.token[joint].astype(np.int64) * (len(begins) + 1) + step, return_index=True)
     return {(int(record.communicator[joint[at]]), int(record.sequence[joint[at]])): int(step[at]) for at in last.tolist()}
 
 

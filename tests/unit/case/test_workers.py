@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from forensics.bundle.artefact import Artefact
+from forensics.bundle.reader import open_bundle
 from forensics.case import database, workers
 from forensics.case.build import open_case
 from forensics.case.database import Connection, schema_columns, table_columns
@@ -52,6 +54,21 @@ def test_several_processes_give_the_case_that_one_gives(folder: Path, request: p
     assert alone["operations"] and alone["frames"] and alone["ingest_warnings"]
     request.getfixturevalue("several_processes")
     assert contents(open_case([folder])) == alone
+
+
+def test_call_paths_of_a_copy_are_sent_again_for_the_other_may_be_dropped(folder: Path) -> None:
+    dumps = sorted(folder.glob("nccl_trace_rank_*"))[:2]
+    (folder / "nccl_trace_rank_9").write_bytes(dumps[1].read_bytes())
+    paths = [folder / "nccl_trace_rank_9", dumps[1], dumps[0]]
+    before = signal.getsignal(signal.SIGINT)
+    workers._begin([artefact for path in paths for artefact in open_bundle([path]).artefacts], schema_columns())
+    signal.signal(signal.SIGINT, before)
+    sent = [
+        sum(len(batch.columns["frame"]) for batch in workers._read(index).batches if batch.table == "frames")
+        for index in range(3)
+    ]
+    assert sent == [2, 2, 2]
+    assert [len(batch.columns["frame"]) for batch in workers._read(2).batches if batch.table == "frames"] == [0]
 
 
 @pytest.mark.usefixtures("several_processes")
