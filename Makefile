@@ -60,6 +60,7 @@ figures: $(VENV)/.dev  ## the tables of docs/simulator.md on a fresh seed, an ho
 	$(BIN)/python -m tests.benchmarks.fidelity docs/simulator.md $(SEED)
 	$(BIN)/python -m tests.benchmarks.baselines docs/simulator.md $(SEED)
 	$(BIN)/python -m tests.benchmarks.granularity docs/simulator.md $(SEED)
+	$(BIN)/python -m tests.benchmarks.segmentation docs/simulator.md $(SEED)
 	$(BIN)/python -m tests.benchmarks.simulator_cost docs/simulator.md 64 1024
 
 healthy: $(VENV)/.dev  ## a thousand sound simulated jobs, of which nobody may be accused, hours (SEED=, SOUND= how many)

@@ -21,6 +21,7 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.epochs.slow_links import JudgedLinks
 from forensics.rules.reductions.hardware.causes import Hardware
+from forensics.rules.reductions.hardware.cores import BusyHosts, told_by_cores
 from forensics.rules.reductions.network.call_paces import CallPace, CallPaces, SlowMembers, slow_members
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
@@ -41,6 +42,7 @@ def _evaluate(
     judged: JudgedLinks,
     users: NicUsers,
     hardware: Hardware,
+    busy: BusyHosts,
     roster: Roster,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
@@ -53,7 +55,8 @@ def _evaluate(
         few = len(ranks) <= max(2, thresholds["most_part"] * len(roster.ranks))
         if not few or (not each.is_told and seen.intersection(each.ranks)):
             continue  # what the network itself shows of such a link tells more
-        yield hardware.refined(_finding(each, ranks), (Cause.NETWORK_SLOW,), max(call.factor for call in each.calls))
+        found = hardware.refined(_finding(each, ranks), (Cause.NETWORK_SLOW,), max(call.factor for call in each.calls))
+        yield told_by_cores(found, busy, roster)
         if victims := {rank for call in each.calls for rank in call.ranks} - set(ranks):
             yield blocked_ranks(users.of(victims))
 

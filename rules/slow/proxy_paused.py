@@ -18,11 +18,13 @@ from forensics.model import (
     Resource,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.reductions.hardware.cores import BusyHosts, told_by_cores
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.proxy_pauses import Pauses
 from forensics.rules.reductions.network.slow_ends import Blame, blamed
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
@@ -32,18 +34,18 @@ _SHOWN = 3
 _LEAST_SEEN = 5
 
 
-def _evaluate(slowness: Slowness, thresholds: Thresholds) -> Iterator[Finding]:
+def _evaluate(slowness: Slowness, busy: BusyHosts, roster: Roster, thresholds: Thresholds) -> Iterator[Finding]:
     slow = slowness.slow_links()
     paused = {link: each for link, each in slowness.pauses.items() if link not in slow and not _is_echo(each, slow.values())}
     weights = {link: each.share for link, each in paused.items() if each.paused >= thresholds["least_pauses"]}
     material = [link for link, each in paused.items() if link in weights and each.share >= _least_share(each, thresholds)]
     for blame in blamed(weights, material, (), NicUsers()):
         found = [paused[link] for link in sorted(blame.links, key=lambda link: (-weights[link], link))]
-        yield _finding(slowness, blame, found, thresholds["likely_pauses"])
+        yield told_by_cores(_finding(slowness, blame, found, thresholds["likely_pauses"]), busy, roster)
     named = {rank for link in material for rank in link}
     for rank, (channel, share) in slowness.seen_late().items():
         if rank not in named and share >= thresholds["least_share"]:
-            yield _unpolled(slowness, channel, share)
+            yield told_by_cores(_unpolled(slowness, channel, share), busy, roster)
 
 
 def _is_echo(pause: Pauses, slow: Collection[ChannelFlows]) -> bool:

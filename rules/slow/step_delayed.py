@@ -26,6 +26,7 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.frontier.duties import first_ranks
 from forensics.rules.reductions.hardware.causes import Hardware
+from forensics.rules.reductions.hardware.cores import BusyHosts, told_by_cores
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces, TracedPlaces
 from forensics.rules.reductions.pipeline.delays import Delay, Delays
 from forensics.rules.reductions.pipeline.on_path import OnPath, on_path
@@ -56,6 +57,7 @@ def _evaluate(
     slow: SlowSteps,
     roster: Roster,
     hardware: Hardware,
+    busy: BusyHosts,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     places = traced if any(delay.is_traced for delay in delays.found) else recorded
@@ -75,7 +77,7 @@ def _evaluate(
         finding = path.added(_finding(connection, delays, found, places, path, roster, thresholds), delays.typical_ns)
         # Not the share of the record: what a GPU is slowed by must explain the step that was long.
         slowdown = 1 + max(delay.excess_ns for delay in found) / delays.typical_ns if delays.typical_ns else None
-        yield hardware.refined(finding, (Cause.COMPUTE_SLOW,), slowdown)
+        yield told_by_cores(hardware.refined(finding, (Cause.COMPUTE_SLOW,), slowdown), busy, roster)
 
 
 def _stands_out(delays: Delays, found: Sequence[Delay], places: CallPlaces, roster: Roster, thresholds: Thresholds) -> bool:

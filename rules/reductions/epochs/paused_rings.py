@@ -4,13 +4,14 @@ Where the proxy or the GPU of a rank stops for some milliseconds, its NIC first 
 buffers that it granted are full (eight slices of NCCL); its successor has received nothing for a moment when it has passed
 on the last slice, and so on round the ring. So one rank stops to send before it stops to receive, and all behind it the other
 way round. In a long ring those before it may fill the buffers of the next one before the want of data comes round: they too
-stop to send first, and the last such rank in the direction of the data is where it began. Both directions of a NIC have one
-clock, so that none has to be compared with another host's (Pulse 6.2: long duration at a normal start and a normal actual
-communication time is a bottleneck of CPU or GPU inside the collective).
+stop to send first, and the last such rank in the direction of the data is where it began. Where both meet neither is first.
+Both directions of a NIC have one clock, so that none has to be compared with another host's (Pulse 6.2: long duration at a
+normal start and a normal actual communication time is a bottleneck of CPU or GPU inside the collective).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,9 @@ Floats = npt.NDArray[np.float64]
 # Longer pauses are those between operators; and the ranks of a ring, pauses that a NIC has and how many of ten must agree.
 _MOST_PAUSE_NS = 100 * PAUSE_NS
 _FEWEST_RANKS, _FEWEST_PAUSES, _AGREE = 3, 8, 0.6
+# From the one that stops by itself on, in the direction of the data: those that lack data, one at which want of data and full
+# buffers may meet, and those that run into full buffers.
+_FROM_ONE = re.compile("sr+-?s*")
 # What a NIC receives after it stopped to send: three slices of 1 MiB take as long at 25 GB/s; and two epochs are rounding.
 _LEAD_NS, _LEAD_EPOCHS = 120_000, 3
 
@@ -72,12 +76,13 @@ class _Pauses:
     least: float
 
     @property
-    def leads(self) -> bool:
-        return len(self.lead) >= _FEWEST_PAUSES and float((self.lead >= self.least).mean()) >= _AGREE
-
-    @property
-    def follows(self) -> bool:
-        return len(self.lead) >= _FEWEST_PAUSES and float((self.lead < 0).mean()) >= _AGREE
+    def order(self) -> str:
+        """Whether the NIC stops to send first (`s`), to receive first (`r`), or neither in most pauses (`-`)."""
+        if len(self.lead) < _FEWEST_PAUSES:
+            return "-"
+        if float((self.lead >= self.least).mean()) >= _AGREE:
+            return "s"
+        return "r" if float((self.lead < 0).mean()) >= _AGREE else "-"
 
 
 @reduction
@@ -90,8 +95,10 @@ def paused_rings(moved: NicOperators, rates: LinkRates) -> PausedRings:
         pauses = [_pauses(nics.get(rank), ring[at - 1], ring[(at + 1) % len(ring)]) for at, rank in enumerate(ring)]
         if not any(len(each.lead) >= _FEWEST_PAUSES for each in pauses):
             continue
-        first = [at for at, each in enumerate(pauses) if each.leads and pauses[(at + 1) % len(ring)].follows]
-        if len(first) == 1 and all(each.leads or each.follows for each in pauses):
+        first = [
+            at for at in range(len(ring)) if _FROM_ONE.fullmatch("".join(each.order for each in (*pauses[at:], *pauses[:at])))
+        ]
+        if len(first) == 1:
             begun.append(_found(nics[ring[first[0]]], ring, first[0], pauses[first[0]]))
         else:
             unclear.append(ring)

@@ -6,17 +6,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NewType
 
 import numpy as np
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
+from forensics.model import Cause, Component, Confidence, Evidence, Finding, Granularity, Members
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.roster import Roster
 
 # Per cent of the time, and times what is usual on the other hosts: one host alone tells nothing.
 _LEAST_WAITING, _FACTOR, _FEWEST_OTHERS = 10.0, 4.0, 2
+# What tells which of several is to blame, with nothing else to tell it: a host that reads data may wait a fifth of the time.
+_PLAIN = 30.0
+# What threads of the CPU that drive the network may be behind.
+_BY_PROXIES = (Cause.NETWORK_SLOW, Cause.PROXY_DELAY)
 
 _PRESSURE = """
 SELECT s.host, max(try_cast(json_extract_string(try_cast(c.value AS JSON), '$.pressure.cpu.some.avg10') AS DOUBLE)) AS waiting,
@@ -64,3 +70,32 @@ def busy_hosts(connection: DuckDBPyConnection) -> BusyHosts:
 
 def _median(others: list[float]) -> float | None:
     return float(np.median(others)) if len(others) >= _FEWEST_OTHERS else None
+
+
+def told_by_cores(finding: Finding, busy: BusyHosts, roster: Roster) -> Finding:
+    """A slow transfer, or proxies that pause, whose ranks, or the one of them on one host alone, have their cores taken.
+
+    Threads of the CPU drive the network: while they have no core, nothing is handed over, and data moves as fast as ever while
+    it moves (Pulse 7.2.2). Where one of several ranks is to blame, the host of one that is plainly short of cores is named.
+    """
+    if finding.cause not in _BY_PROXIES:
+        return finding
+    hosts = {rank: roster.host_of(rank) for rank in finding.ranks}
+    short = sorted({host for host in hosts.values() if host is not None and host in busy})
+    if len(short) != 1:
+        return finding
+    taken = busy[short[0]]
+    if finding.cause is Cause.PROXY_DELAY and set(hosts.values()) == {taken.host}:
+        return _contended(finding, taken)
+    if finding.members is not Members.ONE_OF or taken.waiting < _PLAIN:
+        return finding
+    ranks = tuple(rank for rank in sorted(roster.ranks) if roster.host_of(rank) == taken.host)
+    doubt = Evidence("that it is this one of them is told by its cores only", None, supports=False)
+    named = replace(finding, ranks=ranks, members=Members.EACH, granularity=Granularity.HOST, confidence=Confidence.SUSPECT)
+    return _contended(replace(named, evidence=(*finding.evidence, doubt)), taken)
+
+
+def _contended(finding: Finding, taken: TakenCores) -> Finding:
+    stage = replace(finding.stage, component=Component.HOST)
+    evidence = (*finding.evidence, Evidence(taken.statement, taken.source))
+    return replace(finding, cause=Cause.CPU_CONTENTION, stage=stage, evidence=evidence)
