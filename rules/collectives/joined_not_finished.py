@@ -23,6 +23,7 @@ from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.mismatch.divergences import Divergences
 from forensics.rules.reductions.network.held_devices import HeldDevices
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
+from forensics.rules.reductions.ranks.rails import may_send_on
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
@@ -72,7 +73,7 @@ def _evaluate(
             still = liveness.motion is Motion.STALLED and all(roster.rank(rank).state == "alive" for rank in root.ranks)
             seen = [activity_of(stacks, rank) for rank in root.ranks]
             lines = (*links, *_of_network(logs)) if still and _inside_one_call(seen) else ()
-            yield _finding(groups, text, root, lines, apart=_apart(root, seen))
+            yield _finding(groups, text, root, (_beside(groups, root, roster), lines), apart=_apart(root, seen))
 
 
 def _apart(root: Root, seen: Sequence[Activity | None]) -> bool:
@@ -80,16 +81,29 @@ def _apart(root: Root, seen: Sequence[Activity | None]) -> bool:
     return not root.waits[0].communicator and None not in seen and not _inside_one_call(seen)
 
 
-def _finding(groups: Communicators, text: EvidenceText, root: Root, lines: Sequence[Evidence], *, apart: bool) -> Finding:
-    """Build the finding; `lines` are those about the network where the hosts live and are inside the same call."""
+def _beside(groups: Communicators, root: Root, roster: Roster) -> tuple[int, ...]:
+    """Ranks that take no part in a message and over whose NIC it may leave."""
     wait = root.waits[0]
+    members = next((group.members for group in groups if group.label == wait.communicator), ())
+    return tuple(r for r in may_send_on(*wait.peers, members, roster) if r not in root.ranks) if wait.peers else ()
+
+
+def _finding(
+    groups: Communicators, text: EvidenceText, root: Root, known: tuple[tuple[int, ...], Sequence[Evidence]], *, apart: bool
+) -> Finding:
+    """Build the finding; `known` are ranks beside the root over whose NIC it may go, and lines about the network.
+
+    These are told where the hosts live and are inside the same call.
+    """
+    wait, (beside, lines) = root.waits[0], known
+    on = (Evidence(f"with PXN the message leaves over the NIC of {evidence_text.ranks_text(beside)}"),) if beside else ()
     return Finding(
-        ranks=root.ranks,
+        ranks=tuple(sorted((*root.ranks, *beside))),
         cause=_cause(groups, root, bool(lines)),
         stage=text.joined_stage(wait, root.ranks, Component.COMMUNICATION),
         belief=Belief.GROUP_SYMPTOM,
         confidence=Confidence.SUSPECT,
-        evidence=(*_evidence(groups, text, root), *(() if apart else _network_lines(lines))),
+        evidence=(*_evidence(groups, text, root), *on, *(() if apart else _network_lines(lines))),
         granularity=Granularity.GROUP,
         members=Members.ONE_OF,
         since=text.since((wait,)),

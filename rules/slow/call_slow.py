@@ -102,7 +102,8 @@ def _evidence(each: SlowMembers) -> Iterator[Evidence]:
 
 def _what(call: CallPace) -> str:
     if call.kind == "send":
-        return f"a message from rank {call.ranks[0]} to rank {call.ranks[1]} in {call.communicator}"
+        on = f" (with PXN over the NIC of {ranks_text(call.ranks[2:])})" if len(call.ranks) > 2 else ""
+        return f"a message from rank {call.ranks[0]} to rank {call.ranks[1]}{on} in {call.communicator}"
     return f"{call.kind} of {ranks_text(call.ranks)} in {call.communicator}"
 
 

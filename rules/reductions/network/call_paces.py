@@ -21,6 +21,7 @@ from forensics.case.database import rows_of
 from forensics.rules.reductions.arrivals.arrivals import JOINT
 from forensics.rules.reductions.calls.group_times import joined_group_times
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.rails import may_send_on
 from forensics.rules.reductions.ranks.roster import Roster
 
 # Calls before they have a pace, and communicators or links beside it that must tell what is usual.
@@ -80,8 +81,8 @@ FROM paces p JOIN sources c USING (source_id) WHERE len(p.ranks) > 1 ORDER BY AL
 class CallPace:
     """Calls of one kind and size of one communicator: each takes `took_ns` once all of `ranks` are there, `usual_ns` elsewhere.
 
-    Of a message `ranks` are sender and receiver. `share` is the part of the time that `calls` of them lose, at most; `others`
-    are as many links or communicators, of other ranks too, that tell what is usual.
+    Of a message `ranks` are sender and receiver, and who may send it on. `share` is the part of the time that `calls` of them
+    lose, at most; `others` are as many links or communicators, of other ranks too, that tell what is usual.
     """
 
     communicator: str
@@ -124,11 +125,13 @@ class CallPaces:
 def call_paces(connection: DuckDBPyConnection, roster: Roster) -> CallPaces:
     """Compare calls whose members are all recorded and whose hosts are known; groups of several messages are left out."""
     alike: dict[tuple[Any, ...], list[CallPace]] = defaultdict(list)
+    members = dict(rows_of(connection, "members", "SELECT communicator, list(rank) FROM members GROUP BY communicator"))
     for query in (_MESSAGES, _COLLECTIVES):
         for communicator, kind, sizes, ranks, took, calls, span, source in rows_of(connection, "operations", query):
             places = _spread(ranks, roster)
             if calls >= _LEAST_CALLS and took >= _LEAST_PACE_NS and places is not None:
-                pace = CallPace(communicator, kind, tuple(ranks), float(took), int(calls), float(span), source)
+                beside = may_send_on(ranks[0], ranks[1], members.get(communicator, ()), roster) if query is _MESSAGES else ()
+                pace = CallPace(communicator, kind, (*ranks, *beside), float(took), int(calls), float(span), source)
                 alike[kind, sizes, places].append(pace)
     return CallPaces(tuple(each for paces in alike.values() for each in _compared(paces)))
 

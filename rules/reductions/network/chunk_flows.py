@@ -156,6 +156,20 @@ GROUP BY communicator, rank, kind, coalesce(peer, -1)
 """
 _STEPPED = "SELECT DISTINCT rank FROM chunk_states WHERE list_contains($sources, source_id) AND posted > 0 AND rank IS NOT NULL"
 
+# With PXN another process of the host sends, and its log does not say for which communicator.
+_SENT_ON = """
+WITH others AS (
+    SELECT DISTINCT s.rank AS of_rank, s.host, c.channel, c.peer FROM (
+        SELECT source_id, communicator, direction, channel, peer FROM chunk_states
+        UNION SELECT source_id, communicator, direction, channel, peer FROM flows
+    ) c JOIN sources s USING (source_id)
+    WHERE list_contains($sources, c.source_id) AND c.communicator IS NULL AND c.direction = 'send' AND s.host IS NOT NULL
+)
+SELECT DISTINCT m.communicator, m.rank, p.rank, o.channel
+FROM others o JOIN sources l ON l.host = o.host AND l.rank IS NOT NULL AND l.rank <> o.of_rank
+JOIN members m ON m.rank = l.rank JOIN members p ON p.communicator = m.communicator AND p.position = o.peer
+"""
+
 _Key = tuple[str, int, str, int, int, int]
 """Communicator, number, kind of collective or `p2p`, channel, sender, receiver."""
 
@@ -184,11 +198,15 @@ def chunk_flows(calls: Calls, logs: ShimLogs) -> OpenFlows:
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
-    """Highest number that a rank entered and finished in a communicator, ranks whose logs show steps, and ranks with a log."""
+    """Highest number that a rank entered and finished in a communicator, ranks whose logs show steps, and ranks with a log.
+
+    `sent_on` are senders, receivers and channels for which a process of the sender's host sends to that place for another one.
+    """
 
     entered: Mapping[tuple[str, int, str, int], tuple[int, int]]
     stepped: frozenset[int]
     logged: frozenset[int]
+    sent_on: frozenset[tuple[str, int, int, int]] = frozenset()
 
 
 def _reached(connection: DuckDBPyConnection, table: str, sources: Collection[int], logged: frozenset[int]) -> _Reached:
@@ -201,7 +219,8 @@ def _reached(connection: DuckDBPyConnection, table: str, sources: Collection[int
         key = (label, rank, kind if paired else "", places.get((label, peer), -1) if paired else -1)
         before = entered.get(key, (0, 0))
         entered[key] = (max(before[0], last or 0), max(before[1], done or 0))
-    return _Reached(entered, frozenset(rank for (rank,) in connection.execute(_STEPPED, asked).fetchall()), logged)
+    stepped = frozenset(rank for (rank,) in connection.execute(_STEPPED, asked).fetchall())
+    return _Reached(entered, stepped, logged, frozenset(connection.execute(_SENT_ON, asked).fetchall()))
 
 
 def _flow(key: _Key, ends: Mapping[str, FlowEnd], reached: _Reached) -> Flow:
@@ -246,7 +265,7 @@ def _one_sided(key: _Key, send: FlowEnd | None, receive: FlowEnd | None, reached
     entered, done = reached.entered.get((label, silent, *name), (0, 0))
     if entered < number:
         return FlowState.NOT_ENTERED
-    if silent not in reached.stepped:
+    if silent not in reached.stepped or (silent == sender and (label, sender, receiver, key[3]) in reached.sent_on):
         return FlowState.UNKNOWN
     if done >= number:
         return _through(send, receive)
