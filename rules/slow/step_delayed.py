@@ -29,6 +29,7 @@ from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cores import BusyHosts, told_by_cores
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces, TracedPlaces
 from forensics.rules.reductions.pipeline.delays import Delay, Delays
+from forensics.rules.reductions.pipeline.late_hosts import is_amid, stands_out
 from forensics.rules.reductions.pipeline.on_path import OnPath, on_path
 from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
 from forensics.rules.reductions.ranks.roster import Roster
@@ -68,8 +69,10 @@ def _evaluate(
     hosts = {roster.host_of(found[0].ranks[0]) if len(found[0].ranks) == 1 else found[0].ranks for found in kept}
     if len(hosts) > thresholds["most_roots"]:
         return  # where the steps wait for somebody else each time nobody holds the job up
+    on = {rank: roster.host_of(rank) for rank in roster.ranks}
     for found in kept:
-        if found[0].by_arrivals and not _stands_out(delays, found, places, roster, thresholds):
+        least = thresholds["least_again"], thresholds["least_steps_lost"]
+        if found[0].by_arrivals and not stands_out(delays, found, places, on, *least):
             continue
         path = on_path(found, places, slow)
         if path.is_absorbed:
@@ -78,28 +81,6 @@ def _evaluate(
         # Not the share of the record: what a GPU is slowed by must explain the step that was long.
         slowdown = 1 + max(delay.excess_ns for delay in found) / delays.typical_ns if delays.typical_ns else None
         yield told_by_cores(hardware.refined(finding, (Cause.COMPUTE_SLOW,), slowdown), busy, roster)
-
-
-def _stands_out(delays: Delays, found: Sequence[Delay], places: CallPlaces, roster: Roster, thresholds: Thresholds) -> bool:
-    """Whether a host is late to calls inside passes, again and again or by several steps.
-
-    Once, and by less, it may have wanted for a core. To calls between the passes it may come late by a message of its pipeline.
-    """
-    often = len(found) >= thresholds["least_again"] and 2 * len(found) > _long(delays)
-    much = max(delay.excess_ns for delay in found) >= thresholds["least_steps_lost"] * delays.typical_ns
-    return (often or much) and all(_is_inside(delays, delay, places, roster) for delay in found)
-
-
-def _is_inside(delays: Delays, delay: Delay, places: CallPlaces, roster: Roster) -> bool:
-    """Whether a host was late to a call by its own work: to one of a pass, or amid the step where nobody else was late.
-
-    Who comes late by a message waited for another host, for which the members of its own groups wait in the same step.
-    """
-    place = places.of_call(delay.ranks[0], delay.communicator, delay.sequence)
-    if place is not None and place.in_pass:
-        return True
-    alone = sum(other.step == delay.step for other in delays.found) == 1 and delays.timed >= set(roster.ranks)
-    return alone and places.is_amid(delay.ranks[0], delay.communicator, delay.sequence)
 
 
 def _roots(delays: Delays, blamed: Mapping[_Blame, list[Delay]], roster: Roster, thresholds: Thresholds) -> list[list[Delay]]:
@@ -140,7 +121,6 @@ def _finding(
     place = place if place.in_pass and place.direction else path.place(worst.step) or place
     if worst.is_spread or worst.before_step:  # no pass stands out
         place = CallPlace(stage=place.stage)
-    is_amid = places.is_amid(worst.ranks[0], worst.communicator, worst.sequence)
     lost = sum(delay.excess_ns for delay in found)
     # One of most ranks of a job is no finding.
     told = not worst.one_of or len(worst.ranks) <= min(thresholds["most_members"], len(roster.ranks) // 2)
@@ -154,7 +134,7 @@ def _finding(
         granularity=(Granularity.GROUP if worst.one_of else Granularity.RANK) if told else Granularity.JOB,
         members=Members.ONE_OF if worst.one_of and told else Members.EACH,
         anomaly=Anomaly.FAIL_SLOW,
-        by_design=_by_design(delays, found, worst, roster, thresholds, amid=place.in_pass or is_amid),
+        by_design=_by_design(delays, found, worst, roster, thresholds, amid=place.in_pass or is_amid(worst, places)),
         impact=Impact(round(lost), round(lost / (lost + delays.steps * delays.typical_ns), 3), len(found), "arrival"),
         since=roster.since(worst.ranks[0], worst.at_ns, "its host's realtime"),
         next_steps=(_advice(worst),),

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from math import fsum
 
 import numpy as np
+from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.pipeline.axes import Axis
@@ -31,6 +32,11 @@ from forensics.rules.reductions.steps.traced import TracedRecords
 _WAITS, _UNKNOWN_CALLS = 0.5, 0.25
 _PASSED_ON = 0.5
 _LEAST_MEMBERS = 2
+# Gloo counts the calls that it does not record.
+_MESSAGES = """
+SELECT 1 FROM operations WHERE coalesce(is_p2p, false) OR kind IN ('send', 'recv')
+OR (backend = 'gloo' AND (op_id IS NULL OR op_id > sequence)) LIMIT 1
+"""
 # A watchdog sees an end up to a round late (100 ms, torch 2.9), and the begin of the step as late.
 _SEEN_NS = 300e6
 
@@ -94,6 +100,7 @@ class Delays:
 
     `usual` of them tell what is usual: a step takes `typical_ns`. `unexplained` long steps have no root that is seen. `ranks`
     show whole steps, `timed` of them the time inside their calls. `unexplained_ns` is by what those were longer.
+    `may_have_messages`: ranks send to each other, or (gloo) make calls that no recorder keeps.
     """
 
     found: tuple[Delay, ...]
@@ -104,6 +111,7 @@ class Delays:
     ranks: frozenset[int]
     timed: frozenset[int]
     unexplained_ns: tuple[float, ...] = ()
+    may_have_messages: bool = True
 
     def __bool__(self) -> bool:
         return self.steps > 0
@@ -122,7 +130,7 @@ def steps(records: Recorded, liveness: Liveness, traces: TracedRecords) -> StepT
 
 
 @reduction
-def delays(times: StepTimes, layout: Layout) -> Delays:
+def delays(connection: DuckDBPyConnection, times: StepTimes, layout: Layout) -> Delays:
     """What held up the long steps."""
     long, in_step = times.long(), layout.along(Axis.TENSOR)
     found = {number: tuple(_of_step(times, number, excess, in_step)) for number, excess in long}
@@ -135,6 +143,7 @@ def delays(times: StepTimes, layout: Layout) -> Delays:
         ranks=frozenset(times.ranks),
         timed=_timed(times),
         unexplained_ns=tuple(excess for number, excess in long if not found[number]),
+        may_have_messages=bool(long) and bool(connection.execute(_MESSAGES).fetchall()),
     )
 
 

@@ -162,16 +162,16 @@ def test_the_chance_of_being_last_so_often(late: int, calls: int, members: int, 
 
 def with_steps(
     own: Callable[[int], float], others: float, step_late: float = 0.0, kind: str = "barrier", between: int = 5,
-    usual: str = "all_reduce [4]",
+    usual: str = "all_reduce [4]", each: float = 50,
 ) -> tuple[Series, Series]:  # fmt: skip
-    """Calls of two kinds in turn; before the second, rank 0 needs `own` of its number, the others `others` ms."""
+    """Calls of two kinds in turn, `each` ms before the first; before the second rank 0 needs `own` ms of its number."""
     now = 0.0
     behind: tuple[list[list[int]], list[list[int]]] = [], []
     at_ns: tuple[list[list[int]], list[list[int]]] = [], []
     for number in range(20 * (between + 1)):
         is_barrier = number % (between + 1) == between
         extra = own(number // (between + 1)) - others if is_barrier else step_late
-        now += (others if is_barrier else 50) * MS
+        now += (others if is_barrier else each) * MS
         late = [0 if each else int(extra * MS) for each in range(4)]
         behind[is_barrier].append(late)
         at_ns[is_barrier].append([int(now) + each for each in late])
@@ -202,6 +202,13 @@ def test_data_that_is_reduced_in_every_step_is_everybodys(kind: str, duty: bool)
     calls = with_steps(lambda _: 200, 10, kind=kind, between=1)
     (item,) = of_series(calls).found
     assert (item.rank, item.is_duty) == (0, duty)
+
+
+@pytest.mark.parametrize(("others", "each", "duty"), [(60, 1, False), (2, 60, True)], ids=["layers", "metrics"])
+def test_a_call_that_follows_the_work_of_all_is_of_their_step(others: float, each: float, duty: bool) -> None:
+    """Layers of one size are reduced several times a step: between two calls of the first layer lies no step of its own."""
+    found = of_series(with_steps(lambda _: 400, others, kind="all_reduce [1]", between=3, each=each)).found
+    assert [(item.rank, item.is_duty) for item in found if item.typical_ns > 300 * MS] == [(0, duty)]
 
 
 @pytest.mark.parametrize(

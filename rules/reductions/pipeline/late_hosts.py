@@ -1,0 +1,68 @@
+"""Whether a host that waits in calls itself (gloo) was late by its own work: it may want for a core, or wait for a message."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from statistics import median
+
+from forensics.rules.reductions.arrivals.lateness import chance_of_last
+from forensics.rules.reductions.frontier.duties import first_ranks
+from forensics.rules.reductions.pipeline.call_places import CallPlaces
+from forensics.rules.reductions.pipeline.delays import Delay, Delays
+
+# Of what it is late by: steps that are longer by less are those of a busy host.
+_NEARLY = 0.5
+_MOST_CHANCE = 0.01
+
+
+def stands_out(
+    delays: Delays,
+    found: Sequence[Delay],
+    places: CallPlaces,
+    hosts: Mapping[int, str | None],
+    least_again: float,
+    least_steps: float,
+) -> bool:
+    """Whether a rank is late inside passes `least_again` times, or by `least_steps` usual steps; `hosts` has all ranks.
+
+    Once, and by less, it may have wanted for a core. To calls between the passes it may come late by a message of its pipeline;
+    where the job has no messages, who is late to most steps that are about as long as these, beyond chance, is late by itself.
+    The first rank of a host logs and saves between the passes, now and then.
+    """
+    ranks = set(hosts)
+    alone = not delays.may_have_messages and delays.timed >= ranks and not first_ranks(hosts) & set(found[0].ranks)
+    if alone and _is_beyond_chance(delays, found, least_again):
+        return True
+    often = len(found) >= least_again and 2 * len(found) > _long(delays)
+    much = max(delay.excess_ns for delay in found) >= least_steps * delays.typical_ns
+    return (often or much) and all(_is_inside(delays, delay, places, ranks) for delay in found)
+
+
+def _long(delays: Delays) -> int:
+    return len({delay.step for delay in delays.found}) + delays.unexplained
+
+
+def _is_beyond_chance(delays: Delays, found: Sequence[Delay], least_again: float) -> bool:
+    least = _NEARLY * median(delay.excess_ns for delay in found)
+    mine = {delay.step for delay in found if delay.excess_ns >= least}
+    others = {delay.step for delay in delays.found if delay.excess_ns >= least} - mine
+    steps = len(mine) + len(others) + sum(excess >= least for excess in delays.unexplained_ns)
+    most = len(mine) >= least_again and 2 * len(mine) > steps
+    return most and chance_of_last(len(mine), steps, len(delays.ranks)) <= _MOST_CHANCE
+
+
+def _is_inside(delays: Delays, delay: Delay, places: CallPlaces, ranks: Collection[int]) -> bool:
+    """Whether a host was late to a call by its own work: to one of a pass, or amid the step where nobody else was late.
+
+    Who comes late by a message waited for another host, for which the members of its own groups wait in the same step.
+    """
+    place = places.of_call(delay.ranks[0], delay.communicator, delay.sequence)
+    if place is not None and place.in_pass:
+        return True
+    alone = sum(other.step == delay.step for other in delays.found) == 1 and delays.timed >= set(ranks)
+    return alone and is_amid(delay, places)
+
+
+def is_amid(delay: Delay, places: CallPlaces) -> bool:
+    """Whether calls of its kind precede and follow it in the step."""
+    return places.is_amid(delay.ranks[0], delay.communicator, delay.sequence)
