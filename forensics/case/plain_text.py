@@ -17,7 +17,7 @@ _QUOTE = re.compile(rb"> ?")
 _INDENT = re.compile(rb"[ \t]{2,40}")
 _TITLE = re.compile(rb"(?:\xef\xbb\xbf)?\s{0,64}#{1,2} \S")
 _FENCES = (b"```", b"~~~")
-_SPAN = re.compile(rb"(?<!`)(`{1,2})(?!`)[^\n]{1,2000}?(?<!`)\1(?!`)")
+_SPAN = re.compile(rb"(?<!`)(`{1,2})(?!`)[^`\n]{0,1000}\s[^\n]{0,1000}?(?<!`)\1(?!`)")
 _CONTAINER = re.compile(rb"[A-Za-z][\w.-]{0,62}-\d{1,5} {1,40}\| ?")
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 LARGEST_MANUAL = 1 << 18
+_ANY_TITLE = re.compile(rb"(?:\xef\xbb\xbf)?\s{0,64}#{1,2} \S")
 _TITLE = re.compile(
     rb"(?:\xef\xbb\xbf)?\s{0,64}#{1,2} [^\n]{0,120}?"
     rb"\b(?i:run-?book|play-?book|troubleshooting|how[ -]to|user guide|faq|cheat ?sheet)\b"
@@ -13,20 +15,30 @@ _COMMAND = re.compile(
     r"\s*(?:[$#>] |(?:sudo |kubectl |nvidia-smi|dmesg|ps |py-spy |ssh |export |scontrol |sinfo |ib\w+ |grep |cat ))"
 )
 _LONGEST_QUOTE = 3
+_HEADING = re.compile(r"#{1,6} \S")
+_FENCE = ("```", "~~~")
+# A chapter of a book has many sections of sentences with short examples; a ticket has a few, with what was printed.
+_LEAST_HEADINGS, _LEAST_BLOCKS, _LEAST_SENTENCES, _MOST_PER_BLOCK = 8, 8, 80, 10
 
 
 def may_be_manual(head: bytes) -> bool:
-    """Whether a text begins with a title of such."""
-    return _TITLE.match(head) is not None
+    """Whether a text begins with a title in Markdown."""
+    return _ANY_TITLE.match(head) is not None
 
 
 def is_manual(content: bytes) -> bool:
-    """Whether a text with such a title quotes no more than a few lines at once, commands aside: a report has logs below it."""
+    """Whether a text with the title of such quotes no more than a few lines at once, or any page is a chapter of a book."""
     if not may_be_manual(content) or len(content) > LARGEST_MANUAL:
         return False
+    lines = content.decode("utf-8", "replace").splitlines()
+    return (_TITLE.match(content) is not None and _quotes_little(lines)) or _is_chapter(lines)
+
+
+def _quotes_little(lines: Sequence[str]) -> bool:
+    """Commands aside: a report has logs below it."""
     quoted, is_inside = 0, False
-    for line in content.decode("utf-8", "replace").splitlines():
-        if line.lstrip().startswith(("```", "~~~")):
+    for line in lines:
+        if line.lstrip().startswith(_FENCE):
             quoted, is_inside = 0, not is_inside
         elif is_inside or line.startswith(("    ", "\t")):
             quoted += bool(line.strip()) and _COMMAND.match(line) is None
@@ -35,3 +47,20 @@ def is_manual(content: bytes) -> bool:
         if quoted > _LONGEST_QUOTE:
             return False
     return True
+
+
+def _is_chapter(lines: Sequence[str]) -> bool:
+    headings = blocks = sentences = quoted = 0
+    is_inside = False
+    for line in lines:
+        if line.lstrip().startswith(_FENCE):
+            is_inside = not is_inside
+            blocks += is_inside
+        elif is_inside:
+            quoted += 1
+        elif _HEADING.match(line):
+            headings += 1
+        else:
+            sentences += bool(line.strip())
+    many = headings >= _LEAST_HEADINGS and blocks >= _LEAST_BLOCKS and sentences >= _LEAST_SENTENCES
+    return many and quoted <= _MOST_PER_BLOCK * blocks

@@ -290,13 +290,31 @@ def test_instructions_that_quote_a_message_are_no_evidence(tmp_path: Path, text:
     assert ("training_log" in kinds_of(tmp_path, "page.md")) is is_read
 
 
+CHAPTER = "# Debugging\n\n" + "".join(
+    f"## Case {number}\n\n" + "This happens when a rank is late.\n" * 10 + f"\n```\n{ONE}```\n\n" for number in range(9)
+)
+THREAD = "# It hangs\n\n" + "".join(f"## Comment {number}\n\nHere it is.\n\n```\n{ONE * 6}```\n\n" for number in range(9))
+
+
+@pytest.mark.parametrize(("text", "is_read"), [(CHAPTER, False), (THREAD, True), (f"# It hangs\n\n```\n{ONE}```\n", True)])
+def test_a_chapter_of_a_book_is_no_evidence(tmp_path: Path, text: str, is_read: bool) -> None:
+    (tmp_path / "page.md").write_text(text)
+    (tmp_path / "job.log").write_text(LOG)
+    assert ("training_log" in kinds_of(tmp_path, "page.md")) is is_read
+
+
 MENTIONS = "# Lines that are read\n\n| line | who |\n|---|---|\n| `{0}` | rank |\n\n- Such as `{0}` of a watchdog.\n\n{1}"
 
 
 @pytest.mark.parametrize(
     ("below", "expected"),
-    [("", set()), (f"```\n{ONE}```\n", {1}), ("".join(f"`{line}`\n" for line in ONE.splitlines()), {1})],
-    ids=["mentioned only", "a block of code", "lines that are spans"],
+    [
+        ("", set()),
+        (f"```\n{ONE}```\n", {1}),
+        (f"`job_rank2.log` and\n\n```\n{ONE}```\n", {1}),
+        ("".join(f"`{line}`\n" for line in ONE.splitlines()), {1}),
+    ],
+    ids=["mentioned only", "a block of code", "a name", "lines that are spans"],
 )
 def test_code_spans_between_words_have_not_happened(tmp_path: Path, below: str, expected: set[int]) -> None:
     (tmp_path / "page.md").write_text(MENTIONS.format(ONE.splitlines()[0], below))
