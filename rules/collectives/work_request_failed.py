@@ -21,7 +21,8 @@ from forensics.model import (
 from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.network.chunk_flows import OpenFlows
 from forensics.rules.reductions.network.failed_ports import FailedPorts, Ranks, own_end
-from forensics.rules.reductions.network.work_requests import FLUSHED, NETWORK_STATUS, STATUS_NAMES, QueuePair, QueuePairs
+from forensics.rules.reductions.network.failed_ways import FailedWays
+from forensics.rules.reductions.network.work_requests import NETWORK_STATUS, STATUS_NAMES, QueuePair, QueuePairs
 from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import LEAST_HEARTBEAT_GAP_NS, ShimLogs, WorkRequestLogs
@@ -35,13 +36,11 @@ def _evaluate(
     graph: WaitGraph,
     shim: ShimLogs,
     open_flows: OpenFlows,
-    queue_pairs: QueuePairs,
+    failed: FailedWays,
     users: NicUsers,
     ports: FailedPorts,
 ) -> Iterator[Finding]:
     """Ranks that have a NIC together are one end of a way where queue pairs of each failed."""
-    failed = [pair for pair in queue_pairs if pair.status not in (None, FLUSHED) and not _peer_gone(roster, shim, pair)]
-    failed = [pair for pair in failed if not _may_be_echo(roster, shim, pair)]
     if not failed or not (graph.waits or open_flows):
         return
     hit = {rank for pair in failed for rank in (pair.rank, pair.peer) if rank is not None}
@@ -63,19 +62,6 @@ def _ends(pair: QueuePair, ports: FailedPorts, users: NicUsers, hit: Collection[
         own = own_end(ports, ends)
         return ends if own is None else (users.of(own),)
     return ((pair.rank,),)
-
-
-def _peer_gone(roster: Roster, shim: ShimLogs, pair: QueuePair) -> bool:
-    """Whether the process at the other end is known to be gone: then the error is its echo."""
-    if pair.peer is None:
-        return False
-    facts, log = roster.rank(pair.peer), shim.get(pair.peer)
-    return facts.dead or facts.stopped or facts.heartbeat_gap_ns is not None or (log is not None and log.ended)
-
-
-def _may_be_echo(roster: Roster, shim: ShimLogs, pair: QueuePair) -> bool:
-    """Whether the other end did not answer and is not known, while ranks without a log could be it: one of them may be gone."""
-    return pair.status in NETWORK_STATUS and pair.peer is None and not set(roster.ranks) <= set(shim)
 
 
 def _peer_silent(shim: ShimLogs, pair: QueuePair) -> int:

@@ -9,6 +9,7 @@ from forensics.rules.interface import Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
+from forensics.rules.reductions.network.failed_ways import FailedWays
 from forensics.rules.reductions.ranks.roster import Roster, UnplacedFiles
 from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
@@ -28,13 +29,15 @@ def _evaluate(
     blocking: BlockingMismatches,
     text: EvidenceText,
     unplaced: UnplacedFiles,
+    failed: FailedWays,
 ) -> Iterator[Finding]:
     """Nobody is silent while stacks or dumps lie there of which nothing tells the rank: one may be the missing one."""
     # A shim log is made with the first call and outlives its process: where there is none, nobody fetched it.
     if unplaced or calls.from_shim:
         return
     mismatched = {mismatch.communicator for mismatch in blocking}
-    silent = tuple(root.ranks[0] for root in graph.free_roots if _missing_alone(roster, graph, root.ranks[0], mismatched))
+    alone = [root.ranks[0] for root in graph.free_roots if _missing_alone(roster, graph, root.ranks[0], mismatched)]
+    silent = tuple(rank for rank in alone if not _is_held(graph, rank, failed))
     if 0 < len(silent) <= len(roster.ranks) / 2 and not _lost_by_hand(roster, silent):
         yield _finding(roster, graph, text, silent, tuple(_doubts(graph, groups, silent)))
 
@@ -43,6 +46,12 @@ def _missing_alone(roster: Roster, graph: WaitGraph, rank: int, mismatched: Coll
     """Whether this unseen rank is awaited in a call that the others agree on: a mismatch explains the wait without it."""
     awaited = any(wait.communicator not in mismatched for wait in graph.waiting_for(rank))
     return awaited and roster.rank(rank).unseen and not stands_with_waiters(roster, graph, rank)
+
+
+def _is_held(graph: WaitGraph, rank: int, failed: FailedWays) -> bool:
+    """Whether a way between others failed, and one of its ends is in what this rank is awaited in: none would finish that."""
+    ends = {end for pair in failed if pair.peer is not None for end in (pair.rank, pair.peer)}
+    return rank not in ends and any(not ends.isdisjoint(wait.waiting) for wait in graph.waiting_for(rank))
 
 
 def _lost_by_hand(roster: Roster, silent: tuple[int, ...]) -> bool:

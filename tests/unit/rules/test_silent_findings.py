@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from forensics.case.build import open_case
 from forensics.model import Cause, Confidence, Members, Outcome
+from forensics.rules.engine import supply_of
+from forensics.rules.reductions.network.failed_ways import FailedWays
+from forensics.rules.reductions.network.work_requests import QueuePair
+from forensics.rules.telemetry.rank_silent import RULE
 from tests.recordings.collection import Collection, loose, process_sample, py_spy, whole
 from tests.recordings.job import SECOND, Job
 from tests.recordings.places import ALL_REDUCE, HOST_CODE, OTHER_CODE, RECV, Place
@@ -170,3 +175,19 @@ def test_a_rank_without_a_dump_on_the_line_of_those_that_wait_is_not_named(
             found.dump(job, rank)
     accused = [suspect for suspect in verdict_of(found.write(tmp_path)).suspects if suspect.members is Members.EACH]
     assert {rank for suspect in accused for rank in suspect.ranks} == ranks
+
+
+@pytest.mark.parametrize(
+    ("ends", "is_named"), [((0, 1), False), ((0, 2), True), ((0, None), True)], ids=["others", "its own", "open"]
+)
+def test_a_way_of_others_that_failed_in_the_same_call_accounts_for_the_wait(
+    ends: tuple[int, int | None], is_named: bool, tmp_path: Path
+) -> None:
+    job = Job(4, "nccl")
+    job.steps(10)
+    job.hang({2})
+    supply = supply_of(open_case([loose(job, tmp_path, ranks=(0, 1, 3))]))
+    rank, peer = ends
+    failed = QueuePair(rank, "mlx5_0/7", "mlx5_0", 1, peer, None, 2, SECOND, 12, 129, 0, "log")
+    found = list(supply.call(RULE.evaluate, {FailedWays: FailedWays((failed,))}))
+    assert bool(found) is is_named

@@ -1,0 +1,33 @@
+"""Queue pairs whose work request failed by itself: neither behind another one, nor as the echo of a process that is gone."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.network.work_requests import FLUSHED, NETWORK_STATUS, QueuePair, QueuePairs
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.ranks.shim_logs import ShimLogs
+
+FailedWays = NewType("FailedWays", tuple[QueuePair, ...])
+"""In the order of the queue pairs."""
+
+
+@reduction
+def failed_ways(roster: Roster, shim: ShimLogs, queue_pairs: QueuePairs) -> FailedWays:
+    """Leave out errors that the end of another process accounts for, or may."""
+    failed = (pair for pair in queue_pairs if pair.status not in (None, FLUSHED) and not _peer_gone(roster, shim, pair))
+    return FailedWays(tuple(pair for pair in failed if not _may_be_echo(roster, shim, pair)))
+
+
+def _peer_gone(roster: Roster, shim: ShimLogs, pair: QueuePair) -> bool:
+    """Whether the process at the other end is known to be gone: then the error is its echo."""
+    if pair.peer is None:
+        return False
+    facts, log = roster.rank(pair.peer), shim.get(pair.peer)
+    return facts.dead or facts.stopped or facts.heartbeat_gap_ns is not None or (log is not None and log.ended)
+
+
+def _may_be_echo(roster: Roster, shim: ShimLogs, pair: QueuePair) -> bool:
+    """Whether the other end did not answer and is not known, while ranks without a log could be it: one of them may be gone."""
+    return pair.status in NETWORK_STATUS and pair.peer is None and not set(roster.ranks) <= set(shim)
