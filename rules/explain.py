@@ -48,8 +48,13 @@ class Hypothesis:
 
     @property
     def restates(self) -> bool:
-        """Whether it only says that some of those who wait are to blame, and not why: that explains nothing yet."""
-        return self.finding.belief is Belief.GROUP_SYMPTOM and self.finding.members is Members.ONE_OF
+        """Whether it only says that some of those who wait are to blame, or that all are slow, and not why.
+
+        That explains nothing yet.
+        """
+        found = self.finding
+        nameless = not found.ranks and found.cause is Cause.UNKNOWN
+        return found.belief is Belief.GROUP_SYMPTOM and (found.members is Members.ONE_OF or nameless)
 
     @property
     def gain(self) -> float:

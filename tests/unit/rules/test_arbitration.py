@@ -148,6 +148,21 @@ def test_who_is_named_by_another_family_is_the_one_of_two(moving: Supply) -> Non
         assert ranked(moving, [slow((0, 2), "a"), other], known)[0].ranks == (0, 2)
 
 
+def long_passes(cause: Cause) -> Finding:
+    """All ranks are long in a stage, which costs most of the time."""
+    found = finding(0, Belief.GROUP_SYMPTOM, rule="FX170", cause=cause)
+    impact = Impact(10**10, 0.4, 10, "frontier_gain")
+    return replace(found, ranks=(), anomaly=Anomaly.FAIL_SLOW, granularity=Granularity.JOB, impact=impact)
+
+
+def test_passes_that_are_long_on_all_ranks_are_those_that_wait_for_the_slow_ones(moving: Supply) -> None:
+    """Ranks of a pipeline wait in their passes; alone, or with a cause of its own, that a stage is slow is said."""
+    ranks = [replace(slow((rank,), f"frx{rank}"), impact=Impact(10**9, 0.1, 9, "arrival")) for rank in (1, 2)]
+    assert [suspect.ranks for suspect in ranked(moving, [long_passes(Cause.UNKNOWN), *ranks])] == [(1,), (2,)]
+    assert [suspect.ranks for suspect in ranked(moving, [long_passes(Cause.UNKNOWN)])] == [()]
+    assert ranked(moving, [long_passes(Cause.DATALOADER_STALL), *ranks])[0].ranks == ()
+
+
 def test_the_order_of_findings_does_not_matter(stalled: Supply) -> None:
     found = [finding(rank, belief) for rank, belief in enumerate(Belief)]
     assert ranked(stalled, found) == ranked(stalled, found[::-1])
