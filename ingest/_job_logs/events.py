@@ -55,8 +55,11 @@ PATTERNS = (
     pattern("nccl_warning", r"\] (?P<where>\S{1,200}:\d{1,7})(?: \([^)]{0,80}\))? NCCL WARN ", "{where}"),
     pattern(
         "watchdog_timeout",
-        r"Watchdog caught collective operation timeout(?:: Work\w+\((?:SeqNum=(?P<sequence>\d+), )?OpType=(?P<operation>\w+))?",
+        # Not what a sentence mentions.
+        r"(?<![\w,.\"'`] )(?<![\"'`])Watchdog caught collective operation timeout(?=:|\s*$)"
+        r"(?:: Work\w+\((?:SeqNum=(?P<sequence>\d+), )?OpType=(?P<operation>\w+))?",
         "{operation} seq={sequence}",
+        ("Watchdog caught",),
     ),
     pattern(
         "watchdog_progress",

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 _NARROWEST, _WIDEST, _OF_A_MAIL = 60, 512, 80
 _LEAST_FOLDS = 3
+_OPEN = (b"WorkNCCL(", b"WorkHCCL(")
 _OF_A_TRACEBACK = re.compile(rb'^ *File "|Traceback \(most(?: recent)?$')
 _CUT = re.compile(
     rb"Watchdog|WorkNCCL|\[PG |\[Rank |\[rank\d|NCCL (?:INFO|WARN)|exitcode|monitoredBarrier|running collective|FingerPrint"
@@ -48,7 +49,15 @@ def _folded(lines: list[bytes]) -> int:
     if not _NARROWEST <= width <= _OF_A_MAIL:
         return 0
     folds = [line for line, after in pairwise(lines) if _CUT.search(line) and _is_fold(line, after, width)]
-    return width if len(folds) >= _LEAST_FOLDS and 2 * sum(_width(line) == width for line in folds) < len(folds) else 0
+    least = 1 if any(map(_is_open, folds)) else _LEAST_FOLDS
+    # A terminal cuts all of them at one width.
+    as_wide = sum(_width(line) == width for line in folds)
+    return width if len(folds) >= least and as_wide * min(2, least) < len(folds) else 0
+
+
+def _is_open(line: bytes) -> bool:
+    """Whether the description of some work ends on a later line."""
+    return any(work in line for work in _OPEN) and line.count(b"(") > line.count(b")")
 
 
 def _is_fold(line: bytes, following: bytes, width: int) -> bool:

@@ -150,13 +150,33 @@ def folded(*lines: str) -> bytes:
     return "".join(f"{part}\n" for part in chain.from_iterable(parts)).encode()
 
 
-def test_lines_that_a_mail_folded_are_put_together_again() -> None:
-    plain = [SAID.format(rank) for rank in range(3)]
+GAVE_UP = (
+    "[rank12]:[E321 02:07:08.465224069 ProcessGroupNCCL.cpp:632] [Rank 12] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=9, OpType=_ALLGATHER_BASE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600010 milliseconds before "
+    "timing out."
+)
+
+
+@pytest.mark.parametrize("plain", [[SAID.format(rank) for rank in range(3)], [GAVE_UP]], ids=["several", "one"])
+def test_lines_that_a_mail_folded_are_put_together_again(plain: list[str]) -> None:
     found = read(folded(*plain, "Killed"), "mail.txt").rows("log_events")
     told = read("".join(f"{line}\n" for line in (*plain, "Killed")).encode(), "mail.txt").rows("log_events")
     assert [(row["kind"], row["subject"], row["rank"]) for row in found] == [
         (row["kind"], row["subject"], row["rank"]) for row in told
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Last week I saw a Watchdog caught collective operation timeout, is it that?\n",
+        "I saw 'Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, OpType=ALLREDUCE' once.\n",
+        "The log says, Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, OpType=ALLREDUCE\n",
+    ],
+)
+def test_a_timeout_that_a_sentence_mentions_has_not_happened(text: str) -> None:
+    found = read(f"step 4 loss 2.1\n{text}Killed\n".encode(), "question.log").rows("log_events")
+    assert "watchdog_timeout" not in {row["kind"] for row in found}
 
 
 def test_short_lines_of_watchdogs_below_each_other_stay_what_they_are() -> None:
