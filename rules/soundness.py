@@ -11,6 +11,7 @@ import numpy as np
 from forensics.model import Assessment, StageName, Symptom, SymptomKind
 from forensics.rules.comparison import Cleared, Comparison
 from forensics.rules.facts.symptoms import Findings
+from forensics.rules.reductions.arrivals.lateness import Latenesses
 from forensics.rules.reductions.epochs.links import LinkRates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.logs.finished import Finished
@@ -20,7 +21,7 @@ from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.progress.speed import Pace, Speed, of_few_steps
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
-from forensics.rules.reductions.steps.times import StepTimes
+from forensics.rules.reductions.steps.times import GATE, StepTimes
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 
 _SHOWN = 6
@@ -32,6 +33,8 @@ _EVENLY, _LEAST_EVEN = 0.8, 3
 _LOST = 0.05
 # Times as long as alike calls take elsewhere: less accuses nobody.
 _LONGER = 1.5
+# That one of equal members comes last so often.
+_MOST_CHANCE = 0.01
 # Fewer NICs may be those of one slow host.
 _LEAST_LINES = 4
 # Of the time: passes that are long by as much may hold a slow rank.
@@ -77,13 +80,15 @@ def slowness_signs(
     roster: Roster,
     windows: FrontierWindows,
     paces: CallPaces,
+    late: Latenesses,
 ) -> SlownessSigns:
     """Long steps that nothing accounts for, not even what sound jobs do, links that lose time to their peers, lazy NICs.
 
-    Messages that no recorder keeps are one as well: a rank that is slow from the first step on may only show in them.
+    Messages that no recorder keeps are one as well: a rank that is slow from the first step on may only show in them. So is a
+    rank that comes last to most calls, for which the others wait as long as makes a step a slow one.
     """
     seen = (*_long_steps(times, findings), *_lossy_links(slowness), *_slow_calls(paces), *_below_their_lines(rates, uses))
-    return SlownessSigns((*seen, *_unseen_messages(roster, windows), *_long_passes(findings)))
+    return SlownessSigns((*seen, *_late_ranks(late), *_unseen_messages(roster, windows), *_long_passes(findings)))
 
 
 def _long_steps(times: StepTimes, findings: Findings) -> Iterator[str]:
@@ -112,6 +117,13 @@ def _slow_calls(paces: CallPaces) -> Iterator[str]:
     for each in slow_members(paces, _LONGER, _LOST)[:1]:
         lost = f"{100 * each.share:.0f} % of the time"
         yield f"messages or collectives of {ranks_text(each.ranks)} take longer than those of others, {lost}"
+
+
+def _late_ranks(late: Latenesses) -> Iterator[str]:
+    often = [each for each in late.found if 2 * each.late > each.calls and each.chance <= _MOST_CHANCE]
+    for each in [each for each in often if each.share >= 1 - GATE and not (each.is_duty or each.absorbed)][:1]:
+        calls = f"{each.late} of {counted(each.calls, each.kind)}"
+        yield f"rank {each.rank} comes last to {calls}, {100 * each.share:.0f} % of the time, by slowness or by more work"
 
 
 def _below_their_lines(rates: LinkRates, uses: LineUses) -> Iterator[str]:

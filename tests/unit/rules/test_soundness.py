@@ -8,6 +8,7 @@ import pytest
 from forensics.model import Anomaly, Belief, Cause, Confidence, Finding, Impact, StageRef
 from forensics.rules.comparison import Cleared, Comparison, comparison
 from forensics.rules.facts.symptoms import Findings
+from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
 from forensics.rules.reductions.epochs.captures import NicCapture
 from forensics.rules.reductions.epochs.links import LinkRate, LinkRates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
@@ -25,7 +26,7 @@ from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.soundness import NOT_COMPARED, SlownessSigns, UnrecordedRanks, slowness_signs, sound, speed_of_sound
 
 MS = 1e6
-NOTHING_ELSE = (LineUses(()), Roster({}, None), FrontierWindows(()), CallPaces())
+NOTHING_ELSE = (LineUses(()), Roster({}, None), FrontierWindows(()), CallPaces(), Latenesses())
 
 
 def steps_of(long: dict[int, float], number: int = 40) -> StepTimes:
@@ -111,8 +112,24 @@ def test_so_do_work_requests_of_all_nics(rate: float, line: float | None, busy: 
 def test_so_do_messages_that_take_longer_than_others(took_ms: float, sign: str) -> None:
     links = ((0, 1), (1, 2))
     paces = CallPaces(tuple(CallPace("pp", "send", link, took_ms * MS, 20, 1e9, "0.fr", 4 * MS, 9) for link in links))
-    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:3], paces)
+    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:3], paces, Latenesses())
     assert [each.startswith(sign) for each in signs] == [True] * bool(sign)
+
+
+SECONDS_10 = 10 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("late", "share", "is_duty", "is_sign"),
+    [(18, 0.15, False, True), (18, 0.05, False, False), (6, 0.15, False, False), (18, 0.15, True, False)],
+    ids=["a seventh of the time", "a trifle", "now and then", "a duty"],
+)
+def test_so_does_a_rank_that_most_calls_wait_for(late: int, share: float, is_duty: bool, is_sign: bool) -> None:
+    """Too little to accuse it: its work may be more than that of the others."""
+    lost = int(share * SECONDS_10)
+    item = Lateness(3, "dp", "all_reduce", (0, 1, 2, 3), 20, late, lost, share, lost // late, "3.fr", is_duty=is_duty)
+    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:4], Latenesses((item,)))
+    assert [sign.startswith(f"rank 3 comes last to {late} of 20 all_reduces") for sign in signs] == [True] * is_sign
 
 
 NOT_MEASURED = Speed(Pace.NOT_MEASURED, "no rhythm")
