@@ -12,7 +12,6 @@ from forensics.model import (
     Anomaly,
     Belief,
     Cause,
-    Component,
     Confidence,
     Evidence,
     Finding,
@@ -21,13 +20,13 @@ from forensics.model import (
     Mechanism,
     Members,
     Resource,
-    StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.epochs.captures import NicCaptures
 from forensics.rules.reductions.epochs.gaps import gap_ns, hides
 from forensics.rules.reductions.epochs.links import LATEST, LinkRates
 from forensics.rules.reductions.epochs.slow_links import LEAST_LOSS, JudgedLink, JudgedLinks, SlowEnd, slow_ends
+from forensics.rules.reductions.epochs.volumes import LinkCalls
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.nic_users import NicUsers
@@ -50,6 +49,7 @@ def _evaluate(
     judged: JudgedLinks,
     users: NicUsers,
     hardware: Hardware,
+    calls: LinkCalls,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     if liveness.motion is Motion.STALLED:
@@ -59,7 +59,7 @@ def _evaluate(
     captures = {capture.rank: capture for capture in rates.captures}
     hosts = {rank: roster.host_of(rank) or captures[rank].host for rank in captures}
     for end in _by_host(ends, judged, hosts):
-        found = _finding(end, rates, users, thresholds["likely_loss"])
+        found = _finding(end, rates, users, calls, thresholds["likely_loss"])
         refined = hardware.refined(found, (Cause.NETWORK_SLOW,), 1 / _worst(end).part)
         yield _narrowed(refined, end, judged, hosts)
         if victims := _held_up(end, judged) - set(end.ranks):
@@ -95,18 +95,19 @@ def _united(ends: Sequence[SlowEnd]) -> SlowEnd:
     return SlowEnd(ranks, tuple(links[key] for key in sorted(links)), all(end.both for end in ends), is_host=True)
 
 
-def _finding(end: SlowEnd, rates: LinkRates, users: NicUsers, likely: float) -> Finding:
+def _finding(end: SlowEnd, rates: LinkRates, users: NicUsers, calls: LinkCalls, likely: float) -> Finding:
     """What is slow about a NIC is so for all ranks that have it."""
+    links = [link.ends for link in end.links]
     worst, is_open = _worst(end), len(end.ranks) > 1 and not end.is_host
     nics = {link.link.nic for link in end.links if end.ranks == (link.link.told_by,)}
     others = sorted({rank for link in end.links for rank in link.ends} - set(end.ranks)) or list(end.ranks)
     return Finding(
         ranks=users.of(end.ranks),
         cause=Cause.NETWORK_SLOW,
-        stage=StageRef(component=Component.COMMUNICATION),
+        stage=calls.stage(links),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=_confidence(end, worst, likely),
-        evidence=tuple(_evidence(end, rates, users)),
+        evidence=(*_evidence(end, rates, users), *calls.evidence(links)),
         granularity=_granularity(end),
         members=Members.ONE_OF if is_open else Members.EACH,
         anomaly=Anomaly.FAIL_SLOW,

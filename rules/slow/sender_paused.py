@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from forensics.model import (
     Anomaly,
@@ -18,12 +19,12 @@ from forensics.model import (
     Mechanism,
     Members,
     Resource,
-    StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.epochs.captures import NicCaptures
 from forensics.rules.reductions.epochs.links import LinkRates
 from forensics.rules.reductions.epochs.paused_rings import PausedRank, PausedRings
+from forensics.rules.reductions.epochs.volumes import LinkCalls
 from forensics.rules.reductions.hardware.cores import BusyHosts, TakenCores
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.nic_users import NicUsers
@@ -40,7 +41,7 @@ _MAY_DIFFER = 0.25
 
 def _evaluate(
     roster: Roster, liveness: Liveness, paused: PausedRings, rates: LinkRates, busy: BusyHosts, users: NicUsers,
-    thresholds: Thresholds,
+    calls: LinkCalls, thresholds: Thresholds,
 ) -> Iterator[Finding]:  # fmt: skip
     if liveness.motion is Motion.STALLED:
         return
@@ -51,7 +52,7 @@ def _evaluate(
     for host, found in by_host.items():
         told = [each for each in found if each.share >= thresholds["least_cost"]]
         if host and told and _is_of_host(host, found, paused, hosts):
-            yield _finding(told, users, busy.get(host), is_host=len(found) >= _SEVERAL)
+            yield _finding(told, users, calls, busy.get(host), is_host=len(found) >= _SEVERAL)
             reached = {rank for each in told for rank in each.ring}
             yield blocked_ranks(sorted(set(users.of(reached)) - set(users.of(each.rank for each in found))))
 
@@ -63,18 +64,21 @@ def _is_of_host(host: str, found: Sequence[PausedRank], paused: PausedRings, hos
     return len(others) + len(elsewhere) <= _MAY_DIFFER * len(found)
 
 
-def _finding(found: Sequence[PausedRank], users: NicUsers, taken: TakenCores | None, *, is_host: bool) -> Finding:
+def _finding(
+    found: Sequence[PausedRank], users: NicUsers, calls: LinkCalls, taken: TakenCores | None, *, is_host: bool
+) -> Finding:
     """All NICs of a host together, or a rank whose host is short of cores; else the rank, or its link to the next one."""
     named, worst = is_host or taken is not None, max(found, key=lambda each: (each.share, -each.rank))
     ends = [rank for each in found for rank in ((each.rank,) if named else (each.rank, each.successor))]
-    ranks = users.of(ends)
+    ranks, links = users.of(ends), [(each.rank, each.successor) for each in found]
+    component = Component.HOST if taken else Component.UNKNOWN
     return Finding(
         ranks=ranks,
         cause=Cause.CPU_CONTENTION if taken else Cause.UNKNOWN,
-        stage=StageRef(component=Component.HOST if taken else Component.UNKNOWN),
+        stage=replace(calls.stage(links), component=component),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if taken and is_host else Confidence.SUSPECT,
-        evidence=tuple(_evidence(found, users, taken, named)),
+        evidence=(*_evidence(found, users, taken, named), *calls.evidence(links)),
         granularity=Granularity.HOST if is_host else Granularity.of_ranks(ranks) if named else Granularity.LINK,
         members=Members.EACH if named else Members.ONE_OF,
         anomaly=Anomaly.FAIL_SLOW,
