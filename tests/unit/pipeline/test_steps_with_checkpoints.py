@@ -72,3 +72,20 @@ def test_steps_in_which_a_job_warms_up_are_not_judged() -> None:
     number = np.arange(1, len(length) + 1)
     assert [step for step, _ in StepTimes({}, number, length, from_start=True).long()] == [24]
     assert [step for step, _ in StepTimes({}, number, length).long()] == [1, 2, 3, 24]
+
+
+def long_steps(*length: int) -> list[int]:
+    times = StepTimes({}, np.arange(len(length)), np.array(length, float))
+    return [step for step, _ in times.long()]
+
+
+def test_steps_of_many_lengths_have_no_long_ones_among_them() -> None:
+    """Sequences of other lengths in each microbatch: that shorter ones lie close together does not set the next ones apart."""
+    steps = (3433, 2495, 2886, 2384, 3071, 2365, 4922, 2611, 2641, 2887, 3527, 2818, 3089, 3642, 2716, 3151, 2554, 2631, 3042)
+    assert long_steps(*steps) == []
+
+
+def test_steps_of_two_lengths_stand_apart_also_beside_a_longer_one() -> None:
+    steps = [150 if step % 3 == 2 else 100 + step % 2 for step in range(18)]
+    assert long_steps(*steps) == [2, 5, 8, 11, 14, 17]
+    assert {2, 5, 8, 11, 14, 17} <= set(long_steps(*steps, 300))
