@@ -96,13 +96,16 @@ def _fill(bundle: Bundle, found: Iterator[Reading], connection: Connection, prog
     total = len(bundle.artefacts)
     _warn(writer, None, [(warning.path, warning.locator, warning.message) for warning in bundle.warnings])
     copies = _Copies(bundle.artefacts)
+    sources: list[dict[str, Any]] = []
     for source_id, artefact in enumerate(bundle.artefacts, start=1):
         if progress is not None:
             progress(source_id - 1, total, artefact.path)
         reading = copies.checked(artefact, next(found))
         if artefact.lines_before is not None and reading.parser is None:
             continue  # words between the outputs of commands
-        _write(writer, source_id, artefact, reading, bundle.damaged.get(artefact.path), met)
+        sources.append(_write(writer, source_id, artefact, reading, bundle.damaged.get(artefact.path), met))
+    if sources:
+        writer.add("sources", {name: [source[name] for source in sources] for name in sources[0]}, {})
     facts = [("bundle.kind", bundle.kind), ("bundle.sha256", bundle.sha256)]
     known = [(key, value) for key, value in facts if value is not None]
     writer.add("job_config", {"key": [key for key, _ in known], "value": [value for _, value in known]}, {"confidence": "read"})
@@ -145,8 +148,10 @@ def _tells_of_its_rank(reading: Reading) -> bool:
     return reading.kind in _RANKED and any(batch.table in ("operations", "stacks") for batch in reading.batches)
 
 
-def _write(writer: CaseWriter, source_id: int, artefact: Artefact, reading: Reading, damage: str | None, met: Met) -> None:
-    """Rows of one artefact, its row in `sources`, and its warnings."""
+def _write(
+    writer: CaseWriter, source_id: int, artefact: Artefact, reading: Reading, damage: str | None, met: Met
+) -> dict[str, Any]:
+    """Rows of one artefact and its warnings; gives its row of `sources`."""
     identity = reading.identity
     stated = None if _is_a_process(artefact, reading) or _is_of_a_host(artefact, reading) else artefact.rank
     rank = identity.rank if identity.rank is not None else stated
@@ -163,7 +168,7 @@ def _write(writer: CaseWriter, source_id: int, artefact: Artefact, reading: Read
         problems.append(Problem(f"{NO_RANK}{subject}: neither its content, nor a manifest, nor its path says one"))
     _warn(writer, source_id, [(artefact.path, problem.locator, problem.message) for problem in problems])
     status, reason = _status(reading, rows, damage)
-    record: dict[str, Any] = {
+    return {
         "source_id": source_id,
         "path": artefact.path,
         "kind": reading.kind,
@@ -179,7 +184,6 @@ def _write(writer: CaseWriter, source_id: int, artefact: Artefact, reading: Read
         "rows": rows,
         "reason": reason,
     }
-    writer.add("sources", {name: [value] for name, value in record.items()}, {})
 
 
 def _names_ranks(reading: Reading) -> bool:

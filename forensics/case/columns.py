@@ -99,19 +99,26 @@ def _parts(name: str, kind: str, pending: _Pending) -> list[Packed]:
 
 def _concatenated(parts: Sequence[Packed]) -> Array:
     """Numbers one after the other."""
-    expanded = [part.expanded() for part in parts]
+    data = _spread([part.data for part in parts], parts)
     if all(part.mask is None for part in parts):
-        return np.concatenate(expanded)
-    data = np.concatenate([np.ma.getdata(part) for part in expanded])
-    return np.ma.masked_array(data, mask=np.concatenate([np.ma.getmaskarray(part) for part in expanded]))
+        return data
+    masks = [np.zeros(len(part.data), dtype=np.bool_) if part.mask is None else part.mask for part in parts]
+    return np.ma.masked_array(data, mask=_spread(masks, parts))
 
 
 def _merged(parts: Sequence[Packed]) -> tuple[Array, list[str | None]]:
     """Codes one after the other, into one dictionary for all parts."""
     codes: dict[str | None, int] = {}
-    arrays = []
-    for part in parts:
-        own = np.array([codes.setdefault(word, len(codes)) for word in part.words or ()], dtype=np.int32)
-        data = own[part.data]
-        arrays.append(data if len(data) == part.length else data.repeat(part.length))
-    return np.concatenate(arrays), list(codes)
+    own = np.array([codes.setdefault(word, len(codes)) for part in parts for word in part.words or ()], dtype=np.int32)
+    begins = np.cumsum([0, *(len(part.words or ()) for part in parts[:-1])])
+    places = np.concatenate([part.data for part in parts]) + np.repeat(begins, [len(part.data) for part in parts])
+    return _spread([own[places]], parts), list(codes)
+
+
+def _spread(arrays: Sequence[Array], parts: Sequence[Packed]) -> Array:
+    """What the parts have one after the other, with a value for each row where one stands for all rows of its part."""
+    joined: Array = np.concatenate(arrays)
+    sizes, lengths = np.array([(len(part.data), part.length) for part in parts]).T
+    if (sizes == lengths).all():
+        return joined
+    return joined.repeat(np.repeat(np.where(sizes == lengths, 1, lengths), sizes))

@@ -7,10 +7,11 @@ import signal
 import sys
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from multiprocessing import get_context
 
 from forensics.bundle.artefact import Artefact
@@ -22,7 +23,9 @@ from forensics.ingest._shared.packed import Types
 LARGE_BYTES = 32 << 20
 """Below this the start of the processes costs more than they save."""
 _AHEAD = 4
-"""Artefacts a process may be ahead of the one that is written: bounds the readings that wait in memory."""
+"""Tasks a process may be ahead of the one that is written: bounds the readings that wait in memory."""
+_MOST_OF_A_TASK, _BYTES_OF_A_TASK = 32, 128 << 10
+"""Small artefacts are read several in a task, which takes as long as one of them: up to so many, or so many stored bytes."""
 
 _work: tuple[Sequence[Artefact], Mapping[str, Types]] = ((), {})
 _sent = Met()
@@ -41,8 +44,7 @@ def readings(artefacts: Sequence[Artefact], types: Mapping[str, Types]) -> Itera
     # A fork inherits the artefacts, whose openers cannot be sent to another process.
     pool = ProcessPoolExecutor(processes, get_context("fork"), _begin, (artefacts, types))
     try:
-        started = deque(pool.submit(_read, index) for index in range(min(processes * _AHEAD, len(artefacts))))
-        yield _in_order(pool, started, artefacts, types)
+        yield _in_order(pool, tasks(artefacts), artefacts, types, processes * _AHEAD)
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -51,20 +53,31 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def tasks(artefacts: Sequence[Artefact]) -> Iterator[range]:
+    """Numbers of artefacts that are read in one task, in order: large ones alone."""
+    begin, size = 0, 0
+    for index, artefact in enumerate(artefacts):
+        if index > begin and (size + artefact.stored_bytes > _BYTES_OF_A_TASK or index - begin == _MOST_OF_A_TASK):
+            yield range(begin, index)
+            begin, size = index, 0
+        size += artefact.stored_bytes
+    if begin < len(artefacts):
+        yield range(begin, len(artefacts))
+
+
 def _in_order(
-    pool: ProcessPoolExecutor, started: deque[Future[Reading]], artefacts: Sequence[Artefact], types: Mapping[str, Types]
+    pool: ProcessPoolExecutor, waiting: Iterator[range], artefacts: Sequence[Artefact], types: Mapping[str, Types], ahead: int
 ) -> Iterator[Reading]:
     """Readings as they are due; when a process was killed, this one reads the rest."""
-    done, following = 0, len(started)
+    done = 0
     try:
+        started = deque(pool.submit(_read, task) for task in islice(waiting, ahead))
         while started:
-            reading = started[0].result()
-            started.popleft()
-            if following < len(artefacts):
-                started.append(pool.submit(_read, following))
-                following += 1
-            done += 1
-            yield reading
+            found = started.popleft().result()
+            started.extend(pool.submit(_read, task) for task in islice(waiting, 1))
+            for reading in found:
+                done += 1
+                yield reading
     except BrokenProcessPool:
         yield from (read_packed(artefact, types) for artefact in artefacts[done:])
 
@@ -78,7 +91,12 @@ def _begin(artefacts: Sequence[Artefact], types: Mapping[str, Types]) -> None:
     _several = frozenset(digest for digest, count in counts.items() if count > 1)
 
 
-def _read(index: int) -> Reading:
+def _read(task: range) -> list[Reading]:
+    """The readings of a task."""
+    return [_read_one(index) for index in task]
+
+
+def _read_one(index: int) -> Reading:
     """One reading. Call paths that this process sent before are left out: an earlier artefact brings them.
 
     Of copies everything is sent, for whoever drops one of them need not drop the later one.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, overload
 
 import numpy as np
@@ -31,6 +32,10 @@ class Packed(Sequence[Any]):
 
     def __len__(self) -> int:
         return self.length
+
+    def __reduce__(self) -> tuple[type[Packed], tuple[Any, ...]]:
+        """What a pickle says of it: a dataclass would go through its fields by name, and a large job has a million columns."""
+        return Packed, (self.length, self.data, self.mask, self.words)
 
     @overload
     def __getitem__(self, index: int) -> Any: ...
@@ -88,8 +93,13 @@ def pack(values: Sequence[Any] | Packed, kind: str) -> Packed:
 
 def constant(value: Any, kind: str, count: int) -> Packed:
     """A column that holds one value in every row."""
-    packed = pack([value], kind)
+    packed = _single(value, kind)
     return Packed(count, packed.data, packed.mask, packed.words)
+
+
+@lru_cache(maxsize=1 << 12, typed=True)
+def _single(value: Any, kind: str) -> Packed:
+    return pack([value], kind)
 
 
 def missing(kind: str, count: int) -> Packed:

@@ -64,11 +64,11 @@ def test_call_paths_of_a_copy_are_sent_again_for_the_other_may_be_dropped(folder
     workers._begin([artefact for path in paths for artefact in open_bundle([path]).artefacts], schema_columns())
     signal.signal(signal.SIGINT, before)
     sent = [
-        sum(len(batch.columns["frame"]) for batch in workers._read(index).batches if batch.table == "frames")
+        sum(len(batch.columns["frame"]) for batch in workers._read_one(index).batches if batch.table == "frames")
         for index in range(3)
     ]
     assert sent == [2, 2, 2]
-    assert [len(batch.columns["frame"]) for batch in workers._read(2).batches if batch.table == "frames"] == [0]
+    assert [len(batch.columns["frame"]) for batch in workers._read_one(2).batches if batch.table == "frames"] == [0]
 
 
 @pytest.mark.usefixtures("several_processes")
@@ -107,3 +107,13 @@ def test_a_dump_is_known_when_the_members_of_its_first_group_fill_the_head(tmp_p
     (tmp_path / "nccl_trace_rank_0").write_bytes(content)
     connection = open_case([tmp_path])
     assert connection.execute("SELECT kind, status FROM sources").fetchall() == [("flight_recorder", "ok")]
+
+
+def test_tasks_hold_every_artefact_once_in_order_and_large_ones_alone(tmp_path: Path) -> None:
+    sizes = [10, 10, 200 << 10, 10, 100 << 10, 100 << 10, *[1] * 70]
+    for index, size in enumerate(sizes):
+        (tmp_path / f"{index:03d}").write_bytes(b"\x01" * size)
+    tasks = list(workers.tasks(open_bundle([tmp_path]).artefacts))
+    assert [index for task in tasks for index in task] == list(range(len(sizes)))
+    assert [(task.start, len(task)) for task in tasks] == [(0, 2), (2, 1), (3, 2), (5, 32), (37, 32), (69, 7)]
+    assert list(workers.tasks([])) == []
