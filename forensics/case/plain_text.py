@@ -6,6 +6,7 @@ Of pages in Markdown also what they only mention: a line in a code span between 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -15,6 +16,9 @@ _LEAST_LINES = 3
 # A mail quotes each line, editors of tickets indent it, Docker Compose puts the container in front.
 _QUOTE = re.compile(rb"> ?")
 _INDENT = re.compile(rb"[ \t]{2,40}")
+# Two or three spaces between words, and what columns of tables have.
+_GAP, _FAR = re.compile(rb"(?<=\S) {2,3}(?=\S)"), re.compile(rb"\S {4,}\S")
+_LEAST_GAPS, _LEAST_GAPS_A_LINE, _LEAST_WORDS = 4, 1.5, 5
 _TITLE = re.compile(rb"(?:\xef\xbb\xbf)?\s{0,64}#{1,2} \S")
 _FENCES = (b"```", b"~~~")
 _SPAN = re.compile(rb"(?<!`)(`{1,2})(?!`)[^`\n]{0,1000}\s[^\n]{0,1000}?(?<!`)\1(?!`)")
@@ -59,6 +63,25 @@ def without_mentions(content: bytes) -> bytes:
             line = _SPAN.sub(b"", line)
         kept.append(line)
     return b"".join(kept)
+
+
+def evened(content: bytes) -> bytes:
+    """The text with one space between words, where a picture of it was read by a program, which saw two at odd places.
+
+    Columns of a table stand below each other, or far apart: such a text stays.
+    """
+    if content.count(b"  ") < _LEAST_GAPS:
+        return content
+    lines = content.splitlines(keepends=True)
+    long = [line for line in lines if line.count(b" ") >= _LEAST_WORDS]
+    gaps = [[gap.start() for gap in _GAP.finditer(line)] for line in long]
+    columns = Counter(column for row in gaps for column in row)
+    uneven = sum(bool(row) for row in gaps)
+    tabled = sum(_FAR.search(line) is not None for line in long)
+    few = sum(map(len, gaps)) < _LEAST_GAPS_A_LINE * uneven
+    if few or uneven < max(_LEAST_GAPS, len(long) / 2) or 10 * tabled > len(long) or 3 * max(columns.values()) > len(long):
+        return content
+    return b"".join(_GAP.sub(b" ", line) for line in lines)
 
 
 def _common(lines: Sequence[bytes]) -> bytes:

@@ -1,0 +1,51 @@
+"""Texts from pictures: spaces at odd places change no answer, and columns of tables stay as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.case.plain_text import evened
+from tests.recordings.verdicts import named, verdict_of
+
+LOG = (
+    "".join(f"[rank0] step {step} of 900 loss 2.{step} at 410 ms each on 4 GPUs\n" for step in range(10, 20))
+    + "[rank2]: Traceback (most recent call last):\n"
+    + '[rank2]:   File "/w/train.py", line 210, in main\n'
+    + "[rank2]: FileNotFoundError: no shard of the data is there in /mnt/shards any more\n"
+    + "".join(
+        f"[rank{rank}]:[E811 16:20:19.2 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=59, OpType=ALLREDUCE, NumelIn=27, NumelOut=27, Timeout(ms)=600000) ran for 600098 milliseconds before "
+        "timing out.\n"
+        for rank in (0, 1, 3)
+    )
+)
+
+
+def read_from_a_picture(text: str) -> str:
+    """Two spaces at every fifth place."""
+    parts = text.split(" ")
+    return "".join(part + ("  " if number % 5 == 2 and part else " ") for number, part in enumerate(parts)).strip(" ")
+
+
+def test_spaces_at_odd_places_change_no_answer(tmp_path: Path) -> None:
+    text = read_from_a_picture(LOG)
+    assert "Watchdog  caught" in text or "collective  operation" in text or "ran  for" in text
+    for folder, content in (("plain", LOG), ("picture", text)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "job.log").write_text(content)
+        assert named(verdict_of(tmp_path / folder)) == {2}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LOG,
+        "".join(f"812231.{step}    python  train  llm_r  96  CANCELLED  0:15  gpu-b1{step} x\n" for step in range(9)),
+        "".join(f"rank {rank}      : at work since 10 steps      loss 2.{rank} in 410 ms\n" for rank in range(12)),
+    ],
+    ids=["one space", "columns", "far apart"],
+)
+def test_other_texts_stay_as_they_are(text: str) -> None:
+    assert evened(text.encode()) == text.encode()
