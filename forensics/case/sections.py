@@ -16,6 +16,8 @@ from io import BytesIO
 
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import first_bytes
+from forensics.case.exported_logs import MOST_BYTES as MOST_EXPORTED_BYTES
+from forensics.case.exported_logs import lines_of_export, may_be_exported
 from forensics.case.named_parts import MARKS, named_parts
 from forensics.case.plain_text import BYTE_ORDER_MARKS, MOST_UTF16_BYTES, decoded, evened, unwrapped, without_mentions
 from forensics.ingest import SNIFF_BYTES, choose
@@ -33,6 +35,7 @@ _OF_PROMPTS = (b"$ ", b"# ", b"@")
 _PARTS = frozenset({"nccl_ras_text", "nvidia_smi", "process_facts", "process_environ", "memory_use", "ib_counters"})
 _LONGEST_FRONT = 128
 _LOG, _KERNEL = "training_log", "kernel_log"
+_RECORDS = "records.log"
 _BOXED = "nvidia_smi"
 _IN_A_BOX = re.compile(rb"(?m)^\s{0,8}(?:[|+].*[|+]|[|+])\s*$")
 
@@ -55,6 +58,9 @@ def _texts(artefact: Artefact, content: bytes) -> Iterator[tuple[Artefact, bytes
 def _plain(artefact: Artefact) -> tuple[Artefact, bytes]:
     """The text as it stood before it was saved and quoted, with its content."""
     content = _content(artefact)
+    if (lines := _from_export(artefact, content)) is not None:
+        told = replace(artefact, path=f"{artefact.path}/{_RECORDS}", open=partial(BytesIO, lines), stored_bytes=len(lines))
+        return told, lines if len(lines) <= MOST_BYTES else b""
     plain = _from_utf16(artefact, content)
     if plain is None:
         plain = unwrapped(content) if content[:1] in (b">", b" ", b"\t") or b"|" in content[:_LONGEST_FRONT] else content
@@ -65,6 +71,23 @@ def _plain(artefact: Artefact) -> tuple[Artefact, bytes]:
         return artefact, content
     told = replace(artefact, open=partial(BytesIO, plain), stored_bytes=len(plain))
     return told, plain if len(plain) <= MOST_BYTES else b""
+
+
+def _from_export(artefact: Artefact, content: bytes) -> bytes | None:
+    """The lines of a log that a store of logs exported; None for anything else, and what is of a form of its own."""
+    if artefact.stored_bytes > MOST_EXPORTED_BYTES or artefact.shard:
+        return None
+    try:
+        if not content:
+            with artefact.open() as stream:
+                head = first_bytes(stream, SNIFF_BYTES)
+                content = head + first_bytes(stream, MOST_EXPORTED_BYTES) if may_be_exported(head) else b""
+    except OSError:
+        return None
+    if not may_be_exported(content[:SNIFF_BYTES]) or len(content) > MOST_EXPORTED_BYTES:
+        return None
+    known = choose(content[:SNIFF_BYTES], artefact.path)
+    return lines_of_export(content) if known is None or known.name == _LOG else None
 
 
 def _from_utf16(artefact: Artefact, content: bytes) -> bytes | None:

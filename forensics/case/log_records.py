@@ -1,0 +1,132 @@
+"""One record of a log as a store of logs keeps it: what was logged, when and by whom, under whatever names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+_DEEPEST = 3
+# Names in the order in which they are asked for; nested ones are looked for in the objects of a record.
+TEXTS = (
+    "log", "message", "msg", "MESSAGE", "textPayload", "@message", "line", "Line", "Message", "content", "Content", "body",
+)  # fmt: skip
+"""Of what was logged."""
+TIMES = (
+    "time", "timestamp", "@timestamp", "ts", "Time", "Timestamp", "asctime", "__REALTIME_TIMESTAMP", "eventTime", "date",
+    "Date", "datetime", "tsNs",
+)  # fmt: skip
+"""Of when: in ISO 8601, as Kibana prints it, or as a number since 1970 in any unit."""
+_TRACEBACKS = ("exc_info", "exc_text", "exception", "stack_trace", "traceback")
+_PODS = ("pod_name", "pod", "podName", "kubernetes.pod_name", "kubernetes.pod.name")
+_CONTAINERS = ("container_name", "container", "containerName", "kubernetes.container_name", "kubernetes.container.name")
+_HOSTS = ("_HOSTNAME", "hostname", "host", "Host", "host.name", "node_name", "node")
+_PROGRAMS, _PIDS = ("SYSLOG_IDENTIFIER", "_COMM"), ("_PID", "SYSLOG_PID")
+_RANKS = ("rank", "global_rank", "RANK")
+_NAME = re.compile(r"\w[\w.-]{0,252}")
+_OF_KIBANA = "%b %d, %Y @ %H:%M:%S.%f"
+_ISO = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?")
+_NUMBER = re.compile(r"\d{9,19}(?:\.\d{1,9})?")
+# A digit more is a unit smaller: seconds, milliseconds, microseconds, nanoseconds since 1970 have 10, 13, 16 and 19.
+_UNITS_OF_TIME = ((11, 1_000_000_000), (14, 1_000_000), (17, 1_000), (20, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What was logged, when (as it is written, and in ns), by whom."""
+
+    text: str
+    stamp: str | None = None
+    time_ns: int | None = None
+    pod: str | None = None
+    container: str | None = None
+    host: str | None = None
+    program: str | None = None
+    rank: int | None = None
+
+
+def parsed(text: bytes | str) -> Any:
+    """The value of a JSON text; None where it is none."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def record_of(value: Mapping[str, Any]) -> Record | None:
+    """The record, or the one that it carries as its text; None where it has no text."""
+    flat = list(_objects(value, 0))
+    text = _first(flat, TEXTS)
+    if text is None:
+        return None
+    inner = parsed(text) if text[:2] == '{"' else None
+    logged = record_of(inner) if isinstance(inner, dict) else None
+    raised = "\n".join(found for name in _TRACEBACKS if (found := _first(flat, (name,))) and "\n" in found)
+    told = Record(
+        text=f"{text}\n{raised}" if raised and raised not in text else text,
+        pod=_name(flat, _PODS),
+        container=_name(flat, _CONTAINERS),
+        host=_name(flat, _HOSTS),
+        program=_program(flat),
+        rank=_rank(flat),
+        **when(_first(flat, TIMES, str | int | float)),
+    )
+    return told if logged is None else replace(told, text=logged.text, rank=logged.rank if told.rank is None else told.rank)
+
+
+def _objects(value: Mapping[str, Any], depth: int) -> Iterator[Mapping[str, Any]]:
+    """A record and the objects in it, the outer ones first."""
+    yield value
+    if depth < _DEEPEST:
+        for each in value.values():
+            if isinstance(each, dict):
+                yield from _objects(each, depth + 1)
+
+
+def _first(objects: Sequence[Mapping[str, Any]], names: Iterable[str], kind: Any = str) -> Any:
+    found = (each[name] for name in names for each in objects if isinstance(each.get(name), kind))
+    return next(found, None)
+
+
+def _name(objects: Sequence[Mapping[str, Any]], names: Iterable[str]) -> str | None:
+    """A name, or that of an object which has one."""
+    found = _first(objects, names, str | dict)
+    found = found.get("name") if isinstance(found, dict) else found
+    return found if isinstance(found, str) and _NAME.fullmatch(found) else None
+
+
+def _program(objects: Sequence[Mapping[str, Any]]) -> str | None:
+    """As the journal names it, with the number of its process; the kernel has none."""
+    name, pid = _name(objects, _PROGRAMS), _first(objects, _PIDS)
+    return name if name == "kernel" else f"{name or 'log'}[{pid}]" if pid and pid.isdecimal() else None
+
+
+def _rank(objects: Sequence[Mapping[str, Any]]) -> int | None:
+    found = _first(objects, _RANKS, str | int)
+    return int(found) if re.fullmatch(r"\d{1,7}", str(found)) else None
+
+
+def when(value: Any) -> dict[str, Any]:
+    """`stamp` and `time_ns` of a time in one of the ways in which records have it."""
+    text = str(value)
+    if _NUMBER.fullmatch(text):
+        whole, _, part = text.partition(".")
+        unit = next(unit for digits, unit in _UNITS_OF_TIME if len(whole) < digits)
+        time_ns = int(whole) * unit + (int(part.ljust(9, "0")) * unit // 1_000_000_000 if part else 0)
+        moment = datetime.fromtimestamp(time_ns // 1_000_000_000, UTC)
+        return {"stamp": f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ns % 1_000_000_000:09}Z", "time_ns": time_ns}
+    try:
+        if " @ " in text:
+            text = datetime.strptime(text, _OF_KIBANA).isoformat(timespec="milliseconds")
+        if not _ISO.fullmatch(text):
+            return {}
+        moment = datetime.fromisoformat(text.replace(" UTC", "Z").replace(" Z", "Z"))
+    except ValueError:
+        return {}
+    seconds = int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp())
+    behind = re.search(r"[.,](\d+)", text)
+    return {"stamp": text, "time_ns": seconds * 1_000_000_000 + (int(behind[1].ljust(9, "0")) if behind else 0)}
