@@ -32,6 +32,7 @@ from forensics.rules.reductions.steps.traced import TracedRecords
 _WAITS, _UNKNOWN_CALLS = 0.5, 0.25
 _PASSED_ON = 0.5
 _LEAST_MEMBERS = 2
+_LEAST_STEPS = 2
 # Gloo counts the calls that it does not record.
 _MESSAGES = """
 SELECT 1 FROM operations WHERE coalesce(is_p2p, false) OR kind IN ('send', 'recv')
@@ -148,8 +149,14 @@ def delays(connection: DuckDBPyConnection, times: StepTimes, layout: Layout) -> 
 
 
 def _timed(times: StepTimes) -> frozenset[int]:
-    """Ranks that tell the time inside all of their calls."""
-    return frozenset(rank for rank, steps in times.ranks.items() if not np.isnan(steps.of(steps.record.duration_ns)).any())
+    """Ranks that tell the time inside all of their calls; the records of others may begin later, or end before."""
+    return frozenset(rank for rank, steps in times.ranks.items() if not np.isnan(_between_ends(steps)).any())
+
+
+def _between_ends(steps: Steps) -> Floats:
+    """Times inside calls of all steps but the first and the last one, where there are others."""
+    inside = steps.of(steps.record.duration_ns)
+    return inside[1:-1] if len(inside) > _LEAST_STEPS else inside
 
 
 def _of_step(times: StepTimes, number: int, excess: float, in_step: Collection[str]) -> Iterator[Delay]:

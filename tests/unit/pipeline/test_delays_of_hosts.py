@@ -35,6 +35,8 @@ def case(course: Course) -> Connection:
         "communicator generation pg_name description backend size method confidence",
         [("all", 0, "all", "", "nccl", RANKS, "reported", "read")],
     )
+    files = [(rank, f"{rank}.json", "flight_recorder", "ok", 9) for rank in range(RANKS)]
+    insert_rows(connection, "sources", "source_id path kind status rows", [*files])
     insert_rows(connection, "members", "communicator position rank", [("all", rank, rank) for rank in range(RANKS)])
     insert_rows(connection, "ranks", "source_id rank host", [(rank, rank, f"host{rank}") for rank in range(RANKS)])
     insert_rows(connection, "operations", _COLUMNS, [*_rows(course)])
