@@ -22,6 +22,16 @@ def discover() -> tuple[Ingester, ...]:
 
 def choose(head: bytes, path: str) -> Ingester | None:
     """The ingester that is surest of the first `SNIFF_BYTES`; the first by name among equals, None when nobody knows them."""
-    scores = [(ingester.sniff(head, path), ingester) for ingester in discover()]
-    best = max(score for score, _ in scores)
-    return next(ingester for score, ingester in scores if score == best) if best > 0 else None
+    best, found = 0, None
+    for ingester in _surest_first():
+        if ingester.most < best:
+            break
+        score = ingester.sniff(head, path)
+        if score > best or (score == best and found is not None and ingester.name < found.name):
+            best, found = score, ingester
+    return found
+
+
+@cache
+def _surest_first() -> tuple[Ingester, ...]:
+    return tuple(sorted(discover(), key=lambda ingester: -ingester.most))

@@ -55,9 +55,13 @@ LAST_RESORT = 1
 
 @dataclass(frozen=True, slots=True)
 class Ingester:
-    """One format: `sniff(head, path)` gives 0..100 from the first 4 KiB and the path; `rows(artefact)` streams its facts."""
+    """One format: `sniff(head, path)` gives 0..100 from the first 4 KiB and the path; `rows(artefact)` streams its facts.
+
+    `most` is the most that `sniff` gives: it is not asked where another ingester is surer.
+    """
 
     name: str
     kind: str
     sniff: Callable[[bytes, str], int]
     rows: Callable[[Artefact], Iterator[Item]]
+    most: int = 100

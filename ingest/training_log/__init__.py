@@ -26,6 +26,7 @@ _PASTED_NAME = re.compile(
     r"(?:^|/)(?!(?:readme|licen[cs]e|notice|changelog|requirements|makefile)\b)(?:[^/.]+|[^/]+\.(?:te?xt|md|markdown))(?:\.(?:gz|zst|bz2|xz))?$",
     re.IGNORECASE,
 )
+_MOST = 5
 
 
 def sniff(head: bytes, path: str) -> int:
@@ -40,10 +41,10 @@ def sniff(head: bytes, path: str) -> int:
         return 0
     named = _LOG_NAME.search(path) and not _OTHER_NAME.search(path)
     if named or TRACEBACK in sample or _RANK.search(sample) or _WATCHDOG.search(sample):
-        return 5
+        return _MOST
     if is_table(sample.partition("\n")[0].rstrip()):
-        return 5  # times that somebody exported, whatever the file is called
+        return _MOST  # times that somebody exported, whatever the file is called
     return LAST_RESORT if _PASTED_NAME.search(path) else 0
 
 
-INGESTER = Ingester("training_log", "training_log", sniff, rows)
+INGESTER = Ingester("training_log", "training_log", sniff, rows, _MOST)

@@ -24,6 +24,11 @@ class FlowStages:
 
     places: Mapping[tuple[str, int], int] = field(default_factory=dict)
     gradients: Mapping[str, int] = field(default_factory=dict)
+    _of_rank: dict[int, frozenset[int]] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for (_, rank), place in self.places.items():
+            self._of_rank[rank] = self._of_rank.get(rank, frozenset()) | {place}
 
     def stage(self, communicator: str, kind: str, sender: int, receiver: int) -> StageRef:
         """Stage of a flow; unknown where the calls do not tell."""
@@ -39,10 +44,7 @@ class FlowStages:
 
     def alike(self, ranks: Collection[int]) -> bool:
         """Whether ranks do the same work: the same place in pipelines, or there are none."""
-        places: dict[int, set[int]] = defaultdict(set)
-        for (_, rank), place in self.places.items():
-            places[rank].add(place)
-        return len({frozenset(places.get(rank, ())) for rank in ranks}) == 1
+        return len({self._of_rank.get(rank, frozenset()) for rank in ranks}) == 1
 
     def sends_both_ways(self, rank: int) -> bool:
         """Whether a rank has neighbours on both sides of its pipeline, so that what it sends on tells forward from backward."""

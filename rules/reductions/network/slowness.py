@@ -50,6 +50,11 @@ class Slowness:
     unpolled: Mapping[int, float] = field(default_factory=dict)
     untold: tuple[Straggler, ...] = ()
     paces: GroupPaces = field(default_factory=GroupPaces)
+    _slowest: dict[tuple[int, int | None], PairRate] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for pair in sorted(self.pairs, key=lambda pair: (pair.slowdown, pair.name), reverse=True):
+            self._slowest.setdefault((pair.rank, pair.peer), pair)
 
     @property
     def most_awaited(self) -> float:
@@ -62,8 +67,7 @@ class Slowness:
 
     def pair(self, sender: int, receiver: int) -> PairRate | None:
         """The slowest queue pair of a link, against its peers."""
-        found = [pair for pair in self.pairs if (pair.rank, pair.peer) == (sender, receiver)]
-        return max(found, key=lambda pair: (pair.slowdown, pair.name), default=None)
+        return self._slowest.get((sender, receiver))
 
     def slow_links(
         self, least_slowdown: float = LEAST_SLOWDOWN, least_share: float = LEAST_SHARE_BESIDE
