@@ -28,6 +28,8 @@ Floats = npt.NDArray[np.float64]
 # Longer pauses are those between operators; and the ranks of a ring, pauses that a NIC has and how many of ten must agree.
 _MOST_PAUSE_NS = 100 * PAUSE_NS
 _FEWEST_RANKS, _FEWEST_PAUSES, _AGREE = 3, 8, 0.6
+# Of a pause: by more the two directions of a NIC do not stop for the same reason, but between messages.
+_MOST_APART = 0.5
 # From the one that stops by itself on, in the direction of the data: those that lack data, one at which want of data and full
 # buffers may meet, and those that run into full buffers.
 _FROM_ONE = re.compile("sr+-?s*")
@@ -120,7 +122,7 @@ def _rings(links: Sequence[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
 
 
 def _pauses(nic: MovedByNic | None, before: int, after: int) -> _Pauses:
-    """Each pause of what a NIC sends with the one of what it receives in the same time, where there is one."""
+    """Each pause of what a NIC sends with the one of what it receives in nearly the same time, where there is one."""
     sent, got = (_series(nic, peer, way) for peer, way in ((after, "send"), (before, "recv")))
     if nic is None or sent is None or got is None or not len(sent.stopped) or not len(got.stopped):
         return _Pauses(np.empty(0), np.empty(0), 0.0)
@@ -129,8 +131,8 @@ def _pauses(nic: MovedByNic | None, before: int, after: int) -> _Pauses:
     one = np.flatnonzero(beyond - first == 1)
     other, epoch_ns = first[one], nic.capture.epoch_ns
     lengths = [np.asarray((each.resumed - each.stopped)[at] * epoch_ns, np.float64) for each, at in ((sent, one), (got, other))]
-    within = (lengths[0] <= _MOST_PAUSE_NS) & (lengths[1] <= _MOST_PAUSE_NS)
     lead = np.asarray((got.stopped[other] - sent.stopped[one]) * epoch_ns, np.float64)
+    within = (np.maximum(*lengths) <= _MOST_PAUSE_NS) & (np.abs(lead) <= _MOST_APART * np.minimum(*lengths))
     return _Pauses(lead[within], lengths[0][within], float(max(_LEAD_NS, _LEAD_EPOCHS * epoch_ns)))
 
 

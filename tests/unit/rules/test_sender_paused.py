@@ -62,9 +62,20 @@ def test_of_one_ring_that_pauses_the_way_to_the_next_may_be_to_blame(tmp_path: P
         replace(HOST, epoch_ns=1_000_000),
         replace(HOST, length=6e5, period=40e6),
         Pausing(late={2: 1e6, 3: 1e6}),
+        Pausing(late={2: 3e6, 3: 3e6}),
         Pausing(),
     ],
-    ids=["all at once", "two hosts", "not often", "no ring", "long epochs", "costs little", "late each time", "no pause"],
+    ids=[
+        "all at once",
+        "two hosts",
+        "not often",
+        "no ring",
+        "long epochs",
+        "costs little",
+        "late each time",
+        "between messages",
+        "no pause",
+    ],
 )
 def test_nobody_is_named(pausing: Pausing, tmp_path: Path) -> None:
     assert judged(tmp_path, pausing).suspects == ()
