@@ -95,7 +95,7 @@ def _long_steps(times: StepTimes, findings: Findings) -> Iterator[str]:
     long = times.long()
     usual = [each.impact.recoverable_ns or 0 for each in findings if each.by_design and each.impact is not None]
     lost = sum(excess for _, excess in long) - sum(usual)
-    if lost >= _TRIFLE * float(times.length.sum()) and not _are_even([number for number, _ in long]):
+    if long and lost >= _TRIFLE * float(times.length.sum()) and not _are_even([number for number, _ in long]):
         which = f"{len(long)} of {counted(len(times.number), 'step')}"
         yield f"{which} took longer than usual, {lost / 1e6:.0f} ms in all that nothing accounts for"
 

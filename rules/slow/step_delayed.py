@@ -43,6 +43,7 @@ _ENOUGH_USUAL = 2
 # One in so many sets of steps has distances that are multiples of the least one, at most.
 _LEAST_ODDS = 4
 _DUTY = "once, or every so many steps, between the passes: one rank logs, saves or evaluates there in a sound job too"
+_DIFFER = "most steps of this job are longer than its usual ones: a step or two that are longer still accuse nobody"
 _AS_LONG = "as many steps were nearly as long, and nobody held them up that is seen: so the steps of this job differ"
 _BEFORE_BARRIER = "it came late to barriers alone, which make the others wait while one rank saves, evaluates or sets up"
 
@@ -154,6 +155,10 @@ def _by_design(
     delays: Delays, found: Sequence[Delay], worst: Delay, roster: Roster, thresholds: Thresholds, *, amid: bool
 ) -> str | None:
     """Why a sound job may be late like this; None where it would not. `amid`: its work was not that between two steps."""
+    seldom, pauses = len(found) < thresholds["least_again"], worst.on_host or worst.before_step
+    differ = 2 * delays.usual < delays.steps and worst.excess_ns < thresholds["least_steps_lost"] * delays.typical_ns
+    if seldom and differ:
+        return _DIFFER
     if worst.is_transfer or worst.is_spread:
         return None
     if all(delay.at_barrier for delay in found):
@@ -161,7 +166,6 @@ def _by_design(
     is_first = worst.ranks[0] in first_ranks({rank: roster.host_of(rank) for rank in roster.ranks})
     # Whoever logs or saves does so on its host, which comes late; a first rank may evaluate. Traces hide waits for messages.
     is_once = len(found) == 1 and (is_first or worst.is_traced or worst.on_host is not False)
-    seldom, pauses = len(found) < thresholds["least_again"], worst.on_host or worst.before_step
     if not amid and (is_once or (pauses and _has_rhythm(found, is_first))):
         return _DUTY
     if seldom and sum(excess >= _NEARLY * worst.excess_ns for excess in delays.unexplained_ns) >= len(found):

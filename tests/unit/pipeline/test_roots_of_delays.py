@@ -31,15 +31,16 @@ def delay(
 
 
 def findings(
-    found: Sequence[Delay], timed: int = RANKS, factor: float | None = None, hosts: int = RANKS, beside_ms: Sequence[int] = ()
-) -> list[Finding]:
+    found: Sequence[Delay], timed: int = RANKS, factor: float | None = None, hosts: int = RANKS, beside_ms: Sequence[int] = (),
+    usual: int = STEPS - 1,
+) -> list[Finding]:  # fmt: skip
     """What the rule finds, where the first ranks have the time inside calls, the GPU of rank 1 is `factor` times slower."""
     connection = new_case()
     insert_rows(connection, "ranks", "source_id rank host", [(rank, rank, f"host{rank % hosts}") for rank in range(RANKS)])
     ranks = frozenset(range(RANKS))
     unexplained = tuple(float(excess * MS) for excess in beside_ms)
     made = Delays(
-        tuple(found), STEPS, STEPS - 1, 500 * MS, len(unexplained), ranks, frozenset(range(timed)), unexplained_ns=unexplained
+        tuple(found), STEPS, usual, 500 * MS, len(unexplained), ranks, frozenset(range(timed)), unexplained_ns=unexplained
     )
     signs = {} if factor is None else {1: (Sign(Oddity.SHARED, "another process", "smi", factor),)}
     rule = find("FX175")
@@ -151,6 +152,19 @@ def test_a_step_is_nobodys_where_others_are_as_long_for_no_reason(
     """The first steps of a record, or those of a busy network, differ by themselves: who came last in one of them is chance."""
     found = findings([delay(1, 0.0, step=step, is_spread=False) for step in steps], beside_ms=beside_ms)
     assert bool(found) is is_named
+
+
+@pytest.mark.parametrize(
+    ("steps", "excess_ms", "usual", "is_named"),
+    [((7,), 1000, 8, False), ((7,), 1000, 15, True), ((7,), 4000, 8, True), ((7, 9, 12), 1000, 8, True)],
+    ids=["steps differ", "steps are alike", "by several steps", "again and again"],
+)
+def test_a_long_step_among_steps_that_differ_anyway_is_nobodys(
+    steps: tuple[int, ...], excess_ms: int, usual: int, is_named: bool
+) -> None:
+    """On a busy network each step waits for somebody else, bit by bit."""
+    late = [replace(delay(1, 0.0, step=step), excess_ns=excess_ms * MS) for step in steps]
+    assert bool(findings(late, usual=usual)) is is_named
 
 
 @pytest.mark.parametrize(("factor", "cause"), [(1.3, Cause.COMPUTE_SLOW), (3.5, Cause.GPU_CONTENTION)])

@@ -67,6 +67,10 @@ def test_long_steps_that_nothing_accounts_for_speak_against_a_sound_job(
     assert bool(slowness_signs(steps_of(long), Slowness(), findings, LinkRates(), *NOTHING_ELSE)) is is_sign
 
 
+def test_a_job_of_which_no_whole_step_is_known_has_no_long_ones() -> None:
+    assert slowness_signs(steps_of({}, 0), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE) == ()
+
+
 @pytest.mark.parametrize(("share", "slow", "is_sign"), [(0.0985, 10, True), (0.01, 10, False), (0.0985, 2, False)])
 def test_a_link_that_loses_time_again_and_again_does_too(share: float, slow: int, is_sign: bool) -> None:
     channel = ChannelFlows("dp", "all_reduce", 0, 4, 0, 1 << 20, 10, slow, 1e6, 2e6, 1e7, share, 1e9, 1.2e9, None, 3, "0.frx")
