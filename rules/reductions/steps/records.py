@@ -50,7 +50,7 @@ WITH size AS (SELECT communicator, count(*) AS members FROM members GROUP BY com
 SELECT o.rank, c.code AS communicator, k.code AS kind, CAST(coalesce(z.members, 0) AS INTEGER) AS members,
        coalesce(o.is_p2p, false) OR o.kind IN ('send', 'recv') AS is_message, o.kind LIKE '%send%' AS is_send,
        coalesce(p.rank, -1) AS peer, coalesce(o.sequence, {UNKNOWN}) AS sequence,
-       coalesce(o.call_path, {UNKNOWN}) AS call_path, o.call_order, o.source_id, o.locator,
+       coalesce(o.call_path, {UNKNOWN}) AS call_path, o.call_order, o.record_id, o.source_id, o.locator,
        hash(c.code, k.code, o.input_sizes, o.count, p.rank)::UBIGINT AS token,
        coalesce(o.enqueued_ns, o.entered_ns, o.device_start_ns, {UNKNOWN}) AS enqueued_ns,
        coalesce(o.over_ns, {UNKNOWN}) AS end_ns,
@@ -61,7 +61,6 @@ LEFT JOIN size z USING (communicator)
 LEFT JOIN members p ON p.communicator = o.communicator AND p.position = o.peer
 LEFT JOIN met w ON w.source_id = o.source_id AND w.locator = o.locator
 WHERE NOT o.closes
-ORDER BY o.rank, o.call_order, o.record_id, o.locator
 """
 
 
@@ -181,7 +180,7 @@ def recorded(connection: DuckDBPyConnection) -> Recorded:
 
 
 def records_of(connection: DuckDBPyConnection, query: str, names: Names) -> Mapping[int, Record]:
-    """Records from a query that gives `rank` and the columns of a record, by rank and in order.
+    """Records from a query that gives `rank`, `record_id` and the columns of a record, by rank and in the order of the host.
 
     It sees the numbers of names as `communicator_codes` and `kind_codes` (name, code). Where there is no communicator there is
     no call either, and DuckDB would take milliseconds to plan what comes to nothing.
@@ -193,7 +192,18 @@ def records_of(connection: DuckDBPyConnection, query: str, names: Names) -> Mapp
     columns = connection.execute(query).fetchnumpy()
     for table in ("communicator_codes", "kind_codes"):
         connection.unregister(table)
-    return _split({name: np.asarray(column) for name, column in columns.items()}, names)
+    return _split(_in_order(columns), names)
+
+
+def _in_order(columns: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """Columns by rank and the order of the host. Here and not in the query, which would copy all of them to sort the rows."""
+    later = np.ma.filled(columns.pop("record_id"), np.iinfo(np.int64).max)
+    order = np.lexsort((columns["locator"], later, columns["call_order"], columns["rank"]))
+    is_ordered = bool((np.diff(order) == 1).all())
+    for name in list(columns):
+        column = np.asarray(columns.pop(name))
+        columns[name] = column if is_ordered else column[order]
+    return columns
 
 
 def _column(connection: DuckDBPyConnection, query: str) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ marks AS (
 SELECT o.rank, c.code AS communicator, k.code AS kind, coalesce(z.members, 0) AS members, o.is_message,
        o.kind LIKE '%send%' AS is_send, CAST(coalesce(p.rank, -1) AS BIGINT) AS peer,
        CAST(coalesce(o.sequence, n.number, {_MESSAGE_NUMBER}, {UNKNOWN}) AS BIGINT) AS sequence,
-       {UNKNOWN} AS call_path, o.call_order, o.source_id, o.locator,
+       {UNKNOWN} AS call_path, o.call_order, NULL::BIGINT AS record_id, o.source_id, o.locator,
        hash(c.code, k.code, o.count, p.rank)::UBIGINT AS token, o.enqueued_ns,
        coalesce(o.device_end_ns, {UNKNOWN}) AS end_ns, coalesce(o.duration_ns, {UNKNOWN}) AS duration_ns, false AS by_arrivals,
        true AS done, coalesce(o.step, {UNKNOWN}) AS step, coalesce(o.begin_ns, {UNKNOWN}) AS step_begin_ns,
@@ -73,7 +73,6 @@ FROM staged o JOIN communicator_codes c ON c.name = o.communicator JOIN kind_cod
 LEFT JOIN size z USING (communicator)
 LEFT JOIN members p ON p.communicator = o.communicator AND p.position = o.peer AND o.is_message
 LEFT JOIN numbered n ON n.rank = o.rank AND n.call_order = o.call_order
-ORDER BY o.rank, o.call_order
 """
 
 
