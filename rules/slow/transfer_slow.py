@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 
 from forensics.model import (
     Anomaly,
@@ -40,6 +42,8 @@ _SHOWN = 3
 _HEAVY = 0.5
 # Of the worst one: where links wait for a much slower one, their traffic meets that of others which it never met before.
 _ECHO = 0.2
+# Of what the slowest links of like rings lose: more is a loss of its own.
+_BY_FAR = 2.0
 # Bytes per second from which on a rate is shown in GB/s.
 _FAST = 1e8
 
@@ -54,6 +58,7 @@ def _evaluate(
 ) -> Iterator[Finding]:
     known = slowness
     slow = known.slow_links(thresholds["least_slowdown"], thresholds["least_share_beside"])
+    slow = _standing_out(known, slow, thresholds["most_channels"])
     material = [link for link, channel in slow.items() if _is_material(known, channel, thresholds)]
     weights = {link: channel.share for link, channel in slow.items()}
     blames = [
@@ -70,6 +75,31 @@ def _evaluate(
         )
         if victims := {rank for channel in found for rank in _members(groups, channel)} - set(blame.ranks):
             yield blocked_ranks(victims)
+
+
+def _standing_out(
+    known: Slowness, slow: Mapping[tuple[int, int], ChannelFlows], most: float
+) -> dict[tuple[int, int], ChannelFlows]:  # fmt: skip
+    """Slow links, unless most channels have one, and not by one rank: then those that are slower by far than these are.
+
+    In a ring of like links the slowest one, by however little, is at work all the time, and its buffers queue.
+    """
+    every = {each for found in known.channels.values() for each in _numbers(found)}
+    of_rank: dict[int, set[tuple[str, int]]] = defaultdict(set)
+    for link in slow:
+        for rank in link:
+            of_rank[rank] |= _numbers(known.channels[link])
+    struck = set[tuple[str, int]]().union(*of_rank.values())
+    # All channels may go over one NIC, where each host has one.
+    if len(struck) <= most * len(every) or any(len(each) > most * len(struck) for each in of_rank.values()):
+        return dict(slow)
+    lost = {link: _slowdown(known, channel) - 1 for link, channel in slow.items()}
+    usual = median(lost.values())
+    return {link: channel for link, channel in slow.items() if lost[link] > max(_BY_FAR * usual, 0.0)}
+
+
+def _numbers(found: Sequence[ChannelFlows]) -> set[tuple[str, int]]:
+    return {(channel.communicator, channel.number) for channel in found if channel.peers}
 
 
 def _slowdown(slowness: Slowness, channel: ChannelFlows) -> float:
@@ -204,6 +234,7 @@ RULE = Rule(
         Threshold("halved_bound", 1.4, "without work requests: times at the NIC bound a loss from below, here three tenths"),
         Threshold("least_share_halved", 0.02, "of the time: a rate that dropped by half may cost nothing, hidden by overlap"),
         Threshold("least_share", 0.1, "of the time: a smaller drop must cost much before it accuses anybody"),
+        Threshold("most_channels", 0.5, "of all: where more have a slow link, these are the slowest of rings of like links"),
         Threshold("likely_slowdown", 1.4, "against peers; a smaller one is a suspicion only"),
         Threshold("least_share_beside", LEAST_SHARE_BESIDE, "of the time: a link that supports a case must show it"),
         Threshold("onset_interval", 2.0, 'onset (Mycroft section 4.3): "the operation interval doubles"', IntervalFactor),
