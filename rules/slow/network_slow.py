@@ -24,6 +24,8 @@ from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import WorkRequestLogs
 from forensics.rules.reductions.text.evidence_text import counted
 
+_TWO = 2
+
 
 def _evaluate(roster: Roster, liveness: Liveness, uses: LineUses, thresholds: Thresholds) -> Iterator[Finding]:
     most = most_of_lines(uses)
@@ -32,7 +34,8 @@ def _evaluate(roster: Roster, liveness: Liveness, uses: LineUses, thresholds: Th
         return
     # A host whose NICs were not seen may be the one that all others wait for.
     hosts = {use.host for use in known}
-    if apart(known) < thresholds["least_pairs"]:
+    even = min(use.part or 0.0 for use in known) >= thresholds["least_even"] * most
+    if apart(known) < thresholds["least_pairs_even" if even else "least_pairs"]:
         return  # a host or two may be behind all that is slow
     if {host for rank in roster.ranks if (host := roster.host_of(rank))} <= hosts:
         yield _finding(tuple(sorted(roster.ranks)), known, most)
@@ -66,10 +69,14 @@ def _evidence(worst: LineUse, uses: Sequence[LineUse], most: float) -> Iterator[
         worst.source,
     )
     hosts = len({use.host for use in uses})
-    pairs = f"{counted(apart(uses), 'pair')} of hosts that have no host in common are slow: no two hosts account for all of it"
+    count = apart(uses)
+    least = "no two hosts account" if count > _TWO else "no host accounts"
+    pairs = f"{counted(count, 'pair')} of hosts that have no host in common are slow: {least} for all of it"
     seen = f"{counted(len(uses), 'NIC')} of {counted(hosts, 'host')}"
     yield Evidence(f"none of {seen} moves more than {100 * most:.0f} % of the rate of its line")
     yield Evidence(pairs)
+    if count <= _TWO:
+        yield Evidence("two hosts that are slow by the same amount would look the same", None, supports=False)
     yield Evidence("slots that carry less than the line look the same", None, supports=False)
 
 
@@ -89,6 +96,8 @@ RULE = Rule(
     needs=(Need(WorkRequestLogs, "work_requests", "when a NIC has work is seen in verbs only"),),
     thresholds=(
         Threshold("most_of_line", 0.4, "of the rate of the line: sound jobs reach six tenths, most of them nine"),
+        Threshold("least_even", 0.8, "of the part that the fastest NIC moves: then two hosts would be slow by the same amount"),
+        Threshold("least_pairs_even", 2, "where all NICs are slow alike: one fault is likelier than two that are equal"),
         Threshold("least_pairs", 3, "pairs of hosts apart from each other: two slow hosts do not account for three"),
     ),
     concludes="The network of the whole job, where no NIC comes near the rate of its line while it has work.",

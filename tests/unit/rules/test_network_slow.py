@@ -87,7 +87,7 @@ def test_the_fastest_nic_speaks_for_the_network(found: list[LineUse], most: floa
     ids=["ring of four", "two pairs", "all with one", "ring of six"],
 )
 def test_as_many_hosts_must_be_slow_as_pairs_are_apart(ways: list[tuple[int, int]], pairs: int) -> None:
-    """Hosts 1 and 3 account for all traffic of a ring of four, and of two pairs: nobody can say that the network is slow."""
+    """Hosts 1 and 3 account for all traffic of a ring of four, and of two pairs, where both are slow."""
     assert apart([LineUse(f"n{a}", "m", (a,), 10e9, 0.2, 25e9, "x", (f"n{b}",)) for a, b in ways]) == pairs
 
 
@@ -100,3 +100,23 @@ def test_only_far_below_the_lines_the_network_is_named(rate: float, is_named: bo
     uses = LineUses(tuple(LineUse(a, "m", (at,), rate, 0.5, 25e9, "x", (b,)) for at, (a, b) in enumerate(ring)))
     found, _ = run(supply_of(case, instead={LineUses: uses}), [RULE], {})
     assert bool(found) is is_named
+
+
+@pytest.mark.parametrize(
+    ("hubs", "lowest", "is_named"), [(2, 8e9, True), (2, 4e9, False), (1, 8e9, False)], ids=["alike", "not alike", "one host"]
+)
+def test_two_pairs_are_enough_where_all_nics_are_slow_alike(hubs: int, lowest: float, is_named: bool) -> None:
+    """All traffic is with one host or with two; two faults of one size are less likely than one of all."""
+    case = recorded("network-slow")
+    hosts = [host for (host,) in case.execute("SELECT DISTINCT host FROM devices WHERE kind = 'port' ORDER BY host").fetchall()]
+    peers = [hosts[at % hubs] if at >= hubs else hosts[at + hubs] for at in range(len(hosts))]
+    rates = [lowest, *(9e9 for _ in hosts[1:])]
+    uses = LineUses(
+        tuple(
+            LineUse(a, "m", (at,), rate, 0.5, 25e9, "x", (b,))
+            for at, (a, b, rate) in enumerate(zip(hosts, peers, rates, strict=True))
+        )
+    )
+    found, _ = run(supply_of(case, instead={LineUses: uses}), [RULE], {})
+    assert bool(found) is is_named
+    assert not found or any("two hosts that are slow" in each.statement for each in found[0].evidence)
