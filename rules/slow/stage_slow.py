@@ -33,6 +33,7 @@ from forensics.rules.reductions.frontier.verdicts import WindowVerdict, judge
 from forensics.rules.reductions.hardware.accounted import unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, always_late, doubted, waits_for_cores
+from forensics.rules.reductions.pipeline.own_work import LEAST_PART, OwnWork
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
 from forensics.rules.reductions.text.evidence_text import ranks_text
@@ -51,6 +52,9 @@ _SEEN_MEETINGS = ("aligned", "collectives", "arrivals")
 # Fewer steps may recur by chance; the rank is then a lead.
 _LIKELY_STEPS = 10
 _ENOUGH_STEPS = 5
+_AS_LONG = (
+    "by the times inside their calls these ranks work as long as those with the same work: their hosts wait in that stage"
+)
 # Of a pair either may be the slow one.
 _LEAST_WAITERS = 2
 
@@ -62,6 +66,7 @@ def _evaluate(
     cpu: HostCpu,
     roster: Roster,
     messengers: Messengers,
+    own: OwnWork,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     gates = Gates.of(thresholds)
@@ -78,12 +83,23 @@ def _evaluate(
                 continue
             waits = may_wait(culprit, messengers.intersection(judged.matrix.ranks), sync, alone=alone)
             usual = duty_of(culprit, first, gates.share_from_start) or (wait_of(culprit) if waits else None)
+            usual = usual or (_AS_LONG if _works_as_long(culprit, own) else None)
             told = replace(culprit, ranks=(), changing=True) if waits and usual is None else culprit
             finding = hardware.refined(_finding(groups, judged, told, gates.least_accounted), (Cause.COMPUTE_SLOW,))
             small = always_late(told.share, told.onset is not None, gates.share_from_start)
             yield doubted(replace(finding, by_design=usual), (*small, *waits_for_cores(cpu, roster, told.ranks)))
             if told.ranks:
                 yield blocked_ranks(set(judged.matrix.ranks) - set(told.ranks))
+
+
+def _works_as_long(culprit: Culprit, own: OwnWork) -> bool:
+    """Whether times inside calls show that its ranks work as long as their equals: then their hosts waited in that stage.
+
+    A host that is late leaves its device idle, which is no time inside a call either.
+    """
+    slow = {item.rank for item in own.found}
+    told = bool(culprit.ranks) and not culprit.device and culprit.share >= LEAST_PART
+    return told and own.compared.issuperset(culprit.ranks) and slow.isdisjoint(culprit.ranks)
 
 
 def _is_alone(known: list[WindowVerdict], roster: Roster) -> bool:

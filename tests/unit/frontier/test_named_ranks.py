@@ -12,6 +12,7 @@ from forensics.rules.reductions.frontier.matrix import StageMatrix
 from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
+from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
 from forensics.rules.slow.stage_slow import wait_for_another
 from tests.unit.frontier.jobs import job
 
@@ -30,6 +31,34 @@ def named(ranks: int) -> set[tuple[str, tuple[int, ...]]]:
 
 def test_ranks_that_are_slow_in_different_windows_are_named() -> None:
     assert named(4) == {(stage, (rank,)) for rank, stage in enumerate(STAGES)}
+
+
+EXCESS = Excess(3, (0, 1, 2), 20, 20, 2e8, 1e9, 4e9, None, "3.fr#entry=0")
+
+
+@pytest.mark.parametrize(
+    ("compared", "found", "by_design"),
+    [
+        (range(8), (), True),
+        (range(3), (), False),
+        (range(8), (EXCESS,), False),
+    ],
+    ids=["it works as long as they", "it was not compared", "it works longer"],
+)
+def test_a_host_that_waits_in_a_stage_is_told_by_the_work_of_its_rank(
+    compared: range, found: tuple[Excess, ...], by_design: bool
+) -> None:
+    """Hosts that run ahead wait where they meet their device: that is no work of the rank."""
+    rule = find("FX170")
+    assert rule is not None
+    window = FrontierWindow(job("optimizer", rank=3, seed=3))
+    given: dict[object, object] = {
+        FrontierWindows: FrontierWindows((window,)),
+        OwnWork: OwnWork(found, frozenset(compared)),
+        Thresholds: thresholds(rule, {}),
+    }
+    (finding,) = [each for each in supply_of(new_case(), None).call(rule.evaluate, given) if each.impact]
+    assert (finding.ranks, bool(finding.by_design)) == ((3,), by_design)
 
 
 def of_one_window(made: StageMatrix, ranks: int) -> list[tuple[tuple[int, ...], bool]]:
