@@ -32,7 +32,8 @@ flatters. One of its logs was refused as no evidence; afterwards 9 of the 10 ran
 written by somebody else; its wrong name is of a sound job of which one round of stacks was given, and stands now below
 `if the job is stuck`; afterwards 7 of the 13 ranks were named. Of the two of 2026-11-26 one list of events was refused as no
 evidence, and one node that was lost counts among the ranks; afterwards 7 of the 15 and 9 of the 11 were named, and 13
-of the 16 of its evening."""
+of the 16 of its evening. Of its night two nodes count among the ranks, and four outputs of a benchmark were refused as no
+evidence; afterwards 10 of the 15 were named, and pointed to in the next steps the other five."""
 TITLE = "## Logs pasted in public"
 
 
@@ -102,6 +103,8 @@ UNSEEN = (
     Sitting("logs and folders of public threads, 2026-11-26, by somebody else", 15, 6, 0, 12, 12),
     Sitting("the same hand again, after what that taught", 11, 8, 0, 11, 11),
     Sitting("logs and folders of public threads, 2026-11-26 evening, by a hand that knew the readers", 16, 7, 0, 12, 12),
+    Sitting("logs and folders of public threads, 2026-11-26 night, half naming nobody", 15, 7, 0, 14, 14),
+    Sitting("the same hand again, after what that taught, 2026-11-26 night", 6, 5, 0, 6, 6),
 )
 
 
