@@ -144,11 +144,17 @@ def _wait(frames: CallPath) -> tuple[WaitKind, Frame | None]:
 
 def _native_wait(frames: CallPath) -> WaitKind:
     """What the native frames below the innermost Python frame tell, the innermost first."""
-    for entry in takewhile(lambda frame: frame.origin == "native", frames):
+    native = list(takewhile(lambda frame: frame.origin == "native", frames))
+    for place, entry in enumerate(native):
         for kind, pattern in patterns.NATIVE_WAITS:
             if pattern.match(entry.name):
-                return kind
+                around = kind is WaitKind.DEVICE and any(map(_is_around_nccl, native[place:]))
+                return WaitKind.COLLECTIVE if around else kind
     return WaitKind.UNKNOWN
+
+
+def _is_around_nccl(entry: Frame) -> bool:
+    return patterns.AROUND_NCCL.match(entry.name) is not None
 
 
 # Inside a library call the outer purpose says more than the primitive it sleeps in.

@@ -150,7 +150,10 @@ ORDER BY k.rank, k.sample, s.path, k.thread
 def _differ(samples: Sequence[Sample]) -> bool:
     """Whether samples tell that the thread went on; never true for a single one."""
     calls = {_call(sample) for sample in samples if sample.activity.communicating}
-    return len(set(places(samples))) > 1 or len(calls) > 1
+    own = set(places(samples))
+    # A program without Python has no frames of the job's own; that it came into a collective, or left one, is seen.
+    compiled = own == {()} and len({sample.activity.communicating for sample in samples}) > 1
+    return len(own) > 1 or len(calls) > 1 or compiled
 
 
 def places(samples: Sequence[Sample]) -> list[tuple[PlainFrame, ...]]:

@@ -80,10 +80,18 @@ NATIVE_WAITS = (
         WaitKind.COLLECTIVE,
         re.compile(_C10D + r"(?:ProcessGroup|Work(?:::|\d))|p?nccl[A-Z]\w*\Z|groupLaunch\Z|bootstrap[A-Z]\w*\Z"),
     ),
+    (
+        WaitKind.COLLECTIVE,
+        re.compile(r"P?MPI_(?:All(?:reduce|gatherv?|toall[vw]?)|Reduce\w*|Bcast|Barrier|Gatherv?|Scatterv?)\Z"),
+    ),
+    (WaitKind.POINT_TO_POINT, re.compile(r"P?MPI_(?:S?send|Sendrecv|M?recv|Probe)\Z", re.IGNORECASE)),
     (WaitKind.DEVICE, re.compile(r"(?:cu|cuda|hip)(?:Stream|Event|Device|Ctx)Synchronize\w*\Z")),
     (WaitKind.FILE_LOCK, re.compile(r"(?:flock|lockf(?:64)?|fcntl_(?:flock|lockf)\w*)\Z")),
     (WaitKind.LOCK, re.compile(r"(?:(?:lock_)?PyThread_acquire_lock\w*|r?lock_acquire\w*|acquire_timed|_?PyMutex_Lock\w*)\Z")),
 )
+
+# A function of a program of its own around NCCL that waits for the device: for the collective that it names.
+AROUND_NCCL = re.compile(r"(?:\w+::)*\w*[Nn](?:ccl|CCL)_?(?:[Aa]ll_?[RrGgTt]|[Rr]educe|[Bb]roadcast|[Bb]arrier)\w*")
 
 # Frames that only run while code is compiled. Compiled code itself runs below frames of the same packages (`eval_frame.py`,
 # `runtime_wrappers.py`, `output_code.py`), which are no sign of a compilation.

@@ -217,6 +217,29 @@ def test_native_frames_tell_what_a_handle_waits_for(native: str, wait: WaitKind)
     assert activity(tuple(replace(entry, origin="native") for entry in frames[:2]) + frames[2:], "futex_do_wait").wait is wait
 
 
+def compiled(*functions: str) -> CallPath:
+    """A stack of a program in C++, innermost first."""
+    return tuple(replace(entry, origin="native") for entry in path(*(f"{name}@trainer" for name in functions)))
+
+
+@pytest.mark.parametrize(
+    ("functions", "wait"),
+    [
+        (("clock_gettime", "cuStreamSynchronize", "ft::ftNcclAllReduceSum<__half>", "main"), WaitKind.COLLECTIVE),
+        (("cudaEventSynchronize", "Comm::nccl_all_gather", "main"), WaitKind.COLLECTIVE),
+        (("cudaStreamSynchronize", "Engine::forward", "main"), WaitKind.DEVICE),
+        (("cudaStreamSynchronize", "Engine::loadNcclConfig", "main"), WaitKind.DEVICE),
+        (("poll", "opal_progress", "PMPI_Allreduce", "main"), WaitKind.COLLECTIVE),
+        (("poll", "MPI_Barrier", "main"), WaitKind.COLLECTIVE),
+        (("opal_progress", "PMPI_Sendrecv", "main"), WaitKind.POINT_TO_POINT),
+        (("poll", "MPI_Init_thread", "main"), WaitKind.UNKNOWN),
+        (("read", "std::istream::read", "loadTable", "main"), WaitKind.UNKNOWN),
+    ],
+)
+def test_what_a_program_in_another_language_waits_for(functions: tuple[str, ...], wait: WaitKind) -> None:
+    assert activity(compiled(*functions)).wait is wait
+
+
 def test_native_frames_of_an_outer_call_tell_nothing_of_the_inner_one() -> None:
     outer = replace(path("c10d::Reducer::finalize_backward@libtorch_cpu.so")[0], origin="native")
     found = activity((*path("hook@/srv/job/hooks.py"), outer, *path(*TRAIN)))
