@@ -33,7 +33,7 @@ written by somebody else; its wrong name is of a sound job of which one round of
 `if the job is stuck`; afterwards 7 of the 13 ranks were named. Of the two of 2026-11-26 one list of events was refused as no
 evidence, and one node that was lost counts among the ranks; afterwards 7 of the 15 and 9 of the 11 were named, and 13
 of the 16 of its evening. Of its night two nodes count among the ranks, and four outputs of a benchmark were refused as no
-evidence; afterwards 10 of the 15 were named, and pointed to in the next steps the other five."""
+evidence; afterwards 11 of the 15 were named, one of them below `if the job is stuck`; the next steps point to the others."""
 TITLE = "## Logs pasted in public"
 
 
