@@ -28,7 +28,7 @@ from forensics.model import (
 from forensics.rules.admission import Progress
 from forensics.rules.arbitration import Judgement, arbitrate
 from forensics.rules.began import dated
-from forensics.rules.comparison import Cleared, Comparison, comparison
+from forensics.rules.comparison import Cleared, Comparison
 from forensics.rules.context import coverage, group_rows, last_lines, not_checked, timeline, warnings, would_change
 from forensics.rules.defect_facts import shown_defects
 from forensics.rules.engine import FAILED, Overrides, discover, find, run, supply_of, thresholds
@@ -59,7 +59,7 @@ from forensics.rules.reductions.stacks.tree import stack_tree
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
-from forensics.rules.soundness import slowness_signs, sound, speed_of_sound, unrecorded_ranks
+from forensics.rules.soundness import held_against_each_other, sound, speed_of_sound, unrecorded_ranks
 from forensics.rules.supply import Supply
 from forensics.vocabulary import IF_STUCK
 
@@ -89,10 +89,9 @@ def _verdict(
     suspects = judged.suspects
     roster, graph, motion = supply.get(Roster), supply.get(WaitGraph), supply.get(Liveness)
     cleared = Cleared({each.rule: each.reason for each in outcomes if each.status == "ruled_out"})
-    compared = supply.call(comparison, {Cleared: cleared})
+    signs, compared = held_against_each_other(connection, supply, findings, cleared)
     pace = speed_of_sound(supply.get(Speed), supply.get(StepTimes), compared, cleared)
     end = supply.get(Finished)
-    signs = supply.call(slowness_signs, {Findings: Findings(findings)})
     healthy = sound(motion, pace, judged.symptoms, supply.call(unrecorded_ranks), signs, compared, end)
     still = _stands_still(graph, supply.get(WaitStates), roster)
     heard = supply.get(Logged)

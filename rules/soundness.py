@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import NewType
 
 import numpy as np
+from duckdb import DuckDBPyConnection
 
-from forensics.model import Assessment, StageName, Symptom, SymptomKind
-from forensics.rules.comparison import Cleared, Comparison
+from forensics.case.database import recovering
+from forensics.model import Assessment, Finding, StageName, Symptom, SymptomKind
+from forensics.rules.comparison import Cleared, Comparison, comparison
 from forensics.rules.facts.symptoms import Findings
 from forensics.rules.reductions.arrivals.lateness import Latenesses
 from forensics.rules.reductions.epochs.links import LinkRates
@@ -23,6 +25,7 @@ from forensics.rules.reductions.progress.speed import Pace, Speed, of_few_steps
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.steps.times import GATE, StepTimes
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
+from forensics.rules.supply import Supply
 
 _SHOWN = 6
 # Of the time of all steps: what single long steps cost less than this is a trifle.
@@ -89,6 +92,19 @@ def slowness_signs(
     """
     seen = (*_long_steps(times, findings), *_lossy_links(slowness), *_slow_calls(paces), *_below_their_lines(rates, uses))
     return SlownessSigns((*seen, *_late_ranks(late), *_unseen_messages(roster, windows), *_long_passes(findings)))
+
+
+def held_against_each_other(
+    connection: DuckDBPyConnection, supply: Supply, findings: tuple[Finding, ...], cleared: Cleared
+) -> tuple[SlownessSigns, Comparison]:
+    """What speaks for a slow job, and what held its ranks against each other; a mistake in either takes no verdict away."""
+    try:
+        with recovering(connection):
+            signs = supply.call(slowness_signs, {Findings: Findings(findings)})
+            return signs, supply.call(comparison, {Cleared: cleared})
+    except Exception as error:  # a mistake of a reduction: the job is not called healthy, and says why
+        why = f"holding its ranks against each other failed, please report it: {type(error).__name__} {error}"
+        return SlownessSigns((why,)), Comparison()
 
 
 def _long_steps(times: StepTimes, findings: Findings) -> Iterator[str]:

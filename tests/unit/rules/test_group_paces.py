@@ -106,4 +106,5 @@ def test_a_pause_beside_a_slow_link_of_the_same_operations_is_its_echo(communica
     pause = Pauses(1, 0, "all", "p2p", 18, 18, 25e6, 4e8, 0.15, 5e8, "1.frx")
     slowness = Slowness(channels={(0, 2): (channel,)}, pauses={(1, 0): pause})
     thresholds = {threshold.name: threshold.default for threshold in RULE.thresholds}
-    assert [found.ranks for found in RULE.evaluate(slowness, BusyHosts({}), Roster({}, None), thresholds)] == [(0, 1)] * is_named
+    found = RULE.evaluate(slowness, BusyHosts({}), Roster({}, None), thresholds)
+    assert [each.ranks for each in found] == [(0, 1)] * is_named

@@ -14,15 +14,16 @@ from duckdb import DuckDBPyConnection, TransactionException
 
 from forensics.case.build import open_case
 from forensics.case.database import read_only, schema_columns
-from forensics.model import Belief, Cause, Confidence, Finding, StageRef
+from forensics.model import Belief, Cause, Confidence, Finding, Outcome, StageRef
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import discover, run, supply_of
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.soundness import SlownessSigns
 from forensics.rules.supply import Supply, WiringError, check, needed, providers, providers_in
-from tests.recordings.collection import loose
-from tests.recordings.job import Job
+from tests.recordings.collection import loose, write
+from tests.recordings.job import Job, as_json
 
 Temperatures = NewType("Temperatures", dict[int, float])
 Hottest = NewType("Hottest", tuple[int, ...])
@@ -207,3 +208,21 @@ def test_a_rule_that_fails_takes_nothing_from_the_others(
     assert verdict.suspects[0].ranks == (2,)
     (label,) = [label for label in verdict.labels if label.label == "rule_failed"]
     assert (label.axis, error in label.reason, "test_supply.py:" in label.reason) == ("FX113", True, True)
+
+
+def _cannot_read(roster: Roster) -> SlownessSigns:
+    raise IndexError(f"of {len(roster.ranks)} ranks")
+
+
+def test_signs_that_cannot_be_read_take_no_verdict_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job moves; it is not called healthy, and says why."""
+    monkeypatch.setattr("forensics.rules.soundness.slowness_signs", _cannot_read)
+    first = Job(4, "nccl")
+    first.steps(12)
+    files = {f"rank{rank}.fr.0.json": as_json(first.dump(rank)) for rank in range(4)}
+    first.steps(12)
+    files |= {f"rank{rank}.fr.1.json": as_json(first.dump(rank)) for rank in range(4)}
+    with open_case([write(tmp_path, files)]) as case:
+        verdict = diagnose(case)
+    assert (verdict.outcome, verdict.suspects) == (Outcome.INCONCLUSIVE, ())
+    assert "failed, please report it: IndexError of 4 ranks" in verdict.summary
