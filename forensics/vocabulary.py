@@ -26,6 +26,10 @@ IF_STUCK = "if the job is stuck: "
 """Stands before suspects of an inconclusive verdict: whom to look at, and no accusation as long as nothing shows a hang."""
 
 
+MOVES = "it moves"
+"""Begins the reason of an inconclusive verdict on a job that goes on: it does not hang, and whether it is slow is not known."""
+
+
 class StageName(StrEnum):
     """The training stage a rank was in."""
 

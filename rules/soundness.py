@@ -26,6 +26,7 @@ from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.steps.times import GATE, StepTimes
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.supply import Supply
+from forensics.vocabulary import MOVES
 
 _SHOWN = 6
 # Of the time of all steps: what single long steps cost less than this is a trifle.
@@ -214,13 +215,13 @@ def _withheld(
     if not motion.shown:
         return f"nothing shows that the job moves: {motion.reason}"
     if speed.pace is Pace.SLOWER:
-        return f"it moves, slower than before: {speed.reason}"
+        return f"{MOVES}, slower than before: {speed.reason}"
     if not speed.was_measured:
-        return f"it moves ({moves}); speed not measured: {speed.reason}"
+        return f"{MOVES} ({moves}); speed not measured: {speed.reason}"
     if unrecorded:
-        return f"it moves ({moves}); no record of {ranks_text(unrecorded)}, whose speed is not known"
+        return f"{MOVES} ({moves}); no record of {ranks_text(unrecorded)}, whose speed is not known"
     if signs:
-        return f"it moves ({moves}); speed cannot be judged: {signs[0]}"
+        return f"{MOVES} ({moves}); speed cannot be judged: {signs[0]}"
     if compared.by is None:
-        return f"it moves ({moves}); {speed.reason}; {NOT_COMPARED}"
+        return f"{MOVES} ({moves}); {speed.reason}; {NOT_COMPARED}"
     return None

@@ -8,7 +8,7 @@ from forensics.bundle.members import ARCHIVE_CUT
 from forensics.model import Anomaly, CoverageRow, GroupRow, Outcome, StageRef, Suspect, Verdict, Victims
 from forensics.report import ranks, suspects, times
 from forensics.report.plain import brief
-from forensics.vocabulary import IF_STUCK
+from forensics.vocabulary import IF_STUCK, MOVES
 
 _WORD = {
     Outcome.HANG: "HANG",
@@ -36,11 +36,16 @@ def lines(verdict: Verdict) -> tuple[str, ...]:
     """Three lines; then whether there are independent faults beside the first."""
     first = verdict.suspects[0] if verdict.suspects else None
     if first is None:
-        what = _NOBODY.get(verdict.outcome, "nobody can be named   confidence: none")
-        return what, _looked_at(verdict) + _cut(verdict), _reason(verdict, first)
+        return _nobody(verdict), _looked_at(verdict) + _cut(verdict), _reason(verdict, first)
     only_if = IF_STUCK if verdict.outcome is Outcome.INCONCLUSIVE else ""
     found = only_if + suspects.verdict_line(first), _waiting(verdict, first) + _cut(verdict), _reason(verdict, first)
     return *found, *_others(verdict, first)
+
+
+def _nobody(verdict: Verdict) -> str:
+    if verdict.outcome is Outcome.INCONCLUSIVE and MOVES in verdict.summary:
+        return "the job is progressing; nobody is accused   confidence: none"
+    return _NOBODY.get(verdict.outcome, "nobody can be named   confidence: none")
 
 
 def _waiting(verdict: Verdict, first: Suspect) -> str:
