@@ -23,7 +23,7 @@ WAYS = {
 }
 CNTVCT = 2
 
-pytestmark = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"needs {COMPILER}")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"needs {COMPILER}")]
 
 
 def cross(output: Path, sources: list[str], *options: str) -> Path:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.native.shim_jobs import HERE, compile_c, double, linked, only_log, ring_objects, run
 
 
+@pytest.mark.slow
 def test_handles_are_found_while_they_are_bound(tmp_path: Path) -> None:
     program = compile_c(tmp_path / "handles", [HERE / "handles.c", *ring_objects()])
     done = run([program], tmp_path / "logs")

@@ -37,12 +37,14 @@ def same(forensics: Command, raw: Path, shards: Path) -> None:
     assert (one.code, one.out) == (two.code, two.out)
 
 
+@pytest.mark.slow
 def test_the_verdict_on_a_recorded_bundle_is_the_same_byte_for_byte(forensics: Command, normalized: Path) -> None:
     with tarfile.open(normalized) as tar:
         assert sum(name.endswith(".parquet") for name in tar.getnames()) > 8
     same(forensics, RECORDED, normalized)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["nic-down@node1.gpu1"])
 def test_the_verdict_on_a_simulated_bundle_is_the_same(fault: str, forensics: Command, tmp_path: Path) -> None:
     few = ("--set", "parallel.data=1", "--ring", 200, "--iterations", 4)

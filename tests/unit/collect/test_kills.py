@@ -97,6 +97,7 @@ def test_a_killed_collection_takes_everything_with_it(tmp_path: Path, job: list[
     assert left["interrupted"] is True
 
 
+@pytest.mark.slow
 def test_a_killed_collector_takes_its_program_with_it(tmp_path: Path, job: list[subprocess.Popen[bytes]]) -> None:
     process, below = stuck(tmp_path, job)
     collectors = [pid for pid in children(process.pid) if pid in below and children(pid)]
@@ -134,6 +135,7 @@ def shows(terminal: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_terminal_that_hangs_up_ends_the_collection_with_a_bundle(tmp_path: Path, job: list[subprocess.Popen[bytes]]) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
@@ -150,6 +152,7 @@ def test_a_terminal_that_hangs_up_ends_the_collection_with_a_bundle(tmp_path: Pa
     assert not (tmp_path / "bundle.tar.partial").exists()
 
 
+@pytest.mark.slow
 def test_collectors_give_way_when_memory_runs_out(tmp_path: Path, job: list[subprocess.Popen[bytes]]) -> None:
     process, below = stuck(tmp_path, job)
     scores = {

@@ -25,6 +25,7 @@ def test_lines_that_nobody_knows_change_nothing_but_numbers(path: Path) -> None:
     assert [row["subject"] for row in mixed] == [row["subject"] for row in plain]
 
 
+@pytest.mark.slow
 def test_a_message_behind_hours_of_a_bar_and_between_blocks() -> None:
     bar = b"".join(b"\r%d%%|####    | %d/900000 [00:01<00:02]" % (at // 9000, at) for at in range(60_000))
     text = b"start\n" + bar + b"\rFatal Python error: Aborted\r\n" + NOISE * (BLOCK_BYTES // len(NOISE)) + b"Killed\n"
