@@ -19,6 +19,8 @@ SELECT source_id, list(DISTINCT rank) FROM (
     SELECT source_id, rank FROM log_events WHERE kind NOT IN ('process_exit', 'several_nodes', 'node_failed')
     UNION SELECT source_id, rank FROM log_progress
     UNION SELECT source_id, rank FROM log_positions WHERE pid IS NULL
+    UNION SELECT source_id, try_cast(value AS INTEGER) FROM job_config WHERE key = 'log.own_rank'
+    UNION SELECT source_id, try_cast(split_part(value, ' ', 2) AS INTEGER) FROM job_config WHERE key = 'log.process'
 ) WHERE rank IS NOT NULL GROUP BY source_id
 """
 _NUMBER = re.compile(r"(?<!\d)\d{1,6}(?!\d)")

@@ -84,9 +84,9 @@ LOST += "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by pee
         (["w00.log", "w01.log", "w02.log", "w03.log"], [0, 1, 2, 3]),
         (["w00.log", "w01.log", "w03.log", "w02.log"], [0, 1, None, None]),
         (["a.log", "b.log", "c.log", "d.log"], [None] * 4),
-        (["w00_4.log", "w01_4.log", "w02_4.log", "w03_4.log"], [None] * 4),
+        (["w00_4.log", "w01_4.log", "w02_4.log", "w03_4.log"], [0, 1, 2, 3]),
     ],
-    ids=["as they say themselves", "two called otherwise", "called by nothing", "two numbers"],
+    ids=["as they say themselves", "two called otherwise", "called by nothing", "one of two numbers differs"],
 )
 def test_logs_that_are_called_by_the_one_rank_they_state_are_of_it(
     names: list[str], ranks: list[int | None], tmp_path: Path

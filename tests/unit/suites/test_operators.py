@@ -30,7 +30,7 @@ def team(
     end = np.broadcast_to((start.max(axis=1) + took)[:, None], start.shape).copy()
     if low is not None:
         end[:, ranks.index(low)] += np.where(SLOW, taken, 0.0)
-    return Operators(int(is_custom), is_custom, 64e6, np.array(ranks), start, end, computed)
+    return Operators(int(is_custom), is_custom, np.full(start.shape, 64e6), np.array(ranks), start, end, computed)
 
 
 def accused(*known: Operators) -> dict[Component | None, set[int]]:
