@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -46,7 +47,10 @@ def test_a_hand_over_is_never_wrong(name: str, seed: int, tmp_path: Path) -> Non
     assert verdict.outcome is not Outcome.HEALTHY or expected["outcome"] == "healthy", made.described
 
 
-def test_the_same_seed_gives_the_same_files(tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any time of day: seed 3 is packed."""
+    seconds = itertools.count(1_800_000_000)
+    monkeypatch.setattr("time.time", lambda: next(seconds))
     bundle = ROOT / "fixtures/scenarios/checkpoint-stalled/bundle.tar.zst"
     first, again = (field_form(bundle, 3, tmp_path / name) for name in ("first", "again"))
     assert first.described == again.described
