@@ -30,15 +30,16 @@ _LEAST, _LEAST_STATED = 3, 2
 def name_numbered_logs(connection: Connection) -> None:
     """Give the logs of such a family that state no rank the number in their names."""
     logs = connection.execute(_LOGS).fetchall()
-    if len(logs) < _LEAST or all(rank is not None for *_, rank in logs):
+    unnamed = {source_id for source_id, _, rank in logs if rank is None}
+    if len(logs) < _LEAST or not unnamed:
         return
     stated = dict(connection.execute(_STATED).fetchall())
     for family in _families([(source_id, path) for source_id, path, _ in logs]):
         known = {number: stated.get(source_id, []) for number, source_id in family.items()}
         if _are_ranks(known):
-            for source_id, _, rank in logs:
-                if rank is None and source_id in family.values():
-                    give_log(connection, source_id, next(number for number, each in family.items() if each == source_id))
+            for number, source_id in family.items():
+                if source_id in unnamed:
+                    give_log(connection, source_id, number)
 
 
 def _families(logs: Sequence[tuple[int, str]]) -> Iterable[Mapping[int, int]]:

@@ -58,10 +58,11 @@ def _texts(artefact: Artefact, content: bytes) -> Iterator[tuple[Artefact, bytes
 def _plain(artefact: Artefact) -> tuple[Artefact, bytes]:
     """The text as it stood before it was saved and quoted, with its content."""
     content = _content(artefact)
-    if (lines := _from_export(artefact, content)) is not None:
+    head = content[:SNIFF_BYTES] or _begin(artefact, SNIFF_BYTES)
+    if (lines := _from_export(artefact, head)) is not None:
         told = replace(artefact, path=f"{artefact.path}/{_RECORDS}", open=partial(BytesIO, lines), stored_bytes=len(lines))
         return told, lines if len(lines) <= MOST_BYTES else b""
-    plain = _from_utf16(artefact, content)
+    plain = _from_utf16(artefact, head)
     if plain is None:
         plain = unwrapped(content) if content[:1] in (b">", b" ", b"\t") or b"|" in content[:_LONGEST_FRONT] else content
     elif len(plain) <= MOST_BYTES:
@@ -73,46 +74,38 @@ def _plain(artefact: Artefact) -> tuple[Artefact, bytes]:
     return told, plain if len(plain) <= MOST_BYTES else b""
 
 
-def _from_export(artefact: Artefact, content: bytes) -> bytes | None:
+def _from_export(artefact: Artefact, head: bytes) -> bytes | None:
     """The lines of a log that a store of logs exported; None for anything else, and what is of a form of its own."""
-    if artefact.stored_bytes > MOST_EXPORTED_BYTES or artefact.shard:
+    if artefact.stored_bytes > MOST_EXPORTED_BYTES or not may_be_exported(head):
         return None
-    try:
-        if not content:
-            with artefact.open() as stream:
-                head = first_bytes(stream, SNIFF_BYTES)
-                content = head + first_bytes(stream, MOST_EXPORTED_BYTES) if may_be_exported(head) else b""
-    except OSError:
+    known = choose(head, artefact.path)
+    if known is not None and known.name != _LOG:
         return None
-    if not may_be_exported(content[:SNIFF_BYTES]) or len(content) > MOST_EXPORTED_BYTES:
-        return None
-    known = choose(content[:SNIFF_BYTES], artefact.path)
-    return lines_of_export(content) if known is None or known.name == _LOG else None
+    content = _begin(artefact, MOST_EXPORTED_BYTES + 1)
+    return lines_of_export(content) if len(content) <= MOST_EXPORTED_BYTES else None
 
 
-def _from_utf16(artefact: Artefact, content: bytes) -> bytes | None:
+def _from_utf16(artefact: Artefact, head: bytes) -> bytes | None:
     """UTF-8 of a text in UTF-16; None for anything else, and what cannot be read."""
-    if (content and content[:2] not in BYTE_ORDER_MARKS) or artefact.stored_bytes > MOST_UTF16_BYTES or artefact.shard:
+    if head[:2] not in BYTE_ORDER_MARKS or artefact.stored_bytes > MOST_UTF16_BYTES:
         return None
-    try:
-        with artefact.open() as stream:
-            begin = first_bytes(stream, 2)
-            rest = first_bytes(stream, MOST_UTF16_BYTES + 1) if begin in BYTE_ORDER_MARKS else b""
-    except OSError:
-        return None
-    return decoded(begin + rest) if len(rest) <= MOST_UTF16_BYTES else None
+    content = _begin(artefact, MOST_UTF16_BYTES + 3)
+    return decoded(content) if len(content) <= MOST_UTF16_BYTES + 2 else None
 
 
 def _content(artefact: Artefact) -> bytes:
-    """What somebody may have pasted; empty where it is larger, or cannot be read: its own reading warns of that."""
+    """What somebody may have pasted; empty where it is larger."""
+    content = _begin(artefact, MOST_BYTES + 1) if artefact.stored_bytes <= MOST_BYTES else b""
+    return content if len(content) <= MOST_BYTES else b""
+
+
+def _begin(artefact: Artefact, most: int) -> bytes:
+    """The first bytes of a file; empty where it cannot be read: its own reading warns of that."""
     try:
-        if artefact.stored_bytes <= MOST_BYTES:
-            with artefact.open() as stream:
-                content = first_bytes(stream, MOST_BYTES + 1)
-            return content if len(content) <= MOST_BYTES else b""
+        with artefact.open() as stream:
+            return first_bytes(stream, most)
     except OSError:
-        pass
-    return b""
+        return b""
 
 
 def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -59,15 +60,12 @@ def _copy(url: str, folder: Path) -> Path:
 
     store, root = url_to_fs(url)
     name = PurePosixPath(root).name or "evidence"
-    if store.isfile(root):
-        found = {root: folder / name}
-    else:
-        found = {path: _below(folder / name, path, root) for path in store.find(root)}
+    found = {root: store.info(root)} if store.isfile(root) else store.find(root, detail=True)
     if not found:
         raise ForensicsError(f"{url}: nothing is there")
-    _check(store, found)
+    _check([each.get("size") or 0 for each in found.values()])
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(lambda pair: _one(store, *pair), found.items()))
+        list(pool.map(lambda path: _one(store, path, _below(folder / name, path, root)), found))
     return folder / name
 
 
@@ -78,11 +76,11 @@ def _below(folder: Path, path: str, root: str) -> Path:
     return folder.joinpath(*kept)
 
 
-def _check(store: Any, found: dict[str, Path]) -> None:
-    """Raise where the files are more, or larger together, than the budget."""
-    if len(found) > limits.budget().members:
+def _check(sizes: Sequence[int]) -> None:
+    """Raise where files of these sizes are more, or larger together, than the budget."""
+    if len(sizes) > limits.budget().members:
         raise ForensicsError(limits.exceeded("members"))
-    if sum(store.info(path).get("size") or 0 for path in found) > limits.budget().bytes:
+    if sum(sizes) > limits.budget().bytes:
         raise ForensicsError(limits.exceeded("bytes"))
 
 
