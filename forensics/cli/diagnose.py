@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from forensics.bundle import limits
 from forensics.cli import budget, inputs
 from forensics.cli.progress import reading
 from forensics.cli.terminal import colours, columns, write
@@ -23,10 +18,6 @@ if TYPE_CHECKING:
 
     from forensics.model import Verdict
     from forensics.rules.engine import Overrides
-
-STANDARD_INPUT = Path("-")
-_NAME = "stdin.log"
-_PIECE = 1 << 20
 
 
 class Format(StrEnum):
@@ -110,7 +101,7 @@ def diagnose(
         raise ForensicsError(f"--max-bytes is for --format markdown; {form} is not cut", ExitCode.USAGE)
     overrides = read_thresholds(thresholds) if thresholds else {}
     with budget.allowed(limit):
-        with with_standard_input(paths) as (found, names), reading() as progress:
+        with inputs.with_standard_input(paths) as (found, names), reading() as progress:
             connection = open_case(found, case, progress, names)
         verdict = _verdict(connection, overrides, config, baseline)
     record(connection, verdict)
@@ -198,32 +189,3 @@ def _code(verdict: Verdict, wanted: bool) -> ExitCode:
     if verdict.outcome is Outcome.HEALTHY:
         return ExitCode.NO_HANG
     return ExitCode.CULPRIT if culprit_named(verdict.suspects) else ExitCode.SUSPECTS
-
-
-@contextmanager
-def with_standard_input(paths: Sequence[Path]) -> Iterator[tuple[list[Path], Mapping[Path, str]]]:
-    """The paths, and the names of those that have none: what stands on standard input, where one of the paths is `-`.
-
-    It lies in a file without a name, which is gone when the process ends, however it ends.
-    """
-    if STANDARD_INPUT not in paths:
-        yield list(paths), {}
-        return
-    if sys.stdin.isatty():
-        raise ForensicsError("nothing is piped in: `kubectl logs POD | forensics diagnose -`", ExitCode.USAGE)
-    with tempfile.TemporaryFile() as target:
-        _copy(sys.stdin.buffer, target)
-        saved = Path(f"/dev/fd/{target.fileno()}")
-        yield [*dict.fromkeys(saved if path == STANDARD_INPUT else path for path in paths)], {saved: _NAME}
-
-
-def _copy(source: BinaryIO, target: IO[bytes]) -> None:
-    left = limits.budget().bytes
-    while left > 0 and (piece := source.read(min(_PIECE, left))):
-        target.write(piece)
-        left -= len(piece)
-    if left <= 0 and source.read(1):
-        raise ForensicsError(f"standard input: {limits.exceeded('bytes')}")
-    target.flush()
-    if target.tell() == 0:
-        raise ForensicsError("standard input is empty")

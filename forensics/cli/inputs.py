@@ -1,26 +1,30 @@
-"""Evidence in an object store or on a web server (`s3://bucket/incident/`) is copied here before it is read."""
+"""Evidence that is no local file: standard input, and what lies in an object store or on a web server (`s3://bucket/incident/`)."""
 
 from __future__ import annotations
 
 import re
 import shutil
+import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any, BinaryIO
 
 import typer
 
 from forensics.bundle import limits
 from forensics.cli import budget
-from forensics.errors import ForensicsError
+from forensics.errors import ExitCode, ForensicsError
 
 # A path keeps one slash of the two.
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):/+(?P<rest>.+)", re.DOTALL)
 _AT_ONCE = 16
 """Files that are copied side by side: a store answers each request after tens of milliseconds."""
 _PIECE = 1 << 20
+_STANDARD_INPUT = Path("-")
+_NAME = "stdin.log"
 
 
 def copied(context: typer.Context, paths: list[Path]) -> list[Path]:
@@ -88,3 +92,32 @@ def _one(store: Any, path: str, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with store.open(path, "rb") as source, target.open("wb") as written:
         shutil.copyfileobj(source, written, _PIECE)
+
+
+@contextmanager
+def with_standard_input(paths: Sequence[Path]) -> Iterator[tuple[list[Path], Mapping[Path, str]]]:
+    """The paths, and the names of those that have none: what stands on standard input, where one of the paths is `-`.
+
+    It lies in a file without a name, which is gone when the process ends, however it ends.
+    """
+    if _STANDARD_INPUT not in paths:
+        yield list(paths), {}
+        return
+    if sys.stdin.isatty():
+        raise ForensicsError("nothing is piped in: `kubectl logs POD | forensics diagnose -`", ExitCode.USAGE)
+    with tempfile.TemporaryFile() as target:
+        _save(sys.stdin.buffer, target)
+        saved = Path(f"/dev/fd/{target.fileno()}")
+        yield [*dict.fromkeys(saved if path == _STANDARD_INPUT else path for path in paths)], {saved: _NAME}
+
+
+def _save(source: BinaryIO, target: IO[bytes]) -> None:
+    left = limits.budget().bytes
+    while left > 0 and (piece := source.read(min(_PIECE, left))):
+        target.write(piece)
+        left -= len(piece)
+    if left <= 0 and source.read(1):
+        raise ForensicsError(f"standard input: {limits.exceeded('bytes')}")
+    target.flush()
+    if target.tell() == 0:
+        raise ForensicsError("standard input is empty")
