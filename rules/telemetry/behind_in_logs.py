@@ -22,6 +22,7 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.calls.positions import Communicator, Position
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
+from forensics.rules.reductions.logs.broken_transports import of_broken_transport
 from forensics.rules.reductions.logs.events import LogEvents, Logs
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.logs.positions import as_communicator
@@ -45,12 +46,12 @@ class _Behind:
     ranks: tuple[int, ...]
     cause: Cause
     stage: StageRef
-    state: str
     members: Members
     sure: bool
     group: Communicator
     statements: tuple[Evidence, ...]
     granularity: Granularity = Granularity.RANK
+    state: str = "not_started"
 
 
 def _evaluate(
@@ -72,7 +73,8 @@ def _evaluate(
     for behind in _behind(roster, graph, placed, logged):
         is_known = work.found is not None and behind.ranks == (work.found.wait.rank,) and behind.cause is Cause.UNKNOWN
         if behind.group.label not in parted and not is_known:
-            yield errors.refined(_finding(logged, events, behind, thresholds["least_heard_share"]))
+            found = errors.refined(_finding(logged, events, behind, thresholds["least_heard_share"]))
+            yield of_broken_transport(found, events)
 
 
 def _behind(roster: Roster, graph: WaitGraph, placed: Positions, logged: Logged) -> list[_Behind]:
@@ -114,7 +116,6 @@ def _late(placed: Positions, root: Root, sure: bool) -> _Behind:
         ranks=(rank,),
         cause=Cause.HOST_STALL,
         stage=_stage(waits[0], Component.HOST),
-        state="not_started",
         members=Members.EACH,
         sure=sure,
         group=placed.of(waits[0].communicator),
@@ -174,7 +175,7 @@ def _silent(placed: Positions, logged: Logged, roots: Sequence[Root], waiting: i
         return []
     group = placed.of(waits[0].communicator)
     without = tuple(rank for rank in silent if rank not in logged.ranks)
-    what = "no line of its watchdog is here" if without else "its log says nothing of this group"
+    what = "no line of its watchdog is here" if without else "its log does not say that it waits there"
     one = "it is" if len(silent) == 1 else "one of them is"
     said = f"everyone heard waits in work {waits[0].sequence} of {group.label}; {one} not there: {ranks_text(silent)} ({what})"
     return [
@@ -182,7 +183,6 @@ def _silent(placed: Positions, logged: Logged, roots: Sequence[Root], waiting: i
             ranks=silent,
             cause=Cause.PYTHON_EXCEPTION if len(silent) == 1 and silent[0] in logged.failures.own else Cause.UNKNOWN,
             stage=_stage(waits[0], Component.UNKNOWN),
-            state="not_started",
             members=Members.EACH if len(silent) == 1 else Members.ONE_OF,
             sure=False,
             group=group,
@@ -207,7 +207,6 @@ def _unplaced(placed: Positions, wait: Wait) -> _Behind:
         ranks=wait.unheard,
         cause=Cause.HOST_STALL,
         stage=StageRef(name=StageName.UNKNOWN, component=Component.HOST, communicator=group.label, sequence=wait.sequence),
-        state="not_started",
         members=Members.EACH,
         sure=len(wait.unheard) == 1,
         group=group,
@@ -224,7 +223,6 @@ def _never_started(item: Unstarted) -> _Behind:
         ranks=item.ranks,
         cause=Cause.INIT_STALL,
         stage=StageRef(name=StageName.INIT, component=Component.HOST, communicator=item.group.label),
-        state="not_started",
         members=Members.EACH if item.certain or len(item.ranks) == 1 else Members.ONE_OF,
         sure=item.certain,
         group=replace(as_communicator(item.group), positions=heard),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forensics.model import Cause, Confidence, Outcome
+from forensics.model import Cause, Confidence, Granularity, Outcome
 from tests.recordings.verdicts import named, told, verdict_of
 
 STEPS = "".join(f"2026-11-20 05:1{minute}:02 INFO step {minute}0 loss 2.{9 - minute}\n" for minute in range(5))
@@ -37,7 +37,7 @@ def test_the_one_that_did_not_give_up_is_suspected(tmp_path: Path, name: str, ra
         Cause.UNKNOWN,
         Outcome.HANG,
     )
-    assert "rank 2 (its log says nothing of this group)" in told(verdict)
+    assert "rank 2 (its log does not say that it waits there)" in told(verdict)
 
 
 def test_an_earlier_attempt_is_not_asked(tmp_path: Path) -> None:
@@ -87,3 +87,24 @@ def test_a_file_of_all_ranks_shows_as_much(tmp_path: Path) -> None:
     verdict = verdict_of(tmp_path)
     assert named(verdict) == {5}
     assert "rank 5 (no line of its watchdog is here)" in told(verdict)
+
+
+COMPLETION = (
+    "gpu-01:7101:7240 [{rank}] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.3.1.14<41002> with "
+    "status={status} opcode=0 len=0 vendor err 129 (Send) localGid fe80::1 remoteGids fe80::2 hca mlx5_3\n"
+)
+
+
+@pytest.mark.parametrize(("status", "cause"), [(12, Cause.NETWORK_DOWN), (13, Cause.NETWORK_DOWN), (5, Cause.UNKNOWN)])
+def test_a_transfer_of_its_own_that_nobody_answered_is_the_cause(tmp_path: Path, status: int, cause: Cause) -> None:
+    """Status 5 is a request that an earlier failure flushed."""
+    (first,) = verdict_of(write(tmp_path, {2: COMPLETION.format(rank=2, status=status)})).suspects
+    assert (first.ranks, first.cause, first.confidence) == ((2,), cause, Confidence.SUSPECT)
+    broken = cause is Cause.NETWORK_DOWN
+    assert first.granularity is (Granularity.LINK if broken else Granularity.RANK)
+    assert (first.resource.nic if first.resource else None) == ("mlx5_3" if broken else None)
+    assert any("one end cannot tell" in item.statement for item in first.evidence if not item.supports) is broken
+
+
+def test_a_failed_transfer_in_the_log_of_one_that_waits_accuses_nobody(tmp_path: Path) -> None:
+    assert named(verdict_of(write(tmp_path, {2: COMPLETION.format(rank=2, status=12) + timeout(2)}))) == set()
