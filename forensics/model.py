@@ -5,7 +5,7 @@ Field names and enum values are those of the verdict schema `forensics.verdict/1
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from forensics.assessments import Assessment as Assessment
 from forensics.assessments import Evidence as Evidence
@@ -268,7 +268,8 @@ class KnownDefect:
 class Verdict:
     """The whole answer; `forensics.verdict/1` is its JSON form (`forensics.report.json`).
 
-    `last_lines` are how the logs of the first suspect end, exceptions included.
+    `last_lines` are how the logs of the first suspect end, exceptions included; `leads` are what to get first where nobody is
+    named, the surest first.
     """
 
     outcome: Outcome
@@ -285,7 +286,8 @@ class Verdict:
     not_checked: tuple[str, ...] = ()
     ruled_out: tuple[RuleOutcome, ...] = ()
     warnings: tuple[Evidence, ...] = ()
-    would_change: tuple[str, ...] = field(default=())
+    leads: tuple[str, ...] = ()
+    would_change: tuple[str, ...] = ()
     bundle_sha256: str | None = None
     frontier: tuple[FrontierRow, ...] = ()
     symptoms: tuple[Symptom, ...] = ()

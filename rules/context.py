@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
-from forensics.model import CoverageRow, Evidence, GroupRow, Suspect, TimelineEntry, TreeLine
+from forensics.model import CoverageRow, Evidence, GroupRow, Suspect, TimelineEntry
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.logs.reports import ONE_OPERATION
@@ -18,7 +18,6 @@ from forensics.rules.reductions.ranks.roster import RankFacts, RecordedRanks, Ro
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs, ShimLogs
 from forensics.rules.reductions.ras.report import Ras
 from forensics.rules.reductions.stacks.samples import StacksByRank
-from forensics.rules.reductions.stacks.tree import apart
 from forensics.rules.reductions.text.evidence_text import ranks_text, wait_text
 from forensics.rules.reductions.waits.combined_positions import Positions
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
@@ -242,10 +241,8 @@ def last_lines(connection: DuckDBPyConnection, suspects: tuple[Suspect, ...]) ->
     return tuple(reversed(lines.values()))[-_MOST_LINES:]
 
 
-def would_change(
-    roster: Roster, liveness: Liveness, suspects: tuple[Suspect, ...], tree: tuple[TreeLine, ...], spoken: Collection[int]
-) -> tuple[str, ...]:
-    """Evidence that is lacking about the ranks under suspicion, or of ranks that stand apart, and could turn the verdict."""
+def would_change(roster: Roster, liveness: Liveness, suspects: tuple[Suspect, ...]) -> tuple[str, ...]:
+    """Evidence that is lacking, about the ranks under suspicion first, and could turn the verdict."""
     ranks = {rank for suspect in suspects[:3] for rank in suspect.ranks}
     facts = [known for rank in sorted(ranks) if not (known := roster.rank(rank)).dead]
     no_stack = [f.rank for f in facts if not f.has_stack]
@@ -257,24 +254,4 @@ def would_change(
         found.append(f"a Flight Recorder dump of {ranks_text(no_dump)}: it tells whether it entered the operation")
     if liveness.motion.value in ("unseen", "too_early"):
         found.append("a second collection some minutes later: it tells a slow job from a stuck one")
-        if not suspects:
-            found += [*_stands_apart(tree), *_never_heard(roster, spoken)]
     return tuple(found)
-
-
-def _never_heard(roster: Roster, spoken: Collection[int]) -> Iterator[str]:
-    """Few ranks of which nothing was collected, in a job of stated size: they are not accused, and the first to look at."""
-    silent = [rank for rank, facts in roster.ranks.items() if facts.unseen and rank not in spoken]
-    if roster.world_size and 0 < len(silent) < len(roster.ranks) / 2:
-        yield f"the log and `py-spy dump` of {ranks_text(silent)}: nothing of it was collected, and the others may wait for it"
-
-
-def _stands_apart(tree: tuple[TreeLine, ...]) -> Iterator[str]:
-    """Whom to sample first where one moment shows few ranks elsewhere: a moving job may look so too, so it accuses nobody."""
-    if (found := apart(tree)) is not None:
-        few, many = found
-        places = few.frames[-1], many.frames[-1]
-        yield (
-            f"stacks of {ranks_text(list(few.ranks))} minutes later: at {places[0]} while {len(many.ranks)} other ranks are at "
-            f"{places[1]}; if the job stands and nothing has changed there, begin there"
-        )

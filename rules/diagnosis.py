@@ -38,7 +38,7 @@ from forensics.rules.facts.symptoms import Findings, Symptoms, symptoms
 from forensics.rules.labels import failures, limits
 from forensics.rules.lead import as_leads, is_lead
 from forensics.rules.located import located
-from forensics.rules.pointers import pointers
+from forensics.rules.pointers import pointers, unproven
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_row
@@ -99,10 +99,11 @@ def _verdict(
     reason = "somebody gave up waiting" if heard.stalled else reported
     ended = shows_the_end(roster, heard)
     outcome = _outcome(roster, suspects, healthy, motion, pace, still=reason is not None, ended=ended, lead=lead)
-    named = () if suspects or motion.shown or outcome is Outcome.HEALTHY else supply.call(pointers)
     windows = frontier_rows(supply.get(FrontierWindows), overrides)
     groups = supply.call(group_rows)
     tree = stack_tree(_shown(supply.get(StacksByRank), graph))
+    nobody = not suspects and not motion.shown and outcome is not Outcome.HEALTHY
+    leads = (*supply.call(pointers), *unproven(roster, tree, heard.ranks)) if nobody else ()
     return Verdict(
         outcome=outcome,
         summary=_summary(
@@ -120,7 +121,8 @@ def _verdict(
         not_checked=supply.call(not_checked),
         ruled_out=_ruled_out(outcomes, suspects),
         warnings=warnings(connection),
-        would_change=(*named, *would_change(roster, motion, suspects, tree, heard.ranks)),
+        leads=leads,
+        would_change=(*leads, *would_change(roster, motion, suspects)),
         bundle_sha256=_digest(connection),
         frontier=windows,
         symptoms=judged.symptoms,

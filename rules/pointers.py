@@ -1,19 +1,23 @@
 """Where somebody on call looks first when nobody can be named: what others name, and what stands out and proves nothing.
 
-A node that was lost, a worker that its executor saw die, a GPU with an error, one that is idle while all others are busy.
+A node that was lost, a worker that its executor saw die, a GPU with an error, one that is idle while all others are busy; few
+ranks that are elsewhere than the others in stacks of one moment, or of which nothing is here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
+from forensics.model import TreeLine
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB
 from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.stacks.tree import apart
+from forensics.rules.reductions.text.evidence_text import ranks_text
 
 _MOST = 4
 _LEAST_GPUS = 4
@@ -25,13 +29,16 @@ _WORKERS = """
 SELECT regexp_extract(subject, 'worker=([0-9]+)', 1), min(source) FROM logged_event
 WHERE kind = 'process_exit' AND subject LIKE 'died worker=%' GROUP BY ALL ORDER BY ALL
 """
-# GPUs on which somebody computes, with how busy they were in all looks at them, and what power they drew of what they may.
+# GPUs on which somebody computes, with how busy they were in all looks at them, what power they drew of what they may, and the
+# memory in use: tables of a container show no processes.
 _GPUS = """
 SELECT host, device, max(value) FILTER (counter = 'utilization_percent') AS most,
        min(value) FILTER (counter = 'utilization_percent') AS least,
        max(value) FILTER (counter = 'power_mw') / nullif(max(value) FILTER (counter = 'power_limit_mw'), 0) AS power,
-       min(split_part(counter, '.', 2)) FILTER (counter LIKE 'process_memory_bytes.%') AS pid
-FROM counters WHERE device LIKE 'GPU-%' GROUP BY host, device HAVING pid IS NOT NULL AND most IS NOT NULL ORDER BY ALL
+       min(split_part(counter, '.', 2)) FILTER (counter LIKE 'process_memory_bytes.%') AS pid,
+       max(value) FILTER (counter = 'memory_used_bytes') AS held
+FROM counters WHERE device LIKE 'GPU-%' GROUP BY host, device
+HAVING (pid IS NOT NULL OR held IS NOT NULL) AND most IS NOT NULL ORDER BY host, device
 """
 _IDLE, _BUSY, _WAITING = 5, 95, 0.4
 
@@ -72,9 +79,36 @@ def _idle(connection: DuckDBPyConnection) -> Iterator[str]:
     busy = [gpu for gpu in gpus if gpu[3] >= _BUSY]
     if len(idle) != 1 or len(busy) != len(gpus) - 1 or len(gpus) < _LEAST_GPUS:
         return
-    ((host, device, *_, pid),) = idle
+    ((host, device, *_, pid, held),) = idle
+    if pid is None and 2 * (held or 0) < min((gpu[6] or 0 for gpu in busy), default=0):
+        return  # nobody's: its memory is not filled as that of the others is
     shares = sorted(gpu[4] for gpu in busy if gpu[4] is not None)
     waits = bool(shares) and shares[-1] < _WAITING
     how = f", at no more than {100 * shares[-1]:.0f} % of their power: so look GPUs that wait for it" if waits else ""
     where = f"{device} of {host}" if host else device
-    yield f"stack and log of process {pid} on {where}: it is idle while {len(busy)} others are busy{how}"
+    whose = f"process {pid} on {where}: it" if pid else f"the process that holds {where}, which"
+    yield f"stack and log of {whose} is idle while {len(busy)} others are busy{how}"
+
+
+def unproven(roster: Roster, tree: tuple[TreeLine, ...], spoken: Collection[int]) -> Iterator[str]:
+    """Ranks that one moment shows apart, or that left nothing: a moving job may look so too, so they are not accused."""
+    yield from _stands_apart(tree)
+    yield from _never_heard(roster, spoken)
+
+
+def _stands_apart(tree: tuple[TreeLine, ...]) -> Iterator[str]:
+    """Whom to sample first where one moment shows few ranks elsewhere: a moving job may look so too, so it accuses nobody."""
+    if (found := apart(tree)) is not None:
+        few, many = found
+        places = few.frames[-1], many.frames[-1]
+        yield (
+            f"stacks of {ranks_text(list(few.ranks))} minutes later: at {places[0]} while {len(many.ranks)} other ranks are at "
+            f"{places[1]}; if the job stands and nothing has changed there, it begins there"
+        )
+
+
+def _never_heard(roster: Roster, spoken: Collection[int]) -> Iterator[str]:
+    """Few ranks of which nothing was collected, in a job of stated size: they are not accused, and the first to look at."""
+    silent = [rank for rank, facts in roster.ranks.items() if facts.unseen and rank not in spoken]
+    if roster.world_size and 0 < len(silent) < len(roster.ranks) / 2:
+        yield f"the log and `py-spy dump` of {ranks_text(silent)}: nothing of it was collected, and the others may wait for it"

@@ -93,7 +93,9 @@ def _operation(verdict: Verdict, first: Suspect) -> str:
 
 
 def _reason(verdict: Verdict, first: Suspect | None) -> str:
-    """The strongest statement about the suspect; without a suspect, why there is none."""
+    """The strongest statement about the suspect; without a suspect where to begin, else why there is none."""
+    if first is None and verdict.leads:
+        return brief(f"begin with {verdict.leads[0]}", LONGEST_REASON)
     statements = [item.statement for item in first.evidence if item.supports] if first else []
     labels = [label.reason for label in verdict.labels]
     reason = next((text for text in (*statements, verdict.summary, *labels) if text), "no reason was recorded")
@@ -112,8 +114,10 @@ def _looked_at(verdict: Verdict) -> str:
     if not verdict.coverage:
         return "the evidence does not say what was collected"
     gaps = [row for row in verdict.coverage if row.absent or row.partial]
-    whole = [row for row in verdict.coverage if row not in gaps]
+    whole = [row for row in verdict.coverage if row.present and row not in gaps]
+    none = [row.kind for row in verdict.coverage if row not in gaps and row not in whole]
     said = [f"complete: {_counts(whole)}" if whole else "", f"INCOMPLETE: {_counts(gaps)}" if gaps else ""]
+    said += [f"none: {', '.join(none)}" if none else ""]
     missed = [f"not checked: {len(verdict.not_checked)} (see COVERAGE)" if verdict.not_checked else ""]
     return "; ".join(part for part in said + missed if part)
 

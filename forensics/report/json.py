@@ -77,6 +77,7 @@ def _additions(verdict: Verdict) -> dict[str, Any]:
         "groups": _rows(verdict.groups),
         "timeline": _rows(verdict.timeline),
         "warnings": [_evidence(warning) for warning in verdict.warnings],
+        "leads": list(verdict.leads),
         "would_change": list(verdict.would_change),
         "symptoms": _rows(verdict.symptoms),
         "last_lines": [_evidence(line) for line in verdict.last_lines],

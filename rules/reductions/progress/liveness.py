@@ -205,7 +205,10 @@ def _sampled(roster: Roster, stacks: Mapping[int, Stacks]) -> tuple[Motion, str]
         return Motion.TOO_EARLY, f"{len(passing)} ranks entered or left communication between stack samples"
     if any(several[rank].communicating or several[rank].in_store for rank in still):
         return Motion.STALLED, f"{len(still)} ranks stayed at the same place over all stack samples"
-    return Motion.UNSEEN, "single capture" if not several else "repeated stacks do not tell whether the job moves"
+    if several:
+        return Motion.UNSEEN, "repeated stacks do not tell whether the job moves"
+    taken = any(facts.has_stack or facts.has_recorder for facts in roster.ranks.values())
+    return Motion.UNSEEN, "single capture" if taken else "neither stacks nor dumps"
 
 
 def _passed(stacks: Mapping[int, Stacks]) -> str | None:

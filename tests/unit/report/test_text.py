@@ -158,6 +158,17 @@ def test_inconclusive_without_coverage_claims_nothing() -> None:
     assert "nothing that is missing here is known to be fine" in " ".join(section(whole(verdict), "COVERAGE"))
 
 
+def test_where_nobody_is_named_the_third_line_says_where_to_begin() -> None:
+    verdict = replace(HEALTHY, outcome=Outcome.INCONCLUSIVE, leads=("the stack of rank 3", "the log of rank 5"))
+    assert text.render(verdict).splitlines()[2] == "  begin with the stack of rank 3"
+
+
+def test_sources_of_which_there_is_nothing_are_not_complete() -> None:
+    rows = (CoverageRow("stacks", "rank", ("0",), (), ()), CoverageRow("process", "rank", (), (), ()))
+    second = text.render(replace(HEALTHY, coverage=rows)).splitlines()[1]
+    assert second == "  complete: stacks 1/1; none: process"
+
+
 def test_a_hang_without_suspects_names_nobody() -> None:
     report = text.render(replace(HANG, suspects=()))
     assert report.splitlines()[0] == "HANG  nobody can be named   confidence: none"

@@ -226,7 +226,7 @@ def test_whoever_stands_apart_in_one_look_is_to_be_sampled_again(
     places = {rank: apart.get(rank, LOADER_QUEUE) for rank in range(8)}
     verdict = verdict_of(write(tmp_path, {f"rank{rank}.json": py_spy(place, pid_of(rank)) for rank, place in places.items()}))
     assert named(verdict) == set()
-    assert [text.partition(" minutes")[0] for text in verdict.would_change if "begin there" in text] == advised
+    assert [text.partition(" minutes")[0] for text in verdict.would_change if "it begins there" in text] == advised
 
 
 @pytest.mark.parametrize(("absent", "advised"), [({5}, True), (set(), False), ({1, 2, 3, 4, 5, 6}, False)])

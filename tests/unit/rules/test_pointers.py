@@ -27,9 +27,13 @@ RUNS = "|    {0}   N/A  N/A     {1}      C   /opt/conda/bin/python              
 
 def table(busy: Sequence[int], watts: int = 118, pids: int = 4100) -> str:
     """`nvidia-smi` of a host with one process on each GPU, by how busy the GPUs are."""
+    return in_container(busy, watts) + "| Processes: |\n" + "".join(RUNS.format(n, pids + n) for n in range(len(busy)))
+
+
+def in_container(busy: Sequence[int], watts: int = 118) -> str:
+    """The same where no process is shown."""
     head = "| NVIDIA-SMI 550.54.15              Driver Version: 550.54.15      CUDA Version: 12.4     |\n"
-    gpus = "".join(GPU.format(n, watts if share else 70, share) for n, share in enumerate(busy))
-    return head + gpus + "| Processes: |\n" + "".join(RUNS.format(n, pids + n) for n in range(len(busy)))
+    return head + "".join(GPU.format(n, watts if share else 70, share) for n, share in enumerate(busy))
 
 
 TWO_HOSTS = {
@@ -57,8 +61,12 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
             "stack and log of rank 2: ",
         ),
         (TWO_HOSTS, "stack and log of process 4101 on GPU-1 of node-b: it is idle while 7 others are busy"),
+        (
+            {"a.txt": in_container([100, 0, 100, 100])},
+            "stack and log of the process that holds GPU-1, which is idle while 3 others",
+        ),
     ],
-    ids=["a node", "a worker", "a fault", "an idle GPU"],
+    ids=["a node", "a worker", "a fault", "an idle GPU", "an idle GPU whose processes are not shown"],
 )
 def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: str) -> None:
     assert judged(tmp_path, files).would_change[0].startswith(said)
@@ -79,6 +87,12 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
 def test_what_points_at_nobody(tmp_path: Path, files: Mapping[str, str]) -> None:
     found = judged(tmp_path, files).would_change
     assert not [text for text in found if text.startswith(("console", "the end of the log", "stack and log"))]
+
+
+def test_a_gpu_that_nobody_uses_is_no_lead(tmp_path: Path) -> None:
+    free = in_container([100, 100, 100, 0]).splitlines(keepends=True)
+    free[-1] = free[-1].replace("61234MiB", "    4MiB")
+    assert not judged(tmp_path, {"a.txt": "".join(free)}).leads
 
 
 def test_how_busy_gpus_are_that_wait(tmp_path: Path) -> None:
