@@ -20,6 +20,7 @@ from forensics.model import (
 )
 from forensics.rules.interface import Need, Rule, Undecided
 from forensics.rules.reductions.epochs.captures import NicCaptures
+from forensics.rules.reductions.epochs.halted_exchanges import HaltedExchange, UnfinishedMessages
 from forensics.rules.reductions.epochs.halted_links import HaltedLink, HaltedLinks, halted_ends
 from forensics.rules.reductions.epochs.operators import NicOperators
 from forensics.rules.reductions.epochs.standstill import NicSilence
@@ -31,13 +32,55 @@ from forensics.rules.reductions.waits.graph import WaitGraph
 _SHOWN = 3
 
 
-def _evaluate(roster: Roster, graph: WaitGraph, halted: HaltedLinks, silence: NicSilence, users: NicUsers) -> Iterator[Finding]:
+def _evaluate(
+    roster: Roster, graph: WaitGraph, halted: HaltedLinks, exchange: HaltedExchange, silence: NicSilence, users: NicUsers
+) -> Iterator[Finding]:
     if roster.ranks and all(facts.dead for facts in roster.ranks.values()):
         return
-    for ranks, links in halted_ends(halted, users):
+    found = list(halted_ends(halted, users))
+    for ranks, links in found:
         is_one = len({users.first(rank) for rank in ranks}) == 1
         if _agrees(graph, ranks, is_one):
             yield _finding(roster, ranks, links, silence, is_one)
+    # What rails tell is nearer to the first halt: an exchange may only wait for it.
+    if not halted and exchange and _agrees(graph, exchange.ranks, len(exchange.ranks) == 1):
+        yield _of_exchange(roster, exchange, silence)
+
+
+def _of_exchange(roster: Roster, exchange: HaltedExchange, silence: NicSilence) -> Finding:
+    """A rank that stopped before a message, or its NIC on the way: where the calls are not known, one looks like the other."""
+    ranks, one = exchange.ranks, len(exchange.ranks) == 1
+    first = min(exchange.told, key=lambda each: each.rank)
+    host = roster.host_of(first.rank)
+    return Finding(
+        ranks=ranks,
+        cause=Cause.UNKNOWN,
+        stage=StageRef(),
+        belief=Belief.BEHIND_AND_BUSY if one else Belief.GROUP_SYMPTOM,
+        confidence=Confidence.SUSPECT,
+        evidence=tuple(_told(exchange, silence)),
+        granularity=Granularity.RANK if one else Granularity.LINK,
+        members=Members.EACH if one else Members.ONE_OF,
+        resource=Resource(peer_ranks=tuple(sorted({each.rank for each in exchange.told} - {*ranks})) or ranks),
+        mechanism=Mechanism("not_delivered", "local" if one else "unknown"),
+        since=Since(first.since_ns, f"{host} realtime", 0) if host and first.clock == "realtime" else None,
+        next_steps=_next_steps(ranks),
+    )
+
+
+def _told(exchange: HaltedExchange, silence: NicSilence) -> Iterator[Evidence]:
+    yield Evidence(silence.reason, silence.source)
+    yield from map(_stopped, exchange.told[:_SHOWN])
+    yield Evidence(f"messages between {counted(exchange.complete, 'other pair')} of ranks went on")
+    yield Evidence("epochs do not tell a NIC that is down from a rank that did not make its call", None, supports=False)
+
+
+def _stopped(each: UnfinishedMessages) -> Evidence:
+    return Evidence(
+        f"messages between rank {each.rank} and rank {each.peer} stopped {each.stopped_ns / 1e6:.0f} ms before those of the "
+        f"same NIC with {counted(each.others, 'other rank')}, which moved {each.beyond / 1e6:.0f} MB more, and as much before",
+        each.source,
+    )
 
 
 def _agrees(graph: WaitGraph, ranks: Sequence[int], is_one: bool) -> bool:
@@ -64,10 +107,14 @@ def _finding(roster: Roster, ranks: tuple[int, ...], links: Sequence[HaltedLink]
         resource=Resource(nic=nics.pop() if len(nics) == 1 else None, peer_ranks=tuple(others)),
         mechanism=Mechanism("not_delivered", "local" if named else "unknown"),
         since=_since(roster, ranks, links),
-        next_steps=(
-            f"look at port state, cable and error counters of the NICs of {ranks_text(ranks)}",
-            f"look at the processes and GPUs of {ranks_text(ranks)}: one that stopped before its call leaves the same traffic",
-        ),
+        next_steps=_next_steps(ranks),
+    )
+
+
+def _next_steps(ranks: Sequence[int]) -> tuple[str, ...]:
+    return (
+        f"look at port state, cable and error counters of the NICs of {ranks_text(ranks)}",
+        f"look at the processes and GPUs of {ranks_text(ranks)}: one that stopped before its call leaves the same traffic",
     )
 
 
@@ -95,8 +142,8 @@ def _since(roster: Roster, ranks: Sequence[int], links: Sequence[HaltedLink]) ->
     return Since(last.since_ns, f"{host} realtime", 0) if host and last.clock == "realtime" else None
 
 
-def _clears(moved: NicOperators, silence: NicSilence, halted: HaltedLinks) -> str | None:
-    if halted or not moved:
+def _clears(moved: NicOperators, silence: NicSilence, halted: HaltedLinks, exchange: HaltedExchange) -> str | None:
+    if halted or exchange or not moved:
         return None
     if silence:
         return Undecided("all links between two hosts stopped with the same operator, or none is beside another")

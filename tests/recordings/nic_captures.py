@@ -98,7 +98,8 @@ class Exchange:
     Each of the `operators` has `share` bytes for each rank and each other one, times its `load`; from operator `onset` on the
     loads are those of `loaded`. Ranks of `beside` move so much more (of one) between each other all the time; every rank sends
     `ring` bytes to the next one. After each operator of `silent` nobody exchanges for 30 ms.
-    Data moves at `part` of the line's rate.
+    Data moves at `part` of the line's rate. Links of `until` move nothing from that operator on; nobody does for `quiet_ns`
+    at the end.
     """
 
     size: int = 4
@@ -114,6 +115,8 @@ class Exchange:
     pause_ns: float = 2e6
     epoch_ns: int = 32_000
     line: float = LINE
+    until: Mapping[Ends, int] = field(default_factory=dict)
+    quiet_ns: float = 0.0
 
 
 def exchanged(exchange: Exchange, **text: Any) -> dict[str, bytes]:
@@ -124,7 +127,7 @@ def exchanged(exchange: Exchange, **text: Any) -> dict[str, bytes]:
     longest = np.max(list(sizes.values()), axis=0) / (exchange.part * exchange.line) * 1e9
     pauses = exchange.pause_ns + 30e6 * np.isin(np.arange(exchange.operators) - 1, exchange.silent)
     starts = np.cumsum(longest + pauses) - longest
-    count = int((starts[-1] + longest[-1]) / exchange.epoch_ns) + 200
+    count = int((starts[-1] + longest[-1] + exchange.quiet_ns) / exchange.epoch_ns) + 200
     edges = np.linspace(0, exchange.epoch_ns * (count - 1.0), count)
     moved = {ends: _steadily(exchange, starts, each, edges) for ends, each in sizes.items()}
     said = {"line_bytes_per_s": int(exchange.line), **text}
@@ -184,6 +187,7 @@ def _sizes(exchange: Exchange, ends: Ends, links: Sequence[Ends]) -> npt.NDArray
     loads = [np.where(np.arange(exchange.operators) < exchange.onset, 1.0, exchange.loaded.get(rank, 1.0)) for rank in ends]
     more = exchange.beside.get((min(ends), max(ends)), 0.0)
     found: npt.NDArray[np.float64] = exchange.share * (loads[0] + loads[1]) * (1 + more) + exchange.ring * (ends in links)
+    found[exchange.until.get(ends, exchange.operators) :] = 0.0
     return found
 
 

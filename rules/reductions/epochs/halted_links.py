@@ -26,8 +26,8 @@ from forensics.rules.reductions.ranks.nic_users import NicUsers
 _FEWEST, _MOST, _MAY_DIFFER = 3, 10, 0.1
 # What two links move with one operator: headers and what was sent again are this share of it.
 _ALIKE = 0.03
-# A host whose NICs moved data for so long after a link should have begun did not end with it.
-_LEAST_AFTER_NS = 20_000_000
+LEAST_AFTER_NS = 20_000_000
+"""A host whose NICs moved data for so long after a link should have begun did not end with it."""
 SLICE_BYTES = 2 << 20
 """A slice of NCCL on two channels: what moved less of an operator than this has not begun it."""
 
@@ -66,7 +66,7 @@ HaltedLinks = NewType("HaltedLinks", tuple[HaltedLink, ...])
 
 
 @dataclass(frozen=True, slots=True)
-class _Rail:
+class Rail:
     """One link as the NIC of rank `own` tells it; times in ns."""
 
     own: int
@@ -110,25 +110,26 @@ def _agreed(tellers: Mapping[int, HaltedLink | None]) -> HaltedLink | None:
     return max(links, key=lambda link: link.told_by == link.sender)
 
 
-def _rails(moved: Sequence[MovedByNic], hosts: Mapping[int, str | None]) -> Mapping[tuple[str, str, str], list[_Rail]]:
+def _rails(moved: Sequence[MovedByNic], hosts: Mapping[int, str | None]) -> Mapping[tuple[str, str, str], list[Rail]]:
     """Links by the host that tells, the other one, and the direction; hosts that are not known have none."""
-    found: dict[tuple[str, str, str], list[_Rail]] = defaultdict(list)
+    found: dict[tuple[str, str, str], list[Rail]] = defaultdict(list)
     for nic in moved:
         here = hosts.get(nic.capture.rank)
         for peer in nic.peers:
             there = hosts.get(peer.peer)
             if here and there:
-                found[here, there, peer.direction].append(_rail(nic, peer))
+                found[here, there, peer.direction].append(rail_of(nic, peer))
     return found
 
 
-def _rail(nic: MovedByNic, peer: PeerOperators) -> _Rail:
+def rail_of(nic: MovedByNic, peer: PeerOperators) -> Rail:
+    """A link as this NIC tells it."""
     ends = (peer.own, peer.peer) if peer.direction == "send" else (peer.peer, peer.own)
     length = nic.capture.epoch_ns
-    return _Rail(peer.own, ends, nic.capture, peer.begin * length, (peer.end + 1) * length, np.cumsum(peer.bytes))
+    return Rail(peer.own, ends, nic.capture, peer.begin * length, (peer.end + 1) * length, np.cumsum(peer.bytes))
 
 
-def _halted(rail: _Rail, others: Sequence[_Rail], until_ns: int) -> HaltedLink | None:
+def _halted(rail: Rail, others: Sequence[Rail], until_ns: int) -> HaltedLink | None:
     """Behind at least half of the others, and two: what one does alone is a use of its own."""
     ahead = [found for other in others if (found := _behind(rail, other, until_ns)) is not None]
     if len(ahead) < 2 or 2 * len(ahead) < len(others):
@@ -139,7 +140,7 @@ def _halted(rail: _Rail, others: Sequence[_Rail], until_ns: int) -> HaltedLink |
     return HaltedLink(*rail.ends, moved, expected, since, len(ahead), rail.own, capture.nic, source, capture.clock)
 
 
-def _behind(rail: _Rail, other: _Rail, until_ns: int) -> tuple[int, int] | None:
+def _behind(rail: Rail, other: Rail, until_ns: int) -> tuple[int, int] | None:
     """What a link moved of the operator in which it halted, and what the other one did; None where it is not behind.
 
     All of an operator lies between the begins of this one and of the next. Where all of the host ended with it (`until_ns`),
@@ -151,7 +152,7 @@ def _behind(rail: _Rail, other: _Rail, until_ns: int) -> tuple[int, int] | None:
     last = int(np.flatnonzero(mine > 0)[-1]) if (mine > 0).any() else -1
     at = last if last >= 0 and mine[last] < theirs[last] and not alike[last] else last + 1
     history = alike[max(0, at - _MOST) : at]
-    if at >= len(theirs) or until_ns - int(other.begin[at]) < _LEAST_AFTER_NS:
+    if at >= len(theirs) or until_ns - int(other.begin[at]) < LEAST_AFTER_NS:
         return None
     if len(history) < _FEWEST or history.mean() < 1 - _MAY_DIFFER:
         return None
