@@ -22,7 +22,7 @@ _DIED = "actor died unexpectedly"
 _FRONT = r"^(?:\([\w.:-]{1,80} pid=[^)]{1,64}\) ?)?"
 _ACTOR = re.compile(_FRONT + r"\s+pid: (?P<pid>\d{1,9})\s*$")
 _ADDRESS = re.compile(_FRONT + r"\s+ip: (?P<address>[\w.:]{1,45})\s*$")
-_PLACED = re.compile(r"\s+name: \w{1,200}_(?P<node>\d{1,6}):(?P<place>\d{1,4})\s*$")
+_PLACED = re.compile(_FRONT + r"\s+name: \w{1,200}_(?P<node>\d{1,6}):(?P<place>\d{1,4})\s*$")
 _ASKED = re.compile(
     r"actor is dead because (?:it was killed by `?ray\.kill|its owner has died|(?:because )?all references)|INTENDED_"
 )

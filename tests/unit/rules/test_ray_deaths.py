@@ -168,3 +168,11 @@ def test_all_ranks_of_a_node_that_was_lost(tmp_path: Path) -> None:
 )
 def test_lost_nodes_that_tell_of_no_rank(tmp_path: Path, text: str) -> None:
     assert not named(pasted(tmp_path, text))
+
+
+def test_a_worker_of_verl_whose_end_its_driver_tells(tmp_path: Path) -> None:
+    """Only its name says which process of the node it is, behind the label of who prints it."""
+    told = died(940, HOSTS[0]).replace("\tnamespace", "\tname: 07GxnAWorkerDict_0:3\n\tnamespace")
+    front = "".join(f"(TaskRunner pid=61) {line}\n" for line in told.splitlines())
+    one_node = "(TaskRunner pid=61) {'trainer': {'n_gpus_per_node': 8, 'nnodes': 1}}\n"
+    assert named(pasted(tmp_path, one_node + front)) == {3}
