@@ -119,7 +119,7 @@ _OF_A_HOST = (
     "ras_reports",
 )
 _NUMBERS = re.compile(r"(?<!\d)0*(\d{1,7})(?!\d)")
-_LINES = {"log_events": _OF_OTHERS, "log_positions": "true", "log_progress": "true", "log_stage_times": "true"}
+_LINES = {"log_events": _OF_OTHERS} | dict.fromkeys(("log_positions", "log_progress", "log_stage_times", "stacks"), "true")
 _PARTS = re.compile(r"[A-Za-z0-9]+")
 # The lines of a kernel name no host where a journal does not put one in front.
 _OF_KERNEL = """

@@ -74,7 +74,9 @@ class TimedDumps:
         kept: list[Thread] = []
         for (said, label), lines in self._lines.items():
             rank = said if said is not None else own if label is None else ranks.get(label)
-            threads = list(threads_in(lines)) if rank is not None else []
+            # The rank of a file that is of one process may be known only beside its neighbours.
+            is_of_file = said is None and label is None and len(self._lines) == 1
+            threads = list(threads_in(lines)) if rank is not None or is_of_file else []
             whole = {each.dump for each in threads if is_entry(each.frames)}
             kept += [replace(each, rank=rank) for each in threads if each.dump in whole]
         if kept:

@@ -47,3 +47,22 @@ def test_who_lost_the_others_is_not_named(tmp_path: Path) -> None:
 def test_an_error_of_an_earlier_start_tells_nothing_of_the_last(tmp_path: Path) -> None:
     start(tmp_path, "world_size=4\n")
     assert named(verdict_of(start(tmp_path, "world_size=4\n", failed=None, attempt=1))) == set()
+
+
+WAITS = "torch/distributed/distributed_c10d.py", 2219, "all_reduce"
+READS = "torch/utils/data/dataloader.py", 757, "_next_data"
+
+
+def timed(local: int, place: tuple[str, int, str]) -> str:
+    frames = "".join(f'  File "{file}", line {line} in {name}\n' for file, line, name in (place, ("train.py", 9, "<module>")))
+    return "".join(
+        f"Timeout (0:10:00)!\nThread 0x00007f12b41c{local}740 (most recent call first):\n{frames}\n" for _ in range(2)
+    )
+
+
+@pytest.mark.parametrize(("first", "expected"), [("world_size=4\n", {2}), ("", set())], ids=["all of the job", "nothing tells"])
+def test_stacks_in_logs_whose_ranks_are_proven(tmp_path: Path, first: str, expected: set[int]) -> None:
+    run = start(tmp_path, first, failed=None) / "none_k2/attempt_0"
+    for local in range(4):
+        (run / str(local) / "stderr.log").write_text(f"start {local}\n" + timed(local, READS if local == 2 else WAITS))
+    assert named(verdict_of(tmp_path)) == expected
