@@ -29,6 +29,8 @@ from forensics.ingest.interface import Ingester, Item, Problem
 
 MAX_THREADS = 100_000
 _LONGEST_DATE = 60
+# A server's watchdog says of each stack that it has written how long nothing was finished.
+_BY_WATCHDOG = b"Pyspy dump for PID "
 # What `py-spy dump --locals` prints below a frame.
 _VARIABLE = re.compile(r" {8}(?:Arguments|Locals):$| {12}[A-Za-z_.]\w{0,200}: ")
 _OF_ENVIRONMENT = re.compile(r"(?:export )?[A-Z_][A-Z0-9_]{1,63}=\S*\s*")
@@ -50,6 +52,7 @@ def sniff(head: bytes, path: str) -> int:
     dated = sum(_is_dated(line) for line in lines)
     others = len(lines) - headers - frames - min(dated, headers)
     is_log = b"\nFatal Python error: " in b"\n" + head or (others > 0 and b"\nTimeout (" in b"\n" + head)
+    is_log = is_log or _BY_WATCHDOG in head
     return 70 if headers and frames and headers + frames > others and not is_log else 0
 
 

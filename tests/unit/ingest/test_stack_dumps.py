@@ -42,7 +42,7 @@ def test_stacks_of_a_watchdog_in_a_log_have_ranks_and_frames() -> None:
 def test_a_paste_of_the_dumps_alone_with_the_label_of_a_container(tmp_path: Path) -> None:
     text = "".join(f"sglang-1  | {line}\n" for rank in range(2) for line in dump(9 + rank, f"TP{rank}").splitlines())
     found = read(text.encode(), "paste.txt")
-    assert (found.ingester, ranks(found)) == ("python_stacks_text", {9: 0, 10: 1})
+    assert (found.ingester, ranks(found)) == ("training_log", {9: 0, 10: 1})
     (tmp_path / "paste.txt").write_text(text)
     assert open_case([tmp_path]).execute("SELECT count(*) FROM ingest_warnings").fetchall() == [(0,)]
 
@@ -130,3 +130,17 @@ def test_the_rank_that_its_peers_wait_for_is_shown_and_by_one_capture_not_accuse
     (tmp_path / "server.log").write_text(text)
     verdict = verdict_of(tmp_path)
     assert (named(verdict), verdict.outcome) == (set(), Outcome.INCONCLUSIVE)
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [("300", {1}), ("", set())], ids=["watchdogs say how long", "nothing does"])
+def test_how_long_others_waited_for_a_rank_at_work_is_told_below_its_stack(
+    tmp_path: Path, seconds: str, expected: set[int]
+) -> None:
+    ended = f"[2026-03-14 09:26:54 TP{{}}] Watchdog timeout (self.watchdog_timeout={seconds})\n" if seconds else "{}\n"
+    looks = [dump(9 + rank, f"TP{rank}", WORKS if rank == 1 else WAITS) for rank in range(4)]
+    text = "".join(
+        (look if rank == 1 else look.replace("(active)", "(idle)")) + ended.format(rank) for rank, look in enumerate(looks)
+    )
+    (tmp_path / "paste.txt").write_text(text)
+    verdict = verdict_of(tmp_path)
+    assert (named(verdict), verdict.outcome is Outcome.HANG) == (expected, bool(expected))
