@@ -116,11 +116,20 @@ DELETE FROM coverage USING sources s WHERE coverage.source_id = s.source_id AND 
     AND EXISTS (SELECT 1 FROM coverage o WHERE o.source_id <> coverage.source_id AND o.scope = coverage.scope
         AND o.kind = coverage.kind AND CASE o.scope WHEN 'rank' THEN o.rank = coverage.rank ELSE o.host = coverage.host END)
 """
+# The end of a container long before steps that the job trained since is that of an earlier start. Logs write the time of a zone
+# that they do not name, 14 hours ahead at most.
+_EARLIER_ENDS = """
+UPDATE log_events SET kind = 'earlier_' || kind
+WHERE kind IN ('process_exit', 'oom_kill', 'pod_evicted')
+    AND source_id IN (SELECT source_id FROM sources WHERE kind = 'scheduler_log')
+    AND time_ns / 1e9 + 14 * 3600 < (
+        SELECT max(at_s, 2)[2] FROM log_progress WHERE clock = 'line' AND at_s IS NOT NULL)
+"""
 _SETTLED = (
     *(("stacks", statement) for statement in (_STACK_OWNERS, _STACK_SOURCES, _CHILDREN)),
     *(("device_kernels", statement) for statement in (_KERNEL_OWNERS, _KERNEL_SOURCES)),
     *(("process_ranks", statement) for statement in (_ENDED_PODS, _LOCAL_ENDS, _LOST_NODES)),
-    *(("log_events", _KILLED), ("processes", _OWNERS)),
+    *(("log_events", _KILLED), ("processes", _OWNERS), ("log_progress", _EARLIER_ENDS)),
     *(("ranks", _KNOWN_RANKS), ("coverage", _KNOWN_COVERAGE)),
 )
 """Statements in their order, each with the table whose rows it settles."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
@@ -63,13 +64,19 @@ _REASONS = {
     "FailedMount": "mount_failed",
 }
 # One of these stands in every line that is understood, and such a line is no shorter ("Name: a").
-_WORDS = ("Name: ", "Node", "JobId=", "CANCELLED", "oom", "Normal", "Warning", "Reason: ", "Exit Code: ", "low on resource: ")
+_WORDS = (
+    *("Name: ", "Node", "JobId=", "CANCELLED", "oom", "Normal", "Warning"),
+    *("Reason: ", "Exit Code: ", "Finished: ", "low on resource: "),
+)
 _SHORTEST = 7
 _STATE = re.compile(r"\s+Reason: +(?P<reason>OOMKilled|Evicted|ContainerCannotRun|DeadlineExceeded)\s*$")
 # The kubelet kills a pod that holds more than it asked for, when its node runs out.
 _SHORT = r"The node was low on resource: (?:memory|ephemeral-storage)\b"
 _LOW = re.compile(rf"Message: +{_SHORT}")
 _EXIT = re.compile(r"\s+Exit Code: +(?P<code>\d{1,3})\s*$")
+# "Tue, 04 Nov 2025 09:01:13 +0000", two lines below the code of the container that ended then.
+_FINISHED = re.compile(r"\s+Finished: +(?P<when>\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4})\s*$")
+_LONGEST_STATE = 4
 
 
 # An indexed Job numbers its pods, and the rank may be that number.
@@ -141,6 +148,9 @@ def rows(artefact: Artefact) -> Iterator[Item]:
             indexed.feed(line, pod)
         if len(line) < _SHORTEST or not any(word in line for word in _WORDS):
             continue
+        if finished := _FINISHED.match(line):
+            _date(columns, number, finished["when"])
+            continue
         named = _DESCRIBED.match(line)
         pod = named["name"] if named else pod
         for kind, subject in _events(line, pod):
@@ -162,6 +172,18 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     yield from indexed.batches()
     if lines.problem is not None:
         yield lines.problem
+
+
+def _date(columns: dict[str, list[Any]], number: int, when: str) -> None:
+    """Give what was said of the container that ended then, in the lines right above, the time."""
+    try:
+        time_ns = int(datetime.strptime(when, "%a, %d %b %Y %H:%M:%S %z").timestamp()) * 1_000_000_000
+    except ValueError:
+        return
+    for index in range(len(columns["locator"]) - 1, -1, -1):
+        if number - columns["locator"][index] > _LONGEST_STATE:
+            return
+        columns["time_ns"][index] = time_ns
 
 
 def _events(line: str, pod: str | None) -> Iterator[tuple[str, str | None]]:

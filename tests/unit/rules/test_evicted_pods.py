@@ -57,3 +57,28 @@ def test_the_rank_of_a_pod_in_the_events_of_its_namespace(tmp_path: Path, messag
     pods = [pod(f"j-worker-{rank}", rank, None) for rank in range(3)]
     (tmp_path / "events.txt").write_text("LAST SEEN   TYPE   REASON   OBJECT   MESSAGE\n" + EVENT.format("j-worker-2", message))
     assert judged(tmp_path, *pods) == expected
+
+
+KILLED = """Name:             j-worker-1
+Status:           Running
+Containers:
+  main:
+    State:          Running
+      Started:      Sun, 02 Nov 2025 03:10:40 +0000
+    Last State:     Terminated
+      Reason:       OOMKilled
+      Exit Code:    137
+      Started:      Sat, 01 Nov 2025 22:02:40 +0000
+      Finished:     Sun, 02 Nov 2025 03:10:13 +0000
+    Limits:
+      nvidia.com/gpu:  1
+    Environment:
+      RANK:         2
+"""
+
+
+@pytest.mark.parametrize(("day", "expected"), [("02", {2}), ("04", set())], ids=["steps until then", "steps days later"])
+def test_a_pod_that_was_killed_before_steps_that_were_trained_since(tmp_path: Path, day: str, expected: set[int]) -> None:
+    steps = "".join(f"2025-11-{day} 0{hour}:00:03 INFO step={100 + hour} loss=1.9\n" for hour in range(1, 4))
+    (tmp_path / "worker-0.log").write_text(steps)
+    assert judged(tmp_path, KILLED) == expected
