@@ -18,7 +18,7 @@ _RANK_WORD = re.compile(
 )
 _RECORDER = re.compile(r"(?:^|_)(?:dump|trace)_(\d{1,7})$")
 _OF_A_PROCESS = re.compile(r"stack|spy|thread|fault|gdb|pstack|proc", re.IGNORECASE)
-_TRAILING = re.compile(r"(?:^|(?P<before>[A-Za-z]*)[_.-]|(?:^|(?<=[_.-]))(?P<word>[A-Za-z]{4,}))(?P<number>\d{1,5})$")
+_TRAILING = re.compile(r"(?:^|(?P<before>[A-Za-z]*)[_.-]|(?:^|(?<=[_.-]))(?P<word>[A-Za-z]{4,}|r))(?P<number>\d{1,5})$")
 _NOT_A_RANK = frozenset(
     {
         "rank",
