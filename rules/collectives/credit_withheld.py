@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from forensics.model import Belief, Cause, Confidence, Finding, Mechanism, Resource
+from forensics.model import Belief, Cause, Confidence, Evidence, Finding, Mechanism, Resource
 from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.network.chunk_flows import Flow, FlowState, OpenFlows
 from forensics.rules.reductions.network.flow_faults import (
@@ -23,16 +23,27 @@ from forensics.rules.reductions.text.seen import Seen
 _STATES = frozenset({FlowState.NO_CREDIT, FlowState.NOT_STARTED, FlowState.RECEIVER_SIDE})
 
 
-def _evaluate(roster: Roster, faulty: FaultyFlows, text: EvidenceText) -> Iterator[Finding]:
+def _evaluate(roster: Roster, faulty: FaultyFlows, text: EvidenceText, open_flows: OpenFlows) -> Iterator[Finding]:
     seen: set[int] = set()
     for flow in (each for each in faulty if each.state in _STATES):
         rank = flow.holder
         if rank is not None and rank not in seen:
             seen.add(rank)
-            yield _finding(roster, text, flow, rank)
+            yield _finding(roster, text, flow, rank, serves=flow.state is FlowState.NOT_STARTED and _serves(flow, open_flows))
 
 
-def _finding(roster: Roster, text: EvidenceText, flow: Flow, rank: int) -> Finding:
+def _serves(flow: Flow, others: Iterable[Flow]) -> bool:
+    """Whether the proxy of the holder has posted steps of a later call of the same ranks: then it runs."""
+    way = (flow.communicator, flow.channel, flow.sender, flow.receiver)
+    later = (
+        each
+        for each in others
+        if each.number > flow.number and (each.communicator, each.channel, each.sender, each.receiver) == way
+    )
+    return any(end.rank == flow.holder and end.posted for each in later for end in each.ends)
+
+
+def _finding(roster: Roster, text: EvidenceText, flow: Flow, rank: int, *, serves: bool) -> Finding:
     """A receiver without a log is the side: that its proxy does not run is one cause of several.
 
     Buffers to send from and to receive into are posted by the proxy, without the GPU: a rank that made the call and shows no
@@ -42,11 +53,11 @@ def _finding(roster: Roster, text: EvidenceText, flow: Flow, rank: int) -> Findi
     receives = rank == flow.receiver
     return Finding(
         ranks=(rank,),
-        cause=Cause.UNKNOWN if flow.state is FlowState.RECEIVER_SIDE else Cause.PROXY_DELAY,
+        cause=Cause.UNKNOWN if flow.state is FlowState.RECEIVER_SIDE or serves else Cause.PROXY_DELAY,
         stage=flow_stage(flow),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if flow.state is FlowState.NO_CREDIT else Confidence.SUSPECT,
-        evidence=(*flow_evidence(flow), *idle_evidence(flow), *text.stack(rank), *text.process(rank)),
+        evidence=(*flow_evidence(flow), *_served(rank, serves), *idle_evidence(flow), *text.stack(rank), *text.process(rank)),
         resource=Resource(nic=flow.receive.nic if flow.receive else None, channel=flow.channel, peer_ranks=(other,)),
         mechanism=Mechanism("not_transmitted", "remote") if receives else Mechanism("not_started", "local"),
         since=flow_since(roster, flow),
@@ -55,6 +66,13 @@ def _finding(roster: Roster, text: EvidenceText, flow: Flow, rank: int) -> Findi
             f"check CPU limits and pinning of the container of rank {rank}",
         ),
     )
+
+
+def _served(rank: int, serves: bool) -> Iterator[Evidence]:
+    if serves:
+        yield Evidence(
+            f"the proxy of rank {rank} has posted buffers for later calls between them: it runs, and left this one out"
+        )
 
 
 def _clears(seen: Seen, logs: ChunkLogs, open_flows: OpenFlows) -> str | None:

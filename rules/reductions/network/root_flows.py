@@ -40,15 +40,33 @@ def _on_its_own(flow: Flow, by_rank: Mapping[int, Collection[Flow]], waits_for: 
     holder = flow.holder
     if holder is None or flow.state is FlowState.NOT_ENTERED or waits_for.get(holder):
         return False
-    return not any(_holds_up(other, flow, holder) for other in by_rank.get(holder, ()) if other is not flow)
+    others = [other for other in by_rank.get(holder, ()) if other is not flow]
+    return not any(_holds_up(other, flow, holder, others) for other in others)
 
 
-def _holds_up(other: Flow, flow: Flow, holder: int) -> bool:
+def _holds_up(other: Flow, flow: Flow, holder: int, others: Collection[Flow]) -> bool:
     """Whether `other` must move before `holder` can move `flow`: it comes earlier, or feeds the same operation."""
-    at, place = other.order_at(holder), flow.order_at(holder)
+    at, place = other.order_at(holder), _latest_place(flow, others, holder)
     if at is None or other.holder == holder:
         return False
     same = (other.communicator, other.number, other.kind) == (flow.communicator, flow.number, flow.kind)
     if same:
         return flow.state in _OF_GPU
     return place is None or at < place
+
+
+def _latest_place(flow: Flow, others: Iterable[Flow], holder: int) -> int | None:
+    """Place of the call of a flow at its holder; where that end shows no step, the first one behind it of the same kind.
+
+    Calls of one kind between the same ranks are made in the order of their numbers.
+    """
+    known = flow.order_at(holder)
+    if known is not None:
+        return known
+    way = (flow.communicator, flow.kind, flow.channel, flow.sender, flow.receiver)
+    behind = (
+        each.order_at(holder)
+        for each in others
+        if each.number > flow.number and (each.communicator, each.kind, each.channel, each.sender, each.receiver) == way
+    )
+    return min((place for place in behind if place is not None), default=None)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from forensics.rules.collectives.credit_withheld import _serves
 from forensics.rules.reductions.network.chunk_flows import Flow, FlowEnd, FlowState, OpenFlows, _both, _sender_alone
 from forensics.rules.reductions.network.flow_faults import (
     FaultyFlows,
@@ -84,6 +85,26 @@ def test_an_earlier_operation_comes_first() -> None:
     held = flow(2, 1, FlowState.NO_CREDIT, number=1, order=3)
     mine = flow(2, 0, FlowState.GPU_NOT_READY, number=9, order=7)
     assert root_flows([held, mine], {}) == (held,), "rank 2 waits for the credit of rank 1 before"
+
+
+def message(number: int, state: FlowState, *, at_receiver: int | None) -> Flow:
+    """From rank 0 to rank 1; the receiver shows a step of it where it has a place there."""
+    receive = None if at_receiver is None else end(1, (4, 0, 0, 0), order=at_receiver)
+    return Flow("nccl:a", number, "p2p", 0, 0, 1, end(0, (4, 4, 0, 0), order=3), receive, state)
+
+
+def test_a_message_that_was_not_begun_comes_before_the_next_one_between_its_ranks() -> None:
+    left_out, behind = message(7, FlowState.NOT_STARTED, at_receiver=None), message(8, FlowState.GPU_NOT_READY, at_receiver=20)
+    assert left_out in root_flows([left_out, behind], {}), "what rank 1 waits for from rank 0 comes later"
+    before = flow(2, 1, FlowState.GPU_NOT_READY, number=3, order=19, kind="p2p")
+    assert left_out not in root_flows([left_out, behind, before], {}), "rank 1 may be in the one of rank 2 first"
+    assert left_out not in root_flows([left_out, before], {}), "nothing tells when rank 1 called it"
+
+
+def test_a_proxy_that_serves_later_messages_runs() -> None:
+    left_out = message(7, FlowState.NOT_STARTED, at_receiver=None)
+    assert _serves(left_out, [left_out, message(8, FlowState.GPU_NOT_READY, at_receiver=20)])
+    assert not _serves(left_out, [left_out, message(6, FlowState.GPU_NOT_READY, at_receiver=4)])
 
 
 def test_what_moved_a_moment_ago_is_not_stuck() -> None:
