@@ -72,8 +72,11 @@ def waits_by_stack(
     explained = {rank for wait in waits for rank in wait.waiting}
     sure, perhaps = _unexplained(ranks, samples, {*explained, *gone}, messages)
     elsewhere = set(ranks.ranks) - explained - sure - perhaps
-    # Where nobody is elsewhere, whoever perhaps waits has company in that, and owes nobody anything.
-    waiting = sure | perhaps if elsewhere or sure else sure
+    if all(ranks.rank(rank).unseen for rank in elsewhere) and not sure:
+        # Where nobody is seen elsewhere, whoever perhaps waits has company in that, and owes nobody anything. One whose record
+        # lacks a call that others wait in is in no collective, or that would be in its record: it waits for no rank unseen.
+        perhaps -= {rank for wait in waits for rank in wait.absent} if elsewhere else perhaps
+    waiting = sure | perhaps
     others = set(ranks.ranks) - explained - waiting
     busy = {rank for rank in others if not ranks.rank(rank).unseen} or others or explained
     store = {rank for rank in waiting if samples[rank].in_store_now}

@@ -160,6 +160,19 @@ def test_a_native_wait_below_autograd_counts_as_waiting(tmp_path: Path) -> None:
     assert [(suspect.ranks, suspect.cause) for suspect in verdict.suspects] == [((2,), Cause.DATALOADER_STALL)]
 
 
+def test_ranks_that_were_not_collected_do_not_hide_one_whose_record_lacks_the_call(tmp_path: Path) -> None:
+    """Below the engine rank 2 may wait in a hook; a collective would be in its dump, and of ranks 4 and 7 nothing is known."""
+    job = stuck(world=8)
+    found = Collection(8, job.now_ns + 60 * SECOND)
+    for rank in (0, 1, 2, 3, 5, 6):
+        found.rank(rank)
+        found.samples(rank)
+        found.stacks(rank, *[GRADIENT_HOOK if rank == 2 else ALL_REDUCE] * 3)
+        found.dump(job, rank)
+    verdict = verdict_of(found.write(tmp_path))
+    assert [(suspect.ranks, suspect.cause) for suspect in verdict.suspects] == [((2,), Cause.HOST_STALL)]
+
+
 def test_one_sample_is_less_than_three(tmp_path: Path) -> None:
     once = verdict_of(whole(stuck(), {2: LOADER_QUEUE}, samples=1).write(tmp_path / "once"))
     thrice = verdict_of(whole(stuck(), {2: LOADER_QUEUE}).write(tmp_path / "thrice"))
