@@ -124,11 +124,16 @@ FROM furthest GROUP BY communicator HAVING max(finished) >= min(issued) + {LEAST
 
 
 def liveness(
-    connection: DuckDBPyConnection, roster: Roster, stacks: Mapping[int, Stacks], factor: float = SILENCE_FACTOR
+    connection: DuckDBPyConnection,
+    roster: Roster,
+    stacks: Mapping[int, Stacks],
+    factor: float = SILENCE_FACTOR,
+    before_ns: int = 0,
 ) -> Liveness:
     """Decide whether the job moves; `UNSEEN` when there was only one capture and nothing dates it.
 
-    `factor` is how many of its own recurring pauses a silence must last to count as a stall.
+    `factor` is how many of its own recurring pauses a silence must last to count as a stall, or of `before_ns`, which the calls
+    that ranks are in took when they were made at the same place before.
     """
     progress = recorders_moved(connection)
     ((captured, newest, pause, source),) = rows_of(connection, "operations", _SILENCE) or [(None,) * 4]
@@ -136,7 +141,7 @@ def liveness(
     advanced = tuple(rank for rank, moved in progress.items() if moved)
     frozen = tuple(rank for rank, moved in progress.items() if not moved)
     recorders = sum(facts.has_recorder for facts in roster.ranks.values())
-    motion, reason = _recorded(advanced, frozen, recorders, silence, pause, factor)
+    motion, reason = _recorded(advanced, frozen, recorders, silence, pause, factor, before_ns)
     if motion is Motion.UNSEEN:
         motion, reason = _moments(connection) or _sampled(roster, stacks)
     if motion is Motion.UNSEEN:
@@ -152,7 +157,13 @@ def recorders_moved(connection: DuckDBPyConnection) -> dict[int, bool]:
 
 
 def _recorded(
-    advanced: tuple[int, ...], frozen: tuple[int, ...], recorders: int, silence: int | None, pause: int | None, factor: float
+    advanced: tuple[int, ...],
+    frozen: tuple[int, ...],
+    recorders: int,
+    silence: int | None,
+    pause: int | None,
+    factor: float,
+    before: int,
 ) -> tuple[Motion, str]:
     if len(advanced) == recorders and not frozen and advanced:
         return Motion.MOVING, f"all {len(advanced)} recorders advanced between two dumps"
@@ -160,6 +171,8 @@ def _recorded(
         return Motion.TOO_EARLY, f"no new operation for {seconds(silence)}, and too few before to tell what gap recurs"
     if silence is not None and pause is not None:
         text = f"no new operation for {seconds(silence)}; longest recurring gap {seconds(pause)}"
+        if max(factor * pause, LEAST_SILENCE_NS) <= silence <= factor * before:
+            return Motion.TOO_EARLY, f"{text}; the calls that ranks are in took {seconds(before)} at the same place before"
         if silence < max(factor * pause, LEAST_SILENCE_NS):
             return Motion.TOO_EARLY, text
         return Motion.STALLED, text

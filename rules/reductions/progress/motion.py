@@ -17,9 +17,11 @@ from forensics.rules.reductions.hardware.state import ports_read_twice
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, Liveness, Motion, liveness
 from forensics.rules.reductions.progress.shim_logs import logged_motion
+from forensics.rules.reductions.progress.stays import SeldomStays, stayed_before
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs
 from forensics.rules.reductions.stacks.samples import StacksByRank
+from forensics.rules.reductions.waits.graph import WaitGraph
 
 SilenceFactor = NewType("SilenceFactor", float)
 """How many of its own recurring pauses a silence must last to count as a stall."""
@@ -48,11 +50,14 @@ def motion(
     windows: FrontierWindows,
     factor: SilenceFactor,
     nics: NicSilence,
+    graph: WaitGraph,
+    stays: SeldomStays,
 ) -> Liveness:
     """Logs of calls where the calls are theirs, else dumps and stacks; then recorded steps, NICs, and other sources."""
     silent = [rank for rank, facts in ranks.ranks.items() if facts.heartbeat_gap_ns]
     found = logged_motion(shim.values(), factor, silent) if calls.from_shim else None
-    found = found or liveness(calls.connection, ranks, samples, factor)
+    before = max((stayed_before(wait, stays) for wait in graph.waits), default=0)
+    found = found or liveness(calls.connection, ranks, samples, factor, before)
     found = moving_by_steps(calls.connection, found, windows, factor)
     if found.motion is Motion.UNSEEN and nics:
         found = replace(found, motion=Motion.STALLED, reason=nics.reason, source=nics.source)

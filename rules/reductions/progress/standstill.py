@@ -1,9 +1,10 @@
 """Whether each wait of the job stands still: progress is local, and that one group goes on clears no other.
 
 A wait is a standstill when its ranks have been in it for longer than twice a pause that its communicator has made twice before
-(VenusTrace section 4.2: n = 2 times the expected time), when they issued nothing else for that long, when a watchdog gave it
-up, when two captures found the same ranks in it, or when the kernel found a rank that it lacks blocked all the while. It passes
-when its ranks entered or left communication between captures.
+(VenusTrace section 4.2: n = 2 times the expected time), and twice what a call seldom made took at the same place before;
+when they issued nothing else for that long, when a watchdog gave it up, when two captures found the same ranks in it, or when
+the kernel found a rank that it lacks blocked all the while. It passes when its ranks entered or left communication between
+captures.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, recorders_moved, seconds
 from forensics.rules.reductions.progress.motion import SilenceFactor
+from forensics.rules.reductions.progress.stays import SeldomStays, stayed_before
 from forensics.rules.reductions.progress.switches import Pace, WaitPaces
 from forensics.rules.reductions.ranks.kernel_lines import BlockedTasks
 from forensics.rules.reductions.ranks.roster import Roster
@@ -96,6 +98,7 @@ class _Dates:
     moved: Mapping[int, bool]
     chunks: Mapping[int, int]
     reported: Mapping[int, int]
+    stays: SeldomStays
 
 
 WaitStates = NewType("WaitStates", tuple[WaitState, ...])
@@ -112,13 +115,14 @@ def wait_states(
     logs: ShimLogs,
     factor: SilenceFactor,
     blocked: BlockedTasks,
+    stays: SeldomStays,
 ) -> WaitStates:
     """Judge each wait; `factor` is how many usual pauses one must last to be a standstill."""
-    dates = _dates(calls.connection, logs) if graph.waits else None
+    dates = _dates(calls.connection, logs, stays) if graph.waits else None
     return WaitStates(tuple(_state(wait, dates, ranks, samples, paces, factor, blocked) for wait in graph.waits if dates))
 
 
-def _dates(connection: DuckDBPyConnection, logs: ShimLogs) -> _Dates:
+def _dates(connection: DuckDBPyConnection, logs: ShimLogs, stays: SeldomStays) -> _Dates:
     rows = rows_of(connection, "operations", _OF_RANKS)
     captured = rows_of(connection, "operations", _CAPTURED)
     # Replays of a captured graph make no call, and a process that has left in order waits for nobody.
@@ -133,6 +137,7 @@ def _dates(connection: DuckDBPyConnection, logs: ShimLogs) -> _Dates:
         recorders_moved(connection),
         chunks,
         dict(rows_of(connection, "log_events", _REPORTED, kinds=("stall_report",))),
+        stays,
     )
 
 
@@ -172,16 +177,17 @@ def _dated(wait: Wait, dates: _Dates, factor: float) -> WaitState | None:
     silence = min(dates.captured[rank] - dates.newest[rank] for rank in known)
     own = dates.communicator_pause.get(wait.communicator)
     usual = max((pause for rank in known if (pause := dates.rank_pause.get(rank)) is not None), default=None)
+    before = stayed_before(wait, dates.stays)
     for lasted, pause in ((length, own), (silence, usual)):
-        if pause is not None and lasted > max(factor * pause, LEAST_SILENCE_NS):
+        if pause is not None and lasted > max(factor * pause, factor * before, LEAST_SILENCE_NS):
             text = f"it lasted {seconds(lasted)} when it was captured; pauses of up to {seconds(pause)} occurred twice before"
             return WaitState(Standing.STILL, text, lasted)
     pause = own if own is not None else usual
     if pause is None:
         short = length < LEAST_SILENCE_NS
         return WaitState(Standing.USUAL, f"it lasted {seconds(length)} only", length) if short else None
-    text = f"it lasted {seconds(length)} when it was captured, and pauses of {seconds(pause)} occurred twice before"
-    return WaitState(Standing.USUAL, text, length)
+    usually = f"the same call took {seconds(before)}" if before > pause else f"pauses of {seconds(pause)} occurred twice"
+    return WaitState(Standing.USUAL, f"it lasted {seconds(length)} when it was captured, and {usually} before", length)
 
 
 def _begun(wait: Wait, rank: int, issued: int, dates: _Dates) -> int:

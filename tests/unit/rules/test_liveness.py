@@ -126,6 +126,20 @@ def test_a_pause_that_happened_once_is_not_usual(tmp_path: Path) -> None:
     assert verdict.suspects[0].ranks == (2,)
 
 
+@pytest.mark.parametrize(("silence_s", "outcome"), [(30, Outcome.INCONCLUSIVE), (200, Outcome.HANG)])
+def test_a_call_that_is_seldom_made_may_take_as_long_as_before(tmp_path: Path, silence_s: int, outcome: Outcome) -> None:
+    """All waited for an evaluation of rank 2 once, for 40 s, in a barrier; now they wait there again."""
+    job = Job(4)
+    job.steps(20)
+    job.call(job.everyone, "barrier")
+    job.pause(40 * SECOND)
+    job.steps(20)
+    job.hang({2}, kind="barrier")
+    verdict = verdict_of(dated(job, silence_s * SECOND).write(tmp_path))
+    assert (verdict.outcome, named(verdict)) == (outcome, {2} if outcome is Outcome.HANG else set())
+    assert outcome is Outcome.HANG or "40.0 s at the same place before" in verdict.summary
+
+
 def test_one_undated_look_at_a_hang_is_only_a_suspicion_or_likely(tmp_path: Path) -> None:
     """Nothing in a dump dates it, so nothing proves that the job stands still."""
     job = Job(4)
