@@ -5,6 +5,7 @@ Of pages in Markdown also what they only mention: a line in a code span between 
 
 from __future__ import annotations
 
+import html
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -22,6 +23,10 @@ _LEAST_GAPS, _LEAST_GAPS_A_LINE, _LEAST_WORDS = 4, 1.5, 5
 _TITLE = re.compile(rb"(?:\xef\xbb\xbf)?\s{0,64}#{1,2} \S")
 _FENCES = (b"```", b"~~~")
 _SPAN = re.compile(rb"(?<!`)(`{1,2})(?!`)[^`\n]{0,1000}\s[^\n]{0,1000}?(?<!`)\1(?!`)")
+_ENTITY = re.compile(rb"&(?:lt|gt|quot|amp|#39|#x27|#34|nbsp);")
+# Of a block of code alone: a page with headings and sentences is no log.
+_OF_A_BLOCK = re.compile(rb"</?(?:pre|code|span|font|b|i)(?:\s[^<>\n]{0,200})?>|<br\s?/?>")
+_TAG = re.compile(rb"</?[A-Za-z][\w-]{0,30}(?:\s[^<>\n]{0,200})?/?>")
 _CONTAINER = re.compile(rb"[A-Za-z][\w.-]{0,62}-\d{1,5} {1,40}\| ?")
 
 
@@ -46,6 +51,19 @@ def unwrapped(content: bytes) -> bytes:
         return b"".join(_QUOTE.sub(b"", line, count=1) if line[:1] == b">" else line for line in lines)
     front = _common(written)
     return b"".join(line.removeprefix(front) for line in lines) if front else content
+
+
+def unescaped(content: bytes) -> bytes:
+    """The text of a block of code that was copied out of a page's source, `&lt;stderr&gt;`; lines keep their numbers.
+
+    A text with other tags, or a raw `<word>`, is no such block and stays.
+    """
+    if not _ENTITY.search(content):
+        return content
+    bare = _OF_A_BLOCK.sub(b"", content)
+    if _TAG.search(bare):
+        return content
+    return html.unescape(bare.decode("utf-8", "replace")).encode("utf-8", "replace")
 
 
 def without_mentions(content: bytes) -> bytes:

@@ -19,7 +19,15 @@ from forensics.bundle.streams import first_bytes
 from forensics.case.exported_logs import MOST_BYTES as MOST_EXPORTED_BYTES
 from forensics.case.exported_logs import lines_of_export, may_be_exported
 from forensics.case.named_parts import MARKS, named_parts
-from forensics.case.plain_text import BYTE_ORDER_MARKS, MOST_UTF16_BYTES, decoded, evened, unwrapped, without_mentions
+from forensics.case.plain_text import (
+    BYTE_ORDER_MARKS,
+    MOST_UTF16_BYTES,
+    decoded,
+    evened,
+    unescaped,
+    unwrapped,
+    without_mentions,
+)
 from forensics.ingest import SNIFF_BYTES, choose
 from forensics.ingest._shared.prompts import is_command
 
@@ -67,7 +75,7 @@ def _plain(artefact: Artefact) -> tuple[Artefact, bytes]:
         plain = unwrapped(content) if content[:1] in (b">", b" ", b"\t") or b"|" in content[:_LONGEST_FRONT] else content
     elif len(plain) <= MOST_BYTES:
         plain = unwrapped(plain)
-    plain = evened(without_mentions(plain)) if len(plain) <= MOST_BYTES else plain
+    plain = evened(without_mentions(unescaped(plain))) if len(plain) <= MOST_BYTES else plain
     if plain == content:
         return artefact, content
     told = replace(artefact, open=partial(BytesIO, plain), stored_bytes=len(plain))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import html
 from pathlib import Path
 
 import pytest
 
-from forensics.case.plain_text import evened
+from forensics.case.plain_text import evened, unescaped
 from tests.recordings.verdicts import named, verdict_of
 
 LOG = (
@@ -49,3 +50,24 @@ def test_spaces_at_odd_places_change_no_answer(tmp_path: Path) -> None:
 )
 def test_other_texts_stay_as_they_are(text: str) -> None:
     assert evened(text.encode()) == text.encode()
+
+
+LABELLED = "".join(f"[1,{rank}]<stdout>:step {step} of 90 loss 2.{step}\n" for step in range(40, 44) for rank in range(4)) + (
+    "[1,2]<stderr>:FileNotFoundError: [Errno 2] No such file or directory: '/mnt/s'\n"
+    "prterun noticed that process rank 2 with PID 4177 on node w12 exited on\nsignal 11 (Segmentation fault).\n"
+)
+
+
+@pytest.mark.parametrize("frame", ["{}", "<pre>\n{}</pre>\n", '<pre><code class="language-text">{}</code></pre>\n'])
+def test_a_block_out_of_the_source_of_a_page_is_read_as_what_it_shows(tmp_path: Path, frame: str) -> None:
+    (tmp_path / "paste.txt").write_text(frame.format(html.escape(LABELLED)))
+    assert named(verdict_of(tmp_path)) == {2}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["rank 1 <stderr>: a &lt; b\n", "<h1>Hangs</h1>\n<p>Look for &quot;Watchdog&quot;</p>\n", "a & b && c &lt\n"],
+    ids=["raw labels", "a page", "no entity"],
+)
+def test_other_texts_with_entities_stay(text: str) -> None:
+    assert unescaped(text.encode()) == text.encode()
