@@ -82,6 +82,15 @@ FROM log_events e JOIN process_ranks p ON p.host = e.subject
 WHERE e.kind = 'node_failed' AND e.rank IS NULL AND p.rank IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM log_events o WHERE o.kind = 'node_failed' AND o.rank IS NOT NULL AND o.subject = e.subject)
 """
+# The node that Slurm lost when it cancelled the job for a lost node, in the line that says that the job was cancelled.
+_DOWN_NODES = r"""
+INSERT INTO log_events (source_id, locator, host, kind, subject, text)
+SELECT c.source_id, c.locator, d.subject, 'node_failed', d.subject, d.text
+FROM log_events d JOIN log_events c ON c.kind = 'job_cancelled' AND c.subject LIKE '%DUE TO NODE FAILURE%'
+WHERE d.kind = 'node_down' AND abs(date_diff('second',
+    try_cast(regexp_extract(d.text, '\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d') AS TIMESTAMP),
+    try_cast(regexp_extract(c.text, '\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d') AS TIMESTAMP))) <= 600
+"""
 _ENDED_PODS = """
 UPDATE log_events SET rank = p.rank FROM (
     SELECT host, min(rank) AS rank FROM process_ranks WHERE pid IS NULL AND host IS NOT NULL AND rank IS NOT NULL
@@ -128,12 +137,13 @@ WHERE kind IN ('process_exit', 'oom_kill', 'pod_evicted')
 _SETTLED = (
     *(("stacks", statement) for statement in (_STACK_OWNERS, _STACK_SOURCES, _CHILDREN)),
     *(("device_kernels", statement) for statement in (_KERNEL_OWNERS, _KERNEL_SOURCES)),
+    ("log_events", _DOWN_NODES),
     *(("process_ranks", statement) for statement in (_ENDED_PODS, _LOCAL_ENDS, _LOST_NODES)),
     *(("log_events", _KILLED), ("processes", _OWNERS), ("log_progress", _EARLIER_ENDS)),
     *(("ranks", _KNOWN_RANKS), ("coverage", _KNOWN_COVERAGE)),
 )
 """Statements in their order, each with the table whose rows it settles."""
-_ONLY_KINDS = {_KILLED: ("oom_kill", "segfault")}
+_ONLY_KINDS = {_KILLED: ("oom_kill", "segfault"), _DOWN_NODES: ("node_down",)}
 # The kernel stamps its log in seconds since boot; a reading of both clocks on that host turns them into realtime.
 _BOOT_TIMES = """
 UPDATE {table} SET time_ns = clock.since_ns

@@ -1,7 +1,7 @@
-"""What a scheduler says of a job: daemons of Slurm, `kubectl get events`, `kubectl describe` (docs/formats/scheduler-log.md).
+"""What a scheduler says of a job: daemons and tables of Slurm, `kubectl get events` and `describe`.
 
-Upstream: src/slurmctld/job_mgr.c and src/slurmd/slurmstepd/req.c of SchedMD/slurm; the tables of kubectl. Times of Slurm
-have no zone, those of kubectl are ages: both are unknown.
+docs/formats/scheduler-log.md. Upstream: src/slurmctld/job_mgr.c and src/slurmd/slurmstepd/req.c of SchedMD/slurm; the tables of
+kubectl. Times of Slurm have no zone, those of kubectl are ages: both are unknown.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from forensics.ingest._job_logs.patterns import SLURM_CANCELLED, SLURM_OUT_OF_ME
 from forensics.ingest._shared.content import Lines
 from forensics.ingest._shared.process_ranks import ProcessRank, process_rank_batches
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
+from forensics.ingest.scheduler_log import down_nodes
 
 MAX_EVENTS = 200_000
 MAX_TEXT = 4096
@@ -67,6 +68,7 @@ _REASONS = {
 _WORDS = (
     *("Name: ", "Node", "JobId=", "CANCELLED", "oom", "Normal", "Warning"),
     *("Reason: ", "Exit Code: ", "Finished: ", "low on resource: "),
+    *down_nodes.WORDS,
 )
 _SHORTEST = 7
 _STATE = re.compile(r"\s+Reason: +(?P<reason>OOMKilled|Evicted|ContainerCannotRun|DeadlineExceeded)\s*$")
@@ -124,7 +126,7 @@ class _PodRanks:
 
 
 def sniff(head: bytes, path: str) -> int:
-    """Lines with the time and words of a Slurm daemon, or the tables of kubectl."""
+    """Lines with the time and words of a Slurm daemon, its tables of nodes, or the tables of kubectl."""
     if b"\0" in head:
         return 0
     lines = [line for line in head.decode("utf-8", "replace").splitlines()[:50] if line.strip()]
@@ -134,14 +136,15 @@ def sniff(head: bytes, path: str) -> int:
     described = (
         bool(lines) and bool(_DESCRIBED.match(lines[0])) and any(re.match(r"(?:Node|Namespace|Status): ", x) for x in lines)
     )
-    return 50 if described or (lines and _EVENTS.match(lines[0])) else 0
+    is_of_nodes = any(down_nodes.HEADER.fullmatch(line) or down_nodes.BEGIN.match(line) for line in lines[:2])
+    return 50 if described or is_of_nodes or (lines and _EVENTS.match(lines[0])) else 0
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:
     """Log events in the order of the lines."""
     columns: dict[str, list[Any]] = defaultdict(list)
     lines = Lines(artefact)
-    pod, indexed = None, _PodRanks()
+    pod, indexed, nodes = None, _PodRanks(), down_nodes.DownNodes()
     for number, whole in lines:
         line = whole[:MAX_TEXT]
         if pod is not None:
@@ -153,7 +156,8 @@ def rows(artefact: Artefact) -> Iterator[Item]:
             continue
         named = _DESCRIBED.match(line)
         pod = named["name"] if named else pod
-        for kind, subject in _events(line, pod):
+        lost = [("node_down", node) for node in nodes.feed(line)]
+        for kind, subject in (*lost, *_events(line, pod)):
             for name, value in {
                 "locator": number,
                 "time_ns": iso_time(line),

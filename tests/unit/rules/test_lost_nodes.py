@@ -1,0 +1,66 @@
+"""The node that Slurm lost, by `sinfo -R` or `scontrol show node` beside a log that says only that one was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.ingest.scheduler_log.down_nodes import hosts
+from tests.recordings.verdicts import named, verdict_of
+
+INIT = "".join(
+    f"gx{1 + rank // 4}:{700 + rank}:{800 + rank} [{rank % 4}] NCCL INFO ncclCommInitRank comm 0x5{rank:x} rank {rank} "
+    f"nranks 12 cudaDev {rank % 4} nvmlDev {rank % 4} busId {rank % 4}1000 commId 0x9f1c - Init COMPLETE\n"
+    for rank in range(12)
+)
+STEPS = "".join(f"iteration {step}/900 | lm loss: 2.{step}\n" for step in range(40, 46))
+CANCELLED = "slurmstepd: error: *** JOB 88 ON gx1 CANCELLED AT 2025-09-02T02:24:31 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***\n"
+FAILED = '[rank1]: Traceback (most recent call last):\n[rank1]:   File "t.py", line 9, in <module>\n[rank1]: ValueError: bad\n'
+REASONS = "REASON               USER      TIMESTAMP           NODELIST\n"
+
+
+def row(node: str, reason: str = "Not responding", when: str = "2025-09-02T02:24:30") -> str:
+    return f"{reason:20} slurm     {when} {node}\n"
+
+
+SHOWN = """NodeName=gx2 Arch=x86_64 CoresPerSocket=48
+   State=DOWN*+DRAIN ThreadsPerCore=2 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A
+   Reason=Not responding [slurm@2025-09-02T02:25:10]
+"""
+
+
+def judged(folder: Path, table: str, end: str = CANCELLED) -> set[int]:
+    (folder / "train.out").write_text(INIT + STEPS + end)
+    (folder / "nodes.txt").write_text(table)
+    return named(verdict_of(folder))
+
+
+@pytest.mark.parametrize(
+    "table",
+    [REASONS + row("gx2"), REASONS + row("gx9") + row("gx2") + row("gx1", "bad disk"), SHOWN],
+    ids=["alone", "beside nodes of others", "shown whole"],
+)
+def test_the_ranks_of_the_node_that_was_lost(tmp_path: Path, table: str) -> None:
+    assert judged(tmp_path, table) == {4, 5, 6, 7}
+
+
+@pytest.mark.parametrize(
+    ("table", "end"),
+    [
+        (REASONS + row("gx2", when="2025-09-02T07:00:00"), CANCELLED),
+        (REASONS + row("gx2", "maintenance"), CANCELLED),
+        (REASONS + row("gx[2-3]"), CANCELLED),
+        (REASONS + row("gx9"), CANCELLED),
+        (REASONS + row("gx2"), CANCELLED.replace("DUE TO NODE FAILURE", "DUE TO TIME LIMIT")),
+        (REASONS + row("gx2"), ""),
+        (REASONS + row("gx2"), FAILED + CANCELLED),
+    ],
+    ids=["hours later", "set aside", "two of them", "another job's", "time limit", "the job goes on", "failed before"],
+)
+def test_nodes_of_which_the_job_says_nothing(tmp_path: Path, table: str, end: str) -> None:
+    assert not judged(tmp_path, table, end) & {4, 5, 6, 7}
+
+
+def test_lists_of_nodes() -> None:
+    assert [*hosts("gpu-[003-005,9],login1")] == ["gpu-003", "gpu-004", "gpu-005", "gpu-9", "login1"]
