@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 from duckdb import DuckDBPyConnection
@@ -86,13 +86,26 @@ def _evaluate(
 
 def _roots(delays: Delays, blamed: Mapping[_Blame, list[Delay]], roster: Roster, thresholds: Thresholds) -> list[list[Delay]]:
     """Leave out what adds up bit by bit but not in most long steps, and who waits so himself where his host is not late."""
-    found = [each for each in blamed.values() if not each[0].is_spread or 2 * len(each) > _long(delays)]
+    first = first_ranks({rank: roster.host_of(rank) for rank in roster.ranks})
+    found = [each for each in blamed.values() if not each[0].is_spread or 2 * len(_held(each, blamed, first)) > _long(delays)]
     sure = [each for each in found if all(_is_root(delays, delay, roster, thresholds) for delay in each)]
     hosts = Counter(roster.host_of(each[0].ranks[0]) for each in found if each[0].is_spread)
     sizes = Counter(roster.host_of(rank) for rank in delays.ranks)
     slow = {host for host, late in hosts.items() if host is not None and 2 * late > sizes[host]}
     slow &= {roster.host_of(each[0].ranks[0]) for each in sure}
     return [each for each in found if each in sure or roster.host_of(each[0].ranks[0]) in slow]
+
+
+def _held(found: Sequence[Delay], blamed: Mapping[_Blame, list[Delay]], first: Collection[int]) -> set[int]:
+    """The steps that ranks held up bit by bit, and those beside them that they held up at once: one moment may span two steps.
+
+    First ranks of hosts save and log between steps, which is no sign of what they do in them.
+    """
+    steps = {delay.step for delay in found}
+    if set(first) & set(found[0].ranks):
+        return steps
+    at_once = blamed.get((found[0].ranks, False, False), ())
+    return steps | {delay.step for delay in at_once if steps & {delay.step - 1, delay.step + 1}}
 
 
 def _is_root(delays: Delays, delay: Delay, roster: Roster, thresholds: Thresholds) -> bool:

@@ -104,6 +104,17 @@ def test_a_step_held_up_at_once_counts_beside_one_in_which_the_rank_passed_laten
 
 
 @pytest.mark.parametrize(
+    ("rank", "beside", "is_named"),
+    [(1, 8, True), (1, 6, True), (1, 12, False), (0, 8, False)],
+    ids=["the step after", "the step before", "another moment", "first rank"],
+)
+def test_a_moment_that_spans_two_steps_is_one_rank_held_up_in_both(rank: int, beside: int, is_named: bool) -> None:
+    """A GPU that is slow for two seconds: bit by bit in one step, at the begin of the next, where the first rank may save."""
+    found = [delay(rank, 0.12, step=7), delay(rank, 0.0, step=beside, is_spread=False, on_host=None)]
+    assert named(found) == ({rank} if is_named else set())
+
+
+@pytest.mark.parametrize(
     ("rank", "steps", "is_named"),
     [
         (0, (4, 12, 28), False),
