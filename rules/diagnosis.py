@@ -234,7 +234,7 @@ def _summary(
         progress = f"; {motion.progress}" if motion.progress else ""
         if outcome is Outcome.HEALTHY:
             known = f"{motion.progress or motion.reason}; {pace.reason}; {compared.by}"
-            return f"{outcome}: {known}; what all ranks lost before the record would not show"
+            return f"{outcome}: {known}; what was before these steps, or slows all ranks alike, would not show"
         return f"{outcome}: {healthy.withheld if motion.shown and healthy.withheld else motion.reason + progress}"
     first = suspects[0]
     which = "one of " if first.members == "one_of" else ""

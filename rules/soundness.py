@@ -21,7 +21,7 @@ from forensics.rules.reductions.network.call_paces import CallPaces, slow_member
 from forensics.rules.reductions.network.line_uses import OF_LINE, LineUses, most_of_lines
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.progress.liveness import Liveness
-from forensics.rules.reductions.progress.speed import Pace, Speed, of_few_steps
+from forensics.rules.reductions.progress.speed import SLOWER, Pace, Speed, of_few_steps
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.steps.times import GATE, StepTimes
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
@@ -31,6 +31,8 @@ from forensics.vocabulary import MOVES
 _SHOWN = 6
 # Of the time of all steps: what single long steps cost less than this is a trifle.
 _TRIFLE = 0.01
+# Of a usual step: what one step lost by as much is no trifle, however long the record is.
+_OF_A_STEP = SLOWER - 1
 # Of the distances between long steps: where as many are equal they are how the program is (gradients are summed, logs written).
 _EVENLY, _LEAST_EVEN = 0.8, 3
 # Of the time: a link that loses as much to its peers makes a step slower, also where it is too little to accuse.
@@ -111,8 +113,9 @@ def held_against_each_other(
 def _long_steps(times: StepTimes, findings: Findings) -> Iterator[str]:
     long = times.long()
     usual = [each.impact.recoverable_ns or 0 for each in findings if each.by_design and each.impact is not None]
-    lost = sum(excess for _, excess in long) - sum(usual)
-    if long and lost >= _TRIFLE * float(times.length.sum()) and not _are_even([number for number, _ in long]):
+    lost, worst = sum(excess for _, excess in long) - sum(usual), max((excess for _, excess in long), default=0.0) - sum(usual)
+    is_material = lost >= _TRIFLE * float(times.length.sum()) or worst >= _OF_A_STEP * times.typical_ns
+    if long and is_material and not _are_even([number for number, _ in long]):
         which = f"{len(long)} of {counted(len(times.number), 'step')}"
         yield f"{which} took longer than usual, {lost / 1e6:.0f} ms in all that nothing accounts for"
 

@@ -67,6 +67,14 @@ def test_long_steps_that_nothing_accounts_for_speak_against_a_sound_job(
     assert bool(slowness_signs(steps_of(long), Slowness(), findings, LinkRates(), *NOTHING_ELSE)) is is_sign
 
 
+@pytest.mark.parametrize(("took_ms", "lost_ms", "is_sign"), [(1500, 0, True), (1200, 0, False), (1500, 400, False)])
+def test_so_does_one_step_that_lost_a_third_of_its_time_however_long_the_record_is(
+    took_ms: float, lost_ms: float, is_sign: bool
+) -> None:
+    findings = known(lost_ms) if lost_ms else Findings(())
+    assert bool(slowness_signs(steps_of({7: took_ms}, 400), Slowness(), findings, LinkRates(), *NOTHING_ELSE)) is is_sign
+
+
 def test_a_job_of_which_no_whole_step_is_known_has_no_long_ones() -> None:
     assert slowness_signs(steps_of({}, 0), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE) == ()
 
