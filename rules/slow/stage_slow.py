@@ -24,6 +24,7 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.frontier.culprits import EVERYWHERE, Attribution, Culprit
+from forensics.rules.reductions.frontier.cut import LEAST_OF_ALL
 from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, may_wait, wait_of
 from forensics.rules.reductions.frontier.gates import REASONS, Gates
 from forensics.rules.reductions.frontier.messages import Messengers
@@ -261,6 +262,10 @@ def _limit(judged: WindowVerdict, gates: Gates) -> str | None:
         return "ranks play different parts, are missing, or are not seen to meet"
     if found.steps < _LIKELY_STEPS:
         return f"{found.steps} steps were compared, {_LIKELY_STEPS} would be enough"
+    # Where all are as long as the one that works longest, one that always does is not seen.
+    met = [segment.stop - 1 for segment in cut.segments][: None if cut.waits == LEAST_OF_ALL else -1]
+    if float(cut.work[:, met].mean(axis=0).max(initial=0.0)) >= gates.rank_share * found.step_ns:
+        return f"what a rank works in {found.sync} is not told from what the others wait there"
     over = np.maximum(cut.work - np.median(cut.work, axis=2, keepdims=True), 0.0).mean(axis=0)
     if float(over.max(initial=0.0)) >= gates.rank_share * found.step_ns:
         return f"one rank takes {over.max() / 1e6:.1f} ms a step longer than its peers in a stage"

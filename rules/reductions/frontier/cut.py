@@ -20,6 +20,8 @@ from forensics.rules.reductions.frontier.roles import waiting_follows
 from forensics.rules.reductions.frontier.waits import Waiting
 
 ASSUMED = "backward"
+LEAST_OF_ALL = "the least of all ranks"
+"""How waiting is taken out where nothing tells it: what a rank works longer than others there is lost with it."""
 # Of a step: the last to arrive waits for nobody, and where it does for longer, the notes are of launches only.
 _LONGEST_WAIT = 0.3
 # Rows of which arrivals must be known before they stand for all.
@@ -165,7 +167,7 @@ def _without_waiting(
     waits: Waiting | None,
 ) -> str:
     """Take the waiting out of the stages in which ranks meet, in place."""
-    how = "the least of all ranks"
+    how = LEAST_OF_ALL
     for number, segment in enumerate(segments):
         inside = segment.stop - 1
         own = _arrivals(matrix).get(columns[inside].stage)
