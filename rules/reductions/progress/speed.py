@@ -112,12 +112,16 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """Lengths of consecutive steps in ns with the moments at which they ended, as one source tells them."""
+    """Lengths of consecutive steps in ns with the moments at which they ended, as one source tells them.
+
+    `whole`: the program marked them as steps; saves between them that last longer than they do make them no bursts.
+    """
 
     by: str
     lengths: Floats
     ends_ns: Sequence[int]
     source: str | None
+    whole: bool = False
 
 
 @reduction
@@ -164,7 +168,7 @@ def _decided(judgements: Sequence[Speed]) -> Speed:
 def _of_window(window: FrontierWindow) -> _Series:
     matrix = window.matrix
     ends = matrix.epoch_ns + np.median(matrix.begins + matrix.walls, axis=1).astype(np.int64)
-    return _Series("recorded steps", np.median(matrix.walls, axis=1), ends.tolist(), matrix.path())
+    return _Series("recorded steps", np.median(matrix.walls, axis=1), ends.tolist(), matrix.path(), whole=True)
 
 
 def _of_programs(connection: DuckDBPyConnection, records: Recorded) -> list[_Series]:
@@ -208,7 +212,7 @@ def _of_series(series: _Series) -> Speed:
     if factor >= max(SLOWER, spread):
         reason = f"steps by {series.by} became longer little by little: {_ms(before)} at first, {_ms(after)} in the end"
         return replace(known, pace=Pace.SLOWER, reason=reason, step_ns=after, factor=factor)
-    if spread > _MOST_SPREAD or not _fills(lengths):
+    if spread > _MOST_SPREAD or not (series.whole or _fills(lengths)):
         low, high = np.quantile(lengths, (0.25, 0.75))
         times = f"{len(lengths)} times between calls ({series.by})"
         reason = f"{times} show no rhythm: half of them {_ms(low)} to {_ms(high)}, {_ms(float(lengths.mean()))} on average"

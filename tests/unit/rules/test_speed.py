@@ -91,6 +91,14 @@ def test_calls_of_a_burst_are_alike_and_tell_no_speed(tmp_path: Path) -> None:
     assert found.pace is Pace.NOT_MEASURED
 
 
+def test_recorded_steps_are_steps_however_long_the_job_saves_between_them(tmp_path: Path) -> None:
+    """Most of the time goes into every tenth step, which calls alone would not tell from what lies between two bursts."""
+    does = np.tile(np.array([5.0, 60, 100, 4, 20])[None, :, None], (40, 1, 4))
+    does[::10, 3] = 9000
+    with open_case([write(tmp_path / "stages", synchronous(STAGES, does))]) as connection:
+        assert supply_of(connection).get(Speed).pace is Pace.STEADY
+
+
 def test_lengths_without_a_rhythm_are_no_measure(tmp_path: Path) -> None:
     """Nor do sums of many of them: that these are alike is chance."""
     noise = np.random.default_rng(1).uniform(20, 400, 40)
