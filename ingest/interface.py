@@ -41,10 +41,14 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the content itself says of its origin; overrides what the path suggested."""
+    """What the content itself says of its origin; overrides what the path suggested.
+
+    `kind` is that of the artefact that it stands for, where it is a summary of one.
+    """
 
     rank: int | None = None
     host: str | None = None
+    kind: str | None = None
 
 
 Item = Batch | Problem | Identity

@@ -28,6 +28,7 @@ class Artefact:
     file's name happens to have. `modified_ns` is the date of a file that no manifest describes.
     `lines_before` are those of the file in front of a part of it that is read by itself; None for a whole file.
     `shard` is set where only its columns are there; `open` then raises OSError, and size and digest are those it had.
+    `summary` is the file in which a section stands for it; `open` gives that section, and digest and size are those it had.
     `stored_bytes` is the size in the container; `open` gives the bytes, decompressed and bounded.
     """
 
@@ -47,6 +48,7 @@ class Artefact:
     modified_ns: int | None = None
     lines_before: int | None = None
     shard: Shard | None = None
+    summary: str | None = None
 
     @property
     def has_stated_rank(self) -> bool:

@@ -21,6 +21,7 @@ _ORDER = tuple(
         r"nodes/[^/]+/collectors\.jsonl$",
         r"nodes/[^/]+/node\.json$",
         r"ranks/[^/]+/rank\.json$",
+        r"nodes/[^/]+/ranks\.summary$",
         r"ranks/[^/]+/proc/",
         r"ranks/[^/]+/stacks/\d+\.json$",
         r"ranks/[^/]+/stacks/",

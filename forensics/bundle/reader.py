@@ -20,6 +20,7 @@ from forensics.bundle.origin import bundle_origin, origin
 from forensics.bundle.proven_ranks import with_proven_ranks
 from forensics.bundle.shards import is_part, sharded
 from forensics.bundle.streams import chunks, content_opener
+from forensics.bundle.summaries import Described, summarised
 from forensics.bundle.zipped import looks_like_zip, read_zip
 from forensics.errors import ExitCode, ForensicsError
 
@@ -177,11 +178,18 @@ def _assemble(gathered: _Gathered) -> Bundle:
         members |= {path: one.member for path, one in shards.items()}
         digests = {path: digest for path, digest in digests.items() if not is_part(path)}
         digests |= {path: one.sha256 for path, one in shards.items()}
+    summaries = summarised(members, digests, folders, gathered.warnings)
+    kept = {path: member for path, member in members.items() if path not in summaries}
+    parts = {one.member.path: (one, path) for path, found in summaries.items() for one in found}
     artefacts = []
-    for path in sorted(members):
+    for path in sorted({*kept, *parts}):
         home = next((folder for folder in folders if path.startswith(folder)), None)
         manifest = None if home is None else manifests[home]
-        artefact = _artefact(members[path], digests[path], home or "", manifest)
+        if path in parts:
+            one, file = parts[path]
+            artefacts.append(_stood_for(_artefact(one.member, None, home or "", manifest), one.described, file))
+            continue
+        artefact = _artefact(kept[path], digests[path], home or "", manifest)
         artefacts.append(replace(artefact, shard=shards[path].shard) if path in shards else artefact)
     warnings = sorted(gathered.warnings, key=lambda item: (item.path or "", item.locator or "", item.message))
     sums = {folder + CHECKSUMS for folder in folders}  # what they say of the others is no evidence of its own
@@ -242,6 +250,23 @@ def _verify(folder: str, manifest: Manifest, digests: Mapping[str, str | None], 
             gathered.damaged.setdefault(name, message)
         if message is not None:
             gathered.warnings.append(BundleWarning(name, None, message))
+
+
+def _stood_for(section: Artefact, described: Described, file: str) -> Artefact:
+    """The artefact that a section stands for, with what the section says of it where no manifest does."""
+    told = section.rank_method == "manifest" or described.rank is None or described.rank_from == "content"
+    return replace(
+        section,
+        host=section.host or described.host,
+        rank=section.rank if told else described.rank,
+        rank_method=section.rank_method if told else described.rank_from,
+        pid=section.pid if section.pid is not None else described.pid,
+        sample=section.sample if section.sample is not None else described.sample,
+        captured_ns=section.captured_ns if section.captured_ns is not None else described.captured_ns,
+        numbered=section.numbered or described.sample is not None,
+        modified_ns=None,
+        summary=file,
+    )
 
 
 def _artefact(member: Member, sha256: str | None, folder: str, manifest: Manifest | None) -> Artefact:

@@ -110,7 +110,7 @@ def _checksums(members: Mapping[str, Artefact]) -> Iterator[Finding]:
         return
     lines = _content(members[CHECKSUMS]).decode("utf-8", "replace").splitlines()
     listed = {line[66:].removeprefix("./") for line in lines if len(line) > 66}
-    for path in {path for path, member in members.items() if member.shard is None} - listed - {CHECKSUMS}:
+    for path in {path for path, one in members.items() if one.shard is None and one.summary is None} - listed - {CHECKSUMS}:
         yield Finding(Weight.ERROR, path, f"not in {CHECKSUMS}: it was added later")
 
 

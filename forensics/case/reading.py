@@ -96,7 +96,7 @@ def read_artefact(artefact: Artefact) -> Reading:
         identity = replace(identity, host=prompt_host(head))
     if _is_by_command(kind, head):
         batches += process_rank_batches(processes_in(beginning, identity.host or artefact.host))
-    return _placed(Reading(name, kind, batches, problems, identity), artefact.lines_before)
+    return _placed(Reading(name, identity.kind or kind, batches, problems, identity), artefact.lines_before)
 
 
 def _only_quotes(content: bytes) -> str | None:

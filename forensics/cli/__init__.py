@@ -29,6 +29,7 @@ from forensics.cli import (
     shim,
     show,
     simulate,
+    summarize,
     timeline,
     verify,
     watch,
@@ -46,6 +47,7 @@ app = typer.Typer(
 for command in (
     collect.collect,
     merge.merge,
+    summarize.summarize,
     diagnose.diagnose,
     ingest.ingest,
     query.query,

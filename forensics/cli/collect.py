@@ -88,6 +88,7 @@ def collect(
     node_deadline: whole_job.NodeDeadline = None,
     global_deadline: whole_job.GlobalDeadline = 900.0,
     normalize: whole_job.Normalize = False,
+    is_summary: whole_job.Summarize = False,
     send: whole_job.Send = "",
 ) -> None:
     """Collect a bundle on the host of a stuck job, or on all of them; the job is left as it is.
@@ -107,14 +108,14 @@ def collect(
     settings = Settings(
         interval, samples, log_tail=log_tail << 20, use_pipe=fr_pipe, ask_sockets=ask_sockets, nccl_ras=nccl_ras
     )
-    pack = packing(is_redacted, pseudonyms, map_file, normalize)
+    pack = packing(is_redacted, pseudonyms, map_file, normalize, is_summary)
     asked = (_pids(pid), _ranks(ranks), job, deadline, host_only, bool(send))
     options = Options(output or _default_output(), force, *asked, settings, pack)
     if send:
         raise typer.Exit(whole_job.send(options, send, _run))
     if (places := Places(hosts, slurm, k8s, namespace, container, local)).any:
         pace = Pace(width, node_deadline or deadline + 120, global_deadline)
-        there = whole_job.There(remote_command, ranks, normalize and not is_redacted and not pseudonyms)
+        there = whole_job.There(remote_command, ranks, normalize, is_summary, is_redacted or bool(pseudonyms))
         _finish(whole_job.collect_from(places, there, options, pace), then_diagnose, strict)
     _finish(_collected_here(options, then_diagnose), then_diagnose, strict)
 
@@ -136,14 +137,15 @@ def _finish(written: Summary | WholeJob, then_diagnose: bool, strict: bool) -> N
     raise typer.Exit(_diagnosed(written.output, code) if then_diagnose else code)
 
 
-def packing(is_redacted: bool, kinds: str, map_file: Path | None, normalize: bool = False) -> Pack:
-    """How the bundle is made of what was collected: as it is, without secrets and names, as columns, or both."""
+def packing(is_redacted: bool, kinds: str, map_file: Path | None, normalize: bool = False, is_summary: bool = False) -> Pack:
+    """How the bundle is made of what was collected: as it is, without secrets and names, as columns or summaries, or both."""
     from forensics.cli.redact import read_names, write_map
     from forensics.collect.session import pack_directory
 
     names = read_names(kinds, map_file)
+    shorter = _pack_shorter(normalize, is_summary)
     if not is_redacted and not kinds:
-        return _pack_columns if normalize else pack_directory
+        return shorter or pack_directory
 
     def pack(directory: Path, output: Path, replaces: bool, owner: tuple[int, int] | None) -> int:
         from forensics.sharing.redacting import redact_bundle
@@ -152,16 +154,24 @@ def packing(is_redacted: bool, kinds: str, map_file: Path | None, normalize: boo
         write_map(names, map_file)
         for path, reason in report.left_out.items():
             typer.echo(f"left out: {path}: {reason}", err=True)
-        return _pack_columns(output, output, True, owner) if normalize else report.size
+        return shorter(output, output, True, owner) if shorter else report.size
 
     return pack
 
 
-def _pack_columns(source: Path, output: Path, replaces: bool, owner: tuple[int, int] | None) -> int:
-    """Pack with columns in place of raw artefacts, read where the data is."""
-    from forensics.case.shards.writing import write_normalized
+def _pack_shorter(normalize: bool, is_summary: bool) -> Pack | None:
+    """Pack with summaries or columns in place of raw artefacts, read where the data is, with columns of what has no summary."""
 
-    return write_normalized(source, output, replace=replaces, owner=owner)
+    def pack(source: Path, output: Path, replaces: bool, owner: tuple[int, int] | None) -> int:
+        from forensics.case.shards.writing import write_normalized
+        from forensics.case.summaries.writing import write_summarised
+
+        size = write_summarised(source, output, replace=replaces, owner=owner) if is_summary else 0
+        if not normalize:
+            return size
+        return write_normalized(output if is_summary else source, output, replace=replaces or is_summary, owner=owner)
+
+    return pack if normalize or is_summary else None
 
 
 def _diagnosed(bundle: Path, code: int) -> int:

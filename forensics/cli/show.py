@@ -37,6 +37,8 @@ def show(
     found = next((artefact for artefact in (*opened.artefacts, *pasted) if artefact.path == path), None)
     if found is None:
         raise ForensicsError(f"{bundle} has no artefact {path!r}; `forensics show {bundle}` lists them", ExitCode.USAGE)
+    if found.summary is not None:
+        raise ForensicsError(f"{path}: only a summary of it is there, in {found.summary}: `forensics query` shows its rows")
     text = excerpt(found, locator)
     if isinstance(text, Problem):
         raise ForensicsError(f"{path}: {text.message}", ExitCode.UNREADABLE)

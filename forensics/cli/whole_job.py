@@ -47,6 +47,9 @@ GlobalDeadline = Annotated[
 Normalize = Annotated[
     bool, typer.Option("--normalize", help="Read dumps, traces and logs where they are; keep their columns (Parquet) instead.")
 ]
+Summarize = Annotated[
+    bool, typer.Option("--summary", help="Keep the newest rows of dumps, stages, stacks and logs of NCCL calls, a file a node.")
+]
 Send = Annotated[str, typer.Option("--send", hidden=True, help="Send the bundle to whoever started this command.")]
 
 _MOST_SHOWN = 20
@@ -54,11 +57,16 @@ _MOST_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class There:
-    """How forensics is called on the other hosts, the ranks asked for, and whether the hosts send columns."""
+    """How forensics is called on the other hosts, the ranks asked for, and whether the hosts send columns or summaries.
+
+    What is to be redacted here comes as it is: columns cannot be redacted.
+    """
 
     command: str
     ranks: str | None
     normalize: bool
+    summary: bool = False
+    redacted_here: bool = False
 
 
 def send(options: Options, number: str, run: Callable[[Options], Summary]) -> int:
@@ -112,7 +120,8 @@ def _command(there: There, options: Options, slurm: str) -> list[str]:
     flags += [] if settings.nccl_ras is None else ["--nccl-ras" if settings.nccl_ras else "--no-nccl-ras"]
     flags += ["--ask-sockets"] if settings.ask_sockets else []
     flags += ["--host-only"] if options.host_only else []
-    flags += ["--normalize"] if there.normalize else []
+    flags += ["--normalize"] if there.normalize and not there.redacted_here else []
+    flags += ["--summary"] if there.summary and not there.redacted_here else []
     return [*shlex.split(there.command), "collect", *flags]
 
 

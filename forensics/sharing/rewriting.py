@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.redaction import pieces
 from forensics.bundle.streams import chunks, first_bytes
+from forensics.bundle.summaries import MAGIC as SUMMARY
 from forensics.ingest import SNIFF_BYTES, choose
 from forensics.ingest.nic_epochs import layout as nic_layout
 from forensics.ingest.shim_log import layout as shim_layout
@@ -35,6 +36,7 @@ _ENCODED = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16
 _KNOWN_BINARY = (
     (b"SQLite format 3\0", "an SQLite database"),
     (b"PAR1", "a Parquet file"),
+    (SUMMARY, "a summary of ranks: redact what it is made from"),
     (b"\x7fELF", "a program or core dump"),
     (b"PK\x03\x04", "a zip"),
     (b"BZh", "compressed by bzip2"),

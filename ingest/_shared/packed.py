@@ -127,7 +127,7 @@ def number_column(data: Array, mask: npt.NDArray[np.bool_]) -> Packed:
 def coded_column(codes: Array, values: Sequence[str | None]) -> Packed:
     """A column of texts, given as codes into the distinct ones."""
     chosen = codes[:1] if len(values) == 1 else codes
-    return Packed(len(codes), chosen.astype(np.int32), None, tuple(map(_encodable, values)))
+    return Packed(len(codes), chosen.astype(np.int32), None, tuple(map(encodable, values)))
 
 
 def _numeric(values: Sequence[Any], dtype: type[np.generic], count: int) -> Packed:
@@ -143,9 +143,9 @@ def _coded(values: Sequence[Any], kind: str, count: int) -> Packed:
     texts = [None if value is None else str(list(value)) for value in values] if kind.endswith("[]") else values
     codes = {text: code for code, text in enumerate(dict.fromkeys(texts))}
     data = np.fromiter(map(codes.__getitem__, texts), dtype=np.int32, count=len(texts))
-    return Packed(count, data, None, tuple(map(_encodable, codes)))
+    return Packed(count, data, None, tuple(map(encodable, codes)))
 
 
-def _encodable(text: str | None) -> str | None:
+def encodable(text: str | None) -> str | None:
     """A text as valid UTF-8: a pickle or a file name may hold lone surrogates, which no database takes."""
     return text if text is None or text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

@@ -79,7 +79,7 @@ def _contents(member: Member, artefact: Artefact | None, folder: _Folder, index:
         shard = list(_shard(artefact, reading, folder, index)) if _is_whole(reading, folder.types) else []
         if shard and (sum(_size(each) for each in shard) < member.stored_bytes or not folder.least_bytes):
             return shard
-    return [_raw(member, folder, index)]
+    return [raw_content(member, folder.path, index)]
 
 
 def _may_be_a_shard(path: str) -> bool:
@@ -97,11 +97,12 @@ def _size(content: Content) -> int:
     return len(content.source) if isinstance(content.source, bytes) else content.source.stat().st_size
 
 
-def _raw(member: Member, folder: _Folder, index: int) -> Content:
+def raw_content(member: Member, folder: Path, index: int) -> Content:
+    """A member as it is, copied to `folder` where it is no file of its own."""
     seconds = (member.modified_ns or 0) // 1_000_000_000
     if member.location is not None:
         return Content(member.path, Path(member.location), seconds)
-    copy = folder.path / f"{index}.raw"
+    copy = folder / f"{index}.raw"
     with copy.open("wb") as target, member.open_raw() as stream:
         for chunk in chunks(stream):
             target.write(chunk)
