@@ -8,6 +8,7 @@ as most of them export, is put right.
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,10 @@ from forensics.case.log_records import TEXTS, TIMES, Record, parsed, record_of, 
 MOST_BYTES = 1 << 26
 _LEAST, _MOST_OTHERS = 3, 0.2
 _DEEPEST = 8
+# A message of Slack is dated by this number, which is its name as well.
+_BLOCK = "\n```\n"
+_MESSAGE = b'"message"'
+_OF_A_MESSAGE = re.compile(r"\d{10}\.\d{1,6}")
 _BEGIN = re.compile(rb'(?:[\[{]\s{0,200})+"')
 
 
@@ -32,8 +37,24 @@ def may_be_exported(head: bytes) -> bool:
 def lines_of_export(content: bytes) -> bytes | None:
     """The lines of an export; None for anything else."""
     start = content.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if _MESSAGE in start and (chat := _of_chat(parsed(start))):
+        return chat
     records = _of_lines(start) or _of_document(start) if _BEGIN.match(start) else _of_table(start)
     return _written(_in_order(records)) if len(records) >= _LEAST else None
+
+
+def _of_chat(value: Any) -> bytes | None:
+    """What people wrote in a channel of Slack, in its order: a text with blocks, as somebody would copy it."""
+    messages = value.get("messages") if isinstance(value, dict) else value
+    if not isinstance(messages, list) or not messages or not all(map(_is_message, messages)):
+        return None
+    texts = (each["text"] for each in sorted(messages, key=lambda each: float(each["ts"])))
+    return "".join(f"{html.unescape(text).replace('```', _BLOCK)}\n" for text in texts).encode("utf-8", "replace")
+
+
+def _is_message(value: Any) -> bool:
+    known = isinstance(value, dict) and value.get("type") == "message" and isinstance(value.get("text"), str)
+    return known and isinstance(stamp := value.get("ts"), str) and _OF_A_MESSAGE.fullmatch(stamp) is not None
 
 
 def _of_lines(content: bytes) -> list[Record]:

@@ -14,6 +14,10 @@ _TITLE = re.compile(
 _COMMAND = re.compile(
     r"\s*(?:[$#>] |(?:sudo |kubectl |nvidia-smi|dmesg|ps |py-spy |ssh |export |scontrol |sinfo |ib\w+ |grep |cat ))"
 )
+# A page of a wiki that was saved: sentences, with short blocks of what was printed. A console that was saved is one long block.
+_PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s{0,64}<(?:!doctype html|html)\b", re.IGNORECASE)
+_PROSE = re.compile(rb"<(?:p|h[1-6]|li)[\s>]", re.IGNORECASE)
+_BLOCK = re.compile(rb"<pre\b[^>]{0,500}>(.*?)(?:</pre>|\Z)", re.IGNORECASE | re.DOTALL)
 _LONGEST_QUOTE = 3
 _HEADING = re.compile(r"#{1,6} \S")
 _FENCE = ("```", "~~~")
@@ -22,14 +26,20 @@ _LEAST_HEADINGS, _LEAST_BLOCKS, _LEAST_SENTENCES, _MOST_PER_BLOCK = 8, 8, 80, 10
 
 
 def may_be_manual(head: bytes) -> bool:
-    """Whether a text begins with a title in Markdown."""
-    return _ANY_TITLE.match(head) is not None
+    """Whether a text begins with a title in Markdown, or as a page in HTML."""
+    return _ANY_TITLE.match(head) is not None or _PAGE.match(head) is not None
 
 
 def is_manual(content: bytes) -> bool:
-    """Whether a text with the title of such quotes no more than a few lines at once, or any page is a chapter of a book."""
+    """Whether a text with the title of such quotes no more than a few lines at once, or any page is a chapter of a book.
+
+    Of pages in HTML the title does not matter.
+    """
     if not may_be_manual(content) or len(content) > LARGEST_MANUAL:
         return False
+    if _PAGE.match(content):
+        quoted = (block[1].strip().count(b"\n") + 1 for block in _BLOCK.finditer(content))
+        return _PROSE.search(content) is not None and max(quoted, default=0) <= _MOST_PER_BLOCK
     lines = content.decode("utf-8", "replace").splitlines()
     return (_TITLE.match(content) is not None and _quotes_little(lines)) or _is_chapter(lines)
 

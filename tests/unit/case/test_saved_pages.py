@@ -1,0 +1,53 @@
+"""Channels of Slack and pages of a wiki that somebody saved: what was pasted there is evidence, what is quoted there is not."""
+
+from __future__ import annotations
+
+import html
+import json
+from pathlib import Path
+
+import pytest
+
+from forensics.errors import ForensicsError
+from tests.recordings.verdicts import named, verdict_of
+
+LOG = (
+    "[rank2]: Traceback (most recent call last):\n"
+    '[rank2]:   File "t.py", line 9, in <module>\n'
+    "[rank2]: OSError: [Errno 5] Input/output error: '/mnt/shard <7>'\n"
+    + "".join(
+        f"[rank{rank}]:[E1019 22:41:01.0 ProcessGroupNCCL.cpp:629] [Rank {rank}] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600042 milliseconds before "
+        "timing out.\n"
+        for rank in (0, 1, 3)
+    )
+)
+
+
+def message(number: int, text: str) -> dict[str, str]:
+    return {"type": "message", "user": "U02AB", "ts": f"17609136{number:02d}.002", "text": html.escape(text, quote=False)}
+
+
+@pytest.mark.parametrize("is_answer", [False, True], ids=["of a day", "of the API, newest first"])
+def test_a_log_in_a_channel_that_was_exported(tmp_path: Path, is_answer: bool) -> None:
+    chat = [message(10, "run 88 is stuck again"), message(20, f"```{LOG}```"), message(30, "looking")]
+    saved = {"ok": True, "messages": chat[::-1]} if is_answer else chat
+    (tmp_path / "channel.json").write_text(json.dumps(saved, indent=1))
+    assert named(verdict_of(tmp_path)) == {2}
+
+
+def page(block: str) -> str:
+    shown = f"<p>When you see</p><pre>{html.escape(block)}</pre><p>restart.</p>"
+    return f"<!DOCTYPE html>\n<html><body><h1>Hangs</h1>{shown}</body></html>\n"
+
+
+def test_a_page_that_quotes_a_few_lines_is_no_evidence(tmp_path: Path) -> None:
+    (tmp_path / "hangs.html").write_text(page(LOG))
+    with pytest.raises(ForensicsError, match="no evidence"):
+        verdict_of(tmp_path)
+
+
+def test_a_console_that_was_saved_as_a_page_is_read(tmp_path: Path) -> None:
+    steps = "".join(f"step {step}/900 loss 2.{step}\n" for step in range(20, 60))
+    (tmp_path / "console.html").write_text(page(steps + LOG))
+    assert named(verdict_of(tmp_path)) == {2}
