@@ -11,7 +11,7 @@ import re
 import signal
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from duckdb import DuckDBPyConnection
 
@@ -32,7 +32,8 @@ class Exit:
 
     `time` is to the second as the launcher wrote it; `is_local` says that the launcher gave the number on its host, `by_mpi`
     that it was one that ends its job with the first process, `late` that another end stands above this one. `why` says what
-    tells of the end where no line does, `node` is set where the whole node was lost.
+    tells of the end where no line does, `node` is set where the whole node was lost; `is_out_of_memory` says that somebody
+    speaks of a kill for memory.
     """
 
     rank: int
@@ -46,6 +47,7 @@ class Exit:
     why: str | None = None
     node: str | None = None
     late: bool = False
+    is_out_of_memory: bool = False
 
     @property
     def by_itself(self) -> bool:
@@ -126,6 +128,8 @@ def exits(connection: DuckDBPyConnection) -> tuple[Exit, ...]:
     for end in ranked:
         if end.rank not in found or (end.first, end.by_mpi) > (found[end.rank].first, found[end.rank].by_mpi):
             found[end.rank] = end
+    if any(end.code == -signal.SIGKILL for end in found.values()) and has_rows(connection, "log_events", ("oom_kill",)):
+        return tuple(replace(end, is_out_of_memory=True) for end in found.values())
     return tuple(found.values())
 
 
@@ -258,6 +262,8 @@ def _follows(
         return True
     if not end.first and any(_goes_before(other, end) for other in found):
         return True
+    if _is_of_a_peer(end, found, failed):
+        return True
     if end.by_itself or end.pid in failed.devices:
         return False
     # A program's error that one rank meets, all may meet: unless the others were alive, or the launcher says who was first.
@@ -272,6 +278,19 @@ def _follows(
         return True
     gave_up = end.rank in timed_out or (failed.only_following and not failed.is_witnessed)
     return end.code in (1, -signal.SIGABRT) and (gave_up or odd)
+
+
+def _is_of_a_peer(end: Exit, found: Sequence[Exit], failed: Failures) -> bool:
+    """Whether the rank was killed, nothing tells why, and another one, not seen to end later, raised its own error above.
+
+    Lightning's processes kill their peers when they fail, and a launcher may see the killed one first.
+    """
+    if end.code != -signal.SIGKILL or not end.time or end.is_out_of_memory or end.rank in failed.own:
+        return False
+    later = {other.rank for other in found if other.time and other.time > end.time}
+    path, _, line = end.source.rpartition("#line=")
+    above = [own.source.rpartition("#line=") for rank, own in failed.own.items() if rank not in later]
+    return any(other == path and int(number) < int(line) for other, _, number in above if number.isdecimal())
 
 
 def _goes_before(other: Exit, end: Exit) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from forensics.model import Cause, Confidence
 from tests.recordings.rank_logs import RankLogs, one_behind
 from tests.recordings.verdicts import blamed, named, told, verdict_of
@@ -110,3 +112,25 @@ def test_connections_that_closed_after_a_cancel(tmp_path: Path) -> None:
         logs.say(rank, "slurmstepd: error: *** STEP 4711.0 ON gpu-000 CANCELLED AT 2026-03-21T02:20:00 ***")
         logs.lost(rank, "gpu-002")
     assert named(verdict_of(logs.write(tmp_path))) == set()
+
+
+RAISED = '[rank0]: Traceback (most recent call last):\n[rank0]:   File "m.py", line 4, in step\n[rank0]: ValueError: width -3\n'
+TIME = "  time      : 2025-09-11_10:02:{}\n  rank      : "
+
+
+@pytest.mark.parametrize(
+    ("before", "table", "expected"),
+    [
+        (RAISED, torchrun((1, -9)), {0}),
+        ("", torchrun((1, -9)), {1}),
+        (RAISED, torchrun((0, 1), (1, -9)), {1}),
+        (RAISED.replace("ValueError: width -3", "torch.distributed.DistBackendError: NCCL error"), torchrun((1, -9)), {1}),
+        (RAISED + "Out of memory: Killed process 901 (python) total-vm:9kB\n", torchrun((1, -9)), {1}),
+    ],
+    ids=["a peer failed", "nobody else", "a peer ended later", "a peer lost it", "for memory"],
+)
+def test_a_rank_that_a_failed_peer_killed_is_a_victim(tmp_path: Path, before: str, table: str, expected: set[int]) -> None:
+    for second, rank in ((11, 1), (15, 0)):
+        table = table.replace(f"  rank      : {rank} ", TIME.format(second) + f"{rank} ")
+    (tmp_path / "train.log").write_text(before + table)
+    assert blamed(verdict_of(tmp_path)) == expected
