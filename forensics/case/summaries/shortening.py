@@ -22,7 +22,8 @@ from forensics.ingest.rank_summary.layout import KINDS, TABLES
 
 LEAST_CALLS = 128
 """Calls that are kept of a rank at least; with what is pending and the usual pauses it may be more, up to all of them."""
-MOST_STEPS = 256
+LEAST_STEPS = 10
+"""Recorded steps of a rank by which its speed is told; with fewer its calls tell it, and all of them are kept."""
 MOST_SAMPLES = 512
 """Newest rows of flows, chunks and work requests; states, which end a history, are kept whole."""
 ALIKE = 0.8
@@ -42,8 +43,11 @@ class Short:
     left_out: Mapping[str, int]
 
 
-def shortened(reading: Reading, types: Mapping[str, Types]) -> Short | None:
-    """The newest rows of a reading; None for what no summary stands for, and what was not read to an end."""
+def shortened(reading: Reading, types: Mapping[str, Types], is_timed: bool) -> Short | None:
+    """The newest rows of a reading; None for what no summary stands for, and what was not read to an end.
+
+    Calls are cut where steps of the rank are recorded: else nothing but a long record of calls tells whether it became slower.
+    """
     tables = KINDS.get(reading.kind or "")
     if tables is None or any(problem.fatal for problem in reading.problems):
         return None
@@ -52,12 +56,8 @@ def shortened(reading: Reading, types: Mapping[str, Types]) -> Short | None:
     before = {table: each.count for table, each in rows.items()}
     if not rows or not {"operations", "group_views", "steps", "stacks", "communicator_states"} & rows.keys():
         return None
-    if reading.kind == "flight_recorder":
-        rows = _of_recorder(rows)
-    elif reading.kind == "shim_log":
-        rows = _of_log(rows)
-    elif reading.kind == "stage_vectors":
-        rows = _of_steps(rows)
+    if is_timed:
+        rows = {"flight_recorder": _of_recorder, "shim_log": _of_log}.get(reading.kind or "", dict)(rows)
     rows = _with_paths(rows)
     left_out = {table: count - rows[table].count for table, count in before.items() if rows[table].count < count}
     # Rows of tables that a summary never has.
@@ -217,19 +217,6 @@ def _more_overwritten(value: str | None, count: int) -> str | None:
         return f"kept={max(0, int(match[1]) - count)} overwritten={int(match[2]) + count}"
 
     return None if value is None else _OVERWRITTEN.sub(told, value)
-
-
-def _of_steps(rows: dict[str, Rows]) -> dict[str, Rows]:
-    """The newest steps with their stages."""
-    steps = rows.get("steps")
-    if steps is None or steps.count <= MOST_STEPS:
-        return rows
-    number, _ = numbers(steps, "step")
-    oldest = np.partition(np.unique(number), -MOST_STEPS)[-MOST_STEPS] if len(np.unique(number)) > MOST_STEPS else number.min()
-    short = {**rows, "steps": taken(steps, number >= oldest)}
-    if spans := rows.get("stage_spans"):
-        short["stage_spans"] = taken(spans, numbers(spans, "step")[0] >= oldest)
-    return short
 
 
 def _with_paths(rows: dict[str, Rows]) -> dict[str, Rows]:

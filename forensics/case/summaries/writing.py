@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import zstandard
@@ -13,15 +14,17 @@ from forensics.bundle import summaries
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.layout import CHECKSUMS, member_order, node_path
 from forensics.bundle.reader import open_bundle
+from forensics.bundle.streams import first_bytes
 from forensics.bundle.writer import Content, write_bundle
 from forensics.case.database import schema_columns
 from forensics.case.reading import Reading, read_packed
 from forensics.case.shards.writing import raw_content
-from forensics.case.summaries.shortening import Short, coverage_of, shortened
+from forensics.case.summaries.shortening import LEAST_STEPS, Short, coverage_of, shortened
 from forensics.collect.merging import open_host_bundle
 from forensics.ingest._shared.packed import Types
 from forensics.ingest.rank_summary.columns import encoded
 from forensics.ingest.rank_summary.layout import TABLES
+from forensics.recorder import layout
 
 FILE = f"ranks{summaries.SUFFIX}"
 """Name of the summary in the folder of a node."""
@@ -29,10 +32,14 @@ _NO_NODE = "unknown"
 _MOST_PROBLEMS = 100
 
 
-def summary_section(artefact: Artefact, types: Mapping[str, Types]) -> bytes | None:
-    """The section that stands for an artefact; None where it cannot, and the artefact has to go along itself."""
+def summary_section(artefact: Artefact, types: Mapping[str, Types], timed: Collection[int] = ()) -> bytes | None:
+    """The section that stands for an artefact; None where it cannot, and the artefact has to go along itself.
+
+    `timed` are the ranks whose steps are recorded.
+    """
     reading = read_packed(artefact, types)
-    short = shortened(reading, types)
+    rank = reading.identity.rank if reading.identity.rank is not None else artefact.rank
+    short = shortened(reading, types, rank in timed)
     if short is None:
         return None
     told = coverage_of(short)
@@ -68,6 +75,26 @@ def _description(artefact: Artefact, reading: Reading, short: Short) -> dict[str
     return {key: value for key, value in known.items() if value is not None}
 
 
+def timed_ranks(artefacts: Iterable[Artefact], types: Mapping[str, Types]) -> frozenset[int]:
+    """Ranks of which enough steps are recorded to tell their speed by them."""
+    found: Counter[int] = Counter()
+    for artefact in artefacts:
+        if artefact.summary is None and artefact.shard is None and _begin(artefact) == layout.MAGIC:
+            for batch in read_packed(artefact, types).batches:
+                if batch.table == "steps":
+                    ranks = batch.columns.get("rank", [artefact.rank] * len(batch.columns["step"]))
+                    found.update(rank for rank in ranks if rank is not None)
+    return frozenset(rank for rank, steps in found.items() if steps >= LEAST_STEPS)
+
+
+def _begin(artefact: Artefact) -> bytes:
+    try:
+        with artefact.open() as stream:
+            return first_bytes(stream, len(layout.MAGIC))
+    except OSError:
+        return b""
+
+
 def write_summary(paths: Sequence[Path], output: Path) -> tuple[int, list[str]]:
     """Write one summary of all that can be summarised in the given files or bundles; sections, and what was left out.
 
@@ -75,11 +102,12 @@ def write_summary(paths: Sequence[Path], output: Path) -> tuple[int, list[str]]:
     """
     bundle = open_bundle(paths)
     types = schema_columns()
+    timed = timed_ranks(bundle.artefacts, types)
     written, left = 0, []
     partial = output.with_name(f"{output.name}.partial")
     with partial.open("wb") as stream:
         for artefact in bundle.artefacts:
-            found = None if artefact.path in bundle.damaged or artefact.summary else summary_section(artefact, types)
+            found = None if artefact.path in bundle.damaged or artefact.summary else summary_section(artefact, types, timed)
             if found is None:
                 left.append(artefact.path)
             else:
@@ -96,11 +124,12 @@ def write_summarised(source: Path, output: Path, *, replace: bool = False, owner
     bundle = open_bundle([source])
     members = open_host_bundle(source, source.name).members
     types = schema_columns()
+    timed = timed_ranks(bundle.artefacts, types)
     by_node: dict[str, list[bytes]] = {}
     gone: set[str] = set()
     for artefact in bundle.artefacts:
         if _may_be_replaced(artefact) and artefact.path in members and artefact.path not in bundle.damaged:
-            found = summary_section(artefact, types)
+            found = summary_section(artefact, types, timed)
             if found is not None:
                 by_node.setdefault(artefact.host or _NO_NODE, []).append(found)
                 gone.add(artefact.path)

@@ -16,7 +16,7 @@ from forensics.case.build import open_case
 from forensics.case.database import schema_columns
 from forensics.case.reading import read_packed
 from forensics.case.summaries.shortening import LEAST_CALLS, shortened
-from forensics.case.summaries.writing import summary_section, write_summarised, write_summary
+from forensics.case.summaries.writing import summary_section, timed_ranks, write_summarised, write_summary
 from tests.recordings.commands import Command
 
 ROOT = Path(__file__).parents[3]
@@ -53,7 +53,7 @@ def dump(place: Path, rank: int, times: list[int], pending: int | None = None, g
 
 def short_calls(path: Path) -> list[int]:
     types = schema_columns()
-    found = shortened(read_packed(open_bundle([path]).artefacts[0], types), types)
+    found = shortened(read_packed(open_bundle([path]).artefacts[0], types), types, is_timed=True)
     assert found is not None
     return list(next(rows for rows in found.tables if rows.table == "operations").columns["sequence"])
 
@@ -120,20 +120,43 @@ def test_the_artefact_itself_goes_before_its_summary(tmp_path: Path) -> None:
     assert len(warned) == 2
 
 
+def summary_of(path: Path, output: Path) -> Path:
+    """The summary of a rank 0 whose steps are recorded."""
+    output.write_bytes(summary_section(open_bundle([path]).artefacts[0], schema_columns(), timed={0}) or b"")
+    return output
+
+
+def test_calls_are_all_kept_where_nothing_else_tells_the_speed(tmp_path: Path) -> None:
+    """The end of a record that became slower long ago is as steady as any."""
+    dump(tmp_path / "all", 0, [n * STEP_NS + n * n for n in range(1000)])
+    write_summary([tmp_path / "all"], tmp_path / "node.summary")
+    assert open_case([tmp_path / "node.summary"]).execute("SELECT count(*) FROM operations").fetchall() == [(1000,)]
+
+
+def test_ranks_with_ten_recorded_steps_are_timed(tmp_path: Path) -> None:
+    from forensics.recorder import Recorder
+
+    for rank, steps in ((0, 10), (1, 9)):
+        perf = Recorder(str(tmp_path / "stages"), rank=rank, world_size=2)
+        for _ in range(steps):
+            with perf.step(), perf.stage("forward"):
+                pass
+        perf.close()
+    assert timed_ranks(open_bundle([tmp_path / "stages"]).artefacts, schema_columns()) == {0}
+
+
 def test_positions_in_groups_without_a_call_left_are_numbers(tmp_path: Path) -> None:
     """The first call was of another group: that the rank made it is still known."""
-    dump(tmp_path / "all", 0, even(1000))
-    write_summary([tmp_path / "all"], tmp_path / "node.summary")
-    case = open_case([tmp_path / "node.summary"])
+    path = dump(tmp_path, 0, [n * STEP_NS + n * n for n in range(1000)])
+    case = open_case([summary_of(path, tmp_path / "node.summary")])
     told = "SELECT last_enqueued, last_completed FROM group_views WHERE pg_name = 'early'"
     assert case.execute(told).fetchall() == [(1, 1)]
     assert case.execute("SELECT count(*) FROM operations WHERE pg_name = 'early'").fetchall() == [(0,)]
 
 
 def test_what_was_left_out_is_in_the_coverage(tmp_path: Path) -> None:
-    dump(tmp_path, 0, [n * STEP_NS + n * n for n in range(1000)])
-    write_summary([tmp_path], tmp_path / "node.summary")
-    (row,) = open_case([tmp_path / "node.summary"]).execute("SELECT rank, status, reason FROM coverage").fetchall()
+    path = summary_of(dump(tmp_path, 0, [n * STEP_NS + n * n for n in range(1000)]), tmp_path / "node.summary")
+    (row,) = open_case([path]).execute("SELECT rank, status, reason FROM coverage").fetchall()
     assert row == (0, "partial", f"summary: older rows left out: {1000 - LEAST_CALLS} operations")
 
 
