@@ -8,13 +8,16 @@ from dataclasses import replace
 from typing import TypeVar
 
 from forensics.model import Anomaly, Cause, Component, Evidence, StageName, StageRef, Suspect
+from forensics.model import Members as Each
 from forensics.rules.arbitration import Judgement
 from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.hardware.allowed_cores import AllowedCores, fewer_cores
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.pipeline.halts import halt
 from forensics.rules.reductions.pipeline.iteration import pass_text
 from forensics.rules.reductions.pipeline.layout import Layout
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 
 T = TypeVar("T")
 Members = Mapping[str, tuple[int, ...]]
@@ -33,7 +36,9 @@ _MESSAGE = re.compile(r"send|recv")
 _IN_PASSES = (StageName.UNKNOWN, StageName.FORWARD, StageName.BACKWARD)
 
 
-def located(judged: Judgement, places: CallPlaces, groups: Communicators, layout: Layout) -> tuple[Suspect, ...]:
+def located(
+    judged: Judgement, places: CallPlaces, groups: Communicators, layout: Layout, cores: AllowedCores
+) -> tuple[Suspect, ...]:
     """The suspects, with what their calls tell of the place; what a suspect's own evidence told already is kept."""
     members = {group.label: group.members for group in groups}
     return tuple(
@@ -43,9 +48,18 @@ def located(judged: Judgement, places: CallPlaces, groups: Communicators, layout
             evidence=(*suspect.evidence, *(_halted(suspect, places, layout) if number < _MOST_HALTS else ())),
         )
         if suspect.anomaly is Anomaly.FAIL_STOP
-        else suspect
+        else _slow(suspect, layout, members, cores)
         for number, suspect in enumerate(judged.suspects)
     )
+
+
+def _slow(suspect: Suspect, layout: Layout, members: Members, cores: AllowedCores) -> Suspect:
+    """A slow suspect, with the pass that its transfer is of, or the cores that its process has to do with."""
+    is_transfer = suspect.stage.component is Component.COMMUNICATION
+    few = None if is_transfer or suspect.members is not Each.EACH else fewer_cores(suspect.ranks, cores)
+    said = f"{ranks_text(suspect.ranks)} may run on {counted(few.cores, 'core')} (Cpus_allowed_list)" if few else ""
+    beside = (Evidence(f"{said}, the others on {few.usual}", few.source),) if few else ()
+    return replace(suspect, stage=_reduced(suspect.stage, layout, members), evidence=(*suspect.evidence, *beside))
 
 
 def _halted(suspect: Suspect, places: CallPlaces, layout: Layout) -> Iterator[Evidence]:
