@@ -1,4 +1,4 @@
-"""All NICs of a job move far less than their lines carry while they have work, and the job loses time to it."""
+"""All NICs of a job move far less than their lines carry, or than they did, while they have work; the job loses time to it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.reductions.network.fallen_rates import FallenRates
 from forensics.rules.reductions.network.line_uses import OF_LINE, LineUse, LineUses, apart, most_of_lines
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.ranks.roster import Roster
@@ -27,10 +28,20 @@ from forensics.rules.reductions.text.evidence_text import counted
 _TWO = 2
 
 
-def _evaluate(roster: Roster, liveness: Liveness, uses: LineUses, thresholds: Thresholds) -> Iterator[Finding]:
+def _evaluate(
+    roster: Roster, liveness: Liveness, uses: LineUses, fallen: FallenRates, thresholds: Thresholds
+) -> Iterator[Finding]:
+    if not liveness.may_move:
+        return
+    by_lines = list(_of_lines(roster, uses, thresholds))
+    yield from by_lines or _of_past(roster, uses, fallen, thresholds)
+
+
+def _of_lines(roster: Roster, uses: LineUses, thresholds: Thresholds) -> Iterator[Finding]:
+    """Whether no NIC comes near its line."""
     most = most_of_lines(uses)
     known = [use for use in uses if use.part is not None]
-    if not liveness.may_move or most is None or most >= thresholds["most_of_line"]:
+    if most is None or most >= thresholds["most_of_line"]:
         return
     # A host whose NICs were not seen may be the one that all others wait for.
     hosts = {use.host for use in known}
@@ -41,19 +52,48 @@ def _evaluate(roster: Roster, liveness: Liveness, uses: LineUses, thresholds: Th
         yield _finding(tuple(sorted(roster.ranks)), known, most)
 
 
+def _of_past(roster: Roster, uses: LineUses, fallen: FallenRates, thresholds: Thresholds) -> Iterator[Finding]:
+    """Whether every way between hosts moves less than it did, and NICs as a whole do."""
+    lost = max((use.busy for use in uses), default=0.0) * (1 - fallen.most)
+    if max(fallen.most, fallen.of_nics) > thresholds["most_of_past"] or lost < thresholds["least_lost"]:
+        return
+    # Two hosts that become slow by themselves do not do so at the same moment: two pairs are enough.
+    if fallen.apart() < thresholds["least_pairs_even"]:
+        return
+    hosts = {host for rank in roster.ranks if (host := roster.host_of(rank))}
+    if hosts <= {host for way in fallen.ways for host in way}:
+        yield _whole(tuple(sorted(roster.ranks)), lost, tuple(_evidence_of_past(fallen)))
+
+
+def _evidence_of_past(fallen: FallenRates) -> Iterator[Evidence]:
+    yield Evidence(
+        f"{counted(fallen.pairs, 'queue pair')} move {fallen.after / 1e9:.2f} GB/s while they have work (median), "
+        f"{fallen.before / 1e9:.2f} GB/s until {fallen.ago_ns / 1e9:.0f} s before the end of the logs",
+        fallen.source,
+    )
+    ways = counted(len(fallen.ways), "way")
+    yield Evidence(f"all {ways} between hosts keep {100 * fallen.least:.0f} to {100 * fallen.most:.0f} % of their earlier rate")
+    yield Evidence(f"{fallen.apart()} pairs of hosts that have no host in common fell at once: no host accounts for all of it")
+    yield Evidence("traffic of the job itself that began then, or of others on all of its NICs, looks the same", supports=False)
+
+
 def _finding(ranks: tuple[int, ...], uses: Sequence[LineUse], most: float) -> Finding:
     worst = max(uses, key=lambda use: (use.lost, use.host, use.nic))
+    return _whole(ranks, worst.lost, tuple(_evidence(worst, uses, most)))
+
+
+def _whole(ranks: tuple[int, ...], lost: float, evidence: tuple[Evidence, ...]) -> Finding:
     return Finding(
         ranks=ranks,
         cause=Cause.NETWORK_SLOW,
         stage=StageRef(component=Component.COMMUNICATION),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.SUSPECT,
-        evidence=tuple(_evidence(worst, uses, most)),
+        evidence=evidence,
         granularity=Granularity.JOB,
         anomaly=Anomaly.FAIL_SLOW,
         mechanism=Mechanism("slow_flow", "unknown"),
-        impact=Impact(None, round(worst.lost, 3), None, "arrival"),
+        impact=Impact(None, round(lost, 3), None, "arrival"),
         next_steps=(
             "run a point-to-point bandwidth test between two hosts, while the job runs and without it",
             "look at what the switches say of congestion, and whether the PCIe slots of the NICs carry the rate of the line",
@@ -96,11 +136,17 @@ RULE = Rule(
     needs=(Need(WorkRequestLogs, "work_requests", "when a NIC has work is seen in verbs only"),),
     thresholds=(
         Threshold("most_of_line", 0.4, "of the rate of the line: sound jobs reach six tenths, most of them nine"),
+        Threshold("most_of_past", 0.7, "of what ways between hosts moved before, where all fell: sound ones keep nine tenths"),
+        Threshold("least_lost", 0.05, "of the time, at the NIC that has most work: less delays nobody"),
         Threshold("least_even", 0.8, "of the part that the fastest NIC moves: then two hosts would be slow by the same amount"),
-        Threshold("least_pairs_even", 2, "where all NICs are slow alike: one fault is likelier than two that are equal"),
+        Threshold(
+            "least_pairs_even",
+            2,
+            "where all NICs are slow alike, or fell at once: one fault is likelier than two that are equal",
+        ),
         Threshold("least_pairs", 3, "pairs of hosts apart from each other: two slow hosts do not account for three"),
     ),
-    concludes="The network of the whole job, where no NIC comes near the rate of its line while it has work.",
+    concludes="The network of the whole job, where no NIC comes near the rate of its line, or of its past, while it has work.",
     evaluate=_evaluate,
     clears=_clears,
 )

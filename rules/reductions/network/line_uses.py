@@ -18,8 +18,8 @@ from duckdb import DuckDBPyConnection
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs, source_ids
 
-# Of fewer requests, or of small ones, the latency is most of the time.
-_LEAST_REQUESTS, _LEAST_BYTES = 16, 128 << 10
+LEAST_REQUESTS, LEAST_BYTES = 16, 128 << 10
+"""Of fewer requests, or of small ones, the latency is most of the time."""
 
 OF_LINE = 0.7
 """Of the rate of the line: NICs that have work reach nine tenths of it."""
@@ -76,17 +76,20 @@ def apart(uses: Sequence[LineUse]) -> int:
     return len(nx.max_weight_matching(ways, maxcardinality=True))
 
 
-_USES = """
-WITH halves AS (
-    SELECT source_id, (min(time_ns) + max(time_ns)) // 2 AS middle, max(time_ns) - (min(time_ns) + max(time_ns)) // 2 AS span
-    FROM wr_samples WHERE list_contains($sources, source_id) GROUP BY source_id
-), ends AS (
+ENDS = """ends AS (
     SELECT q.source_id, q.queue_pair, min(coalesce(o.host, t.host)) AS host
     FROM queue_pairs q JOIN queue_pairs o ON o.gid = q.remote_nic AND o.number = try_cast(q.remote_queue_pair AS BIGINT)
     JOIN sources t ON t.source_id = o.source_id
     WHERE list_contains($sources, q.source_id) AND list_contains($sources, o.source_id)
     GROUP BY q.source_id, q.queue_pair HAVING count(DISTINCT coalesce(o.host, t.host)) = 1
-), rates AS (
+)"""
+"""The host at the other end of each queue pair, where one is known: a part of a query with `sources`."""
+
+_USES = f"""
+WITH halves AS (
+    SELECT source_id, (min(time_ns) + max(time_ns)) // 2 AS middle, max(time_ns) - (min(time_ns) + max(time_ns)) // 2 AS span
+    FROM wr_samples WHERE list_contains($sources, source_id) GROUP BY source_id
+), {ENDS}, rates AS (
     SELECT host, parent, max(rate_bytes_per_s) AS line FROM devices WHERE kind = 'port' GROUP BY host, parent
 ), moved AS (
     SELECT w.source_id, w.queue_pair, w.rank, any_value(h.span) AS span, max(completed) - min(completed) AS requests,
@@ -109,7 +112,7 @@ WHERE m.requests >= $requests AND m.busy > 0 AND m.bytes >= $bytes * m.requests 
 @reduction
 def line_uses(connection: DuckDBPyConnection, logs: ShimLogs) -> LineUses:
     """Read what the queue pairs of each NIC sent, and what its port is rated for."""
-    asked = {"sources": sorted(source_ids(logs)), "requests": _LEAST_REQUESTS, "bytes": _LEAST_BYTES}
+    asked = {"sources": sorted(source_ids(logs)), "requests": LEAST_REQUESTS, "bytes": LEAST_BYTES}
     nics: dict[tuple[str, str], list[tuple[Any, ...]]] = defaultdict(list)
     for host, nic, *row in connection.execute(_USES, asked).fetchall() if logs else ():
         nics[host, nic].append(tuple(row))
