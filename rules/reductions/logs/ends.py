@@ -77,6 +77,7 @@ WHERE l.kind = 'node_failed' AND l.rank IS NOT NULL AND NOT EXISTS (
     SELECT 1 FROM log_events c WHERE c.source_id = l.source_id AND c.locator < l.locator AND c.kind IN (
         'job_cancelled', 'exception', 'fatal_error', 'process_exit', 'watchdog_timeout', 'store_timeout', 'transfer_timeout',
         'peer_closed', 'terminated', 'signal_sent') AND coalesce(c.subject, '') NOT LIKE '%DUE TO NODE FAILURE%')
+ORDER BY l.rank, l.path, l.locator
 """
 # Of one step of one job: a log of several tells several.
 _MEMORY = """
