@@ -32,6 +32,9 @@ _MEMORY_PER_CORE = 256 << 20
 _LEAST_MEMORY, _MOST_MEMORY = 384 << 20, 4 << 30
 # Tried for every text column and hardly ever chosen, for texts are few and repeated; a third of the time of an insertion.
 _SLOW_COMPRESSION = "fsst,zstd,dict_fsst"
+# Of few rows, any plan is done before a better one is found: only what keeps a join from being a product is asked for.
+_NEEDED_OPTIMIZERS = "'filter_pushdown', 'deliminator', 'unused_columns', 'expression_rewriter'"
+_OTHER_OPTIMIZERS = f"SELECT string_agg(name, ',') FROM duckdb_optimizers() WHERE name NOT IN ({_NEEDED_OPTIMIZERS})"
 _scratch: list[TemporaryDirectory[str]] = []
 # Base tables only: a view of the same name in a file from elsewhere would run its query.
 _COLUMNS = """
@@ -55,6 +58,7 @@ class _Content:
 
     tables: frozenset[str]
     kinds: Mapping[str, frozenset[str]]
+    has_few_calls: bool
 
 
 _contents: WeakKeyDictionary[Connection, _Content] = WeakKeyDictionary()
@@ -70,7 +74,8 @@ def new_case(path: Path | None = None, expected_bytes: int = 0) -> Connection:
     if path is not None and path.exists():
         raise ForensicsError(f"{path}: already exists; a case is built anew, remove it first", ExitCode.USAGE)
     is_large = expected_bytes >= LARGE_BYTES
-    threads = {"threads": 1} if expected_bytes < _SMALL_BYTES else {}
+    is_small = expected_bytes < _SMALL_BYTES
+    threads = {"threads": 1} if is_small else {}
     try:
         place = path or (_scratch_file(expected_bytes) if is_large else None)
         connection = duckdb.connect(
@@ -82,8 +87,15 @@ def new_case(path: Path | None = None, expected_bytes: int = 0) -> Connection:
     if is_large and place is not None:
         connection.execute(f"SET memory_limit = '{_memory_limit() >> 20}MiB'")
         connection.execute(f"SET disabled_compression_methods = '{_SLOW_COMPRESSION}'")
+    if is_small:
+        connection.execute(f"SET disabled_optimizers = '{_other_optimizers(connection)}'")
     connection.execute(f"BEGIN; {schema()} {views()} COMMIT")
     return connection
+
+
+def _other_optimizers(connection: Connection) -> str:
+    ((names,),) = connection.execute(_OTHER_OPTIMIZERS).fetchall()
+    return str(names)
 
 
 def _scratch_file(expected_bytes: int) -> Path | None:
@@ -132,7 +144,13 @@ def rows_of(
 
 def few_calls(connection: Connection) -> bool:
     """Whether there are so few operations that planning a query takes longer than reading all of them."""
-    return len(connection.execute(f"SELECT 1 FROM operations LIMIT {_FEW}").fetchall()) < _FEW
+    content = _contents.get(connection)
+    return _has_few_calls(connection) if content is None else content.has_few_calls
+
+
+def _has_few_calls(connection: Connection) -> bool:
+    ((count,),) = connection.execute(f"SELECT count(*) FROM (SELECT 1 FROM operations LIMIT {_FEW})").fetchall()
+    return bool(count < _FEW)
 
 
 def _content(connection: Connection) -> _Content:
@@ -141,7 +159,8 @@ def _content(connection: Connection) -> _Content:
     written = {name for (name,) in connection.execute(estimates).fetchall()} & schema_columns().keys()
     each = " UNION ALL ".join(f"(SELECT '{table}' FROM {table} LIMIT 1)" for table in sorted(written))
     tables = frozenset(table for (table,) in connection.execute(each).fetchall()) if written else frozenset()
-    return _Content(tables, {table: _kinds(connection, table) if table in tables else frozenset() for table in _OF_KINDS})
+    kinds = {table: _kinds(connection, table) if table in tables else frozenset[str]() for table in _OF_KINDS}
+    return _Content(tables, kinds, "operations" not in tables or _has_few_calls(connection))
 
 
 def _kinds(connection: Connection, table: str) -> frozenset[str]:
