@@ -8,7 +8,6 @@ differ that much anyway. What is usual is taken from steps of the usual length w
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -141,21 +140,32 @@ def _steps(record: Record, begins: Ints, shift: int) -> Steps | None:
     # The first step of a job pays for what is made once: memory, compiled code, connections.
     first = int(_from_the_start(record))
     behind = len(record) - (not record.is_marked)  # without marks, only a call behind a step tells that it ended
-    rows = [
-        (index, int(begin), int(end))
-        for index, (begin, end) in enumerate(itertools.pairwise(begins))
-        if index >= first
-        and end <= behind
-        and np.array_equal(np.sort(record.token[begin:end]), shape)
-        # What no usual step has (the barrier of a checkpoint) follows on work that is of none.
-        and (end == len(record) or record.token[end] in shape)
-    ]
-    if not rows:
+    index = _alike(record, begins, shape)
+    index = index[(index >= first) & (begins[index + 1] <= behind)]
+    if not len(index):
         return None
-    index, begin, end = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
-    order = np.stack([np.argsort(record.token[b:e], kind="stable") + b for _, b, e in rows])
+    begin, end = begins[index], begins[index + 1]
+    order = np.argsort(record.token[_calls(begin, len(shape))], axis=1, kind="stable") + begin[:, None]
     length, known = _lengths(record, begin, end)
     return Steps(record, (index + shift)[known], begin[known], order[known], length[known]) if known.any() else None
+
+
+def _alike(record: Record, begins: Ints, shape: Ints) -> Ints:
+    """Which steps have the calls of a usual one, sorted `shape`, and no call behind them that no usual step has.
+
+    What no usual step has (the barrier of a checkpoint) follows on work that is of none.
+    """
+    index = np.flatnonzero(np.diff(begins) == len(shape))
+    index = index[(np.sort(record.token[_calls(begins[index], len(shape))], axis=1) == shape).all(axis=1)]
+    end = begins[index + 1]
+    is_last = end == len(record)
+    found: Ints = index[is_last | np.isin(record.token[np.where(is_last, 0, end)], shape)]
+    return found
+
+
+def _calls(begin: Ints, count: int) -> Ints:
+    """Places of the calls of steps of one length."""
+    return begin[:, None] + np.arange(count)
 
 
 def _lengths(record: Record, begin: Ints, end: Ints) -> tuple[Floats, Flags]:
