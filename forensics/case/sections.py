@@ -44,6 +44,7 @@ _PARTS = frozenset({"nccl_ras_text", "nvidia_smi", "process_facts", "process_env
 _LONGEST_FRONT = 128
 _LOG, _KERNEL = "training_log", "kernel_log"
 _RECORDS = "records.log"
+_PICKLED = b"\x80"
 _BOXED = "nvidia_smi"
 _IN_A_BOX = re.compile(rb"(?m)^\s{0,8}(?:[|+].*[|+]|[|+])\s*$")
 
@@ -102,8 +103,10 @@ def _from_utf16(artefact: Artefact, head: bytes) -> bytes | None:
 
 
 def _content(artefact: Artefact) -> bytes:
-    """What somebody may have pasted; empty where it is larger."""
-    content = _begin(artefact, MOST_BYTES + 1) if artefact.stored_bytes <= MOST_BYTES else b""
+    """What somebody may have pasted; empty where it is larger, or begins as a pickle and no text does."""
+    if artefact.stored_bytes > MOST_BYTES or _begin(artefact, 1) == _PICKLED:
+        return b""
+    content = _begin(artefact, MOST_BYTES + 1)
     return content if len(content) <= MOST_BYTES else b""
 
 
