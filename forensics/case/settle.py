@@ -91,6 +91,17 @@ WHERE d.kind = 'node_down' AND abs(date_diff('second',
     try_cast(regexp_extract(d.text, '\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d') AS TIMESTAMP),
     try_cast(regexp_extract(c.text, '\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d') AS TIMESTAMP))) <= 600
 """
+# The one pod whose node went away, of ranks that others gave up waiting for: events of Kubernetes are of the last hour.
+_PODS_WITHOUT_NODE = """
+INSERT INTO log_events (source_id, locator, host, rank, kind, subject, text)
+SELECT min(e.source_id), arg_min(e.locator, e.source_id), p.host, p.rank, 'node_failed', p.host, arg_min(e.text, e.source_id)
+FROM log_events e JOIN process_ranks p ON e.subject = 'pod/' || p.host
+WHERE e.kind = 'node_failed' AND e.rank IS NULL AND p.rank IS NOT NULL AND p.pid IS NULL
+    AND EXISTS (SELECT 1 FROM log_events w WHERE w.kind IN ('watchdog_timeout', 'store_timeout', 'peer_closed')
+        AND w.rank IS DISTINCT FROM p.rank)
+    AND (SELECT count(DISTINCT subject) FROM log_events WHERE kind = 'node_failed' AND starts_with(subject, 'pod/')) = 1
+GROUP BY p.host, p.rank
+"""
 _ENDED_PODS = """
 UPDATE log_events SET rank = p.rank FROM (
     SELECT host, min(rank) AS rank FROM process_ranks WHERE pid IS NULL AND host IS NOT NULL AND rank IS NOT NULL
@@ -138,7 +149,7 @@ _SETTLED = (
     *(("stacks", statement) for statement in (_STACK_OWNERS, _STACK_SOURCES, _CHILDREN)),
     *(("device_kernels", statement) for statement in (_KERNEL_OWNERS, _KERNEL_SOURCES)),
     ("log_events", _DOWN_NODES),
-    *(("process_ranks", statement) for statement in (_ENDED_PODS, _LOCAL_ENDS, _LOST_NODES)),
+    *(("process_ranks", statement) for statement in (_PODS_WITHOUT_NODE, _ENDED_PODS, _LOCAL_ENDS, _LOST_NODES)),
     *(("log_events", _KILLED), ("processes", _OWNERS), ("log_progress", _EARLIER_ENDS)),
     *(("ranks", _KNOWN_RANKS), ("coverage", _KNOWN_COVERAGE)),
 )

@@ -82,3 +82,26 @@ def test_a_pod_that_was_killed_before_steps_that_were_trained_since(tmp_path: Pa
     steps = "".join(f"2025-11-{day} 0{hour}:00:03 INFO step={100 + hour} loss=1.9\n" for hour in range(1, 4))
     (tmp_path / "worker-0.log").write_text(steps)
     assert judged(tmp_path, KILLED) == expected
+
+
+AWAY = "LAST SEEN   TYPE   REASON   OBJECT   MESSAGE\n" + "{}".join(
+    ("4m   Warning   NodeNotReady   pod/j-worker-2   Node is not ready\n", "")
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "stands", "expected"),
+    [
+        ("", True, {2}),
+        ("", False, set()),
+        ("4m   Warning   NodeNotReady   pod/j-worker-1   Node is not ready\n", True, set()),
+    ],
+    ids=["one of them", "the job goes on", "two of them"],
+)
+def test_the_rank_of_a_pod_whose_node_went_away(tmp_path: Path, more: str, stands: bool, expected: set[int]) -> None:
+    (tmp_path / "describe.txt").write_text("\n".join(pod(f"j-worker-{rank}", rank, None) for rank in range(3)))
+    (tmp_path / "events.txt").write_text(AWAY.format(more))
+    steps = "".join(f"step {step} of 900 loss 1.{step}\n" for step in range(30, 60))
+    closed = "[rank0]: RuntimeError: [pair.cc:534] Connection closed by peer [10.4.2.77]:11874\n"
+    (tmp_path / "j-worker-0.log").write_text(steps + (closed if stands else ""))
+    assert named(verdict_of(tmp_path)) == expected
