@@ -32,8 +32,13 @@ flatters. One of its logs was refused as no evidence; afterwards 9 of the 10 ran
 written by somebody else; its wrong name is of a sound job of which one round of stacks was given, and stands now below
 `if the job is stuck`; afterwards 7 of the 13 ranks were named. Of the two of 2026-11-26 one list of events was refused as no
 evidence, and one node that was lost counts among the ranks; afterwards 7 of the 15 and 9 of the 11 were named, and 13
-of the 16 of its evening. Of its night two nodes count among the ranks, and four outputs of a benchmark were refused as no
-evidence; afterwards 11 of the 15 were named, one of them below `if the job is stuck`; the next steps point to the others."""
+of the 16 of its evening. Of its night two nodes count among the ranks, and four outputs of a benchmark were refused as
+no evidence; afterwards 11 of the 15 were named, one of them below `if the job is stuck`; the next steps point to the
+others. Of the two last, stacks of two cases were written cut at first and count as silent; two texts of the first and
+one folder of the second were refused as no evidence. Their wrong names were of a pod that had been killed days before,
+and of a rank that its failed peer had killed; afterwards 10 of the 13 and 6 of the 7 were named. Silent stay outputs of
+a benchmark of pairs, clocks in exports of nvidia-smi, a link that is down, and stacks in logs of one node of which
+nothing tells the ranks."""
 TITLE = "## Logs pasted in public"
 
 
@@ -105,6 +110,8 @@ UNSEEN = (
     Sitting("logs and folders of public threads, 2026-11-26 evening, by a hand that knew the readers", 16, 7, 0, 12, 12),
     Sitting("logs and folders of public threads, 2026-11-26 night, half naming nobody", 15, 7, 0, 14, 14),
     Sitting("the same hand again, after what that taught, 2026-11-26 night", 6, 5, 0, 6, 6),
+    Sitting("logs and folders of public threads, 2026-11-26 late, half of them to tempt", 13, 6, 1, 13, 12),
+    Sitting("the same hand again, after what that taught, 2026-11-26 late", 7, 3, 1, 5, 5),
 )
 
 
