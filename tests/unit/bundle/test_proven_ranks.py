@@ -8,6 +8,7 @@ import pytest
 
 from forensics.bundle.reader import open_bundle
 from forensics.case.build import open_case
+from tests.recordings.verdicts import named, verdict_of
 
 STACK = """Process {pid}: python train.py
 Python v3.11.9 (/usr/bin/python3.11)
@@ -87,3 +88,28 @@ def test_numbers_of_dumps_need_the_same_proof(tmp_path: Path) -> None:
         (tmp_path / "job" / name).write_bytes(b"x")
     found = {artefact.path: artefact.rank for artefact in open_bundle([tmp_path / "job"]).artefacts}
     assert found == {"fr.0": 0, "fr.1": 1, "fr.3": 3, "_dump_12": 12}
+
+
+FAILED = "step 20 loss 2.1\nTraceback (most recent call last):\n  File 't.py', line 9, in <module>\nOSError: [Errno 5] no\n"
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ([f"w{node:02d}_{local}.log" for node in range(3) for local in range(4)], {None}),
+        ([f"node{node}/{local}.log" for node in range(3) for local in range(4)], {None}),
+        ([f"run7_{rank}.log" for rank in range(4)], {0, 1, 2, 3}),
+        ([f"node{rank // 2}/{rank}.log" for rank in range(4)], {0, 1, 2, 3}),
+    ],
+    ids=["series of each node", "folders of nodes", "one series", "ranks over nodes"],
+)
+def test_numbers_that_begin_again_on_each_node_are_no_ranks(
+    tmp_path: Path, names: list[str], expected: set[int | None]
+) -> None:
+    for number, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"start {number}\n" + "".join(f"step {step} loss 2.{step}\n" for step in range(9)))
+    last = tmp_path / names[-1]
+    last.write_text(last.read_text() + FAILED)
+    assert set(ranks_of(tmp_path).values()) == expected
+    assert named(verdict_of(tmp_path)) <= ({3} if None not in expected else set())
