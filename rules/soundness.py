@@ -13,7 +13,7 @@ from forensics.case.database import recovering
 from forensics.model import Assessment, Finding, StageName, Symptom, SymptomKind
 from forensics.rules.comparison import Cleared, Comparison, comparison
 from forensics.rules.facts.symptoms import Findings
-from forensics.rules.reductions.arrivals.lateness import Latenesses
+from forensics.rules.reductions.arrivals.lateness import Latenesses, chance_of_last
 from forensics.rules.reductions.epochs.links import LinkRates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.logs.finished import Finished
@@ -41,6 +41,8 @@ _LOST = 0.05
 _LONGER = 1.5
 # That one of equal members comes last so often.
 _MOST_CHANCE = 0.01
+# Operations with a lateness of their own: a log of a large job may hold a single step.
+_ONCE = 2
 # Fewer NICs may be those of one slow host.
 _LEAST_LINES = 4
 # Of the time: passes that are long by as much may hold a slow rank.
@@ -94,7 +96,8 @@ def slowness_signs(
     rank that comes last to most calls, for which the others wait as long as makes a step a slow one.
     """
     seen = (*_long_steps(times, findings), *_lossy_links(slowness), *_slow_calls(paces), *_below_their_lines(rates, uses))
-    return SlownessSigns((*seen, *_late_ranks(late), *_unseen_messages(roster, windows), *_long_passes(findings)))
+    awaited = (*_late_ranks(late), *_awaited_ranks(slowness, times.typical_ns))
+    return SlownessSigns((*seen, *awaited, *_unseen_messages(roster, windows), *_long_passes(findings)))
 
 
 def held_against_each_other(
@@ -144,6 +147,21 @@ def _late_ranks(late: Latenesses) -> Iterator[str]:
     for each in [each for each in often if each.share >= 1 - GATE and not (each.is_duty or each.absorbed)][:1]:
         calls = f"{each.late} of {counted(each.calls, each.kind)}"
         yield f"rank {each.rank} comes last to {calls}, {100 * each.share:.0f} % of the time, by slowness or by more work"
+
+
+def _awaited_ranks(slowness: Slowness, step_ns: float) -> Iterator[str]:
+    """A rank for which its equals wait in what little a short log holds: too few to name it, and no sound speed.
+
+    So it is last to all operations, or by a tenth of a step in the one or two that show a lateness.
+    """
+    for each in sorted(slowness.stragglers, key=lambda each: (-each.typical_ns, each.rank)):
+        always = each.late == each.calls and chance_of_last(each.late, each.calls, len(each.members)) <= _MOST_CHANCE
+        much = each.counted <= _ONCE and 0 < (1 - GATE) * step_ns <= each.typical_ns
+        if (much or (always and each.share >= 1 - GATE)) and slowness.stages.alike(each.members):
+            calls = f"{each.late} of {counted(each.calls, each.kind)} of {each.communicator}"
+            by = f"by {each.typical_ns / 1e6:.0f} ms"
+            yield f"rank {each.rank} came last to {calls}, {by}: too few to tell whether that recurs"
+            return
 
 
 def _below_their_lines(rates: LinkRates, uses: LineUses) -> Iterator[str]:

@@ -17,6 +17,7 @@ from forensics.rules.reductions.network.call_paces import CallPace, CallPaces
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.line_uses import LineUse, LineUses
 from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.speed import Pace, Speed
@@ -84,6 +85,22 @@ def test_a_link_that_loses_time_again_and_again_does_too(share: float, slow: int
     channel = ChannelFlows("dp", "all_reduce", 0, 4, 0, 1 << 20, 10, slow, 1e6, 2e6, 1e7, share, 1e9, 1.2e9, None, 3, "0.frx")
     signs = slowness_signs(steps_of({}), Slowness(channels={(0, 4): (channel,)}), Findings(()), LinkRates(), *NOTHING_ELSE)
     assert [sign.startswith("chunks from rank 0 to rank 4 take longer") for sign in signs] == [True] * is_sign
+
+
+@pytest.mark.parametrize(
+    ("late", "counted", "members", "share", "by_ms", "is_sign"),
+    [(4, 4, 8, 0.8, 5, True), (3, 4, 8, 0.8, 5, False), (4, 4, 2, 0.8, 5, False), (4, 4, 8, 0.05, 5, False),
+     (1, 1, 8, 0.8, 300, True), (1, 1, 8, 0.8, 5, False)],
+    ids=["always", "not to all", "chance of two", "little", "once, much", "once, little"],
+)  # fmt: skip
+def test_a_rank_for_which_all_of_few_operations_wait_does_too(
+    late: int, counted: int, members: int, share: float, by_ms: int, is_sign: bool
+) -> None:
+    """A log of a large job holds a step or four: too few to name anybody, and enough not to call it sound."""
+    ranks, by = tuple(range(members)), by_ms * 1e6
+    one = Straggler(1, "dp", "all_reduce", ranks, 4, late, counted, by, 1e5, 4 * by, share, 0.0, 0.0, 0.0, 0.0, 0.0, "1.frx")
+    signs = slowness_signs(steps_of({}), Slowness(stragglers=(one,)), Findings(()), LinkRates(), *NOTHING_ELSE)
+    assert [sign.startswith(f"rank 1 came last to {late} of 4 all_reduces of dp") for sign in signs] == [True] * is_sign
 
 
 @pytest.mark.parametrize(("rate", "line", "is_sign"), [(12e9, 25e9, True), (23e9, 25e9, False), (12e9, None, False)])
