@@ -12,8 +12,8 @@ import zstandard
 from forensics.bundle import summaries
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.content import read_document
-from forensics.ingest._shared.frames import Frame, FrameTable
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
+from forensics.ingest.rank_summary.call_paths import call_paths
 from forensics.ingest.rank_summary.columns import Refused, Rows, decoded
 from forensics.ingest.rank_summary.layout import KINDS, TABLES
 
@@ -83,11 +83,10 @@ def _facts(description: Mapping[str, Any], columns: bytes) -> Iterator[Item]:
             parts[item.table] = item
         else:
             found.append(item)
-    frames = FrameTable()
-    numbers = dict(_call_paths(parts, frames))
+    numbers, paths = call_paths(parts)
     for item in found:
         yield Batch(item.table, _renumbered(item, numbers))
-    yield from frames.batches()
+    yield from paths
 
 
 def _problems(listed: Any) -> Iterator[Problem]:
@@ -96,32 +95,6 @@ def _problems(listed: Any) -> Iterator[Problem]:
         message, locator = (row.get("message"), row.get("locator")) if isinstance(row, dict) else (None, None)
         if isinstance(message, str):
             yield Problem(message[:1000], locator[:200] if isinstance(locator, str) else None)
-
-
-def _call_paths(parts: Mapping[str, Rows], table: FrameTable) -> Iterator[tuple[int, int | None]]:
-    """The number that each call path has in a case, by the one that it has in the section."""
-    if len(parts) < 2 or not {"frame", "name"} <= parts["frames"].columns.keys() or not _is_whole(parts["call_paths"]):
-        return
-    frames = parts["frames"].columns
-    unknown = [None] * parts["frames"].count
-    files, lines = frames.get("filename", unknown), frames.get("line", unknown)
-    by_number: dict[int, Frame] = {
-        number: (name, filename, line)
-        for number, name, filename, line in zip(frames["frame"], frames["name"], files, lines, strict=True)
-        if name is not None
-    }
-    columns = parts["call_paths"].columns
-    paths: dict[int, list[tuple[int, int]]] = {}
-    for path, depth, frame in zip(columns["call_path"], columns["depth"], columns["frame"], strict=True):
-        paths.setdefault(path, []).append((depth, frame))
-    for path, places in paths.items():
-        yield path, table.call_path([by_number.get(frame) for _, frame in sorted(places)])
-
-
-def _is_whole(part: Rows) -> bool:
-    return {"call_path", "depth", "frame"} <= part.columns.keys() and all(
-        part.columns[name].mask is None for name in ("call_path", "depth", "frame")
-    )
 
 
 def _renumbered(item: Rows, numbers: Mapping[int, int | None]) -> dict[str, Any]:

@@ -147,16 +147,20 @@ def _arrays(content: bytes, place: int, own: Mapping[str, Any], count: int) -> t
 def _column(own: Mapping[str, Any], values: Array, nulls: Array | None, kind: str, count: int) -> Packed:
     if is_coded(kind):
         words = _words(own.get("words"), kind)
-        codes = np.where((values >= 0) & (values < len(words) - 1), values, len(words) - 1)
-        codes = codes if nulls is None else np.where(nulls, len(words) - 1, codes)
+        null = len(words) - 1
+        codes = values if len(values) and values.min() >= 0 and values.max() < null else _within(values, null)
+        codes = codes if nulls is None else np.where(nulls, null, codes)
         return Packed(count, codes.astype(np.int32), None, words)
     if kind == "BOOLEAN":
         return Packed(count, values != 0, nulls)
     base = own.get("base", 0)
     if not isinstance(base, int) or abs(base) >= 1 << 63:
         raise Refused("the base of a column is no number of 64 bits")
-    with np.errstate(over="ignore"):
-        return Packed(count, values + np.int64(base), nulls)
+    return Packed(count, values + np.int64(base) if base else values, nulls)
+
+
+def _within(codes: Array, null: int) -> Array:
+    return np.where((codes >= 0) & (codes < null), codes, null)
 
 
 def _words(listed: Any, kind: str) -> tuple[str | None, ...]:
@@ -165,8 +169,13 @@ def _words(listed: Any, kind: str) -> tuple[str | None, ...]:
         raise Refused("a column of texts without a list of them")
     if kind.endswith("[]"):
         return (*(None if word is None else str(_expanded(word)) for word in listed), None)
-    clean = [word if isinstance(word, str) and len(word) <= _MOST_TEXT else None for word in listed]
-    return (*map(encodable, clean), None)
+    return (*[_word_of(word) for word in listed], None)
+
+
+def _word_of(word: Any) -> str | None:
+    if type(word) is not str or len(word) > _MOST_TEXT:
+        return None
+    return word if word.isascii() else encodable(word)
 
 
 def _expanded(runs: Any) -> list[int]:
