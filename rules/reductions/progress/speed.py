@@ -25,6 +25,7 @@ from forensics.rules.reductions.frontier.verdicts import FrontierWindow
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.onset import onset_of
 from forensics.rules.reductions.progress.step_lines import StepLines, step_lines
+from forensics.rules.reductions.progress.varied import most_factor
 from forensics.rules.reductions.steps.begins import step_begins
 from forensics.rules.reductions.steps.records import UNKNOWN, Record, Recorded
 from forensics.rules.reductions.steps.times import StepTimes
@@ -115,6 +116,7 @@ class _Series:
     """Lengths of consecutive steps in ns with the moments at which they ended, as one source tells them.
 
     `whole`: the program marked them as steps; saves between them that last longer than they do make them no bursts.
+    `of_program`: calls that recur step by step tell them, which no times between calls of one kind do.
     """
 
     by: str
@@ -122,6 +124,7 @@ class _Series:
     ends_ns: Sequence[int]
     source: str | None
     whole: bool = False
+    of_program: bool = False
 
 
 @reduction
@@ -184,7 +187,9 @@ def _of_program(record: Record, path: str) -> _Series | None:
     moments = record.enqueued_ns[begins[begins < len(record)]]
     if len(moments) <= _LEAST_STEPS or (moments == UNKNOWN).any():
         return None
-    return _Series("the calls that each step makes", np.diff(moments).astype(np.float64), moments[1:].tolist(), path)
+    return _Series(
+        "the calls that each step makes", np.diff(moments).astype(np.float64), moments[1:].tolist(), path, of_program=True
+    )
 
 
 def _of_calls(connection: DuckDBPyConnection) -> list[_Series]:
@@ -212,7 +217,11 @@ def _of_series(series: _Series) -> Speed:
     if factor >= max(SLOWER, spread):
         reason = f"steps by {series.by} became longer little by little: {_ms(before)} at first, {_ms(after)} in the end"
         return replace(known, pace=Pace.SLOWER, reason=reason, step_ns=after, factor=factor)
-    if spread > _MOST_SPREAD or not (series.whole or _fills(lengths)):
+    differ = spread > _MOST_SPREAD
+    if differ and (series.whole or series.of_program) and _fills(lengths) and most_factor(first, last) <= SLOWER:
+        reason = f"{len(lengths)} steps by {series.by} that differ, their middle {_ms(after)}, as at the begin of the record"
+        return replace(known, pace=Pace.STEADY, reason=reason, step_ns=after, factor=factor)
+    if differ or not (series.whole or _fills(lengths)):
         low, high = np.quantile(lengths, (0.25, 0.75))
         times = f"{len(lengths)} times between calls ({series.by})"
         reason = f"{times} show no rhythm: half of them {_ms(low)} to {_ms(high)}, {_ms(float(lengths.mean()))} on average"

@@ -12,6 +12,7 @@ import pytest
 from forensics.case.build import open_case
 from forensics.rules.engine import supply_of
 from forensics.rules.reductions.progress.speed import Pace, Speed
+from forensics.rules.reductions.progress.varied import Floats, most_factor
 from tests.recordings.collection import loose
 from tests.recordings.job import GRADIENTS, MILLISECOND, Job
 from tests.unit.frontier.recorded import synchronous, write
@@ -103,6 +104,35 @@ def test_lengths_without_a_rhythm_are_no_measure(tmp_path: Path) -> None:
     """Nor do sums of many of them: that these are alike is chance."""
     noise = np.random.default_rng(1).uniform(20, 400, 40)
     assert of_job(tmp_path, lambda step: float(noise[step])).pace is Pace.NOT_MEASURED
+
+
+@pytest.mark.parametrize(("slower", "pace"), [(1.0, Pace.STEADY), (1.25, Pace.NOT_MEASURED)])
+def test_many_steps_that_differ_by_themselves_tell_a_speed(slower: float, pace: Pace, tmp_path: Path) -> None:
+    """Sequences of any length; a quarter more in the end may be a third."""
+    chance = np.random.default_rng(3)
+    lengths = np.concatenate([chance.permutation(np.linspace(120, 300, 30)) for _ in range(4)])
+    lengths[80:] *= slower
+    assert of_job(tmp_path, lambda step: float(lengths[step]), steps=120).pace is pace
+
+
+def drawn(steps: int, runs: int = 1, factor: float = 1.0, seed: int = 0) -> Floats:
+    """Lengths (ns) of which half are within 150 to 260 ms, each as often in a row as runs are long."""
+    chance = np.random.default_rng(seed)
+    return np.repeat(np.exp(chance.normal(np.log(2e8 * factor), 0.41, -(-steps // runs))), runs)[:steps]
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_in_most_records_the_middle_changed_by_less_than_is_said(factor: float) -> None:
+    """Of equal chance records, one in twenty to forty may be told wrongly."""
+    told = [most_factor(drawn(50, seed=seed), drawn(50, factor=factor, seed=seed + 1000)) for seed in range(200)]
+    assert np.mean(np.array(told) >= factor) >= 0.93
+
+
+def test_steps_that_are_alike_in_runs_and_few_ones_tell_less() -> None:
+    many = most_factor(drawn(200), drawn(200, seed=1))
+    assert many < most_factor(drawn(20), drawn(20, seed=1))
+    assert many < most_factor(drawn(200, runs=20), drawn(200, runs=20, seed=1))
+    assert most_factor(drawn(4), drawn(200)) == float("inf")
 
 
 def test_too_few_steps_are_no_measure(tmp_path: Path) -> None:
