@@ -89,13 +89,15 @@ def slowness_signs(
     windows: FrontierWindows,
     paces: CallPaces,
     late: Latenesses,
+    speed: Speed,
 ) -> SlownessSigns:
     """Long steps that nothing accounts for, not even what sound jobs do, links that lose time to their peers, lazy NICs.
 
     Messages that no recorder keeps are one as well: a rank that is slow from the first step on may only show in them. So is a
     rank that comes last to most calls, for which the others wait as long as makes a step a slow one.
     """
-    seen = (*_long_steps(times, findings), *_lossy_links(slowness), *_slow_calls(paces), *_below_their_lines(rates, uses))
+    long = (*_long_steps(times, findings), *_long_between(times, speed))
+    seen = (*long, *_lossy_links(slowness), *_slow_calls(paces), *_below_their_lines(rates, uses))
     awaited = (*_late_ranks(late), *_awaited_ranks(slowness, times.typical_ns))
     return SlownessSigns((*seen, *awaited, *_unseen_messages(roster, windows), *_long_passes(findings)))
 
@@ -121,6 +123,12 @@ def _long_steps(times: StepTimes, findings: Findings) -> Iterator[str]:
     if long and is_material and not _are_even([number for number, _ in long]):
         which = f"{len(long)} of {counted(len(times.number), 'step')}"
         yield f"{which} took longer than usual, {lost / 1e6:.0f} ms in all that nothing accounts for"
+
+
+def _long_between(times: StepTimes, speed: Speed) -> Iterator[str]:
+    """A long time between calls that stand for steps: whether it was a step or a pause, only whole steps would tell."""
+    if not len(times.number) and speed.step_ns and speed.lost_ns >= _OF_A_STEP * speed.step_ns and not speed.in_log:
+        yield f"one step by {speed.by} took {speed.lost_ns / 1e6:.0f} ms longer than usual, and whole steps are not told"
 
 
 def _are_even(numbers: Sequence[int]) -> bool:

@@ -92,7 +92,8 @@ class Speed:
 
     `steps` of `step_ns` (median, at the end of the record) were examined. A slower job's steps take `factor` times as long as
     before since the moment `since_ns` on the clock of `source`; None where they became so gradually. `in_log`: told by lines of
-    a log, which tell that a job became slower, not that it kept its speed to the end.
+    a log, which tell that a job became slower, not that it kept its speed to the end. `lost_ns` is what the longest of steady
+    steps took more than the middle one.
     """
 
     pace: Pace
@@ -104,6 +105,7 @@ class Speed:
     since_ns: int | None = None
     source: str | None = None
     in_log: bool = False
+    lost_ns: float = 0.0
 
     @property
     def was_measured(self) -> bool:
@@ -203,7 +205,8 @@ def _of_calls(connection: DuckDBPyConnection) -> list[_Series]:
 def _of_series(series: _Series) -> Speed:
     """Compare a series with its own past."""
     lengths, ends = _in_steps(series.lengths[1:], series.ends_ns[1:])
-    known = Speed(Pace.NOT_MEASURED, "", by=series.by, steps=len(lengths), source=series.source)
+    lost = float(lengths.max() - np.median(lengths)) if len(lengths) else 0.0
+    known = Speed(Pace.NOT_MEASURED, "", by=series.by, steps=len(lengths), source=series.source, lost_ns=lost)
     place = onset_of(lengths.tolist(), (_LEAST_SIDE, _LEAST_SIDE), _became_slower)
     if place is not None:
         before, after = float(np.median(lengths[:place])), float(np.median(lengths[place:]))

@@ -27,7 +27,7 @@ from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.soundness import NOT_COMPARED, SlownessSigns, UnrecordedRanks, slowness_signs, sound, speed_of_sound
 
 MS = 1e6
-NOTHING_ELSE = (LineUses(()), Roster({}, None), FrontierWindows(()), CallPaces(), Latenesses())
+NOTHING_ELSE = (LineUses(()), Roster({}, None), FrontierWindows(()), CallPaces(), Latenesses(), Speed(Pace.NOT_MEASURED, ""))
 
 
 def steps_of(long: dict[int, float], number: int = 40) -> StepTimes:
@@ -74,6 +74,18 @@ def test_so_does_one_step_that_lost_a_third_of_its_time_however_long_the_record_
 ) -> None:
     findings = known(lost_ms) if lost_ms else Findings(())
     assert bool(slowness_signs(steps_of({7: took_ms}, 400), Slowness(), findings, LinkRates(), *NOTHING_ELSE)) is is_sign
+
+
+@pytest.mark.parametrize(
+    ("steps", "lost_ms", "in_log", "is_sign"),
+    [(0, 400, False, True), (0, 200, False, False), (40, 400, False, False), (0, 400, True, False)],
+)
+def test_so_does_a_long_time_between_calls_where_no_whole_step_tells_what_it_was(
+    steps: int, lost_ms: float, in_log: bool, is_sign: bool
+) -> None:
+    speed = Speed(Pace.STEADY, "", by="all_gather of dp", step_ns=1000 * MS, lost_ns=lost_ms * MS, in_log=in_log)
+    found = slowness_signs(steps_of({}, steps), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:5], speed)
+    assert bool(found) is is_sign
 
 
 def test_a_job_of_which_no_whole_step_is_known_has_no_long_ones() -> None:
@@ -141,7 +153,7 @@ def test_so_do_work_requests_of_all_nics(rate: float, line: float | None, busy: 
 def test_so_do_messages_that_take_longer_than_others(took_ms: float, sign: str) -> None:
     links = ((0, 1), (1, 2))
     paces = CallPaces(tuple(CallPace("pp", "send", link, took_ms * MS, 20, 1e9, "0.fr", 4 * MS, 9) for link in links))
-    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:3], paces, Latenesses())
+    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:3], paces, *NOTHING_ELSE[4:])
     assert [each.startswith(sign) for each in signs] == [True] * bool(sign)
 
 
@@ -157,7 +169,9 @@ def test_so_does_a_rank_that_most_calls_wait_for(late: int, share: float, is_dut
     """Too little to accuse it: its work may be more than that of the others."""
     lost = int(share * SECONDS_10)
     item = Lateness(3, "dp", "all_reduce", (0, 1, 2, 3), 20, late, lost, share, lost // late, "3.fr", is_duty=is_duty)
-    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:4], Latenesses((item,)))
+    signs = slowness_signs(
+        steps_of({}), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:4], Latenesses((item,)), NOTHING_ELSE[5]
+    )
     assert [sign.startswith(f"rank 3 comes last to {late} of 20 all_reduces") for sign in signs] == [True] * is_sign
 
 
