@@ -100,7 +100,7 @@ class Finding:
     """What one rule says of one subject; arbitration merges findings into suspects.
 
     `rivals` say what else may account for the same facts at least as well: such a finding stands behind those without.
-    `by_design` says why its cost may be how the job is made: then it accuses nobody.
+    `by_design` says why its cost may be how the job is made: then it accuses nobody. `of_past`: before the job stopped.
     The engine sets `rule`, the code of the rule that found it.
     """
 
@@ -121,6 +121,7 @@ class Finding:
     next_steps: tuple[str, ...] = ()
     rivals: tuple[str, ...] = ()
     by_design: str | None = None
+    of_past: bool = False
     rule: str = ""
 
 

@@ -45,7 +45,7 @@ def withheld(progress: Progress, finding: Finding, observed: Observed, late: Col
         return finding.by_design
     if finding.anomaly is Anomaly.FAIL_SLOW:
         # What ended steps cost stays true when nothing tells whether the job goes on.
-        still = motion.motion is Motion.STALLED
+        still = motion.motion is Motion.STALLED and not finding.of_past
         return f"what is slow in a job that stands still is another question: {motion.reason}" if still else None
     if finding.belief is Belief.DIRECT_RECORD:
         alone = motion.motion is Motion.MOVING and not blocked(progress.graph, finding.ranks[:1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from forensics.model import (
@@ -51,7 +51,7 @@ def arbitrate(findings: Findings, observed: Observed, progress: Progress, placed
     """Rank the roots by how much they explain."""
     roots = [finding for finding in findings if finding.role is Role.ROOT]
     late = {rank for finding in roots if finding.anomaly is Anomaly.FAIL_SLOW for rank in finding.ranks}
-    reasons = [withheld(progress, finding, observed, late) for finding in roots]
+    reasons = _apart(roots, [withheld(progress, finding, observed, late) for finding in roots])
     admitted = [finding for finding, reason in zip(roots, reasons, strict=True) if reason is None]
     merged = _merge_same_cause(_merge_peers(progress.graph, admitted))
     ranked = [
@@ -71,6 +71,13 @@ def arbitrate(findings: Findings, observed: Observed, progress: Progress, placed
             *refused,
         ),
     )
+
+
+def _apart(roots: Sequence[Finding], reasons: Sequence[str | None]) -> list[str | None]:
+    """The reasons, where who was slow before a standstill is said beside who holds the job up, and not in place of that."""
+    is_named = any(why is None and not each.of_past for each, why in zip(roots, reasons, strict=True))
+    open_ = "nobody is named for the standstill, and who was slow before is another question"
+    return [open_ if each.of_past and not is_named else why for each, why in zip(roots, reasons, strict=True)]
 
 
 def _settled(each: Hypothesis, first: Hypothesis) -> str | None:

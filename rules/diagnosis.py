@@ -246,12 +246,17 @@ def _summary(
 
 
 def _since(suspects: tuple[Suspect, ...]) -> Since | None:
-    dated = [suspect.since for suspect in suspects if suspect.since]
+    stopped = [suspect for suspect in suspects if suspect.anomaly is Anomaly.FAIL_STOP]
+    dated = [suspect.since for suspect in stopped or suspects if suspect.since]
     return min(dated, key=lambda since: (since.time_ns, since.clock)) if dated else None
 
 
 def _victims(graph: WaitGraph, suspects: tuple[Suspect, ...], findings: Iterable[Finding]) -> tuple[Victims, ...]:
-    """Ranks that wait, with whom they wait for; ranks that a strong suspect names are not their own victims."""
+    """Ranks that wait, with whom they wait for; ranks that a strong suspect names are not their own victims.
+
+    Who was slow before others stopped the job waits for these as well.
+    """
+    suspects = tuple(each for each in suspects if each.anomaly is Anomaly.FAIL_STOP) or suspects
     named = {rank for s in suspects if s.members == "each" and _leads(s, suspects) for rank in s.ranks}
     camps: dict[tuple[int, ...], list[int]] = {}
     for finding in findings:

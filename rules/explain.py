@@ -64,8 +64,9 @@ class Hypothesis:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Sorts the better explanation first."""
+        """Sorts the better explanation first; what was so before a standstill comes behind all that accounts for it."""
         return (
+            self.finding.of_past,
             len(self.contradictions),
             self.restates,
             -len(self.waits),
@@ -117,8 +118,8 @@ def observed_in(graph: WaitGraph, found: Symptoms, known: SourceFamilies, roster
 
 def hypothesis(finding: Finding, rules: tuple[str, ...], observed: Observed) -> Hypothesis:
     """Work out what a finding accounts for."""
-    inside = frozenset(joined(finding, observed.graph))
-    reach = _reached(finding, inside, observed)
+    inside = frozenset() if finding.of_past else frozenset(joined(finding, observed.graph))
+    reach = set[int]() if finding.of_past else _reached(finding, inside, observed)
     return Hypothesis(
         finding,
         rules,
@@ -131,7 +132,7 @@ def hypothesis(finding: Finding, rules: tuple[str, ...], observed: Observed) -> 
 def _waits(finding: Finding, inside: Collection[int], reach: set[int], observed: Observed) -> Iterator[Atom]:
     """The waits that end in its ranks or in its operation, directly or through others.
 
-    A slow rank accounts for waits that are not proven to stand still only.
+    A slow rank accounts for waits that are not proven to stand still only, and what was so before a standstill for none.
     """
     slow = finding.anomaly is Anomaly.FAIL_SLOW
     for index, place in observed.symptoms.of_wait.items():

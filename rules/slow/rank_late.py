@@ -30,6 +30,7 @@ from forensics.rules.reductions.hardware.cpu import HostCpu, waits_for_cores
 from forensics.rules.reductions.network.awaited_links import lost_to_links
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.pipeline.axes import Axis
+from forensics.rules.reductions.pipeline.before_stop import LateBeforeStop, before_stop
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
@@ -66,8 +67,11 @@ def _evaluate(
     layout: Layout,
     windows: FrontierWindows,
     slowness: Slowness,
+    before: LateBeforeStop,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
+    were = [item for item in before if _material(item, layout, thresholds) and _speaks(item, layout, thresholds)]
+    yield from (hardware.refined(before_stop(item, roster), (Cause.COMPUTE_SLOW,)) for item in were)
     late = list(roots(lateness, lambda item: _material(item, layout, thresholds)))
     lost = lost_to_links(slowness, layout)
     late = [(item, others) for item, others in late if not _waits_for_a_link(item, lost, layout, thresholds)]
