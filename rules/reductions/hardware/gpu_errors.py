@@ -56,7 +56,8 @@ class GpuError:
     """What one line says of a GPU: `address` is its place on PCI, or its number on the host where that is not known.
 
     `meaning` is the error in words, `of_device` that no program causes it, `teller` who wrote it, `time_ns` CLOCK_REALTIME if
-    something dates it, `pid` the process that it names, `of_rank` that this is the process of the rank.
+    something dates it, `pid` the process that it names, `of_rank` that this is the process of the rank, `is_loose` that nothing
+    ties it to a standstill which logs alone tell of.
     """
 
     host: str | None
@@ -68,6 +69,7 @@ class GpuError:
     pid: int | None = None
     teller: str = "the kernel log"
     of_rank: bool = False
+    is_loose: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class GpuErrors:
 
     def first(self, ranks: Container[int]) -> tuple[int, ...]:
         """Those of `ranks` whose GPU failed first: several where errors came together, or where nothing dates one of them."""
-        times = {rank: error.time_ns for rank, error in self.by_rank.items() if rank in ranks}
+        times = {rank: error.time_ns for rank, error in self.by_rank.items() if rank in ranks and not error.is_loose}
         known = [time for time in times.values() if time is not None]
         if len(known) < len(times):
             return tuple(times)
@@ -92,7 +94,8 @@ class GpuErrors:
 
     def refined(self, finding: Finding) -> Finding:
         """A finding about a device with the error that its driver wrote; unchanged without one."""
-        if len(finding.ranks) != 1 or finding.ranks[0] not in self.by_rank:
+        error = self.by_rank.get(finding.ranks[0]) if len(finding.ranks) == 1 else None
+        if error is None or error.is_loose:
             return finding
         return replace(finding, cause=Cause.GPU_FAULT, evidence=(*finding.evidence, self.statement(finding.ranks[0])))
 
@@ -182,10 +185,22 @@ def _address(text: str | None) -> str | None:
 _ISSUED = "SELECT rank, max(coalesce(enqueued_ns, entered_ns, 0)) FROM operations GROUP BY rank"
 
 
+# A log names no zone as a rule, and no watchdog waits for longer than a day.
+_ZONES_NS, _DAY_NS = 15 * 3_600_000_000_000, 24 * 3_600_000_000_000
+_WENT_ON = f"""
+SELECT max(ns) FROM (
+    SELECT CAST(max(at_s) * 1e9 AS BIGINT) AS ns FROM log_progress WHERE clock = 'line'
+    UNION ALL
+    SELECT min(time_ns) - {_DAY_NS} FROM log_events WHERE kind IN ('watchdog_timeout', 'transfer_timeout', 'store_timeout')
+)
+"""
+
+
 def _placed(connection: DuckDBPyConnection, known: Owners, errors: Sequence[GpuError]) -> GpuErrors:
     """Find the ranks by the process that the driver names, else by the address of the GPU."""
     by_address = devices_in_order(connection) | _addresses(machines(connection)) | _of_nccl(connection)
     issued = dict(connection.execute(_ISSUED).fetchall())
+    ((went_on,),) = connection.execute(_WENT_ON).fetchall()
     found: dict[int, GpuError] = {}
     unplaced: dict[Place, GpuError] = {}
     for error in errors:
@@ -196,8 +211,20 @@ def _placed(connection: DuckDBPyConnection, known: Owners, errors: Sequence[GpuE
         if rank is None:
             unplaced.setdefault((error.host, error.address), error)
         elif error.time_ns is None or error.time_ns + _TOGETHER_NS > issued.get(rank, 0):
-            found.setdefault(rank, replace(error, of_rank=own is not None))
+            is_loose = not issued and (_is_old(error, went_on) or (own is None and _is_of_another(error, known, rank)))
+            if rank not in found or (found[rank].is_loose and not is_loose):
+                found[rank] = replace(error, of_rank=own is not None, is_loose=is_loose)
     return GpuErrors(dict(sorted(found.items())), tuple(unplaced.values()))
+
+
+def _is_old(error: GpuError, went_on: int | None) -> bool:
+    """Whether the job made steps long after it, or waited for less than the time since: then it ended nothing."""
+    return error.time_ns is not None and went_on is not None and error.time_ns + _ZONES_NS < went_on
+
+
+def _is_of_another(error: GpuError, known: Owners, rank: int) -> bool:
+    """Whether it names a process that is not the one known of the rank, for what a program can cause."""
+    return error.pid is not None and not error.of_device and rank in known.processes.values()
 
 
 _BUS_IDS = """
