@@ -90,7 +90,7 @@ def _behind(roster: Roster, graph: WaitGraph, placed: Positions, logged: Logged)
         found += late if late[0].sure else [_one_of(late)]
     elif not heard and not found:
         ends = [wait for wait in waits if any(root.ranks[0] in wait.unheard for root in absent)]
-        found += [_unplaced(placed, wait) for wait in ends if _is_filled(placed, wait)]
+        found += [_unplaced(placed, wait) for wait in ends if len(ends) == 1 and _is_filled(placed, wait)]
         # One that is known to have ended explains the wait; of the others nothing is known.
         ended = any(root.kind is RootKind.FREE and roster.rank(root.ranks[0]).ended for root in roots)
         found = found or ([] if ended else _silent(placed, logged, absent, len(waiting)))
@@ -168,9 +168,9 @@ def _device(placed: Positions, root: Root) -> _Behind | None:
 
 
 def _silent(placed: Positions, logged: Logged, roots: Sequence[Root], waiting: int) -> list[_Behind]:
-    """All that were heard wait in one place: one of those that were not heard is missing there."""
+    """All that were heard wait: one of those that were not heard is missing there."""
     silent = tuple(sorted({root.ranks[0] for root in roots}))
-    waits = [wait for root in roots for wait in root.waits]
+    waits = sorted((wait for root in roots for wait in root.waits), key=lambda wait: -len(wait.waiting))
     if not silent or (len(silent) > 1 and _LEAST_HEARD * len(silent) > waiting):
         return []
     group = placed.of(waits[0].communicator)

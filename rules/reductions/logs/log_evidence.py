@@ -74,6 +74,12 @@ class Logged:
         return any(report.overdue for report in self.reports)
 
     @property
+    def of_the_run(self) -> frozenset[int]:
+        """Ranks whose own logs speak of a communicator of NCCL that ranks which gave up speak of: it has one name in one run."""
+        named = (set(group.positions) for group in self.groups if group.origin == "nccl")
+        return frozenset(rank for ranks in named if not ranks.isdisjoint(self.timed_out) for rank in ranks)
+
+    @property
     def first_ends(self) -> tuple[Exit, ...]:
         """The ends of ranks that nothing else explains."""
         return first_ends(self.exits, self.failures, self.timed_out, self.stalled, self.odd_sizes)
@@ -200,7 +206,8 @@ def _with_heard(roster: Roster, heard: Logged) -> Roster:
 
 def _spoken_of(roster: Roster, heard: Logged, rank: int) -> RankFacts:
     known = roster.ranks.get(rank, RankFacts(rank))
-    return replace(known, host=known.host or heard.ranks.get(rank), timed_out=known.timed_out or rank in heard.timed_out)
+    given_up = known.timed_out or rank in heard.timed_out
+    return replace(known, host=known.host or heard.ranks.get(rank), timed_out=given_up, of_the_run=rank in heard.of_the_run)
 
 
 def _ended(facts: RankFacts, end: Exit | None, failed: Failure | None) -> RankFacts:

@@ -19,6 +19,9 @@ from forensics.rules.reductions.waits.messages import MessageWaits
 from forensics.rules.reductions.waits.point_to_point import point_to_point_waits
 from forensics.rules.reductions.waits.unrecorded import joined_by_stack, waits_by_stack
 
+_LEAST_RANKS = 4
+"""Ranks of a job of which one is told by all others: of fewer, one that was ended early is as likely."""
+
 
 @reduction
 def known_waits(calls: Calls, placed: Positions, roster: Roster, samples: StacksByRank, messages: MessageWaits) -> WaitGraph:
@@ -44,7 +47,8 @@ def reported_waits(groups: Sequence[Communicator], ranks: Roster, samples: Mappi
     known |= {rank for rank, found in samples.items() if not (found.waits_now or found.below_autograd)}
     units = {group.unit for group in groups}
     for told in ({"work"}, {"opCount"}, units - {"work", "opCount"}):
-        yield filled(recorded_waits([group for group in groups if group.unit in told], (), ignore=known), groups, ranks.ranks)
+        waits = filled(recorded_waits([group for group in groups if group.unit in told], (), ignore=known), groups, ranks.ranks)
+        yield ended_in(waits, ranks)
 
 
 def filled(waits: Sequence[Wait], groups: Iterable[Communicator], ranks: Collection[int]) -> tuple[Wait, ...]:
@@ -65,6 +69,24 @@ def filled(waits: Sequence[Wait], groups: Iterable[Communicator], ranks: Collect
         if len(holes) == 1 and left and len(left) == size - len(alike[holes[0].communicator].positions):
             unheard[holes[0].communicator] = left
     return tuple(replace(wait, unheard=wait.unheard or unheard.get(wait.communicator, ())) for wait in waits)
+
+
+def ended_in(waits: Sequence[Wait], ranks: Roster) -> tuple[Wait, ...]:
+    """The waits, with the one rank of the job that did not give up as unheard where nobody is missing; all others did.
+
+    Its own log is of the same run. Watchdogs end their processes one after the other: of several that say nothing most were
+    ended before they came to it.
+    """
+    silent = [rank for rank, facts in ranks.ranks.items() if not facts.timed_out]
+    if (
+        len(silent) != 1
+        or len(ranks.ranks) < _LEAST_RANKS
+        or not ranks.rank(silent[0]).of_the_run
+        or any(wait.missing for wait in waits)
+    ):
+        return tuple(waits)
+    inside = any(silent[0] in wait.waiting for wait in waits)
+    return tuple(waits) if inside else tuple(replace(wait, unheard=tuple(silent)) for wait in waits)
 
 
 def _has_room(group: Communicator | None, size: int) -> bool:
