@@ -177,7 +177,9 @@ def _silent(placed: Positions, logged: Logged, roots: Sequence[Root], waiting: i
     without = tuple(rank for rank in silent if rank not in logged.ranks)
     what = "no line of its watchdog is here" if without else "its log does not say that it waits there"
     one = "it is" if len(silent) == 1 else "one of them is"
-    said = f"everyone heard waits in work {waits[0].sequence} of {group.label}; {one} not there: {ranks_text(silent)} ({what})"
+    more = len({wait.communicator for wait in waits}) - 1
+    where = f"work {waits[0].sequence} of {group.label}" + (f" or in {counted(more, 'other group')}" if more else "")
+    said = f"everyone heard waits in {where}; {one} not there: {ranks_text(silent)} ({what})"
     return [
         _Behind(
             ranks=silent,

@@ -75,7 +75,7 @@ class Logged:
 
     @property
     def of_the_run(self) -> frozenset[int]:
-        """Ranks whose own logs speak of a communicator of NCCL that ranks which gave up speak of: it has one name in one run."""
+        """Ranks whose own logs speak of a communicator of NCCL that some who gave up speak of: it has one name in one run."""
         named = (set(group.positions) for group in self.groups if group.origin == "nccl")
         return frozenset(rank for ranks in named if not ranks.isdisjoint(self.timed_out) for rank in ranks)
 

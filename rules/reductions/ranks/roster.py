@@ -32,7 +32,7 @@ class RankFacts:
     the share of the time between first and last sample that it was on a CPU; both None with less than two samples.
     `dumped` says that a dump of it lies there, with calls or without, `sampled` that a sample of its threads has a time: a
     table of `ps` has none, and may be from before what a log tells.
-    `error` is the line of its log by which it ended, where only that tells that it did; `timed_out` says that it gave up a wait,
+    `error` is the line of its log by which it ended, where only that tells that it did; `timed_out` that it gave up waiting,
     `of_the_run` that its own log speaks of a communicator that those who gave up speak of.
     `heartbeat_gap_ns` is set when the collector inside the process had stopped beating for that long while others went on.
     """
