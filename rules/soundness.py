@@ -127,7 +127,8 @@ def _long_steps(times: StepTimes, findings: Findings) -> Iterator[str]:
 
 def _long_between(times: StepTimes, speed: Speed) -> Iterator[str]:
     """A long time between calls that stand for steps: whether it was a step or a pause, only whole steps would tell."""
-    if not len(times.number) and speed.step_ns and speed.lost_ns >= _OF_A_STEP * speed.step_ns and not speed.in_log:
+    few = 2 * len(times.number) < speed.steps
+    if few and speed.step_ns and speed.lost_ns >= _OF_A_STEP * speed.step_ns and not speed.in_log:
         yield f"one step by {speed.by} took {speed.lost_ns / 1e6:.0f} ms longer than usual, and whole steps are not told"
 
 

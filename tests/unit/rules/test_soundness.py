@@ -78,12 +78,12 @@ def test_so_does_one_step_that_lost_a_third_of_its_time_however_long_the_record_
 
 @pytest.mark.parametrize(
     ("steps", "lost_ms", "in_log", "is_sign"),
-    [(0, 400, False, True), (0, 200, False, False), (40, 400, False, False), (0, 400, True, False)],
+    [(0, 400, False, True), (0, 200, False, False), (1, 400, False, True), (40, 400, False, False), (0, 400, True, False)],
 )
 def test_so_does_a_long_time_between_calls_where_no_whole_step_tells_what_it_was(
     steps: int, lost_ms: float, in_log: bool, is_sign: bool
 ) -> None:
-    speed = Speed(Pace.STEADY, "", by="all_gather of dp", step_ns=1000 * MS, lost_ns=lost_ms * MS, in_log=in_log)
+    speed = Speed(Pace.STEADY, "", by="all_gather of dp", steps=30, step_ns=1000 * MS, lost_ns=lost_ms * MS, in_log=in_log)
     found = slowness_signs(steps_of({}, steps), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:5], speed)
     assert bool(found) is is_sign
 
