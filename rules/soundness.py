@@ -41,8 +41,10 @@ _LOST = 0.05
 _LONGER = 1.5
 # That one of equal members comes last so often.
 _MOST_CHANCE = 0.01
-# Operations with a lateness of their own: a log of a large job may hold a single step.
+# Operations to which it is last: a log of a large job may hold a single step.
 _ONCE = 2
+# Members of a group that ties the first stage to the last.
+_TIED = 2
 # Fewer NICs may be those of one slow host.
 _LEAST_LINES = 4
 # Of the time: passes that are long by as much may hold a slow rank.
@@ -98,7 +100,7 @@ def slowness_signs(
     """
     long = (*_long_steps(times, findings), *_long_between(times, speed))
     seen = (*long, *_lossy_links(slowness), *_slow_calls(paces), *_below_their_lines(rates, uses))
-    awaited = (*_late_ranks(late), *_awaited_ranks(slowness, times.typical_ns))
+    awaited = (*_late_ranks(late), *_awaited_ranks(slowness, speed.step_ns or times.typical_ns))
     return SlownessSigns((*seen, *awaited, *_unseen_messages(roster, windows), *_long_passes(findings)))
 
 
@@ -165,8 +167,10 @@ def _awaited_ranks(slowness: Slowness, step_ns: float) -> Iterator[str]:
     """
     for each in sorted(slowness.stragglers, key=lambda each: (-each.typical_ns, each.rank)):
         always = each.late == each.calls and chance_of_last(each.late, each.calls, len(each.members)) <= _MOST_CHANCE
-        much = each.counted <= _ONCE and 0 < (1 - GATE) * step_ns <= each.typical_ns
-        if (much or (always and each.share >= 1 - GATE)) and slowness.stages.alike(each.members):
+        much = each.late <= _ONCE and 0 < (1 - GATE) * step_ns <= each.typical_ns
+        # Of the first stage and the last, tied to each other, one always waits; others have peers that are as far.
+        equals = len(each.members) > _TIED or slowness.stages.alike(each.members)
+        if equals and (much or (always and each.share >= 1 - GATE)):
             calls = f"{each.late} of {counted(each.calls, each.kind)} of {each.communicator}"
             by = f"by {each.typical_ns / 1e6:.0f} ms"
             yield f"rank {each.rank} came last to {calls}, {by}: too few to tell whether that recurs"

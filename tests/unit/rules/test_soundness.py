@@ -111,7 +111,8 @@ def test_a_rank_for_which_all_of_few_operations_wait_does_too(
     """A log of a large job holds a step or four: too few to name anybody, and enough not to call it sound."""
     ranks, by = tuple(range(members)), by_ms * 1e6
     one = Straggler(1, "dp", "all_reduce", ranks, 4, late, counted, by, 1e5, 4 * by, share, 0.0, 0.0, 0.0, 0.0, 0.0, "1.frx")
-    signs = slowness_signs(steps_of({}), Slowness(stragglers=(one,)), Findings(()), LinkRates(), *NOTHING_ELSE)
+    speed = Speed(Pace.STEADY, "", steps=9, step_ns=1.8e9)
+    signs = slowness_signs(steps_of({}, 0), Slowness(stragglers=(one,)), Findings(()), LinkRates(), *NOTHING_ELSE[:-1], speed)
     assert [sign.startswith(f"rank 1 came last to {late} of 4 all_reduces of dp") for sign in signs] == [True] * is_sign
 
 
