@@ -62,7 +62,7 @@ class CaseWriter:
     def _insert(self, table: str) -> None:
         pending = self._pending.pop(table)
         types = self._types[table]
-        names = [name for name in types if any(name in batch for batch in pending.batches)]
+        names = [name for name in types if _tells(name, pending)] or list(pending.batches[0])[:1]
         joined: dict[str, Array] = {}
         words: list[list[str | None]] = []
         cells = []
@@ -89,6 +89,12 @@ def row_count(table: str, columns: Mapping[str, Sequence[Any] | Packed], types: 
     if len(lengths) != 1 or not set(columns) <= set(types):
         raise ValueError(f"rows for {table}: lengths {sorted(lengths)}, columns {sorted(set(columns) - set(types))}")
     return lengths.pop()
+
+
+def _tells(name: str, pending: _Pending) -> bool:
+    """Whether any batch has a value in a column: what is not inserted is null, without a cast for each row of nothing."""
+    columns = (batch.get(name) for batch in pending.batches)
+    return any(column is not None and not column.is_null for column in columns)
 
 
 def _parts(name: str, kind: str, pending: _Pending) -> list[Packed]:

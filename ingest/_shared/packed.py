@@ -52,6 +52,13 @@ class Packed(Sequence[Any]):
         values = self.expanded().tolist()
         return iter(values if self.words is None else map(self.words.__getitem__, values))
 
+    @property
+    def is_null(self) -> bool:
+        """Whether it says in one value that all rows are null."""
+        if len(self.data) != 1:
+            return False
+        return self.words == (None,) if self.words is not None else self.mask is not None and bool(self.mask[0])
+
     def expanded(self) -> Array:
         """One value for each row, masked where null."""
         data: Array = self.data if self.mask is None else np.ma.masked_array(self.data, mask=self.mask)

@@ -297,6 +297,14 @@ def test_columns_that_the_schema_lacks_are_a_defect_and_not_dropped() -> None:
         writer.add("ranks", {"rank": [1], "pid": [2, 3]}, {})
 
 
+def test_rows_of_nothing_but_nulls_are_rows() -> None:
+    connection = new_case()
+    writer = CaseWriter(connection)
+    writer.add("group_views", {"pg_name": [None, None], "pg_id": [None, None], "members": [None, None]}, {})
+    writer.flush()
+    assert rows(connection, "SELECT pg_name, pg_id, members FROM group_views") == [(None, None, None)] * 2
+
+
 def test_batches_of_unlike_columns_are_joined_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     connection = new_case()
     writer = CaseWriter(connection)
