@@ -18,9 +18,15 @@ def summarize(
         list[Path], typer.Argument(help="Dumps, stages, stacks, logs of NCCL calls, or bundles.", callback=inputs.copied)
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Summary to write; several are joined by concatenation.")],
+    short: Annotated[
+        bool,
+        typer.Option("--short", help="Only the end of the calls of ranks whose steps are recorded: for many thousand ranks."),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing summary.")] = False,
 ) -> None:
-    """Keep the newest rows of dumps, stages, stacks and logs of NCCL calls: small enough to ship from every node of a fleet.
+    """Keep the rows of dumps, stages, stacks and logs of NCCL calls: small enough to ship from every node of a fleet.
+
+    A short summary can name a rank, with less confidence, that a longer record of calls does not single out.
 
     Exit codes: 0 written, 2 usage, 3 unreadable, 6 nothing of it can be summarised.
 
@@ -30,7 +36,7 @@ def summarize(
 
     if output.exists() and not force:
         raise ForensicsError(f"{output} exists; --force replaces it", ExitCode.USAGE)
-    written, left = write_summary(paths, output)
+    written, left = write_summary(paths, output, short)
     if left:
         more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
         typer.echo(f"not in the summary: {', '.join(left[:_SHOWN])}{more}", err=True)

@@ -48,7 +48,7 @@ Normalize = Annotated[
     bool, typer.Option("--normalize", help="Read dumps, traces and logs where they are; keep their columns (Parquet) instead.")
 ]
 Summarize = Annotated[
-    bool, typer.Option("--summary", help="Keep the newest rows of dumps, stages, stacks and logs of NCCL calls, a file a node.")
+    bool, typer.Option("--summary", help="Keep rows of dumps, stages, stacks and logs of NCCL calls, in one small file a node.")
 ]
 Send = Annotated[str, typer.Option("--send", hidden=True, help="Send the bundle to whoever started this command.")]
 

@@ -95,14 +95,16 @@ def _begin(artefact: Artefact) -> bytes:
         return b""
 
 
-def write_summary(paths: Sequence[Path], output: Path) -> tuple[int, list[str]]:
+def write_summary(paths: Sequence[Path], output: Path, is_short: bool = False) -> tuple[int, list[str]]:
     """Write one summary of all that can be summarised in the given files or bundles; sections, and what was left out.
+
+    A short one has the end only of the calls of ranks whose steps are recorded.
 
     Raises ForensicsError for input that cannot be opened, OSError for an output that cannot be written.
     """
     bundle = open_bundle(paths)
     types = schema_columns()
-    timed = timed_ranks(bundle.artefacts, types)
+    timed = timed_ranks(bundle.artefacts, types) if is_short else frozenset()
     written, left = 0, []
     partial = output.with_name(f"{output.name}.partial")
     with partial.open("wb") as stream:
@@ -124,12 +126,11 @@ def write_summarised(source: Path, output: Path, *, replace: bool = False, owner
     bundle = open_bundle([source])
     members = open_host_bundle(source, source.name).members
     types = schema_columns()
-    timed = timed_ranks(bundle.artefacts, types)
     by_node: dict[str, list[bytes]] = {}
     gone: set[str] = set()
     for artefact in bundle.artefacts:
         if _may_be_replaced(artefact) and artefact.path in members and artefact.path not in bundle.damaged:
-            found = summary_section(artefact, types, timed)
+            found = summary_section(artefact, types)
             if found is not None:
                 by_node.setdefault(artefact.host or _NO_NODE, []).append(found)
                 gone.add(artefact.path)
