@@ -1,11 +1,13 @@
 """Where somebody on call looks first when nobody can be named: what others name, and what stands out and proves nothing.
 
-A node that was lost, a worker that its executor saw die, a GPU with an error, one that is idle while all others are busy; few
-ranks that are elsewhere than the others in stacks of one moment, or of which nothing is here.
+A node that was lost, a worker that its executor saw die, a GPU with an error, one that is idle while all others are busy; a
+rank that gave up on another call than its peers; few ranks that are elsewhere than the others in stacks of one moment, or of
+which nothing is here.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from itertools import islice
 
@@ -41,11 +43,23 @@ FROM counters WHERE device LIKE 'GPU-%' GROUP BY host, device
 HAVING (pid IS NOT NULL OR held IS NOT NULL) AND most IS NOT NULL ORDER BY host, device
 """
 _IDLE, _BUSY, _WAITING = 5, 95, 0.4
+# What each rank gave up on first.
+_GAVE_UP = """
+SELECT rank, arg_min(subject, (path, locator)), arg_min(source, (path, locator)) FROM logged_event
+WHERE kind = 'watchdog_timeout' AND rank IS NOT NULL AND subject LIKE '%seq=%' GROUP BY rank ORDER BY rank
+"""
+_LEAST_ALIKE = 3
 
 
 def pointers(connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors) -> tuple[str, ...]:
     """Each a sentence that says what to get, the surest first."""
-    found = (*_lost_nodes(connection), *_dead_workers(connection), *_errors(roster, errors), *_idle(connection))
+    found = (
+        *_lost_nodes(connection),
+        *_dead_workers(connection),
+        *_errors(roster, errors),
+        *_gave_up_elsewhere(connection),
+        *_idle(connection),
+    )
     return tuple(islice(found, _MOST))
 
 
@@ -70,6 +84,18 @@ def _errors(roster: Roster, errors: GpuErrors) -> Iterator[str]:
     for error in errors.unplaced if len(errors.unplaced) == 1 else ():
         where = f" of {error.host}" if error.host else ""
         yield f"the rank that uses GPU {error.address}{where}, its stack and log: {error.meaning} ({error.source})"
+
+
+def _gave_up_elsewhere(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One rank that gave up on another call than the others; old lines of torch do not say whether it is of their group."""
+    by_call: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for rank, call, source in rows_of(connection, "log_events", _GAVE_UP, kinds=("watchdog_timeout",)):
+        by_call[call].append((rank, source))
+    calls = sorted(by_call, key=lambda call: len(by_call[call]))
+    if len(calls) == 2 and len(by_call[calls[0]]) == 1 and len(by_call[calls[1]]) >= _LEAST_ALIKE:
+        ((rank, source),) = by_call[calls[0]]
+        others = f"{len(by_call[calls[1]])} others gave up on {calls[1]}"
+        yield f"log and stack of rank {rank}: it gave up on {calls[0]} ({source}) while {others}"
 
 
 def _idle(connection: DuckDBPyConnection) -> Iterator[str]:

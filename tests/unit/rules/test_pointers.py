@@ -36,6 +36,17 @@ def in_container(busy: Sequence[int], watts: int = 118) -> str:
     return head + "".join(GPU.format(n, watts if share else 70, share) for n, share in enumerate(busy))
 
 
+TIMEOUT = (
+    "[E ProcessGroupNCCL.cpp:475] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={1}, "
+    "OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800123 milliseconds before timing out.\n"
+)
+
+
+def timeouts(*numbers: int) -> dict[str, str]:
+    """Lines without a group, by the number of the work that each rank gave up on."""
+    return {"job.log": "".join(TIMEOUT.format(rank, number) for rank, number in enumerate(numbers))}
+
+
 TWO_HOSTS = {
     "hostfile": "node-a slots=4\nnode-b slots=4\n",
     "node-a.txt": table([100] * 4),
@@ -54,6 +65,7 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
 @pytest.mark.parametrize(
     ("files", "said"),
     [
+        (timeouts(9, 9, 8, 9, 9), "log and stack of rank 2: it gave up on ALLREDUCE seq=8 (job.log#line=3) while 4 others"),
         ({"job.log": FAILED}, "console and kernel log of n0219, which was lost (job.log#line=2)"),
         ({"job.log": "[rank0] x\n" + DIED.format(5)}, "the end of the log of worker 5 "),
         (
@@ -66,7 +78,7 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
             "stack and log of the process that holds GPU-1, which is idle while 3 others",
         ),
     ],
-    ids=["a node", "a worker", "a fault", "an idle GPU", "an idle GPU whose processes are not shown"],
+    ids=["another call", "a node", "a worker", "a fault", "an idle GPU", "an idle GPU whose processes are not shown"],
 )
 def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: str) -> None:
     assert judged(tmp_path, files).would_change[0].startswith(said)
@@ -75,6 +87,9 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
 @pytest.mark.parametrize(
     "files",
     [
+        timeouts(9, 9, 8, 8, 9, 9),
+        timeouts(9, 9, 8, 7, 9, 9),
+        timeouts(9, 8),
         {"slurmctld.log": DOWN},
         {"job.log": "[rank0] x\n" + DIED.format(5) + DIED.format(6)},
         {"dmesg.txt": FAULT.format(9, 799), "ps.txt": TABLE, "a.log": "dist_world_size=4\nstep 7 loss 2.1\n"},
@@ -82,11 +97,21 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
         {"n-a.txt": table([91, 0, 100, 100])},
         {"n-a.txt": table([100, 0])},
     ],
-    ids=["any node of a cluster", "two workers", "another process", "two idle", "one less busy", "two GPUs"],
+    ids=[
+        "two in another call",
+        "three calls",
+        "two ranks",
+        "any node of a cluster",
+        "two workers",
+        "another process",
+        "two idle",
+        "one less busy",
+        "two GPUs",
+    ],
 )
 def test_what_points_at_nobody(tmp_path: Path, files: Mapping[str, str]) -> None:
     found = judged(tmp_path, files).would_change
-    assert not [text for text in found if text.startswith(("console", "the end of the log", "stack and log"))]
+    assert not [text for text in found if text.startswith(("console", "the end of the log", "stack and log", "log and stack"))]
 
 
 def test_a_gpu_that_nobody_uses_is_no_lead(tmp_path: Path) -> None:
