@@ -25,8 +25,8 @@ from forensics.ingest.interface import Batch
 
 SCANNED_BYTES = 4 << 20
 """Of longer files blocks are left out evenly."""
-_MOST_RANKS = 16
-"""Files of more ranks than these tell the same of one job."""
+_MANY_RANKS, _OF_ONE_OF_MANY = 16, 1 << 18
+"""Files of more ranks tell mostly the same: of each so many bytes are read, as it may be the last rank that counts for all."""
 _MOST_POINTS = 512
 _LONGEST = 2048
 _SHOWN = 160
@@ -132,8 +132,7 @@ class ProgressLines:
     """Collects them over a file of `size` bytes, which may be that of a rank."""
 
     def __init__(self, size: int, rank: int | None) -> None:
-        self._every = 1 + size // SCANNED_BYTES
-        self._is_one_of_many = rank is not None and rank >= _MOST_RANKS
+        self._every = 1 + size // (_OF_ONE_OF_MANY if rank is not None and rank >= _MANY_RANKS else SCANNED_BYTES)
         self._blocks = 0
         self._series: dict[_Key, _Series] = {}
         self._kept, self._stride, self._most = 0, 1, _MOST_POINTS
@@ -144,7 +143,7 @@ class ProgressLines:
     def survey(self, number: int, block: bytes, origins: Origins) -> None:
         """Take whole lines, the first of which has this number."""
         self._blocks += 1
-        if self._is_one_of_many or (self._blocks - 1) % self._every:
+        if (self._blocks - 1) % self._every:
             return
         has_parts = b"\r" in block
         place = counted = 0

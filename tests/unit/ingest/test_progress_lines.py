@@ -33,6 +33,15 @@ def test_steps_of_trainers(name: str) -> None:
     assert [row["step"] for row in rows] == [unit * number for number in range(1, 6)]
 
 
+@pytest.mark.parametrize("lines", [60, 60_000])
+def test_the_last_of_many_ranks_may_be_the_one_that_counts(lines: int) -> None:
+    """Megatron-LM prints on the last rank; of long files of so many ranks a part is read."""
+    line = " iteration {0:8}/ 90000 | consumed samples: {0:8} | elapsed time per iteration (ms): 1234.5 |\n"
+    text = "".join(line.format(number) for number in range(1, lines + 1))
+    steps = [row["step"] for row in read(text.encode(), "rank_1023.log").rows("log_progress")]
+    assert steps[0] == 1 and len(steps) >= 10 and steps == sorted(steps)
+
+
 def test_reports_that_name_an_epoch_and_no_step_are_counted_in_each_run() -> None:
     """transformers writes numbers in quotes since version 5."""
     report = "{{'loss': '2.1', 'grad_norm': '1.2', 'learning_rate': '1e-05', 'epoch': '{}'}}\n"
