@@ -1,8 +1,8 @@
 """Where somebody on call looks first when nobody can be named: what others name, and what stands out and proves nothing.
 
-A node that was lost, a worker that its executor saw die, a GPU with an error, one that is idle while all others are busy; a
-rank that gave up on another call than its peers; few ranks that are elsewhere than the others in stacks of one moment, or of
-which nothing is here.
+A lost node, a worker that its executor saw die, a pod that ended, a GPU with an error, one that is idle while all others
+are busy; a rank that gave up on another call than its peers; few ranks that are elsewhere than the others in stacks of one
+moment, or of which nothing is here.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ _WORKERS = """
 SELECT regexp_extract(subject, 'worker=([0-9]+)', 1), min(source) FROM logged_event
 WHERE kind = 'process_exit' AND subject LIKE 'died worker=%' GROUP BY ALL ORDER BY ALL
 """
+_PODS = """
+SELECT regexp_extract(subject, 'pod=(\\S+)', 1) AS pod, min(source) FROM logged_event
+WHERE kind = 'process_exit' AND rank IS NULL AND subject LIKE '%pod=%' GROUP BY ALL ORDER BY ALL
+"""
 # GPUs on which somebody computes, with how busy they were in all looks at them, what power they drew of what they may, and the
 # memory in use: tables of a container show no processes.
 _GPUS = """
@@ -56,6 +60,7 @@ def pointers(connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors) 
     found = (
         *_lost_nodes(connection),
         *_dead_workers(connection),
+        *_dead_pods(connection),
         *_errors(roster, errors),
         *_gave_up_elsewhere(connection),
         *_idle(connection),
@@ -74,6 +79,14 @@ def _dead_workers(connection: DuckDBPyConnection) -> Iterator[str]:
     if len(workers) == 1:
         ((worker, source),) = workers
         yield f"the end of the log of worker {worker} and the kernel log of its host: its executor saw it die ({source})"
+
+
+def _dead_pods(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One pod that ended by an error or for its memory, and of which nothing tells the ranks."""
+    pods = rows_of(connection, "log_events", _PODS, kinds=("process_exit",))
+    if len(pods) == 1:
+        ((pod, source),) = pods
+        yield f"the log of pod {pod}, which ended ({source}), and which ranks ran in it"
 
 
 def _errors(roster: Roster, errors: GpuErrors) -> Iterator[str]:

@@ -46,7 +46,7 @@ def _evaluate(
         if any(facts.rank in ranks for ranks in nodes.values()):
             continue
         if facts.exit_code != 0 or graph.waiters(facts.rank):
-            lost = _lost_its_peer(logs, facts) and (len(gone) > 1 or _seen_by_launcher(roster, logged, facts.rank) is not None)
+            lost = _lost_its_peer(logs, facts) and (len(gone) > 1 or _seen_by_launcher(logged, facts) is not None)
             follows = (
                 lost
                 or _met_odd_sizes(blocking, logs, facts)
@@ -65,10 +65,9 @@ def _gave_up_waiting(graph: WaitGraph, facts: RankFacts) -> bool:
     return facts.aborted and whom is not None and (bool(whom) or facts.timed_out)
 
 
-def _seen_by_launcher(roster: Roster, logged: Logged, rank: int) -> Exit | None:
+def _seen_by_launcher(logged: Logged, facts: RankFacts) -> Exit | None:
     """How the launcher's log says the rank ended, where nothing but the log says that it did."""
-    facts = roster.rank(rank)
-    return next((end for end in logged.exits if end.rank == rank and end.source == facts.state_source), None)
+    return next((end for end in logged.exits if end.rank == facts.rank and end.source == facts.state_source), None)
 
 
 def _ended_after_first(logged: Logged, facts: RankFacts) -> bool:
@@ -99,7 +98,7 @@ def _finding(
         cause=cause,
         stage=text.stage_ref(facts.rank, place.stage if place else StageName.UNKNOWN, place, Component.HOST),
         belief=Belief.DIRECT_RECORD,
-        confidence=Confidence.LIKELY if cause is Cause.SHAPE_MISMATCH else _confidence(roster, graph, logged, facts),
+        confidence=Confidence.LIKELY if cause is Cause.SHAPE_MISMATCH else _confidence(graph, logged, facts),
         rivals=tuple(_rivals(facts, own)),
         evidence=tuple(_evidence(logs, logged, text, facts, own, place)),
         since=text.since(waits),
@@ -152,9 +151,9 @@ def _is_told(facts: RankFacts) -> bool:
     return facts.error is not None and "CheckpointException" in facts.error
 
 
-def _confidence(roster: Roster, graph: WaitGraph, logged: Logged, facts: RankFacts) -> Confidence:
+def _confidence(graph: WaitGraph, logged: Logged, facts: RankFacts) -> Confidence:
     unexplained = facts.exit_signal is None and facts.rank not in logged.failures.own
-    if unexplained and _seen_by_launcher(roster, logged, facts.rank):
+    if unexplained and _seen_by_launcher(logged, facts):
         return Confidence.SUSPECT
     if (by_device := _by_device(logged, facts)) and may_be_the_program(by_device):
         return Confidence.LIKELY
@@ -176,10 +175,11 @@ def _rivals(facts: RankFacts, own: LogEvent | None) -> Iterator[str]:
 def _evidence(
     logs: LogEvents, logged: Logged, text: EvidenceText, facts: RankFacts, own: LogEvent | None, place: Activity | None
 ) -> Iterator[Evidence]:
-    yield Evidence(_end(facts), facts.state_source)
-    if own:
-        where = f", raised at {place.describe()}" if place else ""
-        yield Evidence(f"its log ends with {own.text}{where}", own.source)
+    ended = Evidence(_end(facts, _seen_by_launcher(logged, facts)), facts.state_source)
+    where = f", raised at {place.describe()}" if place else ""
+    raised = (Evidence(f"its log ends with {own.text}{where}", own.source),) if own else ()
+    # What it raised tells more than the code that it then ended with.
+    yield from (*raised, ended) if facts.exit_code else (ended, *raised)
     if by_device := _by_device(logged, facts):
         yield by_device
         if may_be_the_program(by_device):
@@ -200,12 +200,15 @@ def _evidence(
             yield Evidence(f"the kernel's OOM killer ended pid {facts.pid}: {event.text}", event.source)
 
 
-def _end(facts: RankFacts) -> str:
+def _end(facts: RankFacts, seen: Exit | None) -> str:
     pid = f" (pid {facts.pid})" if facts.pid else ""
     if facts.error is not None:
         return f"rank {facts.rank} ended by an error of its own: {facts.error}"
+    if seen is not None and not seen.is_code_stated:
+        return f"process of rank {facts.rank}{pid} died; its launcher does not say how"
     if facts.exit_signal is not None:
-        return f"process of rank {facts.rank}{pid} was ended by signal {facts.exit_signal} ({_signal_name(facts.exit_signal)})"
+        name = f"{_signal_name(facts.exit_signal)}{', out of memory' if seen is not None and seen.is_out_of_memory else ''}"
+        return f"process of rank {facts.rank}{pid} was ended by signal {facts.exit_signal} ({name})"
     if facts.exit_code is not None:
         return f"process of rank {facts.rank}{pid} exited with code {facts.exit_code}"
     if not facts.dead:

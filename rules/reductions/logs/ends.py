@@ -12,6 +12,7 @@ import signal
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from duckdb import DuckDBPyConnection
 
@@ -32,8 +33,8 @@ class Exit:
 
     `time` is to the second as the launcher wrote it; `is_local` says that the launcher gave the number on its host, `by_mpi`
     that it was one that ends its job with the first process, `late` that another end stands above this one. `why` says what
-    tells of the end where no line does, `node` is set where the whole node was lost; `is_out_of_memory` says that somebody
-    speaks of a kill for memory.
+    tells of the end where no line does, `node` is set where the whole node was lost. `host` is where it ran; `is_code_stated`
+    tells whether the launcher said with which code, `is_out_of_memory` that somebody speaks of a kill for memory.
     """
 
     rank: int
@@ -47,6 +48,8 @@ class Exit:
     why: str | None = None
     node: str | None = None
     late: bool = False
+    host: str | None = None
+    is_code_stated: bool = True
     is_out_of_memory: bool = False
 
     @property
@@ -99,6 +102,8 @@ _TASKS = re.compile(r"task=(?P<tasks>[\d,-]+) host=(?P<host>\S+) ")
 _TERMINATED = (-signal.SIGTERM, -signal.SIGKILL)
 _KILLS = re.compile(r"Detected (\d{1,6}) oom[_-]kill event(?:s|\(s\))? in StepId=\d{1,12}\.\d")
 _MOST_TASKS = 1 << 17
+_RAY_KNOWS_NO_CODE = ("ray", 1)
+_MEMORY_OF_TASK = "Out Of Memory"
 _CODE = re.compile(r"Exited with exit code (\d{1,3})")
 
 
@@ -147,8 +152,9 @@ def _exit(rank: int | None, subject: str, source: str) -> Exit | None:
     pid = int(words["pid"]) if words.get("pid", "").isdecimal() else None
     first = " first" in match["rest"] or rank is None
     own = rank if rank is not None else int(number or 0)
-    late = match["rest"].endswith(" late")
-    return Exit(own, int(match["code"]), pid, first, source, words.get("time"), rank is None, "by" in words, late=late)
+    code, late = int(match["code"]), match["rest"].endswith(" late")
+    stated = (words.get("by"), code) != _RAY_KNOWS_NO_CODE
+    return Exit(own, code, pid, first, source, words.get("time"), rank is None, "by" in words, late=late, is_code_stated=stated)
 
 
 def _tasks(rows: Iterable[tuple[int | None, str, str]], all_ends: Sequence[str]) -> list[Exit]:
@@ -164,7 +170,10 @@ def _tasks(rows: Iterable[tuple[int | None, str, str]], all_ends: Sequence[str])
             continue
         code = _code(task["how"]) if task else None
         if task and code is not None and code not in ENDED_BY_LAUNCHER:
-            found.append(Exit(int(task["task"]), code, None, True, source, by_mpi=True))
+            memory = task["how"].startswith(_MEMORY_OF_TASK)
+            found.append(
+                Exit(int(task["task"]), code, None, True, source, by_mpi=True, host=task["host"], is_out_of_memory=memory)
+            )
     killed = [end for end in found if end.code in _BY_ITSELF]
     chosen = killed if killed else found
     return chosen[:1] if len({end.rank for end in chosen}) == 1 else []
@@ -180,8 +189,9 @@ def _out_of_memory(connection: DuckDBPyConnection) -> list[Exit]:
     for text, subject, source in rows_of(connection, "log_events", _MEMORY, kinds=("oom_kill",)):
         killed, tasks = _KILLS.search(text), _TASKS.match(subject)
         kills += int(killed[1]) if killed else 0
-        if tasks and subject[tasks.end() :].startswith("Out Of Memory"):
-            found += [Exit(task, -signal.SIGKILL, None, True, source, by_mpi=True) for task in _numbers(tasks["tasks"])]
+        if tasks and subject[tasks.end() :].startswith(_MEMORY_OF_TASK):
+            how = partial(Exit, code=-signal.SIGKILL, pid=None, first=True, source=source, by_mpi=True, is_out_of_memory=True)
+            found += [how(task, host=tasks["host"]) for task in _numbers(tasks["tasks"])]
     return found if kills == len(found) == len({end.rank for end in found}) else []
 
 

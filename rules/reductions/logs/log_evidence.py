@@ -219,4 +219,5 @@ def _ended(facts: RankFacts, end: Exit | None, failed: Failure | None) -> RankFa
         return replace(facts, state="absent", state_source=end.source, error=end.why)
     code = None if end.code < 0 else end.code
     signal = -end.code if end.code < 0 else None
-    return replace(facts, state="absent", pid=end.pid, exit_code=code, exit_signal=signal, state_source=end.source)
+    ended = replace(facts, state="absent", pid=end.pid, exit_code=code, exit_signal=signal, state_source=end.source)
+    return replace(ended, host=facts.host or end.host)

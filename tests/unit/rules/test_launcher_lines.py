@@ -163,6 +163,22 @@ def test_a_task_that_was_killed_among_others_on_its_host(tmp_path: Path) -> None
     assert named(pasted(tmp_path, task("task 5: Out Of Memory", "srun: error: n2: tasks 4,6-7: Terminated\n"))) == {5}
 
 
+def test_why_and_where_a_task_ended_and_that_a_code_is_not_known(tmp_path: Path) -> None:
+    (first,) = pasted(tmp_path, task("task 5: Out Of Memory", "srun: error: n2: tasks 4,6-7: Terminated\n")).suspects
+    assert (first.hosts, first.evidence[0].statement) == (
+        ("n2",),
+        "process of rank 5 was ended by signal 9 (SIGKILL, out of memory)",
+    )
+    (second,) = pasted(tmp_path, workers(50, 51, 52) + RAY.format(52)).suspects
+    assert second.evidence[0].statement == "process of rank 2 (pid 52) died; its launcher does not say how"
+
+
+def test_what_a_rank_raised_tells_more_than_its_code(tmp_path: Path) -> None:
+    raised = '[rank1]: Traceback (most recent call last):\n[rank1]:   File "a.py", line 3, in f\n[rank1]: KeyError: 7\n'
+    (first,) = pasted(tmp_path, raised + AGENT.format(1, 1)).suspects
+    assert first.evidence[0].statement.startswith("its log ends with [rank1]: KeyError: 7")
+
+
 def of_step(kills: int, *said: str, form: str = "oom_kill events in StepId=4.0. Some of the step tasks") -> str:
     """What Slurm prints of a step of six tasks on one host whose memory ran out."""
     killed = f"slurmstepd: error: Detected {kills} {form} have been OOM Killed.\n"

@@ -42,6 +42,13 @@ TIMEOUT = (
 )
 
 
+PODS = (
+    "NAME          READY   STATUS      RESTARTS   AGE\n"
+    "fit-worker-0   1/1     Running     0          5h\n"
+    "fit-worker-1   0/1     OOMKilled   0          5h\n"
+)
+
+
 def timeouts(*numbers: int) -> dict[str, str]:
     """Lines without a group, by the number of the work that each rank gave up on."""
     return {"job.log": "".join(TIMEOUT.format(rank, number) for rank, number in enumerate(numbers))}
@@ -66,6 +73,10 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
     ("files", "said"),
     [
         (timeouts(9, 9, 8, 9, 9), "log and stack of rank 2: it gave up on ALLREDUCE seq=8 (job.log#line=3) while 4 others"),
+        (
+            {"pods.txt": PODS, **timeouts(*[9] * 8)},
+            "the log of pod fit-worker-1, which ended (pods.txt#line=3), and which ranks ran in it",
+        ),
         ({"job.log": FAILED}, "console and kernel log of n0219, which was lost (job.log#line=2)"),
         ({"job.log": "[rank0] x\n" + DIED.format(5)}, "the end of the log of worker 5 "),
         (
@@ -78,7 +89,7 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
             "stack and log of the process that holds GPU-1, which is idle while 3 others",
         ),
     ],
-    ids=["another call", "a node", "a worker", "a fault", "an idle GPU", "an idle GPU whose processes are not shown"],
+    ids=["another call", "a pod", "a node", "a worker", "a fault", "an idle GPU", "an idle GPU whose processes are not shown"],
 )
 def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: str) -> None:
     assert judged(tmp_path, files).would_change[0].startswith(said)
