@@ -68,8 +68,8 @@ def limits(
         yield Label("telemetry_limited", "host", f"{line.statement} ({line.source}); nothing tells what it did to the job")
     guessed = roster.guessed(roster.ranks)
     if guessed:
-        why = f"no file names the ranks: {_numbered(guessed)} are numbered in the order of their ids, which is a guess"
-        yield Label("telemetry_limited", "ranks", why)
+        why = f"{_numbered(guessed)} are numbered in the order of their hosts and ids, which is a guess"
+        yield Label("telemetry_limited", "ranks", f"no file names the ranks: {why}")
     if roster.world_size is None:
         yield Label("telemetry_limited", "membership", "the world size is not known: absent ranks cannot be counted")
 

@@ -131,17 +131,19 @@ def _idle(connection: DuckDBPyConnection) -> Iterator[str]:
 
 def unproven(roster: Roster, tree: tuple[TreeLine, ...], spoken: Collection[int]) -> Iterator[str]:
     """Ranks that one moment shows apart, or that left nothing: a moving job may look so too, so they are not accused."""
-    yield from _stands_apart(tree)
+    yield from _stands_apart(roster, tree)
     yield from _never_heard(roster, spoken)
 
 
-def _stands_apart(tree: tuple[TreeLine, ...]) -> Iterator[str]:
+def _stands_apart(roster: Roster, tree: tuple[TreeLine, ...]) -> Iterator[str]:
     """Whom to sample first where one moment shows few ranks elsewhere: a moving job may look so too, so it accuses nobody."""
     if (found := apart(tree)) is not None:
         few, many = found
         places = few.frames[-1], many.frames[-1]
+        guessed = ", ".join(str(process.pid) for process in roster.guessed(few.ranks))
+        whose = f"{ranks_text(list(few.ranks))}{f' (process {guessed})' if guessed else ''}"
         yield (
-            f"stacks of {ranks_text(list(few.ranks))} minutes later: at {places[0]} while {len(many.ranks)} other ranks are at "
+            f"stacks of {whose} minutes later: at {places[0]} while {len(many.ranks)} other ranks are at "
             f"{places[1]}; if the job stands and nothing has changed there, it begins there"
         )
 

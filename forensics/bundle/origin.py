@@ -85,8 +85,8 @@ def origin(path: str) -> Origin:
     elif rank is not None and (word is not None or _number_is_spare(parts, stem)):
         sample = _trailing_sample(rest if word else f"_{rest}")
     is_child = True if _CHILD.search(stem) or (word and _WORKER.search(rest)) else None
-    host, number = _host_and_pid(stem)
-    return Origin(rank, method, host or _host(parts, stem), int(pid[1]) if pid else number, is_child, sample)
+    host, number = _host_and_pid(stem, pid)
+    return Origin(rank, method, host or _host(parts, stem), number, is_child, sample)
 
 
 def bundle_origin(path: str) -> Origin:
@@ -171,8 +171,11 @@ def _host(parts: tuple[str, ...], stem: str) -> str | None:
     return next((name for name in candidates if _looks_like_host(name)), None)
 
 
-def _host_and_pid(stem: str) -> tuple[str | None, int | None]:
-    """Host and process of a file that is called by nothing else, as `gpu-154-51630`."""
+def _host_and_pid(stem: str, pid: re.Match[str] | None) -> tuple[str | None, int | None]:
+    """Host and process, as of `node3_pid4000_0310`, or of a file that is called by nothing else, as `gpu-154-51630`."""
+    if pid is not None:
+        before = stem[: pid.start()].rstrip("_.-")
+        return (before if _looks_like_host(before) else None), int(pid[1])
     match = _HOST_AND_PID.fullmatch(stem)
     return (match["host"], int(match["pid"])) if match and _looks_like_host(match["host"]) else (None, None)
 

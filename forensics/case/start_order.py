@@ -1,11 +1,12 @@
-"""Ranks of processes that nothing names: those that run one program on one host are counted in the order of their ids.
+"""Ranks of processes that nothing names: those that run one program are counted in the order of their hosts and ids.
 
-Launchers start the ranks of a host one after the other, so that the order is mostly right; it is a guess, and said to be one.
-Who is meant is told by the process, which the verdict names beside the rank.
+Launchers start the ranks of a host one after the other, and count hosts that are called alike by their numbers, so that the
+order is mostly right; it is a guess, and said to be one. Who is meant is told by the process, which the verdict names too.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -14,6 +15,7 @@ from forensics.case.database import Connection, has_rows, insert_rows, schema_co
 from forensics.vocabulary import GUESSED
 
 _FEWEST = 2
+_NUMBER = re.compile(r"\d+")
 # The outermost frame of a main thread is the script that was started: `torchrun` for a launcher, `train.py` for the ranks.
 _PROCESSES = """
 SELECT k.pid, coalesce(k.host, s.host), k.is_child, min(k.source_id), any_value(f.name || chr(10) || coalesce(f.filename, ''))
@@ -46,13 +48,11 @@ def _names_ranks(connection: Connection) -> bool:
 
 
 def _peers(processes: Iterable[_Process]) -> list[_Process]:
-    """The processes that run what most run, in the order of their ids; none where several hosts, or too few, leave it open."""
-    found = list({process[0]: process for process in processes}.values())
-    if len({host for _, host, *_ in found}) > 1:
-        return []
+    """The processes that run what most run, by host and id; none where hosts, or too few processes, leave the order open."""
+    found = list({process[:2]: process for process in processes}.values())
     # Processes of `multiprocessing` may be ranks or children of one: they are the ranks where no two others are.
     of_their_own = _alike([process for process in found if process[2] is False])
-    return of_their_own or _alike([process for process in found if process[2] is None])
+    return _in_order(of_their_own or _alike([process for process in found if process[2] is None]))
 
 
 def _alike(processes: Iterable[_Process]) -> list[_Process]:
@@ -63,4 +63,16 @@ def _alike(processes: Iterable[_Process]) -> list[_Process]:
     sizes = sorted(map(len, by_program.values()), reverse=True)
     if not sizes or sizes[0] < _FEWEST or sizes[1:2] == sizes[:1]:
         return []
-    return sorted(next(each for each in by_program.values() if len(each) == sizes[0]))
+    return next(each for each in by_program.values() if len(each) == sizes[0])
+
+
+def _in_order(processes: Iterable[_Process]) -> list[_Process]:
+    """By host and id, where there is one host, or all hosts are called alike but for numbers and have as many processes."""
+    by_host: dict[str | None, list[_Process]] = defaultdict(list)
+    for process in processes:
+        by_host[process[1]].append(process)
+    words = {_NUMBER.sub("#", host or "") for host in by_host}
+    if len(by_host) > 1 and (None in by_host or len(words) > 1 or len(set(map(len, by_host.values()))) > 1):
+        return []
+    hosts = sorted(by_host, key=lambda host: [int(number) for number in _NUMBER.findall(host or "")])
+    return [process for host in hosts for process in sorted(by_host[host])]

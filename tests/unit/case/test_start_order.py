@@ -42,6 +42,26 @@ def test_processes_of_one_program_are_counted(tmp_path: Path, stacks: dict[int, 
     assert ranks_of(tmp_path / "job", stacks) == ranks
 
 
+@pytest.mark.parametrize(
+    ("hosts", "ranks"),
+    [
+        ({"node10": (71, 72), "node9": (80, 81)}, {80: 0, 81: 1, 71: 2, 72: 3}),
+        ({"node10": (71, 72), "node9": (80,)}, {71: None, 72: None, 80: None}),
+        ({"node1": (71, 72), "host1": (80, 81)}, {71: None, 72: None, 80: None, 81: None}),
+    ],
+    ids=["by number", "one has more", "other names"],
+)
+def test_processes_of_several_hosts_are_counted_where_their_names_are_alike(
+    tmp_path: Path, hosts: dict[str, tuple[int, ...]], ranks: dict[int, int | None]
+) -> None:
+    for host, pids in hosts.items():
+        for pid in pids:
+            text = f'Process {pid}: python\nPython v3.11.9 (/usr/bin/python3.11)\n\nThread {pid} (idle): "MainThread"\n{TRAINS}'
+            (tmp_path / f"{host}_pid{pid}_0310.txt").write_text(text)
+    query = "SELECT pid, any_value(rank) FROM stacks GROUP BY pid ORDER BY pid"
+    assert dict(open_case([tmp_path]).execute(query).fetchall()) == ranks
+
+
 TIMED_OUT = (
     "[E1124 09:21:11.118 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective operation timeout: "
     "WorkNCCL(SeqNum=73, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600087 milliseconds\n"
