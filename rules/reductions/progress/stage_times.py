@@ -2,8 +2,8 @@
 
 A stage may hold waiting under its own name: whoever comes early to an all-reduce is longest in the backward pass. So a rank is
 late only where it waits less than its peers by half of what it takes longer, at least: by the waits that stand beside, or what
-of a whole step is in no stage. Loading data waits for no peer. Ranks of a pipeline, whose lines tell of messages, do different
-work.
+of a whole step is in no stage. Where neither stands there, the backward passes of peers tell it of a long forward pass: in them
+gradients are reduced. Loading data waits for no peer. Ranks of a pipeline, whose lines tell of messages, do different work.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from forensics.model import StageName
 _PARTS = (StageName.DATA, StageName.FORWARD, StageName.BACKWARD, StageName.OPTIMIZER)
 _COMPUTE = "compute"
 _STAGES = {**{stage.value: stage for stage in _PARTS}, _COMPUTE: StageName.UNKNOWN}
+_BACKWARD = StageName.BACKWARD.value
+_BEFORE_BACKWARD = (StageName.DATA.value, StageName.FORWARD.value)
+_LEAST_PEERS, _MOST = 3, 0.75
 _ROWS = """
 SELECT t.step, t.rank, t.kind, sum(t.ms), min(s.path || '#line=' || t.locator)
 FROM log_stage_times t JOIN sources s USING (source_id) WHERE t.rank IS NOT NULL
@@ -68,12 +71,13 @@ def _slowest(times: _Times, stage: str, step: int, sources: Mapping[tuple[int, i
     first, second, *_ = sorted(values, key=lambda rank: -values[rank])
     peers = median(value for rank, value in values.items() if rank != first)
     excess = values[first] - peers
-    usual = median(_own(kinds) for rank, kinds in times.items() if rank != first)
+    in_backward = stage in _BEFORE_BACKWARD and _waits_in_backward(times, first, excess)
+    usual = median(_own(kinds) for rank, kinds in times.items() if rank != first) - (excess if in_backward else 0.0)
     usual = max(usual, times[first].get("whole", 0.0) - excess)
     if usual <= 0:
         return None
     beyond = max(values[second] - peers, 0.0) / usual
-    awaited = excess > 0 and _is_awaited(times, first, stage, excess)
+    awaited = excess > 0 and _is_awaited(times, first, stage, excess, in_backward)
     return StepOfStage(first, values[first], peers, 1 + excess / usual, 1 + beyond, awaited, sources[step, first])
 
 
@@ -83,11 +87,31 @@ def _own(kinds: Mapping[str, float]) -> float:
     return sum(ms for kind, ms in kinds.items() if kind in _STAGES and not (kind == _COMPUTE and has_passes))
 
 
-def _is_awaited(times: _Times, rank: int, stage: str, excess: float) -> bool:
+def _is_awaited(times: _Times, rank: int, stage: str, excess: float, in_backward: bool) -> bool:
     waits = {each: wait for each, kinds in times.items() if (wait := _wait(kinds)) is not None}
-    if rank in waits and len(waits) > 1 and not any("message" in kinds for kinds in times.values()):
-        return waits[rank] <= median(wait for each, wait in waits.items() if each != rank) - excess / 2
-    return stage == StageName.DATA.value
+    if rank in waits and len(waits) > 1 and not _has_messages(times):
+        awaited = waits[rank] <= median(wait for each, wait in waits.items() if each != rank) - excess / 2
+        return awaited or (in_backward and max(waits.values()) < excess / 2)
+    return stage == StageName.DATA.value or in_backward
+
+
+def _waits_in_backward(times: _Times, rank: int, excess: float) -> bool:
+    """Whether all peers, three at least, are longer by most of that in the pass in which gradients are reduced.
+
+    In a pipeline that fills, the last stage is longest in the forward pass as well, and the one before it half as much.
+    """
+    passes = {each: kinds[_BACKWARD] for each, kinds in times.items() if _BACKWARD in kinds}
+    peers = [ms for each, ms in passes.items() if each != rank]
+    return (
+        not _has_messages(times)
+        and rank in passes
+        and len(peers) >= _LEAST_PEERS
+        and passes[rank] <= min(peers) - _MOST * excess
+    )
+
+
+def _has_messages(times: _Times) -> bool:
+    return any("message" in kinds for kinds in times.values())
 
 
 def _wait(kinds: Mapping[str, float]) -> float | None:

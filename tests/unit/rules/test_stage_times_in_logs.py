@@ -73,6 +73,35 @@ def test_the_rest_of_a_whole_step_is_waiting(tmp_path: Path) -> None:
     assert named(judged(tmp_path, "\n".join(said))) == {3}
 
 
+def in_backward(rank: int, step: int) -> dict[str, float]:
+    """Rank 2 is longer in the forward pass, and the others wait for it where gradients are reduced."""
+    return {"data": 0.03, "fwd": 1.1 if rank == 2 else 0.4, "bwd": 0.8 if rank == 2 else 1.5, "opt": 0.05}
+
+
+def filling(rank: int, step: int) -> dict[str, float]:
+    """Stages of a pipeline: the later, the longer it waits in its first forward pass."""
+    return {"data": 0.03, "fwd": 0.4 + 0.35 * rank, "bwd": 1.85 - 0.35 * rank, "opt": 0.05}
+
+
+def shorter(rank: int, step: int) -> dict[str, float]:
+    """Rank 2 has less to compute, and waits for the others in its backward pass."""
+    return {"data": 0.03, "fwd": 0.4 if rank == 2 else 1.1, "bwd": 1.5 if rank == 2 else 0.8, "opt": 0.05}
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+    ("times", "ranks", "right"),
+    [(in_backward, 4, {2}), (in_backward, 3, set()), (filling, 4, set()), (shorter, 4, set())],
+    ids=["late in forward", "three ranks", "a pipeline that fills", "one with less to do"],
+)
+def test_who_is_awaited_in_the_backward_pass(tmp_path: Path, times: Times, ranks: int, right: set[int], whole: bool) -> None:
+    def told(rank: int, step: int) -> dict[str, float]:
+        own = times(rank, step)
+        return own | ({"step_time": sum(own.values()) + 0.01} if whole else {})
+
+    assert named(judged(tmp_path, lines(told, ranks=ranks))) == right
+
+
 def test_a_table_of_ranks(tmp_path: Path) -> None:
     rows = [f"{rank:5}   {3.1 if rank == 4 else 0.02:.3f}   {0.2 if rank == 4 else 3.3:.3f}" for rank in range(8)]
     verdict = judged(tmp_path, "\n".join(["step 90 of train.log", " rank  data_time  wait_time", *rows, "done"]))
