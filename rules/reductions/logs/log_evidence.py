@@ -108,6 +108,7 @@ SELECT kind, rank, source FROM logged_event
 WHERE kind = 'job_cancelled' OR (kind IN {TIMEOUTS} AND NOT after_cancel)
 ORDER BY path, locator
 """
+_STUCK = "SELECT DISTINCT rank FROM log_events WHERE kind = 'watchdog_stuck' AND rank IS NOT NULL"
 # The others tell that some rank waited, and not that the one that says so did.
 _OWN_TIMEOUTS = ("watchdog_timeout", "transfer_timeout", "store_timeout")
 
@@ -119,6 +120,8 @@ def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
     world_size = known.world_size or _stated_world(connection, ranks)
     seen = frozenset(rank for rank, facts in known.ranks.items() if facts.has_stack or facts.has_recorder)
     seen |= {rank for (rank,) in rows_of(connection, "process_ranks", _NAMED_BY_KERNEL)}
+    # A watchdog that was stuck could not give up as those of its peers did.
+    seen |= {rank for (rank,) in rows_of(connection, "log_events", _STUCK, kinds=("watchdog_stuck",))}
     of_the_run = with_logs_of_the_run(connection)
     seen |= of_the_run
     groups = logged_groups(connection, world_size, seen)

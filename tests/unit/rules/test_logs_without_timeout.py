@@ -108,3 +108,17 @@ def test_a_transfer_of_its_own_that_nobody_answered_is_the_cause(tmp_path: Path,
 
 def test_a_failed_transfer_in_the_log_of_one_that_waits_accuses_nobody(tmp_path: Path) -> None:
     assert named(verdict_of(write(tmp_path, {2: COMPLETION.format(rank=2, status=12) + timeout(2)}))) == set()
+
+
+STUCK = (
+    "[rank{0}]:[E1120 05:24:01.100000 ProcessGroupNCCL.cpp:1484] [PG ID 0 PG GUID 0(default_pg) Rank {0}] ProcessGroupNCCL's "
+    "watchdog got stuck for 480 seconds without making progress in monitoring enqueued collectives.\n"
+)
+
+
+@pytest.mark.parametrize(("stuck", "right"), [({5}, {5}), ({2, 5}, {2, 5}), (set(range(5)), set())])
+def test_a_watchdog_that_was_stuck_could_not_give_up(tmp_path: Path, stuck: set[int], right: set[int]) -> None:
+    for rank in range(8):
+        (tmp_path / f"rank{rank}.err").write_text(STUCK.format(rank) if rank in stuck else timeout(rank))
+    verdict = verdict_of(tmp_path)
+    assert named(verdict) == right and all(each.confidence is Confidence.SUSPECT for each in verdict.suspects)
