@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 
 from forensics.model import Assessment, Suspect, Verdict
 from forensics.report import coverage, outline, ranks, suspects, why
@@ -107,8 +107,9 @@ def _rivals(verdict: Verdict) -> Iterator[Item]:
         yield Item(suspects.verdict_line(suspect) + (f": {against}" if against else ""))
     named = {suspect.fault for suspect in verdict.suspects}
     rivals = [each for each in verdict.assessments if each.cause and each.fault not in named]
-    for each in sorted(rivals, key=lambda each: -each.explains)[:_RIVALS]:
-        yield Item(f"{why.name(each, 4)}: {_objection(each)}")
+    # Rules that find the same of a rank speak with one voice.
+    said = dict.fromkeys(f"{why.name(each, 4)}: {_objection(each)}" for each in sorted(rivals, key=lambda each: -each.explains))
+    yield from map(Item, islice(said, _RIVALS))
 
 
 def _objection(each: Assessment) -> str:
