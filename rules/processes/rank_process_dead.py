@@ -19,10 +19,10 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Maturity, Need, Rule
-from forensics.rules.reductions.logs.ends import Exit
 from forensics.rules.reductions.logs.events import LogEvent, LogEvents
 from forensics.rules.reductions.logs.failures import may_be_the_program
 from forensics.rules.reductions.logs.log_evidence import Logged
+from forensics.rules.reductions.logs.process_exit import Exit
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, mismatch_of_sizes
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster, SeenProcesses
 from forensics.rules.reductions.stacks.activity import Activity, activity
@@ -207,7 +207,7 @@ def _end(facts: RankFacts, seen: Exit | None) -> str:
     if seen is not None and not seen.is_code_stated:
         return f"process of rank {facts.rank}{pid} died; its launcher does not say how"
     if facts.exit_signal is not None:
-        name = f"{_signal_name(facts.exit_signal)}{', out of memory' if seen is not None and seen.is_out_of_memory else ''}"
+        name = f"{_signal_name(facts.exit_signal)}{', out of memory' if seen is not None and seen.is_for_memory else ''}"
         return f"process of rank {facts.rank}{pid} was ended by signal {facts.exit_signal} ({name})"
     if facts.exit_code is not None:
         return f"process of rank {facts.rank}{pid} exited with code {facts.exit_code}"

@@ -11,56 +11,18 @@ import re
 import signal
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import has_rows, rows_of
 from forensics.rules.reductions.logs.failures import Failures
+from forensics.rules.reductions.logs.process_exit import BY_ITSELF, ENDED_BY_LAUNCHER, Exit
 
-ENDED_BY_LAUNCHER = frozenset({-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, 128 + signal.SIGTERM, 128 + signal.SIGINT})
-_BY_ITSELF = frozenset({-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, 128 + signal.SIGKILL})
-"""No error of a peer ends a process like this."""
 # GPUs of the largest node in use: with more ranks, a number that was counted on a host is not one of the job.
 _LARGEST_NODE = 8
 _HOW = {"Killed": -9, "Out Of Memory": -9, "Segmentation fault": -11, "Bus error": -7, "Aborted": -6, "Terminated": -15}
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """How a launcher saw a rank end; `first` marks the one it saw fail first.
-
-    `time` is to the second as the launcher wrote it; `is_local` says that the launcher gave the number on its host, `by_mpi`
-    that it was one that ends its job with the first process, `late` that another end stands above this one. `why` says what
-    tells of the end where no line does, `node` is set where the whole node was lost. `host` is where it ran; `is_code_stated`
-    tells whether the launcher said with which code, `is_out_of_memory` that somebody speaks of a kill for memory.
-    """
-
-    rank: int
-    code: int
-    pid: int | None
-    first: bool
-    source: str
-    time: str | None = None
-    is_local: bool = False
-    by_mpi: bool = False
-    why: str | None = None
-    node: str | None = None
-    late: bool = False
-    host: str | None = None
-    is_code_stated: bool = True
-    is_out_of_memory: bool = False
-
-    @property
-    def by_itself(self) -> bool:
-        """Whether neither an error of a peer nor the launcher ends a process like this."""
-        return self.code in _BY_ITSELF and not self.late
-
-    @property
-    def table(self) -> str:
-        """The artefact that it stands in."""
-        return self.source.partition("#")[0]
 
 
 # A rank that a launcher ends is seen after the cancel; only what the same log says before it counts.
@@ -172,9 +134,9 @@ def _tasks(rows: Iterable[tuple[int | None, str, str]], all_ends: Sequence[str])
         if task and code is not None and code not in ENDED_BY_LAUNCHER:
             memory = task["how"].startswith(_MEMORY_OF_TASK)
             found.append(
-                Exit(int(task["task"]), code, None, True, source, by_mpi=True, host=task["host"], is_out_of_memory=memory)
+                Exit(int(task["task"]), code, None, True, source, by_mpi=True, host=task["host"], is_for_memory=memory)
             )
-    killed = [end for end in found if end.code in _BY_ITSELF]
+    killed = [end for end in found if end.code in BY_ITSELF]
     chosen = killed if killed else found
     return chosen[:1] if len({end.rank for end in chosen}) == 1 else []
 
@@ -190,7 +152,7 @@ def _out_of_memory(connection: DuckDBPyConnection) -> list[Exit]:
         killed, tasks = _KILLS.search(text), _TASKS.match(subject)
         kills += int(killed[1]) if killed else 0
         if tasks and subject[tasks.end() :].startswith(_MEMORY_OF_TASK):
-            how = partial(Exit, code=-signal.SIGKILL, pid=None, first=True, source=source, by_mpi=True, is_out_of_memory=True)
+            how = partial(Exit, code=-signal.SIGKILL, pid=None, first=True, source=source, by_mpi=True, is_for_memory=True)
             found += [how(task, host=tasks["host"]) for task in _numbers(tasks["tasks"])]
     return found if kills == len(found) == len({end.rank for end in found}) else []
 

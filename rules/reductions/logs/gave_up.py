@@ -17,7 +17,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import rows_of
 from forensics.model import Family
 from forensics.rules.reductions.calls.positions import Communicator, Operation, Position
-from forensics.rules.reductions.logs.ends import ENDED_BY_LAUNCHER, Exit
+from forensics.rules.reductions.logs.process_exit import ENDED_BY_LAUNCHER, Exit
 from forensics.rules.reductions.logs.reports import GAVE_UP
 
 _LEAST = 2
