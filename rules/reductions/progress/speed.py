@@ -93,7 +93,7 @@ class Speed:
     `steps` of `step_ns` (median, at the end of the record) were examined. A slower job's steps take `factor` times as long as
     before since the moment `since_ns` on the clock of `source`; None where they became so gradually. `in_log`: told by lines of
     a log, which tell that a job became slower, not that it kept its speed to the end. `lost_ns` is what the longest of steady
-    steps took more than the middle one.
+    steps took more than the middle one, by calls: the stages of marked steps tell why one is long.
     """
 
     pace: Pace
@@ -205,7 +205,7 @@ def _of_calls(connection: DuckDBPyConnection) -> list[_Series]:
 def _of_series(series: _Series) -> Speed:
     """Compare a series with its own past."""
     lengths, ends = _in_steps(series.lengths[1:], series.ends_ns[1:])
-    lost = float(lengths.max() - np.median(lengths)) if len(lengths) else 0.0
+    lost = float(lengths.max() - np.median(lengths)) if len(lengths) and not series.whole else 0.0
     known = Speed(Pace.NOT_MEASURED, "", by=series.by, steps=len(lengths), source=series.source, lost_ns=lost)
     place = onset_of(lengths.tolist(), (_LEAST_SIDE, _LEAST_SIDE), _became_slower)
     if place is not None:

@@ -97,7 +97,8 @@ def test_recorded_steps_are_steps_however_long_the_job_saves_between_them(tmp_pa
     does = np.tile(np.array([5.0, 60, 100, 4, 20])[None, :, None], (40, 1, 4))
     does[::10, 3] = 9000
     with open_case([write(tmp_path / "stages", synchronous(STAGES, does))]) as connection:
-        assert supply_of(connection).get(Speed).pace is Pace.STEADY
+        found = supply_of(connection).get(Speed)
+    assert (found.pace, found.lost_ns) == (Pace.STEADY, 0.0)
 
 
 def test_lengths_without_a_rhythm_are_no_measure(tmp_path: Path) -> None:
