@@ -1,8 +1,8 @@
 """Where somebody on call looks first when nobody can be named: what others name, and what stands out and proves nothing.
 
-A lost node, a worker that its executor saw die, a pod that ended, a GPU with an error, one that is idle while all others
-are busy; a rank that gave up on another call than its peers; few ranks that are elsewhere than the others in stacks of one
-moment, or of which nothing is here.
+A lost node, a worker that its executor saw die, a pod that ended, a GPU with an error, a link that went down, a GPU that idles
+while all others are busy; a rank that gave up on another call than its peers; few ranks that are elsewhere than the others in
+stacks of one moment, or of which nothing is here.
 """
 
 from __future__ import annotations
@@ -35,6 +35,13 @@ _PODS = """
 SELECT regexp_extract(subject, 'pod=(\\S+)', 1) AS pod, min(source) FROM logged_event
 WHERE kind = 'process_exit' AND rank IS NULL AND subject LIKE '%pod=%' GROUP BY ALL ORDER BY ALL
 """
+# Links that went down and were not reported up again; those of containers and bridges come and go.
+_LINKS = """
+SELECT host, device, source FROM device_event
+WHERE kind IN ('link_down', 'link_up') AND NOT regexp_matches(device, '^(veth|docker|br-|virbr|cali|vxlan|tap|lo)')
+QUALIFY row_number() OVER (PARTITION BY host, device ORDER BY time_ns DESC, locator DESC) = 1 AND kind = 'link_down'
+ORDER BY ALL
+"""
 # GPUs on which somebody computes, with how busy they were in all looks at them, what power they drew of what they may, and the
 # memory in use: tables of a container show no processes.
 _GPUS = """
@@ -62,6 +69,7 @@ def pointers(connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors) 
         *_dead_workers(connection),
         *_dead_pods(connection),
         *_errors(roster, errors),
+        *_down_links(connection),
         *_gave_up_elsewhere(connection),
         *_idle(connection),
     )
@@ -97,6 +105,15 @@ def _errors(roster: Roster, errors: GpuErrors) -> Iterator[str]:
     for error in errors.unplaced if len(errors.unplaced) == 1 else ():
         where = f" of {error.host}" if error.host else ""
         yield f"the rank that uses GPU {error.address}{where}, its stack and log: {error.meaning} ({error.source})"
+
+
+def _down_links(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One link; where several went down it may be a switch, or a host that was started."""
+    links = rows_of(connection, "device_events", _LINKS, kinds=("link_down",))
+    if len(links) == 1:
+        ((host, device, source),) = links
+        where = f"{device} of {host or 'its host'}"
+        yield f"{where}, cable and switch port, and the ranks that use it: its link went down ({source})"
 
 
 def _gave_up_elsewhere(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -49,11 +49,15 @@ PODS = (
 )
 
 
+LINK = "[Thu Nov 26 05:5{1}:58 2026] mlx5_core 0000:c1:00.0 {0}: Link {2}\n"
+
+
 def timeouts(*numbers: int) -> dict[str, str]:
     """Lines without a group, by the number of the work that each rank gave up on."""
     return {"job.log": "".join(TIMEOUT.format(rank, number) for rank, number in enumerate(numbers))}
 
 
+STARTS = ("console", "the end of the log", "stack and log", "log and stack")
 TWO_HOSTS = {
     "hostfile": "node-a slots=4\nnode-b slots=4\n",
     "node-a.txt": table([100] * 4),
@@ -63,6 +67,7 @@ TWO_HOSTS = {
 
 def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
     for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     verdict = verdict_of(folder)
     assert not verdict.suspects
@@ -77,6 +82,10 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
             {"pods.txt": PODS, **timeouts(*[9] * 8)},
             "the log of pod fit-worker-1, which ended (pods.txt#line=3), and which ranks ran in it",
         ),
+        (
+            {"n1/dmesg": LINK.format("ens8f0np0", 1, "down"), **timeouts(*[9] * 8)},
+            "ens8f0np0 of its host, cable and switch port, and the ranks that use it: its link went down (n1/dmesg#line=1)",
+        ),
         ({"job.log": FAILED}, "console and kernel log of n0219, which was lost (job.log#line=2)"),
         ({"job.log": "[rank0] x\n" + DIED.format(5)}, "the end of the log of worker 5 "),
         (
@@ -89,7 +98,16 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
             "stack and log of the process that holds GPU-1, which is idle while 3 others",
         ),
     ],
-    ids=["another call", "a pod", "a node", "a worker", "a fault", "an idle GPU", "an idle GPU whose processes are not shown"],
+    ids=[
+        "another call",
+        "a pod",
+        "a link",
+        "a node",
+        "a worker",
+        "a fault",
+        "an idle GPU",
+        "an idle GPU whose processes are not shown",
+    ],
 )
 def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: str) -> None:
     assert judged(tmp_path, files).would_change[0].startswith(said)
@@ -101,6 +119,9 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
         timeouts(9, 9, 8, 8, 9, 9),
         timeouts(9, 9, 8, 7, 9, 9),
         timeouts(9, 8),
+        {"dmesg": LINK.format("ens8", 1, "down") + LINK.format("ens8", 2, "up"), **timeouts(*[9] * 8)},
+        {"dmesg": LINK.format("ens8", 1, "down") + LINK.format("ens9", 1, "down"), **timeouts(*[9] * 8)},
+        {"dmesg": LINK.format("veth8", 1, "down"), **timeouts(*[9] * 8)},
         {"slurmctld.log": DOWN},
         {"job.log": "[rank0] x\n" + DIED.format(5) + DIED.format(6)},
         {"dmesg.txt": FAULT.format(9, 799), "ps.txt": TABLE, "a.log": "dist_world_size=4\nstep 7 loss 2.1\n"},
@@ -112,6 +133,9 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
         "two in another call",
         "three calls",
         "two ranks",
+        "a link that came back",
+        "two links",
+        "a link of a container",
         "any node of a cluster",
         "two workers",
         "another process",
@@ -122,7 +146,7 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
 )
 def test_what_points_at_nobody(tmp_path: Path, files: Mapping[str, str]) -> None:
     found = judged(tmp_path, files).would_change
-    assert not [text for text in found if text.startswith(("console", "the end of the log", "stack and log", "log and stack"))]
+    assert not [text for text in found if "link went down" in text or text.startswith(STARTS)]
 
 
 def test_a_gpu_that_nobody_uses_is_no_lead(tmp_path: Path) -> None:
