@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -66,8 +67,6 @@ class Summarised:
 
 def section(description: Mapping[str, Any], columns: bytes, expanded: int, flags: int) -> bytes:
     """The bytes of one section."""
-    import zlib
-
     text = orjson.dumps(description)
     crc = zlib.crc32(columns, zlib.crc32(text))
     return HEADER.pack(MAGIC, VERSION, flags, len(text), len(columns), expanded, crc, 0) + text + columns
