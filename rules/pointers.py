@@ -54,6 +54,14 @@ FROM counters WHERE device LIKE 'GPU-%' GROUP BY host, device
 HAVING (pid IS NOT NULL OR held IS NOT NULL) AND most IS NOT NULL ORDER BY host, device
 """
 _IDLE, _BUSY, _WAITING = 5, 95, 0.4
+# GPUs whose clocks are held down by heat or power supply: a limit of power that software sets is usual.
+_THROTTLED = """
+SELECT e.host, e.device, string_agg(DISTINCT e.text, ', ' ORDER BY e.text), min(e.source),
+       (SELECT count(DISTINCT (host, device)) FROM devices WHERE kind = 'gpu')
+FROM device_event e WHERE e.kind = 'throttle'
+    AND e.text IN ('hw_slowdown', 'hw_thermal_slowdown', 'hw_power_brake_slowdown', 'sw_thermal_slowdown')
+GROUP BY e.host, e.device ORDER BY ALL
+"""
 # What each rank gave up on first.
 _GAVE_UP = """
 SELECT rank, arg_min(subject, (path, locator)), arg_min(source, (path, locator)) FROM logged_event
@@ -72,6 +80,7 @@ def pointers(connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors) 
         *_down_links(connection),
         *_gave_up_elsewhere(connection),
         *_idle(connection),
+        *_throttled(connection),
     )
     return tuple(islice(found, _MOST))
 
@@ -144,6 +153,15 @@ def _idle(connection: DuckDBPyConnection) -> Iterator[str]:
     where = f"{device} of {host}" if host else device
     whose = f"process {pid} on {where}: it" if pid else f"the process that holds {where}, which"
     yield f"stack and log of {whose} is idle while {len(busy)} others are busy{how}"
+
+
+def _throttled(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One GPU of several."""
+    found = rows_of(connection, "device_events", _THROTTLED, kinds=("throttle",))
+    if len(found) == 1 and found[0][4] >= _LEAST_GPUS:
+        ((host, device, why, source, gpus),) = found
+        where = f"{device} of {host}" if host else device
+        yield f"{where} and the rank on it: its clocks are held down ({why}; {source}), those of {gpus - 1} others are not"
 
 
 def unproven(roster: Roster, tree: tuple[TreeLine, ...], spoken: Collection[int]) -> Iterator[str]:

@@ -1,15 +1,22 @@
-"""`nvidia-smi --query-gpu=index,pci.bus_id --format=csv`: which number the GPUs of a host have (docs/formats/gpu-table.md)."""
+"""`nvidia-smi --query-gpu=index,... --format=csv`: numbers and readings of the GPUs of a host (docs/formats/gpu-table.md)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.content import Lines
+from forensics.ingest.gpu_table.readings import count_known, name_of, readings, reasons
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 
 MAX_GPUS = 1024
+MOST_LOOKS = 256
+"""Newest looks at a GPU that are kept, of a table that is printed again and again."""
+_LEAST_READINGS = 2
 _ADDRESS = re.compile(r"([\da-f]{4,8}):([\da-f]{2}):([\da-f]{2})\.(\d)", re.IGNORECASE)
 _CUT = re.compile(r"\s*(?:\d{1,4}|[\da-f]{4,8}:[\da-f:.]*) ?(?:,|$)", re.IGNORECASE)
 _COMMAND = "nvidia-smi"
@@ -28,18 +35,20 @@ def sniff(head: bytes, path: str) -> int:
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:
-    """One device a row; of a GPU that is listed again the first row counts."""
+    """One device a row; of a GPU that is listed again the first address and the newest readings count."""
     lines = Lines(artefact)
     columns: Sequence[str] = ()
-    found: dict[int, str] = {}
+    found: dict[int, str | None] = {}
+    looks: dict[int, deque[tuple[int, Mapping[str, str]]]] = defaultdict(partial(deque, maxlen=MOST_LOOKS))
     for number, line in lines:
         columns = _columns(line) or columns
         gpu = _gpu(_cells(line), columns)
-        if gpu is not None and len(found) == MAX_GPUS:
+        if gpu is not None and gpu[0] not in found and len(found) == MAX_GPUS:
             yield Problem(f"more than {MAX_GPUS} GPUs; the rest was left out", f"line={number}")
             break
         if gpu is not None:
             found.setdefault(*gpu)
+            looks[gpu[0]].append((number, dict(zip(columns, _cells(line), strict=False))))
     if lines.problem is not None:
         yield lines.problem
     if not found:
@@ -47,6 +56,24 @@ def rows(artefact: Artefact) -> Iterator[Item]:
         return
     names = [f"GPU-{index}" for index in found]
     yield Batch("devices", {"device": names, "kind": ["gpu"] * len(found), "pci": list(found.values())})
+    for index, rows_of_gpu in looks.items():
+        yield from _readings(artefact, f"GPU-{index}", list(rows_of_gpu))
+
+
+def _readings(artefact: Artefact, device: str, looks: Sequence[tuple[int, Mapping[str, str]]]) -> Iterator[Batch]:
+    """Counters of each look, and the reasons for low clocks in the last one; local times tell no moment."""
+    columns: dict[str, list[Any]] = defaultdict(list)
+    for sample, (_, row) in enumerate(looks, artefact.sample or 0):
+        for counter, value in readings(row).items():
+            for name, cell in (("device", device), ("counter", counter), ("sample", sample), ("value", value)):
+                columns[name].append(cell)
+    if columns:
+        times = [artefact.captured_ns if len(looks) == 1 else None] * len(columns["value"])
+        yield Batch("counters", {**columns, "time_ns": times})
+    line, last = looks[-1]
+    if said := list(reasons(last)):
+        same = {"locator": line, "device": device, "kind": "throttle", "time_ns": artefact.captured_ns}
+        yield Batch("device_events", {**{name: [cell] * len(said) for name, cell in same.items()}, "text": said})
 
 
 def _cells(line: str) -> list[str]:
@@ -54,20 +81,22 @@ def _cells(line: str) -> list[str]:
 
 
 def _columns(line: str) -> list[str]:
-    cells = _cells(line)
-    return cells if _BUS in cells and _INDEX in cells else []
+    names = [name_of(cell) for cell in _cells(line)]
+    is_table = _INDEX in names and (_BUS in names or count_known(names) >= _LEAST_READINGS)
+    return names if is_table else []
 
 
-def _gpu(cells: Sequence[str], columns: Sequence[str]) -> tuple[int, str] | None:
-    """Number and address of a row; without names the first cells are these, in either order."""
+def _gpu(cells: Sequence[str], columns: Sequence[str]) -> tuple[int, str | None] | None:
+    """Number of a row, and its address where there is one; without names the first cells are these, in either order."""
     named = dict(zip(columns or (_INDEX, _BUS), cells, strict=False))
     index, bus = named.get(_INDEX, ""), named.get(_BUS, "")
     if not columns and not index.isdecimal():
         index, bus = bus, index
     address = _ADDRESS.fullmatch(bus)
-    if address is None or not index.isdecimal() or len(index) > 4:
+    is_row = len(cells) == len(columns) and _BUS not in columns if address is None else True
+    if not is_row or not index.isdecimal() or len(index) > 4:
         return None
-    return int(index), f"{int(address[1], 16):04x}:{address[2]}:{address[3]}.{address[4]}".lower()
+    return int(index), address and f"{int(address[1], 16):04x}:{address[2]}:{address[3]}.{address[4]}".lower()
 
 
 INGESTER = Ingester("gpu_table", "gpu_table", sniff, rows)

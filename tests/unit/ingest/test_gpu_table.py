@@ -52,3 +52,37 @@ def test_the_rank_of_an_address(tmp_path: Path, kernel: str, world: str, more: s
     (tmp_path / "messages.txt").write_text(kernel)
     (tmp_path / "train.log").write_text(f"{world}\n{more}{GAVE_UP.format(0)}{GAVE_UP.format(1)}")
     assert named(verdict_of(tmp_path)) == expected
+
+
+LOOP = "timestamp, index, name, clocks.current.sm [MHz], temperature.gpu, power.draw [W], clocks_event_reasons.active\n"
+LOOK = "2026/11/26 03:1{0}:00.101, {1}, NVIDIA H100 80GB HBM3, {2} MHz, 61, [N/A], 0x0000000000000040\n"
+
+
+def test_readings_of_a_table_that_is_printed_again_and_again() -> None:
+    text = LOOP + "".join(LOOK.format(look, gpu, 1980 - look) for look in range(3) for gpu in range(2))
+    found = read(text.encode(), "gpus.csv")
+    assert [row["device"] for row in found.rows("devices")] == ["GPU-0", "GPU-1"] and found.problems == []
+    clock = [(row["device"], row["sample"], row["value"]) for row in found.rows("counters") if row["counter"] == "clock_sm_mhz"]
+    assert clock == [(f"GPU-{gpu}", look, 1980 - look) for gpu in range(2) for look in range(3)]
+    assert [row["text"] for row in found.rows("device_events")] == ["hw_thermal_slowdown"] * 2
+    assert not [row for row in found.rows("counters") if row["counter"] == "power_mw"]
+
+
+def test_of_many_looks_the_newest_are_kept_and_a_cut_row_is_left_out() -> None:
+    text = LOOP + "".join(LOOK.format(0, 0, number) for number in range(1000)) + "2026/11/26 03:19:00.101, 0, NVI"
+    rows = [row for row in read(text.encode(), "gpus.csv").rows("counters") if row["counter"] == "clock_sm_mhz"]
+    assert (len(rows), rows[0]["value"], rows[-1]["value"]) == (256, 744, 999)
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "counter", "value"),
+    [
+        ("power.draw [W]", "612.10 W", "power_mw", 612_100),
+        ("memory.used [MiB]", "71002 MiB", "memory_used_bytes", 71002 << 20),
+        ("utilization.gpu [%]", "100 %", "utilization_percent", 100),
+        ("pcie.link.width.current", "8", "pcie_width", 8),
+    ],
+)
+def test_units(column: str, cell: str, counter: str, value: int) -> None:
+    text = f"index, temperature.gpu, {column}\n0, 40, {cell}\n"
+    assert (counter, value) in [(row["counter"], row["value"]) for row in read(text.encode(), "g.csv").rows("counters")]

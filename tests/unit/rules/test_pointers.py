@@ -52,6 +52,12 @@ PODS = (
 LINK = "[Thu Nov 26 05:5{1}:58 2026] mlx5_core 0000:c1:00.0 {0}: Link {2}\n"
 
 
+def clocks(*reasons: int) -> str:
+    """`nvidia-smi --query-gpu` of a host, by the active reasons for low clocks of its GPUs."""
+    rows = "".join(f"{gpu}, {345 if reason & 0x40 else 1755} MHz, 0x{reason:016x}\n" for gpu, reason in enumerate(reasons))
+    return f"index, clocks.current.sm [MHz], clocks_throttle_reasons.active\n{rows}"
+
+
 def timeouts(*numbers: int) -> dict[str, str]:
     """Lines without a group, by the number of the work that each rank gave up on."""
     return {"job.log": "".join(TIMEOUT.format(rank, number) for rank, number in enumerate(numbers))}
@@ -86,6 +92,11 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
             {"n1/dmesg": LINK.format("ens8f0np0", 1, "down"), **timeouts(*[9] * 8)},
             "ens8f0np0 of its host, cable and switch port, and the ranks that use it: its link went down (n1/dmesg#line=1)",
         ),
+        (
+            {"gpus.csv": clocks(4, 4, 0x68, 4), **timeouts(*[9] * 4)},
+            "GPU-2 and the rank on it: its clocks are held down (hw_slowdown, hw_thermal_slowdown, sw_thermal_slowdown; "
+            "gpus.csv#line=4), those of 3 others are not",
+        ),
         ({"job.log": FAILED}, "console and kernel log of n0219, which was lost (job.log#line=2)"),
         ({"job.log": "[rank0] x\n" + DIED.format(5)}, "the end of the log of worker 5 "),
         (
@@ -102,6 +113,7 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
         "another call",
         "a pod",
         "a link",
+        "a hot GPU",
         "a node",
         "a worker",
         "a fault",
@@ -122,6 +134,8 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
         {"dmesg": LINK.format("ens8", 1, "down") + LINK.format("ens8", 2, "up"), **timeouts(*[9] * 8)},
         {"dmesg": LINK.format("ens8", 1, "down") + LINK.format("ens9", 1, "down"), **timeouts(*[9] * 8)},
         {"dmesg": LINK.format("veth8", 1, "down"), **timeouts(*[9] * 8)},
+        {"gpus.csv": clocks(4, 0x48, 0x48, 4), **timeouts(*[9] * 4)},
+        {"gpus.csv": clocks(4, 4, 4, 4), **timeouts(*[9] * 4)},
         {"slurmctld.log": DOWN},
         {"job.log": "[rank0] x\n" + DIED.format(5) + DIED.format(6)},
         {"dmesg.txt": FAULT.format(9, 799), "ps.txt": TABLE, "a.log": "dist_world_size=4\nstep 7 loss 2.1\n"},
@@ -136,6 +150,8 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
         "a link that came back",
         "two links",
         "a link of a container",
+        "two hot GPUs",
+        "limits of power",
         "any node of a cluster",
         "two workers",
         "another process",
@@ -146,7 +162,7 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
 )
 def test_what_points_at_nobody(tmp_path: Path, files: Mapping[str, str]) -> None:
     found = judged(tmp_path, files).would_change
-    assert not [text for text in found if "link went down" in text or text.startswith(STARTS)]
+    assert not [text for text in found if "link went down" in text or "held down" in text or text.startswith(STARTS)]
 
 
 def test_a_gpu_that_nobody_uses_is_no_lead(tmp_path: Path) -> None:
