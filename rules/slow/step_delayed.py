@@ -37,6 +37,7 @@ from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 
 _PAUSE = "a host is held up for as long now and then in a sound job: garbage collection, the operating system, a file system"
+_HICCUP = "one step longer by so little is no fault to be told: memory that is allocated anew holds a device up for as long"
 _SHOWN, _MS, _NEARLY = 3, 1_000_000, 0.5
 # One step that was shorter may be the one that is unlike the others.
 _ENOUGH_USUAL = 2
@@ -183,6 +184,8 @@ def _by_design(
         return _DUTY
     if seldom and sum(excess >= _NEARLY * worst.excess_ns for excess in delays.unexplained_ns) >= len(found):
         return _AS_LONG
+    if len(found) == 1 and worst.excess_ns < thresholds["least_once"] * delays.typical_ns:
+        return _HICCUP
     return _PAUSE if pauses and seldom and worst.excess_ns < thresholds["least_pause_ms"] * _MS else None
 
 
@@ -283,6 +286,7 @@ RULE = Rule(
         Threshold("most_members", 64, "to name a larger group would tell nothing: then the job is said to be slow by it"),
         Threshold("least_again", 3, "steps that a host holds up: fewer are those of a host that is busy or collects garbage"),
         Threshold("least_pause_ms", 1000, "that a host is late by once: garbage collection takes as long in sound jobs"),
+        Threshold("least_once", 0.2, "of a usual step, that one step is longer: any less may be the allocator of a device"),
         Threshold("least_steps_lost", 3, "usual steps lost at once where hosts wait themselves (gloo): less is a busy host"),
         Threshold("least_apart", 0.75, "of what the next one passed on: who passed on less was late first"),
         Threshold(

@@ -57,11 +57,11 @@ def loop(line: int) -> Place:
     return (("Packer.fill", "/srv/job/packer.py", line), *MAIN)
 
 
-def collected(place: Place) -> Collection:
+def collected(place: Place, silence_s: int = 60) -> Collection:
     job = Job(4)
     job.steps(12)
     job.hang({BEHIND})
-    return whole(job, {BEHIND: place})
+    return whole(job, {BEHIND: place}, silence_ns=silence_s * SECOND)
 
 
 def sampled(
@@ -214,3 +214,13 @@ def test_a_writer_thread_of_a_waiting_rank_is_no_evidence(tmp_path: Path) -> Non
     beside(found, WRITER, "archive_0")
     verdict = verdict_of(found.write(tmp_path))
     assert verdict.suspects[0].ranks == (0,) and "archive_0" not in told(verdict)
+
+
+@pytest.mark.parametrize(("busy", "silence_s", "accused"), [(1.0, 60, False), (1.0, 400, True), (0.0, 60, True)])
+def test_a_rank_that_writes_its_first_checkpoint_may_take_minutes(
+    tmp_path: Path, busy: float, silence_s: int, accused: bool
+) -> None:
+    found = collected(CHECKPOINT, silence_s)
+    sampled(found, busy=busy)
+    verdict = verdict_of(found.write(tmp_path))
+    assert [suspect.rules for suspect in verdict.suspects] == ([("FX111",)] if accused else [])
