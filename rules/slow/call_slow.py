@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from forensics.model import (
     Anomaly,
@@ -51,14 +52,35 @@ def _evaluate(
     seen = {rank for link in slowness.slow_links() for rank in link}
     seen |= {rank for link in judged if link.is_slow for rank in link.ends}
     for each in slow_members(paces, thresholds["least_factor"], thresholds["least_share"]):
-        ranks = users.of(each.ranks)
+        ranks = _ends(each, paces, users, roster)
         few = len(ranks) <= max(2, thresholds["most_part"] * len(roster.ranks))
         if not few or (not each.is_told and seen.intersection(each.ranks)):
             continue  # what the network itself shows of such a link tells more
         found = hardware.refined(_finding(each, ranks), (Cause.NETWORK_SLOW,), max(call.factor for call in each.calls))
+        if spared := sorted(set(users.of(each.ranks)) - set(ranks)):
+            found = _beside_its_nic(found, spared)
         yield told_by_cores(found, busy, roster)
         if victims := {rank for call in each.calls for rank in call.ranks} - set(ranks):
             yield blocked_ranks(users.of(victims))
+
+
+def _ends(each: SlowMembers, paces: CallPaces, users: NicUsers, roster: Roster) -> tuple[int, ...]:
+    """The ranks, and those on their NICs; one whose calls with other hosts are as fast as alike ones says that it is no NIC."""
+    sound = {
+        rank for call in paces.compared if call.factor < _AS_LONG and _leaves_its_host(call, roster) for rank in call.ranks
+    }
+    return tuple(sorted({*each.ranks, *users.of(each.ranks)} - (sound - set(each.ranks))))
+
+
+def _beside_its_nic(finding: Finding, spared: Sequence[int]) -> Finding:
+    """A finding about ranks whose NIC serves others well: what is slow lies between them and it."""
+    said = Evidence(f"calls of {ranks_text(spared)}, on the same NIC, are as fast as those of other ranks: it is not the NIC")
+    cause = Cause.NIC_OR_PCIE_SLOW if finding.cause is Cause.NETWORK_SLOW else finding.cause
+    return replace(finding, cause=cause, granularity=Granularity.of_ranks(finding.ranks), evidence=(*finding.evidence, said))
+
+
+def _leaves_its_host(call: CallPace, roster: Roster) -> bool:
+    return len({roster.host_of(rank) for rank in call.ranks}) > 1
 
 
 def _finding(each: SlowMembers, ranks: tuple[int, ...]) -> Finding:

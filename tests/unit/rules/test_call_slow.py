@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forensics.model import Finding, Granularity, Members, Role
+from forensics.model import Cause, Finding, Granularity, Members, Role
 from forensics.rules.engine import run, supply_of
 from forensics.rules.reductions.network.call_paces import CallPace, CallPaces, call_paces, slow_members
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
@@ -50,6 +50,25 @@ def test_the_rank_that_all_slow_links_share_is_named() -> None:
 )
 def test_nobody_is_named_where_it_cannot_be_told(statements: str) -> None:
     assert findings(statements) == []
+
+
+ONE_NIC = (
+    "INSERT INTO queue_pairs (source_id, rank, host, queue_pair, nic) "
+    "SELECT min(s.source_id), r.rank, 'dgx-i01-u06', r.rank, 'm0' "
+    "FROM sources s, (SELECT unnest([12, 13]) AS rank) r GROUP BY r.rank"
+)
+
+
+def test_one_with_the_same_nic_whose_calls_are_fast_says_that_it_is_not_the_nic() -> None:
+    (finding,) = findings(ONE_NIC)
+    assert (finding.ranks, finding.cause, finding.granularity) == ((13,), Cause.NIC_OR_PCIE_SLOW, Granularity.RANK)
+    assert "rank 12, on the same NIC, are as fast" in finding.evidence[-1].statement
+
+
+def test_one_with_the_same_nic_that_is_slow_as_well_is_named_with_it() -> None:
+    found = findings(f"{ONE_NIC}; {longer('is_p2p AND rank IN (4, 12, 20)', 6.0)}")
+    assert {finding.ranks for finding in found} == {(12, 13)}
+    assert {(finding.cause, finding.granularity) for finding in found} == {(Cause.NETWORK_SLOW, Granularity.NIC)}
 
 
 def test_a_rank_for_which_the_others_wait_has_no_slow_calls() -> None:
