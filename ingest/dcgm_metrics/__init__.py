@@ -8,6 +8,7 @@ from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.content import Lines
+from forensics.ingest._shared.pci import pci_address
 from forensics.ingest._shared.values import integer
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 
@@ -16,7 +17,6 @@ _METRIC = re.compile(
     r"(?P<name>[A-Za-z_:]\w{0,120})(?:\{(?P<labels>[^\n]{0,4000})\})? (?P<value>[-+.\deE]{1,32}|NaN|[-+]?Inf)(?: -?\d{1,16})?"
 )
 _LABEL = re.compile(r'(\w{1,64})="((?:[^"\\]|\\.){0,300})"')
-_ADDRESS = re.compile(r"(?P<domain>[\da-fA-F]{4,8}):(?P<bus>[\da-fA-F]{2}):(?P<device>[\da-fA-F]{2})\.(?P<function>\d)")
 _OF_DCGM = "DCGM_FI_"
 _LAST_XID = "DCGM_FI_DEV_XID_ERRORS"
 _GPU = re.compile(r"\d{1,4}")
@@ -49,7 +49,9 @@ def rows(artefact: Artefact) -> Iterator[Item]:
         code = integer(said["value"]) if said["name"] == _LAST_XID else None
         if code:
             message = f": {labels['err_msg']}" if labels.get("err_msg") else ""
-            events.append((number, host, _address(labels) or _name(labels), code, f"last Xid {code}{message}"))
+            events.append(
+                (number, host, pci_address(labels.get("pci_bus_id", "")) or _name(labels), code, f"last Xid {code}{message}")
+            )
     if lines.problem is not None:
         yield lines.problem
     if not gpus:
@@ -70,7 +72,7 @@ def _devices(gpus: Mapping[tuple[str | None, str], Mapping[str, str]]) -> dict[s
         "host": [host for host, _ in gpus],
         "device": [_name(each) for each in labels],
         "kind": ["gpu"] * len(gpus),
-        "pci": [_address(each) for each in labels],
+        "pci": [pci_address(each.get("pci_bus_id", "")) for each in labels],
         "uuid": [each.get("UUID") for each in labels],
         "model": [each.get("modelName") for each in labels],
     }
@@ -79,12 +81,6 @@ def _devices(gpus: Mapping[tuple[str | None, str], Mapping[str, str]]) -> dict[s
 def _name(labels: Mapping[str, str]) -> str:
     """As readers of nvidia-smi call it."""
     return f"GPU-{int(labels['gpu'])}"
-
-
-def _address(labels: Mapping[str, str]) -> str | None:
-    """As the kernel writes it."""
-    found = _ADDRESS.fullmatch(labels.get("pci_bus_id", ""))
-    return f"{int(found['domain'], 16):04x}:{found['bus']}:{found['device']}.{found['function']}".lower() if found else None
 
 
 INGESTER = Ingester("dcgm_metrics", "dcgm_metrics", sniff, rows)

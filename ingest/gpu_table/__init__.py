@@ -10,6 +10,7 @@ from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.content import Lines
+from forensics.ingest._shared.pci import pci_address
 from forensics.ingest.gpu_table.readings import count_known, name_of, readings, reasons
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 
@@ -17,7 +18,6 @@ MAX_GPUS = 1024
 MOST_LOOKS = 256
 """Newest looks at a GPU that are kept, of a table that is printed again and again."""
 _LEAST_READINGS = 2
-_ADDRESS = re.compile(r"([\da-f]{4,8}):([\da-f]{2}):([\da-f]{2})\.(\d)", re.IGNORECASE)
 _CUT = re.compile(r"\s*(?:\d{1,4}|[\da-f]{4,8}:[\da-f:.]*) ?(?:,|$)", re.IGNORECASE)
 _COMMAND = "nvidia-smi"
 _BUS, _INDEX = "pci.bus_id", "index"
@@ -26,11 +26,13 @@ _BUS, _INDEX = "pci.bus_id", "index"
 def sniff(head: bytes, path: str) -> int:
     """A table and nothing else but the command that made it; a log with such a table is a log."""
     lines = [line for line in head.decode("utf-8", "replace").splitlines() if line.strip()] if b"\0" not in head else []
-    columns = next((named for line in lines[:3] if (named := _columns(line))), ())
-    found = [_gpu(_cells(line), columns) is not None for line in lines]
+    rows_of_cells = [_cells(line) for line in lines]
+    named = [_columns(cells) for cells in rows_of_cells]
+    columns = next(filter(None, named[:3]), [])
+    found = [_gpu(cells, columns) is not None for cells in rows_of_cells]
     if found and not found[-1] and _CUT.match(lines[-1]):
         del lines[-1], found[-1]
-    others = [line for line, is_row in zip(lines, found, strict=True) if not is_row and not _columns(line)]
+    others = [line for line, is_row, names in zip(lines, found, named, strict=False) if not is_row and not names]
     return 85 if any(found) and all(_COMMAND in line for line in others) else 0
 
 
@@ -41,14 +43,15 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     found: dict[int, str | None] = {}
     looks: dict[int, deque[tuple[int, Mapping[str, str]]]] = defaultdict(partial(deque, maxlen=MOST_LOOKS))
     for number, line in lines:
-        columns = _columns(line) or columns
-        gpu = _gpu(_cells(line), columns)
+        cells = _cells(line)
+        columns = _columns(cells) or columns
+        gpu = _gpu(cells, columns)
         if gpu is not None and gpu[0] not in found and len(found) == MAX_GPUS:
             yield Problem(f"more than {MAX_GPUS} GPUs; the rest was left out", f"line={number}")
             break
         if gpu is not None:
             found.setdefault(*gpu)
-            looks[gpu[0]].append((number, dict(zip(columns, _cells(line), strict=False))))
+            looks[gpu[0]].append((number, dict(zip(columns, cells, strict=False))))
     if lines.problem is not None:
         yield lines.problem
     if not found:
@@ -80,9 +83,11 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line[:1024].split(",")]
 
 
-def _columns(line: str) -> list[str]:
-    names = [name_of(cell) for cell in _cells(line)]
-    is_table = _INDEX in names and (_BUS in names or count_known(names) >= _LEAST_READINGS)
+def _columns(cells: Sequence[str]) -> list[str]:
+    if _INDEX not in cells:
+        return []
+    names = [name_of(cell) for cell in cells]
+    is_table = _BUS in names or count_known(names) >= _LEAST_READINGS
     return names if is_table else []
 
 
@@ -92,11 +97,11 @@ def _gpu(cells: Sequence[str], columns: Sequence[str]) -> tuple[int, str | None]
     index, bus = named.get(_INDEX, ""), named.get(_BUS, "")
     if not columns and not index.isdecimal():
         index, bus = bus, index
-    address = _ADDRESS.fullmatch(bus)
+    address = pci_address(bus)
     is_row = len(cells) == len(columns) and _BUS not in columns if address is None else True
     if not is_row or not index.isdecimal() or len(index) > 4:
         return None
-    return int(index), address and f"{int(address[1], 16):04x}:{address[2]}:{address[3]}.{address[4]}".lower()
+    return int(index), address
 
 
 INGESTER = Ingester("gpu_table", "gpu_table", sniff, rows)

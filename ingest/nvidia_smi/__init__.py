@@ -10,6 +10,7 @@ from typing import Any
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.config import config_batches
 from forensics.ingest._shared.content import Lines, from_first_character
+from forensics.ingest._shared.pci import pci_address
 from forensics.ingest._shared.values import integer
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 from forensics.ingest.nvidia_smi.diagnostics import failed_tests, is_diagnostics
@@ -95,7 +96,6 @@ _READ = {
     "ecc_errors/volatile/double_bit/total": "ECC errors",
 }
 _LOST = re.compile(r"\[?GPU (?:is lost|requires reset)\]?$", re.IGNORECASE)
-_ADDRESS = re.compile(r"([\da-f]{4,8}):([\da-f]{2}):([\da-f]{2})\.(\d)$", re.IGNORECASE)
 # Bytes per second of one lane after its coding.
 _LANE = {1: 250e6, 2: 500e6, 3: 984.6e6, 4: 1_969e6, 5: 3_938e6, 6: 7_563e6}
 
@@ -172,16 +172,10 @@ def _device(gpu: SmiGpu, device: str) -> dict[str, Any]:
         "kind": "gpu",
         "model": gpu.texts.get("product_name"),
         "uuid": gpu.texts.get("uuid"),
-        "pci": _address(gpu.address or gpu.texts.get("pci/pci_bus_id", "")),
+        "pci": pci_address((gpu.address or gpu.texts.get("pci/pci_bus_id", "")).strip()),
         "rank": None,
         "state": gpu.texts.get("performance_state"),
     }
-
-
-def _address(text: str) -> str | None:
-    """A PCI address as the kernel writes it; nvidia-smi gives the domain eight digits."""
-    match = _ADDRESS.match(text.strip())
-    return f"{int(match[1], 16):04x}:{match[2]}:{match[3]}.{match[4]}".lower() if match else None
 
 
 def _readings(texts: Mapping[str, str]) -> dict[str, int]:
