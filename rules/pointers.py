@@ -16,6 +16,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import rows_of
 from forensics.model import TreeLine
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
+from forensics.rules.reductions.hardware.lost_links import links_down
 from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.tree import apart
@@ -36,12 +37,7 @@ SELECT regexp_extract(subject, 'pod=(\\S+)', 1) AS pod, min(source) FROM logged_
 WHERE kind = 'process_exit' AND rank IS NULL AND subject LIKE '%pod=%' GROUP BY ALL ORDER BY ALL
 """
 # Links that went down and were not reported up again; those of containers and bridges come and go.
-_LINKS = """
-SELECT host, device, source FROM device_event
-WHERE kind IN ('link_down', 'link_up') AND NOT regexp_matches(device, '^(veth|docker|br-|virbr|cali|vxlan|tap|lo)')
-QUALIFY row_number() OVER (PARTITION BY host, device ORDER BY time_ns DESC, locator DESC) = 1 AND kind = 'link_down'
-ORDER BY ALL
-"""
+_LINKS = links_down("NOT regexp_matches(device, '^(veth|docker|br-|virbr|cali|vxlan|tap|lo)')")
 # GPUs on which somebody computes, with how busy they were in all looks at them, what power they drew of what they may, and the
 # memory in use: tables of a container show no processes.
 _GPUS = """
