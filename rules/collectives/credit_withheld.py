@@ -34,12 +34,7 @@ def _evaluate(roster: Roster, faulty: FaultyFlows, text: EvidenceText, open_flow
 
 def _serves(flow: Flow, others: Iterable[Flow]) -> bool:
     """Whether the proxy of the holder has posted steps of a later call of the same ranks: then it runs."""
-    way = (flow.communicator, flow.channel, flow.sender, flow.receiver)
-    later = (
-        each
-        for each in others
-        if each.number > flow.number and (each.communicator, each.channel, each.sender, each.receiver) == way
-    )
+    later = (each for each in others if each.comes_behind(flow))
     return any(end.rank == flow.holder and end.posted for each in later for end in each.ends)
 
 

@@ -102,6 +102,11 @@ class Flow:
             return self.sender if self.send is None else self.receiver
         return None
 
+    def comes_behind(self, other: Flow) -> bool:
+        """Whether it is of a later call of the same communicator, between the same ranks in the same direction and channel."""
+        way = (self.communicator, self.channel, self.sender, self.receiver)
+        return self.number > other.number and way == (other.communicator, other.channel, other.sender, other.receiver)
+
     def order_at(self, rank: int) -> int | None:
         """Place of its call in the process of `rank`."""
         return next((end.order for end in self.ends if end.rank == rank), None)

@@ -63,10 +63,5 @@ def _latest_place(flow: Flow, others: Iterable[Flow], holder: int) -> int | None
     known = flow.order_at(holder)
     if known is not None:
         return known
-    way = (flow.communicator, flow.kind, flow.channel, flow.sender, flow.receiver)
-    behind = (
-        each.order_at(holder)
-        for each in others
-        if each.number > flow.number and (each.communicator, each.kind, each.channel, each.sender, each.receiver) == way
-    )
+    behind = (each.order_at(holder) for each in others if each.kind == flow.kind and each.comes_behind(flow))
     return min((place for place in behind if place is not None), default=None)
