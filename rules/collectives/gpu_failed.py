@@ -93,7 +93,7 @@ def _next_steps(error: GpuError, rank: int) -> tuple[str, ...]:
 
 
 def _clears(seen: Seen, roster: Roster, read: KernelLogs, errors: GpuErrors) -> str | None:
-    hosts = {roster.host_of(rank) for rank in roster.ranks}
+    hosts = set(roster.hosts.values())
     if errors.by_rank or errors.unplaced or not seen.is_whole or None in hosts or not hosts <= read:
         return None
     return f"the driver wrote of no error that ends the work of a GPU in the kernel logs of {counted(len(hosts), 'host')}"

@@ -71,7 +71,7 @@ def _evaluate(
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     gates = Gates.of(thresholds)
-    first = first_ranks({rank: roster.host_of(rank) for rank in roster.ranks})
+    first = first_ranks(roster.hosts)
     known = _of_few([judged for window in windows if not is_limited(judged := judge(window, gates), gates)])
     alone = _is_alone(known, roster)
     on_device = {culprit.ranks: culprit.stage for judged in known for culprit in judged.attribution.culprits if culprit.device}

@@ -71,10 +71,9 @@ def _evaluate(
     hosts = {roster.host_of(found[0].ranks[0]) if len(found[0].ranks) == 1 else found[0].ranks for found in kept}
     if len(hosts) > thresholds["most_roots"]:
         return  # where the steps wait for somebody else each time nobody holds the job up
-    on = {rank: roster.host_of(rank) for rank in roster.ranks}
     for found in kept:
         least = thresholds["least_again"], thresholds["least_steps_lost"]
-        if found[0].by_arrivals and not stands_out(delays, found, places, on, *least):
+        if found[0].by_arrivals and not stands_out(delays, found, places, roster.hosts, *least):
             continue
         path = on_path(found, places, slow)
         if path.is_absorbed:
@@ -87,7 +86,7 @@ def _evaluate(
 
 def _roots(delays: Delays, blamed: Mapping[_Blame, list[Delay]], roster: Roster, thresholds: Thresholds) -> list[list[Delay]]:
     """Leave out what adds up bit by bit but not in most long steps, and who waits so himself where his host is not late."""
-    first = first_ranks({rank: roster.host_of(rank) for rank in roster.ranks})
+    first = first_ranks(roster.hosts)
     found = [each for each in blamed.values() if not each[0].is_spread or 2 * len(_held(each, blamed, first)) > _long(delays)]
     sure = [each for each in found if all(_is_root(delays, delay, roster, thresholds) for delay in each)]
     hosts = Counter(roster.host_of(each[0].ranks[0]) for each in found if each[0].is_spread)
@@ -177,7 +176,7 @@ def _by_design(
         return None
     if all(delay.at_barrier for delay in found):
         return _BEFORE_BARRIER
-    is_first = worst.ranks[0] in first_ranks({rank: roster.host_of(rank) for rank in roster.ranks})
+    is_first = worst.ranks[0] in first_ranks(roster.hosts)
     # Whoever logs or saves does so on its host, which comes late; a first rank may evaluate. Traces hide waits for messages.
     is_once = len(found) == 1 and (is_first or worst.is_traced or worst.on_host is not False)
     if not amid and (is_once or (pauses and _has_rhythm(found, is_first))):

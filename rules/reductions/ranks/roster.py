@@ -107,6 +107,11 @@ class Roster:
         """Host of a rank, when known."""
         return self.rank(rank).host
 
+    @property
+    def hosts(self) -> dict[int, str | None]:
+        """Host of each rank, None where it is not known."""
+        return {rank: facts.host for rank, facts in self.ranks.items()}
+
     def since(self, rank: int, time_ns: int | None, otherwise: str = "realtime of the recording host") -> Since | None:
         """A moment (ns) on the clock of the host of a rank, which is called `otherwise` where the host is not known."""
         host = self.host_of(rank)
