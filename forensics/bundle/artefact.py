@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from forensics.bundle.streams import first_bytes
 from forensics.vocabulary import GUESSED
 
 
@@ -54,3 +55,11 @@ class Artefact:
     def has_stated_rank(self) -> bool:
         """Whether a word or a manifest, and not a bare number, says of which rank it is."""
         return self.rank is not None and self.rank_method != GUESSED
+
+    def begin(self, most: int) -> bytes:
+        """So many of its first bytes; empty where it cannot be read: its own reading warns of that."""
+        try:
+            with self.open() as stream:
+                return first_bytes(stream, most)
+        except OSError:
+            return b""

@@ -15,7 +15,6 @@ from functools import partial
 from io import BytesIO
 
 from forensics.bundle.artefact import Artefact
-from forensics.bundle.streams import first_bytes
 from forensics.case.exported_logs import MOST_BYTES as MOST_EXPORTED_BYTES
 from forensics.case.exported_logs import lines_of_export, may_be_exported
 from forensics.case.named_parts import MARKS, named_parts
@@ -67,7 +66,7 @@ def _texts(artefact: Artefact, content: bytes) -> Iterator[tuple[Artefact, bytes
 def _plain(artefact: Artefact) -> tuple[Artefact, bytes]:
     """The text as it stood before it was saved and quoted, with its content."""
     content = _content(artefact)
-    head = content[:SNIFF_BYTES] or _begin(artefact, SNIFF_BYTES)
+    head = content[:SNIFF_BYTES] or artefact.begin(SNIFF_BYTES)
     if (lines := _from_export(artefact, head)) is not None:
         told = replace(artefact, path=f"{artefact.path}/{_RECORDS}", open=partial(BytesIO, lines), stored_bytes=len(lines))
         return told, lines if len(lines) <= MOST_BYTES else b""
@@ -90,7 +89,7 @@ def _from_export(artefact: Artefact, head: bytes) -> bytes | None:
     known = choose(head, artefact.path)
     if known is not None and known.name != _LOG:
         return None
-    content = _begin(artefact, MOST_EXPORTED_BYTES + 1)
+    content = artefact.begin(MOST_EXPORTED_BYTES + 1)
     return lines_of_export(content) if len(content) <= MOST_EXPORTED_BYTES else None
 
 
@@ -98,25 +97,16 @@ def _from_utf16(artefact: Artefact, head: bytes) -> bytes | None:
     """UTF-8 of a text in UTF-16; None for anything else, and what cannot be read."""
     if head[:2] not in BYTE_ORDER_MARKS or artefact.stored_bytes > MOST_UTF16_BYTES:
         return None
-    content = _begin(artefact, MOST_UTF16_BYTES + 3)
+    content = artefact.begin(MOST_UTF16_BYTES + 3)
     return decoded(content) if len(content) <= MOST_UTF16_BYTES + 2 else None
 
 
 def _content(artefact: Artefact) -> bytes:
     """What somebody may have pasted; empty where it is larger, or begins as a pickle and no text does."""
-    if artefact.stored_bytes > MOST_BYTES or _begin(artefact, 1) == _PICKLED:
+    if artefact.stored_bytes > MOST_BYTES or artefact.begin(1) == _PICKLED:
         return b""
-    content = _begin(artefact, MOST_BYTES + 1)
+    content = artefact.begin(MOST_BYTES + 1)
     return content if len(content) <= MOST_BYTES else b""
-
-
-def _begin(artefact: Artefact, most: int) -> bytes:
-    """The first bytes of a file; empty where it cannot be read: its own reading warns of that."""
-    try:
-        with artefact.open() as stream:
-            return first_bytes(stream, most)
-    except OSError:
-        return b""
 
 
 def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:

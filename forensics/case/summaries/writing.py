@@ -14,7 +14,6 @@ from forensics.bundle import summaries
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.layout import CHECKSUMS, member_order, node_path
 from forensics.bundle.reader import open_bundle
-from forensics.bundle.streams import first_bytes
 from forensics.bundle.writer import Content, write_bundle
 from forensics.case.database import schema_columns
 from forensics.case.reading import Reading, read_packed
@@ -79,20 +78,12 @@ def timed_ranks(artefacts: Iterable[Artefact], types: Mapping[str, Types]) -> fr
     """Ranks of which enough steps are recorded to tell their speed by them."""
     found: Counter[int] = Counter()
     for artefact in artefacts:
-        if artefact.summary is None and artefact.shard is None and _begin(artefact) == layout.MAGIC:
+        if artefact.summary is None and artefact.shard is None and artefact.begin(len(layout.MAGIC)) == layout.MAGIC:
             for batch in read_packed(artefact, types).batches:
                 if batch.table == "steps":
                     ranks = batch.columns.get("rank", [artefact.rank] * len(batch.columns["step"]))
                     found.update(rank for rank in ranks if rank is not None)
     return frozenset(rank for rank, steps in found.items() if steps >= LEAST_STEPS)
-
-
-def _begin(artefact: Artefact) -> bytes:
-    try:
-        with artefact.open() as stream:
-            return first_bytes(stream, len(layout.MAGIC))
-    except OSError:
-        return b""
 
 
 def write_summary(paths: Sequence[Path], output: Path, is_short: bool = False) -> tuple[int, list[str]]:
