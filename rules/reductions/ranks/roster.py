@@ -165,7 +165,6 @@ def seen_processes(roster: Roster) -> SeenProcesses:
 
 def read_roster(connection: DuckDBPyConnection) -> Roster:
     """Read the roster of a case; ranks without any trace are present with every field unknown."""
-    world_size = _world_size(connection)
     processes = _processes(connection)
     main_threads = _main_threads(connection)
     recorders = _ranks_of(connection, "operations", "FROM latest_call") | _ranks_of(connection, "group_views")
@@ -178,6 +177,7 @@ def read_roster(connection: DuckDBPyConnection) -> Roster:
     hosts = _hosts(connection)
     nics = _ranks_of(connection, "captures", "FROM captures JOIN sources USING (source_id) WHERE nic IS NOT NULL")
     known = set(processes) | set(main_threads) | recorders | stacks | nics | _members(connection)
+    world_size = _world_size(connection, max(known, default=-1))
     blank = RankFacts(rank=-1)
     facts = {}
     for rank in sorted(known | set(range(world_size or 0))):
@@ -204,10 +204,15 @@ def _last_seen(facts: RankFacts) -> RankFacts:
     return facts
 
 
-def _world_size(connection: DuckDBPyConnection) -> int | None:
+def _world_size(connection: DuckDBPyConnection, highest: int) -> int | None:
+    """The size that the configuration tells, else the largest group that can hold the `highest` rank, else a gather.
+
+    A short record may have calls of the groups of a tensor or a replica only, and then its largest group is not the job.
+    """
     query = "SELECT max(size) FROM communicators WHERE method = 'reported'"
     ((reported,),) = rows_of(connection, "communicators", query) or [(None,)]
-    return configured_world_size(connection) or (int(reported) if reported else gathered_world_size(connection))
+    largest = int(reported) if reported and highest < reported else None
+    return configured_world_size(connection) or largest or gathered_world_size(connection)
 
 
 def _processes(connection: DuckDBPyConnection) -> dict[int, dict[str, Any]]:
