@@ -109,6 +109,9 @@ def activity(path: CallPath, wchan: str | None = None, *, deadline: bool = False
     by_kernel = wait is WaitKind.UNKNOWN
     if by_kernel:
         wait = wait_of_wchan(wchan)
+        inner = next((entry for entry in frames if entry.origin != "native"), None)
+        if wait is WaitKind.LOCK and inner is not None:
+            wait = _match(patterns.SCHEDULES, inner) or wait
     stage, identified_by, by_words = _stage(frames)
     if wait is WaitKind.EXITING and stage is StageName.INIT:
         stage, identified_by = StageName.UNKNOWN, None

@@ -42,6 +42,7 @@ WAITS = _rows(
     (WaitKind.STORE, r"torch/distributed/(?:distributed_c10d|rendezvous)\.py", r"init_process_group|_store_based_barrier|_new_process_group_helper|rendezvous|_\w*rendezvous_handler|_create_c10d_store|new_group|_new_group_with_tag|split_group|new_subgroups\w*"),
     (WaitKind.STORE, r"torch/distributed/(?:elastic/(?:rendezvous|utils/store)|device_mesh|_store_collectives)", _ANY),
     (WaitKind.POINT_TO_POINT, r"torch/distributed/(?:distributed_c10d\.py|pipelining/|nn/)", _P2P),
+    (WaitKind.POINT_TO_POINT, r"torch/distributed/pipelining/", r"_wait_batch_p2p|_(?:sorted_)?batch_p2p"),
     (WaitKind.POINT_TO_POINT, r"(?:megatron/core/pipeline_parallel/p2p_communication|deepspeed/runtime/pipe/p2p)\.py", _ANY),
     (WaitKind.COLLECTIVE, r"torch/distributed/(?:distributed_c10d|_functional_collectives|c10d_logger)\.py", r"(?!wrapper|__|_exception_logger|_time_logger|get_|is_|init|new_|_get)\w*(?:all_?reduce|reduce|broadcast|gather|scatter|all_?to_?all|barrier|wait_tensor|_object_list|_object)\w*"),
     (WaitKind.COLLECTIVE, r"torch/distributed/distributed_c10d\.py", r"wait"),
@@ -63,6 +64,11 @@ WAITS = _rows(
     (WaitKind.FILE_LOCK, r"(?:filelock|portalocker|fasteners)/", r"acquire|_acquire|__enter__|lock"),
     (WaitKind.IO, r"(?:socket|ssl|http/client|urllib/\w+|multiprocessing/connection|selectors|shutil)\.py", _ANY),
     (WaitKind.IO, r"(?:urllib3|requests|botocore|boto3|s3fs|fsspec|aiohttp|gcsfs|google/cloud)/", _ANY),
+)  # fmt: skip
+
+# Schedules that wait for the works of their messages in their own loop: until 2.7 that of PyTorch has no function of its own for it.
+SCHEDULES = _rows(
+    (WaitKind.POINT_TO_POINT, r"torch/distributed/pipelining/schedules\.py", _ANY),
 )  # fmt: skip
 
 # Turning objects into bytes and back for a collective that carries objects: work of the host, below the frame of the collective.

@@ -282,3 +282,26 @@ def test_the_lock_that_pickling_waits_for_is_a_lock() -> None:
 def test_the_exchange_of_objects_is_communication() -> None:
     assert activity(path(f"all_gather@{SITE}torch/distributed/distributed_c10d.py", *GATHER)).wait is WaitKind.COLLECTIVE
     assert activity(path(*GATHER)).wait is WaitKind.COLLECTIVE
+
+
+@pytest.mark.parametrize(
+    ("inner", "wchan", "wait"),
+    [
+        ("_wait_batch_p2p", "futex_do_wait", WaitKind.POINT_TO_POINT),
+        ("Schedule1F1B._step_microbatches", "futex_do_wait", WaitKind.POINT_TO_POINT),
+        ("Schedule1F1B._step_microbatches", None, WaitKind.UNKNOWN),
+    ],
+    ids=["function for it", "loop of its own", "work"],
+)
+def test_a_schedule_that_sleeps_waits_for_a_message(inner: str, wchan: str | None, wait: WaitKind) -> None:
+    """Not for a lock, and not while it works: a schedule holds no lock, and what it sleeps in are the works of its messages."""
+    frames = (f"{inner}@{SITE}torch/distributed/pipelining/schedules.py", *TRAIN)
+    assert activity(path(*frames), wchan).wait is wait
+
+
+def test_a_lock_of_the_model_is_one_below_a_schedule_too() -> None:
+    below = (
+        "Block.forward@/srv/job/blocks.py",
+        f"ScheduleGPipe._step_microbatches@{SITE}torch/distributed/pipelining/schedules.py",
+    )
+    assert activity(path(*below, *TRAIN), "futex_do_wait").wait is WaitKind.LOCK
