@@ -51,9 +51,12 @@ _STAMP = re.compile(
     r"(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?|(\d\d)/(\d\d)/(\d{4}),? (\d\d):(\d\d):(\d\d)"
 )
 _STATED = re.compile(
-    r"elapsed time per iteration \(ms\): (?P<ms>\d{1,9}(?:\.\d{1,6})?)|\btime (?P<ms2>\d{1,9}(?:\.\d{1,6})?) ?ms\b"
+    r"elapsed time per iteration \(ms\): (?P<ms>\d{1,9}(?:\.\d{1,6})?)"
     r"|\b(?P<s>\d{1,6}(?:\.\d{1,6})?) ?s(?:ec)?/step\b"
-    r"|\b(?:step[_ ]time(?:_s| \(s\))?|train_step_timing in s|timing_s/step)[=:] ?(?P<s2>\d{1,6}(?:\.\d{1,6})?)(?! ?ms)"
+    r"|\b(?:step[_ ]time(?:_s| \(s\))?|train_step_timing in s|timing_s/step)[=:] ?"
+    r"(?P<s2>\d{1,6}(?:\.\d{1,6})?)(?!\d|\.\d| ?m?s\b)"
+    r"|\b(?:(?:step|iter|batch)[_ ]?)?(?:time|dt)\b[=: ]{1,3}(?P<with_unit>\d{1,9}(?:\.\d{1,6})?) ?(?P<unit>ms|s)\b"
+    r"|[|,(] {0,12}(?P<bare>\d{1,9}(?:\.\d{1,6})?) ?ms\)?\s{0,4}$"
 )
 _LOAD = re.compile(r"(?i:batch[ _]size|seq(?:uence)?[ _]?len(?:gth)?|num[ _]tokens|\bbsz?)['\"]?[ :=]{1,8}\d{1,12}")
 _LAST = re.compile(r"(?:^|[ \t,|(\[])(?:rank|RANK|Rank)[ _:=]{1,2}(\d{1,7})[\])]? {0,4}$")
@@ -282,5 +285,7 @@ def _stated(line: str) -> float | None:
     said = _STATED.search(line)
     if said is None:
         return None
-    ms, seconds = said["ms"] or said["ms2"], said["s"] or said["s2"]
-    return float(ms) / 1000 if ms else float(seconds)
+    if said["with_unit"]:
+        return float(said["with_unit"]) / (1000 if said["unit"] == "ms" else 1)
+    ms = said["ms"] or said["bare"]
+    return float(ms) / 1000 if ms else float(said["s"] or said["s2"])

@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from duckdb import DuckDBPyConnection
 
@@ -60,8 +61,10 @@ def step_lines(connection: DuckDBPyConnection) -> Iterator[StepLines]:
 
 
 def _stated(points: Sequence[_Point]) -> list[tuple[int, float]]:
+    """Lengths that each line states; numbers that only ever grow are times since the start, not lengths."""
     lengths = [(step, stated) for step, _, stated, *_ in points if stated is not None]
-    return lengths if len(lengths) == len(points) else []
+    grows = len(lengths) > 1 and all(one < two for (_, one), (_, two) in pairwise(lengths))
+    return lengths if len(lengths) == len(points) and not grows else []
 
 
 def _between(points: Sequence[_Point]) -> list[tuple[int, float]]:

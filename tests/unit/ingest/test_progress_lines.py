@@ -20,6 +20,10 @@ FORMS = {
     "Megatron-LM": " iteration       {0}0/   50000 | consumed samples:  80 | elapsed time per iteration (ms): 1234.5 |",
     "DeepSpeed": "[2026-03-14 09:26:5{0},123] [INFO] [logging.py:96:log_dist] [Rank 0] step={0}0, skipped=0, lr=[1e-05]",
     "nanoGPT": "iter {}0: loss 10.9, time 310.1ms, mfu 33%",
+    "build-nanogpt": "step    {0}0 | loss: 6.129914 | lr 6.0000e-04 | norm: 0.9 | dt: 339.53ms | tok/sec: 154415.10",
+    "own words": "[rank0] step {0}0 loss 2.3 time 0.046s",
+    "own words in ms": "rank=0 step={0}0 loss=4.0 step_time=165.8ms",
+    "a column": "Rank 0 | step {0}0 | loss 0.9 |   880.1 ms",
     "verl": "(TaskRunner pid=77) step:{}0 - actor/pg_loss:0.1 - timing_s/step:81.1",
 }
 
@@ -52,7 +56,17 @@ def test_reports_that_name_an_epoch_and_no_step_are_counted_in_each_run() -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "seconds"), [("NeMo's lines", 7.4), ("verl", 81.1), ("Megatron-LM", 1.2345), ("Lightning", None)]
+    ("name", "seconds"),
+    [
+        ("NeMo's lines", 7.4),
+        ("verl", 81.1),
+        ("Megatron-LM", 1.2345),
+        ("Lightning", None),
+        ("build-nanogpt", 0.33953),
+        ("own words", 0.046),
+        ("a column", 0.8801),
+        ("own words in ms", 0.1658),
+    ],
 )
 def test_how_long_a_step_took_where_the_line_states_it(name: str, seconds: float | None) -> None:
     text = "".join(FORMS[name].format(number, number) + "\n" for number in range(1, 4))

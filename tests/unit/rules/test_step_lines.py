@@ -115,3 +115,16 @@ def test_a_job_that_stood_still_in_the_end_is_a_hang(tmp_path: Path) -> None:
     said = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=60) ran for 61 ms"
     verdict = pasted(tmp_path, titan(ONSET) + f"[rank1]:[E321 02:07:08.4 ProcessGroupNCCL.cpp:683] [Rank 1] {said}\n")
     assert verdict.outcome is Outcome.HANG
+
+
+def test_times_since_the_start_are_no_lengths_of_steps(tmp_path: Path) -> None:
+    """They only grow, as no length of a step does for long."""
+    text = "".join(f"step {step} loss 2.3 time {0.5 * step + 0.1:.1f}s\n" for step in range(200))
+    assert pasted(tmp_path, text).outcome is not Outcome.SLOWDOWN
+
+
+def test_a_length_with_its_unit_in_the_job_s_own_words(tmp_path: Path) -> None:
+    lengths = [0.05 + 0.001 * (step % 7) for step in range(40)] + [2.4 + 0.1 * (step % 5) for step in range(20)]
+    text = "".join(f"[rank0] step {step} loss 2.3 time {length:.3f}s\n" for step, length in enumerate(lengths))
+    verdict = pasted(tmp_path, text)
+    assert verdict.outcome is Outcome.SLOWDOWN and not named(verdict)
