@@ -66,6 +66,7 @@ def process_sample(
     syscall: str | None = None,
     switches: int = 40,
     tracer: int = 0,
+    signals: str | None = None,
 ) -> bytes:
     """One look at the main thread of a rank."""
     thread = {
@@ -80,6 +81,7 @@ def process_sample(
         "voluntary_switches": switches,
         "involuntary_switches": 3,
         "tracer_pid": tracer,
+        "signals_caught": signals,
     }
     process = {"pid": pid_of(rank), "ppid": 4000, "is_child": False, "threads": [thread], "errors": []}
     return json.dumps({"schema": "forensics.proc/1", "rank": rank, "time_ns": time_ns, "processes": [process]}).encode()
@@ -146,12 +148,14 @@ class Collection:
         tracer: int = 0,
         wchan: str | None = None,
         syscall: str | None = None,
+        signals: str | None = None,
     ) -> None:
         """Looks at the process through /proc; a moving one was scheduled in between."""
         for number in range(count):
             time_ns = self.at_ns + 2 * number * SECOND
             switches = 40 + 25 * number * moving
-            content = process_sample(rank, time_ns, state=state, switches=switches, tracer=tracer, wchan=wchan, syscall=syscall)
+            kernel = {"wchan": wchan, "syscall": syscall, "signals": signals}
+            content = process_sample(rank, time_ns, state=state, switches=switches, tracer=tracer, **kernel)
             self._member("proc.tasks", rank, number, f"ranks/{rank}/proc/{number}.json", content)
 
     def log(self, rank: int, *lines: str) -> None:

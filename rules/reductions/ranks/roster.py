@@ -15,6 +15,7 @@ from forensics.case.database import rows_of
 from forensics.case.gathered import gathered_world_size
 from forensics.model import RankProcess, Since
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.fed import is_fed
 from forensics.rules.reductions.ranks.met_later import met_later
 from forensics.vocabulary import GUESSED
 
@@ -28,8 +29,8 @@ class RankFacts:
     """One rank: where it ran, what became of its process, and which kinds of evidence it left.
 
     `state` is alive, absent, zombie or unknown (None when no collector looked). `thread_states` are the states of the main
-    thread, one for each sample; `switches` is the number of context switches of the main thread over all samples, `cpu_share`
-    the share of the time between first and last sample that it was on a CPU; both None with less than two samples.
+    thread, one for each sample; `switches` is the number of its context switches over all samples, `cpu_share` the share of the
+    time between first and last sample that it was on a CPU, both None with less than two samples; `fed`: data comes to it.
     `dumped` says that a dump of it lies there, with calls or without, `sampled` that a sample of its threads has a time: a
     table of `ps` has none, and may be from before what a log tells.
     `error` is the line of its log by which it ended, where only that tells that it did; `timed_out` that it gave up waiting,
@@ -52,6 +53,7 @@ class RankFacts:
     tracer: int | None = None
     switches: int | None = None
     cpu_share: float | None = None
+    fed: bool = False
     process_source: str | None = None
     has_recorder: bool = False
     dumped: bool = False
@@ -237,7 +239,7 @@ def _main_threads(connection: DuckDBPyConnection) -> dict[int, RankFacts]:
         connection,
         "processes",
         """
-        SELECT p.rank, p.state, p.wchan, p.tracer, p.switches, s.path, p.cpu_ticks, p.time_ns, p.pid
+        SELECT p.rank, p.state, p.wchan, p.tracer, p.switches, s.path, p.cpu_ticks, p.time_ns, p.pid, p.timed
         FROM processes p LEFT JOIN sources s USING (source_id)
         WHERE p.thread = p.pid AND NOT p.is_child AND p.rank IS NOT NULL ORDER BY p.rank, p.sample, s.path
         """,
@@ -249,7 +251,7 @@ def _main_threads(connection: DuckDBPyConnection) -> dict[int, RankFacts]:
 
 
 def _main_thread(samples: list[list[Any]]) -> RankFacts:
-    _, wchan, tracer, _, path, _, _, pid = samples[-1]
+    _, wchan, tracer, _, path, _, _, pid, _ = samples[-1]
     counts = [sample[3] for sample in samples if sample[3] is not None]
     return RankFacts(
         rank=-1,
@@ -260,6 +262,7 @@ def _main_thread(samples: list[list[Any]]) -> RankFacts:
         tracer=tracer,
         switches=counts[-1] - counts[0] if len(counts) > 1 else None,
         cpu_share=cpu_share([(sample[5], sample[6]) for sample in samples]),
+        fed=is_fed([(each[1], each[8], each[3]) for each in samples]),
         process_source=path,
     )
 
