@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
 from forensics.model import (
@@ -51,8 +51,10 @@ def _evaluate(
         return
     seen = {rank for link in slowness.slow_links() for rank in link}
     seen |= {rank for link in judged if link.is_slow for rank in link.ends}
-    for each in slow_members(paces, thresholds["least_factor"], thresholds["least_share"]):
-        ranks = _ends(each, paces, users, roster)
+    slow = slow_members(paces, thresholds["least_factor"], thresholds["least_share"])
+    told = {rank for each in slow if each.is_told for rank in each.ranks}
+    for each in slow:
+        ranks = _ends(each, told, paces, users, roster)
         few = len(ranks) <= max(2, thresholds["most_part"] * len(roster.ranks))
         if not few or (not each.is_told and seen.intersection(each.ranks)):
             continue  # what the network itself shows of such a link tells more
@@ -64,12 +66,15 @@ def _evaluate(
             yield blocked_ranks(users.of(victims))
 
 
-def _ends(each: SlowMembers, paces: CallPaces, users: NicUsers, roster: Roster) -> tuple[int, ...]:
-    """The ranks, and those on their NICs; one whose calls with other hosts are as fast as alike ones says that it is no NIC."""
+def _ends(each: SlowMembers, told: Set[int], paces: CallPaces, users: NicUsers, roster: Roster) -> tuple[int, ...]:
+    """The ranks, and those on their NICs; one whose calls with other hosts are as fast as alike ones says that it is no NIC.
+
+    Not one that is `told` to be slow by other calls of its own: those that are fast may be too short to show it.
+    """
     sound = {
         rank for call in paces.compared if call.factor < _AS_LONG and _leaves_its_host(call, roster) for rank in call.ranks
     }
-    return tuple(sorted({*each.ranks, *users.of(each.ranks)} - (sound - set(each.ranks))))
+    return tuple(sorted({*each.ranks, *users.of(each.ranks)} - (sound - told - set(each.ranks))))
 
 
 def _beside_its_nic(finding: Finding, spared: Sequence[int]) -> Finding:

@@ -35,6 +35,9 @@ _LEAST_PAUSE_NS = 5_000_000
 _PAUSE_FACTOR = 3.0
 # Of what a buffer stays too long: on average half of a gap, and not every buffer meets one.
 _OF_GAP = 0.5
+# Of the rate that others reach at least: what moves less in the time of its buffers is at the NIC for latency, and would be as
+# long on a slow one.
+_LEAST_OF_RATE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +121,20 @@ class Slowness:
         """Links that are surely as fast as others, by those of their channels that carried most operations.
 
         Where its work requests are slow it is not: what two ranks on one NIC send in turn looks as fast as what others send
-        together. Nor where all operations of another kind were slow on it, as few as they are.
+        together. Nor where all operations of another kind were slow on it, as few as they are; nor by a few bytes alone.
         """
-        return tuple(link for link, each in self.channels.items() if link not in slow and self._is_sound(link, each))
+        least = _LEAST_OF_RATE * max((each.usual_rate for found in self.channels.values() for each in found), default=0.0)
+        told = {link: [each for each in found if each.usual_rate >= least] for link, found in self.channels.items()}
+        return tuple(
+            link for link, each in self.channels.items() if link not in slow and self._is_sound(link, each, told[link])
+        )
 
-    def _is_sound(self, link: Link, channels: Sequence[ChannelFlows]) -> bool:
+    def _is_sound(self, link: Link, channels: Sequence[ChannelFlows], told: Sequence[ChannelFlows]) -> bool:
         pair = self.pair(*link)
         if (pair is not None and pair.slowdown >= LEAST_SLOWDOWN) or any(channel.all_slow for channel in channels):
             return False
-        most = max(channel.flows for channel in channels)
-        return all(channel.sound for channel in channels if channel.flows == most)
+        most = max((channel.flows for channel in told), default=0)
+        return most > 0 and all(channel.sound for channel in told if channel.flows == most)
 
 
 @reduction

@@ -6,6 +6,7 @@ import pytest
 
 from forensics.model import Cause, Finding, Granularity, Members, Role
 from forensics.rules.engine import run, supply_of
+from forensics.rules.interface import Thresholds
 from forensics.rules.reductions.network.call_paces import CallPace, CallPaces, call_paces, slow_members
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.slow.call_slow import RULE
@@ -119,3 +120,14 @@ def test_one_of_those_that_cannot_be_told_apart(
 def test_what_loses_little_accuses_nobody() -> None:
     paces = CallPaces((pace(0, 4, share=0.02), pace(4, 8, share=0.02)))
     assert slow_members(paces, 1.8, 0.05) == []
+
+
+def test_one_with_the_same_nic_that_is_slow_in_other_calls_does_not_clear_it() -> None:
+    """Each of the two has slow calls of its own, and a fast one beside: that may be too short to show a slow NIC."""
+    slow = [pace(12, 4), pace(20, 12), pace(13, 5), pace(21, 13)]
+    fast = [pace(rank, 0, took_ms=2.0) for rank in (12, 13)]
+    thresholds = {each.name: each.default for each in RULE.thresholds}
+    with changed("call-slow", ONE_NIC) as case:
+        given: dict[object, object] = {CallPaces: CallPaces((*slow, *fast)), Thresholds: thresholds}
+        found = [each for each in supply_of(case).call(RULE.evaluate, given) if each.role is Role.ROOT]
+    assert {(each.ranks, each.cause) for each in found} == {((12, 13), Cause.NETWORK_SLOW)}

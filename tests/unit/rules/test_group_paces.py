@@ -95,6 +95,15 @@ def test_a_link_on_which_all_of_a_kind_is_slow_clears_nobody(slow: int, is_sound
     assert (Slowness(channels={(4, 36): (messages, sums)}).sound_links(()) == ((4, 36),)) is is_sound
 
 
+@pytest.mark.parametrize(("rate", "is_sound"), [(1e5, False), (4e8, True)], ids=["a few bytes", "messages of some size"])
+def test_a_link_that_moved_a_few_bytes_clears_nobody(rate: float, is_sound: bool) -> None:
+    """A sum of one number is at the NIC for latency, and would be as long on a NIC of a fifth of the rate."""
+    sums = ChannelFlows("all", "all_reduce", 4, 36, 0, 2, 16, 0, 1e4, 1e4, 0.0, 0.0, rate, rate, None, 63, "4.frx")
+    messages = ChannelFlows("pipe", "p2p", 5, 37, 0, 1 << 24, 16, 0, 2e6, 2e6, 0.0, 0.0, 8e9, 1e9, None, 63, "5.frx")
+    found = Slowness(channels={(4, 36): (sums,), (5, 37): (messages,)}).sound_links(())
+    assert found == (((4, 36),) * is_sound + ((5, 37),))
+
+
 @pytest.mark.parametrize(
     ("communicator", "share", "is_named"),
     [("all", 0.7, False), ("all", 0.1, True), ("other", 0.7, True)],
