@@ -10,14 +10,15 @@ from typing import TypeVar
 from forensics.model import Anomaly, Cause, Component, Evidence, StageName, StageRef, Suspect
 from forensics.model import Members as Each
 from forensics.rules.arbitration import Judgement
+from forensics.rules.core_evidence import core_evidence
 from forensics.rules.reductions.calls.positions import Communicators
-from forensics.rules.reductions.hardware.allowed_cores import AllowedCores, fewer_cores
+from forensics.rules.reductions.hardware.allowed_cores import AllowedCores
+from forensics.rules.reductions.hardware.held_back import CoreTimes
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.pipeline.halts import halt
 from forensics.rules.reductions.pipeline.iteration import pass_text
 from forensics.rules.reductions.pipeline.layout import Layout
-from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 
 T = TypeVar("T")
 Members = Mapping[str, tuple[int, ...]]
@@ -37,7 +38,7 @@ _IN_PASSES = (StageName.UNKNOWN, StageName.FORWARD, StageName.BACKWARD)
 
 
 def located(
-    judged: Judgement, places: CallPlaces, groups: Communicators, layout: Layout, cores: AllowedCores
+    judged: Judgement, places: CallPlaces, groups: Communicators, layout: Layout, cores: AllowedCores, times: CoreTimes
 ) -> tuple[Suspect, ...]:
     """The suspects, with what their calls tell of the place; what a suspect's own evidence told already is kept."""
     members = {group.label: group.members for group in groups}
@@ -48,17 +49,15 @@ def located(
             evidence=(*suspect.evidence, *(_halted(suspect, places, layout) if number < _MOST_HALTS else ())),
         )
         if suspect.anomaly is Anomaly.FAIL_STOP
-        else _slow(suspect, layout, members, cores)
+        else _slow(suspect, layout, members, cores, times)
         for number, suspect in enumerate(judged.suspects)
     )
 
 
-def _slow(suspect: Suspect, layout: Layout, members: Members, cores: AllowedCores) -> Suspect:
-    """A slow suspect, with the pass that its transfer is of, or the cores that its process has to do with."""
+def _slow(suspect: Suspect, layout: Layout, members: Members, cores: AllowedCores, times: CoreTimes) -> Suspect:
+    """A slow suspect, with the pass that its transfer is of, or what its process gets of the cores of its host."""
     is_transfer = suspect.stage.component is Component.COMMUNICATION
-    few = None if is_transfer or suspect.members is not Each.EACH else fewer_cores(suspect.ranks, cores)
-    said = f"{ranks_text(suspect.ranks)} may run on {counted(few.cores, 'core')} (Cpus_allowed_list)" if few else ""
-    beside = (Evidence(f"{said}, the others on {few.usual}", few.source),) if few else ()
+    beside = () if is_transfer or suspect.members is not Each.EACH else tuple(core_evidence(suspect.ranks, cores, times))
     return replace(suspect, stage=_reduced(suspect.stage, layout, members), evidence=(*suspect.evidence, *beside))
 
 

@@ -13,6 +13,7 @@ from forensics.bundle.kept_variables import is_kept
 from forensics.bundle.redaction import redact, redact_argv
 from forensics.collect.absence import MissingRank
 from forensics.collect.collectors.clock import SYNC_FILE
+from forensics.collect.cpu_limits import cpu_limit
 from forensics.collect.discovery import FoundRank
 from forensics.collect.host_load import host_load
 from forensics.collect.permissions import ptrace_scope
@@ -81,6 +82,8 @@ def rank_document(context: Context, scan: Scan, found: FoundRank, counts: Counte
         "env_error": process.error,
         "cgroup": _cgroup(context.procfs, process.pid),
         "cpus_allowed": status.get("Cpus_allowed_list"),
+        "nice": process.stat.nice,
+        "cpu_limit": cpu_limit(_cgroup_paths(context.procfs, process.pid), context.sysfs / "fs/cgroup"),
         "oom_kill": _oom_kills(context, process.pid),
         "children": _children(scan, process.pid, found.detached, counts),
         "devices": _devices(context.procfs, process.pid),
@@ -110,6 +113,8 @@ def missing_document(
         "env_withheld": [],
         "cgroup": None,
         "cpus_allowed": None,
+        "nice": None,
+        "cpu_limit": None,
         "oom_kill": None,
         "children": _children(scan, None, missing.orphans, counts),
         "devices": [],

@@ -31,6 +31,7 @@ class Stat:
     session: int
     utime: int
     stime: int
+    nice: int
     start_ticks: int
     end: int
     is_kernel: bool
@@ -167,6 +168,7 @@ def parse_stat(content: bytes) -> Stat:
         session=int(fields[3]),
         utime=int(fields[11]),
         stime=int(fields[12]),
+        nice=int(fields[16]),
         start_ticks=int(fields[19]),
         end=int(fields[49]) if len(fields) > 49 else 0,
         is_kernel=bool(int(fields[6]) & _KERNEL_THREAD),

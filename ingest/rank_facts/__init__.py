@@ -13,7 +13,10 @@ from forensics.ingest._shared.values import integer, rank_number, strings, text
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
 
 _MARKS = (b'"rank_method"', b'"state_method"', b'"env_withheld"', b'"local_rank"', b'"start_ns"', b'"exit_signal"')
-_FACTS = ("ns_pid", "ppid", "start_ns", "state_method", "cgroup", "cpus_allowed", "oom_kill", "children", "devices")
+_FACTS = (
+    "ns_pid", "ppid", "start_ns", "state_method", "cgroup", "cpus_allowed", "nice", "cpu_limit", "oom_kill", "children",
+    "devices",
+)  # fmt: skip
 
 
 def sniff(head: bytes, path: str) -> int:

@@ -73,6 +73,8 @@ def test_rank_json() -> None:
     config = result.config()
     assert config["env.WORLD_SIZE"] == "3"
     assert config["process.oom_kill"] == "0"
+    assert config["process.nice"] == "0"
+    assert json.loads(config["process.cpu_limit"])["cores"] == 1.5
     assert json.loads(config["process.children"])[0]["pid"] == 27945
 
 
