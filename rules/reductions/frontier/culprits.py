@@ -29,10 +29,10 @@ _LEAST_LOST_NS = 2e5  # of one step: less is what a turn of the scheduler may co
 class Culprit:
     """A stage that cost the group time, and the ranks it did so on (empty: on all, or on changing ones).
 
-    `lost_ns` is the recoverable time over all steps, `share` its part of their time, `affected` of `steps` steps lost a
-    material part. `baseline` is what it was compared with: peers, history (the steps before `onset`), or usual (its own
-    median). `pattern` is how the affected steps are spread; `device` marks device time of the stage as the evidence,
-    `tied` a loss that is only won together with those of other ranks.
+    `lost_ns` is the recoverable time over all steps (without these ranks' excess alone), `share` its part of their time,
+    `affected` of `steps` steps lost a material part. `baseline` is what it was compared with: peers, history (the steps before
+    `onset`), or usual (its own median). `pattern` is how the affected steps are spread; `device` marks device time of the stage
+    as the evidence, `tied` a loss that is only won together with those of other ranks.
     """
 
     stage: str
@@ -152,22 +152,25 @@ def _against(
         columns = [index for index, column in enumerate(found.columns) if column.stage == stage]
         lost, without = _lost(found, work, excess, columns)
         affected = lost >= max(gates.excess_share * usual, _LEAST_LOST_NS)
-        total = float(lost[affected].sum())
-        share = total / float(lengths.sum())
+        share = float(lost[affected].sum()) / float(lengths.sum())
         is_lasting = len(lost) >= _FEWEST and bool(affected.all()) and share >= gates.share_from_start
         is_large = affected.sum() >= gates.repeats and share >= gates.stage_share
         if affected.sum() < gates.least_steps and not (is_large or is_lasting):
             continue
-        ranks, by_rank = _recurring(found, excess, columns, affected, lost, gates)
-        if baseline == "usual":
-            ranks = ()  # what is unusual on one rank only is so against its peers too
+        ranks = () if baseline == "usual" else _recurring(found, excess, columns, affected, lost, gates)
+        # What is lost to ranks is what the group would win without their excess: of many equal ones somebody is always last.
+        own = _lost(found, work, excess * np.isin(found.ranks, ranks), columns)[0] if ranks else lost
+        share_of_ranks = float(own[affected].sum()) / float(lengths.sum())
+        if share_of_ranks < gates.rank_share:
+            ranks, own, share_of_ranks = (), lost, share
         pattern = _pattern(affected, gates)
-        if share < (gates.rank_share if ranks else gates.stage_share) or _absorbed(lost, lengths - without, usual, gates):
+        if (not ranks and share < gates.stage_share) or _absorbed(lost, lengths - without, usual, gates):
             continue
         if baseline == "usual" and not pattern.startswith("every"):
             continue  # half of the steps are above the median, and a busy host slows some of them
         part = _substage(found, excess, columns, affected)
-        seen = (by_rank if ranks else total, share, int(affected.sum()), len(lost), float(np.median(lost[affected])))
+        total = float(own[affected].sum())
+        seen = (total, share_of_ranks, int(affected.sum()), len(lost), float(np.median(own[affected])))
         yield Culprit(stage, part, ranks, *seen, baseline, pattern, not ranks and baseline == "peers", onset)
 
 
@@ -198,10 +201,8 @@ def _lost(found: Cut, work: Floats, excess: Floats, columns: list[int]) -> tuple
     return lost, rest
 
 
-def _recurring(
-    found: Cut, excess: Floats, columns: list[int], affected: Flags, lost: Floats, gates: Gates
-) -> tuple[tuple[int, ...], float]:
-    """Ranks that cause most of the affected rows, and what was lost to them; none when the ranks change or all are alike."""
+def _recurring(found: Cut, excess: Floats, columns: list[int], affected: Flags, lost: Floats, gates: Gates) -> tuple[int, ...]:
+    """Ranks that cause most of the affected rows; none when the ranks change or all are alike."""
     over = excess[:, columns].sum(axis=1)
     causes = affected[:, None] & (over >= gates.cause_share * lost[:, None]) & (over > 0)
     # Of several ranks that are late together, those that come near the last.
@@ -209,9 +210,8 @@ def _recurring(
     counts = (causes & near).sum(axis=0)
     chosen = counts >= max(gates.recurrence * affected.sum(), min(gates.repeats, len(affected)))
     if not chosen.any() or 2 * chosen.sum() > len(chosen):
-        return (), 0.0
-    rows = affected & (causes & near)[:, chosen].any(axis=1)
-    return tuple(rank for rank, is_one in zip(found.ranks, chosen.tolist(), strict=True) if is_one), float(lost[rows].sum())
+        return ()
+    return tuple(rank for rank, is_one in zip(found.ranks, chosen.tolist(), strict=True) if is_one)
 
 
 def _absorbed(lost: Floats, longer: Floats, usual: float, gates: Gates) -> bool:

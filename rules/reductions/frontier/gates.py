@@ -69,7 +69,7 @@ REASONS: Mapping[str, str] = {
     "aligned_share": "ours: ranks that leave a stage within a fiftieth of a step leave it together",
     "aligned_ratio": "ours: on a noisy host, a stage that ranks leave this much closer to each other than they entered it",
     "excess_share": "ours: a step counts as affected when it lost a fiftieth of the usual step",
-    "rank_share": "ours: jitter of 32 equal ranks costs three per cent of a step; a recurring rank beyond five is no jitter",
+    "rank_share": "ours: jitter of 32 equal ranks costs three per cent of a step; what ranks beyond five cost is none",
     "stage_share": "ours: without a recurring rank, the loss must be of the size that StageFrontier calls direct exposure",
     "recurrence": "ours: of the affected steps that one rank must cause before it is named",
     "least_steps": "ours: affected steps before anything is named",

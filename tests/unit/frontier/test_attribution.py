@@ -7,7 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from forensics.rules.reductions.frontier.culprits import attribute
+from forensics.rules.reductions.frontier.cut import Cut
 from forensics.rules.reductions.frontier.gates import Gates
+from forensics.rules.reductions.frontier.matrix import Column
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow, judge, regimes
 from forensics.rules.reductions.frontier.waits import Waiting
 from tests.unit.frontier.jobs import MS, blamed, job, judged
@@ -108,3 +111,31 @@ def test_device_work_that_shows_later_goes_back_to_its_stage_and_rank() -> None:
     device[1::2] = np.nan
     found = judged(replace(slow, device={"forward": device}, asked={"forward": 480})).attribution
     assert [(c.stage, c.ranks, c.device) for c in found.culprits] == [("forward", (3,), True)]
+
+
+def of_equals(ranks: int, *, host: int = 0, slower: float = 0.0, seed: int = 0) -> list[tuple[int, ...]]:
+    """The ranks named in a window of equal ranks whose passes vary, from step to step and from board to board, by 3 %.
+
+    The first `host` ranks, on a host of their own, are slower by a part of their time.
+    """
+    chance = np.random.default_rng(seed)
+    usual = np.array([10e6, 100e6, 250e6])[None, :, None] * (1 + 0.03 * chance.standard_normal((100, 3, ranks)))
+    work = usual * (1 + 0.03 * chance.standard_normal((1, 1, ranks)))
+    work[:, :, :host] *= 1 + slower
+    columns = tuple(map(Column, ("data", "forward", "backward")))
+    lengths, segments = work.sum(axis=1).max(axis=1), (slice(0, 3),)
+    found = Cut(
+        "backward", "collectives", "collectives", columns, segments, work, np.arange(100), lengths, tuple(range(ranks)), True
+    )
+    return [culprit.ranks for culprit in attribute(job(ranks=ranks, steps=100), found, Gates()).culprits if culprit.ranks]
+
+
+@pytest.mark.parametrize(("ranks", "host", "slower"), [(128, 0, 0.0), (128, 8, 0.03), (32, 8, 0.03), (512, 0, 0.0)])
+def test_of_many_equal_ranks_somebody_is_always_last(ranks: int, host: int, slower: float) -> None:
+    """Taking out those that are last most often wins little: the next ones are nearly as late."""
+    assert [named for seed in range(3) for named in of_equals(ranks, host=host, slower=slower, seed=seed)] == []
+
+
+@pytest.mark.parametrize("host", [1, 8])
+def test_ranks_that_are_later_than_all_that_vary_are_named(host: int) -> None:
+    assert of_equals(128, host=host, slower=0.4) == [tuple(range(host))] * 2
