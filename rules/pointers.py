@@ -1,8 +1,8 @@
 """Where somebody on call looks first when nobody can be named: what others name, and what stands out and proves nothing.
 
-A lost node, a worker that its executor saw die, a pod that ended, a GPU with an error, a link that went down, a GPU that idles
-while all others are busy; a rank that gave up on another call than its peers; few ranks that are elsewhere than the others in
-stacks of one moment, or of which nothing is here.
+A lost node, a worker that its executor saw die, a pod that ended, a GPU with an error, a link or port that is down, a GPU that
+idles or is clocked down while all others are busy; a rank that gave up on another call than its peers; few ranks that are
+elsewhere than the others in stacks of one moment, or of which nothing is here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from forensics.rules.reductions.hardware.lost_links import links_down
 from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.tree import apart
-from forensics.rules.reductions.text.evidence_text import ranks_text
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 
 _MOST = 4
 _LEAST_GPUS = 4
@@ -58,6 +58,25 @@ FROM device_event e WHERE e.kind = 'throttle'
     AND e.text IN ('hw_slowdown', 'hw_thermal_slowdown', 'hw_power_brake_slowdown', 'sw_thermal_slowdown')
 GROUP BY e.host, e.device ORDER BY ALL
 """
+# Clocks of GPUs that compute in all looks at them: idle ones lower theirs.
+_CLOCKS = f"""
+SELECT c.host, c.device, max(value) FILTER (counter = 'clock_sm_mhz') AS clock, min(s.path)
+FROM counters c JOIN sources s USING (source_id) WHERE c.device LIKE 'GPU-%' GROUP BY c.host, c.device
+HAVING clock IS NOT NULL AND min(value) FILTER (counter = 'utilization_percent') >= {_BUSY} ORDER BY clock, c.host, c.device
+"""
+# Of the clock of the slowest other GPU, and how much slower than the fastest that one is at most.
+_LOW, _ALIKE = 0.75, 0.85
+# Ports of NICs, by place (a text of ibstat does not say of which host it is): whether it is up, and the model of the NIC. One
+# that an operator has switched off is none.
+_PORTS = """
+SELECT coalesce(p.host, s.host), s.path, p.device, n.model, regexp_matches(p.state, '(?i)\\bactive\\b') AS up, p.state
+FROM devices p JOIN sources s USING (source_id)
+LEFT JOIN devices n ON n.source_id = p.source_id AND n.device = p.parent AND n.kind = 'nic'
+WHERE p.kind = 'port' AND regexp_matches(p.state, '(?i)\\b(active|down)\\b')
+    AND NOT contains(lower(p.state), 'disabled')
+ORDER BY ALL
+"""
+_LEAST_PORTS = 3
 # What each rank gave up on first.
 _GAVE_UP = """
 SELECT rank, arg_min(subject, (path, locator)), arg_min(source, (path, locator)) FROM logged_event
@@ -74,9 +93,11 @@ def pointers(connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors) 
         *_dead_pods(connection),
         *_errors(roster, errors),
         *_down_links(connection),
+        *_down_ports(connection),
         *_gave_up_elsewhere(connection),
         *_idle(connection),
-        *_throttled(connection),
+        *(held := tuple(_throttled(connection))),
+        *(() if held else _clocked_down(connection)),
     )
     return tuple(islice(found, _MOST))
 
@@ -121,6 +142,22 @@ def _down_links(connection: DuckDBPyConnection) -> Iterator[str]:
         yield f"{where}, cable and switch port, and the ranks that use it: its link went down ({source})"
 
 
+def _down_ports(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One port, while that of the same name is up on other hosts, or of one host several of NICs of the same model are."""
+    ports = rows_of(connection, "devices", _PORTS)
+    up = {(port[0] or port[1], port[2]): port[3] for port in ports if port[4]}
+    down = [port for port in ports if not port[4]]
+    if len(down) != 1 or (down[0][0] or down[0][1], down[0][2]) in up:
+        return
+    ((host, path, device, model, _, state),) = down
+    elsewhere = sum(name == device for _, name in up)
+    beside = sum(place == (host or path) and its == model for (place, _), its in up.items())
+    if elsewhere or (model and beside >= _LEAST_PORTS):
+        others = f"it is up on {counted(elsewhere, 'other host')}" if elsewhere else f"{beside} others of the host are up"
+        where = f"{device} of {host or 'its host'}"
+        yield f"{where}, cable and switch port, and the ranks that use it: its port is down ({state}; {path}), {others}"
+
+
 def _gave_up_elsewhere(connection: DuckDBPyConnection) -> Iterator[str]:
     """One rank that gave up on another call than the others; old lines of torch do not say whether it is of their group."""
     by_call: dict[str, list[tuple[int, str]]] = defaultdict(list)
@@ -158,6 +195,16 @@ def _throttled(connection: DuckDBPyConnection) -> Iterator[str]:
         ((host, device, why, source, gpus),) = found
         where = f"{device} of {host}" if host else device
         yield f"{where} and the rank on it: its clocks are held down ({why}; {source}), those of {gpus - 1} others are not"
+
+
+def _clocked_down(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One GPU of several that compute, far below all others, which run alike."""
+    gpus = rows_of(connection, "counters", _CLOCKS)
+    if len(gpus) >= _LEAST_GPUS and gpus[0][2] <= _LOW * gpus[1][2] and gpus[1][2] >= _ALIKE * gpus[-1][2]:
+        host, device, clock, path = gpus[0]
+        where = f"{device} of {host}" if host else device
+        others = f"{len(gpus) - 1} others at {gpus[1][2]} MHz or more"
+        yield f"{where} and the rank on it: it computes at {clock} MHz ({path}), {others}"
 
 
 def unproven(roster: Roster, tree: tuple[TreeLine, ...], spoken: Collection[int]) -> Iterator[str]:

@@ -1,12 +1,17 @@
-"""Metrics of dcgm-exporter in the text form of Prometheus: GPUs, and the last Xid of each (docs/formats/dcgm-metrics.md)."""
+"""Metrics of dcgm-exporter in the text form of Prometheus: GPUs, their readings, and the last Xid of each.
+
+docs/formats/dcgm-metrics.md.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
+from forensics.ingest._shared.clock_reasons import by_mask
 from forensics.ingest._shared.content import Lines
 from forensics.ingest._shared.pci import pci_address
 from forensics.ingest._shared.values import integer
@@ -20,6 +25,20 @@ _LABEL = re.compile(r'(\w{1,64})="((?:[^"\\]|\\.){0,300})"')
 _OF_DCGM = "DCGM_FI_"
 _LAST_XID = "DCGM_FI_DEV_XID_ERRORS"
 _GPU = re.compile(r"\d{1,4}")
+_BLANK = 1e12
+_NUMBER = re.compile(r"-?\d{1,12}(?:\.\d{1,9})?(?:[eE][-+]?\d{1,2})?")
+# Counter, factor to its unit: mW, bytes, MHz, as of nvidia-smi.
+_COUNTERS: Mapping[str, tuple[str, float]] = {
+    "DCGM_FI_DEV_GPU_UTIL": ("utilization_percent", 1),
+    "DCGM_FI_DEV_FB_USED": ("memory_used_bytes", 1 << 20),
+    "DCGM_FI_DEV_GPU_TEMP": ("temperature_c", 1),
+    "DCGM_FI_DEV_MEMORY_TEMP": ("memory_temperature_c", 1),
+    "DCGM_FI_DEV_POWER_USAGE": ("power_mw", 1000),
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT": ("power_limit_mw", 1000),
+    "DCGM_FI_DEV_SM_CLOCK": ("clock_sm_mhz", 1),
+    "DCGM_FI_DEV_MEM_CLOCK": ("clock_memory_mhz", 1),
+}
+_REASONS = frozenset({"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"})
 
 
 def sniff(head: bytes, path: str) -> int:
@@ -32,9 +51,10 @@ def sniff(head: bytes, path: str) -> int:
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:
-    """Each GPU once, and its last Xid where there was one."""
+    """Each GPU once with the newest of each reading, why its clocks are held down, and its last Xid where there was one."""
     lines = Lines(artefact)
     gpus: dict[tuple[str | None, str], Mapping[str, str]] = {}
+    readings: dict[tuple[str | None, str], dict[str, int]] = defaultdict(dict)
     events: list[tuple[Any, ...]] = []
     for number, line in lines:
         said = _METRIC.fullmatch(line.rstrip()) if line.startswith(_OF_DCGM) else None
@@ -46,24 +66,49 @@ def rows(artefact: Artefact) -> Iterator[Item]:
             yield Problem(f"more than {MAX_GPUS} GPUs; the rest was left out", f"line={number}")
             break
         gpus.setdefault((host, labels["gpu"]), labels)
-        code = integer(said["value"]) if said["name"] == _LAST_XID else None
-        if code:
-            message = f": {labels['err_msg']}" if labels.get("err_msg") else ""
-            events.append(
-                (number, host, pci_address(labels.get("pci_bus_id", "")) or _name(labels), code, f"last Xid {code}{message}")
-            )
+        if reading := _reading(said["name"], said["value"]):
+            readings[host, labels["gpu"]].update((reading,))
+        events += ((number, host, *event) for event in _events(said["name"], said["value"], labels))
     if lines.problem is not None:
         yield lines.problem
     if not gpus:
         yield Problem("names no GPU", "line=1", fatal=True)
         return
     yield Batch("devices", _devices(gpus))
+    if readings:
+        yield Batch("counters", _counters(readings))
     if events:
-        names = ("locator", "host", "device", "code", "text")
-        yield Batch(
-            "device_events",
-            {**dict(zip(names, map(list, zip(*events, strict=True)), strict=True)), "kind": ["xid"] * len(events)},
-        )
+        names = ("locator", "host", "device", "kind", "code", "text")
+        yield Batch("device_events", dict(zip(names, map(list, zip(*events, strict=True)), strict=True)))
+
+
+def _reading(metric: str, value: str) -> tuple[str, int] | None:
+    """Counter and value in its unit, of metrics that are readings; what DCGM could not read is blank, a huge number."""
+    known = _COUNTERS.get(metric)
+    number = float(value) if known and _NUMBER.fullmatch(value) else _BLANK
+    return (known[0], round(number * known[1])) if known and abs(number) < _BLANK else None
+
+
+def _events(metric: str, value: str, labels: Mapping[str, str]) -> Iterator[tuple[str, str, int | None, str]]:
+    """Device, kind, code and text of what a metric tells beside readings."""
+    code = integer(value)
+    if not code:
+        return
+    if metric == _LAST_XID:
+        message = f": {labels['err_msg']}" if labels.get("err_msg") else ""
+        yield pci_address(labels.get("pci_bus_id", "")) or _name(labels), "xid", code, f"last Xid {code}{message}"
+    elif metric in _REASONS:
+        yield from ((_name(labels), "throttle", None, reason) for reason in by_mask(code))
+
+
+def _counters(readings: Mapping[tuple[str | None, str], Mapping[str, int]]) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = defaultdict(list)
+    for (host, gpu), found in readings.items():
+        for counter, value in found.items():
+            row = {"host": host, "device": f"GPU-{int(gpu)}", "counter": counter, "sample": 0, "value": value}
+            for name, cell in row.items():
+                columns[name].append(cell)
+    return columns
 
 
 def _devices(gpus: Mapping[tuple[str | None, str], Mapping[str, str]]) -> dict[str, list[Any]]:

@@ -1,12 +1,14 @@
 """What `nvidia-smi --query-gpu` prints of a GPU beside its number: readings, and why its clocks are held down.
 
-Upstream: `nvidia-smi --help-query-gpu`; bits of the active reasons: `nvmlClocksEventReason*` of nvml.h.
+Upstream: `nvidia-smi --help-query-gpu`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+
+from forensics.ingest._shared.clock_reasons import by_mask
 
 _NUMBER = re.compile(r"(-?\d{1,12}(?:\.\d{1,6})?)(?: ?(?:%|C|W|MHz|MiB))?$")
 _UNIT = re.compile(r" ?\[[^\]]{1,16}\]$")
@@ -36,17 +38,6 @@ _COUNTERS: Mapping[str, tuple[str, float]] = {
 }
 _REASONS = re.compile(r"clocks_(?:throttle|event)_reasons\.(\w{1,40})$")
 _ACTIVE = "active"
-_BITS = {
-    0x1: "gpu_idle",
-    0x2: "applications_clocks_setting",
-    0x4: "sw_power_cap",
-    0x8: "hw_slowdown",
-    0x10: "sync_boost",
-    0x20: "sw_thermal_slowdown",
-    0x40: "hw_thermal_slowdown",
-    0x80: "hw_power_brake_slowdown",
-    0x100: "display_clocks_setting",
-}
 _MASK = re.compile(r"0x([0-9a-fA-F]{1,16})$")
 
 
@@ -77,4 +68,4 @@ def reasons(row: Mapping[str, str]) -> Iterator[str]:
         if said and said[1] != _ACTIVE and cell == "Active":
             yield said[1]
         elif said and said[1] == _ACTIVE and (mask := _MASK.match(cell)):
-            yield from (reason for bit, reason in _BITS.items() if int(mask[1], 16) & bit)
+            yield from by_mask(int(mask[1], 16))

@@ -44,6 +44,17 @@ def test_devices_and_the_last_xid_are_read(tmp_path: Path) -> None:
     assert found == [("n-7", "0000:3a:00.0", "xid", 79, 10)]
 
 
+def test_readings_and_reasons_are_those_of_nvidia_smi(tmp_path: Path) -> None:
+    rows = ("POWER_USAGE", "81.25"), ("FB_USED", "3"), ("SM_CLOCK", "NaN"), ("GPU_TEMP", "9223372036854775794")
+    text = "".join(f'DCGM_FI_DEV_{name}{{gpu="1",Hostname="n-7"}} {value}\n' for name, value in rows)
+    (tmp_path / "n-7.prom").write_text(text + 'DCGM_FI_DEV_CLOCK_THROTTLE_REASONS{gpu="1",Hostname="n-7"} 72\n')
+    with open_case([tmp_path]) as case:
+        found = case.execute("SELECT device, counter, value FROM counters ORDER BY counter").fetchall()
+        held = case.execute("SELECT host, device, text FROM device_events WHERE kind = 'throttle' ORDER BY text").fetchall()
+    assert found == [("GPU-1", "memory_used_bytes", 3 << 20), ("GPU-1", "power_mw", 81250)]
+    assert held == [("n-7", "GPU-1", "hw_slowdown"), ("n-7", "GPU-1", "hw_thermal_slowdown")]
+
+
 def test_the_rank_whose_gpu_is_lost_is_suspected_where_others_wait(tmp_path: Path) -> None:
     verdict = judged(tmp_path, GAVE_UP, TEXT)
     assert named(verdict) == {2}

@@ -58,6 +58,28 @@ def clocks(*reasons: int) -> str:
     return f"index, clocks.current.sm [MHz], clocks_throttle_reasons.active\n{rows}"
 
 
+def ports(*states: str, model: str = "MT4129") -> str:
+    """`ibstat` of a host, by the states of the ports of its NICs."""
+    return "".join(
+        f"CA 'mlx5_{nic}'\n\tCA type: {model}\n\tNumber of ports: 1\n\tPort 1:\n\t\tState: {state.split(', ')[0]}\n"
+        f"\t\tPhysical state: {state.split(', ')[1]}\n\t\tRate: 400\n\t\tLink layer: InfiniBand\n"
+        for nic, state in enumerate(states)
+    )
+
+
+UP, POLLS, OFF = "Active, LinkUp", "Down, Polling", "Down, Disabled"
+
+
+def metrics(clocks: Sequence[int], busy: Sequence[int], mask: int = 4) -> str:
+    """What dcgm-exporter tells of a host, by the clocks of its GPUs and how busy they are."""
+    row = 'DCGM_FI_DEV_{0}{{gpu="{1}",UUID="GPU-{1}",Hostname="n-7"}} {2}\n'
+    return "".join(
+        row.format(name, gpu, value)
+        for gpu, values in enumerate(zip(clocks, busy, strict=True))
+        for name, value in (*zip(("SM_CLOCK", "GPU_UTIL"), values, strict=True), ("CLOCKS_EVENT_REASONS", mask))
+    )
+
+
 def timeouts(*numbers: int) -> dict[str, str]:
     """Lines without a group, by the number of the work that each rank gave up on."""
     return {"job.log": "".join(TIMEOUT.format(rank, number) for rank, number in enumerate(numbers))}
@@ -97,6 +119,20 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
             "GPU-2 and the rank on it: its clocks are held down (hw_slowdown, hw_thermal_slowdown, sw_thermal_slowdown; "
             "gpus.csv#line=4), those of 3 others are not",
         ),
+        (
+            {"node-1/ibstat": ports(UP, POLLS), "node-2/ibstat": ports(UP, UP), **timeouts(*[9] * 8)},
+            "mlx5_1/1 of node-1, cable and switch port, and the ranks that use it: its port is down (Down, Polling; "
+            "node-1/ibstat), it is up on 1 other host",
+        ),
+        (
+            {"ibstat.txt": ports(UP, UP, POLLS, UP), **timeouts(*[9] * 8)},
+            "mlx5_2/1 of its host, cable and switch port, and the ranks that use it: its port is down (Down, Polling; "
+            "ibstat.txt), 3 others of the host are up",
+        ),
+        (
+            {"n.prom": metrics([1980, 1965, 345, 1980], [100] * 4), **timeouts(*[9] * 4)},
+            "GPU-2 of n-7 and the rank on it: it computes at 345 MHz (n.prom), 3 others at 1965 MHz or more",
+        ),
         ({"job.log": FAILED}, "console and kernel log of n0219, which was lost (job.log#line=2)"),
         ({"job.log": "[rank0] x\n" + DIED.format(5)}, "the end of the log of worker 5 "),
         (
@@ -114,6 +150,9 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
         "a pod",
         "a link",
         "a hot GPU",
+        "a port that is up elsewhere",
+        "a port of a host",
+        "a low clock",
         "a node",
         "a worker",
         "a fault",
@@ -136,6 +175,13 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
         {"dmesg": LINK.format("veth8", 1, "down"), **timeouts(*[9] * 8)},
         {"gpus.csv": clocks(4, 0x48, 0x48, 4), **timeouts(*[9] * 4)},
         {"gpus.csv": clocks(4, 4, 4, 4), **timeouts(*[9] * 4)},
+        {"node-1/ibstat": ports(UP, POLLS), "node-2/ibstat": ports(POLLS, UP), **timeouts(*[9] * 8)},
+        {"node-1/ibstat": ports(UP, OFF), "node-2/ibstat": ports(UP, UP), **timeouts(*[9] * 8)},
+        {"node-1/ibstat.1": ports(UP, POLLS), "node-1/ibstat.2": ports(UP, UP), **timeouts(*[9] * 8)},
+        {"ibstat.txt": ports(UP, UP, UP) + ports(POLLS, model="MT4117").replace("mlx5_0", "mlx5_9"), **timeouts(*[9] * 8)},
+        {"n.prom": metrics([1980, 1965, 345, 1980], [100, 100, 0, 100]), **timeouts(*[9] * 4)},
+        {"n.prom": metrics([1980, 345, 345, 1980], [100] * 4), **timeouts(*[9] * 4)},
+        {"n.prom": metrics([1980, 1400, 900, 1980], [100] * 4), **timeouts(*[9] * 4)},
         {"slurmctld.log": DOWN},
         {"job.log": "[rank0] x\n" + DIED.format(5) + DIED.format(6)},
         {"dmesg.txt": FAULT.format(9, 799), "ps.txt": TABLE, "a.log": "dist_world_size=4\nstep 7 loss 2.1\n"},
@@ -152,6 +198,13 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
         "a link of a container",
         "two hot GPUs",
         "limits of power",
+        "two ports",
+        "a port that was switched off",
+        "a port that came back",
+        "a NIC of another model",
+        "a low clock of an idle GPU",
+        "two low clocks",
+        "clocks that differ",
         "any node of a cluster",
         "two workers",
         "another process",
@@ -162,7 +215,12 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
 )
 def test_what_points_at_nobody(tmp_path: Path, files: Mapping[str, str]) -> None:
     found = judged(tmp_path, files).would_change
-    assert not [text for text in found if "link went down" in text or "held down" in text or text.startswith(STARTS)]
+    assert not [
+        text
+        for text in found
+        if any(word in text for word in ("link went down", "port is down", "held down", "computes at"))
+        or text.startswith(STARTS)
+    ]
 
 
 def test_a_gpu_that_nobody_uses_is_no_lead(tmp_path: Path) -> None:
