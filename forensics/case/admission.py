@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.call_store import calls_table
 from forensics.case.database import rows_of
 
 # A hung rank and its peers stop within one watchdog timeout; an hour is beyond any that is in use.
@@ -189,7 +190,7 @@ def _of_another_program(connection: DuckDBPyConnection) -> Iterator[tuple[int, s
 
 
 def _refuse(connection: DuckDBPyConnection, source_id: int, reason: str) -> None:
-    for table in ("operations", "group_views", *_OF_LOGS):
+    for table in (calls_table(connection), "group_views", *_OF_LOGS):
         connection.execute(f"DELETE FROM {table} WHERE source_id = ?", [source_id])
     connection.execute("UPDATE sources SET status = 'rejected', reason = ? WHERE source_id = ?", [reason, source_id])
     connection.execute(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.call_store import call_column, calls_table
 from forensics.case.database import has_rows, insert_rows, rows_of
 from forensics.case.gathered import LARGEST_WORLD, gathered_world_size
 from forensics.case.logged_calls import complete_calls
@@ -96,11 +97,12 @@ def _store(
     # An ingester's guess is nearly always right, and rewriting a column of millions of rows takes longer than reading it.
     if connection.execute("SELECT count(*) FROM relabelled").fetchone() != (0,):
         connection.execute(
-            """
-            UPDATE operations SET communicator = r.label FROM relabelled r
-            WHERE operations.pg_name IS NOT DISTINCT FROM r.pg_name AND operations.backend IS NOT DISTINCT FROM r.backend
-                AND operations.rank IS NOT DISTINCT FROM r.rank
-                AND operations.communicator IS NOT DISTINCT FROM r.communicator
+            f"""
+            UPDATE {calls_table(connection)} SET communicator = r.label FROM relabelled r
+            WHERE {call_column(connection, "pg_name")} IS NOT DISTINCT FROM r.pg_name
+                AND {call_column(connection, "backend")} IS NOT DISTINCT FROM r.backend
+                AND {call_column(connection, "rank")} IS NOT DISTINCT FROM r.rank
+                AND {call_column(connection, "communicator")} IS NOT DISTINCT FROM r.communicator
             """
         )
     connection.execute("DROP TABLE relabelled")

@@ -14,7 +14,7 @@ from forensics.bundle.reader import Bundle, open_bundle
 from forensics.case.admission import admit
 from forensics.case.alignment import align
 from forensics.case.columns import CaseWriter
-from forensics.case.database import Connection, existing_case, is_case_file, new_case, schema_columns
+from forensics.case.database import SMALL_BYTES, Connection, existing_case, is_case_file, new_case, schema_columns
 from forensics.case.named_times import clock
 from forensics.case.reading import Reading
 from forensics.case.reading import read_artefact as read_artefact
@@ -55,8 +55,10 @@ def open_case(
     if bundle.kind == "files":
         bundle = replace(bundle, artefacts=tuple(with_sections(bundle.artefacts)))
     with _readings(bundle, scheduler) as found:
-        connection = new_case(case_file, sum(artefact.stored_bytes for artefact in bundle.artefacts))
-        _fill(bundle, found, connection, progress)
+        size = sum(artefact.stored_bytes for artefact in bundle.artefacts)
+        connection = new_case(case_file, size)
+        writer = CaseWriter(connection, narrow=case_file is None and size >= SMALL_BYTES)
+        _fill(bundle, found, connection, writer, progress)
     _refuse_what_is_no_evidence(connection, [names.get(path, str(path)) for path in paths])
     admit(connection)
     align(connection)
@@ -87,11 +89,12 @@ def _refuse_what_is_no_evidence(connection: Connection, names: Sequence[str]) ->
 def build_case(bundle: Bundle, connection: Connection, progress: Progress | None = None) -> None:
     """Read every artefact of the bundle into the tables of an empty case, in path order."""
     with readings(bundle.artefacts, schema_columns()) as found:
-        _fill(bundle, found, connection, progress)
+        _fill(bundle, found, connection, CaseWriter(connection), progress)
 
 
-def _fill(bundle: Bundle, found: Iterator[Reading], connection: Connection, progress: Progress | None) -> None:
-    writer = CaseWriter(connection)
+def _fill(
+    bundle: Bundle, found: Iterator[Reading], connection: Connection, writer: CaseWriter, progress: Progress | None
+) -> None:
     met = Met()
     total = len(bundle.artefacts)
     _warn(writer, None, [(warning.path, warning.locator, warning.message) for warning in bundle.warnings])

@@ -6,10 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
+from forensics.case.call_store import CallStore
 from forensics.case.database import Connection, schema_columns
-from forensics.ingest._shared.packed import Array, Packed, Types, constant, is_coded, missing, pack
+from forensics.ingest._shared.packed import (
+    Array,
+    Packed,
+    Types,
+    constant,
+    is_coded,
+    joined_numbers,
+    joined_texts,
+    missing,
+    pack,
+)
 
 FLUSH_ROWS = 245_760
 """Two row groups of DuckDB: it compresses and stores whole ones, and keeps a rest in memory."""
@@ -25,10 +34,14 @@ class _Pending:
 
 
 class CaseWriter:
-    """Collects rows for the tables of a case; `flush` inserts them in the order they came."""
+    """Collects rows for the tables of a case; `flush` inserts them in the order they came.
 
-    def __init__(self, connection: Connection) -> None:
+    With `narrow` operations are stored behind a view (`CallStore`), which `flush` makes: it then comes last.
+    """
+
+    def __init__(self, connection: Connection, narrow: bool = False) -> None:
         self._connection = connection
+        self._calls = CallStore(connection) if narrow else None
         self._types = schema_columns()
         self._pending: dict[str, _Pending] = {}
 
@@ -58,22 +71,28 @@ class CaseWriter:
         """Insert everything that is still held."""
         for table in list(self._pending):
             self._insert(table)
+        if self._calls is not None:
+            self._calls.finish()
 
     def _insert(self, table: str) -> None:
         pending = self._pending.pop(table)
         types = self._types[table]
         names = [name for name in types if _tells(name, pending)] or list(pending.batches[0])[:1]
+        if table == "operations" and self._calls is not None:
+            self._calls.insert({name: _parts(name, types[name], pending) for name in names})
+            return
         joined: dict[str, Array] = {}
         words: list[list[str | None]] = []
         cells = []
         for name in names:
             parts = _parts(name, types[name], pending)
             if is_coded(types[name]):
-                joined[name], dictionary = _merged(parts)
-                words.append(dictionary)
+                codes: dict[str | None, int] = {}
+                joined[name] = joined_texts(parts, codes)
+                words.append(list(codes))
                 cells.append(f'TRY_CAST((?::VARCHAR[])["{name}" + 1] AS {types[name]})')
             else:
-                joined[name] = _concatenated(parts)
+                joined[name] = joined_numbers(parts)
                 cells.append(f'TRY_CAST("{name}" AS {types[name]})')
         listed = ", ".join(f'"{name}"' for name in names)
         self._connection.register("incoming_rows", joined)
@@ -101,30 +120,3 @@ def _parts(name: str, kind: str, pending: _Pending) -> list[Packed]:
     """All batches of a column, null where a batch lacks it."""
     pairs = zip(pending.lengths, pending.batches, strict=True)
     return [batch[name] if name in batch else missing(kind, count) for count, batch in pairs]
-
-
-def _concatenated(parts: Sequence[Packed]) -> Array:
-    """Numbers one after the other."""
-    data = _spread([part.data for part in parts], parts)
-    if all(part.mask is None for part in parts):
-        return data
-    masks = [np.zeros(len(part.data), dtype=np.bool_) if part.mask is None else part.mask for part in parts]
-    return np.ma.masked_array(data, mask=_spread(masks, parts))
-
-
-def _merged(parts: Sequence[Packed]) -> tuple[Array, list[str | None]]:
-    """Codes one after the other, into one dictionary for all parts."""
-    codes: dict[str | None, int] = {}
-    own = np.array([codes.setdefault(word, len(codes)) for part in parts for word in part.words or ()], dtype=np.int32)
-    begins = np.cumsum([0, *(len(part.words or ()) for part in parts[:-1])])
-    places = np.concatenate([part.data for part in parts]) + np.repeat(begins, [len(part.data) for part in parts])
-    return _spread([own[places]], parts), list(codes)
-
-
-def _spread(arrays: Sequence[Array], parts: Sequence[Packed]) -> Array:
-    """What the parts have one after the other, with a value for each row where one stands for all rows of its part."""
-    joined: Array = np.concatenate(arrays)
-    sizes, lengths = np.array([(len(part.data), part.length) for part in parts]).T
-    if (sizes == lengths).all():
-        return joined
-    return joined.repeat(np.repeat(np.where(sizes == lengths, 1, lengths), sizes))

@@ -26,8 +26,8 @@ STORAGE_VERSION = "v1.0.0"
 _MAGIC = b"DUCK"
 # In memory DuckDB stores rows as they are, 400 bytes for each operation; in a file it compresses them.
 LARGE_BYTES = 64 << 20
-# Below it, sharing the work among threads takes longer than the work.
-_SMALL_BYTES = 4 << 20
+SMALL_BYTES = 4 << 20
+"""Below it, sharing the work among threads takes longer than the work."""
 _MEMORY_PER_CORE = 256 << 20
 _LEAST_MEMORY, _MOST_MEMORY = 384 << 20, 4 << 30
 # Tried for every text column and hardly ever chosen, for texts are few and repeated; a third of the time of an insertion.
@@ -41,6 +41,8 @@ _COLUMNS = """
 SELECT table_name, column_name, data_type FROM duckdb_columns() JOIN duckdb_tables() USING (database_oid, table_oid, table_name)
 WHERE duckdb_columns.database_name = ? AND NOT duckdb_columns.internal ORDER BY table_name, column_index
 """
+CALL_STORE = "stored_operations"
+"""The table below the view `operations` of a large case."""
 _FEW = 20_000
 # Where there are few calls, planning the views anew with each query takes longer than the query.
 _KEPT = "".join(
@@ -74,7 +76,7 @@ def new_case(path: Path | None = None, expected_bytes: int = 0) -> Connection:
     if path is not None and path.exists():
         raise ForensicsError(f"{path}: already exists; a case is built anew, remove it first", ExitCode.USAGE)
     is_large = expected_bytes >= LARGE_BYTES
-    is_small = expected_bytes < _SMALL_BYTES
+    is_small = expected_bytes < SMALL_BYTES
     threads = {"threads": 1} if is_small else {}
     try:
         place = path or (_scratch_file(expected_bytes) if is_large else None)
@@ -156,7 +158,8 @@ def _has_few_calls(connection: Connection) -> bool:
 def _content(connection: Connection) -> _Content:
     # The estimate counts rows that were deleted too: of tables that never had any it is exact.
     estimates = "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() AND estimated_size > 0"
-    written = {name for (name,) in connection.execute(estimates).fetchall()} & schema_columns().keys()
+    estimated = {name for (name,) in connection.execute(estimates).fetchall()}
+    written = ({"operations", *estimated} if CALL_STORE in estimated else estimated) & schema_columns().keys()
     each = " UNION ALL ".join(f"(SELECT '{table}' FROM {table} LIMIT 1)" for table in sorted(written))
     tables = frozenset(table for (table,) in connection.execute(each).fetchall()) if written else frozenset()
     kinds = {table: _kinds(connection, table) if table in tables else frozenset[str]() for table in _OF_KINDS}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from forensics.bundle.artefact import Artefact
+from forensics.case.call_store import calls_table
 from forensics.case.database import Connection, has_rows
 from forensics.case.moments import Taken, taken
 
@@ -34,14 +35,14 @@ ORDER BY s.rank, s.source_id
 
 # JSON dumps have no frames; a pickle of the same process has them for the same records.
 _CALL_PATHS = """
-UPDATE operations SET call_path = known.call_path FROM (
+UPDATE {table} SET call_path = known.call_path FROM (
     SELECT rank, record_id, enqueued_ns, max(call_path) AS call_path FROM operations
     WHERE call_path IS NOT NULL AND record_id IS NOT NULL AND enqueued_ns IS NOT NULL
         AND rank IN (SELECT rank FROM operations WHERE call_path IS NULL)
     GROUP BY ALL
 ) known
-WHERE operations.call_path IS NULL AND operations.rank = known.rank AND operations.record_id = known.record_id
-    AND operations.enqueued_ns = known.enqueued_ns
+WHERE {table}.call_path IS NULL AND {table}.rank = known.rank AND {table}.record_id = known.record_id
+    AND {table}.enqueued_ns = known.enqueued_ns
 """
 
 # What two dumps say of the same records, and what only one of them has: a dump of active entries leaves out finished ones, a
@@ -88,7 +89,7 @@ class _Dump:
 def number_dumps(connection: Connection, artefacts: Mapping[int, Artefact]) -> None:
     """Bring repeated dumps of each rank into one numbering, and drop what only repeats another source."""
     if has_rows(connection, "operations"):
-        connection.execute(_CALL_PATHS)
+        connection.execute(_CALL_PATHS.format(table=calls_table(connection)))
     if not connection.execute(_SEVERAL).fetchall():
         return
     dumps = [_Dump(*row) for row in connection.execute(_DUMPS).fetchall()]
@@ -124,7 +125,7 @@ def _fit(connection: Connection, one: _Dump, two: _Dump) -> bool:
 
 
 def _drop(connection: Connection, dump: _Dump, reason: str) -> None:
-    connection.execute("DELETE FROM operations WHERE source_id = ?", [dump.source_id])
+    connection.execute(f"DELETE FROM {calls_table(connection)} WHERE source_id = ?", [dump.source_id])
     connection.execute("DELETE FROM group_views WHERE source_id = ?", [dump.source_id])
     connection.execute(
         "UPDATE sources SET status = 'ignored', rows = 0, reason = ? WHERE source_id = ?", [reason, dump.source_id]
@@ -146,7 +147,8 @@ def _number(connection: Connection, dumps: Sequence[_Dump], artefacts: Mapping[i
     )
     for number, dump in enumerate(ordered):
         if number != (given[dump.source_id] or 0):
-            connection.execute("UPDATE operations SET snapshot = ? WHERE source_id = ?", [number, dump.source_id])
+            table = calls_table(connection)
+            connection.execute(f"UPDATE {table} SET snapshot = ? WHERE source_id = ?", [number, dump.source_id])
 
 
 def _warn(connection: Connection, dump: _Dump, message: str) -> None:

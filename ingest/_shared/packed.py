@@ -156,3 +156,29 @@ def _coded(values: Sequence[Any], kind: str, count: int) -> Packed:
 def encodable(text: str | None) -> str | None:
     """A text as valid UTF-8: a pickle or a file name may hold lone surrogates, which no database takes."""
     return text if text is None or text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def joined_numbers(parts: Sequence[Packed]) -> Array:
+    """The numbers of parts of a column one after the other."""
+    data = _spread([part.data for part in parts], parts)
+    if all(part.mask is None for part in parts):
+        return data
+    masks = [np.zeros(len(part.data), dtype=np.bool_) if part.mask is None else part.mask for part in parts]
+    return np.ma.masked_array(data, mask=_spread(masks, parts))
+
+
+def joined_texts(parts: Sequence[Packed], codes: dict[str | None, int]) -> Array:
+    """The codes of texts one after the other, into one dictionary for all parts, to which new words are added."""
+    own = np.array([codes.setdefault(word, len(codes)) for part in parts for word in part.words or ()], dtype=np.int32)
+    begins = np.cumsum([0, *(len(part.words or ()) for part in parts[:-1])])
+    places = np.concatenate([part.data for part in parts]) + np.repeat(begins, [len(part.data) for part in parts])
+    return _spread([own[places]], parts)
+
+
+def _spread(arrays: Sequence[Array], parts: Sequence[Packed]) -> Array:
+    """What the parts have one after the other, with a value for each row where one stands for all rows of its part."""
+    joined: Array = np.concatenate(arrays)
+    sizes, lengths = np.array([(len(part.data), part.length) for part in parts]).T
+    if (sizes == lengths).all():
+        return joined
+    return joined.repeat(np.repeat(np.where(sizes == lengths, 1, lengths), sizes))
