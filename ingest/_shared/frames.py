@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import Any
 
 from forensics.frame_form import function_name, is_native, is_upside_down
+from forensics.ingest._shared.packed import pack
 from forensics.ingest._shared.values import positive
 from forensics.ingest.interface import Batch
 
@@ -93,10 +94,29 @@ class FrameTable:
 
     def batches(self) -> Iterator[Batch]:
         """What was collected, for the tables `frames` and `call_paths`."""
-        if not self._frames:
-            return
-        names, files, lines = zip(*self._frames.values(), strict=True)
-        yield Batch("frames", {"frame": list(self._frames), "name": names, "filename": files, "line": lines})
-        rows = [(path, depth, frame) for path, frames in self._paths.items() for depth, frame in enumerate(frames)]
-        paths, depths, frames = zip(*rows, strict=True)
-        yield Batch("call_paths", {"call_path": paths, "depth": depths, "frame": frames})
+        if self._frames:
+            yield from _packed_before(tuple(self._frames.items()), tuple(self._paths.items()))
+
+
+def _packed(frames: Sequence[tuple[int, Frame]], paths: Sequence[tuple[int, tuple[int, ...]]]) -> Sequence[Batch]:
+    """The rows of frames and call paths, each with its number."""
+    names, files, lines = zip(*(frame for _, frame in frames), strict=True)
+    numbers = [number for number, _ in frames]
+    rows = [(path, depth, frame) for path, inside in paths for depth, frame in enumerate(inside)]
+    columns = zip(("call_path", "depth", "frame"), zip(*rows, strict=True), strict=True)
+    return (
+        Batch(
+            "frames",
+            {
+                "frame": pack(numbers, "BIGINT"),
+                "name": pack(names, "VARCHAR"),
+                "filename": pack(files, "VARCHAR"),
+                "line": pack(lines, "BIGINT"),
+            },
+        ),
+        Batch("call_paths", {name: pack(values, "BIGINT") for name, values in columns}),
+    )
+
+
+# Dumps of one job come one after the other, and their ranks issue their calls from the same places.
+_packed_before = lru_cache(maxsize=4)(_packed)
