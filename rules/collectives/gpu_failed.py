@@ -34,11 +34,12 @@ def _evaluate(
 ) -> Iterator[Finding]:
     """Of errors that came together nothing tells which was first: one of their GPUs is to blame.
 
-    A rank that waits for another one has an error that explains nothing.
+    A rank that waits for another one has an error that explains nothing, unless nothing was seen of that one.
     """
     first = errors.first(
         {rank for root in (*graph.roots, *graph.reported_roots) for rank in root.ranks}
         | {rank for rank in errors.by_rank if roster.rank(rank).dead}
+        | {rank for rank in _beside_unseen(roster, graph) if (error := errors.by_rank.get(rank)) and error.of_device}
     )
     # What a program can cause, and most ranks have, it caused.
     if 2 * len(first) > len(roster.ranks) > 2 and not any(errors.by_rank[rank].of_device for rank in first):
@@ -49,6 +50,17 @@ def _evaluate(
         stage = _stage(graph, stacks, text, rank)
         found = _finding(errors, first, (*text.waiters(rank), *text.stack(rank), *text.process(rank)))
         yield replace(found, stage=stage, since=roster.since(rank, errors.by_rank[rank].time_ns))
+
+
+def _beside_unseen(roster: Roster, graph: WaitGraph) -> Iterator[int]:
+    """Ranks that wait for such only as left nothing to see: those may be inside the same operations, and are held up as well.
+
+    A device that is lost does not come back, whoever else is late; what a program or a peer can cause may be an echo.
+    """
+    unseen = {rank for rank, facts in roster.ranks.items() if facts.unseen}
+    for rank, whom in graph.waits_for.items():
+        if whom and unseen.issuperset(whom):
+            yield rank
 
 
 def _stage(graph: WaitGraph, stacks: StacksByRank, text: EvidenceText, rank: int) -> StageRef:

@@ -86,6 +86,23 @@ def test_an_error_of_a_rank_that_waits_for_another_is_not_its_cause(tmp_path: Pa
     assert any("does not explain" in label.reason for label in verdict.labels)
 
 
+@pytest.mark.parametrize(
+    ("text", "ranks"), [(LOST, {2}), ("31, pid={pid}, name=python, MMU Fault", set())], ids=["lost", "what a program can cause"]
+)
+def test_a_lost_gpu_is_named_beside_a_rank_of_which_nothing_is_seen(text: str, ranks: set[int], tmp_path: Path) -> None:
+    """Rank 1 was not collected: it may be inside the same call, held up by the GPU that is lost, or be late itself."""
+    found = Collection(4, collected().at_ns)
+    recorded = job(absent=1)
+    for rank in (0, 2, 3):
+        found.rank(rank)
+        found.samples(rank)
+        found.stacks(rank, *[ALL_REDUCE] * 3)
+        found.dump(recorded, rank)
+    found.kernel_log("[    9.000001] Linux version 6.8.0", xid(text))
+    verdict = verdict_of(found.write(tmp_path))
+    assert {each for suspect in verdict.suspects if suspect.cause is Cause.GPU_FAULT for each in suspect.ranks} == ranks
+
+
 def test_an_error_of_the_rank_that_has_not_come_is(tmp_path: Path) -> None:
     (first, *_) = leaders(verdict_of(collected(xid(LOST, 1), absent=1, place=LOADER_QUEUE).write(tmp_path)))
     assert (first.ranks, first.cause) == ((1,), Cause.GPU_FAULT)
