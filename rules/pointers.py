@@ -77,6 +77,7 @@ WHERE p.kind = 'port' AND regexp_matches(p.state, '(?i)\\b(active|down)\\b')
 ORDER BY ALL
 """
 _LEAST_PORTS = 3
+_TESTS = "SELECT host, device, text, min(source) FROM device_event WHERE kind = 'test_failed' GROUP BY ALL ORDER BY ALL"
 # What each rank gave up on first.
 _GAVE_UP = """
 SELECT rank, arg_min(subject, (path, locator)), arg_min(source, (path, locator)) FROM logged_event
@@ -92,6 +93,7 @@ def pointers(connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors) 
         *_dead_workers(connection),
         *_dead_pods(connection),
         *_errors(roster, errors),
+        *_failed_tests(connection),
         *_down_links(connection),
         *_down_ports(connection),
         *_gave_up_elsewhere(connection),
@@ -131,6 +133,15 @@ def _errors(roster: Roster, errors: GpuErrors) -> Iterator[str]:
     for error in errors.unplaced if len(errors.unplaced) == 1 else ():
         where = f" of {error.host}" if error.host else ""
         yield f"the rank that uses GPU {error.address}{where}, its stack and log: {error.meaning} ({error.source})"
+
+
+def _failed_tests(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One GPU of all that were tested; where several fail it may be their host, its driver or its power."""
+    failed = rows_of(connection, "device_events", _TESTS, kinds=("test_failed",))
+    if len({(host, device) for host, device, *_ in failed}) == 1:
+        host, device, said, source = failed[0]
+        where = f"{device} of {host}" if host else device
+        yield f"{where} and the rank on it: {said} ({source})"
 
 
 def _down_links(connection: DuckDBPyConnection) -> Iterator[str]:

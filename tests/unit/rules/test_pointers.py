@@ -58,6 +58,12 @@ def clocks(*reasons: int) -> str:
     return f"index, clocks.current.sm [MHz], clocks_throttle_reasons.active\n{rows}"
 
 
+def diagnostics(result: str) -> str:
+    """The table of `dcgmi diag` by the result of a test of memory."""
+    rows = (("Diagnostic", "Result"), ("NVML Library", "Pass"), ("GPU Memory", result))
+    return "".join(f"| {name:25} | {said:46} |\n" for name, said in rows)
+
+
 def ports(*states: str, model: str = "MT4129") -> str:
     """`ibstat` of a host, by the states of the ports of its NICs."""
     return "".join(
@@ -120,6 +126,10 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
             "gpus.csv#line=4), those of 3 others are not",
         ),
         (
+            {"diag.txt": diagnostics("Fail - GPU: 6"), **timeouts(*[9] * 8)},
+            "GPU-6 and the rank on it: DCGM's test GPU Memory failed (diag.txt#line=3)",
+        ),
+        (
             {"node-1/ibstat": ports(UP, POLLS), "node-2/ibstat": ports(UP, UP), **timeouts(*[9] * 8)},
             "mlx5_1/1 of node-1, cable and switch port, and the ranks that use it: its port is down (Down, Polling; "
             "node-1/ibstat), it is up on 1 other host",
@@ -150,6 +160,7 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
         "a pod",
         "a link",
         "a hot GPU",
+        "a failed test",
         "a port that is up elsewhere",
         "a port of a host",
         "a low clock",
@@ -175,6 +186,7 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
         {"dmesg": LINK.format("veth8", 1, "down"), **timeouts(*[9] * 8)},
         {"gpus.csv": clocks(4, 0x48, 0x48, 4), **timeouts(*[9] * 4)},
         {"gpus.csv": clocks(4, 4, 4, 4), **timeouts(*[9] * 4)},
+        {"diag.txt": diagnostics("Fail - GPUs: 5, 6"), **timeouts(*[9] * 8)},
         {"node-1/ibstat": ports(UP, POLLS), "node-2/ibstat": ports(POLLS, UP), **timeouts(*[9] * 8)},
         {"node-1/ibstat": ports(UP, OFF), "node-2/ibstat": ports(UP, UP), **timeouts(*[9] * 8)},
         {"node-1/ibstat.1": ports(UP, POLLS), "node-1/ibstat.2": ports(UP, UP), **timeouts(*[9] * 8)},
@@ -198,6 +210,7 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
         "a link of a container",
         "two hot GPUs",
         "limits of power",
+        "two failed tests",
         "two ports",
         "a port that was switched off",
         "a port that came back",
@@ -218,7 +231,7 @@ def test_what_points_at_nobody(tmp_path: Path, files: Mapping[str, str]) -> None
     assert not [
         text
         for text in found
-        if any(word in text for word in ("link went down", "port is down", "held down", "computes at"))
+        if any(word in text for word in ("link went down", "port is down", "held down", "computes at", "DCGM's test"))
         or text.startswith(STARTS)
     ]
 
