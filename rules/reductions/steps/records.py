@@ -14,6 +14,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import few_calls, rows_of
 from forensics.rules.reductions.calls.group_times import joined_group_times
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.steps.tokens import numbered
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -76,10 +77,11 @@ class Names:
 class Record:
     """Calls of one rank in the order of its host: one value a call in each column.
 
-    `token` is the same for calls of one kind, size and peer in one communicator, whose members `members` counts. `peer` is a
-    global rank (-1: none, or not known). Times are ns on the clock of the rank's host, `UNKNOWN` where the source has none.
-    Where `by_arrivals`, the time inside a call is told by when its members came to it. Profilers mark steps (`step` is the
-    number, `UNKNOWN` outside of them) and what the host did: `told` is 1 in a forward pass, -1 in a backward one, else 0.
+    `token` is the same for calls of one kind, size and peer in one communicator, whose members `members` counts; sizes that
+    data decides do not count. `peer` is a global rank (-1: none, or not known). Times are ns on the clock of the rank's host,
+    `UNKNOWN` where the source has none. Where `by_arrivals`, the time inside a call is told by when its members came to it.
+    Profilers mark steps (`step` is the number, `UNKNOWN` outside of them) and what the host did: `told` is 1 in a forward pass,
+    -1 in a backward one, else 0.
     """
 
     rank: int
@@ -216,8 +218,8 @@ def _all_ranks(connection: DuckDBPyConnection) -> list[int]:
 
 
 def _split(columns: dict[str, npt.NDArray[Any]], names: Names) -> Mapping[int, Record]:
+    columns["token"] = numbered(columns["token"], columns, names.kinds)
     of = columns.pop("rank")
-    columns["token"] = np.unique(columns["token"], return_inverse=True)[1].astype(np.int32)
     columns |= {name: np.broadcast_to(np.int64(value), len(of)) for name, value in _MARKS.items() if name not in columns}
     bounds = np.flatnonzero(np.diff(of, prepend=UNKNOWN))
     parts = zip(bounds.tolist(), np.append(bounds, len(of))[1:].tolist(), strict=True)

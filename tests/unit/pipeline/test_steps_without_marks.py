@@ -53,3 +53,27 @@ def test_evaluation_every_few_steps_leaves_the_steps_as_they_are() -> None:
     step = [GATHER, SCATTER, GATHER, SCATTER, Call("all", "all_reduce", 1)]
     program = [call for number in range(24) for call in (*[GATHER] * (12 * (number % 8 == 7)), *step)]
     assert set(lengths(program, [20] * len(program))) == {5, 17}
+
+
+def routed(steps: int, layers: int, sizes: list[int], head: int = 0) -> list[Call]:
+    """Steps of a model of experts: tokens go out in buffers of one size and come back in sizes that data decides."""
+    out, back = Call("all", "all_to_all", 4096), iter(sizes)
+    passes = [
+        [call for _ in range(2 * layers) for call in (BUCKET, out, Call("all", "all_to_all", next(back)))] for _ in range(steps)
+    ]
+    return [call for each in passes for call in (*each, Call("all", "all_reduce", 1))][head:]
+
+
+@pytest.mark.parametrize("head", [0, 5])
+@pytest.mark.parametrize("chosen", [40, 4000], ids=["sizes that recur by chance", "sizes of which few recur"])
+def test_sizes_that_data_decides_make_no_steps(chosen: int, head: int) -> None:
+    sizes = (5000 + np.random.default_rng(3).integers(0, chosen, 8 * STEPS)).tolist()
+    program = routed(STEPS, 4, sizes, head)
+    assert set(lengths(program, [20] * len(program))) == {25}
+
+
+@pytest.mark.parametrize("steps", [2, STEPS])
+def test_sizes_of_layers_that_recur_in_each_step_tell_them_apart(steps: int) -> None:
+    """Nothing else recurs once a step."""
+    step = [Call("all", "all_to_all", 100 + layer) for layer in range(8)]
+    assert set(lengths(step * steps + step[:3], [20] * (8 * steps + 3))) == {8}
