@@ -17,6 +17,7 @@ from forensics.case.database import rows_of
 from forensics.model import TreeLine
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.hardware.lost_links import links_down
+from forensics.rules.reductions.logs.failures import is_of_another
 from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.tree import apart
@@ -78,6 +79,11 @@ ORDER BY ALL
 """
 _LEAST_PORTS = 3
 _TESTS = "SELECT host, device, text, min(source) FROM device_event WHERE kind = 'test_failed' GROUP BY ALL ORDER BY ALL"
+# Errors that processes of torchrun wrote beside their logs, in folders that tell their number on their node only.
+_REPLIES = """
+SELECT l.path, l.subject, l.text, l.time_ns FROM logged_event l JOIN sources s USING (source_id)
+WHERE s.parser = 'elastic_error' AND l.kind = 'fatal_error' AND l.rank IS NULL ORDER BY ALL
+"""
 # What each rank gave up on first.
 _GAVE_UP = """
 SELECT rank, arg_min(subject, (path, locator)), arg_min(source, (path, locator)) FROM logged_event
@@ -92,6 +98,7 @@ def pointers(connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors) 
         *_lost_nodes(connection),
         *_dead_workers(connection),
         *_dead_pods(connection),
+        *_first_reply(connection),
         *_errors(roster, errors),
         *_failed_tests(connection),
         *_down_links(connection),
@@ -123,6 +130,19 @@ def _dead_pods(connection: DuckDBPyConnection) -> Iterator[str]:
     if len(pods) == 1:
         ((pod, source),) = pods
         yield f"the log of pod {pod}, which ended ({source}), and which ranks ran in it"
+
+
+def _first_reply(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One process of those of unknown ranks whose error is its own, and none of the others, which lost it, is older."""
+    replies = rows_of(connection, "log_events", _REPLIES, kinds=("fatal_error",))
+    own = [reply for reply in replies if not is_of_another(reply[2])]
+    if len(own) != 1 or len(replies) < 2:
+        return
+    ((path, kind, _, when),) = own
+    times = [reply[3] for reply in replies if reply[3] is not None]
+    if when is None or when == min(times):
+        what = f"it ended by its own {kind or 'error'}, {len(replies) - 1} others of the folders by the loss of a peer"
+        yield f"the log beside {path}, and which rank wrote it: {what}"
 
 
 def _errors(roster: Roster, errors: GpuErrors) -> Iterator[str]:

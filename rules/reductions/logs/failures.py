@@ -184,7 +184,7 @@ class _Errors:
 
     def _error(self, said: _Line, uncaught: bool) -> None:
         rank, kind, text, subject, source_id, line, source = said
-        of_another = _OF_ANOTHER.search(subject if kind == "watchdog_died" and subject else text) is not None
+        of_another = is_of_another(subject if kind == "watchdog_died" and subject else text)
         follows = of_another or self._stalls.had_begun(source_id, line)
         if kind == "exception" and (differs := _ODD_ONE.search(text)):
             self._odd.setdefault(int(differs[1]), Failure(int(differs[1]), text, source))
@@ -229,6 +229,11 @@ def _ends(kind: str, text: str, subject: str | None) -> bool:
     if kind == "exception":
         return "ChildFailedError" in text or "CalledProcessError" in text
     return kind != "traceback" and (kind != "process_exit" or subject != "exitcode=0")
+
+
+def is_of_another(text: str) -> bool:
+    """Whether an error is one that the end of another rank brings about: a lost connection, a communicator that was aborted."""
+    return _OF_ANOTHER.search(text) is not None
 
 
 def may_be_the_program(device: Evidence) -> bool:

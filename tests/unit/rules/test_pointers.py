@@ -58,6 +58,15 @@ def clocks(*reasons: int) -> str:
     return f"index, clocks.current.sm [MHz], clocks_throttle_reasons.active\n{rows}"
 
 
+LOST = "RuntimeError: [pair.cc:534] Connection closed by peer [10.0.0.4]:1182"
+
+
+def replies(*said: tuple[str, int]) -> dict[str, str]:
+    """What processes of one node, of an unknown number of nodes, wrote by `@record`: error and second."""
+    form = '{{"message": {{"message": "{0}", "extraInfo": {{"py_callstack": "", "timestamp": "{1}"}}}}}}'
+    return {f"attempt_0/{local}/error.json": form.format(text, 1_700_000_000 + time) for local, (text, time) in enumerate(said)}
+
+
 def diagnostics(result: str) -> str:
     """The table of `dcgmi diag` by the result of a test of memory."""
     rows = (("Diagnostic", "Result"), ("NVML Library", "Pass"), ("GPU Memory", result))
@@ -101,7 +110,7 @@ TWO_HOSTS = {
 
 def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
     for name, text in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).write_text(text)
     verdict = verdict_of(folder)
     assert not verdict.suspects
@@ -124,6 +133,10 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
             {"gpus.csv": clocks(4, 4, 0x68, 4), **timeouts(*[9] * 4)},
             "GPU-2 and the rank on it: its clocks are held down (hw_slowdown, hw_thermal_slowdown, sw_thermal_slowdown; "
             "gpus.csv#line=4), those of 3 others are not",
+        ),
+        (
+            replies((LOST, 9), (LOST, 8), ("ValueError: bad row", 4)),
+            "the log beside attempt_0/2/error.json, and which rank wrote it: it ended by its own ValueError, 2 others of",
         ),
         (
             {"diag.txt": diagnostics("Fail - GPU: 6"), **timeouts(*[9] * 8)},
@@ -160,6 +173,7 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
         "a pod",
         "a link",
         "a hot GPU",
+        "an error of its own",
         "a failed test",
         "a port that is up elsewhere",
         "a port of a host",
@@ -186,6 +200,9 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
         {"dmesg": LINK.format("veth8", 1, "down"), **timeouts(*[9] * 8)},
         {"gpus.csv": clocks(4, 0x48, 0x48, 4), **timeouts(*[9] * 4)},
         {"gpus.csv": clocks(4, 4, 4, 4), **timeouts(*[9] * 4)},
+        replies((LOST, 9), ("KeyError: 4", 5), ("ValueError: bad row", 4)),
+        replies((LOST, 9), (LOST, 3), ("ValueError: bad row", 4)),
+        replies((LOST, 9), (LOST, 9), (LOST, 9)),
         {"diag.txt": diagnostics("Fail - GPUs: 5, 6"), **timeouts(*[9] * 8)},
         {"node-1/ibstat": ports(UP, POLLS), "node-2/ibstat": ports(POLLS, UP), **timeouts(*[9] * 8)},
         {"node-1/ibstat": ports(UP, OFF), "node-2/ibstat": ports(UP, UP), **timeouts(*[9] * 8)},
@@ -210,6 +227,9 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
         "a link of a container",
         "two hot GPUs",
         "limits of power",
+        "two errors of their own",
+        "an error that came later",
+        "errors that follow",
         "two failed tests",
         "two ports",
         "a port that was switched off",
@@ -231,7 +251,10 @@ def test_what_points_at_nobody(tmp_path: Path, files: Mapping[str, str]) -> None
     assert not [
         text
         for text in found
-        if any(word in text for word in ("link went down", "port is down", "held down", "computes at", "DCGM's test"))
+        if any(
+            word in text
+            for word in ("link went down", "port is down", "held down", "computes at", "DCGM's test", "the log beside")
+        )
         or text.startswith(STARTS)
     ]
 
