@@ -34,11 +34,14 @@ written by somebody else; its wrong name is of a sound job of which one round of
 evidence, and one node that was lost counts among the ranks; afterwards 7 of the 15 and 9 of the 11 were named, and 13
 of the 16 of its evening. Of its night two nodes count among the ranks, and four outputs of a benchmark were refused as
 no evidence; afterwards 11 of the 15 were named, one of them below `if the job is stuck`; the next steps point to the
-others. Of the two last, stacks of two cases were written cut at first and count as silent; two texts of the first and
+others. Of the two after it, stacks of two cases were written cut at first and count as silent; two texts of the first and
 one folder of the second were refused as no evidence. Their wrong names were of a pod that had been killed days before,
 and of a rank that its failed peer had killed; afterwards 10 of the 13 and 6 of the 7 were named. Silent stay outputs of
 a benchmark of pairs, clocks in exports of nvidia-smi, a link that is down, and stacks in logs of one node of which
-nothing tells the ranks."""
+nothing tells the ranks. Of the two of 2026-11-27 six were refused as no evidence (metrics of ranks in JSON lines, records of
+pods, a page of torch's debug server, a table of a dashboard), of which four are silence about a rank, and stacks of one case
+were written cut; most of the silent ones are tables of devices, of which nothing tells the ranks: afterwards the next steps
+point to seven of the fifteen."""
 TITLE = "## Logs pasted in public"
 
 
@@ -112,6 +115,8 @@ UNSEEN = (
     Sitting("the same hand again, after what that taught, 2026-11-26 night", 6, 5, 0, 6, 6),
     Sitting("logs and folders of public threads, 2026-11-26 late, half of them to tempt", 13, 6, 1, 13, 12),
     Sitting("the same hand again, after what that taught, 2026-11-26 late", 7, 3, 1, 5, 5),
+    Sitting("logs, tables and folders of public threads, 2026-11-27, by a hand new to the readers", 16, 6, 0, 13, 13),
+    Sitting("the same hand again, 2026-11-27, before what that taught was mended but for ports and clocks", 9, 4, 0, 7, 7),
 )
 
 
