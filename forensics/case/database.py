@@ -44,10 +44,9 @@ WHERE duckdb_columns.database_name = ? AND NOT duckdb_columns.internal ORDER BY 
 CALL_STORE = "stored_operations"
 """The table below the view `operations` of a large case."""
 _FEW = 20_000
-# Where there are few calls, planning the views anew with each query takes longer than the query.
-_KEPT = "".join(
-    f"CREATE TEMP TABLE {view} AS SELECT * FROM main.{view};" for view in ("capture", "latest_call", "ordered_call", "position")
-)
+# Where there are few calls, planning the views anew with each query takes longer than the query; where there are many, each of
+# them would look for the newest dumps again.
+_KEPT_OF_FEW, _KEPT_OF_MANY = ("capture", "latest_call", "ordered_call", "position"), ("capture",)
 _READ_ONLY = "BEGIN TRANSACTION READ ONLY"
 _OFFLINE = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 
@@ -175,8 +174,9 @@ def read_only(connection: Connection) -> Iterator[None]:
     """While it lasts the tables of the case cannot be written; temporary tables can, and are gone afterwards."""
     content = _contents[connection] = _content(connection)
     connection.execute(_READ_ONLY)
-    if "operations" in content.tables and few_calls(connection):
-        connection.execute(_KEPT)
+    if "operations" in content.tables:
+        kept = _KEPT_OF_FEW if few_calls(connection) else _KEPT_OF_MANY
+        connection.execute("".join(f"CREATE TEMP TABLE {view} AS SELECT * FROM main.{view};" for view in kept))
     try:
         yield
     finally:
