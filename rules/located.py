@@ -118,7 +118,8 @@ def _place(suspect: Suspect, rank: int, places: CallPlaces, members: Members) ->
     place = _of_call(suspect, rank, places, members)
     if place is not None or suspect.stage.component is Component.COMMUNICATION:
         return place
-    return places.of_next(rank)
+    way = str(suspect.stage.name) if suspect.stage.name in (StageName.FORWARD, StageName.BACKWARD) else None
+    return places.of_stop(rank, way)
 
 
 def _of_call(suspect: Suspect, rank: int, places: CallPlaces, members: Members) -> CallPlace | None:

@@ -10,24 +10,13 @@ from typing import NewType
 import numpy as np
 from duckdb import DuckDBPyConnection
 
-from forensics.model import StageName
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.pipeline.passes import (
-    BACKWARD,
-    FORWARD,
-    NEITHER,
-    Neighbours,
-    Passes,
-    neighbours,
-    passes,
-)
-from forensics.rules.reductions.stacks.call_paths import call_paths
-from forensics.rules.reductions.stacks.recorded_stages import stage_of_path
-from forensics.rules.reductions.steps.begins import step_begins, usual_step
-from forensics.rules.reductions.steps.records import UNKNOWN, Ints, Record, Recorded
+from forensics.rules.reductions.pipeline.first_step import next_pass
+from forensics.rules.reductions.pipeline.passes import BACKWARD, FORWARD, NEITHER, ends_two_passes, in_turns, message_before
+from forensics.rules.reductions.pipeline.told import Told, told_of
+from forensics.rules.reductions.steps.records import Record, Recorded
 from forensics.rules.reductions.steps.traced import TracedRecords
 
-_STAGES = {StageName.FORWARD: FORWARD, StageName.BACKWARD: BACKWARD}
 WORDS = {FORWARD: "forward", BACKWARD: "backward"}
 """Directions in words."""
 DIRECTIONS = {word: direction for direction, word in WORDS.items()}
@@ -40,7 +29,8 @@ class CallPlace:
     """A place in a step: numbers from 0, each None where it is not known; a single microbatch is not numbered.
 
     `opens`: it is the first call of a step, so that a rank which does not make it may still be fetching its data. `in_pass`:
-    it is of a pass, though its direction may not be known.
+    it is of a pass, though its direction may not be known. `receives`: it would begin a pass, so that what comes before it is
+    of another one.
     """
 
     direction: str | None = None
@@ -49,17 +39,7 @@ class CallPlace:
     stage: int | None = None
     opens: bool = False
     in_pass: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What the record of a rank tells: its steps, its neighbours, its passes."""
-
-    record: Record
-    begins: Ints
-    usual: tuple[int, int] | None
-    ends: Neighbours | None
-    passes: Passes | None
+    receives: bool = False
 
 
 @dataclass(slots=True)
@@ -86,7 +66,7 @@ class CallPlaces:
 
     def learn(self, found: Mapping[int, Record]) -> None:
         """Take records of ranks that were read already."""
-        self.known |= {rank: self._read(record) for rank, record in found.items() if rank not in self.known}
+        self.known |= {rank: told_of(self.connection, record) for rank, record in found.items() if rank not in self.known}
 
     def pass_at(self, rank: int, at: int) -> CallPlace | None:
         """The pass that a call of a rank is of, by its place in the record; None without a record.
@@ -115,7 +95,7 @@ class CallPlaces:
             return False
         bounds = np.append(told.begins, len(told.record))
         step = int(np.searchsorted(told.begins, at, side="right"))
-        alike = told.record.token == told.record.token[at]
+        alike = told.record.form == told.record.form[at]
         return bool(alike[bounds[step - 1] : at].any() and alike[at + 1 : bounds[step]].any())
 
     def of_message(self, rank: int, peers: Collection[int]) -> CallPlace | None:
@@ -129,20 +109,35 @@ class CallPlaces:
     def of_next(self, rank: int) -> CallPlace | None:
         """The place of the call that a rank would make after its last one, as it did in the steps before."""
         told = self.told(rank)
-        if told is None or told.usual is None or told.passes is None or not len(told.begins):
+        if told is None or told.passes is None or not len(told.begins):
             return None
+        if told.usual is None:
+            return self._next_of_opening(told)
         at = self._expected(told)
-        return None if at is None else replace(self._place(told, at), opens=at == told.usual[0])
+        receives = at is not None and bool(told.record.is_message[at] and not told.record.is_send[at])
+        return None if at is None else replace(self._place(told, at), opens=at == told.usual[0], receives=receives)
+
+    def of_stop(self, rank: int, direction: str | None) -> CallPlace | None:
+        """The place at which a rank stopped between two calls, its host being in a pass of a `direction` (None: not known).
+
+        It is that of the call that it would make next, or of its last one where only that is of the pass.
+        """
+        told, following = self.told(rank), self.of_next(rank)
+        if told is None or following is None or (following.direction == direction and not following.receives):
+            return following
+        last = len(told.record) - 1
+        before = self._of_pass(told, last) if last >= told.begins[-1] and not told.record.is_message[last] else None
+        return before if before and before.direction and before.direction == direction else following
 
     def of_deviation(self, rank: int) -> CallPlace | None:
         """The place in the usual step from which on one of the last two steps of a rank went another way, or None."""
         told = self.told(rank)
         if told is None or told.usual is None or not len(told.begins):
             return None
-        usual = told.record.token[slice(*told.usual)]
+        usual = told.record.form[slice(*told.usual)]
         bounds = [*told.begins[-2:].tolist(), len(told.record)]
         for begin, end in reversed(list(pairwise(bounds))):
-            made = told.record.token[begin:end]
+            made = told.record.form[begin:end]
             shared = min(len(usual), len(made))
             differs = np.flatnonzero(usual[:shared] != made[:shared])
             if len(differs):
@@ -154,16 +149,16 @@ class CallPlaces:
         begin, end = told.usual or (0, 0)
         last = int(told.begins[-1])
         made = len(told.record) - last
-        if made >= end - begin or (told.record.token[last:] != told.record.token[begin : begin + made]).any():
+        if made >= end - begin or (told.record.form[last:] != told.record.form[begin : begin + made]).any():
             return None
         return begin + made
 
     def _place(self, told: Told, at: int) -> CallPlace:
         place = self._of_pass(told, at)
-        if not place.in_pass or told.ends is None or told.passes is None or not _ends_two_passes(told.record, told.passes, at):
+        if not place.in_pass or told.ends is None or told.passes is None or not ends_two_passes(told.record, told.passes, at):
             return place
         # The last stage goes back with the microbatch that came; the first one with another than it sends on.
-        number, came = (int(told.passes.ordinal[each]) for each in (at, _message_before(told.record, at)))
+        number, came = (int(told.passes.ordinal[each]) for each in (at, message_before(told.record, at)))
         same = told.ends.after is None and told.passes.per_step > 1 and number == came >= 0
         return replace(place, direction=None, microbatch=number if same else None, chunk=None)
 
@@ -174,17 +169,42 @@ class CallPlaces:
             return CallPlace(stage=self.stage_of(rank))
         direction, number = int(told.passes.direction[at]), int(told.passes.ordinal[at])
         place = CallPlace(WORDS.get(direction), stage=self.stage_of(rank), in_pass=direction != NEITHER)
-        if direction == NEITHER or number < 0 or told.passes.per_step < 2:
+        if direction == NEITHER or number < 0 or (told.passes.per_step < 2 and not told.is_opening):
             return place
+        if told.is_opening:
+            return self._of_opening(told, place, number)
         stages, chunks = self._shape(rank)
         if chunks == 1:
             return place if told.passes.sparse[at] else replace(place, microbatch=number)
-        turns = [_in_turns(each, direction, stages, chunks) for each in range(told.passes.per_step)]
+        turns = [in_turns(each, direction, stages, chunks) for each in range(told.passes.per_step)]
         if told.passes.sparse[at]:
             # The first stage gets nothing for its first chunk, the last one passes nothing on from its last.
             absent = 0 if bool(told.record.is_send[at]) is (direction == BACKWARD) else chunks - 1
             turns = [turn for turn in turns if turn[1] != absent]
         return replace(place, microbatch=turns[number][0], chunk=turns[number][1]) if number < len(turns) else place
+
+    def _next_of_opening(self, told: Told) -> CallPlace | None:
+        """The place of the call that a rank would make next in a step of which no whole one is known."""
+        found = next_pass(told.record, told.passes, int(told.begins[0]), told.ends) if told.passes and told.ends else None
+        if found is None or (self.stage_of(told.record.rank) is None and not self._is_in_line(told)):
+            return None
+        way, number, receives = found
+        place = CallPlace(WORDS[way], stage=self.stage_of(told.record.rank), in_pass=True, receives=receives)
+        return self._of_opening(told, place, number)
+
+    def _of_opening(self, told: Told, place: CallPlace, number: int) -> CallPlace:
+        """A pass by the number of messages: with several chunks it is a microbatch until the first comes round."""
+        chain = self._chain(told.record.rank)
+        first = self.told(chain[-1]) if chain else None
+        if first is None or first.passes is None or first.ends is None or first.ends.after is None:
+            return replace(place, direction=None, microbatch=None)
+        second = self.told(first.ends.after)
+        is_last = second is not None and second.ends is not None and second.ends.after is None
+        if second is not None and is_last and second.record.is_send.any() and not _has_paths(first, second):
+            return replace(place, direction=None)
+        last = self.stage_of(first.ends.before) if first.ends.before is not None else None
+        rounds = first.ends.before is not None and (last is None or number > last)
+        return place if rounds else replace(place, microbatch=number)
 
     def stage_of(self, rank: int) -> int | None:
         """The stage of the pipeline that a rank is in, from 0; None where messages do not lead to the first one."""
@@ -241,42 +261,10 @@ class CallPlaces:
         last = self.stage_of(first.ends.before) if first.ends.before is not None else 1
         return (last + 1, passed_on // microbatches) if last is not None and again and microbatches > 0 else (0, 1)
 
-    def _read(self, record: Record) -> Told:
-        begins = step_begins(record)
-        usual = usual_step(record, begins)
-        ends = neighbours(record, begins)
-        if usual is None:
-            return Told(record, begins, None, ends, None)
-        return Told(record, begins, usual, ends, passes(record, begins, usual, ends, self._directions(record)))
 
-    def _directions(self, record: Record) -> Mapping[int, int]:
-        paths = call_paths(self.connection, {path for path in set(record.call_path.tolist()) if path != UNKNOWN})
-        return {number: _STAGES.get(stage_of_path(path), NEITHER) for number, path in paths.items()}
-
-
-def _ends_two_passes(record: Record, passes: Passes, at: int) -> bool:
-    """Whether a message that is sent may end a pass of either direction: work of both lies between it and one that came."""
-    before = _message_before(record, at)
-    if not record.is_message[at] or not record.is_send[at] or before < 0 or record.is_send[before]:
-        return False
-    between = passes.direction[before + 1 : at][~record.is_message[before + 1 : at]]
-    return bool(passes.direction[before] != passes.direction[at]) and not (between != NEITHER).any()
-
-
-def _message_before(record: Record, at: int) -> int:
-    """The place of the last message of an earlier call; -1 without one."""
-    found = np.flatnonzero(record.is_message[:at] & (record.call_order[:at] < record.call_order[at]))
-    return int(found[-1]) if len(found) else -1
-
-
-def _in_turns(number: int, direction: int, stages: int, chunks: int) -> tuple[int, int]:
-    """Microbatch and chunk of a pass where chunks take turns: as many microbatches as there are stages through each chunk.
-
-    The order of Megatron-LM's `forward_backward_pipelining_with_interleaving` (Narayanan et al., SC 2021, section 2.2).
-    """
-    turn, within = divmod(number, stages * chunks)
-    chunk, microbatch = divmod(within, stages)
-    return turn * stages + microbatch, chunk if direction == FORWARD else chunks - 1 - chunk
+def _has_paths(*found: Told) -> bool:
+    """Whether call paths tell directions: between two stages messages alone cannot tell a chunk that comes round."""
+    return all(bool((told.passes.direction[~told.record.is_message] != NEITHER).any()) for told in found if told.passes)
 
 
 @reduction

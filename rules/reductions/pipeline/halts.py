@@ -85,11 +85,11 @@ def _state(work: Work, places: CallPlaces) -> _State | None:
     told = places.told(work.rank)
     if told is None or told.usual is None or not len(told.begins):
         return None
-    usual = told.record.token[slice(*told.usual)]
+    usual = told.record.form[slice(*told.usual)]
     # Members of a group call keep their state; the entry that closes it has the end.
     over = told.record.done | (told.record.end_ns != UNKNOWN)
     begin = _step_of(told.begins, over)
-    made = told.record.token[begin : begin + len(usual)]
+    made = told.record.form[begin : begin + len(usual)]
     if begin < 0 or (made != usual[: len(made)]).any():
         return None
     done = np.zeros(len(usual), np.bool_)

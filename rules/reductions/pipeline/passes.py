@@ -53,15 +53,18 @@ class Passes:
     per_step: int
 
 
-def neighbours(record: Record, begins: Ints) -> Neighbours | None:
-    """Who is before and after a rank in its pipeline, as the first messages of its steps tell; None where they disagree."""
+def neighbours(record: Record, begins: Ints, *, is_alone: bool = False) -> Neighbours | None:
+    """Who is before and after a rank in its pipeline, as the first messages of its steps tell; None where they disagree.
+
+    `is_alone`: there is no other step than the one that the rank stands in.
+    """
     # Of a group call that the ring has cut, the peers are lost.
     peers = tuple(dict.fromkeys(record.peer[record.is_message & (record.peer >= 0)].tolist()))
     if not 1 <= len(peers) <= _MOST_PEERS:
         return None
     bounds = [(begin, end) for begin, end in _bounds(record, begins) if record.is_message[begin:end].any()]
     # One message in the step that a job stands in, and none in those before, is none of a pipeline.
-    whole = any(end < len(record) for _, end in bounds)
+    whole = is_alone or any(end < len(record) for _, end in bounds)
     found = {_first(record, peers, begin, end) for begin, end in bounds} if whole else {None}
     return found.pop() if len(found) == 1 else None
 
@@ -85,9 +88,8 @@ def _first(record: Record, peers: tuple[int, ...], begin: int, end: int) -> Neig
 
 def passes(record: Record, begins: Ints, usual: tuple[int, int], ends: Neighbours | None, paths: Mapping[int, int]) -> Passes:
     """The pass of each call; `usual` is a whole step of the record, `paths` the direction of call paths where they tell it."""
-    by_path = np.array([paths.get(path, NEITHER) for path in record.call_path.tolist()], dtype=np.int8)
-    by_path = np.where(by_path == NEITHER, record.told, by_path).astype(np.int8)
-    direction = _of_messages(record, ends, usual, by_path) if ends else np.zeros(len(record), np.int8)
+    by_path = path_directions(record, paths)
+    direction = message_directions(record, ends, usual, by_path) if ends else np.zeros(len(record), np.int8)
     marks = record.is_message if ends else _turns(record, by_path)
     per_step = _passes_in(record, direction, usual) if ends else _passes_by_turns(record, by_path, usual)
     inside = _inside_passes(record, usual, per_step, marks) & ~record.is_message
@@ -121,8 +123,14 @@ def _passes_by_turns(record: Record, by_path: Signs, usual: tuple[int, int]) -> 
     return int(forward.sum() // np.gcd.reduce(rows)) if len(rows) > 1 else 0
 
 
-def _of_messages(record: Record, ends: Neighbours, usual: tuple[int, int], by_path: Signs) -> Signs:
-    """Forward ones come from before or go to the next stage.
+def path_directions(record: Record, paths: Mapping[int, int]) -> Signs:
+    """The direction of each call by its call path, else by the marks of a profiler."""
+    found = np.array([paths.get(path, NEITHER) for path in record.call_path.tolist()], dtype=np.int8)
+    return np.where(found == NEITHER, record.told, found).astype(np.int8)
+
+
+def message_directions(record: Record, ends: Neighbours, usual: tuple[int, int], by_path: Signs) -> Signs:
+    """The direction of each message, `usual` being a step to judge by: forward ones come from before or go to the next stage.
 
     Between two stages that hold several chunks each, messages of both directions go both ways: there the work around them
     decides, which the call paths of collectives tell: a message is sent after the work of its pass, and received before it.
@@ -137,6 +145,15 @@ def _of_messages(record: Record, ends: Neighbours, usual: tuple[int, int], by_pa
     known = sends[around[sends] != NEITHER]
     contradicted = len(known) > _MOST_UNKNOWN * len(sends) and bool((around[known] != direction[known]).mean() > _CONTRADICTED)
     return np.where(record.is_message & (around != NEITHER), around, direction) if contradicted else direction
+
+
+def comes_round(record: Record, ends: Neighbours, by_path: Signs) -> bool:
+    """Whether work of both directions is sent to the only neighbour, or received from it: two stages hold several chunks."""
+    if ends.before is not None and ends.after is not None:
+        return False
+    around = _around(record, by_path)
+    expected = np.where(record.is_send == ends.is_first, FORWARD, BACKWARD)
+    return bool((record.is_message & (around != NEITHER) & (around != expected)).any())
 
 
 def _around(record: Record, by_path: Signs) -> Signs:
@@ -174,11 +191,11 @@ def _inside_passes(record: Record, usual: tuple[int, int], per_step: int, marks:
     step = slice(*usual)
     if per_step < 2:
         return np.zeros(len(record), np.bool_)
-    counts = np.bincount(record.token[step], minlength=int(record.token.max()) + 1)
+    counts = np.bincount(record.form[step], minlength=int(record.form.max()) + 1)
     part = np.cumsum(marks[step])
-    spread = np.array([len(np.unique(part[record.token[step] == token])) for token in range(len(counts))])
+    spread = np.array([len(np.unique(part[record.form[step] == token])) for token in range(len(counts))])
     recurs = (counts % per_step == 0) & (counts > 0) & (2 * spread >= min(per_step, len(np.unique(part))))
-    return np.asarray(recurs[record.token], dtype=np.bool_)
+    return np.asarray(recurs[record.form], dtype=np.bool_)
 
 
 def _by_next_send(record: Record, direction: Signs, usual: tuple[int, int]) -> Signs:
@@ -216,3 +233,28 @@ def _ordinals(
 
 def _messages(record: Record, chosen: Flags) -> tuple[Flags, Flags]:
     return (chosen & record.is_message & record.is_send, chosen & record.is_message & ~record.is_send)
+
+
+def ends_two_passes(record: Record, passes: Passes, at: int) -> bool:
+    """Whether a message that is sent may end a pass of either direction: work of both lies between it and one that came."""
+    before = message_before(record, at)
+    if not record.is_message[at] or not record.is_send[at] or before < 0 or record.is_send[before]:
+        return False
+    between = passes.direction[before + 1 : at][~record.is_message[before + 1 : at]]
+    return bool(passes.direction[before] != passes.direction[at]) and not (between != NEITHER).any()
+
+
+def message_before(record: Record, at: int) -> int:
+    """The place of the last message of an earlier call; -1 without one."""
+    found = np.flatnonzero(record.is_message[:at] & (record.call_order[:at] < record.call_order[at]))
+    return int(found[-1]) if len(found) else -1
+
+
+def in_turns(number: int, direction: int, stages: int, chunks: int) -> tuple[int, int]:
+    """Microbatch and chunk of a pass where chunks take turns: as many microbatches as there are stages through each chunk.
+
+    The order of Megatron-LM's `forward_backward_pipelining_with_interleaving` (Narayanan et al., SC 2021, section 2.2).
+    """
+    turn, within = divmod(number, stages * chunks)
+    chunk, microbatch = divmod(within, stages)
+    return turn * stages + microbatch, chunk if direction == FORWARD else chunks - 1 - chunk

@@ -45,7 +45,7 @@ def _unlike(record: Record, begins: Ints, calls: Ints) -> Ints | None:
     unlike = np.flatnonzero(calls >= _TIMES_AS_MANY * calls[usual])
     if len(unlike) < _LEAST_STEPS or _share_of_usual(calls[unlike]) < _ALIKE:
         return None
-    layer = record.token[begins[usual] : begins[usual + 1]]
+    layer = record.form[begins[usual] : begins[usual + 1]]
     if len(np.unique(layer)) < len(layer):
         return None
     apart = np.diff(unlike)

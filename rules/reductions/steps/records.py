@@ -21,6 +21,8 @@ Flags = npt.NDArray[np.bool_]
 
 UNKNOWN = np.iinfo(np.int64).min
 """What stands where the source told nothing."""
+# Activations keep their width and differ in the tokens that a microbatch has, or that an expert gets; flat ones are parameters.
+_FORM = "regexp_replace(o.input_sizes, '[0-9]+,', '*,', 'g')"
 # What only profilers tell, one value for all calls of a recorder.
 _MARKS = {"step": UNKNOWN, "step_begin_ns": UNKNOWN, "step_end_ns": UNKNOWN, "told": 0}
 
@@ -53,6 +55,8 @@ SELECT o.rank, c.code AS communicator, k.code AS kind, CAST(coalesce(z.members, 
        coalesce(p.rank, -1) AS peer, coalesce(o.sequence, {UNKNOWN}) AS sequence,
        coalesce(o.call_path, {UNKNOWN}) AS call_path, o.call_order, o.record_id, o.source_id, o.locator,
        hash(c.code, k.code, o.input_sizes, o.count, p.rank)::UBIGINT AS token,
+       CASE WHEN contains(o.input_sizes, ',') THEN hash(c.code, k.code, {_FORM}, p.rank)
+            ELSE hash(c.code, k.code, o.input_sizes, o.count, p.rank) END::UBIGINT AS form,
        coalesce(o.enqueued_ns, o.entered_ns, o.device_start_ns, {UNKNOWN}) AS enqueued_ns,
        coalesce(o.over_ns, {UNKNOWN}) AS end_ns,
        coalesce(o.took_ns, CASE WHEN w.came = z.members THEN w.waited_ns END, {UNKNOWN}) AS duration_ns,
@@ -78,10 +82,11 @@ class Record:
     """Calls of one rank in the order of its host: one value a call in each column.
 
     `token` is the same for calls of one kind, size and peer in one communicator, whose members `members` counts; sizes that
-    data decides do not count. `peer` is a global rank (-1: none, or not known). Times are ns on the clock of the rank's host,
-    `UNKNOWN` where the source has none. Where `by_arrivals`, the time inside a call is told by when its members came to it.
-    Profilers mark steps (`step` is the number, `UNKNOWN` outside of them) and what the host did: `told` is 1 in a forward pass,
-    -1 in a backward one, else 0.
+    data decides do not count. `form` is the same also for activations that differ in their number of tokens only, as where
+    microbatches are of different lengths. `peer` is a global rank (-1: none, or not known). Times are ns on the clock of the
+    rank's host, `UNKNOWN` where the source has none. Where `by_arrivals`, the time inside a call is told by when its members
+    came to it. Profilers mark steps (`step` is the number, `UNKNOWN` outside of them) and what the host did: `told` is 1 in a
+    forward pass, -1 in a backward one, else 0.
     """
 
     rank: int
@@ -98,6 +103,7 @@ class Record:
     source_id: Ints
     locator: Ints
     token: Ints
+    form: Ints
     enqueued_ns: Ints
     end_ns: Ints
     duration_ns: Ints
@@ -218,7 +224,7 @@ def _all_ranks(connection: DuckDBPyConnection) -> list[int]:
 
 
 def _split(columns: dict[str, npt.NDArray[Any]], names: Names) -> Mapping[int, Record]:
-    columns["token"] = numbered(columns["token"], columns, names.kinds)
+    columns |= {name: numbered(columns[name], columns, names.kinds) for name in ("token", "form")}
     of = columns.pop("rank")
     columns |= {name: np.broadcast_to(np.int64(value), len(of)) for name, value in _MARKS.items() if name not in columns}
     bounds = np.flatnonzero(np.diff(of, prepend=UNKNOWN))

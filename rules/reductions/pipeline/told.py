@@ -1,0 +1,70 @@
+"""What the record of one rank tells of its steps: where they begin, a usual one, its neighbours, and the pass of each call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from duckdb import DuckDBPyConnection
+
+from forensics.model import StageName
+from forensics.rules.reductions.pipeline.first_step import first_begin, opening_passes
+from forensics.rules.reductions.pipeline.passes import (
+    BACKWARD,
+    FORWARD,
+    NEITHER,
+    Neighbours,
+    Passes,
+    comes_round,
+    message_directions,
+    neighbours,
+    passes,
+    path_directions,
+)
+from forensics.rules.reductions.stacks.call_paths import call_paths
+from forensics.rules.reductions.stacks.recorded_stages import stage_of_path
+from forensics.rules.reductions.steps.begins import step_begins, usual_step
+from forensics.rules.reductions.steps.records import UNKNOWN, Ints, Record
+
+_STAGES = {StageName.FORWARD: FORWARD, StageName.BACKWARD: BACKWARD}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the record of a rank tells: its steps, its neighbours, its passes.
+
+    Without a `usual` step the passes are those of the step that the rank stands in, counted by its messages.
+    """
+
+    record: Record
+    begins: Ints
+    usual: tuple[int, int] | None
+    ends: Neighbours | None
+    passes: Passes | None
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether no whole step is known, and the passes of the one that the rank stands in are counted."""
+        return self.usual is None and self.passes is not None
+
+
+def told_of(connection: DuckDBPyConnection, record: Record) -> Told:
+    """What the calls of a rank tell; call paths are read from the case."""
+    begins = first_begin(record, step_begins(record))
+    usual = usual_step(record, begins)
+    is_alone = usual is None and len(begins) == 1
+    ends = neighbours(record, begins, is_alone=is_alone)
+    paths = _directions(connection, record)
+    if usual is not None:
+        return Told(record, begins, usual, ends, passes(record, begins, usual, ends, paths))
+    by_path = path_directions(record, paths)
+    if ends is None or not is_alone or comes_round(record, ends, by_path):
+        return Told(record, begins, None, ends, None)
+    step = (int(begins[0]), len(record))
+    directions = message_directions(record, ends, step, by_path)
+    return Told(record, begins, None, ends, opening_passes(record, step[0], ends, directions, by_path))
+
+
+def _directions(connection: DuckDBPyConnection, record: Record) -> Mapping[int, int]:
+    paths = call_paths(connection, {path for path in set(record.call_path.tolist()) if path != UNKNOWN})
+    return {number: _STAGES.get(stage_of_path(path), NEITHER) for number, path in paths.items()}
