@@ -29,7 +29,7 @@ from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, may
 from forensics.rules.reductions.frontier.gates import REASONS, Gates
 from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.frontier.reading import FrontierWindows
-from forensics.rules.reductions.frontier.told import is_limited
+from forensics.rules.reductions.frontier.told import is_limited, is_of_device
 from forensics.rules.reductions.frontier.verdicts import WindowVerdict, judge
 from forensics.rules.reductions.hardware.accounted import unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
@@ -136,7 +136,8 @@ def _is_told_better(culprit: Culprit, on_device: Mapping[tuple[int, ...], str]) 
 
 def _finding(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least: float) -> Finding:
     name = StageName(culprit.stage) if culprit.stage in set(StageName) else StageName.OTHER
-    component = Component.HOST if culprit.stage in _ON_HOST else Component.COMPUTE if culprit.device else Component.UNKNOWN
+    on_device = culprit.device or (culprit.stage == judged.attribution.sync and is_of_device(judged, culprit))
+    component = Component.HOST if culprit.stage in _ON_HOST else Component.COMPUTE if on_device else Component.UNKNOWN
     return Finding(
         ranks=culprit.ranks,
         cause=_cause(groups, judged, culprit, least),
@@ -165,7 +166,9 @@ def _cause(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least
     on_device = bool(matrix.device) or matrix.asked or any(group.backend not in HOST_BACKENDS for group in groups)
     if culprit.device or not on_device:
         return Cause.COMPUTE_SLOW
-    return Cause.UNKNOWN if culprit.stage == judged.attribution.sync else Cause.HOST_STALL
+    if culprit.stage != judged.attribution.sync:
+        return Cause.HOST_STALL
+    return Cause.COMPUTE_SLOW if is_of_device(judged, culprit) else Cause.UNKNOWN
 
 
 def _confidence(judged: WindowVerdict, culprit: Culprit) -> Confidence:
@@ -199,6 +202,8 @@ def _evidence(judged: WindowVerdict, culprit: Culprit) -> Iterator[Evidence]:
     )
     if culprit.device:
         yield Evidence(f"device time of {culprit.stage} is {culprit.typical_ns / 1e6:.1f} ms above its peers'", path)
+    elif culprit.stage in _PASSES and is_of_device(judged, culprit):
+        yield Evidence(f"hosts had launched {culprit.stage} with the others: what is late is the device", path)
     if culprit.steps < _ENOUGH_STEPS:
         yield Evidence(f"only {culprit.steps} steps could be compared: less than a habit shows", path, supports=False)
     if culprit.tied:

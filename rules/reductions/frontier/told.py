@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from forensics.model import StageName
 from forensics.rules.reductions.frontier.culprits import Culprit
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.roles import roles_differ
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow, WindowVerdict, judge
 
+# Of what a rank is late by: a host that launched its work later by less leaves nearly all of it to its device.
+_OF_HOST = 0.2
+# Of the steps in which it should have noted when it had launched its work.
+_NOTED = 0.9
 # Of the wall time: stages that overlap by more were nested or counted twice, and tell no loss.
 _MOST_OVERLAP = 0.1
 
@@ -34,3 +40,19 @@ def is_limited(judged: WindowVerdict, gates: Gates) -> bool:
     """Whether the window cannot bear an accusation: ranks of different parts, stages out of order or counted twice."""
     mixed = judged.attribution.sync is None or roles_differ(judged.matrix, gates, judged.attribution.sync)
     return bool(mixed) or not judged.matrix.is_ordered or judged.examined.overlap > _MOST_OVERLAP
+
+
+def is_of_device(judged: WindowVerdict, culprit: Culprit) -> bool:
+    """Whether its ranks are late in their collectives, while their hosts had launched the work before them with the others.
+
+    Notes of arrivals are those of a host; on a device, collectives begin when what was launched before them is done.
+    """
+    own = (judged.matrix.arrived or {}).get(culprit.stage)
+    if own is None or judged.attribution.waits != "collectives" or not culprit.ranks:
+        return False
+    rows = judged.matrix.steps >= (judged.matrix.steps[0] if culprit.onset is None else culprit.onset)
+    named = np.isin(judged.matrix.ranks, culprit.ranks)
+    if not rows.any() or named.all() or float(np.isfinite(own[rows]).mean()) < _NOTED:
+        return False
+    later = np.nanmedian(own[rows][:, named] - np.nanmedian(own[rows][:, ~named], axis=1, keepdims=True), axis=0)
+    return float(later.max()) <= _OF_HOST * culprit.typical_ns

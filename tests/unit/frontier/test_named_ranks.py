@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from forensics.case.database import insert_rows, new_case
@@ -12,9 +15,11 @@ from forensics.rules.reductions.frontier.matrix import StageMatrix
 from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
+from forensics.rules.reductions.frontier.waits import Waiting
 from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
 from forensics.rules.slow.stage_slow import wait_for_another
-from tests.unit.frontier.jobs import job
+from forensics.vocabulary import Cause
+from tests.unit.frontier.jobs import MS, job
 
 STAGES = ("forward", "callbacks", "optimizer", "data")
 
@@ -110,3 +115,27 @@ def test_where_most_ranks_would_be_named_none_is() -> None:
 def test_all_members_but_one_wait_for_it(ranks: tuple[int, ...], confidence: str, size: int, waits: bool) -> None:
     groups = (Communicator("1:dp", (0, 1, 2, 3), confidence, {}, size=size), Communicator("2:tp", (4, 5), "read", {}))
     assert wait_for_another(Communicators(groups), ranks) is waits
+
+
+@pytest.mark.parametrize(
+    ("later_ms", "noted", "cause"),
+    [(0.0, 1.0, Cause.COMPUTE_SLOW), (100.0, 1.0, Cause.UNKNOWN), (0.0, 0.5, Cause.UNKNOWN), (0.0, 0.0, Cause.UNKNOWN)],
+    ids=["with the others", "later", "half of the notes are lost", "not noted"],
+)
+def test_a_device_is_late_where_its_host_had_launched_with_the_others(later_ms: float, noted: float, cause: Cause) -> None:
+    """Collectives tell how long each rank worked in the backward pass, and notes when its host had launched it."""
+    rule = find("FX170")
+    assert rule is not None
+    slow = job("backward", arrivals=True)
+    waits = np.zeros_like(slow.durations)
+    waits[:, 2] = slow.durations[:, 2] - (slow.arrived or {})["backward"] - 15 * MS
+    launched = 30 * MS * (1 + 0.03 * np.random.default_rng(1).standard_normal(slow.walls.shape))
+    launched[:, 3] += later_ms * MS
+    launched[round(noted * len(launched)) :] = np.nan
+    made = replace(slow, arrived={"backward": launched} if noted else None, asked={"forward": 100})
+    given: dict[object, object] = {
+        FrontierWindows: FrontierWindows((FrontierWindow(made, Waiting(waits, 2)),)),
+        Thresholds: thresholds(rule, {}),
+    }
+    (finding,) = [each for each in supply_of(new_case(), None).call(rule.evaluate, given) if each.impact]
+    assert (finding.ranks, finding.stage.name, finding.cause) == ((3,), "backward", cause)
