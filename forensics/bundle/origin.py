@@ -44,6 +44,11 @@ _NOT_A_RANK = frozenset(
         "cuda",
     }
 )
+# What people and trackers number when they hand in files: the order of attachments, or of pieces of one log.
+_ATTACHED = re.compile(
+    r"uploads?|attach(?:ment|ed)|files?|document|untitled|download|item|pasted?|snippet|gist|message|comment|ticket"
+    r"|screenshot|image|chunk|split|piece"
+)
 # Devices that drivers number themselves: mlx5_0, bnxt_re1, eth0.
 _DEVICE = re.compile(
     r"(?:^|[_.-])(?:mlx\d|bnxt_re|irdma|hfi\d|qedr|efa|erdma|rxe|rocep\w*|ibp\w*|ib|eth|nic)[_.-]?\d+$", re.IGNORECASE
@@ -132,7 +137,8 @@ def _rank(parts: tuple[str, ...], stem: str) -> tuple[int | None, str | None]:
         # `dump_0302` may be a time of day; of one file the number alone proves no more than any other number.
         return int(recorder[1]), GUESSED if recorder[1].startswith("0") and len(recorder[1]) > 2 else "path"
     trailing = None if _DEVICE.search(stem) else _TRAILING.search(stem)
-    if trailing and (trailing["before"] or trailing["word"] or "").lower() not in _NOT_A_RANK:
+    word_before = (trailing["before"] or trailing["word"] or "").lower() if trailing else ""
+    if trailing and word_before not in _NOT_A_RANK and not _ATTACHED.fullmatch(word_before):
         return int(trailing["number"]), GUESSED
     return None, None
 

@@ -62,6 +62,11 @@ def test_the_sample_is_the_number_that_is_left_over(path: str, sample: int | Non
     assert origin(path).sample == sample
 
 
+@pytest.mark.parametrize("path", ["upload-2.txt", "file3.log", "Attachment_10.txt", "a/paste-1", "split.4.gz"])
+def test_the_order_of_attachments_is_no_rank(path: str) -> None:
+    assert origin(path).rank is None
+
+
 @pytest.mark.parametrize(
     ("path", "is_child", "pid"),
     [
