@@ -30,8 +30,8 @@ LEAST_GAP_NS = 1_000_000
 _LEAST_PART = 0.1
 # Calls on either side of a change; the rank is half as late before, at most.
 _LEAST_SIDE, _EARLIER = 5, 0.5
-# Of the times between calls: between two steps it is longer, with up to twenty calls a step.
-_BETWEEN_STEPS = 0.95
+# Of a lateness: what lies between two calls when it arose there, and not at a call before of the same step.
+_AROSE = 0.5
 # Of a lateness: what the device is the cause of is four fifths of it at least.
 _MOST_BY_HOST = 0.2
 # Of what a rank became later, the time between calls must have grown by this part, else something else hides it.
@@ -231,10 +231,10 @@ def _onset(gaps: Floats, times: Floats) -> int | None:
     onset = onset_of(gaps.tolist(), (_LEAST_SIDE, _LEAST_SIDE), _came_later)
     if onset is None:
         return None
-    # Steps grew by as much as the rank became later.
-    grown = np.median(gaps[onset:]) - np.median(gaps[:onset])
-    before_ns = np.quantile(np.diff(times[onset:]), _BETWEEN_STEPS) - grown
-    return onset if times[onset] - times[0] >= _LEAST_SIDE * before_ns else None
+    # Calls of one step are late together: one look at it. A look is a lateness that arose since the call before.
+    late, since = gaps[onset:], np.diff(times[onset - 1 :])
+    looks = np.count_nonzero((late >= LEAST_GAP_NS) & (since >= _AROSE * late))
+    return onset if onset * looks >= _LEAST_SIDE * len(late) else None
 
 
 def _on_device(column: int, calls: Series, late: Ints) -> bool:

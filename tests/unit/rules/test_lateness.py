@@ -74,6 +74,20 @@ def test_calls_of_one_step_are_one_look_at_it(first: int, *, has_onset: bool) ->
     assert (of_rank(2, found).since_ns is not None) is has_onset
 
 
+@pytest.mark.parametrize(("slow", "onset"), [(8, 42), (4, None)])
+def test_a_rank_that_starves_is_late_by_another_time_in_each_step(slow: int, onset: int | None) -> None:
+    """Beside busy processes steps of 80 ms take 1.5 to 5 s, and the others are slower, too."""
+    gaps = [1700, 3200, 2100, 1000, 1600, 2300, 2000, 1100]
+    found = series(
+        lambda number: {2: gaps[number - 42] if number >= 42 else 3},
+        calls=42 + slow,
+        every_ms=lambda number: 800 + 1.3 * gaps[number - 42] if number >= 42 else 80,
+    )
+    late = of_rank(2, found)
+    assert (late.since_ns is not None) is (onset is not None)
+    assert onset is None or (late.late, late.calls) == (slow, slow)
+
+
 def test_a_lag_that_the_schedule_absorbs_is_marked() -> None:
     """The others have as much to wait for elsewhere: calls come no further apart than before."""
     late = of_rank(2, series(lambda number: {2: 60 if number >= 12 else 2}))
