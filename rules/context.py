@@ -231,6 +231,11 @@ SELECT text, path || coalesce('#line=' || locator, '') FROM (
 ) WHERE before > -$events OR place = 1 ORDER BY rank, place, before
 """
 _MOST_RANKS, _MOST_LINES, _LAST_EVENTS = 2, 6, 3
+_SECOND_LOOK = "a second collection some minutes later: it tells a slow job from a stuck one"
+_FIRST_LOOK = (
+    "stacks of all ranks, while the job still runs or when it hangs again: `forensics collect --diagnose` on each host, or "
+    "`date; py-spy dump --pid PID` of each rank, twice, a minute apart"
+)
 
 
 def last_lines(connection: DuckDBPyConnection, suspects: tuple[Suspect, ...]) -> tuple[Evidence, ...]:
@@ -253,5 +258,6 @@ def would_change(roster: Roster, liveness: Liveness, suspects: tuple[Suspect, ..
     if no_dump:
         found.append(f"a Flight Recorder dump of {ranks_text(no_dump)}: it tells whether it entered the operation")
     if liveness.motion.value in ("unseen", "too_early"):
-        found.append("a second collection some minutes later: it tells a slow job from a stuck one")
+        looked = any(each.has_stack or each.has_recorder or each.sampled for each in roster.ranks.values())
+        found.append(_SECOND_LOOK if looked else _FIRST_LOOK)
     return tuple(found)

@@ -38,6 +38,10 @@ _BARRIERS = "10 hung jobs of another program (barriers of files and stores, thre
 _TEN = "10 hung jobs of ten other programs (evaluation, decoders, meshes, tags, stale locks)"
 _SIX = "6 hung jobs of six more (checkpoints, asyncio, two orders, FSDP2, messages, a key), after what these ten taught"
 _FIVE = "5 sound jobs of as many other programs"
+_HUNG = "5 hung jobs of a new user (GPT, FSDP2 with a queue, DTensor, a pipeline, two groups)"
+_SLOW = "4 slow jobs of a new user (starved, a slow mount, a hook, garbage collection)"
+_FINE = "6 sound jobs of a new user (compiling, saving, joining, a bar, a download, an end)"
+_MORE = "6 jobs of six more of a new user (3 hung, 1 slow, 2 sound), after what these taught"
 _BY_FORMS: Mapping[str, Mapping[str, tuple[int, int, int]]] = {
     _TEN: {
         "whole bundle": (8, 2, 10),
@@ -59,6 +63,10 @@ _BY_FORMS: Mapping[str, Mapping[str, tuple[int, int, int]]] = {
         "one round of stacks": (4, 1, 5),
         "logs after SIGABRT": (5, 0, 5),
     },
+    _HUNG: {"whole bundle": (3, 1, 5), "dumps alone": (2, 1, 3), "one round of stacks": (1, 0, 5), "logs": (0, 0, 5)},
+    _SLOW: {"whole bundle": (2, 0, 4), "dumps alone": (0, 0, 3), "traces of torch.profiler": (3, 0, 4), "logs": (0, 0, 4)},
+    _FINE: {"whole bundle": (5, 1, 6), "dumps alone": (2, 0, 2), "one round of stacks": (5, 0, 5), "logs": (6, 0, 6)},
+    _MORE: {"whole bundle": (6, 0, 6), "dumps alone": (4, 0, 5), "one round of stacks": (4, 0, 6), "logs": (2, 0, 6)},
 }
 """Programs that nobody wrote rules for, each sat once and not in the repository: right, named others, of how many."""
 _SOUND = "44 sound jobs of a busy host (`tests/live/test_sound_jobs.py`, sat four times)"
@@ -73,7 +81,12 @@ Of the ten hung jobs of ten other programs 9 bundles, 6 logs after the time-out 
 (the last in files that are called by their ranks); of the six more 1 log after the time-out. The bundle that still names
 others is of a pipeline in which a send and a receive of different tags wait: all four ranks, of which two are to blame. Of
 the sound jobs, the one that was called hung by its dumps is since then a lead (`inconclusive`, *if the job is stuck*), as the
-one named by one round of stacks was. In one of them a rank is slow in every step: to name it counts as right."""
+one named by one round of stacks was. In one of them a rank is slow in every step: to name it counts as right.
+
+Of the jobs of a new user 4 of 5 bundles of hung ones and 3 of 4 of slow ones were right afterwards, and the download, a rank
+that reads while the others wait, is no hang any more. A mesh in which two ranks skip a step is still called a deadlock of all
+four ranks, and dumps alone of a slow job of gloo name nobody: nothing in them tells that their clocks are one. A log alone
+tells a hung job from a sound one in none of these; that nobody is named counts as wrong for a hung or slow job."""
 _COUNT = re.compile(r"\d+")
 _PARTS = re.compile(r"\| field form \| (\d+) \| (\d+) \| \d+ \| \d+ \| (\d+) \|")
 

@@ -215,13 +215,18 @@ def _sampled(roster: Roster, stacks: Mapping[int, Stacks]) -> tuple[Motion, str]
     if passing and len(moved) == len(several):
         return Motion.MOVING, f"all {len(moved)} ranks were at different places in their stack samples"
     if passing:
-        return Motion.TOO_EARLY, f"{len(passing)} ranks entered or left communication between stack samples"
+        return Motion.TOO_EARLY, passing_text(len(passing))
     if any(several[rank].communicating or several[rank].in_store for rank in still):
         return Motion.STALLED, f"{len(still)} ranks stayed at the same place over all stack samples"
     if several:
         return Motion.UNSEEN, "repeated stacks do not tell whether the job moves"
     taken = any(facts.has_stack or facts.has_recorder for facts in roster.ranks.values())
     return Motion.UNSEEN, "single capture" if taken else "neither stacks nor dumps"
+
+
+def passing_text(count: int) -> str:
+    """How many ranks stack samples found entering or leaving communication."""
+    return f"{count} rank{'' if count == 1 else 's'} entered or left communication between stack samples"
 
 
 def _passed(stacks: Mapping[int, Stacks]) -> str | None:
@@ -237,5 +242,5 @@ def _passed(stacks: Mapping[int, Stacks]) -> str | None:
 
 
 def seconds(ns: int) -> str:
-    """A time in words."""
-    return f"{ns / 1e9:.1f} s"
+    """A time in words; one that clocks read a moment apart make negative is none."""
+    return f"{max(ns, 0) / 1e9:.1f} s"

@@ -20,7 +20,7 @@ from forensics.case.database import rows_of
 from forensics.model import Family
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, recorders_moved, seconds
+from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, passing_text, recorders_moved, seconds
 from forensics.rules.reductions.progress.motion import SilenceFactor
 from forensics.rules.reductions.progress.stays import SeldomStays, stayed_before
 from forensics.rules.reductions.progress.switches import Pace, WaitPaces
@@ -225,7 +225,7 @@ def _between_samples(wait: Wait, ranks: Roster, samples: Mapping[int, Stacks], p
     several = {rank: samples[rank] for rank in taking_part if rank in samples and len(samples[rank].main) > 1}
     passing = [rank for rank, found in several.items() if found.moved and found.communicated]
     if passing:
-        return WaitState(Standing.PASSING, f"{len(passing)} ranks entered or left communication between stack samples")
+        return WaitState(Standing.PASSING, passing_text(len(passing)))
     woken = next((paces[rank] for rank in several if rank in paces and paces[rank].pace is Pace.MOVING), None)
     if woken is not None:
         return WaitState(Standing.PASSING, f"rank {woken.rank} was woken while it waited: {woken.reason}")
