@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, WaitKind
+from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, Members, WaitKind
 from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text
@@ -17,33 +17,45 @@ def _evaluate(stacks: StacksByRank, graph: WaitGraph, text: EvidenceText) -> Ite
     for root in graph.roots:
         for wait in root.waits:
             waiting = tuple(rank for rank in root.ranks if rank in wait.waiting)
-            if root.kind is not RootKind.FREE and not wait.communicator and _point_to_point(stacks, waiting):
+            if root.kind is RootKind.FREE or wait.communicator or not _point_to_point(stacks, waiting):
+                continue
+            if _is_framed(stacks, waiting) or len(waiting) < len(root.ranks):
                 yield _finding(stacks, text, root, wait, waiting)
 
 
 def _point_to_point(stacks: StacksByRank, ranks: tuple[int, ...]) -> bool:
-    """Whether frames show it: that a thread waits for a work handle, which is all the kernel tells, may be of any call."""
     found = [activity_of(stacks, rank) for rank in ranks]
-    return all(each is not None and each.wait is WaitKind.POINT_TO_POINT and not each.by_kernel for each in found)
+    return all(each is not None and each.wait is WaitKind.POINT_TO_POINT for each in found)
+
+
+def _is_framed(stacks: StacksByRank, ranks: tuple[int, ...]) -> bool:
+    """Whether frames show it: that a thread waits for a work handle, which is all the kernel tells, may be of any call."""
+    return not any(each is not None and each.by_kernel for each in (activity_of(stacks, rank) for rank in ranks))
 
 
 def _finding(stacks: StacksByRank, text: EvidenceText, root: Root, wait: Wait, waiting: tuple[int, ...]) -> Finding:
-    """Name those who all receive; else the few who went past the exchange; else those who are left in it."""
+    """Name those who all receive; else the few who went past the exchange; else those who are left in it.
+
+    Where frames do not show what is left, one of all is at fault: a message that was not sent holds up a chain of ranks.
+    """
     functions = (
         activity.call_frame.function for rank in waiting if (activity := activity_of(stacks, rank)) and activity.call_frame
     )
     calls = sorted(set(functions))
     past = tuple(rank for rank in root.ranks if rank not in waiting)
     only_receive = len(waiting) > 1 and bool(calls) and set(calls) <= {"recv", "irecv"}
-    ranks = past if past and len(past) < len(waiting) and not only_receive else waiting
+    is_open = not _is_framed(stacks, waiting)
+    few = past if past and len(past) < len(waiting) and not only_receive else waiting
+    ranks = root.ranks if is_open else few
     return Finding(
         ranks=ranks,
         cause=Cause.DEADLOCK if only_receive else Cause.P2P_UNMATCHED,
         stage=text.joined_stage(wait, ranks, Component.COMMUNICATION),
         belief=Belief.MISMATCH,
-        confidence=Confidence.LIKELY if len(waiting) > 1 else Confidence.SUSPECT,
+        confidence=Confidence.LIKELY if len(waiting) > 1 and not is_open else Confidence.SUSPECT,
         evidence=tuple(_evidence(stacks, text, waiting, past, calls)),
-        granularity=Granularity.of_ranks(ranks),
+        granularity=Granularity.GROUP if is_open else Granularity.of_ranks(ranks),
+        members=Members.ONE_OF if is_open else Members.EACH,
         next_steps=("match the sends and receives of these ranks call by call; the recorder of gloo does not hold them",),
     )
 

@@ -13,8 +13,8 @@ from forensics.rules.reductions.stacks.activity import activity
 from forensics.rules.reductions.stacks.call_paths import frame
 from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank
 from forensics.rules.reductions.waits.messages import message_waits
-from tests.recordings.collection import Collection
-from tests.recordings.job import START_NS
+from tests.recordings.collection import Collection, whole
+from tests.recordings.job import START_NS, Job
 from tests.recordings.places import ALL_REDUCE, HOST_CODE, Place
 from tests.recordings.verdicts import named, verdict_of
 
@@ -64,3 +64,15 @@ def test_where_all_wait_for_handles_nobody_is_told_from_the_rest(tmp_path: Path)
     assert [(each.ranks, each.members, each.cause) for each in verdict.suspects] == [
         ((0, 1, 2, 3), Members.ONE_OF, Cause.UNKNOWN)
     ]
+
+
+def test_a_message_left_out_behind_a_chain_is_of_one_of_all(tmp_path: Path) -> None:
+    """Two of four stages are past the exchange, in a recorded collective: nothing tells which pair has the two ends."""
+    job = Job(4)
+    job.steps(8)
+    job.hang({0, 1})
+    found = whole(job, dict.fromkeys((0, 1), EXCHANGE))
+    for rank, (wchan, syscall) in {0: HANDLE, 1: HANDLE, 2: LOCK, 3: LOCK}.items():
+        found.samples(rank, wchan=wchan, syscall=syscall)
+    (first,) = verdict_of(found.write(tmp_path)).suspects
+    assert (first.ranks, first.members, first.cause) == ((0, 1, 2, 3), Members.ONE_OF, Cause.P2P_UNMATCHED)
