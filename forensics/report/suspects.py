@@ -59,10 +59,12 @@ def cost(impact: Impact | None) -> str:
     """What the fault costs, as far as it was measured; empty when it was not."""
     if impact is None:
         return ""
+    # Only the critical path counts the steps that were long; the others take their share of all that was recorded.
+    of = "the step" if impact.method == "critical_path" else "the time"
     parts = [
         "" if impact.recoverable_ns is None else f"{times.duration(impact.recoverable_ns)} recoverable",
-        "" if impact.share is None else f"{impact.share:.1%} of the step",
-        "" if impact.steps is None else f"over {impact.steps} steps",
+        "" if impact.share is None else f"{impact.share:.1%} of {of}",
+        "" if impact.steps is None else f"over {impact.steps} step{'' if impact.steps == 1 else 's'}",
         f"by {words(impact.method)}",
     ]
     return ", ".join(part for part in parts if part)

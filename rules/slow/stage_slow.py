@@ -189,7 +189,9 @@ def _evidence(judged: WindowVerdict, culprit: Culprit) -> Iterator[Evidence]:
     who = ranks_text(culprit.ranks) if culprit.ranks else "changing ranks" if culprit.changing else "all ranks"
     longer = f"{part} took {culprit.typical_ns / 1e6:.1f} ms longer on {who} {_COMPARED[culprit.baseline]}"
     spread = f"in {culprit.affected} of {culprit.steps} steps ({culprit.pattern})"
-    yield Evidence(f"{longer} {spread}: {100 * culprit.share:.0f} % of the group's time", path)
+    without = f"; a step takes {found.step_ns / 1e6:.0f} ms, without that {(found.step_ns - culprit.typical_ns) / 1e6:.0f} ms"
+    always = without if culprit.ranks and culprit.pattern == "throughout" and culprit.typical_ns < found.step_ns else ""
+    yield Evidence(f"{longer} {spread}: {100 * culprit.share:.0f} % of the group's time{always}", path)
     meet = {
         "collectives": "where their collectives are",
         "arrivals": "where their arrivals were noted",

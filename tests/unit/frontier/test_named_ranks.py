@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -139,3 +140,14 @@ def test_a_device_is_late_where_its_host_had_launched_with_the_others(later_ms: 
     }
     (finding,) = [each for each in supply_of(new_case(), None).call(rule.evaluate, given) if each.impact]
     assert (finding.ranks, finding.stage.name, finding.cause) == ((3,), "backward", cause)
+
+
+def test_what_a_step_would_take_without_a_slow_rank_is_said() -> None:
+    """Steps of 206 ms or so, 120 ms of which one rank costs."""
+    rule = find("FX170")
+    assert rule is not None
+    windows = FrontierWindows((FrontierWindow(job("forward")),))
+    given: dict[object, object] = {FrontierWindows: windows, Thresholds: thresholds(rule, {})}
+    (finding,) = [each for each in supply_of(new_case(), None).call(rule.evaluate, given) if each.impact]
+    said = re.search(r"a step takes (\d+) ms, without that (\d+) ms", finding.evidence[0].statement)
+    assert said is not None and 105 < int(said[1]) - int(said[2]) < 135 and 190 < int(said[2]) < 240

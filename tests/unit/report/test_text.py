@@ -210,7 +210,10 @@ def test_subjects_are_named_as_small_as_the_evidence_allows(changes: dict[str, A
 def test_a_slow_job_says_what_the_fault_costs() -> None:
     suspect = replace(DATALOADER, impact=Impact(1_250_000_000, 0.325, 50, "frontier_gain"))
     verdict = replace(HANG, outcome=Outcome.SLOWDOWN, suspects=(suspect,), victims=())
-    assert "1.25 s recoverable, 32.5% of the step, over 50 steps" in text.render(verdict).splitlines()[1]
+    assert "1.25 s recoverable, 32.5% of the time, over 50 steps" in text.render(verdict).splitlines()[1]
+    once = replace(suspect, impact=Impact(1_250_000_000, 0.325, 1, "critical_path"))
+    said = text.render(replace(verdict, suspects=(once,))).splitlines()[1]
+    assert "1.25 s recoverable, 32.5% of the step, over 1 step, by critical path" in said
 
 
 def test_timeline_is_relative_to_the_stall_and_in_utc() -> None:
