@@ -30,7 +30,7 @@ def _rows(*rows: tuple[Result, str, str]) -> tuple[Pattern[Result], ...]:
     return tuple(Pattern(result, re.compile(module), re.compile(function + r"\Z")) for result, module, function in rows)
 
 
-_P2P = r"(?:i?send|i?recv|batch_isend_irecv|(?:send|recv)_object_list|_send_recv\w*|recv_(?:forward|backward)|send_(?:forward|backward)\w*|(?:_wait)?_batch_p2p)"
+_P2P = r"(?:i?send|i?recv|batch_isend_irecv|(?:send|recv)_object_list|_send_recv\w*|recv_(?:forward|backward)|send_(?:forward|backward)\w*)"
 _ANY = r".*"
 _LIGHTNING = r"(?:lightning/pytorch|pytorch_lightning)/"
 
