@@ -19,7 +19,10 @@ from forensics.case.database import Connection
 from forensics.case.owners import give_log
 from forensics.ingest._shared.content import last_lines
 
-_PATH = re.compile(r"(?P<run>.*?)(?:^|/)attempt_(?P<attempt>\d{1,4})/(?P<local>\d{1,4})/(?:std(?:out|err)\.log|error\.json)")
+_PATH = re.compile(
+    r"(?P<run>.*?)(?:^|/)attempt_(?P<attempt>\d{1,4})/(?P<local>\d{1,4})/(?:std(?:out|err)\.log|error\.json)"
+    r"(?:\.(?:gz|zst|bz2|xz))?"
+)
 _FILES = "SELECT source_id, path, rank FROM sources WHERE path LIKE '%attempt_%' ORDER BY path"
 _STATED = """
 SELECT source_id, min(rank) FROM (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,14 @@ def test_who_failed_is_named_where_its_rank_is_proven(
     tmp_path: Path, first: str, others: int | None, expected: set[int]
 ) -> None:
     assert named(verdict_of(start(tmp_path, first, rank_of_others=others))) == expected
+
+
+@pytest.mark.parametrize(("first", "expected"), [("world_size=4\n", {2}), ("", set())], ids=["proven", "nothing tells"])
+def test_compressed_files_are_those_of_their_folder(tmp_path: Path, first: str, expected: set[int]) -> None:
+    for path in [path for path in start(tmp_path, first).rglob("*") if path.is_file()]:
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    assert named(verdict_of(tmp_path)) == expected
 
 
 def test_who_lost_the_others_is_not_named(tmp_path: Path) -> None:
