@@ -52,12 +52,20 @@ def _finding(stacks: StacksByRank, text: EvidenceText, root: Root, wait: Wait, w
         cause=Cause.DEADLOCK if only_receive else Cause.P2P_UNMATCHED,
         stage=text.joined_stage(wait, ranks, Component.COMMUNICATION),
         belief=Belief.MISMATCH,
-        confidence=Confidence.LIKELY if len(waiting) > 1 and not is_open else Confidence.SUSPECT,
+        # Those who all receive look the same where a rank that is past the exchange did not send to the first of them.
+        confidence=Confidence.SUSPECT if len(waiting) == 1 or is_open or (past and only_receive) else Confidence.LIKELY,
         evidence=tuple(_evidence(stacks, text, waiting, past, calls)),
         granularity=Granularity.GROUP if is_open else Granularity.of_ranks(ranks),
         members=Members.ONE_OF if is_open else Members.EACH,
-        next_steps=("match the sends and receives of these ranks call by call; the recorder of gloo does not hold them",),
+        next_steps=tuple(_next_steps(past, only_receive)),
     )
+
+
+def _next_steps(past: tuple[int, ...], only_receive: bool) -> Iterator[str]:
+    if past and only_receive:
+        whom = evidence_text.ranks_text(past)
+        yield f"see whether {whom}, past the exchange, left out a send to one of them: it would look the same"
+    yield "match the sends and receives of these ranks call by call; the recorder of gloo does not hold them"
 
 
 def _evidence(
