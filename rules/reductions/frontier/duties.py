@@ -15,6 +15,7 @@ _PASSES = frozenset({"forward", "backward"})
 _THROUGHOUT = "throughout"
 _IS_DUTY = "in a sound job the first rank logs, saves or evaluates for all"
 _IS_PAUSE = "a sound job saves or evaluates every so many steps too, and it took no longer than at the begin of the record"
+_IN_TURN = "in a sound job one rank or another has more work in each step, and it was so from the begin of the record on"
 
 _MAY_WAIT = "ranks wait for messages inside the passes as well as they work, and it was so from the begin of the record on"
 
@@ -37,7 +38,9 @@ def duty_of(culprit: Culprit, first: Collection[int], share_from_start: float) -
     if culprit.onset is not None or culprit.device:
         return None
     if not culprit.ranks:
-        return _IS_PAUSE if culprit.stage in _PAUSES else None
+        # Lengths of sequences, experts and clocks differ: of many ranks each pass is long on some other one.
+        is_work = culprit.changing and culprit.stage in _PASSES and culprit.pattern == _THROUGHOUT
+        return _IS_PAUSE if culprit.stage in _PAUSES else _IN_TURN if is_work else None
     is_first = culprit.ranks == (0,) or (len(culprit.ranks) > 1 and {*culprit.ranks} == {*first})
     if not is_first or culprit.stage not in _OF_FIRST:
         return None

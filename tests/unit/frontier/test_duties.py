@@ -12,6 +12,7 @@ from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, may
 HOSTS = {rank: f"host{rank // 8}" for rank in range(16)}
 SMALL = Culprit("callbacks", None, (0,), 1e9, 0.05, 80, 100, 2e7, "peers", "throughout")
 RHYTHMIC = replace(SMALL, share=0.3, affected=10, pattern="every 10 steps")
+IN_TURN = replace(SMALL, stage="backward", ranks=(), changing=True, share=0.33)
 PAUSE = Culprit("checkpoint", None, (), 6e10, 0.9, 3, 29, 2e10, "usual", "every 8 steps")
 
 
@@ -27,9 +28,12 @@ def test_the_first_ranks_are_those_of_the_job_and_of_its_hosts() -> None:
 
 @pytest.mark.parametrize(
     "culprit",
-    [SMALL, replace(SMALL, stage="other"), replace(SMALL, ranks=(0, 8)), RHYTHMIC, replace(RHYTHMIC, stage="eval"), PAUSE],
-    ids=["small", "not annotated", "one of each host", "rhythmic", "evaluates", "all ranks save"],
-)
+    [
+        SMALL, replace(SMALL, stage="other"), replace(SMALL, ranks=(0, 8)), RHYTHMIC, replace(RHYTHMIC, stage="eval"), PAUSE,
+        IN_TURN,
+    ],
+    ids=["small", "not annotated", "one of each host", "rhythmic", "evaluates", "all ranks save", "passes in turn"],
+)  # fmt: skip
 def test_work_for_all_is_a_duty(culprit: Culprit) -> None:
     assert is_duty(culprit)
 
@@ -48,10 +52,16 @@ def test_work_for_all_is_a_duty(culprit: Culprit) -> None:
         replace(RHYTHMIC, ranks=(5,)),
         replace(PAUSE, baseline="history", onset=20),
         replace(PAUSE, stage="data"),
+        replace(IN_TURN, onset=40),
+        replace(IN_TURN, pattern="now and then"),
+        replace(IN_TURN, stage="data"),
+        replace(IN_TURN, changing=False),
+        replace(IN_TURN, device=True),
     ],
     ids=[
         "slow by much", "became slow", "no rhythm", "a pass", "data", "another rank", "its neighbour too", "of one host",
         "another rank with a rhythm", "saving became slower", "data of all ranks",
+        "became longer in turn", "now and then in turn", "data in turn", "a pass of all ranks", "device time in turn",
     ],
 )  # fmt: skip
 def test_what_a_sound_job_does_not_show_is_none(culprit: Culprit) -> None:
