@@ -20,6 +20,8 @@ _WORD = {
 # The statement stands in full under EVIDENCE; the head is read on a terminal.
 LONGEST_REASON = 300
 _NAME = 60
+# Of kinds of evidence: the whole list stands under COVERAGE.
+_KINDS = 4
 _NOBODY = {
     Outcome.HEALTHY: "the job was moving; nobody is accused",
     Outcome.SLOWDOWN: "the whole job is slower than before; nobody is accused",
@@ -123,4 +125,5 @@ def _looked_at(verdict: Verdict) -> str:
 
 
 def _counts(rows: list[CoverageRow]) -> str:
-    return ", ".join(f"{row.kind} {len(row.present)}/{len(row.present) + len(row.partial) + len(row.absent)}" for row in rows)
+    listed = [f"{row.kind} {len(row.present)}/{len(row.present) + len(row.partial) + len(row.absent)}" for row in rows[:_KINDS]]
+    return ", ".join(listed) + (f" (+{len(rows) - _KINDS} more)" if len(rows) > _KINDS else "")
