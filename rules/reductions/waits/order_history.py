@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from duckdb import DuckDBPyConnection
 
@@ -15,6 +16,8 @@ from forensics.rules.reductions.waits.graph import RootKind, WaitGraph
 _CIRCLES = (RootKind.CYCLE, RootKind.INVERTED)
 # The same calls must have come before twice: once is the start of a run, or of an epoch.
 _TIMES = 2
+# A number of calls in a row is a habit where it was the same as often as this, up to the last time.
+_RUNS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +54,40 @@ def call_order(calls: Calls, graph: WaitGraph) -> CallOrder:
     for root in graph.roots:
         if root.kind in _CIRCLES:
             transfers = all(wait.peers for wait in root.waits)
-            ask = _exchanged if transfers else _followed
-            followed |= {rank: ask(calls.connection, rank) for rank in root.ranks}
+            used = {wait.communicator for wait in root.waits}
+            for rank in root.ranks:
+                followed[rank] = _exchanged(calls.connection, rank) if transfers else _followed(calls.connection, rank, used)
     return CallOrder(
         frozenset(rank for rank, usual in followed.items() if usual is False),
         frozenset(rank for rank, usual in followed.items() if usual),
     )
 
 
-def _followed(connection: DuckDBPyConnection, rank: int) -> bool | None:
-    """Whether the first pending call has followed the same predecessor before; None when the predecessor is new."""
+def _followed(connection: DuckDBPyConnection, rank: int, used: Collection[str]) -> bool | None:
+    """Whether the first pending call has followed the same predecessor before; None when the predecessor is new.
+
+    It has not, where it is one call more in a row than the rank ever made before it went on to another one of the communicators
+    `used` in the circle: a step that was left out, or a call.
+    """
     calls = connection.execute(_ORDER, {"rank": rank}).fetchall()
     pending = next((i for i, (_, _, state) in enumerate(calls) if state != "done"), None)
     if not pending:
         return None
     before, now = calls[pending - 1], calls[pending]
     followers = Counter(calls[i + 1][1] for i in range(pending - 1) if calls[i][0] == before[0])
-    return now[1] in followers if followers else None
+    in_circle = [communicator for _, communicator, _ in calls[: pending + 1] if communicator in used]
+    return now[1] in followers and not _are_more(in_circle) if followers else None
+
+
+def _are_more(communicators: Sequence[str]) -> bool:
+    """Whether more calls than ever came in a row at the last, by the communicators that were called.
+
+    How the record begins is left out: it may be cut, and steps of the begin may differ.
+    """
+    runs = [(communicator, len([*calls])) for communicator, calls in groupby(communicators)]
+    last, length = runs[-1]
+    before = [count for communicator, count in runs[1:-1] if communicator == last][-_RUNS:]
+    return len(before) == _RUNS and len(set(before)) == 1 and length > before[0]
 
 
 def _exchanged(connection: DuckDBPyConnection, rank: int) -> bool | None:
