@@ -19,6 +19,7 @@ from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlace
 from forensics.rules.reductions.pipeline.halts import halt
 from forensics.rules.reductions.pipeline.iteration import pass_text
 from forensics.rules.reductions.pipeline.layout import Layout
+from forensics.rules.reductions.text.evidence_text import ranks_text
 
 T = TypeVar("T")
 Members = Mapping[str, tuple[int, ...]]
@@ -58,7 +59,13 @@ def _slow(suspect: Suspect, layout: Layout, members: Members, cores: AllowedCore
     """A slow suspect, with the pass that its transfer is of, or what its process gets of the cores of its host."""
     is_transfer = suspect.stage.component is Component.COMMUNICATION
     beside = () if is_transfer or suspect.members is not Each.EACH else tuple(core_evidence(suspect.ranks, cores, times))
-    return replace(suspect, stage=_reduced(suspect.stage, layout, members), evidence=(*suspect.evidence, *beside))
+    advice = (f"give {ranks_text(suspect.ranks)} the cores that the others have, and see who is late then",) if beside else ()
+    return replace(
+        suspect,
+        stage=_reduced(suspect.stage, layout, members),
+        evidence=(*suspect.evidence, *beside),
+        next_steps=(*advice, *suspect.next_steps),
+    )
 
 
 def _halted(suspect: Suspect, places: CallPlaces, layout: Layout) -> Iterator[Evidence]:

@@ -68,4 +68,5 @@ def test_few_cores_stand_beside_a_rank_that_is_slow_by_what_it_works(
     found = placed(replace(SLOW, ranks=ranks, members=members, stage=stage, cause=Cause.HOST_STALL))
     said = ["rank 2 may run on 1 core (Cpus_allowed_list), the others on 12"] if is_said else []
     assert [each.statement for each in found.evidence] == said
+    assert found.next_steps == (("give rank 2 the cores that the others have, and see who is late then",) if is_said else ())
     assert found.cause is Cause.HOST_STALL
