@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.property.examples import EXAMPLES
@@ -53,6 +53,7 @@ def stops(draw: st.DrawFn) -> Stop:
 
 
 @FEW
+@example(stop=Stop(Shape(1, 2, 2, 1), culprit=0, before=13, ahead=0), only_active=False)
 @given(stop=stops(), only_active=st.booleans())
 def test_the_rank_that_stopped_is_named_and_the_others_are_not(stop: Stop, only_active: bool) -> None:
     """In dumps of all entries, and in those that the worker server gives of active ones."""

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from forensics.case.build import open_case
+from forensics.case.call_store import calls_table
 from forensics.case.database import Connection
 
 SCENARIOS = Path(__file__).parents[2] / "fixtures/scenarios"
@@ -21,8 +22,9 @@ def recorded(scenario: str) -> Connection:
 
 @contextmanager
 def changed(scenario: str, statements: str) -> Iterator[Connection]:
-    """The same after these statements, for a while."""
+    """The same after these statements, for a while; what is to be done to operations is done to the table that has them."""
     connection = recorded(scenario)
+    statements = statements.replace("UPDATE operations", f"UPDATE {calls_table(connection)}")
     connection.begin()
     try:
         connection.execute(statements)

@@ -78,10 +78,9 @@ def next_pass(record: Record, passes: Passes, begin: int, ends: Neighbours) -> t
     if not len(messages):
         return None
     at, last = _like_before(record, passes, messages), len(record) - 1
-    if at is None and (record.is_send[last] or passes.direction[last] == NEITHER):
+    way = int(passes.direction[last if at is None else at])
+    if way == NEITHER or (at is None and record.is_send[last]):
         return None
-    like = last if at is None else at
-    way = int(passes.direction[like])
     own = (passes.direction == way) & record.is_message
     counts = {sends: int((own & (record.is_send == sends)).sum()) for sends in (True, False)}
     if at is not None and record.is_message[at]:

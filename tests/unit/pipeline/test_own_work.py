@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from forensics.case.call_store import calls_table
 from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.job import MS, Parallelism
 from forensics.fixtures.simulator.simulation import simulate
@@ -55,7 +56,7 @@ def test_less_time_in_collectives_beside_computation_is_no_longer_work(tmp_path:
         layout = supply_of(connection).get(Layout)
         beside = [label for label in layout.along(Axis.DATA) if 5 in layout.members[label]]
         connection.execute(
-            "UPDATE operations SET duration_ns = duration_ns + 3e8 WHERE rank <> 5 AND duration_ns IS NOT NULL "
+            f"UPDATE {calls_table(connection)} SET duration_ns = duration_ns + 3e8 WHERE rank <> 5 AND duration_ns IS NOT NULL "
             "AND communicator IN (SELECT unnest($labels))", {"labels": list(layout.along(Axis.DATA))},
         )  # fmt: skip
         assert beside and supply_of(connection).get(OwnWork).found == ()
