@@ -24,16 +24,20 @@ from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 
 _STATES = frozenset({FlowState.GPU_NOT_READY, FlowState.NOT_CONSUMED})
+_MOST = 2
 
 
 def _evaluate(
     roster: Roster, held: HeldByEnded, faulty: FaultyFlows, text: EvidenceText, errors: GpuErrors
 ) -> Iterator[Finding]:
-    seen, elsewhere = set(left_by_proxy(faulty)), {_call(each) for each in faulty if each.state not in _STATES}
+    spared, elsewhere = left_by_proxy(faulty) | held, {_call(each) for each in faulty if each.state not in _STATES}
+    holders: dict[int, Flow] = {}
     for flow in (each for each in faulty if each.state in _STATES):
-        rank = flow.holder
-        if rank is not None and rank not in seen | held and _call(flow) not in elsewhere:
-            seen.add(rank)
+        if flow.holder is not None and flow.holder not in spared and _call(flow) not in elsewhere:
+            holders.setdefault(flow.holder, flow)
+    # Devices of several ranks do not fail together: what they all stand in is a call that no log shows.
+    if len(holders) <= _MOST:
+        for rank, flow in holders.items():
             yield errors.refined(_finding(roster, text, flow, rank))
 
 

@@ -34,6 +34,7 @@ from forensics.rules.reductions.waits.completions import StartRecords, device_st
 from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
 from forensics.rules.reductions.waits.launch_orders import is_order_inversion
 
+_MOST_GROUPS = 2
 _NETWORK = frozenset({"completion_error", "nic_event"})
 
 _BELOW_THE_CALL = "look inside the collective: network, devices, proxy threads; the recorder cannot tell its members apart"
@@ -60,20 +61,22 @@ def _evaluate(
     mismatched = {mismatch.communicator for mismatch in blocking}
     # Members that came to it on different lines disagree on what it is: FX122 names them.
     mismatched |= {found.communicator for found in divergences if found.innermost}
-    for root in graph.roots:
-        if (
-            root.kind not in (RootKind.ALL_JOINED, RootKind.INVERTED)
-            or device_stall(groups, root)
-            or not_begun(root, graph, starts)
-            or is_order_inversion(groups, root)
-            or not held.isdisjoint(root.ranks)
-        ):
-            continue
-        if root.waits[0].communicator not in mismatched:
-            still = liveness.motion is Motion.STALLED and all(roster.rank(rank).state == "alive" for rank in root.ranks)
-            seen = [activity_of(stacks, rank) for rank in root.ranks]
-            lines = (*links, *_of_network(logs)) if still and _inside_one_call(seen) else ()
-            yield _finding(groups, text, root, (_beside(groups, root, roster), lines), apart=_apart(root, seen))
+    found = [
+        root
+        for root in graph.roots
+        if root.kind in (RootKind.ALL_JOINED, RootKind.INVERTED)
+        and not device_stall(groups, root)
+        and not not_begun(root, graph, starts)
+        and not is_order_inversion(groups, root)
+        and held.isdisjoint(root.ranks)
+        and root.waits[0].communicator not in mismatched
+    ]
+    # Groups do not stand still by themselves at once: what holds up several of them is elsewhere.
+    for root in found if len(found) <= _MOST_GROUPS else ():
+        still = liveness.motion is Motion.STALLED and all(roster.rank(rank).state == "alive" for rank in root.ranks)
+        seen = [activity_of(stacks, rank) for rank in root.ranks]
+        lines = (*links, *_of_network(logs)) if still and _inside_one_call(seen) else ()
+        yield _finding(groups, text, root, (_beside(groups, root, roster), lines), apart=_apart(root, seen))
 
 
 def _apart(root: Root, seen: Sequence[Activity | None]) -> bool:

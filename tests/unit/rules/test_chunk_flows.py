@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import create_autospec
 
 import pytest
 
 from forensics.rules.collectives.credit_withheld import _serves
+from forensics.rules.collectives.gpu_not_ready import RULE as GPU_NOT_READY
+from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.network.chunk_flows import Flow, FlowEnd, FlowState, OpenFlows, _both, _sender_alone
 from forensics.rules.reductions.network.flow_faults import (
     FaultyFlows,
@@ -15,8 +18,10 @@ from forensics.rules.reductions.network.flow_faults import (
     left_by_proxy,
     standing_flows,
 )
+from forensics.rules.reductions.network.held_devices import HeldByEnded
 from forensics.rules.reductions.network.root_flows import root_flows
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
+from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.graph import Wait, wait_graph
 
 LONG = 3_000_000_000
@@ -217,3 +222,13 @@ def test_a_gpu_that_waits_for_what_its_own_proxy_does_not_fetch_is_not_the_one(s
     waiting, later = flow(1, 2, FlowState.GPU_NOT_READY), flow(1, 2, FlowState.GPU_NOT_READY, number=2, order=9)
     assert left_by_proxy(FaultyFlows((waiting, later, absent))) == {1}
     assert left_by_proxy(FaultyFlows((flow(1, 2, FlowState.GPU_NOT_READY, order=4), flow(0, 1, state)))) == frozenset()
+
+
+@pytest.mark.parametrize(("holders", "named"), [(1, [(0,)]), (2, [(0,), (1,)]), (3, [])])
+def test_devices_of_many_ranks_do_not_fail_at_once(holders: int, named: list[tuple[int, ...]]) -> None:
+    """They stand in calls inside their hosts, which no flow shows."""
+    faulty = FaultyFlows(tuple(flow(rank, rank + 8, FlowState.GPU_NOT_READY, kind="p2p") for rank in range(holders)))
+    roster, text = Roster({rank: RankFacts(rank) for rank in range(16)}, 16), create_autospec(EvidenceText, instance=True)
+    text.stack.return_value = text.process.return_value = ()
+    found = GPU_NOT_READY.evaluate(roster, HeldByEnded(frozenset()), faulty, text, GpuErrors())
+    assert [each.ranks for each in found] == named

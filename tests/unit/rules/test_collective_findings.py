@@ -207,6 +207,20 @@ def test_a_circle_that_waits_for_a_stalled_rank_is_not_the_root(tmp_path: Path) 
     assert named(verdict) == {2}
 
 
+@pytest.mark.parametrize(("groups", "pairs"), [(1, [(0, 1)]), (2, [(0, 1), (2, 3)]), (3, [])])
+def test_many_groups_that_stand_still_at_once_are_held_up_by_something_else(
+    groups: int, pairs: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    job = Job(8, "nccl")
+    job.steps(4)
+    for first in range(0, 2 * groups, 2):
+        pair = job.group((first, first + 1), f"PAIR{first}")
+        job.call(pair)
+        job.call(pair, done=False)
+    verdict = verdict_of(whole(job, {}).write(tmp_path))
+    assert sorted(each.ranks for each in verdict.suspects if "FX140" in each.rules) == pairs
+
+
 def test_everybody_inside_one_operation_is_a_group_that_cannot_be_told_apart(tmp_path: Path) -> None:
     job = Job(4)
     job.steps(10)
