@@ -27,6 +27,8 @@ from forensics.rules.reductions.waits.order_history import CallOrder
 
 
 def _evaluate(graph: WaitGraph, miscounts: Miscounts, order: CallOrder, text: EvidenceText) -> Iterator[Finding]:
+    # Hosts post messages ahead: while they wait for a rank that does not come, those behind each other are no circle yet.
+    is_held = bool(graph.free_roots)
     for root in graph.roots:
         if root.kind is RootKind.CYCLE and all(wait.communicator for wait in root.waits):
             if any(set(found.odd) <= _involved(root) for found in miscounts):
@@ -34,7 +36,7 @@ def _evaluate(graph: WaitGraph, miscounts: Miscounts, order: CallOrder, text: Ev
             if any(_closed_elsewhere(root, wait) for wait in root.waits):
                 continue
             yield from _findings(order, text, root)
-        elif root.kind is RootKind.INVERTED and all(wait.peers for wait in root.waits):
+        elif root.kind is RootKind.INVERTED and not is_held and all(wait.peers for wait in root.waits):
             yield _crossed(text, root)
 
 

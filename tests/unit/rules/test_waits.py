@@ -13,8 +13,10 @@ from forensics.rules.reductions.calls.positions import Communicator, Operation, 
 from forensics.rules.reductions.mismatch.miscounts import Miscounts
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.collective_waits import recorded_waits
-from forensics.rules.reductions.waits.graph import RootKind, Wait, WaitGraph, unrecorded_wait, wait_graph
+from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph, unrecorded_wait, wait_graph
 from forensics.rules.reductions.waits.order_history import CallOrder
+
+CALL = Operation("send", "[[4]]", 1000, None, "dump#entry=1")
 
 
 def at(rank: int, entered: int, pending: bool = False) -> Position:
@@ -155,4 +157,19 @@ def test_a_circle_is_not_closed_by_a_member_whose_record_is_of_another_kind(else
     )
     text = create_autospec(EvidenceText, instance=True)
     findings = RULE.evaluate(wait_graph(waits), Miscounts(()), CallOrder(frozenset(), frozenset()), text)
+    assert len(list(findings)) == found
+
+
+@pytest.mark.parametrize(("free", "found"), [((), 1), ((0,), 0)])
+def test_messages_behind_each_other_are_no_circle_while_a_rank_is_awaited(free: tuple[int, ...], found: int) -> None:
+    """Hosts that wait for rank 0 have posted messages ahead."""
+    there, back = (
+        Wait("a", number, {rank: replace(CALL, order=order) for rank, order in orders.items()}, (), peers=peers)
+        for number, orders, peers in ((1, {1: 3, 2: 4}, (1, 2)), (2, {1: 4, 2: 3}, (2, 1)))
+    )
+    crossed = Root(RootKind.INVERTED, (1, 2), (there, back))
+    roots = (crossed, *(Root(RootKind.FREE, (rank,), ()) for rank in free))
+    text = create_autospec(EvidenceText, instance=True)
+    text.stack.return_value = ()
+    findings = RULE.evaluate(WaitGraph((there, back), roots, {}), Miscounts(()), CallOrder(), text)
     assert len(list(findings)) == found
