@@ -8,7 +8,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from forensics.case.database import CALL_STORE, Connection, schema_columns
-from forensics.ingest._shared.packed import Array, Packed, is_coded, joined_numbers, joined_texts
+from forensics.case.insertion import Codes, insert_columns
+from forensics.ingest._shared.packed import Packed, is_coded
 
 _CALLS = "operations"
 # What is written to after the last row came, what says which rows, and what DuckDB leaves calls out by where it is null in all.
@@ -29,33 +30,14 @@ class CallStore:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._types = schema_columns()[_CALLS]
-        self._codes: dict[str, dict[str | None, int]] = {}
+        self._codes: dict[str, Codes] = {}
         self._stored: list[str] = []
 
     def insert(self, columns: Mapping[str, Sequence[Packed]]) -> None:
         """Add rows, each column in the parts in which it came."""
-        rows: dict[str, Array] = {}
-        cells = []
-        words = []
         self._make_room(columns)
-        for name, parts in columns.items():
-            if self._is_code(name):
-                rows[name] = joined_texts(parts, self._codes.setdefault(name, {None: 0}))
-                cells.append(f'"{name}"')
-            elif is_coded(self._types[name]):
-                own: dict[str | None, int] = {}
-                rows[name] = joined_texts(parts, own)
-                words.append(list(own))
-                cells.append(f'(?::VARCHAR[])["{name}" + 1]')
-            else:
-                rows[name] = joined_numbers(parts)
-                cells.append(f'TRY_CAST("{name}" AS {self._types[name]})')
-        listed = ", ".join(f'"{name}"' for name in columns)
-        self._connection.register("incoming_rows", rows)
-        try:
-            self._connection.execute(f"INSERT INTO {CALL_STORE} ({listed}) SELECT {', '.join(cells)} FROM incoming_rows", words)
-        finally:
-            self._connection.unregister("incoming_rows")
+        kept = {name: self._codes.setdefault(name, {None: 0}) for name in columns if self._is_code(name)}
+        insert_columns(self._connection, CALL_STORE, columns, self._types, kept)
 
     def finish(self) -> None:
         """Put the view in the place of the table, if there are any operations."""

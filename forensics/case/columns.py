@@ -8,17 +8,8 @@ from typing import Any
 
 from forensics.case.call_store import CallStore
 from forensics.case.database import Connection, schema_columns
-from forensics.ingest._shared.packed import (
-    Array,
-    Packed,
-    Types,
-    constant,
-    is_coded,
-    joined_numbers,
-    joined_texts,
-    missing,
-    pack,
-)
+from forensics.case.insertion import insert_columns
+from forensics.ingest._shared.packed import Packed, Types, constant, missing, pack
 
 FLUSH_ROWS = 245_760
 """Two row groups of DuckDB: it compresses and stores whole ones, and keeps a rest in memory."""
@@ -78,28 +69,11 @@ class CaseWriter:
         pending = self._pending.pop(table)
         types = self._types[table]
         names = [name for name in types if _tells(name, pending)] or list(pending.batches[0])[:1]
+        columns = {name: _parts(name, types[name], pending) for name in names}
         if table == "operations" and self._calls is not None:
-            self._calls.insert({name: _parts(name, types[name], pending) for name in names})
-            return
-        joined: dict[str, Array] = {}
-        words: list[list[str | None]] = []
-        cells = []
-        for name in names:
-            parts = _parts(name, types[name], pending)
-            if is_coded(types[name]):
-                codes: dict[str | None, int] = {}
-                joined[name] = joined_texts(parts, codes)
-                words.append(list(codes))
-                cells.append(f'TRY_CAST((?::VARCHAR[])["{name}" + 1] AS {types[name]})')
-            else:
-                joined[name] = joined_numbers(parts)
-                cells.append(f'TRY_CAST("{name}" AS {types[name]})')
-        listed = ", ".join(f'"{name}"' for name in names)
-        self._connection.register("incoming_rows", joined)
-        try:
-            self._connection.execute(f"INSERT INTO {table} ({listed}) SELECT {', '.join(cells)} FROM incoming_rows", words)
-        finally:
-            self._connection.unregister("incoming_rows")
+            self._calls.insert(columns)
+        else:
+            insert_columns(self._connection, table, columns, types)
 
 
 def row_count(table: str, columns: Mapping[str, Sequence[Any] | Packed], types: Types) -> int:

@@ -1,0 +1,43 @@
+"""Inserts packed columns into a table of a case: numbers as arrays, texts as codes into a list of words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from forensics.case.database import Connection
+from forensics.ingest._shared.packed import Array, Packed, Types, is_coded, joined_numbers, joined_texts
+
+Codes = dict[str | None, int]
+"""Number of each word."""
+
+
+def insert_columns(
+    connection: Connection,
+    table: str,
+    columns: Mapping[str, Sequence[Packed]],
+    types: Types,
+    kept: Mapping[str, Codes] = MappingProxyType({}),
+) -> None:
+    """Add rows, each column in the parts in which it came; `kept` columns stay codes of these words, to which new ones go."""
+    rows: dict[str, Array] = {}
+    words: list[list[str | None]] = []
+    cells = []
+    for name, parts in columns.items():
+        if name in kept:
+            rows[name] = joined_texts(parts, kept[name])
+            cells.append(f'"{name}"')
+        elif is_coded(types[name]):
+            codes: Codes = {}
+            rows[name] = joined_texts(parts, codes)
+            words.append(list(codes))
+            cells.append(f'TRY_CAST((?::VARCHAR[])["{name}" + 1] AS {types[name]})')
+        else:
+            rows[name] = joined_numbers(parts)
+            cells.append(f'TRY_CAST("{name}" AS {types[name]})')
+    listed = ", ".join(f'"{name}"' for name in columns)
+    connection.register("incoming_rows", rows)
+    try:
+        connection.execute(f"INSERT INTO {table} ({listed}) SELECT {', '.join(cells)} FROM incoming_rows", words)
+    finally:
+        connection.unregister("incoming_rows")
