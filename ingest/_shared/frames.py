@@ -95,9 +95,11 @@ class FrameTable:
     def batches(self) -> Iterator[Batch]:
         """What was collected, for the tables `frames` and `call_paths`."""
         if self._frames:
-            yield from _packed_before(tuple(self._frames.items()), tuple(self._paths.items()))
+            yield from _packed(tuple(self._frames.items()), tuple(self._paths.items()))
 
 
+# Dumps of one job come one after the other, and their ranks issue their calls from the same places.
+@lru_cache(maxsize=4)
 def _packed(frames: Sequence[tuple[int, Frame]], paths: Sequence[tuple[int, tuple[int, ...]]]) -> Sequence[Batch]:
     """The rows of frames and call paths, each with its number."""
     names, files, lines = zip(*(frame for _, frame in frames), strict=True)
@@ -116,7 +118,3 @@ def _packed(frames: Sequence[tuple[int, Frame]], paths: Sequence[tuple[int, tupl
         ),
         Batch("call_paths", {name: pack(values, "BIGINT") for name, values in columns}),
     )
-
-
-# Dumps of one job come one after the other, and their ranks issue their calls from the same places.
-_packed_before = lru_cache(maxsize=4)(_packed)

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from forensics.ingest._shared.frames import Frame, FrameTable
-from forensics.ingest._shared.packed import Packed, pack
 from forensics.ingest.interface import Batch
 from forensics.ingest.rank_summary.columns import Rows
-from forensics.ingest.rank_summary.layout import TABLES
 
 Numbers = Mapping[int, int | None]
 """The number that each call path has in a case, by the one that it has in its section."""
@@ -44,7 +42,7 @@ def _numbered(listed: tuple[_Column, ...], places: tuple[tuple[int, ...], ...]) 
         paths.setdefault(path, []).append((depth, frame))
     table = FrameTable()
     numbers = {path: table.call_path([frames.get(frame) for _, frame in sorted(steps)]) for path, steps in paths.items()}
-    return numbers, tuple(Batch(batch.table, _packed(batch)) for batch in table.batches())
+    return numbers, tuple(table.batches())
 
 
 def _frames(listed: tuple[_Column, ...]) -> dict[int, Frame]:
@@ -54,7 +52,3 @@ def _frames(listed: tuple[_Column, ...]) -> dict[int, Frame]:
         for number, name, filename, line in rows
         if isinstance(number, int) and isinstance(name, str)
     }
-
-
-def _packed(batch: Batch) -> dict[str, Packed]:
-    return {name: pack(values, TABLES[batch.table][name]) for name, values in batch.columns.items()}
