@@ -63,6 +63,7 @@ def rank_document(context: Context, scan: Scan, found: FoundRank, counts: Counte
     process = found.process
     env, withheld = split_environment(process.environ or {}, counts)
     status = _status(context.procfs, process.pid)
+    groups, mount = _cgroup_paths(context.procfs, process.pid), context.sysfs / "fs/cgroup"
     return {
         "rank": found.rank,
         "node": context.node,
@@ -80,11 +81,11 @@ def rank_document(context: Context, scan: Scan, found: FoundRank, counts: Counte
         "env": env,
         "env_withheld": withheld,
         "env_error": process.error,
-        "cgroup": _cgroup(context.procfs, process.pid),
+        "cgroup": _cgroup(groups),
         "cpus_allowed": status.get("Cpus_allowed_list"),
         "nice": process.stat.nice,
-        "cpu_limit": cpu_limit(_cgroup_paths(context.procfs, process.pid), context.sysfs / "fs/cgroup"),
-        "oom_kill": _oom_kills(context, process.pid),
+        "cpu_limit": cpu_limit(groups, mount),
+        "oom_kill": _oom_kills(groups, mount),
         "children": _children(scan, process.pid, found.detached, counts),
         "devices": _devices(context.procfs, process.pid),
     }
@@ -138,9 +139,8 @@ def _child(process: Process, counts: Counter[str]) -> dict[str, Any]:
     }
 
 
-def _cgroup(procfs: ProcFs, pid: int) -> str | None:
+def _cgroup(paths: Mapping[str, str]) -> str | None:
     """Path of the control group: of the unified hierarchy, else of the memory controller."""
-    paths = _cgroup_paths(procfs, pid)
     unified = paths.get("", "/")
     return unified if unified != "/" else paths.get("memory", paths.get(""))
 
@@ -155,13 +155,11 @@ def _cgroup_paths(procfs: ProcFs, pid: int) -> dict[str, str]:
     return {name: one[2] for one in fields if len(one) == 3 for name in one[1].split(",")}
 
 
-def _oom_kills(context: Context, pid: int) -> int | None:
+def _oom_kills(paths: Mapping[str, str], mount: Path) -> int | None:
     """How often the kernel killed something in the control group for want of memory."""
-    paths = _cgroup_paths(context.procfs, pid)
-    root = context.sysfs / "fs/cgroup"
     for controller, folder, name in (("", ".", "memory.events"), ("memory", "memory", "memory.oom_control")):
         if controller in paths:
-            match = _OOM.search(_file(root / folder / paths[controller].lstrip("/") / name) or "")
+            match = _OOM.search(_file(mount / folder / paths[controller].lstrip("/") / name) or "")
             if match:
                 return int(match[1])
     return None
