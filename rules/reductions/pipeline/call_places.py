@@ -185,7 +185,7 @@ class CallPlaces:
 
     def _next_of_opening(self, told: Told) -> CallPlace | None:
         """The place of the call that a rank would make next in a step of which no whole one is known."""
-        found = next_pass(told.record, told.passes, int(told.begins[0]), told.ends) if told.passes and told.ends else None
+        found = next_pass(told.record, told.passes, told.ends) if told.passes and told.ends else None
         if found is None or (self.stage_of(told.record.rank) is None and not self._is_in_line(told)):
             return None
         way, number, receives = found

@@ -69,7 +69,7 @@ def _before(wanted: Flags) -> Ints:
     return np.asarray(np.cumsum(wanted) - wanted, dtype=np.int64)
 
 
-def next_pass(record: Record, passes: Passes, begin: int, ends: Neighbours) -> tuple[int, int, bool] | None:
+def next_pass(record: Record, passes: Passes, ends: Neighbours) -> tuple[int, int, bool] | None:
     """Direction and number of the pass of the call that would follow, and whether it receives; None where nothing tells it.
 
     It is the call that followed when the rank did the same since an earlier message, else one of the pass that it works on.
