@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from statistics import median
 from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
+from forensics.rules.reductions.hardware.apart import usual_of_others
 from forensics.rules.reductions.interface import reduction
 
 # Of what others have: fewer is no rounding of a launcher that deals out cores.
 _FEW = 0.5
-# Of the others: if more have as few, it is how the job is started.
-_COMMON = 0.25
-_FEWEST_OTHERS = 3
 
 _LISTS = """
 SELECT c.rank, max(c.value), min(s.path) FROM job_config c JOIN sources s USING (source_id)
@@ -63,10 +60,9 @@ def cores_in(text: str) -> int:
 
 def fewer_cores(ranks: Collection[int], allowed: AllowedCores) -> FewCores | None:
     """That each of some slow ranks may run on half of the cores of the others at most; it accuses nobody by itself."""
-    others = [each.cores for rank, each in allowed.items() if rank not in ranks]
-    mine = [allowed[rank] for rank in ranks if rank in allowed]
-    if not ranks or len(mine) < len(ranks) or len(others) < _FEWEST_OTHERS:
+    known = {rank: each.cores for rank, each in allowed.items()}
+    usual = usual_of_others(ranks, known, lambda cores, usual: cores <= _FEW * usual)
+    if usual is None:
         return None
-    most, usual = max(mine, key=lambda each: each.cores), median(others)
-    is_common = sum(cores <= _FEW * usual for cores in others) > _COMMON * len(others)
-    return None if is_common or most.cores > _FEW * usual else FewCores(most.cores, round(usual), most.source)
+    most = max((allowed[rank] for rank in ranks), key=lambda each: each.cores)
+    return FewCores(most.cores, round(usual), most.source)

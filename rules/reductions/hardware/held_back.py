@@ -7,14 +7,14 @@ made, so that they may be of another time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from statistics import median
 from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
+from forensics.rules.reductions.hardware.apart import usual_of_others
 from forensics.rules.reductions.interface import reduction
 
 # Of the periods of a group: fewer are those of a start, or of a moment with many threads.
@@ -23,9 +23,6 @@ _LEAST_THROTTLED = 0.1
 _FACTOR = 4.0
 # Of 40 values: five give a third of the time of a task that wants the same core.
 _NICER = 5
-# Of the others: if more have it, it is how the job is started.
-_COMMON = 0.25
-_FEWEST_OTHERS = 3
 
 _FACTS = """
 SELECT c.rank, any_value(s.host) AS host, min(s.path) AS path,
@@ -77,13 +74,15 @@ def core_times(connection: DuckDBPyConnection) -> CoreTimes:
 
 def throttled(ranks: Collection[int], times: CoreTimes) -> tuple[CoreTime, float] | None:
     """That each of some slow ranks was held back by its quota, and few of the others: the least of them, what is usual else."""
-    usual = _apart(ranks, {rank: each.throttled for rank, each in times.items()}, _is_throttled)
+    known = {rank: each.throttled for rank, each in times.items() if each.throttled is not None}
+    usual = usual_of_others(ranks, known, _is_throttled)
     return None if usual is None else (min((times[rank] for rank in ranks), key=lambda each: each.throttled or 0.0), usual)
 
 
 def nicer(ranks: Collection[int], times: CoreTimes) -> tuple[CoreTime, float] | None:
     """That the nice value of each of some slow ranks is far above that of the others: the least of them, what is usual else."""
-    usual = _apart(ranks, {rank: each.nice for rank, each in times.items()}, lambda mine, usual: mine >= usual + _NICER)
+    known = {rank: each.nice for rank, each in times.items() if each.nice is not None}
+    usual = usual_of_others(ranks, known, lambda mine, usual: mine >= usual + _NICER)
     return None if usual is None else (min((times[rank] for rank in ranks), key=lambda each: each.nice or 0), usual)
 
 
@@ -91,17 +90,6 @@ def beside(ranks: Collection[int], times: CoreTimes) -> int:
     """How many ranks that are not slow share a group with these: then the quota holds all of them back alike."""
     groups = {times[rank].group for rank in ranks}
     return sum(rank not in ranks and each.group in groups for rank, each in times.items())
-
-
-def _apart(ranks: Collection[int], values: Mapping[int, float | None], is_much: Callable[[float, float], bool]) -> float | None:
-    """What is usual for the others, where each of the ranks has much more and few of the others do."""
-    mine = [value for rank in ranks if (value := values.get(rank)) is not None]
-    others = [value for rank, value in values.items() if rank not in ranks and value is not None]
-    if not ranks or len(mine) < len(ranks) or len(others) < _FEWEST_OTHERS:
-        return None
-    usual = median(others)
-    is_common = sum(is_much(value, usual) for value in others) > _COMMON * len(others)
-    return None if is_common or not is_much(min(mine), usual) else usual
 
 
 def _is_throttled(mine: float, usual: float) -> bool:

@@ -56,7 +56,7 @@ SELECT o.rank, c.code AS communicator, k.code AS kind, CAST(coalesce(z.members, 
        coalesce(o.call_path, {UNKNOWN}) AS call_path, o.call_order, o.record_id, o.source_id, o.locator,
        hash(c.code, k.code, o.input_sizes, o.count, p.rank)::UBIGINT AS token,
        CASE WHEN contains(o.input_sizes, ',') THEN hash(c.code, k.code, {_FORM}, p.rank)
-            ELSE hash(c.code, k.code, o.input_sizes, o.count, p.rank) END::UBIGINT AS form,
+            ELSE token END::UBIGINT AS form,
        coalesce(o.enqueued_ns, o.entered_ns, o.device_start_ns, {UNKNOWN}) AS enqueued_ns,
        coalesce(o.over_ns, {UNKNOWN}) AS end_ns,
        coalesce(o.took_ns, CASE WHEN w.came = z.members THEN w.waited_ns END, {UNKNOWN}) AS duration_ns,
