@@ -14,6 +14,7 @@ from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.clock_reasons import by_mask
 from forensics.ingest._shared.content import Lines
 from forensics.ingest._shared.pci import pci_address
+from forensics.ingest._shared.rows import add_row
 from forensics.ingest._shared.values import integer
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 
@@ -105,9 +106,7 @@ def _counters(readings: Mapping[tuple[str | None, str], Mapping[str, int]]) -> d
     columns: dict[str, list[Any]] = defaultdict(list)
     for (host, gpu), found in readings.items():
         for counter, value in found.items():
-            row = {"host": host, "device": f"GPU-{int(gpu)}", "counter": counter, "sample": 0, "value": value}
-            for name, cell in row.items():
-                columns[name].append(cell)
+            add_row(columns, {"host": host, "device": f"GPU-{int(gpu)}", "counter": counter, "sample": 0, "value": value})
     return columns
 
 

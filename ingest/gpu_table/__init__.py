@@ -11,6 +11,7 @@ from typing import Any
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.content import Lines
 from forensics.ingest._shared.pci import pci_address
+from forensics.ingest._shared.rows import add_row
 from forensics.ingest.gpu_table.readings import count_known, name_of, readings, reasons
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 
@@ -68,8 +69,7 @@ def _readings(artefact: Artefact, device: str, looks: Sequence[tuple[int, Mappin
     columns: dict[str, list[Any]] = defaultdict(list)
     for sample, (_, row) in enumerate(looks, artefact.sample or 0):
         for counter, value in readings(row).items():
-            for name, cell in (("device", device), ("counter", counter), ("sample", sample), ("value", value)):
-                columns[name].append(cell)
+            add_row(columns, {"device": device, "counter": counter, "sample": sample, "value": value})
     if columns:
         times = [artefact.captured_ns if len(looks) == 1 else None] * len(columns["value"])
         yield Batch("counters", {**columns, "time_ns": times})

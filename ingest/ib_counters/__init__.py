@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
-from forensics.bundle.streams import first_bytes
 from forensics.ingest._shared.content import Lines, from_first_character, read_object
+from forensics.ingest._shared.rows import add_row
 from forensics.ingest._shared.values import integer, text
 from forensics.ingest.ib_counters.ethtool import is_ethtool, readings
 from forensics.ingest.ib_counters.series import read_series
@@ -40,8 +40,7 @@ def sniff(head: bytes, path: str) -> int:
 
 def rows(artefact: Artefact) -> Iterator[Item]:
     """NICs and their ports, links to the network with their rates, and one row a counter."""
-    with artefact.open() as stream:
-        head = first_bytes(stream, 2048)
+    head = artefact.begin(2048)
     if is_ethtool(head.decode("utf-8", "replace")):
         yield from _interfaces(artefact)
         return
@@ -63,7 +62,7 @@ def _document(document: Mapping[str, Any], sample: int) -> Iterator[Item]:
     tables: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     problems: list[Problem] = []
     for name, facts in _named(document.get("devices"), "devices", problems):
-        _add(tables["devices"], _nic(name, facts))
+        add_row(tables["devices"], _nic(name, facts))
         for number, port in _named(facts.get("ports"), f"devices/{name}/ports", problems):
             _port(tables, name, f"{name}/{number}", port)
             _counters(tables, f"{name}/{number}", port.get("counters"), port.get("hw_counters"))
@@ -82,7 +81,7 @@ def _series(artefact: Artefact) -> Iterator[Item]:
     for sample, (time_ns, values) in enumerate(series.reads):
         tables: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
         for (device, counter), value in sorted(values.items()):
-            _add(tables["counters"], {"device": device, "counter": counter, "value": value})
+            add_row(tables["counters"], {"device": device, "counter": counter, "value": value})
         yield from _batches(tables, sample, time_ns)
 
 
@@ -93,7 +92,7 @@ def _interfaces(artefact: Artefact) -> Iterator[Item]:
         tables: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
         device = f"{reading.interface}/1"
         if reading.interface not in reads:
-            _add(tables["devices"], _nic(reading.interface, {}))
+            add_row(tables["devices"], _nic(reading.interface, {}))
             _port(tables, reading.interface, device, {"link_layer": "Ethernet"})
         _counters(tables, device, reading.values)
         yield from _batches(tables, reads[reading.interface], reading.time_ns)
@@ -139,12 +138,12 @@ def _port(tables: dict[str, dict[str, list[Any]]], nic: str, device: str, port: 
     words = [text(port.get(key)) for key in ("state", "phys_state")]
     state = ", ".join(word for word in words if word) or None
     row = dict.fromkeys(("model", "uuid", "numa_node", "pci", "rank"))
-    _add(
+    add_row(
         tables["devices"],
         row | {"device": device, "kind": "port", "parent": nic, "rate_bytes_per_s": rate, "state": state},
     )
     kind = _LINK_KINDS.get(text(port.get("link_layer")) or "")
-    _add(tables["links"], {"device_a": device, "device_b": "network", "kind": kind, "rate_bytes_per_s": rate})
+    add_row(tables["links"], {"device_a": device, "device_b": "network", "kind": kind, "rate_bytes_per_s": rate})
 
 
 def _counters(tables: dict[str, dict[str, list[Any]]], device: str, *folders: object) -> None:
@@ -156,18 +155,13 @@ def _counters(tables: dict[str, dict[str, list[Any]]], device: str, *folders: ob
             if number is not None:
                 found.setdefault(name[:64], number)
     for name, number in found.items():
-        _add(tables["counters"], {"device": device, "counter": name, "value": number})
+        add_row(tables["counters"], {"device": device, "counter": name, "value": number})
 
 
 def _rate(words: str | None) -> int | None:
     """Bytes per second of `400 Gb/sec (4X NDR)`."""
     match = _RATE.match(words or "")
     return round(float(match[1]) * 1e9 / 8) if match else None
-
-
-def _add(columns: dict[str, list[Any]], row: Mapping[str, Any]) -> None:
-    for name, value in row.items():
-        columns[name].append(value)
 
 
 def _batches(tables: Mapping[str, dict[str, list[Any]]], sample: int, time_ns: int | None) -> Iterator[Batch]:

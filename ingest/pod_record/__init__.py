@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
-from forensics.bundle.streams import first_bytes
 from forensics.ingest._shared.content import Lines, from_first_character, read_object
 from forensics.ingest._shared.process_ranks import ProcessRank, process_rank_batches
+from forensics.ingest._shared.rows import add_row
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 from forensics.ingest.pod_record.leaves import Leaf, of_document, of_lines
 
@@ -38,8 +38,7 @@ def sniff(head: bytes, path: str) -> int:
 
 def rows(artefact: Artefact) -> Iterator[Item]:
     """How each container ended, by an error or for its memory, and the ranks that environments of pods with one GPU state."""
-    with artefact.open() as stream:
-        is_document = from_first_character(first_bytes(stream, 64)).startswith(b"{")
+    is_document = from_first_character(artefact.begin(64)).startswith(b"{")
     lines = None if is_document else Lines(artefact)
     document = (yield from read_object(artefact)) if lines is None else None
     pods = _Pods()
@@ -95,8 +94,7 @@ class _Pods:
     def _add(self, leaf: Leaf, kind: str, subject: str) -> None:
         text = f"{'.'.join(leaf.path)}: {leaf.value[:200]}"
         row = {"locator": leaf.line, "time_ns": None, "rank": None, "kind": kind, "subject": subject, "text": text}
-        for name, cell in row.items():
-            self._columns[name].append(cell)
+        add_row(self._columns, row)
 
     def batches(self) -> Iterator[Batch]:
         """Events in the order of the record, and ranks: pods are hosts."""

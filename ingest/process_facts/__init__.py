@@ -10,7 +10,6 @@ from itertools import groupby, islice
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
-from forensics.bundle.streams import first_bytes
 from forensics.ingest._shared.content import Lines, from_first_character, read_object
 from forensics.ingest._shared.training_settings import setting_batches, settings
 from forensics.ingest._shared.values import boolean, integer, objects, rank_number, strings, text
@@ -39,8 +38,7 @@ def sniff(head: bytes, path: str) -> int:
 
 def rows(artefact: Artefact) -> Iterator[Item]:
     """One row a thread, and the collector's own errors as problems."""
-    with artefact.open() as stream:
-        is_document = from_first_character(first_bytes(stream, 512)).startswith(b"{")
+    is_document = from_first_character(artefact.begin(512)).startswith(b"{")
     yield from _of_document(artefact) if is_document else _of_text(artefact)
 
 
