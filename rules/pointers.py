@@ -111,6 +111,10 @@ def pointers(connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors) 
     return tuple(islice(found, _MOST))
 
 
+def _place(device: str, host: str | None) -> str:
+    return f"{device} of {host}" if host else device
+
+
 def _lost_nodes(connection: DuckDBPyConnection) -> Iterator[str]:
     for node, source in rows_of(connection, "log_events", _NODES, kinds=("node_failed",)):
         yield f"console and kernel log of {node}, which was lost ({source}), and which ranks ran on it"
@@ -160,7 +164,7 @@ def _failed_tests(connection: DuckDBPyConnection) -> Iterator[str]:
     failed = rows_of(connection, "device_events", _TESTS, kinds=("test_failed",))
     if len({(host, device) for host, device, *_ in failed}) == 1:
         host, device, said, source = failed[0]
-        where = f"{device} of {host}" if host else device
+        where = _place(device, host)
         yield f"{where} and the rank on it: {said} ({source})"
 
 
@@ -169,7 +173,7 @@ def _down_links(connection: DuckDBPyConnection) -> Iterator[str]:
     links = rows_of(connection, "device_events", _LINKS, kinds=("link_down",))
     if len(links) == 1:
         ((host, device, source),) = links
-        where = f"{device} of {host or 'its host'}"
+        where = _place(device, host or "its host")
         yield f"{where}, cable and switch port, and the ranks that use it: its link went down ({source})"
 
 
@@ -185,7 +189,7 @@ def _down_ports(connection: DuckDBPyConnection) -> Iterator[str]:
     beside = sum(place == (host or path) and its == model for (place, _), its in up.items())
     if elsewhere or (model and beside >= _LEAST_PORTS):
         others = f"it is up on {counted(elsewhere, 'other host')}" if elsewhere else f"{beside} others of the host are up"
-        where = f"{device} of {host or 'its host'}"
+        where = _place(device, host or "its host")
         yield f"{where}, cable and switch port, and the ranks that use it: its port is down ({state}; {path}), {others}"
 
 
@@ -214,7 +218,7 @@ def _idle(connection: DuckDBPyConnection) -> Iterator[str]:
     shares = sorted(gpu[4] for gpu in busy if gpu[4] is not None)
     waits = bool(shares) and shares[-1] < _WAITING
     how = f", at no more than {100 * shares[-1]:.0f} % of their power: so look GPUs that wait for it" if waits else ""
-    where = f"{device} of {host}" if host else device
+    where = _place(device, host)
     whose = f"process {pid} on {where}: it" if pid else f"the process that holds {where}, which"
     yield f"stack and log of {whose} is idle while {len(busy)} others are busy{how}"
 
@@ -224,7 +228,7 @@ def _throttled(connection: DuckDBPyConnection) -> Iterator[str]:
     found = rows_of(connection, "device_events", _THROTTLED, kinds=("throttle",))
     if len(found) == 1 and found[0][4] >= _LEAST_GPUS:
         ((host, device, why, source, gpus),) = found
-        where = f"{device} of {host}" if host else device
+        where = _place(device, host)
         yield f"{where} and the rank on it: its clocks are held down ({why}; {source}), those of {gpus - 1} others are not"
 
 
@@ -233,7 +237,7 @@ def _clocked_down(connection: DuckDBPyConnection) -> Iterator[str]:
     gpus = rows_of(connection, "counters", _CLOCKS)
     if len(gpus) >= _LEAST_GPUS and gpus[0][2] <= _LOW * gpus[1][2] and gpus[1][2] >= _ALIKE * gpus[-1][2]:
         host, device, clock, path = gpus[0]
-        where = f"{device} of {host}" if host else device
+        where = _place(device, host)
         others = f"{len(gpus) - 1} others at {gpus[1][2]} MHz or more"
         yield f"{where} and the rank on it: it computes at {clock} MHz ({path}), {others}"
 

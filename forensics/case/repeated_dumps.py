@@ -145,9 +145,9 @@ def _number(connection: Connection, dumps: Sequence[_Dump], artefacts: Mapping[i
     ordered = sorted(
         dumps, key=lambda item: (item.newest_ns or 0, item.captured_ns or 0, given[item.source_id] or 0, item.path)
     )
+    table = calls_table(connection)
     for number, dump in enumerate(ordered):
         if number != (given[dump.source_id] or 0):
-            table = calls_table(connection)
             connection.execute(f"UPDATE {table} SET snapshot = ? WHERE source_id = ?", [number, dump.source_id])
 
 
