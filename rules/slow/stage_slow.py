@@ -136,15 +136,16 @@ def _is_told_better(culprit: Culprit, on_device: Mapping[tuple[int, ...], str]) 
 
 def _finding(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least: float) -> Finding:
     name = StageName(culprit.stage) if culprit.stage in set(StageName) else StageName.OTHER
-    on_device = culprit.device or (culprit.stage == judged.attribution.sync and is_of_device(judged, culprit))
+    launched = is_of_device(judged, culprit)
+    on_device = culprit.device or (culprit.stage == judged.attribution.sync and launched)
     component = Component.HOST if culprit.stage in _ON_HOST else Component.COMPUTE if on_device else Component.UNKNOWN
     return Finding(
         ranks=culprit.ranks,
-        cause=_cause(groups, judged, culprit, least),
+        cause=_cause(groups, judged, culprit, least, launched),
         stage=StageRef(name=name, component=component, step=culprit.onset, substage=culprit.substage),
         belief=Belief.BEHIND_AND_BUSY if culprit.ranks else Belief.GROUP_SYMPTOM,
         confidence=_confidence(judged, culprit),
-        evidence=(*_evidence(judged, culprit), *_unaccounted(judged, least)),
+        evidence=(*_evidence(judged, culprit, launched), *_unaccounted(judged, least)),
         granularity=Granularity.JOB if not culprit.ranks else Granularity.RANK,
         anomaly=Anomaly.FAIL_SLOW,
         impact=Impact(round(culprit.lost_ns), round(culprit.share, 3), culprit.affected, "frontier_gain"),
@@ -153,10 +154,11 @@ def _finding(groups: Communicators, judged: WindowVerdict, culprit: Culprit, lea
     )
 
 
-def _cause(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least: float) -> Cause:
+def _cause(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least: float, launched: bool) -> Cause:
     """What times of the host allow to say: work of a device shows in none of them until the host waits for it.
 
-    The host waits for gradients, so that what is long in a backward pass without device times may be work or communication.
+    The host waits for gradients, so that what is long in a backward pass without device times may be work or communication,
+    unless it had `launched` the pass with the others.
     """
     matrix, accounted = judged.matrix, judged.attribution.accounted
     if culprit.stage == EVERYWHERE or (accounted is not None and accounted < least):
@@ -168,7 +170,7 @@ def _cause(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least
         return Cause.COMPUTE_SLOW
     if culprit.stage != judged.attribution.sync:
         return Cause.HOST_STALL
-    return Cause.COMPUTE_SLOW if is_of_device(judged, culprit) else Cause.UNKNOWN
+    return Cause.COMPUTE_SLOW if launched else Cause.UNKNOWN
 
 
 def _confidence(judged: WindowVerdict, culprit: Culprit) -> Confidence:
@@ -181,7 +183,7 @@ def _confidence(judged: WindowVerdict, culprit: Culprit) -> Confidence:
     return Confidence.LIKELY if culprit.ranks and is_sure else Confidence.SUSPECT
 
 
-def _evidence(judged: WindowVerdict, culprit: Culprit) -> Iterator[Evidence]:
+def _evidence(judged: WindowVerdict, culprit: Culprit, launched: bool) -> Iterator[Evidence]:
     found, matrix = judged.attribution, judged.matrix
     path = matrix.path(culprit.ranks[0] if culprit.ranks else None)
     stage = "every stage" if culprit.stage == EVERYWHERE else culprit.stage
@@ -204,7 +206,7 @@ def _evidence(judged: WindowVerdict, culprit: Culprit) -> Iterator[Evidence]:
     )
     if culprit.device:
         yield Evidence(f"device time of {culprit.stage} is {culprit.typical_ns / 1e6:.1f} ms above its peers'", path)
-    elif culprit.stage in _PASSES and is_of_device(judged, culprit):
+    elif culprit.stage in _PASSES and launched:
         yield Evidence(f"hosts had launched {culprit.stage} with the others: what is late is the device", path)
     if culprit.steps < _ENOUGH_STEPS:
         yield Evidence(f"only {culprit.steps} steps could be compared: less than a habit shows", path, supports=False)
