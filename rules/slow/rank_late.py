@@ -29,8 +29,8 @@ from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, waits_for_cores
 from forensics.rules.reductions.network.awaited_links import lost_to_links
 from forensics.rules.reductions.network.slowness import Slowness
-from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.before_stop import LateBeforeStop, before_stop
+from forensics.rules.reductions.pipeline.equals import is_of_equals, is_of_stages
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
@@ -91,7 +91,7 @@ def _evaluate(
 def _waits_for_a_link(late: Lateness, lost: Mapping[int, float], layout: Layout, thresholds: Thresholds) -> bool:
     """Whether a slow link to those that it works in step with accounts for its lateness to others."""
     least = thresholds["least_share_of_link"] * late.share
-    return not _is_of_equals(late, layout) and lost.get(late.rank, 0.0) >= least > 0
+    return not is_of_equals(late, layout) and lost.get(late.rank, 0.0) >= least > 0
 
 
 def _told_apart(late: Iterable[tuple[Lateness, tuple[int, ...]]], own: OwnWork) -> Iterator[tuple[Lateness, tuple[int, ...]]]:
@@ -113,20 +113,18 @@ def _material(late: Lateness, layout: Layout, thresholds: Thresholds) -> bool:
     """Most calls wait for it, more often than by chance, and the time between calls follows."""
     regular = late.late >= thresholds["least_share_of_calls"] * late.calls and late.late >= thresholds["least_calls"]
     likely = late.chance <= thresholds["most_chance"]
-    least = thresholds["least_share_of_equals" if _is_of_equals(late, layout) else "least_share_of_time"]
+    least = thresholds["least_share_of_equals" if is_of_equals(late, layout) else "least_share_of_time"]
     return regular and likely and late.share >= least and not late.absorbed
 
 
 def _speaks(late: Lateness, layout: Layout, thresholds: Thresholds) -> bool:
-    """Whether the rank became late in the record, or costs so much that it matters how it has always been."""
-    always = _is_of_equals(late, layout) or late.share >= thresholds["least_share_from_start"]
+    """Whether the rank became late in the record, or costs so much that it matters how it has always been.
+
+    Who meets ranks of other pipeline stages only, as in groups of embeddings, ends its passes earlier or later by the schedule.
+    """
+    costs = late.share >= thresholds["least_share_from_start"] and not is_of_stages(late, layout)
+    always = is_of_equals(late, layout) or costs
     return late.since_ns is not None or always
-
-
-def _is_of_equals(late: Lateness, layout: Layout) -> bool:
-    """Whether it is late by exact times among members that do the same work at the same time: a tensor-parallel group."""
-    known = layout.axes.get(late.communicator)
-    return known is not None and known.axis is Axis.TENSOR and late.on_own_clocks and not late.is_bound
 
 
 def _finding(

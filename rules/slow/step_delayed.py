@@ -172,8 +172,9 @@ def _by_design(
     differ = 2 * delays.usual < delays.steps and worst.excess_ns < thresholds["least_steps_lost"] * delays.typical_ns
     if seldom and differ:
         return _DIFFER
+    is_small = len(found) == 1 and worst.excess_ns < thresholds["least_once"] * delays.typical_ns
     if worst.is_transfer or worst.is_spread:
-        return None
+        return _HICCUP if is_small else None
     if all(delay.at_barrier for delay in found):
         return _BEFORE_BARRIER
     is_first = worst.ranks[0] in first_ranks(roster.hosts)
@@ -183,7 +184,7 @@ def _by_design(
         return _DUTY
     if seldom and sum(excess >= _NEARLY * worst.excess_ns for excess in delays.unexplained_ns) >= len(found):
         return _AS_LONG
-    if len(found) == 1 and worst.excess_ns < thresholds["least_once"] * delays.typical_ns:
+    if is_small:
         return _HICCUP
     return _PAUSE if pauses and seldom and worst.excess_ns < thresholds["least_pause_ms"] * _MS else None
 

@@ -57,8 +57,9 @@ WHERE c.backend = 'gloo' AND c.size > 1 AND c.size < (SELECT count(DISTINCT rank
 class Lateness:
     """One rank at one kind of call of one communicator.
 
-    `late` of `calls` calls had this rank last by a material gap; `lost_ns` is the sum of these gaps, `share` their part of the
-    time that the calls span, `typical_ns` the median gap. With an onset (`since_ns`, on the rank's clock) only the calls since
+    `late` of `calls` calls had this rank last by a material gap (not counted are calls so soon after the one
+    before that none could arise), `lost_ns` is the sum of these gaps, `share` their part of the time that the calls span,
+    `typical_ns` the median gap. With an onset (`since_ns`, on the rank's clock) only the calls since
     then are counted, and `before_ns` is the median gap before it; None: it was late from the first recorded call.
     `absorbed` marks an onset that the time between calls did not follow, `is_bound` gaps that are only known to be at most that
     long, `on_own_clocks` a comparison of lengths instead of arrivals, `is_duty` work that the job gives to this rank alone.
@@ -154,9 +155,9 @@ def of_series(series: Iterable[Series]) -> Latenesses:
 
 
 def _is_duty(item: Lateness, calls: Series, group: Sequence[Series]) -> bool:
-    return item.since_ns is None and is_duty(
-        calls.ranks.index(item.rank), calls, item.calls, group, _LEAST_PART * item.typical_ns
-    )
+    newest = len(calls) - len(calls) // 4
+    least_ns = _LEAST_PART * item.typical_ns
+    return item.since_ns is None and is_duty(calls.ranks.index(item.rank), calls, newest, group, least_ns)
 
 
 def roots(late: Latenesses, least: Callable[[Lateness], bool]) -> Iterator[tuple[Lateness, tuple[int, ...]]]:
@@ -206,16 +207,17 @@ def _of_rank(column: int, calls: Series) -> Lateness | None:
     if not len(late):
         return None
     lost = _lost(gaps, times, late)
+    typical = int(np.median(gaps[late]))
     return Lateness(
         rank=calls.ranks[column],
         communicator=calls.communicator,
         kind=calls.kind,
         members=calls.ranks,
-        calls=len(calls) - first,
+        calls=_chances(times, first, late, typical),
         late=len(late),
         lost_ns=int(lost),
         share=min(1.0, float(lost / span)) if span > 0 else 0.0,
-        typical_ns=int(np.median(gaps[late])),
+        typical_ns=typical,
         source=calls.source(int(late[-1]), column),
         since_ns=None if onset is None else int(times[onset]),
         before_ns=None if onset is None else int(np.median(gaps[:onset])),
@@ -224,6 +226,13 @@ def _of_rank(column: int, calls: Series) -> Lateness | None:
         on_own_clocks=calls.on_own_clocks,
         on_device=_on_device(column, calls, late),
     )
+
+
+def _chances(times: Floats, first: int, late: Ints, typical_ns: int) -> int:
+    """Calls at which the rank could come so late: between two calls of one burst no such lateness has time to arise."""
+    could = np.diff(times, prepend=-np.inf)[first:] >= _AROSE * typical_ns
+    could[late - first] = True
+    return int(np.count_nonzero(could))
 
 
 def _onset(gaps: Floats, times: Floats) -> int | None:

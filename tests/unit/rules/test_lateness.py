@@ -63,6 +63,12 @@ def test_a_rank_that_became_late_is_counted_from_then_on() -> None:
     assert late.since_ns is not None and late.before_ns == 2 * MS and not late.absorbed
 
 
+def test_calls_of_one_burst_are_one_chance_to_be_late() -> None:
+    """Four buckets of a step, 5 ms apart: only to the first of them can a rank come 60 ms late."""
+    late = of_rank(2, series(lambda number: {2: 60 if number % 4 == 0 else 2}, 40, lambda n: 160 if n % 4 == 0 else 5))
+    assert (late.late, late.calls) == (7, 7)
+
+
 @pytest.mark.parametrize(("first", "has_onset"), [(1, False), (2, False), (8, True)])
 def test_calls_of_one_step_are_one_look_at_it(first: int, *, has_onset: bool) -> None:
     """Six calls of a step, 10 ms apart: that the rank was in time for those of one or two steps shows no change."""

@@ -1,0 +1,27 @@
+"""Whether a late rank did the same work at the same time as the ranks that it was late to."""
+
+from __future__ import annotations
+
+from forensics.rules.reductions.arrivals.lateness import Lateness
+from forensics.rules.reductions.pipeline.axes import Axis
+from forensics.rules.reductions.pipeline.layout import Layout
+
+
+def is_of_equals(late: Lateness, layout: Layout) -> bool:
+    """Whether it is late by exact times among members that do the same work at the same time: a tensor-parallel group."""
+    known = layout.axes.get(late.communicator)
+    return known is not None and known.axis is Axis.TENSOR and late.on_own_clocks and not late.is_bound
+
+
+def is_of_stages(late: Lateness, layout: Layout) -> bool:
+    """Whether the other members are of other pipeline stages, whose passes end earlier or later by the schedule.
+
+    So it is in groups of embeddings, and wherever the stages of the members are known and none is that of the late rank.
+    """
+    known = layout.axes.get(late.communicator)
+    if known is not None and known.axis is Axis.EMBEDDING:
+        return True
+    placed = {rank: layout.places[rank].stage for rank in late.members if rank in layout.places}
+    stages = [stage for stage in placed.values() if stage is not None]
+    own = placed.get(late.rank)
+    return own is not None and len(stages) > 1 and stages.count(own) == 1
