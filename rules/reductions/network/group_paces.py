@@ -51,14 +51,20 @@ class GroupPaces:
     hosts: Mapping[int, str | None] = field(default_factory=dict)
 
     def keeps_up(self, channel: ChannelFlows) -> bool:
-        """Whether its group is as fast as most groups of its kind, none of them with a slow link at the same hosts."""
+        """Whether its group is as fast as most groups of its kind, none of them with a slow link at the same hosts.
+
+        Where all of several are as fast, it is enough that they do not all have it at one of these hosts: a slow host would
+        hold up the others too.
+        """
         kind, scale, at = channel.kind, _scale(channel), self._places((channel.sender, channel.receiver))
         for (name, _, size), took in self.took.items():
             if (name, size) == (kind, scale) and channel.communicator in took:
                 others = [label for label in took if label != channel.communicator]
                 alike = [label for label in others if took[channel.communicator] < _SAME_PACE * took[label]]
-                elsewhere = [label for label in alike if not at & self._places(self.worst.get((label, kind, scale), ()))]
-                return len(elsewhere) >= max(_LEAST_GROUPS, len(others) / 2)
+                worst = [self._places(self.worst.get((label, kind, scale), ())) for label in alike]
+                if len(alike) == len(others) >= _LEAST_GROUPS:
+                    return not at.intersection(*worst)
+                return sum(not at & places for places in worst) >= max(_LEAST_GROUPS, len(others) / 2)
         return False
 
     def _places(self, ranks: Iterable[int]) -> set[int | str]:

@@ -74,6 +74,17 @@ def test_a_host_that_is_slow_for_every_ring_is_slow(connection: DuckDBPyConnecti
     assert slow_links(connection) == {(4, 8), (5, 9), (6, 10)}
 
 
+def test_rings_of_one_pace_that_queue_at_one_host_have_a_slow_host(connection: DuckDBPyConnection) -> None:
+    rings(connection, dict.fromkeys(range(4), (1, 60.0)))
+    assert slow_links(connection) == {(4, 8), (5, 9), (6, 10), (7, 11)}
+
+
+def test_rings_of_one_pace_that_queue_at_several_hosts_have_none(connection: DuckDBPyConnection) -> None:
+    """Two and two have a host together, and no host is that of all."""
+    rings(connection, {0: (0, 60.0), 1: (1, 60.0), 2: (2, 60.0), 3: (1, 60.0)})
+    assert slow_links(connection) == set()
+
+
 def test_one_other_ring_says_nothing(connection: DuckDBPyConnection) -> None:
     rings(connection, {0: (1, 20.0)})
     connection.execute("DELETE FROM ended_flows WHERE communicator IN ('ring 2', 'ring 3')")
