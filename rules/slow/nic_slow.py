@@ -28,6 +28,7 @@ from forensics.rules.reductions.epochs.links import LATEST, LinkRates
 from forensics.rules.reductions.epochs.slow_links import LEAST_LOSS, JudgedLink, JudgedLinks, SlowEnd, slow_ends
 from forensics.rules.reductions.epochs.volumes import LinkCalls
 from forensics.rules.reductions.hardware.causes import Hardware
+from forensics.rules.reductions.network.cuts import Cut, cuts
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.roster import Roster
@@ -55,15 +56,54 @@ def _evaluate(
     if liveness.motion is Motion.STALLED:
         return
     least = {True: thresholds["least_cost_open"], False: thresholds["least_cost"]}
-    ends = [end for end in slow_ends(judged) if _worst(end).cost >= least[len(end.ranks) > 1]]
     captures = {capture.rank: capture for capture in rates.captures}
     hosts = {rank: roster.host_of(rank) or captures[rank].host for rank in captures}
+    found_cuts = _cuts(judged, hosts)
+    for cut, links in found_cuts:
+        if max(link.cost for link in links) >= least[True]:
+            yield _of_cut(cut, links, users, calls)
+    apart = JudgedLinks(tuple(link for link in judged if all(_is_apart(link, cut) for cut, _ in found_cuts)))
+    ends = [end for end in slow_ends(apart) if _worst(end).cost >= least[len(end.ranks) > 1]]
     for end in _by_host(ends, judged, hosts):
         found = _finding(end, rates, users, calls, thresholds["likely_loss"])
         refined = hardware.refined(found, (Cause.NETWORK_SLOW,), 1 / _worst(end).part)
         yield _narrowed(refined, end, judged, hosts)
         if victims := _held_up(end, judged) - set(end.ranks):
             yield blocked_ranks(users.of(victims))
+
+
+def _cuts(judged: JudgedLinks, hosts: Hosts) -> list[tuple[Cut, list[JudgedLink]]]:
+    slow = {link.ends: link for link in judged if link.is_slow}
+    sound = [link.ends for link in judged if not link.is_slow]
+    lost = {ends: _lost(link) for ends, link in slow.items()}
+    return [(cut, [slow[ends] for ends in cut.links]) for cut in cuts(lost, sound, hosts.get)]
+
+
+def _is_apart(link: JudgedLink, cut: Cut) -> bool:
+    """Whether a link is no part of the cut, and does not wait for it either."""
+    return link.ends not in cut.links and (not link.is_slow or _lost(link) >= cut.least)
+
+
+def _lost(link: JudgedLink) -> float:
+    return 1 / link.part - 1
+
+
+def _of_cut(cut: Cut, links: Sequence[JudgedLink], users: NicUsers, calls: LinkCalls) -> Finding:
+    """What joins two sets of hosts is slow: no rank is named for it."""
+    worst = max(links, key=lambda link: (link.cost, link.ends))
+    return Finding(
+        ranks=(),
+        cause=Cause.NETWORK_SLOW,
+        stage=calls.stage([link.ends for link in links]),
+        belief=Belief.GROUP_SYMPTOM,
+        confidence=Confidence.SUSPECT,
+        evidence=(Evidence(cut.text), *_rates(links, users)),
+        granularity=Granularity.JOB,
+        anomaly=Anomaly.FAIL_SLOW,
+        mechanism=Mechanism("slow_flow", "unknown"),
+        impact=Impact(round(worst.cost * worst.link.span_ns), round(worst.cost, 3), worst.link.operators, "arrival"),
+        next_steps=(cut.advice,),
+    )
 
 
 def _held_up(end: SlowEnd, judged: JudgedLinks) -> set[int]:
@@ -135,14 +175,7 @@ def _confidence(end: SlowEnd, worst: JudgedLink, likely: float) -> Confidence:
 
 
 def _evidence(end: SlowEnd, rates: LinkRates, users: NicUsers) -> Iterator[Evidence]:
-    for link in sorted(end.links, key=lambda link: (-link.cost, link.ends))[:_SHOWN]:
-        sender, receiver = (ranks_text(users.of([rank])) for rank in link.ends)
-        yield Evidence(
-            f"{sender} to {receiver}: {link.link.rate / 1e9:.1f} GB/s {_told(link)}, "
-            f"{link.usual / 1e9:.1f} GB/s on {counted(link.peers, 'link')} that carry as much; "
-            f"in its last {counted(min(link.link.operators, LATEST), 'operator')}, {100 * link.cost:.0f} % of the time",
-            link.link.source,
-        )
+    yield from _rates(end.links, users)
     if len(end.ranks) > 1 and not end.is_host:
         yield Evidence("its links do not tell these NICs apart", None, supports=False)
     if len(end.ranks) == 1 and len(users.of(end.ranks)) > 1:
@@ -151,6 +184,17 @@ def _evidence(end: SlowEnd, rates: LinkRates, users: NicUsers) -> Iterator[Evide
     if hides(rates.epoch_ns, usual, 1 / min(link.part for link in end.links)):
         why = f"epochs of {rates.epoch_ns / 1e3:.0f} us are longer than the gaps that such a NIC leaves on the others"
         yield Evidence(why, None, supports=False)
+
+
+def _rates(links: Sequence[JudgedLink], users: NicUsers) -> Iterator[Evidence]:
+    for link in sorted(links, key=lambda link: (-link.cost, link.ends))[:_SHOWN]:
+        sender, receiver = (ranks_text(users.of([rank])) for rank in link.ends)
+        yield Evidence(
+            f"{sender} to {receiver}: {link.link.rate / 1e9:.1f} GB/s {_told(link)}, "
+            f"{link.usual / 1e9:.1f} GB/s on {counted(link.peers, 'link')} that carry as much; "
+            f"in its last {counted(min(link.link.operators, LATEST), 'operator')}, {100 * link.cost:.0f} % of the time",
+            link.link.source,
+        )
 
 
 def _told(link: JudgedLink) -> str:

@@ -26,6 +26,7 @@ from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
+from forensics.rules.reductions.network.cuts import Cut, cuts
 from forensics.rules.reductions.network.pair_rates import PairRate
 from forensics.rules.reductions.network.slow_ends import Blame, Link, blamed
 from forensics.rules.reductions.network.slowness import LEAST_SHARE_BESIDE, LEAST_SLOWDOWN, Slowness
@@ -59,11 +60,19 @@ def _evaluate(
     known = slowness
     slow = known.slow_links(thresholds["least_slowdown"], thresholds["least_share_beside"])
     slow = _standing_out(known, slow, thresholds["most_channels"])
+    sound = known.sound_links(slow)
+    lost = {link: _slowdown(known, channel) - 1 for link, channel in slow.items()}
+    every = slow
+    for cut in cuts(lost, sound, roster.host_of):
+        found = sorted((every[link] for link in cut.links), key=lambda channel: -channel.share)
+        slow = {link: channel for link, channel in slow.items() if link not in cut.links and lost[link] >= cut.least}
+        if any(_is_material(known, channel, thresholds) for channel in found):
+            yield _of_cut(known, cut, found)
     material = [link for link, channel in slow.items() if _is_material(known, channel, thresholds)]
     weights = {link: channel.share for link, channel in slow.items()}
     blames = [
         (blame, [slow[link] for link in sorted(blame.links, key=lambda link: (-slow[link].share, link))])
-        for blame in blamed(weights, material, known.sound_links(slow), users)
+        for blame in blamed(weights, material, sound, users)
     ]
     worst = max((_slowdown(known, found[0]) for _, found in blames), default=1.0)
     for blame, found in blames:
@@ -75,6 +84,24 @@ def _evaluate(
         )
         if victims := {rank for channel in found for rank in _members(groups, channel)} - set(blame.ranks):
             yield blocked_ranks(victims)
+
+
+def _of_cut(slowness: Slowness, cut: Cut, found: Sequence[ChannelFlows]) -> Finding:
+    """What joins two sets of hosts is slow: no rank is named for it."""
+    worst = found[0]
+    return Finding(
+        ranks=(),
+        cause=Cause.NETWORK_SLOW,
+        stage=_stage(slowness, found),
+        belief=Belief.GROUP_SYMPTOM,
+        confidence=Confidence.SUSPECT,
+        evidence=(Evidence(cut.text), *(_channel_text(channel) for channel in found[:_SHOWN])),
+        granularity=Granularity.JOB,
+        anomaly=Anomaly.FAIL_SLOW,
+        mechanism=Mechanism("slow_flow", "unknown"),
+        impact=Impact(round(worst.excess_ns), round(worst.share, 3), worst.slow, "arrival"),
+        next_steps=(cut.advice,),
+    )
 
 
 def _standing_out(

@@ -1,4 +1,4 @@
-"""What a rank that works in step with others loses to slow links by which these get their data."""
+"""What a rank loses to slow links of its own, or to those by which others that work in step with it get their data."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from forensics.rules.reductions.pipeline.layout import Layout
 
 
 def lost_to_links(slowness: Slowness, layout: Layout) -> dict[int, float]:
-    """By rank, the largest share of the time that a slow link loses whose receiver is in a tensor-parallel group of the rank.
+    """By rank, the largest share of the time that a slow link loses that it waits for.
 
-    All of such a group wait for the member whose data is late, and come late together to whatever they do with others.
+    Its device comes late to other calls while its own transfers last. All of a tensor-parallel group wait for the member whose
+    data is late, and come late together to whatever they do with others.
     """
     groups = [layout.members[label] for label in layout.along(Axis.TENSOR)]
     found: dict[int, float] = {}
-    for (_, receiver), channel in slowness.slow_links().items():
-        for rank in {rank for group in groups if receiver in group for rank in group}:
+    for (sender, receiver), channel in slowness.slow_links().items():
+        for rank in {sender, receiver, *(rank for group in groups if receiver in group for rank in group)}:
             found[rank] = max(found.get(rank, 0.0), channel.share)
     return found

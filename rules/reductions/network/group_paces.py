@@ -44,11 +44,13 @@ class GroupPaces:
     """What an operation takes (median, ns) by kind, members and power of two of its bytes, then by communicator.
 
     `worst` is the link (sender, receiver) of a communicator on which such buffers stay longest, where that is long, by kind.
+    `slower` are ranks of groups whose calls take longer than those of others by the time that the device was in them.
     """
 
     took: Mapping[tuple[str, int | None, int], Mapping[str, float]] = field(default_factory=dict)
     worst: Mapping[tuple[str, str, int], tuple[int, int]] = field(default_factory=dict)
     hosts: Mapping[int, str | None] = field(default_factory=dict)
+    slower: tuple[frozenset[int], ...] = ()
 
     def keeps_up(self, channel: ChannelFlows) -> bool:
         """Whether its group is as fast as most groups of its kind, none of them with a slow link at the same hosts.
@@ -56,6 +58,8 @@ class GroupPaces:
         Where all of several are as fast, it is enough that they do not all have it at one of these hosts: a slow host would
         hold up the others too.
         """
+        if any({channel.sender, channel.receiver} <= ranks for ranks in self.slower):
+            return False
         kind, scale, at = channel.kind, _scale(channel), self._places((channel.sender, channel.receiver))
         for (name, _, size), took in self.took.items():
             if (name, size) == (kind, scale) and channel.communicator in took:
@@ -73,9 +77,16 @@ class GroupPaces:
 
 
 def group_paces(
-    connection: DuckDBPyConnection, channels: Iterable[ChannelFlows], hosts: Mapping[int, str | None]
+    connection: DuckDBPyConnection,
+    channels: Iterable[ChannelFlows],
+    hosts: Mapping[int, str | None],
+    slower: Iterable[Iterable[int]] = (),
 ) -> GroupPaces:
-    """Read the paces of all groups in `ended_flows`, of which these are the channels."""
+    """Read the paces of all groups in `ended_flows`, of which these are the channels; `slower` are ranks of slow groups.
+
+    A host that runs ahead of its device hands over an operation long before it begins: then all take as long as a layer, and
+    what recorders tell of the device tells more.
+    """
     took: dict[tuple[str, int | None, int], dict[str, float]] = defaultdict(dict)
     for label, kind, size, scale, length in connection.execute(_PACES).fetchall():
         took[kind, size, scale][label] = length
@@ -85,7 +96,9 @@ def group_paces(
         is_worst = place not in worst or channel.typical_ns > worst[place].typical_ns
         if is_worst and channel.typical_ns >= SLOW_FACTOR * channel.expected_ns:
             worst[place] = channel
-    return GroupPaces(took, {place: (each.sender, each.receiver) for place, each in worst.items()}, hosts)
+    return GroupPaces(
+        took, {place: (each.sender, each.receiver) for place, each in worst.items()}, hosts, tuple(map(frozenset, slower))
+    )
 
 
 def _scale(channel: ChannelFlows) -> int:

@@ -1,4 +1,4 @@
-"""Ranks that work in step with one that a slow link brings its data late."""
+"""Ranks whose own link is slow, and those in step with one that a slow link brings its data late."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def slowness() -> Slowness:
     return Slowness(channels={(each.sender, each.receiver): (each,) for each in found})
 
 
-@pytest.mark.parametrize(("rank", "waits"), [(3, True), (7, True), (2, False), (6, False), (1, False)])
-def test_who_works_in_step_with_the_receiver_of_a_slow_link_waits_for_it(slowness: Slowness, rank: int, waits: bool) -> None:
+@pytest.mark.parametrize(("rank", "waits"), [(3, True), (7, True), (2, True), (6, False), (1, False)])
+def test_who_waits_for_a_slow_link(slowness: Slowness, rank: int, waits: bool) -> None:
     lost = channel_of(slowness.channels[2, 3], 2).share
     assert lost > 0.2
     assert lost_to_links(slowness, IN_STEP).get(rank, 0.0) == (lost if waits else 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 from duckdb import DuckDBPyConnection
@@ -45,11 +45,13 @@ def rings(connection: DuckDBPyConnection, slow: Slow, late_ms: float = 0.0) -> N
     add(connection, rows)
 
 
-def slow_links(connection: DuckDBPyConnection, hosts: Mapping[int, str] | None = None) -> set[tuple[int, int]]:
+def slow_links(
+    connection: DuckDBPyConnection, hosts: Mapping[int, str] | None = None, slower: Iterable[Iterable[int]] = ()
+) -> set[tuple[int, int]]:
     channels = channel_flows(connection)
     named = hosts or {rank: f"n{rank // GROUPS}" for rank in range(GROUPS * MEMBERS)}
     by_link = {(each.sender, each.receiver): (each,) for each in channels}
-    return set(Slowness(channels=by_link, paces=group_paces(connection, channels, named)).slow_links())
+    return set(Slowness(channels=by_link, paces=group_paces(connection, channels, named, slower)).slow_links())
 
 
 def test_a_ring_that_takes_longer_has_a_slow_link(connection: DuckDBPyConnection) -> None:
@@ -83,6 +85,12 @@ def test_rings_of_one_pace_that_queue_at_several_hosts_have_none(connection: Duc
     """Two and two have a host together, and no host is that of all."""
     rings(connection, {0: (0, 60.0), 1: (1, 60.0), 2: (2, 60.0), 3: (1, 60.0)})
     assert slow_links(connection) == set()
+
+
+def test_a_ring_whose_calls_are_slow_on_the_device_has_a_slow_link(connection: DuckDBPyConnection) -> None:
+    """Its operations last no longer by the log, into which they are written long before the device comes to them."""
+    rings(connection, {0: (1, 20.0), 1: (1, 20.0)})
+    assert slow_links(connection, slower=[(0, 4, 8, 12)]) == {(4, 8)}
 
 
 def test_one_other_ring_says_nothing(connection: DuckDBPyConnection) -> None:
