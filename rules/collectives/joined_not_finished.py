@@ -70,6 +70,7 @@ def _evaluate(
         and not is_order_inversion(groups, root)
         and held.isdisjoint(root.ranks)
         and root.waits[0].communicator not in mismatched
+        and not _is_cut(groups, root)
     ]
     # Groups do not stand still by themselves at once: what holds up several of them is elsewhere.
     for root in found if len(found) <= _MOST_GROUPS else ():
@@ -77,6 +78,13 @@ def _evaluate(
         seen = [activity_of(stacks, rank) for rank in root.ranks]
         lines = (*links, *_of_network(logs)) if still and _inside_one_call(seen) else ()
         yield _finding(groups, text, root, (_beside(groups, root, roster), lines), apart=_apart(root, seen))
+
+
+def _is_cut(groups: Communicators, root: Root) -> bool:
+    """Whether the record of a member is cut before the call that its counters tell of: what it waits for may be elsewhere."""
+    wait = root.waits[0]
+    group = next((group for group in groups if group.label == wait.communicator), None)
+    return group is not None and any(call is None and rank in group.cut for rank, call in wait.waiting.items())
 
 
 def _apart(root: Root, seen: Sequence[Activity | None]) -> bool:

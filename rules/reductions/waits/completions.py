@@ -47,10 +47,13 @@ def not_begun(root: Root, graph: WaitGraph, records: StartRecords) -> tuple[int,
     """Members whose device has not begun the operation of `root` while the devices of others, not fewer, are inside it.
 
     All hosts issued it: what is in front of it on the stream of the device is not done. Empty where a start might be missing,
-    and where such a device is inside another operation: then the order of the two is in question.
+    also because a dump is cut and only counters tell that the call was made, and where such a device is inside another
+    operation: then the order of the two is in question.
     """
     wait = root.waits[0]
     if root.kind is not RootKind.ALL_JOINED or not wait.communicator or wait.peers or not wait.waiting.keys() <= records:
+        return ()
+    if None in wait.waiting.values():
         return ()
     begun = {rank for rank, call in wait.waiting.items() if call is not None and call.started}
     behind = tuple(sorted(wait.waiting.keys() - begun))
