@@ -20,9 +20,9 @@ _NUMBER = re.compile(r"(\d+)\.(\d+)")
 _PIPE = "export TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/tmp/fr_ TORCH_NCCL_TRACE_BUFFER_SIZE=20000 TORCH_FR_BUFFER_SIZE=20000"
 _SERVER = f"""\
 in the trainer, before main() runs:
-  import os
+  import os, tempfile
   from torch.distributed.elastic.control_plane import worker_main
-  os.environ["{SERVER}"] = f"/tmp/worker_{{os.environ['RANK']}}.sock"
+  os.environ["{SERVER}"] = tempfile.mkdtemp() + "/worker.sock"
   main = worker_main()(main)
 then: forensics collect --ask-sockets"""
 

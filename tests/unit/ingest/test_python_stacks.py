@@ -52,6 +52,11 @@ def test_its_forked_worker_is_a_child_by_its_stack_and_keeps_the_frames_of_its_p
         ([("step", "/srv/job/train.py"), ("_wrap", SPAWN), ("_bootstrap", PROCESS)], False),
         ([("write", "/srv/job/save.py"), ("BaseProcess._bootstrap", PROCESS), ("<module>", "/srv/job/train.py")], None),
         ([("_bootstrap", "/usr/lib/python3.11/threading.py")], False),
+        ([("main", "multiprocessing/resource_tracker.py"), ("<module>", "<string>")], True),
+        ([("main", "/srv/job/resource_tracker.py"), ("<module>", "/srv/job/resource_tracker.py")], False),
+        ([("BaseManager._run_server", "multiprocessing/managers.py"), ("BaseProcess._bootstrap", PROCESS)], True),
+        ([("main", "multiprocessing/forkserver.py"), ("<module>", "<string>")], True),
+        ([("step", "/srv/x.py"), ("_bootstrap", PROCESS), ("main", "multiprocessing/forkserver.py")], None),
     ],
 )
 def test_child_or_rank_by_the_stack(frames: list[tuple[str, str]], is_child: bool | None) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from forensics.shim.doctor import Health
@@ -42,3 +45,18 @@ def test_what_is_switched_on_needs_no_advice() -> None:
 
 def test_the_pipe_does_nothing_for_gloo() -> None:
     assert live_dumps({"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "/tmp/fr_"}, "2.13.0", False).health is Health.WARN
+
+
+def test_the_lines_for_a_trainer_give_each_start_of_a_rank_a_socket_of_its_own() -> None:
+    lines = [line.strip() for line in live_dumps({}, "2.13.0", False).advice.splitlines() if line.startswith("  ")]
+    places: set[str] = set()
+    for _ in range(2):
+        scope: dict[str, object] = {"main": lambda: None}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RANK", "0")
+            patch.delenv("TORCH_WORKER_SERVER_SOCKET", raising=False)
+            exec("\n".join(line for line in lines if "worker_main" not in line), scope)
+            path = Path(os.environ["TORCH_WORKER_SERVER_SOCKET"])
+        path.parent.rmdir()
+        places.add(str(path))
+    assert len(places) == 2
