@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
-from forensics.model import Belief, Cause, Confidence, Evidence, Finding, Granularity, Members, StageName
+from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, Members, StageName
 from forensics.rules.interface import Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
@@ -14,7 +15,8 @@ from forensics.rules.reductions.ranks.roster import Roster, UnplacedFiles
 from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
-from forensics.rules.reductions.waits.graph import WaitGraph
+from forensics.rules.reductions.waits.graph import Wait, WaitGraph
+from forensics.rules.reductions.waits.last_messages import LastMessages
 from forensics.rules.reductions.waits.unrecorded import stands_with_waiters
 
 # These write a dump only in processes that noticed a failure themselves (pytorch#192233, #197232).
@@ -30,6 +32,7 @@ def _evaluate(
     text: EvidenceText,
     unplaced: UnplacedFiles,
     failed: FailedWays,
+    messages: LastMessages,
 ) -> Iterator[Finding]:
     """Nobody is silent while stacks or dumps lie there of which nothing tells the rank: one may be the missing one."""
     # A shim log is made with the first call and outlives its process: where there is none, nobody fetched it.
@@ -39,7 +42,8 @@ def _evaluate(
     alone = [root.ranks[0] for root in graph.free_roots if _missing_alone(roster, graph, root.ranks[0], mismatched)]
     silent = tuple(rank for rank in alone if not _is_held(graph, rank, failed))
     if 0 < len(silent) <= len(roster.ranks) / 2 and not _lost_by_hand(roster, silent):
-        yield _finding(roster, graph, text, silent, tuple(_doubts(graph, groups, silent)))
+        found = _finding(roster, graph, text, silent, tuple(_doubts(graph, groups, silent)))
+        yield _with_other_end(found, text, *messages[silent[0]]) if len(silent) == 1 and silent[0] in messages else found
 
 
 def _missing_alone(roster: Roster, graph: WaitGraph, rank: int, mismatched: Collection[str]) -> bool:
@@ -113,6 +117,26 @@ def _finding(
         members=Members.EACH if alone else Members.ONE_OF,
         since=text.since(graph.waiting_for(rank)),
         next_steps=(f"find host, process and end of the log of {who}; collect there",),
+    )
+
+
+def _with_other_end(found: Finding, text: EvidenceText, wait: Wait, end: int) -> Finding:
+    """The rank may have issued its side of the message, and the transfer stands: that would look the same."""
+    (rank,) = found.ranks
+    call = wait.waiting[end]
+    message = f"{call.kind if call else 'a message'} {wait.sequence} of {wait.communicator}"
+    told = (
+        f"rank {end} waits in {message} with rank {rank}, and "
+        f"the rank beside it is past its own: either rank {rank} never issued its side, or the transfer stands"
+    )
+    return replace(
+        found,
+        ranks=tuple(sorted((rank, end))),
+        stage=text.joined_stage(wait, (end,), Component.UNKNOWN),
+        confidence=Confidence.SUSPECT,
+        evidence=(*found.evidence, Evidence(told)),
+        granularity=Granularity.GROUP,
+        members=Members.ONE_OF,
     )
 
 
