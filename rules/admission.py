@@ -9,7 +9,7 @@ from forensics.model import Anomaly, Belief, Cause, Finding, Granularity, Member
 from forensics.rules.explain import Observed, blocked, hypothesis, tied
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.logs.log_evidence import Logged
-from forensics.rules.reductions.progress.at_work import LEAST_SAVE_NS, LEAST_WORK_NS, at_work
+from forensics.rules.reductions.progress.at_work import LEAST_SAVE_NS, LEAST_WORK_NS, at_work, wakes_often
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.standstill import Standing, WaitState, WaitStates
 from forensics.rules.reductions.ranks.roster import Roster
@@ -138,8 +138,9 @@ def _working(progress: Progress, finding: Finding, found: tuple[WaitState, ...])
     seen = {rank: how for rank in finding.ranks if (how := at_work(progress.roster.rank(rank), progress.stacks.get(rank)))}
     lasted = max((state.length_ns or 0 for state in found if state.standing is Standing.STILL), default=0)
     given_up = any(state.standing is Standing.STILL and state.length_ns is None for state in found) and progress.logged.stalled
-    fed = any(progress.roster.rank(rank).fed for rank in seen)
-    least = LEAST_SAVE_NS if fed or finding.stage.name is StageName.CHECKPOINT else LEAST_WORK_NS
+    facts, stacks = progress.roster.rank, progress.stacks
+    paced = any(facts(rank).fed or wakes_often(facts(rank), stacks.get(rank)) for rank in seen)
+    least = LEAST_SAVE_NS if paced or finding.stage.name is StageName.CHECKPOINT else LEAST_WORK_NS
     if len(seen) < len(finding.ranks) or lasted >= least or given_up:
         return None
     rank, how = next(iter(seen.items()))

@@ -145,15 +145,16 @@ class Collection:
         count: int = 3,
         *,
         moving: bool = False,
+        woken: int = 25,
         tracer: int = 0,
         wchan: str | None = None,
         syscall: str | None = None,
         signals: str | None = None,
     ) -> None:
-        """Looks at the process through /proc; a moving one was scheduled in between."""
+        """Looks at the process through /proc, two seconds apart; a moving one was scheduled so many times in between."""
         for number in range(count):
             time_ns = self.at_ns + 2 * number * SECOND
-            switches = 40 + 25 * number * moving
+            switches = 40 + woken * number * moving
             kernel = {"wchan": wchan, "syscall": syscall, "signals": signals}
             content = process_sample(rank, time_ns, state=state, switches=switches, tracer=tracer, **kernel)
             self._member("proc.tasks", rank, number, f"ranks/{rank}/proc/{number}.json", content)

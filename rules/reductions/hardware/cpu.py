@@ -14,7 +14,8 @@ from duckdb import DuckDBPyConnection
 
 from forensics.model import Confidence, Evidence, Finding
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.ranks.roster import NS_PER_TICK, Roster
+from forensics.rules.reductions.ranks.on_cpu import NS_PER_TICK
+from forensics.rules.reductions.ranks.roster import Roster
 
 # One thread alone may be found runnable by chance at each of two or three samples.
 _LEAST_RUNNABLE = 2.0

@@ -9,9 +9,12 @@ from forensics.rules.reductions.stacks.samples import Stacks
 LEAST_WORK_NS = 10_000_000_000
 """Evaluating, compiling and collecting garbage take a sound rank this long, even if no earlier pause was as long."""
 LEAST_SAVE_NS = 300_000_000_000
-"""Writing the first checkpoint of a run, and fetching its data, takes minutes, and nothing of the run tells how many."""
+"""Writing the first checkpoint of a run, fetching its data and working in small pieces with pauses take minutes, and nothing
+of the run tells how many."""
 BUSY_SHARE = 0.5
 """A thread that polls with pauses uses far less than half a CPU; one that works or loops nearly all of it."""
+BUSY_WAKES_PER_S = 20.0
+"""Loops that ask again and again sleep for a tenth of a second or longer; work in small pieces wakes a thread more often."""
 _BLOCKED = frozenset({WaitKind.LOCK, WaitKind.SLEEP, WaitKind.CHILD, WaitKind.DATA, WaitKind.STORE, WaitKind.EXITING})
 
 
@@ -19,15 +22,31 @@ def at_work(facts: RankFacts, found: Stacks | None) -> str | None:
     """Say by what a rank is seen to be at work, or None when it sleeps or nothing tells."""
     if facts.fed:
         return f"data came to what it reads: {facts.switches} context switches in a read without a time limit"
-    if facts.cpu_share is not None:
-        return f"it used {facts.cpu_share:.0%} of a CPU" if facts.cpu_share >= BUSY_SHARE else _passed(found)
-    if found is not None and found.main and found.main[-1].active:
+    if facts.cpu_share is not None and facts.cpu_share >= BUSY_SHARE:
+        return f"it used {facts.cpu_share:.0%} of a CPU"
+    if wakes_often(facts, found):
+        return f"it woke {facts.wakes_per_s:.0f} times a second"
+    if facts.cpu_share is None and found is not None and found.main and found.main[-1].active:
         return "the sampler saw it on a CPU"
     return _passed(found)
 
 
+def wakes_often(facts: RankFacts, found: Stacks | None) -> bool:
+    """Whether it wakes more often than one that polls, in code that no sample shows to sleep until something comes.
+
+    Neither an endless loop nor a call that never returns looks like this: the one uses a CPU, the other does not wake.
+    """
+    if facts.wakes_per_s is None or facts.wakes_per_s < BUSY_WAKES_PER_S or (facts.cpu_share or 0.0) >= BUSY_SHARE:
+        return False
+    return not _blocked(found, _BLOCKED - {WaitKind.SLEEP})
+
+
+def _blocked(found: Stacks | None, kinds: frozenset[WaitKind]) -> bool:
+    return found is not None and any(sample.activity.wait in kinds for sample in found.main)
+
+
 def _passed(found: Stacks | None) -> str | None:
     """Its samples lie at different places of its code, in none of the calls that a thread sleeps in."""
-    if found is None or not found.moved or any(sample.activity.wait in _BLOCKED for sample in found.main):
+    if found is None or not found.moved or _blocked(found, _BLOCKED):
         return None
     return "its samples lie at different places"

@@ -18,7 +18,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.ranks.roster import NS_PER_TICK
+from forensics.rules.reductions.ranks.on_cpu import NS_PER_TICK
 from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
 from forensics.rules.reductions.waits.messages import MessageWaits
 

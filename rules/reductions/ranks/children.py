@@ -11,7 +11,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.ranks.roster import cpu_share
+from forensics.rules.reductions.ranks.on_cpu import cpu_share
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NewType
 
@@ -17,11 +17,10 @@ from forensics.model import RankProcess, Since
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.fed import is_fed
 from forensics.rules.reductions.ranks.met_later import met_later
+from forensics.rules.reductions.ranks.on_cpu import cpu_share, wakes_per_s
 from forensics.vocabulary import GUESSED
 
 STOPPED = frozenset("Tt")
-# The kernel reports times to processes in hundredths of a second on every architecture that trains.
-NS_PER_TICK = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,8 @@ class RankFacts:
 
     `state` is alive, absent, zombie or unknown (None when no collector looked). `thread_states` are the states of the main
     thread, one for each sample; `switches` is the number of its context switches over all samples, `cpu_share` the share of the
-    time between first and last sample that it was on a CPU, both None with less than two samples; `fed`: data comes to it.
+    time between first and last sample that it was on a CPU, both None with less than two samples; `wakes_per_s` how often it
+    woke from sleeps other than for a lock; `fed`: data comes to it.
     `dumped` says that a dump of it lies there, with calls or without, `sampled` that a sample of its threads has a time: a
     table of `ps` has none, and may be from before what a log tells.
     `error` is the line of its log by which it ended, where only that tells that it did; `timed_out` that it gave up waiting,
@@ -53,6 +53,7 @@ class RankFacts:
     tracer: int | None = None
     switches: int | None = None
     cpu_share: float | None = None
+    wakes_per_s: float | None = None
     fed: bool = False
     process_source: str | None = None
     has_recorder: bool = False
@@ -262,18 +263,10 @@ def _main_thread(samples: list[list[Any]]) -> RankFacts:
         tracer=tracer,
         switches=counts[-1] - counts[0] if len(counts) > 1 else None,
         cpu_share=cpu_share([(sample[5], sample[6]) for sample in samples]),
+        wakes_per_s=wakes_per_s([(each[3], each[6], each[1]) for each in samples]),
         fed=is_fed([(each[1], each[8], each[3]) for each in samples]),
         process_source=path,
     )
-
-
-def cpu_share(samples: Sequence[tuple[int | None, int | None]]) -> float | None:
-    """Share of the time on a CPU, from (clock ticks, time in ns) of each sample; None when fewer than two samples have both."""
-    known = [(ticks, time_ns) for ticks, time_ns in samples if ticks is not None and time_ns is not None]
-    if len(known) < 2 or known[-1][1] <= known[0][1]:
-        return None
-    share = (known[-1][0] - known[0][0]) * NS_PER_TICK / (known[-1][1] - known[0][1])
-    return min(max(share, 0.0), 1.0)
 
 
 def _ranks_of(connection: DuckDBPyConnection, table: str, rows_with: str = "") -> set[int]:
