@@ -37,7 +37,7 @@ _PID = re.compile(r"\bpid=(\d{1,9})\b")
 SNIPPET = re.compile(r"\[Rank (?P<rank>\d{1,7}) Error Snippet\]")
 _LONGEST, _NEAR = 256, 12
 _MOST = 1 << 14
-_CODE_UNKNOWN = "1"
+_CODE_UNKNOWN = "unknown"
 _HOW_UNKNOWN = f"exitcode={_CODE_UNKNOWN} "
 
 
@@ -64,7 +64,7 @@ class RayActors:
         """What this line completes; `signals` are those that processes reported of themselves, by number."""
         if not self._has_raylet and (died := _RAYLET.search(line)):
             self._has_raylet = True
-            yield Ended(None, f"exitcode={'-9' if died['killed'] else '1'} pid={died['killed'] or died['pid']} first by=ray")
+            yield Ended(None, f"exitcode={'-9' if died['killed'] else _CODE_UNKNOWN} pid={died['killed'] or died['pid']} first by=ray")
         self._lines += 1
         if told := SNIPPET.search(line):
             self._snippet, self._is_dying, self._end, self._lines = int(told["rank"]), False, "", 0

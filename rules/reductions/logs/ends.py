@@ -25,10 +25,17 @@ _LARGEST_NODE = 8
 _HOW = {"Killed": -9, "Out Of Memory": -9, "Segmentation fault": -11, "Bus error": -7, "Aborted": -6, "Terminated": -15}
 
 
-# A rank that a launcher ends is seen after the cancel; only what the same log says before it counts.
+# A rank that a launcher ends is seen after the cancel; only what the same log says before it counts. Of a process that went
+# away below the last step of the training nobody knows whether it was only ended with the job, unless its signal is told.
 _EXITS = """
 SELECT l.rank, CASE l.kind WHEN 'oom_kill' THEN 'exitcode=-9 pid=' || l.subject || ' by=kernel'
        WHEN 'segfault' THEN 'exitcode=-11 pid=' || l.subject || ' by=kernel' ELSE l.subject END, l.source, l.after_cancel
+       OR (l.subject LIKE 'exitcode=unknown %' AND EXISTS (
+           SELECT 1 FROM log_events f
+           WHERE f.source_id = l.source_id AND f.kind = 'job_finished' AND f.locator < l.locator AND NOT EXISTS (
+               SELECT 1 FROM log_progress p
+               WHERE p.source_id = f.source_id AND p.locator BETWEEN f.locator AND l.locator
+                   AND (p.total IS NULL OR p.step < p.total))))
 FROM logged_event l
 WHERE (l.kind = 'process_exit' OR (l.kind IN ('oom_kill', 'segfault') AND l.rank IS NOT NULL))
     AND l.subject IS NOT NULL
@@ -57,14 +64,15 @@ SELECT count(*) FILTER (kind = 'several_nodes'), max(rank), count(DISTINCT host)
        (SELECT max(try_cast(value AS INTEGER)) FROM job_config WHERE key = 'log.world_size')
 FROM log_events
 """
-_EXIT = re.compile(r"exitcode=(?P<code>-?\d{1,5})(?P<rest>.*)")
+_EXIT = re.compile(r"exitcode=(?:(?P<code>-?\d{1,5})|unknown)(?P<rest>.*)")
 _WORD = re.compile(r"(pid|time|by|local_rank|last_local_rank)=(\S+)")
 _TASK = re.compile(r"task=(?P<task>\d{1,7}) host=(?P<host>\S+) (?P<how>[\w .]+)")
 _TASKS = re.compile(r"task=(?P<tasks>[\d,-]+) host=(?P<host>\S+) ")
 _TERMINATED = (-signal.SIGTERM, -signal.SIGKILL)
 _KILLS = re.compile(r"Detected (\d{1,6}) oom[_-]kill event(?:s|\(s\))? in StepId=\d{1,12}\.\d")
 _MOST_TASKS = 1 << 17
-_RAY_KNOWS_NO_CODE = ("ray", 1)
+# Of a launcher that does not say how: no signal is known of it.
+_SOME_ERROR = 1
 _MEMORY_OF_TASK = "Out Of Memory"
 _CODE = re.compile(r"Exited with exit code (\d{1,3})")
 
@@ -114,8 +122,8 @@ def _exit(rank: int | None, subject: str, source: str) -> Exit | None:
     pid = int(words["pid"]) if words.get("pid", "").isdecimal() else None
     first = " first" in match["rest"] or rank is None
     own = rank if rank is not None else int(number or 0)
-    code, late = int(match["code"]), match["rest"].endswith(" late")
-    stated = (words.get("by"), code) != _RAY_KNOWS_NO_CODE
+    said, late = match["code"], match["rest"].endswith(" late")
+    code, stated = int(said or _SOME_ERROR), said is not None
     return Exit(own, code, pid, first, source, words.get("time"), rank is None, "by" in words, late=late, is_code_stated=stated)
 
 

@@ -17,6 +17,7 @@ ENDS = (
     "2026-05-02 10:00:00 - root - INFO - Training completed\n",
     "[after training is done] datetime: 2026-05-02 10:00:00 \n",
     "[INFO] Training finished in 3h 12m\n",
+    "\"Final validation metrics: {'val-core/math/acc': 0.61}\"\n",
 )
 RAISED = """[rank2]: Traceback (most recent call last):
 [rank2]:   File "/srv/fit/io.py", line 40, in fetch

@@ -47,6 +47,9 @@ def services(*ends: str) -> str:
     return starts + "train-1  | step 40 loss 2.1\n" + "".join(f"{end}\n" for end in ends)
 
 
+RANKS = "".join(f"rank{number}  | step 40 loss 2.1\n" for number in range(3))
+
+
 def pods(*names: str) -> str:
     return "".join(
         f"[pod/{name}/c] 2026-03-21T02:04:11Z RANK={rank} WORLD_SIZE={len(names)}\n" for rank, name in enumerate(names)
@@ -67,6 +70,7 @@ def pods(*names: str) -> str:
         (pods("j-master-0", "j-worker-0", "j-worker-1") + "Pod: vision.j-worker-1 exited with code 137 ExitedWithCode\n", 2),
         (pods("j-worker-0", "j-worker-1") + VOLCANO.format("j-worker-1", "PodFailed", 137) + VOLCANO.format(*EVICTED), 1),
         (services("train-3 exited with code 137", "train-1 exited with code 1", "train-2 exited with code 1"), 2),
+        (RANKS + "rank1 exited with code 137\nrank0 exited with code 1\nrank2 exited with code 1\n", 1),
         ("$ torchrun --nnodes=4 --nproc_per_node=8 --node_rank=2 a.py\n" + AGENT.format(-9, 6), 22),
         ("prterun noticed that process rank 3 with PID 0 on node a exited on\nsignal 9 (Killed).\n", 3),
         ("n7: rank 2 died from signal 6 and dumped core\nn9: rank 1 died from signal 15\n", 2),
@@ -86,6 +90,7 @@ def pods(*names: str) -> str:
         "event",
         "volcano",
         "compose",
+        "compose by ranks",
         "static start",
         "prterun",
         "pals",
@@ -112,6 +117,8 @@ def test_the_rank_that_a_launcher_saw_end_first(tmp_path: Path, text: str, rank:
         pods("j-worker-0", "j-worker-1") + VOLCANO.format(*EVICTED),
         services("Gracefully stopping... (press Ctrl+C again to force)", "train-3 exited with code 137"),
         services("train-2 exited with code 137", "train-3 exited with code 137"),
+        RANKS + "rank1 exited with code 137\nrank0 exited with code 137\nrank2 exited with code 137\n",
+        RANKS + "rank0 exited with code 1\nrank1 exited with code 137\n",
         services("train-1 exited with code 1", "Aborting on container exit...", "train-3 exited with code 137"),
         services("train-3 exited with code 137").replace("rank 1/3", "rank 0/3"),
         pods("j-worker-0", "j-worker-1") + "Pod: vision.j-worker-1 exited with code 0\n",
@@ -136,6 +143,8 @@ def test_the_rank_that_a_launcher_saw_end_first(tmp_path: Path, text: str, rank:
         "evicted",
         "compose is told to stop",
         "compose kills",
+        "compose kills ranks",
+        "compose kills the others",
         "compose ends with the first",
         "compose with unknown ranks",
         "sound end",

@@ -102,6 +102,30 @@ def test_deaths_that_tell_of_nobody(tmp_path: Path, text: str) -> None:
     assert not named(pasted(tmp_path, text))
 
 
+END = "(TaskRunner pid=77) 'Final validation metrics: {'val/acc': 0.61}'\n"
+WORK = "".join(f"(TaskRunner pid=77) Training Progress: {step}/40 [1:02:11<0:00, 92.1s/it]\n" for step in range(37, 41))
+MEMORY = (
+    "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory. (actor ID: 5d0a, name=X.__init__, "
+    "pid=510, memory used=91.10GB) was running was 240.1GB / 250.0GB (0.96), which exceeds the memory usage threshold of 0.95. "
+    "Ray killed this worker\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        (WORK + END + died(510, None), set()),
+        (WORK + died(510, None), {2}),
+        (WORK + END + WORK + died(510, None), {2}),
+        (WORK + END + MEMORY, {2}),
+        (WORK + END.replace("Final", "Initial") + died(510, None), {2}),
+    ],
+    ids=["below the end", "no end", "trains again", "a kill that is told", "before the first step"],
+)
+def test_a_worker_that_went_away_with_its_finished_job(tmp_path: Path, text: str, right: set[int]) -> None:
+    assert named(pasted(tmp_path, workers(pids=((410, 411), (510, 511))) + text)) == right
+
+
 def snippet(rank: int, *below: str) -> str:
     context = f"  distributed_context=DistributedContext(world_rank={rank}, world_size=4, local_rank=0, node_rank={rank})"
     told = (f"[Rank {rank} Error Snippet]:", "WorkerStatus(", context, ")", *below)
