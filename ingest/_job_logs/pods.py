@@ -41,7 +41,7 @@ _FAILED = re.compile(
 # Docker Compose kills those containers that do not end by themselves when it is told to stop, or ends with the first of them.
 _STOPPING = ("Gracefully stopping", "Aborting on container exit")
 _SERVICE = re.compile(
-    r"^(?P<service>[A-Za-z][\w.-]{0,62}-\d{1,5}|rank_?(?P<rank>\d{1,5})(?:-1)?) exited with code (?P<code>\d{1,3})\b"
+    r"^(?P<service>rank_?(?P<rank>\d{1,5})(?:-1)?|[A-Za-z][\w.-]{0,62}-\d{1,5}) exited with code (?P<code>\d{1,3})\b"
 )
 _ROW = re.compile(r"^(?P<pod>[a-z0-9][\w.-]{0,252}) +\d{1,3}/\d{1,3} +OOMKilled +\d{1,9}\b")
 # What is shown below is the log of one pod, whose agent says which ranks it started.
@@ -115,7 +115,9 @@ class Pods:
     def _stopped(self, service: re.Match[str], code: int) -> Iterator[Ended]:
         """A container that a signal ended before another one failed; several have no order, as when somebody kills them all."""
         if code > 128 and not self._is_stopping:
-            yield Ended(rank_number(service["rank"] or ""), f"exitcode={code}{DESCRIBED}", f"service {service['service']}")
+            # A fault of memory is the container's own; who killed it is not told.
+            how = code if code == 128 + signal.SIGKILL else 128 - code
+            yield Ended(rank_number(service["rank"] or ""), f"exitcode={how}{DESCRIBED}", f"service {service['service']}")
         self._is_stopping = self._is_stopping or 0 < code <= 128
 
     def _described(self, pod: str, line: str) -> Iterator[Ended]:

@@ -64,7 +64,8 @@ class RayActors:
         """What this line completes; `signals` are those that processes reported of themselves, by number."""
         if not self._has_raylet and (died := _RAYLET.search(line)):
             self._has_raylet = True
-            yield Ended(None, f"exitcode={'-9' if died['killed'] else _CODE_UNKNOWN} pid={died['killed'] or died['pid']} first by=ray")
+            code = "-9" if died["killed"] else _CODE_UNKNOWN
+            yield Ended(None, f"exitcode={code} pid={died['killed'] or died['pid']} first by=ray")
         self._lines += 1
         if told := SNIPPET.search(line):
             self._snippet, self._is_dying, self._end, self._lines = int(told["rank"]), False, "", 0

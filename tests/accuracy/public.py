@@ -41,7 +41,10 @@ a benchmark of pairs, clocks in exports of nvidia-smi, a link that is down, and 
 nothing tells the ranks. Of the two of 2026-11-27 six were refused as no evidence (metrics of ranks in JSON lines, records of
 pods, a page of torch's debug server, a table of a dashboard), of which four are silence about a rank, and stacks of one case
 were written cut; most of the silent ones are tables of devices, of which nothing tells the ranks: afterwards the next steps
-point to seven of the fifteen."""
+point to seven of the fifteen. Of the two of its morning eleven were refused as no evidence, of which six are silence (figures
+of a benchmark by pairs of nodes, an AMD kernel log, nvidia-smi dmon, perfquery, an event log of a BMC, metrics of ranks in JSON
+lines); the next steps pointed to four of the silent ones. The wrong name was of a worker of Ray that went away with its
+finished job; afterwards 6 of the 19 and 6 of the 6 were named."""
 TITLE = "## Logs pasted in public"
 
 
@@ -117,6 +120,8 @@ UNSEEN = (
     Sitting("the same hand again, after what that taught, 2026-11-26 late", 7, 3, 1, 5, 5),
     Sitting("logs, tables and folders of public threads, 2026-11-27, by a hand new to the readers", 16, 6, 0, 13, 13),
     Sitting("the same hand again, 2026-11-27, before what that taught was mended but for ports and clocks", 9, 4, 0, 7, 7),
+    Sitting("logs, tables and folders of public threads, 2026-11-27 morning, a third to tempt", 19, 5, 1, 9, 8),
+    Sitting("the same hand again, after what that taught, 2026-11-27 morning, half naming nobody", 6, 5, 0, 6, 6),
 )
 
 
