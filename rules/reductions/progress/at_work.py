@@ -15,6 +15,7 @@ BUSY_SHARE = 0.5
 """A thread that polls with pauses uses far less than half a CPU; one that works or loops nearly all of it."""
 BUSY_WAKES_PER_S = 20.0
 """Loops that ask again and again sleep for a tenth of a second or longer; work in small pieces wakes a thread more often."""
+_SLEEPING = "S"
 _BLOCKED = frozenset({WaitKind.LOCK, WaitKind.SLEEP, WaitKind.CHILD, WaitKind.DATA, WaitKind.STORE, WaitKind.EXITING})
 
 
@@ -34,8 +35,11 @@ def at_work(facts: RankFacts, found: Stacks | None) -> str | None:
 def wakes_often(facts: RankFacts, found: Stacks | None) -> bool:
     """Whether it wakes more often than one that polls, in code that no sample shows to sleep until something comes.
 
-    Neither an endless loop nor a call that never returns looks like this: the one uses a CPU, the other does not wake.
+    Neither an endless loop nor a call that never returns looks like this: the one uses a CPU, the other does not wake. A loop
+    on a host short of CPU is switched as often, and never seen to sleep.
     """
+    if _SLEEPING not in facts.thread_states:
+        return False
     if facts.wakes_per_s is None or facts.wakes_per_s < BUSY_WAKES_PER_S or (facts.cpu_share or 0.0) >= BUSY_SHARE:
         return False
     return not _blocked(found, _BLOCKED - {WaitKind.SLEEP})

@@ -16,13 +16,13 @@ VALIDATES: Place = (("validate", JOB, 19), ("main", JOB, 31), ("<module>", JOB, 
 SLEEPS, LOCK = "hrtimer_nanosleep", "futex_do_wait"
 
 
-def outcome_of(tmp_path: Path, woken: int, wchan: str) -> tuple[Outcome, set[int]]:
+def outcome_of(tmp_path: Path, woken: int, wchan: str | None, state: str = "S") -> tuple[Outcome, set[int]]:
     """What is said of rank 2, woken so many times in two seconds, for which two others wait in a call without a record."""
     found = Collection(3, Job(3).now_ns + 60 * SECOND)
     for rank in range(3):
         found.rank(rank)
         if rank == 2:
-            found.samples(rank, moving=True, woken=woken, wchan=wchan)
+            found.samples(rank, state, moving=True, woken=woken, wchan=wchan)
         else:
             found.samples(rank, wchan=LOCK)
         found.stacks(rank, *[VALIDATES if rank == 2 else BARRIER] * 3)
@@ -37,3 +37,7 @@ def test_a_rank_that_wakes_a_hundred_times_a_second_may_only_have_more_to_valida
 @pytest.mark.parametrize(("woken", "wchan"), [(20, SLEEPS), (2, SLEEPS), (400, LOCK)], ids=["it polls", "it sleeps", "a lock"])
 def test_one_that_polls_or_waits_for_a_lock_holds_up_the_others(tmp_path: Path, woken: int, wchan: str) -> None:
     assert outcome_of(tmp_path, woken, wchan) == (Outcome.HANG, {2})
+
+
+def test_an_endless_loop_on_a_host_short_of_cpu_is_switched_as_often_and_never_sleeps(tmp_path: Path) -> None:
+    assert outcome_of(tmp_path, 400, None, "R") == (Outcome.HANG, {2})
