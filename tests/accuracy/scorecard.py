@@ -42,6 +42,10 @@ _HUNG = "5 hung jobs of a new user (GPT, FSDP2 with a queue, DTensor, a pipeline
 _SLOW = "4 slow jobs of a new user (starved, a slow mount, a hook, garbage collection)"
 _FINE = "6 sound jobs of a new user (compiling, saving, joining, a bar, a download, an end)"
 _MORE = "6 jobs of six more of a new user (3 hung, 1 slow, 2 sound), after what these taught"
+_HUNG_TOO = "5 hung jobs of another new user (ring attention, actors and rollouts, experts, a parameter server, mp.spawn)"
+_SLOW_TOO = "4 slow jobs of another new user (a mesh, local SGD, augmentation, a bash loop)"
+_FINE_TOO = "4 sound jobs of another new user (validating, between epochs, one rank compiling, an early stop)"
+_MORE_TOO = "6 jobs of six more of another new user (3 hung, 1 slow, 2 sound), after what these taught"
 _BY_FORMS: Mapping[str, Mapping[str, tuple[int, int, int]]] = {
     _TEN: {
         "whole bundle": (8, 2, 10),
@@ -67,6 +71,10 @@ _BY_FORMS: Mapping[str, Mapping[str, tuple[int, int, int]]] = {
     _SLOW: {"whole bundle": (2, 0, 4), "dumps alone": (0, 0, 3), "traces of torch.profiler": (3, 0, 4), "logs": (0, 0, 4)},
     _FINE: {"whole bundle": (5, 1, 6), "dumps alone": (2, 0, 2), "one round of stacks": (5, 0, 5), "logs": (6, 0, 6)},
     _MORE: {"whole bundle": (6, 0, 6), "dumps alone": (4, 0, 5), "one round of stacks": (4, 0, 6), "logs": (2, 0, 6)},
+    _HUNG_TOO: {"whole bundle": (4, 1, 5), "dumps alone": (1, 0, 4), "one round of stacks": (2, 1, 5), "logs": (0, 0, 5)},
+    _SLOW_TOO: {"whole bundle": (4, 0, 4), "dumps alone": (0, 0, 4), "traces of torch.profiler": (3, 0, 4), "logs": (0, 0, 4)},
+    _FINE_TOO: {"whole bundle": (2, 1, 3), "dumps alone": (3, 0, 3), "one round of stacks": (3, 0, 3), "logs": (4, 0, 4)},
+    _MORE_TOO: {"whole bundle": (4, 1, 6), "dumps alone": (5, 0, 6), "one round of stacks": (3, 0, 6), "logs": (2, 0, 6)},
 }
 """Programs that nobody wrote rules for, each sat once and not in the repository: right, named others, of how many."""
 _SOUND = "44 sound jobs of a busy host (`tests/live/test_sound_jobs.py`, sat four times)"
@@ -86,7 +94,15 @@ one named by one round of stacks was. In one of them a rank is slow in every ste
 Of the jobs of a new user 4 of 5 bundles of hung ones and 3 of 4 of slow ones were right afterwards, and the download, a rank
 that reads while the others wait, is no hang any more. A mesh in which two ranks skip a step is still called a deadlock of all
 four ranks, and dumps alone of a slow job of gloo name nobody: nothing in them tells that their clocks are one. A log alone
-tells a hung job from a sound one in none of these; that nobody is named counts as wrong for a hung or slow job."""
+tells a hung job from a sound one in none of these; that nobody is named counts as wrong for a hung or slow job.
+
+Of those of another new user the pasted stacks named a process that Python starts beside a job, and the sound job was one in
+which a rank validates in small pieces: both are mended. Of the six more, a loop on a busy host was taken for such work
+(mended: 5 of 6), and a sound job in which one rank computes a score in Python for 20 s is still called hung (`gil held`,
+`confirmed`): it looks like an endless loop. The parameter server is called a deadlock of all three ranks, of which two wait
+for each other. A trace of local SGD tells the rank, and takes pauses between its inner steps for its backward pass. For one
+of the hung ones the answer written before was the other rank: which of the two forks while its lock is held is chance, and
+the stacks show which did."""
 _COUNT = re.compile(r"\d+")
 _PARTS = re.compile(r"\| field form \| (\d+) \| (\d+) \| \d+ \| \d+ \| (\d+) \|")
 
