@@ -50,9 +50,18 @@ def _holds_up(other: Flow, flow: Flow, holder: int, others: Collection[Flow]) ->
     if at is None or other.holder == holder:
         return False
     same = (other.communicator, other.number, other.kind) == (flow.communicator, flow.number, flow.kind)
-    if same:
+    if same and not (place is not None and _is_message_left_out(flow, other, holder)):
         return flow.state in _OF_GPU
     return place is None or at < place
+
+
+def _is_message_left_out(flow: Flow, other: Flow, holder: int) -> bool:
+    """Whether the holder shows no step of a message, and the other flow is a message between other ranks.
+
+    Messages are counted by pair of ranks: an equal number of another pair makes them no one operation.
+    """
+    is_other = (other.sender, other.receiver) != (flow.sender, flow.receiver)
+    return flow.kind == "p2p" and flow.order_at(holder) is None and is_other
 
 
 def _latest_place(flow: Flow, others: Iterable[Flow], holder: int) -> int | None:

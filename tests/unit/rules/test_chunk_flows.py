@@ -106,6 +106,14 @@ def test_a_message_that_was_not_begun_comes_before_the_next_one_between_its_rank
     assert left_out not in root_flows([left_out, before], {}), "nothing tells when rank 1 called it"
 
 
+@pytest.mark.parametrize(("order", "is_root"), [(9, True), (3, False)])
+def test_messages_of_other_ranks_with_the_same_number_are_ordered_by_their_calls(order: int, is_root: bool) -> None:
+    """Messages are counted by pair: number 1 from rank 2 is another call of rank 1 than number 1 from rank 0."""
+    left_out, later = message(1, FlowState.NOT_STARTED, at_receiver=None), message(2, FlowState.GPU_NOT_READY, at_receiver=7)
+    third = flow(2, 1, FlowState.GPU_NOT_READY, order=order, kind="p2p")
+    assert (left_out in root_flows([left_out, later, third], {})) is is_root
+
+
 def test_a_proxy_that_serves_later_messages_runs() -> None:
     left_out = message(7, FlowState.NOT_STARTED, at_receiver=None)
     assert _serves(left_out, [left_out, message(8, FlowState.GPU_NOT_READY, at_receiver=20)])
