@@ -149,15 +149,19 @@ def _waits_for_an_equal(lateness: Latenesses, layout: Layout, thresholds: Thresh
 
 
 def _material(late: Straggler, thresholds: Thresholds) -> bool:
-    """Most operations wait for it, about equally long or nearly all, and the job loses time to it."""
+    """Most operations wait for it, about equally long or nearly all, and the job loses time to it.
+
+    What is slow by a little from the first recorded call on is late nearly always: less may be how the job is made.
+    """
     enough = late.counted >= thresholds["least_counted"] or late.late == late.calls > thresholds["least_counted"]
     regular = late.late >= thresholds["least_share_of_calls"] * late.turns and late.late >= thresholds["least_calls"]
     always = late.late >= max(2 * thresholds["least_calls"], thresholds["always_late"] * late.turns)
     steady = always or late.spread_ns <= thresholds["most_spread"] * late.typical_ns
     limit = min(thresholds["late_s"] * 1e9, thresholds["late_of_operation"] * late.usual_ns)
     material = late.share >= thresholds["least_share_of_time"] and late.typical_ns >= limit
+    plain = always or late.had_onset or late.share >= thresholds["least_share_from_start"]
     chance = chance_of_last(late.late, late.turns, len(late.members))
-    return enough and regular and steady and material and chance <= thresholds["most_chance"]
+    return enough and regular and steady and material and plain and chance <= thresholds["most_chance"]
 
 
 def _in_step(groups: Communicators, late: Collection[int]) -> Iterator[tuple[int, ...]]:
