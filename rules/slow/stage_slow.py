@@ -83,7 +83,7 @@ def _evaluate(
             if culprit.stage == sync and wait_for_another(groups, culprit.ranks):
                 continue
             waits = may_wait(culprit, messengers.intersection(judged.matrix.ranks), sync, alone=alone)
-            usual = duty_of(culprit, first, gates.share_from_start) or (wait_of(culprit) if waits else None)
+            usual = duty_of(culprit, first, gates.most_share_of_first) or (wait_of(culprit) if waits else None)
             usual = usual or (_AS_LONG if _works_as_long(culprit, own) else None)
             told = replace(culprit, ranks=(), changing=True) if waits and usual is None else culprit
             finding = hardware.refined(_finding(groups, judged, told, gates.least_accounted), (Cause.COMPUTE_SLOW,))

@@ -29,11 +29,11 @@ def first_ranks(hosts: Mapping[int, str | None]) -> frozenset[int]:
     return frozenset({0, *(min(ranks) for ranks in together.values() if len(ranks) > 1)})
 
 
-def duty_of(culprit: Culprit, first: Collection[int], share_from_start: float) -> str | None:
+def duty_of(culprit: Culprit, first: Collection[int], most_share: float) -> str | None:
     """Why a sound job may lose this time; None where it would not, or became slower.
 
     `first` are the first ranks of hosts: work that the job gives to rank 0, or to one rank of each host, is rhythmic, or small
-    beside the step (below `share_from_start` of the time), and has been there since the record began.
+    beside the step (below `most_share` of the time), and has been there since the record began.
     """
     if culprit.onset is not None or culprit.device:
         return None
@@ -45,7 +45,7 @@ def duty_of(culprit: Culprit, first: Collection[int], share_from_start: float) -
     if not is_first or culprit.stage not in _OF_FIRST:
         return None
     is_rhythmic = culprit.pattern.startswith("every")
-    return _IS_DUTY if is_rhythmic or (culprit.pattern == _THROUGHOUT and culprit.share < share_from_start) else None
+    return _IS_DUTY if is_rhythmic or (culprit.pattern == _THROUGHOUT and culprit.share < most_share) else None
 
 
 def may_wait(culprit: Culprit, messengers: Set[int], sync: str | None, *, alone: bool) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from forensics.rules.reductions.frontier.culprits import Culprit
 from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, may_wait
+from forensics.rules.reductions.frontier.gates import Gates
 
 HOSTS = {rank: f"host{rank // 8}" for rank in range(16)}
 SMALL = Culprit("callbacks", None, (0,), 1e9, 0.05, 80, 100, 2e7, "peers", "throughout")
@@ -17,7 +18,7 @@ PAUSE = Culprit("checkpoint", None, (), 6e10, 0.9, 3, 29, 2e10, "usual", "every 
 
 
 def is_duty(culprit: Culprit) -> bool:
-    return duty_of(culprit, first_ranks(HOSTS), 0.15) is not None
+    return duty_of(culprit, first_ranks(HOSTS), Gates().most_share_of_first) is not None
 
 
 def test_the_first_ranks_are_those_of_the_job_and_of_its_hosts() -> None:
@@ -29,10 +30,13 @@ def test_the_first_ranks_are_those_of_the_job_and_of_its_hosts() -> None:
 @pytest.mark.parametrize(
     "culprit",
     [
-        SMALL, replace(SMALL, stage="other"), replace(SMALL, ranks=(0, 8)), RHYTHMIC, replace(RHYTHMIC, stage="eval"), PAUSE,
-        IN_TURN,
+        SMALL, replace(SMALL, share=0.16), replace(SMALL, stage="other"), replace(SMALL, ranks=(0, 8)), RHYTHMIC,
+        replace(RHYTHMIC, stage="eval"), PAUSE, IN_TURN,
     ],
-    ids=["small", "not annotated", "one of each host", "rhythmic", "evaluates", "all ranks save", "passes in turn"],
+    ids=[
+        "small", "short steps", "not annotated", "one of each host", "rhythmic", "evaluates", "all ranks save",
+        "passes in turn",
+    ],
 )  # fmt: skip
 def test_work_for_all_is_a_duty(culprit: Culprit) -> None:
     assert is_duty(culprit)
