@@ -10,6 +10,7 @@ from forensics.model import Belief, Cause, Confidence, Evidence, Finding, StageN
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.events import LogEvent
+from forensics.rules.reductions.progress.at_work import at_work
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs
 from forensics.rules.reductions.stacks.activity import Activity
@@ -144,7 +145,8 @@ class StallFindings:
         """Confirmed when recorder, repeated stacks and the kernel agree; likely when two kinds do,
         or when the recorder shows that at least half of the ranks end up waiting for it; else suspect.
 
-        Suspect as well where those who wait only pause or read in the job's own code: that it is a barrier is a guess.
+        Suspect as well where those who wait only pause or read in the job's own code: that it is a barrier is a guess. Not
+        confirmed where it is at work: long work and an endless loop look the same while they last.
         """
         waiters = self.graph.waiters(rank)
         if waiters and all(waiter in self.stacks and self.stacks[waiter].rests for waiter in waiters):
@@ -153,7 +155,7 @@ class StallFindings:
         recorded = any(rank in wait.absent and wait.records(rank) for wait in self.graph.waiting_for(rank))
         stayed = found is not None and len(found.main) > 1 and not found.moved
         if recorded and stayed and bool(facts.thread_states):
-            return Confidence.CONFIRMED
+            return Confidence.LIKELY if at_work(facts, found) else Confidence.CONFIRMED
         if recorded and 2 * len(self.graph.waiters(rank)) >= len(self.roster.ranks):
             return Confidence.LIKELY
         kinds = recorded + (found is not None and bool(found.main)) + bool(facts.thread_states)

@@ -15,7 +15,9 @@ BUSY_SHARE = 0.5
 """A thread that polls with pauses uses far less than half a CPU; one that works or loops nearly all of it."""
 BUSY_WAKES_PER_S = 20.0
 """Loops that ask again and again sleep for a tenth of a second or longer; work in small pieces wakes a thread more often."""
-_SLEEPING = "S"
+_SLEEPING, _RUNNING = "S", "R"
+# One look may meet a thread that polls while it asks.
+_LEAST_LOOKS = 3
 _BLOCKED = frozenset({WaitKind.LOCK, WaitKind.SLEEP, WaitKind.CHILD, WaitKind.DATA, WaitKind.STORE, WaitKind.EXITING})
 
 
@@ -25,6 +27,8 @@ def at_work(facts: RankFacts, found: Stacks | None) -> str | None:
         return f"data came to what it reads: {facts.switches} context switches in a read without a time limit"
     if facts.cpu_share is not None and facts.cpu_share >= BUSY_SHARE:
         return f"it used {facts.cpu_share:.0%} of a CPU"
+    if len(facts.thread_states) >= _LEAST_LOOKS and set(facts.thread_states) == {_RUNNING}:
+        return f"it was ready to run in each of {len(facts.thread_states)} looks, on a host short of CPU"
     if wakes_often(facts, found):
         return f"it woke {facts.wakes_per_s:.0f} times a second"
     if facts.cpu_share is None and found is not None and found.main and found.main[-1].active:
