@@ -149,17 +149,15 @@ def _waits_for_an_equal(lateness: Latenesses, layout: Layout, thresholds: Thresh
 
 
 def _material(late: Straggler, thresholds: Thresholds) -> bool:
-    """Most operations wait for it, about equally long or nearly all, and the job loses time to it.
-
-    What is slow by a little from the first recorded call on is late nearly always: less may be how the job is made.
-    """
+    """Most operations wait for it, about equally long or nearly all, or it became so, and the job loses time to it."""
     enough = late.counted >= thresholds["least_counted"] or late.late == late.calls > thresholds["least_counted"]
     regular = late.late >= thresholds["least_share_of_calls"] * late.turns and late.late >= thresholds["least_calls"]
     always = late.late >= max(2 * thresholds["least_calls"], thresholds["always_late"] * late.turns)
     steady = always or late.spread_ns <= thresholds["most_spread"] * late.typical_ns
     limit = min(thresholds["late_s"] * 1e9, thresholds["late_of_operation"] * late.usual_ns)
     material = late.share >= thresholds["least_share_of_time"] and late.typical_ns >= limit
-    plain = always or late.had_onset or late.share >= thresholds["least_share_from_start"]
+    plain = late.had_onset or late.share >= thresholds["least_share_from_start"]
+    plain = plain or late.late >= thresholds["often_late"] * late.turns
     chance = chance_of_last(late.late, late.turns, len(late.members))
     return enough and regular and steady and material and plain and chance <= thresholds["most_chance"]
 
@@ -282,6 +280,7 @@ RULE = Rule(
         Threshold("least_own_share", 0.8, "of its lateness; on a busy host ranks that neighbours delay by turns have less"),
         Threshold("most_spread", 0.5, "of the typical lateness: what varies more has no single cause, unless it never fails"),
         Threshold("always_late", 0.9, "of its calls: who is late nearly always may be late by different amounts"),
+        Threshold("often_late", 0.75, "of its calls: in fewer, a small lag from the start may be how the job is made"),
         Threshold("least_share_of_time", 0.1, "of the time: below a tenth, jitter of many ranks and overlap explain it"),
         Threshold("late_s", 1.0, 'late by that much always counts (Mycroft section 5.2: "we choose one second")'),
         Threshold("late_of_operation", 0.1, "of the median operation, once all are there: less is no lateness"),

@@ -120,11 +120,11 @@ def _material(late: Lateness, layout: Layout, thresholds: Thresholds) -> bool:
 def _speaks(late: Lateness, layout: Layout, thresholds: Thresholds) -> bool:
     """Whether the rank became late in the record, or costs so much that it matters how it has always been.
 
-    Who meets ranks of other pipeline stages only, as in groups of embeddings, ends its passes earlier or later by the schedule.
+    Who meets ranks of other pipeline stages only, as in groups of embeddings, ends its passes earlier or later by the schedule,
+    and where some stage is slow by more or less.
     """
-    costs = late.share >= thresholds["least_share_from_start"] and not is_of_stages(late, layout)
-    always = is_of_equals(late, layout) or costs
-    return late.since_ns is not None or always
+    always = is_of_equals(late, layout) or late.share >= thresholds["least_share_from_start"]
+    return (late.since_ns is not None or always) and not is_of_stages(late, layout)
 
 
 def _finding(
