@@ -23,7 +23,14 @@ from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecid
 from forensics.rules.reductions.epochs.slow_links import JudgedLinks
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cores import BusyHosts, told_by_cores
-from forensics.rules.reductions.network.call_paces import CallPace, CallPaces, SlowMembers, slow_members
+from forensics.rules.reductions.network.call_paces import (
+    LEAST_FACTOR,
+    LEAST_SHARE,
+    CallPace,
+    CallPaces,
+    SlowMembers,
+    slow_members,
+)
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.nic_users import NicUsers
@@ -150,8 +157,8 @@ RULE = Rule(
     seed="Mycroft sections 4.3 and 7.1 (who comes last, interval of operations), VenusTrace section 3.2.2",
     needs=(Need(CallPaces, "times inside calls", "how long a transfer takes is told by the time inside calls of all members"),),
     thresholds=(
-        Threshold("least_factor", 1.8, "times as long as alike calls of others: sound ones differ by a few per cent"),
-        Threshold("least_share", 0.05, "of the time of a rank: less is hidden by other work"),
+        Threshold("least_factor", LEAST_FACTOR, "times as long as alike calls of others: sound ones differ by a few per cent"),
+        Threshold("least_share", LEAST_SHARE, "of the time of a rank: less is hidden by other work"),
         Threshold("most_part", 0.125, "of the ranks of the job: to name more would tell nothing"),
     ),
     concludes="The rank, or the members of a link or group, whose calls take several times as long as those of others.",

@@ -60,8 +60,9 @@ def _evaluate(
     hosts = {rank: roster.host_of(rank) or captures[rank].host for rank in captures}
     found_cuts = _cuts(judged, hosts)
     for cut, links in found_cuts:
-        if max(link.cost for link in links) >= least[True]:
-            yield _of_cut(cut, links, users, calls)
+        worst = max(links, key=lambda link: (link.cost, link.ends))
+        if worst.cost >= least[True]:
+            yield cut.finding(calls.stage([link.ends for link in links]), _impact(worst), _rates(links, users))
     apart = JudgedLinks(tuple(link for link in judged if all(_is_apart(link, cut) for cut, _ in found_cuts)))
     ends = [end for end in slow_ends(apart) if _worst(end).cost >= least[len(end.ranks) > 1]]
     for end in _by_host(ends, judged, hosts):
@@ -86,24 +87,6 @@ def _is_apart(link: JudgedLink, cut: Cut) -> bool:
 
 def _lost(link: JudgedLink) -> float:
     return 1 / link.part - 1
-
-
-def _of_cut(cut: Cut, links: Sequence[JudgedLink], users: NicUsers, calls: LinkCalls) -> Finding:
-    """What joins two sets of hosts is slow: no rank is named for it."""
-    worst = max(links, key=lambda link: (link.cost, link.ends))
-    return Finding(
-        ranks=(),
-        cause=Cause.NETWORK_SLOW,
-        stage=calls.stage([link.ends for link in links]),
-        belief=Belief.GROUP_SYMPTOM,
-        confidence=Confidence.SUSPECT,
-        evidence=(Evidence(cut.text), *_rates(links, users)),
-        granularity=Granularity.JOB,
-        anomaly=Anomaly.FAIL_SLOW,
-        mechanism=Mechanism("slow_flow", "unknown"),
-        impact=Impact(round(worst.cost * worst.link.span_ns), round(worst.cost, 3), worst.link.operators, "arrival"),
-        next_steps=(cut.advice,),
-    )
 
 
 def _held_up(end: SlowEnd, judged: JudgedLinks) -> set[int]:
@@ -153,12 +136,16 @@ def _finding(end: SlowEnd, rates: LinkRates, users: NicUsers, calls: LinkCalls, 
         anomaly=Anomaly.FAIL_SLOW,
         resource=Resource(nic=nics.pop() if len(nics) == 1 else None, peer_ranks=users.of(others)),
         mechanism=Mechanism("slow_flow", "unknown" if is_open else "local"),
-        impact=Impact(round(worst.cost * worst.link.span_ns), round(worst.cost, 3), worst.link.operators, "arrival"),
+        impact=_impact(worst),
         next_steps=(
             f"look at ports, cables, PCIe width and speed, and error counters of the NICs of {ranks_text(users.of(end.ranks))}",
             "run a point-to-point bandwidth test between the hosts on these NICs, and over another pair for comparison",
         ),
     )
+
+
+def _impact(worst: JudgedLink) -> Impact:
+    return Impact(round(worst.cost * worst.link.span_ns), round(worst.cost, 3), worst.link.operators, "arrival")
 
 
 def _granularity(end: SlowEnd) -> Granularity:

@@ -156,8 +156,8 @@ def _material(late: Straggler, thresholds: Thresholds) -> bool:
     steady = always or late.spread_ns <= thresholds["most_spread"] * late.typical_ns
     limit = min(thresholds["late_s"] * 1e9, thresholds["late_of_operation"] * late.usual_ns)
     material = late.share >= thresholds["least_share_of_time"] and late.typical_ns >= limit
-    plain = late.had_onset or late.share >= thresholds["least_share_from_start"]
-    plain = plain or late.late >= thresholds["often_late"] * late.turns
+    seldom = late.share < thresholds["least_share_from_start"] and late.late < thresholds["often_late"] * late.turns
+    plain = late.had_onset or not seldom
     chance = chance_of_last(late.late, late.turns, len(late.members))
     return enough and regular and steady and material and plain and chance <= thresholds["most_chance"]
 

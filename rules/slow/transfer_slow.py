@@ -26,7 +26,7 @@ from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
-from forensics.rules.reductions.network.cuts import Cut, cuts
+from forensics.rules.reductions.network.cuts import cuts
 from forensics.rules.reductions.network.pair_rates import PairRate
 from forensics.rules.reductions.network.slow_ends import Blame, Link, blamed
 from forensics.rules.reductions.network.slowness import LEAST_SHARE_BESIDE, LEAST_SLOWDOWN, Slowness
@@ -62,12 +62,12 @@ def _evaluate(
     slow = _standing_out(known, slow, thresholds["most_channels"])
     sound = known.sound_links(slow)
     lost = {link: _slowdown(known, channel) - 1 for link, channel in slow.items()}
-    every = slow
-    for cut in cuts(lost, sound, roster.host_of):
-        found = sorted((every[link] for link in cut.links), key=lambda channel: -channel.share)
-        slow = {link: channel for link, channel in slow.items() if link not in cut.links and lost[link] >= cut.least}
+    between = cuts(lost, sound, roster.host_of)
+    for cut in between:
+        found = sorted((slow[link] for link in cut.links), key=lambda channel: -channel.share)
         if any(_is_material(known, channel, thresholds) for channel in found):
-            yield _of_cut(known, cut, found)
+            yield cut.finding(_stage(known, found), _impact(found[0]), map(_channel_text, found[:_SHOWN]))
+    slow = {link: slow[link] for link in slow if all(link not in cut.links and lost[link] >= cut.least for cut in between)}
     material = [link for link, channel in slow.items() if _is_material(known, channel, thresholds)]
     weights = {link: channel.share for link, channel in slow.items()}
     blames = [
@@ -84,24 +84,6 @@ def _evaluate(
         )
         if victims := {rank for channel in found for rank in _members(groups, channel)} - set(blame.ranks):
             yield blocked_ranks(victims)
-
-
-def _of_cut(slowness: Slowness, cut: Cut, found: Sequence[ChannelFlows]) -> Finding:
-    """What joins two sets of hosts is slow: no rank is named for it."""
-    worst = found[0]
-    return Finding(
-        ranks=(),
-        cause=Cause.NETWORK_SLOW,
-        stage=_stage(slowness, found),
-        belief=Belief.GROUP_SYMPTOM,
-        confidence=Confidence.SUSPECT,
-        evidence=(Evidence(cut.text), *(_channel_text(channel) for channel in found[:_SHOWN])),
-        granularity=Granularity.JOB,
-        anomaly=Anomaly.FAIL_SLOW,
-        mechanism=Mechanism("slow_flow", "unknown"),
-        impact=Impact(round(worst.excess_ns), round(worst.share, 3), worst.slow, "arrival"),
-        next_steps=(cut.advice,),
-    )
 
 
 def _standing_out(
@@ -163,13 +145,17 @@ def _finding(roster: Roster, slowness: Slowness, blame: Blame, found: Sequence[C
         anomaly=Anomaly.FAIL_SLOW,
         resource=_resource(slowness, blame, found, pair),
         mechanism=Mechanism("slow_flow", "local" if single else "unknown"),
-        impact=Impact(round(first.excess_ns), round(first.share, 3), first.slow, "arrival"),
+        impact=_impact(first),
         since=roster.since(first.sender, first.since_ns),
         next_steps=(
             f"look at ports, cables, PCIe width and error counters of the NICs of {ranks_text(blame.ranks)}",
             "run a point-to-point bandwidth test between the hosts on these NICs, and over another pair for comparison",
         ),
     )
+
+
+def _impact(channel: ChannelFlows) -> Impact:
+    return Impact(round(channel.excess_ns), round(channel.share, 3), channel.slow, "arrival")
 
 
 def _stage(slowness: Slowness, found: Sequence[ChannelFlows]) -> StageRef:

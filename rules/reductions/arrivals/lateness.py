@@ -57,10 +57,10 @@ WHERE c.backend = 'gloo' AND c.size > 1 AND c.size < (SELECT count(DISTINCT rank
 class Lateness:
     """One rank at one kind of call of one communicator.
 
-    `late` of `calls` calls had this rank last by a material gap (not counted are calls so soon after the one
-    before that none could arise), `lost_ns` is the sum of these gaps, `share` their part of the time that the calls span,
-    `typical_ns` the median gap. With an onset (`since_ns`, on the rank's clock) only the calls since
-    then are counted, and `before_ns` is the median gap before it; None: it was late from the first recorded call.
+    `late` of `calls` calls had this rank last by a material gap; calls so soon after the one before that none could arise are
+    not counted. `lost_ns` is the sum of these gaps, `share` their part of the time that the calls span, `typical_ns` the median
+    gap. With an onset (`since_ns`, on the rank's clock) only the calls since then are counted, and `before_ns` is the median
+    gap before it; None: it was late from the first recorded call.
     `absorbed` marks an onset that the time between calls did not follow, `is_bound` gaps that are only known to be at most that
     long, `on_own_clocks` a comparison of lengths instead of arrivals, `is_duty` work that the job gives to this rank alone.
     `on_device`: its host made the late calls in time, by the clock that it has with other members.
@@ -155,9 +155,14 @@ def of_series(series: Iterable[Series]) -> Latenesses:
 
 
 def _is_duty(item: Lateness, calls: Series, group: Sequence[Series]) -> bool:
-    newest = len(calls) - len(calls) // 4
+    newest = len(calls) - _begin(calls)
     least_ns = _LEAST_PART * item.typical_ns
     return item.since_ns is None and is_duty(calls.ranks.index(item.rank), calls, newest, group, least_ns)
+
+
+def _begin(calls: Series) -> int:
+    """The first call that counts without an onset: the first arrivals of a run wait for start-up, not for a slow rank."""
+    return len(calls) // 4
 
 
 def roots(late: Latenesses, least: Callable[[Lateness], bool]) -> Iterator[tuple[Lateness, tuple[int, ...]]]:
@@ -197,8 +202,7 @@ def _of_rank(column: int, calls: Series) -> Lateness | None:
     gaps = calls.lateness(column).astype(np.float64)
     times = calls.at_ns[:, column].astype(np.float64)
     onset = _onset(gaps, times)
-    # The first arrivals of a run wait for start-up, not for a slow rank.
-    first = onset if onset is not None else len(calls) // 4
+    first = onset if onset is not None else _begin(calls)
     if len(calls) - first < 2:
         return None
     span = times[-1] - times[first]

@@ -28,6 +28,8 @@ from forensics.rules.reductions.ranks.roster import Roster
 _LEAST_CALLS, _LEAST_OTHERS = 8, 3
 # Of the calls alike: the usual ones keep this close together, and no more than a part of all are slower.
 _CLOSE, _MOST_SLOW = 1.25, 0.25
+LEAST_FACTOR, LEAST_SHARE = 1.8, 0.05
+"""Times as long as alike calls, and of the time, from which on calls are slow."""
 _LEAST_PACE_NS = 1e6
 """A call of less than a millisecond is latency and turns of the scheduler."""
 

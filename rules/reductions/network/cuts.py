@@ -12,6 +12,7 @@ from statistics import median
 
 import networkx as nx
 
+from forensics.model import Anomaly, Belief, Cause, Confidence, Evidence, Finding, Granularity, Impact, Mechanism, StageRef
 from forensics.rules.reductions.network.slow_ends import Link
 
 _SHOWN = 8
@@ -36,17 +37,23 @@ class Cut:
     links: tuple[Link, ...]
     least: float
 
-    @property
-    def text(self) -> str:
-        """What is said of it."""
+    def finding(self, stage: StageRef, impact: Impact, evidence: Iterable[Evidence]) -> Finding:
+        """What joins two sets of hosts is slow: no rank is named for it."""
         first, second = map(_shown, self.sides)
-        return f"every link between {first} and {second} that was judged is slow, and no host is an end of all of them"
-
-    @property
-    def advice(self) -> str:
-        """What to look at."""
-        first, second = map(_shown, self.sides)
-        return f"look at the switches and uplinks between {first} and {second}"
+        why = f"every link between {first} and {second} that was judged is slow, and no host is an end of all of them"
+        return Finding(
+            ranks=(),
+            cause=Cause.NETWORK_SLOW,
+            stage=stage,
+            belief=Belief.GROUP_SYMPTOM,
+            confidence=Confidence.SUSPECT,
+            evidence=(Evidence(why), *evidence),
+            granularity=Granularity.JOB,
+            anomaly=Anomaly.FAIL_SLOW,
+            mechanism=Mechanism("slow_flow", "unknown"),
+            impact=impact,
+            next_steps=(f"look at the switches and uplinks between {first} and {second}",),
+        )
 
 
 def cuts(slow: Mapping[Link, float], sound: Iterable[Link], host_of: HostOf) -> list[Cut]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.network.call_paces import CallPaces
+from forensics.rules.reductions.network.call_paces import LEAST_FACTOR, LEAST_SHARE, CallPaces
 from forensics.rules.reductions.network.channel_flows import ChannelFlows, by_link, channel_flows
 from forensics.rules.reductions.network.ended_flows import Windows, show_ended_flows
 from forensics.rules.reductions.network.flow_stages import FlowStages, flow_stages
@@ -39,8 +39,6 @@ _OF_GAP = 0.5
 # Of the rate that others reach at least: what moves less in the time of its buffers is at the NIC for latency, and would be as
 # long on a slow one.
 _LEAST_OF_RATE = 0.1
-# Times as long as alike collectives of other groups, and of the time: what tells a slow group by the time in its calls.
-_SLOWER = 1.8, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +157,7 @@ def slowness(
     told, untold = _split(stragglers(connection, _LEAST_LATENESS_NS), heard_groups(connection, sources))
     channels = channel_flows(connection)
     hosts = {rank: log.host for rank, log in logs.items()}
-    slower = (each.ranks for each in calls.slow(*_SLOWER) if each.kind != "send")
+    slower = (each.ranks for each in calls.slow(LEAST_FACTOR, LEAST_SHARE) if each.kind != "send")
     found = Slowness(
         channels=by_link(channels),
         pairs=pairs,
