@@ -98,8 +98,9 @@ tells a hung job from a sound one in none of these; that nobody is named counts 
 
 Of those of another new user the pasted stacks named a process that Python starts beside a job, and the sound job was one in
 which a rank validates in small pieces: both are mended. Of the six more, a loop on a busy host was taken for such work
-(mended: 5 of 6), and a sound job in which one rank computes a score in Python for 20 s is still called hung (`gil held`,
-`confirmed`): it looks like an endless loop. The parameter server is called a deadlock of all three ranks, of which two wait
+(mended: 5 of 6), and a sound job in which one rank computes a score in Python for 20 s was called hung (`gil held`,
+`confirmed`), for it looks like an endless loop (mended: nobody is named, and no rank at work is
+`confirmed`). The parameter server is called a deadlock of all three ranks, of which two wait
 for each other. A trace of local SGD tells the rank, and takes pauses between its inner steps for its backward pass. For one
 of the hung ones the answer written before was the other rank: which of the two forks while its lock is held is chance, and
 the stacks show which did."""
