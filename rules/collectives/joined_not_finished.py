@@ -15,7 +15,7 @@ from forensics.model import (
     Members,
 )
 from forensics.rules.interface import Maturity, Rule
-from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.calls.positions import Communicators, labelled
 from forensics.rules.reductions.calls.semantics import ROOTED
 from forensics.rules.reductions.hardware.lost_links import LostLinks
 from forensics.rules.reductions.logs.events import LogEvents
@@ -83,7 +83,7 @@ def _evaluate(
 def _is_cut(groups: Communicators, root: Root) -> bool:
     """Whether the record of a member is cut before the call that its counters tell of: what it waits for may be elsewhere."""
     wait = root.waits[0]
-    group = next((group for group in groups if group.label == wait.communicator), None)
+    group = labelled(groups, wait.communicator)
     return group is not None and any(call is None and rank in group.cut for rank, call in wait.waiting.items())
 
 
@@ -95,7 +95,8 @@ def _apart(root: Root, seen: Sequence[Activity | None]) -> bool:
 def _beside(groups: Communicators, root: Root, roster: Roster) -> tuple[int, ...]:
     """Ranks that take no part in a message and over whose NIC it may leave."""
     wait = root.waits[0]
-    members = next((group.members for group in groups if group.label == wait.communicator), ())
+    group = labelled(groups, wait.communicator)
+    members = group.members if group else ()
     return tuple(r for r in may_send_on(*wait.peers, members, roster) if r not in root.ranks) if wait.peers else ()
 
 
@@ -129,7 +130,7 @@ def _cause(groups: Communicators, root: Root, lines: bool) -> Cause:
     """
     wait = root.waits[0]
     kinds = {operation.kind for operation in wait.waiting.values() if operation}
-    group = next((group for group in groups if group.label == wait.communicator), None)
+    group = labelled(groups, wait.communicator)
     if kinds & ROOTED:
         return Cause.COLLECTIVE_MISMATCH if group and group.finished(wait.sequence) else Cause.UNKNOWN
     return Cause.NETWORK_DOWN if lines and wait.communicator else Cause.UNKNOWN

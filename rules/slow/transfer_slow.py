@@ -23,7 +23,7 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.calls.positions import Communicators, labelled
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.cuts import cuts
@@ -125,7 +125,7 @@ def _is_material(slowness: Slowness, channel: ChannelFlows, thresholds: Threshol
 
 
 def _members(groups: Communicators, channel: ChannelFlows) -> Collection[int]:
-    group = next((group for group in groups if group.label == channel.communicator), None)
+    group = labelled(groups, channel.communicator)
     return group.members if group else (channel.sender, channel.receiver)
 
 

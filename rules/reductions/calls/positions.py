@@ -7,7 +7,7 @@ first one it issued that is not done. A rank without recorder evidence has no ro
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NewType
 
@@ -102,6 +102,11 @@ class Communicator:
     def pending(self) -> tuple[Position, ...]:
         """Positions of the members that wait inside an operation of this communicator."""
         return tuple(p for _, p in sorted(self.positions.items()) if p.pending is not None)
+
+
+def labelled(groups: Iterable[Communicator], label: str) -> Communicator | None:
+    """The communicator of this label, None where there is none."""
+    return next((group for group in groups if group.label == label), None)
 
 
 RecordedCommunicators = NewType("RecordedCommunicators", tuple[Communicator, ...])

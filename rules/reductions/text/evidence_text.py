@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from forensics.model import Component, Evidence, Family, Since, StageName, StageRef, WaitKind
 from forensics.rank_ranges import format_ranks
-from forensics.rules.reductions.calls.positions import DIRECT, Communicators
+from forensics.rules.reductions.calls.positions import DIRECT, Communicators, labelled
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.kernel_lines import KernelLines, LostStorage
 from forensics.rules.reductions.ranks.memory import ShortMemory
@@ -87,7 +87,7 @@ class CallStages:
 
     def _passed_on(self, wait: Wait) -> StageName:
         """Along a pipeline activations go up and gradients come down; round its end they go on in the same direction."""
-        group = next((group for group in self.groups if group.label == wait.communicator), None)
+        group = labelled(self.groups, wait.communicator)
         if not wait.peers or group is None or not _PIPELINE.search(group.label) or not set(wait.peers) <= set(group.members):
             return StageName.UNKNOWN
         sender, receiver = (group.members.index(rank) for rank in wait.peers)

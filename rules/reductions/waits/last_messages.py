@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NewType
 
 from forensics.case.database import rows_of
-from forensics.rules.reductions.calls.positions import Communicators, Operation
+from forensics.rules.reductions.calls.positions import Communicators, Operation, labelled
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
@@ -50,7 +50,8 @@ def _messages(calls: Calls, groups: Communicators, graph: WaitGraph, rank: int) 
     for wait in graph.waiting_for(rank):
         end = next((other for other in wait.peers or () if other != rank), None)
         call = wait.waiting.get(end) if end is not None else None
-        members = next((group.members for group in groups if group.label == wait.communicator), ())
+        group = labelled(groups, wait.communicator)
+        members = group.members if group else ()
         if end is None or call is None or not {rank, end} <= set(members) or not _is_first(graph, end, call):
             continue
         if beside := _beside(groups, graph, rank, members):

@@ -15,7 +15,7 @@ from itertools import combinations
 from typing import NewType
 
 from forensics.model import Family
-from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.calls.positions import Communicators, labelled
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.waits.completions import HOST_BACKENDS
 from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph
@@ -73,7 +73,7 @@ def _joined(groups: Communicators, graph: WaitGraph) -> Iterator[Wait]:
 
 def _unfinished(groups: Communicators, wait: Wait) -> bool:
     """Whether it runs on devices and nobody is out of it: a collective that one member finished ran on all of them."""
-    group = next((group for group in groups if group.label == wait.communicator), None)
+    group = labelled(groups, wait.communicator)
     if group is None or group.backend in HOST_BACKENDS:
         return False
     return bool(wait.peers) or not set(group.finished(wait.sequence)) - set(wait.waiting)
