@@ -25,6 +25,7 @@ from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecid
 from forensics.rules.reductions.epochs.captures import NicCaptures
 from forensics.rules.reductions.epochs.gaps import gap_ns, hides
 from forensics.rules.reductions.epochs.links import LATEST, LinkRates
+from forensics.rules.reductions.epochs.slow_hosts import SlowHost, slow_hosts
 from forensics.rules.reductions.epochs.slow_links import LEAST_LOSS, JudgedLink, JudgedLinks, SlowEnd, slow_ends
 from forensics.rules.reductions.epochs.volumes import LinkCalls
 from forensics.rules.reductions.hardware.causes import Hardware
@@ -64,9 +65,12 @@ def _evaluate(
         if worst.cost >= least[True]:
             yield cut.finding(calls.stage([link.ends for link in links]), _impact(worst), _rates(links, users))
     apart = JudgedLinks(tuple(link for link in judged if all(_is_apart(link, cut) for cut, _ in found_cuts)))
-    ends = [end for end in slow_ends(apart) if _worst(end).cost >= least[len(end.ranks) > 1]]
+    whole = {_of_host(each): each for each in slow_hosts(apart, hosts)} if not rates.shared else {}
+    of_hosts = {rank for end in whole for rank in end.ranks}
+    ends = [*whole, *slow_ends(link for link in apart if of_hosts.isdisjoint(link.ends))]
+    ends = [end for end in ends if _worst(end).cost >= least[len(end.ranks) > 1 and not end.is_host]]
     for end in _by_host(ends, judged, hosts):
-        found = _finding(end, rates, users, calls, thresholds["likely_loss"])
+        found = _with_host(_finding(end, rates, users, calls, thresholds["likely_loss"]), whole.get(end))
         refined = hardware.refined(found, (Cause.NETWORK_SLOW,), 1 / _worst(end).part)
         yield _narrowed(refined, end, judged, hosts)
         if victims := _held_up(end, judged) - set(end.ranks):
@@ -87,6 +91,18 @@ def _is_apart(link: JudgedLink, cut: Cut) -> bool:
 
 def _lost(link: JudgedLink) -> float:
     return 1 / link.part - 1
+
+
+def _of_host(each: SlowHost) -> SlowEnd:
+    return SlowEnd(each.ranks, each.links, both=True, is_host=True)
+
+
+def _with_host(finding: Finding, host: SlowHost | None) -> Finding:
+    if host is None:
+        return finding
+    of_best = f"{100 * host.part:.0f} % of the best rate of its ring or exchange with its best peer (median)"
+    said = f"{host.lacking} of {counted(len(host.ranks), 'NIC')} of {host.host} lack rate with every peer: {of_best}"
+    return replace(finding, evidence=(Evidence(said, host.links[0].link.source), *finding.evidence))
 
 
 def _held_up(end: SlowEnd, judged: JudgedLinks) -> set[int]:

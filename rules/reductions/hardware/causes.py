@@ -86,11 +86,13 @@ class Hardware:
     def _accounted(self, kind: Oddity, finding: Finding, slowdown: float | None) -> float | None:
         """Part of the cost that the signs explain at most; None when one of the two was not measured."""
         lost = finding.impact.share if finding.impact is not None else None
-        parts = [_explained(sign, slowdown, lost) for sign in self._of(kind, finding.ranks)]
-        known = [part for part in parts if part is not None]
+        parts = {rank: [_explained(sign, slowdown, lost) for sign in self._of(kind, [rank])] for rank in finding.ranks}
+        known = {rank: [part for part in found if part is not None] for rank, found in parts.items()}
+        measured = [part for found in known.values() for part in found]
         if finding.members is Members.ONE_OF:
-            return max(known, default=None)
-        return min(known) if known and len(known) == len(parts) else None
+            return max(measured, default=None)
+        # Of each rank one sign has to be measured; others may say the same in numbers that bound no time.
+        return min(measured) if measured and all(known.values()) else None
 
     def _of(self, kind: Oddity, ranks: Iterable[int]) -> list[Sign]:
         return [sign for rank in ranks for sign in self.signs.get(rank, ()) if sign.kind is kind]
