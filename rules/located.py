@@ -94,7 +94,9 @@ def _reduced(stage: StageRef, layout: Layout, members: Members) -> StageRef:
     """A reduction of gradients is of the backward pass, wherever the hosts are by then."""
     same = members.get(stage.communicator or "")
     alike = [label for label, ranks in members.items() if ranks == same] if same else []
-    axis = _agreed(known.axis for label in alike if (known := layout.axes.get(label)) and known.axis is not Axis.UNKNOWN)
+    axis = _agreed(
+        known.axis for label in alike if (known := layout.axes.get(label)) and known.axis not in (Axis.UNKNOWN, Axis.NONE)
+    )
     reduces = stage.operation is not None and _REDUCES.match(stage.operation) is not None
     is_named = stage.name is not StageName.UNKNOWN or stage.component is not Component.COMMUNICATION
     return stage if is_named or axis is not Axis.DATA or not reduces else replace(stage, name=StageName.BACKWARD)

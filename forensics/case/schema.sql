@@ -677,7 +677,7 @@ CREATE TABLE operation_roles (
 -- table: Derived: what a communicator is for, as the diagnosis found it (docs/layout.md); empty in a case that was not diagnosed.
 CREATE TABLE communicator_roles (
     communicator VARCHAR NOT NULL,  -- communicator
-    role VARCHAR NOT NULL,          -- tp, pp, dp, cp, ep, world, embedding or unknown
+    role VARCHAR NOT NULL,          -- tp, pp, dp, cp, ep, world, embedding, none (small calls only) or unknown
     method VARCHAR NOT NULL,        -- calls, reported (its name), configured or nothing
     confidence VARCHAR NOT NULL     -- read, inferred, assumed or unknown
 );

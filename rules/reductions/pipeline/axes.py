@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Axis(StrEnum):
-    """What a communicator is for."""
+    """What a communicator is for; `NONE` only gathers what programs tell each other (Pulse 5.2, figure 5)."""
 
     TENSOR = "tp"
     PIPELINE = "pp"
@@ -20,6 +20,7 @@ class Axis(StrEnum):
     EXPERT = "ep"
     WORLD = "world"
     EMBEDDING = "embedding"
+    NONE = "none"
     UNKNOWN = "unknown"
 
 

@@ -21,6 +21,8 @@ Edges = Mapping[int, Mapping[int, int]]
 """For each rank its correspondents, with the messages between them."""
 _LEAST_IN_RING = 4
 _LEAST_IN_CHAIN = 3
+_LEAST_IN_MESH = 4
+"""Of three stages with several chunks each, every one also sends to both others."""
 _RARER = 0.95
 """Share of the messages of an ordinary edge that the one back to the first stage has at most."""
 
@@ -59,6 +61,26 @@ def is_ring(messages: Messages) -> bool:
             return False
         following[rank] = int(sent[0])
     return len(ranks) > 1 and len(_followed(ranks[0], following)) == len(ranks)
+
+
+def is_mesh(messages: Messages) -> bool:
+    """Whether each rank sends to all others, and gets from them, mostly in one group call: an exchange (Pulse 5.2, 5.3).
+
+    Parts without tokens are not sent: half of the others in a typical group call are enough, three at least.
+    """
+    ranks = np.unique(messages.rank).tolist()
+    if len(ranks) < _LEAST_IN_MESH:
+        return False
+    for rank in ranks:
+        own = messages.of((rank,))
+        others = {*ranks} - {rank}
+        if {*own.peer[own.is_send].tolist()} != others or {*own.peer[~own.is_send].tolist()} != others:
+            return False
+        pairs = np.unique(np.column_stack([own.batch[own.is_send], own.peer[own.is_send]]), axis=0)
+        in_one_call = np.unique(pairs[:, 0], return_counts=True)[1]
+        if float(np.median(in_one_call)) < max(_LEAST_IN_MESH - 1, len(others) / 2):
+            return False
+    return True
 
 
 def _followed(start: int, following: Mapping[int, int]) -> list[int]:

@@ -19,15 +19,19 @@ from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.pipeline.axes import Axis, axis_of_name
 from forensics.rules.reductions.pipeline.by_calls import Judged, RankCalls
-from forensics.rules.reductions.pipeline.chains import Chain, chains, directed_by_steps, is_ring, oriented_alike
+from forensics.rules.reductions.pipeline.chains import Chain, chains, directed_by_steps, is_mesh, is_ring, oriented_alike
 from forensics.rules.reductions.pipeline.configuration import Configuration
 from forensics.rules.reductions.pipeline.configured import configured_axes, configured_stages, microbatches, size_disputes
 from forensics.rules.reductions.pipeline.places import Place, places
-from forensics.rules.reductions.pipeline.sequences import Messages, read_messages, read_sequences, witnesses
+from forensics.rules.reductions.pipeline.sequences import Messages, read_messages, read_sequences, read_small, witnesses
 from forensics.rules.reductions.ranks.roster import Roster
 
 _SAMPLED_CHAINS, _SAMPLED_GROUPS = 8, 64
 _RING = Judged(Axis.CONTEXT, frozenset({Axis.CONTEXT}), "a ring of messages that goes one way")
+_MESH = Judged(Axis.EXPERT, frozenset({Axis.EXPERT, Axis.CONTEXT}), "messages of every rank to all others in one group call")
+_SMALL = Judged(Axis.NONE, frozenset(), "nothing but small calls: what programs tell each other", is_assumed=True)
+_SEVERAL = 8
+"""Small calls of a group: of fewer nothing tells what else it is for."""
 _MESSAGES = Judged(Axis.PIPELINE, frozenset({Axis.PIPELINE}), "messages between stages only")
 _TIED = Judged(Axis.EMBEDDING, frozenset({Axis.EMBEDDING}), "reductions of the first stage with the last one")
 _ACROSS = Judged(Axis.UNKNOWN, frozenset(), "its members are of several stages")
@@ -62,7 +66,7 @@ class Layout:
     contradictions: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return any(known.axis is not Axis.UNKNOWN for known in self.axes.values())
+        return any(known.axis not in (Axis.UNKNOWN, Axis.NONE) for known in self.axes.values())
 
     def along(self, axis: Axis) -> tuple[str, ...]:
         """Communicators of an axis, by label."""
@@ -97,17 +101,22 @@ def layout(calls: Calls, roster: Roster, configuration: Configuration) -> Layout
     ranks = {rank for group in groups for rank in group.members}
     world = frozenset(range(roster.world_size)) if roster.world_size else frozenset(ranks)
     messages = read_messages(connection, labels)
-    rings = [number for number, own in messages.by_communicator() if is_ring(own)]
-    found = _pipelines(connection, labels, messages.where(~np.isin(messages.communicator, rings)))
+    formed = {number: form for number, own in messages.by_communicator() if (form := _form_of(own)) is not None}
+    found = _pipelines(connection, labels, messages.where(~np.isin(messages.communicator, [*formed])))
     told_by = witnesses(connection)
     judged = _judged(connection, groups, told_by, world)
-    judged |= {labels[number]: _RING for number in rings}
+    judged |= {labels[number]: form for number, form in formed.items()}
     carriers = {labels[number] for number in np.unique(messages.communicator).tolist()}
     # All ranks call many things in the group of all; one without collectives is a pipeline of all ranks.
     apart = [group for group in groups if frozenset(group.members) != world or group.label not in told_by]
     judged |= dict(_by_chains(apart, found, carriers, judged))
     _as_alike(groups, judged)
+    judged |= {label: _SMALL for label, calls in read_small(connection).items() if calls >= _SEVERAL and label not in judged}
     return _assembled(groups, judged, found, configuration, world)
+
+
+def _form_of(messages: Messages) -> Judged | None:
+    return _RING if is_ring(messages) else _MESH if is_mesh(messages) else None
 
 
 def _assembled(
@@ -250,12 +259,15 @@ def _decided(group: Group, judged: Judged | None, expected: Axis | None, world: 
     named = axis_of_name(group.description) or axis_of_name(group.name)
     named = named if named is not Axis.WORLD or frozenset(group.members) == world else None
     if judged is None or not judged.possible:
-        if named is not None and judged is None:
+        is_open = judged is None or judged is _SMALL
+        if named is not None and is_open:
             return AxisOf(named, "reported", "read", f"its name: {group.description or group.name}")
         if frozenset(group.members) == world and len(world) > 1:
             return AxisOf(Axis.WORLD, "calls", "read", "all ranks")
-        if expected is not None and judged is None:
+        if expected is not None and is_open:
             return AxisOf(expected, "configured", "assumed", "members as the configured sizes have them")
+        if judged is _SMALL:
+            return AxisOf(judged.axis, "calls", "assumed", judged.why)
         return AxisOf(why=judged.why if judged else "")
     if named in judged.possible:
         return AxisOf(named, "reported", "read", f"its name, and {judged.why}")

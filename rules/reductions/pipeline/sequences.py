@@ -45,6 +45,10 @@ FROM (SELECT * FROM {_CALLS} AND o.kind IN ('send', 'recv') AND o.peer IS NOT NU
 {_NUMBERED} JOIN members m ON m.communicator = o.communicator AND m.position = o.peer
 WHERE m.rank <> o.rank ORDER BY o.rank, {_ORDER}, o.locator
 """
+_SMALL = f"""
+SELECT communicator, count(*) // count(DISTINCT rank) FROM {_CALLS} AND NOT {_CLOSES} GROUP BY communicator
+HAVING bool_and(o.kind NOT IN ('send', 'recv')) AND max(coalesce(o.count, {SCALARS + 1})) <= {SCALARS} ORDER BY communicator
+"""
 _COMPLETE = f"SELECT rank FROM {_CALLS} GROUP BY rank HAVING min(o.record_id) = 0"
 _ENOUGH = 0.8
 
@@ -125,6 +129,11 @@ def read_sequences(connection: DuckDBPyConnection, labels: Sequence[str], ranks:
     starts = np.searchsorted(rank, [*wanted, wanted[-1] + 1])
     spans = zip(wanted, starts[:-1], starts[1:], strict=True)
     return {each: CallSequence(*(column[begin:end] for column in columns)) for each, begin, end in spans if end > begin}
+
+
+def read_small(connection: DuckDBPyConnection) -> Mapping[str, int]:
+    """The calls of a rank in each communicator in which nothing but small collectives was called."""
+    return dict(rows_of(connection, "operations", _SMALL))
 
 
 def _codes(connection: DuckDBPyConnection) -> dict[str, list[object]]:

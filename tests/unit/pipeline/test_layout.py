@@ -43,6 +43,33 @@ def test_scalars_are_no_gradients() -> None:
     assert [axis(layout, label) for label in (*TENSOR, *DATA)] == ["tp", "tp", "unknown", "unknown"]
 
 
+def test_groups_of_small_calls_are_for_nothing_that_trains_unless_they_are_known() -> None:
+    """Figure 5 of Pulse; a few small calls may be those of a group of which the larger ones lie further back."""
+    program = {
+        rank: step([Call(f"t{rank // 2}", "all_reduce")], [Call(f"d{rank % 2}", "all_reduce", 1)] * 3, 24) for rank in range(4)
+    }
+    found = layout_of(case(TENSOR | DATA, program))
+    assert [axis(found, label) for label in (*TENSOR, *DATA)] == ["tp", "tp", "none", "none"]
+    assert {(found.axes[label].method, found.axes[label].confidence) for label in DATA} == {("calls", "assumed")}
+    named = layout_of(case(TENSOR | DATA, program, {"d0": "DATA_PARALLEL_GROUP", "d1": "DATA_PARALLEL_GROUP"}))
+    assert [axis(named, label) for label in DATA] == ["dp", "dp"] and not named.contradictions
+
+
+def exchange(rank: int, members: int, alone: bool = False) -> Iterator[Call]:
+    """An all-to-all as PyTorch makes it; `alone` each message in a call of its own."""
+    for turn in range(10):
+        for other in (other for other in range(members) if other != rank):
+            for kind in ("send", "recv"):
+                yield Call("e", kind, peer=other, batch=100 * turn + (other if alone else 0))
+
+
+@pytest.mark.parametrize(("members", "alone", "expected"), [(4, False, "ep"), (4, True, "world"), (3, False, "world")])
+def test_messages_to_all_others_in_one_group_call_are_of_experts(members: int, alone: bool, expected: str) -> None:
+    """Of three ranks they may be those of stages with several chunks."""
+    found = layout_of(case({"e": tuple(range(members))}, {rank: exchange(rank, members, alone) for rank in range(members)}))
+    assert axis(found, "e") == expected and found.pipelines == ()
+
+
 def test_exchanges_are_of_experts_unless_their_name_says_context() -> None:
     program = tensor_and_data(("all_to_all", "alltoall_base"))
     assert axis(layout_of(case(TENSOR | DATA, program)), "t0") == "ep"

@@ -19,7 +19,7 @@ _HOSTS, _BEST = 4, 16e9
 def judged(
     can: Mapping[int, float], rails: int = 8, spread: float = 0.04, seed: int = 1, sends: Sequence[int] = ()
 ) -> JudgedLinks:
-    """An exchange on each rail, over which a ring goes: a link moves at what the slower of its NICs can; `sends` that way only."""
+    """An exchange on each rail with a ring over it: a link moves what the slower of its NICs can; `sends` that way only."""
     random = np.random.default_rng(seed)
     links = []
     for rail in range(rails):
