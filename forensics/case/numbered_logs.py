@@ -2,6 +2,7 @@
 
 The number may be that of a rank, of a node or of a try. It is the rank where some of the logs state the rank of their
 process, in each of these it is the number of the file, and the numbers of all files are 0 to n - 1.
+A number that was taken for a rank from the name alone is none where a log of the same folder states another rank.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from forensics.case.database import Connection
-from forensics.case.owners import give_log
+from forensics.case.database import Connection, has_rows
+from forensics.case.owners import LINES_OF_A_LOG, give_log
 
 _LOGS = "SELECT source_id, path, rank FROM sources WHERE kind = 'training_log' AND status IN ('ok', 'partial') ORDER BY path"
 _STATED = """
@@ -22,6 +23,24 @@ SELECT source_id, list(DISTINCT rank) FROM (
     UNION SELECT source_id, try_cast(value AS INTEGER) FROM job_config WHERE key = 'log.own_rank'
     UNION SELECT source_id, try_cast(split_part(value, ' ', 2) AS INTEGER) FROM job_config WHERE key = 'log.process'
 ) WHERE rank IS NOT NULL GROUP BY source_id
+"""
+# What a process writes of itself: a launcher, or a rank that reports others, states ranks that are not its own.
+_REFUTED = """
+WITH numbered AS (
+    SELECT source_id, rank, regexp_extract(path, '(.*/)?', 0) AS folder FROM sources
+    WHERE kind = 'training_log' AND rank_method = 'guessed'
+), stated AS (
+    SELECT source_id, rank FROM log_events WHERE kind IN ('exception', 'fatal_error', 'traceback', 'watchdog_timeout')
+    UNION SELECT source_id, rank FROM log_progress
+    UNION SELECT source_id, try_cast(value AS INTEGER) FROM job_config WHERE key = 'log.own_rank'
+), refuted AS (
+    SELECT folder FROM numbered n JOIN stated t USING (source_id) WHERE t.rank IS NOT NULL
+    GROUP BY n.source_id, folder HAVING bool_and(t.rank <> n.rank)
+)
+SELECT source_id, rank FROM numbered n WHERE folder IN (SELECT folder FROM refuted) AND NOT EXISTS (
+    SELECT 1 FROM job_config c WHERE c.source_id = n.source_id AND c.key = 'log.own_rank' AND c.value = CAST(n.rank AS VARCHAR)
+)
+ORDER BY source_id
 """
 _NUMBER = re.compile(r"(?<!\d)\d{1,6}(?!\d)")
 _LEAST, _LEAST_STATED = 3, 2
@@ -40,6 +59,15 @@ def name_numbered_logs(connection: Connection) -> None:
             for number, source_id in family.items():
                 if source_id in unnamed:
                     give_log(connection, source_id, number)
+
+
+def forget_refuted_numbers(connection: Connection) -> None:
+    """Take no number in a name for a rank in a folder of which one log states another rank than its number."""
+    for source_id, rank in connection.execute(_REFUTED).fetchall():
+        connection.execute("UPDATE sources SET rank = NULL, rank_method = NULL WHERE source_id = $1", [source_id])
+        for table in LINES_OF_A_LOG:
+            if has_rows(connection, table):
+                connection.execute(f"UPDATE {table} SET rank = NULL WHERE source_id = $1 AND rank = $2", [source_id, rank])
 
 
 def _families(logs: Sequence[tuple[int, str]]) -> Iterable[Mapping[int, int]]:

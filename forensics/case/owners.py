@@ -119,7 +119,8 @@ _OF_A_HOST = (
     "ras_reports",
 )
 _NUMBERS = re.compile(r"(?<!\d)0*(\d{1,7})(?!\d)")
-_LINES = {"log_events": _OF_OTHERS} | dict.fromkeys(("log_positions", "log_progress", "log_stage_times", "stacks"), "true")
+_OF_THE_WRITER = ("log_positions", "log_progress", "log_stage_times", "stacks")
+LINES_OF_A_LOG = {"log_events": _OF_OTHERS} | dict.fromkeys(_OF_THE_WRITER, "true")
 _PARTS = re.compile(r"[A-Za-z0-9]+")
 # The lines of a kernel name no host where a journal does not put one in front.
 _OF_KERNEL = """
@@ -184,7 +185,7 @@ def _name_own_logs(connection: Connection) -> None:
 def give_log(connection: Connection, source_id: int, rank: int) -> None:
     """Make a log that of one rank, with what its lines tell of nobody else."""
     connection.execute("UPDATE sources SET rank = $2, rank_method = 'content' WHERE source_id = $1", [source_id, rank])
-    for table, chosen in _LINES.items():
+    for table, chosen in LINES_OF_A_LOG.items():
         if has_rows(connection, table):
             statement = f"UPDATE {table} SET rank = $2 WHERE source_id = $1 AND rank IS NULL AND {chosen}"
             connection.execute(statement, [source_id, rank])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from forensics.bundle.artefact import Artefact
 from forensics.case.database import Connection, has_rows, insert_rows
 from forensics.case.launcher_folders import name_local_ranks
-from forensics.case.numbered_logs import name_numbered_logs
+from forensics.case.numbered_logs import forget_refuted_numbers, name_numbered_logs
 from forensics.case.owners import name_owners
 from forensics.case.repeated_dumps import number_dumps
 from forensics.case.repeated_reports import number_reports
@@ -204,6 +204,7 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
         connection.execute(f"{_UNUSED}; {_UNREAD}")
     number_dumps(connection, artefacts)
     add_processes(connection, artefacts)
+    forget_refuted_numbers(connection)
     name_owners(connection)
     name_local_ranks(connection, artefacts)
     name_numbered_logs(connection)

@@ -189,11 +189,16 @@ class Identities:
         local = next(iter(locals_)) if len(locals_) == 1 else found.get("local_rank")
         return None if local is None else self._of_local(local)
 
-    def batches(self) -> Iterator[Batch]:
-        """Rows of `process_ranks`, but for what NCCL tells: that is compared over all files."""
+    def batches(self, own: int | None = None) -> Iterator[Batch]:
+        """Rows of `process_ranks`, but for what NCCL tells: that is compared over all files.
+
+        `own` is the rank that lines state of the file, where its name has it as a mere number.
+        """
         yield from process_rank_batches(self._rows())
         yield from self._placements.batches()
         yield from self._own.batches()
+        if own is not None:
+            yield from config_rows([("log.own_rank", str(own))], rank=None)
         if self._is_renumbered:
             yield from config_rows([("log.CUDA_VISIBLE_DEVICES", "not in order")], rank=None)
         if self._placements.alone is not None:

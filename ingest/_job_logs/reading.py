@@ -224,7 +224,7 @@ class _Reader:
 
     def batches(self) -> Iterator[Batch]:
         """Everything that was found, once the whole file was read."""
-        own = self._own_rank()
+        own, in_lines = self._own_rank(), self.events.stated_ranks
         processes = {} if own is not None else self.nccl.ranks(self.nodes.why is not None)
         by_process = {nccl_lines.process_label(*process): rank for process, rank in processes.items()}
         for label, rank in self._pods.ranks.items():
@@ -272,7 +272,7 @@ class _Reader:
         if compared is not None:
             yield compared
         yield from self._world.batches()
-        yield from self._identities.batches()
+        yield from self._identities.batches(own if in_lines == {own} and not self.artefact.has_stated_rank else None)
         yield from self._versions.batches()
         yield from self._training.batches()
         yield from self._stragglers.batches()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from forensics.case.build import open_case
 from tests.recordings.verdicts import named, verdict_of
 
 STEPS = "".join(f"it {step} loss {5 - step / 400:.3f}\n" for step in range(0, 300, 50))
@@ -41,6 +42,21 @@ def test_the_one_whose_log_states_no_rank_is_named_by_its_number(tmp_path: Path,
 )
 def test_numbers_of_anything_else_are_no_ranks(tmp_path: Path, ranks: list[int], failed: int, first: int) -> None:
     assert named(verdict_of(logs(tmp_path / "case", "worker-{}.out", ranks, failed, first))) == set()
+
+
+@pytest.mark.parametrize("name", ["log-{}.txt", "out_{}.log", "{}.log", "train.{}"])
+def test_a_log_that_states_another_rank_than_its_number_shows_that_the_numbers_are_none(tmp_path: Path, name: str) -> None:
+    assert named(verdict_of(logs(tmp_path / "case", name, [3, 0, 1, 2], failed=1))) == set()
+    assert named(verdict_of(logs(tmp_path / "sound", name, [0, 1, 2, 3], failed=1))) == {1}
+
+
+def test_a_log_keeps_the_rank_that_it_states_where_another_one_shows_that_the_numbers_are_none(tmp_path: Path) -> None:
+    case = logs(tmp_path / "case", "log-{}.txt", [0, 1, 4, 3], failed=3)
+    with open_case([case]) as connection:
+        rows = connection.execute("SELECT path, rank FROM sources ORDER BY path").fetchall()
+        ranks = connection.execute("SELECT DISTINCT rank FROM log_events ORDER BY rank").fetchall()
+    assert [rank for _, rank in rows] == [0, 1, None, None]
+    assert [rank for (rank,) in ranks] == [0, 1, 4, None]
 
 
 def test_a_log_of_several_ranks_shows_that_the_numbers_are_of_nodes(tmp_path: Path) -> None:
