@@ -1,8 +1,9 @@
 """Where somebody on call looks first when nobody can be named: what others name, and what stands out and proves nothing.
 
-A lost node, a worker that its executor saw die, a pod that ended, a GPU with an error, a link or port that is down, a GPU that
-idles or is clocked down while all others are busy; a rank that gave up on another call than its peers; few ranks that are
-elsewhere than the others in stacks of one moment, or of which nothing is here.
+A lost node, a worker that its executor saw die, a pod that ended, a GPU with an error, a host that several others lose
+transfers with, a link or port that is down, a GPU that idles or is clocked down while all others are busy; a rank that gave up
+on another call than its peers; few ranks that are elsewhere than the others in stacks of one moment, or of which nothing is
+here.
 """
 
 from __future__ import annotations
@@ -36,6 +37,11 @@ WHERE kind = 'process_exit' AND subject LIKE 'died worker=%' GROUP BY ALL ORDER 
 _PODS = """
 SELECT regexp_extract(subject, 'pod=(\\S+)', 1) AS pod, min(source) FROM logged_event
 WHERE kind = 'process_exit' AND rank IS NULL AND subject LIKE '%pod=%' GROUP BY ALL ORDER BY ALL
+"""
+# Addresses that transfers over RDMA failed with; those of one host alone cannot tell which of two ends is at fault.
+_PEERS = """
+SELECT regexp_extract(subject, 'peer=([^<\\s]+)', 1) AS peer, count(DISTINCT host), count(DISTINCT rank), min(source)
+FROM logged_event WHERE kind = 'completion_error' GROUP BY peer ORDER BY peer
 """
 # Links that went down and were not reported up again; those of containers and bridges come and go.
 _LINKS = links_down("NOT regexp_matches(device, '^(veth|docker|br-|virbr|cali|vxlan|tap|lo)')")
@@ -101,6 +107,7 @@ def pointers(connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors) 
         *_first_reply(connection),
         *_errors(roster, errors),
         *_failed_tests(connection),
+        *_lost_peer(connection),
         *_down_links(connection),
         *_down_ports(connection),
         *_gave_up_elsewhere(connection),
@@ -166,6 +173,15 @@ def _failed_tests(connection: DuckDBPyConnection) -> Iterator[str]:
         host, device, said, source = failed[0]
         where = _place(device, host)
         yield f"{where} and the rank on it: {said} ({source})"
+
+
+def _lost_peer(connection: DuckDBPyConnection) -> Iterator[str]:
+    """The one address with which the transfers of several hosts failed, none of them with another."""
+    peers = rows_of(connection, "log_events", _PEERS, kinds=("completion_error",))
+    if len(peers) == 1 and peers[0][0] and peers[0][1] > 1:
+        peer, hosts, ranks, source = peers[0]
+        whose = f"{counted(ranks, 'rank')} of {hosts} other hosts" if ranks else f"{hosts} other hosts"
+        yield f"NICs, links and kernel log of the host with the address {peer}: {whose} lost transfers with it alone ({source})"
 
 
 def _down_links(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -31,16 +31,18 @@ _MOST_POINTS = 512
 _LONGEST = 2048
 _SHOWN = 160
 _KEY = r"(?:iteration|iter|global[_ ]?step|step|batch|update|num_updates|sample|image|shard|document)s?"
+# A word of any sentence: beside its number stands the end of a column, or what was measured in the step.
+_IT = r"it(?=[ :=]{1,3}\d{1,12}(?:/\d{1,12})? {0,12}(?:[|,:\])]|(?i:train_)?(?i:loss|lr)\b))"
 _HINT = re.compile(
     rb"\d {0,12}(?:/|of ) {0,12}\d|\dit \[\d|\{'loss': "
-    rb"|(?i:iter|step|batch|update|sample|image|shard|document)\w{0,8}\W{1,12}\d"
+    rb"|\bit[ :=]{1,3}\d|(?i:iter|step|batch|update|sample|image|shard|document)\w{0,8}\W{1,12}\d"
 )
 _BAR = re.compile(
     r"(?:\| {0,8}|(?<!\d))(?P<step>\d{1,12})(?:/(?P<total>\d{1,12})|it) "
     r"(?:\[(?P<elapsed>(?:\d{1,4}:)?\d{1,2}:\d\d)[<,][^\]]{0,200}\]?|(?P<rich>\d{1,4}:\d\d:\d\d) • (?:-|\d)[^|]{0,200})"
 )
 _KEYED = re.compile(
-    rf"(?<![\w-])(?i:{_KEY})['\"]?(?: ?[:=#\]\[] {{0,3}}\[?| {{1,12}})(?P<step>\d{{1,12}})"
+    rf"(?<![\w-])(?:(?i:{_KEY})|{_IT})['\"]?(?: ?[:=#\]\[] {{0,3}}\[?| {{1,12}})(?P<step>\d{{1,12}})"
     r"(?:/ {0,12}(?P<total>\d{1,12}))?(?![\w.]*\.\w|\w)"
 )
 _REPORT = re.compile(r"\{'loss': [^{}]{1,400}'epoch': '?(?P<epoch>\d{1,6}(?:\.\d{1,9})?)'?[,}]")

@@ -24,6 +24,8 @@ FORMS = {
     "own words": "[rank0] step {0}0 loss 2.3 time 0.046s",
     "own words in ms": "rank=0 step={0}0 loss=4.0 step_time=165.8ms",
     "a column": "Rank 0 | step {0}0 | loss 0.9 |   880.1 ms",
+    "a short word": "it {}0 | loss 2.31 | 0.41 s",
+    "a short word in prose": "rank 0 epoch 1 it {}0 loss 2.31",
     "verl": "(TaskRunner pid=77) step:{}0 - actor/pg_loss:0.1 - timing_s/step:81.1",
 }
 

@@ -270,6 +270,23 @@ def test_how_busy_gpus_are_that_wait(tmp_path: Path) -> None:
     assert "of their power" not in judged(tmp_path, {"a.txt": table([100, 100, 100, 0], watts=610)}).would_change[0]
 
 
+def lost(*peers: str) -> dict[str, str]:
+    """A log for each host, which lost transfers with that peer."""
+    said = (
+        "{0}:91:99 [0] transport/net_ib.cc:238 NCCL WARN NET/IB: Got completion from peer {1}<40961> with status=12 "
+        "vendor_err=129\n"
+    )
+    logs = {f"n{host}.log": said.format(f"cn-{host:03d}", peer) for host, peer in enumerate(peers)}
+    return {name: text + TIMEOUT.format(2 * place, 4) for place, (name, text) in enumerate(logs.items())}
+
+
+def test_the_one_address_that_several_hosts_lost(tmp_path: Path) -> None:
+    found = judged(tmp_path / "one", lost("10.8.0.4", "10.8.0.4", "10.8.0.4"))
+    assert "host with the address 10.8.0.4" in found.would_change[0]
+    for peers in (("10.8.0.4",), ("10.8.0.4", "10.8.0.4", "10.8.0.7"), ("10.8.0.1", "10.8.0.0")):
+        assert "with the address" not in " ".join(judged(tmp_path / "-".join(peers), lost(*peers)).would_change)
+
+
 @pytest.mark.parametrize("text", [FAILED, CANCELLED])
 def test_a_lost_node_ends_a_job(tmp_path: Path, text: str) -> None:
     verdict = judged(tmp_path, {"job.log": text})
