@@ -4,8 +4,8 @@ In ring order every rank sends to its successor: an all_reduce of n bytes among 
 and an all_gather to n bytes n (s - 1) / s, what goes from one to all or back n. In tree order an all_reduce moves n over each
 edge in each direction, half of it in each of two trees. Between two hosts a group uses a NIC of each of its members there, or
 each NIC that several have together: every one of them carries the same part. What a NIC counts lies above that: headers, grants
-of buffers, and what was sent again. PAT, NVLS, CollNet and SHARP move other volumes, or none between the NICs of ranks: no call
-is found for them.
+of buffers, and what was sent again. In which order a group moves its calls is told by the peers that its NICs are active with.
+PAT, NVLS, CollNet and SHARP move other volumes, or none between the NICs of ranks: no call is found for them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from forensics.case.database import rows_of
 from forensics.model import Component, Evidence, StageRef
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.epochs.operators import NicOperators
+from forensics.rules.reductions.epochs.patterns import Pattern, patterns
 from forensics.rules.reductions.epochs.segments import DELTA_NS
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.nic_users import NicUsers
@@ -45,7 +46,8 @@ _MEMBERS = "SELECT communicator, list(rank ORDER BY position) FROM members GROUP
 @dataclass(frozen=True, slots=True)
 class LinkCall:
     """A call that operators on a link may be: `expected` and `measured` bytes of one (median), in this `algorithm` (ring or
-    tree) among so many `members`; `bytes` is the size that each member gives, `operators` how many have its volume."""
+    tree) among so many `members`; `bytes` is the size that each member gives, `operators` how many have its volume. `is_shown`:
+    the peers that the NICs of the group are active with show this algorithm and no other."""
 
     communicator: str
     kind: str
@@ -55,6 +57,7 @@ class LinkCall:
     expected: float
     measured: float
     operators: int
+    is_shown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,8 @@ class LinkCalls:
         one, kinds = found[0], sorted({each.kind for each in found})
         calls = f"{' or '.join(kinds)} of {one.communicator} ({one.bytes / 1e6:,.0f} MB of each of {one.members} ranks)"
         moved = f"operators of {one.measured / 1e6:,.0f} MB on a link are those of {calls}"
-        return (Evidence(f"{moved}: in {one.algorithm} order {one.expected / 1e6:,.0f} MB and headers"),)
+        shown = ", as the peers of each NIC show," if one.is_shown else ""
+        return (Evidence(f"{moved}: in {one.algorithm} order{shown} {one.expected / 1e6:,.0f} MB and headers"),)
 
 
 def volumes(kind: str, size: int, members: int) -> Iterator[tuple[str, float]]:
@@ -116,10 +120,16 @@ def link_calls(calls: Calls, moved: NicOperators, users: NicUsers) -> LinkCalls:
             made[label].append((kind, size))
     hosts = {rank: nic.capture.host for nic in moved for rank in nic.capture.ranks}
     found = dict[Ends, tuple[LinkCall, ...]]()
-    for ends, whole in _whole(moved).items():
+    links = _whole(moved)
+    orders = {label: _orders(links, groups[label]) for label in made}
+    for ends, whole in links.items():
         both = [label for label in made if {*ends} <= {*groups[label]}]
         ways = {label: _ways(groups[label], ends, hosts, users) for label in both}
-        fitting = (_fitting(label, len(groups[label]), *call, ways[label], whole) for label in both for call in made[label])
+        fitting = (
+            _fitting(label, len(groups[label]), *call, ways[label], whole, orders[label])
+            for label in both
+            for call in made[label]
+        )
         found[ends] = tuple(each for one in fitting for each in one)
     return LinkCalls({ends: each for ends, each in sorted(found.items()) if each})
 
@@ -143,10 +153,20 @@ def _ways(members: Sequence[int], ends: Ends, hosts: Mapping[int, str | None], u
     return {max(len(here), 1), max(len({users.first(rank) for rank in here}), 1)}
 
 
-def _fitting(label: str, members: int, kind: str, size: int, ways: set[int], whole: Floats) -> Iterator[LinkCall]:
-    """The call in each algorithm in which a good part of what the link moved has its volume."""
-    for algorithm, volume in volumes(kind, size, members):
+def _orders(links: Mapping[Ends, Floats], members: Sequence[int]) -> frozenset[Pattern]:
+    """What the peers show that the members are active with; what else these ranks move together is in it."""
+    among = {*members}
+    return patterns({ends: float(whole.sum()) for ends, whole in links.items() if among.issuperset(ends)})
+
+
+def _fitting(
+    label: str, members: int, kind: str, size: int, ways: set[int], whole: Floats, shown: frozenset[Pattern]
+) -> Iterator[LinkCall]:
+    """The call in each algorithm that peers show, or may have, in which a good part of what the link moved has its volume."""
+    for algorithm, volume in ((name, volume) for name, volume in volumes(kind, size, members) if not shown or name in shown):
         for expected in sorted({volume / count for count in ways}):
             alike = whole[(whole >= _LEAST * expected) & (whole <= _MOST * expected)]
             if len(alike) and alike.sum() >= _LEAST_PART * whole.sum():
-                yield LinkCall(label, kind, size, members, algorithm, expected, float(np.median(alike)), len(alike))
+                yield LinkCall(
+                    label, kind, size, members, algorithm, expected, float(np.median(alike)), len(alike), bool(shown)
+                )

@@ -45,7 +45,12 @@ def test_the_call_that_moves_as_much_is_named(kind: str, tmp_path: Path) -> None
     found = told(tmp_path, [(kind, MOVED / 1.015), ("all_reduce", 3 * MOVED)])
     assert (found.stage(LINKS).operation, found.stage(LINKS).communicator) == (kind, "dp")
     (said,) = found.evidence(LINKS)
-    assert f"{kind} of dp" in said.statement and "in ring order" in said.statement
+    assert f"{kind} of dp" in said.statement and "in ring order, as the peers of each NIC show," in said.statement
+
+
+def test_an_order_that_the_peers_do_not_show_fits_no_call(tmp_path: Path) -> None:
+    """An all_reduce of what was moved would fit in tree order, and each NIC sends to one peer and gets from another."""
+    assert not told(tmp_path, [("all_reduce", 1.5 * MOVED / 1.015)]).of(LINKS)
 
 
 def test_two_kinds_that_move_the_same_leave_the_operation_open(tmp_path: Path) -> None:
