@@ -24,6 +24,7 @@ from forensics.rules.reductions.epochs.halted_exchanges import HaltedExchange, U
 from forensics.rules.reductions.epochs.halted_links import HaltedLink, HaltedLinks, halted_ends
 from forensics.rules.reductions.epochs.operators import NicOperators
 from forensics.rules.reductions.epochs.standstill import NicSilence
+from forensics.rules.reductions.epochs.tails import StoppedRank, StoppedRanks, Tail
 from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
@@ -33,7 +34,13 @@ _SHOWN = 3
 
 
 def _evaluate(
-    roster: Roster, graph: WaitGraph, halted: HaltedLinks, exchange: HaltedExchange, silence: NicSilence, users: NicUsers
+    roster: Roster,
+    graph: WaitGraph,
+    halted: HaltedLinks,
+    exchange: HaltedExchange,
+    stopped: StoppedRanks,
+    silence: NicSilence,
+    users: NicUsers,
 ) -> Iterator[Finding]:
     if roster.ranks and all(facts.dead for facts in roster.ranks.values()):
         return
@@ -45,6 +52,59 @@ def _evaluate(
     # What rails tell is nearer to the first halt: an exchange may only wait for it.
     if not halted and exchange and _agrees(graph, exchange.ranks, len(exchange.ranks) == 1):
         yield _of_exchange(roster, exchange, silence)
+    if not halted and not exchange and _are_together(roster, stopped, users):
+        each_own = [each.rank for each in stopped]
+        if _agrees(graph, each_own, len(each_own) == 1):
+            yield _of_tails(roster, stopped, silence)
+
+
+def _are_together(roster: Roster, stopped: Sequence[StoppedRank], users: NicUsers) -> bool:
+    """Whether it is one rank, or several of one host, each with a NIC of its own."""
+    hosts = {roster.host_of(each.rank) for each in stopped}
+    nics = {users.first(each.rank) for each in stopped}
+    return len(stopped) == 1 or (len(hosts) == 1 and None not in hosts and len(nics) == len(stopped))
+
+
+def _of_tails(roster: Roster, stopped: Sequence[StoppedRank], silence: NicSilence) -> Finding:
+    """Of several ranks of one host each with a ring or exchange of its own, one may have held up the others."""
+    ranks, first = tuple(each.rank for each in stopped), stopped[0]
+    one, last = len(ranks) == 1, max(first.links, key=lambda tail: tail.since_ns)
+    host = roster.host_of(last.told_by)
+    return Finding(
+        ranks=ranks,
+        cause=Cause.UNKNOWN,
+        stage=StageRef(),
+        belief=Belief.BEHIND_AND_BUSY if one else Belief.GROUP_SYMPTOM,
+        confidence=Confidence.SUSPECT,
+        evidence=tuple(_tails(stopped, silence)),
+        granularity=Granularity.RANK if one else Granularity.GROUP,
+        members=Members.EACH if one else Members.ONE_OF,
+        resource=Resource(
+            peer_ranks=tuple(sorted({end for each in stopped for tail in each.links for end in tail.ends} - {*ranks}))
+        ),
+        mechanism=Mechanism("not_started" if first.did_not_begin else "not_delivered", "local" if one else "unknown"),
+        since=Since(last.since_ns, f"{host} realtime", 0) if host and last.clock == "realtime" else None,
+        next_steps=_next_steps(ranks),
+    )
+
+
+def _tails(stopped: Sequence[StoppedRank], silence: NicSilence) -> Iterator[Evidence]:
+    yield Evidence(silence.reason, silence.source)
+    for each in stopped[:_SHOWN]:
+        begun = each.others if each.did_not_begin else each.links
+        told = each.links if each.did_not_begin else each.others
+        last = min(begun, key=lambda tail: tail.moved)
+        ways = f"{counted(len(told), 'link')} {'of' if each.did_not_begin else 'without'} rank {each.rank}"
+        yield Evidence(
+            f"rank {last.sender} to rank {last.receiver} moved {last.moved / 1e6:.1f} MB of its last operator, of "
+            f"{last.expected / 1e6:.1f} MB {_by(last)}; {ways} ended with a whole one",
+            last.source,
+        )
+    yield Evidence("epochs do not tell a NIC that is down from a rank that did not make its call", None, supports=False)
+
+
+def _by(tail: Tail) -> str:
+    return "that its messages have" if tail.by_calls else "in each one before"
 
 
 def _of_exchange(roster: Roster, exchange: HaltedExchange, silence: NicSilence) -> Finding:
@@ -142,8 +202,10 @@ def _since(roster: Roster, ranks: Sequence[int], links: Sequence[HaltedLink]) ->
     return Since(last.since_ns, f"{host} realtime", 0) if host and last.clock == "realtime" else None
 
 
-def _clears(moved: NicOperators, silence: NicSilence, halted: HaltedLinks, exchange: HaltedExchange) -> str | None:
-    if halted or exchange or not moved:
+def _clears(
+    moved: NicOperators, silence: NicSilence, halted: HaltedLinks, exchange: HaltedExchange, stopped: StoppedRanks
+) -> str | None:
+    if halted or exchange or stopped or not moved:
         return None
     if silence:
         return Undecided("all links between two hosts stopped with the same operator, or none is beside another")

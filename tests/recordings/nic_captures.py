@@ -98,8 +98,8 @@ class Exchange:
     Each of the `operators` has `share` bytes for each rank and each other one, times its `load`; from operator `onset` on the
     loads are those of `loaded`. Ranks of `beside` move so much more (of one) between each other all the time; every rank sends
     `ring` bytes to the next one. After each operator of `silent` nobody exchanges for 30 ms.
-    Data moves at `part` of the line's rate. Links of `until` move nothing from that operator on; nobody does for `quiet_ns`
-    at the end.
+    Data moves at `part` of the line's rate. Links of `until` move nothing from that operator on, or from a part of it on;
+    nobody does for `quiet_ns` at the end.
     """
 
     size: int = 4
@@ -115,7 +115,7 @@ class Exchange:
     pause_ns: float = 2e6
     epoch_ns: int = 32_000
     line: float = LINE
-    until: Mapping[Ends, int] = field(default_factory=dict)
+    until: Mapping[Ends, float] = field(default_factory=dict)
     quiet_ns: float = 0.0
 
 
@@ -187,7 +187,9 @@ def _sizes(exchange: Exchange, ends: Ends, links: Sequence[Ends]) -> npt.NDArray
     loads = [np.where(np.arange(exchange.operators) < exchange.onset, 1.0, exchange.loaded.get(rank, 1.0)) for rank in ends]
     more = exchange.beside.get((min(ends), max(ends)), 0.0)
     found: npt.NDArray[np.float64] = exchange.share * (loads[0] + loads[1]) * (1 + more) + exchange.ring * (ends in links)
-    found[exchange.until.get(ends, exchange.operators) :] = 0.0
+    whole, part = divmod(exchange.until.get(ends, exchange.operators), 1)
+    found[int(whole) :] *= part
+    found[int(whole) + 1 :] = 0.0
     return found
 
 

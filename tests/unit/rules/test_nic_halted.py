@@ -53,7 +53,7 @@ def test_the_link_that_moved_least_stands_for_its_two_ends(tmp_path: Path) -> No
     [
         STILL,
         replace(STILL, quiet_ns=0.0, halted=DOWN),
-        replace(STILL, rails=2, halted={(1, 3): 0, (3, 5): 0, (5, 7): 2, (7, 1): 4}),
+        replace(STILL, rails=2, halted={(1, 3): 0, (3, 5): 2, (5, 7): 4, (7, 1): 6}),
         replace(STILL, slices=20, halted={link: at for at, link in enumerate(STILL.links())}),
         replace(STILL, halted={link: 0 for link in STILL.links() if link[0] // 4 in (0, 1)}),
         replace(STILL, operators=3, halted=DOWN),
