@@ -25,6 +25,9 @@ from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph
 from forensics.rules.reductions.waits.order_history import CallOrder
 
+# Times the ranks of the smaller camp: of so many that agree no bug that is theirs alone is likely.
+_MANY = 3
+
 
 def _evaluate(graph: WaitGraph, miscounts: Miscounts, order: CallOrder, text: EvidenceText) -> Iterator[Finding]:
     # Hosts post messages ahead: while they wait for a rank that does not come, those behind each other are no circle yet.
@@ -81,10 +84,15 @@ def _findings(order: CallOrder, text: EvidenceText, root: Root) -> Iterator[Find
     recorded = all(wait.absent for wait in root.waits)
     if odd:
         yield _finding(text, root, odd, Members.EACH, Confidence.LIKELY if recorded else Confidence.SUSPECT, why)
-    if odd and order.kept.issuperset(set(root.ranks) - set(odd)):
-        return  # all the others did what they always did
+    if odd and (order.kept.issuperset(set(root.ranks) - set(odd)) or _is_outnumbered(root, odd)):
+        return  # all the others did what they always did, or are by far the more to agree
     everyone = Confidence.SUSPECT if odd or not recorded else Confidence.LIKELY
     yield _finding(text, root, root.ranks, Members.EACH, everyone, None)
+
+
+def _is_outnumbered(root: Root, odd: tuple[int, ...]) -> bool:
+    """Whether many more ranks of the circle, each of them itself, came to the other call."""
+    return _MANY * len(odd) <= len(set(root.ranks) - set(odd))
 
 
 def _odd(order: CallOrder, root: Root) -> tuple[tuple[int, ...], str | None]:

@@ -177,7 +177,13 @@ def test_without_a_history_two_ranks_are_a_circle(tmp_path: Path) -> None:
 def test_without_a_history_the_smaller_camp_is_the_odd_one(tmp_path: Path) -> None:
     job, *_ = crossed(4, (3,), history=False, backend="nccl")
     verdict = verdict_of(whole(job, {}).write(tmp_path))
-    assert verdict.suspects[0].ranks == (3,)
+    assert [suspect.ranks for suspect in verdict.suspects] == [(3,)], "three ranks agree, each of them itself"
+
+
+def test_a_camp_that_is_smaller_by_little_keeps_the_circle_beside_it(tmp_path: Path) -> None:
+    job, *_ = crossed(5, (3, 4), history=False, backend="nccl")
+    verdict = verdict_of(whole(job, {}).write(tmp_path))
+    assert [suspect.ranks for suspect in verdict.suspects] == [(3, 4), (0, 1, 2, 3, 4)]
 
 
 def test_ranks_outside_the_circle_are_its_victims(tmp_path: Path) -> None:
