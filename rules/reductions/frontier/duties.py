@@ -33,7 +33,8 @@ def duty_of(culprit: Culprit, first: Collection[int], most_share: float) -> str 
     """Why a sound job may lose this time; None where it would not, or became slower.
 
     `first` are the first ranks of hosts: work that the job gives to rank 0, or to one rank of each host, is rhythmic, or small
-    beside the step (below `most_share` of the time), and has been there since the record began.
+    beside the step (below `most_share` of the time), and has been there since the record began. Saving and evaluating are due
+    in some steps only, however far apart.
     """
     if culprit.onset is not None or culprit.device:
         return None
@@ -44,7 +45,8 @@ def duty_of(culprit: Culprit, first: Collection[int], most_share: float) -> str 
     is_first = culprit.ranks == (0,) or (len(culprit.ranks) > 1 and {*culprit.ranks} == {*first})
     if not is_first or culprit.stage not in _OF_FIRST:
         return None
-    is_rhythmic = culprit.pattern.startswith("every")
+    # Of what it did in some steps and not in others the share tells how often it was due, and not how long it took.
+    is_rhythmic = culprit.pattern.startswith("every") or (culprit.stage in _PAUSES and culprit.affected < culprit.steps)
     return _IS_DUTY if is_rhythmic or (culprit.pattern == _THROUGHOUT and culprit.share < most_share) else None
 
 

@@ -15,6 +15,7 @@ SMALL = Culprit("callbacks", None, (0,), 1e9, 0.05, 80, 100, 2e7, "peers", "thro
 RHYTHMIC = replace(SMALL, share=0.3, affected=10, pattern="every 10 steps")
 IN_TURN = replace(SMALL, stage="backward", ranks=(), changing=True, share=0.33)
 PAUSE = Culprit("checkpoint", None, (), 6e10, 0.9, 3, 29, 2e10, "usual", "every 8 steps")
+SAVES = replace(SMALL, stage="checkpoint", share=0.48, affected=3, steps=5)
 
 
 def is_duty(culprit: Culprit) -> bool:
@@ -31,11 +32,11 @@ def test_the_first_ranks_are_those_of_the_job_and_of_its_hosts() -> None:
     "culprit",
     [
         SMALL, replace(SMALL, share=0.16), replace(SMALL, stage="other"), replace(SMALL, ranks=(0, 8)), RHYTHMIC,
-        replace(RHYTHMIC, stage="eval"), PAUSE, IN_TURN,
+        replace(RHYTHMIC, stage="eval"), PAUSE, IN_TURN, SAVES, replace(SAVES, stage="eval", pattern="now and then"),
     ],
     ids=[
         "small", "short steps", "not annotated", "one of each host", "rhythmic", "evaluates", "all ranks save",
-        "passes in turn",
+        "passes in turn", "saves in most of few steps", "evaluates now and then",
     ],
 )  # fmt: skip
 def test_work_for_all_is_a_duty(culprit: Culprit) -> None:
@@ -46,6 +47,9 @@ def test_work_for_all_is_a_duty(culprit: Culprit) -> None:
     "culprit",
     [
         replace(SMALL, share=0.3),
+        replace(SAVES, affected=5),
+        replace(SAVES, onset=3),
+        replace(SAVES, stage="callbacks"),
         replace(SMALL, onset=40),
         replace(SMALL, pattern="now and then"),
         replace(SMALL, stage="forward"),
@@ -63,7 +67,8 @@ def test_work_for_all_is_a_duty(culprit: Culprit) -> None:
         replace(IN_TURN, device=True),
     ],
     ids=[
-        "slow by much", "became slow", "no rhythm", "a pass", "data", "another rank", "its neighbour too", "of one host",
+        "slow by much", "saves in each step", "saving became slower then", "a hook in most of few steps",
+        "became slow", "no rhythm", "a pass", "data", "another rank", "its neighbour too", "of one host",
         "another rank with a rhythm", "saving became slower", "data of all ranks",
         "became longer in turn", "now and then in turn", "data in turn", "a pass of all ranks", "device time in turn",
     ],
