@@ -31,6 +31,7 @@ from forensics.rules.reductions.network.awaited_links import lost_to_links
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.pipeline.before_stop import LateBeforeStop, before_stop
 from forensics.rules.reductions.pipeline.equals import is_of_equals, is_of_stages
+from forensics.rules.reductions.pipeline.guest_hosts import GuestHosts, findings_of_guests
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
@@ -48,6 +49,8 @@ _CAUSES = {
     StageName.OPTIMIZER: Cause.COMPUTE_SLOW,
 }
 
+# Late because its host was late or its GPU: where nothing else tells, the state of the GPU may.
+_REFINED = (Cause.COMPUTE_SLOW, Cause.UNKNOWN)
 _SHOWN = {True: "what its stage times show", False: "what its stacks show"}
 _DUTY = (
     "only this rank has work before that call, it comes in time to those between, and it has been so since the record began: "
@@ -68,10 +71,12 @@ def _evaluate(
     windows: FrontierWindows,
     slowness: Slowness,
     before: LateBeforeStop,
+    guests: GuestHosts,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
+    yield from findings_of_guests(guests, liveness, roster)
     were = [item for item in before if _material(item, layout, thresholds) and _speaks(item, layout, thresholds)]
-    yield from (hardware.refined(before_stop(item, roster), (Cause.COMPUTE_SLOW,)) for item in were)
+    yield from (hardware.refined(before_stop(item, roster), _REFINED) for item in were)
     late = list(roots(lateness, lambda item: _material(item, layout, thresholds)))
     lost = lost_to_links(slowness, layout)
     late = [(item, others) for item, others in late if not _waits_for_a_link(item, lost, layout, thresholds)]
@@ -85,7 +90,7 @@ def _evaluate(
     named = {rank for finding in found for rank in finding.ranks}
     found += [_of_own_work(roster, cpu, text, item) for item in own.found if item.rank not in named]
     for finding in found:
-        yield hardware.refined(_undated(finding) if liveness.motion is Motion.UNSEEN else finding, (Cause.COMPUTE_SLOW,))
+        yield hardware.refined(_undated(finding) if liveness.motion is Motion.UNSEEN else finding, _REFINED)
 
 
 def _waits_for_a_link(late: Lateness, lost: Mapping[int, float], layout: Layout, thresholds: Thresholds) -> bool:
@@ -165,9 +170,7 @@ def _finding(
         by_design=_DUTY if late.is_duty else None,
         impact=Impact(late.lost_ns, round(late.share, 3), late.late, "arrival"),
         since=roster.since(late.rank, late.since_ns, "its host's realtime"),
-        next_steps=(
-            f"compare what rank {late.rank} does before this call with its peers: load, clocks, its share of the data",
-        ),
+        next_steps=(f"compare what rank {late.rank} does before this call with its peers: load, clocks, its data",),
     )
 
 

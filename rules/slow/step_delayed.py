@@ -81,7 +81,7 @@ def _evaluate(
         finding = path.added(_finding(connection, delays, found, places, path, roster, thresholds), delays.typical_ns)
         # Not the share of the record: what a GPU is slowed by must explain the step that was long.
         slowdown = 1 + max(delay.excess_ns for delay in found) / delays.typical_ns if delays.typical_ns else None
-        yield told_by_cores(hardware.refined(finding, (Cause.COMPUTE_SLOW,), slowdown), busy, roster)
+        yield told_by_cores(hardware.refined(finding, (Cause.COMPUTE_SLOW, Cause.UNKNOWN), slowdown), busy, roster)
 
 
 def _roots(delays: Delays, blamed: Mapping[_Blame, list[Delay]], roster: Roster, thresholds: Thresholds) -> list[list[Delay]]:

@@ -11,6 +11,9 @@ import pytest
 from duckdb import DuckDBPyConnection
 
 from forensics.case.build import open_case
+from forensics.fixtures.simulator.faults import parse
+from forensics.fixtures.simulator.job import Parallelism
+from forensics.fixtures.simulator.simulation import simulate
 from forensics.model import Cause, Finding, Role, StageName
 from forensics.rules.engine import run, supply_of
 from forensics.rules.interface import Rule
@@ -24,6 +27,8 @@ from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.slow import rank_awaited, rank_late, stage_slow, transfer_slow
 from tests.recordings.scenarios import recorded
 from tests.unit.frontier.recorded import MS, synchronous, write
+from tests.unit.pipeline.simulated import case_of
+from tests.unit.simulator.small_jobs import DENSE
 
 STAGES = ("data", "forward", "backward", "callbacks", "optimizer")
 
@@ -114,6 +119,15 @@ def test_a_late_rank_that_computes() -> None:
     computing: Mapping[object, object] = {StacksByRank: {**stacks, late.ranks[0]: replace(own, main=forward)}, Latenesses: half}
     before, after = refined(rank_late.RULE, case, Oddity.THROTTLED, computing)
     assert (before.cause, after.cause) == (Cause.COMPUTE_SLOW, Cause.GPU_THROTTLED)
+
+
+def test_a_rank_that_works_longer_than_its_equals_by_its_gpu(tmp_path: Path) -> None:
+    job = replace(DENSE, parallel=Parallelism(pipeline=2, data=4), model=replace(DENSE.model, forward_ns=60 * MS))
+    with case_of(simulate(job, [parse("gpu-throttled@rank6:250")], 3, iterations=14), tmp_path, timing=True) as case:
+        before, after = refined(rank_late.RULE, case, Oddity.THROTTLED)
+        _, little = refined(rank_late.RULE, case, Oddity.THROTTLED, factor=1.01)
+    assert (before.ranks, before.cause, after.cause) == ((6,), Cause.UNKNOWN, Cause.GPU_THROTTLED)
+    assert little.cause is Cause.UNKNOWN, "clocks lower by a hundredth are not what it is late by"
 
 
 def test_a_stage_whose_device_time_is_long(tmp_path: Path) -> None:

@@ -1,0 +1,225 @@
+"""Hosts whose GPUs all have a guest, and whose ranks work longer for it: another program computes there.
+
+That a process of somebody else has memory on a GPU accuses nobody. Neither does work that is longer on the ranks of one host:
+where each host has a stage of the pipeline to itself nobody does the same. Both together do. What a rank works longer is told
+by what is left of a step outside of collectives and receives: sends go on beside the work, and a receive that is posted early
+covers a part of it, so that only what the job waits for is left.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NewType
+
+import numpy as np
+from duckdb import DuckDBPyConnection
+
+from forensics.case.database import rows_of
+from forensics.model import (
+    Anomaly,
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Impact,
+    StageRef,
+)
+from forensics.rules.reductions.hardware.causes import Hardware, Oddity
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.onset import onset_of
+from forensics.rules.reductions.pipeline.layout import Layout
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.steps.begins import step_begins
+from forensics.rules.reductions.steps.records import UNKNOWN, Record, Recorded
+from forensics.rules.reductions.steps.times import Floats
+from forensics.rules.reductions.text.evidence_text import counted
+
+# Of the GPUs of a host that has guests; a guest on a few is a desktop or somebody's notebook.
+_MOST, _FEW = 0.75, 0.25
+_LEAST_STEPS, _LEAST_SIDE = 3, 3
+# Of the steps in which the host works longer by half of what it usually does.
+_OFTEN = 0.75
+# Of the calls whose time inside was recorded.
+_TIMED = 0.9
+# Of the step, against hosts of the same stages, and against those of other ones; there as many times what is longest.
+_LEAST_ALIKE, _LEAST_OTHERS, _FACTOR = 0.005, 0.015, 2.0
+
+_PATHS = "SELECT o.rank, min(s.path) FROM operations o JOIN sources s USING (source_id) WHERE o.rank >= 0 GROUP BY o.rank"
+
+
+@dataclass(frozen=True, slots=True)
+class GuestHost:
+    """A host with guests on its GPUs, whose `ranks` work by the part `excess` of a step longer than those of quiet hosts.
+
+    In `steps` steps of `step_ns`, since the moment `since_ns` on its clock; None where it was so from the first one on.
+    """
+
+    host: str
+    ranks: tuple[int, ...]
+    guests: int
+    excess: float
+    steps: int
+    step_ns: float
+    since_ns: int | None
+    statement: str
+    state_source: str
+    source: str | None
+
+
+GuestHosts = NewType("GuestHosts", tuple[GuestHost, ...])
+"""Hosts that another program slows, most first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    """Ranks of a host with their stages; `work` is the part of each step (ranks x steps) that they are in no call."""
+
+    ranks: tuple[int, ...]
+    stages: tuple[int | None, ...]
+    work: Floats
+    begins_ns: Sequence[int]
+    step_ns: float
+
+    @property
+    def usual(self) -> Floats:
+        """The middle rank of each step."""
+        found: Floats = np.median(self.work, axis=0)
+        return found
+
+
+@reduction
+def guest_hosts(
+    connection: DuckDBPyConnection, hardware: Hardware, roster: Roster, layout: Layout, records: Recorded
+) -> GuestHosts:
+    """Compare hosts with guests with those without; nothing is read where no host has guests on its GPUs, or most have."""
+    shares = _shares(hardware, roster)
+    odd = [host for host, share in shares.items() if share >= _MOST]
+    quiet = [host for host, share in shares.items() if share <= _FEW]
+    if not odd or len(odd) > len(quiet):
+        return GuestHosts(())
+    hosts = _hosts(records.of(), roster, layout, {*odd, *quiet})
+    last = max((stage for each in hosts.values() for stage in each.stages if stage is not None), default=None)
+    beside = [hosts[host] for host in quiet if host in hosts]
+    paths: Mapping[int, str] = dict(rows_of(connection, "operations", _PATHS))
+    found = (
+        _found(host, hosts[host], rows, hardware, paths)
+        for host in odd
+        if host in hosts and (rows := _longer(hosts[host], beside, last)) is not None
+    )
+    return GuestHosts(tuple(sorted(found, key=lambda each: (-each.excess, each.ranks))))
+
+
+def _shares(hardware: Hardware, roster: Roster) -> dict[str, float]:
+    """The part of the ranks of each host whose GPU has a guest."""
+    together: dict[str, list[bool]] = defaultdict(list)
+    for rank, host in sorted(roster.hosts.items()):
+        if host is not None:
+            together[host].append(any(sign.kind is Oddity.SHARED for sign in hardware.signs.get(rank, ())))
+    return {host: sum(each) / len(each) for host, each in together.items() if len(each) > 1}
+
+
+def _hosts(records: Mapping[int, Record], roster: Roster, layout: Layout, wanted: Iterable[str]) -> dict[str, _Host]:
+    """Hosts by name, over the steps that the records of all of their ranks end with."""
+    known = {rank: each for rank, record in records.items() if (each := _outside(record)) is not None}
+    count = min((len(work) for work, _ in known.values()), default=0)
+    found = {}
+    for host in sorted(wanted):
+        ranks = tuple(rank for rank in sorted(known) if roster.host_of(rank) == host)
+        if ranks:
+            work = np.stack([known[rank][0][-count:] for rank in ranks])
+            begins = known[ranks[0]][1][-count - 1 :]
+            stages = tuple(sorted({place.stage if (place := layout.places.get(rank)) else None for rank in ranks}, key=str))
+            found[host] = _Host(ranks, stages, work, begins.tolist(), float(np.median(np.diff(begins))))
+    return found
+
+
+def _outside(record: Record) -> tuple[Floats, np.typing.NDArray[np.int64]] | None:
+    """The part of each step in which a rank is in no collective and no receive, and when steps begin; None where unknown."""
+    begins = step_begins(record)
+    begins = begins[begins < len(record)]
+    timed = record.duration_ns != UNKNOWN
+    if len(begins) <= _LEAST_STEPS or timed[~record.is_send].mean() < _TIMED or record.by_arrivals.any():
+        return None
+    moments = record.enqueued_ns[begins]
+    inside = np.concatenate(([0], np.cumsum(np.where(timed & ~record.is_send, record.duration_ns, 0))))[begins]
+    length = np.diff(moments)
+    if (moments == UNKNOWN).any() or (length <= 0).any():
+        return None
+    return (length - np.diff(inside)) / length, moments
+
+
+def _longer(host: _Host, quiet: Sequence[_Host], last: int | None) -> tuple[Floats, int] | None:
+    """By which part of a step a host works longer in each step from a place on; None where nothing shows that it does.
+
+    Ranks of the same stages have the same work. Inner stages of a pipeline wait for messages while others work; the last one
+    turns round by itself, and the first one may begin before all others, so that both are held against their own past only.
+    """
+    alike = [each for each in quiet if each.stages == host.stages]
+    if alike:
+        return _since(host, np.median([each.usual for each in alike], axis=0), _LEAST_ALIKE, past=False)
+    if last is None:
+        return None
+    is_inner = not {None, 0, last} & {*host.stages}
+    others = [each for each in quiet if last not in each.stages and None not in each.stages]
+    if not others:
+        return None
+    most = np.max([each.usual for each in others], axis=0)
+    return _since(host, most, _LEAST_OTHERS, past=not is_inner)
+
+
+def _since(host: _Host, usual: Floats, least: float, *, past: bool) -> tuple[Floats, int] | None:
+    """What the host works longer than is usual, since it does; with `past` only where it did not before."""
+    excess = host.usual - usual
+    place = onset_of(excess.tolist(), (_LEAST_SIDE, _LEAST_SIDE), lambda before, after, _: after - before >= least)
+    if place is None and past:
+        return None
+    first = place or 0
+    before = float(np.median(excess[:first])) if past and first else 0.0
+    rows = excess[first:] - before
+    typical = float(np.median(rows))
+    of_ranks = np.median(host.work[:, first:] - usual[first:], axis=1) - before
+    is_longer = typical >= least and (rows >= typical / 2).mean() >= _OFTEN and (of_ranks >= least / 2).mean() >= _OFTEN
+    is_clear = past or float(np.median(host.usual[first:])) >= _FACTOR * max(0.0, float(np.median(usual[first:])))
+    return (rows, first) if is_longer and is_clear and len(rows) >= _LEAST_STEPS else None
+
+
+def _found(host: str, each: _Host, longer: tuple[Floats, int], hardware: Hardware, paths: Mapping[int, str]) -> GuestHost:
+    rows, first = longer
+    signs = [sign for rank in each.ranks for sign in hardware.signs.get(rank, ()) if sign.kind is Oddity.SHARED]
+    return GuestHost(
+        host, each.ranks, len(signs), float(np.median(rows)), len(rows), each.step_ns,
+        each.begins_ns[first] if first else None, signs[0].statement, signs[0].source, paths.get(each.ranks[0]),
+    )  # fmt: skip
+
+
+def findings_of_guests(found: GuestHosts, liveness: Liveness, roster: Roster) -> Iterator[Finding]:
+    """Name each such host; of a job that stands still it is what was before."""
+    for each in found:
+        many = counted(each.steps, "step")
+        longer = f"ranks of {each.host} work {100 * each.excess:.1f} % of a step longer than those of hosts without guests"
+        is_dated = each.since_ns is not None and liveness.motion is not Motion.UNSEEN
+        yield Finding(
+            ranks=each.ranks,
+            cause=Cause.GPU_CONTENTION,
+            stage=StageRef(component=Component.COMPUTE),
+            belief=Belief.BEHIND_AND_BUSY,
+            confidence=Confidence.LIKELY if is_dated else Confidence.SUSPECT,
+            evidence=(
+                Evidence(
+                    f"{longer}, in {many} of {each.step_ns / 1e6:.0f} ms: what nobody waits for is not in it", each.source
+                ),
+                Evidence(f"{each.guests} of its {len(each.ranks)} GPUs have a guest: {each.statement}", each.state_source),
+            ),
+            granularity=Granularity.HOST,
+            anomaly=Anomaly.FAIL_SLOW,
+            impact=Impact(round(each.excess * each.step_ns * each.steps), round(each.excess, 3), each.steps, "arrival"),
+            since=roster.since(each.ranks[0], each.since_ns, "its host's realtime"),
+            next_steps=(f"look whose processes compute on the GPUs of {each.host} beside the job's, and end them",),
+            of_past=liveness.motion is Motion.STALLED,
+        )
