@@ -20,6 +20,7 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.network.fallen_rates import FallenRates
 from forensics.rules.reductions.network.line_uses import OF_LINE, LineUse, LineUses, apart, most_of_lines
+from forensics.rules.reductions.network.other_traffic import SharedNics, beyond
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import WorkRequestLogs
@@ -29,10 +30,11 @@ _TWO = 2
 
 
 def _evaluate(
-    roster: Roster, liveness: Liveness, uses: LineUses, fallen: FallenRates, thresholds: Thresholds
+    roster: Roster, liveness: Liveness, uses: LineUses, fallen: FallenRates, shared: SharedNics, thresholds: Thresholds
 ) -> Iterator[Finding]:
-    if not liveness.may_move:
-        return
+    hosts = {nic.use.host for nic in shared}
+    if not liveness.may_move or (hosts and not any(beyond(uses, hosts))):
+        return  # what has an end at a line that others fill is slow by that: FX184 names it
     by_lines = list(_of_lines(roster, uses, thresholds))
     yield from by_lines or _of_past(roster, uses, fallen, thresholds)
 

@@ -20,6 +20,7 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.hardware.cores import BusyHosts, told_by_cores
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
+from forensics.rules.reductions.network.other_traffic import SharedNics
 from forensics.rules.reductions.network.proxy_pauses import Pauses
 from forensics.rules.reductions.network.slow_ends import Blame, blamed
 from forensics.rules.reductions.network.slowness import Slowness
@@ -34,9 +35,15 @@ _SHOWN = 3
 _LEAST_SEEN = 5
 
 
-def _evaluate(slowness: Slowness, busy: BusyHosts, roster: Roster, thresholds: Thresholds) -> Iterator[Finding]:
-    slow = slowness.slow_links()
-    paused = {link: each for link, each in slowness.pauses.items() if link not in slow and not _is_echo(each, slow.values())}
+def _evaluate(
+    slowness: Slowness, busy: BusyHosts, roster: Roster, shared: SharedNics, thresholds: Thresholds
+) -> Iterator[Finding]:
+    slow, meets = slowness.slow_links(), _with_others(slowness, shared)
+    paused = {
+        link: each
+        for link, each in slowness.pauses.items()
+        if link not in slow and (each.communicator, each.kind) not in meets and not _is_echo(each, slow.values())
+    }
     weights = {link: each.share for link, each in paused.items() if each.paused >= thresholds["least_pauses"]}
     material = [link for link, each in paused.items() if link in weights and each.share >= _least_share(each, thresholds)]
     for blame in blamed(weights, material, (), NicUsers()):
@@ -46,6 +53,13 @@ def _evaluate(slowness: Slowness, busy: BusyHosts, roster: Roster, thresholds: T
     for rank, (channel, share) in slowness.seen_late().items():
         if rank not in named and share >= thresholds["least_share"]:
             yield told_by_cores(_unpolled(slowness, channel, share), busy, roster)
+
+
+def _with_others(slowness: Slowness, shared: SharedNics) -> set[tuple[str, str]]:
+    """Operations, by communicator and kind, of ranks whose lines others fill: all who take part wait for these."""
+    ranks = {rank for nic in shared for rank in nic.use.ranks}
+    found = (each for link, channels in slowness.channels.items() if ranks & set(link) for each in channels)
+    return {(each.communicator, each.kind) for each in found}
 
 
 def _is_echo(pause: Pauses, slow: Collection[ChannelFlows]) -> bool:

@@ -1,0 +1,115 @@
+"""Traffic that is not the job's fills the lines of NICs while ranks send over them, and the job loses time to it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from forensics.model import (
+    Anomaly,
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Impact,
+    Mechanism,
+    Resource,
+    StageRef,
+)
+from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.reductions.hardware.causes import Hardware, Oddity
+from forensics.rules.reductions.network.line_uses import LineUses
+from forensics.rules.reductions.network.other_traffic import PortsReadTwice, SharedNic, SharedNics
+from forensics.rules.reductions.progress.liveness import Liveness
+from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.ranks.shim_logs import WorkRequestLogs
+from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
+
+_SHOWN = 3
+
+
+def _evaluate(
+    roster: Roster, liveness: Liveness, uses: LineUses, shared: SharedNics, users: NicUsers, hardware: Hardware,
+    thresholds: Thresholds,
+) -> Iterator[Finding]:  # fmt: skip
+    told = [nic for nic in shared if nic.use.lost >= thresholds["least_lost"]]
+    hosts = {nic.use.host for nic in told}
+    if not told or not liveness.may_move or hosts >= {use.host for use in uses}:
+        return  # where the lines of all hosts are full, what is the network's and what others' is not told
+    ranks = users.of({rank for nic in told for rank in nic.use.ranks})
+    yield _finding(ranks, told, hardware)
+    reached = {peer for nic in told for peer in nic.use.peers}
+    if victims := {rank for rank in roster.ranks if roster.host_of(rank) in reached} - set(ranks):
+        yield blocked_ranks(victims)
+
+
+def _finding(ranks: tuple[int, ...], shared: Sequence[SharedNic], hardware: Hardware) -> Finding:
+    ordered = sorted(shared, key=lambda nic: (-nic.use.lost, nic.use.host, nic.use.nic))
+    worst = ordered[0]
+    signs = (sign for rank in ranks for sign in hardware.signs.get(rank, ()) if sign.kind is Oddity.CONGESTED)
+    marks = [Evidence(sign.statement, sign.source) for sign in signs]
+    return Finding(
+        ranks=ranks,
+        cause=Cause.NETWORK_CONGESTION,
+        stage=StageRef(component=Component.COMMUNICATION),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.LIKELY,
+        evidence=(*map(_evidence, ordered[:_SHOWN]), *_in_all(ordered), *marks[:_SHOWN]),
+        granularity=Granularity.NIC,
+        anomaly=Anomaly.FAIL_SLOW,
+        resource=Resource(nic=worst.use.nic if len(shared) == 1 else None),
+        mechanism=Mechanism("slow_flow", "local"),
+        impact=Impact(None, round(worst.use.lost, 3), None, "arrival"),
+        next_steps=(
+            f"find out what else sends over the NICs of {ranks_text(ranks)}: storage, another job, a bandwidth test",
+            "look at what the switches say of congestion on these ports",
+        ),
+    )
+
+
+def _evidence(nic: SharedNic) -> Evidence:
+    line, use = nic.use.line_rate or 0.0, nic.use
+    return Evidence(
+        f"port of NIC {use.nic} of {use.host} sends {nic.sent / 1e9:.1f} of {line / 1e9:.1f} GB/s over {nic.seconds:.1f} s, at "
+        f"least {nic.others / 1e9:.1f} GB/s of it not from {ranks_text(use.ranks)}, which get {use.rate / 1e9:.1f} GB/s "
+        f"while they have work, {100 * use.busy:.0f} % of the time",
+        nic.source,
+    )
+
+
+def _in_all(shared: Sequence[SharedNic]) -> Iterator[Evidence]:
+    by_host: Mapping[str, list[SharedNic]] = defaultdict(list)
+    for nic in shared:
+        by_host[nic.use.host].append(nic)
+    if len(shared) > _SHOWN:
+        found = "; ".join(f"{host}: {', '.join(nic.use.nic for nic in nics)}" for host, nics in sorted(by_host.items()))
+        yield Evidence(f"so it is on {counted(len(shared), 'NIC')} ({found})")
+
+
+def _clears(uses: LineUses, ports: PortsReadTwice, shared: SharedNics) -> str | None:
+    """Only where the port of each NIC with work was read, and carries little beside it."""
+    read = {(port.host, port.nic) for port in ports}
+    known = [use for use in uses if use.part is not None and (use.host, use.nic) in read]
+    if shared or not known or len(known) < len(uses):
+        return None
+    return f"ports of {counted(len(known), 'NIC')} do not send so much beside the job that their lines are full"
+
+
+RULE = Rule(
+    code="FX184",
+    name="line-shared",
+    seed="Mycroft section 7.1 (background traffic) and Pulse table 4 (network congestion)",
+    needs=(
+        Need(WorkRequestLogs, "work_requests", "what ranks send of all that a port sends is seen in verbs only"),
+        Need(PortsReadTwice, "port counters", "what a port sends in all is told by its counters, read twice"),
+    ),
+    thresholds=(Threshold("least_lost", 0.05, "of the time, not needed at the rate of the line: less delays nobody"),),
+    concludes="The NICs whose lines others fill while ranks of a moving job send over them.",
+    evaluate=_evaluate,
+    clears=_clears,
+)

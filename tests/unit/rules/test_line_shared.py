@@ -1,0 +1,97 @@
+"""Ports that send more than the ranks on them, made up, and when that names the NICs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forensics.rules.engine import run, supply_of
+from forensics.rules.reductions.hardware.state import Port
+from forensics.rules.reductions.network.line_uses import LineUse, LineUses
+from forensics.rules.reductions.network.other_traffic import PortsReadTwice, SharedNics, shared_nics
+from forensics.rules.reductions.steps.times import StepTimes
+from forensics.rules.slow import line_shared, network_slow, proxy_paused
+from tests.recordings.scenarios import recorded
+
+GB = 10**9
+SECOND = StepTimes({}, np.arange(4), np.full(4, 1e9))
+RING = tuple(LineUse(f"n{at}", "m", (at,), 10 * GB, 0.3, 25 * GB, "x", (f"n{(at + 1) % 4}",)) for at in range(4))
+
+
+def ports(sent_gb: Sequence[float]) -> PortsReadTwice:
+    """What each port sends in a second; counters count words of four bytes."""
+    words = [int(gb * GB * 2 / 4) for gb in sent_gb]
+    return PortsReadTwice(
+        tuple(Port(f"n{at}", "m", "m/1", 2.0, {"port_xmit_data": each}, "y") for at, each in enumerate(words))
+    )
+
+
+def shared(sent_gb: Sequence[float], uses: Sequence[LineUse] = RING, steps: StepTimes = SECOND) -> list[str]:
+    return [nic.use.host for nic in shared_nics(LineUses(tuple(uses)), ports(sent_gb), steps)]
+
+
+def test_what_fills_the_line_beside_the_ranks_is_of_others() -> None:
+    """Every link has an end at one of two hosts; which two it is only the ports tell."""
+    assert shared([3, 18, 3, 18]) == ["n1", "n3"]
+
+
+@pytest.mark.parametrize(
+    "sent", [[3, 3, 3, 3], [3, 6, 3, 6], [3, 12, 3, 12]], ids=["nothing", "one step more", "the line is not full"]
+)
+def test_a_port_that_may_carry_the_job_alone_or_has_room_is_not_shared(sent: list[float]) -> None:
+    assert not shared(sent)
+
+
+def test_ranks_that_get_more_than_others_leave_did_not_meet_them() -> None:
+    """Traffic in the pauses of the job, as of a file system between steps."""
+    fast = [replace(use, rate=20 * GB, busy=0.1) for use in RING]
+    assert not shared([2, 18, 2, 18], fast)
+
+
+def test_without_steps_the_ranks_may_have_sent_all_the_time() -> None:
+    none = StepTimes({}, np.arange(0), np.zeros(0))
+    assert not shared([3, 14.9, 3, 14.9], steps=none) and shared([3, 18, 3, 18], steps=none)
+
+
+def test_nics_as_slow_that_exchange_nothing_with_a_shared_one_speak_against() -> None:
+    far = [replace(use, host=f"n{at + 4}", peers=(f"n{(at + 1) % 4 + 4}",)) for at, use in enumerate(RING)]
+    sent = [3, 18, 3, 18, 3, 3, 3, 3]
+    assert not shared(sent, [*RING, *far])
+    assert shared(sent, [*RING, *(replace(use, rate=20 * GB) for use in far)]) == ["n1", "n3"]
+
+
+def test_a_counter_of_another_unit_tells_nothing() -> None:
+    assert not shared([3, 72, 3, 72])
+
+
+@pytest.mark.parametrize(("rate", "codes"), [(10, ["FX177"]), (0, ["FX184"])], ids=["nobody", "two hosts"])
+def test_the_whole_network_is_named_only_where_nobody_fills_lines(rate: int, codes: list[str]) -> None:
+    case = recorded("network-slow")
+    hosts = [host for (host,) in case.execute("SELECT DISTINCT host FROM devices WHERE kind = 'port' ORDER BY host").fetchall()]
+    ring = zip(hosts, (*hosts[1:], hosts[0]), strict=True)
+    uses = LineUses(tuple(LineUse(a, "m", (at,), 9 * GB, 0.5, 25 * GB, "x", (b,)) for at, (a, b) in enumerate(ring)))
+    sent = [18 if at % 2 else 4.5 for at in range(len(hosts))]
+    read = [replace(port, host=host) for host, port in zip(hosts, ports([4.5] * 6 if rate else sent), strict=True)]
+    given: dict[object, object] = {LineUses: uses, PortsReadTwice: PortsReadTwice(tuple(read))}
+    found, _ = run(supply_of(case, instead=given), [network_slow.RULE, line_shared.RULE], {})
+    assert [each.rule for each in found if each.ranks and each.cause.value != "unknown"] == codes
+
+
+def test_lines_of_all_hosts_that_are_full_name_nobody() -> None:
+    case = recorded("line-shared")
+    nics = supply_of(case).get(SharedNics)
+    assert [nic.use.host for nic in nics] == ["worker-26.train", "worker-27.train"]
+    uses = LineUses(tuple(nic.use for nic in nics))
+    found, _ = run(supply_of(case, instead={LineUses: uses, SharedNics: nics}), [line_shared.RULE], {})
+    assert not found
+
+
+def test_proxies_that_wait_for_a_full_line_are_not_paused() -> None:
+    """In an exchange the two ranks beside the full lines have chunks and credit, and wait for their turn."""
+    case = recorded("line-shared")
+    alone, _ = run(supply_of(case, instead={SharedNics: SharedNics(())}), [proxy_paused.RULE], {})
+    found, _ = run(supply_of(case), [proxy_paused.RULE], {})
+    assert any(set(each.ranks) <= {2, 3} for each in alone) and not found
