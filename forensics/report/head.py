@@ -58,7 +58,17 @@ def _waiting(verdict: Verdict, first: Suspect) -> str:
         return f"{suspects.cost(first.impact) or 'no waiting ranks identified'}; {since}"
     whom = "" if set(victims.waits_for) <= set(first.ranks) else f" for {ranks.phrase(victims.waits_for, most=4)}"
     between = " " if verdict.since else "; "
-    return f"{_who(victims, verdict.world_size)}{whom}{_operation(verdict, first)}{between}{since}"
+    who = f"{_who(victims, verdict.world_size)}{whom}{_operation(verdict, first, victims)}"
+    return f"{who}{_behind(verdict, first, victims)}{between}{since}"
+
+
+def _behind(verdict: Verdict, first: Suspect, victims: Victims) -> str:
+    """How many more wait for those who wait for the suspect."""
+    held = {*first.ranks, *victims.ranks}
+    while more := {rank for row in verdict.victims if held & set(row.waits_for) for rank in row.ranks} - held:
+        held |= more
+    count = len(held) - len({*first.ranks, *victims.ranks})
+    return f", {count} more behind {'it' if len(set(victims.ranks)) == 1 else 'them'}" if count else ""
 
 
 def _is_over(verdict: Verdict, first: Suspect) -> bool:
@@ -82,16 +92,22 @@ def _who(victims: Victims, world_size: int | None) -> str:
     return f"{ranks.phrase(victims.ranks, most=4)} ({count}{of}) {'waits' if count == 1 else 'wait'}"
 
 
-def _operation(verdict: Verdict, first: Suspect) -> str:
-    """The operation that is waited in: one the suspect has not joined, else the one its stage names."""
-    rows = [row for row in verdict.groups if row.operation and set(row.missing) & set(first.ranks)]
-    named = [row for row in rows if row.communicator == first.stage.communicator]
-    where: GroupRow | StageRef = next(iter(named or rows), first.stage)
+def _operation(verdict: Verdict, first: Suspect, victims: Victims) -> str:
+    """The operation that is waited in: one the suspect has not joined, else one its waiters have joined, else of its stage."""
+    absent, joined = _rows(verdict, set(victims.ranks), set(first.ranks)), _rows(verdict, set(victims.ranks), set())
+    named = [row for row in (*absent, *joined) if row.communicator == first.stage.communicator]
+    where: GroupRow | StageRef = next(iter(named or absent or joined), first.stage)
     if where.operation is None:
         return ""
     sequence = "" if where.sequence is None else f" seq {where.sequence}"
     communicator = f" of {where.communicator}" if where.communicator else ""
     return f" in {where.operation}{sequence}{communicator}"
+
+
+def _rows(verdict: Verdict, waiting: set[int], without: set[int]) -> list[GroupRow]:
+    """Operations that some of `waiting` have joined, and where it is not empty some of `without` have not."""
+    rows = [row for row in verdict.groups if row.operation and waiting & set(row.joined)]
+    return [row for row in rows if not without or without & set(row.missing)]
 
 
 def _reason(verdict: Verdict, first: Suspect | None) -> str:

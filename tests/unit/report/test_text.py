@@ -23,6 +23,7 @@ from forensics.model import (
     Resource,
     Since,
     StageName,
+    StageRef,
     TimelineEntry,
     TreeLine,
     Verdict,
@@ -300,3 +301,22 @@ def test_the_operation_is_part_of_the_stage_only_for_communication() -> None:
     assert "stage: DATA - cause" in heads[0][0]
     assert "stage: BACKWARD (all_reduce) - cause" in heads[1][0]
     assert all("wait in all_reduce seq 6 of 0:default_pg" in second for _, second in heads)
+
+
+def test_the_second_line_names_the_call_of_those_who_wait() -> None:
+    """A suspect that has made another call is missing in none: not its own call is what the others wait in."""
+    mismatched = replace(DATALOADER, stage=StageRef(operation="broadcast", communicator="0:default_pg", sequence=72))
+    row = GroupRow("0:default_pg", (0, 1, 2, 3), "inferred", 72, "all_reduce", "[[4]]", (0, 1, 2, 3), (), ())
+    verdict = replace(HANG, suspects=(mismatched,), groups=(row,))
+    assert "wait in all_reduce seq 72 of 0:default_pg" in text.render(verdict).splitlines()[1]
+
+
+def test_the_second_line_says_who_waits_for_whom_waits() -> None:
+    """The root of a broadcast waits for the suspect, the others already wait for the root in their next call."""
+    rows = (
+        GroupRow("0:default_pg", (0, 1, 2, 3), "inferred", 882, "broadcast", "[[5]]", (1, 3), (0, 2), ()),
+        GroupRow("0:default_pg", (0, 1, 2, 3), "inferred", 881, "broadcast", "[[1]]", (0, 2), (), (1, 3)),
+    )
+    verdict = replace(HANG, victims=(Victims((0,), (2,)), Victims((1, 3), (0,))), groups=rows)
+    second = text.render(verdict).splitlines()[1]
+    assert second.startswith("  rank 0 (1 of 4) waits in broadcast seq 881 of 0:default_pg, 2 more behind it since ")
