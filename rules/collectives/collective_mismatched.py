@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.model import Belief, Cause, Component, Confidence, Finding, Granularity, Members, StageRef
+from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, Members, StageRef
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.mismatch.alignments import Partings
@@ -12,12 +12,15 @@ from forensics.rules.reductions.mismatch.call_mismatches import MismatchFindings
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, Disagreement, Disagreements, vote
 from forensics.rules.reductions.mismatch.extra_calls import MismatchedPlaces
 from forensics.rules.reductions.mismatch.logged_mismatches import LoggedMismatches
+from forensics.rules.reductions.mismatch.racing_threads import Race, Races
 from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
 from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import RootKind, WaitGraph
 from forensics.rules.reductions.waits.unrecorded import collective_of
+
+_SHOWN_RANKS = 4
 
 
 def _evaluate(
@@ -26,6 +29,7 @@ def _evaluate(
     blocking: BlockingMismatches,
     partings: Partings,
     places: MismatchedPlaces,
+    races: Races,
     logged: LoggedMismatches,
     mismatched: MismatchFindings,
     text: EvidenceText,
@@ -35,7 +39,11 @@ def _evaluate(
             continue
         # A watchdog that names no group may speak of another one.
         yield _compared(mismatched, mismatch, Confidence.SUSPECT if mismatch.communicator == "0" else Confidence.LIKELY)
+    for communicator, race in races.items():
+        yield _raced(text, communicator, race)
     for mismatch in blocking:
+        if mismatch.communicator in races:
+            continue
         if mismatch.communicator in partings or places.went_elsewhere(mismatch) or places.made_alone(mismatch):
             continue
         yield _compared(mismatched, mismatch, Confidence.LIKELY)
@@ -49,6 +57,54 @@ def _compared(mismatched: MismatchFindings, mismatch: Disagreement, confidence: 
     cause = Cause.EXTRA_OR_MISSING_COLLECTIVE if mismatch.shift else cause
     step = f"compare the code that {evidence_text.ranks_text(accused(mismatch))} ran before this call with its peers'"
     return mismatched.finding(mismatch, cause, confidence, step)
+
+
+def _raced(text: EvidenceText, communicator: str, race: Race) -> Finding:
+    """Two threads of each process share a communicator: which comes first is chance, and no rank is at fault alone."""
+    ranks = tuple(sorted(race.orders))
+    first, _ = race.orders[ranks[0]]
+    waits = [wait for wait in text.graph.waits if wait.communicator == communicator]
+    return Finding(
+        ranks=ranks,
+        cause=Cause.COLLECTIVE_MISMATCH,
+        stage=StageRef(
+            component=Component.COMMUNICATION, operation=first.kind, communicator=communicator, sequence=first.sequence
+        ),
+        belief=Belief.MISMATCH,
+        confidence=Confidence.LIKELY,
+        evidence=(
+            *_thread_orders(communicator, race),
+            *_other_threads(text, ranks),
+            *(e for rank in ranks[:_SHOWN_RANKS] for e in text.stack(rank)),
+        ),
+        granularity=Granularity.GROUP,
+        since=text.since(waits),
+        next_steps=(
+            "give the second thread a process group of its own (dist.new_group; of dcp.async_save: process_group=), "
+            "or wait for it before the next collective",
+        ),
+    )
+
+
+def _thread_orders(communicator: str, race: Race) -> Iterator[Evidence]:
+    """Who made the two calls in which order, the larger camp first."""
+    camps: dict[tuple[str, str], list[int]] = {}
+    for rank, pair in sorted(race.orders.items()):
+        camps.setdefault((pair[0].kind, pair[1].kind), []).append(rank)
+    number = next(iter(race.orders.values()))[0].sequence
+    for (first, second), ranks in sorted(camps.items(), key=lambda camp: (-len(camp[1]), camp[1])):
+        said = f"{evidence_text.ranks_text(ranks)} issued {first} from one thread, then {second} from another"
+        yield Evidence(f"{said}, from number {number} of {communicator} on", race.orders[ranks[0]][0].source)
+
+
+def _other_threads(text: EvidenceText, ranks: tuple[int, ...]) -> Iterator[Evidence]:
+    """Where further threads are inside a collective beside the main one."""
+    for rank in ranks[:_SHOWN_RANKS]:
+        found = text.stacks.get(rank)
+        inside = [thread for thread in found.latest_threads() if thread.activity.communicating] if found else []
+        for thread in inside[:1]:
+            name = f" {thread.name}" if thread.name else ""
+            yield Evidence(f"thread{name} of rank {rank} at {thread.activity.describe()}", thread.source)
 
 
 def _from_stacks(stacks: StacksByRank, text: EvidenceText, ranks: tuple[int, ...]) -> Iterator[Finding]:
@@ -65,7 +121,7 @@ def _from_stacks(stacks: StacksByRank, text: EvidenceText, ranks: tuple[int, ...
         stage=StageRef(component=Component.COMMUNICATION, operation=calls[odd[0]].split(" at ")[0]),
         belief=Belief.MISMATCH,
         confidence=Confidence.SUSPECT,
-        evidence=tuple(e for rank in (majority[0], *odd[:4]) for e in text.stack(rank)),
+        evidence=tuple(e for rank in (majority[0], *odd[:_SHOWN_RANKS]) for e in text.stack(rank)),
         granularity=Granularity.of_ranks(odd),
         # Several may be in a group of their own, where one of them is at fault.
         members=Members.EACH if len(odd) == 1 else Members.ONE_OF,
@@ -95,7 +151,7 @@ RULE = Rule(
     code="FX121",
     name="collective-mismatched",
     seed="Flight Recorder practice",
-    concludes="The rank whose operation differs from the majority's under the same number, or whose stack is in another call.",
+    concludes="The rank whose operation differs from the majority's under the same number; ranks whose threads share a group.",
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

@@ -23,6 +23,7 @@ from forensics.rules.reductions.mismatch.call_mismatches import MismatchFindings
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, Disagreement, Disagreements
 from forensics.rules.reductions.mismatch.extra_calls import MismatchedPlaces
 from forensics.rules.reductions.mismatch.miscounts import Miscount, Miscounts
+from forensics.rules.reductions.mismatch.racing_threads import Races
 from forensics.rules.reductions.ranks.roster import RecordedRanks
 from forensics.rules.reductions.stacks.call_paths import CallPath
 from forensics.rules.reductions.text import evidence_text
@@ -44,6 +45,7 @@ def _evaluate(
     partings: Partings,
     miscounts: Miscounts,
     places: MismatchedPlaces,
+    races: Races,
     mismatched: MismatchFindings,
     text: EvidenceText,
     thresholds: Thresholds,
@@ -51,7 +53,7 @@ def _evaluate(
     for mismatch in blocking:
         parting = partings.get(mismatch.communicator)
         how = parting.kind if parting else _how(places, mismatch)
-        if how is None:
+        if how is None or mismatch.communicator in races:
             continue
         who = evidence_text.ranks_text(mismatch.odd)
         what = f"{who} {_WORDS[how]}: look for a branch that depends on the rank or its data"

@@ -21,6 +21,7 @@ Frame = tuple[str, str, int]
 Shapes = tuple[tuple[int, ...], ...]
 
 GRADIENTS: Shapes = ((4096,),)
+MAIN_THREAD = "python 139992571607936"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Call:
     dtype: str = "Float"
     frames: tuple[Frame, ...] = ()
     started_ns: int | None = None
+    thread: str = MAIN_THREAD
 
     @property
     def is_p2p(self) -> bool:
@@ -100,6 +102,7 @@ class Job:
         dtype: str = "Float",
         frames: tuple[Frame, ...] = (),
         started: bool = False,
+        thread: str = MAIN_THREAD,
     ) -> None:
         """Let `ranks` (default: all members) issue the next call of the group; `done` says whether it finished for them."""
         issuing = group.members if ranks is None else tuple(ranks)
@@ -122,6 +125,7 @@ class Job:
                     dtype=dtype,
                     frames=frames,
                     started_ns=last if started else None,
+                    thread=thread,
                 )
             )
             if done:
@@ -187,8 +191,8 @@ def _entry(call: Call, pg_id: int, skew_ns: int) -> dict[str, Any]:
         "record_id": call.record,
         "pg_id": pg_id,
         "process_group": (call.group.name, call.group.description),
-        "thread_name": "python",
-        "thread_id": "139992571607936",
+        "thread_name": call.thread.split()[0],
+        "thread_id": call.thread.split()[1],
         "collective_seq_id": 0 if call.is_p2p else call.sequence,
         "p2p_seq_id": call.sequence if call.is_p2p else 0,
         "op_id": call.operation,
