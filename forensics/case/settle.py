@@ -57,6 +57,8 @@ UPDATE device_kernels SET rank = known.rank FROM {_KNOWN} known, sources s
 WHERE device_kernels.rank IS NULL AND s.source_id = device_kernels.source_id
     AND device_kernels.pid = {_SAME.format(host="s.host")}
 """
+# No watchdog waits for a day: what is dated so long before all that the logs tell was another process of that number.
+_NO_WAIT_NS = 24 * 3600 * 10**9
 # The kernel names processes by number: the file that it stands in may be called by another rank of the host.
 _KILLED = f"""
 UPDATE log_events SET rank = (
@@ -64,6 +66,12 @@ UPDATE log_events SET rank = (
     WHERE try_cast(log_events.subject AS BIGINT) = {_SAME.format(host="log_events.host")}
 ) WHERE kind IN ('oom_kill', 'segfault')
     AND source_id IN (SELECT source_id FROM sources WHERE kind = 'kernel_log')
+    AND coalesce(time_ns >= (
+        SELECT min(t) FROM (
+            SELECT e.time_ns AS t FROM log_events e JOIN sources s USING (source_id) WHERE s.kind = 'training_log'
+            UNION ALL SELECT CAST(1e9 * at_s AS BIGINT) FROM log_progress WHERE clock = 'line'
+        )
+    ) - {_NO_WAIT_NS}, true)
 """
 # A launcher on a host counts its processes there; which node the host is, something else may tell.
 _LOCAL_ENDS = """

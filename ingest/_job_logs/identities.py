@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
+from forensics.ingest._job_logs.host_ranks import HostRanks
 from forensics.ingest._job_logs.own_ranks import OwnRanks
 from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._job_logs.placements import Placements
@@ -53,6 +54,7 @@ _PAIRS = (
         r"pid=(?P<pid>\d{1,9})(?:, ip=(?P<address>[\w.:]+))?\).{0,200}"
         r"\b(?:distributed init \(rank |GLOBAL_RANK: )(?P<rank>\d{1,7})\b"
     ),
+    re.compile(r"\brank[= ](?P<rank>\d{1,7})[, ]{1,2}(?:world(?:_size)?|local_rank)[= ]\d.{0,80}?\bpid[= ](?P<pid>\d{1,9})\b"),
     re.compile(r"^\[(?i:rank)[ =:](?P<rank>\d{1,7})\] .{0,40}?\bpid[ =:]{1,2}(?P<pid>\d{1,9})\b"),
     re.compile(r"\[PID:(?P<pid>\d{1,9})\] \[RANK:(?P<rank>\d{1,7})\]"),
     re.compile(r"[Gg]lobal rank (?P<rank>\d{1,7}) \(PID (?P<pid>\d{1,9})\)"),
@@ -84,6 +86,7 @@ class Identities:
         self._places: set[int] = set()
         self._addresses: dict[str, set[int]] = defaultdict(set)
         self._sizes: set[int] = set()
+        self._hosts = HostRanks()
         self._is_elastic = False
         self._is_renumbered = False
 
@@ -98,6 +101,7 @@ class Identities:
         self._tasks.feed(line)
         if label is None:
             self._own.feed(line)
+        self._hosts.feed(line)
         if not mentions(line, WORDS):
             return
         for pair in _PAIRS:
@@ -123,7 +127,7 @@ class Identities:
 
     def of_node(self, address: str) -> frozenset[int]:
         """All ranks of a node by its address, where the log tells where each rank of the job is."""
-        if ranks := self._placements.of_node(address) or self._tasks.of_node(address):
+        if ranks := self._placements.of_node(address) or self._tasks.of_node(address) or self._hosts.of_node(address):
             return ranks
         known = frozenset[int]().union(*self._addresses.values())
         # A list of all workers, which states no size, counts from 0 without a gap.

@@ -2,7 +2,7 @@
 
 In a line (`[rank 2] step 1800 data=3.497s fwd=0.408s allreduce_wait=0.02s`, `rank=2 time (ms) | forward: 27.4 | ...`,
 `Time 0.38 (0.40) Data 0.01 (0.02)`), in a table with a row for each rank, or for each step and rank (also with commas or tabs,
-then also in a file of each rank),
+then also in a file of each rank), in a JSON object for each step,
 or in a list of ranks under each name. Numbers without a unit are times only where the line speaks of time.
 Upstream: DeepSpeed's wall clock breakdown, `times across ranks` of megatron/core/timers.py, torch's ImageNet example, XTuner.
 """
@@ -33,11 +33,12 @@ EXPRESSIONS = {**{start + end: start + _ENDS[end] for start in _STARTS for end i
 _MENTIONED = (*WORDS, *_STARTS, "data")
 _PAIR = re.compile(
     r"(?<![\w./-])(?P<name>[A-Za-z][\w/.-]{0,47}(?: load(?:ing)?| wait| time)?)(?: ?\((?P<inner>m?s|sec)\))?['\"]?"
-    r"(?: {0,2}[=:] {0,4}| {1,4})(?P<value>\d{1,9}(?:\.\d{1,9})?) ?(?P<unit>(?:ms|us|s|sec)\b)?(?![\w:/]|\.\w)"
+    r"(?: {0,2}[=:] {0,4}| {1,4})(?P<value>\d{1,9}(?:\.\d{1,18})?) ?(?P<unit>(?:ms|us|s|sec)\b)?(?![\w:/]|\.\w)"
 )
 _PASSES = re.compile(
     r"(?i)(?<![a-z])(?:fwd|forward)\b[ =:]{1,3}\d{1,6}\.\d.{0,60}(?<![a-z])(?:bwd|backward)\b[ =:]{1,3}\d{1,6}\.\d"
 )
+_JSON_RANK = re.compile(r'"(?:global_)?rank": ?(\d{1,7})\b')
 _SHORT = re.compile(r"(?:\d\d:\d\d:\d\d(?:[.,]\d{1,6})? )?[rR](\d{1,5}) ")
 _STEP = re.compile(
     r"(?<![\w-])(?i:global[_ ]?step|step|iteration|iter)['\"]?(?: ?[=:#] {0,3}| {1,6})\[?(\d{1,12})(?![\w.]*\.\w|\w)"
@@ -54,7 +55,7 @@ _CELL = re.compile(r"[^\s|]+(?: ?\(m?s\))?")
 _SEPARATED = re.compile(r"[^,\t;]*(?:[,\t;][^,\t;]*){2,}")
 _RANK_COLUMN = re.compile(r"(?:global[_ ])?rank")
 _STEP_COLUMN = re.compile(r"(?:global[_ ]?)?step|iter(?:ation)?|it")
-_VALUE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(?:ms|s|sec)?")
+_VALUE = re.compile(r"(\d{1,9}(?:\.\d{1,18})?)(?:ms|s|sec)?")
 _WHOLE = re.compile(r"(?i)^(?:(?:total|batch|step|iter(?:ation)?|epoch)?[-_ ]?time|total)(?:[-_ ]?(?:ms|s|sec))?$")
 _MESSAGE = re.compile(r"(?i)recv|receive|send|p2p|pipeline|bubble")
 _WAIT = re.compile(r"(?i)comm|reduce|gather|sync|wait|barrier|a2a|all_?to_?all|broadcast")
@@ -130,7 +131,7 @@ class StageTimes:
         elif len(line) <= _LONGEST:
             self._table = _header(text)
             if self._table is None and (times := _pairs(text)):
-                stated = (STATED_RANK.search(text) or _SHORT.match(text)) if origin.rank is None else None
+                stated = _stated(text) if origin.rank is None else None
                 rank = rank_number(stated[1]) if stated else origin.rank
                 self._add(number, (rank, None if stated else origin.label), _step(text), times)
 
@@ -217,9 +218,14 @@ def _ms(text: str) -> float | None:
     return 1000.0 if _TIME.search(text) else None
 
 
+def _stated(text: str) -> re.Match[str] | None:
+    return _JSON_RANK.search(text) or STATED_RANK.search(text) or _SHORT.match(text)
+
+
 def is_table(line: str) -> bool:
-    """Whether a line is the header of a table of times of ranks."""
-    return _header(line) is not None
+    """Whether a line is the header of a table of times of ranks, or a JSON object with those of a step."""
+    is_object = line[:1] == "{" and line[-1:] == "}" and len(line) <= _LONGEST
+    return (is_object and _step(line) is not None and len(_pairs(line)) > 1) or _header(line) is not None
 
 
 def _header(line: str) -> _Table | None:

@@ -14,6 +14,7 @@ from forensics.ingest._job_logs import (
     events,
     hccl,
     horovod,
+    host_ranks,
     identities,
     launchers,
     mpi_fronts,
@@ -77,6 +78,7 @@ _WORDS = (
 _EXPRESSIONS = {
     **torchrun.EXPRESSIONS,
     **placements.EXPRESSIONS,
+    **host_ranks.EXPRESSIONS,
     **stack_dumps.EXPRESSIONS,
     **stage_times.EXPRESSIONS,
     **stated_world.EXPRESSIONS,

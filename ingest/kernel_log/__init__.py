@@ -25,6 +25,13 @@ _HOST = re.compile(r"(?:[A-Z][a-z]{2} [ \d]\d [\d:]{8}|\d{4}-\d\d-\d\dT\S{8,30})
 _OF_A_JOB = re.compile(
     r"\[[Rr]ank ?\d{1,7}\]|ProcessGroup\w{1,20}\.cpp|NCCL (?:INFO|WARN) |Traceback \(most recent call last\)"
 )
+# What `coredumpctl list` prints of a process that ended by a fault of its own; watchdogs abort as well.
+_CORE = (
+    r"\w{3} \d{4}-\d\d-\d\d [\d:]{8} \w{2,5} {1,8}(?P<pid>\d{1,9}) {1,8}\d{1,10} {1,8}\d{1,10} {1,8}SIGSEGV {1,8}\w{3,12}"
+    r" {1,8}/"
+)
+_CORE_HEADING = re.compile(r"TIME {1,40}PID {1,8}UID {1,8}GID {1,8}SIG ")
+_WEEKDAY = re.compile(r"^[A-Z][a-z]{2} (?=\d{4}-\d\d-)")
 _NFS = ("nfs: server ", "NFS: server ")
 _DEVICE_EVENTS = (
     pattern(
@@ -52,6 +59,7 @@ _LOG_EVENTS = (
     pattern("hung_task", r"task .{1,64}:(?P<pid>\d{1,9}) blocked for more than \d+ seconds", "{pid}"),
     pattern("soft_lockup", r"soft lockup - CPU#\d+ stuck for [^\[]{0,64}\[[^\]]{0,64}:(?P<pid>\d{1,9})\]", "{pid}"),
     pattern("segfault", r"\[(?P<pid>\d{1,9})\](?:: segfault at| general protection)", "{pid}"),
+    pattern("segfault", _CORE, "{pid}"),
     pattern("server_not_responding", r"(?:nfs|NFS): server (?P<server>\S+) not responding", "{server}", _NFS),
     pattern("server_ok", r"(?:nfs|NFS): server (?P<server>\S+) OK", "{server}", _NFS),
     pattern(
@@ -90,6 +98,7 @@ _LOG_EVENTS = (
 _WORDS = (
     "off the bus",
     *("Xid", "ink ", "PCIe Bus", "Machine check", "ut of memory", "oom-kill", "blocked for", "soft lockup", "segfault at"),
+    "SIGSEGV",
     *("general protection", "server ", "Lustre", "ceph: ", "BUG: kernel", "RIP: ", *DRIVER_WORDS),
 )
 _SHORTEST = 10
@@ -103,6 +112,8 @@ def sniff(head: bytes, path: str) -> int:
         return 0
     lines = [line for line in head.decode("utf-8", "replace").splitlines()[:50] if line.strip("- ") and line[:3] != "-- "]
     others = [line for line in lines if not (_PREFIX.match(line) or ("dmesg" in path and iso_time(line) is not None))]
+    if lines and _CORE_HEADING.match(lines[0]):
+        return 60
     if any(_OF_A_JOB.search(line) for line in others):
         return 0
     return 60 if lines and 2 * len(others) < len(lines) else 0
@@ -149,7 +160,7 @@ def _add(columns: dict[str, list[Any]], number: int, line: str, kind: str, host:
     said = _HOST.match(line) if host is None else None
     columns["host"].append(said["host"] if said else host)
     columns["locator"].append(number)
-    columns["time_ns"].append(iso_time(line))
+    columns["time_ns"].append(iso_time(_WEEKDAY.sub("", line)))
     columns["kind"].append(kind)
     columns["text"].append(line)
 

@@ -34,8 +34,10 @@ def sniff(head: bytes, path: str) -> int:
 
     Other text may be a pasted log all the same: it is tried last, and counts as one where something of a log is in it.
     """
-    if not head or b"\0" in head or head[:1] == b"\x80" or (head[:1] == b"{" and not _RECORD.match(head)):
+    if not head or b"\0" in head or head[:1] == b"\x80":
         return 0
+    if head[:1] == b"{" and not _RECORD.match(head):
+        return _MOST if is_table(head.partition(b"\n")[0].rstrip().decode("utf-8", "replace")) else 0
     sample = head.decode("utf-8", "replace")
     if sample.count("\ufffd") > 1 + len(sample) // 50:
         return 0

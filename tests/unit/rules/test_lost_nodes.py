@@ -62,5 +62,18 @@ def test_nodes_of_which_the_job_says_nothing(tmp_path: Path, table: str, end: st
     assert not judged(tmp_path, table, end) & {4, 5, 6, 7}
 
 
+@pytest.mark.parametrize(
+    "form",
+    ["[{host}] rank {rank}/4 initialized", "{host}: Rank {rank} of 4 ready", "INFO rank {rank}/4 runs on {host}"],
+)
+def test_the_rank_of_a_lost_host_where_each_rank_states_its_host(tmp_path: Path, form: str) -> None:
+    lost = STEPS + "srun: error: Node failure on gx2\n"
+    told = [form.format(rank=rank, host=f"gx{1 + rank // 2}") for rank in range(4)]
+    for name, lines in {"all": told, "some": told[:3], "from 1": [each.replace("ank 0", "ank 4") for each in told]}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.out").write_text("\n".join(lines) + "\n" + lost)
+        assert named(verdict_of(tmp_path / name)) == ({2, 3} if name == "all" else set())
+
+
 def test_lists_of_nodes() -> None:
     assert [*hosts("gpu-[003-005,9],login1")] == ["gpu-003", "gpu-004", "gpu-005", "gpu-9", "login1"]
