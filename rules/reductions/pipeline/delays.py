@@ -22,8 +22,9 @@ from duckdb import DuckDBPyConnection
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.layout import Layout
+from forensics.rules.reductions.pipeline.meetings import LEAST_MEMBERS, Call, all_there, first_of, met, workers
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
-from forensics.rules.reductions.steps.records import Flags, Ints, Recorded
+from forensics.rules.reductions.steps.records import Ints, Recorded
 from forensics.rules.reductions.steps.times import Floats, Steps, StepTimes, step_times
 from forensics.rules.reductions.steps.traced import TracedRecords
 
@@ -31,7 +32,6 @@ from forensics.rules.reductions.steps.traced import TracedRecords
 # be undated.
 _WAITS, _UNKNOWN_CALLS = 0.5, 0.25
 _PASSED_ON = 0.5
-_LEAST_MEMBERS = 2
 _LEAST_STEPS = 2
 # Gloo counts the calls that it does not record.
 _MESSAGES = """
@@ -80,19 +80,6 @@ class Delay:
     def one_of(self) -> bool:
         """Whether the source leaves open which of the ranks it was."""
         return len(self.ranks) > 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """What one member was in a call: its place in the step and in the record, and the ns more than usual."""
-
-    rank: int
-    at: int
-    place: int
-    excess: float
-
-
-_Calls = Mapping[tuple[int, ...], Sequence[_Call]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,21 +182,21 @@ def _by_waits(
 ) -> Iterator[Delay]:
     """Ranks that held others up by half of it before they had waited for half of it, in one call or bit by bit; transfers."""
     waited_by = {rank: np.cumsum(np.maximum(more, 0.0)) for rank, (_, more) in inside.items()}
-    waits = {rank: _first(waited >= _WAITS * excess) for rank, waited in waited_by.items()}
-    held: dict[int, list[tuple[_Call, float]]] = defaultdict(list)
-    for members in _met(times, inside).values():
-        if len(members) < _LEAST_MEMBERS:
+    waits = {rank: first_of(waited >= _WAITS * excess) for rank, waited in waited_by.items()}
+    held: dict[int, list[tuple[Call, float]]] = defaultdict(list)
+    for members in met(times, inside).values():
+        if len(members) < LEAST_MEMBERS:
             continue
         last, other = heapq.nsmallest(2, members, key=lambda call: call.excess)
         if last.excess >= _WAITS * excess:
-            if _all_there(times, members) and all(call.at <= waits[call.rank] for call in members):
+            if all_there(times, members) and all(call.at <= waits[call.rank] for call in members):
                 yield _delay(times, number, excess, members, last.excess, is_transfer=True)
         elif other.excess > max(last.excess, 0.0):
             held[last.rank].append((last, other.excess - max(last.excess, 0.0)))
     for rank, calls in sorted(held.items()):
         calls.sort(key=lambda each: each[0].at)
         total = np.cumsum([waited for _, waited in calls])
-        reached = _first(total >= _WAITS * excess)
+        reached = first_of(total >= _WAITS * excess)
         if reached == len(calls) or calls[reached][0].at > waits[rank]:
             continue
         # What follows is late by the same once more. Who waits bit by bit passes on what it waited.
@@ -229,42 +216,20 @@ def _by_ends(times: StepTimes, number: int, excess: float, ends: Mapping[int, tu
     """The call that is the first to end late for all of its members; of a message, the one who sent it worked before."""
     # Who is late bit by bit is never late at once: there the first call beyond the half of it tells nothing.
     first = {
-        rank: _first((more >= _WAITS * excess) & (np.diff(more, prepend=0.0) >= _WAITS * excess))
+        rank: first_of((more >= _WAITS * excess) & (np.diff(more, prepend=0.0) >= _WAITS * excess))
         for rank, (_, more) in ends.items()
     }
-    for members in _met(times, ends).values():
-        if not _all_there(times, members) or any(call.at != first[call.rank] for call in members):
+    for members in met(times, ends).values():
+        if not all_there(times, members) or any(call.at != first[call.rank] for call in members):
             continue
         on_host = [call for call in members if _on_host(times, number, excess, call)]
-        senders = [call for call in members if times.ranks[call.rank].record.is_send[call.place]]
-        blamed = on_host if len(on_host) == 1 else senders or members
-        yield _delay(times, number, excess, blamed, excess, on_host=len(on_host) == 1 or None, by_ends=True)
+        if len(on_host) > 1:
+            continue  # they waited for the step before this one: hosts that run ahead issue it when that one ends
+        blamed = on_host or workers(times, ends, members)
+        yield _delay(times, number, excess, blamed, excess, on_host=bool(on_host) or None, by_ends=True)
 
 
-def _all_there(times: StepTimes, members: Sequence[_Call]) -> bool:
-    """Whether every member of a call left a record: one that did not may be the one that the others waited for."""
-    record = times.ranks[members[0].rank].record
-    size = _LEAST_MEMBERS if record.is_message[members[0].place] else int(record.members[members[0].place])
-    return len(members) >= max(size, _LEAST_MEMBERS)
-
-
-def _first(flags: Flags) -> int:
-    """Number of the first call that is flagged; past the last one where none is."""
-    return int(flags.argmax()) if flags.any() else len(flags)
-
-
-def _met(times: StepTimes, found: Mapping[int, tuple[Ints, Floats]]) -> _Calls:
-    """The calls of the step that several ranks made together, each with its members."""
-    met: dict[tuple[int, ...], list[_Call]] = defaultdict(list)
-    for rank, (places, more) in sorted(found.items()):
-        record = times.ranks[rank].record
-        keys = zip(record.meetings(places), places.tolist(), more.tolist(), strict=True)
-        for at, (key, place, excess) in enumerate(keys):
-            met[key].append(_Call(rank, at, place, excess))
-    return met
-
-
-def _on_host(times: StepTimes, number: int, excess: float, call: _Call) -> bool | None:
+def _on_host(times: StepTimes, number: int, excess: float, call: Call) -> bool | None:
     """Whether the host itself made the call late, later in its step than in others; None where the source does not tell."""
     issued = _excess(times, times.ranks[call.rank], number, "enqueued_ns")
     return None if issued is None else bool(issued[1][call.at] >= _WAITS * excess)
@@ -277,7 +242,7 @@ def _late_to_step(times: StepTimes, number: int, excess: float, rank: int) -> bo
 
 
 def _delay(
-    times: StepTimes, number: int, excess: float, calls: Sequence[_Call], waited: float, *,
+    times: StepTimes, number: int, excess: float, calls: Sequence[Call], waited: float, *,
     is_transfer: bool = False, is_spread: bool = False, on_host: bool | None = None, by_ends: bool = False,
     passed_on: float = 0.0,
 ) -> Delay:  # fmt: skip

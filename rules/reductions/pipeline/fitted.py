@@ -31,9 +31,14 @@ class Durations:
     misfit: float
 
 
-def fitted(iteration: Iteration, inside: Sequence[Floats]) -> Durations:
-    """The durations that fit best, by the times in ns inside the messages of each rank; raises UnknownPassesError."""
-    best = min((_in_turn(iteration, inside), _ahead(iteration, inside)), key=lambda found: found.misfit)
+def fitted(iteration: Iteration, inside: Sequence[Floats], like: Durations | None = None) -> Durations:
+    """The durations that fit best, by the times in ns inside the messages of each rank; raises UnknownPassesError.
+
+    `like` are those of another step of the job: receives are called in the same way, and passes take about as long.
+    """
+    found = [_in_turn(iteration, inside)] if like is None or like.in_turn else []
+    found += [_ahead(iteration, inside, like)] if like is None or not like.in_turn else []
+    best = min(found, key=lambda each: each.misfit)
     if not best.misfit <= _MISFIT:
         raise UnknownPassesError("times inside messages do not fit together: they overlap with work in another way")
     return best
@@ -66,18 +71,18 @@ def _passed(work: Work, inside: Floats) -> Floats:
     return np.asarray((np.cumsum(most) - most)[work.before] + inside)
 
 
-def _ahead(iteration: Iteration, inside: Sequence[Floats]) -> Durations:
+def _ahead(iteration: Iteration, inside: Sequence[Floats], like: Durations | None = None) -> Durations:
     """Receives follow on receives, so that each has a date; a pass is done as its message is sent."""
     dates = [_received(work, own) for work, own in zip(iteration.works, inside, strict=True)]
-    done = _done(iteration, inside, dates)
-    stages, kinds = len(iteration.stages), int(iteration.kind.max()) + 1
-    solution = np.zeros(stages + kinds)
+    done, kind = _done(iteration, inside, dates), iteration.kind
+    stages, kinds = len(iteration.stages), int(kind.max()) + 1
+    solution = np.zeros(stages + kinds) if like is None else np.concatenate([like.begin, like.kinds])
     rows, known = np.zeros((0, stages + kinds)), np.zeros(0)
     for _ in range(_ROUNDS):
         found = [
             row
             for number, work in enumerate(iteration.works)
-            for row in _spans(iteration, work, dates[number], done[number], solution)
+            for row in _spans(iteration, work, dates[number], done[number], solution, kind)
         ]
         rows, known = np.array([row for row, _ in found]), np.array([value for _, value in found])
         before, solution = solution, _solution(iteration, rows, known)
@@ -103,7 +108,7 @@ def _done(iteration: Iteration, inside: Sequence[Floats], dates: Sequence[Floats
 
 
 def _spans(
-    iteration: Iteration, work: Work, dates: Floats, done: Sequence[tuple[int, float] | None], solution: Floats
+    iteration: Iteration, work: Work, dates: Floats, done: Sequence[tuple[int, float] | None], solution: Floats, kind: Ints
 ) -> list[tuple[Floats, float]]:
     """An equation for each message that a rank sent: from what the work before it waited for, to its end."""
     stages = len(iteration.stages)
@@ -116,7 +121,7 @@ def _spans(
             reached = solution[start[0]] + start[1] + row[stages:] @ solution[stages:]
             if solution[came[0]] + came[1] >= reached:
                 start, row = came, np.zeros(len(solution))
-        row[stages + iteration.kind[node]] += 1.0
+        row[stages + kind[node]] += 1.0
         end = done[sent] if sent >= 0 else None
         if end is not None:
             row[start[0]] += 1.0

@@ -176,20 +176,20 @@ def _known(times: StepTimes, places: CallPlaces, chains: Chains) -> tuple[Iterat
         raise UnknownPassesError("a rank of the pipeline shows no whole step")
     places.learn({rank: times.ranks[rank].record for rank in ranks})
     passes = iteration(chains, places)
-    inside = {rank: _in_order(times.ranks[rank], places) for rank in ranks}
+    inside = {rank: in_order(times.ranks[rank], places) for rank in ranks}
     usual_steps = {rank: np.isin(times.ranks[rank].number, times.usual) for rank in ranks}
     if not all(chosen.any() for chosen in usual_steps.values()):
         raise UnknownPassesError("a rank of the pipeline shows no usual step")
     return passes, usual(passes, {rank: np.median(inside[rank][usual_steps[rank]], axis=0) for rank in ranks}), inside
 
 
-def _in_order(steps: Steps, places: CallPlaces) -> Floats:
-    """Times inside the calls of each step, in the order of the usual one."""
+def in_order(steps: Steps, places: CallPlaces, column: str = "duration_ns") -> Floats:
+    """A column of times (ns) of the calls of each step, as the usual one has them in order; raises UnknownPassesError."""
     told = places.told(steps.record.rank)
     if told is None or told.usual is None:
         raise UnknownPassesError(f"rank {steps.record.rank} shows no usual step")
     order = np.argsort(np.argsort(steps.record.token[slice(*told.usual)], kind="stable"))
-    return steps.of(steps.record.duration_ns)[:, order]
+    return steps.of(getattr(steps.record, column))[:, order]
 
 
 def _judged(times: StepTimes, known: Sequence[tuple[Iteration, Usual, Inside]], number: int, ahead: float) -> SlowStep:

@@ -53,6 +53,17 @@ def test_without_times_inside_calls_the_group_is_suspected(tmp_path: Path) -> No
     assert (found.suspects[0].stage.microbatch, found.suspects[0].confidence) == (microbatch, Confidence.SUSPECT)
 
 
+@pytest.mark.parametrize(
+    "fault", ["gpu-throttled@rank1:250", "compute-delay@rank0:900ms/backward", "compute-delay@rank3:900ms/forward"]
+)
+def test_by_ends_of_messages_no_sender_is_named_for_its_receiver(fault: str, tmp_path: Path) -> None:
+    """Hosts that run ahead begin each step late where the one before was long, and some passes send nothing."""
+    made = simulate(replace(JOB, parallel=Parallelism(pipeline=4)), [parse(fault)], 3, iterations=14)
+    with case_of(made, tmp_path, timing=False) as connection:
+        found = diagnose(connection)
+    assert all(int(fault.split("@rank")[1].split(":")[0]) in ranks for ranks in named(found))
+
+
 def test_a_transfer_that_all_had_come_to_is_of_its_group(tmp_path: Path) -> None:
     made = simulate(JOB, [parse("transfer-delay@rank6:900ms")], 5, iterations=14)
     position = made.injections[0].position
