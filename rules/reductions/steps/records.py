@@ -13,6 +13,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import few_calls, rows_of
 from forensics.rules.reductions.calls.group_times import joined_group_times
+from forensics.rules.reductions.calls.order import are_by_rank, begins_of_runs
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.steps.tokens import numbered
 
@@ -32,18 +33,22 @@ _NAMES = (
 )
 # Where a rank left a dump, its calls are those of the dump: numbers and order of a shim log cannot be compared with them.
 # Of calls that one group call issued, the entry that closes it has the times: the first of them stands for all.
-# Hosts wait in calls of gloo: on one clock, a member is in it from its own arrival to the last one at least.
-_CALLS = f"""
-WITH size AS (SELECT communicator, count(*) AS members FROM members GROUP BY communicator), one_host AS (
+# Hosts wait in calls of gloo: on one clock, a member is in it from its own arrival to the last one at least. It is a table, for
+# else DuckDB takes no such calls for many, and puts all calls of the job into a hash table to look them up.
+_MET = """
+CREATE TEMP TABLE met_calls AS
+WITH one_host AS (
     SELECT communicator FROM members LEFT JOIN (SELECT rank, min(host) AS host FROM ranks GROUP BY rank) USING (rank)
     GROUP BY communicator HAVING count(DISTINCT host) = 1 AND count(host) = count(*) AND count(*) > 1
-), met AS (
-    SELECT source_id, locator, max(enqueued_ns) OVER meeting - enqueued_ns AS waited_ns, count(*) OVER meeting AS came
-    FROM latest_call JOIN one_host USING (communicator)
-    WHERE communicator IN (SELECT communicator FROM members JOIN wanted_ranks USING (rank))
-      AND backend = 'gloo' AND NOT coalesce(is_p2p, false) AND duration_ns IS NULL
-    WINDOW meeting AS (PARTITION BY communicator, sequence)
-), timed AS (
+)
+SELECT source_id, locator, max(enqueued_ns) OVER meeting - enqueued_ns AS waited_ns, count(*) OVER meeting AS came
+FROM latest_call JOIN one_host USING (communicator)
+WHERE communicator IN (SELECT communicator FROM members JOIN wanted_ranks USING (rank))
+  AND backend = 'gloo' AND NOT coalesce(is_p2p, false) AND duration_ns IS NULL
+WINDOW meeting AS (PARTITION BY communicator, sequence)
+"""
+_CALLS = f"""
+WITH size AS (SELECT communicator, count(*) AS members FROM members GROUP BY communicator), timed AS (
     SELECT o.*, CASE WHEN o.group_call IS NULL THEN o.duration_ns WHEN coalesce(o.record_id, o.locator) > o.call_order THEN 0
                 ELSE g.took_ns END AS took_ns,
            CASE WHEN o.group_call IS NULL THEN o.device_end_ns ELSE g.over_ns END AS over_ns
@@ -64,7 +69,7 @@ SELECT o.rank, c.code AS communicator, k.code AS kind, CAST(coalesce(z.members, 
 FROM timed o JOIN communicator_codes c ON c.name = o.communicator JOIN kind_codes k ON k.name = o.kind
 LEFT JOIN size z USING (communicator)
 LEFT JOIN members p ON p.communicator = o.communicator AND p.position = o.peer
-LEFT JOIN met w ON w.source_id = o.source_id AND w.locator = o.locator
+LEFT JOIN met_calls w ON w.source_id = o.source_id AND w.locator = o.locator
 WHERE NOT o.closes
 """
 
@@ -160,7 +165,9 @@ def records(connection: DuckDBPyConnection, ranks: Iterable[int] | None = None) 
     """The newest record of each of some ranks, or of all; ranks without one are left out."""
     chosen = _all_ranks(connection) if ranks is None else sorted(set(ranks))
     connection.register("wanted_ranks", {"rank": np.array(chosen, dtype=np.int64)})
+    connection.execute(_MET)
     found = records_of(connection, _CALLS, Names(*(_column(connection, query) for query in _NAMES)))
+    connection.execute("DROP TABLE met_calls")
     connection.unregister("wanted_ranks")
     return found
 
@@ -204,13 +211,14 @@ def records_of(connection: DuckDBPyConnection, query: str, names: Names) -> Mapp
 
 
 def _in_order(columns: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-    """Columns by rank and the order of the host. Here and not in the query, which would copy all of them to sort the rows."""
+    """Columns by rank, in the order of the host. Here and not in the query, which would copy all of them to sort the rows."""
     later = np.ma.filled(columns.pop("record_id"), np.iinfo(np.int64).max)
-    order = np.lexsort((columns["locator"], later, columns["call_order"], columns["rank"]))
-    is_ordered = bool((np.diff(order) == 1).all())
+    keys = (np.asarray(columns["call_order"]), later, np.asarray(columns["locator"]))
+    if are_by_rank(np.asarray(columns["rank"]), *keys):
+        return {name: np.asarray(column) for name, column in columns.items()}
+    order = np.lexsort((*keys[::-1], columns["rank"]))
     for name in list(columns):
-        column = np.asarray(columns.pop(name))
-        columns[name] = column if is_ordered else column[order]
+        columns[name] = np.asarray(columns.pop(name))[order]
     return columns
 
 
@@ -227,9 +235,9 @@ def _split(columns: dict[str, npt.NDArray[Any]], names: Names) -> Mapping[int, R
     columns |= {name: numbered(columns[name], columns, names.kinds) for name in ("token", "form")}
     of = columns.pop("rank")
     columns |= {name: np.broadcast_to(np.int64(value), len(of)) for name, value in _MARKS.items() if name not in columns}
-    bounds = np.flatnonzero(np.diff(of, prepend=UNKNOWN))
-    parts = zip(bounds.tolist(), np.append(bounds, len(of))[1:].tolist(), strict=True)
+    bounds = begins_of_runs(of)
+    parts = zip(of[bounds].tolist(), bounds.tolist(), np.append(bounds, len(of))[1:].tolist(), strict=True)
     return {
-        int(of[begin]): Record(int(of[begin]), names, **{name: column[begin:end] for name, column in columns.items()})
-        for begin, end in parts
+        rank: Record(rank, names, **{name: column[begin:end] for name, column in columns.items()})
+        for rank, begin, end in sorted(parts)
     }
