@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -118,7 +120,7 @@ _ROWS = """
 SELECT k.number, c.sequence, c.rank, c.came_ns, c.at_ns, c.coarse, c.bound, c.issued_ns, c.source_id, c.locator
 FROM calls c JOIN series_kinds k
     ON k.communicator = c.communicator AND k.kind = c.kind AND k.input_sizes IS NOT DISTINCT FROM c.input_sizes
-WHERE c.came_ns IS NOT NULL AND c.at_ns IS NOT NULL AND c.rank IS NOT NULL ORDER BY k.number, c.sequence, c.rank
+WHERE c.came_ns IS NOT NULL AND c.at_ns IS NOT NULL AND c.rank IS NOT NULL
 """
 _HOSTS = "SELECT rank, min(host) FROM ranks WHERE host IS NOT NULL GROUP BY rank"
 _SIZES = "SELECT communicator, count(*) FROM members GROUP BY communicator HAVING count(*) > 1"
@@ -153,14 +155,26 @@ def _of_kinds(
     paths = dict(connection.execute("SELECT source_id, path FROM sources").fetchall())
     hosts = dict(connection.execute(_HOSTS).fetchall())
     rows = {name: np.asarray(column) for name, column in found.items()}
-    bounds = np.searchsorted(rows["number"], np.arange(len(keys) + 1))
+    order = _by_call(rows["number"], rows["sequence"], rows["rank"])
+    bounds = np.searchsorted(rows["number"][order], np.arange(len(keys) + 1))
     for number, (label, signature) in enumerate(keys):
-        own = {name: column[bounds[number] : bounds[number + 1]] for name, column in rows.items()}
-        places = _complete(own["sequence"], own["rank"], sizes[label])
+        own = order[bounds[number] : bounds[number + 1]]
+        places = own[_complete(rows["sequence"][own], rows["rank"][own], sizes[label])]
         if len(places):
-            series = _series(label, signature, {name: column[places] for name, column in own.items()}, paths, on_own_clocks)
-            issued = _after_first(own["issued_ns"][places], series.ranks, hosts) if on_own_clocks else None
+            series = _series(label, signature, {name: column[places] for name, column in rows.items()}, paths, on_own_clocks)
+            issued = _after_first(rows["issued_ns"][places], series.ranks, hosts) if on_own_clocks else None
             yield replace(series, issued_after=issued)
+
+
+def _by_call(*keys: npt.NDArray[Any]) -> Ints:
+    """The order of rows by their keys, the first of which counts most. DuckDB would copy all columns to sort them."""
+    spans = [int(key.max(initial=0)) - int(key.min(initial=0)) + 1 for key in keys]
+    if prod(spans) >= 1 << 62:
+        return np.lexsort(keys[::-1])
+    joined = np.zeros(len(keys[0]), np.int64)
+    for key, span in zip(keys, spans, strict=True):
+        joined = joined * span + (key.astype(np.int64) - min(int(key.min(initial=0)), 0))
+    return np.argsort(joined)
 
 
 def _after_first(issued_ns: Ints, ranks: Sequence[int], hosts: Mapping[int, str]) -> Floats:
