@@ -14,6 +14,7 @@ from enum import StrEnum
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
+from forensics.rules.reductions.calls.issued import Issued
 from forensics.rules.reductions.progress.stack_times import not_of_one_hang
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import Stacks
@@ -77,19 +78,7 @@ FROM ends e JOIN counted a ON a.rank = e.rank AND a.snapshot = e.first
 ORDER BY e.rank
 """
 
-_SILENCE = """
-WITH calls AS (
-    SELECT source_id, rank, enqueued_ns FROM latest_call WHERE enqueued_ns IS NOT NULL
-), dumps AS (
-    SELECT s.captured_ns, s.path, c.newest_ns
-    FROM (SELECT source_id, max(enqueued_ns) AS newest_ns FROM calls GROUP BY source_id) c JOIN sources s USING (source_id)
-), pauses AS (
-    SELECT rank, enqueued_ns - lag(enqueued_ns) OVER (PARTITION BY rank ORDER BY enqueued_ns) AS pause FROM calls
-), longest AS (
-    SELECT max(pause, 2) AS two FROM pauses WHERE pause > 0 GROUP BY rank
-)
-SELECT max(captured_ns), max(newest_ns), (SELECT max(two[2]) FROM longest), arg_max(path, newest_ns ORDER BY path) FROM dumps
-"""
+_DUMPS = "SELECT source_id, captured_ns, path FROM sources"
 
 _UNDATED = "SELECT rank FROM moments WHERE NOT agreed AND NOT is_child AND proof IS NULL ORDER BY rank"
 
@@ -105,11 +94,14 @@ WITH calls AS (
            coalesce(o.is_p2p, false) AS is_p2p, NOT is_p2p AND ltrim(o.kind, '_') IN {_ALL_TO_ALL_MEMBERS} AS joint
     FROM latest_call o JOIN sources s USING (source_id)
     WHERE o.communicator IS NOT NULL AND o.sequence >= 0
+), of_rank AS (
+    SELECT communicator, rank, max(sequence) FILTER (NOT is_p2p) AS issued, max(sequence) FILTER (done AND joint) AS finished,
+           bool_and(whole) AS whole, bool_and(joint) AS joint
+    FROM calls GROUP BY communicator, rank
 ), joint AS (
-    SELECT communicator FROM calls GROUP BY communicator HAVING bool_and(joint)
+    SELECT communicator FROM of_rank GROUP BY communicator HAVING bool_and(joint)
 ), reached AS (
-    SELECT communicator, rank, max(sequence) FILTER (NOT is_p2p) AS issued, max(sequence) FILTER (done AND joint) AS finished
-    FROM calls GROUP BY communicator, rank HAVING bool_and(whole)
+    SELECT communicator, rank, issued, finished FROM of_rank WHERE whole
     UNION ALL
     SELECT m.communicator, v.rank, v.last_enqueued, v.last_completed
     FROM group_views v JOIN communicators c ON c.pg_name = v.pg_name AND c.backend <> 'gloo'
@@ -127,6 +119,7 @@ def liveness(
     connection: DuckDBPyConnection,
     roster: Roster,
     stacks: Mapping[int, Stacks],
+    issued: Issued,
     factor: float = SILENCE_FACTOR,
     before_ns: int = 0,
 ) -> Liveness:
@@ -136,7 +129,8 @@ def liveness(
     that ranks are in took when they were made at the same place before.
     """
     progress = recorders_moved(connection)
-    ((captured, newest, pause, source),) = rows_of(connection, "operations", _SILENCE) or [(None,) * 4]
+    captured, newest, source = _newest(connection, issued)
+    pause = max(issued.recurring_pauses().values(), default=None)
     silence = captured - newest if captured is not None and newest is not None else None
     advanced = tuple(rank for rank, moved in progress.items() if moved)
     frozen = tuple(rank for rank, moved in progress.items() if not moved)
@@ -149,6 +143,18 @@ def liveness(
     elif motion is Motion.TOO_EARLY and pause is not None and pause < LEAST_SILENCE_NS and (passed := _passed(stacks)):
         motion, reason = Motion.MOVING, f"{reason}; {passed}"
     return Liveness(motion, reason, advanced, frozen, silence, pause, source)
+
+
+def _newest(connection: DuckDBPyConnection, issued: Issued) -> tuple[int | None, int | None, str | None]:
+    """When the newest artefact with calls was captured, the newest call, and the artefact that holds it."""
+    newest = issued.newest_of_sources()
+    rows = rows_of(connection, "sources", _DUMPS) if newest else []
+    dumps = [(newest[each], captured, path) for each, captured, path in rows if each in newest]
+    if not dumps:
+        return None, None, None
+    at_ns = max(at_ns for at_ns, *_ in dumps)
+    captured = max((captured for _, captured, _ in dumps if captured is not None), default=None)
+    return captured, at_ns, min(path for when, _, path in dumps if when == at_ns)
 
 
 def recorders_moved(connection: DuckDBPyConnection) -> dict[int, bool]:

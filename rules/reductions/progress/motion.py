@@ -9,6 +9,7 @@ from typing import NewType
 import numpy as np
 from duckdb import DuckDBPyConnection
 
+from forensics.rules.reductions.calls.issued import Issued
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.epochs.standstill import NicSilence
 from forensics.rules.reductions.frontier.reading import FrontierWindows
@@ -52,12 +53,13 @@ def motion(
     nics: NicSilence,
     graph: WaitGraph,
     stays: SeldomStays,
+    issued: Issued,
 ) -> Liveness:
     """Logs of calls where the calls are theirs, else dumps and stacks; then recorded steps, NICs, and other sources."""
     silent = [rank for rank, facts in ranks.ranks.items() if facts.heartbeat_gap_ns]
     found = logged_motion(shim.values(), factor, silent) if calls.from_shim else None
     before = max((stayed_before(wait, stays) for wait in graph.waits), default=0)
-    found = found or liveness(calls.connection, ranks, samples, factor, before)
+    found = found or liveness(calls.connection, ranks, samples, issued, factor, before)
     found = moving_by_steps(calls.connection, found, windows, factor)
     if found.motion is Motion.UNSEEN and nics:
         found = replace(found, motion=Motion.STALLED, reason=nics.reason, source=nics.source)

@@ -18,6 +18,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.model import Family
+from forensics.rules.reductions.calls.issued import Issued
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, passing_text, recorders_moved, seconds
@@ -49,24 +50,6 @@ class WaitState:
     length_ns: int | None = None
 
 
-_CALLS = """
-WITH calls AS (
-    SELECT rank, communicator, enqueued_ns FROM latest_call WHERE enqueued_ns IS NOT NULL
-), pauses AS (
-    SELECT rank, communicator, enqueued_ns,
-           enqueued_ns - lag(enqueued_ns) OVER (PARTITION BY rank ORDER BY enqueued_ns) AS any_pause,
-           enqueued_ns - lag(enqueued_ns) OVER (PARTITION BY rank, communicator ORDER BY enqueued_ns) AS own_pause
-    FROM calls
-)
-"""
-_OF_COMMUNICATORS = f"""{_CALLS}, own AS (
-    SELECT rank, communicator, max(own_pause, 2) AS two FROM pauses WHERE own_pause > 0 GROUP BY rank, communicator
-)
-SELECT communicator, max(two[2]) FROM own WHERE communicator IS NOT NULL GROUP BY communicator
-"""
-_OF_RANKS = f"""{_CALLS}
-SELECT rank, max(enqueued_ns), (max(any_pause, 2) FILTER (any_pause > 0))[2] FROM pauses GROUP BY rank
-"""
 # A file is as old as its date at most; one that is older than what it holds has a date that says nothing.
 _CAPTURED = """
 SELECT o.rank, max(s.captured_ns),
@@ -93,8 +76,8 @@ class _Dates:
     captured: Mapping[int, int]
     modified: Mapping[int, int]
     newest: Mapping[int, int]
-    rank_pause: Mapping[int, int | None]
-    communicator_pause: Mapping[str, int | None]
+    rank_pause: Mapping[int, int]
+    communicator_pause: Mapping[str, int]
     moved: Mapping[int, bool]
     chunks: Mapping[int, int]
     reported: Mapping[int, int]
@@ -116,14 +99,14 @@ def wait_states(
     factor: SilenceFactor,
     blocked: BlockedTasks,
     stays: SeldomStays,
+    issued: Issued,
 ) -> WaitStates:
     """Judge each wait; `factor` is how many usual pauses one must last to be a standstill."""
-    dates = _dates(calls.connection, logs, stays) if graph.waits else None
+    dates = _dates(calls.connection, logs, stays, issued) if graph.waits else None
     return WaitStates(tuple(_state(wait, dates, ranks, samples, paces, factor, blocked) for wait in graph.waits if dates))
 
 
-def _dates(connection: DuckDBPyConnection, logs: ShimLogs, stays: SeldomStays) -> _Dates:
-    rows = rows_of(connection, "operations", _OF_RANKS)
+def _dates(connection: DuckDBPyConnection, logs: ShimLogs, stays: SeldomStays, issued: Issued) -> _Dates:
     captured = rows_of(connection, "operations", _CAPTURED)
     # Replays of a captured graph make no call, and a process that has left in order waits for nobody.
     beating = last_beats(log for log in logs.values() if log.beats and not (log.ended or log.graphs))
@@ -131,9 +114,9 @@ def _dates(connection: DuckDBPyConnection, logs: ShimLogs, stays: SeldomStays) -
     return _Dates(
         {**beating, **{rank: when for rank, when, _ in captured if when is not None}},
         {rank: latest for rank, _, latest in captured if latest is not None},
-        {rank: max(newest, chunks.get(rank, 0)) for rank, newest, _ in rows},
-        {rank: pause for rank, _, pause in rows},
-        dict(rows_of(connection, "operations", _OF_COMMUNICATORS)),
+        {rank: max(newest, chunks.get(rank, 0)) for rank, newest in issued.newest().items()},
+        issued.recurring_pauses(),
+        issued.recurring_pauses_within(),
         recorders_moved(connection),
         chunks,
         dict(rows_of(connection, "log_events", _REPORTED, kinds=("stall_report",))),

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NewType
 
-from forensics.case.database import rows_of
-from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.calls.issued import NOWHERE, Issued
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.waits.graph import Wait
 
@@ -32,22 +31,20 @@ class Place:
 SeldomStays = NewType("SeldomStays", Mapping[Place, int])
 """The longest of the one or two earlier stays at a place, in ns; places to which a rank came more often are not there."""
 
-_STAYS = f"""
-WITH calls AS (
-    SELECT rank, communicator, kind, call_path, enqueued_ns,
-           lead(enqueued_ns) OVER (PARTITION BY rank ORDER BY enqueued_ns) - enqueued_ns AS stay
-    FROM latest_call WHERE enqueued_ns IS NOT NULL AND communicator IS NOT NULL AND NOT coalesce(is_p2p, false)
-)
-SELECT rank, communicator, kind, call_path, max(stay) FROM calls
-WHERE stay IS NOT NULL GROUP BY rank, communicator, kind, call_path HAVING count(*) <= {SELDOM} ORDER BY ALL
-"""
-
 
 @reduction
-def seldom_stays(calls: Calls) -> SeldomStays:
-    """Read the stays of all ranks at places to which they seldom come."""
-    rows = rows_of(calls.connection, "operations", _STAYS)
-    return SeldomStays({Place(*place): stay for *place, stay in rows})
+def seldom_stays(issued: Issued) -> SeldomStays:
+    """Find the stays of all ranks at places to which they seldom come."""
+    calls = issued.collectives()
+    stays, is_followed = calls.stays()
+    rows = calls.seldom(SELDOM, is_followed)
+    columns = (calls.rank, calls.communicator, calls.kind, calls.call_path, stays)
+    longest: dict[Place, int] = {}
+    for rank, communicator, kind, path, stay in zip(*(column[rows].tolist() for column in columns), strict=True):
+        kind_name = issued.kinds[kind] if kind >= 0 else ""
+        place = Place(rank, issued.communicators[communicator], kind_name, None if path == NOWHERE else path)
+        longest[place] = max(stay, longest.get(place, stay))
+    return SeldomStays(longest)
 
 
 def stayed_before(wait: Wait, stays: Mapping[Place, int]) -> int:
