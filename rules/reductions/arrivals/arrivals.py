@@ -31,6 +31,7 @@ JOINT = (
 )
 # Of a call that only its issuing dates, the last member must have been in it for less than half of what it came after.
 _PROMPT = 0.5
+_MOST_NUMBERS = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,7 +170,7 @@ def _of_kinds(
 def _by_call(*keys: npt.NDArray[Any]) -> Ints:
     """The order of rows by their keys, the first of which counts most. DuckDB would copy all columns to sort them."""
     spans = [int(key.max(initial=0)) - int(key.min(initial=0)) + 1 for key in keys]
-    if prod(spans) >= 1 << 62:
+    if prod(spans) > _MOST_NUMBERS:
         return np.lexsort(keys[::-1])
     joined = np.zeros(len(keys[0]), np.int64)
     for key, span in zip(keys, spans, strict=True):
