@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from functools import cache
 
 from forensics.ingest.interface import Ingester
@@ -20,8 +21,13 @@ def discover() -> tuple[Ingester, ...]:
     return tuple(module.INGESTER for module in modules if hasattr(module, "INGESTER"))
 
 
+_COLOURS = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
+
+
 def choose(head: bytes, path: str) -> Ingester | None:
     """The ingester that is surest of the first `SNIFF_BYTES`; the first by name among equals, None when nobody knows them."""
+    # What was copied from a terminal with its colours is the text all the same: readers of lines drop them too.
+    head = _COLOURS.sub(b"", head) if b"\x1b[" in head and b"\0" not in head else head
     best, found = 0, None
     for ingester in _surest_first():
         if ingester.most < best:

@@ -22,6 +22,8 @@ _BEGINS = re.compile(
     rb"\[|\s\s|$|[$#] |\d{1,7}(?:: |\|)|[A-Za-z][\w.-]{0,62} {0,40}\| "
     rb"|[\w.-]+@[\w.-]+:|\d{4}-\d\d|[\w.-]+:\d+:\d+ \[|\(\w+ pid=|Traceback |[=-]{8}"
     rb"|[A-Z]\w*(?:Error|Exception)\b"
+    # Records that a shipper of logs wrote, and what glog, syslog and logging put in front.
+    rb"|\{ ?\"|\"\d{4}-\d\d|[EWIF]\d{4} \d\d:|[A-Z][a-z]{2} [ \d]\d \d\d:|(?:ERROR|WARNING|INFO|DEBUG)\b"
 )
 
 
@@ -89,7 +91,7 @@ def _end(lines: list[bytes], place: int, width: int) -> int:
 
 def _goes_on(line: bytes, following: bytes, width: int) -> bool:
     """Whether a line was cut; one that ends like a message may have that length by chance."""
-    return _width(line) == width and not line.endswith((b".", b")", b":")) and not _BEGINS.match(following)
+    return _width(line) == width and not line.endswith((b".", b")", b":", b"}")) and not _BEGINS.match(following)
 
 
 def _width(line: bytes) -> int:

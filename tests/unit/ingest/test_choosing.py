@@ -44,3 +44,15 @@ def test_the_first_by_name_is_chosen_among_equals_whoever_is_asked_first(monkeyp
     assert choose(b"x", "x") is made[0]
     made[0] = Ingester("a", "a", sure(LAST_RESORT), lambda artefact: iter(()), LAST_RESORT)
     assert choose(b"x", "x") is made[1]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "Thread 1 (Thread 0x7f6aa1b82000 (LWP 4961)):\n#0  0x00007f6a in read (fd=41) at read.c:26\n#1  main () at a.c:7\n",
+        'Process 88: python t.py\nThread 88 (idle): "MainThread"\n    all_reduce (torch/distributed/distributed_c10d.py:25)\n',
+    ],
+)
+def test_colours_of_a_terminal_change_no_choice(head: str) -> None:
+    coloured = "".join(f"\x1b[32m{line[:9]}\x1b[0m{line[9:]}\x1b[K\n" for line in head.splitlines())
+    assert choose(coloured.encode(), "a.txt") is choose(head.encode(), "a.txt") is not None

@@ -139,6 +139,22 @@ def test_labelled_lines_of_one_width_are_not_one_line(front: str) -> None:
     assert [row["rank"] for row in read(text.encode(), "job.log").rows("log_positions")] == [0, 1, 2, 3]
 
 
+def test_records_of_one_width_are_not_one_line() -> None:
+    said = "[rank{0}]:[E801 10:31:0{0}.2 ProcessGroupNCCL.cpp:685] [Rank {0}] Watchdog caught collective operation timeout: W"
+    record = '{{"time": "2026-11-04T09:00:0{0}.685Z", "stream": "stderr", "log": "' + said + '"}}\n'
+    text = "".join(record.format(rank) for rank in range(4))
+    assert [row["rank"] for row in read(text.encode(), "job.log").rows("log_events")] == [0, 1, 2, 3]
+
+
+def test_ends_of_one_width_that_an_agent_saw_are_not_one_line() -> None:
+    end = (
+        "E1112 10:29:03.51{0}000 771 torch/x/multiprocessing/api.py:869] failed (exitcode: -6) local_rank: {0} (pid: 80{0}) of"
+    )
+    text = "".join(f"{end.format(rank)} /bin/python\n" for rank in range(3))
+    rows = read(text.encode(), "job.log").rows("log_events")
+    assert [row["subject"].split()[1] for row in rows if row["kind"] == "process_exit"] == ["pid=800", "pid=801", "pid=802"]
+
+
 def test_lines_of_one_width_by_chance_stay_as_they_are() -> None:
     progress = [f"step {at:4} of trainer 7: loss 2.7182 in 41 ms, samples/s {at:8}, world 8".ljust(79, ".") for at in range(9)]
     text = "\n".join([*progress, "Killed", "=" * 79, "Fatal Python error: Aborted"])
