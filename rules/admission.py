@@ -9,9 +9,16 @@ from forensics.model import Anomaly, Belief, Cause, Finding, Granularity, Member
 from forensics.rules.explain import Observed, blocked, hypothesis, tied
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.logs.log_evidence import Logged
-from forensics.rules.reductions.progress.at_work import LEAST_SAVE_NS, LEAST_WORK_NS, at_work, wakes_often
+from forensics.rules.reductions.progress.at_work import (
+    LEAST_SAVE_NS,
+    LEAST_WORK_NS,
+    at_work,
+    wakes_often,
+    working_child,
+)
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.standstill import Standing, WaitState, WaitStates
+from forensics.rules.reductions.ranks.children import ChildProcesses
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.waits.graph import WaitGraph
@@ -31,6 +38,7 @@ class Progress:
     logged: Logged
     roster: Roster
     stacks: StacksByRank
+    children: ChildProcesses
     groups: Communicators
     settled: Settled
 
@@ -135,12 +143,14 @@ def _working(progress: Progress, finding: Finding, found: tuple[WaitState, ...])
         return None
     if finding.granularity is Granularity.GPU:
         return None  # a host that waits for its device does so on a CPU
-    seen = {rank: how for rank in finding.ranks if (how := at_work(progress.roster.rank(rank), progress.stacks.get(rank)))}
+    seen = {rank: how for rank in finding.ranks if (how := _work(progress, finding, rank))}
     lasted = max((state.length_ns or 0 for state in found if state.standing is Standing.STILL), default=0)
     given_up = any(state.standing is Standing.STILL and state.length_ns is None for state in found) and progress.logged.stalled
-    facts, stacks = progress.roster.rank, progress.stacks
-    paced = any(facts(rank).fed or wakes_often(facts(rank), stacks.get(rank)) for rank in seen)
-    least = LEAST_SAVE_NS if paced or finding.stage.name is StageName.CHECKPOINT else LEAST_WORK_NS
+    least = (
+        LEAST_SAVE_NS
+        if any(_takes_minutes(progress, finding, rank) for rank in seen) or finding.stage.name is StageName.CHECKPOINT
+        else LEAST_WORK_NS
+    )
     if len(seen) < len(finding.ranks) or lasted >= least or given_up:
         return None
     rank, how = next(iter(seen.items()))
@@ -148,3 +158,24 @@ def _working(progress: Progress, finding: Finding, found: tuple[WaitState, ...])
         f"they are known to wait for {lasted / 1e9:.0f} s only" if lasted else "nothing tells how long the others have waited"
     )
     return f"rank {rank} is at work ({how}), and {long}: work ends by itself"
+
+
+def _work(progress: Progress, finding: Finding, rank: int) -> str | None:
+    if _begins(progress, finding, rank):
+        return "its record holds no call yet, and the others are in their first one: it may still prepare its data"
+    return at_work(progress.roster.rank(rank), progress.stacks.get(rank), progress.children.get(rank, ()))
+
+
+def _takes_minutes(progress: Progress, finding: Finding, rank: int) -> bool:
+    """Whether what the rank is seen to do takes a sound one minutes."""
+    facts, found = progress.roster.rank(rank), progress.stacks.get(rank)
+    prepares = working_child(found, progress.children.get(rank, ())) is not None or _begins(progress, finding, rank)
+    return prepares or facts.fed or wakes_often(facts, found)
+
+
+def _begins(progress: Progress, finding: Finding, rank: int) -> bool:
+    """Whether all that is known of the rank is a record without a call, while the others wait in the first one of the job."""
+    facts = progress.roster.rank(rank)
+    empty = facts.unseen and facts.dumped and not (facts.has_recorder or facts.recorder_damaged)
+    waits = tied(finding, progress.graph)
+    return empty and bool(waits) and all(wait.sequence in (0, 1) and not wait.overdue for wait in waits)

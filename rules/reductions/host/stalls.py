@@ -11,6 +11,7 @@ from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.events import LogEvent
 from forensics.rules.reductions.progress.at_work import at_work
+from forensics.rules.reductions.ranks.children import ChildProcesses
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs
 from forensics.rules.reductions.stacks.activity import Activity
@@ -118,6 +119,7 @@ class StallFindings:
     graph: WaitGraph
     roster: Roster
     stacks: StacksByRank
+    children: ChildProcesses
 
     def finding(self, stall: Stall, cause: Cause, next_steps: tuple[str, ...], sources: tuple[LogEvent, ...] = ()) -> Finding:
         """Build the finding of a rule on a stalled root; `sources` are log lines to add to its evidence."""
@@ -155,7 +157,7 @@ class StallFindings:
         recorded = any(rank in wait.absent and wait.records(rank) for wait in self.graph.waiting_for(rank))
         stayed = found is not None and len(found.main) > 1 and not found.moved
         if recorded and stayed and bool(facts.thread_states):
-            return Confidence.LIKELY if at_work(facts, found) else Confidence.CONFIRMED
+            return Confidence.LIKELY if at_work(facts, found, self.children.get(rank, ())) else Confidence.CONFIRMED
         if recorded and 2 * len(self.graph.waiters(rank)) >= len(self.roster.ranks):
             return Confidence.LIKELY
         kinds = recorded + (found is not None and bool(found.main)) + bool(facts.thread_states)

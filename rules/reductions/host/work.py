@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -24,10 +23,6 @@ IDLE_SHARE = 0.1
 LOCKS = frozenset({WaitKind.LOCK, WaitKind.FILE_LOCK})
 # The module and the function it calls.
 ENTRY_FRAMES = 2
-_COMPILERS = re.compile(
-    r"(?:cc|c\+\+|gcc|g\+\+|clang(?:\+\+)?(?:-\d+)?|cc1|cc1plus|as|ld|ld\.lld|lld|collect2|nvcc|cicc|ptxas|cudafe\+\+|fatbinary|nvlink"
-    r"|hipcc|hip-clang|icpx|ninja|cmake|make|x86_64-\w[\w-]*|aarch64-\w[\w-]*)\Z"
-)
 
 
 class HostWork(StrEnum):
@@ -68,7 +63,7 @@ class HostSigns:
         """The compiler that the main thread of the rank waits for; the innermost of a chain of them."""
         if stall.activity is None or stall.activity.wait not in (WaitKind.CHILD, WaitKind.COMPILE):
             return None
-        running = [child for child in self.children.get(stall.rank, ()) if child.running and _COMPILERS.match(child.name)]
+        running = [child for child in self.children.get(stall.rank, ()) if child.running and child.compiles]
         return running[-1] if running else None
 
     def busy(self, rank: int, least_share: float) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from forensics.model import WaitKind
+from forensics.rules.reductions.ranks.children import ChildProcess
 from forensics.rules.reductions.ranks.roster import RankFacts
 from forensics.rules.reductions.stacks.samples import Stacks
 
@@ -21,8 +24,11 @@ _LEAST_LOOKS = 3
 _BLOCKED = frozenset({WaitKind.LOCK, WaitKind.SLEEP, WaitKind.CHILD, WaitKind.DATA, WaitKind.STORE, WaitKind.EXITING})
 
 
-def at_work(facts: RankFacts, found: Stacks | None) -> str | None:
+def at_work(facts: RankFacts, found: Stacks | None, children: Sequence[ChildProcess] = ()) -> str | None:
     """Say by what a rank is seen to be at work, or None when it sleeps or nothing tells."""
+    worker = working_child(found, children)
+    if worker is not None:
+        return f"its child process {worker.pid} used {worker.cpu_share:.0%} of a CPU"
     if facts.fed:
         return f"data came to what it reads: {facts.switches} context switches in a read without a time limit"
     if facts.cpu_share is not None and facts.cpu_share >= BUSY_SHARE:
@@ -34,6 +40,16 @@ def at_work(facts: RankFacts, found: Stacks | None) -> str | None:
     if facts.cpu_share is None and found is not None and found.main and found.main[-1].active:
         return "the sampler saw it on a CPU"
     return _passed(found)
+
+
+def working_child(found: Stacks | None, children: Sequence[ChildProcess]) -> ChildProcess | None:
+    """The child process that works while the rank waits, as those of a pool do that prepares data.
+
+    A rank that waits for its next batch, or for a compiler, has a rule of its own.
+    """
+    if _blocked(found, frozenset({WaitKind.DATA})):
+        return None
+    return next((child for child in children if child.at_work and not child.compiles), None)
 
 
 def wakes_often(facts: RankFacts, found: Stacks | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +14,20 @@ from forensics.case.database import rows_of
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.on_cpu import cpu_share
 
+_BUSY = 0.5
+_SHORT_OF_CPU = 0.05
+_COMPILERS = re.compile(
+    r"(?:cc|c\+\+|gcc|g\+\+|clang(?:\+\+)?(?:-\d+)?|cc1|cc1plus|as|ld|ld\.lld|lld|collect2|nvcc|cicc|ptxas|cudafe\+\+|fatbinary|nvlink"
+    r"|hipcc|hip-clang|icpx|ninja|cmake|make|x86_64-\w[\w-]*|aarch64-\w[\w-]*)\Z"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ChildProcess:
-    """One child process in the newest samples; `cpu_share` is the share of the time on a CPU, None with a single sample."""
+    """One child process in the newest samples; `cpu_share` is the share of the time on a CPU, None with a single sample.
+
+    `states` are those of all samples of it, oldest first.
+    """
 
     pid: int
     name: str
@@ -24,6 +35,18 @@ class ChildProcess:
     wchan: str | None
     cpu_share: float | None
     source: str
+    states: tuple[str, ...] = ()
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it keeps a CPU busy; on a host short of CPU it gets less, and is ready to run whenever it is looked at."""
+        ready = len(self.states) > 1 and set(self.states) == {"R"}
+        return self.running and self.cpu_share is not None and self.cpu_share >= (_SHORT_OF_CPU if ready else _BUSY)
+
+    @property
+    def compiles(self) -> bool:
+        """Whether it is a compiler, by its name."""
+        return _COMPILERS.match(self.name) is not None
 
     @property
     def running(self) -> bool:
@@ -54,7 +77,8 @@ def child_processes(connection: DuckDBPyConnection) -> ChildProcesses:
         name, state, wchan, _, _, newest, path = seen[-1]
         if newest == last[rank]:
             share = cpu_share([(sample[3], sample[4]) for sample in seen])  # type: ignore[misc]
-            found[rank].append(ChildProcess(pid, str(name or ""), _text(state), _text(wchan), share, str(path)))
+            states = tuple(str(sample[1]) for sample in seen if sample[1])
+            found[rank].append(ChildProcess(pid, str(name or ""), _text(state), _text(wchan), share, str(path), states))
     return ChildProcesses({rank: tuple(children) for rank, children in found.items()})
 
 
