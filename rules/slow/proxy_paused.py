@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from forensics.model import (
     Anomaly,
@@ -20,6 +21,7 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.hardware.cores import BusyHosts, told_by_cores
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
+from forensics.rules.reductions.network.long_calls import LongCalls, statement
 from forensics.rules.reductions.network.other_traffic import SharedNics
 from forensics.rules.reductions.network.proxy_pauses import Pauses
 from forensics.rules.reductions.network.slow_ends import Blame, blamed
@@ -36,7 +38,7 @@ _LEAST_SEEN = 5
 
 
 def _evaluate(
-    slowness: Slowness, busy: BusyHosts, roster: Roster, shared: SharedNics, thresholds: Thresholds
+    slowness: Slowness, busy: BusyHosts, roster: Roster, shared: SharedNics, long: LongCalls, thresholds: Thresholds
 ) -> Iterator[Finding]:
     slow, meets = slowness.slow_links(), _with_others(slowness, shared)
     paused = {
@@ -50,9 +52,37 @@ def _evaluate(
         found = [paused[link] for link in sorted(blame.links, key=lambda link: (-weights[link], link))]
         yield told_by_cores(_finding(slowness, blame, found, thresholds["likely_pauses"]), busy, roster)
     named = {rank for link in material for rank in link}
+    if long.rank is not None and long.rank not in named:
+        yield from _of_long_calls(slowness, [each for link, each in paused.items() if link in weights], long, thresholds)
     for rank, (channel, share) in slowness.seen_late().items():
         if rank not in named and share >= thresholds["least_share"]:
             yield told_by_cores(_unpolled(slowness, channel, share), busy, roster)
+
+
+def _of_long_calls(
+    slowness: Slowness, paused: Sequence[Pauses], long: LongCalls, thresholds: Thresholds
+) -> Iterator[Finding]:  # fmt: skip
+    """The rank that all long collectives share, whose proxy paused in some of them: with the others they cost enough.
+
+    What a link shows, either end of it may be to blame for; the other one has no part in the long calls of other groups.
+    """
+    own = max(
+        (each for each in paused if long.rank in (each.sender, each.receiver)), key=lambda each: each.lost_ns, default=None
+    )
+    if own is None or long.rank is None or not own.share:
+        return
+    lost = sum(each.took_ns - each.usual_ns for each in long.found if set(each.ranks) != {own.sender, own.receiver})
+    share = min(1.0, (own.lost_ns + lost) / own.lost_ns * own.share)
+    if share < thresholds["least_share"]:
+        return
+    blame = Blame((long.rank,), ((own.sender, own.receiver),), ())
+    found = _finding(slowness, blame, [own], thresholds["likely_pauses"])
+    yield replace(
+        found,
+        confidence=Confidence.LIKELY,
+        evidence=(found.evidence[0], Evidence(statement(long), long.found[0].source)),
+        impact=Impact(round(own.lost_ns + lost), round(share, 3), len(long.found), "arrival"),
+    )
 
 
 def _with_others(slowness: Slowness, shared: SharedNics) -> set[tuple[str, str]]:

@@ -28,6 +28,7 @@ from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexp
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, waits_for_cores
 from forensics.rules.reductions.network.awaited_links import lost_to_links
+from forensics.rules.reductions.network.long_calls import LongCalls, held_inside
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.pipeline.before_stop import LateBeforeStop, before_stop
 from forensics.rules.reductions.pipeline.equals import is_of_equals, is_of_stages
@@ -59,21 +60,10 @@ _DUTY = (
 
 
 def _evaluate(
-    roster: Roster,
-    stacks: StacksByRank,
-    lateness: Latenesses,
-    own: OwnWork,
-    cpu: HostCpu,
-    hardware: Hardware,
-    liveness: Liveness,
-    text: EvidenceText,
-    layout: Layout,
-    windows: FrontierWindows,
-    slowness: Slowness,
-    before: LateBeforeStop,
-    guests: GuestHosts,
-    thresholds: Thresholds,
-) -> Iterator[Finding]:
+    roster: Roster, stacks: StacksByRank, lateness: Latenesses, own: OwnWork, cpu: HostCpu, hardware: Hardware,
+    liveness: Liveness, text: EvidenceText, layout: Layout, windows: FrontierWindows, slowness: Slowness,
+    before: LateBeforeStop, guests: GuestHosts, long: LongCalls, thresholds: Thresholds,
+) -> Iterator[Finding]:  # fmt: skip
     yield from findings_of_guests(guests, liveness, roster)
     were = [item for item in before if _material(item, layout, thresholds) and _speaks(item, layout, thresholds)]
     yield from (hardware.refined(before_stop(item, roster), _REFINED) for item in were)
@@ -89,7 +79,7 @@ def _evaluate(
     ]
     named = {rank for finding in found for rank in finding.ranks}
     found += [_of_own_work(roster, cpu, text, item) for item in own.found if item.rank not in named]
-    for finding in found:
+    for finding in (held_inside(each, long) for each in found):
         yield hardware.refined(_undated(finding) if liveness.motion is Motion.UNSEEN else finding, _REFINED)
 
 

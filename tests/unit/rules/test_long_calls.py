@@ -1,0 +1,106 @@
+"""Collectives that take long once all are there, made up, and the rank that all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import duckdb
+import pytest
+
+from forensics.model import Belief, Cause, Component, Confidence, Finding, StageRef
+from forensics.rules.engine import run, supply_of
+from forensics.rules.reductions.network.long_calls import LongCall, LongCalls, held_inside, long_calls
+from forensics.rules.reductions.network.proxy_pauses import Pauses
+from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.slow.proxy_paused import RULE
+from tests.recordings.scenarios import recorded
+
+MS = 1_000_000
+RING = ((0, 1), (1, 2), (2, 3), (3, 0))
+
+
+_TABLES = """
+CREATE TABLE sources (source_id BIGINT, path VARCHAR);
+CREATE TABLE members (communicator VARCHAR, rank INTEGER);
+CREATE TABLE operations (
+    source_id BIGINT, locator BIGINT, rank INTEGER, communicator VARCHAR, sequence BIGINT, duration_ns BIGINT,
+    kind VARCHAR DEFAULT 'all_reduce', input_sizes VARCHAR DEFAULT '[[1]]', output_sizes VARCHAR, count BIGINT,
+    group_call BIGINT, pg_id BIGINT, pg_name VARCHAR, is_p2p BOOLEAN DEFAULT false, device_end_ns BIGINT,
+    family VARCHAR DEFAULT 'recorder', backend VARCHAR DEFAULT 'nccl', state VARCHAR DEFAULT 'done',
+    closes BOOLEAN DEFAULT false
+);
+CREATE VIEW latest_call AS SELECT * FROM operations;
+CREATE VIEW ordered_call AS SELECT * FROM operations;
+"""
+
+
+def found_in(long: Mapping[tuple[int, int], Collection[int]], late: Collection[int] = (), took_ms: int = 1000) -> LongCalls:
+    """Twenty calls of 10 ms of each pair; some numbers take longer, to others the second member comes a second late."""
+    with duckdb.connect() as connection:
+        connection.execute(_TABLES)
+        connection.execute("INSERT INTO sources SELECT n, n FROM range(4) r(n)")
+        for pair in RING:
+            for place, rank in enumerate(pair):
+                connection.execute("INSERT INTO members VALUES (?, ?)", [f"dp{pair[0]}", rank])
+                for number in range(20):
+                    inside = took_ms if number in long.get(pair, ()) else 10
+                    inside += 1000 if number in late and not place else 0
+                    connection.execute(
+                        "INSERT INTO operations (source_id, locator, rank, communicator, sequence, duration_ns) "
+                        "VALUES (?, ?, ?, ?, ?, ?)", [rank, number, rank, f"dp{pair[0]}", number, inside * MS],
+                    )  # fmt: skip
+        return long_calls(connection)
+
+
+def test_the_rank_that_long_calls_of_several_groups_share() -> None:
+    found = found_in({(0, 1): (4, 9), (1, 2): (11,)})
+    assert found.rank == 1 and [each.ranks for each in found.found] == [(0, 1), (0, 1), (1, 2)]
+    assert found.lost_ns == pytest.approx(3 * 990 * MS)
+
+
+@pytest.mark.parametrize(
+    "long",
+    [{(0, 1): (4, 9, 13)}, {(0, 1): (4,), (1, 2): (11,)}, {(0, 1): (4, 9), (2, 3): (11,)}, {(0, 1): range(12), (1, 2): (4,)}],
+    ids=["one group", "two calls", "nobody in common", "as often long as not"],
+)
+def test_what_others_explain_as_well_names_nobody(long: Mapping[tuple[int, int], Collection[int]]) -> None:
+    assert found_in(long).rank is None
+
+
+def test_a_member_that_comes_late_makes_no_call_long() -> None:
+    assert not found_in({}, late=(3, 8, 15)).found
+
+
+def test_a_tenth_of_a_second_is_no_pause_of_a_thread() -> None:
+    assert not found_in({(0, 1): (4, 9), (1, 2): (11,)}, took_ms=90).found
+
+
+LONG = LongCalls(
+    tuple(LongCall("dp", pair, 1e9, 1e7, "x") for pair in ((0, 1), (0, 1), (1, 2))), 1
+)  # fmt: skip
+LATE = Finding(
+    (1,), Cause.COMPUTE_SLOW, StageRef(component=Component.COMPUTE), Belief.BEHIND_AND_BUSY, Confidence.LIKELY, ()
+)  # fmt: skip
+
+
+def test_a_device_that_waited_in_calls_did_not_surely_compute() -> None:
+    found = held_inside(LATE, LONG)
+    assert (found.cause, found.stage.component) == (Cause.UNKNOWN, Component.UNKNOWN)
+    assert "3 collectives of 2 groups took up to 1000 ms once all were there" in found.evidence[-1].statement
+    assert held_inside(replace(LATE, ranks=(2,)), LONG).cause is Cause.COMPUTE_SLOW
+    assert held_inside(LATE, LongCalls()).cause is Cause.COMPUTE_SLOW
+
+
+@pytest.mark.parametrize(
+    ("paused", "long", "ranks"),
+    [(2, LONG, [(1,)]), (0, LONG, []), (2, LongCalls(), []), (2, replace(LONG, rank=3), [])],
+    ids=["both", "no pause that chunks show", "nothing long", "of another rank"],
+)
+def test_few_pauses_count_with_the_long_calls_of_their_rank(paused: int, long: LongCalls, ranks: list[tuple[int, ...]]) -> None:
+    """Two pauses in one group alone are a fourteenth of the time; the recorder shows a third one, in another."""
+    pauses = {(1, 0): Pauses(1, 0, "dp", "all_reduce", 18, paused, 6e8, paused * 6e8, 0.07, 1.3e9, "y")}
+    given: dict[object, object] = {Slowness: Slowness(pauses=pauses), LongCalls: long}
+    found, _ = run(supply_of(recorded("proxy-paused"), instead=given), [RULE], {})
+    assert [(each.ranks) for each in found] == ranks
+    assert all(each.cause is Cause.PROXY_DELAY and each.confidence is Confidence.LIKELY for each in found)
