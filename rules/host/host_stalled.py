@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.model import Cause, Finding
+from forensics.model import Cause, Finding, WaitKind
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.host.background import HelpedStalls
 from forensics.rules.reductions.host.stalls import Stall, StallFindings, is_leaving
-from forensics.rules.reductions.host.work import HostSigns, HostWork
+from forensics.rules.reductions.host.work import HostSigns, HostWork, at_prompt
 from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
 
+# Modules that read from pipes and files, or from whatever is ready.
+_LOCAL = ("multiprocessing/", "selectors.py", "shutil.py")
 _KNOWN_WORK = frozenset({HostWork.LOCK, HostWork.COMPILE, HostWork.COLLECT})
 
 
@@ -28,11 +31,25 @@ def _next_steps(roster: Roster, stall: Stall) -> tuple[str, ...]:
         return (f"take stacks of rank {stall.rank}: the recorder shows that it is behind, not what it does",)
     where = stall.activity.application
     place = f" at {where}" if where else ""
-    return (
-        f"read the code of rank {stall.rank}{place}; pid {facts.pid} can be sampled again"
-        if facts.pid
-        else f"read the code{place}",
-    )
+    read = f"read the code of rank {stall.rank}{place}"
+    read = f"{read}; pid {facts.pid} can be sampled again" if facts.pid else read
+    looked_up = _look_up(stall.activity, f"pid {facts.pid}" if facts.pid else f"the process of rank {stall.rank}", facts.pid)
+    return (read,) if looked_up is None else (looked_up, read)
+
+
+def _look_up(activity: Activity, who: str, pid: int | None) -> str | None:
+    """What to look at first, where the stack tells what is waited for."""
+    number = pid or "PID"
+    if at_prompt(activity.path):
+        return f"{who} waits for a command at the prompt of a debugger: take the breakpoint out of the code"
+    if activity.wait is WaitKind.CHILD:
+        return (
+            f"see what the child processes of {who} do (ps --ppid {number} -o pid,stat,wchan,args): one that waits in a pipe "
+            "may have written more than anybody reads"
+        )
+    if activity.wait is WaitKind.IO and activity.call_frame is not None and not activity.call_frame.module.startswith(_LOCAL):
+        return f"see whose answer {who} waits for (ss -tnp | grep pid={number}), and whether that service is alive"
+    return None
 
 
 def _clears(seen: Seen, roster: Roster, graph: WaitGraph, helped_stalls: HelpedStalls, signs: HostSigns) -> str | None:

@@ -96,6 +96,12 @@ def compiling_frame(path: CallPath) -> Frame | None:
     return next((entry for entry in path if entry.origin != "app" and _matches(patterns.COMPILING, entry)), None)
 
 
+def at_prompt(path: CallPath) -> bool:
+    """Whether a debugger or a console waits for a command, called by the job's own code."""
+    own = next((place for place, entry in enumerate(path) if entry.origin == "app"), len(path))
+    return any(entry.origin != "app" and _matches(patterns.PROMPTS, entry) for entry in path[:own])
+
+
 def collecting_frame(path: CallPath, works: bool) -> Frame | None:
     """The frame that shows a garbage collection: native frames of the collector, or what a finalizer or the CPU bears out.
 

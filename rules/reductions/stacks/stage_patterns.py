@@ -76,6 +76,12 @@ PICKLING = _rows(
     ("pickle", r"torch/distributed/distributed_c10d\.py", r"_object_to_tensor|_tensor_to_object"),
 )  # fmt: skip
 
+# Debuggers and consoles that ask for a command: whoever is in one waits for somebody at a terminal.
+PROMPTS = _rows(
+    ("prompt", r"(?:pdb|bdb|cmd|code)\.py", _ANY),
+    ("prompt", r"(?:IPython/(?:terminal|core/debugger)|ipdb/|prompt_toolkit/|pudb/|remote_pdb)", _ANY),
+)  # fmt: skip
+
 # What a thread without a telling Python frame waits in, by the native frames that some samplers show, mangled or not. `wait()` of a
 # work handle (`isend`, `irecv`, `async_op=True`), gradients that hooks of compiled code reduce, and `with lock:` have no other.
 _C10D = r"(?:c10d::|_ZNK?4c10d\d+)"

@@ -16,6 +16,7 @@ from tests.recordings.places import (
     FORWARD,
     GRADIENT_HOOK,
     HOST_CODE,
+    LIB,
     LOADER_QUEUE,
     LOADER_WORKER,
     RENDEZVOUS,
@@ -49,6 +50,21 @@ def test_the_stage_of_the_rank_that_is_behind_is_the_cause(
     assert (first.ranks, first.cause, first.stage.name, first.rules) == ((2,), cause, stage, (rule,))
     assert first.confidence is Confidence.CONFIRMED
     assert victims(verdict) == {0: (2,), 1: (2,), 3: (2,)}
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "step"),
+    [
+        ("pdb.py", "_cmdloop", "pid 4120 waits for a command at the prompt of a debugger"),
+        ("socket.py", "readinto", "ss -tnp | grep pid=4120"),
+        ("subprocess.py", "wait", "ps --ppid 4120"),
+        ("multiprocessing/connection.py", "_recv", "read the code of rank 2 at wait_for_license (license.py:12)"),
+    ],
+)
+def test_the_first_step_looks_at_what_the_rank_waits_for(tmp_path: Path, file: str, function: str, step: str) -> None:
+    place = ((function, f"{LIB}{file}", 700), *HOST_CODE)
+    (first,) = verdict_of(whole(stuck(), {2: place}).write(tmp_path)).suspects
+    assert first.rules == ("FX112",) and step in first.next_steps[0]
 
 
 @pytest.mark.parametrize(("place", "rule"), [(LOADER_QUEUE, "FX110"), (CHECKPOINT, "FX111"), (HOST_CODE, "FX112")])
