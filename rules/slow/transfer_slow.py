@@ -29,6 +29,7 @@ from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.cuts import cuts
 from forensics.rules.reductions.network.pair_rates import PairRate
 from forensics.rules.reductions.network.slow_ends import Blame, Link, blamed
+from forensics.rules.reductions.network.slow_rails import on_one_rail, places_of_nics
 from forensics.rules.reductions.network.slowness import LEAST_SHARE_BESIDE, LEAST_SLOWDOWN, Slowness
 from forensics.rules.reductions.network.went_wrong import IntervalFactor, ThroughputFactor, WindowSeconds
 from forensics.rules.reductions.ranks.nic_users import NicUsers
@@ -72,7 +73,7 @@ def _evaluate(
     weights = {link: channel.share for link, channel in slow.items()}
     blames = [
         (blame, [slow[link] for link in sorted(blame.links, key=lambda link: (-slow[link].share, link))])
-        for blame in blamed(weights, material, sound, users)
+        for blame in on_one_rail(blamed(weights, material, sound, users), sound, places_of_nics(roster, users))
     ]
     worst = max((_slowdown(known, found[0]) for _, found in blames), default=1.0)
     for blame, found in blames:
@@ -140,7 +141,7 @@ def _finding(roster: Roster, slowness: Slowness, blame: Blame, found: Sequence[C
         belief=Belief.BEHIND_AND_BUSY,
         confidence=_confidence(first, pair, likely),
         evidence=tuple(_evidence(slowness, blame, found)),
-        granularity=Granularity.NIC if single else Granularity.LINK,
+        granularity=Granularity.NIC if single and not blame.is_rail else Granularity.LINK,
         members=Members.EACH if single else Members.ONE_OF,
         anomaly=Anomaly.FAIL_SLOW,
         resource=_resource(slowness, blame, found, pair),
@@ -183,7 +184,10 @@ def _evidence(slowness: Slowness, blame: Blame, found: Sequence[ChannelFlows]) -
         links = ", ".join(f"{sender} to {receiver}" for sender, receiver in blame.spared[:_SHOWN])
         whose = "it is not the NIC of the other end" if blame.single else "not all links of its ends are slow"
         yield Evidence(f"chunks from rank {links} take as long as on their peers: {whose}")
-    if blame.single and len(blame.ranks) > 1:
+    if blame.is_rail:
+        rail = f"NICs of {ranks_text(blame.ranks)} have one number on their hosts, and each slow link has one of them"
+        yield Evidence(f"{rail}: what joins them, a rail or its switch, is nearer than as many faults")
+    elif blame.single and len(blame.ranks) > 1:
         yield Evidence(f"{ranks_text(blame.ranks)} have one NIC together, and links of each are slow")
     if not found[0].peers:
         yield Evidence("no other ranks have such flows: the channel was compared with its own past only", None, supports=False)

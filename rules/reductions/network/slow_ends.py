@@ -26,14 +26,15 @@ _ECHO = 0.2
 class Blame:
     """An end that is slow (`single`), or the two of a link; `links` are the slow links that it explains.
 
-    An end is a rank, or those that have one NIC. `spared` are sound links of the other end, or of both ends of a link: what
-    speaks against them.
+    An end is a rank, or those that have one NIC, or with `is_rail` NICs of one number on several hosts. `spared` are sound
+    links of the other end, or of both ends of a link: what speaks against them.
     """
 
     ranks: tuple[int, ...]
     links: tuple[Link, ...]
     spared: tuple[Link, ...]
     single: bool = True
+    is_rail: bool = False
 
 
 def blamed(
@@ -84,7 +85,7 @@ def _explanations(
     while heads := [link for link in left if link in material]:
         first = max(heads, key=lambda link: (left[link], link))
         together = _connected(left, first)
-        found.append(_explained(first, {link: left[link] for link in together}, sound, users))
+        found.append(_explained(first, {link: left[link] for link in together}, slow, sound, users))
         for link in [link for link in together if link == first or _is_explained(link, found[-1])]:
             del left[link]
     return found
@@ -102,8 +103,14 @@ def _connected(links: Collection[Link], first: Link) -> tuple[Link, ...]:
     return tuple(sorted(link for link in links if link[0] in reached))
 
 
-def _explained(first: Link, links: Mapping[Link, float], sound: Collection[Link], users: NicUsers) -> Blame:
-    """The end of `first` whose slow links are several and none of whose other links is sound; else the link itself."""
+def _explained(
+    first: Link, links: Mapping[Link, float], slow: Collection[Link], sound: Collection[Link], users: NicUsers
+) -> Blame:
+    """The end of `first` whose slow links are several and none of whose other links is sound; else the link itself.
+
+    `slow` are all of them, also those that are explained already: where all links of one end are slow in whatever direction,
+    and the other end has a sound one, it is that one again.
+    """
     clean = [rank for rank in first if _several(rank, links, users) and not _sound_beside(rank, links, sound)]
     weights = {rank: sum(links[link] for link in _of(rank, links)) for rank in clean}
     best = sorted(weights, key=lambda rank: (-weights[rank], rank))[:2]
@@ -113,6 +120,10 @@ def _explained(first: Link, links: Mapping[Link, float], sound: Collection[Link]
         return Blame((best[0],), own, tuple(link for rank in others for link in _sound_beside(rank, links, sound)))
     pair = tuple(sorted(first))
     own = tuple(link for link in links if set(link) == set(pair))
+    at_sound = {rank for link in sound for rank in link}
+    whole = [rank for rank in pair if rank not in at_sound and _several(rank, slow, users)]
+    if len(whole) == 1 and at_sound.issuperset({*pair} - {*whole}):
+        return Blame((whole[0],), own, tuple(link for link in sound if {*link} & {*pair}))
     spared = tuple(link for rank in pair for link in _sound_beside(rank, dict.fromkeys(own, 1.0), sound))
     return Blame(pair, own, spared, single=False)
 

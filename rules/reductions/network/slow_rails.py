@@ -1,0 +1,61 @@
+"""Slow links of several hosts that all have an end on NICs of one number: one rail, and not as many faults as hosts.
+
+NICs of one number meet below a switch of their own where a network has rails, and have the same place on every host. In a ring
+each link of a channel leads from one number to another one, so that both rails have all of its links: where a link tells which
+of its ends is slow, it tells the rail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from forensics.rules.reductions.network.slow_ends import Blame, Link
+from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.ranks.roster import Roster
+
+Place = tuple[str, int]
+"""A host, and the number of a NIC among those of its ranks."""
+PlaceOf = Callable[[int], Place | None]
+
+# Hosts whose NICs of one number would have to be slow at once by chance.
+_LEAST_HOSTS = 3
+
+
+def places_of_nics(roster: Roster, users: NicUsers) -> PlaceOf:
+    """Where the NIC of a rank is: NICs of a host are taken to have the order of their first ranks."""
+    by_host: dict[str, list[int]] = {}
+    for rank in sorted({users.first(rank) for rank in roster.ranks}):
+        if host := roster.host_of(rank):
+            by_host.setdefault(host, []).append(rank)
+    known = {rank: (host, number) for host, ranks in by_host.items() for number, rank in enumerate(ranks)}
+    return lambda rank: known.get(users.first(rank))
+
+
+def on_one_rail(blames: Sequence[Blame], sound: Collection[Link], place_of: PlaceOf) -> tuple[Blame, ...]:
+    """One blame for all where exactly one number of NIC has an end of each, on several hosts, and nothing clears any."""
+    rails = {place[1] for blame in blames for rank in blame.ranks if (place := place_of(rank))}
+    found = [joined for rail in sorted(rails) if (joined := _joined(blames, rail, sound, place_of)) is not None]
+    return (found[0],) if len(found) == 1 else tuple(blames)
+
+
+def _joined(blames: Sequence[Blame], rail: int, sound: Collection[Link], place_of: PlaceOf) -> Blame | None:
+    ends = [_at(rail, blame.ranks, place_of) for blame in blames]
+    # Of a link exactly one end is on the rail, or it tells none; who is told to be slow by itself is on it.
+    parts = zip(ends, blames, strict=True)
+    is_on = all(own >= {*blame.ranks} if blame.single else len(own) == 1 for own, blame in parts)
+    links = tuple(sorted({link for blame in blames for link in blame.links}))
+    named = set[int]().union(*ends)
+    hosts = {place[0] for rank in named if (place := place_of(rank))}
+    if not is_on or len(blames) < 2 or len(hosts) < _LEAST_HOSTS:
+        return None
+    if any({*link} & named for link in sound):
+        return None  # a NIC that is slow by its rail has no sound link, in whatever direction
+    ranks = tuple(sorted(named))
+    spared = tuple(sorted({link for blame in blames for link in blame.spared if not {*link} & {*ranks}}))
+    return replace(blames[0], ranks=ranks, links=links, spared=spared, single=True, is_rail=True)
+
+
+def _at(rail: int, ranks: Collection[int], place_of: PlaceOf) -> set[int]:
+    """Which of some ranks have NICs of this number."""
+    return {rank for rank in ranks if (place := place_of(rank)) and place[1] == rail}

@@ -1,0 +1,77 @@
+"""Slow links that all have an end on NICs of one number are one rail, if something tells it from that of their other end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from forensics.rules.reductions.network.slow_ends import Blame, Link, blamed
+from forensics.rules.reductions.network.slow_rails import on_one_rail
+from forensics.rules.reductions.ranks.nic_users import NicUsers
+
+# Four hosts of eight ranks: each link of a ring leads from the second rank of a host to the third one of the next.
+RING = ((1, 10), (9, 18), (17, 26), (25, 2))
+RAIL = (2, 10, 18, 26)
+
+
+def place_of(rank: int) -> tuple[str, int]:
+    return f"host{rank // 8}", rank % 8
+
+
+def named(slow: Sequence[Link], sound: Sequence[Link] = ()) -> list[tuple[tuple[int, ...], bool]]:
+    found = blamed(dict.fromkeys(slow, 0.4), slow, sound, NicUsers())
+    return sorted((blame.ranks, blame.single) for blame in on_one_rail(found, sound, place_of))
+
+
+def test_a_rank_that_is_slow_both_ways_tells_the_rail() -> None:
+    assert named((*RING, (10, 19))) == [(RAIL, True)]
+
+
+@pytest.mark.parametrize(
+    ("slow", "sound"),
+    [
+        (RING, ()),
+        ((*RING, (10, 19)), ((3, 18),)),
+        ((*RING, (10, 19)), ((26, 3),)),
+        ((*RING[:2], (10, 19)), ()),
+        ((*RING, (10, 19), (4, 13)), ()),
+        ((*RING, (10, 19), (17, 6)), ()),
+    ],
+    ids=[
+        "no end is told", "a sound link to one of them", "a sound link from one of them", "two hosts",
+        "a link of other numbers", "a slow rank of the other rail",
+    ],
+)  # fmt: skip
+def test_what_does_not_tell_a_rail_is_as_many_faults_as_before(slow: Sequence[Link], sound: Sequence[Link]) -> None:
+    found = blamed(dict.fromkeys(slow, 0.4), slow, sound, NicUsers())
+    assert on_one_rail(found, sound, place_of) == tuple(found) and len(found) > 1
+
+
+def test_nobody_is_named_that_was_not_before() -> None:
+    slow = (*RING, (10, 19))
+    before: tuple[Blame, ...] = blamed(dict.fromkeys(slow, 0.4), slow, (), NicUsers())
+    after = on_one_rail(before, (), place_of)
+    assert {rank for blame in after for rank in blame.ranks} < {rank for blame in before for rank in blame.ranks}
+
+
+def test_links_along_one_rail_tell_no_rail() -> None:
+    assert len(named([(3, 11), (11, 19), (19, 27), (27, 3)])) > 1, "two NICs of four explain them as well"
+
+
+@pytest.mark.parametrize(
+    ("sound", "ends"),
+    [
+        (((11, 19),), [((3,), True), ((27,), True)]),
+        ((), [((3, 11), False), ((27,), True)]),
+        (((11, 19), (3, 12)), [((3, 11), False), ((27,), True)]),
+    ],
+    ids=["one is", "not seen to be", "both are"],
+)
+def test_an_end_without_a_sound_link_is_told_from_one_with_a_sound_one(
+    sound: Sequence[Link], ends: list[tuple[tuple[int, ...], bool]]
+) -> None:
+    """Two neighbours of a ring of four are slow: the link from one of them to the next rank is no fault of that."""
+    slow = {(19, 27): 0.2, (27, 3): 0.3, (3, 11): 0.1}
+    found = blamed(slow, tuple(slow), sound, NicUsers())
+    assert sorted((blame.ranks, blame.single) for blame in on_one_rail(found, sound, place_of)) == ends
