@@ -1,9 +1,8 @@
 """Where somebody on call looks first when nobody can be named: what others name, and what stands out and proves nothing.
 
-A lost node, a worker that its executor saw die, a pod that ended, a GPU with an error, a host that several others lose
-transfers with, a link or port that is down, a GPU that idles or is clocked down while all others are busy; a rank that gave up
-on another call than its peers; few ranks that are elsewhere than the others in stacks of one moment, or of which nothing is
-here.
+A lost node, a worker that its executor saw die, a pod that ended, a GPU with an error or whose results differ, a link or port
+(link_pointers.py), a GPU that idles or is clocked down while all others are busy; a rank that gave up on another call than its
+peers; few ranks that are elsewhere than the others in stacks of one moment, or of which nothing is here.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.model import TreeLine
+from forensics.rules.link_pointers import link_pointers, place
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
-from forensics.rules.reductions.hardware.lost_links import links_down
 from forensics.rules.reductions.logs.failures import is_of_another
 from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.tree import apart
-from forensics.rules.reductions.text.evidence_text import counted, ranks_text
+from forensics.rules.reductions.text.evidence_text import ranks_text
 
 _MOST = 4
 _LEAST_GPUS = 4
@@ -38,13 +37,6 @@ _PODS = """
 SELECT regexp_extract(subject, 'pod=(\\S+)', 1) AS pod, min(source) FROM logged_event
 WHERE kind = 'process_exit' AND rank IS NULL AND subject LIKE '%pod=%' GROUP BY ALL ORDER BY ALL
 """
-# Addresses that transfers over RDMA failed with; those of one host alone cannot tell which of two ends is at fault.
-_PEERS = """
-SELECT regexp_extract(subject, 'peer=([^<\\s]+)', 1) AS peer, count(DISTINCT host), count(DISTINCT rank), min(source)
-FROM logged_event WHERE kind = 'completion_error' GROUP BY peer ORDER BY peer
-"""
-# Links that went down and were not reported up again; those of containers and bridges come and go.
-_LINKS = links_down("NOT regexp_matches(device, '^(veth|docker|br-|virbr|cali|vxlan|tap|lo)')")
 # GPUs on which somebody computes, with how busy they were in all looks at them, what power they drew of what they may, and the
 # memory in use: tables of a container show no processes.
 _GPUS = """
@@ -73,17 +65,6 @@ HAVING clock IS NOT NULL AND min(value) FILTER (counter = 'utilization_percent')
 """
 # Of the clock of the slowest other GPU, and how much slower than the fastest that one is at most.
 _LOW, _ALIKE = 0.75, 0.85
-# Ports of NICs, by place (a text of ibstat does not say of which host it is): whether it is up, and the model of the NIC. One
-# that an operator has switched off is none.
-_PORTS = """
-SELECT coalesce(p.host, s.host), s.path, p.device, n.model, regexp_matches(p.state, '(?i)\\bactive\\b') AS up, p.state
-FROM devices p JOIN sources s USING (source_id)
-LEFT JOIN devices n ON n.source_id = p.source_id AND n.device = p.parent AND n.kind = 'nic'
-WHERE p.kind = 'port' AND regexp_matches(p.state, '(?i)\\b(active|down)\\b')
-    AND NOT contains(lower(p.state), 'disabled')
-ORDER BY ALL
-"""
-_LEAST_PORTS = 3
 _TESTS = "SELECT host, device, text, min(source) FROM device_event WHERE kind = 'test_failed' GROUP BY ALL ORDER BY ALL"
 # Errors that processes of torchrun wrote beside their logs, in folders that tell their number on their node only.
 _REPLIES = """
@@ -96,6 +77,11 @@ SELECT rank, arg_min(subject, (path, locator)), arg_min(source, (path, locator))
 WHERE kind = 'watchdog_timeout' AND rank IS NOT NULL AND subject LIKE '%seq=%' GROUP BY rank ORDER BY rank
 """
 _LEAST_ALIKE = 3
+# Whose result was another one when the same step was computed again.
+_DIFFERS = """
+SELECT rank, arg_min(subject, (path, locator)), arg_min(source, (path, locator)) FROM logged_event
+WHERE kind = 'result_differs' AND rank IS NOT NULL GROUP BY rank ORDER BY rank
+"""
 
 
 def pointers(connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors) -> tuple[str, ...]:
@@ -107,19 +93,14 @@ def pointers(connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors) 
         *_first_reply(connection),
         *_errors(roster, errors),
         *_failed_tests(connection),
-        *_lost_peer(connection),
-        *_down_links(connection),
-        *_down_ports(connection),
+        *link_pointers(connection),
+        *_result_differs(connection),
         *_gave_up_elsewhere(connection),
         *_idle(connection),
         *(held := tuple(_throttled(connection))),
         *(() if held else _clocked_down(connection)),
     )
     return tuple(islice(found, _MOST))
-
-
-def _place(device: str, host: str | None) -> str:
-    return f"{device} of {host}" if host else device
 
 
 def _lost_nodes(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -171,42 +152,16 @@ def _failed_tests(connection: DuckDBPyConnection) -> Iterator[str]:
     failed = rows_of(connection, "device_events", _TESTS, kinds=("test_failed",))
     if len({(host, device) for host, device, *_ in failed}) == 1:
         host, device, said, source = failed[0]
-        where = _place(device, host)
+        where = place(device, host)
         yield f"{where} and the rank on it: {said} ({source})"
 
 
-def _lost_peer(connection: DuckDBPyConnection) -> Iterator[str]:
-    """The one address with which the transfers of several hosts failed, none of them with another."""
-    peers = rows_of(connection, "log_events", _PEERS, kinds=("completion_error",))
-    if len(peers) == 1 and peers[0][0] and peers[0][1] > 1:
-        peer, hosts, ranks, source = peers[0]
-        whose = f"{counted(ranks, 'rank')} of {hosts} other hosts" if ranks else f"{hosts} other hosts"
-        yield f"NICs, links and kernel log of the host with the address {peer}: {whose} lost transfers with it alone ({source})"
-
-
-def _down_links(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One link; where several went down it may be a switch, or a host that was started."""
-    links = rows_of(connection, "device_events", _LINKS, kinds=("link_down",))
-    if len(links) == 1:
-        ((host, device, source),) = links
-        where = _place(device, host or "its host")
-        yield f"{where}, cable and switch port, and the ranks that use it: its link went down ({source})"
-
-
-def _down_ports(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One port, while that of the same name is up on other hosts, or of one host several of NICs of the same model are."""
-    ports = rows_of(connection, "devices", _PORTS)
-    up = {(port[0] or port[1], port[2]): port[3] for port in ports if port[4]}
-    down = [port for port in ports if not port[4]]
-    if len(down) != 1 or (down[0][0] or down[0][1], down[0][2]) in up:
-        return
-    ((host, path, device, model, _, state),) = down
-    elsewhere = sum(name == device for _, name in up)
-    beside = sum(place == (host or path) and its == model for (place, _), its in up.items())
-    if elsewhere or (model and beside >= _LEAST_PORTS):
-        others = f"it is up on {counted(elsewhere, 'other host')}" if elsewhere else f"{beside} others of the host are up"
-        where = _place(device, host or "its host")
-        yield f"{where}, cable and switch port, and the ranks that use it: its port is down ({state}; {path}), {others}"
+def _result_differs(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One rank; where several do, a program whose results vary explains all of them."""
+    found = rows_of(connection, "log_events", _DIFFERS, kinds=("result_differs",))
+    if len(found) == 1:
+        ((rank, what, source),) = found
+        yield f"the GPU of rank {rank} ({what}), by a test of its own: computed again, its result was another one ({source})"
 
 
 def _gave_up_elsewhere(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -234,7 +189,7 @@ def _idle(connection: DuckDBPyConnection) -> Iterator[str]:
     shares = sorted(gpu[4] for gpu in busy if gpu[4] is not None)
     waits = bool(shares) and shares[-1] < _WAITING
     how = f", at no more than {100 * shares[-1]:.0f} % of their power: so look GPUs that wait for it" if waits else ""
-    where = _place(device, host)
+    where = place(device, host)
     whose = f"process {pid} on {where}: it" if pid else f"the process that holds {where}, which"
     yield f"stack and log of {whose} is idle while {len(busy)} others are busy{how}"
 
@@ -244,7 +199,7 @@ def _throttled(connection: DuckDBPyConnection) -> Iterator[str]:
     found = rows_of(connection, "device_events", _THROTTLED, kinds=("throttle",))
     if len(found) == 1 and found[0][4] >= _LEAST_GPUS:
         ((host, device, why, source, gpus),) = found
-        where = _place(device, host)
+        where = place(device, host)
         yield f"{where} and the rank on it: its clocks are held down ({why}; {source}), those of {gpus - 1} others are not"
 
 
@@ -253,7 +208,7 @@ def _clocked_down(connection: DuckDBPyConnection) -> Iterator[str]:
     gpus = rows_of(connection, "counters", _CLOCKS)
     if len(gpus) >= _LEAST_GPUS and gpus[0][2] <= _LOW * gpus[1][2] and gpus[1][2] >= _ALIKE * gpus[-1][2]:
         host, device, clock, path = gpus[0]
-        where = _place(device, host)
+        where = place(device, host)
         others = f"{len(gpus) - 1} others at {gpus[1][2]} MHz or more"
         yield f"{where} and the rank on it: it computes at {clock} MHz ({path}), {others}"
 

@@ -186,6 +186,14 @@ PATTERNS = (
     ),
     pattern("xid", FALLEN_OFF, "code=79 pci={device} pid="),
     pattern("task_blocked", r"INFO: task \S{1,64}:(?P<pid>\d{1,9}) blocked for more than \d", "pid={pid}"),
+    # Megatron-LM computes a step again when its result is no number: an error of the device does not come again.
+    pattern(
+        "result_differs",
+        r"[Rr]ank (?P<rank>\d{1,7}), node (?P<host>\S{1,255}), device (?P<device>\d{1,3}), iteration #(?P<step>\d{1,12}): "
+        r"(?:First rerun: unexpected result is not reproducible|Possible (?P<how>transient|persistent) error)",
+        "device={device} host={host} iteration={step}",
+        ("Rank ", "rank "),
+    ),
     pattern("node_failed", r"srun: error: Node failure on (?P<host>\S+)", "{host}"),
     pattern(
         "node_failed",
@@ -264,6 +272,9 @@ WORDS = (
         "INFO: task ",
         "died unexpectedly",
         "Parent process exited",
+        "unexpected result is not",
+        "Possible transient error",
+        "Possible persistent error",
         "Error: Detected mismatch",
     ),
 )

@@ -1,4 +1,5 @@
-"""What Kubernetes prints of the pods of a job: `kubectl describe pod`, `get pods`, `get events`, training operator, Volcano.
+"""What Kubernetes prints of the pods of a job: `kubectl describe pod`, `get pods`, `get events`, training operator, Volcano,
+and Vertex AI of its replicas.
 
 Upstream: staging/src/k8s.io/kubectl/pkg/describe of kubernetes/kubernetes, the training operator of Kubeflow,
 pkg/controllers/job/job_controller.go of volcano-sh/volcano.
@@ -26,6 +27,7 @@ WORDS = (
     "OOMKilled",
     " exited with code ",
     "Event:PodFailed",
+    " exited with a non-zero status of ",
     "The node was low on resource: ",
     "Gracefully stopping",
     "Aborting on container exit",
@@ -37,6 +39,7 @@ _POD = re.compile(r"Error pod (?P<pod>[\w.-]{1,253}) container \S{1,253} exitCod
 _FAILED = re.compile(
     r"\bPod: [a-z0-9-]{1,63}\.(?P<operator>[a-z0-9][\w.-]{0,252}) exited with code (?P<exited>\d{1,3})\b"
     r"|\bPod:(?P<volcano>[a-z0-9][\w.-]{0,252}), Event:PodFailed, ExitCode:(?P<code>\d{1,3})\b"
+    r"|\bThe replica (?P<replica>[a-z][\w-]{0,62}(?: \d{1,5})?) exited with a non-zero status of (?P<status>\d{1,3})\b"
 )
 # Docker Compose kills those containers that do not end by themselves when it is told to stop, or ends with the first of them.
 _STOPPING = ("Gracefully stopping", "Aborting on container exit")
@@ -109,8 +112,9 @@ class Pods:
         elif service := _SERVICE.match(line):
             yield from self._stopped(service, int(service["code"]))
         elif failed := _FAILED.search(line):
-            code = int(failed["exited"] or failed["code"])
-            yield from self._end(failed["operator"] or failed["volcano"], code, " by=mpi") if code else ()
+            code = int(failed["exited"] or failed["code"] or failed["status"])
+            pod = failed["operator"] or failed["volcano"] or failed["replica"].replace(" ", "-")
+            yield from self._end(pod, code, " by=mpi") if code else ()
 
     def _stopped(self, service: re.Match[str], code: int) -> Iterator[Ended]:
         """A container that a signal ended before another one failed; several have no order, as when somebody kills them all."""

@@ -26,12 +26,25 @@ _CA = re.compile(r"CA '([\w.-]{1,64})'")
 _PORT = re.compile(r"\s+Port (\d{1,3}):\s*$")
 _VALUE = re.compile(r"\s+([A-Z][A-Za-z ]{1,40}): (.{1,120})")
 _LINK = re.compile(r"link ([\w.-]{1,64})/(\d{1,3}) ((?:[a-z]\w{1,62} \d{1,20} ?)+)\s*$")
+# perfquery: counters since they were cleared, of a port by its local identifier.
+_QUERY = re.compile(r"# Port (?:extended )?counters: Lid (\d{1,6}) port (\d{1,3})\b")
+_DOTTED = re.compile(r"([A-Z]\w{2,48}):\.{2,64}(\d{1,20})\s*$")
+_OF_QUERY = {
+    "SymbolErrorCounter": "symbol_error",
+    "LinkErrorRecoveryCounter": "link_error_recovery",
+    "LinkDownedCounter": "link_downed",
+    "PortRcvErrors": "port_rcv_errors",
+    "PortRcvRemotePhysicalErrors": "port_rcv_remote_physical_errors",
+    "PortXmitDiscards": "port_xmit_discards",
+    "LocalLinkIntegrityErrors": "local_link_integrity_errors",
+    "PortXmitWait": "port_xmit_wait",
+}
 _OF_CA = {"CA type": "hca_type", "Node GUID": "node_guid"}
 _OF_PORT = {"State": "state", "Physical state": "phys_state", "Link layer": "link_layer"}
 
 
 def sniff(head: bytes, path: str) -> int:
-    """Names its schema; or is the text of ibstat, rdma or ethtool."""
+    """Names its schema; or is the text of ibstat, perfquery, rdma or ethtool."""
     if b'"forensics.ib/' in head[:512] or b'"forensics.ib-series/' in head[:512]:
         return 95
     words = head.decode("utf-8", "replace") if head[:1] != b"{" else ""
@@ -172,15 +185,17 @@ def _batches(tables: Mapping[str, dict[str, list[Any]]], sample: int, time_ns: i
 
 
 def is_text(head: str) -> bool:
-    """Whether it begins with a channel adapter of ibstat's, or with a link of rdma's."""
+    """Whether it begins with a channel adapter of ibstat's, a port of perfquery's, or with a link of rdma's."""
     lines = [line[:MAX_LINE] for line in head.splitlines() if line.strip()]
     if any(_CA.match(line) for line in lines[:4]):
         return any(_PORT.match(line) for line in lines)
+    if any(_QUERY.match(line) for line in lines[:4]):
+        return any(_DOTTED.match(line) for line in lines)
     return bool(lines) and all(_LINK.match(line) for line in lines[:2])
 
 
 def read_text(lines: Iterable[tuple[int, str]]) -> dict[str, Any]:
-    """`ibstat` and `rdma statistic` as text, in the form of the collector's document: devices with their ports."""
+    """`ibstat`, `perfquery` and `rdma statistic` as text, in the form of the collector's document: devices with their ports."""
     devices: dict[str, dict[str, Any]] = {}
     device: dict[str, Any] = {}
     port: dict[str, Any] | None = None
@@ -193,6 +208,12 @@ def read_text(lines: Iterable[tuple[int, str]]) -> dict[str, Any]:
             words = match[3].split()
             port["hw_counters"] = dict(zip(words[::2], map(int, words[1::2]), strict=True))
             port = None
+        elif match := _QUERY.match(line):
+            device = devices.setdefault(f"lid{match[1]}", {"ports": {}})
+            port = device["ports"].setdefault(match[2], {})
+        elif port is not None and (match := _DOTTED.match(line)):
+            if match[1] in _OF_QUERY:
+                port.setdefault("counters", {})[_OF_QUERY[match[1]]] = int(match[2])
         elif device and (match := _PORT.match(line)):
             port = device["ports"].setdefault(match[1], {})
         elif device and (match := _VALUE.match(line)):

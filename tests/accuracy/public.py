@@ -44,7 +44,10 @@ were written cut; most of the silent ones are tables of devices, of which nothin
 point to seven of the fifteen. Of the two of its morning eleven were refused as no evidence, of which six are silence (figures
 of a benchmark by pairs of nodes, an AMD kernel log, nvidia-smi dmon, perfquery, an event log of a BMC, metrics of ranks in JSON
 lines); the next steps pointed to four of the silent ones. The wrong name was of a worker of Ray that went away with its
-finished job; afterwards 6 of the 19 and 6 of the 6 were named."""
+finished job; afterwards 6 of the 19 and 6 of the 6 were named. Of the two of its forenoon eleven were refused as no evidence
+(metrics in JSON lines, figures of pairs of nodes, tables of dashboards, nvidia-smi dmon, traces of system calls, a report of
+a profiler, perfquery, an event of Ray, a journal), of which three are silence; the next steps pointed to four of the silent
+ones. Afterwards 12 of the 18 and 2 of the 6 were named."""
 TITLE = "## Logs pasted in public"
 
 
@@ -122,6 +125,8 @@ UNSEEN = (
     Sitting("the same hand again, 2026-11-27, before what that taught was mended but for ports and clocks", 9, 4, 0, 7, 7),
     Sitting("logs, tables and folders of public threads, 2026-11-27 morning, a third to tempt", 19, 5, 1, 9, 8),
     Sitting("the same hand again, after what that taught, 2026-11-27 morning, half naming nobody", 6, 5, 0, 6, 6),
+    Sitting("logs, tables and folders of public threads, 2026-11-27 forenoon, half naming nobody", 18, 9, 0, 15, 15),
+    Sitting("the same hand again, after what that taught, 2026-11-27 forenoon", 6, 2, 0, 6, 6),
 )
 
 

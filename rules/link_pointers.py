@@ -1,0 +1,85 @@
+"""Which link, port or host of a network stands out where nobody can be named, and proves nothing by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from duckdb import DuckDBPyConnection
+
+from forensics.case.database import rows_of
+from forensics.rules.reductions.hardware.lost_links import links_down
+from forensics.rules.reductions.hardware.port_errors import port_errors
+from forensics.rules.reductions.text.evidence_text import counted
+
+# Addresses that transfers over RDMA failed with; those of one host alone cannot tell which of two ends is at fault.
+_PEERS = """
+SELECT regexp_extract(subject, 'peer=([^<\\s]+)', 1) AS peer, count(DISTINCT host), count(DISTINCT rank), min(source)
+FROM logged_event WHERE kind = 'completion_error' GROUP BY peer ORDER BY peer
+"""
+# Links that went down and were not reported up again; those of containers and bridges come and go.
+_LINKS = links_down("NOT regexp_matches(device, '^(veth|docker|br-|virbr|cali|vxlan|tap|lo)')")
+# Ports of NICs, by place (a text of ibstat does not say of which host it is): whether it is up, and the model of the NIC. One
+# that an operator has switched off is none.
+_PORTS = """
+SELECT coalesce(p.host, s.host), s.path, p.device, n.model, regexp_matches(p.state, '(?i)\\bactive\\b') AS up, p.state
+FROM devices p JOIN sources s USING (source_id)
+LEFT JOIN devices n ON n.source_id = p.source_id AND n.device = p.parent AND n.kind = 'nic'
+WHERE p.kind = 'port' AND regexp_matches(p.state, '(?i)\\b(active|down)\\b')
+    AND NOT contains(lower(p.state), 'disabled')
+ORDER BY ALL
+"""
+_LEAST_PORTS = 3
+
+
+def link_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
+    """Each a sentence that says what to get, the surest first."""
+    yield from _lost_peer(connection)
+    yield from _down_links(connection)
+    yield from _down_ports(connection)
+    yield from _errors_of_port(connection)
+
+
+def place(device: str, host: str | None) -> str:
+    """A device and its host, where that is known."""
+    return f"{device} of {host}" if host else device
+
+
+def _lost_peer(connection: DuckDBPyConnection) -> Iterator[str]:
+    """The one address with which the transfers of several hosts failed, none of them with another."""
+    peers = rows_of(connection, "log_events", _PEERS, kinds=("completion_error",))
+    if len(peers) == 1 and peers[0][0] and peers[0][1] > 1:
+        peer, hosts, ranks, source = peers[0]
+        whose = f"{counted(ranks, 'rank')} of {hosts} other hosts" if ranks else f"{hosts} other hosts"
+        yield f"NICs, links and kernel log of the host with the address {peer}: {whose} lost transfers with it alone ({source})"
+
+
+def _down_links(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One link; where several went down it may be a switch, or a host that was started."""
+    links = rows_of(connection, "device_events", _LINKS, kinds=("link_down",))
+    if len(links) == 1:
+        ((host, device, source),) = links
+        where = place(device, host or "its host")
+        yield f"{where}, cable and switch port, and the ranks that use it: its link went down ({source})"
+
+
+def _down_ports(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One port, while that of the same name is up on other hosts, or of one host several of NICs of the same model are."""
+    ports = rows_of(connection, "devices", _PORTS)
+    up = {(port[0] or port[1], port[2]): port[3] for port in ports if port[4]}
+    down = [port for port in ports if not port[4]]
+    if len(down) != 1 or (down[0][0] or down[0][1], down[0][2]) in up:
+        return
+    ((host, path, device, model, _, state),) = down
+    elsewhere = sum(name == device for _, name in up)
+    beside = sum(at == (host or path) and its == model for (at, _), its in up.items())
+    if elsewhere or (model and beside >= _LEAST_PORTS):
+        others = f"it is up on {counted(elsewhere, 'other host')}" if elsewhere else f"{beside} others of the host are up"
+        where = place(device, host or "its host")
+        yield f"{where}, cable and switch port, and the ranks that use it: its port is down ({state}; {path}), {others}"
+
+
+def _errors_of_port(connection: DuckDBPyConnection) -> Iterator[str]:
+    if (port := port_errors(connection)) is not None:
+        where = place(port.device, port.host or "its host")
+        what = f"{port.errors} {port.counter} since its counters were cleared ({port.path})"
+        yield f"{where}, cable and switch port: {what}, {port.others} other ports next to none"

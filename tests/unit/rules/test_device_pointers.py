@@ -1,0 +1,77 @@
+"""Ports with errors, GPUs whose results differ, replicas that ended: pointed at where nobody can be named, never accused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.recordings.verdicts import verdict_of
+from tests.unit.ingest.reading import read
+
+ERROR = "ERROR:megatron.core.rerun_state_machine:"
+DIFFERS = (
+    ERROR + "Rank {0}, node gn-02, device {1}, iteration #3: First rerun: unexpected result is not reproducible within it\n"
+)
+AGAIN = (
+    ERROR
+    + "Rank {0}, node gn-02, device {1}, iteration #3: First rerun: unexpected result is reproducible within it (nan = nan)\n"
+)
+STEPS = " [2026-05-27 03:11:00] iteration        2/     100 | consumed samples: 16 | lm loss: 1.02E+01 |\n"
+REPLICA = "E 2026-02-08 The replica {0} exited with a non-zero status of {1}. Termination reason: Error.\n"
+
+
+def port(errors: int, lid: int = 14) -> str:
+    return (
+        f"# Port counters: Lid {lid} port 1 (CapMask: 0x5A00)\nPortSelect:......................1\n"
+        f"SymbolErrorCounter:..............{errors}\nLinkDownedCounter:...............0\n"
+        f"PortRcvErrors:...................{errors // 4}\nPortXmitWait:....................8111\n"
+    )
+
+
+def first(folder: Path, files: Mapping[str, str]) -> str:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).write_text(text)
+    verdict = verdict_of(folder)
+    assert not verdict.suspects
+    return verdict.would_change[0]
+
+
+def test_counters_of_perfquery() -> None:
+    rows = read((port(7) + port(9, 15)).encode(), "perfquery.txt").rows("counters")
+    assert [(row["device"], row["value"]) for row in rows if row["counter"] == "symbol_error"] == [
+        ("lid14/1", 7),
+        ("lid15/1", 9),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({f"cn-{n}/perfquery.txt": port(65535 if n == 3 else 0) for n in range(1, 5)}, "lid14/1 of cn-3"),
+        ({"a.log": STEPS + DIFFERS.format(12, 4)}, "the GPU of rank 12"),
+        ({"a.log": STEPS + REPLICA.format("workerpool1-1", 137)}, "the log of pod workerpool1-1"),
+        ({"a.log": STEPS + REPLICA.format("worker 2", 1)}, "the log of pod worker-2"),
+    ],
+)
+def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: str) -> None:
+    assert first(tmp_path, files).startswith(said)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {f"cn-{n}/perfquery.txt": port(65535 if n < 3 else 0) for n in range(1, 5)},
+        {f"cn-{n}/perfquery.txt": port(65535 if n == 1 else 0) for n in range(1, 3)},
+        {f"cn-{n}/perfquery.txt": port(20 if n == 1 else 0) for n in range(1, 5)},
+        {"a.log": STEPS + AGAIN.format(12, 4)},
+        {"a.log": STEPS + DIFFERS.format(12, 4) + DIFFERS.format(13, 5)},
+        {"a.log": STEPS + REPLICA.format("worker 2", 0)},
+        {"a.log": STEPS + REPLICA.format("worker 2", 1) + REPLICA.format("worker 1", 1)},
+    ],
+    ids=["two ports", "two hosts", "few errors", "the same again", "two ranks", "no error", "two replicas"],
+)
+def test_what_points_at_nobody(tmp_path: Path, files: Mapping[str, str]) -> None:
+    assert not first(tmp_path, files).startswith(("lid14/1", "the GPU", "the log of pod"))
