@@ -15,6 +15,9 @@ _PASSES = frozenset({"forward", "backward"})
 _THROUGHOUT = "throughout"
 _IS_DUTY = "in a sound job the first rank logs, saves or evaluates for all"
 _IS_PAUSE = "a sound job saves or evaluates every so many steps too, and it took no longer than at the begin of the record"
+_IS_PART = (
+    "in a sound job some ranks, as those of one replica, save or evaluate for more than themselves, and from the begin on"
+)
 _IN_TURN = "in a sound job one rank or another has more work in each step, and it was so from the begin of the record on"
 
 _MAY_WAIT = "ranks wait for messages inside the passes as well as they work, and it was so from the begin of the record on"
@@ -34,7 +37,8 @@ def duty_of(culprit: Culprit, first: Collection[int], most_share: float) -> str 
 
     `first` are the first ranks of hosts: work that the job gives to rank 0, or to one rank of each host, is rhythmic, or small
     beside the step (below `most_share` of the time), and has been there since the record began. Saving and evaluating are due
-    in some steps only, however far apart.
+    in some steps only, however far apart, and several ranks may have a part of it that others have not: one replica saves for
+    all, and hosts write to disks of their own.
     """
     if culprit.onset is not None or culprit.device:
         return None
@@ -42,11 +46,12 @@ def duty_of(culprit: Culprit, first: Collection[int], most_share: float) -> str 
         # Lengths of sequences, experts and clocks differ: of many ranks each pass is long on some other one.
         is_work = culprit.changing and culprit.stage in _PASSES and culprit.pattern == _THROUGHOUT
         return _IS_PAUSE if culprit.stage in _PAUSES else _IN_TURN if is_work else None
+    # Of what it did in some steps and not in others the share tells how often it was due, and not how long it took.
+    is_due = culprit.stage in _PAUSES and culprit.affected < culprit.steps
     is_first = culprit.ranks == (0,) or (len(culprit.ranks) > 1 and {*culprit.ranks} == {*first})
     if not is_first or culprit.stage not in _OF_FIRST:
-        return None
-    # Of what it did in some steps and not in others the share tells how often it was due, and not how long it took.
-    is_rhythmic = culprit.pattern.startswith("every") or (culprit.stage in _PAUSES and culprit.affected < culprit.steps)
+        return _IS_PART if is_due and len(culprit.ranks) > 1 else None
+    is_rhythmic = culprit.pattern.startswith("every") or is_due
     return _IS_DUTY if is_rhythmic or (culprit.pattern == _THROUGHOUT and culprit.share < most_share) else None
 
 

@@ -32,11 +32,12 @@ def test_the_first_ranks_are_those_of_the_job_and_of_its_hosts() -> None:
     "culprit",
     [
         SMALL, replace(SMALL, share=0.16), replace(SMALL, stage="other"), replace(SMALL, ranks=(0, 8)), RHYTHMIC,
-        replace(RHYTHMIC, stage="eval"), PAUSE, IN_TURN, SAVES, replace(SAVES, stage="eval", pattern="now and then"),
+        replace(RHYTHMIC, stage="eval"), PAUSE, IN_TURN, SAVES,
+        replace(SAVES, ranks=(4, 5, 6, 7)), replace(SAVES, stage="eval", pattern="now and then"),
     ],
     ids=[
         "small", "short steps", "not annotated", "one of each host", "rhythmic", "evaluates", "all ranks save",
-        "passes in turn", "saves in most of few steps", "evaluates now and then",
+        "passes in turn", "saves in most of few steps", "one replica saves", "evaluates now and then",
     ],
 )  # fmt: skip
 def test_work_for_all_is_a_duty(culprit: Culprit) -> None:
@@ -50,6 +51,8 @@ def test_work_for_all_is_a_duty(culprit: Culprit) -> None:
         replace(SAVES, affected=5),
         replace(SAVES, onset=3),
         replace(SAVES, stage="callbacks"),
+        replace(SAVES, ranks=(5,)),
+        replace(SAVES, ranks=(4, 5, 6, 7), onset=3),
         replace(SMALL, onset=40),
         replace(SMALL, pattern="now and then"),
         replace(SMALL, stage="forward"),
@@ -68,6 +71,7 @@ def test_work_for_all_is_a_duty(culprit: Culprit) -> None:
     ],
     ids=[
         "slow by much", "saves in each step", "saving became slower then", "a hook in most of few steps",
+        "one rank saves for long", "one replica saves since a step for longer",
         "became slow", "no rhythm", "a pass", "data", "another rank", "its neighbour too", "of one host",
         "another rank with a rhythm", "saving became slower", "data of all ranks",
         "became longer in turn", "now and then in turn", "data in turn", "a pass of all ranks", "device time in turn",
