@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from forensics.model import (
@@ -52,9 +52,11 @@ def _evaluate(
     for host, found in by_host.items():
         told = [each for each in found if each.share >= thresholds["least_cost"]]
         if host and told and _is_of_host(host, found, paused, hosts):
-            yield _finding(told, users, calls, busy.get(host), is_host=len(found) >= _SEVERAL)
+            is_host = len(found) >= _SEVERAL
+            beside = {*_unclear(host, paused, hosts), *(each.rank for each in found)} if is_host else set[int]()
+            yield _finding(told, users, calls, busy.get(host), is_host=is_host, beside=beside)
             reached = {rank for each in told for rank in each.ring}
-            yield blocked_ranks(sorted(set(users.of(reached)) - set(users.of(each.rank for each in found))))
+            yield blocked_ranks(sorted(set(users.of(reached)) - set(users.of([*beside, *(each.rank for each in found)]))))
 
 
 def _is_of_host(host: str, found: Sequence[PausedRank], paused: PausedRings, hosts: Mapping[int, str | None]) -> bool:
@@ -64,13 +66,27 @@ def _is_of_host(host: str, found: Sequence[PausedRank], paused: PausedRings, hos
     return len(others) + len(elsewhere) <= _MAY_DIFFER * len(found)
 
 
+def _unclear(host: str, paused: PausedRings, hosts: Mapping[int, str | None]) -> Iterator[int]:
+    """Ranks of a host whose rings pause as well, and do not tell who stops first."""
+    return (rank for ring in paused.open for rank in ring if hosts.get(rank) == host)
+
+
 def _finding(
-    found: Sequence[PausedRank], users: NicUsers, calls: LinkCalls, taken: TakenCores | None, *, is_host: bool
+    found: Sequence[PausedRank],
+    users: NicUsers,
+    calls: LinkCalls,
+    taken: TakenCores | None,
+    *,
+    is_host: bool,
+    beside: Collection[int],
 ) -> Finding:
-    """All NICs of a host together, or a rank whose host is short of cores; else the rank, or its link to the next one."""
+    """All NICs of a host together, or a rank whose host is short of cores; else the rank, or its link to the next one.
+
+    With a host its ranks `beside` are named whose rings pause as well.
+    """
     named, worst = is_host or taken is not None, max(found, key=lambda each: (each.share, -each.rank))
     ends = [rank for each in found for rank in ((each.rank,) if named else (each.rank, each.successor))]
-    ranks, links = users.of(ends), [(each.rank, each.successor) for each in found]
+    ranks, links = users.of([*ends, *beside]), [(each.rank, each.successor) for each in found]
     component = Component.HOST if taken else Component.UNKNOWN
     return Finding(
         ranks=ranks,

@@ -142,7 +142,8 @@ class Pausing:
     """Rings of `size` ranks, one a rail, over as many hosts, that stop `pauses` times for `length` (ns) of every `period`.
 
     In the rings of `first`, by rail the rank that stops first, each rank behind it stops `hop` later: for want of data.
-    `late` ranks send that much later (ns) than the others: each step of theirs is late, and nobody waits for data.
+    `late` ranks send that much later (ns) than the others: each step of theirs is late, and nobody waits for data. The rings of
+    `at_once` rails stop everywhere at the same time.
     """
 
     size: int = 4
@@ -153,6 +154,7 @@ class Pausing:
     period: float = 10e6
     hop: float = 150e3
     late: Mapping[int, float] = field(default_factory=dict)
+    at_once: Sequence[int] = ()
     epoch_ns: int = 32_000
 
 
@@ -171,8 +173,8 @@ def _stopping(pausing: Pausing, sender: int, edges: npt.NDArray[np.float64]) -> 
     """A link that moves at the rate of the line, and stops in each period when the ranks before it have."""
     host, rail = divmod(sender, pausing.rails)
     hops = (host - pausing.first.get(rail, sender) // pausing.rails) % pausing.size
-    behind = pausing.late.get(sender, 0.0) + pausing.hop * hops
-    stops = rail in pausing.first or bool(pausing.late)
+    behind = pausing.late.get(sender, 0.0) + pausing.hop * hops * (rail not in pausing.at_once)
+    stops = rail in pausing.first or rail in pausing.at_once or bool(pausing.late)
     begin = pausing.period * np.arange(pausing.pauses + 1) + behind
     end = begin + pausing.period - pausing.length * stops
     done = np.cumsum(end - begin) * LINE / 1e9

@@ -47,6 +47,16 @@ def test_a_host_short_of_cores_has_a_cause_and_another_one_none(short: set[int],
     assert (found.ranks, found.cause) == ((2, 3), cause)
 
 
+@pytest.mark.parametrize(("pauses", "named"), [((4,), (5, 6, 7, 8, 9)), ((), (5, 6, 7, 8))])
+def test_a_ring_of_the_host_that_pauses_and_tells_nobody_is_part_of_it(
+    pauses: tuple[int, ...], named: tuple[int, ...], tmp_path: Path
+) -> None:
+    """One that does not pause is no part of it."""
+    pausing = Pausing(rails=5, first={0: 5, 1: 6, 2: 7, 3: 8}, at_once=pauses)
+    (found,) = judged(tmp_path, pausing).suspects
+    assert (found.ranks, found.granularity) == (named, Granularity.HOST)
+
+
 def test_of_one_ring_that_pauses_the_way_to_the_next_may_be_to_blame(tmp_path: Path) -> None:
     (found,) = judged(tmp_path, Pausing(first={0: 2})).suspects
     assert (found.ranks, found.members, found.granularity) == ((2, 4), Members.ONE_OF, Granularity.LINK)
