@@ -26,7 +26,7 @@ from forensics.collect.processes import ProcFs
 from forensics.collect.record import now_ns
 from forensics.collect.scan import Scan, scan
 from forensics.collect.schedule import Limits, run_tasks
-from forensics.collect.spawned import given_ranks, guess_ranks
+from forensics.collect.spawned import given_ranks, guess_ranks, only_inherited, parents_of
 from forensics.collect.staging import Staging, staging_beside
 from forensics.collect.summary import NoRanksError, Summary, explain_no_ranks, make_summary
 from forensics.collect.target import Context, Settings
@@ -121,9 +121,12 @@ def _discover(options: Options, procfs: ProcFs, interrupts: Interrupts) -> tuple
         return replace(given, warnings=(*given.warnings, *said)), seen
     found = discover(seen, own_tree(seen, os.getpid(), began), options.job)
     found = replace(found, warnings=(*found.warnings, *said))
-    if not found.ranks and not found.jobs_seen:
+    inherited = only_inherited(found)
+    if inherited or (not found.ranks and not found.jobs_seen):
         seen = scan(procfs, maps_of_python=True, stopped=stopped)
-        found = guess_ranks(procfs, seen, own_tree(seen, os.getpid(), began))
+        started = [one.process.pid for one in found.ranks]
+        guessed = guess_ranks(procfs, seen, own_tree(seen, os.getpid(), began), started)
+        found = parents_of(found, guessed, seen) if inherited else guessed
     return found, seen
 
 

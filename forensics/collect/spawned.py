@@ -7,7 +7,7 @@ they were started, which is how spawn numbers them. This is a guess and is repor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from forensics.bundle.claims import claim
 from forensics.collect.discovery import Discovery, FoundRank
@@ -17,8 +17,12 @@ from forensics.rank_ranges import format_ranks
 from forensics.vocabulary import GUESSED
 
 
-def guess_ranks(procfs: ProcFs, scan: Scan, excluded: frozenset[int]) -> Discovery:
-    """The largest family of processes that look like ranks; the scan must have looked at the maps of Python processes."""
+def guess_ranks(procfs: ProcFs, scan: Scan, excluded: frozenset[int], started: Collection[int] = frozenset()) -> Discovery:
+    """The largest family of processes that look like ranks; the scan must have looked at the maps of Python processes.
+
+    Families that started one of the processes `started` go before the others.
+    """
+    above = {pid for one in started for pid in ancestors(scan.stats, one)}
     torch = [one for pid, one in scan.processes.items() if one.maps_torch and pid not in excluded]
     networked = [one for one in torch if _has_own_tcp(procfs, one)]
     below = {pid for one in networked for pid in ancestors(scan.stats, one.pid)}
@@ -28,7 +32,7 @@ def guess_ranks(procfs: ProcFs, scan: Scan, excluded: frozenset[int]) -> Discove
             families.setdefault(process.stat.ppid, []).append(process)
     if not families:
         return Discovery()
-    parent = min(families, key=lambda ppid: (-len(families[ppid]), ppid))
+    parent = min(families, key=lambda ppid: (above.isdisjoint(one.pid for one in families[ppid]), -len(families[ppid]), ppid))
     found = numbered(families[parent], frozenset())
     others = sorted(one.pid for ppid, family in families.items() if ppid != parent for one in family)
     pids = ", ".join(str(one.process.pid) for one in found)
@@ -40,6 +44,42 @@ def guess_ranks(procfs: ProcFs, scan: Scan, excluded: frozenset[int]) -> Discove
     if others:
         warnings.append(f"left out processes that look like ranks too: pids {', '.join(map(str, others))}; use --pid to choose")
     return Discovery(found, warnings=tuple(warnings))
+
+
+def only_inherited(found: Discovery) -> bool:
+    """Whether all that show a rank may only have inherited it: none of them maps libtorch, and no elastic launcher made it."""
+    launched = any(key == "TORCHELASTIC_RUN_ID" for key, _ in (found.job.values if found.job else ()))
+    return bool(found.ranks) and not launched and not any(one.process.maps_torch for one in found.ranks)
+
+
+def parents_of(found: Discovery, guessed: Discovery, scan: Scan) -> Discovery:
+    """The ranks that started what only inherited its number; `found` itself where these are no parents of it.
+
+    What a rank sets after exec its own environment does not show, but that of every program it starts: of a logger, a
+    compiler, `python -c`. The number of such a program is that of its parent; ranks that started none get the free numbers.
+    """
+    pids = {one.process.pid for one in guessed.ranks}
+    above = {one.process.pid: pids.intersection(ancestors(scan.stats, one.process.pid)) for one in found.ranks}
+    owners = {parent: one for one in found.ranks for parent in above[one.process.pid]}
+    alone = len(pids) == 1 and any(one.claim is not None and one.claim.local_rank is not None for one in found.ranks)
+    if alone or any(len(parents) != 1 for parents in above.values()) or len(owners) != len(found.ranks):
+        return found
+    told = [
+        FoundRank(
+            owners[one.process.pid].rank, owners[one.process.pid].method, one.process, one.head, owners[one.process.pid].claim
+        )
+        for one in guessed.ranks
+        if one.process.pid in owners
+    ]
+    rest = [one.process for one in guessed.ranks if one.process.pid not in owners]
+    ranks = sorted((*told, *numbered(rest, frozenset(one.rank for one in told))), key=lambda one: one.rank)
+    children = ", ".join(str(one.process.pid) for one in found.ranks)
+    said = (
+        f"pid {children} only inherited the number of the rank that started it: took ranks "
+        f"{format_ranks(one.rank for one in ranks)}, processes that map libtorch and hold their own TCP connections (pids "
+        f"{', '.join(str(one.process.pid) for one in ranks)})"
+    )
+    return Discovery(tuple(ranks), found.job, found.world_size, {}, (said,), found.jobs_seen)
 
 
 def given_ranks(scan: Scan, pids: Sequence[int]) -> Discovery:

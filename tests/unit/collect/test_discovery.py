@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from forensics.collect.discovery import Discovery, discover, own_tree
-from forensics.collect.spawned import given_ranks, guess_ranks
+from forensics.collect.spawned import given_ranks, guess_ranks, only_inherited, parents_of
 from tests.unit.collect.fake_proc import FakeProc
 
 OWN = 9000
@@ -162,6 +162,52 @@ def test_spawned_ranks_are_guessed_from_the_order_of_their_start(proc: FakeProc)
     assert pids(discovery) == {0: 103, 1: 101, 2: 102}
     assert {one.method for one in discovery.ranks} == {"guessed"}
     assert "guessed ranks 0-2" in discovery.warnings[0]
+
+
+def spawned(proc: FakeProc, *, launcher_maps_torch: bool = True) -> None:
+    """Three ranks that set RANK after exec, and a program without torch that the third one started."""
+    proc.add(90, 1, torch=launcher_maps_torch)
+    proc.network(90)
+    for pid in (101, 102, 103):
+        proc.add(pid, 90, torch=True, start=pid, fds={3: f"socket:[{pid}]"})
+        proc.network(pid, tcp=(101, 102, 103))
+    proc.add(300, 103, environ=rank_env(2, 3), start=900)
+    proc.add(OWN, 1)
+
+
+def test_what_a_rank_started_tells_its_number_and_is_no_rank(proc: FakeProc) -> None:
+    spawned(proc)
+    proc.add(80, 1)
+    for pid in range(201, 206):  # a larger job beside it
+        proc.add(pid, 80, torch=True, fds={3: f"socket:[{pid}]"})
+        proc.network(pid, tcp=(pid,))
+    scan = proc.scan()
+    claimed = discover(scan, frozenset({OWN}))
+    assert only_inherited(claimed)
+    discovery = parents_of(claimed, guess_ranks(proc.procfs, scan, frozenset({OWN}), (300,)), scan)
+    assert pids(discovery) == {0: 101, 1: 102, 2: 103}
+    assert discovery.world_size == 3
+    assert "pid 300 only inherited the number" in discovery.warnings[0]
+
+
+def test_a_rank_that_has_not_loaded_torch_yet_is_none_that_inherited_its_number(proc: FakeProc) -> None:
+    """Its launcher maps libtorch and holds the connections of the store."""
+    proc.add(90, 1, torch=True, fds={3: "socket:[90]"})
+    proc.network(90, tcp=(90,))
+    proc.add(300, 90, environ=rank_env(0, 1, LOCAL_RANK=0, LOCAL_WORLD_SIZE=1), start=900)
+    scan = proc.scan()
+    claimed = discover(scan, frozenset())
+    assert pids(parents_of(claimed, guess_ranks(proc.procfs, scan, frozenset()), scan)) == {0: 300}
+
+
+def test_processes_beside_those_with_a_rank_are_not_their_parents(proc: FakeProc) -> None:
+    proc.add(90, 1)
+    proc.add(91, 90, torch=True, fds={3: "socket:[91]"})
+    proc.network(91, tcp=(91,))
+    proc.add(300, 90, environ=rank_env(0, 1))
+    scan = proc.scan()
+    claimed = discover(scan, frozenset())
+    assert parents_of(claimed, guess_ranks(proc.procfs, scan, frozenset()), scan) is claimed
 
 
 def test_nothing_is_guessed_from_a_torch_without_connections(proc: FakeProc) -> None:
