@@ -12,15 +12,19 @@ from forensics.model import (
     Evidence,
     Finding,
     Granularity,
+    Mechanism,
     Members,
+    Resource,
 )
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.calls.positions import Communicators, labelled
 from forensics.rules.reductions.calls.semantics import ROOTED
 from forensics.rules.reductions.hardware.lost_links import LostLinks
 from forensics.rules.reductions.logs.events import LogEvents
+from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.mismatch.divergences import Divergences
+from forensics.rules.reductions.network.failed_ports import FailedPorts
 from forensics.rules.reductions.network.held_devices import HeldDevices
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.rails import may_send_on
@@ -35,6 +39,7 @@ from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
 from forensics.rules.reductions.waits.launch_orders import is_order_inversion
 
 _MOST_GROUPS = 2
+_SHOWN = 4
 _NETWORK = frozenset({"completion_error", "nic_event"})
 
 _BELOW_THE_CALL = "look inside the collective: network, devices, proxy threads; the recorder cannot tell its members apart"
@@ -57,6 +62,8 @@ def _evaluate(
     text: EvidenceText,
     held: HeldDevices,
     links: LostLinks,
+    ports: FailedPorts,
+    heard: Logged,
 ) -> Iterator[Finding]:
     mismatched = {mismatch.communicator for mismatch in blocking}
     # Members that came to it on different lines disagree on what it is: FX122 names them.
@@ -72,12 +79,48 @@ def _evaluate(
         and root.waits[0].communicator not in mismatched
         and not _is_cut(groups, root)
     ]
+    told = [root for root in found if liveness.motion is Motion.STALLED and _of_failed_ports(root, ports)]
+    if told:
+        yield _port_failed(text, told, ports, heard)
+    found = [root for root in found if root not in told]
     # Groups do not stand still by themselves at once: what holds up several of them is elsewhere.
     for root in found if len(found) <= _MOST_GROUPS else ():
         still = liveness.motion is Motion.STALLED and all(roster.rank(rank).state == "alive" for rank in root.ranks)
         seen = [activity_of(stacks, rank) for rank in root.ranks]
         lines = (*links, *_of_network(logs)) if still and _inside_one_call(seen) else ()
         yield _finding(groups, text, root, (_beside(groups, root, roster), lines), apart=_apart(root, seen))
+
+
+def _of_failed_ports(root: Root, ports: FailedPorts) -> tuple[int, ...]:
+    """Members whose own NIC reported that its port failed; none where most did, which tells nobody apart."""
+    ranks = tuple(rank for rank in root.ranks if rank in ports)
+    return ranks if 2 * len(ranks) <= len(root.ranks) else ()
+
+
+def _port_failed(text: EvidenceText, told: Sequence[Root], ports: FailedPorts, heard: Logged) -> Finding:
+    """The members whose port failed, of all operations that stand still with such a one."""
+    ranks = tuple(sorted({rank for root in told for rank in _of_failed_ports(root, ports)}))
+    others = {rank for root in told for rank in root.ranks} - {*ranks}
+    wait = told[0].waits[0]
+    waiting = f"{evidence_text.ranks_text(told[0].ranks)} wait in {evidence_text.wait_text(wait)}, which nobody finished"
+    lines = {fault.rank: Evidence(f"rank {fault.rank} reported: {fault.text}", fault.source) for fault in heard.nic_faults}
+    return Finding(
+        ranks=ranks,
+        cause=Cause.NETWORK_DOWN,
+        stage=text.joined_stage(wait, told[0].ranks, Component.COMMUNICATION),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.LIKELY,
+        evidence=(
+            *(lines[rank] for rank in ranks[:_SHOWN]),
+            Evidence(waiting, next((op.source for _, op in sorted(wait.waiting.items()) if op), None)),
+            Evidence("a process reports only ports that it uses, and no other member of what stands still did"),
+        ),
+        granularity=Granularity.NIC,
+        resource=Resource(peer_ranks=tuple(sorted(others))),
+        mechanism=Mechanism("not_delivered", "local"),
+        since=text.since((wait,)),
+        next_steps=(f"look at the port, cable and switch port of the NIC of {evidence_text.ranks_text(ranks)}",),
+    )
 
 
 def _is_cut(groups: Communicators, root: Root) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from forensics.case.build import open_case
 from forensics.case.logged_calls import complete_calls
-from forensics.model import Confidence, Granularity, Members, Suspect
+from forensics.model import Cause, Confidence, Granularity, Members, Suspect
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.reductions.network.failed_ports import FailedPorts, own_end
 
@@ -47,3 +47,16 @@ def test_both_ends_of_a_dead_link_until_one_port_is_known_to_have_failed(scenari
         assert (one.ranks, one.members, one.granularity) == ((rank,), Members.EACH, Granularity.NIC)
         assert one.mechanism is not None and one.mechanism.side == "local"
         assert one.confidence in (Confidence.CONFIRMED, Confidence.LIKELY)
+
+
+@pytest.mark.first(1)
+def test_the_member_of_an_unfinished_operation_whose_port_failed() -> None:
+    """Without anything from inside the operation; two of three that say so are told apart by nothing."""
+    group, one, most = (first_suspect("joined-not-finished", *ranks) for ranks in ((), (1,), (0, 1, 2)))
+    assert group.members is most.members is Members.ONE_OF and group.ranks == most.ranks
+    assert {1} < {*group.ranks} and (one.ranks, one.members) == ((1,), Members.EACH)
+    assert (one.cause, one.granularity, one.confidence) == (Cause.NETWORK_DOWN, Granularity.NIC, Confidence.LIKELY)
+
+
+def test_a_failed_port_of_a_rank_that_is_elsewhere_changes_nothing() -> None:
+    assert first_suspect("joined-not-finished", 99).ranks == first_suspect("joined-not-finished").ranks
