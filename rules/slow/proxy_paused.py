@@ -48,15 +48,26 @@ def _evaluate(
     }
     weights = {link: each.share for link, each in paused.items() if each.paused >= thresholds["least_pauses"]}
     material = [link for link, each in paused.items() if link in weights and each.share >= _least_share(each, thresholds)]
-    for blame in blamed(weights, material, (), NicUsers()):
+    for blame in (_narrowed(each, long) for each in blamed(weights, material, (), NicUsers())):
         found = [paused[link] for link in sorted(blame.links, key=lambda link: (-weights[link], link))]
-        yield told_by_cores(_finding(slowness, blame, found, thresholds["likely_pauses"]), busy, roster)
+        finding = _finding(slowness, blame, found, thresholds["likely_pauses"])
+        yield told_by_cores(_beside(finding, long) if blame.ranks == (long.rank,) else finding, busy, roster)
     named = {rank for link in material for rank in link}
     if long.rank is not None and long.rank not in named:
         yield from _of_long_calls(slowness, [each for link, each in paused.items() if link in weights], long, thresholds)
     for rank, (channel, share) in slowness.seen_late().items():
         if rank not in named and share >= thresholds["least_share"]:
             yield told_by_cores(_unpolled(slowness, channel, share), busy, roster)
+
+
+def _narrowed(blame: Blame, long: LongCalls) -> Blame:
+    """Of the two ends of a link the one that has part in the long calls of other groups as well."""
+    return replace(blame, ranks=(long.rank,), single=True) if not blame.single and long.rank in blame.ranks else blame
+
+
+def _beside(finding: Finding, long: LongCalls) -> Finding:
+    """With what recorders show of the same rank."""
+    return replace(finding, evidence=(finding.evidence[0], Evidence(statement(long), long.found[0].source)))
 
 
 def _of_long_calls(
@@ -76,11 +87,9 @@ def _of_long_calls(
     if share < thresholds["least_share"]:
         return
     blame = Blame((long.rank,), ((own.sender, own.receiver),), ())
-    found = _finding(slowness, blame, [own], thresholds["likely_pauses"])
     yield replace(
-        found,
+        _beside(_finding(slowness, blame, [own], thresholds["likely_pauses"]), long),
         confidence=Confidence.LIKELY,
-        evidence=(found.evidence[0], Evidence(statement(long), long.found[0].source)),
         impact=Impact(round(own.lost_ns + lost), round(share, 3), len(long.found), "arrival"),
     )
 

@@ -53,6 +53,8 @@ WHERE f.end_ns BETWEEN $first AND $last AND c.locator >= 0 AND list_contains($so
 
 Windows = Mapping[int, tuple[int, int]]
 """Begin and end of what to look at, by source, ns on the clock of its host."""
+# Of a log whose operations have no rhythm: a ring of the collector holds no more (shim-log.md).
+_MOST_FLOWS = 1 << 15
 # Times of 64 bits.
 ALWAYS = -(1 << 62), 1 << 62
 
@@ -67,6 +69,18 @@ def show_ended_flows(connection: DuckDBPyConnection, sources: Collection[int], w
     connection.execute(f"CREATE OR REPLACE TEMP TABLE ended_flows AS {_ENDED}", _asked(sorted(sources), windows or {}))
     ((rows,),) = connection.execute("SELECT count(*) FROM ended_flows").fetchall()
     return int(rows)
+
+
+_BUSIEST = """
+SELECT source_id, end_ns FROM flows WHERE list_contains($sources, source_id) AND end_ns IS NOT NULL
+QUALIFY row_number() OVER (PARTITION BY source_id ORDER BY end_ns DESC) = $most
+"""
+
+
+def busiest(connection: DuckDBPyConnection, sources: Collection[int], most: int = _MOST_FLOWS) -> Mapping[int, int]:
+    """When the newest `most` flows of a log begin to end (ns on the clock of its host); logs of fewer are absent."""
+    asked = {"sources": sorted(sources), "most": most}
+    return dict(connection.execute(_BUSIEST, asked).fetchall())
 
 
 def _asked(sources: list[int], windows: Windows) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from duckdb import DuckDBPyConnection
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.network.call_paces import LEAST_FACTOR, LEAST_SHARE, CallPaces
 from forensics.rules.reductions.network.channel_flows import ChannelFlows, by_link, channel_flows
-from forensics.rules.reductions.network.ended_flows import Windows, show_ended_flows
+from forensics.rules.reductions.network.ended_flows import Windows, busiest, show_ended_flows
 from forensics.rules.reductions.network.flow_stages import FlowStages, flow_stages
 from forensics.rules.reductions.network.gpu_holds import GpuHold, gpu_holds
 from forensics.rules.reductions.network.group_paces import GroupPaces, group_paces
@@ -20,9 +20,10 @@ from forensics.rules.reductions.network.proxy_pauses import Pauses, pauses
 from forensics.rules.reductions.network.slow_ends import Link
 from forensics.rules.reductions.network.stragglers import Straggler, stragglers
 from forensics.rules.reductions.network.unheard_members import HeardGroup, heard_groups, may_wait_unseen
-from forensics.rules.reductions.network.went_wrong import JobOnset, WindowSeconds, flow_window
+from forensics.rules.reductions.network.went_wrong import FlowWindow, JobOnset, WindowSeconds, flow_window
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs, last_beats, source_ids
+from forensics.rules.reductions.steps.times import StepTimes
 
 LEAST_SLOWDOWN = 1.33
 """Where work requests are counted: a smaller loss of bandwidth is no case."""
@@ -145,6 +146,7 @@ def slowness(
     liveness: Liveness,
     onset: JobOnset,
     seconds: WindowSeconds,
+    steps: StepTimes,
     calls: CallPaces,
 ) -> Slowness:
     """Reduce the logs of a job that may move, around the moment at which it went wrong where the logs tell it."""
@@ -152,7 +154,8 @@ def slowness(
         return Slowness()
     sources = source_ids(logs)
     pairs = pair_rates(connection, sources)
-    if not show_ended_flows(connection, sources, _windows(logs, onset, seconds)):
+    window = flow_window(onset, seconds, steps.typical_ns)
+    if not show_ended_flows(connection, sources, _windows(logs, window, busiest(connection, sources))):
         return Slowness(pairs=pairs)
     told, untold = _split(stragglers(connection, _LEAST_LATENESS_NS), heard_groups(connection, sources))
     channels = channel_flows(connection)
@@ -182,10 +185,16 @@ def _split(found: Iterable[Straggler], groups: Sequence[HeardGroup]) -> tuple[tu
     return tuple(told), tuple(untold)
 
 
-def _windows(logs: ShimLogs, onset: JobOnset, seconds: float) -> Windows:
-    """The same part of each log, counted from its end: clocks of hosts differ, and logs are collected together."""
-    window = flow_window(onset.first, seconds)
+def _windows(logs: ShimLogs, window: FlowWindow | None, newest: Mapping[int, int]) -> Windows:
+    """The same part of each log, counted from its end: clocks of hosts differ, and logs are collected together.
+
+    Where nothing recurs, from the begin of the `newest` flows (by source) of the log that has most of them in a time.
+    """
+    until = last_beats(logs.values())
+    if window is None and newest:
+        window = FlowWindow(
+            min(until[rank] - newest[log.source_id] for rank, log in logs.items() if log.source_id in newest), 0
+        )
     if window is None:
         return {}
-    until = last_beats(logs.values())
     return {log.source_id: (until[rank] - window.earliest_ns, until[rank] - window.latest_ns) for rank, log in logs.items()}

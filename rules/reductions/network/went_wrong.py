@@ -87,10 +87,14 @@ class Onset:
 
 @dataclass(frozen=True, slots=True)
 class JobOnset:
-    """When the job went wrong; `first` is None where the sampled ranks do not show it, `sampled` are those that were asked."""
+    """When the job went wrong; `first` is None where the sampled ranks do not show it, `sampled` are those that were asked.
+
+    `step_ns` is the longest of what their communicators take for a step (median); 0 where nothing recurs.
+    """
 
     first: Onset | None = None
     sampled: tuple[int, ...] = ()
+    step_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,8 @@ def job_onset(rhythms: Rhythms, interval: IntervalFactor, throughput: Throughput
     halts = [each for rank in asked for each in _halt(own[rank], silence)]
     found = halts or [each for rhythm in rhythms for each in _slower(rhythm, interval, throughput)]
     ordered = sorted(found, key=lambda each: (-each.ago_ns, each.rank, each.communicator))
-    return JobOnset(next((each for each in ordered if 2 * _agreeing(each, ordered) > len(asked)), None), asked)
+    step_ns = max((int(np.median(rhythm.intervals)) for rhythm in rhythms), default=0)
+    return JobOnset(next((each for each in ordered if 2 * _agreeing(each, ordered) > len(asked)), None), asked, step_ns)
 
 
 def _agreeing(onset: Onset, others: Iterable[Onset]) -> int:
@@ -156,10 +161,11 @@ def _onset(rhythm: Rhythm, trigger: Trigger, time_ns: int, before: int, after: i
     )  # fmt: skip
 
 
-def flow_window(onset: Onset | None, seconds: float) -> FlowWindow | None:
-    """What to look at for an onset; None for all, where none is known."""
-    if onset is None:
-        return None
-    before = max(int(seconds * 1e9), _STEPS_BEFORE * onset.step_ns)
-    after = max(int(seconds * 1e9), _STEPS_AFTER * onset.step_ns)
-    return FlowWindow(onset.ago_ns + before, max(0, onset.ago_ns - after))
+def flow_window(onset: JobOnset, seconds: float, recorded_ns: float = 0.0) -> FlowWindow | None:
+    """What to look at around an onset, else the newest steps, `recorded_ns` long if known; None for all, where none recur."""
+    first = onset.first
+    step_ns = first.step_ns if first is not None else int(recorded_ns) or onset.step_ns
+    before, after = (max(int(seconds * 1e9), steps * step_ns) for steps in (_STEPS_BEFORE, _STEPS_AFTER))
+    if first is not None:
+        return FlowWindow(first.ago_ns + before, max(0, first.ago_ns - after))
+    return FlowWindow(before + after, 0) if step_ns else None

@@ -104,3 +104,11 @@ def test_few_pauses_count_with_the_long_calls_of_their_rank(paused: int, long: L
     found, _ = run(supply_of(recorded("proxy-paused"), instead=given), [RULE], {})
     assert [(each.ranks) for each in found] == ranks
     assert all(each.cause is Cause.PROXY_DELAY and each.confidence is Confidence.LIKELY for each in found)
+
+
+def test_of_a_link_that_pauses_the_end_is_named_that_has_long_calls_elsewhere() -> None:
+    pauses = {(1, 0): Pauses(1, 0, "dp", "all_reduce", 18, 9, 6e8, 5.4e9, 0.3, 6e9, "y")}
+    for long, ranks in ((LONG, (1,)), (LongCalls(), (0, 1)), (replace(LONG, rank=3), (0, 1))):
+        given: dict[object, object] = {Slowness: Slowness(pauses=pauses), LongCalls: long}
+        found, _ = run(supply_of(recorded("proxy-paused"), instead=given), [RULE], {})
+        assert [each.ranks for each in found] == [ranks]

@@ -15,6 +15,7 @@ from forensics.rules.reductions.network.completions import Rhythm, Rhythms, rhyt
 from forensics.rules.reductions.network.ended_flows import ALWAYS
 from forensics.rules.reductions.network.slowness import _windows
 from forensics.rules.reductions.network.went_wrong import (
+    FlowWindow,
     IntervalFactor,
     JobOnset,
     ThroughputFactor,
@@ -148,13 +149,26 @@ def test_the_window_is_counted_from_the_end_of_each_log() -> None:
     steps = [*[1000.0] * 30, *[2500.0] * 200]
     found = onset(rhythm(0, steps))
     assert found.first is not None
-    window = flow_window(found.first, 10.0)
+    window = flow_window(found, 10.0)
     assert (
         window is not None and window.earliest_ns == 500 * S + 16 * 2500 * MS and window.latest_ns == 500 * S - 64 * 2500 * MS
     )
     logs = ShimLogs({0: log(0, until=530 * S), 1: log(1, until=4130 * S)})
-    assert _windows(logs, found, 10.0) == {0: (-10 * S, 190 * S), 1: (3590 * S, 3790 * S)}
-    assert _windows(logs, JobOnset(), 10.0) == {} and ALWAYS[0] < -(10**18)
+    assert _windows(logs, window, {}) == {0: (-10 * S, 190 * S), 1: (3590 * S, 3790 * S)}
+    assert _windows(logs, None, {}) == {} and ALWAYS[0] < -(10**18)
+
+
+def test_without_an_onset_the_newest_steps_are_looked_at_whatever_the_history() -> None:
+    """Five thousand steps of a second of one communicator, and four of each in another one of the same rank."""
+    found = onset(rhythm(0, [1000.0] * 5000), rhythm(0, [250.0] * 20_000))
+    assert found.first is None and found.step_ns == S
+    assert flow_window(found, 10.0, 2.0 * S) == FlowWindow(160 * S, 0)
+    assert flow_window(found, 10.0) == FlowWindow(80 * S, 0) and flow_window(found, 200.0) == FlowWindow(400 * S, 0)
+
+
+def test_without_a_rhythm_the_newest_flows_of_the_busiest_log_are_looked_at() -> None:
+    logs = ShimLogs({0: log(0, until=530 * S), 1: log(1, until=4130 * S)})
+    assert _windows(logs, flow_window(JobOnset(), 10.0), {1: 4100 * S}) == {0: (500 * S, 530 * S), 1: (4100 * S, 4130 * S)}
 
 
 def suspect(fault: int, anomaly: Anomaly, since: Since | None = None) -> Suspect:
