@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,15 +28,13 @@ SELECT o.source_id, coalesce(o.rank, {NOWHERE}) AS rank, coalesce(c.code, -1) AS
 FROM latest_call o LEFT JOIN issued_communicator c ON c.name = o.communicator LEFT JOIN issued_kind k ON k.name = o.kind
 WHERE o.enqueued_ns IS NOT NULL
 """
-# Spreads what is counted by it over 64 bits: of the calls of 16,384 ranks, one in a million times two places are taken for one.
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Issued:
     """Calls whose time is known, of those that count: one value a call in each column, those of a rank together, by time (ns).
 
-    `communicator` and `kind` are places in the names, -1 where there is none.
+    `communicator` and `kind` are places in the names, -1 where there is none. `places` are those of the calls of each rank.
     """
 
     communicators: tuple[str, ...]
@@ -47,6 +46,11 @@ class Issued:
     call_path: Ints
     enqueued_ns: Ints
     is_message: Flags
+    places: Mapping[int, slice] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        bounds = pairwise([*begins_of_runs(self.rank).tolist(), len(self)])
+        object.__setattr__(self, "places", {int(self.rank[begin]): slice(begin, end) for begin, end in bounds})
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -81,29 +85,12 @@ class Issued:
         chosen = (self.communicator >= 0) & ~self.is_message
         return self if chosen.all() else replace(self, **{name: getattr(self, name)[chosen] for name in _COLUMNS})
 
-    def stays(self) -> tuple[Ints, Flags]:
-        """The ns from each call to the next one of its rank, and whether there is one."""
-        is_followed = np.diff(self.rank, append=0) == 0
-        is_followed[-1:] = False
-        return np.diff(self.enqueued_ns, append=0), is_followed
-
-    def seldom(self, most: int, among: Flags) -> Ints:
-        """Those of some calls at a place (communicator, kind, call path) to which their rank came `most` times at most."""
-        key = np.zeros(len(self), np.uint64)
-        for column in (self.rank, self.communicator, self.kind, self.call_path):
-            key = (key ^ column.astype(np.int64).view(np.uint64)) * _SPREAD
-            key ^= key >> np.uint64(29)
-        known = np.sort(key[among])
-        begins = begins_of_runs(known)
-        few = known[begins[np.diff(begins, append=len(known)) <= most]]
-        if not len(few):
-            return np.empty(0, np.int64)
-        place = np.minimum(np.searchsorted(few, key), len(few) - 1)
-        found: Ints = np.flatnonzero(among & (few[place] == key))
-        return found
+    def of(self, rank: int) -> slice:
+        """Where the calls of a rank stand."""
+        return self.places.get(rank, slice(0, 0))
 
 
-_COLUMNS = tuple(field.name for field in fields(Issued) if field.name not in ("communicators", "kinds"))
+_COLUMNS = tuple(each.name for each in fields(Issued) if each.name not in ("communicators", "kinds", "places"))
 
 
 @reduction

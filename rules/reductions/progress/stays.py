@@ -6,9 +6,10 @@ of hundreds: one long stay there is no pause that recurs, and still what a sound
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NewType
+
+import numpy as np
 
 from forensics.rules.reductions.calls.issued import NOWHERE, Issued
 from forensics.rules.reductions.interface import reduction
@@ -28,27 +29,39 @@ class Place:
     call_path: int | None
 
 
-SeldomStays = NewType("SeldomStays", Mapping[Place, int])
-"""The longest of the one or two earlier stays at a place, in ns; places to which a rank came more often are not there."""
+@dataclass(frozen=True, slots=True)
+class SeldomStays:
+    """The earlier stays of ranks at the places to which they came once or twice before."""
+
+    calls: Issued
+
+    def longest(self, place: Place) -> int:
+        """The longest of the one or two earlier stays at a place, in ns; 0 where the rank came there more often, or never."""
+        at = self.calls.of(place.rank)
+        path = NOWHERE if place.call_path is None else place.call_path
+        is_here = (self.calls.communicator[at] == _code(self.calls.communicators, place.communicator)) & (
+            self.calls.kind[at] == _code(self.calls.kinds, place.kind)
+        )
+        # The last call of a rank is the one that it is in: it has not stayed there yet.
+        here = np.flatnonzero((is_here & (self.calls.call_path[at] == path))[:-1])
+        if not 0 < len(here) <= SELDOM:
+            return 0
+        return int(np.diff(self.calls.enqueued_ns[at])[here].max())
+
+
+def _code(names: Sequence[str], name: str) -> int:
+    """The place of a name; what is found nowhere where there is no such name."""
+    return names.index(name) if name in names else len(names)
 
 
 @reduction
 def seldom_stays(issued: Issued) -> SeldomStays:
-    """Find the stays of all ranks at places to which they seldom come."""
-    calls = issued.collectives()
-    stays, is_followed = calls.stays()
-    rows = calls.seldom(SELDOM, is_followed)
-    columns = (calls.rank, calls.communicator, calls.kind, calls.call_path, stays)
-    longest: dict[Place, int] = {}
-    for rank, communicator, kind, path, stay in zip(*(column[rows].tolist() for column in columns), strict=True):
-        kind_name = issued.kinds[kind] if kind >= 0 else ""
-        place = Place(rank, issued.communicators[communicator], kind_name, None if path == NOWHERE else path)
-        longest[place] = max(stay, longest.get(place, stay))
-    return SeldomStays(longest)
+    """Take the calls of all ranks whose stays are asked for: those of communicators that are no messages."""
+    return SeldomStays(issued.collectives())
 
 
-def stayed_before(wait: Wait, stays: Mapping[Place, int]) -> int:
+def stayed_before(wait: Wait, stays: SeldomStays) -> int:
     """How long those who wait were at this place at most when they were there before, in ns; 0 where nothing tells."""
     calls = {rank: call for rank, call in wait.waiting.items() if call is not None}
     places = (Place(rank, wait.communicator, call.kind, call.call_path) for rank, call in calls.items())
-    return max((stays.get(place, 0) for place in places), default=0)
+    return max(map(stays.longest, places), default=0)

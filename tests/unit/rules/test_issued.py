@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
 import pytest
 from duckdb import DuckDBPyConnection
@@ -67,7 +68,11 @@ def test_as_windows_over_the_rows_say(seed: int, is_sorted: bool) -> None:
     found = issued(calls(connection))
     assert found.recurring_pauses() == {rank: ns for rank, ns in connection.execute(OF_RANKS).fetchall() if ns}
     assert found.recurring_pauses_within() == {name: ns for name, ns in connection.execute(WITHIN).fetchall() if ns}
-    assert seldom_stays(found) == {Place(*place): stay for *place, stay in connection.execute(STAYS).fetchall()}
+    longest = {Place(*place): stay for *place, stay in connection.execute(STAYS).fetchall()}
+    paths, places = (7, 8, 9, None), product((0, 2, 10, 11), ("a", "b", "c"), ("all_reduce", "barrier", "send"))
+    asked = [Place(*place, path) for place in places for path in paths]
+    stays = seldom_stays(found)
+    assert {place: stay for place in asked if (stay := stays.longest(place))} == longest
     newest = "SELECT {0}, max(enqueued_ns) FROM operations WHERE enqueued_ns IS NOT NULL GROUP BY {0}"
     assert found.newest() == dict(connection.execute(newest.format("rank")).fetchall())
     assert found.newest_of_sources() == dict(connection.execute(newest.format("source_id")).fetchall())
@@ -86,4 +91,4 @@ def test_nothing_dated() -> None:
     assert not read([]).recurring_pauses()
     undated = read([(1, 0, 0, 0, None, "barrier", None, None, None)])
     assert (undated.newest(), undated.recurring_pauses(), undated.recurring_pauses_within()) == ({}, {}, {})
-    assert not seldom_stays(undated)
+    assert seldom_stays(undated).longest(Place(0, "a", "barrier", None)) == 0
