@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from forensics.native import library_path
+
 ROOT = Path(__file__).parents[2]
 _PARTS = {"shim": ("shim", "ring", "profiler", "verbs", "clock")}
 """Folders of a library that has more than its own."""
@@ -23,7 +25,12 @@ def sources_of(name: str) -> list[str]:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with every library of native/, compiled as strictly as the project promises, by the first worker that asks."""
+    """A folder with every library of native/, compiled as strictly as the project promises, by the first worker that asks.
+
+    Those that `make` installed, as strictly, are taken where no source is newer.
+    """
+    if (installed := _installed()) is not None:
+        return installed
     mine = tmp_path_factory.getbasetemp()
     folder = (mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / "native"
     folder.mkdir(exist_ok=True)
@@ -35,6 +42,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 _link(name, objects, folder)
             (folder / "complete").touch()
     return folder
+
+
+def _installed() -> Path | None:
+    """The folder of the installed libraries if all are there and newer than whatever they are made of."""
+    made = [library_path(f"forensics_{name}") for name in _libraries()]
+    sources = [file.stat().st_mtime for file in (ROOT / "native").rglob("*") if file.is_file()]
+    if None in made or min(path.stat().st_mtime for path in made if path) <= max(sources):
+        return None
+    folders = {path.parent for path in made if path}
+    return folders.pop() if len(folders) == 1 else None
 
 
 def _libraries() -> list[str]:
