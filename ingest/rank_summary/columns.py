@@ -148,7 +148,7 @@ def _column(own: Mapping[str, Any], values: Array, nulls: Array | None, kind: st
     if is_coded(kind):
         words = _words(own.get("words"), kind)
         null = len(words) - 1
-        codes = values if len(values) and values.min() >= 0 and values.max() < null else _within(values, null)
+        codes = values if _are_within(values, null) else _within(values, null)
         codes = codes if nulls is None else np.where(nulls, null, codes)
         return Packed(count, codes.astype(np.int32), None, words)
     if kind == "BOOLEAN":
@@ -157,6 +157,12 @@ def _column(own: Mapping[str, Any], values: Array, nulls: Array | None, kind: st
     if not isinstance(base, int) or abs(base) >= 1 << 63:
         raise Refused("the base of a column is no number of 64 bits")
     return Packed(count, values + np.int64(base) if base else values, nulls)
+
+
+def _are_within(codes: Array, null: int) -> bool:
+    if len(codes) == 1:  # most columns hold one value: a comparison of numpy takes ten times as long
+        return 0 <= int(codes[0]) < null
+    return len(codes) > 0 and bool(codes.min() >= 0 and codes.max() < null)
 
 
 def _within(codes: Array, null: int) -> Array:
@@ -169,6 +175,8 @@ def _words(listed: Any, kind: str) -> tuple[str | None, ...]:
         raise Refused("a column of texts without a list of them")
     if kind.endswith("[]"):
         return (*(None if word is None else str(_expanded(word)) for word in listed), None)
+    if {*map(type, listed)} <= {str} and all(map(str.isascii, listed)) and max(map(len, listed), default=0) <= _MOST_TEXT:
+        return (*listed, None)
     return (*[_word_of(word) for word in listed], None)
 
 
