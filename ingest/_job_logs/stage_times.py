@@ -223,9 +223,14 @@ def _stated(text: str) -> re.Match[str] | None:
 
 
 def is_table(line: str) -> bool:
-    """Whether a line is the header of a table of times of ranks, or a JSON object with those of a step."""
+    """Whether a line is the header of a table of times of ranks, or a record of those of a step."""
+    return is_record(line) or _header(line) is not None
+
+
+def is_record(line: str) -> bool:
+    """Whether a line is a JSON object with times of a step."""
     is_object = line[:1] == "{" and line[-1:] == "}" and len(line) <= _LONGEST
-    return (is_object and _step(line) is not None and len(_pairs(line)) > 1) or _header(line) is not None
+    return is_object and _step(line) is not None and len(_pairs(line)) > 1
 
 
 def _header(line: str) -> _Table | None:

@@ -30,7 +30,8 @@ _CORE = (
     r"\w{3} \d{4}-\d\d-\d\d [\d:]{8} \w{2,5} {1,8}(?P<pid>\d{1,9}) {1,8}\d{1,10} {1,8}\d{1,10} {1,8}SIGSEGV {1,8}\w{3,12}"
     r" {1,8}/"
 )
-_CORE_HEADING = re.compile(r"TIME {1,40}PID {1,8}UID {1,8}GID {1,8}SIG ")
+_LINES_ABOVE = 4  # a command, or what somebody says of it
+_CORE_HEADING = re.compile(r"(?:```)?TIME {1,40}PID {1,8}UID {1,8}GID {1,8}SIG ")
 _WEEKDAY = re.compile(r"^[A-Z][a-z]{2} (?=\d{4}-\d\d-)")
 _NFS = ("nfs: server ", "NFS: server ")
 _DEVICE_EVENTS = (
@@ -112,7 +113,7 @@ def sniff(head: bytes, path: str) -> int:
         return 0
     lines = [line for line in head.decode("utf-8", "replace").splitlines()[:50] if line.strip("- ") and line[:3] != "-- "]
     others = [line for line in lines if not (_PREFIX.match(line) or ("dmesg" in path and iso_time(line) is not None))]
-    if lines and _CORE_HEADING.match(lines[0]):
+    if any(_CORE_HEADING.match(line) for line in lines[:_LINES_ABOVE]):
         return 60
     if any(_OF_A_JOB.search(line) for line in others):
         return 0

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 
+from forensics.ingest._job_logs.front import front
 from forensics.ingest._job_logs.reading import MAX_EVENTS as MAX_EVENTS
 from forensics.ingest._job_logs.reading import rows
-from forensics.ingest._job_logs.stage_times import is_table
+from forensics.ingest._job_logs.stage_times import is_record, is_table
 from forensics.ingest._job_logs.tracebacks import TRACEBACK
 from forensics.ingest.interface import LAST_RESORT, Ingester
 
@@ -27,6 +28,7 @@ _PASTED_NAME = re.compile(
     re.IGNORECASE,
 )
 _MOST = 5
+_FIRST = 4
 
 
 def sniff(head: bytes, path: str) -> int:
@@ -44,9 +46,15 @@ def sniff(head: bytes, path: str) -> int:
     named = _LOG_NAME.search(path) and not _OTHER_NAME.search(path)
     if named or TRACEBACK in sample or _RANK.search(sample) or _WATCHDOG.search(sample):
         return _MOST
-    if is_table(sample.partition("\n")[0].rstrip()):
+    lines = [line.rstrip() for line in sample.splitlines()[:_FIRST]]
+    if lines and (is_table(lines[0]) or any(is_record(_unlabelled(line)) for line in lines if line[-1:] == "}")):
         return _MOST  # times that somebody exported, whatever the file is called
     return LAST_RESORT if _PASTED_NAME.search(path) else 0
+
+
+def _unlabelled(line: str) -> str:
+    found = front(line)
+    return found.bare[found.text :]
 
 
 INGESTER = Ingester("training_log", "training_log", sniff, rows, _MOST)

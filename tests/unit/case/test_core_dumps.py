@@ -32,7 +32,9 @@ def judged(folder: Path, table: str) -> Path:
 
 
 def test_faults_of_a_process_are_told_from_its_aborts() -> None:
-    rows = read((HEADING + row(41) + row(42, "SIGABRT") + row(43, "SIGTRAP")).encode(), "cores.txt").rows("log_events")
+    rows = read(
+        ("$ coredumpctl list\n" + HEADING + row(41) + row(42, "SIGABRT") + row(43, "SIGTRAP")).encode(), "cores.txt"
+    ).rows("log_events")
     assert [(each["kind"], each["subject"]) for each in rows] == [("segfault", "41")]
 
 

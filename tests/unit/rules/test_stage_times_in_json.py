@@ -32,6 +32,13 @@ def test_files_of_each_rank(tmp_path: Path, late: int | None) -> None:
     assert late is None or verdict.outcome is Outcome.SLOWDOWN
 
 
+@pytest.mark.parametrize("form", ["2026-11-04T09:00:00.685000123Z {}\n", "trainer-1  | {}\n"])
+def test_records_behind_what_a_runtime_of_containers_wrote(tmp_path: Path, form: str) -> None:
+    for rank in range(4):
+        (tmp_path / f"metrics_rank{rank}.jsonl").write_text("".join(form.format(line) for line in records(rank, 3)))
+    assert named(verdict_of(tmp_path)) == {3}
+
+
 def test_one_file_of_all_ranks(tmp_path: Path) -> None:
     lines = [line for step in zip(*(records(rank, 2) for rank in range(4)), strict=True) for line in step]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
