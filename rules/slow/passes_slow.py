@@ -13,14 +13,19 @@ from forensics.rules.reductions.pipeline.slow_stages import SlowStage, SlowStage
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import counted
 from forensics.rules.reductions.text.seen import Seen
+from forensics.rules.reductions.waits.graph import WaitGraph
 
 _SHOWN = 3
 _BY_ENDS = "the time inside calls was not recorded: ends are as watchdogs saw them, up to a round late, and this is their mean"
 _LAYERS = "a stage that was given more layers than the others looks the same: compare how the model is split"
 
 
-def _evaluate(slow: SlowStages, roster: Roster, cpu: HostCpu, hardware: Hardware) -> Iterator[Finding]:
+def _evaluate(slow: SlowStages, roster: Roster, cpu: HostCpu, hardware: Hardware, graph: WaitGraph) -> Iterator[Finding]:
+    # Whoever holds up a job that stands still may have been slow by the same fault: the standstill has its name.
+    held = {rank for root in graph.roots for rank in root.ranks} if slow.of_past else set[int]()
     for stage in slow.found:
+        if stage.rank in held:
+            continue
         finding = doubted(_finding(stage, slow), waits_for_cores(cpu, roster, (stage.rank,)))
         # A mean of ends that were seen in rounds is no measure of what the state of a GPU has to explain.
         slowdown = stage.slow_ns / stage.usual_ns if stage.usual_ns and not slow.by_ends else None
@@ -39,12 +44,14 @@ def _finding(stage: SlowStage, slow: SlowStages) -> Finding:
         evidence=tuple(_evidence(stage, slow)),
         anomaly=Anomaly.FAIL_SLOW,
         impact=Impact(round(stage.lost_ns), round(min(1.0, stage.lost_ns / spent), 3), len(stage.numbers), "arrival"),
+        of_past=slow.of_past,
         next_steps=(f"look at clocks, temperature, other processes and the host of rank {stage.rank} in these steps",),
     )
 
 
 def _evidence(stage: SlowStage, slow: SlowStages) -> Iterator[Evidence]:
-    took = f"rank {stage.rank} (stage {stage.stage}) works {stage.slow_ns / 1e6:.0f} ms on a microbatch"
+    when, verb = ("before the job stopped ", "worked") if slow.of_past else ("", "works")
+    took = f"{when}rank {stage.rank} (stage {stage.stage}) {verb} {stage.slow_ns / 1e6:.0f} ms on a microbatch"
     if stage.by_peers:
         yield Evidence(f"{took} in {counted(len(stage.numbers), 'step')}, the other stages {stage.usual_ns / 1e6:.0f} ms", None)
         yield Evidence(_LAYERS, None, supports=False)
@@ -76,7 +83,7 @@ def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
 
 def _clears(seen: Seen, slow: SlowStages) -> str | None:
     """Not what was slow from the begin on at both ends of the pipeline, or by less than the others differ."""
-    if slow.found or slow.by_ends or not seen.all_in(slow.ranks):
+    if slow.found or slow.by_ends or slow.of_past or not seen.all_in(slow.ranks):
         return None if slow.found else Undecided("the passes of each stage are not dated, or by ends of calls alone")
     return f"in {counted(slow.compared, 'step')} no stage works longer than before, or half as long again as all others"
 

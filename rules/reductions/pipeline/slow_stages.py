@@ -60,7 +60,7 @@ class SlowStage:
 class SlowStages:
     """Slow stages, most lost first, of `compared` steps of a pipeline of `ranks`; false where none could be compared.
 
-    `first` is the number of the first of these steps.
+    `first` is the number of the first of these steps. `of_past`: the job stands still, and these are steps before that.
     """
 
     found: tuple[SlowStage, ...] = ()
@@ -68,31 +68,33 @@ class SlowStages:
     ranks: tuple[int, ...] = ()
     by_ends: bool = False
     first: int = 0
+    of_past: bool = False
 
     def __bool__(self) -> bool:
         return self.compared > 0
 
 
 @reduction
-def slow_stages(work: StageWork, times: StepTimes) -> SlowStages:
+def slow_stages(work: StageWork) -> SlowStages:
     """By its own past where the job has become slower, else by the other stages."""
     least = _LEAST_BY_ENDS if work.by_ends else _LEAST_STEPS
     if not work or len(work.number) < least:
         return SlowStages()
-    slow, usual = _split(work, times)
+    slow, usual = _split(work)
     found = list(_by_history(work, slow, usual)) if min(slow.sum(), usual.sum()) >= least else []
     if not slow.any():
         found += _by_peers(work)
     ordered = sorted(found, key=lambda each: -each.lost_ns)
-    return SlowStages(tuple(ordered), len(work.number), work.ranks, work.by_ends, int(work.number[0]))
+    return SlowStages(tuple(ordered), len(work.number), work.ranks, work.by_ends, int(work.number[0]), work.of_past)
 
 
-def _split(work: StageWork, times: StepTimes) -> tuple[Flags, Flags]:
+def _split(work: StageWork) -> tuple[Flags, Flags]:
     """Which steps are slow, and which tell what is usual: from one step on, or now and then."""
     onset = onset_of(work.length.tolist(), _SIDES, lambda before, after, first: before < min(after, first) * GATE)
     if onset is not None:
         since = np.arange(len(work.number)) >= onset
         return since, ~since
+    times = StepTimes({}, work.number, work.length, work.from_start)
     slow = np.isin(work.number, [number for number, _ in times.long()])
     return slow, np.isin(work.number, times.usual) & ~slow
 

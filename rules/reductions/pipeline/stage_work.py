@@ -9,7 +9,7 @@ many steps that is the same for both ends. All moments of a difference are on th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,8 +21,9 @@ from forensics.rules.reductions.pipeline.iteration import Iteration, UnknownPass
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.passes import BACKWARD, FORWARD
 from forensics.rules.reductions.pipeline.slow_steps import in_order, pipelines_of
-from forensics.rules.reductions.steps.records import Flags, Ints
-from forensics.rules.reductions.steps.times import Floats, StepTimes
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
+from forensics.rules.reductions.steps.records import Flags, Ints, Recorded
+from forensics.rules.reductions.steps.times import Floats, StepTimes, step_times
 
 _MOST_MESSAGES = 12_000
 """Of all steps that are dated: more takes seconds."""
@@ -35,7 +36,8 @@ class StageWork:
 
     `ranks` are those of the stages, `number` counts steps as `StepTimes` does, `length` is theirs in ns. A stage has `passes`
     of each direction in a step. `by_ends`: told by ends of calls, as watchdogs saw them; the last stage then has forward and
-    backward in one. False where there is none.
+    backward in one. `from_start` is that of `StepTimes`, `of_past`: the job stands still, and these are steps before that.
+    False where there is none.
     """
 
     ranks: tuple[int, ...] = ()
@@ -45,6 +47,8 @@ class StageWork:
     backward: Floats = field(default_factory=lambda: np.empty((0, 0)))
     passes: int = 0
     by_ends: bool = False
+    from_start: bool = False
+    of_past: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.ranks)
@@ -61,15 +65,20 @@ class StageWork:
 
 
 @reduction
-def stage_work(times: StepTimes, layout: Layout, recorded: CallPlaces, traced: TracedPlaces) -> StageWork:
+def stage_work(
+    times: StepTimes, layout: Layout, recorded: CallPlaces, traced: TracedPlaces, liveness: Liveness, records: Recorded
+) -> StageWork:
     """Date the passes of all steps of a job that is one pipeline of single ranks; others have equals to be compared with."""
     pipelines = pipelines_of(layout)
     if len(pipelines) != 1 or len(pipelines[0]) != 1 or len(pipelines[0][0]) < _LEAST_STAGES:
         return StageWork()
+    of_past = liveness.motion is Motion.STALLED
+    known = step_times(records.of()) if of_past else times
     try:
-        return _of_pipeline(times, traced if times.is_traced else recorded, pipelines[0][0])
+        found = _of_pipeline(known, traced if known.is_traced else recorded, pipelines[0][0])
     except UnknownPassesError:
         return StageWork()
+    return replace(found, from_start=known.from_start, of_past=of_past)
 
 
 def _of_pipeline(times: StepTimes, places: CallPlaces, ranks: tuple[int, ...]) -> StageWork:

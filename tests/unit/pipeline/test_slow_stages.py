@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from forensics.fixtures.simulator import bundle, losses
 from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.job import MS, Parallelism
 from forensics.fixtures.simulator.simulation import simulate
-from forensics.model import Confidence, Suspect
+from forensics.model import Confidence, Outcome, Suspect
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.reductions.pipeline.slow_stages import SlowStages, slow_stages
 from forensics.rules.reductions.pipeline.stage_work import StageWork
-from forensics.rules.reductions.steps.times import StepTimes
+from tests.recordings.verdicts import verdict_of
 from tests.unit.pipeline.simulated import case_of
 from tests.unit.simulator.small_jobs import DENSE
 
@@ -54,6 +55,20 @@ def test_from_the_first_step_on_a_stage_between_others_is_suspected(
     assert all(each.confidence is Confidence.SUSPECT for each in found)
 
 
+@pytest.mark.parametrize(("slow", "expected"), [(2, [(1,), (2,)]), (1, [(1,)])], ids=["another rank", "the same rank"])
+def test_who_was_slow_before_the_job_stopped_is_a_second_fault(
+    slow: int, expected: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    faults = [parse("host-hang@rank1/forward"), parse(f"gpu-throttled@rank{slow}:250+before")]
+    made = simulate(JOB, faults, 3, iterations=12, onset=8, after_s=40.0)
+    options = bundle.options_of(made, timing=True)
+    bundle.write(made, options, losses.drawn(4, made.random("losses")), tmp_path / "bundle.tar")
+    found = verdict_of(tmp_path / "bundle.tar")
+    assert found.outcome is Outcome.HANG
+    assert [each.ranks for each in found.suspects] == expected
+    assert all(each.evidence[0].statement.startswith("before the job stopped rank 2") for each in found.suspects[1:])
+
+
 @pytest.mark.parametrize("timing", [True, False])
 def test_of_a_sound_pipeline_nobody_is_named(timing: bool, tmp_path: Path) -> None:
     assert suspects("none", tmp_path, timing=timing, onset=1) == ()
@@ -76,7 +91,7 @@ def work(longer: dict[int, slice], factor: float = 1.6, *, by_ends: bool = False
 
 
 def found_in(made: StageWork) -> SlowStages:
-    return slow_stages(made, StepTimes({}, made.number, made.length))
+    return slow_stages(made)
 
 
 def test_who_is_slow_by_turns_is_named_with_the_steps_of_each() -> None:
