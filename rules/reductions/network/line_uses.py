@@ -33,7 +33,8 @@ _LEAST_LOST = 0.05
 class LineUse:
     """One NIC of `ranks` in the newer half of their logs: it moved `rate` at most (bytes per second) while it had work.
 
-    `line_rate` is what its port is rated for, None not known; `busy` the share of the time in which it had work, at least;
+    `line_rate` is what its port is rated for, None not known; `busy` the share of the time in which it had work, at least, and
+    `busy_most` that of the time between its samples, which may be far apart in a log that lost many;
     `peers` are the hosts that it sent to, as far as both ends of a queue pair are known.
     """
 
@@ -45,6 +46,7 @@ class LineUse:
     line_rate: float | None
     source: str
     peers: tuple[str, ...] = ()
+    busy_most: float = 1.0
 
     @property
     def part(self) -> float | None:
@@ -93,13 +95,14 @@ WITH halves AS (
     SELECT host, parent, max(rate_bytes_per_s) AS line FROM devices WHERE kind = 'port' GROUP BY host, parent
 ), moved AS (
     SELECT w.source_id, w.queue_pair, w.rank, any_value(h.span) AS span, max(completed) - min(completed) AS requests,
-           max(completed_bytes) - min(completed_bytes) AS bytes, max(busy_ns) - min(busy_ns) AS busy, max(locator) AS locator
+           max(completed_bytes) - min(completed_bytes) AS bytes, max(busy_ns) - min(busy_ns) AS busy, max(locator) AS locator,
+           max(time_ns) - min(time_ns) AS covered
     FROM wr_samples w JOIN halves h USING (source_id)
     WHERE w.time_ns >= h.middle AND w.rank IS NOT NULL AND w.queue_pair IS NOT NULL AND w.error_status IS NULL
     GROUP BY w.source_id, w.queue_pair, w.rank
 )
 SELECT coalesce(q.host, s.host) AS on_host, q.nic, m.rank, [q.communicator, CAST(q.peer AS VARCHAR)], m.bytes, m.busy, m.span,
-       r.line, e.host, s.path || '#entry=' || m.locator
+       r.line, e.host, m.covered, s.path || '#entry=' || m.locator
 FROM moved m JOIN sources s USING (source_id)
 JOIN queue_pairs q ON q.source_id = m.source_id AND q.queue_pair = m.queue_pair
 LEFT JOIN ends e ON e.source_id = m.source_id AND e.queue_pair = m.queue_pair
@@ -128,4 +131,5 @@ def _use(host: str, nic: str, rows: Sequence[tuple[Any, ...]]) -> LineUse:
     busy = longest[3] / max(longest[4], longest[3], 1)
     ranks = tuple(sorted({row[0] for row in rows}))
     peers = tuple(sorted({row[6] for row in rows if row[6] is not None}))
-    return LineUse(host, nic, ranks, max(together, *connections.values()), busy, longest[5], longest[7], peers)
+    most = longest[3] / max(longest[7], longest[3], 1)
+    return LineUse(host, nic, ranks, max(together, *connections.values()), busy, longest[5], longest[8], peers, most)

@@ -66,7 +66,7 @@ def shared_nics(uses: LineUses, ports: PortsReadTwice, steps: StepTimes) -> Shar
 
 def _shared(use: LineUse, port: Port, step_s: float) -> SharedNic | None:
     """A NIC whose line is full with what others send."""
-    line, usual = use.line_rate or 0.0, use.rate * use.busy
+    line, usual = use.line_rate or 0.0, use.rate * use.busy_most
     sent = port.grown.get("port_xmit_data", 0) * _WORD / port.seconds if port.seconds else 0.0
     own = min(use.rate, usual * (1 + step_s / port.seconds)) if step_s and port.seconds else use.rate
     others = sent - own

@@ -18,7 +18,7 @@ from tests.recordings.scenarios import recorded
 
 GB = 10**9
 SECOND = StepTimes({}, np.arange(4), np.full(4, 1e9))
-RING = tuple(LineUse(f"n{at}", "m", (at,), 10 * GB, 0.3, 25 * GB, "x", (f"n{(at + 1) % 4}",)) for at in range(4))
+RING = tuple(LineUse(f"n{at}", "m", (at,), 10 * GB, 0.3, 25 * GB, "x", (f"n{(at + 1) % 4}",), 0.3) for at in range(4))
 
 
 def ports(sent_gb: Sequence[float]) -> PortsReadTwice:
@@ -45,9 +45,16 @@ def test_a_port_that_may_carry_the_job_alone_or_has_room_is_not_shared(sent: lis
     assert not shared(sent)
 
 
+def test_a_log_that_lost_samples_does_not_tell_how_little_its_ranks_sent() -> None:
+    """Two of its samples lie in the newer half: between them it had work all of the time, and it may have had at all others."""
+    sparse = [replace(use, rate=14 * GB, busy=0.3, busy_most=1.0) for use in RING]
+    known = [replace(use, busy_most=0.3) for use in sparse]
+    assert not shared([14, 14, 14, 14], sparse) and shared([4, 18, 4, 18], known)
+
+
 def test_ranks_that_get_more_than_others_leave_did_not_meet_them() -> None:
     """Traffic in the pauses of the job, as of a file system between steps."""
-    fast = [replace(use, rate=20 * GB, busy=0.1) for use in RING]
+    fast = [replace(use, rate=20 * GB, busy=0.1, busy_most=0.1) for use in RING]
     assert not shared([2, 18, 2, 18], fast)
 
 
@@ -72,7 +79,7 @@ def test_the_whole_network_is_named_only_where_nobody_fills_lines(rate: int, cod
     case = recorded("network-slow")
     hosts = [host for (host,) in case.execute("SELECT DISTINCT host FROM devices WHERE kind = 'port' ORDER BY host").fetchall()]
     ring = zip(hosts, (*hosts[1:], hosts[0]), strict=True)
-    uses = LineUses(tuple(LineUse(a, "m", (at,), 9 * GB, 0.5, 25 * GB, "x", (b,)) for at, (a, b) in enumerate(ring)))
+    uses = LineUses(tuple(LineUse(a, "m", (at,), 9 * GB, 0.5, 25 * GB, "x", (b,), 0.5) for at, (a, b) in enumerate(ring)))
     sent = [18 if at % 2 else 4.5 for at in range(len(hosts))]
     read = [replace(port, host=host) for host, port in zip(hosts, ports([4.5] * 6 if rate else sent), strict=True)]
     given: dict[object, object] = {LineUses: uses, PortsReadTwice: PortsReadTwice(tuple(read))}
