@@ -20,12 +20,22 @@ from forensics.rules.reductions.network.chunk_flows import WINDOW
 
 # Numbers of a communicator with collectives and messages differ from member to member: its collectives are not matched.
 _ENDED = f"""
-WITH calls AS (
-    SELECT source_id, communicator, op_id, any_value(kind) AS call, any_value(coalesce(is_p2p, false)) AS paired,
-           any_value(pair_number) AS pair_number, any_value(peer) AS peer
-    FROM operations WHERE list_contains($sources, source_id) AND op_id > 0 GROUP BY ALL
+WITH looked AS (
+    SELECT unnest($sources) AS source_id, unnest($begins) AS begin_ns, unnest($ends) AS end_ns
+), ended AS (
+    SELECT f.source_id, f.locator, f.communicator, f.sequence, f.bytes, f.start_ns, f.end_ns
+    FROM flows f JOIN looked w ON w.source_id = f.source_id AND f.end_ns BETWEEN w.begin_ns AND w.end_ns
+    WHERE f.end_ns BETWEEN $first AND $last AND f.end_ns >= f.start_ns AND f.locator >= 0
+), oldest AS (
+    SELECT source_id, communicator, min(sequence) AS op_id FROM ended GROUP BY ALL
+), calls AS (
+    SELECT o.source_id, o.communicator, o.op_id, any_value(o.kind) AS call, any_value(coalesce(o.is_p2p, false)) AS paired,
+           any_value(o.pair_number) AS pair_number, any_value(o.peer) AS peer
+    FROM operations o JOIN oldest n ON n.source_id = o.source_id AND n.communicator = o.communicator AND o.op_id >= n.op_id
+    WHERE o.op_id > 0 GROUP BY o.source_id, o.communicator, o.op_id
 ), mixed AS (
-    SELECT communicator, bool_or(paired) AND NOT bool_and(paired) AS mixed FROM calls GROUP BY communicator
+    SELECT communicator, bool_or(coalesce(is_p2p, false)) AND NOT bool_and(coalesce(is_p2p, false)) AS mixed FROM operations
+    WHERE list_contains($sources, source_id) AND op_id > 0 GROUP BY communicator
 )
 SELECT c.source_id, c.locator, c.communicator, c.rank, p.rank AS other, m.position, c.peer,
        CASE WHEN g.method = 'peers' THEN t.size ELSE g.size END AS size, c.channel,
@@ -34,7 +44,7 @@ SELECT c.source_id, c.locator, c.communicator, c.rank, p.rank AS other, m.positi
        c.total, f.bytes, f.start_ns, f.end_ns, f.end_ns - f.start_ns AS took_ns, least({WINDOW}, c.total) AS buffers,
        c.wait_gpu_ns / buffers AS gpu_ns, c.wait_credit_ns / buffers AS credit_ns, c.wait_nic_ns / buffers AS nic_ns,
        c.wait_wire_ns / buffers AS wire_ns, c.wait_consume_ns / buffers AS consume_ns
-FROM chunk_states c JOIN flows f ON f.source_id = c.source_id AND f.locator = c.locator
+FROM ended f JOIN chunk_states c ON f.source_id = c.source_id AND f.locator = c.locator
 JOIN calls o ON o.source_id = c.source_id AND o.communicator = c.communicator AND o.op_id = c.sequence
 JOIN mixed x ON x.communicator = c.communicator
 JOIN communicators g ON g.communicator = c.communicator
@@ -42,10 +52,7 @@ LEFT JOIN (SELECT communicator, max(size) AS size FROM communicator_states GROUP
     ON t.communicator = c.communicator
 JOIN members p ON p.communicator = c.communicator AND p.position = c.peer
 JOIN members m ON m.communicator = c.communicator AND m.rank = c.rank
-JOIN (SELECT unnest($sources) AS source_id, unnest($begins) AS begin_ns, unnest($ends) AS end_ns) w
-    ON w.source_id = f.source_id AND f.end_ns BETWEEN w.begin_ns AND w.end_ns
-WHERE f.end_ns BETWEEN $first AND $last AND c.locator >= 0 AND list_contains($sources, c.source_id)
-    AND f.end_ns >= f.start_ns AND c.total > 0 AND p.rank <> c.rank
+WHERE c.total > 0 AND p.rank <> c.rank
     AND coalesce(c.wait_nic_ns, c.wait_wire_ns) IS NOT NULL
     AND (NOT o.paired OR c.pair_number IS NOT NULL OR (o.peer = c.peer AND o.call = c.direction))
 """
@@ -53,7 +60,7 @@ WHERE f.end_ns BETWEEN $first AND $last AND c.locator >= 0 AND list_contains($so
 
 Windows = Mapping[int, tuple[int, int]]
 """Begin and end of what to look at, by source, ns on the clock of its host."""
-# Of a log whose operations have no rhythm: a ring of the collector holds no more (shim-log.md).
+# Of the busiest log, where the operations have no rhythm: more of them tell nothing else.
 _MOST_FLOWS = 1 << 15
 # Times of 64 bits.
 ALWAYS = -(1 << 62), 1 << 62
