@@ -46,6 +46,10 @@ _HUNG_TOO = "5 hung jobs of another new user (ring attention, actors and rollout
 _SLOW_TOO = "4 slow jobs of another new user (a mesh, local SGD, augmentation, a bash loop)"
 _FINE_TOO = "4 sound jobs of another new user (validating, between epochs, one rank compiling, an early stop)"
 _MORE_TOO = "6 jobs of six more of another new user (3 hung, 1 slow, 2 sound), after what these taught"
+_HUNG_THIRD = "6 hung jobs of a third new user (a debugger, a service, a checkpoint, skipped batches, RPC, two threads)"
+_SLOW_THIRD = "4 slow jobs of a third new user (histograms, anomaly detection, a busy thread, long sequences)"
+_FINE_THIRD = "3 sound jobs of a third new user (a pool that tokenizes, environments, an end after retries)"
+_MORE_THIRD = "6 jobs of six more of a third new user (3 hung, 1 slow, 2 sound), after what these taught"
 _BY_FORMS: Mapping[str, Mapping[str, tuple[int, int, int]]] = {
     _TEN: {
         "whole bundle": (8, 2, 10),
@@ -75,6 +79,15 @@ _BY_FORMS: Mapping[str, Mapping[str, tuple[int, int, int]]] = {
     _SLOW_TOO: {"whole bundle": (4, 0, 4), "dumps alone": (0, 0, 4), "traces of torch.profiler": (3, 0, 4), "logs": (0, 0, 4)},
     _FINE_TOO: {"whole bundle": (2, 1, 3), "dumps alone": (3, 0, 3), "one round of stacks": (3, 0, 3), "logs": (4, 0, 4)},
     _MORE_TOO: {"whole bundle": (4, 1, 6), "dumps alone": (5, 0, 6), "one round of stacks": (3, 0, 6), "logs": (2, 0, 6)},
+    _HUNG_THIRD: {"whole bundle": (4, 1, 6), "dumps alone": (4, 1, 5), "one round of stacks": (2, 0, 6), "logs": (0, 0, 6)},
+    _SLOW_THIRD: {
+        "whole bundle": (4, 0, 4),
+        "dumps alone": (0, 0, 4),
+        "traces of torch.profiler": (4, 0, 4),
+        "logs": (0, 0, 4),
+    },
+    _FINE_THIRD: {"whole bundle": (1, 1, 2), "dumps alone": (1, 1, 2), "one round of stacks": (2, 0, 2), "logs": (3, 0, 3)},
+    _MORE_THIRD: {"whole bundle": (5, 1, 6), "dumps alone": (3, 0, 5), "one round of stacks": (4, 0, 6), "logs": (2, 0, 6)},
 }
 """Programs that nobody wrote rules for, each sat once and not in the repository: right, named others, of how many."""
 _SOUND = "44 sound jobs of a busy host (`tests/live/test_sound_jobs.py`, sat four times)"
@@ -103,7 +116,14 @@ which a rank validates in small pieces: both are mended. Of the six more, a loop
 `confirmed`). The parameter server is called a deadlock of all three ranks, of which two wait
 for each other. A trace of local SGD tells the rank, and takes pauses between its inner steps for its backward pass. For one
 of the hung ones the answer written before was the other rank: which of the two forks while its lock is held is chance, and
-the stacks show which did."""
+the stacks show which did.
+
+Of those of a third new user an asynchronous checkpoint, written as a sound job, hung: its thread and the steps make
+collectives in one group, and the rank whose thread came first was accused of a call too much or too few (mended: all ranks, as
+a group). The sound job that was called hung waits for a pool of processes that tokenizes (mended: nobody is named). Of the six
+more, a program that a rank of `mp.spawn` had started was taken for the only rank, and the others for dead (mended). The RPC job
+without collectives names nobody. Three were collected again where the moment had been missed, and the worse verdict counts; one
+of the sound ones of the six had its long preparation behind it."""
 _COUNT = re.compile(r"\d+")
 _PARTS = re.compile(r"\| field form \| (\d+) \| (\d+) \| \d+ \| \d+ \| (\d+) \|")
 
