@@ -20,6 +20,7 @@ from forensics.rules.reductions.logs.finished import Finished
 from forensics.rules.reductions.network.call_paces import CallPaces, slow_members
 from forensics.rules.reductions.network.line_uses import OF_LINE, LineUses, most_of_lines
 from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.reductions.onset import onset_of
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.progress.speed import SLOWER, Pace, Speed, of_few_steps
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
@@ -54,6 +55,8 @@ _PASSES = frozenset({StageName.FORWARD, StageName.BACKWARD})
 _BUSY = 0.1
 
 
+# Steps on either side of a change of their length.
+_SIDES = (5, 5)
 _LONG_STEP = "FX175"
 """The rule that tells which rank held up a long step."""
 
@@ -98,7 +101,7 @@ def slowness_signs(
     Messages that no recorder keeps are one as well: a rank that is slow from the first step on may only show in them. So is a
     rank that comes last to most calls, for which the others wait as long as makes a step a slow one.
     """
-    long = (*_long_steps(times, findings), *_long_between(times, speed))
+    long = (*_longer_since(times), *_long_steps(times, findings), *_long_between(times, speed))
     seen = (*long, *_lossy_links(slowness), *_slow_calls(paces), *_below_their_lines(rates, uses))
     awaited = (*_late_ranks(late), *_awaited_ranks(slowness, speed.step_ns or times.typical_ns))
     return SlownessSigns((*seen, *awaited, *_unseen_messages(roster, windows), *_long_passes(findings)))
@@ -125,6 +128,15 @@ def _long_steps(times: StepTimes, findings: Findings) -> Iterator[str]:
     if long and is_material and not _are_even([number for number, _ in long]):
         which = f"{len(long)} of {counted(len(times.number), 'step')}"
         yield f"{which} took longer than usual, {lost / 1e6:.0f} ms in all that nothing accounts for"
+
+
+def _longer_since(times: StepTimes) -> Iterator[str]:
+    """Steps that are longer since one of them, by less than a speed is called slower by: nine tenths of them would do."""
+    since = onset_of(times.length.tolist(), _SIDES, lambda before, after, first: before < min(after, first) * GATE)
+    if since is not None:
+        before, after = (float(np.median(part)) / 1e6 for part in (times.length[:since], times.length[since:]))
+        steps = f"the last {len(times.length) - since} of {counted(len(times.length), 'step')}"
+        yield f"{steps} take {after:.0f} ms, those before {before:.0f} ms, and nothing accounts for that"
 
 
 def _long_between(times: StepTimes, speed: Speed) -> Iterator[str]:

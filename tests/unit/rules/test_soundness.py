@@ -59,9 +59,15 @@ def known(lost_ms: float) -> Findings:
         ({7: 1500, 23: 1600}, known(500), True),
         (dict.fromkeys(range(3, 40, 4), 2000), Findings(()), False),
         (dict.fromkeys(range(26, 40), 1160), Findings(()), True),
+        (dict.fromkeys(range(7, 40), 1160), Findings(()), True),
+        (dict.fromkeys(range(7, 40), 1080), Findings(()), False),
+        (dict.fromkeys(range(2, 40), 1160), Findings(()), False),
     ],
-    ids=["none", "one", "a trifle", "a duty", "a duty and another", "every fourth", "from one on"],
-)
+    ids=[
+        "none", "one", "a trifle", "a duty", "a duty and another", "every fourth", "from one on", "most of them",
+        "most of them by a trifle", "all but the first two",
+    ],
+)  # fmt: skip
 def test_long_steps_that_nothing_accounts_for_speak_against_a_sound_job(
     long: dict[int, float], findings: Findings, is_sign: bool
 ) -> None:
