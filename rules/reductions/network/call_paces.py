@@ -84,7 +84,7 @@ class CallPace:
     """Calls of one kind and size of one communicator: each takes `took_ns` once all of `ranks` are there, `usual_ns` elsewhere.
 
     Of a message `ranks` are sender and receiver, and who may send it on. `share` is the part of the time that `calls` of them
-    lose, at most; `others` are as many links or communicators, of other ranks too, that tell what is usual.
+    lose, at most; `others` are as many links or communicators, of other ranks too, that tell what is usual. They cross `hosts`.
     """
 
     communicator: str
@@ -96,6 +96,7 @@ class CallPace:
     source: str
     usual_ns: float = 0.0
     others: int = 0
+    hosts: int = 1
 
     @property
     def factor(self) -> float:
@@ -133,7 +134,9 @@ def call_paces(connection: DuckDBPyConnection, roster: Roster) -> CallPaces:
             places = _spread(ranks, roster)
             if calls >= _LEAST_CALLS and took >= _LEAST_PACE_NS and places is not None:
                 beside = may_send_on(ranks[0], ranks[1], members.get(communicator, ()), roster) if query is _MESSAGES else ()
-                pace = CallPace(communicator, kind, (*ranks, *beside), float(took), int(calls), float(span), source)
+                pace = CallPace(
+                    communicator, kind, (*ranks, *beside), float(took), int(calls), float(span), source, hosts=len(places)
+                )
                 alike[kind, sizes, places].append(pace)
     return CallPaces(tuple(each for paces in alike.values() for each in _compared(paces)))
 
@@ -180,11 +183,38 @@ def slow_members(paces: CallPaces, least_factor: float, least_share: float) -> l
     found = []
     for together in map(set, nx.connected_components(graph)):
         calls = tuple(each for each in slow if each.ranks[0] in together)
-        lost = {rank: sum(each.share for each in calls if rank in each.ranks) for rank in together}
-        share = min(1.0, max(lost.values()))
-        if share >= least_share:
-            found.append(SlowMembers(_blamed(calls, paces, least_factor), calls, share))
+        told = _several_told(calls, paces)
+        parts: list[tuple[tuple[int, ...], list[CallPace]]]
+        parts = [((rank,), [each for each in calls if rank in each.ranks]) for rank in told]
+        for ranks, own in parts or [(_blamed(calls, paces, least_factor), list(calls))]:
+            lost = {rank: sum(each.share for each in own if rank in each.ranks) for rank in together}
+            share = min(1.0, max(lost.values()))
+            if share >= least_share:
+                found.append(SlowMembers(ranks, tuple(own), share))
     return sorted(found, key=lambda each: (-each.share, each.ranks))
+
+
+def _several_told(calls: Sequence[CallPace], paces: CallPaces) -> tuple[int, ...]:
+    """Ranks of which each accounts for slow calls with several others, of which one is cleared, where nobody has a part in all.
+
+    Who reaches some other host as fast as others do is cleared, but not where a message may leave over the NIC of another rank.
+    """
+    crossing = all(each.hosts > 1 for each in calls)
+    clear = {
+        rank for each in paces.compared if each.factor < _CLOSE and each.hosts > 1 and _is_own(each) for rank in each.ranks
+    }
+    if not crossing or not all(_is_own(each) for each in calls) or set(calls[0].ranks).intersection(*(c.ranks for c in calls)):
+        return ()
+    left = [set(each.ranks) - clear for each in calls]
+    open_ = sorted(set[int]().union(*left))
+    alone = {rank for own in left if len(own) == 1 for rank in own}
+    several = all(len({other for each in calls if rank in each.ranks for other in each.ranks}) > 2 for rank in open_)
+    return tuple(open_) if all(left) and alone.issuperset(open_) and several else ()
+
+
+def _is_own(call: CallPace) -> bool:
+    """Whether nobody but its members may have sent it on."""
+    return call.kind != "send" or len(call.ranks) == 2
 
 
 def _blamed(calls: Sequence[CallPace], paces: CallPaces, least_factor: float) -> tuple[int, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from forensics.model import Cause, Finding, Granularity, Members, Role
@@ -115,6 +117,25 @@ def test_one_of_those_that_cannot_be_told_apart(
 ) -> None:
     paces = CallPaces((*(pace(*ends) for ends in slow), *(pace(*ends, took_ms=2) for ends in sound)))
     assert sorted(each.ranks for each in slow_members(paces, 1.8, 0.05)) == sorted(blamed)
+
+
+@pytest.mark.parametrize(
+    ("slow", "sound", "hosts", "blamed"),
+    [
+        (((11, 19), (19, 27), (27, 35)), ((3, 11), (35, 3)), 2, [(19,), (27,)]),
+        (((11, 19), (19, 27), (27, 35)), ((3, 11), (35, 3)), 1, [(11, 19, 27, 35)]),
+        (((11, 19), (19, 27), (27, 35)), ((3, 11),), 2, [(11, 19, 27, 35)]),
+        (((11, 19), (19, 27), (27, 35)), ((3, 11), (35, 3), (19, 3)), 2, [(11, 19, 27, 35)]),
+        (((11, 19), (19, 27), (27, 35)), ((3, 11, 12), (35, 3)), 2, [(11, 19, 27, 35)]),
+    ],
+    ids=["the ends are fast elsewhere", "on one host", "one end is not seen elsewhere", "a middle one is fast", "PXN"],
+)  # fmt: skip
+def test_two_neighbours_are_told_by_ends_that_are_fast_elsewhere(
+    slow: tuple[tuple[int, ...], ...], sound: tuple[tuple[int, ...], ...], hosts: int, blamed: list[tuple[int, ...]]
+) -> None:
+    calls = (*(pace(*ends) for ends in slow), *(pace(*ends, took_ms=2) for ends in sound))
+    paces = CallPaces(tuple(replace(each, hosts=hosts) for each in calls))
+    assert sorted(each.ranks for each in slow_members(paces, 1.8, 0.05)) == blamed
 
 
 def test_what_loses_little_accuses_nobody() -> None:
