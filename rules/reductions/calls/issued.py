@@ -17,12 +17,14 @@ from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 
 Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
 
-NOWHERE = np.iinfo(np.int64).min
-"""Stands for a rank or a call path that is not known."""
+NO_RANK, NOWHERE = np.iinfo(np.int32).min, np.iinfo(np.int64).min
+"""Stand for a rank and a call path that are not known."""
 _CALLS = f"""
-SELECT o.source_id, coalesce(o.rank, {NOWHERE}) AS rank, coalesce(c.code, -1) AS communicator, coalesce(k.code, -1) AS kind,
+SELECT o.source_id::INTEGER AS source_id, coalesce(o.rank, {NO_RANK})::INTEGER AS rank,
+       coalesce(c.code, -1)::INTEGER AS communicator, coalesce(k.code, -1)::INTEGER AS kind,
        coalesce(o.call_path, {NOWHERE}) AS call_path, o.enqueued_ns, coalesce(o.is_p2p, false) AS is_message,
        coalesce(o.locator, -1) AS locator
 FROM latest_call o LEFT JOIN issued_communicator c ON c.name = o.communicator LEFT JOIN issued_kind k ON k.name = o.kind
@@ -39,10 +41,10 @@ class Issued:
 
     communicators: tuple[str, ...]
     kinds: tuple[str, ...]
-    source_id: Ints
-    rank: Ints
-    communicator: Ints
-    kind: Ints
+    source_id: Codes
+    rank: Codes
+    communicator: Codes
+    kind: Codes
     call_path: Ints
     enqueued_ns: Ints
     is_message: Flags
@@ -131,7 +133,7 @@ def _by_time(columns: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]
     return {name: column[order] for name, column in columns.items()}
 
 
-def _newest(of: Ints, at_ns: Ints) -> Mapping[int, int]:
+def _newest(of: Codes, at_ns: Ints) -> Mapping[int, int]:
     """The highest time of each of them, which come in runs, most of them in one."""
     begins = begins_of_runs(of)
     found: dict[int, int] = {}
