@@ -272,17 +272,27 @@ def test_an_unfinished_group_beside_a_named_root_is_not_another_fault(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("line", "cause"),
+    ("line", "cause", "confidence"),
     [
-        (None, Cause.UNKNOWN),
-        ("gpu-1:88:91 [2] NCCL WARN NET/IB : mlx5_0:1 Got async error event: port error", Cause.NETWORK_DOWN),
-        (f"kernel: {DOWN}", Cause.NETWORK_DOWN),
-        (f"kernel: {DOWN}\n{{time}} gpu-017 kernel: mlx5_core 0000:1a:00.0 ens5: Link up", Cause.UNKNOWN),
+        (None, Cause.UNKNOWN, Confidence.SUSPECT),
+        (
+            "gpu-1:88:91 [2] NCCL WARN NET/IB : mlx5_0:1 Got async error event: port error",
+            Cause.NETWORK_DOWN,
+            Confidence.LIKELY,
+        ),
+        (f"kernel: {DOWN}", Cause.NETWORK_DOWN, Confidence.SUSPECT),
+        (
+            f"kernel: {DOWN}\n{{time}} gpu-017 kernel: mlx5_core 0000:1a:00.0 ens5: Link up",
+            Cause.UNKNOWN,
+            Confidence.SUSPECT,
+        ),
     ],
     ids=["nothing", "a log", "the kernel", "it came up again"],
 )
-def test_the_network_is_the_cause_only_where_something_tells_of_it(line: str | None, cause: Cause, tmp_path: Path) -> None:
-    """That all live and are inside the same call leaves the network, a device and a library."""
+def test_the_network_is_the_cause_only_where_something_tells_of_it(
+    line: str | None, cause: Cause, confidence: Confidence, tmp_path: Path
+) -> None:
+    """That all live and are inside the same call leaves the network, a device and a library; a rank's own NIC names it."""
     job = Job(4)
     job.steps(12)
     job.hang(())
@@ -292,4 +302,5 @@ def test_the_network_is_the_cause_only_where_something_tells_of_it(line: str | N
     elif line:
         found.log(2, line)
     (first,) = verdict_of(found.write(tmp_path)).suspects
-    assert (first.cause, first.confidence, first.rules) == (cause, Confidence.SUSPECT, ("FX140",))
+    assert (first.cause, first.confidence, first.rules) == (cause, confidence, ("FX140",))
+    assert (first.ranks == (2,)) == (confidence is Confidence.LIKELY)
