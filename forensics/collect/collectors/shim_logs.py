@@ -180,7 +180,7 @@ def collect_logs(context: Context, target: Target, sample: int) -> Iterator[Run]
         yield copy_log(context, target.rank, log, rank_path(target.rank, "shim"))
     if not chosen:
         older = any(log.rank == target.rank for log in found)
-        why = "only logs of other users or earlier runs" if older else f"no log of rank {target.rank}"
+        why = "only logs of other users or earlier runs" if older else "no log of the rank"
         yield _nothing(target, Status.NOT_FOUND, f"{name}: {why}")
 
 
