@@ -10,6 +10,8 @@ from duckdb import DuckDBPyConnection
 from forensics.rules.reductions.hardware.cores import BusyHosts
 from forensics.rules.reductions.network.channel_flows import ChannelFlows, channel_flows
 from forensics.rules.reductions.network.group_paces import group_paces
+from forensics.rules.reductions.network.long_calls import LongCalls
+from forensics.rules.reductions.network.other_traffic import SharedNics
 from forensics.rules.reductions.network.pair_rates import PairRate
 from forensics.rules.reductions.network.proxy_pauses import Pauses
 from forensics.rules.reductions.network.slowness import Slowness
@@ -134,5 +136,5 @@ def test_a_pause_beside_a_slow_link_of_the_same_operations_is_its_echo(communica
     pause = Pauses(1, 0, "all", "p2p", 18, 18, 25e6, 4e8, 0.15, 5e8, "1.frx")
     slowness = Slowness(channels={(0, 2): (channel,)}, pauses={(1, 0): pause})
     thresholds = {threshold.name: threshold.default for threshold in RULE.thresholds}
-    found = RULE.evaluate(slowness, BusyHosts({}), Roster({}, None), thresholds)
+    found = RULE.evaluate(slowness, BusyHosts({}), Roster({}, None), SharedNics(()), LongCalls(), thresholds)
     assert [each.ranks for each in found] == [(0, 1)] * is_named
