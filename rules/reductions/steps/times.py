@@ -108,9 +108,8 @@ class StepTimes:
         between = np.array([float((~is_usual & (excess < each / 2)).mean()) for each in excess.tolist()])
         usual_spread = np.abs(np.diff(self.length[is_usual]))
         recurs = (excess > _SPREADS * np.median(usual_spread)) & (between <= _BETWEEN) if len(usual_spread) > 1 else stands_out
-        # Where longer ones, more than a few, do not stand apart, there are not two lengths, but many.
-        apart = stands_out | recurs
-        recurs &= np.array([float((~apart & (excess > each)).mean()) for each in excess.tolist()]) <= _BETWEEN
+        # Where others, more than a few, are neither usual nor stand apart, there are not two lengths, but many.
+        recurs &= float((~is_usual & ~stands_out & ~recurs).mean()) <= _BETWEEN
         # A job warms up over several steps: memory pools, compiled code, autotuning.
         warm = (not self.from_start) | np.logical_or.accumulate(is_usual)
         chosen = (self.length * gate > usual) & (stands_out | recurs) & warm

@@ -85,6 +85,11 @@ def test_steps_of_many_lengths_have_no_long_ones_among_them() -> None:
     assert long_steps(*steps) == []
 
 
+def test_a_longest_step_is_one_of_many_lengths_where_others_are_neither_usual_nor_apart() -> None:
+    assert long_steps(1184, 1284, 1429, 1383, 1365, 1436, 1455, 1737, 1636, 1606) == []
+    assert long_steps(1184, 1284, 1429, 1383, 1365, 1436, 1455, 1737, 1436, 1406) == [7]
+
+
 def test_steps_of_two_lengths_stand_apart_also_beside_a_longer_one() -> None:
     steps = [150 if step % 3 == 2 else 100 + step % 2 for step in range(18)]
     assert long_steps(*steps) == [2, 5, 8, 11, 14, 17]
