@@ -160,3 +160,10 @@ def test_some_jobs_are_seen_while_their_batches_grow_or_have_steps_that_differ(n
 def test_some_pipelines_have_two_stages_on_a_host(name: str) -> None:
     found = [draw.job.parallel for draw in draws(SUITES[name], 5, 400)]
     assert 2 <= sum(parallel.pipeline > 1 and parallel.width == 4 for parallel in found) <= 40
+
+
+@pytest.mark.slow
+def test_a_job_that_no_such_fault_stops_is_drawn_again() -> None:
+    """In its first draw a rank skips one of many calls that look alike, and works on with the next."""
+    drawn, made = simulated(Case("hang", 301331, 3))
+    assert made.run.hung and drawn != SUITES["hang"].draw(Case("hang", 301331, 3).random(), 3)
