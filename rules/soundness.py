@@ -20,11 +20,10 @@ from forensics.rules.reductions.logs.finished import Finished
 from forensics.rules.reductions.network.call_paces import CallPaces, slow_members
 from forensics.rules.reductions.network.line_uses import OF_LINE, LineUses, most_of_lines
 from forensics.rules.reductions.network.slowness import Slowness
-from forensics.rules.reductions.onset import onset_of
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.progress.speed import SLOWER, Pace, Speed, of_few_steps
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
-from forensics.rules.reductions.steps.times import GATE, StepTimes
+from forensics.rules.reductions.steps.times import GATE, StepTimes, longer_since
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.supply import Supply
 from forensics.vocabulary import MOVES
@@ -55,8 +54,6 @@ _PASSES = frozenset({StageName.FORWARD, StageName.BACKWARD})
 _BUSY = 0.1
 
 
-# Steps on either side of a change of their length.
-_SIDES = (5, 5)
 _LONG_STEP = "FX175"
 """The rule that tells which rank held up a long step."""
 
@@ -132,7 +129,7 @@ def _long_steps(times: StepTimes, findings: Findings) -> Iterator[str]:
 
 def _longer_since(times: StepTimes) -> Iterator[str]:
     """Steps that are longer since one of them, by less than a speed is called slower by: nine tenths of them would do."""
-    since = onset_of(times.length.tolist(), _SIDES, lambda before, after, first: before < min(after, first) * GATE)
+    since = longer_since(times.length)
     if since is not None:
         before, after = (float(np.median(part)) / 1e6 for part in (times.length[:since], times.length[since:]))
         steps = f"the last {len(times.length) - since} of {counted(len(times.length), 'step')}"

@@ -13,14 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.onset import onset_of
 from forensics.rules.reductions.pipeline.stage_work import StageWork
 from forensics.rules.reductions.steps.records import Flags
-from forensics.rules.reductions.steps.times import GATE, Floats, StepTimes
+from forensics.rules.reductions.steps.times import Floats, StepTimes, longer_since
 
 _LEAST_STEPS, _LEAST_BY_ENDS = 3, 6
 """That a stage must be slow in, and usual ones: ends of single calls are up to a round of a watchdog late."""
-_SIDES = (5, 5)
 _SIGMAS = 4.0
 _LEAST_OF_STEP = 0.5
 """Of what a step took longer, the part that the work of the stage accounts for."""
@@ -90,7 +88,7 @@ def slow_stages(work: StageWork) -> SlowStages:
 
 def _split(work: StageWork) -> tuple[Flags, Flags]:
     """Which steps are slow, and which tell what is usual: from one step on, or now and then."""
-    onset = onset_of(work.length.tolist(), _SIDES, lambda before, after, first: before < min(after, first) * GATE)
+    onset = longer_since(work.length)
     if onset is not None:
         since = np.arange(len(work.number)) >= onset
         return since, ~since

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from forensics.rules.reductions.onset import onset_of
 from forensics.rules.reductions.steps.begins import step_begins, usual_step
 from forensics.rules.reductions.steps.records import UNKNOWN, Flags, Ints, Record
 
@@ -24,6 +25,8 @@ GATE = 0.9
 # A step beyond the spread of the steps: median differences from one to the next, where there are so many that one long step,
 # which makes two of them, is not half of them.
 _SPREADS, _FEW = 6.0, 5
+# Steps on either side of a lasting change of their length.
+_SIDES = (5, 5)
 # As few as half of the ranks that show one step may show another.
 _SHOWN_BY = 2
 # Of all steps: those of a length between the usual ones and the long ones. More of them are a spread, and no two lengths.
@@ -115,6 +118,11 @@ class StepTimes:
         chosen = (self.length * gate > usual) & (stands_out | recurs) & warm
         pairs = zip(self.number[chosen].tolist(), excess[chosen].tolist(), strict=True)
         return [(number, excess) for number, excess in pairs]
+
+
+def longer_since(length: Floats) -> int | None:
+    """The place from which on steps (ns) are lastingly longer, those before below the gate of them; None where none is."""
+    return onset_of(length.tolist(), _SIDES, lambda before, after, first: before < min(after, first) * GATE)
 
 
 def step_times(found: Mapping[int, Record]) -> StepTimes:
