@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from forensics.model import (
     Belief,
@@ -31,6 +32,7 @@ from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.waits.graph import WaitGraph
 
 _SHOWN = 3
+_EITHER = Evidence("epochs do not tell a NIC that is down from a rank that did not make its call", None, supports=False)
 
 
 def _evaluate(
@@ -68,24 +70,41 @@ def _are_together(roster: Roster, stopped: Sequence[StoppedRank], users: NicUser
 def _of_tails(roster: Roster, stopped: Sequence[StoppedRank], silence: NicSilence) -> Finding:
     """Of several ranks of one host each with a ring or exchange of its own, one may have held up the others."""
     ranks, first = tuple(each.rank for each in stopped), stopped[0]
-    one, last = len(ranks) == 1, max(first.links, key=lambda tail: tail.since_ns)
-    host = roster.host_of(last.told_by)
+    last = max(first.links, key=lambda tail: tail.since_ns)
+    peers = {end for each in stopped for tail in each.links for end in tail.ends} - {*ranks}
+    return replace(
+        _of_either(ranks, _tails(stopped, silence), peers, Granularity.GROUP),
+        mechanism=Mechanism("not_started" if first.did_not_begin else "not_delivered", _side(ranks)),
+        since=_moment(roster, last.told_by, last.since_ns, last.clock),
+    )
+
+
+def _of_either(ranks: tuple[int, ...], evidence: Iterable[Evidence], peers: Collection[int], several: Granularity) -> Finding:
+    """A rank that stopped before its call, or its NIC; one of `several` where they are more."""
+    one = len(ranks) == 1
     return Finding(
         ranks=ranks,
         cause=Cause.UNKNOWN,
         stage=StageRef(),
         belief=Belief.BEHIND_AND_BUSY if one else Belief.GROUP_SYMPTOM,
         confidence=Confidence.SUSPECT,
-        evidence=tuple(_tails(stopped, silence)),
-        granularity=Granularity.RANK if one else Granularity.GROUP,
+        evidence=tuple(evidence),
+        granularity=Granularity.RANK if one else several,
         members=Members.EACH if one else Members.ONE_OF,
-        resource=Resource(
-            peer_ranks=tuple(sorted({end for each in stopped for tail in each.links for end in tail.ends} - {*ranks}))
-        ),
-        mechanism=Mechanism("not_started" if first.did_not_begin else "not_delivered", "local" if one else "unknown"),
-        since=Since(last.since_ns, f"{host} realtime", 0) if host and last.clock == "realtime" else None,
+        resource=Resource(peer_ranks=tuple(sorted(peers))),
         next_steps=_next_steps(ranks),
     )
+
+
+def _side(ranks: tuple[int, ...]) -> str:
+    """At which end it was not delivered: known of one rank only."""
+    return "local" if len(ranks) == 1 else "unknown"
+
+
+def _moment(roster: Roster, rank: int, time_ns: int, clock: str | None) -> Since | None:
+    """A time of the capture of a rank, where it is one of the clock of a known host."""
+    host = roster.host_of(rank)
+    return Since(time_ns, f"{host} realtime", 0) if host and clock == "realtime" else None
 
 
 def _tails(stopped: Sequence[StoppedRank], silence: NicSilence) -> Iterator[Evidence]:
@@ -100,7 +119,7 @@ def _tails(stopped: Sequence[StoppedRank], silence: NicSilence) -> Iterator[Evid
             f"{last.expected / 1e6:.1f} MB {_by(last)}; {ways} ended with a whole one",
             last.source,
         )
-    yield Evidence("epochs do not tell a NIC that is down from a rank that did not make its call", None, supports=False)
+    yield _EITHER
 
 
 def _by(tail: Tail) -> str:
@@ -109,22 +128,12 @@ def _by(tail: Tail) -> str:
 
 def _of_exchange(roster: Roster, exchange: HaltedExchange, silence: NicSilence) -> Finding:
     """A rank that stopped before a message, or its NIC on the way: where the calls are not known, one looks like the other."""
-    ranks, one = exchange.ranks, len(exchange.ranks) == 1
-    first = min(exchange.told, key=lambda each: each.rank)
-    host = roster.host_of(first.rank)
-    return Finding(
-        ranks=ranks,
-        cause=Cause.UNKNOWN,
-        stage=StageRef(),
-        belief=Belief.BEHIND_AND_BUSY if one else Belief.GROUP_SYMPTOM,
-        confidence=Confidence.SUSPECT,
-        evidence=tuple(_told(exchange, silence)),
-        granularity=Granularity.RANK if one else Granularity.LINK,
-        members=Members.EACH if one else Members.ONE_OF,
-        resource=Resource(peer_ranks=tuple(sorted({each.rank for each in exchange.told} - {*ranks})) or ranks),
-        mechanism=Mechanism("not_delivered", "local" if one else "unknown"),
-        since=Since(first.since_ns, f"{host} realtime", 0) if host and first.clock == "realtime" else None,
-        next_steps=_next_steps(ranks),
+    ranks, first = exchange.ranks, min(exchange.told, key=lambda each: each.rank)
+    peers = {each.rank for each in exchange.told} - {*ranks}
+    return replace(
+        _of_either(ranks, _told(exchange, silence), peers or ranks, Granularity.LINK),
+        mechanism=Mechanism("not_delivered", _side(ranks)),
+        since=_moment(roster, first.rank, first.since_ns, first.clock),
     )
 
 
@@ -132,7 +141,7 @@ def _told(exchange: HaltedExchange, silence: NicSilence) -> Iterator[Evidence]:
     yield Evidence(silence.reason, silence.source)
     yield from map(_stopped, exchange.told[:_SHOWN])
     yield Evidence(f"messages between {counted(exchange.complete, 'other pair')} of ranks went on")
-    yield Evidence("epochs do not tell a NIC that is down from a rank that did not make its call", None, supports=False)
+    yield _EITHER
 
 
 def _stopped(each: UnfinishedMessages) -> Evidence:
@@ -191,15 +200,14 @@ def _evidence(links: Sequence[HaltedLink], silence: NicSilence, on_its_way: bool
         beside = f"{counted(link.others, 'link')} between the same hosts moved {link.expected / 1e6:.1f} MB"
         yield Evidence(f"rank {link.sender} to rank {link.receiver} {moved}; {beside}", link.source)
     if not on_its_way:
-        yield Evidence("epochs do not tell a NIC that is down from a rank that did not make its call", None, supports=False)
+        yield _EITHER
 
 
 def _since(roster: Roster, ranks: Sequence[int], links: Sequence[HaltedLink]) -> Since | None:
     """The last time at which one of the links moved anything, by the clock of a named rank where one tells."""
     own = [link for link in links if link.told_by in ranks] or links
     last = max(own, key=lambda link: (link.since_ns, link.ends))
-    host = roster.host_of(last.told_by)
-    return Since(last.since_ns, f"{host} realtime", 0) if host and last.clock == "realtime" else None
+    return _moment(roster, last.told_by, last.since_ns, last.clock)
 
 
 def _clears(
