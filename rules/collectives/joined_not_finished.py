@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from forensics.model import (
     Belief,
@@ -79,10 +79,11 @@ def _evaluate(
         and root.waits[0].communicator not in mismatched
         and not _is_cut(groups, root)
     ]
-    told = [root for root in found if liveness.motion is Motion.STALLED and _of_failed_ports(root, ports)]
-    if told:
-        yield _port_failed(text, told, ports, heard)
-    found = [root for root in found if root not in told]
+    failed = [_of_failed_ports(root, ports) if liveness.motion is Motion.STALLED else () for root in found]
+    if any(failed):
+        told = [root for root, ranks in zip(found, failed, strict=True) if ranks]
+        yield _port_failed(text, told, {rank for ranks in failed for rank in ranks}, heard)
+    found = [root for root, ranks in zip(found, failed, strict=True) if not ranks]
     # Groups do not stand still by themselves at once: what holds up several of them is elsewhere.
     for root in found if len(found) <= _MOST_GROUPS else ():
         still = liveness.motion is Motion.STALLED and all(roster.rank(rank).state == "alive" for rank in root.ranks)
@@ -97,9 +98,9 @@ def _of_failed_ports(root: Root, ports: FailedPorts) -> tuple[int, ...]:
     return ranks if 2 * len(ranks) <= len(root.ranks) else ()
 
 
-def _port_failed(text: EvidenceText, told: Sequence[Root], ports: FailedPorts, heard: Logged) -> Finding:
+def _port_failed(text: EvidenceText, told: Sequence[Root], failed: Collection[int], heard: Logged) -> Finding:
     """The members whose port failed, of all operations that stand still with such a one."""
-    ranks = tuple(sorted({rank for root in told for rank in _of_failed_ports(root, ports)}))
+    ranks = tuple(sorted(failed))
     others = {rank for root in told for rank in root.ranks} - {*ranks}
     wait = told[0].waits[0]
     waiting = f"{evidence_text.ranks_text(told[0].ranks)} wait in {evidence_text.wait_text(wait)}, which nobody finished"
