@@ -146,11 +146,8 @@ def _working(progress: Progress, finding: Finding, found: tuple[WaitState, ...])
     seen = {rank: how for rank in finding.ranks if (how := _work(progress, finding, rank))}
     lasted = max((state.length_ns or 0 for state in found if state.standing is Standing.STILL), default=0)
     given_up = any(state.standing is Standing.STILL and state.length_ns is None for state in found) and progress.logged.stalled
-    least = (
-        LEAST_SAVE_NS
-        if any(_takes_minutes(progress, finding, rank) for rank in seen) or finding.stage.name is StageName.CHECKPOINT
-        else LEAST_WORK_NS
-    )
+    takes_minutes = finding.stage.name is StageName.CHECKPOINT or any(_takes_minutes(progress, finding, rank) for rank in seen)
+    least = LEAST_SAVE_NS if takes_minutes else LEAST_WORK_NS
     if len(seen) < len(finding.ranks) or lasted >= least or given_up:
         return None
     rank, how = next(iter(seen.items()))
