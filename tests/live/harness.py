@@ -148,32 +148,24 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def stat_fields(pid: int) -> list[str] | None:
+def stat(task: Path) -> tuple[str, list[str]] | None:
+    """Name of a process or thread and the fields of its `stat` from the state on; None once it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        name, _, fields = (task / "stat").read_text().partition("(")[2].rpartition(")")
     except (FileNotFoundError, ProcessLookupError):
         return None
+    return name, fields.split()
 
 
 def state_of(pid: int) -> str | None:
-    fields = stat_fields(pid)
-    return fields[0] if fields else None
+    found = stat(Path(f"/proc/{pid}"))
+    return found[1][0] if found else None
 
 
 def cpu_seconds(pid: int) -> float:
     """Processor time of a process without that of its socket loops."""
-    threads = (thread_fields(task) for task in Path(f"/proc/{pid}/task").glob("*"))
-    ticks = (int(fields[11]) + int(fields[12]) for name, fields in threads if name not in SOCKET_LOOPS)
-    return sum(ticks) / TICKS
-
-
-def thread_fields(task: Path) -> tuple[str, list[str]]:
-    """Name of a thread and the fields of its `stat` from the state on; zeros for a thread that has ended."""
-    try:
-        name, _, fields = (task / "stat").read_text().partition("(")[2].rpartition(")")
-    except (FileNotFoundError, ProcessLookupError):
-        return "", ["0"] * 13
-    return name, fields.split()
+    threads = [found for task in Path(f"/proc/{pid}/task").glob("*") if (found := stat(task))]
+    return sum(int(fields[11]) + int(fields[12]) for name, fields in threads if name not in SOCKET_LOOPS) / TICKS
 
 
 def wait_for(condition: Callable[[], bool], limit_s: float, describe: Callable[[], str]) -> None:
