@@ -17,9 +17,6 @@ _MOST_PASSES = 4
 # One in so many spaces between messages has a pass in it, at least: the others are between a message and the next.
 _PARTS_OF_PASSES = 3
 
-# Calls of one form between two messages, on average: buckets of gradients at the end of a step are of different sizes.
-_LEAST_LAYERS = 4
-
 
 def first_begin(record: Record, begins: Ints) -> Ints:
     """The begins of steps, with that of the first step of the job where no whole one follows and its record is complete."""
@@ -36,17 +33,9 @@ def first_begin(record: Record, begins: Ints) -> Ints:
 
 
 def _are_parts(record: Record, begins: Ints) -> bool:
-    """Whether what seems to end steps is part of one: calls of a small group, with no message between or made by passes.
-
-    A rank in its first pass has called no larger group than that of its layers, and that one in the same form again and again.
-    """
+    """Whether what seems to end steps is part of one: calls of a small group, with no message between or made by passes."""
     marks, messages = begins - 1, np.flatnonzero(record.is_message)
-    if not len(messages):
-        return False
-    in_layers = _LEAST_LAYERS * len(np.unique(np.searchsorted(messages, marks))) <= len(marks)
-    if in_layers and len(np.unique(record.form[marks])) == 1:
-        return True
-    if record.members[marks].max() >= record.members.max():
+    if not len(messages) or record.members[marks].max() >= record.members.max():
         return False
     if not record.is_message[begins[0] : begins[-1]].any():
         return True

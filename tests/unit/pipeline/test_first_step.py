@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from forensics.fixtures.simulator.faults import parse
-from forensics.fixtures.simulator.job import Parallelism, TrainingJob
+from forensics.fixtures.simulator.job import TrainingJob
 from forensics.fixtures.simulator.simulation import Simulation, simulate
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.steps.records import Recorded
@@ -40,16 +40,6 @@ def test_messages_count_microbatches_in_the_first_step_of_a_job(name: str, rank:
     found, true = found_and_true(hung(JOBS[name], rank, phase, 0), rank, phase, tmp_path)
     assert found is not None
     assert (found.direction, found.microbatch, found.stage) == (true.direction, true.microbatch, true.stage)
-
-
-@pytest.mark.parametrize(("rank", "is_told"), [(24, True), (25, False), (29, False)])
-def test_calls_of_layers_end_no_step_where_no_larger_group_was_called_yet(rank: int, is_told: bool, tmp_path: Path) -> None:
-    """Not told where the last call of each pass seems to end a step, or in the first pass: then nothing is said."""
-    model = replace(JOBS["1F1B"].model, layers=16)
-    job = replace(JOBS["1F1B"], parallel=Parallelism(tensor=4, pipeline=4, data=2), model=model)
-    found, true = found_and_true(hung(job, rank, "forward", 0), rank, "forward", tmp_path)
-    said = (found.direction, found.microbatch, found.stage) if found else (None, None, None)
-    assert said == ((true.direction, true.microbatch, true.stage) if is_told else (None, None, None))
 
 
 @pytest.mark.parametrize(
