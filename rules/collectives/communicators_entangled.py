@@ -9,6 +9,7 @@ from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.logs.events import LogEvents
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
+from forensics.rules.reductions.mismatch.miscounts import Miscounts
 from forensics.rules.reductions.network.chunk_flows import NETWORK
 from forensics.rules.reductions.network.flow_faults import RootFlows
 from forensics.rules.reductions.network.held_devices import HeldByEnded
@@ -34,9 +35,11 @@ def _evaluate(
     inversions: OrderInversions,
     roots: RootFlows,
     held: HeldByEnded,
+    miscounts: Miscounts,
 ) -> Iterator[Finding]:
     mismatched = {mismatch.communicator for mismatch in blocking}
-    broken = _at_broken_links(roots) | held
+    # Who made another number of calls than its peers did not launch them in another order (FX120).
+    broken = _at_broken_links(roots) | held | {rank for found in miscounts for rank in found.odd}
     for found in inversions:
         if broken.isdisjoint(found.ranks) and mismatched.isdisjoint(wait.communicator for wait in found.waits):
             yield _finding(graph, logs, order, text, found)

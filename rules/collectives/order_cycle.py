@@ -33,9 +33,9 @@ def _evaluate(graph: WaitGraph, miscounts: Miscounts, order: CallOrder, text: Ev
     # Hosts post messages ahead: while they wait for a rank that does not come, those behind each other are no circle yet.
     is_held = bool(graph.free_roots)
     for root in graph.roots:
+        if any(set(found.odd) <= _involved(root) for found in miscounts):
+            continue  # not another order, but another number of calls (FX120)
         if root.kind is RootKind.CYCLE and all(wait.communicator for wait in root.waits):
-            if any(set(found.odd) <= _involved(root) for found in miscounts):
-                continue  # not another order, but another number of calls (FX120)
             if any(_closed_elsewhere(root, wait) for wait in root.waits):
                 continue
             yield from _findings(order, text, root)

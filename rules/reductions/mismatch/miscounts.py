@@ -2,7 +2,8 @@
 
 Calls that all look alike show no mismatch: an extra one is answered by the peers' next call, and only the end of a step finds
 the ranks in each other's way. But the ranks of a communicator run one program: between two calls of another communicator they
-share, each makes as many calls as its peers, and as many as in the steps before.
+share, each makes as many calls as its peers, and as many as in the steps before. Hosts that run ahead of their devices launch
+all of these calls, and the circle is one of the devices: all members entered each operation, in orders that contradict.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from forensics.rules.reductions.calls.positions import Communicator, Communicato
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
+from forensics.rules.reductions.waits.launch_orders import is_order_inversion
 
 # Pairs of communicators that are tried for one circle.
 _MOST_PAIRS = 40
@@ -103,7 +105,7 @@ def miscounts(calls: Calls, groups: Communicators, graph: WaitGraph) -> Miscount
     """At most one finding for each circle of waits: the first measure that tells."""
     found = []
     for root in graph.roots:
-        if root.kind is RootKind.CYCLE:
+        if root.kind is RootKind.CYCLE or is_order_inversion(groups, root):
             told = next(_of_root(calls.connection, groups, root), None)
             if told is not None:
                 found.append(told)
@@ -112,26 +114,32 @@ def miscounts(calls: Calls, groups: Communicators, graph: WaitGraph) -> Miscount
 
 def _of_root(connection: DuckDBPyConnection, groups: Sequence[Communicator], root: Root) -> Iterator[Miscount]:
     involved = set(root.ranks).union(*(wait.waiting for wait in root.waits if wait.missing))
-    for counted, measure, ranks in _pairs(groups, {wait.communicator for wait in root.waits}, involved):
+    waited = {wait.communicator for wait in root.waits}
+    # Two calls launched the other way round count as one of them too few: a third one has to tell.
+    tangled = waited if root.kind is RootKind.INVERTED else set[str]()
+    for counted, measure, ranks in _pairs(groups, waited, involved, tangled):
         calls, sources = _calls(connection, counted, measure, ranks)
         intervals = _intervals(calls, sources)
-        found = _at_first_difference(counted, measure, intervals)
-        if found is None and intervals:
+        found = _at_first_difference(counted, measure, intervals, calls)
+        if found is None and intervals and not tangled:
             totals = connection.execute(_TOTALS, {"counted": counted, "ranks": ranks}).fetchall()
             found = _at_the_end(counted, measure, intervals, calls, sources, dict(totals))
         if found is not None and set(found.odd) <= involved:
             yield found
 
 
-def _pairs(groups: Sequence[Communicator], waited: set[str], involved: set[int]) -> list[tuple[str, str, list[int]]]:
+def _pairs(
+    groups: Sequence[Communicator], waited: set[str], involved: set[int], tangled: set[str]
+) -> list[tuple[str, str, list[int]]]:
     """Communicators to count in, and to count by, with the ranks they share: one of them is waited in, both have the ranks.
 
-    Many voters come first, then what was called more often: its calls are counted by those of the other.
+    None of `tangled` is counted by. Many voters come first, then what was called more often: its calls are counted by those of
+    the other.
     """
     used = [group for group in groups if group.positions and involved & set(group.members)]
     pairs = []
     for counted in used:
-        for measure in used:
+        for measure in (group for group in used if group.label not in tangled):
             ranks = sorted(set(counted.members) & set(measure.members))
             is_waited = counted.family is measure.family and not waited.isdisjoint((counted.label, measure.label))
             if counted.label != measure.label and is_waited and len(ranks) > 1 and involved & set(ranks):
@@ -187,13 +195,13 @@ def _at_the_end(
     return Miscount(counted, measure, anchor, odd, voters, past[odd[0]], usual, len(intervals) > 1, source, is_open=True)
 
 
-def _at_first_difference(counted: str, measure: str, intervals: Sequence[_Interval]) -> Miscount | None:
+def _at_first_difference(counted: str, measure: str, intervals: Sequence[_Interval], calls: _Calls) -> Miscount | None:
     """The first interval in which the ranks differ, when what is usual is known: by earlier intervals, or a clear majority."""
     place = next((i for i, (_, made, _) in enumerate(intervals) if len(set(made.values())) > 1), None)
     if place is None:
         return None
     anchor, made, sources = intervals[place]
-    earlier = _usual(intervals[:place])
+    earlier = _usual(intervals[:place]) if place else _at_the_start(calls)
     usual = earlier if earlier in made.values() else _majority(made)
     if usual is None:
         return None
@@ -204,6 +212,12 @@ def _at_first_difference(counted: str, measure: str, intervals: Sequence[_Interv
     if not as_before and _ONE_IN * len(odd) >= len(made):
         return None
     return Miscount(counted, measure, anchor, odd, tuple(sorted(made)), made[odd[0]], usual, as_before, sources[odd[0]])
+
+
+def _at_the_start(calls: _Calls) -> int | None:
+    """The one number of calls of all ranks before the measure's first call: calls are numbered from the start of the job."""
+    counts = set(calls.get(1, {}).values())
+    return counts.pop() if len(counts) == 1 else None
 
 
 def _usual(intervals: Sequence[_Interval]) -> int | None:

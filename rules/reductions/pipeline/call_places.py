@@ -11,6 +11,7 @@ import numpy as np
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.pipeline.deviations import first_difference
 from forensics.rules.reductions.pipeline.first_step import next_pass
 from forensics.rules.reductions.pipeline.passes import BACKWARD, FORWARD, NEITHER, ends_two_passes, in_turns, message_before
 from forensics.rules.reductions.pipeline.told import Told, told_of
@@ -130,18 +131,18 @@ class CallPlaces:
         return before if before and before.direction and before.direction == direction else following
 
     def of_deviation(self, rank: int) -> CallPlace | None:
-        """The place in the usual step from which on one of the last two steps of a rank went another way, or None."""
+        """The place in the usual step from which on one of the last two steps of a rank went another way, or None.
+
+        A step that is another one from its first call on tells of what came between two steps: of no pass.
+        """
         told = self.told(rank)
         if told is None or told.usual is None or not len(told.begins):
             return None
-        usual = told.record.form[slice(*told.usual)]
         bounds = [*told.begins[-2:].tolist(), len(told.record)]
         for begin, end in reversed(list(pairwise(bounds))):
-            made = told.record.form[begin:end]
-            shared = min(len(usual), len(made))
-            differs = np.flatnonzero(usual[:shared] != made[:shared])
-            if len(differs):
-                return self._place(told, told.usual[0] + int(differs[0]))
+            at = first_difference(told.record, told.usual, (begin, end))
+            if at is not None:
+                return self._place(told, told.usual[0] + at) if at else None
         return None
 
     def _expected(self, told: Told) -> int | None:
