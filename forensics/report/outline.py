@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 
-from forensics.model import Evidence, GroupRow, KnownDefect, Since, Suspect, TimelineEntry, Verdict
-from forensics.report import clocks, coverage, frontier, gantt, ranks, stack_tree, suspects, times, why
+from forensics.model import Evidence, KnownDefect, Since, Suspect, TimelineEntry, Verdict
+from forensics.report import clocks, coverage, frontier, gantt, group_rows, ranks, stack_tree, suspects, times, why
 from forensics.report.section import Item, Section
 from forensics.report.stack_grid import stack_grid
 
@@ -36,7 +36,7 @@ def sections(verdict: Verdict, all_ranks: bool = False, hypotheses: bool = False
         Section("WAITING", tuple(_waiting(verdict, all_ranks))),
         Section("WHERE EVERYONE IS", tuple(tree(verdict, first, all_ranks))),
         stack_grid(verdict, _most(all_ranks)),
-        Section("GROUPS", tuple(groups(verdict, all_ranks))),
+        Section("GROUPS", tuple(group_rows.items(verdict, verdict.groups, _most(all_ranks)))),
         critical_path(verdict, width, all_ranks),
         *stages(verdict, all_ranks),
         Section("TIMELINE", tuple(_timeline(verdict))),
@@ -130,26 +130,6 @@ def tree(verdict: Verdict, first: Suspect | None, all_ranks: bool = False) -> It
     for line, drawing, leaf in drawn:
         mark = "   <== suspect" if leaf and line.ranks and accused.issuperset(line.ranks) else ""
         yield Item(stack_tree.label(line, verdict.world_size, _most(all_ranks)) + mark, drawing=drawing)
-
-
-def groups(verdict: Verdict, all_ranks: bool = False) -> Iterator[Item]:
-    """Groups that somebody is missing from come first."""
-    for row in sorted(verdict.groups, key=lambda row: not row.missing):
-        yield group(row, _most(all_ranks))
-
-
-def group(row: GroupRow, most: int | None) -> Item:
-    """One communicator: what it does, and who is where."""
-    return Item(_group(row, most), row.communicator)
-
-
-def _group(row: GroupRow, most: int | None) -> str:
-    doing = row.operation or ("no operation" if row.sequence is None else "at")
-    sequence = "" if row.sequence is None else f" seq {row.sequence}"
-    sizes = f" {row.sizes}" if row.sizes else ""
-    sets = (("joined", row.joined), ("missing", row.missing), ("finished", row.finished))
-    who = "".join(f"   {name} {len(set(members))} [{ranks.fold(members, most)}]" for name, members in sets if members)
-    return f"{doing}{sequence}{sizes}   {len(row.members)} members ({row.membership}){who}"
 
 
 def stages(verdict: Verdict, all_ranks: bool = False) -> Iterator[Section]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain, islice
 
 from forensics.model import Assessment, Suspect, Verdict
-from forensics.report import coverage, outline, ranks, suspects, why
+from forensics.report import coverage, group_rows, outline, suspects, why
 from forensics.report.section import Item, Section
 from forensics.report.stack_grid import stack_grid
 
@@ -91,10 +91,8 @@ def _ends(frames: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _groups(verdict: Verdict) -> Iterator[Item]:
-    """Communicators with members inside an operation; those that somebody is missing from first."""
-    waiting = [row for row in verdict.groups if row.missing or row.joined]
-    for row in sorted(waiting, key=lambda row: not row.missing):
-        yield outline.group(row, ranks.MOST_RANGES)
+    """Communicators with members inside an operation."""
+    yield from group_rows.items(verdict, (row for row in verdict.groups if row.missing or row.joined))
 
 
 def _rivals(verdict: Verdict) -> Iterator[Item]:
