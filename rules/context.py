@@ -13,7 +13,8 @@ from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.logs.reports import ONE_OPERATION
 from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
-from forensics.rules.reductions.progress.liveness import Liveness
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
+from forensics.rules.reductions.progress.speed import Speed
 from forensics.rules.reductions.ranks.roster import RankFacts, RecordedRanks, Roster, SeenProcesses
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs, ShimLogs
 from forensics.rules.reductions.ras.report import Ras
@@ -232,6 +233,10 @@ SELECT text, path || coalesce('#line=' || locator, '') FROM (
 """
 _MOST_RANKS, _MOST_LINES, _LAST_EVENTS = 2, 6, 3
 _SECOND_LOOK = "a second collection some minutes later: it tells a slow job from a stuck one"
+_STEP_TIMES = (
+    "step times: a log that prints them, traces of torch.profiler, or stages recorded by the job (`forensics recorder`); "
+    "with a bundle of a good run of the same job, `--baseline BUNDLE`"
+)
 _FIRST_LOOK = (
     "stacks of all ranks, while the job still runs or when it hangs again: `forensics collect --diagnose` on each host, or "
     "`date; py-spy dump --pid PID` of each rank, twice, a minute apart"
@@ -246,7 +251,7 @@ def last_lines(connection: DuckDBPyConnection, suspects: tuple[Suspect, ...]) ->
     return tuple(reversed(lines.values()))[-_MOST_LINES:]
 
 
-def would_change(roster: Roster, liveness: Liveness, suspects: tuple[Suspect, ...]) -> tuple[str, ...]:
+def would_change(roster: Roster, liveness: Liveness, pace: Speed, suspects: tuple[Suspect, ...]) -> tuple[str, ...]:
     """Evidence that is lacking, about the ranks under suspicion first, and could turn the verdict."""
     ranks = {rank for suspect in suspects[:3] for rank in suspect.ranks}
     facts = [known for rank in sorted(ranks) if not (known := roster.rank(rank)).dead]
@@ -257,7 +262,9 @@ def would_change(roster: Roster, liveness: Liveness, suspects: tuple[Suspect, ..
         found.append(f"a stack of {ranks_text(no_stack)}: it tells the stage")
     if no_dump:
         found.append(f"a Flight Recorder dump of {ranks_text(no_dump)}: it tells whether it entered the operation")
-    if liveness.motion.value in ("unseen", "too_early"):
+    if liveness.shown:
+        found += [_STEP_TIMES] if not suspects and not pace.was_measured else []
+    elif liveness.motion in (Motion.UNSEEN, Motion.TOO_EARLY):
         looked = any(each.has_stack or each.has_recorder or each.sampled for each in roster.ranks.values())
         found.append(_SECOND_LOOK if looked else _FIRST_LOOK)
     return tuple(found)

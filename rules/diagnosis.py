@@ -122,7 +122,7 @@ def _verdict(
         ruled_out=_ruled_out(outcomes, suspects),
         warnings=warnings(connection),
         leads=leads,
-        would_change=(*leads, *would_change(roster, motion, suspects)),
+        would_change=(*leads, *would_change(roster, motion, pace, suspects)),
         bundle_sha256=_digest(connection),
         frontier=windows,
         symptoms=judged.symptoms,

@@ -226,8 +226,8 @@ def _of_series(series: _Series) -> Speed:
         return replace(known, pace=Pace.STEADY, reason=reason, step_ns=after, factor=factor)
     if differ or not (series.whole or _fills(lengths)):
         low, high = np.quantile(lengths, (0.25, 0.75))
-        times = f"{len(lengths)} times between calls ({series.by})"
-        reason = f"{times} show no rhythm: half of them {_ms(low)} to {_ms(high)}, {_ms(float(lengths.mean()))} on average"
+        intervals = f"{len(lengths)} intervals between calls ({series.by})"
+        reason = f"{intervals} vary too much: middle half {_ms(low)} to {_ms(high)}, mean {_ms(float(lengths.mean()))}"
         return replace(known, reason=reason, step_ns=after)
     reason = f"{len(lengths)} steps by {series.by} of {_ms(after)}, as long as at the begin of the record"
     return replace(known, pace=Pace.STEADY, reason=reason, step_ns=after, factor=factor)

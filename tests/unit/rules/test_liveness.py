@@ -55,6 +55,17 @@ def test_progress_between_two_dumps_is_motion_and_no_health_where_ranks_are_not_
     assert not any(label.axis == "speed" for label in verdict.labels), "steps of one length are a look at speed"
 
 
+def test_a_moving_job_of_unknown_speed_is_asked_for_step_times(tmp_path: Path) -> None:
+    """Another collection would only say once more that it moves."""
+    job = Job(4)
+    for length in (1, 9, 2, 14, 5, 1, 30, 3, 20, 1):
+        job.pause(length * SECOND)
+        job.steps(1)
+    verdict = verdict_of(between_dumps(tmp_path, job, steps=1))
+    assert verdict.outcome is Outcome.INCONCLUSIVE and any(label.axis == "speed" for label in verdict.labels)
+    assert [text.partition(":")[0] for text in verdict.would_change] == ["step times"]
+
+
 def test_a_job_that_moves_ever_slower_is_not_health(tmp_path: Path) -> None:
     """That it moves does not say that it is fast: its record shows that steps took a third as long at first."""
     job = Job(4)
