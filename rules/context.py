@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
-from forensics.model import CoverageRow, Evidence, GroupRow, Suspect, TimelineEntry
+from forensics.model import CoverageRow, Evidence, GroupRow, Outcome, Suspect, TimelineEntry
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.logs.reports import ONE_OPERATION
@@ -251,7 +251,9 @@ def last_lines(connection: DuckDBPyConnection, suspects: tuple[Suspect, ...]) ->
     return tuple(reversed(lines.values()))[-_MOST_LINES:]
 
 
-def would_change(roster: Roster, liveness: Liveness, pace: Speed, suspects: tuple[Suspect, ...]) -> tuple[str, ...]:
+def would_change(
+    roster: Roster, liveness: Liveness, pace: Speed, suspects: tuple[Suspect, ...], outcome: Outcome
+) -> tuple[str, ...]:
     """Evidence that is lacking, about the ranks under suspicion first, and could turn the verdict."""
     ranks = {rank for suspect in suspects[:3] for rank in suspect.ranks}
     facts = [known for rank in sorted(ranks) if not (known := roster.rank(rank)).dead]
@@ -264,7 +266,7 @@ def would_change(roster: Roster, liveness: Liveness, pace: Speed, suspects: tupl
         found.append(f"a Flight Recorder dump of {ranks_text(no_dump)}: it tells whether it entered the operation")
     if liveness.shown:
         found += [_STEP_TIMES] if not suspects and not pace.was_measured else []
-    elif liveness.motion in (Motion.UNSEEN, Motion.TOO_EARLY):
+    elif liveness.motion in (Motion.UNSEEN, Motion.TOO_EARLY) and outcome is not Outcome.SLOWDOWN:
         looked = any(each.has_stack or each.has_recorder or each.sampled for each in roster.ranks.values())
         found.append(_SECOND_LOOK if looked else _FIRST_LOOK)
     return tuple(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from forensics.model import Label, RankProcess, RuleOutcome, Suspect
+from forensics.model import Label, Outcome, RankProcess, RuleOutcome, Suspect
 from forensics.rules.arbitration import Judgement
 from forensics.rules.engine import FAILED
 from forensics.rules.reductions.calls.shim_calls import Calls
@@ -28,6 +28,7 @@ _MOST_PROCESSES = 8
 
 def limits(
     judged: Judgement,
+    outcome: Outcome,
     roster: Roster,
     recorded: RecordedRanks,
     stacks: StacksByRank,
@@ -57,7 +58,8 @@ def limits(
         known = judged.suspects and all(suspect.stage.name is not StageName.UNKNOWN for suspect in judged.suspects)
         what = "what the other ranks do is not seen" if known else "the training stage cannot be read"
         yield Label("telemetry_limited", "stacks", f"no stacks: {what}")
-    yield from _motion_labels(motion, pace, judged.suspects)
+    if outcome is not Outcome.SLOWDOWN:
+        yield from _motion_labels(motion, pace, judged.suspects)
     for found in placed.contradictions:
         said = "; ".join(f"{statement} ({source})" for statement, source in found.statements)
         yield Label("contradiction", "positions", f"{said}: these cannot both be of one moment, and the recorder decides")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from forensics.case.build import open_case
-from forensics.model import Cause, Granularity, Members, Suspect, Verdict
+from forensics.model import Cause, Granularity, Members, Outcome, Suspect, Verdict
 from forensics.rules.diagnosis import diagnose
 from tests.recordings.nic_captures import Ring, captures, halved, write
 
@@ -31,6 +31,13 @@ def status(verdict: Verdict) -> str:
 def test_a_nic_that_is_slow_both_ways_is_named(part: float, tmp_path: Path) -> None:
     found = only(judged(tmp_path, Ring(slow={2: part})))
     assert (found.ranks, found.granularity, found.cause) == ((2,), Granularity.NIC, Cause.NIC_OR_PCIE_SLOW)
+
+
+def test_of_a_job_that_is_slow_it_is_not_asked_whether_it_moves(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, Ring(slow={2: 0.5}))
+    assert verdict.outcome is Outcome.SLOWDOWN
+    assert not any(label.axis in ("liveness", "speed") for label in verdict.labels)
+    assert all("rank" in text and "py-spy" not in text for text in verdict.would_change)
 
 
 def test_traffic_of_others_that_comes_and_goes_shows_over_all_epochs(tmp_path: Path) -> None:
