@@ -237,6 +237,7 @@ _STEP_TIMES = (
     "step times: a log that prints them, traces of torch.profiler, or stages recorded by the job (`forensics recorder`); "
     "with a bundle of a good run of the same job, `--baseline BUNDLE`"
 )
+_TIMED = " with times inside calls (TORCH_NCCL_ENABLE_TIMING=1): it tells the pass that was slow"
 _FIRST_LOOK = (
     "stacks of all ranks, while the job still runs or when it hangs again: `forensics collect --diagnose` on each host, or "
     "`date; py-spy dump --pid PID` of each rank, twice, a minute apart"
@@ -257,16 +258,20 @@ def would_change(
     """Evidence that is lacking, about the ranks under suspicion first, and could turn the verdict."""
     ranks = {rank for suspect in suspects[:3] for rank in suspect.ranks}
     facts = [known for rank in sorted(ranks) if not (known := roster.rank(rank)).dead]
-    no_stack = [f.rank for f in facts if not f.has_stack]
     no_dump = [f.rank for f in facts if not f.has_recorder]
+    if outcome is Outcome.SLOWDOWN:
+        return (f"a Flight Recorder dump of {ranks_text(no_dump)}{_TIMED}",) if no_dump else ()
     found = []
-    if no_stack:
+    if no_stack := [f.rank for f in facts if not f.has_stack]:
         found.append(f"a stack of {ranks_text(no_stack)}: it tells the stage")
     if no_dump:
         found.append(f"a Flight Recorder dump of {ranks_text(no_dump)}: it tells whether it entered the operation")
+    return (*found, *_of_motion(roster, liveness, pace, suspects))
+
+
+def _of_motion(roster: Roster, liveness: Liveness, pace: Speed, suspects: tuple[Suspect, ...]) -> Iterator[str]:
     if liveness.shown:
-        found += [_STEP_TIMES] if not suspects and not pace.was_measured else []
-    elif liveness.motion in (Motion.UNSEEN, Motion.TOO_EARLY) and outcome is not Outcome.SLOWDOWN:
+        yield from (_STEP_TIMES,) if not suspects and not pace.was_measured else ()
+    elif liveness.motion in (Motion.UNSEEN, Motion.TOO_EARLY):
         looked = any(each.has_stack or each.has_recorder or each.sampled for each in roster.ranks.values())
-        found.append(_SECOND_LOOK if looked else _FIRST_LOOK)
-    return tuple(found)
+        yield _SECOND_LOOK if looked else _FIRST_LOOK
