@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 
-from forensics.model import Evidence, KnownDefect, Since, Suspect, TimelineEntry, Verdict
+from forensics.model import Evidence, KnownDefect, Suspect, TimelineEntry, Verdict
 from forensics.report import clocks, coverage, frontier, gantt, group_rows, ranks, stack_tree, suspects, times, why
 from forensics.report.section import Item, Section
 from forensics.report.stack_grid import stack_grid
@@ -146,7 +146,7 @@ def critical_path(verdict: Verdict, width: int, all_ranks: bool = False, brief: 
 
 
 def _timeline(verdict: Verdict) -> Iterator[Item]:
-    entries = sorted((*verdict.timeline, *_stall(verdict.since)), key=lambda entry: entry.time_ns)
+    entries = sorted((*verdict.timeline, *_begin(verdict)), key=lambda entry: entry.time_ns)
     offsets = [times.offset(entry.time_ns, verdict.since) for entry in entries]
     column = max((len(offset) for offset in offsets), default=0)
     for entry, offset in zip(entries, offsets, strict=True):
@@ -155,9 +155,11 @@ def _timeline(verdict: Verdict) -> Iterator[Item]:
         yield Item(host + entry.text, when, entry.source)
 
 
-def _stall(since: Since | None) -> Iterator[TimelineEntry]:
+def _begin(verdict: Verdict) -> Iterator[TimelineEntry]:
+    since = verdict.since
     if since and times.is_realtime(since):
-        yield TimelineEntry(since.time_ns, None, f"T: stall begins ({times.uncertainty(since)} on {since.clock})", None)
+        text = f"T: {times.begins(verdict.outcome)} ({times.uncertainty(since)} on {since.clock})"
+        yield TimelineEntry(since.time_ns, None, text, None)
 
 
 def _ruled_out(verdict: Verdict) -> Iterator[Item]:

@@ -85,6 +85,6 @@ def _box(row: PassRow, path: CriticalPathRow, stages: Sequence[int]) -> tuple[fl
 
 
 def _axis(path: CriticalPathRow, height: int) -> Iterator[str]:
-    for part in range(5):
-        x, moment = _LEFT + _WIDTH * part // 4, path.makespan_ns * part // 4
-        yield tag("text", times.duration(moment), x=x, y=height - 15, text_anchor="middle")
+    for moment in times.marks(path.makespan_ns):
+        x = _LEFT + _WIDTH * moment / max(path.makespan_ns, 1)
+        yield tag("text", times.duration(moment), x=f"{x:.1f}", y=height - 15, text_anchor="middle")

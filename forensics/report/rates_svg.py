@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from forensics.model import Since
+from forensics.model import Verdict
 from forensics.report import times
 from forensics.report.drawing import Drawing
 from forensics.report.markup import tag
@@ -14,14 +14,17 @@ from forensics.report.plain import brief
 from forensics.report.rates import RateCurve, RateCurves, Rates
 
 _LEFT, _TOP, _WIDTH, _PANEL, _GAP = 190, 40, 900, 70, 16
+_MOMENT = 200
+"""Pixels that a date takes below the drawing."""
 _NAME = 30
 _UNITS = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"))
 
 
-def drawn(found: RateCurves, since: Since | None, accused: Sequence[int]) -> Drawing | None:
-    """The drawing; None without curves. The begin of the stall is marked where captures and it have the same clock."""
+def drawn(found: RateCurves, verdict: Verdict) -> Drawing | None:
+    """The drawing; None without curves. The begin of what went wrong is marked where captures and it have the same clock."""
     if not found.curves:
         return None
+    since, accused = verdict.since, verdict.suspects[0].ranks if verdict.suspects else ()
     begin, end = _range(found.curves)
     highest = max((_highest(curve) for curve in found.curves), default=0.0) or 1.0
     body: list[str] = [*_title(highest, found)]
@@ -30,7 +33,7 @@ def drawn(found: RateCurves, since: Since | None, accused: Sequence[int]) -> Dra
         body += _panel(curve, _TOP + place * (_PANEL + _GAP), begin, end, highest, curve.rank in accused)
     body += _axis(begin, end, height)
     if since is not None and times.is_realtime(since) and begin <= since.time_ns <= end and _dated(found.curves):
-        body += _mark(_x(since.time_ns, begin, end), height)
+        body += _mark(_x(since.time_ns, begin, end), height, times.begins(verdict.outcome))
     return Drawing(_LEFT + _WIDTH + 30, height, "bytes per second of NICs over time", tuple(body))
 
 
@@ -99,13 +102,15 @@ def _x(time_ns: int, begin: int, end: int) -> float:
 
 
 def _axis(begin: int, end: int, height: int) -> Iterator[str]:
-    for part in range(5):
-        at = (end - begin) * part // 4
-        where = f"{times.utc(begin)} + {times.duration(at)}" if begin and part == 0 else f"+{times.duration(at)}"
-        anchor = "start" if part == 0 else "middle"
-        yield tag("text", where, x=_LEFT + _WIDTH * part // 4, y=height - 10, text_anchor=anchor)
+    """The first label is the moment itself, and takes the room of those beside it."""
+    for at in times.marks(end - begin):
+        x = _x(begin + at, begin, end)
+        if at == 0:
+            yield tag("text", times.utc(begin) if begin else "+0 ns", x=_LEFT, y=height - 10)
+        elif x > _LEFT + _MOMENT:
+            yield tag("text", f"+{times.duration(at)}", x=f"{x:.1f}", y=height - 10, text_anchor="middle")
 
 
-def _mark(x: float, height: int) -> Iterator[str]:
+def _mark(x: float, height: int, what: str) -> Iterator[str]:
     yield tag("line", x1=f"{x:.1f}", y1=_TOP - 8, x2=f"{x:.1f}", y2=height - 24, stroke_dasharray="4 3")
-    yield tag("text", "stall begins", x=f"{x + 3:.1f}", y=_TOP - 2)
+    yield tag("text", what, x=f"{x + 3:.1f}", y=_TOP - 2)

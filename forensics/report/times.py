@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from forensics.model import Since
+from forensics.model import Outcome, Since
 
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 
@@ -21,11 +21,25 @@ def utc(time_ns: int) -> str:
 
 
 def duration(length_ns: int) -> str:
-    """Nanoseconds in the unit that fits, three digits or so: `3 ms`, `1.25 s`."""
+    """Nanoseconds in the unit that fits, at most four digits: `3 ms`, `1.25 s`, `898.7 ms`."""
     for unit, width in _UNITS:
         if abs(length_ns) >= width:
-            return f"{length_ns / width:.3f}".rstrip("0").rstrip(".") + f" {unit}"
+            places = max(0, 4 - len(str(abs(length_ns) // width)))
+            shown = f"{length_ns / width:.{places}f}"
+            return (shown.rstrip("0").rstrip(".") if places else shown) + f" {unit}"
     return f"{length_ns} ns"
+
+
+def marks(length_ns: int) -> range:
+    """Round moments for the axis of a drawing, from 0 to at most `length_ns`: four to nine of them where there are so many."""
+    power = 10 ** max(len(str(length_ns)) - 2, 0)
+    step = next(power * factor for factor in (1, 2, 5, 10, 20) if length_ns < 9 * power * factor)
+    return range(0, length_ns + 1, step)
+
+
+def begins(outcome: Outcome) -> str:
+    """What it is that began at the moment of `since`."""
+    return "slowdown begins" if outcome is Outcome.SLOWDOWN else "stall begins"
 
 
 def is_realtime(since: Since) -> bool:

@@ -82,12 +82,11 @@ def _fitting(parts: list[Part], verdict: Verdict) -> list[Part]:
 
 def _parts(verdict: Verdict, curves: RateCurves, all_ranks: bool) -> Iterator[Part]:
     """(title, content) of each part in no order; drawings stand with what they show."""
-    accused = verdict.suspects[0].ranks if verdict.suspects else ()
     for section in outline.sections(replace(verdict, frontier=()), all_ranks, hypotheses=True):
         yield section.title, _content(section, verdict, all_ranks)
     if verdict.frontier:
         yield "STAGES", _stages(verdict)
-    drawings = ("WHO WAITS FOR WHOM", wait_graph.drawn(verdict)), ("NIC RATES", rates_svg.drawn(curves, verdict.since, accused))
+    drawings = ("WHO WAITS FOR WHOM", wait_graph.drawn(verdict)), ("NIC RATES", rates_svg.drawn(curves, verdict))
     yield from ((title, _figure(drawn)) for title, drawn in drawings if drawn is not None)
 
 
