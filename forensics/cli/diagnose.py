@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from forensics.model import Verdict
+    from forensics.report.rates import RateCurves
     from forensics.rules.engine import Overrides
 
 
@@ -50,6 +51,7 @@ Baseline = Annotated[
 ]
 
 VERDICT_LINES = 3
+_WITH_RATES = (Format.TEXT, Format.HTML)
 
 
 class Extent(NamedTuple):
@@ -105,9 +107,9 @@ def diagnose(
             connection = open_case(found, case, progress, names)
         verdict = _verdict(connection, overrides, config, baseline)
     record(connection, verdict)
-    drawn = _page(connection, verdict, all_ranks) if form is Format.HTML else None
+    curves = _curves(connection, verdict) if form in _WITH_RATES else None
     connection.close()
-    shown = drawn or _render(verdict, form, Extent(all_ranks, why, verbose, quiet), width, max_bytes, output)
+    shown = _render(verdict, form, Extent(all_ranks, why, verbose, quiet), width, max_bytes, output, curves)
     write(shown, output)
     raise typer.Exit(_code(verdict, exit_code))
 
@@ -143,8 +145,11 @@ def _render(
     width: int | None,
     max_bytes: int | None,
     output: Path | None,
+    curves: RateCurves | None,
 ) -> str:
     from forensics.report import json, jsonl, markdown, sarif, text
+    from forensics.report.page import document
+    from forensics.report.rates import NO_CURVES
 
     if form is Format.JSON:
         return json.render(verdict).decode()
@@ -156,17 +161,19 @@ def _render(
         return markdown.render(verdict, max_bytes, extent.all_ranks, extent.why)
     if form is Format.SVG:
         return _drawn(verdict)
-    shown = text.render(verdict, width or columns(output), colours(output), extent.all_ranks, extent.why, extent.verbose)
+    rates = curves or NO_CURVES
+    if form is Format.HTML:
+        return document.render(verdict, rates, extent.all_ranks)
+    wide, colour = width or columns(output), colours(output)
+    shown = text.render(verdict, wide, colour, extent.all_ranks, extent.why, extent.verbose, rates)
     return "\n".join(shown.splitlines()[:VERDICT_LINES]) if extent.quiet else shown
 
 
-def _page(connection: DuckDBPyConnection, verdict: Verdict, all_ranks: bool) -> str:
-    """The verdict as a page, with what NICs sent and received around it."""
-    from forensics.report.page import document
+def _curves(connection: DuckDBPyConnection, verdict: Verdict) -> RateCurves:
+    """What NICs sent and received, those of the suspects first."""
     from forensics.report.rates import rate_curves
 
-    curves = rate_curves(connection, {rank for suspect in verdict.suspects for rank in suspect.ranks})
-    return document.render(verdict, curves, all_ranks)
+    return rate_curves(connection, {rank for suspect in verdict.suspects for rank in suspect.ranks})
 
 
 def _drawn(verdict: Verdict) -> str:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import chain
 
 from forensics.model import Evidence, KnownDefect, Suspect, TimelineEntry, Verdict
-from forensics.report import clocks, coverage, frontier, gantt, group_rows, ranks, stack_tree, suspects, times, why
+from forensics.report import clocks, coverage, frontier, gantt, group_rows, ranks, rate_lines, stack_tree, suspects, times, why
+from forensics.report.rates import NO_CURVES, RateCurves
 from forensics.report.section import Item, Section
 from forensics.report.stack_grid import stack_grid
 
@@ -21,7 +22,13 @@ _FAULTS = 8
 _PRODUCTS = {"nccl": "NCCL", "torch": "PyTorch", "driver": "the NVIDIA driver"}
 
 
-def sections(verdict: Verdict, all_ranks: bool = False, hypotheses: bool = False, width: int = WIDTH) -> list[Section]:
+def sections(
+    verdict: Verdict,
+    all_ranks: bool = False,
+    hypotheses: bool = False,
+    width: int = WIDTH,
+    curves: RateCurves = NO_CURVES,
+) -> list[Section]:
     """The sections of the report in their order, without the empty ones; coverage always stands before alternatives.
 
     `hypotheses` adds what was observed and how every hypothesis was assessed. Charts fit into `width` columns.
@@ -39,6 +46,7 @@ def sections(verdict: Verdict, all_ranks: bool = False, hypotheses: bool = False
         Section("GROUPS", tuple(group_rows.items(verdict, verdict.groups, _most(all_ranks)))),
         critical_path(verdict, width, all_ranks),
         *stages(verdict, all_ranks),
+        rate_lines.section(curves, verdict, width),
         Section("TIMELINE", tuple(_timeline(verdict))),
         Section("CLOCKS OF HOSTS", tuple(clocks.items(verdict.clocks, all_ranks))),
         Section("RULED OUT", tuple(_ruled_out(verdict))),

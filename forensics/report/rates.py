@@ -1,4 +1,4 @@
-"""How fast NICs sent and received over time, by their captures (docs/formats/nic-epochs.md): for the page of a verdict.
+"""How fast NICs sent and received over time, by their captures (docs/formats/nic-epochs.md): for the reports.
 
 Only captures that say which epochs they cover are read, as an epoch in no run is then one without bytes; lost ranges are
 holes. Of many captures those of the suspects come first.
@@ -6,7 +6,7 @@ holes. Of many captures those of the suspects come first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,8 @@ import numpy.typing as npt
 import orjson
 from duckdb import DuckDBPyConnection
 
+from forensics.model import Since
+from forensics.report.times import is_realtime
 from forensics.rules.reductions.epochs.captures import NicCapture, nic_captures
 from forensics.rules.reductions.epochs.cells import DIRECTIONS, FASTEST
 from forensics.rules.reductions.ranks.nic_users import nic_users
@@ -27,7 +29,11 @@ Rates = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class RateCurve:
-    """Mean bytes per second in spans of `span_ns` from `begin_ns` on (CLOCK_REALTIME of the host; None: not told), NaN lost."""
+    """Bytes per second in spans of `span_ns` from `begin_ns` on (CLOCK_REALTIME of the host; None: not told), NaN lost.
+
+    `sent` and `received` are means of the span. The busy ones are the rate at which the average byte of it moved: how long
+    nothing moved does not count, and messages of a hundred bytes that grant buffers hardly do (0 where nothing moved).
+    """
 
     rank: int
     host: str | None
@@ -36,6 +42,8 @@ class RateCurve:
     span_ns: int
     sent: Rates
     received: Rates
+    sent_busy: Rates
+    received_busy: Rates
 
     def __len__(self) -> int:
         return len(self.sent)
@@ -48,14 +56,63 @@ class RateCurves:
     curves: tuple[RateCurve, ...] = ()
     left_out: int = 0
 
+    @property
+    def is_dated(self) -> bool:
+        """Whether all of them have CLOCK_REALTIME; else each begins at 0."""
+        return all(curve.begin_ns is not None for curve in self.curves)
+
+    def begin(self, curve: RateCurve) -> int:
+        """Where one of them begins on the axis of all, in ns."""
+        return (curve.begin_ns or 0) if self.is_dated else 0
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Begin and end of the axis of all, in ns."""
+        ends = [self.begin(curve) + len(curve) * curve.span_ns for curve in self.curves]
+        return min(map(self.begin, self.curves), default=0), max(ends, default=0)
+
+    @property
+    def highest(self) -> float:
+        """The highest mean of all, in bytes per second; 1 where nothing was moved."""
+        return _highest(each for curve in self.curves for each in (curve.sent, curve.received))
+
+    @property
+    def busiest(self) -> float:
+        """The highest rate while something moved of all, in bytes per second; 1 where nothing was moved."""
+        return _highest(each for curve in self.curves for each in (curve.sent_busy, curve.received_busy))
+
+    def marked(self, since: Since | None) -> int | None:
+        """The moment that an onset has on the axis of all; None where it is on another clock, or not on the axis."""
+        begin, end = self.extent
+        known = since is not None and is_realtime(since) and self.is_dated and begin <= since.time_ns <= end
+        return since.time_ns if since is not None and known else None
+
+
+def _highest(rates: Iterable[Rates]) -> float:
+    return float(np.nanmax(np.concatenate([np.zeros(1), *rates]))) or 1.0
+
+
+NO_CURVES = RateCurves()
+_UNITS = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"))
+
+
+def rate(value: float) -> str:
+    """Bytes per second in the unit that fits: `12.5 GB/s`."""
+    for size, unit in _UNITS:
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g} B/s"
+
 
 _SUMS = """
 WITH cells AS (
     SELECT direction, first_epoch + generate_subscripts(values, 1) - 1 AS epoch, unnest(values) AS bytes
-    FROM nic_epochs WHERE source_id = ? AND capture_id = ?
+    FROM nic_epochs WHERE source_id = $source AND capture_id = $capture
+), moved AS (
+    SELECT direction, epoch, sum(bytes)::DOUBLE AS bytes FROM cells
+    WHERE epoch >= $first AND epoch < $end AND bytes BETWEEN 1 AND $most GROUP BY direction, epoch
 )
-SELECT direction, (epoch - ?) // ? AS point, sum(bytes)::DOUBLE FROM cells
-WHERE epoch >= ? AND epoch < ? AND bytes BETWEEN 1 AND ?
+SELECT direction, (epoch - $first) // $size AS point, sum(bytes), sum(bytes * bytes) / sum(bytes) FROM moved
 GROUP BY direction, point ORDER BY direction, point
 """
 
@@ -76,15 +133,16 @@ def _curve(connection: DuckDBPyConnection, capture: NicCapture, span_ns: int) ->
     points = -(-epochs // size)
     lengths = np.full(points, size * capture.epoch_ns, dtype=np.float64)
     lengths[-1] = (epochs - (points - 1) * size) * capture.epoch_ns
-    sums = {direction: np.zeros(points) for direction in DIRECTIONS}
-    asked = [capture.source_id, capture.capture_id, first, size, first, first + epochs, capture.epoch_ns * FASTEST]
-    for direction, point, total in connection.execute(_SUMS, asked).fetchall():
-        if direction in sums:
-            sums[direction][int(point)] = total
+    means, busy = ({direction: np.zeros(points) for direction in DIRECTIONS} for _ in range(2))
+    asked = {"source": capture.source_id, "capture": capture.capture_id, "first": first, "end": first + epochs, "size": size}
+    rows = connection.execute(_SUMS, {**asked, "most": capture.epoch_ns * FASTEST}).fetchall()
+    for direction, point, total, of_byte in rows:
+        if direction in means:
+            means[direction][int(point)], busy[direction][int(point)] = total / lengths[int(point)], of_byte / capture.epoch_ns
     holes = _holes(connection, capture, first, size, points)
-    sent, received = (np.where(holes, np.nan, sums[direction] / lengths * 1e9) for direction in DIRECTIONS)
+    rates = [np.where(holes, np.nan, each[direction] * 1e9) for each in (means, busy) for direction in DIRECTIONS]
     begin = first * capture.epoch_ns if capture.clock == "realtime" else None
-    return RateCurve(capture.rank, capture.host, capture.nic, begin, size * capture.epoch_ns, sent, received)
+    return RateCurve(capture.rank, capture.host, capture.nic, begin, size * capture.epoch_ns, *rates)
 
 
 def _holes(connection: DuckDBPyConnection, capture: NicCapture, first: int, size: int, points: int) -> npt.NDArray[np.bool_]:

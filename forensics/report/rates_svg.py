@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -11,73 +11,44 @@ from forensics.report import times
 from forensics.report.drawing import Drawing
 from forensics.report.markup import tag
 from forensics.report.plain import brief
-from forensics.report.rates import RateCurve, RateCurves, Rates
+from forensics.report.rates import RateCurve, RateCurves, Rates, rate
 
 _LEFT, _TOP, _WIDTH, _PANEL, _GAP = 190, 40, 900, 70, 16
 _MOMENT = 200
 """Pixels that a date takes below the drawing."""
 _NAME = 30
-_UNITS = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"))
 
 
 def drawn(found: RateCurves, verdict: Verdict) -> Drawing | None:
     """The drawing; None without curves. The begin of what went wrong is marked where captures and it have the same clock."""
     if not found.curves:
         return None
-    since, accused = verdict.since, verdict.suspects[0].ranks if verdict.suspects else ()
-    begin, end = _range(found.curves)
-    highest = max((_highest(curve) for curve in found.curves), default=0.0) or 1.0
-    body: list[str] = [*_title(highest, found)]
+    accused = verdict.suspects[0].ranks if verdict.suspects else ()
+    begin, end = found.extent
+    body: list[str] = [*_title(found)]
     height = _TOP + len(found.curves) * (_PANEL + _GAP) + 30
     for place, curve in enumerate(found.curves):
-        body += _panel(curve, _TOP + place * (_PANEL + _GAP), begin, end, highest, curve.rank in accused)
+        body += _panel(curve, _TOP + place * (_PANEL + _GAP), found, curve.rank in accused)
     body += _axis(begin, end, height)
-    if since is not None and times.is_realtime(since) and begin <= since.time_ns <= end and _dated(found.curves):
-        body += _mark(_x(since.time_ns, begin, end), height, times.begins(verdict.outcome))
+    if (moment := found.marked(verdict.since)) is not None:
+        body += _mark(_x(moment, begin, end), height, times.begins(verdict.outcome))
     return Drawing(_LEFT + _WIDTH + 30, height, "bytes per second of NICs over time", tuple(body))
 
 
-def rate(value: float) -> str:
-    """Bytes per second in the unit that fits: `12.5 GB/s`."""
-    for size, unit in _UNITS:
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value:.3g} B/s"
-
-
-def _dated(curves: Sequence[RateCurve]) -> bool:
-    return all(curve.begin_ns is not None for curve in curves)
-
-
-def _range(curves: Sequence[RateCurve]) -> tuple[int, int]:
-    """Begin and end of the axis; captures whose clock is not told all begin at 0."""
-    begins = [_begin(curve, _dated(curves)) for curve in curves]
-    return min(begins), max(begin + len(curve) * curve.span_ns for begin, curve in zip(begins, curves, strict=True))
-
-
-def _begin(curve: RateCurve, dated: bool) -> int:
-    return (curve.begin_ns or 0) if dated else 0
-
-
-def _highest(curve: RateCurve) -> float:
-    both = np.concatenate((curve.sent, curve.received))
-    return float(np.nanmax(both)) if np.isfinite(both).any() else 0.0
-
-
-def _title(highest: float, found: RateCurves) -> Iterator[str]:
+def _title(found: RateCurves) -> Iterator[str]:
     more = f"; (+{found.left_out} more captures)" if found.left_out else ""
-    yield tag("text", f"bytes per second of each NIC, 0 to {rate(highest)}{more}", x=10, y=20, font_size=13)
+    yield tag("text", f"bytes per second of each NIC, 0 to {rate(found.highest)}{more}", x=10, y=20, font_size=13)
     yield tag("text", "sent", class_="send", x=_LEFT + _WIDTH - 110, y=20)
     yield tag("text", "received", class_="recv", x=_LEFT + _WIDTH - 60, y=20)
 
 
-def _panel(curve: RateCurve, top: int, begin: int, end: int, highest: float, is_accused: bool) -> Iterator[str]:
+def _panel(curve: RateCurve, top: int, found: RateCurves, is_accused: bool) -> Iterator[str]:
     yield tag("text", f"rank {curve.rank}{' (suspect)' if is_accused else ''}", x=10, y=top + 26, font_size=12)
     yield tag("text", brief(" ".join(filter(None, (curve.host, curve.nic))), _NAME), x=10, y=top + 42)
     yield tag("line", class_="faint", x1=_LEFT, y1=top + _PANEL, x2=_LEFT + _WIDTH, y2=top + _PANEL)
-    start = curve.begin_ns if curve.begin_ns is not None and begin else begin
+    begin, end = found.extent
     for kind, values in (("send", curve.sent), ("recv", curve.received)):
-        for points in _runs(values, start, curve.span_ns, begin, end, top, highest):
+        for points in _runs(values, found.begin(curve), curve.span_ns, begin, end, top, found.highest):
             yield tag("polyline", class_=kind, points=points)
 
 

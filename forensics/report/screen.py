@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 
-from forensics.model import Assessment, Suspect, Verdict
-from forensics.report import coverage, group_rows, outline, suspects, why
+from forensics.model import Assessment, Granularity, Suspect, Verdict
+from forensics.report import coverage, group_rows, outline, rate_lines, suspects, why
+from forensics.report.rates import NO_CURVES, RateCurves
 from forensics.report.section import Item, Section
 from forensics.report.stack_grid import stack_grid
 
@@ -17,6 +18,9 @@ SMALL_WORLD = 64
 _RIVALS = 2
 _PLACES = 8
 _FRAMES = 5
+_CURVES = 3
+_OF_NICS = (Granularity.NIC, Granularity.LINK)
+"""What the rates of NICs are evidence of."""
 _REST = "more: -v"
 
 
@@ -25,7 +29,7 @@ def most_lines(verdict: Verdict) -> int:
     return FEW_LINES if (verdict.world_size or 0) <= SMALL_WORLD else MANY_LINES
 
 
-def sections(verdict: Verdict, width: int = outline.WIDTH) -> list[Section]:
+def sections(verdict: Verdict, width: int = outline.WIDTH, curves: RateCurves = NO_CURVES) -> list[Section]:
     """The sections of the first screen in their order, without the empty ones."""
     first = verdict.suspects[0] if verdict.suspects else None
     parts = (
@@ -38,6 +42,7 @@ def sections(verdict: Verdict, width: int = outline.WIDTH) -> list[Section]:
         stack_grid(verdict),
         outline.critical_path(verdict, width, brief=True),
         *outline.stages(verdict),
+        *([rate_lines.section(curves, verdict, width, _CURVES)] if first and first.granularity in _OF_NICS else []),
         Section("GROUPS THAT WAIT", tuple(_groups(verdict))),
         Section("MISSING, AND WOULD DECIDE", tuple(_missing(verdict))),
         Section("NEXT STEPS", outline.numbered(first.next_steps if first else verdict.would_change)),

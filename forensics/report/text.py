@@ -10,6 +10,7 @@ import forensics
 from forensics.model import Outcome, Verdict
 from forensics.report import head, outline, screen
 from forensics.report.plain import brief, plain
+from forensics.report.rates import NO_CURVES, RateCurves
 from forensics.report.section import Item, Section
 
 NARROWEST = 40
@@ -36,6 +37,7 @@ def render(
     all_ranks: bool = False,
     hypotheses: bool = False,
     verbose: bool = False,
+    curves: RateCurves = NO_CURVES,
 ) -> str:
     """The report, ending in a newline; colour only repeats what the words say.
 
@@ -47,7 +49,10 @@ def render(
     whole = all_ranks or hypotheses or verbose
     lines = list(_head(verdict, color))
     end = ["", *footer(verdict, whole)]
-    sections = outline.sections(verdict, all_ranks, hypotheses, width) if whole else screen.sections(verdict, width)
+    if whole:
+        sections = outline.sections(verdict, all_ranks, hypotheses, width, curves)
+    else:
+        sections = screen.sections(verdict, width, curves)
     blocks = [list(body(section, width)) for section in sections]
     if not whole:
         room = screen.most_lines(verdict) - len(lines) - len(end) - 2 * len(sections)

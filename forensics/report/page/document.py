@@ -16,7 +16,7 @@ from forensics.report.importance import REASSURING, importance
 from forensics.report.markup import Markup, join, tag, text
 from forensics.report.page import tables
 from forensics.report.page.look import sheet
-from forensics.report.rates import RateCurves
+from forensics.report.rates import NO_CURVES, RateCurves
 from forensics.report.section import Item, Section
 
 MOST_BYTES = 4_500_000
@@ -28,9 +28,9 @@ _TITLE = 120
 Part = tuple[str, Markup]
 
 
-def render(verdict: Verdict, curves: RateCurves | None = None, all_ranks: bool = False) -> str:
+def render(verdict: Verdict, curves: RateCurves = NO_CURVES, all_ranks: bool = False) -> str:
     """The whole page in UTF-8, at most `MOST_BYTES` long; `curves` are the rates of NICs where there are captures."""
-    found = _parts(verdict, curves or RateCurves(), all_ranks)
+    found = _parts(verdict, curves, all_ranks)
     parts = _fitting(sorted(found, key=lambda part: importance(part[0])), verdict)
     sections = [_section(number, title, body) for number, (title, body) in enumerate(parts)]
     body = tag("body", _header(verdict, [title for title, _ in parts]), tag("main", *sections))
