@@ -67,7 +67,9 @@ def diagnose(
     paths: Evidence,
     form: Annotated[
         Format,
-        typer.Option("--format", "-f", help="Form of the report; html is one page, svg the critical path of a slow step."),
+        typer.Option(
+            "--format", "-f", help="Form of the report; html is one page, svg the critical path of a slow step, or who waits."
+        ),
     ] = Format.TEXT,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
     case: Annotated[Path | None, typer.Option("--case", help="Keep the store in this DuckDB file (see `query`).")] = None,
@@ -177,12 +179,14 @@ def _curves(connection: DuckDBPyConnection, verdict: Verdict) -> RateCurves:
 
 
 def _drawn(verdict: Verdict) -> str:
-    """The critical path of the slowest step."""
-    from forensics.report import path_svg
+    """The critical path of the slowest step, else who waits for whom."""
+    from forensics.report import drawing, path_svg, wait_graph
 
-    if verdict.critical_path is None:
-        raise ForensicsError("no critical path: it is drawn for a slow job whose passes could be dated", ExitCode.INSUFFICIENT)
-    return path_svg.render(verdict.critical_path)
+    path = verdict.critical_path
+    found = path_svg.drawn(path) if path is not None else wait_graph.drawn(verdict)
+    if found is None:
+        raise ForensicsError("nothing to draw: no rank is known to wait, and no pass was dated", ExitCode.INSUFFICIENT)
+    return drawing.alone(found)
 
 
 def _code(verdict: Verdict, wanted: bool) -> ExitCode:

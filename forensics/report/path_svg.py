@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from forensics.model import CriticalPathRow, PassRow
-from forensics.report import drawing, ranks, times
+from forensics.report import ranks, times
 from forensics.report.drawing import Drawing
 from forensics.report.gantt import described, key
 from forensics.report.markup import Attribute, tag
@@ -19,13 +19,8 @@ _WIDTH = 1200
 _LEAST_LABEL = 14.0
 
 
-def render(path: CriticalPathRow) -> str:
-    """The graph of the pipeline that took longest as a file; a title alone where it has too many passes to be shown."""
-    return drawing.alone(drawn(path))
-
-
 def drawn(path: CriticalPathRow) -> Drawing:
-    """The same as a drawing."""
+    """The graph of the pipeline that took longest; a title alone where it has too many passes to be shown."""
     stages = sorted({row.stage for row in path.passes})
     height = _TOP + _ROW * len(stages) + 50
     body = (*_titles(path), *_stages(path, stages), *_passes(path, stages), *_path(path, stages), *_axis(path, height))

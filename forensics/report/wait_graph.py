@@ -16,6 +16,8 @@ _MOST_ROWS = 24
 """Sets of waiting ranks that are drawn; those that wait for a suspect come first, then the largest."""
 _BOX_WIDTH, _BOX, _GAP, _BETWEEN = 250, 40, 14, 110
 _LABEL = 38
+_NAMED, _NAMED_BETWEEN, _REASON = 2, 210, 42
+"""Arrows up to which the operation is written on each, in the room between boxes that this takes, cut to so many letters."""
 _MOST_ARROWS = 30
 """Arrows up to which also those are drawn that lead no nearer to the end of a chain: a circle has them, a mesh many."""
 _BULGE = 45
@@ -95,11 +97,12 @@ def drawn(verdict: Verdict) -> Drawing | None:
     if not graph.edges:
         return None
     last = max(node.layer for node in graph.nodes)
-    spots = list(_spots(graph, last))
     edges = _shown(graph)
+    between = _NAMED_BETWEEN if len(edges) <= _NAMED else _BETWEEN
+    spots = list(_spots(graph, last, between))
     note = _left_out(graph.left_out, len(graph.edges) - len(edges))
     height = max(y for _, y in spots) + _BOX + (34 if note else 10)
-    width = (last + 1) * (_BOX_WIDTH + _BETWEEN) - _BETWEEN + 20 + _BULGE
+    width = (last + 1) * (_BOX_WIDTH + between) - between + 20 + _BULGE
     body: list[str] = []
     for one, other in edges:
         body += _arrow(spots[one], spots[other], _why(verdict.groups, graph.nodes[one], graph.nodes[other]), len(edges))
@@ -124,11 +127,11 @@ def _left_out(rows: int, arrows: int) -> str:
     return f"({', '.join(filter(None, said))})" if any(said) else ""
 
 
-def _spots(graph: WaitNodes, last: int) -> Iterator[tuple[int, int]]:
+def _spots(graph: WaitNodes, last: int, between: int) -> Iterator[tuple[int, int]]:
     """Upper left corner of each node: a column a layer, the ends of the chains at the right."""
     taken: defaultdict[int, int] = defaultdict(int)
     for node in graph.nodes:
-        yield 10 + (last - node.layer) * (_BOX_WIDTH + _BETWEEN), 10 + taken[node.layer] * (_BOX + _GAP)
+        yield 10 + (last - node.layer) * (_BOX_WIDTH + between), 10 + taken[node.layer] * (_BOX + _GAP)
         taken[node.layer] += 1
 
 
@@ -157,8 +160,8 @@ def _arrow(begin: tuple[int, int], end: tuple[int, int], why: str, edges: int) -
     path = f"M{x},{y} C{x + bend * out},{y} {to_x + bend * side},{to_y} {tip},{to_y}"
     yield tag("path", tag("title", why or "waits for"), class_="edge", d=path, fill="none")
     yield tag("path", class_="edge", d=f"M{tip},{to_y - 4} L{to_x},{to_y} L{tip},{to_y + 4}", fill="none")
-    if why and edges <= 2:
-        yield tag("text", brief(why, 26), x=(x + to_x) // 2, y=(y + to_y) // 2 - 6, text_anchor="middle", font_size=9)
+    if why and edges <= _NAMED:
+        yield tag("text", brief(why, _REASON), x=(x + to_x) // 2, y=(y + to_y) // 2 - 6, text_anchor="middle", font_size=9)
 
 
 def _why(groups: Sequence[GroupRow], one: WaitNode, other: WaitNode) -> str:

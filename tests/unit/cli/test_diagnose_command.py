@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -212,6 +213,15 @@ def test_a_markdown_report_fits_a_tracker(forensics: Command, bundle: Path) -> N
     answer = forensics("diagnose", bundle, "-f", "markdown", "--max-bytes", "2400")
     assert len(answer.out.encode()) <= 2400
     assert answer.out.startswith(("#", "**")) and "rank 2" in answer.out
+
+
+def test_the_drawing_of_a_hang_is_who_waits_for_whom(forensics: Command, bundle: Path, tmp_path: Path) -> None:
+    drawing = ElementTree.fromstring(forensics("diagnose", bundle, "-f", "svg").out)
+    assert drawing.get("aria-label") == "which ranks wait for which"
+    assert "rank 2" in {element.text for element in drawing.iter()}
+    (tmp_path / "job.log").write_text("step 1 loss 2.5\n")
+    answer = forensics("diagnose", tmp_path / "job.log", "-f", "svg")
+    assert answer.out == "" and "nothing to draw" in answer.err
 
 
 def test_a_ticket_too_small_for_the_verdict_is_refused(forensics: Command, bundle: Path) -> None:

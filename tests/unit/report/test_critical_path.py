@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from forensics.model import CriticalPathRow, Outcome, PassRow, PathRank
-from forensics.report import gantt, json, markdown, path_svg, text
+from forensics.report import drawing, gantt, json, markdown, path_svg, text
 from tests.unit.report.test_json import SCHEMA, errors
 from tests.unit.report.verdicts import HANG
 
@@ -67,7 +67,7 @@ def test_the_screen_keeps_the_stage_that_is_late() -> None:
 
 
 def test_the_drawing_is_xml_with_a_box_for_each_pass_and_its_words() -> None:
-    tree = ElementTree.fromstring(path_svg.render(PATH))
+    tree = ElementTree.fromstring(drawing.alone(path_svg.drawn(PATH)))
     boxes = [each for each in tree.iter("{http://www.w3.org/2000/svg}rect") if len(each)]
     assert len(boxes) == len(PATH.passes)
     assert sum("marked" in (each.get("class") or "") for each in boxes) == len(PATH.nodes)
@@ -76,7 +76,7 @@ def test_the_drawing_is_xml_with_a_box_for_each_pass_and_its_words() -> None:
 
 def test_a_path_without_passes_to_show_is_still_written() -> None:
     empty = replace(PATH, passes=(), nodes=(), absorbed=(), makespan_ns=0)
-    assert ElementTree.fromstring(path_svg.render(empty)) is not None
+    assert ElementTree.fromstring(drawing.alone(path_svg.drawn(empty))) is not None
     assert list(gantt.chart(empty, 60, None)) == []
 
 
