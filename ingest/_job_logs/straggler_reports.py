@@ -2,7 +2,8 @@
 
 Upstream: NVIDIA/nvidia-resiliency-ext and its callbacks in NeMo (score: time of the fastest rank over the own one),
 `StragglerDetector` of megatron/core/utils.py and `GlobalStragglerDetector` of mosaicml/composer (least and most of a value,
-each with its rank), its test of GPUs between steps (outliers below a mean), detectors that print the time of a section by rank.
+each with its rank), `gpu_sniff_test.py` of Megatron (outliers below a median, at first a mean), detectors that print the time
+of a section by rank (FlagScale puts the node behind the rank).
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from forensics.ingest.interface import Batch
 
 WORDS = (
     *("GPU relative performance", "GPU individual performance", "Score=", "Section Timings", "/Rank: ", "/Rnk: "),
-    "OUTLIER rank ",
+    *("OUTLIER rank ", "[TFLOP/s/GPU]: median=", "[GB/s]: median="),
 )
 EXPRESSIONS = {" mean 0": r" mean \d[\d.]{0,9} TFLOP"}
 _HEADING = re.compile(r"(?P<scores>GPU relative performance:)|GPU individual performance:|(?P<sections>Section [Tt]imings)")
 _SCORE = re.compile(r"^ {1,8}Rank=(?P<rank>\d{1,7}) Node=\S{1,255} Score=(?P<value>\d{1,6}(?:\.\d{1,9})?)$")
 _SECTION = re.compile(r"^ {1,8}(?P<name>[A-Za-z][\w. -]{0,63}):$")
-_TIME = re.compile(r"^ {2,12}Rank (?P<rank>\d{1,7}): (?P<value>\d{1,12}(?:\.\d{1,9})?) ?ms$")
+_TIME = re.compile(r"^ {2,12}Rank (?P<rank>\d{1,7})(?: \(\S{1,255}\))?: (?P<value>\d{1,12}(?:\.\d{1,9})?) ?ms$")
 _SUMMARY = re.compile(r"^ {1,12}(?:Min: |(?:Worst|Best) performing \d)|^ *$")
 _EXTREME = re.compile(
     r"\b(?P<end>Min|Max|Mn|Mx)(?P<what>RoundTripTime|Rtt|Throughput|Etpt|Clock|Clk)/(?:Rank|Rnk): "
@@ -34,6 +35,10 @@ _OUTLIER = re.compile(
     r"\[[\w -]{1,40}\] (?P<report>.{0,40}?): OUTLIER rank (?P<rank>\d{1,7})(?: \(\S{1,255}\))?: (?P<what>.{1,80}?) "
     r"(?P<value>\d{1,9}(?:\.\d{1,9})?) TFLOP/s"
 )
+_MEDIAN = re.compile(
+    r"^ {0,8}(?P<what>.{1,120}?) \[(?P<unit>TFLOP/s/GPU|GB/s)\]: median=(?P<value>\d{1,9}(?:\.\d{1,9})?), mean="
+)
+_FAR = re.compile(r"^ {0,12}OUTLIER rank (?P<rank>\d{1,7})(?: \(\S{1,255}\))?: (?P<value>\d{1,9}(?:\.\d{1,9})?) \(")
 _MEASURES = {"Rtt": "round trip", "RoundTripTime": "round trip", "Etpt": "throughput", "Throughput": "throughput"}
 _MOST_ROWS = 1 << 18
 
@@ -48,6 +53,7 @@ class StragglerReports:
         self._values: dict[int, tuple[int, float]] = {}
         self._ends: dict[str, dict[bool, tuple[float, int]]] = {}
         self._means: dict[str, tuple[str, float]] = {}
+        self._median: tuple[str, float] | None = None
         self.is_open = False
 
     def feed(self, number: int, line: str) -> None:
@@ -62,6 +68,8 @@ class StragglerReports:
             self._extreme(number, said)
         if "FLOP/s" in line:
             self._tested(number, line)
+        if ": median=" in line or "OUTLIER rank " in line:
+            self._under_median(number, line)
 
     def _listed(self, number: int, line: str) -> None:
         if said := _SCORE.match(line) or _TIME.match(line):
@@ -108,6 +116,18 @@ class StragglerReports:
             report, usual = self._means.get(far["what"], ("", 0.0))
             if report == far["report"] and float(far["value"]) > 0:
                 self._add(number, f"test {far['what']}", rank, usual / float(far["value"]), is_listed=False)
+
+    def _under_median(self, number: int, line: str) -> None:
+        """A median begins a report; what each GPU does alone counts, for in a collective all ranks take their time together."""
+        if median := _MEDIAN.search(line):
+            self._median = None
+            if median["unit"] != "GB/s":
+                self._reports[f"test {median['what']}"] += 1
+                self._median = f"test {median['what']}", float(median["value"])
+        elif self._median and (far := _FAR.search(line)) and (rank := rank_number(far["rank"])) is not None:
+            measure, usual = self._median
+            if float(far["value"]) > 0:
+                self._add(number, measure, rank, usual / float(far["value"]), is_listed=False)
 
     def _add(self, number: int, measure: str, rank: int, factor: float, is_listed: bool) -> None:
         if len(self._rows) < _MOST_ROWS:

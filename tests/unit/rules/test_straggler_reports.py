@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -61,6 +62,30 @@ def test_the_gpu_that_fails_a_test_between_steps_again_and_again(tmp_path: Path)
     verdict = judged(tmp_path, gpu_tests(17, 17, 17, None, 17, 17))
     assert named(verdict) == {17}
     assert "in 5 of 6 reports rank 17 reaches 68% of the mean" in verdict.suspects[0].evidence[0].statement
+
+
+def later_gpu_tests(*of_rank: int | None, unit: str = "TFLOP/s/GPU", front: str = "") -> str:
+    lines = []
+    for number, rank in enumerate(of_rank):
+        lines += ["=" * 60, f"  GPU sniff test -- iteration {number}000", "=" * 60]
+        lines += [f"  GEMM throughput (8192x8192x8192, bf16) [{unit}]: median=603.10, mean=601.00, min=411.20, max=610.00"]
+        lines += [f"    OUTLIER rank {rank} (node-2): 411.20 (-31.8%)"] if rank is not None else []
+        lines += ["  All-reduce busbw (global PG, size=64, 268 MB) [GB/s]: median=380.00, mean=379.00, min=99.00, max=381.00"]
+        lines += ["    OUTLIER rank 3 (node-0): 99.00 (-73.9%)"]
+    return "".join(f"{front}{line}\n" for line in lines)
+
+
+@pytest.mark.parametrize("front", ["", "[default0]:", "0: "])
+def test_a_gpu_far_below_the_median_of_a_test_again_and_again(tmp_path: Path, front: str) -> None:
+    assert named(judged(tmp_path, later_gpu_tests(17, 17, 17, None, 17, 17, front=front))) == {17}
+    assert not judged(tmp_path, later_gpu_tests(17, None, None, 17, 17, front=front)).suspects
+    assert not judged(tmp_path, later_gpu_tests(17, 17, 17, 17, unit="GB/s", front=front)).suspects
+
+
+def test_a_section_whose_ranks_have_their_node_behind_them(tmp_path: Path) -> None:
+    text = re.sub(r"(Rank \d):", r"\1 (gpu-node-0):", section("forward", 90, 91, 280, 92))
+    verdict = judged(tmp_path, "Section Timings (ms):\n" + text)
+    assert named(verdict) == {2}
 
 
 def test_the_clock_of_the_slow_rank_says_why(tmp_path: Path) -> None:
