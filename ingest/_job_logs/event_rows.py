@@ -47,10 +47,10 @@ class Events:
         said = zip(*(self.columns[name] for name in ("locator", "text", "subject", "kind")), strict=True)
         return [(line, text, subject or "") for line, text, subject, known in said if known == kind]
 
-    def close_attempt(self, before: float = inf) -> None:
-        """What was read before a line is of an attempt that another one followed: it tells nothing of this one."""
+    def close_attempt(self, before: float = inf, only: str | None = None) -> None:
+        """What was read before a line, all or one kind, is of an attempt, or a stall, that is over: it tells nothing more."""
         self.columns["kind"] = [
-            f"{_EARLIER}{kind}" if not kind.startswith(_EARLIER) and line < before else kind
+            f"{_EARLIER}{kind}" if not kind.startswith(_EARLIER) and line < before and only in (None, kind) else kind
             for kind, line in zip(self.columns["kind"], self.columns["locator"], strict=True)
         ]
 

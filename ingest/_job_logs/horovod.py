@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from forensics.ingest._job_logs.positions import LogPosition
 from forensics.ingest._job_logs.reports import ranks_of, report
+from forensics.ingest._job_logs.timed_dumps import Resumed
 
 _BEGIN = "One or more tensors were submitted to be"
 _LISTED = re.compile(r"\[(?P<what>missing|ready) ranks: ?(?P<ranks>\d[\d, ]{0,4000})\]")
@@ -48,12 +49,14 @@ class HorovodStalls:
         self._first: _Warning | None = None
         self._last: _Warning | None = None
         self._highest = -1
+        self._begins: list[int] = []
         self.is_listing = False
 
     def feed(self, number: int, line: str) -> None:
         """Take one line."""
         if _BEGIN in line:
             self._last = None
+            self._begins = [*self._begins[:1], number]
             self.is_listing = False
         for listed in _LISTED.finditer(line) if " ranks:" in line else ():
             name = line[max(0, listed.start() - _LONGEST_NAME) : listed.start()].split()
@@ -86,6 +89,17 @@ class HorovodStalls:
         else:
             warning.missing.setdefault(tensor, set()).update(ranks)
         self._highest = max(self._highest, *ranks)
+
+    def has_passed(self, resumed: Resumed) -> bool:
+        """Whether steps went on below the last list and, where it was repeated, above it: that stall is over.
+
+        What a job that hung had not written yet may be printed below the last list when it ends, but until then the inspector
+        writes one each minute. `resumed` gives the first line of steps below some lines.
+        """
+        if not self._begins or resumed(self._begins[-1:], ()) is None:
+            return False
+        between = resumed(self._begins[:1], ())
+        return len(self._begins) == 1 or (between is not None and between < self._begins[-1])
 
     @property
     def positions(self) -> Iterator[LogPosition]:

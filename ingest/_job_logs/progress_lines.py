@@ -35,7 +35,8 @@ _KEY = r"(?:iteration|iter|global[_ ]?step|step|batch|update|num_updates|sample|
 _IT = r"it(?=[ :=]{1,3}\d{1,12}(?:/\d{1,12})? {0,12}(?:[|,:\])]|(?i:train_)?(?i:loss|lr)\b))"
 _HINT = re.compile(
     rb"\d {0,12}(?:/|of ) {0,12}\d|\dit \[\d|\{'loss': "
-    rb"|\bit[ :=]{1,3}\d|(?i:iter|step|batch|update|sample|image|shard|document)\w{0,8}\W{1,12}\d"
+    rb"|\bit[ :=]{1,3}\d|\d\s{1,8}(?:images|img|samples|examples|tokens)/s"
+    rb"|(?i:iter|step|batch|update|sample|image|shard|document)\w{0,8}\W{1,12}\d"
 )
 _BAR = re.compile(
     r"(?:\| {0,8}|(?<!\d))(?P<step>\d{1,12})(?:/(?P<total>\d{1,12})|it) "
@@ -44,6 +45,10 @@ _BAR = re.compile(
 _KEYED = re.compile(
     rf"(?<![\w-])(?:(?i:{_KEY})|{_IT})['\"]?(?: ?[:=#\]\[] {{0,3}}\[?| {{1,12}})(?P<step>\d{{1,12}})"
     r"(?:/ {0,12}(?P<total>\d{1,12}))?(?![\w.]*\.\w|\w)"
+)
+# Benchmarks of TensorFlow put the step first, and behind it what they measured.
+_RATED = re.compile(
+    r"(?<![\w./-])(?P<step>\d{1,12})(?P<total>)\s{1,8}(?:images|img|samples|examples|tokens)/s(?:ec(?:ond)?)?: {0,3}\d"
 )
 _REPORT = re.compile(r"\{'loss': [^{}]{1,400}'epoch': '?(?P<epoch>\d{1,6}(?:\.\d{1,9})?)'?[,}]")
 # First word of the name of a series whose lines have no number of their own.
@@ -165,7 +170,7 @@ class ProgressLines:
 
     def _line(self, number: int, line: str, origins: Origins) -> None:
         report = _REPORT.search(line)
-        said = report or _BAR.search(line) or _KEYED.search(line) or _OF_TOTAL.search(line)
+        said = report or _BAR.search(line) or _KEYED.search(line) or _OF_TOTAL.search(line) or _RATED.search(line)
         if said is None:
             return
         place = said.start() if report else said.start("step")

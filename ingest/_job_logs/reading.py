@@ -212,7 +212,7 @@ class _Reader:
 
     def _reports(self) -> Iterator[LogPosition]:
         """What libraries say of who is missing; numbers within a group tell ranks only where no other group is spoken of."""
-        yield from self._horovod.positions
+        yield from () if self._horovod.has_passed(self._progress.resumed) else self._horovod.positions
         yield from self._analysis.positions
         yield from self._hccl.positions
         yield from self._comm_findings.positions
@@ -243,8 +243,8 @@ class _Reader:
             self._identities.processes.note(int(pid), address, rank)
         self._identities.processes.add_ends(subject for _, _, subject in self.events.of_kind("process_exit"))
         if self.nodes.why:
-            nobody = Origin(None, LAUNCHER, "", 0)
-            self.events.add(self.nodes.locator, "several_nodes", self.nodes.why, self.nodes.why, None, nobody)
+            why = self.nodes.why
+            self.events.add(self.nodes.locator, "several_nodes", why, why, None, Origin(None, LAUNCHER, "", 0))
         found = self.events
         for number, text, address in found.of_kind("node_failed"):
             for rank in sorted(self._identities.of_node(address)):
@@ -253,6 +253,8 @@ class _Reader:
         # Steps are trained after the end of a process only by a job that was started again.
         begin = max(self._progress.resumed(found.ends(), found.stalls()) or 0, found.begin_after_gap() or 0)
         found.close_attempt(begin)
+        if self._horovod.has_passed(self._progress.resumed):
+            found.close_attempt(only="stall_report")
         if found.labels:
             columns = (found.columns[name] for name in ("kind", "subject", "host"))
             world = self._world.size if self.nodes.why is None else None
@@ -260,17 +262,11 @@ class _Reader:
             stated = zip(found.columns["rank"], found.labels, *columns, strict=True)
             found.columns["rank"] = [owners.rank(*said) if rank is None else rank for rank, *said in stated]
             yield Batch("log_events", found.columns)
-        told = batch(self._reports(), {}, self.artefact.host, None)
-        if told is not None:
-            yield told
         positions = (each for each in (*self.watchdog.positions, *self.nccl.positions) if each.locator >= begin)
-        spoken = batch(positions, ranks, self.artefact.host, own)
-        if spoken is not None:
-            yield spoken
         fingerprints = {} if self.watchdog.has_groups else self._fingerprints.by_rank
+        told = batch(self._reports(), {}, self.artefact.host, None), batch(positions, ranks, self.artefact.host, own)
         compared = calls.batch(self.nccl.calls, fingerprints, self._analysis.calls)
-        if compared is not None:
-            yield compared
+        yield from (each for each in (*told, compared) if each is not None)
         yield from self._world.batches()
         yield from self._identities.batches(own if in_lines == {own} and not self.artefact.has_stated_rank else None)
         yield from self._versions.batches()

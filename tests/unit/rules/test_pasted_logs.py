@@ -71,6 +71,24 @@ def test_horovod_between_equals_or_in_passing_names_nobody(tmp_path: Path, text:
     assert (named(verdict), verdict.outcome) == (set(), Outcome.HANG)
 
 
+STEPS = "".join(f"{10 * n}\timages/sec: 211.{n} +/- 0.1 (jitter = 1.4)\t7.8\n" for n in range(1, 8))
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        (STALL + "Stalled ops: a [missing ranks: 1]\n" + STEPS, set()),
+        (STALL + "Stalled ops: a [missing ranks: 1]\n" + STEPS + STALL + "Stalled ops: a [missing ranks: 1]\n" + STEPS, set()),
+        (STEPS + STALL + "Stalled ops: a [missing ranks: 1]\n", {1}),
+        (2 * (STALL + "Stalled ops: a [missing ranks: 1]\n") + STEPS, {1}),
+    ],
+    ids=["once", "now and then", "and no step since", "all along, and the end of what was not written yet"],
+)
+def test_a_stall_of_horovod_that_passes(tmp_path: Path, text: str, ranks: set[int]) -> None:
+    verdict = pasted(tmp_path, text)
+    assert (named(verdict), verdict.outcome is Outcome.HANG) == (ranks, bool(ranks))
+
+
 def test_a_desync_report(tmp_path: Path) -> None:
     text = (
         timed_out(0)
