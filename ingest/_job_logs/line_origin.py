@@ -75,6 +75,7 @@ class Origins:
     def __init__(self) -> None:
         self._ranks: dict[str, set[int]] = defaultdict(set)
         self._labels: set[str] = set()
+        self._offsets: set[int] = set()
 
     def feed(self, line: str) -> Origin:
         """Origin of one line."""
@@ -119,6 +120,10 @@ class Origins:
             if rank is not None:
                 self._ranks[label].add(rank)
 
+    def note_local(self, local_rank: int, rank: int) -> None:
+        """Remember the rank that a launcher says a local rank is."""
+        self._offsets.add(rank - local_rank)
+
     def ranks(self, one_node: bool = False, world: int | None = None) -> Mapping[str, int]:
         """Global rank of each label, known when the whole file was read.
 
@@ -151,7 +156,7 @@ class Origins:
 
     def _by_local_rank(self, told: Mapping[str, int], world: int | None) -> Mapping[str, int]:
         numbers = self._numbered(_LOCAL)
-        offsets = {told[label] - number for label, number in numbers.items() if label in told}
+        offsets = self._offsets | {told[label] - number for label, number in numbers.items() if label in told}
         if not offsets and sorted(numbers.values()) == list(range(world or 0)):
             return numbers
         return {label: number + offset for offset in offsets for label, number in numbers.items()} if len(offsets) == 1 else {}

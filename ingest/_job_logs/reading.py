@@ -188,6 +188,7 @@ class _Reader:
         elif (headless := tracebacks.headless(origin)) is not None:
             self._event(number, "exception", headless, line, origin)
         for failed in self._table.feed(origin.bare[origin.text :]):
+            self.origins.note_local(failed.local_rank, failed.rank)
             self._event(number, failed.kind, failed.subject, line, replace(origin, rank=failed.rank, label=None, host=None))
         for ended in (*self._launchers.feed(origin.unlabelled), *self._pods.feed(origin.bare)):
             whose = replace(origin, rank=ended.rank, label=ended.label or LAUNCHER, host=None)

@@ -31,6 +31,7 @@ class Failed(NamedTuple):
 
     kind: str
     rank: int
+    local_rank: int
     subject: str
 
 
@@ -41,6 +42,7 @@ class FailureTable:
         self._mark = ""
         self._time = ""
         self._rank: int | None = None
+        self._local = 0
         self._raised_by: int | None = None
         self._lines = 0
 
@@ -57,9 +59,10 @@ class FailureTable:
             elif said["time"]:
                 self._time = f" time={said['time']}"
             elif said["rank"]:
-                self._rank = rank_number(said["rank"])
+                self._rank, self._local = rank_number(said["rank"]), int(said["local"])
             elif self._rank is not None:
-                yield Failed("process_exit", self._rank, f"exitcode={said['code']} pid={said['pid']}{self._mark}{self._time}")
+                how = f"exitcode={said['code']} pid={said['pid']}{self._mark}{self._time}"
+                yield Failed("process_exit", self._rank, self._local, how)
                 self._raised_by, self._lines = self._rank, 0
                 self._mark, self._time, self._rank = "", "", None
         if self._raised_by is not None:
@@ -70,6 +73,6 @@ class FailureTable:
         self._lines += 1
         raised = _RAISED.match(line)
         if raised and self._raised_by is not None:
-            yield Failed("exception", self._raised_by, raised["type"])
+            yield Failed("exception", self._raised_by, self._local, raised["type"])
         if raised or self._lines > _LONGEST_ENTRY or line.startswith(("====", "----")):
             self._raised_by = None

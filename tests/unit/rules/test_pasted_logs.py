@@ -89,6 +89,14 @@ def test_a_stall_of_horovod_that_passes(tmp_path: Path, text: str, ranks: set[in
     assert (named(verdict), verdict.outcome is Outcome.HANG) == (ranks, bool(ranks))
 
 
+def test_an_error_of_all_ranks_whose_labels_the_table_of_the_launcher_explains(tmp_path: Path) -> None:
+    said = "".join(f"[default{rank}]:AssertionError: world size (4) is not divisible by 3\n" for rank in range(4))
+    ended = table(*((rank, 1, "09") for rank in (0, 1, 3)), (2, 1, "08"), root=2)
+    assert named(pasted(tmp_path, said + ended)) == set()
+    one = "[default2]:AssertionError: world size (4) is not divisible by 3\n[default0]:step 3\n"
+    assert named(pasted(tmp_path, one + table((2, 1, "08"), (3, -15, "09"), root=2))) == {2}
+
+
 def test_a_desync_report(tmp_path: Path) -> None:
     text = (
         timed_out(0)
