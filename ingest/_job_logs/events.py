@@ -185,6 +185,8 @@ PATTERNS = (
         "code={code} pci={device} pid={pid}",
     ),
     pattern("xid", FALLEN_OFF, "code=79 pci={device} pid="),
+    # What the next writer of the same terminal says may stand behind a prompt.
+    pattern("debugger_prompt", r"^(?P<what>\(Pdb(?:\+\+)?\)|ipdb>)(?: {0,4}$| (?=\[rank\d))", "{what}", ("(Pdb", "ipdb>")),
     pattern("task_blocked", r"INFO: task \S{1,64}:(?P<pid>\d{1,9}) blocked for more than \d", "pid={pid}"),
     # Megatron-LM computes a step again when its result is no number: an error of the device does not come again.
     pattern(
@@ -270,6 +272,8 @@ WORDS = (
         "oom-kill",
         "ut of memory: Kill",
         "INFO: task ",
+        "(Pdb",
+        "ipdb>",
         "died unexpectedly",
         "Parent process exited",
         "unexpected result is not",

@@ -165,7 +165,9 @@ class _Reader:
                 self._event(number, known.kind, subject and subject.rstrip(":"), line, whose)
 
     def _failed(self, kind: str, subject: str | None, origin: Origin) -> Origin:
-        """Whose an event is: agents tell ranks of their node, which a later rendezvous numbers anew."""
+        """Whose an event is: agents tell ranks of their node, which is numbered anew later; behind prompts others write."""
+        if kind == "debugger_prompt" and not origin.text:
+            return replace(origin, rank=None, label=None)
         known = kind == "process_exit" and origin.rank is None
         rank = self._identities.failed_of_agent(subject, origin.label) if known else None
         return origin if rank is None else replace(origin, rank=rank)

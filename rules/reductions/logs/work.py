@@ -31,6 +31,14 @@ _BLOCKED = """
 SELECT text, source FROM logged_event
 WHERE kind = 'task_blocked' AND rank = ? AND NOT after_cancel ORDER BY path, locator DESC LIMIT 1
 """
+_PROMPT = """
+SELECT e.text, e.source, e.rank FROM logged_event e
+WHERE e.kind = 'debugger_prompt' AND (e.rank = ? OR e.rank IS NULL) AND e.source_id = ? AND NOT e.after_cancel AND NOT EXISTS (
+    SELECT 1 FROM log_progress p
+    WHERE p.source_id = e.source_id AND p.locator > e.locator AND (p.rank = e.rank OR p.rank IS NULL OR e.rank IS NULL)
+)
+ORDER BY e.rank, e.locator DESC LIMIT 1
+"""
 _GROUPS = """
 SELECT count(*) FILTER (communicator <> '0' AND communicator NOT LIKE '%:default_pg'), count(*)
 FROM log_positions WHERE origin = 'watchdog'
@@ -109,7 +117,8 @@ def work_in_logs(connection: DuckDBPyConnection, logged: Logged) -> WorkInLogs:
     wait = _wait(connection, logged)
     if wait is None:
         return WorkInLogs()
-    return WorkInLogs(_blocked(connection, wait) or (_apart if wait.apart else _counted)(connection, wait))
+    readers = (_blocked, _debugged, _apart if wait.apart else _counted)
+    return WorkInLogs(next((found for reader in readers if (found := reader(connection, wait))), None))
 
 
 @reduction
@@ -179,6 +188,15 @@ def _blocked(connection: DuckDBPyConnection, wait: PeersWait) -> Work | None:
         return None
     text, source = found[0]
     return Work(wait, text.strip(), source, "the kernel reports its process as blocked", is_own=True, is_blocked=True)
+
+
+def _debugged(connection: DuckDBPyConnection, wait: PeersWait) -> Work | None:
+    """The prompt of a debugger below which nothing was counted: whoever asks for a command waits for somebody at a terminal."""
+    found = rows_of(connection, "log_events", _PROMPT, [wait.rank, wait.source_id], kinds=("debugger_prompt",))
+    if not found or (found[0][2] is None and not wait.sure):
+        return None
+    ((text, source, rank),) = found
+    return Work(wait, text.strip(), source, "a debugger waits for a command", rank is not None, is_blocked=True)
 
 
 def _apart(connection: DuckDBPyConnection, wait: PeersWait) -> Work | None:

@@ -238,3 +238,23 @@ def test_one_file_a_rank_of_one_host(tmp_path: Path) -> None:
 )
 def test_files_of_ranks_whose_order_is_not_known(tmp_path: Path, busy: str, waits: str) -> None:
     assert named(_files(tmp_path, busy, waits)) == set()
+
+
+PROMPT = "> /home/me/train.py(88)step()\n-> loss = criterion(out, y)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        ("[rank0]: (Pdb) \n" + gave_up(1, 2, 3), {0}),
+        (counts(1, 5, "step {}") + PROMPT + "(Pdb) " + gave_up(1, 2, 3), {0}),
+        (PROMPT + "ipdb> " + gave_up(0, 1, 3), {2}),
+        (PROMPT + "(Pdb) " + counts(5, 9, "step {}") + gave_up(1, 2, 3), set()),
+        ("[rank1]: (Pdb) \n" + gave_up(1, 2, 3), set()),
+        ("[rank0]: (Pdb) \n" + gave_up(0, 1, 2, 3), set()),
+        ("type n at the (Pdb) prompt\n" + gave_up(1, 2, 3), set()),
+    ],
+    ids=["labelled", "behind it others write", "of another kind", "it went on", "of a peer", "all gave up", "words"],
+)
+def test_who_waits_for_a_command_in_a_debugger(tmp_path: Path, text: str, ranks: set[int]) -> None:
+    assert named(pasted(tmp_path, text)) == ranks
