@@ -2,7 +2,7 @@
 
 In a line (`[rank 2] step 1800 data=3.497s fwd=0.408s allreduce_wait=0.02s`, `rank=2 time (ms) | forward: 27.4 | ...`,
 `Time 0.38 (0.40) Data 0.01 (0.02)`), in a table with a row for each rank, or for each step and rank (also with commas or tabs,
-then also in a file of each rank), in a JSON object for each step,
+then also in a file of each rank), or a column for each rank (`rank_columns.py`), in a JSON object for each step,
 or in a list of ranks under each name. Numbers without a unit are times only where the line speaks of time.
 Upstream: DeepSpeed's wall clock breakdown, `times across ranks` of megatron/core/timers.py, torch's ImageNet example, XTuner.
 """
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from forensics.ingest._job_logs.line_origin import Origin
 from forensics.ingest._job_logs.patterns import STATED_RANK, mentions
+from forensics.ingest._job_logs.rank_columns import RankColumns, rank_columns
 from forensics.ingest._shared.values import rank_number
 from forensics.ingest.interface import Batch
 
@@ -107,6 +108,7 @@ class StageTimes:
         self._rows: dict[tuple[int | None, str | None], dict[int, tuple[int, Found]]] = defaultdict(dict)
         self._lines: Counter[tuple[int | None, str | None]] = Counter()
         self._table: _Table | None = None
+        self._wide: RankColumns | None = None
         self._tables = 0
         self._unit: float | None = None
         self._section: str | None = None
@@ -116,7 +118,7 @@ class StageTimes:
     @property
     def is_open(self) -> bool:
         """Whether a table or a list goes on."""
-        return self._table is not None or self._unit is not None
+        return self._table is not None or self._unit is not None or self._wide is not None
 
     def feed(self, number: int, line: str, origin: Origin) -> None:
         """Take one line, and who wrote it."""
@@ -128,6 +130,8 @@ class StageTimes:
         if found := _LISTED.search(text):
             self._unit = _MS.get(found["unit"], 1000.0)
             self._tables += 1
+        elif wide := rank_columns(text, kind_of):
+            self._wide = wide
         elif len(line) <= _LONGEST:
             self._table = _header(text)
             if self._table is None and (times := _pairs(text)):
@@ -145,6 +149,12 @@ class StageTimes:
             if text.strip(" -=+|"):
                 self._table = None
             return not text.strip(" -=+|")
+        if self._wide is not None:
+            spread = self._wide.row(text)
+            self._wide = self._wide if spread else None
+            for of, times in spread[1].items() if spread else ():
+                self._add(number, (of, None), spread[0] if spread else None, times)
+            return spread is not None
         if section := _SECTION.match(text):
             self._section = kind_of(section["name"])
             return True
@@ -224,7 +234,7 @@ def _stated(text: str) -> re.Match[str] | None:
 
 def is_table(line: str) -> bool:
     """Whether a line is the header of a table of times of ranks, or a record of those of a step."""
-    return is_record(line) or _header(line) is not None
+    return is_record(line) or _header(line) is not None or rank_columns(line, kind_of) is not None
 
 
 def is_record(line: str) -> bool:
@@ -246,7 +256,7 @@ def _header(line: str) -> _Table | None:
     steps = [at for at, name in enumerate(names) if _STEP_COLUMN.fullmatch(name)]
     if len(ranks) > 1 or len(steps) > 1 or min(ranks + steps, default=-1) != 0:
         return None
-    if not ranks and not (_SEPARATED.fullmatch(line) and _UNIT.search(line)):
+    if not ranks and (STATED_RANK.search(line) or not (_SEPARATED.fullmatch(line) and _UNIT.search(line))):
         return None
     found = {at: (kind, _ms(cells[at]) or usual) for at, name in enumerate(names) if (kind := kind_of(name)) is not None}
     kinds = len({kind for kind, _ in found.values()})
