@@ -16,6 +16,7 @@ _PEERS = """
 SELECT regexp_extract(subject, 'peer=([^<\\s]+)', 1) AS peer, count(DISTINCT host), count(DISTINCT rank), min(source)
 FROM logged_event WHERE kind = 'completion_error' GROUP BY peer ORDER BY peer
 """
+_HOST = "SELECT min(host) FROM job_config WHERE key = 'node.address' AND value = ? HAVING count(DISTINCT host) = 1"
 # Links that went down and were not reported up again; those of containers and bridges come and go.
 _LINKS = links_down("NOT regexp_matches(device, '^(veth|docker|br-|virbr|cali|vxlan|tap|lo)')")
 # Ports of NICs, by place (a text of ibstat does not say of which host it is): whether it is up, and the model of the NIC. One
@@ -50,7 +51,9 @@ def _lost_peer(connection: DuckDBPyConnection) -> Iterator[str]:
     if len(peers) == 1 and peers[0][0] and peers[0][1] > 1:
         peer, hosts, ranks, source = peers[0]
         whose = f"{counted(ranks, 'rank')} of {hosts} other hosts" if ranks else f"{hosts} other hosts"
-        yield f"NICs, links and kernel log of the host with the address {peer}: {whose} lost transfers with it alone ({source})"
+        known = connection.execute(_HOST, [peer]).fetchone()
+        of = f"{known[0]} (address {peer})" if known else f"the host with the address {peer}"
+        yield f"NICs, links and kernel log of {of}: {whose} lost transfers with it alone ({source})"
 
 
 def _down_links(connection: DuckDBPyConnection) -> Iterator[str]:

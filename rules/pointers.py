@@ -71,6 +71,12 @@ _REPLIES = """
 SELECT l.path, l.subject, l.text, l.time_ns FROM logged_event l JOIN sources s USING (source_id)
 WHERE s.parser = 'elastic_error' AND l.kind = 'fatal_error' AND l.rank IS NULL ORDER BY ALL
 """
+# The first exception of each log of which nothing tells the rank.
+_FIRST_RAISED = """
+SELECT path, arg_min(subject, locator), arg_min(text, locator), min(locator) FROM logged_event
+WHERE kind = 'exception' AND rank IS NULL AND NOT after_cancel GROUP BY path ORDER BY path
+"""
+_LEAST_LOST = 2
 # What each rank gave up on first.
 _GAVE_UP = """
 SELECT rank, arg_min(subject, (path, locator)), arg_min(source, (path, locator)) FROM logged_event
@@ -90,7 +96,7 @@ def pointers(connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors) 
         *_lost_nodes(connection),
         *_dead_workers(connection),
         *_dead_pods(connection),
-        *_first_reply(connection),
+        *(_first_reply(connection) or _raised_alone(connection)),
         *_errors(roster, errors),
         *_failed_tests(connection),
         *link_pointers(connection),
@@ -124,17 +130,26 @@ def _dead_pods(connection: DuckDBPyConnection) -> Iterator[str]:
         yield f"the log of pod {pod}, which ended ({source}), and which ranks ran in it"
 
 
-def _first_reply(connection: DuckDBPyConnection) -> Iterator[str]:
+def _first_reply(connection: DuckDBPyConnection) -> tuple[str, ...]:
     """One process of those of unknown ranks whose error is its own, and none of the others, which lost it, is older."""
     replies = rows_of(connection, "log_events", _REPLIES, kinds=("fatal_error",))
     own = [reply for reply in replies if not is_of_another(reply[2])]
-    if len(own) != 1 or len(replies) < 2:
-        return
-    ((path, kind, _, when),) = own
     times = [reply[3] for reply in replies if reply[3] is not None]
-    if when is None or when == min(times):
-        what = f"it ended by its own {kind or 'error'}, {len(replies) - 1} others of the folders by the loss of a peer"
-        yield f"the log beside {path}, and which rank wrote it: {what}"
+    if len(own) != 1 or len(replies) < 2 or own[0][3] not in (None, min(times, default=None)):
+        return ()
+    ((path, kind, _, _),) = own
+    what = f"it ended by its own {kind or 'error'}, {len(replies) - 1} others of the folders by the loss of a peer"
+    return (f"the log beside {path}, and which rank wrote it: {what}",)
+
+
+def _raised_alone(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One log, of several whose ranks nothing tells, that begins its errors with one of its own; the others lost a peer."""
+    raised = rows_of(connection, "log_events", _FIRST_RAISED, kinds=("exception",))
+    own = [each for each in raised if not is_of_another(each[2])]
+    if len(own) == 1 and len(raised) > _LEAST_LOST:
+        ((path, kind, _, line),) = own
+        lost = f"{len(raised) - 1} other logs end by the loss of a peer"
+        yield f"{path}#line={line}, and which rank wrote it: it raised its own {kind or 'error'}, {lost}"
 
 
 def _errors(roster: Roster, errors: GpuErrors) -> Iterator[str]:

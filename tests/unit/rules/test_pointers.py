@@ -67,6 +67,15 @@ def replies(*said: tuple[str, int]) -> dict[str, str]:
     return {f"attempt_0/{local}/error.json": form.format(text, 1_700_000_000 + time) for local, (text, time) in enumerate(said)}
 
 
+GONE = "RuntimeError: [x/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.7]:40120"
+
+
+def raised(*errors: str) -> dict[str, str]:
+    """What processes of one node wrote before they ended."""
+    text = 'step 4\nTraceback (most recent call last):\n  File "t.py", line 90, in <module>\n{}\n'
+    return {f"attempt_0/{local}/stderr.log": text.format(error) for local, error in enumerate(errors)}
+
+
 def diagnostics(result: str) -> str:
     """The table of `dcgmi diag` by the result of a test of memory."""
     rows = (("Diagnostic", "Result"), ("NVML Library", "Pass"), ("GPU Memory", result))
@@ -156,6 +165,10 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
             {"n.prom": metrics([1980, 1965, 345, 1980], [100] * 4), **timeouts(*[9] * 4)},
             "GPU-2 of n-7 and the rank on it: it computes at 345 MHz (n.prom), 3 others at 1965 MHz or more",
         ),
+        (
+            raised("ValueError: bad row", *(GONE.replace("40120", f"401{n}") for n in range(3))),
+            "attempt_0/0/stderr.log#line=4, and which rank wrote it: it raised its own ValueError, 3 other logs end by",
+        ),
         ({"job.log": FAILED}, "console and kernel log of n0219, which was lost (job.log#line=2)"),
         ({"job.log": "[rank0] x\n" + DIED.format(5)}, "the end of the log of worker 5 "),
         (
@@ -178,6 +191,7 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
         "a port that is up elsewhere",
         "a port of a host",
         "a low clock",
+        "an exception of its own",
         "a node",
         "a worker",
         "a fault",
@@ -203,6 +217,9 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
         replies((LOST, 9), ("KeyError: 4", 5), ("ValueError: bad row", 4)),
         replies((LOST, 9), (LOST, 3), ("ValueError: bad row", 4)),
         replies((LOST, 9), (LOST, 9), (LOST, 9)),
+        raised("ValueError: bad row", GONE),
+        raised("ValueError: bad row", "KeyError: 4", GONE, f"{GONE}9"),
+        raised(GONE, f"{GONE}8", f"{GONE}9"),
         {"diag.txt": diagnostics("Fail - GPUs: 5, 6"), **timeouts(*[9] * 8)},
         {"node-1/ibstat": ports(UP, POLLS), "node-2/ibstat": ports(POLLS, UP), **timeouts(*[9] * 8)},
         {"node-1/ibstat": ports(UP, OFF), "node-2/ibstat": ports(UP, UP), **timeouts(*[9] * 8)},
@@ -230,6 +247,9 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
         "two errors of their own",
         "an error that came later",
         "errors that follow",
+        "exceptions of two processes",
+        "two exceptions of their own",
+        "exceptions that follow",
         "two failed tests",
         "two ports",
         "a port that was switched off",
@@ -253,7 +273,15 @@ def test_what_points_at_nobody(tmp_path: Path, files: Mapping[str, str]) -> None
         for text in found
         if any(
             word in text
-            for word in ("link went down", "port is down", "held down", "computes at", "DCGM's test", "the log beside")
+            for word in (
+                "link went down",
+                "port is down",
+                "held down",
+                "computes at",
+                "DCGM's test",
+                "the log beside",
+                "raised its own",
+            )
         )
         or text.startswith(STARTS)
     ]
@@ -283,6 +311,9 @@ def lost(*peers: str) -> dict[str, str]:
 def test_the_one_address_that_several_hosts_lost(tmp_path: Path) -> None:
     found = judged(tmp_path / "one", lost("10.8.0.4", "10.8.0.4", "10.8.0.4"))
     assert "host with the address 10.8.0.4" in found.would_change[0]
+    named = {"a.log": "cn-009:7:7 [0] NCCL INFO Bootstrap : Using eth0:10.8.0.4<0>\n"}
+    known = judged(tmp_path / "named", lost("10.8.0.4", "10.8.0.4", "10.8.0.4") | named)
+    assert "kernel log of cn-009 (address 10.8.0.4)" in known.would_change[0]
     for peers in (("10.8.0.4",), ("10.8.0.4", "10.8.0.4", "10.8.0.7"), ("10.8.0.1", "10.8.0.0")):
         assert "with the address" not in " ".join(judged(tmp_path / "-".join(peers), lost(*peers)).would_change)
 
