@@ -21,7 +21,7 @@ from forensics.rules.reductions.logs.failures import is_of_another
 from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.tree import apart
-from forensics.rules.reductions.text.evidence_text import ranks_text
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 
 _MOST = 4
 _LEAST_GPUS = 4
@@ -36,6 +36,10 @@ WHERE kind = 'process_exit' AND subject LIKE 'died worker=%' GROUP BY ALL ORDER 
 _PODS = """
 SELECT regexp_extract(subject, 'pod=(\\S+)', 1) AS pod, min(source) FROM logged_event
 WHERE kind = 'process_exit' AND rank IS NULL AND subject LIKE '%pod=%' GROUP BY ALL ORDER BY ALL
+"""
+_EVICTED = r"""
+SELECT regexp_extract(subject, '^(?:pod[/=])?([\w.-]+)', 1) AS pod, min(source) FROM logged_event
+WHERE kind = 'pod_evicted' AND rank IS NULL AND subject IS NOT NULL GROUP BY ALL ORDER BY ALL
 """
 # GPUs on which somebody computes, with how busy they were in all looks at them, what power they drew of what they may, and the
 # memory in use: tables of a container show no processes.
@@ -76,7 +80,8 @@ _FIRST_RAISED = """
 SELECT path, arg_min(subject, locator), arg_min(text, locator), min(locator) FROM logged_event
 WHERE kind = 'exception' AND rank IS NULL AND NOT after_cancel GROUP BY path ORDER BY path
 """
-_LEAST_LOST = 2
+_LOGS = "SELECT count(*) FROM sources WHERE parser = 'training_log' AND rank IS NULL"
+_LEAST_LOGS = 3
 # What each rank gave up on first.
 _GAVE_UP = """
 SELECT rank, arg_min(subject, (path, locator)), arg_min(source, (path, locator)) FROM logged_event
@@ -123,11 +128,13 @@ def _dead_workers(connection: DuckDBPyConnection) -> Iterator[str]:
 
 
 def _dead_pods(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One pod that ended by an error or for its memory, and of which nothing tells the ranks."""
-    pods = rows_of(connection, "log_events", _PODS, kinds=("process_exit",))
-    if len(pods) == 1:
-        ((pod, source),) = pods
-        yield f"the log of pod {pod}, which ended ({source}), and which ranks ran in it"
+    """One pod that ended by an error or for its memory, or was evicted, and of which nothing tells the ranks."""
+    ended = rows_of(connection, "log_events", _PODS, kinds=("process_exit",))
+    evicted = rows_of(connection, "log_events", _EVICTED, kinds=("pod_evicted",))
+    for pods, how in ((ended, "ended"), ([] if ended else evicted, "was evicted")):
+        if len(pods) == 1:
+            ((pod, source),) = pods
+            yield f"the log of pod {pod}, which {how} ({source}), and which ranks ran in it"
 
 
 def _first_reply(connection: DuckDBPyConnection) -> tuple[str, ...]:
@@ -143,13 +150,15 @@ def _first_reply(connection: DuckDBPyConnection) -> tuple[str, ...]:
 
 
 def _raised_alone(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One log, of several whose ranks nothing tells, that begins its errors with one of its own; the others lost a peer."""
+    """One log of several of unknown ranks whose first error is its own, where the others lost a peer or raised nothing."""
     raised = rows_of(connection, "log_events", _FIRST_RAISED, kinds=("exception",))
     own = [each for each in raised if not is_of_another(each[2])]
-    if len(own) == 1 and len(raised) > _LEAST_LOST:
+    logs = connection.execute(_LOGS).fetchall()[0][0]
+    if len(own) == 1 and logs >= _LEAST_LOGS:
         ((path, kind, _, line),) = own
-        lost = f"{len(raised) - 1} other logs end by the loss of a peer"
-        yield f"{path}#line={line}, and which rank wrote it: it raised its own {kind or 'error'}, {lost}"
+        lost = len(raised) - 1
+        how = f"{counted(lost, 'other log')} end by the loss of a peer" if lost else f"{logs - 1} other logs raised nothing"
+        yield f"{path}#line={line}, and which rank wrote it: it raised its own {kind or 'error'}, {how}"
 
 
 def _errors(roster: Roster, errors: GpuErrors) -> Iterator[str]:

@@ -67,6 +67,11 @@ def replies(*said: tuple[str, int]) -> dict[str, str]:
     return {f"attempt_0/{local}/error.json": form.format(text, 1_700_000_000 + time) for local, (text, time) in enumerate(said)}
 
 
+EVICTED = (
+    "LAST SEEN   TYPE      REASON                  OBJECT              MESSAGE\n"
+    "12m         Normal    NodeNotReady            node/n-5            Node n-5 status is now: NodeNotReady\n"
+    "7m          Normal    TaintManagerEviction    pod/fit-worker-5    Marking for deletion Pod train/fit-worker-5\n"
+)
 GONE = "RuntimeError: [x/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.7]:40120"
 
 
@@ -135,6 +140,10 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
             "the log of pod fit-worker-1, which ended (pods.txt#line=3), and which ranks ran in it",
         ),
         (
+            {"events.txt": EVICTED, **timeouts(*[9] * 8)},
+            "the log of pod fit-worker-5, which was evicted (events.txt#line=3), and which ranks ran in it",
+        ),
+        (
             {"n1/dmesg": LINK.format("ens8f0np0", 1, "down"), **timeouts(*[9] * 8)},
             "ens8f0np0 of its host, cable and switch port, and the ranks that use it: its link went down (n1/dmesg#line=1)",
         ),
@@ -169,6 +178,14 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
             raised("ValueError: bad row", *(GONE.replace("40120", f"401{n}") for n in range(3))),
             "attempt_0/0/stderr.log#line=4, and which rank wrote it: it raised its own ValueError, 3 other logs end by",
         ),
+        (
+            {
+                f"msrun_log/worker_{n}.log": f"epoch: 1 step: 10, loss is 3.{n}\nepoch: 1 step: 20, loss is 2.{n}\n"
+                for n in range(3)
+            }
+            | {"msrun_log/worker_3.log": raised("ValueError: bad row")["attempt_0/0/stderr.log"]},
+            "msrun_log/worker_3.log#line=4, and which rank wrote it: it raised its own ValueError, 3 other logs raised nothing",
+        ),
         ({"job.log": FAILED}, "console and kernel log of n0219, which was lost (job.log#line=2)"),
         ({"job.log": "[rank0] x\n" + DIED.format(5)}, "the end of the log of worker 5 "),
         (
@@ -184,6 +201,7 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
     ids=[
         "another call",
         "a pod",
+        "an evicted pod",
         "a link",
         "a hot GPU",
         "an error of its own",
@@ -192,6 +210,7 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
         "a port of a host",
         "a low clock",
         "an exception of its own",
+        "the one exception",
         "a node",
         "a worker",
         "a fault",
