@@ -47,7 +47,12 @@ lines); the next steps pointed to four of the silent ones. The wrong name was of
 finished job; afterwards 6 of the 19 and 6 of the 6 were named. Of the two of its forenoon eleven were refused as no evidence
 (metrics in JSON lines, figures of pairs of nodes, tables of dashboards, nvidia-smi dmon, traces of system calls, a report of
 a profiler, perfquery, an event of Ray, a journal), of which three are silence; the next steps pointed to four of the silent
-ones. Afterwards 12 of the 18 and 2 of the 6 were named."""
+ones. Afterwards 12 of the 18 and 2 of the 6 were named. Of those of its afternoon fifteen were refused as no evidence (nvidia-
+smi dmon, traces of system calls, tables of dashboards, figures of pairs of nodes, an event log of a BMC, a table of sacct,
+results of nccl-tests, instructions, source, a chat and the like), of which two are silence, and stacks of one case were written
+cut. The wrong names were of ranks that a stall of Horovod which passed had missed, and of one of all ranks that ended by the
+same assertion; afterwards 18 of the 27 and 9 of the 12 were named, nobody wrongly, and the next steps pointed to seven of the
+silent ones."""
 TITLE = "## Logs pasted in public"
 
 
@@ -127,6 +132,8 @@ UNSEEN = (
     Sitting("the same hand again, after what that taught, 2026-11-27 morning, half naming nobody", 6, 5, 0, 6, 6),
     Sitting("logs, tables and folders of public threads, 2026-11-27 forenoon, half naming nobody", 18, 9, 0, 15, 15),
     Sitting("the same hand again, after what that taught, 2026-11-27 forenoon", 6, 2, 0, 6, 6),
+    Sitting("logs, tables and folders of public threads, 2026-11-27 afternoon, half naming nobody", 27, 16, 2, 27, 25),
+    Sitting("the same hand again, after what that taught, 2026-11-27 afternoon, most of them to tempt", 12, 9, 0, 33, 33),
 )
 
 
