@@ -26,12 +26,12 @@ Codes = npt.NDArray[np.int64]
 _LONGEST_COMPARED, _LONGEST_INNER = 256, 64
 _INT64 = 1 << 63
 _SMALL = 1 << 16
-# What the columns are made from. Keys of a damaged dump may all differ: others are not kept.
-_KEYS = (
+KEYS = (
     "frames", "record_id", "id", "pg_id", "process_group", "thread_name", "thread_id", "collective_seq_id", "p2p_seq_id",
     "seq_id", "op_id", "profiling_name", "time_created_ns", "time_created_us", "duration_ms", "input_sizes", "input_dtypes",
     "output_sizes", "state", "time_discovered_started_ns", "time_discovered_completed_ns", "retired", "timeout_ms", "is_p2p",
 )  # fmt: skip
+"""What the columns are made from. Keys of a damaged dump may all differ: others are not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ def read_entries(entries: Sequence[dict[str, Any]], allowed: Allowed | None = No
             return ListedEntries(len(rows), dict(zip(names, zip(*rows, strict=True), strict=True)), allowed)
         except KeyError:
             pass
-    present = [key for key in _KEYS if any(key in entry for entry in entries)]
+    present = [key for key in KEYS if any(key in entry for entry in entries)]
     return ListedEntries(len(entries), {key: [entry.get(key) for entry in entries] for key in present}, allowed)
 
 

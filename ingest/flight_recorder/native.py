@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -19,12 +19,12 @@ import numpy.typing as npt
 
 from forensics.ingest._shared.values import integer
 from forensics.ingest._shared.weights import Allowed, allowed, read_within
-from forensics.ingest.flight_recorder.entries import Coded, Flags, Numbers, Read, dense
+from forensics.ingest.flight_recorder.entries import KEYS, Coded, Flags, Numbers, Read, dense
 from forensics.native import library_path
 
 T = TypeVar("T")
 
-_LAYOUT = 2
+_LAYOUT = 3
 _ABSENT, _NONE, _BOOL, _INT, _FLOAT, _TEXT, _UNREADABLE = 0, 1, 2, 3, 4, 5, 9
 _TAGS = 16
 _ABSENT_MEMBER = -1
@@ -34,7 +34,7 @@ _MOST_MEMORY = 2 << 30
 _SHORT, _MOST_JSON = 1 << 16, 64 << 20
 MEMBERS = ("version", "pg_config", "pg_status", "comm_lib_version", "nccl_version", "nccl_comm_state")
 
-# name: result, arguments (native/include/forensics/pickle.h, layout 2).
+# name: result, arguments (native/include/forensics/pickle.h, layout 3).
 _POINTER, _KEY = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_uint32)
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "layout": (ctypes.c_uint32, ()),
@@ -42,7 +42,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "free": (None, (_POINTER,)),
     "member": (ctypes.c_int64, (_POINTER, *_KEY)),
     "rows": (ctypes.c_int64, (_POINTER, *_KEY)),
-    "column": (None, (_POINTER, *_KEY, _POINTER, _POINTER)),
+    "columns": (None, (_POINTER, _POINTER, _POINTER, ctypes.c_uint32, _POINTER, _POINTER)),
     "weight": (ctypes.c_int64, (_POINTER, ctypes.c_int64)),
     "json": (ctypes.c_int64, (_POINTER, ctypes.c_int64, _POINTER, ctypes.c_uint64)),
 }
@@ -55,7 +55,7 @@ class _Library(NamedTuple):
     free: Any
     member: Any
     rows: Any
-    column: Any
+    columns: Any
     weight: Any
     json: Any
 
@@ -75,16 +75,16 @@ class NativeEntries:
     library: _Library
     pickle: int
     allowed: Allowed
+    columns: Mapping[str, _Column]
     heavy: list[str] = field(default_factory=list)
-    columns: dict[str, _Column] = field(default_factory=dict)
 
     def has(self, key: str) -> bool:
         """Whether any entry has the key."""
-        return bool(self._column(key).tags.any())
+        return bool(self.columns[key].tags.any())
 
     def integers(self, *keys: str) -> Numbers:
         """int64; decimal texts and integral floats count too."""
-        tags, values = next((found for found in map(self._column, keys) if found.tags.any()), self._column(keys[0]))
+        tags, values = next((found for found in map(self.columns.__getitem__, keys) if found.tags.any()), self.columns[keys[0]])
         known = tags == _INT
         if not ((tags == _TEXT) | (tags == _FLOAT)).any():
             return Numbers(values, known)
@@ -93,18 +93,18 @@ class NativeEntries:
 
     def reals(self, key: str) -> Numbers:
         """Finite floats, integers among them."""
-        tags, values = self._column(key)
+        tags, values = self.columns[key]
         data = np.where(tags == _FLOAT, values.view(np.float64), values.astype(np.float64))
         return Numbers(data, ((tags == _FLOAT) | (tags == _INT)) & np.isfinite(data))
 
     def flags(self, key: str) -> Numbers:
         """Booleans."""
-        tags, values = self._column(key)
+        tags, values = self.columns[key]
         return Numbers(values != 0, tags == _BOOL)
 
     def coded(self, key: str, read: Read[T]) -> Coded[T]:
         """What `read` makes of each distinct value; equal values of many dumps are read once in a process."""
-        tags, values = self._column(key)
+        tags, values = self.columns[key]
         if self.count and (tags >= _TEXT).all() and (tags != _UNREADABLE).all():
             distinct, codes = dense(values, int(values.max()) + 1)
             return Coded(codes, self._read_all(key, read, [(_TEXT, number) for number in distinct.tolist()]))
@@ -115,17 +115,7 @@ class NativeEntries:
 
     def are_texts(self, key: str) -> bool:
         """Whether every entry has a text under the key."""
-        return bool((self._column(key).tags == _TEXT).all())
-
-    def _column(self, key: str) -> _Column:
-        known = self.columns.get(key)
-        if known is not None:
-            return known
-        tags = np.empty(self.count, dtype=np.uint8)
-        values = np.empty(self.count, dtype=np.int64)
-        name = key.encode()
-        self.library.column(self.pickle, name, len(name), tags.ctypes.data, values.ctypes.data)
-        return self.columns.setdefault(key, _Column(tags, values))
+        return bool((self.columns[key].tags == _TEXT).all())
 
     def _read_all(self, key: str, read: Read[T], pairs: list[tuple[int, int]]) -> list[T]:
         def read_pair(pair: tuple[int, int]) -> T:
@@ -174,13 +164,32 @@ def open_dump(content: bytes) -> Iterator[NativeDump | None]:
         yield None
         return
     try:
-        limits = allowed(len(content))
-        heavy: list[str] = []
-        entries = NativeEntries(library.rows(pickle, b"entries", len(b"entries")), library, pickle, limits, heavy)
-        is_sound = entries.count >= 0 and entries.are_texts("profiling_name")
-        yield NativeDump(entries, _members(library, pickle, limits, heavy)) if is_sound else None
+        yield _dump(library, pickle, allowed(len(content)))
     finally:
         library.free(pickle)
+
+
+def _dump(library: _Library, pickle: int, limits: Allowed) -> NativeDump | None:
+    count = library.rows(pickle, b"entries", len(b"entries"))
+    if count < 0:
+        return None
+    heavy: list[str] = []
+    entries = NativeEntries(count, library, pickle, limits, _columns(library, pickle, count), heavy)
+    return NativeDump(entries, _members(library, pickle, limits, heavy)) if entries.are_texts("profiling_name") else None
+
+
+def _columns(library: _Library, pickle: int, count: int) -> dict[str, _Column]:
+    tags = np.empty((len(KEYS), count), dtype=np.uint8)
+    values = np.empty((len(KEYS), count), dtype=np.int64)
+    library.columns(pickle, *_keys(), len(KEYS), tags.ctypes.data, values.ctypes.data)
+    return dict(zip(KEYS, map(_Column, tags, values), strict=True))
+
+
+@cache
+def _keys() -> tuple[Any, Any]:
+    """The keys of the columns as the library takes them, and their lengths."""
+    names = [key.encode() for key in KEYS]
+    return (ctypes.c_char_p * len(names))(*names), (ctypes.c_uint32 * len(names))(*map(len, names))
 
 
 def _members(library: _Library, pickle: int, limits: Allowed, heavy: list[str]) -> dict[str, Any]:

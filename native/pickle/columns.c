@@ -7,9 +7,7 @@
 
 #include "pickle.h"
 
-bool array_reserve(struct forensics_pickle *pickle, struct array *array, uint64_t more, size_t width) {
-    if (array->capacity - array->used >= more)
-        return true;
+bool array_grow(struct forensics_pickle *pickle, struct array *array, uint64_t more, size_t width) {
     uint64_t wanted = array->used + more;
     uint64_t capacity = wanted > 2 * array->capacity ? wanted : 2 * array->capacity;
     uint64_t added = (capacity - array->capacity) * width;
@@ -98,13 +96,13 @@ static int shape_of(struct forensics_pickle *pickle, uint64_t number) {
     if (node->shape != NOT_YET)
         return ++pickle->repeats <= MAX_REPEATS ? node->shape : -1;
     for (uint32_t i = 0; i < pickle->shape_count && node->shape == NOT_YET; i++)
-        if (same_keys(pickle, node_at(pickle, pickle->shapes[i].node), node))
+        if (same_keys(pickle, node_at(pickle, pickle->shapes[i]), node))
             node->shape = (int8_t)i;
     if (node->shape != NOT_YET)
         return node->shape;
     if (pickle->shape_count == MAX_SHAPES)
         return -1;
-    pickle->shapes[pickle->shape_count].node = number;
+    pickle->shapes[pickle->shape_count] = number;
     node->shape = (int8_t)pickle->shape_count;
     return (int)pickle->shape_count++;
 }
@@ -132,11 +130,20 @@ int64_t forensics_pickle_rows(struct forensics_pickle *pickle, const char *key, 
 }
 
 /* Numbers of the texts of a column met last, each in the place of its position in the bytes: rows refer to few. */
-enum { RECENT_TEXTS = 64 };
+enum { RECENT_TEXTS = 16, MOST_AT_ONCE = 32 };
 
 struct recent_text {
     struct cell cell;
     int64_t number;
+};
+
+/* Columns in work: where each shape has their keys, -1 where it lacks one, and where their tags and values go. */
+struct columns {
+    uint32_t count;
+    uint8_t *tags;
+    int64_t *values;
+    int64_t positions[MAX_SHAPES][MOST_AT_ONCE];
+    struct recent_text recent[MOST_AT_ONCE][RECENT_TEXTS];
 };
 
 static int64_t number_in_column(struct forensics_pickle *pickle, struct recent_text *recent, struct cell cell) {
@@ -156,19 +163,34 @@ static void place(struct forensics_pickle *pickle, struct recent_text *recent, s
     *value = is_unreadable ? 0 : number;
 }
 
-void forensics_pickle_column(struct forensics_pickle *pickle, const char *key, uint32_t length, uint8_t *tags,
-                             int64_t *values) {
-    const uint8_t *row_shapes = pickle->row_shapes.items;
-    struct recent_text recent[RECENT_TEXTS] = {0};
-    for (uint32_t i = 0; i < pickle->shape_count; i++)
-        pickle->shapes[i].position = key_position(pickle, node_at(pickle, pickle->shapes[i].node), key, length);
-    for (uint64_t i = 0; i < pickle->rows; i++) {
-        int64_t position = pickle->shapes[row_shapes[i]].position;
-        tags[i] = FORENSICS_PICKLE_ABSENT;
-        values[i] = 0;
-        if (position < 0)
-            continue;
-        uint64_t row = cell_at(pickle, node_at(pickle, pickle->rows_node)->first + i)->as.at;
-        place(pickle, recent, *cell_at(pickle, node_at(pickle, row)->first + (uint64_t)position + 1), tags + i, values + i);
+static void place_row(struct forensics_pickle *pickle, struct columns *columns, uint64_t row) {
+    uint8_t shape = ((uint8_t *)pickle->row_shapes.items)[row];
+    uint64_t number = cell_at(pickle, node_at(pickle, pickle->rows_node)->first + row)->as.at;
+    const struct cell *cells = cell_at(pickle, node_at(pickle, number)->first);
+    for (uint32_t i = 0; i < columns->count; i++) {
+        int64_t position = columns->positions[shape][i];
+        uint64_t at = i * pickle->rows + row;
+        if (position < 0) {
+            columns->tags[at] = FORENSICS_PICKLE_ABSENT;
+            columns->values[at] = 0;
+        } else {
+            place(pickle, columns->recent[i], cells[position + 1], columns->tags + at, columns->values + at);
+        }
+    }
+}
+
+/* Row by row: the cells of a row lie together, and those of all rows do not fit into the cache nearest to the processor. */
+void forensics_pickle_columns(struct forensics_pickle *pickle, const char *const *keys, const uint32_t *lengths, uint32_t count,
+                              uint8_t *tags, int64_t *values) {
+    for (uint32_t begin = 0; begin < count; begin += MOST_AT_ONCE) {
+        struct columns columns = {.count = count - begin < MOST_AT_ONCE ? count - begin : MOST_AT_ONCE,
+                                  .tags = tags + begin * pickle->rows,
+                                  .values = values + begin * pickle->rows};
+        for (uint32_t shape = 0; shape < pickle->shape_count; shape++)
+            for (uint32_t i = 0; i < columns.count; i++)
+                columns.positions[shape][i] =
+                    key_position(pickle, node_at(pickle, pickle->shapes[shape]), keys[begin + i], lengths[begin + i]);
+        for (uint64_t row = 0; row < pickle->rows; row++)
+            place_row(pickle, &columns, row);
     }
 }

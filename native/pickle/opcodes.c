@@ -3,7 +3,7 @@
 
 #include "machine.h"
 
-static const uint8_t *take(struct machine *machine, uint64_t size) {
+static inline const uint8_t *take(struct machine *machine, uint64_t size) {
     if (size > machine->pickle->size - machine->at) {
         fail(machine, FORENSICS_PICKLE_CUT);
         return NULL;
@@ -13,7 +13,7 @@ static const uint8_t *take(struct machine *machine, uint64_t size) {
     return bytes;
 }
 
-static bool take_number(struct machine *machine, int width, uint64_t *number) {
+static inline bool take_number(struct machine *machine, int width, uint64_t *number) {
     const uint8_t *bytes = take(machine, (uint64_t)width);
     if (bytes == NULL)
         return false;

@@ -64,15 +64,10 @@ struct visit {
     uint64_t next;
 };
 
-/* Rows with the same keys: the node of the first such row stands for all. */
-struct shape {
-    uint64_t node;
-    int64_t position; /* of the key of the column in work, -1 when it is not there */
-};
-
 #define MAX_SHAPES 64
 #define MAX_REPEATS 4096 /* rows that are one and the same dictionary as another: a recorder makes none */
 #define MAX_HEIGHT 64
+#define RECENT_CONTAINERS 256
 
 struct forensics_pickle {
     const uint8_t *bytes;
@@ -95,9 +90,10 @@ struct forensics_pickle {
     struct cell root;
     uint64_t rows_node;
     uint64_t rows;
-    struct shape shapes[MAX_SHAPES];
+    uint64_t shapes[MAX_SHAPES]; /* rows with the same keys: the node of the first such row stands for all */
     uint32_t shape_count;
     uint32_t repeats; /* rows that are the same dictionary as a row before */
+    uint32_t recent[RECENT_CONTAINERS]; /* number plus one of a container met lately, in the place of what its cells come to */
 };
 
 static inline struct cell *cell_at(const struct forensics_pickle *pickle, uint64_t index) {
@@ -117,7 +113,11 @@ static inline bool is_container(uint32_t tag) {
 }
 
 /* Makes room for `more` items of `width` bytes; false when the memory allowed for the pickle does not suffice. */
-bool array_reserve(struct forensics_pickle *pickle, struct array *array, uint64_t more, size_t width);
+bool array_grow(struct forensics_pickle *pickle, struct array *array, uint64_t more, size_t width);
+
+static inline bool array_reserve(struct forensics_pickle *pickle, struct array *array, uint64_t more, size_t width) {
+    return array->capacity - array->used >= more || array_grow(pickle, array, more, width);
+}
 
 /* Gives the array's memory back. */
 void array_release(struct forensics_pickle *pickle, struct array *array, size_t width);

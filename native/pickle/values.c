@@ -163,6 +163,28 @@ static int64_t container(struct forensics_pickle *pickle, struct cell cell) {
     return number_of(pickle, &(struct distinct){cell, hash_end(&state), first, node->count, weight});
 }
 
+static uint32_t *recent_place(struct forensics_pickle *pickle, const struct node *node) {
+    uint64_t mixed = node->tag + node->count;
+    for (uint64_t i = 0; i < node->count; i++)
+        mixed = (mixed ^ (uint64_t)cell_at(pickle, node->first + i)->as.integer) * 0x9e3779b97f4a7c15u;
+    return pickle->recent + (mixed >> 56) % RECENT_CONTAINERS;
+}
+
+/* The number of a container whose cells are those of one met lately, NOT_YET without one: of calls from one line, all share
+ * texts and frames through the memo. */
+static int32_t number_alike(const struct forensics_pickle *pickle, struct node *node, uint32_t recent) {
+    if (!recent)
+        return NOT_YET;
+    struct cell known = value_at(pickle, recent - 1)->cell;
+    const struct node *other = node_at(pickle, known.as.at);
+    size_t size = node->count * sizeof(struct cell);
+    if (other->tag != node->tag || other->count != node->count ||
+        (size && memcmp(cell_at(pickle, other->first), cell_at(pickle, node->first), size)))
+        return NOT_YET;
+    node->height = other->height;
+    return node->distinct = (int32_t)recent - 1;
+}
+
 static bool enter(struct forensics_pickle *pickle, uint64_t number) {
     if (!array_reserve(pickle, &pickle->path, 1, sizeof(struct visit)))
         return false;
@@ -209,8 +231,16 @@ static int64_t number_nested(struct forensics_pickle *pickle, struct cell cell) 
 int64_t distinct_of(struct forensics_pickle *pickle, struct cell cell) {
     if (!is_container(cell.tag))
         return cell.tag == FORENSICS_PICKLE_TEXT && cell.size > LONG_TEXT ? long_text(pickle, cell) : leaf(pickle, cell);
-    int32_t known = node_at(pickle, cell.as.at)->distinct;
-    return known == NOT_YET ? number_nested(pickle, cell) : known;
+    struct node *node = node_at(pickle, cell.as.at);
+    if (node->distinct != NOT_YET)
+        return node->distinct;
+    uint32_t *recent = recent_place(pickle, node);
+    if (number_alike(pickle, node, *recent) != NOT_YET)
+        return node->distinct;
+    int64_t number = number_nested(pickle, cell);
+    if (number >= 0)
+        *recent = (uint32_t)number + 1;
+    return number;
 }
 
 int64_t key_position(const struct forensics_pickle *pickle, const struct node *node, const char *key, uint32_t length) {

@@ -16,25 +16,28 @@ static void ask_json(struct forensics_pickle *pickle, int64_t number) {
         forensics_pickle_json(pickle, number, text, sizeof text);
 }
 
-static void ask_column(struct forensics_pickle *pickle, const char *key, size_t count, uint8_t *tags, int64_t *values) {
-    forensics_pickle_column(pickle, key, (uint32_t)strlen(key), tags, values);
-    for (size_t row = 0; row < count; row++)
-        if (tags[row] >= FORENSICS_PICKLE_TEXT && tags[row] != FORENSICS_PICKLE_UNREADABLE)
-            ask_json(pickle, values[row]);
+enum { KEY_COUNT = sizeof KEYS / sizeof *KEYS };
+
+static void ask_columns(struct forensics_pickle *pickle, size_t rows) {
+    uint8_t *tags = malloc(KEY_COUNT * rows + 1);
+    int64_t *values = malloc((KEY_COUNT * rows + 1) * sizeof *values);
+    uint32_t lengths[KEY_COUNT];
+    for (size_t i = 0; i < KEY_COUNT; i++)
+        lengths[i] = (uint32_t)strlen(KEYS[i]);
+    forensics_pickle_columns(pickle, KEYS, lengths, KEY_COUNT, tags, values);
+    for (size_t i = 0; i < KEY_COUNT * rows; i++)
+        if (tags[i] >= FORENSICS_PICKLE_TEXT && tags[i] != FORENSICS_PICKLE_UNREADABLE)
+            ask_json(pickle, values[i]);
+    free(tags);
+    free(values);
 }
 
 static void ask(struct forensics_pickle *pickle) {
     int64_t rows = forensics_pickle_rows(pickle, "entries", 7);
-    size_t count = rows > 0 ? (size_t)rows : 0;
-    uint8_t *tags = malloc(count + 1);
-    int64_t *values = malloc((count + 1) * sizeof *values);
-    for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++) {
+    for (size_t i = 0; i < KEY_COUNT; i++)
         ask_json(pickle, forensics_pickle_member(pickle, KEYS[i], (uint32_t)strlen(KEYS[i])));
-        if (rows >= 0)
-            ask_column(pickle, KEYS[i], count, tags, values);
-    }
-    free(tags);
-    free(values);
+    if (rows >= 0)
+        ask_columns(pickle, (size_t)rows);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {

@@ -146,5 +146,5 @@ def test_numbers_do_not_depend_on_the_key_of_a_hash(seed: str) -> None:
         with recorder_native.open_dump(content) as native:
             if native is None:
                 pytest.skip("no native library")
-            found.append(native.entries._column("state").values.tolist())
+            found.append(native.entries.columns["state"].values.tolist())
     assert found[0] == found[1] and sorted(set(found[0]), key=found[0].index) == sorted(set(found[0]))

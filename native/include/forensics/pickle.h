@@ -10,7 +10,7 @@
 
 #include "forensics/export.h"
 
-#define FORENSICS_PICKLE_LAYOUT 2u
+#define FORENSICS_PICKLE_LAYOUT 3u
 
 enum forensics_pickle_status {
     FORENSICS_PICKLE_OK = 0,
@@ -48,13 +48,14 @@ FORENSICS_EXPORT void forensics_pickle_free(struct forensics_pickle *pickle);
 /* Number of the distinct value under a key of the pickle's dictionary; -1 without it, -2 when it is unreadable. */
 FORENSICS_EXPORT int64_t forensics_pickle_member(struct forensics_pickle *pickle, const char *key, uint32_t length);
 
-/* Chooses the list under a key of the pickle's dictionary as the rows of `column`. Returns how many there are, or -1 when
+/* Chooses the list under a key of the pickle's dictionary as the rows of `columns`. Returns how many there are, or -1 when
  * it is not a list of dictionaries, these have keys of too many kinds, or too many are one and the same. */
 FORENSICS_EXPORT int64_t forensics_pickle_rows(struct forensics_pickle *pickle, const char *key, uint32_t length);
 
-/* Writes tag and value of every row under a key; a value for which memory does not suffice is unreadable. */
-FORENSICS_EXPORT void forensics_pickle_column(struct forensics_pickle *pickle, const char *key, uint32_t length,
-                                              uint8_t *tags, int64_t *values);
+/* Writes tag and value of every row under each of `count` keys, all rows of a key together; a value for which memory does not
+ * suffice is unreadable. */
+FORENSICS_EXPORT void forensics_pickle_columns(struct forensics_pickle *pickle, const char *const *keys, const uint32_t *lengths,
+                                               uint32_t count, uint8_t *tags, int64_t *values);
 
 /* What a distinct value says once all that it refers to is written out: of a few bytes, references to references make any
  * amount. 32 for a container, 8 for any other value, and the bytes of a text. -1 when there is no such value. */
