@@ -1,4 +1,4 @@
-"""When ranks made their calls, as columns that are read once: several reductions ask for the pauses between them."""
+"""When ranks made their calls, as columns that are read once for all questions of pauses between them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import rows_of
 from forensics.rules.reductions.calls.order import are_by_rank, begins_of_runs
 from forensics.rules.reductions.calls.shim_calls import Calls
-from forensics.rules.reductions.interface import reduction
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
@@ -95,7 +94,6 @@ class Issued:
 _COLUMNS = tuple(each.name for each in fields(Issued) if each.name not in ("communicators", "kinds", "places"))
 
 
-@reduction
 def issued(calls: Calls) -> Issued:
     """Read when the calls that count were made.
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
-from forensics.rules.reductions.calls.issued import Issued
+from forensics.rules.reductions.progress.rhythm import Rhythm
 from forensics.rules.reductions.progress.stack_times import not_of_one_hang
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import Stacks
@@ -119,7 +119,7 @@ def liveness(
     connection: DuckDBPyConnection,
     roster: Roster,
     stacks: Mapping[int, Stacks],
-    issued: Issued,
+    rhythm: Rhythm,
     factor: float = SILENCE_FACTOR,
     before_ns: int = 0,
 ) -> Liveness:
@@ -129,8 +129,8 @@ def liveness(
     that ranks are in took when they were made at the same place before.
     """
     progress = recorders_moved(connection)
-    captured, newest, source = _newest(connection, issued)
-    pause = max(issued.recurring_pauses().values(), default=None)
+    captured, newest, source = _newest(connection, rhythm)
+    pause = max(rhythm.pauses.values(), default=None)
     silence = captured - newest if captured is not None and newest is not None else None
     advanced = tuple(rank for rank, moved in progress.items() if moved)
     frozen = tuple(rank for rank, moved in progress.items() if not moved)
@@ -145,9 +145,9 @@ def liveness(
     return Liveness(motion, reason, advanced, frozen, silence, pause, source)
 
 
-def _newest(connection: DuckDBPyConnection, issued: Issued) -> tuple[int | None, int | None, str | None]:
+def _newest(connection: DuckDBPyConnection, rhythm: Rhythm) -> tuple[int | None, int | None, str | None]:
     """When the newest artefact with calls was captured, the newest call, and the artefact that holds it."""
-    newest = issued.newest_of_sources()
+    newest = rhythm.newest_of_sources
     rows = rows_of(connection, "sources", _DUMPS) if newest else []
     dumps = [(newest[each], captured, path) for each, captured, path in rows if each in newest]
     if not dumps:

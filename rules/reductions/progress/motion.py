@@ -9,7 +9,6 @@ from typing import NewType
 import numpy as np
 from duckdb import DuckDBPyConnection
 
-from forensics.rules.reductions.calls.issued import Issued
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.epochs.standstill import NicSilence
 from forensics.rules.reductions.frontier.reading import FrontierWindows
@@ -17,8 +16,9 @@ from forensics.rules.reductions.frontier.verdicts import FrontierWindow
 from forensics.rules.reductions.hardware.state import ports_read_twice
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, Liveness, Motion, liveness
+from forensics.rules.reductions.progress.rhythm import Rhythm
 from forensics.rules.reductions.progress.shim_logs import logged_motion
-from forensics.rules.reductions.progress.stays import SeldomStays, stayed_before
+from forensics.rules.reductions.progress.stays import stayed_before
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs
 from forensics.rules.reductions.stacks.samples import StacksByRank
@@ -52,14 +52,13 @@ def motion(
     factor: SilenceFactor,
     nics: NicSilence,
     graph: WaitGraph,
-    stays: SeldomStays,
-    issued: Issued,
+    rhythm: Rhythm,
 ) -> Liveness:
     """Logs of calls where the calls are theirs, else dumps and stacks; then recorded steps, NICs, and other sources."""
     silent = [rank for rank, facts in ranks.ranks.items() if facts.heartbeat_gap_ns]
     found = logged_motion(shim.values(), factor, silent) if calls.from_shim else None
-    before = max((stayed_before(wait, stays) for wait in graph.waits), default=0)
-    found = found or liveness(calls.connection, ranks, samples, issued, factor, before)
+    before = max((stayed_before(wait, rhythm.stays) for wait in graph.waits), default=0)
+    found = found or liveness(calls.connection, ranks, samples, rhythm, factor, before)
     found = moving_by_steps(calls.connection, found, windows, factor)
     if found.motion is Motion.UNSEEN and nics:
         found = replace(found, motion=Motion.STALLED, reason=nics.reason, source=nics.source)

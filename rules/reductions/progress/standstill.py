@@ -18,12 +18,12 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.model import Family
-from forensics.rules.reductions.calls.issued import Issued
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, passing_text, recorders_moved, seconds
 from forensics.rules.reductions.progress.motion import SilenceFactor
-from forensics.rules.reductions.progress.stays import SeldomStays, stayed_before
+from forensics.rules.reductions.progress.rhythm import Rhythm
+from forensics.rules.reductions.progress.stays import Stays, stayed_before
 from forensics.rules.reductions.progress.switches import Pace, WaitPaces
 from forensics.rules.reductions.ranks.kernel_lines import BlockedTasks
 from forensics.rules.reductions.ranks.roster import Roster
@@ -81,7 +81,7 @@ class _Dates:
     moved: Mapping[int, bool]
     chunks: Mapping[int, int]
     reported: Mapping[int, int]
-    stays: SeldomStays
+    stays: Stays
 
 
 WaitStates = NewType("WaitStates", tuple[WaitState, ...])
@@ -98,15 +98,14 @@ def wait_states(
     logs: ShimLogs,
     factor: SilenceFactor,
     blocked: BlockedTasks,
-    stays: SeldomStays,
-    issued: Issued,
+    rhythm: Rhythm,
 ) -> WaitStates:
     """Judge each wait; `factor` is how many usual pauses one must last to be a standstill."""
-    dates = _dates(calls.connection, logs, stays, issued) if graph.waits else None
+    dates = _dates(calls.connection, logs, rhythm) if graph.waits else None
     return WaitStates(tuple(_state(wait, dates, ranks, samples, paces, factor, blocked) for wait in graph.waits if dates))
 
 
-def _dates(connection: DuckDBPyConnection, logs: ShimLogs, stays: SeldomStays, issued: Issued) -> _Dates:
+def _dates(connection: DuckDBPyConnection, logs: ShimLogs, rhythm: Rhythm) -> _Dates:
     captured = rows_of(connection, "operations", _CAPTURED)
     # Replays of a captured graph make no call, and a process that has left in order waits for nobody.
     beating = last_beats(log for log in logs.values() if log.beats and not (log.ended or log.graphs))
@@ -114,13 +113,13 @@ def _dates(connection: DuckDBPyConnection, logs: ShimLogs, stays: SeldomStays, i
     return _Dates(
         {**beating, **{rank: when for rank, when, _ in captured if when is not None}},
         {rank: latest for rank, _, latest in captured if latest is not None},
-        {rank: max(newest, chunks.get(rank, 0)) for rank, newest in issued.newest().items()},
-        issued.recurring_pauses(),
-        issued.recurring_pauses_within(),
+        {rank: max(newest, chunks.get(rank, 0)) for rank, newest in rhythm.newest.items()},
+        rhythm.pauses,
+        rhythm.pauses_within,
         recorders_moved(connection),
         chunks,
         dict(rows_of(connection, "log_events", _REPORTED, kinds=("stall_report",))),
-        stays,
+        rhythm.stays,
     )
 
 

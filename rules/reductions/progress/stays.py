@@ -6,13 +6,12 @@ of hundreds: one long stay there is no pause that recurs, and still what a sound
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from forensics.rules.reductions.calls.issued import NOWHERE, Issued
-from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.waits.graph import Wait
 
 SELDOM = 2
@@ -29,24 +28,27 @@ class Place:
     call_path: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class SeldomStays:
-    """The earlier stays of ranks at the places to which they came once or twice before."""
+Stays = Mapping[Place, int]
+"""The longest of the one or two earlier stays at each place, in ns; places where the rank never was, or more often, lack."""
 
-    calls: Issued
 
-    def longest(self, place: Place) -> int:
-        """The longest of the one or two earlier stays at a place, in ns; 0 where the rank came there more often, or never."""
-        at = self.calls.of(place.rank)
-        path = NOWHERE if place.call_path is None else place.call_path
-        is_here = (self.calls.communicator[at] == _code(self.calls.communicators, place.communicator)) & (
-            self.calls.kind[at] == _code(self.calls.kinds, place.kind)
-        )
-        # The last call of a rank is the one that it is in: it has not stayed there yet.
-        here = np.flatnonzero((is_here & (self.calls.call_path[at] == path))[:-1])
-        if not 0 < len(here) <= SELDOM:
-            return 0
-        return int(np.diff(self.calls.enqueued_ns[at])[here].max())
+def seldom_stays(calls: Issued, places: Iterable[Place]) -> Stays:
+    """Return the earlier stays at some places; they are those of communicators, and no messages."""
+    joint = calls.collectives()
+    return {place: longest for place in dict.fromkeys(places) if (longest := _longest(joint, place))}
+
+
+def _longest(calls: Issued, place: Place) -> int:
+    at = calls.of(place.rank)
+    path = NOWHERE if place.call_path is None else place.call_path
+    is_here = (calls.communicator[at] == _code(calls.communicators, place.communicator)) & (
+        calls.kind[at] == _code(calls.kinds, place.kind)
+    )
+    # The last call of a rank is the one that it is in: it has not stayed there yet.
+    here = np.flatnonzero((is_here & (calls.call_path[at] == path))[:-1])
+    if not 0 < len(here) <= SELDOM:
+        return 0
+    return int(np.diff(calls.enqueued_ns[at])[here].max())
 
 
 def _code(names: Sequence[str], name: str) -> int:
@@ -54,14 +56,12 @@ def _code(names: Sequence[str], name: str) -> int:
     return names.index(name) if name in names else len(names)
 
 
-@reduction
-def seldom_stays(issued: Issued) -> SeldomStays:
-    """Take the calls of all ranks whose stays are asked for: those of communicators that are no messages."""
-    return SeldomStays(issued.collectives())
+def places_of(wait: Wait) -> Iterator[Place]:
+    """Yield where those who wait are."""
+    calls = ((rank, call) for rank, call in wait.waiting.items() if call is not None)
+    return (Place(rank, wait.communicator, call.kind, call.call_path) for rank, call in calls)
 
 
-def stayed_before(wait: Wait, stays: SeldomStays) -> int:
+def stayed_before(wait: Wait, stays: Stays) -> int:
     """How long those who wait were at this place at most when they were there before, in ns; 0 where nothing tells."""
-    calls = {rank: call for rank, call in wait.waiting.items() if call is not None}
-    places = (Place(rank, wait.communicator, call.kind, call.call_path) for rank, call in calls.items())
-    return max(map(stays.longest, places), default=0)
+    return max((stays.get(place, 0) for place in places_of(wait)), default=0)

@@ -71,8 +71,7 @@ def test_as_windows_over_the_rows_say(seed: int, is_sorted: bool) -> None:
     longest = {Place(*place): stay for *place, stay in connection.execute(STAYS).fetchall()}
     paths, places = (7, 8, 9, None), product((0, 2, 10, 11), ("a", "b", "c"), ("all_reduce", "barrier", "send"))
     asked = [Place(*place, path) for place in places for path in paths]
-    stays = seldom_stays(found)
-    assert {place: stay for place in asked if (stay := stays.longest(place))} == longest
+    assert seldom_stays(found, asked) == longest
     newest = "SELECT {0}, max(enqueued_ns) FROM operations WHERE enqueued_ns IS NOT NULL GROUP BY {0}"
     assert found.newest() == dict(connection.execute(newest.format("rank")).fetchall())
     assert found.newest_of_sources() == dict(connection.execute(newest.format("source_id")).fetchall())
@@ -91,4 +90,4 @@ def test_nothing_dated() -> None:
     assert not read([]).recurring_pauses()
     undated = read([(1, 0, 0, 0, None, "barrier", None, None, None)])
     assert (undated.newest(), undated.recurring_pauses(), undated.recurring_pauses_within()) == ({}, {}, {})
-    assert seldom_stays(undated).longest(Place(0, "a", "barrier", None)) == 0
+    assert not seldom_stays(undated, [Place(0, "a", "barrier", None)])
