@@ -8,10 +8,12 @@ there. Where a profiler marked the steps, its marks count.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from forensics.rules.reductions.steps.pieces import whole_steps
-from forensics.rules.reductions.steps.records import UNKNOWN, Ints, Record
+from forensics.rules.reductions.steps.records import UNKNOWN, Flags, Ints, Record
 
 # A step has no more calls of its rarest kind than this.
 _MOST_MARKS = 4
@@ -29,35 +31,53 @@ def step_begins(record: Record) -> Ints:
     if record.is_marked:
         inside = np.flatnonzero(record.step != UNKNOWN)
         return np.append(inside[np.diff(record.step[inside], prepend=UNKNOWN) != 0], inside[-1] + 1)
+    forms = _Forms.of(record)
     joint = np.flatnonzero(~record.is_message)
-    tokens, counts = np.unique(record.form[joint], return_counts=True)
+    counts = np.bincount(forms.code[joint], minlength=forms.count)
     recurring = counts[counts > 1]
-    once = joint[np.isin(record.form[joint], tokens[counts == 1])]
     if not len(recurring):
-        return _after_single(record, record.form[once])
-    rare = tokens[counts == recurring.min()]
-    steady = _without_barriers(record, tokens, counts)
-    rare = rare if np.isin(rare, steady).any() or not len(steady) else steady
-    marks = max((_marks(record, rare, token) for token in rare.tolist()), key=lambda found: _rank_of(record, found))
+        return _after_single(record, forms, counts == 1)
+    rare = counts == recurring.min()
+    steady = _without_barriers(record, forms, counts)
+    rare = rare if (rare & steady).any() or not steady.any() else steady
+    found = [_marks(record, forms, rare, form) for form in np.flatnonzero(rare).tolist()]
+    marks = max(found, key=lambda each: _rank_of(record, each))
+    once = joint[counts[forms.code[joint]] == 1]
     # Calls that are made once as the job begins, in the step that it is in, or by mistake, are of no step of their own.
     if ((once > marks[1][0]) & (once < marks[1][-1])).sum() > _MOST_MISTAKES:
-        return _after_single(record, record.form[once])
-    return _recurring(record, marks)
+        return _after_single(record, forms, counts == 1)
+    return _recurring(record, forms, marks)
 
 
-def _without_barriers(record: Record, tokens: Ints, counts: Ints) -> Ints:
-    """The rarest recurring calls that are no barriers, if everybody makes one of them; else empty."""
-    recurring = (counts > 1) & ~np.isin(tokens, record.form[record.is_barrier])
-    rare: Ints = tokens[recurring & (counts == counts[recurring].min(initial=np.iinfo(np.int64).max))]
-    by_all = (record.members[np.isin(record.form, rare)] == record.members.max()).any()
-    return rare if by_all else rare[:0]
+@dataclass(frozen=True, slots=True)
+class _Forms:
+    """The form of each call of a record, `count` of all forms, and which of them are those of barriers."""
+
+    code: Ints
+    count: int
+    is_barrier: Flags
+
+    @classmethod
+    def of(cls, record: Record) -> _Forms:
+        """The forms of a record."""
+        is_barrier = np.zeros(int(record.form.max(initial=-1)) + 1, np.bool_)
+        is_barrier[record.form[record.is_barrier]] = True
+        return cls(record.form, len(is_barrier), is_barrier)
 
 
-def _marks(record: Record, rare: Ints, token: int) -> tuple[bool, Ints]:
-    """Calls of a rare kind, and whether they are the last of a run of rare ones."""
-    places = np.flatnonzero(record.form == token)
+def _without_barriers(record: Record, forms: _Forms, counts: Ints) -> Flags:
+    """The rarest recurring forms that are no barriers, if everybody makes one of them; else none."""
+    recurring = (counts > 1) & ~forms.is_barrier
+    rare: Flags = recurring & (counts == counts[recurring].min(initial=np.iinfo(np.int64).max))
+    by_all = (record.members[rare[forms.code]] == record.members.max()).any()
+    return rare if by_all else np.zeros_like(rare)
+
+
+def _marks(record: Record, forms: _Forms, rare: Flags, form: int) -> tuple[bool, Ints]:
+    """Calls of a rare form, and whether they are the last of a run of rare ones."""
+    places = np.flatnonzero(forms.code == form)
     after = places[places < len(record) - 1] + 1
-    closes = bool(len(after)) and bool((~np.isin(record.form[after], rare)).mean() > _ALIKE)
+    closes = bool(len(after)) and bool((~rare[forms.code[after]]).mean() > _ALIKE)
     return closes, places
 
 
@@ -66,15 +86,15 @@ def _rank_of(record: Record, found: tuple[bool, Ints]) -> tuple[bool, int, int]:
     return closes, int(record.members[places[0]]), int(places[-1])
 
 
-def _after_single(record: Record, rare: Ints) -> Ints:
+def _after_single(record: Record, forms: _Forms, rare: Flags) -> Ints:
     """After the only call that everybody makes, where a record holds the end of one step and nothing of a second one."""
     everybody = int(record.members.max())
-    places = np.flatnonzero(np.isin(record.form, rare) & (record.members == everybody) & ~record.is_message)
+    places = np.flatnonzero(rare[forms.code] & (record.members == everybody) & ~record.is_message)
     run = places[np.flatnonzero(np.diff(places, append=len(record) + 1) > 1)]
     return run + 1 if len(run) == 1 and everybody > 1 else np.empty(0, np.int64)
 
 
-def _recurring(record: Record, found: tuple[bool, Ints]) -> Ints:
+def _recurring(record: Record, forms: _Forms, found: tuple[bool, Ints]) -> Ints:
     """Every k-th mark, for the least k that leaves alike steps."""
     begins = found[1] + 1
     whole = whole_steps(record, begins)
@@ -83,25 +103,23 @@ def _recurring(record: Record, found: tuple[bool, Ints]) -> Ints:
     for marks in range(1, min(_MOST_MARKS, len(begins) - 1) + 1):
         # The last mark is counted from: what the job does now goes before what it did at its start.
         chosen = begins[(len(begins) - 1) % marks :: marks]
-        if _are_alike(record, chosen):
+        if _are_alike(forms, chosen):
             return chosen
     return np.empty(0, np.int64)
 
 
-def _are_alike(record: Record, begins: Ints) -> bool:
+def _are_alike(forms: _Forms, begins: Ints) -> bool:
     """Whether most steps have the same calls as the step before, barriers aside, or whether there is one step only."""
-    tokens, counts = _counted(record, begins)
-    kept = counts[:, ~np.isin(tokens, record.form[record.is_barrier])]
+    kept = _counted(forms, begins)[:, ~forms.is_barrier]
     same = (kept[1:] == kept[:-1]).all(axis=1)
     return not len(same) or float(same.mean()) >= _ALIKE
 
 
-def _counted(record: Record, begins: Ints) -> tuple[Ints, Ints]:
-    """The kinds of calls in steps, and how often each step (row) has each of them (column)."""
-    tokens, codes = np.unique(record.form[begins[0] : begins[-1]], return_inverse=True)
+def _counted(forms: _Forms, begins: Ints) -> Ints:
+    """How often each step (row) has each form of calls (column)."""
     steps = len(begins) - 1
-    cells = np.repeat(np.arange(steps), np.diff(begins)) * len(tokens) + codes
-    return tokens, np.bincount(cells, minlength=steps * len(tokens)).reshape(steps, len(tokens))
+    cells = np.repeat(np.arange(steps), np.diff(begins)) * forms.count + forms.code[begins[0] : begins[-1]]
+    return np.bincount(cells, minlength=steps * forms.count).reshape(steps, forms.count)
 
 
 def usual_step(record: Record, begins: Ints) -> tuple[int, int] | None:
@@ -109,7 +127,6 @@ def usual_step(record: Record, begins: Ints) -> tuple[int, int] | None:
     bounds: list[tuple[int, int]] = list(zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True))
     if not bounds:
         return None
-    _, counts = _counted(record, begins)
-    shapes = [row.tobytes() for row in counts]
+    shapes = [row.tobytes() for row in _counted(_Forms.of(record), begins)]
     usual = max(dict.fromkeys(shapes), key=shapes.count)
     return next(bound for bound, shape in zip(reversed(bounds), reversed(shapes), strict=True) if shape == usual)

@@ -15,10 +15,11 @@ from forensics.case.database import few_calls, rows_of
 from forensics.rules.reductions.calls.group_times import joined_group_times
 from forensics.rules.reductions.calls.order import are_by_rank, begins_of_runs
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.steps.tokens import numbered
+from forensics.rules.reductions.steps.tokens import alike, numbered
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+_Columns = dict[str, npt.NDArray[Any]]
 
 UNKNOWN = np.iinfo(np.int64).min
 """What stands where the source told nothing."""
@@ -88,10 +89,10 @@ class Record:
 
     `token` is the same for calls of one kind, size and peer in one communicator, whose members `members` counts; sizes that
     data decides do not count. `form` is the same also for activations that differ in their number of tokens only, as where
-    microbatches are of different lengths. `peer` is a global rank (-1: none, or not known). Times are ns on the clock of the
-    rank's host, `UNKNOWN` where the source has none. Where `by_arrivals`, the time inside a call is told by when its members
-    came to it. Profilers mark steps (`step` is the number, `UNKNOWN` outside of them) and what the host did: `told` is 1 in a
-    forward pass, -1 in a backward one, else 0.
+    microbatches are of different lengths. Both are numbers from 0 on, of this record alone. `peer` is a global rank (-1: none,
+    or not known). Times are ns on the clock of the rank's host, `UNKNOWN` where the source has none. Where `by_arrivals`, the
+    time inside a call is told by when its members came to it. Profilers mark steps (`step` is the number, `UNKNOWN` outside of
+    them) and what the host did: `told` is 1 in a forward pass, -1 in a backward one, else 0.
     """
 
     rank: int
@@ -210,7 +211,7 @@ def records_of(connection: DuckDBPyConnection, query: str, names: Names) -> Mapp
     return _split(_in_order(columns), names)
 
 
-def _in_order(columns: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+def _in_order(columns: _Columns) -> _Columns:
     """Columns by rank, in the order of the host. Here and not in the query, which would copy all of them to sort the rows."""
     later = np.ma.filled(columns.pop("record_id"), np.iinfo(np.int64).max)
     keys = (np.asarray(columns["call_order"]), later, np.asarray(columns["locator"]))
@@ -231,13 +232,15 @@ def _all_ranks(connection: DuckDBPyConnection) -> list[int]:
     return [rank for (rank,) in found]
 
 
-def _split(columns: dict[str, npt.NDArray[Any]], names: Names) -> Mapping[int, Record]:
-    columns |= {name: numbered(columns[name], columns, names.kinds) for name in ("token", "form")}
+def _split(columns: _Columns, names: Names) -> Mapping[int, Record]:
+    hashes = {name: alike(columns.pop(name), columns, names.kinds) for name in ("token", "form")}
     of = columns.pop("rank")
     columns |= {name: np.broadcast_to(np.int64(value), len(of)) for name, value in _MARKS.items() if name not in columns}
     bounds = begins_of_runs(of)
     parts = zip(of[bounds].tolist(), bounds.tolist(), np.append(bounds, len(of))[1:].tolist(), strict=True)
-    return {
-        rank: Record(rank, names, **{name: column[begin:end] for name, column in columns.items()})
-        for rank, begin, end in sorted(parts)
-    }
+    return {rank: _record(rank, names, columns, hashes, slice(begin, end)) for rank, begin, end in sorted(parts)}
+
+
+def _record(rank: int, names: Names, columns: _Columns, hashes: _Columns, at: slice) -> Record:
+    own: _Columns = {name: numbered(column[at]) for name, column in hashes.items()}
+    return Record(rank, names, **{name: column[at] for name, column in columns.items()}, **own)

@@ -19,14 +19,21 @@ _FEW_SIZES, _LOCAL = 4, 0.25
 _EXCHANGE = "all_to_all"
 
 
-def numbered(hashes: Hashes, columns: Mapping[str, npt.NDArray[Any]], kinds: Sequence[str]) -> npt.NDArray[np.int32]:
-    """A number for the calls that are alike, from a hash of kind, size and peer; `columns` are by rank, in the host's order."""
+def alike(hashes: Hashes, columns: Mapping[str, npt.NDArray[Any]], kinds: Sequence[str]) -> Hashes:
+    """One hash for the calls of a rank that are alike, from those of kind, size and peer; `columns` are by rank, in the host's
+    order.
+    """
     at = np.flatnonzero(np.array([_EXCHANGE in kind for kind in kinds] or [False])[columns["kind"]])
     if len(at):
         kind = columns["communicator"][at].astype(np.int64) * len(kinds) + columns["kind"][at]
         varying = _of_varying_size(hashes[at], np.stack([columns["rank"][at].astype(np.int64), kind]))
         hashes = hashes.copy()
         hashes[at[varying]] = kind[varying].astype(np.uint64)
+    return hashes
+
+
+def numbered(hashes: Hashes) -> npt.NDArray[np.int32]:
+    """Numbers from 0 on instead of the hashes of a record, in the order of these."""
     return np.asarray(np.unique(hashes, return_inverse=True)[1], np.int32)
 
 
