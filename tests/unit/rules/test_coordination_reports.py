@@ -103,3 +103,20 @@ def test_a_task_whose_heartbeats_stopped_is_a_suspect(tmp_path: Path, form: str)
     assert not named(pasted(tmp_path, form.format(TASK.format(0)))), "the service is of task 0"
     assert not named(pasted(tmp_path, text + form.format(TASK.format(9)))), "which was first is not told"
     assert not named(pasted(tmp_path, text + STEPS)), "the job goes on"
+
+
+EXITED = (
+    "[ERROR] DISTRIBUTED(801,7f,python):2026-05-01-10:12:00.101 [meta_server_node.cc:511] UpdateTopoState] The node: {0} is "
+    "timed out. It may exit with exception, please check this node's log.\n"
+)
+MSRUN = "[ERROR] ME(802:281,MainProcess):2026-05-01-10:12:38.722.000 [process_entity/_api.py:431] Time out nodes are ['{0}']\n"
+
+
+@pytest.mark.parametrize("form", [EXITED, MSRUN, EXITED + MSRUN], ids=["scheduler", "msrun", "both"])
+def test_a_worker_of_mindspore_that_its_scheduler_lost(tmp_path: Path, form: str) -> None:
+    (suspect,) = pasted(tmp_path, form.format(3)).suspects
+    assert (suspect.ranks, suspect.confidence) == ((3,), Confidence.SUSPECT)
+    assert named(pasted(tmp_path, form.format(0))) == {0}, "the scheduler is no worker"
+    assert not named(pasted(tmp_path, form.format(3) + form.format(5))), "which was first is not told"
+    assert not named(pasted(tmp_path, MSRUN.format("3', '5"))), "which was first is not told"
+    assert not named(pasted(tmp_path, form.format(3) + STEPS)), "the job goes on"
