@@ -17,8 +17,9 @@ from forensics.model import (
     Resource,
 )
 from forensics.rules.interface import Maturity, Need, Rule
-from forensics.rules.reductions.network.chunk_flows import NETWORK, Flow, FlowState, OpenFlows
+from forensics.rules.reductions.network.chunk_flows import OpenFlows
 from forensics.rules.reductions.network.failed_ports import FailedPorts, own_end
+from forensics.rules.reductions.network.flow_ends import NETWORK, Flow, FlowState
 from forensics.rules.reductions.network.flow_faults import (
     FaultyFlows,
     flow_evidence,
@@ -60,7 +61,8 @@ def _finding(roster: Roster, queue_pairs: QueuePairs, ends: Sequence[tuple[int, 
     first, single = flows[0], len(ends) == 1
     waiting = [each for flow in flows for each in pair_evidence(queue_pairs, flow)]
     state = "not_transmitted" if first.state is FlowState.CREDIT_LOST else "not_delivered"
-    known = Confidence.CONFIRMED if waiting and first.receive else Confidence.LIKELY
+    # What arrived without a word of it may be the proxy of the sender, which does not look.
+    known = Confidence.CONFIRMED if waiting and first.receive and not first.lies_there else Confidence.LIKELY
     return Finding(
         ranks=tuple(sorted(rank for ranks in ends for rank in ranks)),
         cause=Cause.NETWORK_DOWN,

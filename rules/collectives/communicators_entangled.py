@@ -10,7 +10,7 @@ from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.logs.events import LogEvents
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.mismatch.miscounts import Miscounts
-from forensics.rules.reductions.network.chunk_flows import NETWORK
+from forensics.rules.reductions.network.flow_ends import NETWORK
 from forensics.rules.reductions.network.flow_faults import RootFlows
 from forensics.rules.reductions.network.held_devices import HeldByEnded
 from forensics.rules.reductions.ranks.roster import RecordedRanks

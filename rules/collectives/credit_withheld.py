@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from forensics.model import Belief, Cause, Confidence, Evidence, Finding, Mechanism, Resource
 from forensics.rules.interface import Need, Rule
-from forensics.rules.reductions.network.chunk_flows import Flow, FlowState, OpenFlows
+from forensics.rules.reductions.network.chunk_flows import OpenFlows
+from forensics.rules.reductions.network.flow_ends import OF_PROXY, Flow, FlowState
 from forensics.rules.reductions.network.flow_faults import (
     FaultyFlows,
     flow_evidence,
@@ -20,12 +21,23 @@ from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 
-_STATES = frozenset({FlowState.NO_CREDIT, FlowState.NOT_STARTED, FlowState.RECEIVER_SIDE})
+_STATES = OF_PROXY | {FlowState.RECEIVER_SIDE}
+# What the proxy did not do although nobody else had a part in it.
+_SURE = frozenset({FlowState.NO_CREDIT, FlowState.NOT_SEEN})
+_MECHANISMS = {
+    FlowState.NOT_SEEN: Mechanism("not_delivered", "remote"),
+    FlowState.NOT_SERVED: Mechanism("not_transmitted", "local"),
+    FlowState.NOT_STARTED: Mechanism("not_started", "local"),
+}
+_BY_RECEIVER = Mechanism("not_transmitted", "remote")
 
 
 def _evaluate(roster: Roster, faulty: FaultyFlows, text: EvidenceText, open_flows: OpenFlows) -> Iterator[Finding]:
     seen: set[int] = set()
-    for flow in (each for each in faulty if each.state in _STATES):
+    # What a NIC acknowledged and the proxy did not see is told by both ends, what it did not see of sends follows from it.
+    for flow in sorted(
+        (each for each in faulty if each.state in _STATES), key=lambda each: each.state is not FlowState.NOT_SEEN
+    ):
         rank = flow.holder
         if rank is not None and rank not in seen:
             seen.add(rank)
@@ -45,22 +57,36 @@ def _finding(roster: Roster, text: EvidenceText, flow: Flow, rank: int, *, serve
     step of it has a proxy that does not come to it.
     """
     other = flow.receiver if rank == flow.sender else flow.sender
-    receives = rank == flow.receiver
+    mechanism = _MECHANISMS.get(flow.state, _BY_RECEIVER)
     return Finding(
         ranks=(rank,),
         cause=Cause.UNKNOWN if flow.state is FlowState.RECEIVER_SIDE or serves else Cause.PROXY_DELAY,
         stage=flow_stage(flow),
         belief=Belief.BEHIND_AND_BUSY,
-        confidence=Confidence.LIKELY if flow.state is FlowState.NO_CREDIT else Confidence.SUSPECT,
-        evidence=(*flow_evidence(flow), *_served(rank, serves), *idle_evidence(flow), *text.stack(rank), *text.process(rank)),
+        confidence=Confidence.LIKELY if flow.state in _SURE else Confidence.SUSPECT,
+        evidence=(
+            *flow_evidence(flow),
+            *_unseen(flow),
+            *_served(rank, serves),
+            *idle_evidence(flow),
+            *text.stack(rank),
+            *text.process(rank),
+        ),
         resource=Resource(nic=flow.receive.nic if flow.receive else None, channel=flow.channel, peer_ranks=(other,)),
-        mechanism=Mechanism("not_transmitted", "remote") if receives else Mechanism("not_started", "local"),
+        mechanism=_BY_RECEIVER if flow.state is FlowState.NOT_STARTED and rank == flow.receiver else mechanism,
         since=flow_since(roster, flow),
         next_steps=(
             f"look at the NCCL proxy thread of rank {rank} (a native stack): is it scheduled, is it stuck",
             f"check CPU limits and pinning of the container of rank {rank}",
         ),
     )
+
+
+def _unseen(flow: Flow) -> Iterator[Evidence]:
+    if flow.state is FlowState.NOT_SEEN and flow.receive:
+        acknowledged = flow.send.done if flow.send else flow.receive.total
+        missed = f"{acknowledged} steps, its proxy has seen {flow.receive.ready} of them"
+        yield Evidence(f"the NIC of rank {flow.receiver} acknowledged {missed}", flow.receive.source)
 
 
 def _served(rank: int, serves: bool) -> Iterator[Evidence]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from forensics.model import Belief, Cause, Confidence, Finding, Granularity, Mechanism, Resource
 from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
-from forensics.rules.reductions.network.chunk_flows import Flow, FlowState, OpenFlows
+from forensics.rules.reductions.network.chunk_flows import OpenFlows
+from forensics.rules.reductions.network.flow_ends import Flow, FlowState
 from forensics.rules.reductions.network.flow_faults import (
     FaultyFlows,
     flow_evidence,

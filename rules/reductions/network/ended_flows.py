@@ -16,7 +16,7 @@ from typing import Any
 
 from duckdb import DuckDBPyConnection
 
-from forensics.rules.reductions.network.chunk_flows import WINDOW
+from forensics.rules.reductions.network.flow_ends import WINDOW
 
 # Numbers of a communicator with collectives and messages differ from member to member: its collectives are not matched.
 _ENDED = f"""

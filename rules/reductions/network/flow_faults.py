@@ -11,7 +11,8 @@ from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
-from forensics.rules.reductions.network.chunk_flows import NETWORK, Flow, FlowEnd, FlowState, OpenFlows
+from forensics.rules.reductions.network.chunk_flows import OpenFlows
+from forensics.rules.reductions.network.flow_ends import NETWORK, OF_PROXY, Flow, FlowEnd, FlowState
 from forensics.rules.reductions.network.held_devices import HeldDevices
 from forensics.rules.reductions.network.root_flows import root_flows
 from forensics.rules.reductions.network.work_requests import LEAST_AGE_NS, QueuePair, QueuePairs
@@ -22,9 +23,6 @@ FaultyFlows = NewType("FaultyFlows", tuple[Flow, ...])
 """Open flows that are the roots of a stall."""
 RootFlows = NewType("RootFlows", tuple[Flow, ...])
 """Open flows that stand still on their own account."""
-
-
-_OF_PROXY = frozenset({FlowState.NO_CREDIT, FlowState.NOT_STARTED})
 
 
 @reduction
@@ -93,7 +91,7 @@ def left_by_proxy(flows: FaultyFlows) -> frozenset[int]:
     first: dict[int, tuple[int, bool]] = {}
     for flow in flows:
         if flow.holder is not None:
-            place = (flow.order_at(flow.holder) or _called_at(flow, flows), flow.state not in _OF_PROXY)
+            place = (flow.order_at(flow.holder) or _called_at(flow, flows), flow.state not in OF_PROXY)
             first[flow.holder] = min(first.get(flow.holder, place), place)
     return frozenset(rank for rank, (_, is_of_gpu) in first.items() if not is_of_gpu)
 

@@ -11,7 +11,8 @@ from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
-from forensics.rules.reductions.network.chunk_flows import NETWORK, OpenFlows
+from forensics.rules.reductions.network.chunk_flows import OpenFlows
+from forensics.rules.reductions.network.flow_ends import NETWORK
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.waits.graph import WaitGraph
 

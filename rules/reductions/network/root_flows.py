@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
-from forensics.rules.reductions.network.chunk_flows import NETWORK, Flow, FlowState
+from forensics.rules.reductions.network.flow_ends import NETWORK, Flow, FlowState
 
 # Below this a flow may only be between two polls of its proxy, or wait for a kernel of ordinary length.
 LEAST_STUCK_NS = 1_000_000_000

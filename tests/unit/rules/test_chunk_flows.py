@@ -10,7 +10,8 @@ import pytest
 from forensics.rules.collectives.credit_withheld import _serves
 from forensics.rules.collectives.gpu_not_ready import RULE as GPU_NOT_READY
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
-from forensics.rules.reductions.network.chunk_flows import Flow, FlowEnd, FlowState, OpenFlows, _both, _sender_alone
+from forensics.rules.reductions.network.chunk_flows import OpenFlows
+from forensics.rules.reductions.network.flow_ends import Flow, FlowEnd, FlowState
 from forensics.rules.reductions.network.flow_faults import (
     FaultyFlows,
     flow_evidence,
@@ -18,6 +19,7 @@ from forensics.rules.reductions.network.flow_faults import (
     left_by_proxy,
     standing_flows,
 )
+from forensics.rules.reductions.network.flow_states import Reached, _both, _sender_alone, judged
 from forensics.rules.reductions.network.held_devices import HeldByEnded
 from forensics.rules.reductions.network.root_flows import root_flows
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
@@ -56,6 +58,53 @@ def test_the_state_of_a_flow_by_both_ends(
     send: tuple[int, int, int, int], receive: tuple[int, int, int, int], state: FlowState
 ) -> None:
     assert _both(end(0, send), end(1, receive)) is state
+
+
+def seen_on_a_queue_pair(rank: int, counts: tuple[int, int, int, int], total: int = 4) -> FlowEnd:
+    return replace(end(rank, counts, total=total), queue_pair="mlx5_0/9", in_flight=0)
+
+
+def test_what_the_nic_of_the_receiver_acknowledged_is_not_lost_on_the_way() -> None:
+    """Over sockets a sender is done when its kernel has the bytes: there the network is not excluded."""
+    assert _both(seen_on_a_queue_pair(0, (4, 4, 4, 4)), end(1, (4, 2, 2, 2))) is FlowState.NOT_SEEN
+    assert _both(end(0, (4, 4, 4, 4)), end(1, (4, 2, 2, 2))) is FlowState.NOT_DELIVERED
+    assert _both(seen_on_a_queue_pair(0, (4, 4, 4, 3)), end(1, (4, 2, 2, 2))) is FlowState.NOT_DELIVERED, "one may be lost"
+
+
+KEY = ("nccl:a", 1, "all_reduce", 0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("ends", "steps", "state"),
+    [
+        ({"recv": seen_on_a_queue_pair(1, (4, 2, 2, 2))}, 4, FlowState.NOT_SEEN),
+        ({"recv": seen_on_a_queue_pair(1, (4, 2, 2, 2))}, 2, FlowState.UNKNOWN),
+        ({"recv": seen_on_a_queue_pair(1, (4, 2, 2, 2))}, None, FlowState.NOT_STARTED),
+        ({"recv": seen_on_a_queue_pair(1, (4, 4, 4, 2))}, 4, FlowState.NOT_CONSUMED),
+        ({"send": seen_on_a_queue_pair(0, (4, 4, 4, 3))}, 4, FlowState.NOT_DELIVERED),
+    ],
+    ids=("unseen", "fewer were sent", "none were sent", "taken by nobody", "not acknowledged"),
+)
+def test_an_end_that_is_through_is_none_that_did_not_begin(
+    ends: dict[str, FlowEnd], steps: int | None, state: FlowState
+) -> None:
+    """One channel of a collective may be through while another one stands still."""
+    (direction,) = {"send", "recv"} - ends.keys()
+    entered = {("nccl:a", rank, "", -1): (1, 0) for rank in (0, 1)}
+    ended = {} if steps is None else {(KEY, direction): steps}
+    (found,) = judged({KEY: ends}, Reached(entered, frozenset({0, 1}), frozenset({0, 1}), ended=ended))
+    assert found.state is state
+
+
+def test_a_proxy_that_sees_no_arrivals_sees_no_credit_and_no_completion_either() -> None:
+    keys = {(sender, receiver): (*KEY[:4], sender, receiver) for sender, receiver in ((0, 1), (1, 2), (2, 3))}
+    ends = {
+        keys[0, 1]: {"send": seen_on_a_queue_pair(0, (4, 4, 4, 4)), "recv": seen_on_a_queue_pair(1, (4, 2, 2, 2))},
+        keys[1, 2]: {"send": seen_on_a_queue_pair(1, (4, 4, 2, 1)), "recv": seen_on_a_queue_pair(2, (4, 2, 2, 2))},
+        keys[2, 3]: {"send": seen_on_a_queue_pair(2, (4, 4, 2, 1)), "recv": seen_on_a_queue_pair(3, (4, 2, 2, 2))},
+    }
+    found = judged(ends, Reached({}, frozenset(), frozenset()))
+    assert [each.state for each in found] == [FlowState.NOT_SEEN, FlowState.NOT_SERVED, FlowState.NOT_DELIVERED]
 
 
 def test_a_full_window_that_the_gpu_does_not_empty_is_no_missing_credit() -> None:

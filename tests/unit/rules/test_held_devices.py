@@ -8,7 +8,8 @@ import pytest
 from forensics.rules.reductions.calls.positions import Communicator, Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, Call, Disagreement
-from forensics.rules.reductions.network.chunk_flows import Flow, FlowState, OpenFlows
+from forensics.rules.reductions.network.chunk_flows import OpenFlows
+from forensics.rules.reductions.network.flow_ends import Flow, FlowState
 from forensics.rules.reductions.network.held_devices import held_devices
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.waits.graph import Wait, wait_graph

@@ -10,7 +10,7 @@ from forensics.case.build import open_case
 from forensics.model import Cause, Confidence, Granularity, Verdict
 from forensics.rules.collectives import communicators_entangled
 from forensics.rules.engine import supply_of
-from forensics.rules.reductions.network.chunk_flows import Flow, FlowState
+from forensics.rules.reductions.network.flow_ends import Flow, FlowState
 from forensics.rules.reductions.network.flow_faults import RootFlows
 from tests.recordings.coalesced import batch, single
 from tests.recordings.collection import loose, whole

@@ -1,0 +1,94 @@
+"""What stops a collective between hosts, told by logs of another maker than the simulator: each mechanism from both ends."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from forensics.case.build import open_case
+from forensics.model import Cause, Confidence, Mechanism, Verdict
+from forensics.rules.diagnosis import diagnose
+from tests.unit.rules.machine_logs import write
+from tests.unit.rules.proxy_machine import Fault, Machine, ring, run, tree
+
+Shape = Callable[[], Machine]
+
+
+def ring_of_hosts() -> Machine:
+    """Eight hosts of one rank, one channel."""
+    return ring(8, 1, 1, 4)
+
+
+def ring_of_pairs() -> Machine:
+    """Four hosts of two ranks, two channels that leave each host at another rank."""
+    return ring(8, 2, 2, 4)
+
+
+def scattered() -> Machine:
+    """The same, of half the length."""
+    return ring(8, 2, 4, 8, "reduce_scatter")
+
+
+def tree_of_hosts() -> Machine:
+    """A tree over eight hosts and its mirror image."""
+    return tree(8, 1, 2, 40)
+
+
+KINDS = {scattered: "reduce_scatter"}
+RINGS = (ring_of_hosts, ring_of_pairs, scattered)
+
+
+def ends_of(shape: Shape) -> list[tuple[int, int]]:
+    """Senders and receivers between hosts."""
+    return sorted({(way.sender, way.receiver) for way in shape().ways if way.crosses})
+
+
+def stopped(shape: Shape, kind: str, ranks: tuple[int, ...], folder: Path, part: float = 0.5, channel: int | None = None,
+            without: tuple[int, ...] = ()) -> Verdict:  # fmt: skip
+    """The verdict on a collective in which something stops when `part` of its moves are made."""
+    whole = run(shape(), None, 7)
+    assert not any(way.send_is_open for way in whole.ways if way.crosses), "without a fault it ends"
+    machine = run(shape(), Fault(kind, ranks, int(part * whole.moves), channel), 7)
+    return diagnose(open_case([write(machine, folder, KINDS.get(shape, "all_reduce"), without)]))
+
+
+def drawn(shape: Shape, number: int) -> tuple[int, int]:
+    return random.Random(f"{shape.__name__} {number}").choice(ends_of(shape))
+
+
+@pytest.mark.parametrize("shape", [*RINGS, tree_of_hosts])
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.first(6)
+def test_a_proxy_that_runs_no_more_is_no_dead_link(shape: Shape, number: int, tmp_path: Path) -> None:
+    """Its NIC goes on acknowledging what comes, and its own sends look as if the network lost them."""
+    _, rank = drawn(shape, number)
+    verdict = stopped(shape, "proxy", (rank,), tmp_path, (number + 1) / 5)
+    assert [(each.ranks, each.cause) for each in verdict.suspects] == [((rank,), Cause.PROXY_DELAY)]
+    assert verdict.suspects[0].mechanism == Mechanism("not_delivered", "remote")
+
+
+def test_a_proxy_that_only_sends_is_no_certain_link(tmp_path: Path) -> None:
+    """Rank 1 receives from its own host alone: nothing tells whether the way back is dead, or its proxy."""
+    (suspect,) = stopped(lambda: ring(8, 2, 1, 4), "proxy", (1,), tmp_path).suspects
+    assert (suspect.ranks, suspect.members, suspect.confidence) == ((1, 2), "one_of", Confidence.LIKELY)
+
+
+@pytest.mark.parametrize("shape", [*RINGS, tree_of_hosts])
+@pytest.mark.first(2)
+def test_a_receiver_that_posts_no_more(shape: Shape, tmp_path: Path) -> None:
+    _, rank = drawn(shape, 0)
+    verdict = stopped(shape, "receives", (rank,), tmp_path)
+    assert [(each.ranks, each.cause) for each in verdict.suspects] == [((rank,), Cause.PROXY_DELAY)]
+    assert verdict.suspects[0].mechanism == Mechanism("not_transmitted", "remote")
+
+
+@pytest.mark.parametrize("kind", ["data", "credits", "both"])
+@pytest.mark.parametrize("shape", [*RINGS, tree_of_hosts])
+@pytest.mark.first(3)
+def test_a_link_that_brings_nothing_over(shape: Shape, kind: str, tmp_path: Path) -> None:
+    link = drawn(shape, 1)
+    (suspect,) = stopped(shape, kind, link, tmp_path).suspects
+    assert (suspect.ranks, suspect.members, suspect.cause) == (tuple(sorted(link)), "one_of", Cause.NETWORK_DOWN)
