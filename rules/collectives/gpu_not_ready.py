@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.model import Belief, Cause, Confidence, Finding, Granularity, Mechanism, Resource
+from forensics.model import Belief, Cause, Confidence, Evidence, Finding, Granularity, Mechanism, Members, Resource
 from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.network.chunk_flows import OpenFlows
@@ -18,28 +18,46 @@ from forensics.rules.reductions.network.flow_faults import (
     sampled_evidence,
 )
 from forensics.rules.reductions.network.held_devices import HeldByEnded
+from forensics.rules.reductions.network.host_places import HostPlaces, Place, place_of
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text
-from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.text.evidence_text import EvidenceText, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 
 _STATES = frozenset({FlowState.GPU_NOT_READY, FlowState.NOT_CONSUMED})
 _MOST = 2
+_SHOWN = 4
 
 
 def _evaluate(
-    roster: Roster, held: HeldByEnded, faulty: FaultyFlows, text: EvidenceText, errors: GpuErrors
+    roster: Roster,
+    held: HeldByEnded,
+    faulty: FaultyFlows,
+    open_flows: OpenFlows,
+    places: HostPlaces,
+    text: EvidenceText,
+    errors: GpuErrors,
 ) -> Iterator[Finding]:
     spared, elsewhere = left_by_proxy(faulty) | held, {_call(each) for each in faulty if each.state not in _STATES}
-    holders: dict[int, Flow] = {}
+    holders: dict[Place, Flow] = {}
     for flow in (each for each in faulty if each.state in _STATES):
         if flow.holder is not None and flow.holder not in spared and _call(flow) not in elsewhere:
-            holders.setdefault(flow.holder, flow)
+            holders.setdefault(_devices(place_of(places, flow, flow.holder), flow, faulty, open_flows), flow)
     # Devices of several ranks do not fail together: what they all stand in is a call that no log shows.
     if len(holders) <= _MOST:
-        for rank, flow in holders.items():
-            yield errors.refined(_finding(roster, text, flow, rank))
+        for ranks, flow in holders.items():
+            yield errors.refined(_finding(roster, text, flow, ranks))
+
+
+def _devices(place: Place, flow: Flow, faulty: FaultyFlows, open_flows: OpenFlows) -> Place:
+    """Ranks of which one holds a flow up: those that hand its steps on inside the host.
+
+    Where channels enter the host at each of them, it is the one at which alone chunks lie that nobody takes.
+    """
+    taken = {each.receiver for each in open_flows if _call(each) == _call(flow)} & {*place}
+    left = {each.receiver for each in faulty if each.state is FlowState.NOT_CONSUMED and _call(each) == _call(flow)} & {*place}
+    return tuple(left) if len(left) == 1 and taken == {*place} else place
 
 
 def _call(flow: Flow) -> tuple[str, int, str, object]:
@@ -47,26 +65,35 @@ def _call(flow: Flow) -> tuple[str, int, str, object]:
     return flow.communicator, flow.number, flow.kind, (flow.sender, flow.receiver) if flow.kind == "p2p" else None
 
 
-def _finding(roster: Roster, text: EvidenceText, flow: Flow, rank: int) -> Finding:
+def _finding(roster: Roster, text: EvidenceText, flow: Flow, ranks: Place) -> Finding:
+    rank = flow.holder
     other = flow.receiver if rank == flow.sender else flow.sender
     own = next((end for end in flow.ends if end.rank == rank), None)
     repeated = own is None or own.samples > 0
+    texts = [each for one in ranks for each in (*text.stack(one), *text.process(one))]
     return Finding(
-        ranks=(rank,),
+        ranks=ranks,
         cause=Cause.COMPUTE_HANG,
         stage=flow_stage(flow),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if flow.send and flow.receive and repeated else Confidence.SUSPECT,
-        evidence=(*flow_evidence(flow), *(sampled_evidence(own) if own else ()), *text.stack(rank), *text.process(rank)),
+        evidence=(*flow_evidence(flow), *_inside(roster, ranks), *(sampled_evidence(own) if own else ()), *texts[:_SHOWN]),
         granularity=Granularity.GPU,
+        members=Members.ONE_OF if len(ranks) > 1 else Members.EACH,
         resource=Resource(channel=flow.channel, peer_ranks=(other,)),
         mechanism=Mechanism("gpu_not_ready", "local"),
         since=flow_since(roster, flow),
         next_steps=(
-            f"check the GPU of rank {rank}: Xid in the kernel log, nvidia-smi, clocks and power against its peers",
+            f"check the GPU of {ranks_text(ranks)}: Xid in the kernel log, nvidia-smi, clocks and power against its peers",
             "a kernel in front of the collective on the same stream looks the same: see what was launched before it",
         ),
     )
+
+
+def _inside(roster: Roster, ranks: Place) -> Iterator[Evidence]:
+    if len(ranks) > 1:
+        where = f"{ranks_text(ranks)} hand its steps on inside {roster.host_of(ranks[0])}"
+        yield Evidence(f"{where}, which no log shows: it is one of their GPUs, or an NVLink between them")
 
 
 def _clears(seen: Seen, logs: ChunkLogs, open_flows: OpenFlows) -> str | None:

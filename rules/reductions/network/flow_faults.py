@@ -14,6 +14,7 @@ from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.network.chunk_flows import OpenFlows
 from forensics.rules.reductions.network.flow_ends import NETWORK, OF_PROXY, Flow, FlowEnd, FlowState
 from forensics.rules.reductions.network.held_devices import HeldDevices
+from forensics.rules.reductions.network.host_places import HostPlaces
 from forensics.rules.reductions.network.root_flows import root_flows
 from forensics.rules.reductions.network.work_requests import LEAST_AGE_NS, QueuePair, QueuePairs
 from forensics.rules.reductions.ranks.roster import RankFacts, RecordedRanks, Roster
@@ -185,7 +186,7 @@ def flow_since(roster: Roster, flow: Flow) -> Since | None:
 
 
 @reduction
-def standing_flows(flows: OpenFlows, ranks: Roster, graph: WaitGraph) -> RootFlows:
+def standing_flows(flows: OpenFlows, ranks: Roster, graph: WaitGraph, places: HostPlaces) -> RootFlows:
     """Roots among flows between processes that live, in flow order: the log of one that does not is out of date.
 
     A rank with an open flow from or to one that is gone waits for it: what its GPU does not move on is no fault of its own.
@@ -195,7 +196,8 @@ def standing_flows(flows: OpenFlows, ranks: Roster, graph: WaitGraph) -> RootFlo
     gone = {rank for rank, facts in ranks.ranks.items() if facts.dead or facts.stopped or facts.heartbeat_gap_ns}
     alive = [flow for flow in flows if flow.sender not in gone and flow.receiver not in gone]
     elsewhere, left = _elsewhere(ranks.ranks, graph), _left_by(flows, gone)
-    return RootFlows(root_flows(alive, {rank: (*elsewhere.get(rank, ()), *left.get(rank, ())) for rank in {*elsewhere, *left}}))
+    waits_for = {rank: (*elsewhere.get(rank, ()), *left.get(rank, ())) for rank in {*elsewhere, *left}}
+    return RootFlows(root_flows(alive, waits_for, places))
 
 
 def _left_by(flows: OpenFlows, gone: Collection[int]) -> Mapping[int, Collection[int]]:

@@ -4,26 +4,62 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
+from forensics.rules.reductions.network.call_shapes import Places, Tree, channels_of_calls, feeds, run_dry, tree_of
 from forensics.rules.reductions.network.flow_ends import NETWORK, Flow, FlowState
+from forensics.rules.reductions.network.host_places import Place, place_of
 
 # Below this a flow may only be between two polls of its proxy, or wait for a kernel of ordinary length.
 LEAST_STUCK_NS = 1_000_000_000
 _OF_GPU = frozenset({FlowState.GPU_NOT_READY, FlowState.NOT_CONSUMED, FlowState.NOT_STARTED})
+_NOWHERE: Places = {}
 
 
-def root_flows(flows: Iterable[Flow], waits_for: Mapping[int, Collection[int]]) -> tuple[Flow, ...]:
+@dataclass(frozen=True, slots=True)
+class _Stuck:
+    """Flows in which nothing moves: by their ranks, with the trees of their calls and the ranks that share a host."""
+
+    by_rank: Mapping[int, Collection[Flow]]
+    trees: Mapping[tuple[str, int, str, int], Tree]
+    places: Places
+    waits_for: Mapping[int, Collection[int]]
+
+    def tree(self, flow: Flow) -> Tree:
+        return self.trees.get((flow.communicator, flow.number, flow.kind, flow.channel), Tree())
+
+
+def root_flows(flows: Iterable[Flow], waits_for: Mapping[int, Collection[int]], places: Places = _NOWHERE) -> tuple[Flow, ...]:
     """Flows that stand still on their own account: no rank that holds one is itself blocked by another flow or another rank.
 
-    `waits_for` are ranks that wait for others to make a call.
+    `waits_for` are ranks that wait for others to make a call, `places` members of communicators that share a host. Where all
+    flows of a call wait for each other, it is the one by which its ring ran dry.
     """
     stuck = [flow for flow in flows if flow.ends and all(end.stuck_ns >= LEAST_STUCK_NS for end in flow.ends)]
-    by_rank: dict[int, list[Flow]] = defaultdict(list)
+    channels = channels_of_calls(stuck)
+    known = _Stuck(_by_rank(stuck), {key: tree_of(each, places) for key, each in channels.items()}, places, waits_for)
+    alone = tuple(flow for flow in stuck if flow.state in NETWORK or _on_its_own(flow, known))
+    found = tuple(flow for flow in alone if flow.state is not FlowState.RECEIVER_SIDE or _has_all(flow, stuck))
+    explained = {(flow.communicator, flow.number, flow.kind) for flow in found}
+    dry = (run_dry(each, places) for key, each in sorted(channels.items()) if key[:3] not in explained)
+    return (*found, *(flow for flow in dry if flow is not None and not _is_elsewhere(flow, known)))
+
+
+def _by_rank(stuck: Iterable[Flow]) -> Mapping[int, Collection[Flow]]:
+    found: dict[int, list[Flow]] = defaultdict(list)
     for flow in stuck:
         for end in flow.ends:
-            by_rank[end.rank].append(flow)
-    alone = tuple(flow for flow in stuck if flow.state in NETWORK or _on_its_own(flow, by_rank, waits_for))
-    return tuple(flow for flow in alone if flow.state is not FlowState.RECEIVER_SIDE or _has_all(flow, stuck))
+            found[end.rank].append(flow)
+    return found
+
+
+def _is_elsewhere(flow: Flow, known: _Stuck) -> bool:
+    """Whether a member of the place that holds a flow waits for others in an earlier call, or to make one."""
+    return any(
+        known.waits_for.get(member)
+        or any(_holds_up(other, flow, member, known) for other in known.by_rank.get(member, ()) if not _is_of_call(other, flow))
+        for member in _movers(flow, known)
+    )
 
 
 def _has_all(flow: Flow, others: Iterable[Flow]) -> bool:
@@ -36,23 +72,40 @@ def _has_all(flow: Flow, others: Iterable[Flow]) -> bool:
     return bool(onward) and all(end is not None and end.done == end.ready < end.posted for end in onward)
 
 
-def _on_its_own(flow: Flow, by_rank: Mapping[int, Collection[Flow]], waits_for: Mapping[int, Collection[int]]) -> bool:
-    holder = flow.holder
-    if holder is None or flow.state is FlowState.NOT_ENTERED or waits_for.get(holder):
+def _on_its_own(flow: Flow, known: _Stuck) -> bool:
+    """Whether none of those who have a part in moving it on is blocked."""
+    if flow.holder is None or flow.state is FlowState.NOT_ENTERED:
         return False
-    others = [other for other in by_rank.get(holder, ()) if other is not flow]
-    return not any(_holds_up(other, flow, holder, others) for other in others)
+    return not any(
+        known.waits_for.get(member) or any(_holds_up(other, flow, member, known) for other in known.by_rank.get(member, ()))
+        for member in _movers(flow, known)
+    )
 
 
-def _holds_up(other: Flow, flow: Flow, holder: int, others: Collection[Flow]) -> bool:
-    """Whether `other` must move before `holder` can move `flow`: it comes earlier, or feeds the same operation."""
-    at, place = other.order_at(holder), _latest_place(flow, others, holder)
-    if at is None or other.holder == holder:
+def _movers(flow: Flow, known: _Stuck) -> Place:
+    """Who has a part in moving a flow on: its holder, and where GPUs have to, all that hand its steps on inside the host."""
+    if flow.holder is None:
+        return ()
+    return place_of(known.places, flow, flow.holder) if flow.state in _OF_GPU else (flow.holder,)
+
+
+def _holds_up(other: Flow, flow: Flow, member: int, known: _Stuck) -> bool:
+    """Whether `other` must move before `member` can move `flow`: it comes earlier, or feeds the same operation."""
+    at = other.order_at(member)
+    own = _movers(flow, known)
+    if other is flow or at is None or other.holder in own:
         return False
-    same = (other.communicator, other.number, other.kind) == (flow.communicator, flow.number, flow.kind)
-    if same and not (place is not None and _is_message_left_out(flow, other, holder)):
-        return flow.state in _OF_GPU
+    place = _latest_place(flow, known.by_rank.get(member, ()), member)
+    if _is_of_call(other, flow) and not (place is not None and _is_message_left_out(flow, other, member)):
+        return flow.state in _OF_GPU and _is_needed(other, flow, own, known)
     return place is None or at < place
+
+
+def _is_needed(other: Flow, flow: Flow, own: Place, known: _Stuck) -> bool:
+    """Channels of a collective move each for itself; messages of one number may be one operation."""
+    if flow.kind == "p2p":
+        return True
+    return other.channel == flow.channel and feeds(other, flow, own, known.tree(flow), known.places)
 
 
 def _is_message_left_out(flow: Flow, other: Flow, holder: int) -> bool:
@@ -64,6 +117,10 @@ def _is_message_left_out(flow: Flow, other: Flow, holder: int) -> bool:
     return flow.kind == "p2p" and flow.order_at(holder) is None and is_other
 
 
+def _is_of_call(other: Flow, flow: Flow) -> bool:
+    return (other.communicator, other.number, other.kind) == (flow.communicator, flow.number, flow.kind)
+
+
 def _latest_place(flow: Flow, others: Iterable[Flow], holder: int) -> int | None:
     """Place of the call of a flow at its holder; where that end shows no step, the first one behind it of the same kind.
 
@@ -72,5 +129,8 @@ def _latest_place(flow: Flow, others: Iterable[Flow], holder: int) -> int | None
     known = flow.order_at(holder)
     if known is not None:
         return known
+    same = [each.order_at(holder) for each in others if _is_of_call(each, flow)]
+    if flow.holder != holder and same:
+        return same[0]
     behind = (each.order_at(holder) for each in others if each.kind == flow.kind and each.comes_behind(flow))
     return min((place for place in behind if place is not None), default=None)

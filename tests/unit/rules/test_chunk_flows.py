@@ -21,12 +21,14 @@ from forensics.rules.reductions.network.flow_faults import (
 )
 from forensics.rules.reductions.network.flow_states import Reached, _both, _sender_alone, judged
 from forensics.rules.reductions.network.held_devices import HeldByEnded
+from forensics.rules.reductions.network.host_places import HostPlaces
 from forensics.rules.reductions.network.root_flows import root_flows
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.graph import Wait, wait_graph
 
 LONG = 3_000_000_000
+NOWHERE = HostPlaces({})
 
 
 def end(rank: int, counts: tuple[int, int, int, int], *, total: int = 4, order: int = 5, stuck: int = LONG) -> FlowEnd:
@@ -184,24 +186,24 @@ def roster(*dead: int) -> Roster:
 
 def test_the_log_of_a_process_that_is_gone_shows_no_root() -> None:
     broken, other = flow(0, 1, FlowState.NOT_DELIVERED), flow(2, 3, FlowState.NOT_DELIVERED)
-    assert standing_flows(OpenFlows((broken, other)), roster(), wait_graph(())) == (broken, other)
-    assert standing_flows(OpenFlows((broken, other)), roster(1), wait_graph(())) == (other,)
+    assert standing_flows(OpenFlows((broken, other)), roster(), wait_graph(()), NOWHERE) == (broken, other)
+    assert standing_flows(OpenFlows((broken, other)), roster(1), wait_graph(()), NOWHERE) == (other,)
 
 
 def test_a_gpu_behind_a_rank_that_is_gone_is_no_second_fault() -> None:
     """What it should pass on never comes: neither it nor those behind it hold chunks back themselves."""
     from_dead, behind, further = (flow(each, each + 1, FlowState.GPU_NOT_READY) for each in range(3))
     flows = OpenFlows((from_dead, behind, further))
-    assert standing_flows(flows, roster(), wait_graph(())) == (from_dead,)
-    assert standing_flows(flows, roster(0), wait_graph(())) == ()
+    assert standing_flows(flows, roster(), wait_graph(()), NOWHERE) == (from_dead,)
+    assert standing_flows(flows, roster(0), wait_graph(()), NOWHERE) == ()
 
 
 def test_a_rank_whose_first_call_lacks_a_member_holds_no_flow_up_itself() -> None:
     held = flow(0, 1, FlowState.GPU_NOT_READY)
     first = Wait("other", 1, {0: None}, absent=(3,))
-    assert standing_flows(OpenFlows((held,)), roster(), wait_graph([first])) == ()
+    assert standing_flows(OpenFlows((held,)), roster(), wait_graph([first]), NOWHERE) == ()
     behind = Wait("other", 1, {1: None}, absent=(3,))
-    assert standing_flows(OpenFlows((held,)), roster(), wait_graph([behind])) == (held,), "rank 1 does not hold it"
+    assert standing_flows(OpenFlows((held,)), roster(), wait_graph([behind]), NOWHERE) == (held,), "rank 1 does not hold it"
 
 
 @pytest.mark.parametrize(
@@ -287,5 +289,5 @@ def test_devices_of_many_ranks_do_not_fail_at_once(holders: int, named: list[tup
     faulty = FaultyFlows(tuple(flow(rank, rank + 8, FlowState.GPU_NOT_READY, kind="p2p") for rank in range(holders)))
     roster, text = Roster({rank: RankFacts(rank) for rank in range(16)}, 16), create_autospec(EvidenceText, instance=True)
     text.stack.return_value = text.process.return_value = ()
-    found = GPU_NOT_READY.evaluate(roster, HeldByEnded(frozenset()), faulty, text, GpuErrors())
+    found = GPU_NOT_READY.evaluate(roster, HeldByEnded(frozenset()), faulty, OpenFlows(()), NOWHERE, text, GpuErrors())
     assert [each.ranks for each in found] == named

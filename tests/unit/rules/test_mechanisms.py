@@ -37,6 +37,21 @@ def tree_of_hosts() -> Machine:
     return tree(8, 1, 2, 40)
 
 
+def ring_of_fours() -> Machine:
+    """Two hosts of four ranks, one channel: it enters and leaves each of them at one rank."""
+    return ring(8, 4, 1, 6)
+
+
+def ring_of_fours_everywhere() -> Machine:
+    """The same with four channels, of which each enters a host at another rank."""
+    return ring(8, 4, 4, 6)
+
+
+def tree_of_pairs() -> Machine:
+    """A tree over four hosts, and another rank behind the first of each."""
+    return tree(8, 2, 1, 40)
+
+
 KINDS = {scattered: "reduce_scatter"}
 RINGS = (ring_of_hosts, ring_of_pairs, scattered)
 
@@ -92,3 +107,46 @@ def test_a_link_that_brings_nothing_over(shape: Shape, kind: str, tmp_path: Path
     link = drawn(shape, 1)
     (suspect,) = stopped(shape, kind, link, tmp_path).suspects
     assert (suspect.ranks, suspect.members, suspect.cause) == (tuple(sorted(link)), "one_of", Cause.NETWORK_DOWN)
+
+
+@pytest.mark.parametrize("shape", [ring_of_hosts, tree_of_hosts])
+@pytest.mark.parametrize("rank", range(8))
+@pytest.mark.first(6)
+def test_a_gpu_that_stands_still(shape: Shape, rank: int, tmp_path: Path) -> None:
+    """Behind it in the ring or the tree each rank waits for the one before: only this one has all that it needs."""
+    (suspect,) = stopped(shape, "kernel", (rank,), tmp_path, 0.2 + rank / 16).suspects
+    assert (suspect.ranks, suspect.cause, suspect.confidence) == ((rank,), Cause.COMPUTE_HANG, Confidence.LIKELY)
+    assert suspect.mechanism == Mechanism("gpu_not_ready", "local")
+
+
+@pytest.mark.parametrize("shape", [ring_of_pairs, scattered, ring_of_fours, tree_of_pairs])
+@pytest.mark.parametrize("rank", [1, 2, 5, 7])
+@pytest.mark.first(6)
+def test_a_gpu_inside_a_host_is_one_of_those_that_hand_its_steps_on(shape: Shape, rank: int, tmp_path: Path) -> None:
+    """What one rank does not pass on to the next on its host, no log shows: no single rank of it may be named for that."""
+    verdict = stopped(shape, "kernel", (rank,), tmp_path)
+    host = shape().per_host
+    for suspect in verdict.suspects:
+        assert rank in suspect.ranks, suspect
+        if suspect.cause is Cause.COMPUTE_HANG:
+            assert suspect.ranks == (rank,) or {each // host for each in suspect.ranks} == {rank // host}
+
+
+def test_the_entry_at_which_chunks_lie_tells_the_gpu_of_a_host(tmp_path: Path) -> None:
+    (suspect,) = stopped(ring_of_fours_everywhere, "kernel", (5,), tmp_path).suspects
+    assert (suspect.ranks, suspect.cause) == ((5,), Cause.COMPUTE_HANG)
+
+
+@pytest.mark.parametrize("kind", ["kernel", "proxy", "receives", "data"])
+@pytest.mark.parametrize("left_out", range(8))
+@pytest.mark.first(4)
+def test_a_log_that_is_missing_accuses_nobody_else(kind: str, left_out: int, tmp_path: Path) -> None:
+    ranks = (2, 3) if kind == "data" else (3,)
+    for suspect in stopped(ring_of_hosts, kind, ranks, tmp_path, without=(left_out,)).suspects:
+        assert {*suspect.ranks} & {*ranks}, suspect
+
+
+def test_a_ring_that_ran_dry_behind_a_rank_without_a_log(tmp_path: Path) -> None:
+    """It got as many steps as the others and sent fewer on: the side is known, the cause is not."""
+    (suspect,) = stopped(ring_of_hosts, "kernel", (3,), tmp_path, without=(3,)).suspects
+    assert (suspect.ranks, suspect.cause, suspect.confidence) == ((3,), Cause.UNKNOWN, Confidence.SUSPECT)
