@@ -111,5 +111,15 @@ def _got(flow: Flow) -> int:
 def _held(entering: Flow, leaving: Flow, place: Place) -> Flow | None:
     if leaving.state is FlowState.GPU_NOT_READY:
         return leaving
-    is_unseen = entering.receive is None and leaving.send is None and len(place) == 1
-    return replace(entering, state=FlowState.RECEIVER_SIDE) if is_unseen else None
+    is_side = len(place) == 1 and leaving.send is None and _is_taken(entering) and _is_offered(leaving)
+    return replace(entering, state=FlowState.RECEIVER_SIDE) if is_side else None
+
+
+def _is_taken(flow: Flow) -> bool:
+    """Whether all that a sender handed over was acknowledged, by a receiver that left no log."""
+    return flow.receive is None and flow.send is not None and flow.send.passed == flow.send.done
+
+
+def _is_offered(flow: Flow) -> bool:
+    """Whether a receiver has empty buffers for what a sender without a log does not send."""
+    return flow.receive is not None and flow.receive.done == flow.receive.ready < flow.receive.posted

@@ -29,6 +29,7 @@ RootFlows = NewType("RootFlows", tuple[Flow, ...])
 @reduction
 def faulty_flows(
     roots: RootFlows,
+    flows: OpenFlows,
     mismatches: BlockingMismatches,
     pairs: QueuePairs,
     calls: Calls,
@@ -54,9 +55,21 @@ def faulty_flows(
             and flow.holder not in broken
             and not (flow.holder in known and _explained_above(groups, graph, flow))
             and not (flow.state not in NETWORK and flow.holder in held)
-            and not (flow.state is FlowState.RECEIVER_SIDE and flow.holder in graph.lacking)
+            and not (flow.state is FlowState.RECEIVER_SIDE and _may_lack_it(flow, graph, flows))
         )
     )
+
+
+def _may_lack_it(flow: Flow, graph: WaitGraph, flows: OpenFlows) -> bool:
+    """Whether a receiver without a log may not have made a call that others wait in: it made one that it sent steps of."""
+    call = (flow.communicator, flow.number, flow.kind)
+    sent = any(
+        each.sender == flow.receiver and (each.communicator, each.number, each.kind) == call
+        for each in flows
+        if each.receive is not None and each.receive.ready
+    )
+    lacking = graph.lacking.get(flow.receiver, ())
+    return any(not sent or wait.communicator != flow.communicator for wait in lacking)
 
 
 def _explained_above(groups: Communicators, graph: WaitGraph, flow: Flow) -> bool:

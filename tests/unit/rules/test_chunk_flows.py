@@ -130,6 +130,30 @@ def test_a_gpu_in_a_ring_that_waits_for_its_neighbour_is_no_root() -> None:
     assert root_flows([taken, made, *behind], {}) == (taken, made)
 
 
+def of(communicator: str, sender: int, receiver: int, state: FlowState, orders: tuple[int, int], kind: str = "p2p") -> Flow:
+    """A flow of one of several communicators; `orders` are the places of its call at both ends."""
+    ends = (end(sender, (4, 0, 0, 0), order=orders[0]), end(receiver, (4, 0, 0, 0), order=orders[1]))
+    return Flow(communicator, 1, kind, 0, sender, receiver, *ends, state)
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3])
+def test_what_waits_behind_other_communicators_is_no_root(hops: int) -> None:
+    """The GPU of rank 1 stands in the ring of its replicas; rank 2 sends nothing down the pipeline, and so on (section 5.4)."""
+    dp = [
+        of("dp", 1, 2, FlowState.GPU_NOT_READY, (3, 3), "all_reduce"),
+        of("dp", 2, 1, FlowState.NOT_CONSUMED, (3, 3), "all_reduce"),
+    ]
+    pp = [of("pp", 2, 4, FlowState.GPU_NOT_READY, (4, 7))]
+    tp = [
+        of("tp", 4, 5, FlowState.GPU_NOT_READY, (8, 2), "all_gather"),
+        of("tp", 5, 4, FlowState.GPU_NOT_READY, (2, 8), "all_gather"),
+    ]
+    last = [of("next", 5, 6, FlowState.GPU_NOT_READY, (3, 1))]
+    behind = [pp, [*pp, *tp], [*pp, *tp, *last]][hops - 1]
+    held = [flow for flow in root_flows([*dp, *behind], {}) if flow.holder != 1]
+    assert held == [], "all of them wait for rank 1"
+
+
 def test_a_rank_that_waits_for_a_call_of_another_holds_nothing_up() -> None:
     assert root_flows([flow(0, 1, FlowState.GPU_NOT_READY)], {0: (3,)}) == ()
 

@@ -174,3 +174,23 @@ def test_lateness_that_arose_between_messages_is_its_own(connection: DuckDBPyCon
             message(connection, rank, rank + 2, step + 1, begun + sends * MS, (1, 0))
     found = next(each for each in stragglers(connection, _LEAST_NS) if each.members == (0, 1))
     assert found.own_share > 0.9 and found.backward_ns == pytest.approx(9 * 30 * MS, rel=0.05)
+
+
+@pytest.mark.parametrize("hops", [1, 2])
+def test_only_the_first_of_late_ranks_one_behind_the_other_is_late_by_itself(hops: int) -> None:
+    """Three stages of two replicas: rank 1 computes for too long, and passes it on to rank 3, and that one to rank 5."""
+    with flows_of(6) as opened:
+        for stage in range(hops + 1):
+            ring(opened, 2, 10, waits_for(1, 30.0))
+            moved = f"rank = rank + {2 * stage}, other = other + {2 * stage}, communicator = 'stage {stage}'"
+            opened.execute(f"UPDATE ended_flows SET {moved} WHERE communicator = 'ring'")
+        for step in range(9):
+            for replica, by in ((0, 0), (1, 30)):
+                for stage in range(hops):
+                    sent = step * STEP_NS + (20 + 10 * stage + by) * MS
+                    message(
+                        opened, 2 * stage + replica, 2 * stage + 2 + replica, step + 1, sent, (stage, stage + 1), (0, by * MS)
+                    )
+        late = {each.rank: each.own_share for each in stragglers(opened, _LEAST_NS)}
+    assert late.pop(1) > 0.9
+    assert set(late) == {3, 5} & set(range(2 * hops + 2)) and max(late.values()) < 0.2
