@@ -87,7 +87,9 @@ def _one_sided(key: Key, send: FlowEnd | None, receive: FlowEnd | None, reached:
     if silent not in reached.stepped or (silent == sender and (label, sender, receiver, key[3]) in reached.sent_on):
         return FlowState.UNKNOWN
     steps = reached.ended.get((key, "recv" if send else "send"))
-    if done >= number or steps is not None:
+    # A history that was overwritten, or cut, does not hold the end: what moved had two ends that began.
+    moved = send.passed if send else receive.ready if receive else 0
+    if done >= number or steps is not None or moved:
         return _through(send, receive, steps)
     return FlowState.NOT_STARTED
 

@@ -81,11 +81,12 @@ KEY = ("nccl:a", 1, "all_reduce", 0, 0, 1)
     [
         ({"recv": seen_on_a_queue_pair(1, (4, 2, 2, 2))}, 4, FlowState.NOT_SEEN),
         ({"recv": seen_on_a_queue_pair(1, (4, 2, 2, 2))}, 2, FlowState.UNKNOWN),
-        ({"recv": seen_on_a_queue_pair(1, (4, 2, 2, 2))}, None, FlowState.NOT_STARTED),
+        ({"recv": seen_on_a_queue_pair(1, (4, 0, 0, 0))}, None, FlowState.NOT_STARTED),
+        ({"recv": seen_on_a_queue_pair(1, (4, 2, 2, 2))}, None, FlowState.UNKNOWN),
         ({"recv": seen_on_a_queue_pair(1, (4, 4, 4, 2))}, 4, FlowState.NOT_CONSUMED),
         ({"send": seen_on_a_queue_pair(0, (4, 4, 4, 3))}, 4, FlowState.NOT_DELIVERED),
     ],
-    ids=("unseen", "fewer were sent", "none were sent", "taken by nobody", "not acknowledged"),
+    ids=("unseen", "fewer were sent", "none were sent", "its history is lost", "taken by nobody", "not acknowledged"),
 )
 def test_an_end_that_is_through_is_none_that_did_not_begin(
     ends: dict[str, FlowEnd], steps: int | None, state: FlowState
