@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from forensics.model import Anomaly, Belief, Cause, Finding, Granularity, Members, StageName
 from forensics.rules.explain import Observed, blocked, hypothesis, tied
 from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.host.work import serving_frame
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.progress.at_work import (
     LEAST_SAVE_NS,
@@ -26,6 +27,8 @@ from forensics.rules.reductions.waits.settled import Settled
 
 LARGEST_NODE = 8
 """GPUs of the largest node in use: those of one node somebody can look at one by one."""
+
+_LONG_STAGES = frozenset({StageName.CHECKPOINT, StageName.EVAL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +78,9 @@ def is_still(progress: Progress, finding: Finding) -> bool:
 
 def _of_waits(progress: Progress, finding: Finding, found: tuple[WaitState, ...], observed: Observed) -> str | None:
     kinds = {state.standing for state in found}
-    working = _working(progress, finding, found)
-    if working is not None:
-        return working
+    own = _serving(progress, finding) or _working(progress, finding, found)
+    if own is not None:
+        return own
     if finding.belief is Belief.GROUP_SYMPTOM and finding.members is Members.ONE_OF and not _sized(progress, finding):
         return "how many ranks take part is not known: one that left nothing may be the one that the others wait for"
     if (
@@ -137,6 +140,21 @@ def _usual(progress: Progress, finding: Finding, late: Collection[int]) -> str |
     return f"the others always wait for rank {slow[0]}, and nothing shows that they do so for longer now"
 
 
+def _serving(progress: Progress, finding: Finding) -> str | None:
+    """Why those who wait for a rank that waits for requests may wait as they should; None once a wait was given up.
+
+    Its stack tells it: the recorder holds the same of a server that has nothing to do and of one that lost a client.
+    """
+    if finding.belief is not Belief.BEHIND_AND_BUSY or progress.logged.stalled:
+        return None
+    for rank in finding.ranks:
+        found = progress.stacks.get(rank)
+        frames = [serving_frame(sample.activity.path) for sample in found.main] if found else []
+        if frames and frames[-1] is not None and all(frames):
+            return f"rank {rank} waits for requests ({frames[-1]}): nothing tells that one is due"
+    return None
+
+
 def _working(progress: Progress, finding: Finding, found: tuple[WaitState, ...]) -> str | None:
     """Why those who wait for a rank that is at work may go on by themselves; None for a wait that is long even so."""
     if finding.belief is not Belief.BEHIND_AND_BUSY or (finding.mechanism is not None and finding.resource is not None):
@@ -146,7 +164,7 @@ def _working(progress: Progress, finding: Finding, found: tuple[WaitState, ...])
     seen = {rank: how for rank in finding.ranks if (how := _work(progress, finding, rank))}
     lasted = max((state.length_ns or 0 for state in found if state.standing is Standing.STILL), default=0)
     given_up = any(state.standing is Standing.STILL and state.length_ns is None for state in found) and progress.logged.stalled
-    takes_minutes = finding.stage.name is StageName.CHECKPOINT or any(_takes_minutes(progress, finding, rank) for rank in seen)
+    takes_minutes = finding.stage.name in _LONG_STAGES or any(_takes_minutes(progress, finding, rank) for rank in seen)
     least = LEAST_SAVE_NS if takes_minutes else LEAST_WORK_NS
     if len(seen) < len(finding.ranks) or lasted >= least or given_up:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import takewhile
 
 from forensics.model import WaitKind
 from forensics.rules.reductions.host.interpreter_lock import LockHolders
@@ -98,8 +99,18 @@ def compiling_frame(path: CallPath) -> Frame | None:
 
 def at_prompt(path: CallPath) -> bool:
     """Whether a debugger or a console waits for a command, called by the job's own code."""
-    own = next((place for place, entry in enumerate(path) if entry.origin == "app"), len(path))
-    return any(entry.origin != "app" and _matches(patterns.PROMPTS, entry) for entry in path[:own])
+    return _called(path, patterns.PROMPTS) is not None
+
+
+def serving_frame(path: CallPath) -> Frame | None:
+    """The loop of a server that waits for a request, called by the job's own code: no handler of the job runs in it."""
+    return _called(path, patterns.SERVERS)
+
+
+def _called(path: CallPath, table: tuple[patterns.Pattern[str], ...]) -> Frame | None:
+    """The innermost frame of a table below the innermost one of the job's own code."""
+    below = takewhile(lambda entry: entry.origin != "app", path)
+    return next((entry for entry in below if _matches(table, entry)), None)
 
 
 def collecting_frame(path: CallPath, works: bool) -> Frame | None:

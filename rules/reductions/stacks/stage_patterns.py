@@ -83,6 +83,18 @@ PROMPTS = _rows(
     ("prompt", r"(?:IPython/(?:terminal|core/debugger)|ipdb/|prompt_toolkit/|pudb/|remote_pdb)", _ANY),
 )  # fmt: skip
 
+# Loops of servers that wait for a request: whoever is in one waits for clients of the job, of which none need come.
+SERVERS = _rows(
+    ("server", r"socketserver\.py", r"serve_forever"),
+    ("server", r"socket\.py", r"accept"),
+    ("server", r"multiprocessing/(?:connection|managers)\.py", r"accept|serve_forever"),
+    ("server", r"asyncio/base_events\.py", r"serve_forever"),
+    ("server", r"(?:uvicorn|hypercorn|gunicorn|waitress|cheroot|daphne)/", r"run|serve|serve_forever|main_loop|loop"),
+    ("server", r"aiohttp/web\.py", r"run_app|_run_app"),
+    ("server", r"grpc/(?:_server|aio/_server)\.py", r"wait_for_termination"),
+    ("server", r"vllm/v1/engine/core\.py", r"_process_input_queue"),
+)  # fmt: skip
+
 # What a thread without a telling Python frame waits in, by the native frames that some samplers show, mangled or not. `wait()` of a
 # work handle (`isend`, `irecv`, `async_op=True`), gradients that hooks of compiled code reduce, and `with lock:` have no other.
 _C10D = r"(?:c10d::|_ZNK?4c10d\d+)"

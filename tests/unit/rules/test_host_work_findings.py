@@ -53,6 +53,25 @@ SUBPROCESS: Place = (
 GARBAGE: Place = (("Stream.__del__", "/srv/job/streams.py", 30), ("collect_garbage", "/srv/job/streams.py", 35), *MAIN)
 
 
+SERVER: Place = (
+    ("_PollLikeSelector.select", f"{LIB}selectors.py", 415),
+    ("BaseServer.serve_forever", f"{LIB}socketserver.py", 233),
+    *MAIN,
+)
+HANDLER: Place = (
+    ("SocketIO.readinto", f"{LIB}socket.py", 718),
+    ("Handler.do_GET", "/srv/job/serve.py", 12),
+    ("BaseRequestHandler.__init__", f"{LIB}socketserver.py", 755),
+    *SERVER[1:],
+)
+SCORE: Place = (("rouge", "/srv/job/score.py", 9), ("evaluate", "/srv/job/train.py", 30), *MAIN)
+GAVE_UP = (
+    b"[rank0]:[E1120 13:50:40.826258055 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: "
+    b"WorkNCCL(SeqNum=13, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600029 milliseconds before "
+    b"timing out.\n"
+)
+
+
 def loop(line: int) -> Place:
     return (("Packer.fill", "/srv/job/packer.py", line), *MAIN)
 
@@ -224,3 +243,49 @@ def test_a_rank_that_writes_its_first_checkpoint_may_take_minutes(
     sampled(found, busy=busy)
     verdict = verdict_of(found.write(tmp_path))
     assert [suspect.rules for suspect in verdict.suspects] == ([("FX111",)] if accused else [])
+
+
+def test_a_server_without_clients_holds_nobody_up(tmp_path: Path) -> None:
+    found = collected(SERVER, silence_s=4000)
+    sampled(found, wchan="do_poll")
+    verdict = verdict_of(found.write(tmp_path))
+    assert verdict.suspects == ()
+    reasons = [each.withheld or "" for each in verdict.assessments if each.rules == ("FX112",)]
+    assert [reason.partition(" (")[0] for reason in reasons] == ["rank 2 waits for requests"]
+
+
+def test_a_server_that_handles_a_request_is_no_idle_one(tmp_path: Path) -> None:
+    found = collected(HANDLER)
+    sampled(found, wchan="sk_wait_data")
+    assert first_of(found, tmp_path).rules == ("FX112",)
+
+
+def test_a_server_that_left_a_request_between_samples_is_no_idle_one(tmp_path: Path) -> None:
+    found = collected(SERVER)
+    found.members[f"ranks/{BEHIND}/stacks/1.json"] = py_spy(HANDLER, pid_of(BEHIND))
+    sampled(found, wchan="do_poll")
+    assert first_of(found, tmp_path).rules == ("FX112",)
+
+
+def test_a_server_whose_peers_gave_up_is_named(tmp_path: Path) -> None:
+    found = collected(SERVER, silence_s=4000)
+    sampled(found, wchan="do_poll")
+    found.members["ranks/0/logs/rank0.log"] = GAVE_UP
+    assert first_of(found, tmp_path).rules == ("FX112",)
+
+
+@pytest.mark.parametrize(("silence_s", "accused"), [(60, False), (400, True)])
+def test_a_rank_that_evaluates_alone_may_take_minutes(tmp_path: Path, silence_s: int, accused: bool) -> None:
+    found = collected(SCORE, silence_s)
+    for number, line in enumerate((7, 9, 8)):
+        place = (("rouge", "/srv/job/score.py", line), *SCORE[1:])
+        found.members[f"ranks/{BEHIND}/stacks/{number}.json"] = py_spy(place, pid_of(BEHIND))
+    sampled(found, busy=1.0)
+    verdict = verdict_of(found.write(tmp_path))
+    assert ({rank for suspect in verdict.suspects for rank in suspect.ranks} == {BEHIND}) is accused
+
+
+def test_an_evaluation_that_sleeps_is_not_at_work(tmp_path: Path) -> None:
+    found = collected(SCORE)
+    sampled(found, wchan="futex_do_wait")
+    assert first_of(found, tmp_path).stage.name is StageName.EVAL
