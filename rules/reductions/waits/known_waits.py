@@ -17,7 +17,7 @@ from forensics.rules.reductions.waits.combined_positions import Positions
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph, explained_waits, wait_graph
 from forensics.rules.reductions.waits.messages import MessageWaits
 from forensics.rules.reductions.waits.point_to_point import point_to_point_waits
-from forensics.rules.reductions.waits.unrecorded import joined_by_stack, waits_by_stack
+from forensics.rules.reductions.waits.unrecorded import joined_by_stack, not_whole, waits_by_stack
 
 _LEAST_RANKS = 4
 """Ranks of a job of which one is told by all others: of fewer, one that was ended early is as likely."""
@@ -32,7 +32,8 @@ def known_waits(calls: Calls, placed: Positions, roster: Roster, samples: Stacks
     heard = {Family.RECORDER: dumped, Family.SHIM: calls.logged}
     collective = recorded_waits(groups, ranks.keys(), ignore=gone, heard=heard)
     between_two = point_to_point_waits(calls.connection, groups, heard, ignore=gone)
-    recorded = joined_by_stack((*collective, *between_two), roster, samples)
+    guessed = {group.label: group.members for group in groups if group.confidence == "assumed"}
+    recorded = not_whole(joined_by_stack((*collective, *between_two), roster, samples), guessed, samples)
     found = (*recorded, *waits_by_stack(recorded, roster, samples, gone, messages))
     reports = reported_waits(placed.reported, roster, samples)
     return wait_graph(explained_waits(found) if calls.logged else found, *reports)

@@ -39,6 +39,21 @@ def _joined(wait: Wait, samples: Mapping[int, Stacks]) -> Wait:
     return replace(wait, waiting=waiting, unheard=tuple(rank for rank in wait.unheard if rank not in inside))
 
 
+def not_whole(waits: Sequence[Wait], guessed: Mapping[str, Collection[int]], samples: Mapping[int, Stacks]) -> tuple[Wait, ...]:
+    """The waits, with ranks that are still at a store as those that may be missing; `guessed` are members that only calls tell.
+
+    A group that somebody is still making has members that made no call in it; and numbers name several groups where each rank
+    makes its own ones only.
+    """
+    at_store = [rank for rank, found in sorted(samples.items()) if found.in_store_now]
+    return tuple(
+        replace(wait, assumed=tuple(rank for rank in at_store if rank not in guessed[wait.communicator]))
+        if wait.communicator in guessed and not (wait.missing or wait.peers)
+        else wait
+        for wait in waits
+    )
+
+
 def _places(found: Stacks) -> set[tuple[CallPath, WaitKind]]:
     """Where the main thread of a rank was in its samples, and how it slept there."""
     return {(sample.activity.python_path, sample.activity.wait) for sample in found.main}

@@ -11,11 +11,21 @@ from forensics.model import Family
 from forensics.rules.collectives.order_cycle import RULE
 from forensics.rules.reductions.calls.positions import Communicator, Operation, Position
 from forensics.rules.reductions.mismatch.miscounts import Miscounts
+from forensics.rules.reductions.stacks.activity import activity
+from forensics.rules.reductions.stacks.call_paths import frame
+from forensics.rules.reductions.stacks.samples import Sample, Stacks
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.collective_waits import recorded_waits
 from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph, unrecorded_wait, wait_graph
 from forensics.rules.reductions.waits.order_history import CallOrder
+from forensics.rules.reductions.waits.unrecorded import not_whole
+from tests.recordings.places import ALL_REDUCE, SITE, Place
 
+AT_STORE: Place = (
+    ("_new_process_group_helper", f"{SITE}torch/distributed/distributed_c10d.py", 2169),
+    ("new_group", f"{SITE}torch/distributed/distributed_c10d.py", 5863),
+    ("main", "/srv/job/train.py", 9),
+)
 CALL = Operation("send", "[[4]]", 1000, None, "dump#entry=1")
 
 
@@ -173,3 +183,14 @@ def test_messages_behind_each_other_are_no_circle_while_a_rank_is_awaited(free: 
     text.stack.return_value = ()
     findings = RULE.evaluate(WaitGraph((there, back), roots, {}), Miscounts(()), CallOrder(), text)
     assert len(list(findings)) == found
+
+
+@pytest.mark.parametrize(("place", "missing"), [(AT_STORE, (3,)), (ALL_REDUCE, ())], ids=["at the store", "elsewhere"])
+def test_a_rank_that_still_makes_a_group_may_be_its_member(place: Place, missing: tuple[int, ...]) -> None:
+    """Ranks 0 and 1 made one group, rank 2 makes calls in another one of the same number, which rank 3 has not made yet."""
+    pair = group("1", (0, 1, 2), at(0, 1), at(1, 1), at(2, 1, True), confidence="assumed")
+    waits = recorded_waits([replace(pair, backend="gloo")], range(4))
+    sample = Sample(0, 4, 4, True, False, activity(tuple(frame(*each) for each in place)), "s#thread=4")
+    (wait,) = not_whole(waits, {pair.label: pair.members}, {3: Stacks((sample,), (), ())})
+    assert wait.missing == missing
+    assert not_whole(waits, {}, {3: Stacks((sample,), (), ())}) == waits
