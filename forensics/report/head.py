@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from forensics.bundle.members import ARCHIVE_CUT
-from forensics.model import Anomaly, CoverageRow, GroupRow, Outcome, StageRef, Suspect, Verdict, Victims
+from forensics.model import Anomaly, CoverageRow, Granularity, GroupRow, Outcome, StageRef, Suspect, Verdict, Victims
 from forensics.report import ranks, suspects, times
 from forensics.report.plain import brief
 from forensics.vocabulary import IF_STUCK, MOVES
@@ -22,6 +22,8 @@ LONGEST_REASON = 300
 _NAME = 60
 # Of kinds of evidence: the whole list stands under COVERAGE.
 _KINDS = 4
+# Members of a group wait for each other.
+_NO_WAITERS = {False: "no waiting ranks identified", True: "nobody outside this group is known to wait"}
 _NOBODY = {
     Outcome.HEALTHY: "the job was moving; nobody is accused",
     Outcome.SLOWDOWN: "the whole job is slower than before; nobody is accused",
@@ -55,7 +57,7 @@ def _waiting(verdict: Verdict, first: Suspect) -> str:
     victims = next((v for v in verdict.victims if set(v.waits_for) & set(first.ranks)), None)
     victims = victims or next(iter(verdict.victims), None)
     if victims is None or _is_over(verdict, first):
-        return f"{suspects.cost(first.impact) or 'no waiting ranks identified'}; {since}"
+        return f"{suspects.cost(first.impact) or _NO_WAITERS[first.granularity is Granularity.GROUP]}; {since}"
     whom = "" if set(victims.waits_for) <= set(first.ranks) else f" for {ranks.phrase(victims.waits_for, most=4)}"
     between = " " if verdict.since else "; "
     who = f"{_who(victims, verdict.world_size)}{whom}{_operation(verdict, first, victims)}"

@@ -48,6 +48,11 @@ _CALLS_APART = (
     "one more, went on and is in another call by now"
 )
 
+_ROOTS_APART = (
+    "compare the root (src or dst) that each rank passes to the call, and the rank it takes itself for: members that name "
+    "different roots look like this"
+)
+
 
 def _evaluate(
     roster: Roster,
@@ -153,9 +158,11 @@ def _finding(
     """
     wait, (beside, lines) = root.waits[0], known
     on = (Evidence(f"with PXN the message leaves over the NIC of {evidence_text.ranks_text(beside)}"),) if beside else ()
+    cause = _cause(groups, root, bool(lines))
+    inside = _ROOTS_APART if cause is Cause.COLLECTIVE_MISMATCH else _BELOW_THE_CALL
     return Finding(
         ranks=tuple(sorted((*root.ranks, *beside))),
-        cause=_cause(groups, root, bool(lines)),
+        cause=cause,
         stage=text.joined_stage(wait, root.ranks, Component.COMMUNICATION),
         belief=Belief.GROUP_SYMPTOM,
         confidence=Confidence.SUSPECT,
@@ -163,7 +170,7 @@ def _finding(
         granularity=Granularity.GROUP,
         members=Members.ONE_OF,
         since=text.since((wait,)),
-        next_steps=(_CALLS_APART if apart else _BELOW_THE_CALL,),
+        next_steps=(_CALLS_APART if apart else inside,),
     )
 
 

@@ -320,3 +320,15 @@ def test_the_second_line_says_who_waits_for_whom_waits() -> None:
     verdict = replace(HANG, victims=(Victims((0,), (2,)), Victims((1, 3), (0,))), groups=rows)
     second = text.render(verdict).splitlines()[1]
     assert second.startswith("  rank 0 (1 of 4) waits in broadcast seq 881 of 0:default_pg, 2 more behind it since ")
+
+
+@pytest.mark.parametrize(
+    ("granularity", "said"),
+    [
+        (Granularity.GROUP, "nobody outside this group is known to wait; since"),
+        (Granularity.RANK, "no waiting ranks identified; since"),
+    ],
+)
+def test_who_waits_where_no_victim_is_known(granularity: Granularity, said: str) -> None:
+    verdict = replace(HANG, suspects=(replace(DATALOADER, granularity=granularity),), victims=())
+    assert said in text.render(verdict)
