@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 import tempfile
 import traceback
@@ -36,6 +38,12 @@ from forensics.cli import (
 )
 from forensics.errors import ExitCode, ForensicsError
 
+
+def _paragraphs(text: str) -> str:
+    """The text without the line ends of its source: a terminal wraps each paragraph to its own width."""
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(text))
+
+
 app = typer.Typer(
     name="forensics",
     help="Post-mortem forensics for hung or slow distributed training: which rank, which stage, why.",
@@ -66,7 +74,7 @@ for command in (
     watch.watch,
     nic_sample.nic_sample,
 ):
-    app.command()(command)
+    app.command(help=_paragraphs(command.__doc__ or ""))(command)
 app.add_typer(shim.app, name="shim")
 
 

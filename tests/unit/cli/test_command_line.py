@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import forensics as package
+from forensics.cli import app
 from forensics.rules.engine import discover, page
 from tests.recordings.commands import Command
 
@@ -27,6 +28,11 @@ def test_help_of_every_command_has_an_example(forensics: Command, command: str) 
     answer = forensics(command, "--help")
     assert answer.code == OK
     assert f"forensics {command}" in answer.out.partition("xample")[2]
+
+
+def test_no_help_is_broken_in_the_middle_of_a_sentence() -> None:
+    texts = {info.help or "" for info in app.registered_commands}
+    assert len(texts) > 15 and all("\n" not in text.replace("\n\n", " ") for text in texts)
 
 
 def test_help_lists_every_command(forensics: Command) -> None:
