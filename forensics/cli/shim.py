@@ -21,9 +21,9 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Folder = Annotated[Path | None, typer.Option("--dir", help="Folder of the logs [default: /dev/shm/forensics-UID].")]
-JobName = Annotated[str | None, typer.Option("--job", help="Name of the job, a folder below it [default: by the launcher].")]
-Size = Annotated[int | None, typer.Option("--bytes", min=1 << 20, max=256 << 20, help="Size of a log [default: 8388608].")]
+Folder = Annotated[Path | None, typer.Option("--dir", help="Folder of the logs (default: /dev/shm/forensics-UID).")]
+JobName = Annotated[str | None, typer.Option("--job", help="Name of the job, a folder below it (default: by the launcher).")]
+Size = Annotated[int | None, typer.Option("--bytes", min=1 << 20, max=256 << 20, help="Size of a log (default: 8388608).")]
 Preload = Annotated[bool, typer.Option("--preload/--no-preload", help="Hook the NCCL functions and verbs (LD_PRELOAD).")]
 Profiler = Annotated[bool, typer.Option("--profiler/--no-profiler", help="Be NCCL's profiler plugin (NCCL 2.23 and newer).")]
 Library = Annotated[Path | None, typer.Option("--library", help="Another copy of libforensics_shim.so.", exists=True)]
@@ -85,7 +85,7 @@ def run(
 
 @app.command()
 def status(
-    place: Annotated[Path | None, typer.Argument(help="Folder of logs, or one log [default: /dev/shm/forensics-UID].")] = None,
+    place: Annotated[Path | None, typer.Argument(help="Folder of logs, or one log (default: /dev/shm/forensics-UID).")] = None,
     form: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
 ) -> None:
     """Say what the logs of living or dead processes tell: hooks, last operation of each communicator, losses.

@@ -33,6 +33,10 @@ def test_env_prints_what_a_shell_can_take(library: Path, forensics: Command) -> 
     ]
 
 
+def test_help_says_where_logs_are_looked_for(forensics: Command) -> None:
+    assert all("forensics-UID" in forensics("shim", command, "--help").out for command in ("env", "run", "status"))
+
+
 def test_env_refuses_a_form_it_does_not_know(library: Path, forensics: Command) -> None:
     assert forensics("shim", "env", "--library", library, "--format", "xml").code == ExitCode.USAGE
 
