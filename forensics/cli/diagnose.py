@@ -109,7 +109,7 @@ def diagnose(
             connection = open_case(found, case, progress, names)
         verdict = _verdict(connection, overrides, config, baseline)
     record(connection, verdict)
-    curves = _curves(connection, verdict) if form in _WITH_RATES else None
+    curves = _curves(connection, verdict, form is Format.HTML) if form in _WITH_RATES else None
     connection.close()
     shown = _render(verdict, form, Extent(all_ranks, why, verbose, quiet), width, max_bytes, output, curves)
     write(shown, output)
@@ -171,11 +171,14 @@ def _render(
     return "\n".join(shown.splitlines()[:VERDICT_LINES]) if extent.quiet else shown
 
 
-def _curves(connection: DuckDBPyConnection, verdict: Verdict) -> RateCurves:
+def _curves(connection: DuckDBPyConnection, verdict: Verdict, with_operators: bool) -> RateCurves:
     """What NICs sent and received, those of the suspects first."""
     from forensics.report.rates import rate_curves
+    from forensics.rules.engine import supply_of
+    from forensics.rules.reductions.epochs.operators import NicOperators
 
-    return rate_curves(connection, {rank for suspect in verdict.suspects for rank in suspect.ranks})
+    operators = supply_of(connection).get(NicOperators) if with_operators else None
+    return rate_curves(connection, {rank for suspect in verdict.suspects for rank in suspect.ranks}, operators)
 
 
 def _drawn(verdict: Verdict) -> str:

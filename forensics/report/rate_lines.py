@@ -23,10 +23,7 @@ _NAME = 12
 
 
 def section(found: RateCurves, verdict: Verdict, width: int, most: int = _MOST) -> Section:
-    """The curves of the first `most` captures, those of the suspect first; without items where there are none.
-
-    They are the rates while something moves: a NIC that is slow while it has work shows, however seldom it has any.
-    """
+    """The curves of the first `most` captures, those of the suspect first; without items where there are none."""
     shown = RateCurves(found.curves[:most], found.left_out + len(found.curves[most:]))
     if not shown.curves:
         return Section("NIC RATES", ())
@@ -38,8 +35,8 @@ def section(found: RateCurves, verdict: Verdict, width: int, most: int = _MOST) 
 
 def _lines(curve: RateCurve, found: RateCurves, room: int, is_accused: bool) -> Iterator[Item]:
     name = f"rank {curve.rank} {brief(curve.nic, _NAME)}{' *' if is_accused else ''}"
-    yield Item("", f"{name} sent", drawing=_drawn(curve, curve.sent_busy, found, room))
-    yield Item("", "received".rjust(len(name) + 9), drawing=_drawn(curve, curve.received_busy, found, room))
+    yield Item("", f"{name} sent", drawing=_drawn(curve, curve.sent, found, room))
+    yield Item("", "received".rjust(len(name) + 9), drawing=_drawn(curve, curve.received, found, room))
 
 
 def _drawn(curve: RateCurve, values: Rates, found: RateCurves, room: int) -> str:
@@ -47,7 +44,7 @@ def _drawn(curve: RateCurve, values: Rates, found: RateCurves, room: int) -> str
     late = found.begin(curve) - begin
     edges = [(end - begin) * column / room - late for column in range(room + 1)]
     spans = [(max(floor(low / curve.span_ns), 0), max(ceil(high / curve.span_ns), 0)) for low, high in pairwise(edges)]
-    return "".join(_sign(values[low:high], found.busiest) for low, high in spans).rstrip()
+    return "".join(_sign(values[low:high], found.highest) for low, high in spans).rstrip()
 
 
 def _sign(values: Rates, busiest: float) -> str:
@@ -66,4 +63,4 @@ def _legend(found: RateCurves, verdict: Verdict, room: int) -> Iterator[Item]:
     more = f"; {found.left_out} more captures" if found.left_out else ""
     suspect = "; * suspect" if any(curve.rank in each.ranks for each in verdict.suspects[:1] for curve in found.curves) else ""
     column = f"a column is {times.duration((end - begin) // room)}, its sign the rate while something moves"
-    yield Item(f"{column}: . nothing, # {rate(found.busiest)}, ? lost{suspect}{more}")
+    yield Item(f"{column}: . nothing, # {rate(found.highest)}, ? lost{suspect}{more}")

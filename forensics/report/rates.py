@@ -6,7 +6,7 @@ holes. Of many captures those of the suspects come first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,21 +18,24 @@ from forensics.model import Since
 from forensics.report.times import is_realtime
 from forensics.rules.reductions.epochs.captures import NicCapture, nic_captures
 from forensics.rules.reductions.epochs.cells import DIRECTIONS, FASTEST
+from forensics.rules.reductions.epochs.operators import MovedByNic, NicOperators
 from forensics.rules.reductions.ranks.nic_users import nic_users
 
 MOST_CURVES = 12
 POINTS = 300
-"""Points of the longest curve; each is the mean of neighbouring epochs."""
+"""Points of the longest curve; each stands for neighbouring epochs."""
 
 Rates = npt.NDArray[np.float64]
+Spans = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RateCurve:
-    """Bytes per second in spans of `span_ns` from `begin_ns` on (CLOCK_REALTIME of the host; None: not told), NaN lost.
+    """Bytes per second while something moves, in spans of `span_ns` from `begin_ns` on (CLOCK_REALTIME of the host; None: not
+    told): the rate at which the average byte moved, 0 where none did, NaN lost.
 
-    `sent` and `received` are means of the span. The busy ones are the rate at which the average byte of it moved: how long
-    nothing moved does not count, and messages of a hundred bytes that grant buffers hardly do (0 where nothing moved).
+    How long nothing moved does not count: a NIC that is slow while it has work shows beside others that rest as long as it
+    does not. Messages of a hundred bytes that grant buffers hardly count either.
     """
 
     rank: int
@@ -42,8 +45,8 @@ class RateCurve:
     span_ns: int
     sent: Rates
     received: Rates
-    sent_busy: Rates
-    received_busy: Rates
+    operators: Spans = ()
+    """Begin and end of what it sent for one operator after the other, in ns since `begin_ns`; those that overlap are one."""
 
     def __len__(self) -> int:
         return len(self.sent)
@@ -73,23 +76,15 @@ class RateCurves:
 
     @property
     def highest(self) -> float:
-        """The highest mean of all, in bytes per second; 1 where nothing was moved."""
-        return _highest(each for curve in self.curves for each in (curve.sent, curve.received))
-
-    @property
-    def busiest(self) -> float:
-        """The highest rate while something moved of all, in bytes per second; 1 where nothing was moved."""
-        return _highest(each for curve in self.curves for each in (curve.sent_busy, curve.received_busy))
+        """The highest rate of all, in bytes per second; 1 where nothing was moved."""
+        rates = (each for curve in self.curves for each in (curve.sent, curve.received))
+        return float(np.nanmax(np.concatenate([np.zeros(1), *rates]))) or 1.0
 
     def marked(self, since: Since | None) -> int | None:
         """The moment that an onset has on the axis of all; None where it is on another clock, or not on the axis."""
         begin, end = self.extent
         known = since is not None and is_realtime(since) and self.is_dated and begin <= since.time_ns <= end
         return since.time_ns if since is not None and known else None
-
-
-def _highest(rates: Iterable[Rates]) -> float:
-    return float(np.nanmax(np.concatenate([np.zeros(1), *rates]))) or 1.0
 
 
 NO_CURVES = RateCurves()
@@ -112,37 +107,50 @@ WITH cells AS (
     SELECT direction, epoch, sum(bytes)::DOUBLE AS bytes FROM cells
     WHERE epoch >= $first AND epoch < $end AND bytes BETWEEN 1 AND $most GROUP BY direction, epoch
 )
-SELECT direction, (epoch - $first) // $size AS point, sum(bytes), sum(bytes * bytes) / sum(bytes) FROM moved
+SELECT direction, (epoch - $first) // $size AS point, sum(bytes * bytes) / sum(bytes) FROM moved
 GROUP BY direction, point ORDER BY direction, point
 """
 
 
-def rate_curves(connection: DuckDBPyConnection, accused: Collection[int], most: int = MOST_CURVES) -> RateCurves:
-    """Curves of at most `most` captures, those of the `accused` ranks first, then in the order of ranks."""
+def rate_curves(connection: DuckDBPyConnection, accused: Collection[int], operators: NicOperators | None = None) -> RateCurves:
+    """Curves of at most `MOST_CURVES` captures, those of the `accused` ranks first, then in the order of ranks."""
     told = [each for each in nic_captures(connection, nic_users(connection)) if each.is_dated]
     order = sorted(told, key=lambda each: (each.rank not in accused, each.rank, each.path, each.capture_id))
-    span_ns = max((each.epochs or 0) * each.epoch_ns for each in order[:most]) // POINTS if order else 0
-    curves = tuple(_curve(connection, each, span_ns) for each in order[:most])
-    return RateCurves(curves, len(order) - len(curves))
+    shown = order[:MOST_CURVES]
+    span_ns = max((each.epochs or 0) * each.epoch_ns for each in shown) // POINTS if shown else 0
+    spans = {(each.capture.source_id, each.capture.capture_id): _spans(each) for each in operators or ()}
+    curves = (_curve(connection, each, span_ns, spans.get((each.source_id, each.capture_id), ())) for each in shown)
+    return RateCurves(tuple(curves), len(order) - len(shown))
 
 
-def _curve(connection: DuckDBPyConnection, capture: NicCapture, span_ns: int) -> RateCurve:
+def _spans(moved: MovedByNic) -> Spans:
+    sent = [each for each in moved.nics if each.direction == "send" and len(each.begin)]
+    if not sent:
+        return ()
+    begins, ends = (np.concatenate([getattr(each, name) for each in sent]) for name in ("begin", "end"))
+    order = np.argsort(begins, kind="stable")
+    begins, reached = begins[order], np.maximum.accumulate(ends[order])
+    new = np.flatnonzero(np.append(True, begins[1:] > reached[:-1]))
+    last = np.append(new[1:], len(begins)) - 1
+    edges = (np.stack((begins[new], reached[last] + 1), axis=1) - (moved.capture.first or 0)) * moved.capture.epoch_ns
+    return tuple((int(begin), int(end)) for begin, end in edges)
+
+
+def _curve(connection: DuckDBPyConnection, capture: NicCapture, span_ns: int, operators: Spans) -> RateCurve:
     """Means over at least `span_ns`, the same for all: the peak of a burst is as high as the span is short."""
     first, epochs = capture.first or 0, capture.epochs or 1
     size = max(-(-span_ns // capture.epoch_ns), 1)
     points = -(-epochs // size)
-    lengths = np.full(points, size * capture.epoch_ns, dtype=np.float64)
-    lengths[-1] = (epochs - (points - 1) * size) * capture.epoch_ns
-    means, busy = ({direction: np.zeros(points) for direction in DIRECTIONS} for _ in range(2))
+    rates = {direction: np.zeros(points) for direction in DIRECTIONS}
     asked = {"source": capture.source_id, "capture": capture.capture_id, "first": first, "end": first + epochs, "size": size}
     rows = connection.execute(_SUMS, {**asked, "most": capture.epoch_ns * FASTEST}).fetchall()
-    for direction, point, total, of_byte in rows:
-        if direction in means:
-            means[direction][int(point)], busy[direction][int(point)] = total / lengths[int(point)], of_byte / capture.epoch_ns
+    for direction, point, moved in rows:
+        if direction in rates:
+            rates[direction][int(point)] = moved / capture.epoch_ns * 1e9
     holes = _holes(connection, capture, first, size, points)
-    rates = [np.where(holes, np.nan, each[direction] * 1e9) for each in (means, busy) for direction in DIRECTIONS]
+    sent, received = (np.where(holes, np.nan, rates[direction]) for direction in DIRECTIONS)
     begin = first * capture.epoch_ns if capture.clock == "realtime" else None
-    return RateCurve(capture.rank, capture.host, capture.nic, begin, size * capture.epoch_ns, *rates)
+    return RateCurve(capture.rank, capture.host, capture.nic, begin, size * capture.epoch_ns, sent, received, operators)
 
 
 def _holes(connection: DuckDBPyConnection, capture: NicCapture, first: int, size: int, points: int) -> npt.NDArray[np.bool_]:

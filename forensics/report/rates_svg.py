@@ -17,6 +17,9 @@ _LEFT, _TOP, _WIDTH, _PANEL, _GAP = 190, 40, 900, 70, 16
 _MOMENT = 200
 """Pixels that a date takes below the drawing."""
 _NAME = 30
+_MOST_OPERATORS = 300
+"""Operators of a capture up to which one can be told from the next."""
+_BAR = 4
 
 
 def drawn(found: RateCurves, verdict: Verdict) -> Drawing | None:
@@ -32,12 +35,19 @@ def drawn(found: RateCurves, verdict: Verdict) -> Drawing | None:
     body += _axis(begin, end, height)
     if (moment := found.marked(verdict.since)) is not None:
         body += _mark(_x(moment, begin, end), height, times.begins(verdict.outcome))
-    return Drawing(_LEFT + _WIDTH + 30, height, "bytes per second of NICs over time", tuple(body))
+    return Drawing(_LEFT + _WIDTH + 30, height, "bytes per second of NICs while something moves, over time", tuple(body))
 
 
 def _title(found: RateCurves) -> Iterator[str]:
     more = f"; (+{found.left_out} more captures)" if found.left_out else ""
-    yield tag("text", f"bytes per second of each NIC, 0 to {rate(found.highest)}{more}", x=10, y=20, font_size=13)
+    bars = ", the operators that it sent below it" if any(curve.operators for curve in found.curves) else ""
+    yield tag(
+        "text",
+        f"bytes per second of each NIC while something moves, 0 to {rate(found.highest)}{bars}{more}",
+        x=10,
+        y=20,
+        font_size=13,
+    )
     yield tag("text", "sent", class_="send", x=_LEFT + _WIDTH - 110, y=20)
     yield tag("text", "received", class_="recv", x=_LEFT + _WIDTH - 60, y=20)
 
@@ -47,9 +57,19 @@ def _panel(curve: RateCurve, top: int, found: RateCurves, is_accused: bool) -> I
     yield tag("text", brief(" ".join(filter(None, (curve.host, curve.nic))), _NAME), x=10, y=top + 42)
     yield tag("line", class_="faint", x1=_LEFT, y1=top + _PANEL, x2=_LEFT + _WIDTH, y2=top + _PANEL)
     begin, end = found.extent
+    yield from _bars(curve, found, top + _PANEL + _BAR)
     for kind, values in (("send", curve.sent), ("recv", curve.received)):
         for points in _runs(values, found.begin(curve), curve.span_ns, begin, end, top, found.highest):
             yield tag("polyline", class_=kind, points=points)
+
+
+def _bars(curve: RateCurve, found: RateCurves, y: int) -> Iterator[str]:
+    """A bar for each operator, so that one sees where it begins and ends."""
+    if 0 < len(curve.operators) <= _MOST_OPERATORS:
+        start = found.begin(curve)
+        ends = ([_x(start + at, *found.extent) for at in span] for span in curve.operators)
+        path = " ".join(f"M{left:.1f},{y} H{max(right - 0.5, left + 0.5):.1f}" for left, right in ends)
+        yield tag("path", class_="send", d=path, stroke_width=_BAR)
 
 
 def _runs(values: Rates, start: int, span: int, begin: int, end: int, top: int, highest: float) -> Iterator[str]:

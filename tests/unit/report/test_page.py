@@ -109,7 +109,7 @@ def window(ranks: int, culprit: int) -> FrontierRow:
 def curve(rank: int, begin: int | None = STALL_NS - 150 * MS) -> RateCurve:
     sent = np.full(300, 1e9)
     sent[100:110] = np.nan
-    return RateCurve(rank, f"gpu-{rank}", "mlx5_0", begin, MS, sent, np.zeros(300), sent, np.zeros(300))
+    return RateCurve(rank, f"gpu-{rank}", "mlx5_0", begin, MS, sent, np.zeros(300))
 
 
 def hostile(name: str) -> Verdict:

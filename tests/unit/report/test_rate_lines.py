@@ -10,8 +10,10 @@ import pytest
 
 from forensics.case.build import open_case
 from forensics.model import Granularity, Since
-from forensics.report import rate_lines, text
+from forensics.report import rate_lines, rates_svg, text
 from forensics.report.rates import NO_CURVES, RateCurve, RateCurves, rate_curves
+from forensics.rules.engine import supply_of
+from forensics.rules.reductions.epochs.operators import NicOperators
 from tests.recordings.nic_captures import Ring, captures, write
 from tests.unit.report.verdicts import DATALOADER, HANG
 
@@ -24,8 +26,7 @@ def lines(found: RateCurves, width: int = 60, since: Since | None = None) -> lis
 
 
 def curve(rank: int, busy: list[float], begin: int | None = 0) -> RateCurve:
-    rates = np.array(busy)
-    return RateCurve(rank, "host", "mlx5_0", begin, 10, rates / 2, rates / 2, rates, np.zeros(len(busy)))
+    return RateCurve(rank, "host", "mlx5_0", begin, 10, np.array(busy), np.zeros(len(busy)))
 
 
 def test_a_sign_is_a_share_of_the_highest_rate_and_what_was_lost_is_none() -> None:
@@ -58,10 +59,22 @@ def test_the_first_screen_has_them_where_a_nic_or_a_link_is_named(granularity: G
     assert "NIC RATES" in text.render(verdict, verbose=True, curves=found)
 
 
-def test_of_a_capture_the_rate_while_something_moves_is_told_from_the_mean(tmp_path: Path) -> None:
+def test_a_slow_nic_shows_although_its_neighbours_move_as_much(tmp_path: Path) -> None:
     with open_case([write(tmp_path, captures(Ring(slow={2: 0.5})))]) as connection:
         found = rate_curves(connection, {2})
     slow, *others = found.curves
     assert slow.rank == 2
-    assert np.nanmax(slow.sent_busy) < 0.7 * min(float(np.nanmax(each.sent_busy)) for each in others if each.rank not in (0, 4))
-    assert all((each.sent_busy >= 0.999 * each.sent).all() for each in found.curves)
+    assert np.nanmax(slow.sent) < 0.7 * min(float(np.nanmax(each.sent)) for each in others if each.rank not in (0, 4))
+
+
+def test_each_operator_has_a_bar_of_its_own_on_the_page(tmp_path: Path) -> None:
+    with open_case([write(tmp_path, captures(Ring()))]) as connection:
+        found = rate_curves(connection, (), supply_of(connection).get(NicOperators))
+    assert all(len(curve.operators) > 5 for curve in found.curves)
+    for curve in found.curves:
+        edges = [moment for span in curve.operators for moment in span]
+        assert edges == sorted(edges) and edges[0] >= 0 and edges[-1] <= len(curve) * curve.span_ns
+    picture = rates_svg.drawn(found, SLOW)
+    assert picture is not None and any("the operators that it sent" in element for element in picture.body)
+    bars = [element for element in picture.body if element.startswith("<path")]
+    assert [bar.count("M") for bar in bars] == [len(curve.operators) for curve in found.curves]
