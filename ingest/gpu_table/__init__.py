@@ -1,4 +1,4 @@
-"""`nvidia-smi --query-gpu=index,... --format=csv`: numbers and readings of the GPUs of a host (docs/formats/gpu-table.md)."""
+"""`nvidia-smi --query-gpu` as CSV, and `nvidia-smi dmon`: readings of the GPUs of a host (docs/formats/gpu-table.md)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.content import Lines
 from forensics.ingest._shared.pci import pci_address
 from forensics.ingest._shared.rows import add_row
+from forensics.ingest.gpu_table.device_monitor import is_units, monitored
 from forensics.ingest.gpu_table.readings import count_known, name_of, readings, reasons
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 
@@ -19,14 +20,15 @@ MAX_GPUS = 1024
 MOST_LOOKS = 256
 """Newest looks at a GPU that are kept, of a table that is printed again and again."""
 _LEAST_READINGS = 2
-_CUT = re.compile(r"\s*(?:\d{1,4}|[\da-f]{4,8}:[\da-f:.]*) ?(?:,|$)", re.IGNORECASE)
+_CUT = re.compile(r"\s*(?:\d{1,4}|[\da-f]{4,8}:[\da-f:.]*) ?(?:,|$)|[\d .:-]{1,256}$|#[\w ]{0,256}$", re.IGNORECASE)
 _COMMAND = "nvidia-smi"
 _BUS, _INDEX = "pci.bus_id", "index"
 
 
 def sniff(head: bytes, path: str) -> int:
     """A table and nothing else but the command that made it; a log with such a table is a log."""
-    lines = [line for line in head.decode("utf-8", "replace").splitlines() if line.strip()] if b"\0" not in head else []
+    text = head.decode("utf-8", "replace") if b"\0" not in head else ""
+    lines = [line for line in text.splitlines() if line.strip() and not is_units(line)]
     rows_of_cells = [_cells(line) for line in lines]
     named = [_columns(cells) for cells in rows_of_cells]
     columns = next(filter(None, named[:3]), [])
@@ -80,7 +82,7 @@ def _readings(artefact: Artefact, device: str, looks: Sequence[tuple[int, Mappin
 
 
 def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line[:1024].split(",")]
+    return monitored(line[:1024]) or [cell.strip() for cell in line[:1024].split(",")]
 
 
 def _columns(cells: Sequence[str]) -> list[str]:

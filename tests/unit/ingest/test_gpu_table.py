@@ -86,3 +86,52 @@ def test_of_many_looks_the_newest_are_kept_and_a_cut_row_is_left_out() -> None:
 def test_units(column: str, cell: str, counter: str, value: int) -> None:
     text = f"index, temperature.gpu, {column}\n0, 40, {cell}\n"
     assert (counter, value) in [(row["counter"], row["value"]) for row in read(text.encode(), "g.csv").rows("counters")]
+
+
+MONITOR = "# gpu   pwr gtemp mtemp    sm   mem   enc   dec   jpg   ofa  mclk  pclk \n"
+UNITS = "# Idx     W     C     C     %     %     %     %     %     %   MHz   MHz \n"
+
+
+def monitor(clocks: tuple[int, ...] = (1980, 1980, 345, 1965), looks: int = 2, front: str = "", busy: int = 100) -> str:
+    """What `nvidia-smi dmon` prints, the names and units again at each look."""
+    row = "{front}    {gpu}   640    61     -  {busy:4d}    41     0     0     0     0  2619  {clock:4d} \n"
+    head = MONITOR.replace("# gpu", f"#{'Date       Time        ' if front else ' '}gpu")
+    units = UNITS.replace("# Idx", f"#{'YYYYMMDD   HH:MM:SS    ' if front else ' '}Idx")
+    one = "".join(row.format(front=front, gpu=gpu, clock=clock, busy=busy) for gpu, clock in enumerate(clocks))
+    return looks * (head + units + one)
+
+
+@pytest.mark.parametrize("front", ["", "20260301   10:00:01"])
+def test_readings_of_the_device_monitor(front: str) -> None:
+    found = read(monitor(front=front).encode(), "dmon.txt")
+    assert found.problems == [] and found.ingester == "gpu_table"
+    values = {(row["device"], row["counter"], row["sample"]): row["value"] for row in found.rows("counters")}
+    assert len({sample for _, _, sample in values}) == 2
+    told = {counter: value for (device, counter, sample), value in values.items() if (device, sample) == ("GPU-2", 1)}
+    assert told == {
+        "power_mw": 640_000,
+        "temperature_c": 61,
+        "utilization_percent": 100,
+        "memory_utilization_percent": 41,
+        "clock_memory_mhz": 2619,
+        "clock_sm_mhz": 345,
+    }
+
+
+def test_the_device_monitor_points_to_a_low_clock_and_accuses_nobody(tmp_path: Path) -> None:
+    (tmp_path / "dmon.txt").write_text(monitor())
+    verdict = verdict_of(tmp_path)
+    assert not verdict.suspects and verdict.would_change[0].startswith("GPU-2 and the rank on it: it computes at 345 MHz")
+    (tmp_path / "dmon.txt").write_text(monitor(busy=0))
+    assert not verdict_of(tmp_path).leads
+
+
+@pytest.mark.parametrize("text", [MONITOR + UNITS, "0 1 2 3\n1 2 3 4\n", MONITOR + "a line of a log\n" * 9, UNITS * 3])
+def test_what_is_no_table_of_the_device_monitor(text: str) -> None:
+    found = choose(text.encode(), "dmon.txt")
+    assert found is None or found.name != "gpu_table"
+
+
+def test_a_cut_table_of_the_device_monitor_keeps_its_rows() -> None:
+    for cut in (30, 60, 340):
+        assert len(read(monitor()[:-cut].encode(), "dmon.txt").rows("devices")) == 4
