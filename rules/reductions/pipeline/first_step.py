@@ -19,12 +19,13 @@ _PARTS_OF_PASSES = 3
 
 
 def first_begin(record: Record, begins: Ints) -> Ints:
-    """The begins of steps, with that of the first step of the job where no whole one follows and its record is complete."""
-    parts = len(begins) > 1 and _are_parts(record, begins)
+    """The begins of steps, with that of the first step of the job where its record is complete and shows one end at most."""
+    later = _second_begin(record, begins - 1)
+    parts = len(later) > 0 or (len(begins) > 1 and _are_parts(record, begins))
     if record.is_marked or not len(record) or record.call_order.min() > 0 or (len(begins) > 1 and not parts):
         return begins
     messages = np.flatnonzero(record.is_message)
-    later = begins[:0] if parts else begins
+    later = later if parts else begins
     if not len(messages) or (len(later) and messages[0] >= later[0]):
         return begins
     # The first stage works before its first message: back to what is not made again, as the set-up of the job.
@@ -33,15 +34,49 @@ def first_begin(record: Record, begins: Ints) -> Ints:
 
 
 def _are_parts(record: Record, begins: Ints) -> bool:
-    """Whether what seems to end steps is part of one: calls of a small group, with no message between or made by passes."""
+    """Whether what seems to end steps is part of one: in a small group, with no message between or made by passes.
+
+    Layers reduce what their rank sends on, in whatever group.
+    """
     marks, messages = begins - 1, np.flatnonzero(record.is_message)
-    if not len(messages) or record.members[marks].max() >= record.members.max():
+    if not len(messages):
         return False
-    if not record.is_message[begins[0] : begins[-1]].any():
-        return True
     called = np.flatnonzero(np.isin(record.communicator, record.communicator[marks]) & ~record.is_message)
-    is_inside = _PARTS_OF_PASSES * len(np.unique(np.searchsorted(messages, called))) >= len(messages)
-    return is_inside and len(marks) * _MOST_PASSES >= len(messages)
+    recurs = _recurs(messages, called) and len(marks) * _MOST_PASSES >= len(messages)
+    if record.members[marks].max() >= record.members.max():
+        return recurs and _is_work_on(record, called, messages)
+    return recurs or not record.is_message[begins[0] : begins[-1]].any()
+
+
+def _recurs(messages: Ints, called: Ints) -> bool:
+    """Whether calls are made in so many spaces between messages that passes make them."""
+    return _PARTS_OF_PASSES * len(np.unique(np.searchsorted(messages, called))) >= len(messages)
+
+
+def _is_work_on(record: Record, called: Ints, messages: Ints) -> bool:
+    """Whether calls of the first pass have as many elements as a message, or each member its part of them: no gradients."""
+    sent = np.unique(record.elements[messages])
+    elements, members = record.elements[called], np.maximum(record.members[called], 1)
+    alike = called[(elements > 0) & (np.isin(elements, sent) | np.isin(elements * members, sent))]
+    return bool(len(alike)) and bool(np.searchsorted(messages, alike[0]) <= (not record.is_send[messages[0]]))
+
+
+def _second_begin(record: Record, marks: Ints) -> Ints:
+    """Where the second step of a job begins as the first one does, if all marks are of its end: empty without one.
+
+    A step of a pipeline has messages, there and back: between the reductions of its buckets there are none.
+    """
+    messages = np.flatnonzero(record.is_message)
+    if len(marks) < 2 or not len(messages) or _recurs(messages, marks):
+        return marks[:0]
+    opening = int(messages[0])
+    there_and_back = record.is_send[messages[(record.peer[messages] == record.peer[opening]) & (messages < marks[0])]]
+    again = messages[(record.form[messages] == record.form[opening]) & (messages > marks[-1])]
+    if not len(again) or len(np.unique(there_and_back)) < 2 or record.is_message[marks[0] : marks[-1]].any():
+        return marks[:0]
+    back = min(opening, int(again[0] - marks[-1]) - 1)
+    alike = (record.form[opening - back : opening] == record.form[again[0] - back : again[0]])[::-1]
+    return again[:1] - int(np.cumprod(alike).sum())
 
 
 def opening_passes(record: Record, begin: int, ends: Neighbours, directions: Signs, by_path: Signs) -> Passes:

@@ -64,7 +64,7 @@ def neighbours(record: Record, begins: Ints, *, is_alone: bool = False) -> Neigh
         return None
     bounds = [(begin, end) for begin, end in _bounds(record, begins) if record.is_message[begin:end].any()]
     # One message in the step that a job stands in, and none in those before, is none of a pipeline.
-    whole = is_alone or any(end < len(record) for _, end in bounds)
+    whole = is_alone or any(begin < begins[-1] for begin, _ in bounds)
     found = {_first(record, peers, begin, end) for begin, end in bounds} if whole else {None}
     return found.pop() if len(found) == 1 else None
 

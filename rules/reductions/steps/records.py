@@ -58,7 +58,7 @@ WITH size AS (SELECT communicator, count(*) AS members FROM members GROUP BY com
 )
 SELECT o.rank, c.code AS communicator, k.code AS kind, CAST(coalesce(z.members, 0) AS INTEGER) AS members,
        coalesce(o.is_p2p, false) OR o.kind IN ('send', 'recv') AS is_message, o.kind LIKE '%send%' AS is_send,
-       coalesce(p.rank, -1) AS peer, coalesce(o.sequence, {UNKNOWN}) AS sequence,
+       coalesce(p.rank, -1) AS peer, coalesce(o.sequence, {UNKNOWN}) AS sequence, coalesce(o.count, {UNKNOWN}) AS elements,
        coalesce(o.call_path, {UNKNOWN}) AS call_path, o.call_order, o.record_id, o.source_id, o.locator,
        hash(c.code, k.code, o.input_sizes, o.count, p.rank)::UBIGINT AS token,
        CASE WHEN contains(o.input_sizes, ',') THEN hash(c.code, k.code, {_FORM}, p.rank)
@@ -90,9 +90,10 @@ class Record:
     `token` is the same for calls of one kind, size and peer in one communicator, whose members `members` counts; sizes that
     data decides do not count. `form` is the same also for activations that differ in their number of tokens only, as where
     microbatches are of different lengths. Both are numbers from 0 on, of this record alone. `peer` is a global rank (-1: none,
-    or not known). Times are ns on the clock of the rank's host, `UNKNOWN` where the source has none. Where `by_arrivals`, the
-    time inside a call is told by when its members came to it. Profilers mark steps (`step` is the number, `UNKNOWN` outside of
-    them) and what the host did: `told` is 1 in a forward pass, -1 in a backward one, else 0.
+    or not known). Times are ns on the clock of the rank's host; they and the `elements` of a call are `UNKNOWN` where the
+    source has none. Where `by_arrivals`, the time inside a call is told by when its members came to it. Profilers mark steps
+    (`step` is the number, `UNKNOWN` outside of them) and what the host did: `told` is 1 in a forward pass, -1 in a backward
+    one, else 0.
     """
 
     rank: int
@@ -104,6 +105,7 @@ class Record:
     is_send: Flags
     peer: Ints
     sequence: Ints
+    elements: Ints
     call_path: Ints
     call_order: Ints
     source_id: Ints

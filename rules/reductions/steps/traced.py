@@ -64,8 +64,8 @@ marks AS (
 SELECT o.rank, c.code AS communicator, k.code AS kind, coalesce(z.members, 0) AS members, o.is_message,
        o.kind LIKE '%send%' AS is_send, CAST(coalesce(p.rank, -1) AS BIGINT) AS peer,
        CAST(coalesce(o.sequence, n.number, {_MESSAGE_NUMBER}, {UNKNOWN}) AS BIGINT) AS sequence,
-       {UNKNOWN} AS call_path, o.call_order, NULL::BIGINT AS record_id, o.source_id, o.locator,
-       hash(c.code, k.code, o.count, p.rank)::UBIGINT AS token, token AS form, o.enqueued_ns,
+       coalesce(o.count, {UNKNOWN}) AS elements, {UNKNOWN} AS call_path, o.call_order, NULL::BIGINT AS record_id,
+       o.source_id, o.locator, hash(c.code, k.code, o.count, p.rank)::UBIGINT AS token, token AS form, o.enqueued_ns,
        coalesce(o.device_end_ns, {UNKNOWN}) AS end_ns, coalesce(o.duration_ns, {UNKNOWN}) AS duration_ns, false AS by_arrivals,
        true AS done, coalesce(o.step, {UNKNOWN}) AS step, coalesce(o.begin_ns, {UNKNOWN}) AS step_begin_ns,
        coalesce(o.end_ns, {UNKNOWN}) AS step_end_ns, o.told

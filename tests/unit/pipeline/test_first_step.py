@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from forensics.case.build import open_case
 from forensics.fixtures.simulator.faults import parse
-from forensics.fixtures.simulator.job import TrainingJob
+from forensics.fixtures.simulator.job import Parallelism, TrainingJob
 from forensics.fixtures.simulator.simulation import Simulation, simulate
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.steps.records import Recorded
+from tests.recordings.collection import loose
+from tests.recordings.job import Job
 from tests.unit.pipeline.simulated import case_of
 from tests.unit.pipeline.test_call_places import JOBS
 
@@ -40,6 +43,49 @@ def test_messages_count_microbatches_in_the_first_step_of_a_job(name: str, rank:
     found, true = found_and_true(hung(JOBS[name], rank, phase, 0), rank, phase, tmp_path)
     assert found is not None
     assert (found.direction, found.microbatch, found.stage) == (true.direction, true.microbatch, true.stage)
+
+
+@pytest.mark.parametrize(
+    ("rank", "phase"),
+    [(5, "forward"), (5, "backward"), pytest.param(0, "forward", marks=slow), pytest.param(15, "backward", marks=slow)],
+)
+def test_the_second_step_of_a_job_begins_as_the_first_one_did(rank: int, phase: str, tmp_path: Path) -> None:
+    """All buckets of gradients that were reduced so far are of one step, and no message lies between them."""
+    found, true = found_and_true(hung(JOBS["1F1B"], rank, phase, 1), rank, phase, tmp_path)
+    assert found is not None
+    assert (found.direction, found.microbatch, found.stage) == (true.direction, true.microbatch, true.stage)
+
+
+@pytest.mark.parametrize(("rank", "phase"), [(13, "forward"), pytest.param(6, "backward", marks=slow)])
+def test_layers_of_the_largest_group_end_no_steps(rank: int, phase: str, tmp_path: Path) -> None:
+    job = replace(JOBS["1F1B"], parallel=Parallelism(tensor=4, pipeline=4, data=1))
+    found, true = found_and_true(hung(job, rank, phase, 0), rank, phase, tmp_path)
+    assert found is not None
+    assert (found.direction, found.microbatch, found.stage) == (true.direction, true.microbatch, true.stage)
+
+
+def messages_and_steps(steps: int, *, sends_first: bool, buckets: int) -> Job:
+    """Two ranks that exchange messages and then reduce gradients as large as a message, step by step."""
+    job = Job(2, "nccl")
+    pair = job.group(range(2), "pp")
+    for _ in range(steps):
+        for sender in (0, 1) if sends_first else (1, 0):
+            job.call(pair, f"send {sender}->{1 - sender}", [sender])
+            job.call(pair, f"recv {1 - sender}<-{sender}", [1 - sender])
+        job.steps(buckets)
+    return job
+
+
+@pytest.mark.parametrize(("steps", "buckets"), [(5, 1), (4, 6), (2, 6)])
+@pytest.mark.parametrize("sends_first", [True, False])
+def test_gradients_of_the_size_of_a_message_end_steps_all_the_same(
+    steps: int, buckets: int, sends_first: bool, tmp_path: Path
+) -> None:
+    job = messages_and_steps(steps, sends_first=sends_first, buckets=buckets)
+    with open_case([loose(job, tmp_path)]) as connection:
+        places = CallPlaces(connection, Recorded(connection))
+        found = [places.pass_at(rank, at) for rank in (0, 1) for at in range(len(job.calls[rank]))]
+    assert {place.microbatch for place in found if place} == {None}
 
 
 @pytest.mark.parametrize(
