@@ -14,6 +14,7 @@ from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.network.chunk_flows import OpenFlows
 from forensics.rules.reductions.network.flow_ends import NETWORK
 from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.ranks.shim_logs import ShimLogs
 from forensics.rules.reductions.waits.graph import WaitGraph
 
 HeldDevices = NewType("HeldDevices", frozenset[int])
@@ -33,18 +34,32 @@ def held_by_ended(groups: Communicators, roster: Roster) -> HeldByEnded:
 
 @reduction
 def held_devices(
-    calls: Calls, groups: Communicators, graph: WaitGraph, roster: Roster, flows: OpenFlows, blocking: BlockingMismatches
+    calls: Calls,
+    groups: Communicators,
+    graph: WaitGraph,
+    roster: Roster,
+    flows: OpenFlows,
+    blocking: BlockingMismatches,
+    logs: ShimLogs,
 ) -> HeldDevices:
     """Ranks that share such a call with a rank that left no log or, by logs of the library alone, with a distant victim.
 
-    By those alone too: the members of a communicator in which calls differ, and whom calls inside the host join to them.
+    By those alone too: whom calls inside the host join to one who may wait for a rank without a log; and the members of a
+    communicator in which calls differ, and whom such calls join to them.
     """
     if not calls.from_shim:
         return HeldDevices(calls.undetermined)
     joined = _joined_within_hosts(groups, roster)
     apart = {rank for mismatch in blocking for rank in mismatch.calls}
     differing = apart | _beside(joined, apart)
-    return HeldDevices(calls.undetermined | _held_by_victims(joined, graph) | _held_by_links(joined, flows) | differing)
+    unseen = calls.undetermined | _facing(flows, logs)
+    return HeldDevices(
+        calls.undetermined
+        | _beside(joined, unseen)
+        | _held_by_victims(joined, graph)
+        | _held_by_links(joined, flows)
+        | differing
+    )
 
 
 def _held_by_victims(joined: Sequence[set[int]], graph: WaitGraph) -> frozenset[int]:
@@ -64,6 +79,11 @@ def _held_by_links(joined: Sequence[set[int]], flows: OpenFlows) -> frozenset[in
     """Ranks joined in that way to an end of a flow that the network between two hosts does not deliver."""
     ends = {rank for flow in flows if flow.state in NETWORK for rank in (flow.sender, flow.receiver)}
     return frozenset(_beside(joined, ends) - ends)
+
+
+def _facing(flows: OpenFlows, logs: ShimLogs) -> frozenset[int]:
+    """Ranks with an open flow whose other end left no log."""
+    return frozenset(end.rank for flow in flows for end in flow.ends if not {flow.sender, flow.receiver} <= logs.keys())
 
 
 def _beside(joined: Sequence[set[int]], ranks: set[int]) -> set[int]:

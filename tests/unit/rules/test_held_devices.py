@@ -9,9 +9,10 @@ from forensics.rules.reductions.calls.positions import Communicator, Communicato
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, Call, Disagreement
 from forensics.rules.reductions.network.chunk_flows import OpenFlows
-from forensics.rules.reductions.network.flow_ends import Flow, FlowState
+from forensics.rules.reductions.network.flow_ends import Flow, FlowEnd, FlowState
 from forensics.rules.reductions.network.held_devices import held_devices
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
+from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs
 from forensics.rules.reductions.waits.graph import Wait, wait_graph
 
 ROSTER = Roster({rank: RankFacts(rank, host=f"host{rank // 4}") for rank in range(8)}, 8)
@@ -19,6 +20,7 @@ PIPELINE = Wait("pipeline", 1, {2: None}, absent=(6,))
 """Rank 2 of the first host waits for a send that rank 6 of the second has not made."""
 NO_FLOWS = OpenFlows(())
 AGREED = BlockingMismatches(())
+LOGS = ShimLogs({rank: ShimLog(rank, rank, "", None, 0, 0, None, False, None, None, None, frozenset()) for rank in range(8)})
 
 
 def link(state: FlowState) -> OpenFlows:
@@ -32,11 +34,12 @@ def held(
     dumped: frozenset[int] = frozenset(),
     flows: OpenFlows = NO_FLOWS,
     blocking: BlockingMismatches = AGREED,
+    logs: ShimLogs = LOGS,
 ) -> frozenset[int]:
     communicators = Communicators(tuple(Communicator(str(members), members, "read", {}) for members in groups))
     with duckdb.connect() as connection:
         calls = Calls(connection, dumped, frozenset(range(8)), frozenset({7}))
-        return held_devices(calls, communicators, wait_graph(waits), ROSTER, flows, blocking) - {7}
+        return held_devices(calls, communicators, wait_graph(waits), ROSTER, flows, blocking, logs) - {7}
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,7 @@ def test_dumps_tell_what_is_in_front() -> None:
 def test_a_rank_that_is_undetermined_is_held_in_any_case() -> None:
     with duckdb.connect() as connection:
         calls = Calls(connection, undetermined=frozenset({7}))
-        assert held_devices(calls, Communicators(()), wait_graph(()), ROSTER, NO_FLOWS, AGREED) == frozenset({7})
+        assert held_devices(calls, Communicators(()), wait_graph(()), ROSTER, NO_FLOWS, AGREED, LOGS) == frozenset({7})
 
 
 @pytest.mark.parametrize(
@@ -84,3 +87,16 @@ def test_whoever_made_different_calls_is_held_and_so_are_their_neighbours() -> N
     differing = BlockingMismatches((Disagreement("pair", 1, made, (), (), None),))
     assert held(groups=((1, 2), (0, 1), (4, 5)), blocking=differing) == {0, 1, 2}
     assert held(groups=((1, 2), (0, 1), (4, 5)), blocking=differing, dumped=frozenset(range(8))) == set()
+
+
+def test_whoever_shares_a_call_with_a_rank_that_is_undetermined_may_be_held() -> None:
+    """Rank 7 may wait for one whose log is lost, and rank 5 for it."""
+    assert held(groups=((5, 7), (4, 6))) == {5}
+    assert held(groups=((5, 7), (4, 6)), dumped=frozenset({5})) == set()
+
+
+def test_whoever_shares_a_call_with_one_that_faces_a_rank_without_a_log_may_be_held() -> None:
+    waiting = FlowEnd(2, 8, 8, 0, 0, 0, 0, 9_000_000_000, 1, "")
+    flows = OpenFlows((Flow("pipeline", 1, "p2p", 0, 6, 2, None, waiting, FlowState.UNKNOWN),))
+    assert held(groups=((0, 2), (1, 3)), flows=flows, logs=ShimLogs({2: LOGS[2], 0: LOGS[0]})) == {0}
+    assert held(groups=((0, 2), (1, 3)), flows=flows) == set()
