@@ -135,7 +135,7 @@ def _of_call(suspect: Suspect, rank: int, places: CallPlaces, members: Members) 
     """The place of the suspect's call in the record of a rank, whatever the communicator is called there."""
     stage = suspect.stage
     if stage.operation is not None and _MESSAGE.match(stage.operation):
-        return places.of_message(rank, suspect.ranks)
+        return _of_message(suspect, rank, places)
     if stage.communicator is None or stage.sequence is None:
         return None
     place = places.of_call(rank, stage.communicator, stage.sequence)
@@ -144,6 +144,17 @@ def _of_call(suspect: Suspect, rank: int, places: CallPlaces, members: Members) 
     same = members.get(stage.communicator)
     twins = [label for label, ranks in members.items() if ranks == same and places.has(rank, label)]
     return places.of_call(rank, twins[0], stage.sequence) if len(twins) == 1 else None
+
+
+def _of_message(suspect: Suspect, rank: int, places: CallPlaces) -> CallPlace | None:
+    """The pass of a message by the record of a rank; by that of its peer, where what was sent could end either pass."""
+    if suspect.resource is None or suspect.ranks != (rank,):
+        return places.of_message(rank, suspect.ranks)
+    own = places.of_message(rank, suspect.resource.peer_ranks)
+    if own is not None and own.direction is not None:
+        return own
+    theirs = next((found for peer in suspect.resource.peer_ranks if (found := places.of_message(peer, (rank,)))), None)
+    return own if theirs is None else replace(theirs, stage=places.stage_of(rank))
 
 
 def _filled(stage: StageRef, found: tuple[CallPlace, ...]) -> StageRef:

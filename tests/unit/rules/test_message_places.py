@@ -1,0 +1,58 @@
+"""The pass of a message that stopped, whichever of its two ends is named for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.case.build import open_case
+from forensics.model import (
+    Anomaly,
+    Cause,
+    Component,
+    Confidence,
+    Granularity,
+    Members,
+    Resource,
+    StageName,
+    StageRef,
+    Suspect,
+)
+from forensics.rules.arbitration import Judgement
+from forensics.rules.engine import supply_of
+from forensics.rules.located import located
+from tests.recordings.collection import loose
+from tests.recordings.job import Job
+
+MICROBATCHES = 4
+
+
+def stopped(direction: str) -> Job:
+    """A pipeline of two ranks, whose message of microbatch 2 there, or back, does not arrive in the fourth step."""
+    job = Job(2, "nccl")
+    pair = job.group(range(2), "pp")
+    for number in range(3 * MICROBATCHES + 3):
+        for sender in (0, 1):
+            is_last = number == 3 * MICROBATCHES + 2 and sender == (direction == "backward")
+            job.call(pair, f"send {sender}->{1 - sender}", [sender], done=not is_last)
+            job.call(pair, f"recv {1 - sender}<-{sender}", [1 - sender], done=not is_last)
+            if is_last:
+                return job
+        if number % MICROBATCHES == MICROBATCHES - 1:
+            job.steps(1)
+    return job
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_message_is_of_its_pass_whichever_end_is_named(rank: int, direction: str, tmp_path: Path) -> None:
+    stage = StageRef(component=Component.COMMUNICATION, operation="send")
+    suspect = Suspect(
+        fault=1, ranks=(rank,), members=Members.EACH, hosts=(), granularity=Granularity.RANK,
+        resource=Resource(peer_ranks=(1 - rank,)), anomaly=Anomaly.FAIL_STOP, stage=stage, cause=Cause.UNKNOWN, mechanism=None,
+        impact=None, since=None, confidence=Confidence.SUSPECT, rules=("FX143",), evidence=(), next_steps=(),
+    )  # fmt: skip
+    with open_case([loose(stopped(direction), tmp_path)]) as connection:
+        found = supply_of(connection, None, {Judgement: Judgement((suspect,), (), ())}).call(located)[0].stage
+    assert (found.name, found.direction, found.microbatch) == (StageName(direction), direction, 2)
