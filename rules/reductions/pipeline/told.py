@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 from duckdb import DuckDBPyConnection
 
 from forensics.model import StageName
@@ -52,6 +53,7 @@ def told_of(connection: DuckDBPyConnection, record: Record) -> Told:
     """What the calls of a rank tell; call paths are read from the case."""
     begins = first_begin(record, step_begins(record))
     usual = usual_step(record, begins)
+    begins = _behind_barriers(record, begins, usual)
     is_alone = usual is None and len(begins) == 1
     ends = neighbours(record, begins, is_alone=is_alone)
     paths = _directions(connection, record)
@@ -63,6 +65,14 @@ def told_of(connection: DuckDBPyConnection, record: Record) -> Told:
     step = (int(begins[0]), len(record))
     directions = message_directions(record, ends, step, by_path)
     return Told(record, begins, None, ends, opening_passes(record, step[0], ends, directions, by_path))
+
+
+def _behind_barriers(record: Record, begins: Ints, usual: tuple[int, int] | None) -> Ints:
+    """The begins without barriers that the usual step does not open with: checkpoints and evaluations come before a step."""
+    if usual is None or record.is_barrier[usual[0]]:
+        return begins
+    others = np.append(np.flatnonzero(~record.is_barrier), len(record))
+    return np.asarray(others[np.searchsorted(others, begins)], np.int64)
 
 
 def _directions(connection: DuckDBPyConnection, record: Record) -> Mapping[int, int]:

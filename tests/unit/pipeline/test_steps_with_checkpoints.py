@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from forensics.case.database import Connection
+from forensics.rules.reductions.pipeline.call_places import CallPlaces
 from forensics.rules.reductions.steps.begins import step_begins
-from forensics.rules.reductions.steps.records import Record, records
+from forensics.rules.reductions.steps.records import Record, Recorded, records
 from forensics.rules.reductions.steps.times import StepTimes, step_times
 from tests.unit.pipeline.made_up_calls import Call, case
 
@@ -46,6 +47,15 @@ def test_what_everybody_calls_once_a_step_marks_it(closing: str) -> None:
     program = [*[Call("pair", "all_reduce")] * 4, Call("all", closing, 1)] * STEPS
     record = records(case(GROUPS, dict.fromkeys(range(4), program)))[0]
     assert set(np.diff(step_begins(record)).tolist()) == {5}
+
+
+@pytest.mark.parametrize("made", [0, 1])
+def test_a_step_behind_a_barrier_goes_on_as_those_before(made: int) -> None:
+    program = [*STEP * STEPS, *SAVES, *STEP[:made]]
+    connection = case(GROUPS, dict.fromkeys(range(4), program))
+    following = CallPlaces(connection, Recorded(connection)).of_next(0)
+    assert following is not None
+    assert following.opens == (made == 0)
 
 
 def test_steps_in_which_the_job_saved_are_not_compared() -> None:
