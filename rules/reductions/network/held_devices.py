@@ -52,7 +52,7 @@ def held_devices(
     joined = _joined_within_hosts(groups, roster)
     apart = {rank for mismatch in blocking for rank in mismatch.calls}
     differing = apart | _beside(joined, apart)
-    unseen = calls.undetermined | _facing(flows, logs)
+    unseen = {*calls.undetermined, *_facing(flows, logs)}
     return HeldDevices(
         calls.undetermined
         | _beside(joined, unseen)

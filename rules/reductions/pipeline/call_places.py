@@ -128,6 +128,9 @@ class CallPlaces:
             return following
         last = len(told.record) - 1
         before = self._of_pass(told, last) if last >= told.begins[-1] and not told.record.is_message[last] else None
+        if before and following.receives and before.direction is None:
+            # Where nothing tells what the last call was for, the pass may still be the one that it is of.
+            return replace(following, direction=None, microbatch=None, chunk=None)
         return before if before and before.direction and before.direction == direction else following
 
     def of_deviation(self, rank: int) -> CallPlace | None:
@@ -190,7 +193,7 @@ class CallPlaces:
         if found is None or (self.stage_of(told.record.rank) is None and not self._is_in_line(told)):
             return None
         way, number, receives = found
-        place = CallPlace(WORDS[way], stage=self.stage_of(told.record.rank), in_pass=True, receives=receives)
+        place = CallPlace(WORDS.get(way), stage=self.stage_of(told.record.rank), in_pass=True, receives=receives)
         return self._of_opening(told, place, number)
 
     def _of_opening(self, told: Told, place: CallPlace, number: int) -> CallPlace:

@@ -76,13 +76,14 @@ def _second_begin(record: Record, marks: Ints) -> Ints:
         return marks[:0]
     back = min(opening, int(again[0] - marks[-1]) - 1)
     alike = (record.form[opening - back : opening] == record.form[again[0] - back : again[0]])[::-1]
-    return again[:1] - int(np.cumprod(alike).sum())
+    return np.asarray(again[:1] - int(np.cumprod(alike).sum()), np.int64)
 
 
 def opening_passes(record: Record, begin: int, ends: Neighbours, directions: Signs, by_path: Signs) -> Passes:
     """The pass of each call since `begin`: messages have `directions`, collectives that of call paths."""
     since = np.arange(len(record)) >= begin
-    direction = np.where(since, np.where(record.is_message, directions, by_path), NEITHER).astype(np.int8)
+    inside = by_path if (by_path[since & ~record.is_message] != NEITHER).any() else _by_received(record, directions, ends)
+    direction = np.where(since, np.where(record.is_message, directions, inside), NEITHER).astype(np.int8)
     ordinal = np.full(len(record), -1, np.int64)
     for way in (FORWARD, BACKWARD):
         own = direction == way
@@ -93,6 +94,21 @@ def opening_passes(record: Record, begin: int, ends: Neighbours, directions: Sig
         inside = own & ~record.is_message
         ordinal[inside] = counted[inside]
     return Passes(direction, ordinal, np.zeros(len(record), np.bool_), int(ordinal.max(initial=-1)) + 1)
+
+
+def _by_received(record: Record, directions: Signs, ends: Neighbours) -> Signs:
+    """The direction of the message that came last before each call, in a stage between others: each pass there begins with one.
+
+    What follows a message that was only sent is of no pass that is known. At either end of a pipeline work between two messages
+    may be of both directions.
+    """
+    if ends.before is None or ends.after is None:
+        return np.zeros(len(record), np.int8)
+    places = np.arange(len(record))
+    received = np.maximum.accumulate(np.where(record.is_message & ~record.is_send, places, -1))
+    sent = np.maximum.accumulate(np.where(record.is_send, places, -1))
+    is_open = (received >= 0) & ((sent < 0) | (record.call_order[received] >= record.call_order[sent]))
+    return np.where(is_open, directions[received], NEITHER).astype(np.int8)
 
 
 def _is_sent_on(ends: Neighbours, way: int) -> bool:
@@ -107,20 +123,29 @@ def _before(wanted: Flags) -> Ints:
 def next_pass(record: Record, passes: Passes, ends: Neighbours) -> tuple[int, int, bool] | None:
     """Direction and number of the pass of the call that would follow, and whether it receives; None where nothing tells it.
 
-    It is the call that followed when the rank did the same since an earlier message, else one of the pass that it works on.
+    It is the call that followed when the rank did the same since an earlier message, else one of the pass that it works on. The
+    direction may be `NEITHER`: not known.
     """
     messages = np.flatnonzero(record.is_message & (passes.direction != NEITHER))
     if not len(messages):
         return None
     at, last = _like_before(record, passes, messages), len(record) - 1
     way = int(passes.direction[last if at is None else at])
-    if way == NEITHER or (at is None and record.is_send[last]):
+    if way == NEITHER:
+        return _in_turn(record, messages, ends)
+    if at is None and record.is_send[last]:
         return None
     own = (passes.direction == way) & record.is_message
     counts = {sends: int((own & (record.is_send == sends)).sum()) for sends in (True, False)}
     if at is not None and record.is_message[at]:
         return way, counts[bool(record.is_send[at])], not record.is_send[at]
     return way, counts[True] if _is_sent_on(ends, way) else counts[False] - 1, False
+
+
+def _in_turn(record: Record, messages: Ints, ends: Neighbours) -> tuple[int, int, bool] | None:
+    """The pass in a last stage that sends each microbatch back before it takes the next: of that which came, either way."""
+    takes_turns = (record.is_send[messages] == (np.arange(len(messages)) % 2 == 1)).all() and len(messages) % 2 == 1
+    return (NEITHER, len(messages) // 2, False) if takes_turns and ends.after is None and not ends.is_first else None
 
 
 def _like_before(record: Record, passes: Passes, messages: Ints) -> int | None:

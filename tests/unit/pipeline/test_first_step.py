@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,55 @@ def test_microbatches_of_different_lengths_are_of_one_step_all_the_same(phase: s
     found, true = found_and_true(hung(replace(JOBS["1F1B"], shortest=4), 6, phase, 2), 6, phase, tmp_path)
     assert found is not None
     assert (found.direction, found.microbatch, found.stage) == (true.direction, true.microbatch, true.stage)
+
+
+STAGES, LAYERS = 3, 2
+
+
+def without_call_paths(microbatches: int, stopped: str, made: int = 1) -> Job:
+    """Three stages of two ranks each; microbatches go there and back one by one. In the last one a stage stops in a pass."""
+    job = Job(2 * STAGES, "nccl")
+    pipes = [job.group(range(side, 2 * STAGES, 2), "pp") for side in (0, 1)]
+    layers = [job.group((2 * stage, 2 * stage + 1), "tp") for stage in range(STAGES)]
+    path = [("forward", stage) for stage in range(STAGES)] + [("backward", stage) for stage in reversed(range(STAGES))]
+    for microbatch in range(microbatches):
+        for (way, stage), (_, following) in pairwise([*path, path[0]]):
+            is_last = microbatch == microbatches - 1 and f"{way} {stage}" == stopped
+            for _ in range(made if is_last else LAYERS):
+                job.call(layers[stage])
+            if is_last:
+                return job
+            for side, pipe in enumerate(pipes):
+                if following != stage and (way, stage) != ("backward", 0):
+                    job.call(pipe, f"send {stage}->{following}", [2 * stage + side])
+                    job.call(pipe, f"recv {following}<-{stage}", [2 * following + side])
+    return job
+
+
+@pytest.mark.parametrize(
+    ("stopped", "direction"), [("forward 1", "forward"), ("backward 1", "backward"), ("forward 2", None), ("backward 2", None)]
+)
+@pytest.mark.parametrize("microbatches", [2, 3])
+def test_messages_tell_passes_without_call_paths(
+    stopped: str, direction: str | None, microbatches: int, tmp_path: Path
+) -> None:
+    """The last stage goes forward and back between two messages: there the microbatch alone is known."""
+    stage = int(stopped[-1])
+    with open_case([loose(without_call_paths(microbatches, stopped), tmp_path)]) as connection:
+        found = CallPlaces(connection, Recorded(connection)).of_stop(2 * stage, stopped[:-2])
+    assert found is not None
+    assert (found.direction, found.microbatch, found.stage) == (direction, microbatches - 1, stage)
+
+
+def test_a_pass_that_ends_with_no_message_may_not_have_ended(tmp_path: Path) -> None:
+    """All forward passes first: after the last call of one, its rank may still be in it, or wait for the next message."""
+    job = Job(2, "nccl")
+    pipe, layers = job.group(range(2), "pp"), job.group((1,), "tp")
+    for _ in range(3):
+        job.call(pipe, "send 0->1", [0])
+        job.call(pipe, "recv 1<-0", [1])
+        for _ in range(LAYERS):
+            job.call(layers, "all_reduce", [1])
+    with open_case([loose(job, tmp_path)]) as connection:
+        found = CallPlaces(connection, Recorded(connection)).of_stop(1, "forward")
+    assert found is None or (found.direction, found.microbatch) == (None, None)
