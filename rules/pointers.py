@@ -82,6 +82,13 @@ WHERE kind = 'exception' AND rank IS NULL AND NOT after_cancel GROUP BY path ORD
 """
 _LOGS = "SELECT count(*) FROM sources WHERE parser = 'training_log' AND rank IS NULL"
 _LEAST_LOGS = 3
+# How long each rank took for its own work in a step; of fewer steps the first ones, which compile, count too much.
+_WORKED = """
+SELECT t.kind, t.rank, median(t.ms) AS usual, min(s.path) FROM log_stage_times t JOIN sources s USING (source_id)
+WHERE t.rank IS NOT NULL AND t.kind IN ('compute', 'forward', 'data') GROUP BY t.kind, t.rank HAVING count(*) >= 8
+ORDER BY t.kind, usual DESC, t.rank
+"""
+_LONGER, _ABOUT = 1.25, 1.1
 # What each rank gave up on first.
 _GAVE_UP = """
 SELECT rank, arg_min(subject, (path, locator)), arg_min(source, (path, locator)) FROM logged_event
@@ -107,6 +114,7 @@ def pointers(connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors) 
         *link_pointers(connection),
         *_result_differs(connection),
         *_gave_up_elsewhere(connection),
+        *_works_longer(connection),
         *_idle(connection),
         *(held := tuple(_throttled(connection))),
         *(() if held else _clocked_down(connection)),
@@ -198,6 +206,17 @@ def _gave_up_elsewhere(connection: DuckDBPyConnection) -> Iterator[str]:
         ((rank, source),) = by_call[calls[0]]
         others = f"{len(by_call[calls[1]])} others gave up on {calls[1]}"
         yield f"log and stack of rank {rank}: it gave up on {calls[0]} ({source}) while {others}"
+
+
+def _works_longer(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One rank that takes longer for a part of its steps than all others, which take alike: nothing tells that they wait."""
+    by_kind: dict[str, list[tuple[int, float, str]]] = defaultdict(list)
+    for kind, *worked in rows_of(connection, "log_stage_times", _WORKED):
+        by_kind[kind].append((worked[0], worked[1], worked[2]))
+    for kind, ((rank, ms, path), *others) in by_kind.items():
+        if len(others) >= _LEAST_ALIKE and ms >= _LONGER * others[0][1] and others[0][1] <= _ABOUT * others[-1][1]:
+            peers = f"{len(others)} others {others[0][1]:.0f} ms at most"
+            yield f"GPU, host and data of rank {rank}: its {kind} takes {ms:.0f} ms a step ({path}), {peers}"
 
 
 def _idle(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -43,7 +43,14 @@ def test_a_board_on_which_nobody_is_late(tmp_path: Path) -> None:
 
 def test_one_part_of_a_step_may_hold_a_wait(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(board(lambda rank, _: {"fwd": 0.4 + 0.3 * (rank == 2)}))
-    assert not verdict_of(tmp_path).suspects
+    verdict = verdict_of(tmp_path)
+    assert not verdict.suspects
+    assert verdict.would_change[0].startswith(
+        "GPU, host and data of rank 2: its forward takes 700 ms a step (a.csv), 3 others 400"
+    )
+    for uneven in (lambda rank, _: {"fwd": 0.4 + 0.3 * rank}, lambda rank, _: {"fwd": 0.4 + 0.05 * (rank == 2)}):
+        (tmp_path / "a.csv").write_text(board(uneven))
+        assert not verdict_of(tmp_path).leads
 
 
 def test_what_is_read_of_a_row_in_which_some_ranks_are_missing() -> None:
