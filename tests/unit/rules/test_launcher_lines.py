@@ -365,6 +365,7 @@ def test_an_error_that_says_where_it_was_found(tmp_path: Path) -> None:
     [
         ("a:9:9 [0] init.cc:497 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000\n", "failstop"),
         ("RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: x\n", "failstop"),
+        ("(EngineCore_DP1 pid=9) ERROR 02-01 10:20:00 [core.py:710] EngineCore encountered a fatal error.\n", "failstop"),
         ("(EngineCore pid=9) ERROR Worker proc VllmWorker-0 died unexpectedly, shutting down executor.\n", "failstop"),
         ("a:9:9 [0] NCCL INFO no Duplicate GPU found\n", "inconclusive"),
         ("WARNING checks for mismatch between collectives are on\n", "inconclusive"),
