@@ -8,6 +8,9 @@ from collections.abc import Iterable
 ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 """Operations with a root: members that name different roots enter all the same, and some may leave before others come."""
 
+SEPARATE = frozenset({"all_to_all", "gather", "scatter"})
+"""Operations made of messages, each of which completes by itself: a member is through when its own are."""
+
 _STEM = re.compile(r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier|gather|scatter|reduce|send|recv")
 _SPELLED = {
     "allreduce": "all_reduce",

@@ -6,6 +6,7 @@ from typing import NewType
 
 from forensics.case.database import rows_of
 from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.calls.semantics import SEPARATE, stem_of
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
@@ -17,7 +18,8 @@ HOST_BACKENDS = frozenset({"gloo", "mpi", "unknown"})
 def device_stall(groups: Communicators, root: Root) -> tuple[int, ...]:
     """Members that finished the operation of `root` while its ranks, not more of them, wait for their own completion.
 
-    Empty when nobody finished, when most wait, or when the back end has no device.
+    Empty when nobody finished, when most wait, or when the back end has no device. Of messages that complete each by itself
+    empty unless all others finished: else what is not through may be a message with one of them.
     """
     wait = root.waits[0]
     if root.kind is not RootKind.ALL_JOINED or not wait.communicator or wait.peers:
@@ -26,7 +28,9 @@ def device_stall(groups: Communicators, root: Root) -> tuple[int, ...]:
     finished = tuple(rank for rank in group.finished(wait.sequence) if rank not in wait.waiting)
     if group.backend in HOST_BACKENDS or len(finished) < len(wait.waiting):
         return ()
-    return finished
+    kinds = {stem_of(call.kind) for call in wait.waiting.values() if call is not None}
+    others = max(group.size, len(group.members)) - 1
+    return finished if kinds.isdisjoint(SEPARATE) or len(finished) == others else ()
 
 
 StartRecords = NewType("StartRecords", frozenset[int])

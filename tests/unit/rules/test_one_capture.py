@@ -238,3 +238,18 @@ def test_whose_log_is_missing(tmp_path: Path, absent: set[int], advised: bool) -
         )
     verdict = verdict_of(tmp_path)
     assert not named(verdict) and any("py-spy dump` of rank 5:" in text for text in verdict.would_change) == advised
+
+
+@pytest.mark.parametrize(("ranks", "devices"), [((0, 1, 2, 3), [(2,)]), ((1, 2, 3), [])])
+def test_whose_message_of_one_without_a_dump_may_be_missing_has_no_stalled_device(
+    ranks: Sequence[int], devices: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    """Messages of an exchange complete one by one: rank 2 may lack that of rank 0, of which no dump is left."""
+    job = Job(4, "nccl")
+    for _ in range(8):
+        job.call(job.everyone, "all_to_all")
+    for rank in range(4):
+        job.call(job.everyone, "all_to_all", ranks=[rank], done=rank != 2)
+        job.call(job.everyone, "all_to_all", ranks=[rank], done=False)
+    suspects = verdict_of(loose(job, tmp_path, ranks)).suspects
+    assert [suspect.ranks for suspect in suspects if "FX141" in suspect.rules] == devices
