@@ -19,6 +19,7 @@ from math import fsum
 import numpy as np
 from duckdb import DuckDBPyConnection
 
+from forensics.rules.reductions.calls.semantics import SEPARATE, stem_of
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.layout import Layout
@@ -197,7 +198,7 @@ def _by_waits(
         calls.sort(key=lambda each: each[0].at)
         total = np.cumsum([waited for _, waited in calls])
         reached = first_of(total >= _WAITS * excess)
-        if reached == len(calls) or calls[reached][0].at > waits[rank]:
+        if reached == len(calls) or calls[reached][0].at > waits[rank] or _left_early(times, number, excess, calls[reached][0]):
             continue
         # What follows is late by the same once more. Who waits bit by bit passes on what it waited.
         call, waited = calls[reached]
@@ -210,6 +211,19 @@ def _by_waits(
             of_equals = fsum(gap for each, gap in calls if times.ranks[rank].record.label(each.place) in in_step)
             found = _delay(times, number, excess, (call,), waited, on_host=on_host, is_spread=is_spread, passed_on=passed_on)
             yield replace(found, equals_ns=of_equals)
+
+
+def _left_early(times: StepTimes, number: int, excess: float, call: Call) -> bool:
+    """Whether a member only was through before the others: it waits for them as much longer in its very next call.
+
+    Messages complete one by one: who exchanges nothing with a slow member leaves as usual. Who came late waits for nobody then.
+    """
+    steps = times.ranks[call.rank]
+    if stem_of(steps.record.names.kinds[int(steps.record.kind[call.place])]) not in SEPARATE:
+        return False
+    here, after = (_excess(times, steps, each, "duration_ns") for each in (number, number + 1))
+    following = [*(here[1][call.at + 1 :] if here else ()), *(after[1] if after else ())]
+    return bool(following) and following[0] >= _WAITS * excess
 
 
 def _by_ends(times: StepTimes, number: int, excess: float, ends: Mapping[int, tuple[Ints, Floats]]) -> Iterator[Delay]:

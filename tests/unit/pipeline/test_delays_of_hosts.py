@@ -26,8 +26,8 @@ _COLUMNS = (
 )
 
 
-def case(course: Course) -> Connection:
-    """Dumps of ranks that reduce gradients of several sizes in each step, ahead of their devices."""
+def case(course: Course, kind: str = "all_reduce") -> Connection:
+    """Dumps of ranks that reduce gradients of several sizes in each step, ahead of their devices; or exchange something."""
     connection = new_case()
     insert_rows(
         connection,
@@ -39,18 +39,18 @@ def case(course: Course) -> Connection:
     insert_rows(connection, "sources", "source_id path kind status rows", [*files])
     insert_rows(connection, "members", "communicator position rank", [("all", rank, rank) for rank in range(RANKS)])
     insert_rows(connection, "ranks", "source_id rank host", [(rank, rank, f"host{rank}") for rank in range(RANKS)])
-    insert_rows(connection, "operations", _COLUMNS, [*_rows(course)])
+    insert_rows(connection, "operations", _COLUMNS, [*_rows(course, kind)])
     return connection
 
 
-def _rows(course: Course) -> Iterator[tuple[object, ...]]:
+def _rows(course: Course, kind: str) -> Iterator[tuple[object, ...]]:
     for rank in range(RANKS):
         for number in range(STEPS * CALLS):
             step, call = divmod(number, CALLS)
             late, waits = course(rank, step, call)
             issued = (step * STEP_MS + call * BETWEEN_MS + late) * MS
             taken = (INSIDE_MS + waits) * MS
-            place = (rank, number, 0, rank, "all", "nccl", 100 + number, "all_reduce", 1000 + call, 100 + number, "done")
+            place = (rank, number, 0, rank, "all", "nccl", 100 + number, kind, 1000 + call, 100 + number, "done")
             yield (*place, issued, taken, issued + taken)
 
 
@@ -129,3 +129,30 @@ def test_a_host_that_works_between_two_steps_every_so_many_steps_is_accused_by_n
 def test_a_device_that_is_late_as_long_as_a_pause_is_named() -> None:
     (suspect,) = diagnose(case(device_at(3, 500))).suspects
     assert (suspect.ranks, suspect.cause) == ((LATE,), Cause.COMPUTE_SLOW)
+
+
+def through_early(call: int, ms: int) -> Course:
+    """One whose messages of a long call are through as usual, and that waits for the others in its next one."""
+
+    def course(rank: int, step: int, at: int) -> tuple[int, int]:
+        here, after = ((step, at - more) in _calls(TWICE, call) for more in (0, 1))
+        issued = (_reached(_calls(TWICE, call), (step, at)) - (here or (rank == LATE and after))) * ms
+        return issued, ms if (after if rank == LATE else here) else 0
+
+    return course
+
+
+@pytest.mark.parametrize(
+    ("kind", "course", "is_named"),
+    [
+        ("all_to_all", through_early(3, 500), False),
+        ("all_to_all", device_at(3, 500), True),
+        ("all_reduce", through_early(3, 500), True),
+    ],
+    ids=["of an exchange", "late to an exchange", "of a collective that nobody leaves early"],
+)
+def test_who_is_through_with_an_exchange_and_waits_in_the_next_call_was_not_late(
+    kind: str, course: Course, is_named: bool
+) -> None:
+    found = supply_of(case(course, kind), None).get(Delays).found
+    assert any(delay.ranks == (LATE,) for delay in found) is is_named
