@@ -20,7 +20,8 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
-from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses, roots
+from forensics.rules.reductions.arrivals.late_roots import roots
+from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
 from forensics.rules.reductions.frontier.culprits import Culprit
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.told import long_stage_of
@@ -203,6 +204,8 @@ def _evidence(late: Lateness) -> Iterator[Evidence]:
         f"{late.typical_ns / 1e6:.0f} ms late); peers spent {100 * late.share:.0f} % of the time waiting for it",
         late.source,
     )
+    if late.within is not None:
+        yield _within(late.within)
     if late.before_ns is not None:
         yield Evidence(f"earlier in the same record it was {late.before_ns / 1e6:.0f} ms late", late.source)
     if late.on_own_clocks:
@@ -211,6 +214,12 @@ def _evidence(late: Lateness) -> Iterator[Evidence]:
         )
     if late.on_device:
         yield Evidence("its host made these calls when those beside it did: its device came to them late", late.source)
+
+
+def _within(late: Lateness) -> Evidence:
+    peers = ranks_text([rank for rank in late.members if rank != late.rank])
+    often = f"{late.late}/{late.calls} {late.kind} of {late.communicator} (median {late.typical_ns / 1e6:.0f} ms late)"
+    return Evidence(f"it arrived last in {often} too: {peers} waited for it there, and came late elsewhere", late.source)
 
 
 def _doubts(roster: Roster, cpu: HostCpu, late: Lateness, others: tuple[int, ...]) -> Iterator[Evidence]:

@@ -7,7 +7,7 @@ call before: without this rank the others would have gone on that much earlier.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, permutations
 from math import exp, fsum, lgamma, log, log1p
@@ -38,8 +38,6 @@ _MOST_BY_HOST = 0.2
 _LEAST_FOLLOWED = 0.3
 # The first quarter of a record is start-up; with the rest a rank must have been able to be late five times.
 _LEAST_SEEN = 8
-# A late rank whose receivers are late too is told from them by its cost.
-_CLEARLY = 1.5
 _LINKS = """
 SELECT DISTINCT o.rank, m.rank FROM operations o JOIN members m ON m.communicator = o.communicator AND m.position = o.peer
 WHERE o.is_p2p AND o.rank IS NOT NULL AND o.rank <> m.rank
@@ -63,7 +61,8 @@ class Lateness:
     gap before it; None: it was late from the first recorded call.
     `absorbed` marks an onset that the time between calls did not follow, `is_bound` gaps that are only known to be at most that
     long, `on_own_clocks` a comparison of lengths instead of arrivals, `is_duty` work that the job gives to this rank alone.
-    `on_device`: its host made the late calls in time, by the clock that it has with other members.
+    `on_device`: its host made the late calls in time, by the clock that it has with other members. `within` is its
+    lateness in a group whose other members are late elsewhere because of it.
     """
 
     rank: int
@@ -83,6 +82,7 @@ class Lateness:
     on_own_clocks: bool = False
     is_duty: bool = False
     on_device: bool = False
+    within: Lateness | None = None
 
     @property
     def chance(self) -> float:
@@ -163,39 +163,6 @@ def _is_duty(item: Lateness, calls: Series, group: Sequence[Series]) -> bool:
 def _begin(calls: Series) -> int:
     """The first call that counts without an onset: the first arrivals of a run wait for start-up, not for a slow rank."""
     return len(calls) // 4
-
-
-def roots(late: Latenesses, least: Callable[[Lateness], bool]) -> Iterator[tuple[Lateness, tuple[int, ...]]]:
-    """Late ranks that did not only wait for another late one, each with those of nearly its cost that may be meant.
-
-    Those that are `least` late are kept. Members of groups in which a rank is last, however little that costs there, wait for
-    it, and so do ranks that receive of those.
-    """
-    found, linked = late.found, late.linked
-    kept: list[tuple[Lateness, set[int], set[int]]] = []
-    for item in filter(least, found):
-        held = next((each for each in kept if item.rank in each[1]), None)
-        if held is None:
-            kept.append((item, _reached(item, found, linked), set()))
-        elif (
-            item.rank != held[0].rank
-            and held[0].lost_ns < _CLEARLY * item.lost_ns
-            and item.rank not in _members(held[0], found)
-        ):
-            held[2].add(item.rank)
-    yield from ((item, tuple(sorted(others))) for item, _, others in kept)
-
-
-def _members(late: Lateness, found: Sequence[Lateness]) -> set[int]:
-    """Members of all groups in which the rank is late."""
-    return {late.rank}.union(*(item.members for item in found if item.rank == late.rank))
-
-
-def _reached(late: Lateness, found: Sequence[Lateness], linked: Collection[tuple[int, int]]) -> set[int]:
-    reached = _members(late, found)
-    while grown := {b for a, b in linked if a in reached} - reached:
-        reached |= grown
-    return reached
 
 
 def _of_rank(column: int, calls: Series) -> Lateness | None:

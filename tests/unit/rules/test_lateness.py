@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from forensics.rules.reductions.arrivals.arrivals import WATCHDOG_INTERVAL_NS, Series
-from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses, chance_of_last, of_series, roots
+from forensics.rules.reductions.arrivals.late_roots import roots
+from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses, chance_of_last, of_series
 
 MS = 1_000_000
 LINKED = frozenset({(0, 2), (2, 0), (1, 3), (3, 1)})
@@ -169,6 +170,29 @@ def test_a_little_lateness_passes_on_what_it_is_not_named_for() -> None:
     found = [late(2, 900, (2, 4), "a"), late(3, 800, (3, 5), "b"), late(2, 50, (0, 2), "pair")]
     assert rooted(found, frozenset({(0, 3)})) == [(2, (3,))]
     assert rooted(found[:2], frozenset({(0, 3)})) == [(2, ()), (3, ())]
+
+
+TENSOR = late(3, 150, (2, 3), "tensor")
+REDUCED = [late(2, 950, (0, 2), "a"), late(3, 900, (1, 3), "b"), late(6, 890, (4, 6), "c"), late(7, 880, (5, 7), "d")]
+TURNS = late(2, 140, (2, 3), "tensor")
+
+
+@pytest.mark.parametrize(
+    ("within", "expected"),
+    [
+        ([TENSOR], [(3, ())]),
+        ([], [(2, (6,)), (3, (7,))]),
+        ([replace(TENSOR, typical_ns=5 * MS)], [(2, (6,)), (3, (7,))]),  # too little for what it costs
+        ([TENSOR, TURNS], [(2, (6, 7))]),  # both are the last at times: neither holds the other up
+        ([replace(TENSOR, members=(1, 3))], [(2, (6,)), (3, (7,))]),  # whom it is late for are late nowhere else
+    ],
+)
+def test_who_is_late_to_its_tensor_peers_makes_them_late(
+    within: list[Lateness], expected: list[tuple[int, tuple[int, ...]]]
+) -> None:
+    """All ranks of two stages come late to the reduction of gradients, by nearly as much; rank 3 alone to its tensor peer."""
+    messages = frozenset({(2, 6), (6, 2), (3, 7), (7, 3)})
+    assert rooted([*REDUCED, *within], messages) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,84 @@
+"""Late ranks that wait for no other late one.
+
+A rank that computes for too long comes last to the calls within its tensor group, in each pass. Its peers there come with it to
+the reduction of gradients, and so do the ranks that messages tie to them: each of them is late there, by as much. Who is the
+last within the group tells the one that is slow from those that are late because of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
+
+# A late rank whose receivers or tensor peers are late too is told from them by its cost.
+_CLEARLY = 1.5
+# Of what a rank costs, the part that is seen within its group at least: starts and ends are known less exactly than steps.
+_LEAST_WITHIN = 0.3
+_LEAST_LATE = 5
+
+
+def roots(late: Latenesses, least: Callable[[Lateness], bool]) -> Iterator[tuple[Lateness, tuple[int, ...]]]:
+    """Late ranks that did not only wait for another late one, each with those of nearly its cost that may be meant.
+
+    Those that are `least` late are kept. Members of groups in which a rank is last, however little that costs there, wait for
+    it, and so do ranks that receive of those. Of them nobody else is meant where its peers of another group wait for it too.
+    """
+    found, linked = late.found, late.linked
+    material = [item for item in found if least(item)]
+    first = _leaders(found, material)
+    kept: list[tuple[Lateness, set[int], set[int]]] = []
+    for item in sorted(material, key=lambda each: each.rank not in first):
+        held = next((each for each in kept if item.rank in each[1]), None)
+        if held is None or (item.rank in first and item.rank not in _members(held[0], found)):
+            kept.append((item, _reached(item, found, linked), set()))
+        elif held[0].rank not in first and _is_as_late(item, held[0], found):
+            held[2].add(item.rank)
+    yield from ((replace(item, within=first.get(item.rank)), tuple(sorted(others))) for item, _, others in kept)
+
+
+def _is_as_late(item: Lateness, held: Lateness, found: Sequence[Lateness]) -> bool:
+    """Whether a rank costs nearly what another one does that it does not meet where that one is last."""
+    return held.lost_ns < _CLEARLY * item.lost_ns and item.rank not in _members(held, found)
+
+
+def _members(late: Lateness, found: Sequence[Lateness]) -> set[int]:
+    """Members of all groups in which the rank is late."""
+    return {late.rank}.union(*(item.members for item in found if item.rank == late.rank))
+
+
+def _reached(late: Lateness, found: Sequence[Lateness], linked: Collection[tuple[int, int]]) -> set[int]:
+    reached = _members(late, found)
+    while grown := {b for a, b in linked if a in reached} - reached:
+        reached |= grown
+    return reached
+
+
+def _leaders(found: Sequence[Lateness], material: Sequence[Lateness]) -> Mapping[int, Lateness]:
+    """Ranks that are late within a group whose other members are late elsewhere, by as much, and not within it; by rank.
+
+    `material` are those of `found` that cost the job enough, most lost first. Of each rank the lateness within is returned.
+    """
+    cost: dict[int, Lateness] = {}
+    for item in material:
+        cost.setdefault(item.rank, item)
+    return {item.rank: item for item in found if item.rank in cost and _leads(item, found, cost)}
+
+
+def _leads(item: Lateness, found: Sequence[Lateness], cost: Mapping[int, Lateness]) -> bool:
+    elsewhere = cost[item.rank]
+    enough = item.late >= _LEAST_LATE and item.late * item.typical_ns >= _LEAST_WITHIN * elsewhere.lost_ns
+    if not enough or item.members == elsewhere.members:
+        return False
+    if any(other.members == item.members and other.rank != item.rank for other in found):
+        return False  # they take turns
+    return any(_as_much(cost[rank], elsewhere) for rank in _peers(item, cost))
+
+
+def _peers(item: Lateness, cost: Mapping[int, Lateness]) -> set[int]:
+    return {rank for rank in item.members if rank != item.rank and rank in cost}
+
+
+def _as_much(one: Lateness, other: Lateness) -> bool:
+    return one.lost_ns < _CLEARLY * other.lost_ns and other.lost_ns < _CLEARLY * one.lost_ns
