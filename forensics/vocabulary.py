@@ -22,10 +22,6 @@ class Outcome(StrEnum):
     INCONCLUSIVE = "inconclusive"
 
 
-IF_STUCK = "if the job is stuck: "
-"""Stands before suspects of an inconclusive verdict: whom to look at, and no accusation as long as nothing shows a hang."""
-
-
 MOVES = "it moves"
 """Begins the reason of an inconclusive verdict on a job that goes on: it does not hang, and whether it is slow is not known."""
 
@@ -122,6 +118,10 @@ class Anomaly(StrEnum):
 
     FAIL_STOP = "fail_stop"
     FAIL_SLOW = "fail_slow"
+
+
+ONLY_IF = {Anomaly.FAIL_STOP: "if the job is stuck: ", Anomaly.FAIL_SLOW: "if the job is slow: "}
+"""Stands before suspects of an inconclusive verdict: whom to look at, no accusation while nothing shows that it is so."""
 
 
 class Granularity(StrEnum):

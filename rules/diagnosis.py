@@ -61,7 +61,7 @@ from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 from forensics.rules.soundness import held_against_each_other, sound, speed_of_sound, unrecorded_ranks
 from forensics.rules.supply import Supply
-from forensics.vocabulary import IF_STUCK
+from forensics.vocabulary import ONLY_IF
 
 FRONTIER = "FX170"
 
@@ -241,7 +241,7 @@ def _summary(
     waiting = {rank for suspect in first.ranks for rank in graph.waiters(suspect)} - set(first.ranks)
     tail = f"; {len(waiting)} of {world} ranks wait for it" if waiting else ""
     whom = f"{which}{ranks_text(first.ranks)}" if first.ranks else "the whole job"
-    whom = f"{IF_STUCK}{whom}" if outcome is Outcome.INCONCLUSIVE else whom
+    whom = f"{ONLY_IF[first.anomaly]}{whom}" if outcome is Outcome.INCONCLUSIVE else whom
     return f"{outcome}: {whom}, stage {first.stage.name}, {first.cause} ({first.confidence}){tail}"
 
 

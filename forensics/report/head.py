@@ -8,7 +8,7 @@ from forensics.bundle.members import ARCHIVE_CUT
 from forensics.model import Anomaly, CoverageRow, Granularity, GroupRow, Outcome, StageRef, Suspect, Verdict, Victims
 from forensics.report import ranks, suspects, times
 from forensics.report.plain import brief
-from forensics.vocabulary import IF_STUCK, MOVES
+from forensics.vocabulary import MOVES, ONLY_IF
 
 _WORD = {
     Outcome.HANG: "HANG",
@@ -41,7 +41,7 @@ def lines(verdict: Verdict) -> tuple[str, ...]:
     first = verdict.suspects[0] if verdict.suspects else None
     if first is None:
         return _nobody(verdict), _looked_at(verdict) + _cut(verdict), _reason(verdict, first)
-    only_if = IF_STUCK if verdict.outcome is Outcome.INCONCLUSIVE else ""
+    only_if = ONLY_IF[first.anomaly] if verdict.outcome is Outcome.INCONCLUSIVE else ""
     found = only_if + suspects.verdict_line(first), _waiting(verdict, first) + _cut(verdict), _reason(verdict, first)
     return *found, *_others(verdict, first)
 

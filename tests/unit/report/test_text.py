@@ -12,6 +12,7 @@ import pytest
 
 import forensics
 from forensics.model import (
+    Anomaly,
     Component,
     CoverageRow,
     Evidence,
@@ -157,6 +158,12 @@ def test_inconclusive_without_coverage_claims_nothing() -> None:
     assert second == "  the evidence does not say what was collected"
     assert third == "  no reason was recorded"
     assert "nothing that is missing here is known to be fine" in " ".join(section(whole(verdict), "COVERAGE"))
+
+
+@pytest.mark.parametrize(("anomaly", "lead"), [(Anomaly.FAIL_STOP, "stuck"), (Anomaly.FAIL_SLOW, "slow")])
+def test_whom_to_look_at_if_the_job_has_a_fault_at_all(anomaly: Anomaly, lead: str) -> None:
+    verdict = replace(HANG, outcome=Outcome.INCONCLUSIVE, suspects=(replace(DATALOADER, anomaly=anomaly),))
+    assert text.render(verdict).startswith(f"INCONCLUSIVE  if the job is {lead}: rank")
 
 
 def test_where_nobody_is_named_the_third_line_says_where_to_begin() -> None:
