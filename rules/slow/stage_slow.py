@@ -34,6 +34,7 @@ from forensics.rules.reductions.frontier.verdicts import WindowVerdict, judge
 from forensics.rules.reductions.hardware.accounted import unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, always_late, doubted, waits_for_cores
+from forensics.rules.reductions.pipeline.device_work import DeviceWork, finding_of
 from forensics.rules.reductions.pipeline.own_work import LEAST_PART, OwnWork
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
@@ -68,8 +69,11 @@ def _evaluate(
     roster: Roster,
     messengers: Messengers,
     own: OwnWork,
+    devices: DeviceWork,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
+    for item in devices.found:
+        yield hardware.refined(finding_of(item), (Cause.COMPUTE_SLOW,), item.own_ns / item.usual_ns)
     gates = Gates.of(thresholds)
     first = first_ranks(roster.hosts)
     known = _of_few([judged for window in windows if not is_limited(judged := judge(window, gates), gates)])

@@ -164,11 +164,11 @@ def _part(times: StepTimes, ranks: tuple[int, ...], inner: Collection[str]) -> _
     in_step = [_is_in_step(times.ranks[rank], inner) for rank in ranks]
     outside = [~calls & ~_is_message(times.ranks[rank]) for calls, rank in zip(in_step, ranks, strict=True)]
     within, waited = _inside(durations, in_step), _inside(durations, outside)
-    more = _below_others(inside)
+    more = below_others(inside)
     length = times.length[np.isin(times.number, numbers)]
     late = more >= np.maximum(_LEAST_NS, LEAST_PART * length)
     late &= late.sum(axis=0) <= max(1, _MOST_SLOW * len(ranks))
-    return _Part(ranks, numbers, length, more, late, np.maximum(_below_others(waited), 0.0), within)
+    return _Part(ranks, numbers, length, more, late, np.maximum(below_others(waited), 0.0), within)
 
 
 def _inside(durations: Sequence[Floats], calls: Sequence[Flags]) -> Floats:
@@ -176,8 +176,8 @@ def _inside(durations: Sequence[Floats], calls: Sequence[Flags]) -> Floats:
     return np.stack([each[:, mine].sum(axis=1) for each, mine in zip(durations, calls, strict=True)])
 
 
-def _below_others(values: Floats) -> Floats:
-    """By how much each rank (row) is below the median of the others, in each step."""
+def below_others(values: Floats) -> Floats:
+    """By how much each rank (row) is below the median of the others, in each step (column)."""
     ranked, place = np.sort(values, axis=0), np.argsort(np.argsort(values, axis=0), axis=0)
     # The middle of the others, in their order and in that of all: what stands behind the rank itself is one place further on.
     low, high = ((len(values) - 2) // 2, (len(values) - 1) // 2)

@@ -22,9 +22,17 @@ SCALARS = 16
 _CODE = "list_extract($codes, list_position($kinds, o.kind))"
 # The entry that closes a group call is no call of its own.
 _CLOSES = "(o.kind = 'coalesced' OR (o.group_call IS NOT NULL AND o.kind LIKE '%coalesced'))"
-# A rank that left a dump and a log tells the same calls twice.
-_CALLS = """latest_call o
-WHERE o.communicator IS NOT NULL AND (o.family = 'recorder' OR o.rank NOT IN (SELECT rank FROM capture))"""
+# A rank that left a dump and a log tells the same calls twice, and a trace is looked at where it left neither.
+_RECORDED = "SELECT * FROM latest_call WHERE family = 'recorder' OR rank NOT IN (SELECT rank FROM capture)"
+_CALLS = "known_calls o WHERE o.communicator IS NOT NULL"
+_WITH_RECORDED = f"WITH known_calls AS ({_RECORDED})"
+_WITH_TRACED = f"""
+WITH known_calls AS (
+    {_RECORDED} UNION ALL BY NAME
+    SELECT * EXCLUDE (call_order, call_size, closes) REPLACE (call_order AS record_id) FROM traced_call
+    WHERE rank NOT IN (SELECT rank FROM latest_call WHERE rank IS NOT NULL)
+)
+"""
 _NUMBERED = """JOIN (SELECT unnest($labels) AS label, generate_subscripts($labels, 1) - 1 AS number) l
     ON l.label = o.communicator"""
 _COUNTS = f"""
@@ -107,14 +115,19 @@ class Messages:
         )
 
 
+def _known(connection: DuckDBPyConnection) -> str:
+    """The calls that count, as the begin of a query: DuckDB takes milliseconds to plan traces where there are none."""
+    return _WITH_TRACED if has_rows(connection, "sources", ("kineto", "nsight")) else _WITH_RECORDED
+
+
 def read_messages(connection: DuckDBPyConnection, labels: Sequence[str]) -> Messages:
     """Read all sends and receives whose peer is known; communicators are places in `labels`."""
     empty = np.zeros(0, np.int64)
     if not has_rows(connection, "operations"):
         return Messages(empty, empty, empty, empty.astype(bool), empty, frozenset())
-    found = connection.execute(_MESSAGES, {"labels": list(labels)}).fetchnumpy()
+    found = connection.execute(_known(connection) + _MESSAGES, {"labels": list(labels)}).fetchnumpy()
     rank, communicator, peer, batch = (np.asarray(found[name], np.int64) for name in ("rank", "communicator", "peer", "batch"))
-    complete = frozenset(rank for (rank,) in rows_of(connection, "operations", _COMPLETE))
+    complete = frozenset(rank for (rank,) in rows_of(connection, "operations", _known(connection) + _COMPLETE))
     return Messages(rank, communicator, peer, np.asarray(found["is_send"], bool), batch, complete)
 
 
@@ -123,7 +136,8 @@ def read_sequences(connection: DuckDBPyConnection, labels: Sequence[str], ranks:
     wanted = sorted(set(ranks))
     if not wanted or not has_rows(connection, "operations"):
         return {}
-    found = connection.execute(_OF_RANKS, {"labels": list(labels), "ranks": wanted, **_codes(connection)}).fetchnumpy()
+    asked = {"labels": list(labels), "ranks": wanted, **_codes(connection)}
+    found = connection.execute(_known(connection) + _OF_RANKS, asked).fetchnumpy()
     names = ("rank", "communicator", "kind", "elements", "batch")
     rank, *columns = (np.asarray(found[name], np.int64) for name in names)
     starts = np.searchsorted(rank, [*wanted, wanted[-1] + 1])
@@ -133,7 +147,7 @@ def read_sequences(connection: DuckDBPyConnection, labels: Sequence[str], ranks:
 
 def read_small(connection: DuckDBPyConnection) -> Mapping[str, int]:
     """The calls of a rank in each communicator in which nothing but small collectives was called."""
-    return dict(rows_of(connection, "operations", _SMALL))
+    return dict(rows_of(connection, "operations", _known(connection) + _SMALL))
 
 
 def _codes(connection: DuckDBPyConnection) -> dict[str, list[object]]:
@@ -146,7 +160,7 @@ def _codes(connection: DuckDBPyConnection) -> dict[str, list[object]]:
 def witnesses(connection: DuckDBPyConnection) -> Mapping[str, int]:
     """For each communicator one rank that made about as many collectives in it as any other: few ranks for all of them."""
     counts: dict[str, dict[int, int]] = {}
-    for label, rank, count in rows_of(connection, "operations", _COUNTS):
+    for label, rank, count in rows_of(connection, "operations", _known(connection) + _COUNTS):
         counts.setdefault(label, {})[rank] = count
     chosen: dict[str, int] = {}
     for label, of_ranks in counts.items():

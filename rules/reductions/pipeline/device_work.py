@@ -1,0 +1,196 @@
+"""Ranks of a pipeline whose device computes longer in each step than those of ranks with the same work, as profilers saw it.
+
+What a device computes between collectives and messages waits for nobody, so that no clocks are compared, and a few steps tell
+what times of the host would need many for. Ranks of a stage have the same work, in its tensor-parallel group and in all
+replicas. Longer sequences are longer work for all who share them: ranks without such mates are not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import networkx as nx
+import numpy as np
+
+from forensics.model import Anomaly, Belief, Cause, Component, Confidence, Evidence, Finding, Impact, StageName, StageRef
+from forensics.rules.reductions.frontier.accounting import Flags, Floats
+from forensics.rules.reductions.frontier.matrix import StageMatrix
+from forensics.rules.reductions.frontier.reading import FrontierWindows
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.pipeline.axes import Axis
+from forensics.rules.reductions.pipeline.layout import Layout
+from forensics.rules.reductions.pipeline.own_work import LEAST_PART, below_others
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
+
+PASSES = (StageName.FORWARD, StageName.BACKWARD)
+"""What all ranks of a stage do alike: copies of the model, evaluation and logging may be one rank's duty."""
+_ALIKE = (Axis.TENSOR, Axis.CONTEXT, Axis.DATA)
+_SAME_DATA = (Axis.TENSOR, Axis.CONTEXT, Axis.PIPELINE)
+_LEAST_NS = 1e6
+_LEAST_STEPS, _LEAST_EQUALS = 2, 3
+# Of the ranks with the same work; if more are slow, it is how the job is.
+_MOST_SLOW = 0.25
+# Of what a rank computes longer: where most of those with the same data do as well, it is the data.
+_SHARED = 0.5
+# Fewer steps than these are a moment of the job.
+_LIKELY_STEPS = 5
+# Of what a rank computes longer: in one pass, before it is called slow in that one.
+_IN_ONE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class LongWork:
+    """A rank whose device computes longer than those of `peers` in each of `steps` steps; times are medians in ns.
+
+    It computes for `own_ns`, its peers for `usual_ns`, in a step of `step_ns`, which `lost_ns` of that cost: what it computes
+    longer than its peers, and than anybody else in its pipeline. `stage` is the pass that most of it lies in.
+    """
+
+    rank: int
+    peers: tuple[int, ...]
+    steps: int
+    own_ns: float
+    usual_ns: float
+    step_ns: float
+    lost_ns: float
+    stage: StageName
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWork:
+    """Ranks whose device computes longer, most lost first, of those that were `compared`."""
+
+    found: tuple[LongWork, ...] = ()
+    compared: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Table:
+    """Times of devices in ns as `[pass, step, rank]`, and of steps as `[step, rank]`; NaN where the trace has none."""
+
+    ranks: tuple[int, ...]
+    passes: Floats
+    walls: Floats
+    paths: Mapping[int, str | None]
+
+    def columns(self, ranks: Iterable[int]) -> list[int]:
+        """Where some ranks are, those that have a trace."""
+        return [place for place, rank in enumerate(self.ranks) if rank in {*ranks}]
+
+
+@reduction
+def device_work(windows: FrontierWindows, layout: Layout) -> DeviceWork:
+    """Compare the devices of ranks whose hosts wait for messages; experts have other work by design."""
+    table = _table([window.matrix for window in windows if window.matrix.messages and window.matrix.device])
+    if table is None or layout.along(Axis.EXPERT):
+        return DeviceWork()
+    more = np.full(table.walls.shape, np.nan)
+    alike = [columns for ranks in _groups(layout, _ALIKE) if len(columns := table.columns(ranks)) >= _LEAST_EQUALS]
+    total = table.passes.sum(axis=0)
+    for columns in alike:
+        more[:, columns] = below_others(-total[:, columns].T).T
+    mates = _mates(layout, table)
+    found = [item for columns in alike for item in _of_equals(columns, table, more, mates)]
+    compared = frozenset(table.ranks[at] for columns in alike for at in columns if at in mates)
+    return DeviceWork(tuple(sorted(found, key=lambda item: (-item.lost_ns, item.rank))), compared)
+
+
+def _table(matrices: Sequence[StageMatrix]) -> _Table | None:
+    """What the traces of all windows tell of forward and backward passes; None where they tell nothing of either."""
+    known = [matrix for matrix in matrices if all(name in (matrix.device or {}) for name in PASSES)]
+    if not known:
+        return None
+    ranks = tuple(sorted({rank for matrix in known for rank in matrix.ranks}))
+    steps = np.unique(np.concatenate([matrix.steps for matrix in known]))
+    passes, walls = np.full((len(PASSES), len(steps), len(ranks)), np.nan), np.full((len(steps), len(ranks)), np.nan)
+    paths: dict[int, str | None] = {}
+    for matrix in known:
+        at = np.ix_(np.searchsorted(steps, matrix.steps), np.searchsorted(np.array(ranks), matrix.ranks))
+        for number, name in enumerate(PASSES):
+            passes[number][at] = (matrix.device or {})[name]
+        walls[at] = matrix.walls
+        paths |= {rank: matrix.path(rank) for rank in matrix.ranks}
+    return _Table(ranks, passes, walls, paths)
+
+
+def _groups(layout: Layout, axes: Collection[Axis]) -> list[tuple[int, ...]]:
+    """Ranks that groups of some axes join, directly or through others."""
+    joined: nx.Graph[int] = nx.Graph()
+    for axis in axes:
+        for label in layout.along(axis):
+            joined.add_edges_from(pairwise(layout.members[label]))
+    return [tuple(sorted(ranks)) for ranks in nx.connected_components(joined)]
+
+
+def _mates(layout: Layout, table: _Table) -> dict[int, list[int]]:
+    """By column: those that have a part of the model for the same data, in their pipeline or in step with it."""
+    groups = [*layout.pipelines, *(layout.members[label] for axis in _SAME_DATA for label in layout.along(axis))]
+    found: dict[int, set[int]] = {}
+    for group in groups:
+        columns = table.columns(group)
+        for at in columns:
+            found.setdefault(at, set()).update(columns)
+    return {at: sorted(others - {at}) for at, others in found.items() if others != {at}}
+
+
+def _of_equals(columns: Sequence[int], table: _Table, more: Floats, mates: Mapping[int, list[int]]) -> Iterator[LongWork]:
+    slow = {at: lost for at in columns if at in mates and (lost := _lost(at, table, more, mates[at])) is not None}
+    if len(slow) <= max(1, _MOST_SLOW * len(columns)):
+        yield from (_long_work(at, columns, table, more, lost) for at, lost in slow.items())
+
+
+def _lost(at: int, table: _Table, more: Floats, mates: Sequence[int]) -> Floats | None:
+    """ns that a rank costs in each step; None where it does not in some, or where its data is longer."""
+    total = table.passes.sum(axis=0)
+    known: Flags = np.asarray(np.isfinite(more[:, [at, *mates]]).all(axis=1))
+    if known.sum() < _LEAST_STEPS:
+        return None
+    longer, own = more[known, at], total[known, at]
+    lost = np.minimum(longer, own - total[known][:, mates].max(axis=1))
+    shared = (more[known][:, mates] >= _SHARED * longer[:, None]).mean(axis=1)
+    is_late = (lost >= np.maximum(_LEAST_NS, LEAST_PART * table.walls[known, at])) & (2 * shared < 1)
+    return lost if is_late.all() else None
+
+
+def _long_work(at: int, columns: Sequence[int], table: _Table, more: Floats, lost: Floats) -> LongWork:
+    known = np.isfinite(more[:, at])
+    own = float(np.median(table.passes.sum(axis=0)[known, at]))
+    others = [other for other in columns if other != at]
+    parts = np.median(table.passes[:, known, at] - np.median(table.passes[:, known][:, :, others], axis=2), axis=1)
+    first = int(parts.argmax())
+    return LongWork(
+        rank=table.ranks[at], peers=tuple(table.ranks[other] for other in others), steps=len(lost), own_ns=own,
+        usual_ns=own - float(np.median(more[known, at])), step_ns=float(np.median(table.walls[known, at])),
+        lost_ns=float(np.median(lost)), stage=PASSES[first] if parts[first] >= _IN_ONE * parts.sum() else StageName.UNKNOWN,
+        source=table.paths[table.ranks[at]],
+    )  # fmt: skip
+
+
+def finding_of(item: LongWork) -> Finding:
+    """The finding for a rank whose device computes longer; the state of its GPU may say why."""
+    share = item.lost_ns / item.step_ns
+    return Finding(
+        ranks=(item.rank,),
+        cause=Cause.COMPUTE_SLOW,
+        stage=StageRef(name=item.stage, component=Component.COMPUTE),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.LIKELY if item.steps >= _LIKELY_STEPS else Confidence.SUSPECT,
+        evidence=tuple(_evidence(item)),
+        anomaly=Anomaly.FAIL_SLOW,
+        impact=Impact(round(item.steps * item.lost_ns), round(share, 3), item.steps, "frontier_gain"),
+        next_steps=(f"compare clocks, temperature and load of rank {item.rank} with those of {ranks_text(item.peers)}",),
+    )
+
+
+def _evidence(item: LongWork) -> Iterator[Evidence]:
+    computed = f"the device of rank {item.rank} computed for {item.own_ns / 1e6:.0f} ms in forward and backward passes"
+    usual = f"those of {ranks_text(item.peers)}, with the same work, for {item.usual_ns / 1e6:.0f} ms"
+    yield Evidence(f"{computed}, {usual}, in each of {counted(item.steps, 'step')} of {item.step_ns / 1e6:.0f} ms", item.source)
+    cost = f"nobody in its pipeline computes as long: {item.lost_ns / 1e6:.0f} ms of a step would be won at most"
+    yield Evidence(f"{cost}; collectives and messages are not counted", item.source)
+    if item.steps < _LIKELY_STEPS:
+        only = f"only {counted(item.steps, 'step')} could be compared: less than a habit shows"
+        yield Evidence(only, item.source, supports=False)
