@@ -7,9 +7,10 @@ replicas. Longer sequences are longer work for all who share them: ranks without
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import networkx as nx
 import numpy as np
@@ -26,8 +27,7 @@ from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 
 PASSES = (StageName.FORWARD, StageName.BACKWARD)
 """What all ranks of a stage do alike: copies of the model, evaluation and logging may be one rank's duty."""
-_ALIKE = (Axis.TENSOR, Axis.CONTEXT, Axis.DATA)
-_SAME_DATA = (Axis.TENSOR, Axis.CONTEXT, Axis.PIPELINE)
+_IN_STEP = (Axis.TENSOR, Axis.CONTEXT)
 _LEAST_NS = 1e6
 _LEAST_STEPS, _LEAST_EQUALS = 2, 3
 # Of the ranks with the same work; if more are slow, it is how the job is.
@@ -75,24 +75,34 @@ class _Table:
     passes: Floats
     walls: Floats
     paths: Mapping[int, str | None]
+    places: Mapping[int, int]
+
+    @property
+    def total(self) -> Floats:
+        """ns of both passes as `[step, rank]`."""
+        found: Floats = self.passes.sum(axis=0)
+        return found
 
     def columns(self, ranks: Iterable[int]) -> list[int]:
-        """Where some ranks are, those that have a trace."""
-        return [place for place, rank in enumerate(self.ranks) if rank in {*ranks}]
+        """Where some ranks are, those of which any step is known."""
+        places = [self.places[rank] for rank in sorted(ranks) if rank in self.places]
+        return [place for place in places if np.isfinite(self.total[:, place]).any()]
 
 
 @reduction
 def device_work(windows: FrontierWindows, layout: Layout) -> DeviceWork:
-    """Compare the devices of ranks whose hosts wait for messages; experts have other work by design."""
+    """Compare the devices of ranks of known pipelines; experts have other work by design."""
     table = _table([window.matrix for window in windows if window.matrix.messages and window.matrix.device])
-    if table is None or layout.along(Axis.EXPERT):
+    pipes = [*layout.pipelines, *(layout.members[label] for label in layout.along(Axis.PIPELINE))]
+    if table is None or not pipes or layout.along(Axis.EXPERT):
         return DeviceWork()
     more = np.full(table.walls.shape, np.nan)
-    alike = [columns for ranks in _groups(layout, _ALIKE) if len(columns := table.columns(ranks)) >= _LEAST_EQUALS]
-    total = table.passes.sum(axis=0)
+    alike = [columns for ranks in _equals(layout, pipes) if len(columns := table.columns(ranks)) >= _LEAST_EQUALS]
     for columns in alike:
-        more[:, columns] = below_others(-total[:, columns].T).T
-    mates = _mates(layout, table)
+        steps = np.flatnonzero(np.isfinite(table.total[:, columns]).all(axis=1))
+        cells = np.ix_(steps, np.array(columns))
+        more[cells] = below_others(-table.total[cells].T).T
+    mates = _mates([*pipes, *(layout.members[label] for axis in _IN_STEP for label in layout.along(axis))], table)
     found = [item for columns in alike for item in _of_equals(columns, table, more, mates)]
     compared = frozenset(table.ranks[at] for columns in alike for at in columns if at in mates)
     return DeviceWork(tuple(sorted(found, key=lambda item: (-item.lost_ns, item.rank))), compared)
@@ -113,26 +123,29 @@ def _table(matrices: Sequence[StageMatrix]) -> _Table | None:
             passes[number][at] = (matrix.device or {})[name]
         walls[at] = matrix.walls
         paths |= {rank: matrix.path(rank) for rank in matrix.ranks}
-    return _Table(ranks, passes, walls, paths)
+    return _Table(ranks, passes, walls, paths, {rank: place for place, rank in enumerate(ranks)})
 
 
-def _groups(layout: Layout, axes: Collection[Axis]) -> list[tuple[int, ...]]:
-    """Ranks that groups of some axes join, directly or through others."""
+def _equals(layout: Layout, pipes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Ranks of one stage: those that groups join, but for groups of several stages, as those of embeddings."""
+    of: dict[int, set[int]] = defaultdict(set)
+    for number, pipe in enumerate(pipes):
+        for rank in pipe:
+            of[rank].add(number)
     joined: nx.Graph[int] = nx.Graph()
-    for axis in axes:
-        for label in layout.along(axis):
-            joined.add_edges_from(pairwise(layout.members[label]))
+    for members in (layout.members[label] for axis in (*_IN_STEP, Axis.DATA) for label in layout.along(axis)):
+        if max(Counter(chain.from_iterable(of[rank] for rank in members)).values(), default=0) <= 1:
+            joined.add_edges_from(pairwise(members))
     return [tuple(sorted(ranks)) for ranks in nx.connected_components(joined)]
 
 
-def _mates(layout: Layout, table: _Table) -> dict[int, list[int]]:
+def _mates(groups: Iterable[tuple[int, ...]], table: _Table) -> dict[int, list[int]]:
     """By column: those that have a part of the model for the same data, in their pipeline or in step with it."""
-    groups = [*layout.pipelines, *(layout.members[label] for axis in _SAME_DATA for label in layout.along(axis))]
-    found: dict[int, set[int]] = {}
+    found: dict[int, set[int]] = defaultdict(set)
     for group in groups:
         columns = table.columns(group)
         for at in columns:
-            found.setdefault(at, set()).update(columns)
+            found[at].update(columns)
     return {at: sorted(others - {at}) for at, others in found.items() if others != {at}}
 
 
@@ -144,12 +157,11 @@ def _of_equals(columns: Sequence[int], table: _Table, more: Floats, mates: Mappi
 
 def _lost(at: int, table: _Table, more: Floats, mates: Sequence[int]) -> Floats | None:
     """ns that a rank costs in each step; None where it does not in some, or where its data is longer."""
-    total = table.passes.sum(axis=0)
     known: Flags = np.asarray(np.isfinite(more[:, [at, *mates]]).all(axis=1))
     if known.sum() < _LEAST_STEPS:
         return None
-    longer, own = more[known, at], total[known, at]
-    lost = np.minimum(longer, own - total[known][:, mates].max(axis=1))
+    longer, own = more[known, at], table.total[known, at]
+    lost = np.minimum(longer, own - table.total[known][:, mates].max(axis=1))
     shared = (more[known][:, mates] >= _SHARED * longer[:, None]).mean(axis=1)
     is_late = (lost >= np.maximum(_LEAST_NS, LEAST_PART * table.walls[known, at])) & (2 * shared < 1)
     return lost if is_late.all() else None
@@ -157,7 +169,7 @@ def _lost(at: int, table: _Table, more: Floats, mates: Sequence[int]) -> Floats 
 
 def _long_work(at: int, columns: Sequence[int], table: _Table, more: Floats, lost: Floats) -> LongWork:
     known = np.isfinite(more[:, at])
-    own = float(np.median(table.passes.sum(axis=0)[known, at]))
+    own = float(np.median(table.total[known, at]))
     others = [other for other in columns if other != at]
     parts = np.median(table.passes[:, known, at] - np.median(table.passes[:, known][:, :, others], axis=2), axis=1)
     first = int(parts.argmax())

@@ -109,13 +109,19 @@ def little(passes: Floats) -> None:
     passes[:, :, SLOW] *= 1.1
 
 
+def lost_steps(passes: Floats) -> None:
+    """One step of a peer and another one of the rank are not in their traces: one alone is left."""
+    passes[:, :, SLOW] *= 1.5
+    passes[:, 0, 4] = passes[:, 2, SLOW] = np.nan
+
+
 def unknown_mates(passes: Floats) -> None:
     """Nothing is known of the rest of its pipeline, whose data may be longer."""
     passes[:, :, SLOW] *= 1.5
     passes[:, :, 1] = np.nan
 
 
-@pytest.mark.parametrize("happens", [longer_data, bigger_stage, once, half_of_them, little, unknown_mates])
+@pytest.mark.parametrize("happens", [longer_data, bigger_stage, once, half_of_them, little, lost_steps, unknown_mates])
 def test_what_is_no_slow_device_names_nobody(happens: Callable[[Floats], None]) -> None:
     passes = sound()
     happens(passes)
@@ -132,11 +138,32 @@ def test_without_others_on_the_same_data_nobody_is_compared() -> None:
     assert device_work(windows(passes), layout(pipelines=False)) == DeviceWork()
 
 
+def test_who_has_no_trace_is_left_out_of_the_comparison() -> None:
+    passes = sound()
+    passes[:, :, SLOW] *= 1.5
+    passes[:, :, 7] = np.nan
+    work = device_work(windows(passes), layout())
+    assert [(item.rank, item.peers) for item in work.found] == [(SLOW, (4, 6))] and 7 not in work.compared
+
+
 def test_experts_have_other_work() -> None:
     passes, known = sound(), layout()
     passes[:, :, SLOW] *= 1.5
     axes = {**known.axes, "experts": AxisOf(Axis.EXPERT)}
     assert found(passes, replace(known, axes=axes, members={**known.members, "experts": (0, 1)})) == []
+
+
+def test_the_last_stage_is_no_equal_of_the_first() -> None:
+    """The last stage has the head; of two of its ranks one left no trace, and one of three has more to do."""
+    passes = sound()
+    passes[:, :, [6, 7]] *= 1.5
+    passes[:, :, [1, 2, 3, 4, 5, 7]] = np.nan
+    passes[:, :, 1] = passes[:, :, 0]
+    axes = {"data 0": AxisOf(Axis.DATA), "data 6": AxisOf(Axis.DATA), "tied 0": AxisOf(Axis.DATA), "tied 1": AxisOf(Axis.DATA)}
+    members = {"data 0": (0, 1), "data 6": (6, 7), "tied 0": (0, 6), "tied 1": (1, 7)}
+    pipes = {"pipe 0": (0, 6), "pipe 1": (1, 7)}
+    known = Layout({**axes, **dict.fromkeys(pipes, AxisOf(Axis.PIPELINE))}, {**members, **pipes})
+    assert found(passes, known) == []
 
 
 def test_windows_that_can_be_cut_are_left_to_the_stages() -> None:
