@@ -58,7 +58,9 @@ class Steps:
 
     @property
     def before_ns(self) -> Floats:
-        """When the host made the last call before each step (ns); NaN where the record begins with the step, or has no time."""
+        """When the host made the last call before each step, or marked its begin (ns); NaN where the record tells neither."""
+        if self.record.is_marked:
+            return self.record.step_begin_ns[self.begin].astype(np.float64)
         before = self.record.enqueued_ns[np.maximum(self.begin - 1, 0)]
         return np.where((self.begin > 0) & (before != UNKNOWN), before.astype(np.float64), np.nan)
 

@@ -37,6 +37,11 @@ def collecting(work: Work) -> tuple[int, int]:
     return usual(work)[0], 700 * MS * (work.step == 5 and work.rank == SLOW and (work.kind, work.microbatch) == (FORWARD, 2))
 
 
+def collecting_at_first(work: Work) -> tuple[int, int]:
+    """It does so in the first step of the trace, before which no call is known."""
+    return usual(work)[0], 700 * MS * (work.step == 0 and work.rank == SLOW and (work.kind, work.microbatch) == (FORWARD, 2))
+
+
 def saving(work: Work) -> tuple[int, int]:
     """Every rank saves in one step, between the passes, some longer."""
     return usual(work)[0], (900 + 100 * work.rank) * MS * (work.kind == END and work.step == 5)
@@ -66,7 +71,7 @@ def absorbed(work: Work) -> tuple[int, int]:
 
 @pytest.mark.parametrize(
     "took",
-    [usual, uneven, collecting, saving, first_rank_logs, first_rank_saves, restless, absorbed],
+    [usual, uneven, collecting, collecting_at_first, saving, first_rank_logs, first_rank_saves, restless, absorbed],
     ids=lambda took: took.__name__,
 )
 def test_what_a_sound_job_does_accuses_nobody(took: Took, tmp_path: Path) -> None:
@@ -98,6 +103,11 @@ def test_a_rank_that_is_slow_now_and_then_is_named(kind: str, every: int, tmp_pa
     found = verdict(late({SLOW: (2, kind, 2)}, every), tmp_path)
     assert named(found) == {((SLOW,), kind, 2, 1)}
     assert found.suspects[0].cause is Cause.COMPUTE_SLOW
+
+
+def test_a_device_that_is_slow_in_the_first_step_of_a_trace_is_named(tmp_path: Path) -> None:
+    (suspect,) = verdict(late({SLOW: (0, FORWARD, 2)}, 99), tmp_path).suspects
+    assert (suspect.ranks, suspect.cause) == ((SLOW,), Cause.COMPUTE_SLOW)
 
 
 def test_a_slowness_that_moves_from_one_rank_to_another_names_both(tmp_path: Path) -> None:
