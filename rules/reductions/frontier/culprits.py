@@ -257,10 +257,14 @@ def _substage(found: Cut, excess: Floats, columns: list[int], affected: Flags) -
 
 
 def _with_device(matrix: StageMatrix, culprits: list[Culprit], gates: Gates, usual: float) -> list[Culprit]:
-    """Work of the device that shows on the host in a later stage goes back to the stage and rank that launched it."""
-    late = dict(_device_excess(matrix, gates, usual))
-    for stage, (rank, excess, samples) in late.items():
-        if any(culprit.stage == stage and rank in culprit.ranks for culprit in culprits):
+    """Work of the device that shows on the host in a later stage goes back to the stage and rank that launched it.
+
+    Few steps, as traces have, accuse nobody by that alone. Of several stages the longest is the one.
+    """
+    late = sorted(_device_excess(matrix, gates, usual), key=lambda each: each[1][1])
+    for stage, (rank, excess, samples) in late:
+        is_named = any(rank in culprit.ranks for culprit in culprits) or samples >= gates.event_samples
+        if not is_named or any(culprit.stage == stage and rank in culprit.ranks for culprit in culprits):
             continue
         hidden = [c for c in culprits if not c.ranks or c.ranks == (rank,)]
         count = len(matrix.steps)
@@ -279,11 +283,14 @@ def _device_excess(matrix: StageMatrix, gates: Gates, usual: float) -> Iterator[
         there = np.isfinite(values).mean(axis=0) >= _SAMPLED * np.isfinite(values).mean(axis=0).max(initial=0.0)
         values, ranks = values[:, there], [rank for rank, known in zip(matrix.ranks, there.tolist(), strict=True) if known]
         sampled = np.isfinite(values).all(axis=1)
-        ready = float(np.isfinite(values).sum()) / matrix.asked[stage] if matrix.asked.get(stage) else 1.0
-        if sampled.sum() < gates.event_samples or ready < gates.event_ready:
+        asked, is_few = matrix.asked.get(stage), sampled.sum() < gates.event_samples
+        ready = float(np.isfinite(values).sum()) / asked if asked else 1.0
+        # Traces hold every kernel of their few steps, where samples are some of many.
+        if sampled.sum() < (gates.event_samples if asked else _FEWEST) or ready < gates.event_ready:
             continue
         over = values[sampled] - np.median(values[sampled], axis=1, keepdims=True)
         rank = int(np.argmax(np.median(over, axis=0)))
         excess = float(np.median(over[:, rank]))
-        if excess >= gates.rank_share * usual and (np.argmax(over, axis=1) == rank).mean() >= gates.recurrence:
+        often = float((np.argmax(over, axis=1) == rank).mean())
+        if excess >= gates.rank_share * usual and often >= (1.0 if is_few else gates.recurrence):
             yield stage, (ranks[rank], excess, int(sampled.sum()))

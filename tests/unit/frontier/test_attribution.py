@@ -104,6 +104,24 @@ def test_device_work_since_a_change_is_what_counts() -> None:
     assert [(c.stage, c.ranks, c.device) for c in found.culprits] == [("forward", (3,), True)]
 
 
+@pytest.mark.parametrize(
+    ("is_slow", "rows", "named"),
+    [(True, 4, [("backward", (3,), True)]), (True, 3, [("optimizer", (3,), False)]), (False, 4, [])],
+    ids=["in every step", "in some", "nobody else says so"],
+)
+def test_kernels_of_few_steps_tell_the_pass_of_a_rank_that_is_late(
+    is_slow: bool, rows: int, named: list[tuple[str, tuple[int, ...], bool]]
+) -> None:
+    """A trace holds every kernel; sequences that are longer on one rank for a step or two accuse nobody."""
+    late = job("optimizer", steps=4, when=lambda _: is_slow)
+    device = {stage: np.full((4, 8), 50 * MS) for stage in ("forward", "backward")}
+    device["forward"][:rows, 3] += 60 * MS
+    device["backward"][:rows, 3] += 90 * MS
+    device["backward"][rows:, 2] = device["forward"][rows:, 2] = 300 * MS
+    found = judged(replace(late, device=device, asked={})).attribution
+    assert [(c.stage, c.ranks, c.device) for c in found.culprits] == named
+
+
 def test_device_work_that_shows_later_goes_back_to_its_stage_and_rank() -> None:
     slow = job("backward")
     device = np.full((120, 8), 50 * MS)
