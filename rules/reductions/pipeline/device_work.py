@@ -22,7 +22,7 @@ from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.layout import Layout
-from forensics.rules.reductions.pipeline.own_work import LEAST_PART, below_others
+from forensics.rules.reductions.pipeline.own_work import LEAST_PART, below_others, by_context
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 
 PASSES = (StageName.FORWARD, StageName.BACKWARD)
@@ -127,7 +127,7 @@ def _table(matrices: Sequence[StageMatrix]) -> _Table | None:
 
 
 def _equals(layout: Layout, pipes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Ranks of one stage: those that groups join, but for groups of several stages, as those of embeddings."""
+    """Ranks of one stage with the same work: those that groups join, but for groups of several stages, as of embeddings."""
     of: dict[int, set[int]] = defaultdict(set)
     for number, pipe in enumerate(pipes):
         for rank in pipe:
@@ -136,7 +136,7 @@ def _equals(layout: Layout, pipes: Sequence[tuple[int, ...]]) -> list[tuple[int,
     for members in (layout.members[label] for axis in (*_IN_STEP, Axis.DATA) for label in layout.along(axis)):
         if max(Counter(chain.from_iterable(of[rank] for rank in members)).values(), default=0) <= 1:
             joined.add_edges_from(pairwise(members))
-    return [tuple(sorted(ranks)) for ranks in nx.connected_components(joined)]
+    return [ranks for each in nx.connected_components(joined) for ranks in by_context(sorted(each), layout)]
 
 
 def _mates(groups: Iterable[tuple[int, ...]], table: _Table) -> dict[int, list[int]]:

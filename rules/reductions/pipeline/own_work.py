@@ -148,7 +148,22 @@ def _alike(times: StepTimes, layout: Layout, mates: Mapping[int, tuple[int, ...]
         stage = place.stage if place is not None and layout.pipelines else None
         if mates.get(rank) and (stage is not None or not layout.pipelines):
             groups[stage, steps.order.shape[1]].append(rank)
-    yield from (tuple(ranks) for ranks in groups.values() if len(ranks) > 1)
+    alike = (ranks for each in groups.values() for ranks in by_context(each, layout))
+    yield from (ranks for ranks in alike if len(ranks) > 1)
+
+
+def by_context(ranks: Iterable[int], layout: Layout) -> list[tuple[int, ...]]:
+    """Ranks apart by their place in a sequence that several share: under a causal mask the later parts are more work.
+
+    Where ranks share sequences, those whose place is not known are left out.
+    """
+    found: dict[int | None, list[int]] = defaultdict(list)
+    for rank in ranks:
+        place = layout.places.get(rank)
+        found[place.context if place is not None else None].append(rank)
+    if layout.along(Axis.CONTEXT):
+        found.pop(None, None)
+    return [tuple(each) for each in found.values()]
 
 
 def _part(times: StepTimes, ranks: tuple[int, ...], inner: Collection[str]) -> _Part | None:

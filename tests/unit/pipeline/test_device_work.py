@@ -21,6 +21,7 @@ from forensics.rules.reductions.frontier.verdicts import FrontierWindow
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.device_work import DeviceWork, device_work, finding_of
 from forensics.rules.reductions.pipeline.layout import AxisOf, Layout
+from forensics.rules.reductions.pipeline.places import Place
 from tests.unit.pipeline.simulated import traced_case_of
 from tests.unit.simulator.small_jobs import DENSE
 
@@ -144,6 +145,16 @@ def test_who_has_no_trace_is_left_out_of_the_comparison() -> None:
     passes[:, :, 7] = np.nan
     work = device_work(windows(passes), layout())
     assert [(item.rank, item.peers) for item in work.found] == [(SLOW, (4, 6))] and 7 not in work.compared
+
+
+def test_parts_of_a_sequence_are_compared_with_the_same_parts_of_others() -> None:
+    """Under a causal mask the later of two parts is more work; of each there are two alone in a stage."""
+    passes, known = sound(), layout()
+    passes[:, :, SLOW] *= 1.5
+    groups = {f"context {rank}": (rank, rank + 1) for rank in range(0, 8, 2)}
+    axes, members = {**known.axes, **dict.fromkeys(groups, AxisOf(Axis.CONTEXT))}, {**known.members, **groups}
+    places = {rank: Place(context=rank % 2) for rank in range(8)}
+    assert device_work(windows(passes), replace(known, axes=axes, members=members, places=places)) == DeviceWork()
 
 
 def test_experts_have_other_work() -> None:
