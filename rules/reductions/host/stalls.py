@@ -142,18 +142,23 @@ class StallFindings:
         yield from self.text.stack(stall.rank)
         yield from self.text.waiters(stall.rank)
         yield from self.text.process(stall.rank)
+        if stall.activity is not None and stall.activity.event_loop is not None:
+            alike = "its event loop sleeps: stacks show no task, and a server to which no request came looks alike"
+            yield Evidence(alike, self.stacks[stall.rank].main[-1].source, supports=False)
 
     def _confidence(self, rank: int) -> Confidence:
         """Confirmed when recorder, repeated stacks and the kernel agree; likely when two kinds do,
         or when the recorder shows that at least half of the ranks end up waiting for it; else suspect.
 
-        Suspect as well where those who wait only pause or read in the job's own code: that it is a barrier is a guess. Not
-        confirmed where it is at work: long work and an endless loop look the same while they last.
+        Suspect as well where those who wait only pause or read in the job's own code (that it is a barrier is a guess), or
+        where its event loop sleeps. Not confirmed where it is at work: long work and an endless loop look the same.
         """
         waiters = self.graph.waiters(rank)
         if waiters and all(waiter in self.stacks and self.stacks[waiter].rests for waiter in waiters):
             return Confidence.SUSPECT
         facts, found = self.roster.rank(rank), self.stacks.get(rank)
+        if found is not None and found.latest is not None and found.latest.event_loop is not None:
+            return Confidence.SUSPECT
         recorded = any(rank in wait.absent and wait.records(rank) for wait in self.graph.waiting_for(rank))
         stayed = found is not None and len(found.main) > 1 and not found.moved
         if recorded and stayed and bool(facts.thread_states):

@@ -71,6 +71,12 @@ class Activity:
         return bool(path) and path[0].origin == "app"
 
     @property
+    def event_loop(self) -> Frame | None:
+        """The frame of an event loop that sleeps until something comes: what its tasks wait for is in no frame."""
+        inner = next((entry for entry in self.python_path if entry.module != "selectors.py"), None)
+        return inner if inner is not None and inner.module.startswith("asyncio/") else None
+
+    @property
     def words_alone(self) -> bool:
         """Whether only the job's own names tell the stage: no frame of a library, no wait for a file, a pipe or a socket."""
         reads_or_writes = self.wait in (WaitKind.IO, WaitKind.FILE_LOCK)

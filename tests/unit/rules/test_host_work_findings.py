@@ -58,6 +58,13 @@ SERVER: Place = (
     ("BaseServer.serve_forever", f"{LIB}socketserver.py", 233),
     *MAIN,
 )
+EVENT_LOOP: Place = (
+    ("EpollSelector.select", f"{LIB}selectors.py", 468),
+    ("BaseEventLoop._run_once", f"{LIB}asyncio/base_events.py", 1884),
+    ("BaseEventLoop.run_forever", f"{LIB}asyncio/base_events.py", 607),
+    ("run", f"{LIB}asyncio/runners.py", 190),
+    *MAIN,
+)
 HANDLER: Place = (
     ("SocketIO.readinto", f"{LIB}socket.py", 718),
     ("Handler.do_GET", "/srv/job/serve.py", 12),
@@ -289,3 +296,18 @@ def test_an_evaluation_that_sleeps_is_not_at_work(tmp_path: Path) -> None:
     found = collected(SCORE)
     sampled(found, wchan="futex_do_wait")
     assert first_of(found, tmp_path).stage.name is StageName.EVAL
+
+
+@pytest.mark.parametrize(
+    ("place", "confidence"),
+    [(EVENT_LOOP, Confidence.SUSPECT), ((("fetch", "/srv/job/fetch.py", 8), *EVENT_LOOP[1:]), Confidence.CONFIRMED)],
+    ids=["asleep", "inside a task"],
+)
+def test_an_event_loop_that_sleeps_does_not_tell_what_it_waits_for(
+    tmp_path: Path, place: Place, confidence: Confidence
+) -> None:
+    found = collected(place)
+    sampled(found, wchan="do_epoll_wait")
+    first = first_of(found, tmp_path)
+    assert first.confidence is confidence
+    assert ("a server to which no request came" in statements_of(first)) is (confidence is Confidence.SUSPECT)
