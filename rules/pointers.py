@@ -2,7 +2,8 @@
 
 A lost node, a worker that its executor saw die, a pod that ended, a GPU with an error or whose results differ, a link or port
 (link_pointers.py), a GPU that idles or is clocked down while all others are busy; a rank that gave up on another call than its
-peers; few ranks that are elsewhere than the others in stacks of one moment, or of which nothing is here.
+peers, or whose log alone tells of no lost peer; few ranks that are elsewhere than the others in stacks of
+one moment, or of which nothing is here.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from forensics.rules.link_pointers import link_pointers, place
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.logs.failures import is_of_another
 from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB
+from forensics.rules.reductions.logs.lost_connections import without_a_loss
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.tree import apart
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
@@ -114,6 +116,7 @@ def pointers(connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors) 
         *link_pointers(connection),
         *_result_differs(connection),
         *_gave_up_elsewhere(connection),
+        *_lost_nobody(connection),
         *_works_longer(connection),
         *_idle(connection),
         *(held := tuple(_throttled(connection))),
@@ -217,6 +220,15 @@ def _works_longer(connection: DuckDBPyConnection) -> Iterator[str]:
         if len(others) >= _LEAST_ALIKE and ms >= _LONGER * others[0][1] and others[0][1] <= _ABOUT * others[-1][1]:
             peers = f"{len(others)} others {others[0][1]:.0f} ms at most"
             yield f"GPU, host and data of rank {rank}: its {kind} takes {ms:.0f} ms a step ({path}), {peers}"
+
+
+def _lost_nobody(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One rank; a log that was copied too early tells of no error either."""
+    for rank, path, others in without_a_loss(connection):
+        yield (
+            f"exit code, host and kernel log of rank {rank}: each of the {others} other ranks lost a peer, and {path} tells of "
+            "no error, as that of a process that was killed"
+        )
 
 
 def _idle(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
 
-from forensics.case.database import has_rows
+from forensics.case.database import has_rows, rows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,19 @@ _LOSSES = """
 SELECT kind, rank, host, subject, text, source FROM logged_event
 WHERE kind IN ('peer_closed', 'completion_error') AND subject IS NOT NULL AND NOT after_cancel
 ORDER BY path, locator
+"""
+# The rank of which a log is here that tells of no error, where those of all others tell that a peer was lost.
+_LOST_NOBODY = """
+WITH logged AS (
+    SELECT rank, min(path) AS path, bool_and(status = 'ok') AS whole FROM sources
+    WHERE kind = 'training_log' AND rank IS NOT NULL GROUP BY rank
+), failed AS (
+    SELECT rank, bool_or(kind = 'peer_closed') AS lost FROM log_events
+    WHERE rank IS NOT NULL AND kind IN ('peer_closed', 'exception', 'fatal_error', 'watchdog_timeout', 'store_timeout',
+        'transfer_timeout', 'process_exit', 'oom_kill', 'terminated', 'job_finished') GROUP BY rank
+)
+SELECT rank, path, (SELECT count(*) FROM failed WHERE lost) AS others FROM logged ANTI JOIN failed USING (rank)
+WHERE whole AND others = (SELECT count(*) FROM logged) - 1 AND others = (SELECT max(rank) FROM logged) AND others >= 2
 """
 _ADDRESSES = "SELECT value, min(host) FROM job_config WHERE key = 'node.address' GROUP BY value HAVING count(DISTINCT host) = 1"
 _COMPLETION = re.compile(r"peer=(?P<peer>[^\s<]+)\S* status=(?P<status>\d{1,3})")
@@ -116,3 +129,8 @@ def by_own_nic(losses: Iterable[Loss], faults: Iterable[NicFault]) -> tuple[NicF
     if len(hosts) != 1 or not ends or not all(hosts & pair for pair in ends):
         return ()
     return tuple({fault.rank: fault for fault in reversed(tuple(faults))}.values())
+
+
+def without_a_loss(connection: DuckDBPyConnection) -> list[tuple[int, str, int]]:
+    """The rank whose log alone tells of no error, its log, and how many others lost a peer; none where there are several."""
+    return rows_of(connection, "log_events", _LOST_NOBODY, kinds=("peer_closed",))

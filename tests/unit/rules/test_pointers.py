@@ -349,3 +349,31 @@ def test_a_job_that_was_started_again_has_not_ended(tmp_path: Path, text: str) -
     verdict = judged(tmp_path, {"job.log": text + "".join(f"step {n} loss 1.9\n" for n in range(4, 30))})
     assert verdict.outcome is not Outcome.FAILSTOP
     assert not [each for each in verdict.would_change if each.startswith("console")]
+
+
+def closed(*lines: str) -> dict[str, str]:
+    return {f"rank{rank}.log": f"batch 7\n{line}" for rank, line in enumerate(lines)}
+
+
+CLOSED = (
+    "[rank{0}]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer "
+    "[10.0.0.9]:1942{0}. This is typically caused by a remote worker crashing.\n"
+)
+ALL_LOST = tuple(CLOSED.format(rank) for rank in range(3))
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        (closed(*ALL_LOST, ""), True),
+        (closed(*ALL_LOST, CLOSED.format(3)), False),
+        (closed(*ALL_LOST[:2], "", ""), False),
+        (closed(*ALL_LOST), False),
+        ({name: text for name, text in closed(*ALL_LOST, "", "").items() if name != "rank3.log"}, False),
+    ],
+    ids=["one", "all lost a peer", "two", "no log of it", "a log is missing"],
+)
+def test_the_one_rank_whose_log_tells_of_no_lost_peer(tmp_path: Path, files: Mapping[str, str], found: bool) -> None:
+    verdict = judged(tmp_path, files)
+    pointed = [text for text in verdict.would_change if text.startswith("exit code, host and kernel log of rank 3")]
+    assert bool(pointed) is found
