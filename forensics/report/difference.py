@@ -15,6 +15,7 @@ from forensics.case.comparable import Comparable, Scope, Times
 from forensics.model import Verdict
 from forensics.rank_ranges import format_ranks
 from forensics.report.plain import brief
+from forensics.rules.reductions.text.evidence_text import counted
 
 SCHEMA = "forensics.difference/1"
 SECTIONS = ("verdict", "versions", "environment", "configuration", "hosts", "layout", "speed", "counters", "events")
@@ -122,7 +123,7 @@ def _values(found: Mapping[Scope, str | None]) -> str:
         return next(iter(scopes))
     ordered = sorted(scopes.items(), key=lambda item: (-len(item[1]), item[0]))
     return ", ".join(f"{brief(value, _LONGEST)} ({_whose(of)})" for value, of in ordered[:3]) + (
-        f" and {len(ordered) - 3} more values" if len(ordered) > 3 else ""
+        f" and {counted(len(ordered) - 3, 'more value')}" if len(ordered) > 3 else ""
     )
 
 
