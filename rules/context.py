@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from duckdb import DuckDBPyConnection
 
@@ -11,6 +11,7 @@ from forensics.case.database import rows_of
 from forensics.model import CoverageRow, Evidence, GroupRow, Outcome, Suspect, TimelineEntry
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.epochs.captures import NicCaptures
 from forensics.rules.reductions.logs.reports import ONE_OPERATION
 from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
@@ -33,6 +34,9 @@ _HOST_CHECKS = {
 _BY_SOURCE = {"kernel_log": "kernel.log", "nvidia_smi": "gpu.smi", "ib_counters": "ib.counters"}
 """Kinds of loose files that are what a collector of the host would have kept."""
 _QUOTED = "SELECT 1 FROM log_events WHERE kind IN ('xid', 'oom_kill', 'hung_task', 'soft_lockup') LIMIT 1"
+_STEPS = {"stage_vectors": "stages", "kineto": "traces", "nsight": "traces"}
+"""Readers of files that tell what the steps of a rank took, and what these are called."""
+_OF_STEPS = "SELECT parser, rank FROM sources WHERE rank IS NOT NULL AND rows > 0 AND parser IN (SELECT unnest(?))"
 _MOST_EVENTS = 12
 _MOST_WARNINGS = 1000
 
@@ -119,21 +123,26 @@ def _captures(connection: DuckDBPyConnection) -> Iterator[TimelineEntry]:
         yield TimelineEntry(last, None, "the collection ended", None)
 
 
-def coverage(connection: DuckDBPyConnection, roster: Roster, calls: Calls, shim: ShimLogs) -> tuple[CoverageRow, ...]:
-    """Evidence by kind: from the collector's own record where there is one, then what the case holds for each rank."""
-    return (*_held(roster, calls, shim), *_collected(connection))
+def coverage(
+    connection: DuckDBPyConnection, roster: Roster, calls: Calls, shim: ShimLogs, captures: NicCaptures
+) -> tuple[CoverageRow, ...]:
+    """Evidence by kind: what the case holds for each rank, then the collector's own record where there is one."""
+    rare = {"shim log": set(shim), "stages": set[int](), "traces": set[int]()}
+    for parser, rank in rows_of(connection, "sources", _OF_STEPS, [list(_STEPS)]):
+        rare[_STEPS[parser]].add(rank)
+    rare["NIC epochs"] = {rank for capture in captures for rank in (capture.rank, *capture.ranks)}
+    return (*_held(roster, calls, rare), *_collected(connection))
 
 
-def _held(roster: Roster, calls: Calls, shim: ShimLogs) -> Iterator[CoverageRow]:
+def _held(roster: Roster, calls: Calls, rare: Mapping[str, set[int]]) -> Iterator[CoverageRow]:
+    """Of what few jobs have (`rare`: ranks by kind) nothing is said where no rank has it."""
     ranks = roster.ranks
     kinds = {
         "flight recorder": {rank for rank, facts in ranks.items() if facts.has_recorder and rank not in calls.logged_only},
         "stacks": {rank for rank, facts in ranks.items() if facts.has_stack},
         "process": {rank for rank, facts in ranks.items() if facts.state or facts.thread_states},
     }
-    if shim:
-        kinds["shim log"] = set(shim)
-    for kind, present in kinds.items():
+    for kind, present in (kinds | {kind: found for kind, found in rare.items() if found}).items():
         absent = tuple((str(rank), _why_absent(ranks[rank])) for rank in sorted(set(ranks) - present))
         yield CoverageRow(kind, "rank", tuple(str(rank) for rank in sorted(present)), (), absent)
 
