@@ -136,7 +136,8 @@ class CallPlaces:
     def of_deviation(self, rank: int) -> CallPlace | None:
         """The place in the usual step from which on one of the last two steps of a rank went another way, or None.
 
-        A step that is another one from its first call on tells of what came between two steps: of no pass.
+        A step that is another one from its first call on tells of what came between two steps: of no pass. Where a step is one
+        call, nothing but that call can have been left out of it.
         """
         told = self.told(rank)
         if told is None or told.usual is None or not len(told.begins):
@@ -145,7 +146,8 @@ class CallPlaces:
         for begin, end in reversed(list(pairwise(bounds))):
             at = first_difference(told.record, told.usual, (begin, end))
             if at is not None:
-                return self._place(told, told.usual[0] + at) if at else None
+                first, end_of_usual = told.usual
+                return self._place(told, first + at) if at or end_of_usual - first == 1 else None
         return None
 
     def _expected(self, told: Told) -> int | None:
