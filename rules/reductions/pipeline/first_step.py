@@ -72,11 +72,21 @@ def _second_begin(record: Record, marks: Ints) -> Ints:
     opening = int(messages[0])
     there_and_back = record.is_send[messages[(record.peer[messages] == record.peer[opening]) & (messages < marks[0])]]
     again = messages[(record.form[messages] == record.form[opening]) & (messages > marks[-1])]
-    if not len(again) or len(np.unique(there_and_back)) < 2 or record.is_message[marks[0] : marks[-1]].any():
+    if len(np.unique(there_and_back)) < 2 or record.is_message[marks[0] : marks[-1]].any():
         return marks[:0]
+    if not len(again):
+        return _behind_single(record, int(marks[-1]))
     back = min(opening, int(again[0] - marks[-1]) - 1)
     alike = (record.form[opening - back : opening] == record.form[again[0] - back : again[0]])[::-1]
     return np.asarray(again[:1] - int(np.cumprod(alike).sum()), np.int64)
+
+
+def _behind_single(record: Record, mark: int) -> Ints:
+    """After the last call behind a mark that everybody makes and that is like no other; empty without one."""
+    forms, counts = np.unique(record.form, return_counts=True)
+    is_single = np.isin(record.form, forms[counts == 1]) & ~record.is_message & (record.members == record.members.max())
+    single = np.flatnonzero(is_single)
+    return np.asarray(single[single > mark][-1:] + 1, np.int64)
 
 
 def opening_passes(record: Record, begin: int, ends: Neighbours, directions: Signs, by_path: Signs) -> Passes:
