@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -12,6 +13,7 @@ from forensics.ingest._job_logs import pods
 from forensics.ingest._job_logs.line_origin import Origin
 
 _EARLIER = "earlier_"
+_FAILED = re.compile(r"\d (?:failed|errors?)\b")
 # No watchdog waits for so long: what is dated earlier is of another job, or of an earlier attempt.
 _NO_WAIT_NS = 24 * 3600 * 1_000_000_000
 
@@ -55,12 +57,16 @@ class Events:
         ]
 
     def begin_after_gap(self) -> int | None:
-        """The line of the first event after the last gap that no job waits through."""
+        """The line of the first event after the last gap that no job waits through, or of the last tests that all passed.
+
+        What tests print of hangs and errors is what they expect.
+        """
+        passed = [line for line, text, _ in self.of_kind("tests_passed") if not _FAILED.search(text)]
         dated = [
             (line, at) for line, at in zip(self.columns["locator"], self.columns["time_ns"], strict=True) if at is not None
         ]
         later = [line for (_, before), (line, at) in pairwise(dated) if at - before > _NO_WAIT_NS]
-        return later[-1] if later else None
+        return max((*later[-1:], *passed[-1:]), default=None)
 
     def stalls(self) -> list[int]:
         """The lines in which watchdogs gave up: they end their processes."""

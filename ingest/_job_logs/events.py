@@ -186,6 +186,8 @@ PATTERNS = (
         "code={code} pci={device} pid={pid}",
     ),
     pattern("xid", FALLEN_OFF, "code=79 pci={device} pid="),
+    # pytest, of a whole session; what failed stands in front.
+    pattern("tests_passed", r" passed(?:, \d{1,6} [a-z]{4,10})* in \d[\d.]{0,11}s\b", "", (" passed",)),
     # What the next writer of the same terminal says may stand behind a prompt.
     pattern("debugger_prompt", r"^(?P<what>\(Pdb(?:\+\+)?\)|ipdb>)(?: {0,4}$| (?=\[rank\d))", "{what}", ("(Pdb", "ipdb>")),
     pattern("task_blocked", r"INFO: task \S{1,64}:(?P<pid>\d{1,9}) blocked for more than \d", "pid={pid}"),
@@ -277,6 +279,7 @@ WORDS = (
         "ipdb>",
         "died unexpectedly",
         "EngineCore encountered",
+        " passed",
         "Parent process exited",
         "unexpected result is not",
         "Possible transient error",

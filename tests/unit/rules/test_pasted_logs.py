@@ -97,6 +97,17 @@ def test_an_error_of_all_ranks_whose_labels_the_table_of_the_launcher_explains(t
     assert named(pasted(tmp_path, one + table((2, 1, "08"), (3, -15, "09"), root=2))) == {2}
 
 
+PASSED = "============ 3 passed, 1 skipped in 41.22s (0:00:41) ============\n"
+
+
+def test_what_tests_print_that_passed(tmp_path: Path) -> None:
+    text = "world_size=4\ntest_c10d.py::test_timeout\n" + timed_out(0) + timed_out(1) + timed_out(3) + "PASSED\n"
+    passed = pasted(tmp_path, text + PASSED)
+    assert (named(passed), passed.outcome) == (set(), Outcome.INCONCLUSIVE)
+    assert named(pasted(tmp_path, text + PASSED.replace(" 3", " 1 failed, 3"))) == {2}
+    assert pasted(tmp_path, text + PASSED + timed_out(1, 60)).outcome is Outcome.HANG, "a job behind them"
+
+
 def test_a_desync_report(tmp_path: Path) -> None:
     text = (
         timed_out(0)
