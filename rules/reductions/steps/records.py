@@ -59,8 +59,8 @@ WITH size AS (SELECT communicator, count(*) AS members FROM members GROUP BY com
 SELECT o.rank, c.code AS communicator, k.code AS kind, CAST(coalesce(z.members, 0) AS INTEGER) AS members,
        coalesce(o.is_p2p, false) OR o.kind IN ('send', 'recv') AS is_message, o.kind LIKE '%send%' AS is_send,
        coalesce(p.rank, -1) AS peer, coalesce(o.sequence, {UNKNOWN}) AS sequence, coalesce(o.count, {UNKNOWN}) AS elements,
-       coalesce(o.call_path, {UNKNOWN}) AS call_path, o.call_order, o.record_id, o.source_id, o.locator,
-       hash(c.code, k.code, o.input_sizes, o.count, p.rank)::UBIGINT AS token,
+       coalesce(o.call_path, {UNKNOWN}) AS call_path, o.call_order, o.record_id,
+       o.source_id::INTEGER AS source_id, o.locator, hash(c.code, k.code, o.input_sizes, o.count, p.rank)::UBIGINT AS token,
        CASE WHEN contains(o.input_sizes, ',') THEN hash(c.code, k.code, {_FORM}, p.rank)
             ELSE token END::UBIGINT AS form,
        coalesce(o.enqueued_ns, o.entered_ns, o.device_start_ns, {UNKNOWN}) AS enqueued_ns,
@@ -205,12 +205,16 @@ def records_of(connection: DuckDBPyConnection, query: str, names: Names) -> Mapp
     """
     if not names.communicators:
         return {}
+    return _split(_in_order(_fetched(connection, query, names)), names)
+
+
+def _fetched(connection: DuckDBPyConnection, query: str, names: Names) -> _Columns:
     for table, known in (("communicator_codes", names.communicators), ("kind_codes", names.kinds)):
         connection.register(table, {"name": np.array(known, dtype=object), "code": np.arange(len(known), dtype=np.int32)})
     columns = connection.execute(query).fetchnumpy()
     for table in ("communicator_codes", "kind_codes"):
         connection.unregister(table)
-    return _split(_in_order(columns), names)
+    return columns
 
 
 def _in_order(columns: _Columns) -> _Columns:

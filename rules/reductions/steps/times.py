@@ -19,6 +19,7 @@ from forensics.rules.reductions.steps.begins import step_begins, usual_step
 from forensics.rules.reductions.steps.records import UNKNOWN, Flags, Ints, Record
 
 Floats = npt.NDArray[np.float64]
+Places = npt.NDArray[np.int32]
 
 # "the criterion for identifying slowdown should first be set below 90% of the average performance" (VenusTrace 5.3).
 GATE = 0.9
@@ -47,14 +48,13 @@ class Steps:
     record: Record
     number: Ints
     begin: Ints
-    order: Ints
+    order: Places
     length: Floats
 
     def of(self, column: npt.NDArray[np.int64]) -> Floats:
         """A column of times in ns by step and call; what is unknown is NaN."""
-        found = column[self.order].astype(np.float64)
-        found[column[self.order] == UNKNOWN] = np.nan
-        return found
+        times = column[self.order]
+        return np.where(times == UNKNOWN, np.nan, times.astype(np.float64))
 
     @property
     def before_ns(self) -> Floats:
@@ -154,7 +154,8 @@ def _steps(record: Record, begins: Ints, shift: int) -> Steps | None:
     if not len(index):
         return None
     begin, end = begins[index], begins[index + 1]
-    order = np.argsort(record.token[_calls(begin, len(shape))], axis=1, kind="stable") + begin[:, None]
+    in_step = np.argsort(record.token[_calls(begin, len(shape))], axis=1, kind="stable")
+    order = np.asarray(in_step + begin[:, None], np.int32)  # half as wide: of a large job it is as long as all calls
     length, known = _lengths(record, begin, end)
     return Steps(record, (index + shift)[known], begin[known], order[known], length[known]) if known.any() else None
 
