@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from forensics.ingest._shared.values import rank_number
 
-_SEPARATED = re.compile(r"[^,\t;]*(?:[,\t;][^,\t;]*){2,}")
+SEPARATED = re.compile(r"[^,\t;]*(?:[,\t;][^,\t;]*){2,}")
+"""A line of at least three cells, set off by commas, tabs or semicolons."""
 _STEP = re.compile(r"(?i)(?:global[_ /]?|trainer[_ /]|train[_ /])?(?:step|_step|iter(?:ation)?)")
 _RANK = re.compile(
     r"(?i)(?<![a-z])(?:(?P<other>local|node|group|[tpdecsmv]p|data|model|pipeline|tensor)[_. -]?)?rank[_./ =-]?(\d{1,7})(?!\d)"
@@ -51,7 +52,7 @@ class RankColumns(NamedTuple):
 
 def rank_columns(line: str, kind_of: Callable[[str], str | None]) -> RankColumns | None:
     """The table that a line heads: the same times of at least three ranks, with a unit; `kind_of` tells the part of a step."""
-    if "ank" not in line or not _SEPARATED.fullmatch(line):
+    if "ank" not in line or not SEPARATED.fullmatch(line):
         return None
     cells = _cells(line)
     if not _STEP.fullmatch(cells[0]):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from forensics.ingest._job_logs.line_origin import Origin
 from forensics.ingest._job_logs.patterns import STATED_RANK, mentions
-from forensics.ingest._job_logs.rank_columns import RankColumns, rank_columns
+from forensics.ingest._job_logs.rank_columns import SEPARATED, RankColumns, rank_columns
 from forensics.ingest._shared.values import rank_number
 from forensics.ingest.interface import Batch
 
@@ -53,7 +53,6 @@ _LISTED = re.compile(r"times across ranks \((?P<unit>m?s)\):")
 _SECTION = re.compile(r"^ {1,8}(?P<name>[A-Za-z][\w./-]{0,63}):$")
 _ROW = re.compile(r"^ {1,12}rank {1,6}(?P<rank>\d{1,7}): (?P<value>\d{1,12}(?:\.\d{1,9})?)$")
 _CELL = re.compile(r"[^\s|]+(?: ?\(m?s\))?")
-_SEPARATED = re.compile(r"[^,\t;]*(?:[,\t;][^,\t;]*){2,}")
 _RANK_COLUMN = re.compile(r"(?:global[_ ])?rank")
 _STEP_COLUMN = re.compile(r"(?:global[_ ]?)?step|iter(?:ation)?|it")
 _VALUE = re.compile(r"(\d{1,9}(?:\.\d{1,18})?)(?:ms|s|sec)?")
@@ -256,7 +255,7 @@ def _header(line: str) -> _Table | None:
     steps = [at for at, name in enumerate(names) if _STEP_COLUMN.fullmatch(name)]
     if len(ranks) > 1 or len(steps) > 1 or min(ranks + steps, default=-1) != 0:
         return None
-    if not ranks and (STATED_RANK.search(line) or not (_SEPARATED.fullmatch(line) and _UNIT.search(line))):
+    if not ranks and (STATED_RANK.search(line) or not (SEPARATED.fullmatch(line) and _UNIT.search(line))):
         return None
     found = {at: (kind, _ms(cells[at]) or usual) for at, name in enumerate(names) if (kind := kind_of(name)) is not None}
     kinds = len({kind for kind, _ in found.values()})
@@ -283,7 +282,7 @@ def _row(table: _Table, line: str) -> tuple[int | None, int | None, Found] | Non
 
 
 def _cells(line: str) -> Sequence[str]:
-    return re.split(r"[,\t;]", line) if _SEPARATED.fullmatch(line) else _CELL.findall(line)
+    return re.split(r"[,\t;]", line) if SEPARATED.fullmatch(line) else _CELL.findall(line)
 
 
 def _number(cell: str) -> float | None:
