@@ -13,6 +13,7 @@ from forensics.ingest._job_logs import pods
 from forensics.ingest._job_logs.line_origin import Origin
 
 _EARLIER = "earlier_"
+_PASSED = re.compile(r"(?:^|[\s=])\d{1,6} passed(?:, \d{1,6} [a-z]{4,10})* in \d[\d.]{0,11}s(?: \([\d:]{4,9}\))?(?: =+)?\s*$")
 _FAILED = re.compile(r"\d (?:failed|errors?)\b")
 # No watchdog waits for so long: what is dated earlier is of another job, or of an earlier attempt.
 _NO_WAIT_NS = 24 * 3600 * 1_000_000_000
@@ -61,7 +62,7 @@ class Events:
 
         What tests print of hangs and errors is what they expect.
         """
-        passed = [line for line, text, _ in self.of_kind("tests_passed") if not _FAILED.search(text)]
+        passed = [line for line, text, _ in self.of_kind("tests_passed") if _PASSED.search(text) and not _FAILED.search(text)]
         dated = [
             (line, at) for line, at in zip(self.columns["locator"], self.columns["time_ns"], strict=True) if at is not None
         ]

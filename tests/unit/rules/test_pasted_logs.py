@@ -104,7 +104,12 @@ def test_what_tests_print_that_passed(tmp_path: Path) -> None:
     text = "world_size=4\ntest_c10d.py::test_timeout\n" + timed_out(0) + timed_out(1) + timed_out(3) + "PASSED\n"
     passed = pasted(tmp_path, text + PASSED)
     assert (named(passed), passed.outcome) == (set(), Outcome.INCONCLUSIVE)
-    assert named(pasted(tmp_path, text + PASSED.replace(" 3", " 1 failed, 3"))) == {2}
+    for other in (
+        PASSED.replace(" 3", " 1 failed, 3"),
+        "[rank0] all checks passed in 3.2s\n",
+        "8 passed in 3s of the barrier\n",
+    ):
+        assert named(pasted(tmp_path, text + other)) == {2}
     assert pasted(tmp_path, text + PASSED + timed_out(1, 60)).outcome is Outcome.HANG, "a job behind them"
 
 
