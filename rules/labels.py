@@ -52,7 +52,8 @@ def limits(
     elif calls.logged_only:
         yield Label("telemetry_limited", "recorder", f"calls of {ranks_text(calls.logged_only)} are read from shim logs alone")
     elif not recorded and not windows:
-        source = "stacks" if stacks else "logs and processes"
+        others = "logs, processes and captures of NICs" if rates.captures else "logs and processes"
+        source = "stacks" if stacks else others
         yield Label("telemetry_limited", "recorder", f"no Flight Recorder dump: waits are read from {source} only")
     if not stacks and not windows:
         known = judged.suspects and all(suspect.stage.name is not StageName.UNKNOWN for suspect in judged.suspects)

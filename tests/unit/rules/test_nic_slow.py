@@ -37,6 +37,7 @@ def test_of_a_job_that_is_slow_it_is_not_asked_whether_it_moves(tmp_path: Path) 
     verdict = judged(tmp_path, Ring(slow={2: 0.5}))
     assert verdict.outcome is Outcome.SLOWDOWN
     assert not any(label.axis in ("liveness", "speed") for label in verdict.labels)
+    assert any(label.reason.endswith("processes and captures of NICs only") for label in verdict.labels)
     assert all("rank" in text and "py-spy" not in text for text in verdict.would_change)
 
 
