@@ -36,16 +36,23 @@ def first_begin(record: Record, begins: Ints) -> Ints:
 def _are_parts(record: Record, begins: Ints) -> bool:
     """Whether what seems to end steps is part of one: in a small group, with no message between or made by passes.
 
-    Layers reduce what their rank sends on, in whatever group.
+    Layers reduce what their rank sends on, in whatever group. Where each has a call of a larger group, they are steps.
     """
     marks, messages = begins - 1, np.flatnonzero(record.is_message)
-    if not len(messages):
+    if not len(messages) or _are_closed(record, begins):
         return False
     called = np.flatnonzero(np.isin(record.communicator, record.communicator[marks]) & ~record.is_message)
     recurs = _recurs(messages, called) and len(marks) * _MOST_PASSES >= len(messages)
     if record.members[marks].max() >= record.members.max():
         return recurs and _is_work_on(record, called, messages)
     return recurs or not record.is_message[begins[0] : begins[-1]].any()
+
+
+def _are_closed(record: Record, begins: Ints) -> bool:
+    """Whether between all begins there is a call of the largest group, which is larger than those of the marks."""
+    everybody = np.flatnonzero((record.members == record.members.max()) & ~record.is_message)
+    closed = np.diff(np.searchsorted(everybody, begins)) > 0
+    return bool(closed.all()) and bool(record.members[begins - 1].max() < record.members.max())
 
 
 def _recurs(messages: Ints, called: Ints) -> bool:

@@ -159,3 +159,36 @@ def test_a_pass_that_ends_with_no_message_may_not_have_ended(tmp_path: Path) -> 
     with open_case([loose(job, tmp_path)]) as connection:
         found = CallPlaces(connection, Recorded(connection)).of_stop(1, "forward")
     assert found is None or (found.direction, found.microbatch) == (None, None)
+
+
+FORWARD_FRAMES = (("forward_step", "schedules.py", 278),)
+BACKWARD_FRAMES = (("backward_step", "schedules.py", 361),)
+
+
+def with_broadcasts(steps: int, microbatches: int) -> Job:
+    """Two stages of two ranks: each step begins with its data, given to the tensor peers, and ends with a call of all."""
+    job = Job(4, "nccl")
+    pipes = [job.group((side, side + 2), "pp") for side in (0, 1)]
+    layers = [job.group((2 * stage, 2 * stage + 1), "tp") for stage in (0, 1)]
+    for _ in range(steps):
+        for group in layers:
+            job.call(group, "broadcast", shapes=((8,),))
+        for _ in range(microbatches):
+            for sender, frames in ((0, FORWARD_FRAMES), (1, BACKWARD_FRAMES)):
+                job.call(layers[sender], frames=frames)
+                for side, pipe in enumerate(pipes):
+                    job.call(pipe, f"send {sender}->{1 - sender}", [2 * sender + side], frames=frames)
+                    job.call(pipe, f"recv {1 - sender}<-{sender}", [2 * (1 - sender) + side], frames=frames)
+            job.call(layers[0], frames=BACKWARD_FRAMES)
+        job.call(job.everyone, shapes=((1,),))
+    return job
+
+
+@pytest.mark.parametrize("microbatches", [1, 2])
+def test_what_begins_steps_in_a_small_group_is_no_part_of_them(microbatches: int, tmp_path: Path) -> None:
+    """A call of all in each part tells steps from microbatches: they are counted from each step anew."""
+    job = with_broadcasts(3, microbatches)
+    with open_case([loose(job, tmp_path)]) as connection:
+        places = CallPlaces(connection, Recorded(connection))
+        found = {place.microbatch for at in range(len(job.calls[0])) if (place := places.pass_at(0, at))}
+    assert found - {None} <= set(range(microbatches))
