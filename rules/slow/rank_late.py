@@ -76,7 +76,7 @@ def _evaluate(
     found = [
         _finding(roster, stacks, cpu, text, windows, item, others, thresholds)
         for item, others in _told_apart(late, own)
-        if _speaks(item, layout, thresholds)
+        if _speaks(item, layout, thresholds) and not _is_moment(cpu, roster, item, thresholds)
     ]
     named = {rank for finding in found for rank in finding.ranks}
     found += [_of_own_work(roster, cpu, text, item) for item in own.found if item.rank not in named]
@@ -97,6 +97,12 @@ def _told_apart(late: Iterable[tuple[Lateness, tuple[int, ...]]], own: OwnWork) 
         passes_on = {rank for rank in (item.rank, *others) if slow and rank in own.compared and rank not in slow}
         if item.rank not in passes_on:
             yield item, tuple(rank for rank in others if rank not in passes_on)
+
+
+def _is_moment(cpu: HostCpu, roster: Roster, late: Lateness, thresholds: Thresholds) -> bool:
+    """Whether it is late since moments only, on a host where each process waits for a core now and then."""
+    short = any(waits_for_cores(cpu, roster, (late.rank,)))
+    return short and late.since_ns is not None and late.lost_ns < thresholds["least_lost_when_short"] * 1e6
 
 
 def _undated(finding: Finding) -> Finding:
@@ -291,6 +297,7 @@ RULE = Rule(
             "least_accounted", LEAST_ACCOUNTED, "of the lost time that must be measured in a stage before it is the cause"
         ),
         Threshold("least_share_of_link", 0.5, "of its lateness: what a slow link to ranks in step with it accounts for"),
+        Threshold("least_lost_when_short", 1000.0, "milliseconds that were lost since it became late, on a host short of CPU"),
         Threshold("most_chance", 0.01, "that one of equal members is last so often: of two, either is half the time"),
     ),
     concludes="A rank of a moving job that most calls of one kind wait for, with the time lost to it.",

@@ -130,6 +130,15 @@ def test_on_a_host_that_is_short_of_cpu_it_is_a_suspect_and_says_so(tmp_path: Pa
     assert "short of CPU" in told(verdict)
 
 
+@pytest.mark.parametrize(("late_ms", "fires"), [(40, False), (120, True)], ids=["moments", "more than a second"])
+def test_moments_on_a_host_that_is_short_of_cpu_are_none_of_the_rank(tmp_path: Path, late_ms: int, fires: bool) -> None:
+    """Each process waits for a core now and then, and one of them was last just now."""
+    with open_case([on_one_host(late_ms, from_call=12).write(tmp_path)]) as connection:
+        assert status(diagnose(connection)) == "fired"
+        connection.execute("UPDATE processes SET state = 'R'")
+        assert (status(diagnose(connection)) == "fired") is fires
+
+
 def test_a_cause_is_named_only_when_it_accounts_for_the_cost(tmp_path: Path) -> None:
     """Of three samples one shows another place: two thirds of the time do not explain four fifths of it."""
     found = on_one_host(400)
