@@ -50,6 +50,11 @@ _HUNG_THIRD = "6 hung jobs of a third new user (a debugger, a service, a checkpo
 _SLOW_THIRD = "4 slow jobs of a third new user (histograms, anomaly detection, a busy thread, long sequences)"
 _FINE_THIRD = "3 sound jobs of a third new user (a pool that tokenizes, environments, an end after retries)"
 _MORE_THIRD = "6 jobs of six more of a third new user (3 hung, 1 slow, 2 sound), after what these taught"
+_HUNG_FOURTH = "12 hung jobs of a fourth new user (1F1B, DTensor, mp.spawn, DCP, groups of pairs, a prompt)"
+_ENDED_FOURTH = "3 jobs of a fourth new user that ended (a segfault, a SIGKILL, a call on one rank)"
+_SLOW_FOURTH = "3 slow jobs of a fourth new user (a stage of 1F1B, garbage collection, starved)"
+_FINE_FOURTH = "12 sound jobs of a fourth new user (a server, an evaluation, a save, Join, trials, actors)"
+_MORE_FOURTH = "12 jobs of twelve more of a fourth new user (6 hung, 6 sound), after what these taught"
 _BY_FORMS: Mapping[str, Mapping[str, tuple[int, int, int]]] = {
     _TEN: {
         "whole bundle": (8, 2, 10),
@@ -88,6 +93,31 @@ _BY_FORMS: Mapping[str, Mapping[str, tuple[int, int, int]]] = {
     },
     _FINE_THIRD: {"whole bundle": (1, 1, 2), "dumps alone": (1, 1, 2), "one round of stacks": (2, 0, 2), "logs": (3, 0, 3)},
     _MORE_THIRD: {"whole bundle": (5, 1, 6), "dumps alone": (3, 0, 5), "one round of stacks": (4, 0, 6), "logs": (2, 0, 6)},
+    _HUNG_FOURTH: {
+        "whole bundle": (9, 3, 12),
+        "dumps alone": (5, 0, 10),
+        "one round of stacks": (5, 0, 12),
+        "logs": (0, 0, 12),
+    },
+    _ENDED_FOURTH: {"logs": (1, 0, 3)},
+    _SLOW_FOURTH: {
+        "whole bundle": (1, 0, 3),
+        "dumps alone": (0, 0, 3),
+        "one round of stacks": (1, 0, 3),
+        "logs": (0, 0, 3),
+    },
+    _FINE_FOURTH: {
+        "whole bundle": (10, 2, 12),
+        "dumps alone": (7, 4, 11),
+        "one round of stacks": (10, 2, 12),
+        "logs": (12, 0, 12),
+    },
+    _MORE_FOURTH: {
+        "whole bundle": (7, 5, 12),
+        "dumps alone": (7, 4, 12),
+        "one round of stacks": (5, 5, 12),
+        "logs": (6, 0, 12),
+    },
 }
 """Programs that nobody wrote rules for, each sat once and not in the repository: right, named others, of how many."""
 _SOUND = "44 sound jobs of a busy host (`tests/live/test_sound_jobs.py`, sat four times)"
@@ -123,7 +153,15 @@ collectives in one group, and the rank whose thread came first was accused of a 
 a group). The sound job that was called hung waits for a pool of processes that tokenizes (mended: nobody is named). Of the six
 more, a program that a rank of `mp.spawn` had started was taken for the only rank, and the others for dead (mended). The RPC job
 without collectives names nobody. Three were collected again where the moment had been missed, and the worse verdict counts; one
-of the sound ones of the six had its long preparation behind it."""
+of the sound ones of the six had its long preparation behind it.
+
+Of those of a fourth new user the sound jobs that were called hung are a server without a request and an evaluation on rank 0
+(mended: nobody is named). Of the hung ones groups of which each rank made its own only named an innocent rank (mended: nobody);
+messages and roots that differ name all that fit. Two ended ones are silent, of which one is pointed to since then. Of the
+twelve more the sound ones that were called hung wait for a line at a prompt, for a request in an event loop (since then a
+suspicion), and for a file in a folder: each looks like a rank that waits for what never comes. A job on a host short of CPU was
+called slow by half a second (mended: nobody is named). Suspects *if the job is stuck* count as named: those of sound jobs by
+dumps or stacks alone are all such. What a slow stage of 1F1B over gloo costs is silent: no recorder holds its messages."""
 _COUNT = re.compile(r"\d+")
 _PARTS = re.compile(r"\| field form \| (\d+) \| (\d+) \| \d+ \| \d+ \| (\d+) \|")
 
