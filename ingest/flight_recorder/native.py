@@ -32,6 +32,7 @@ _MEMORY_FLOOR = 12 << 20
 _MEMORY_PER_BYTE = 24
 _MOST_MEMORY = 2 << 30
 _SHORT, _MOST_JSON = 1 << 16, 64 << 20
+_NAME = ("profiling_name",)
 MEMBERS = ("version", "pg_config", "pg_status", "comm_lib_version", "nccl_version", "nccl_comm_state")
 
 # name: result, arguments (native/include/forensics/pickle.h, layout 3).
@@ -113,10 +114,6 @@ class NativeEntries:
         pairs = zip((kinds % _TAGS).tolist(), distinct[kinds // _TAGS].tolist(), strict=True)
         return Coded(codes, self._read_all(key, read, list(pairs)))
 
-    def are_texts(self, key: str) -> bool:
-        """Whether every entry has a text under the key."""
-        return bool((self.columns[key].tags == _TEXT).all())
-
     def _read_all(self, key: str, read: Read[T], pairs: list[tuple[int, int]]) -> list[T]:
         def read_pair(pair: tuple[int, int]) -> T:
             tag, value = pair
@@ -171,24 +168,25 @@ def open_dump(content: bytes) -> Iterator[NativeDump | None]:
 
 def _dump(library: _Library, pickle: int, limits: Allowed) -> NativeDump | None:
     count = library.rows(pickle, b"entries", len(b"entries"))
-    if count < 0:
+    # The columns of rows that say nothing would take many times the memory of the file.
+    if count < 0 or not (_columns(library, pickle, count, _NAME)[_NAME[0]].tags == _TEXT).all():
         return None
     heavy: list[str] = []
-    entries = NativeEntries(count, library, pickle, limits, _columns(library, pickle, count), heavy)
-    return NativeDump(entries, _members(library, pickle, limits, heavy)) if entries.are_texts("profiling_name") else None
+    entries = NativeEntries(count, library, pickle, limits, _columns(library, pickle, count, KEYS), heavy)
+    return NativeDump(entries, _members(library, pickle, limits, heavy))
 
 
-def _columns(library: _Library, pickle: int, count: int) -> dict[str, _Column]:
-    tags = np.empty((len(KEYS), count), dtype=np.uint8)
-    values = np.empty((len(KEYS), count), dtype=np.int64)
-    library.columns(pickle, *_keys(), len(KEYS), tags.ctypes.data, values.ctypes.data)
-    return dict(zip(KEYS, map(_Column, tags, values), strict=True))
+def _columns(library: _Library, pickle: int, count: int, keys: tuple[str, ...]) -> dict[str, _Column]:
+    tags = np.empty((len(keys), count), dtype=np.uint8)
+    values = np.empty((len(keys), count), dtype=np.int64)
+    library.columns(pickle, *_as_passed(keys), len(keys), tags.ctypes.data, values.ctypes.data)
+    return dict(zip(keys, map(_Column, tags, values), strict=True))
 
 
 @cache
-def _keys() -> tuple[Any, Any]:
-    """The keys of the columns as the library takes them, and their lengths."""
-    names = [key.encode() for key in KEYS]
+def _as_passed(keys: tuple[str, ...]) -> tuple[Any, Any]:
+    """Keys as the library takes them, and their lengths."""
+    names = [key.encode() for key in keys]
     return (ctypes.c_char_p * len(names))(*names), (ctypes.c_uint32 * len(names))(*map(len, names))
 
 

@@ -65,6 +65,7 @@ def pickles(size: int = SIZE) -> Iterator[tuple[str, bytes]]:
     two = entry(text("state") + text("a")) + b"q\x00" + entry(text("state") + text("b")) + b"q\x01"
     yield "two entries many times", dump(two + filled(b"h\x00h\x01", size))
     yield "rows with other keys", dump(b"".join(b"}(" + _NAME + b"Nh" + text(f"k{n}") + b"Nu" for n in range(size // 40)))
+    yield "rows without a key", dump(b"}" * (size // 10))
     few = b"".join(entry(text(f"k{n:05d}") + b"N") for n in range(size // 70))
     yield "rows each with a key of its own", dump(few)
     many_keys = b"".join(text(f"k{n:06d}") + b"N" for n in range(size // 80))
