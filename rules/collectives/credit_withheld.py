@@ -22,8 +22,6 @@ from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 
 _STATES = OF_PROXY | {FlowState.RECEIVER_SIDE}
-# What the proxy did not do although nobody else had a part in it.
-_SURE = frozenset({FlowState.NO_CREDIT, FlowState.NOT_SEEN})
 _MECHANISMS = {
     FlowState.NOT_SEEN: Mechanism("not_delivered", "remote"),
     FlowState.NOT_SERVED: Mechanism("not_transmitted", "local"),
@@ -63,7 +61,7 @@ def _finding(roster: Roster, text: EvidenceText, flow: Flow, rank: int, *, serve
         cause=Cause.UNKNOWN if flow.state is FlowState.RECEIVER_SIDE or serves else Cause.PROXY_DELAY,
         stage=flow_stage(flow),
         belief=Belief.BEHIND_AND_BUSY,
-        confidence=Confidence.LIKELY if flow.state in _SURE else Confidence.SUSPECT,
+        confidence=Confidence.LIKELY if _is_sure(flow) else Confidence.SUSPECT,
         evidence=(
             *flow_evidence(flow),
             *_unseen(flow),
@@ -80,6 +78,11 @@ def _finding(roster: Roster, text: EvidenceText, flow: Flow, rank: int, *, serve
             f"check CPU limits and pinning of the container of rank {rank}",
         ),
     )
+
+
+def _is_sure(flow: Flow) -> bool:
+    """Whether both ends tell what the proxy did not do, and nobody else had a part in it."""
+    return flow.state is FlowState.NOT_SEEN or (flow.state is FlowState.NO_CREDIT and flow.send is not None)
 
 
 def _unseen(flow: Flow) -> Iterator[Evidence]:

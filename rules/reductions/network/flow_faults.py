@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NewType
 
 from forensics.model import Component, Evidence, Since, StageRef
@@ -61,15 +61,16 @@ def faulty_flows(
 
 
 def _may_lack_it(flow: Flow, graph: WaitGraph, flows: OpenFlows) -> bool:
-    """Whether a receiver without a log may not have made a call that others wait in: it made one that it sent steps of."""
-    call = (flow.communicator, flow.number, flow.kind)
-    sent = any(
-        each.sender == flow.receiver and (each.communicator, each.number, each.kind) == call
-        for each in flows
-        if each.receive is not None and each.receive.ready
-    )
-    lacking = graph.lacking.get(flow.receiver, ())
-    return any(not sent or wait.communicator != flow.communicator for wait in lacking)
+    """Whether a receiver without a log may not have made a call that others wait in."""
+    began = _began(flows)
+    return any((wait.communicator, wait.sequence, flow.receiver) not in began for wait in graph.lacking.get(flow.receiver, ()))
+
+
+def _began(flows: Iterable[Flow]) -> frozenset[tuple[str, int, int]]:
+    """Calls that a rank made, for the other end of an open flow shows steps of it, with a log of its own or without."""
+    sent = {(flow.communicator, flow.number, flow.sender) for flow in flows if flow.receive is not None and flow.receive.ready}
+    given = {(flow.communicator, flow.number, flow.receiver) for flow in flows if flow.send is not None and flow.send.passed}
+    return frozenset(sent | given)
 
 
 def _explained_above(groups: Communicators, graph: WaitGraph, flow: Flow) -> bool:
@@ -208,7 +209,7 @@ def standing_flows(flows: OpenFlows, ranks: Roster, graph: WaitGraph, places: Ho
         return RootFlows(())
     gone = {rank for rank, facts in ranks.ranks.items() if facts.dead or facts.stopped or facts.heartbeat_gap_ns}
     alive = [flow for flow in flows if flow.sender not in gone and flow.receiver not in gone]
-    elsewhere, left = _elsewhere(ranks.ranks, graph), _left_by(flows, gone)
+    elsewhere, left = _elsewhere(ranks.ranks, graph, _began(flows)), _left_by(flows, gone)
     waits_for = {rank: (*elsewhere.get(rank, ()), *left.get(rank, ())) for rank in {*elsewhere, *left}}
     return RootFlows(root_flows(alive, waits_for, places))
 
@@ -223,10 +224,15 @@ def _left_by(flows: OpenFlows, gone: Collection[int]) -> Mapping[int, Collection
     return found
 
 
-def _elsewhere(ranks: Mapping[int, RankFacts], graph: WaitGraph) -> Mapping[int, Collection[int]]:
+def _elsewhere(
+    ranks: Mapping[int, RankFacts], graph: WaitGraph, began: Collection[tuple[str, int, int]]
+) -> Mapping[int, Collection[int]]:
     """Whom each rank waits for to make a call; whom it waits for because of a flow itself is no other reason to wait."""
     dead = {rank for rank, facts in ranks.items() if facts.dead}
-    missing = {rank: frozenset(wait.missing) for rank, wait in _first_waits(graph).items()}
+    missing = {
+        rank: frozenset(whom for whom in wait.missing if (wait.communicator, wait.sequence, whom) not in began)
+        for rank, wait in _first_waits(graph).items()
+    }
     return {
         rank: tuple(whom for whom in awaited if whom in dead or whom in missing.get(rank, ()))
         for rank, awaited in graph.waits_for.items()

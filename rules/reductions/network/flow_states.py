@@ -79,7 +79,7 @@ def _one_sided(key: Key, send: FlowEnd | None, receive: FlowEnd | None, reached:
     label, number, kind, _, sender, receiver = key
     silent, other = (receiver, sender) if send else (sender, receiver)
     if silent not in reached.logged:
-        return _sender_alone(send) if send and kind != "p2p" else FlowState.UNKNOWN
+        return _alone(send, receive, kind)
     name = ("" if kind != "p2p" else "recv" if send else "send", other if kind == "p2p" else -1)
     entered, done = reached.entered.get((label, silent, *name), (0, 0))
     if entered < number:
@@ -92,6 +92,20 @@ def _one_sided(key: Key, send: FlowEnd | None, receive: FlowEnd | None, reached:
     if done >= number or steps is not None or moved:
         return _through(send, receive, steps)
     return FlowState.NOT_STARTED
+
+
+def _alone(send: FlowEnd | None, receive: FlowEnd | None, kind: str) -> FlowState:
+    """Judge by one end where the rank of the other one left no log."""
+    if receive:
+        return _receiver_alone(receive)
+    return _sender_alone(send) if send and kind != "p2p" else FlowState.UNKNOWN
+
+
+def _receiver_alone(receive: FlowEnd) -> FlowState:
+    """Judge what a receiver does not do itself: take what has come, or offer buffers although all are free."""
+    if receive.done < receive.ready:
+        return FlowState.NOT_CONSUMED
+    return FlowState.NO_CREDIT if receive.posted == receive.ready < receive.total else FlowState.UNKNOWN
 
 
 def _sender_alone(send: FlowEnd) -> FlowState:

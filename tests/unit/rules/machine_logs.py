@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,28 +18,37 @@ _OPERATION = 3
 _FREE = 4
 
 
-def write(machine: Machine, folder: Path, kind: str, without: Collection[int] = ()) -> Path:
-    """A file for each member, as somebody copied them half a minute after nothing moved any more; `without` left none."""
+def write(machine: Machine, folder: Path, kind: str, without: Collection[int] = (), lacking: Collection[str] = ()) -> Path:
+    """A file for each member, as somebody copied them half a minute after nothing moved any more; `without` left none.
+
+    `lacking` is what no log has: rings by their class (calls, flows, samples), or the queue pairs.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for member in range(machine.members):
         if member not in without:
             (folder / f"host{member // machine.per_host}.{member}.{4000 + member}.1.frx").write_bytes(
-                _log(machine, member, kind)
+                _log(machine, member, kind, lacking)
             )
     return folder
 
 
-def _log(machine: Machine, member: int, kind: str) -> bytes:
+def _log(machine: Machine, member: int, kind: str, lacking: Collection[str]) -> bytes:
     number = {name: code for code, name in layout.OPERATIONS.items()}[kind]
     mine = [way for way in machine.ways if way.crosses and member in (way.sender, way.receiver) and way.total]
-    pairs = _pairs(machine, member, mine)
-    pages = [_page(way, member, number, slot) for slot, way in enumerate(mine) if _is_open(way, member)]
+    pairs = _pairs(machine, member, [] if "pairs" in lacking else mine)
+    pages = [
+        _page(way, member, number, 0 if "pairs" in lacking else slot + 1)
+        for slot, way in enumerate(mine)
+        if _is_open(way, member)
+    ]
     found = [
         Ring("calls", 100, "main", started(100, _BEGUN, _calls(number)), 8),
         Ring("flows", 101, "proxy", started(101, _BEGUN, _ended(machine, member, mine, number)), 256),
         Ring("samples", 102, "beat", started(102, _BEGUN, _samples(mine, member)), 1024),
     ]
-    directory, records = rings(found)
+    # Of a ring that nothing was written to, the record by which its thread took it is left.
+    kept = [ring if ring.ring_class not in lacking else replace(ring, records=ring.records[:1]) for ring in found]
+    directory, records = rings(kept)
     clocks = np.concatenate([_clock(_BEGUN), _clock(_COPIED)])
     sections = {
         layout.CLOCKS: clocks, layout.COMMS: _comm(machine, member), layout.PROXY_OPS: joined(pages, layout.PROXY_OP, _FREE),
@@ -53,7 +63,8 @@ def _log(machine: Machine, member: int, kind: str) -> bytes:
     }  # fmt: skip
     live = {
         "state": 1, "beats": 900, "last_clock": clocks[-1], "clocks": 2, "hooked": (0xFFFF, (1 << 32) | 0x7C00FF),
-        "called": (0xFFFF, (1 << 32) | 0x7C005F), "threads": 3, "nccl_version": 22703, "profiler_version": 4,
+        "called": (0xFFFF, (1 << 32) | (0x7C005F if len(pairs) else 0x5F)), "threads": 3, "nccl_version": 22703,
+        "profiler_version": 4,
         "profiler_mask": 0x1E, "verbs_contexts": 1,
     }  # fmt: skip
     return frame(head, live, sections)
@@ -97,7 +108,7 @@ def _counts(way: Way, member: int) -> tuple[int, int, int, int]:
     return way.offered, way.arrived, way.arrived, way.consumed
 
 
-def _page(way: Way, member: int, number: int, slot: int) -> Table:
+def _page(way: Way, member: int, number: int, pair: int) -> Table:
     entry = np.zeros(1, layout.PROXY_OP)
     sends = way.sender == member
     names = ("posted", "gpu_ready", "transmitted", "done") if sends else ("posted", "received", "flushed", "consumed")
@@ -107,7 +118,7 @@ def _page(way: Way, member: int, number: int, slot: int) -> Table:
     entry["direction"], entry["peer"], entry["pid"] = int(not sends), way.receiver if sends else way.sender, 4000 + member
     entry["parent"], entry["op_number"], entry["total"], entry["operation"] = 7, _OPERATION, way.total, number
     entry["start"], entry["last_change"], entry["waiting"] = _STOPPED - 1_000_000, _STOPPED, 0xFFFFFFFF
-    entry["chunk_bytes"], entry["pairs"] = 1 << 19, (slot + 1, 0, 0, 0)
+    entry["chunk_bytes"], entry["pairs"] = 1 << 19, (pair, 0, 0, 0)
     return entry
 
 

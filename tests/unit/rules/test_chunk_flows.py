@@ -99,6 +99,22 @@ def test_an_end_that_is_through_is_none_that_did_not_begin(
     assert found.state is state
 
 
+@pytest.mark.parametrize(
+    ("counts", "state"),
+    [
+        ((4, 4, 4, 2), FlowState.NOT_CONSUMED),
+        ((2, 2, 2, 2), FlowState.NO_CREDIT),
+        ((4, 2, 2, 2), FlowState.UNKNOWN),
+        ((2, 2, 2, 1), FlowState.NOT_CONSUMED),
+        ((4, 4, 4, 4), FlowState.UNKNOWN),
+    ],
+)
+def test_a_receiver_alone_tells_what_it_does_not_do_itself(counts: tuple[int, int, int, int], state: FlowState) -> None:
+    """Empty buffers wait for a sender without a log; one that takes nothing, or offers nothing, needs no other end."""
+    (found,) = judged({KEY: {"recv": end(1, counts)}}, Reached({}, frozenset({1}), frozenset({1})))
+    assert found.state is state
+
+
 def test_a_proxy_that_sees_no_arrivals_sees_no_credit_and_no_completion_either() -> None:
     keys = {(sender, receiver): (*KEY[:4], sender, receiver) for sender, receiver in ((0, 1), (1, 2), (2, 3))}
     ends = {

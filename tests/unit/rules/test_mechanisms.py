@@ -62,12 +62,12 @@ def ends_of(shape: Shape) -> list[tuple[int, int]]:
 
 
 def stopped(shape: Shape, kind: str, ranks: tuple[int, ...], folder: Path, part: float = 0.5, channel: int | None = None,
-            without: tuple[int, ...] = ()) -> Verdict:  # fmt: skip
+            without: tuple[int, ...] = (), lacking: tuple[str, ...] = ()) -> Verdict:  # fmt: skip
     """The verdict on a collective in which something stops when `part` of its moves are made."""
     whole = run(shape(), None, 7)
     assert not any(way.send_is_open for way in whole.ways if way.crosses), "without a fault it ends"
     machine = run(shape(), Fault(kind, ranks, int(part * whole.moves), channel), 7)
-    return diagnose(open_case([write(machine, folder, KINDS.get(shape, "all_reduce"), without)]))
+    return diagnose(open_case([write(machine, folder, KINDS.get(shape, "all_reduce"), without, lacking)]))
 
 
 def drawn(shape: Shape, number: int) -> tuple[int, int]:
@@ -150,3 +150,19 @@ def test_a_ring_that_ran_dry_behind_a_rank_without_a_log(tmp_path: Path) -> None
     """It got as many steps as the others and sent fewer on: the side is known, the cause is not."""
     (suspect,) = stopped(ring_of_hosts, "kernel", (3,), tmp_path, without=(3,)).suspects
     assert (suspect.ranks, suspect.cause, suspect.confidence) == ((3,), Cause.UNKNOWN, Confidence.SUSPECT)
+
+
+@pytest.mark.parametrize(("kind", "cause"), [("kernel", Cause.COMPUTE_HANG), ("receives", Cause.PROXY_DELAY)])
+def test_what_a_receiver_does_not_do_needs_no_log_of_its_sender(kind: str, cause: Cause, tmp_path: Path) -> None:
+    (suspect,) = stopped(ring_of_hosts, kind, (3,), tmp_path, without=(2,)).suspects
+    assert (suspect.ranks, suspect.cause, suspect.confidence) == ((3,), cause, Confidence.SUSPECT)
+
+
+@pytest.mark.parametrize("lacking", [("samples",), ("flows",), ("pairs",), ("samples", "flows", "pairs")])
+@pytest.mark.parametrize("kind", ["kernel", "receives", "data"])
+@pytest.mark.first(4)
+def test_state_pages_alone_still_tell_where(kind: str, lacking: tuple[str, ...], tmp_path: Path) -> None:
+    """A history that was overwritten or cut, and networks without verbs: the words are weaker, the names are the same."""
+    ranks = (1, 0) if kind == "data" else (1,)
+    verdict = stopped(tree_of_hosts, kind, ranks, tmp_path, lacking=lacking)
+    assert {rank for suspect in verdict.suspects for rank in suspect.ranks} == {*ranks}
