@@ -25,7 +25,7 @@ from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecid
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.frontier.culprits import EVERYWHERE, Attribution, Culprit
 from forensics.rules.reductions.frontier.cut import LEAST_OF_ALL
-from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, may_wait, wait_of
+from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, is_unstaged, may_wait, wait_of
 from forensics.rules.reductions.frontier.gates import REASONS, Gates
 from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.frontier.reading import FrontierWindows
@@ -87,7 +87,8 @@ def _evaluate(
             if culprit.stage == sync and wait_for_another(groups, culprit.ranks):
                 continue
             waits = may_wait(culprit, messengers.intersection(judged.matrix.ranks), sync, alone=alone)
-            usual = duty_of(culprit, first, gates.most_share_of_first) or (wait_of(culprit) if waits else None)
+            usual = duty_of(culprit, first, gates.most_share_of_first, unstaged=is_unstaged(judged.matrix))
+            usual = usual or (wait_of(culprit) if waits else None)
             usual = usual or (_AS_LONG if _works_as_long(culprit, own) else None)
             told = replace(culprit, ranks=(), changing=True) if waits and usual is None else culprit
             finding = hardware.refined(_finding(groups, judged, told, gates.least_accounted), (Cause.COMPUTE_SLOW,))

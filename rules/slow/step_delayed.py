@@ -168,7 +168,7 @@ def _by_design(
     delays: Delays, found: Sequence[Delay], worst: Delay, roster: Roster, thresholds: Thresholds, *, amid: bool
 ) -> str | None:
     """Why a sound job may be late like this; None where it would not. `amid`: its work was not that between two steps."""
-    seldom, pauses = len(found) < thresholds["least_again"], worst.on_host or worst.before_step
+    seldom, pauses = len(found) < thresholds["least_again"], worst.may_be_host
     differ = 2 * delays.usual < delays.steps and worst.excess_ns < thresholds["least_steps_lost"] * delays.typical_ns
     if seldom and differ:
         return _DIFFER

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Set
 
+import numpy as np
+
 from forensics.rules.reductions.frontier.culprits import Culprit
+from forensics.rules.reductions.frontier.matrix import RESIDUAL, StageMatrix
 
 _PAUSES = frozenset({"checkpoint", "eval"})
 """Stages in which the job does something else than train."""
@@ -32,19 +35,25 @@ def first_ranks(hosts: Mapping[int, str | None]) -> frozenset[int]:
     return frozenset({0, *(min(ranks) for ranks in together.values() if len(ranks) > 1)})
 
 
-def duty_of(culprit: Culprit, first: Collection[int], most_share: float) -> str | None:
+def is_unstaged(matrix: StageMatrix) -> bool:
+    """Whether most of the time lies in no stage: then the passes do, as where nobody annotated them."""
+    return bool(2 * np.maximum(matrix.residual, 0.0).sum() > matrix.walls.sum())
+
+
+def duty_of(culprit: Culprit, first: Collection[int], most_share: float, *, unstaged: bool = False) -> str | None:
     """Why a sound job may lose this time; None where it would not, or became slower.
 
     `first` are the first ranks of hosts: work that the job gives to rank 0, or to one rank of each host, is rhythmic, or small
     beside the step (below `most_share` of the time), and has been there since the record began. Saving and evaluating are due
     in some steps only, however far apart, and several ranks may have a part of it that others have not: one replica saves for
-    all, and hosts write to disks of their own.
+    all, and hosts write to disks of their own. `unstaged`: the passes are in what no stage holds.
     """
     if culprit.onset is not None or culprit.device:
         return None
     if not culprit.ranks:
         # Lengths of sequences, experts and clocks differ: of many ranks each pass is long on some other one.
-        is_work = culprit.changing and culprit.stage in _PASSES and culprit.pattern == _THROUGHOUT
+        in_pass = culprit.stage in _PASSES or (unstaged and culprit.stage == RESIDUAL)
+        is_work = culprit.changing and in_pass and culprit.pattern == _THROUGHOUT
         return _IS_PAUSE if culprit.stage in _PAUSES else _IN_TURN if is_work else None
     # Of what it did in some steps and not in others the share tells how often it was due, and not how long it took.
     is_due = culprit.stage in _PAUSES and culprit.affected < culprit.steps

@@ -82,6 +82,11 @@ class Delay:
         """Whether the source leaves open which of the ranks it was."""
         return len(self.ranks) > 1
 
+    @property
+    def may_be_host(self) -> bool:
+        """Whether a host was late, or a trace leaves open whether it was: a pause of a host looks the same there."""
+        return bool(self.on_host) or self.before_step or (self.is_traced and self.on_host is None)
+
 
 @dataclass(frozen=True, slots=True)
 class Delays:
@@ -245,8 +250,13 @@ def _by_ends(times: StepTimes, number: int, excess: float, ends: Mapping[int, tu
 
 def _on_host(times: StepTimes, number: int, excess: float, call: Call) -> bool | None:
     """Whether the host itself made the call late, later in its step than in others; None where the source does not tell."""
-    issued = _excess(times, times.ranks[call.rank], number, "enqueued_ns")
-    return None if issued is None else bool(issued[1][call.at] >= _WAITS * excess)
+    steps = times.ranks[call.rank]
+    issued = _excess(times, steps, number, "enqueued_ns")
+    if issued is None:
+        return None
+    is_late = bool(issued[1][call.at] >= _WAITS * excess)
+    # What a host did before the first call of a trace, and how late it came to it, is not known.
+    return True if is_late else None if steps.begin[steps.row(number)] == 0 else False
 
 
 def _late_to_step(times: StepTimes, number: int, excess: float, rank: int) -> bool:

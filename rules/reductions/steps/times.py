@@ -58,11 +58,16 @@ class Steps:
 
     @property
     def before_ns(self) -> Floats:
-        """When the host made the last call before each step, or marked its begin (ns); NaN where the record tells neither."""
-        if self.record.is_marked:
-            return self.record.step_begin_ns[self.begin].astype(np.float64)
+        """When the host made the last call before each step (ns); NaN where the record begins with the step, or has no time.
+
+        Of the first step of a trace it is taken to be as long before the mark of the step as in the others.
+        """
         before = self.record.enqueued_ns[np.maximum(self.begin - 1, 0)]
-        return np.where((self.begin > 0) & (before != UNKNOWN), before.astype(np.float64), np.nan)
+        found = np.where((self.begin > 0) & (before != UNKNOWN), before.astype(np.float64), np.nan)
+        if not self.record.is_marked or np.isnan(found).all():
+            return found
+        marks = self.record.step_begin_ns[self.begin].astype(np.float64)
+        return np.where(np.isnan(found), marks - np.nanmedian(marks - found), found)
 
     def row(self, number: int) -> int | None:
         """The row of a step; None where the rank does not show it whole."""

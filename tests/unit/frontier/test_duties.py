@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from forensics.rules.reductions.frontier.culprits import Culprit
-from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, may_wait
+from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, is_unstaged, may_wait
 from forensics.rules.reductions.frontier.gates import Gates
+from forensics.rules.reductions.frontier.matrix import RESIDUAL, Column, StageMatrix
 
 HOSTS = {rank: f"host{rank // 8}" for rank in range(16)}
 SMALL = Culprit("callbacks", None, (0,), 1e9, 0.05, 80, 100, 2e7, "peers", "throughout")
@@ -102,3 +104,16 @@ def test_ranks_of_a_pipeline_may_wait_in_their_passes(stage: str, ranks: tuple[i
 def test_ranks_that_are_long_in_turn_may_wait_too(changing: bool, messengers: set[int], waits: bool) -> None:
     culprit = replace(SMALL, stage="forward", ranks=(), changing=changing)
     assert may_wait(culprit, messengers, "backward", alone=False) is waits
+
+
+@pytest.mark.parametrize(("in_stages_ms", "unstaged"), [(10, True), (90, False)])
+def test_what_no_stage_holds_has_the_passes_where_nobody_annotated_them(in_stages_ms: float, unstaged: bool) -> None:
+    walls = np.full((2, 4), 100e6)
+    durations = np.full((2, 1, 4), in_stages_ms * 1e6)
+    matrix = StageMatrix(
+        "all ranks", None, "kineto", np.arange(2), tuple(range(4)), (Column("forward"),), durations, walls,
+        np.zeros((2, 4), np.int64), None,
+    )  # fmt: skip
+    in_turn = replace(IN_TURN, stage=RESIDUAL)
+    assert is_unstaged(matrix) is unstaged
+    assert (duty_of(in_turn, {0}, 0.25, unstaged=unstaged) is not None) is unstaged
