@@ -30,6 +30,13 @@ _NETWORK = (
     "logs of collectors and NIC captures by another simulator, from the format pages alone, sat once (not in the repository)"
 )
 _DUMPS = "dumps by another generator: hangs, slow, sound (pipelines and FSDP, 16 to 32 ranks), sat once (not in the repository)"
+_TRACED = "three steps of `torch.profiler` alone"
+_OF_TRACES = (
+    ("6 jobs with a throttled GPU (interleaved, zero bubble, 1F1B, GPipe, long context, FSDP), first sitting", (3, 2, 6)),
+    ("7 sound jobs, first sitting", (6, 1, 7)),
+    ("5 other slow jobs, after what these taught, sat once", (3, 1, 5)),
+    ("8 other sound jobs, after what these taught, sat once", (8, 0, 8)),
+)
 _GLOO = "15 gloo pipelines of another program (hangs, slow, sound), whole bundle, sat once (not in the repository)"
 _PROGRAMS = (
     "16 hung jobs of four other programs (FSDP2, experts, rewards, a ring), whole bundle, sat once (not in the repository)"
@@ -222,6 +229,7 @@ def _lines(
     yield _SOUND, Tally(44, 0, 44), None
     yield _NETWORK, None, Tally(30, 5, 37)
     yield _DUMPS, None, Tally(5, 4, 14)
+    yield from ((f"{_TRACED}: {jobs}", None, Tally(*counted)) for jobs, counted in _OF_TRACES)
     yield "in parts", None, simulated.get("in parts")
 
 
