@@ -23,6 +23,7 @@ from forensics.rules.interface import Need, Rule, Undecided
 from forensics.rules.reductions.epochs.captures import NicCaptures
 from forensics.rules.reductions.epochs.halted_exchanges import HaltedExchange, UnfinishedMessages
 from forensics.rules.reductions.epochs.halted_links import HaltedLink, HaltedLinks, halted_ends
+from forensics.rules.reductions.epochs.mirrors import MirroredPeers
 from forensics.rules.reductions.epochs.operators import NicOperators
 from forensics.rules.reductions.epochs.standstill import NicSilence
 from forensics.rules.reductions.epochs.tails import StoppedRank, StoppedRanks, Tail
@@ -43,6 +44,7 @@ def _evaluate(
     stopped: StoppedRanks,
     silence: NicSilence,
     users: NicUsers,
+    mirrored: MirroredPeers,
 ) -> Iterator[Finding]:
     if roster.ranks and all(facts.dead for facts in roster.ranks.values()):
         return
@@ -50,14 +52,14 @@ def _evaluate(
     for ranks, links in found:
         is_one = len({users.first(rank) for rank in ranks}) == 1
         if _agrees(graph, ranks, is_one):
-            yield _finding(roster, ranks, links, silence, is_one)
+            yield mirrored.doubted(_finding(roster, ranks, links, silence, is_one))
     # What rails tell is nearer to the first halt: an exchange may only wait for it.
     if not halted and exchange and _agrees(graph, exchange.ranks, len(exchange.ranks) == 1):
-        yield _of_exchange(roster, exchange, silence)
+        yield mirrored.doubted(_of_exchange(roster, exchange, silence))
     if not halted and not exchange and _are_together(roster, stopped, users):
         each_own = [each.rank for each in stopped]
         if _agrees(graph, each_own, len(each_own) == 1):
-            yield _of_tails(roster, stopped, silence)
+            yield mirrored.doubted(_of_tails(roster, stopped, silence))
 
 
 def _are_together(roster: Roster, stopped: Sequence[StoppedRank], users: NicUsers) -> bool:

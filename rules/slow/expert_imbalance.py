@@ -22,6 +22,7 @@ from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.epochs.captures import NicCaptures
 from forensics.rules.reductions.epochs.exchange_loads import ExchangeLoads, LoadedRank, loaded_ranks
 from forensics.rules.reductions.epochs.links import LinkRates
+from forensics.rules.reductions.epochs.mirrors import MirroredPeers
 from forensics.rules.reductions.epochs.slow_links import JudgedLinks
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.layout import Layout
@@ -35,8 +36,9 @@ EVEN = 1.2
 
 
 def _evaluate(
-    liveness: Liveness, loads: ExchangeLoads, rates: LinkRates, judged: JudgedLinks, layout: Layout, thresholds: Thresholds
-) -> Iterator[Finding]:
+    liveness: Liveness, loads: ExchangeLoads, rates: LinkRates, judged: JudgedLinks, layout: Layout, mirrored: MirroredPeers,
+    thresholds: Thresholds,
+) -> Iterator[Finding]:  # fmt: skip
     if liveness.motion is Motion.STALLED:
         return
     found = list(loaded_ranks(loads, thresholds["least_load"], EVEN, _lines(rates)))
@@ -49,9 +51,9 @@ def _evaluate(
     # What was always so may be how the job is made, and be beside the point where a NIC is slow.
     lasting = _are_of_experts(found, layout) and not any(link.is_slow for link in judged)
     if began and cost >= thresholds["least_cost"]:
-        yield _finding(found, Confidence.LIKELY)
+        yield mirrored.doubted(_finding(found, Confidence.LIKELY))
     elif lasting and cost >= thresholds["least_cost_lasting"]:
-        yield _finding(found, Confidence.SUSPECT)
+        yield mirrored.doubted(_finding(found, Confidence.SUSPECT))
 
 
 def _are_of_experts(found: Sequence[LoadedRank], layout: Layout) -> bool:

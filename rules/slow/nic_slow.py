@@ -25,6 +25,7 @@ from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecid
 from forensics.rules.reductions.epochs.captures import NicCaptures
 from forensics.rules.reductions.epochs.gaps import gap_ns, hides
 from forensics.rules.reductions.epochs.links import LATEST, LinkRates
+from forensics.rules.reductions.epochs.mirrors import MirroredPeers
 from forensics.rules.reductions.epochs.slow_hosts import SlowHost, slow_hosts
 from forensics.rules.reductions.epochs.slow_links import LEAST_LOSS, JudgedLink, JudgedLinks, SlowEnd, slow_ends
 from forensics.rules.reductions.epochs.volumes import LinkCalls
@@ -52,6 +53,7 @@ def _evaluate(
     users: NicUsers,
     hardware: Hardware,
     calls: LinkCalls,
+    mirrored: MirroredPeers,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     if liveness.motion is Motion.STALLED:
@@ -63,7 +65,8 @@ def _evaluate(
     for cut, links in found_cuts:
         worst = max(links, key=lambda link: (link.cost, link.ends))
         if worst.cost >= least[True]:
-            yield cut.finding(calls.stage([link.ends for link in links]), _impact(worst), _rates(links, users))
+            found = cut.finding(calls.stage([link.ends for link in links]), _impact(worst), _rates(links, users))
+            yield mirrored.doubted(found)
     apart = JudgedLinks(tuple(link for link in judged if all(_is_apart(link, cut) for cut, _ in found_cuts)))
     whole = {_of_host(each): each for each in slow_hosts(apart, hosts)} if not rates.shared else {}
     of_hosts = {rank for end in whole for rank in end.ranks}
@@ -72,7 +75,7 @@ def _evaluate(
     for end in _by_host(ends, judged, hosts):
         found = _with_host(_finding(end, rates, users, calls, thresholds["likely_loss"]), whole.get(end))
         refined = hardware.refined(found, (Cause.NETWORK_SLOW,), 1 / _worst(end).part)
-        yield _narrowed(refined, end, judged, hosts)
+        yield mirrored.doubted(_narrowed(refined, end, judged, hosts))
         if victims := _held_up(end, judged) - set(end.ranks):
             yield blocked_ranks(users.of(victims))
 

@@ -23,6 +23,7 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.epochs.captures import NicCaptures
 from forensics.rules.reductions.epochs.links import LinkRates
+from forensics.rules.reductions.epochs.mirrors import MirroredPeers
 from forensics.rules.reductions.epochs.paused_rings import PausedRank, PausedRings
 from forensics.rules.reductions.epochs.volumes import LinkCalls
 from forensics.rules.reductions.hardware.cores import BusyHosts, TakenCores
@@ -41,7 +42,7 @@ _MAY_DIFFER = 0.25
 
 def _evaluate(
     roster: Roster, liveness: Liveness, paused: PausedRings, rates: LinkRates, busy: BusyHosts, users: NicUsers,
-    calls: LinkCalls, thresholds: Thresholds,
+    calls: LinkCalls, mirrored: MirroredPeers, thresholds: Thresholds,
 ) -> Iterator[Finding]:  # fmt: skip
     if liveness.motion is Motion.STALLED:
         return
@@ -54,7 +55,7 @@ def _evaluate(
         if host and told and _is_of_host(host, found, paused, hosts):
             is_host = len(found) >= _SEVERAL
             beside = {*_unclear(host, paused, hosts), *(each.rank for each in found)} if is_host else set[int]()
-            yield _finding(told, users, calls, busy.get(host), is_host=is_host, beside=beside)
+            yield mirrored.doubted(_finding(told, users, calls, busy.get(host), is_host=is_host, beside=beside))
             reached = {rank for each in told for rank in each.ring}
             yield blocked_ranks(sorted(set(users.of(reached)) - set(users.of([*beside, *(each.rank for each in found)]))))
 

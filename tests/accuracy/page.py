@@ -18,6 +18,8 @@ ROWS = ROOT / "docs/accuracy.json"
 BUNDLE, DUMPS, OFFICIAL, RULE = "forensics", "forensics, dumps alone", "torchfrtrace", "missing-rank rule"
 ANALYSERS = (BUNDLE, DUMPS, OFFICIAL, RULE)
 
+_NIC_CAPTURES = Path(__file__).with_name("nic_captures.md")
+
 _INTRODUCTION = """## Real hangs
 
 Every fault of [tests/live](../tests/live) is brought about on a real job of four ranks (torch, gloo, CPU), collected once from
@@ -103,6 +105,7 @@ def render(rows: Sequence[Row], versions: Mapping[str, str]) -> str:
         public.section(logs, first),
         _TRACES,
         f"{_THRESHOLDS}\n{thresholds.TABLE.read_text(encoding='utf-8')}",
+        f"\n{_NIC_CAPTURES.read_text(encoding='utf-8')}",
         _METHOD,
         f"## Every fault\n\nRanks that were named; `-` is nobody.\n\n{_table(rows)}",
         "## Versions\n\n" + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".\n",

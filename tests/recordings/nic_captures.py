@@ -32,6 +32,7 @@ class Ring:
 
     `out` and `into` are the parts of their rate that ranks send and receive with, `slow` both; others have all of it, with a
     `spread` (standard deviation, of one). `held` makes everybody wait so long (ns) after each slice, as a late proxy does.
+    A slice takes longer by chance, by `jitter` (standard deviation, of one; no more than four of them).
     The NICs of `busy` ranks have that part of their rate for two slices of three: traffic of others.
     `peers` says who is at the other end of each queue pair. `halted` are links that moved so many slices of the last operator
     and no more; nobody moves anything for `quiet_ns` at the end.
@@ -50,6 +51,7 @@ class Ring:
     held: float = 0.0
     peers: bool = False
     busy: Mapping[int, float] = field(default_factory=dict)
+    jitter: float = 0.0
     halted: Mapping[Ends, int] = field(default_factory=dict)
     quiet_ns: float = 0.0
     first_epoch: int = _FIRST_EPOCH
@@ -208,7 +210,7 @@ def _steadily(
 def _moved(ring: Ring, rate: Mapping[Ends, float], ends: Ends) -> Values:
     """Bytes of each epoch: a slice at the rate of the link, the next one when the slowest link of the ring is through."""
     mine = {(a, b) for a, b in rate if a % ring.rails == ends[0] % ring.rails}
-    turn = max(SLICE / rate[each] for each in mine) * 1e9 + ring.held
+    turn = max(SLICE / rate[each] for each in mine) * 1e9 * (1 + 4 * ring.jitter) + ring.held
     slices = np.arange(ring.slices)
     left = {each: min(ring.busy.get(rank, 1.0) for rank in each) for each in mine}
     turns = np.where(slices % 3 > 0, turn / min(left.values()), turn)
@@ -216,7 +218,8 @@ def _moved(ring: Ring, rate: Mapping[Ends, float], ends: Ends) -> Values:
     done = (ring.operators - 1) * ring.slices + ring.halted.get(ends, ring.slices)
     begin = starts.ravel()[:done] + ring.pause_ns
     taken = np.where(np.arange(ring.operators * ring.slices) % ring.slices % 3 > 0, 1 / left[ends], 1.0)[:done]
-    end = begin + SLICE / rate[ends] * 1e9 * taken
+    chance = np.abs(np.random.default_rng(ends).normal(0, ring.jitter, ring.operators * ring.slices))
+    end = begin + SLICE / rate[ends] * 1e9 * taken * (1 + np.minimum(chance, 4 * ring.jitter)[:done])
     times = np.column_stack([begin, end]).ravel()
     total = np.column_stack([np.arange(len(begin)), np.arange(1, len(begin) + 1)]).ravel() * float(SLICE)
     edges = np.arange(_epochs(ring, rate) + 1) * float(ring.epoch_ns)
@@ -225,7 +228,7 @@ def _moved(ring: Ring, rate: Mapping[Ends, float], ends: Ends) -> Values:
 
 
 def _epochs(ring: Ring, rate: Mapping[Ends, float]) -> int:
-    turn = (SLICE / min(rate.values()) * 1e9 + ring.held) / min([1.0, *ring.busy.values()])
+    turn = (SLICE / min(rate.values()) * 1e9 * (1 + 4 * ring.jitter) + ring.held) / min([1.0, *ring.busy.values()])
     return int(((turn * ring.slices + ring.pause_ns) * ring.operators + ring.quiet_ns) / ring.epoch_ns) + 300
 
 

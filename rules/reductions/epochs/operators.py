@@ -13,8 +13,9 @@ from typing import NewType
 import numpy as np
 from duckdb import DuckDBPyConnection
 
-from forensics.rules.reductions.epochs.captures import NicCapture, NicCaptures, name_peers
+from forensics.rules.reductions.epochs.captures import NicCapture, NicCaptures
 from forensics.rules.reductions.epochs.cells import Cells, Ints, by_nic, cells_by_peer, ends_of
+from forensics.rules.reductions.epochs.mirrors import MirroredPeers
 from forensics.rules.reductions.epochs.segments import DELTA_NS, Segments, quantile, segments
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.nic_users import NicUsers
@@ -77,12 +78,13 @@ NicOperators = NewType("NicOperators", tuple[MovedByNic, ...])
 
 
 @reduction
-def nic_operators(connection: DuckDBPyConnection, captures: NicCaptures, users: NicUsers) -> NicOperators:
-    """Cut the traffic of all captures into operators."""
+def nic_operators(
+    connection: DuckDBPyConnection, captures: NicCaptures, users: NicUsers, mirrored: MirroredPeers
+) -> NicOperators:
+    """Cut the traffic of all captures into operators, with the other ends that are told or that `mirrored` found."""
     told = [capture for capture in captures if capture.is_dated]
     if not told:
         return NicOperators(())
-    name_peers(connection, users)
     span = _common_span(told)
     found = (_moved(cells_by_peer(connection, nic), nic[0], span, users) for nic in _by_nic(told).values())
     return NicOperators(tuple(found))
