@@ -18,7 +18,7 @@ from forensics.model import (
 )
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.calls.positions import Communicators, labelled
-from forensics.rules.reductions.calls.semantics import ROOTED
+from forensics.rules.reductions.calls.semantics import ROOTED, SEPARATE, stem_of
 from forensics.rules.reductions.hardware.lost_links import LostLinks
 from forensics.rules.reductions.logs.events import LogEvents
 from forensics.rules.reductions.logs.log_evidence import Logged
@@ -83,6 +83,7 @@ def _evaluate(
         and held.isdisjoint(root.ranks)
         and root.waits[0].communicator not in mismatched
         and not _is_cut(groups, root)
+        and not _lacks_a_message(root)
     ]
     failed = [_of_failed_ports(root, ports) if liveness.motion is Motion.STALLED else () for root in found]
     if any(failed):
@@ -134,6 +135,13 @@ def _is_cut(groups: Communicators, root: Root) -> bool:
     wait = root.waits[0]
     group = labelled(groups, wait.communicator)
     return group is not None and any(call is None and rank in group.cut for rank, call in wait.waiting.items())
+
+
+def _lacks_a_message(root: Root) -> bool:
+    """Whether one member alone is known to be in an exchange: its messages complete by themselves, and it may lack that of any
+    other one, of whom nothing is known."""
+    kinds = {stem_of(call.kind) for call in root.waits[0].waiting.values() if call is not None}
+    return len(root.ranks) == 1 and not kinds.isdisjoint(SEPARATE)
 
 
 def _apart(root: Root, seen: Sequence[Activity | None]) -> bool:
