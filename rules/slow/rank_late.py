@@ -20,6 +20,7 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
+from forensics.rules.reductions.arrivals.late_evidence import late_evidence
 from forensics.rules.reductions.arrivals.late_roots import roots
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
 from forensics.rules.reductions.frontier.culprits import Culprit
@@ -54,6 +55,7 @@ _CAUSES = {
 # Late because its host was late or its GPU: where nothing else tells, the state of the GPU may.
 _REFINED = (Cause.COMPUTE_SLOW, Cause.UNKNOWN)
 _SHOWN = {True: "what its stage times show", False: "what its stacks show"}
+_MS = 1e6
 _DUTY = (
     "only this rank has work before that call, it comes in time to those between, and it has been so since the record began: "
     "the job is made so"
@@ -102,7 +104,7 @@ def _told_apart(late: Iterable[tuple[Lateness, tuple[int, ...]]], own: OwnWork) 
 def _is_moment(cpu: HostCpu, roster: Roster, late: Lateness, thresholds: Thresholds) -> bool:
     """Whether it is late since moments only, on a host where each process waits for a core now and then."""
     short = any(waits_for_cores(cpu, roster, (late.rank,)))
-    return short and late.since_ns is not None and late.lost_ns < thresholds["least_lost_when_short"] * 1e6
+    return short and late.since_ns is not None and late.lost_ns < thresholds["least_lost_when_short"] * _MS
 
 
 def _undated(finding: Finding) -> Finding:
@@ -156,7 +158,7 @@ def _finding(
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.SUSPECT if against else Confidence.LIKELY,
         evidence=(
-            *_evidence(late),
+            *late_evidence(late),
             *text.stack(late.rank),
             *unexplained(accounted if stage is not StageName.UNKNOWN else None, _SHOWN[measured is not None], least),
             *against,
@@ -201,31 +203,6 @@ def _cause(on_device: bool, stage: StageName, is_accounted: bool) -> Cause:
     if on_device:
         return Cause.COMPUTE_SLOW
     return _CAUSES.get(stage, Cause.HOST_STALL) if is_accounted else Cause.UNKNOWN
-
-
-def _evidence(late: Lateness) -> Iterator[Evidence]:
-    most = "up to" if late.is_bound else "median"
-    yield Evidence(
-        f"rank {late.rank} arrived last in {late.late}/{late.calls} {late.kind} of {late.communicator} ({most} "
-        f"{late.typical_ns / 1e6:.0f} ms late); peers spent {100 * late.share:.0f} % of the time waiting for it",
-        late.source,
-    )
-    if late.within is not None:
-        yield _within(late.within)
-    if late.before_ns is not None:
-        yield Evidence(f"earlier in the same record it was {late.before_ns / 1e6:.0f} ms late", late.source)
-    if late.on_own_clocks:
-        yield Evidence(
-            "each member's time in the call is on its own clock; who came last is in it for the shortest", late.source
-        )
-    if late.on_device:
-        yield Evidence("its host made these calls when those beside it did: its device came to them late", late.source)
-
-
-def _within(late: Lateness) -> Evidence:
-    peers = ranks_text([rank for rank in late.members if rank != late.rank])
-    often = f"{late.late}/{late.calls} {late.kind} of {late.communicator} (median {late.typical_ns / 1e6:.0f} ms late)"
-    return Evidence(f"it arrived last in {often} too: {peers} waited for it there, and came late elsewhere", late.source)
 
 
 def _doubts(roster: Roster, cpu: HostCpu, late: Lateness, others: tuple[int, ...]) -> Iterator[Evidence]:
