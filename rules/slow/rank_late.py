@@ -20,7 +20,6 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
-from forensics.rules.reductions.arrivals.late_evidence import late_evidence
 from forensics.rules.reductions.arrivals.late_roots import roots
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
 from forensics.rules.reductions.frontier.culprits import Culprit
@@ -42,6 +41,7 @@ from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.stacks.samples import Sample, StacksByRank
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.text.evidence_text import EvidenceText, counted, ranks_text
+from forensics.rules.reductions.text.late_evidence import late_evidence
 from forensics.rules.reductions.text.seen import Seen
 from forensics.vocabulary import CAUSE_OF_STAGE
 
