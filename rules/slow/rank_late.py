@@ -34,6 +34,7 @@ from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.pipeline.before_stop import LateBeforeStop, before_stop
 from forensics.rules.reductions.pipeline.equals import is_of_equals, is_of_stages
 from forensics.rules.reductions.pipeline.guest_hosts import GuestHosts, findings_of_guests
+from forensics.rules.reductions.pipeline.late_evidence import late_evidence
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
@@ -41,7 +42,6 @@ from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.stacks.samples import Sample, StacksByRank
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.text.evidence_text import EvidenceText, counted, ranks_text
-from forensics.rules.reductions.text.late_evidence import late_evidence
 from forensics.rules.reductions.text.seen import Seen
 from forensics.vocabulary import CAUSE_OF_STAGE
 
