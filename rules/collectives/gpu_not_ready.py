@@ -24,6 +24,7 @@ from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
 from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText, ranks_text
 from forensics.rules.reductions.text.seen import Seen
+from forensics.rules.reductions.waits.launch_orders import OrderInversions
 
 _STATES = frozenset({FlowState.GPU_NOT_READY, FlowState.NOT_CONSUMED})
 _MOST = 2
@@ -38,16 +39,26 @@ def _evaluate(
     places: HostPlaces,
     text: EvidenceText,
     errors: GpuErrors,
+    inversions: OrderInversions,
 ) -> Iterator[Finding]:
-    spared, elsewhere = left_by_proxy(faulty) | held, {_call(each) for each in faulty if each.state not in _STATES}
+    spared, elsewhere, tangled = left_by_proxy(faulty) | held, _failing(faulty), _tangled(inversions)
     holders: dict[Place, Flow] = {}
-    for flow in (each for each in faulty if each.state in _STATES):
+    for flow in (each for each in faulty if each.state in _STATES and each.communicator not in tangled):
         if flow.holder is not None and flow.holder not in spared and _call(flow) not in elsewhere:
             holders.setdefault(_devices(place_of(places, flow, flow.holder), flow, faulty, open_flows), flow)
     # Devices of several ranks do not fail together: what they all stand in is a call that no log shows.
     if len(holders) <= _MOST:
         for ranks, flow in holders.items():
             yield errors.refined(_finding(roster, text, flow, ranks))
+
+
+def _tangled(inversions: OrderInversions) -> frozenset[str]:
+    """Communicators whose calls were launched in orders that contradict each other: each device is in another one (FX132)."""
+    return frozenset(wait.communicator for found in inversions if found.order == "enqueued" for wait in found.waits)
+
+
+def _failing(faulty: FaultyFlows) -> set[tuple[str, int, str, object]]:
+    return {_call(each) for each in faulty if each.state not in _STATES}
 
 
 def _devices(place: Place, flow: Flow, faulty: FaultyFlows, open_flows: OpenFlows) -> Place:
