@@ -26,6 +26,7 @@ from forensics.rules.reductions.network.root_flows import root_flows
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.graph import Wait, wait_graph
+from forensics.rules.reductions.waits.launch_orders import OrderInversion, OrderInversions
 
 LONG = 3_000_000_000
 NOWHERE = HostPlaces({})
@@ -324,11 +325,27 @@ def test_a_gpu_that_waits_for_what_its_own_proxy_does_not_fetch_is_not_the_one(s
     assert left_by_proxy(FaultyFlows((flow(1, 2, FlowState.GPU_NOT_READY, order=4), flow(0, 1, state)))) == frozenset()
 
 
-@pytest.mark.parametrize(("holders", "named"), [(1, [(0,)]), (2, [(0,), (1,)]), (3, [])])
-def test_devices_of_many_ranks_do_not_fail_at_once(holders: int, named: list[tuple[int, ...]]) -> None:
-    """They stand in calls inside their hosts, which no flow shows."""
+def gpus_named(holders: int, inversions: OrderInversions) -> list[tuple[int, ...]]:
     faulty = FaultyFlows(tuple(flow(rank, rank + 8, FlowState.GPU_NOT_READY, kind="p2p") for rank in range(holders)))
     roster, text = Roster({rank: RankFacts(rank) for rank in range(16)}, 16), create_autospec(EvidenceText, instance=True)
     text.stack.return_value = text.process.return_value = ()
-    found = GPU_NOT_READY.evaluate(roster, HeldByEnded(frozenset()), faulty, OpenFlows(()), NOWHERE, text, GpuErrors())
-    assert [each.ranks for each in found] == named
+    nobody = HeldByEnded(frozenset())
+    found = GPU_NOT_READY.evaluate(roster, nobody, faulty, OpenFlows(()), NOWHERE, text, GpuErrors(), inversions)
+    return [each.ranks for each in found]
+
+
+@pytest.mark.parametrize(("holders", "named"), [(1, [(0,)]), (2, [(0,), (1,)]), (3, [])])
+def test_devices_of_many_ranks_do_not_fail_at_once(holders: int, named: list[tuple[int, ...]]) -> None:
+    """They stand in calls inside their hosts, which no flow shows."""
+    assert gpus_named(holders, OrderInversions(())) == named
+
+
+@pytest.mark.parametrize(
+    ("communicator", "order", "named"),
+    [("nccl:a", "enqueued", []), ("nccl:b", "enqueued", [(0,)]), ("nccl:a", "overlap", [(0,)])],
+)
+def test_no_device_fails_that_is_in_a_call_launched_in_another_order(
+    communicator: str, order: str, named: list[tuple[int, ...]]
+) -> None:
+    waits = tuple(Wait(label, 2, {0: None, 8: None}, ()) for label in (communicator, "nccl:c"))
+    assert gpus_named(1, OrderInversions((OrderInversion(waits, (0, 8), order),))) == named
