@@ -10,6 +10,7 @@ import pytest
 from tests.native.shim_jobs import HERE, compile_c, only_log, ring_objects, run
 
 MS = 1_000_000
+pytestmark = pytest.mark.slow  # the program runs for some seconds, so that a stuck operation is looked at often
 
 
 @pytest.fixture(scope="module")

@@ -85,6 +85,10 @@ FILES: dict[str, Callable[[int], Iterable[File]]] = {
 }
 
 
+# Several formats, and every sample of the repository: the slowest by far.
+_MANY = ("formats", "samples grown")
+
+
 def read(file: File) -> None:
     name, path, content = file
     opener = content_opener(lambda: io.BytesIO(content), len(content))
@@ -123,7 +127,7 @@ def survives(file: File, is_native: bool) -> bool:
 @pytest.mark.usefixtures("shared_heap")
 @pytest.mark.skipif(not STATM.exists(), reason="memory is bounded on Linux only")
 @pytest.mark.parametrize("is_native", [True, False], ids=["native", "python"])
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in _MANY else kind for kind in FILES])
 @pytest.mark.parametrize("size", [SMALL, pytest.param(hostile.SIZE, marks=pytest.mark.slow)])
 def test_no_file_takes_a_readers_time_or_memory(size: int, kind: str, is_native: bool) -> None:
     if not is_native and kind not in ("dumps", "traces"):

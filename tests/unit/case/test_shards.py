@@ -63,6 +63,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_table_costs_only_itself(sql: str | None, normalized: Path, tmp_path: Path) -> None:
     root = unpacked(tmp_path, normalized)

@@ -45,7 +45,10 @@ def test_a_delayed_pass_is_found_in_traces_alone(fault: str, cause: Cause, tmp_p
     assert suspect.confidence is Confidence.LIKELY
 
 
-@pytest.mark.parametrize("job", [replace(DEEP, schedule="gpipe"), replace(DEEP, schedule="interleaved", chunks=2)])
+@pytest.mark.parametrize(
+    "job",
+    [replace(DEEP, schedule="interleaved", chunks=2), pytest.param(replace(DEEP, schedule="gpipe"), marks=pytest.mark.slow)],
+)
 def test_other_schedules_are_read_as_well(job: TrainingJob, tmp_path: Path) -> None:
     found, (microbatch,) = verdict("compute-delay@rank6:900ms/forward", tmp_path, job)
     assert named(found) == [(6,)]

@@ -75,6 +75,7 @@ def collected(places: Places, output: Path, pace: Pace = PACE) -> WholeJob:
     ],
     ids=["ssh", "srun", "kubectl"],
 )
+@pytest.mark.slow
 def test_whatever_hosts_do_is_a_fact(places: Places, cluster: Path) -> None:
     written = collected(places, cluster / "job.tar")
     found = {one.name: (one.status, one.reason or "") for one in written.deliveries}
