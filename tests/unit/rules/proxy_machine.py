@@ -9,8 +9,9 @@ steps on without a proxy. Whatever is ready to move moves, in a drawn order, unt
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 SLOTS = 8
 
@@ -143,14 +144,13 @@ def exchange(members: int, per_host: int, loops: int) -> Machine:
 def run(machine: Machine, fault: Fault | None, seed: int) -> Machine:
     """Move until nothing can move any more; each sweep in another order."""
     drawn = random.Random(seed)
-    movers: list[tuple[str, object]] = [("block", block) for block in machine.blocks]
-    movers += [(what, way) for way in machine.ways for what in ("send", "nic", "receive")]
+    movers: list[Callable[[Fault | None], int]] = [partial(_compute, block) for block in machine.blocks]
+    movers += [partial(move, way) for way in machine.ways for move in (_send, _nic, _receive)]
     moved = 1
     while moved:
         moved = 0
-        for what, each in drawn.sample(movers, len(movers)):
-            active = fault if fault and machine.moves >= fault.after else None
-            step = _compute(each, active) if what == "block" else _MOVES[what](each, active)  # type: ignore[arg-type]
+        for move in drawn.sample(movers, len(movers)):
+            step = move(fault if fault and machine.moves >= fault.after else None)
             moved += step
             machine.moves += step
     return machine
@@ -230,6 +230,3 @@ def _receive(way: Way, fault: Fault | None) -> int:
     way.arrived += way.landed > way.arrived
     way.consumed = max(way.consumed, way.taken)
     return int(before != (way.offered, way.arrived, way.consumed))
-
-
-_MOVES = {"send": _send, "nic": _nic, "receive": _receive}
