@@ -51,7 +51,6 @@ Baseline = Annotated[
 ]
 
 VERDICT_LINES = 3
-_WITH_RATES = (Format.TEXT, Format.HTML)
 
 
 class Extent(NamedTuple):
@@ -109,7 +108,8 @@ def diagnose(
             connection = open_case(found, case, progress, names)
         verdict = _verdict(connection, overrides, config, baseline)
     record(connection, verdict)
-    curves = _curves(connection, verdict, form is Format.HTML) if form in _WITH_RATES else None
+    shows_rates = form is Format.HTML or (form is Format.TEXT and not quiet)
+    curves = _curves(connection, verdict, form is Format.HTML) if shows_rates else None
     connection.close()
     shown = _render(verdict, form, Extent(all_ranks, why, verbose, quiet), width, max_bytes, output, curves)
     write(shown, output)
