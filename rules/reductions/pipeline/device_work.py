@@ -22,13 +22,12 @@ from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.layout import Layout
-from forensics.rules.reductions.pipeline.own_work import LEAST_PART, below_others, by_context
+from forensics.rules.reductions.pipeline.own_work import LEAST_NS, LEAST_PART, below_others, by_context
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 
 PASSES = (StageName.FORWARD, StageName.BACKWARD)
 """What all ranks of a stage do alike: copies of the model, evaluation and logging may be one rank's duty."""
 _IN_STEP = (Axis.TENSOR, Axis.CONTEXT)
-_LEAST_NS = 1e6
 _LEAST_STEPS, _LEAST_EQUALS = 2, 3
 # Of the ranks with the same work; if more are slow, it is how the job is.
 _MOST_SLOW = 0.25
@@ -69,19 +68,14 @@ class DeviceWork:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Table:
-    """Times of devices in ns as `[pass, step, rank]`, and of steps as `[step, rank]`; NaN where the trace has none."""
+    """Times of devices in ns as `[pass, step, rank]`, of both passes and of steps as `[step, rank]`; NaN: not known."""
 
     ranks: tuple[int, ...]
     passes: Floats
+    total: Floats
     walls: Floats
     paths: Mapping[int, str | None]
     places: Mapping[int, int]
-
-    @property
-    def total(self) -> Floats:
-        """ns of both passes as `[step, rank]`."""
-        found: Floats = self.passes.sum(axis=0)
-        return found
 
     def columns(self, ranks: Iterable[int]) -> list[int]:
         """Where some ranks are, those of which any step is known."""
@@ -123,7 +117,7 @@ def _table(matrices: Sequence[StageMatrix]) -> _Table | None:
             passes[number][at] = (matrix.device or {})[name]
         walls[at] = matrix.walls
         paths |= {rank: matrix.path(rank) for rank in matrix.ranks}
-    return _Table(ranks, passes, walls, paths, {rank: place for place, rank in enumerate(ranks)})
+    return _Table(ranks, passes, passes.sum(axis=0), walls, paths, {rank: place for place, rank in enumerate(ranks)})
 
 
 def _equals(layout: Layout, pipes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -163,7 +157,7 @@ def _lost(at: int, table: _Table, more: Floats, mates: Sequence[int]) -> Floats 
     longer, own = more[known, at], table.total[known, at]
     lost = np.minimum(longer, own - table.total[known][:, mates].max(axis=1))
     shared = (more[known][:, mates] >= _SHARED * longer[:, None]).mean(axis=1)
-    is_late = (lost >= np.maximum(_LEAST_NS, LEAST_PART * table.walls[known, at])) & (2 * shared < 1)
+    is_late = (lost >= np.maximum(LEAST_NS, LEAST_PART * table.walls[known, at])) & (2 * shared < 1)
     return lost if is_late.all() else None
 
 

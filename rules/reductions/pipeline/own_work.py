@@ -24,7 +24,7 @@ from forensics.rules.reductions.steps.times import Floats, Steps, StepTimes
 
 LEAST_PART = 0.1
 """Of a step: boards differ by less, and what a rank works longer than its equals shows from there on."""
-_LEAST_NS = 1e6
+LEAST_NS = 1e6
 # Of what it works longer, the part that others wait for it at the end of the step; less is absorbed by bubbles.
 _LEAST_FELT = 0.3
 # Of what it works longer, the part that the ranks in step with it wait for it in the calls that these make together.
@@ -181,7 +181,7 @@ def _part(times: StepTimes, ranks: tuple[int, ...], inner: Collection[str]) -> _
     within, waited = _inside(durations, in_step), _inside(durations, outside)
     more = below_others(inside)
     length = times.length[np.isin(times.number, numbers)]
-    late = more >= np.maximum(_LEAST_NS, LEAST_PART * length)
+    late = more >= np.maximum(LEAST_NS, LEAST_PART * length)
     late &= late.sum(axis=0) <= max(1, _MOST_SLOW * len(ranks))
     return _Part(ranks, numbers, length, more, late, np.maximum(below_others(waited), 0.0), within)
 
