@@ -12,6 +12,7 @@ from forensics.ingest._shared.content import Lines, from_first_character, read_o
 from forensics.ingest._shared.rows import add_row
 from forensics.ingest._shared.values import integer, text
 from forensics.ingest.ib_counters.ethtool import is_ethtool, readings
+from forensics.ingest.ib_counters.pcie import link_values
 from forensics.ingest.ib_counters.series import read_series
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
 
@@ -76,6 +77,7 @@ def _document(document: Mapping[str, Any], sample: int) -> Iterator[Item]:
     problems: list[Problem] = []
     for name, facts in _named(document.get("devices"), "devices", problems):
         add_row(tables["devices"], _nic(name, facts))
+        _counters(tables, name, link_values(facts.get("pcie")))
         for number, port in _named(facts.get("ports"), f"devices/{name}/ports", problems):
             _port(tables, name, f"{name}/{number}", port)
             _counters(tables, f"{name}/{number}", port.get("counters"), port.get("hw_counters"))

@@ -16,6 +16,7 @@ from forensics.collect.target import Context
 ID = "ib.counters"
 _PORT_FACTS = ("state", "phys_state", "rate", "link_layer")
 _DEVICE_FACTS = ("fw_ver", "node_guid", "hca_type", "board_id")
+_PCIE_FACTS = ("current_link_speed", "current_link_width", "max_link_speed", "max_link_width")
 
 
 def collect_counters(context: Context, sample: int) -> Iterator[Run]:
@@ -45,6 +46,7 @@ def _device(device: Path, errors: list[str]) -> dict[str, Any]:
     facts: dict[str, Any] = {name: _text(device / name, errors) for name in _DEVICE_FACTS}
     facts["pci"] = _link_name(device / "device")
     facts["numa_node"] = _number(_text(device / "device/numa_node", errors))
+    facts["pcie"] = {name: _text(device / "device" / name, errors) for name in _PCIE_FACTS}
     facts["ports"] = {port.name: _port(port, errors) for port in _entries(device / "ports")}
     return facts
 

@@ -20,6 +20,7 @@ class Oddity(Enum):
     THROTTLED = "throttled"
     SHARED = "shared"
     NARROW = "narrow"
+    NARROW_NIC = "narrow_nic"
     CONGESTED = "congested"
     ERRORS = "errors"
     MEMORY = "memory"
@@ -30,7 +31,11 @@ _OF_COMPUTE = {
     Oddity.SHARED: Cause.GPU_CONTENTION,
     Oddity.NARROW: Cause.PCIE_DEGRADED,
 }
-_OF_NETWORK = {Oddity.NARROW: Cause.PCIE_DEGRADED, Oddity.CONGESTED: Cause.NETWORK_CONGESTION}
+_OF_NETWORK = {
+    Oddity.NARROW: Cause.PCIE_DEGRADED,
+    Oddity.NARROW_NIC: Cause.PCIE_DEGRADED,
+    Oddity.CONGESTED: Cause.NETWORK_CONGESTION,
+}
 _BESIDE_COMPUTE, _BESIDE_NETWORK = (Oddity.MEMORY,), (Oddity.ERRORS,)
 _SHOWN = 3
 

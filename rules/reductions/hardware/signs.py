@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
+from forensics.rules.reductions.hardware.nic_slots import slot_signs
 from forensics.rules.reductions.hardware.state import Gpu, Machines, Port, machines
 from forensics.rules.reductions.interface import reduction
 
@@ -80,7 +81,8 @@ class _Fleet:
 @reduction
 def hardware(connection: DuckDBPyConnection) -> Hardware:
     """Signs of the hardware of a case."""
-    return hardware_signs(machines(connection))
+    found, slots = hardware_signs(machines(connection)).signs, slot_signs(connection)
+    return Hardware({rank: (*found.get(rank, ()), *slots.get(rank, ())) for rank in sorted({*found, *slots})})
 
 
 def hardware_signs(found: Machines) -> Hardware:

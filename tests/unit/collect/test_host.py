@@ -115,9 +115,13 @@ def test_infiniband_counters(context: Context) -> None:
     (port / "counters/symbol_error").write_text("12\n")
     (port / "counters/odd").write_text("N/A (no PMA)\n")
     (port / "hw_counters/out_of_sequence").write_text("7\n")
+    (port.parents[1] / "device").mkdir()
+    (port.parents[1] / "device/current_link_width").write_text("8\n")
     (run,) = collect_counters(context, 1)
     assert (run.status, run.path) == (Status.OK, "nodes/host-1/ib/counters-1.json")
-    found = json.loads(content(context, run))["devices"]["mlx5_0"]["ports"]["1"]
+    device = json.loads(content(context, run))["devices"]["mlx5_0"]
+    assert (device["pcie"]["current_link_width"], device["pcie"]["max_link_width"]) == ("8", None)
+    found = device["ports"]["1"]
     assert (found["state"], found["rate"]) == ("4: ACTIVE", "400 Gb/sec (4X NDR)")
     assert (found["counters"], found["hw_counters"]) == ({"symbol_error": 12}, {"out_of_sequence": 7})
 

@@ -17,6 +17,8 @@ def test_nics_ports_links_and_counters() -> None:
     assert (port["kind"], port["parent"], port["state"]) == ("port", "mlx5_1", "4: ACTIVE, 5: LinkUp")
     kinds = {row["device_a"]: (row["kind"], row["rate_bytes_per_s"]) for row in result.rows("links")}
     assert kinds == {"mlx5_0/1": ("ethernet", 50_000_000_000), "mlx5_1/1": ("ib", 25_000_000_000)}
+    link = {row["counter"]: row["value"] for row in result.rows("counters") if row["device"] == "mlx5_1"}
+    assert link == {"pcie_gen": 5, "pcie_gen_max": 5, "pcie_width": 8, "pcie_width_max": 16}
     errors = result.row("counters", device="mlx5_1/1", counter="symbol_error")
     assert (errors["value"], errors["sample"], errors["time_ns"]) == (7, 1, 1_772_529_294_000_400_000)
     assert result.row("counters", device="mlx5_0/1", counter="rp_cnp_handled")["value"] == 11_405_000

@@ -54,6 +54,20 @@ def test_a_power_limit_shows_in_limit_draw_and_clock_of_one_gpu() -> None:
     assert len(computing) <= 1
 
 
+def test_a_narrow_slot_shows_at_the_nic_of_its_rank_alone() -> None:
+    made, _ = case("pcie-nic@rank3:30")
+    found = {rank: reads[1] for rank, (_, reads) in state("pcie-nic@rank3:30").items()}
+    links = {rank: _link(read, made.places.gpu(rank).nic) for rank, read in found.items()}
+    owner = made.places.owner(3)
+    assert {rank for rank, link in links.items() if link != (5, 16)} == {r for r in links if made.places.owner(r) == owner}
+    assert links[3][0] * links[3][1] < 80
+
+
+def _link(found: Result, nic: str) -> tuple[int, int]:
+    values = {row["counter"]: row["value"] for row in found.rows("counters") if row["device"] == nic}
+    return values["pcie_gen"], values["pcie_width"]
+
+
 def test_another_process_shows_on_each_gpu_of_the_host() -> None:
     made, _ = case("background-compute@node1")
     shared = {rank for rank, (found, _) in state("background-compute@node1").items() if _processes(found) == 2}

@@ -1,0 +1,104 @@
+"""The PCIe links of NICs: one with fewer lanes, or of a lower generation, than its peers moves less than its line.
+
+Peers are NICs of the same line rate. A link that is narrower than theirs and still carries the line costs nothing, and one that
+is like theirs is how the machines were built.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from duckdb import DuckDBPyConnection
+
+from forensics.case.database import rows_of
+from forensics.rules.reductions.hardware.causes import Oddity, Sign
+
+# Bytes per second of a lane, by generation: what is left of the symbols after their coding.
+_LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+
+_LINKS = """
+WITH nics AS (SELECT DISTINCT host, device FROM devices WHERE kind = 'nic' AND host IS NOT NULL),
+readings AS (
+    SELECT s.host, c.device, c.counter, arg_max(c.value, c.sample) AS value, arg_max(s.path, c.sample) AS path
+    FROM counters c JOIN sources s USING (source_id) JOIN nics n ON n.host = s.host AND n.device = c.device
+    WHERE c.counter IN ('pcie_gen', 'pcie_width', 'pcie_gen_max', 'pcie_width_max') GROUP BY ALL
+), rates AS (
+    SELECT host, parent, max(rate_bytes_per_s) AS rate FROM devices WHERE kind = 'port' GROUP BY ALL
+)
+SELECT r.host, r.device, max(r.path), max(rates.rate),
+    max(value) FILTER (counter = 'pcie_gen'), max(value) FILTER (counter = 'pcie_width'),
+    max(value) FILTER (counter = 'pcie_gen_max'), max(value) FILTER (counter = 'pcie_width_max')
+FROM readings r LEFT JOIN rates ON rates.host = r.host AND rates.parent = r.device
+GROUP BY r.host, r.device ORDER BY r.host, r.device
+"""
+_USERS = """
+SELECT DISTINCT coalesce(q.host, s.host, r.host), q.nic, coalesce(q.rank, s.rank) AS of_rank
+FROM queue_pairs q JOIN sources s USING (source_id)
+LEFT JOIN (SELECT rank, max(host) AS host FROM ranks GROUP BY rank) r ON r.rank = coalesce(q.rank, s.rank)
+WHERE q.nic IS NOT NULL AND coalesce(q.rank, s.rank) IS NOT NULL ORDER BY ALL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NicSlot:
+    """The PCIe link of a NIC: generation and lanes now, and the most that the NIC has; `line` is what its port can move
+    (bytes per second, None not known)."""
+
+    host: str
+    nic: str
+    source: str
+    line: float | None
+    generation: int
+    lanes: int
+    most_generation: int
+    most_lanes: int
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second that the link carries."""
+        return _LANE[self.generation] * self.lanes
+
+    @property
+    def most(self) -> float:
+        """Bytes per second that it would carry at its best."""
+        return _LANE[self.most_generation] * self.most_lanes
+
+
+def nic_slots(connection: DuckDBPyConnection) -> tuple[NicSlot, ...]:
+    """PCIe links of all NICs of which generation and lanes were read."""
+    found = rows_of(connection, "counters", _LINKS)
+    return tuple(
+        NicSlot(host, nic, f"{path}#{nic}", rate, now, lanes, most or now, most_lanes or lanes)
+        for host, nic, path, rate, now, lanes, most, most_lanes in found
+        if now in _LANE and lanes and (most or now) in _LANE
+    )
+
+
+def slot_signs(connection: DuckDBPyConnection) -> dict[int, list[Sign]]:
+    """By rank, its NICs whose PCIe link carries less than their line and than the links of their peers."""
+    slots = nic_slots(connection)
+    signs = {(slot.host, slot.nic): sign for slot in slots if (sign := _narrow(slot, slots))}
+    found: dict[int, list[Sign]] = defaultdict(list)
+    for host, nic, rank in rows_of(connection, "queue_pairs", _USERS) if signs else ():
+        if sign := signs.get((host, nic)):
+            found[rank].append(sign)
+    return found
+
+
+def _narrow(slot: NicSlot, slots: Sequence[NicSlot]) -> Sign | None:
+    peers = [other for other in slots if other is not slot and other.line == slot.line]
+    usual = median(other.rate for other in peers) if peers else slot.most
+    needed = min(usual, slot.line or usual)
+    if slot.rate >= min(needed, slot.most):
+        return None
+    own = f"the PCIe link of {slot.nic} of {slot.host} has {slot.lanes} lanes of generation {slot.generation}"
+    best = f"at its best {slot.most_lanes} of generation {slot.most_generation}"
+    said = (
+        f"{own} ({best}) and carries {slot.rate / 1e9:.1f} GB/s",
+        f"its line {slot.line / 1e9:.1f} GB/s" if slot.line else "",
+        f"the links of {len(peers)} other NICs of its line rate carry {usual / 1e9:.1f} GB/s (median)" if peers else "",
+    )
+    return Sign(Oddity.NARROW_NIC, "; ".join(filter(None, said)), slot.source, needed / slot.rate)
