@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -11,7 +11,8 @@ import duckdb
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.content import Lines, read_document
 from forensics.ingest.interface import Identity, Item, Problem
-from forensics.ingest.nic_epochs.table import SETTINGS, is_table, items
+from forensics.ingest.nic_epochs import pair_map, table
+from forensics.ingest.nic_epochs.table import SETTINGS
 
 PARQUET = b"PAR1"
 _SEPARATORS = ",;\t"
@@ -19,12 +20,12 @@ _AT_A_TIME = 1 << 14
 
 
 def is_csv(head: bytes) -> bool:
-    """Whether the first line that is no remark names the columns of epochs."""
+    """Whether the first line that is no remark names the columns of epochs, or of a map of queue pairs."""
     if b"\0" in head:
         return False
     lines = head.decode("utf-8-sig", "replace").splitlines()
     first = next((line for line in lines if line.strip() and not line.startswith("#")), "")
-    return is_table(_names(first))
+    return _of(_names(first)) is not None
 
 
 def csv_items(artefact: Artefact) -> Iterator[Item]:
@@ -39,10 +40,20 @@ def csv_items(artefact: Artefact) -> Iterator[Item]:
             names = _names(line.lstrip("\ufeff"))
             separator = _separator(line)
             yield from _identity(said)
+            items = _of(names) or table.items
             yield from items(names, ((f"line={at}", row.split(separator)) for at, row in lines if row.strip()), said)
             break
     if source.problem is not None:
         yield source.problem
+
+
+def _of(
+    names: Sequence[str],
+) -> Callable[[Sequence[str], Iterable[tuple[str, Sequence[Any]]], Mapping[str, Any]], Iterator[Item]] | None:
+    """What reads the rows below columns with these names."""
+    if table.is_table(names):
+        return table.items
+    return pair_map.items if pair_map.is_map(names) else None
 
 
 def _separator(line: str) -> str:
@@ -71,7 +82,8 @@ def parquet_items(artefact: Artefact) -> Iterator[Item]:
         try:
             found = connection.execute("SELECT * FROM read_parquet(?)", [copy.name])
             names = [column[0].lower() for column in found.description or ()]
-            if not is_table(names):
+            items = _of(names)
+            if items is None:
                 yield Problem("a Parquet file without columns of NIC epochs; not read", "byte=0", fatal=True)
                 return
             yield from items(names, _fetched(found), {})

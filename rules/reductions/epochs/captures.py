@@ -2,9 +2,9 @@
 
 The rank of a capture is what its description says, else the one whose shim log has queue pairs on that NIC; of several that
 have it together the lowest one stands for the NIC, and each queue pair is of the one whose log has it. The other
-end of a queue pair is found by the address and number that both ends tell, in captures and shim logs alike; a queue pair
-without one is foreign: storage, or another job. Epochs that a shim derives from completions are no captures of a NIC and are
-left out.
+end of a queue pair is found by the address and number that both ends tell, in captures and shim logs alike, or is what a map of
+queue pairs says of this one (by host, NIC and number); a queue pair without one is foreign: storage, or another job. Epochs
+that a shim derives from completions are no captures of a NIC and are left out.
 """
 
 from __future__ import annotations
@@ -69,11 +69,22 @@ WHERE c.nic IS NOT NULL AND c.epoch_ns > 0 ORDER BY s.path, c.capture_id
 _PEERS = """
 WITH ends AS (
     SELECT DISTINCT q.source_id, q.queue_pair, coalesce(q.rank, s.rank) AS rank, q.peer, q.gid, q.number, q.remote_nic,
-           try_cast(q.remote_queue_pair AS BIGINT) AS remote
+           try_cast(q.remote_queue_pair AS BIGINT) AS remote, coalesce(q.host, s.host) AS host, q.nic,
+           coalesce(q.generation, 1) AS generation,
+           s.kind = 'nic_epochs' AND q.source_id NOT IN (SELECT source_id FROM captures) AS is_map
     FROM queue_pairs q JOIN sources s USING (source_id)
+), mapped AS (
+    SELECT host, nic, number, generation, any_value(rank) AS rank, any_value(peer) AS peer, any_value(gid) AS gid,
+           any_value(remote_nic) AS remote_nic, any_value(remote) AS remote
+    FROM ends WHERE is_map GROUP BY ALL HAVING count(DISTINCT rank) <= 1 AND count(DISTINCT peer) <= 1
+), known AS (
+    SELECT e.source_id, e.queue_pair, coalesce(e.rank, m.rank) AS rank, coalesce(e.peer, m.peer) AS peer,
+           coalesce(e.gid, m.gid) AS gid, e.number, coalesce(e.remote_nic, m.remote_nic) AS remote_nic,
+           coalesce(e.remote, m.remote) AS remote
+    FROM ends e LEFT JOIN mapped m ON m.host = e.host AND m.nic = e.nic AND m.number = e.number AND m.generation = e.generation
 ), found AS (
     SELECT a.source_id, a.queue_pair, coalesce(a.peer, b.rank) AS peer
-    FROM ends a LEFT JOIN ends b ON b.gid = a.remote_nic AND b.number = a.remote AND b.rank IS DISTINCT FROM a.rank
+    FROM known a LEFT JOIN known b ON b.gid = a.remote_nic AND b.number = a.remote AND b.rank IS DISTINCT FROM a.rank
 ), standing AS (
     SELECT each[1] AS rank, each[2] AS first FROM (SELECT unnest($standing::INTEGER[][]) AS each)
 ), peers AS (
@@ -81,7 +92,7 @@ WITH ends AS (
     WHERE peer IS NOT NULL GROUP BY source_id, queue_pair HAVING count(DISTINCT coalesce(first, peer)) = 1
 ), owners AS (
     SELECT a.source_id, a.queue_pair, min(coalesce(a.rank, o.rank)) AS own
-    FROM ends a LEFT JOIN ends o ON a.rank IS NULL AND o.gid = a.gid AND o.number = a.number AND o.rank IS NOT NULL
+    FROM known a LEFT JOIN known o ON a.rank IS NULL AND o.gid = a.gid AND o.number = a.number AND o.rank IS NOT NULL
     GROUP BY a.source_id, a.queue_pair
 )
 SELECT source_id, queue_pair, own, peer FROM peers JOIN owners USING (source_id, queue_pair)

@@ -48,6 +48,8 @@ def nic_users(connection: DuckDBPyConnection) -> NicUsers:
     uses: dict[int, set[tuple[str, str, str | None]]] = defaultdict(set)
     for host, nic, address, rank in rows_of(connection, "queue_pairs", _USES):
         uses[rank].add((host, nic, address))
+    for rank, found in uses.items():  # a map of queue pairs may leave out the address that another source tells
+        uses[rank] = {use for use in found if use[2] or not any(other[:2] == use[:2] and other[2] for other in found)}
     alike: dict[frozenset[tuple[str, str, str | None]], list[int]] = defaultdict(list)
     for rank in sorted(uses):
         alike[frozenset(uses[rank])].append(rank)

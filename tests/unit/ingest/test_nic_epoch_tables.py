@@ -81,3 +81,11 @@ def test_another_parquet_file_is_named_and_not_read(columns: str, tmp_path: Path
     content = (tmp_path / "x.parquet").read_bytes()
     for found in (read(content), read(content[:20])):
         assert found.rows("captures") == [] and found.problems[0].fatal
+
+
+def test_a_map_of_queue_pairs_has_no_captures() -> None:
+    found = read(b"# host=n1\nnic;queue_pair;rank;peer\nmlx5_0;77;3;5\nmlx5_0;;3;5\n;78;3;5\nmlx5_0;79;;\nmlx5_1;80;;4\n")
+    assert found.ingester == "nic_epochs" and found.rows("captures") == []
+    assert [problem.locator for problem in found.problems] == ["line=4", "line=5", "line=6"]
+    rows = [(row["nic"], row["number"], row["rank"], row["peer"]) for row in found.rows("queue_pairs")]
+    assert rows == [("mlx5_0", 77, 3, 5), ("mlx5_1", 80, None, 4)]
