@@ -14,6 +14,7 @@ from forensics.ingest._shared.values import integer, text
 from forensics.ingest.ib_counters.ethtool import is_ethtool, readings
 from forensics.ingest.ib_counters.pcie import link_values
 from forensics.ingest.ib_counters.series import read_series
+from forensics.ingest.ib_counters.sysfs import is_sysfs, read_files
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
 
 SCHEMA = "forensics.ib/1"
@@ -45,18 +46,23 @@ _OF_PORT = {"State": "state", "Physical state": "phys_state", "Link layer": "lin
 
 
 def sniff(head: bytes, path: str) -> int:
-    """Names its schema; or is the text of ibstat, perfquery, rdma or ethtool."""
+    """Names its schema; or is the text of ibstat, perfquery, rdma, ethtool, or of files of sysfs."""
     if b'"forensics.ib/' in head[:512] or b'"forensics.ib-series/' in head[:512]:
         return 95
     words = head.decode("utf-8", "replace") if head[:1] != b"{" else ""
-    return 85 if b"\0" not in head and (is_text(words) or is_ethtool(words)) else 0
+    return 85 if b"\0" not in head and (is_text(words) or is_ethtool(words) or is_sysfs(words)) else 0
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:
     """NICs and their ports, links to the network with their rates, and one row a counter."""
     head = artefact.begin(2048)
-    if is_ethtool(head.decode("utf-8", "replace")):
+    words = head.decode("utf-8", "replace")
+    if is_ethtool(words):
         yield from _interfaces(artefact)
+        return
+    if is_sysfs(words):
+        for number, reading in enumerate(read_files(Lines(artefact)), _sample(artefact)):
+            yield from _document(reading, number)
         return
     if b'"forensics.ib-series/' in head[:512]:
         yield from _series(artefact)

@@ -6,7 +6,7 @@ uneven exchanges.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tests.recordings import paper_logs
 
 Ends = tuple[int, int]
 Values = npt.NDArray[np.uint32]
+_Run = tuple[int, int, int, Values]
 LINE = 50e9
 """Bytes per second of a NIC of 400 Gbit/s."""
 SLICE = 2 << 20
@@ -34,7 +35,8 @@ class Ring:
     `spread` (standard deviation, of one). `held` makes everybody wait so long (ns) after each slice, as a late proxy does.
     A slice takes longer by chance, by `jitter` (standard deviation, of one; no more than four of them).
     The NICs of `busy` ranks have that part of their rate for two slices of three: traffic of others.
-    `peers` says who is at the other end of each queue pair. `halted` are links that moved so many slices of the last operator
+    `peers` says who is at the other end of each queue pair. A link has a queue pair on each of `ports` of its NIC, evenly, but
+    those of ranks in `on_first` are on the first port alone. `halted` are links that moved so many slices of the last operator
     and no more; nobody moves anything for `quiet_ns` at the end.
     """
 
@@ -55,6 +57,8 @@ class Ring:
     halted: Mapping[Ends, int] = field(default_factory=dict)
     quiet_ns: float = 0.0
     first_epoch: int = _FIRST_EPOCH
+    ports: int = 1
+    on_first: Collection[int] = ()
 
     @property
     def world(self) -> int:
@@ -233,30 +237,38 @@ def _epochs(ring: Ring, rate: Mapping[Ends, float]) -> int:
 
 
 def _file(ring: Ring, rank: int, moved: Mapping[Ends, Values], text: Mapping[str, Any]) -> bytes:
-    mine = [(ends, direction) for ends in moved for direction in (0, 1) if ends[direction] == rank]
+    ways = [(ends, direction) for ends in moved for direction in (0, 1) if ends[direction] == rank]
+    mine = [(*way, port) for way in ways for port in range(ring.ports)]
     epochs = len(next(iter(moved.values())))
     said = {
         "host": f"n{rank // ring.rails}", "nic": f"mlx5_{rank % ring.rails}", "rank": rank, "epoch_ns": ring.epoch_ns,
         "unit": "bytes",
         "clock": "realtime", "first_epoch": ring.first_epoch, "epochs": epochs, "lost": [],
-        "queue_pairs": [_pair(rank, *ends, named=ring.peers) for ends, _ in mine], **text,
+        "queue_pairs": [_pair(rank, *ends, port, named=ring.peers) for ends, _, port in mine], **text,
     }  # fmt: skip
-    return packed(said, list(_runs(mine, moved, ring.first_epoch)))
+    return packed(said, list(_runs(ring, mine, moved)))
 
 
-def _runs(mine: Sequence[tuple[Ends, int]], moved: Mapping[Ends, Values], first: int) -> Iterator[tuple[int, int, int, Values]]:
-    for place, (ends, direction) in enumerate(mine):
-        busy = np.flatnonzero(moved[ends])
+def _runs(ring: Ring, mine: Sequence[tuple[Ends, int, int]], moved: Mapping[Ends, Values]) -> Iterator[_Run]:
+    for place, (ends, direction, port) in enumerate(mine):
+        values = _on_port(ring, ends, moved[ends], port)
+        busy = np.flatnonzero(values)
         for run in np.split(busy, np.flatnonzero(np.diff(busy) > 32) + 1):
             if len(run):
-                yield place, direction, first + int(run[0]), moved[ends][run[0] : run[-1] + 1]
+                yield place, direction, ring.first_epoch + int(run[0]), values[run[0] : run[-1] + 1]
 
 
-def _pair(rank: int, sender: int, receiver: int, *, named: bool) -> dict[str, Any]:
-    """A queue pair by the link that it is of: its number tells the link, the address the rank."""
-    other, number = receiver if rank == sender else sender, 1000 * sender + receiver
+def _on_port(ring: Ring, ends: Ends, values: Values, port: int) -> Values:
+    if set(ends) & set(ring.on_first):
+        return values if port == 0 else np.zeros_like(values)
+    return values // ring.ports
+
+
+def _pair(rank: int, sender: int, receiver: int, port: int, *, named: bool) -> dict[str, Any]:
+    """A queue pair by the link that it is of: its number tells link and port, the address the rank."""
+    other, number = receiver if rank == sender else sender, 1_000_000 * port + 1000 * sender + receiver
     return {
-        "number": number, "generation": 1, "port": 1, "gid": f"::ffff:10.0.0.{rank + 1}", "remote_number": number,
+        "number": number, "generation": 1, "port": port + 1, "gid": f"::ffff:10.0.0.{rank + 1}", "remote_number": number,
         "remote_gid": f"::ffff:10.0.0.{other + 1}", **({"peer": other} if named else {}),
     }  # fmt: skip
 

@@ -125,3 +125,21 @@ def test_lines_of_a_series_that_are_no_reads_are_named() -> None:
     found = read(series("{", "[]", counted(1, a=1), '{"ports": {}}', counted(2, a=2)[:-9]))
     assert [problem.locator for problem in found.problems] == ["line=2", "line=3", "line=5", "line=6"]
     assert [row["value"] for row in found.rows("counters")] == [1]
+
+
+def test_files_of_sysfs_as_grep_prints_them() -> None:
+    found = sample("ib_counters/handmade_sysfs.txt")
+    assert (found.ingester, found.problems) == ("ib_counters", [])
+    port = found.row("devices", device="mlx5_0/1", state="4: ACTIVE")
+    assert port["rate_bytes_per_s"] == 50_000_000_000
+    errors = [row for row in found.rows("counters") if row["counter"] == "local_ack_timeout_err"]
+    assert [(row["value"], row["sample"]) for row in errors] == [(2705, 0), (2791, 1)]
+    assert errors[1]["time_ns"] - errors[0]["time_ns"] == 10_000_000_000
+    link = {row["counter"]: row["value"] for row in found.rows("counters") if row["device"] == "mlx5_0"}
+    assert link == {"pcie_gen": 5, "pcie_gen_max": 5, "pcie_width": 8, "pcie_width_max": 16}
+
+
+def test_a_file_that_comes_again_begins_the_next_read() -> None:
+    line = "/sys/class/infiniband/mlx5_1/ports/1/counters/symbol_error:{}\n/sys/class/infiniband/mlx5_1/ports/1/rate:x\n"
+    rows = read("".join(map(line.format, (1, 4, "N/A (no PMA)"))).encode()).rows("counters")
+    assert [(row["sample"], row["value"], row["time_ns"]) for row in rows] == [(0, 1, None), (1, 4, None)]
