@@ -8,6 +8,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.rules.reductions.hardware.lost_links import links_down
+from forensics.rules.reductions.hardware.nic_slots import odd_slot
 from forensics.rules.reductions.hardware.port_errors import port_errors
 from forensics.rules.reductions.text.evidence_text import counted
 
@@ -38,6 +39,7 @@ def link_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _down_links(connection)
     yield from _down_ports(connection)
     yield from _errors_of_port(connection)
+    yield from _narrow_slot(connection)
 
 
 def place(device: str, host: str | None) -> str:
@@ -86,3 +88,9 @@ def _errors_of_port(connection: DuckDBPyConnection) -> Iterator[str]:
         where = place(port.device, port.host or "its host")
         what = f"{port.errors} {port.counter} since its counters were cleared ({port.path})"
         yield f"{where}, cable and switch port: {what}, {port.others} other ports next to none"
+
+
+def _narrow_slot(connection: DuckDBPyConnection) -> Iterator[str]:
+    if (found := odd_slot(connection)) is not None:
+        nic, host, what = found
+        yield f"the slot of {place(nic, host)} (lanes, generation, riser, BIOS), and the ranks that use it: {what}"

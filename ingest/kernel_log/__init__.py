@@ -52,6 +52,11 @@ _DEVICE_EVENTS = (
         r"(?<![\da-f:.])(?P<device>[\da-f]{4}:[\da-f:.]{1,32}): (?:AER: )?PCIe Bus Error: severity=(?!Correct)",
         "{device}",
     ),
+    pattern(
+        "pcie_link",
+        r"(?:mlx5_core|bnxt_en|ice) (?P<device>[\da-f]{4}:[\da-f:.]{1,32}): \d{1,5}\.\d{3} Gb/s available PCIe bandwidth",
+        "{device}",
+    ),
     pattern("machine_check", r"mce: \[Hardware Error\]: Machine check", ""),
 )
 _LOG_EVENTS = (
@@ -98,7 +103,18 @@ _LOG_EVENTS = (
 # One of these stands in every line that some pattern matches, and such a line is no shorter ("a: Link Up").
 _WORDS = (
     "off the bus",
-    *("Xid", "ink ", "PCIe Bus", "Machine check", "ut of memory", "oom-kill", "blocked for", "soft lockup", "segfault at"),
+    *(
+        "Xid",
+        "ink ",
+        "PCIe Bus",
+        "PCIe bandwidth",
+        "Machine check",
+        "ut of memory",
+        "oom-kill",
+        "blocked for",
+        "soft lockup",
+        "segfault at",
+    ),
     "SIGSEGV",
     *("general protection", "server ", "Lustre", "ceph: ", "BUG: kernel", "RIP: ", *DRIVER_WORDS),
 )

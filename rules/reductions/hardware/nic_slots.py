@@ -19,20 +19,23 @@ from forensics.rules.reductions.hardware.causes import Oddity, Sign
 # Bytes per second of a lane, by generation: what is left of the symbols after their coding.
 _LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 
+# A text may not say of which host it is: then its path stands for the host.
 _LINKS = """
-WITH nics AS (SELECT DISTINCT host, device FROM devices WHERE kind = 'nic' AND host IS NOT NULL),
+WITH nics AS (SELECT source_id, device FROM devices WHERE kind = 'nic'),
 readings AS (
-    SELECT s.host, c.device, c.counter, arg_max(c.value, c.sample) AS value, arg_max(s.path, c.sample) AS path
-    FROM counters c JOIN sources s USING (source_id) JOIN nics n ON n.host = s.host AND n.device = c.device
+    SELECT coalesce(s.host, s.path) AS place, s.host, c.device, c.counter, arg_max(c.value, c.sample) AS value,
+        arg_max(s.path, c.sample) AS path
+    FROM counters c JOIN sources s USING (source_id) SEMI JOIN nics USING (source_id, device)
     WHERE c.counter IN ('pcie_gen', 'pcie_width', 'pcie_gen_max', 'pcie_width_max') GROUP BY ALL
 ), rates AS (
-    SELECT host, parent, max(rate_bytes_per_s) AS rate FROM devices WHERE kind = 'port' GROUP BY ALL
+    SELECT coalesce(d.host, s.host, s.path) AS place, parent, max(rate_bytes_per_s) AS rate
+    FROM devices d JOIN sources s USING (source_id) WHERE d.kind = 'port' GROUP BY ALL
 )
 SELECT r.host, r.device, max(r.path), max(rates.rate),
     max(value) FILTER (counter = 'pcie_gen'), max(value) FILTER (counter = 'pcie_width'),
     max(value) FILTER (counter = 'pcie_gen_max'), max(value) FILTER (counter = 'pcie_width_max')
-FROM readings r LEFT JOIN rates ON rates.host = r.host AND rates.parent = r.device
-GROUP BY r.host, r.device ORDER BY r.host, r.device
+FROM readings r LEFT JOIN rates ON rates.place = r.place AND rates.parent = r.device
+GROUP BY r.place, r.host, r.device ORDER BY r.place, r.device
 """
 _USERS = """
 SELECT DISTINCT coalesce(q.host, s.host, r.host), q.nic, coalesce(q.rank, s.rank) AS of_rank
@@ -42,12 +45,23 @@ WHERE q.nic IS NOT NULL AND coalesce(q.rank, s.rank) IS NOT NULL ORDER BY ALL
 """
 
 
+# What drivers say when they start, the last time: it includes what lies above the slot.
+_SAID = """
+SELECT host, device, try_cast(regexp_extract(text, '([0-9.]+) Gb/s available', 1) AS DOUBLE) AS gbits, source,
+    coalesce(host, path) AS place
+FROM device_event WHERE kind = 'pcie_link' AND gbits > 0
+QUALIFY row_number() OVER (PARTITION BY place, device ORDER BY time_ns DESC NULLS LAST, locator DESC) = 1
+ORDER BY gbits, place, device
+"""
+_LEAST_PEERS, _LESS = 3, 0.9
+
+
 @dataclass(frozen=True, slots=True)
 class NicSlot:
     """The PCIe link of a NIC: generation and lanes now, and the most that the NIC has; `line` is what its port can move
     (bytes per second, None not known)."""
 
-    host: str
+    host: str | None
     nic: str
     source: str
     line: float | None
@@ -88,13 +102,34 @@ def slot_signs(connection: DuckDBPyConnection) -> dict[int, list[Sign]]:
     return found
 
 
+def odd_slot(connection: DuckDBPyConnection) -> tuple[str, str | None, str] | None:
+    """The one NIC of four or more whose PCIe link is narrower than it has to be, by sysfs, else by what drivers said when they
+    started: its name, its host and what tells it."""
+    slots = nic_slots(connection)
+    narrow = [(slot, sign) for slot in slots if (sign := _narrow(slot, slots))]
+    if len(narrow) == 1 and len(slots) > _LEAST_PEERS:
+        ((slot, sign),) = narrow
+        return slot.nic, slot.host, f"{sign.statement} ({sign.source})"
+    said = rows_of(connection, "device_events", _SAID, kinds=("pcie_link",))
+    # A host alone may have a NIC of another kind.
+    if len(said) <= _LEAST_PEERS or len({row[-1] for row in said}) == 1 or said[0][2] > _LESS * said[1][2]:
+        return None
+    (host, device, gbits, source, _), least = said[0], said[1][2]
+    return (
+        f"NIC {device}",
+        host,
+        f"PCIe to it carries {gbits:.0f} Gb/s, to {len(said) - 1} others {least:.0f} or more ({source})",
+    )
+
+
 def _narrow(slot: NicSlot, slots: Sequence[NicSlot]) -> Sign | None:
     peers = [other for other in slots if other is not slot and other.line == slot.line]
     usual = median(other.rate for other in peers) if peers else slot.most
     needed = min(usual, slot.line or usual)
     if slot.rate >= min(needed, slot.most):
         return None
-    own = f"the PCIe link of {slot.nic} of {slot.host} has {slot.lanes} lanes of generation {slot.generation}"
+    nic = f"{slot.nic} of {slot.host}" if slot.host else slot.nic
+    own = f"the PCIe link of {nic} has {slot.lanes} lanes of generation {slot.generation}"
     best = f"at its best {slot.most_lanes} of generation {slot.most_generation}"
     said = (
         f"{own} ({best}) and carries {slot.rate / 1e9:.1f} GB/s",

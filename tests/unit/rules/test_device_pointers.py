@@ -75,3 +75,36 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
 )
 def test_what_points_at_nobody(tmp_path: Path, files: Mapping[str, str]) -> None:
     assert not first(tmp_path, files).startswith(("lid14/1", "the GPU", "the log of pod"))
+
+
+def _grepped(lanes: int, at: int) -> str:
+    nic = "/sys/class/infiniband/mlx5_0/"
+    speeds = f"{nic}device/current_link_speed:32.0 GT/s PCIe\n{nic}device/max_link_speed:32.0 GT/s PCIe\n"
+    widths = f"{nic}device/current_link_width:{lanes}\n{nic}device/max_link_width:16\n"
+    return f"{nic}ports/1/rate:400 Gb/sec (4X NDR)\n{nic}ports/1/counters/port_xmit_wait:{at}\n{speeds}{widths}"
+
+
+def test_the_one_narrow_slot_of_several_hosts(tmp_path: Path) -> None:
+    files = {f"gpu-{at}/nic.txt": _grepped(4 if at == 2 else 16, at) for at in range(4)}
+    assert first(tmp_path, files).startswith("the slot of mlx5_0 (lanes, generation, riser, BIOS)")
+
+
+def test_slots_that_several_hosts_have_are_not_pointed_at(tmp_path: Path) -> None:
+    files = {f"gpu-{at}/nic.txt": _grepped(4 if at > 1 else 16, at) for at in range(4)}
+    assert "slot of" not in first(tmp_path, files)
+
+
+def _started(nic: str, gbits: str, at: int = 2) -> str:
+    limit = ", limited by 8.0 GT/s PCIe x8 link at 0000:16:00.0" if gbits < "2" else ""
+    return f"[   1{at}.345678] mlx5_core {nic}: {gbits} Gb/s available PCIe bandwidth{limit} (16.0 GT/s PCIe x16 link)\n"
+
+
+def test_the_one_nic_to_which_pcie_carries_less_by_kernel_logs(tmp_path: Path) -> None:
+    files = {f"gpu-{at}/dmesg.txt": _started("0000:17:00.0", "063.008" if at == 1 else "252.048", at) for at in range(4)}
+    found = first(tmp_path, files)
+    assert "slot of NIC 0000:17:00.0" in found and "gpu-1/dmesg.txt" in found and "63 Gb/s, to 3 others 252 or more" in found
+
+
+def test_a_nic_of_another_kind_on_the_only_host_is_not_pointed_at(tmp_path: Path) -> None:
+    text = _started("0000:01:00.0", "063.008") + "".join(_started(f"0000:{at}7:00.0", "252.048") for at in range(1, 5))
+    assert "slot of" not in first(tmp_path, {"gpu-1/dmesg.txt": text})
