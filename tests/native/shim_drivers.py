@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.shim_jobs import HERE, RING, ROOT, compile_c
+from tests.native.shim_jobs import HERE, ROOT, compile_c, ring_objects
 
 # dlsym cannot be replaced in a program that a sanitizer runs in: the lookup has a test of its own.
 HOOKS = {
@@ -17,6 +17,13 @@ HOOKS = {
     "verbs": [file for file in sorted((ROOT / "native/verbs").glob("*.c")) if file.name != "lookup.c"],
 }
 SANITIZERS = ("address,undefined", "thread")
+
+
+def sanitized(sanitizer: str) -> tuple[str, ...]:
+    """Options of the compiler for a program under a sanitizer; ASan brings LSan."""
+    # gcc says that its thread sanitizer does not model fences; the stores that they order are atomic as well
+    quiet = ("-Wno-tsan",) if sanitizer == "thread" else ()
+    return (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-g", "-O1", *quiet)
 
 
 @functools.cache
@@ -30,13 +37,9 @@ def driver(name: str, hooks: tuple[str, ...], sanitizer: str = "") -> Path:
     """A driver built with a sanitizer, or as the collector itself is; skips the test where that cannot be built."""
     sources = [file for hook in hooks for file in HOOKS[hook]]
     output = Path(_folder().name) / f"{name}-{sanitizer or 'plain'}"
-    checks = (
-        (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-g", "-O1") if sanitizer else ("-fPIC", "-fvisibility=hidden")
-    )
-    # gcc says that its thread sanitizer does not model fences; the stores that they order are atomic as well
-    quiet = ("-Wno-tsan",) if sanitizer == "thread" else ()
+    options = sanitized(sanitizer) if sanitizer else ("-fPIC", "-fvisibility=hidden")
     try:
-        return compile_c(output, [HERE / f"{name}.c", *sources, *RING], *checks, *quiet)
+        return compile_c(output, [HERE / f"{name}.c", *sources, *ring_objects(*options)], *options)
     except (OSError, subprocess.CalledProcessError):
         if sanitizer:
             pytest.skip(f"cannot build with -fsanitize={sanitizer}")

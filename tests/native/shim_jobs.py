@@ -29,11 +29,11 @@ def compile_c(output: Path, sources: Sequence[Path], *options: str) -> Path:
 
 
 @cache
-def ring_objects() -> list[Path]:
-    """The object files of RING, compiled once for all programs without options of their own."""
+def ring_objects(*options: str) -> list[Path]:
+    """The object files of RING, compiled once for all programs with these options."""
     folder = Path(tempfile.mkdtemp(prefix="forensics-ring-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    subprocess.run(["cc", *_FLAGS, *_INCLUDES, "-c", *map(str, RING)], cwd=folder, check=True)
+    subprocess.run(["cc", *_FLAGS, *_INCLUDES, *options, "-c", *map(str, RING)], cwd=folder, check=True)
     return sorted(folder.glob("*.o"))
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.native.programs.building import Linkage, build, collector, runtime
 from tests.native.programs.comparing import Collector, difference, differing, first_change
+from tests.native.shim_drivers import sanitized
 
 QUICK = {
     "full": 40,
@@ -37,6 +38,8 @@ SANITIZERS = {"address,undefined": ("libasan.so", 300, "f"), "thread": ("libtsan
 The thread sanitizer puts off signals. Neither bears a fork: a lock of the allocator of gcc's address sanitizer that another
 thread holds stays locked in the child.
 """
+SLEEPERS = 12
+"""Runs at a time under the thread sanitizer, in which each program sleeps for a second before it ends."""
 QUIET = "handle_segv=0:handle_abort=0:handle_sigbus=0:handle_sigill=0:handle_sigfpe=0:detect_leaks=0:die_after_fork=0"
 """The programs' own deaths are not the sanitizer's business."""
 
@@ -59,6 +62,7 @@ def judge(name: str, linkage: Linkage, seeds: range, watched: Collector) -> None
     assert not wrong, f"{text}\nall: {wrong}"
 
 
+@pytest.mark.slow  # a second of programs after four seconds of compiling them
 @pytest.mark.parametrize("name", QUICK)
 def test_the_collector_changes_nothing(name: str, linkages: dict[str, Linkage], shim: Collector) -> None:
     judge(name, linkages[name], range(QUICK[name]), shim)
@@ -70,20 +74,27 @@ def test_the_collector_changes_nothing_in_ten_thousand(name: str, linkages: dict
     judge(name, linkages[name], range(1000, 1000 + LONG[name]), shim)
 
 
+@pytest.mark.slow
 def test_a_collector_that_is_switched_off_changes_nothing(linkages: dict[str, Linkage], shim: Collector) -> None:
     judge("full", linkages["full"], range(40), Collector(shim.preload, {"FORENSICS_SHIM": "0"}))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("sanitizer", SANITIZERS)
-@pytest.mark.parametrize("name", ["full", "inner", "opened"])
-def test_no_finding(sanitizer: str, name: str, linkages: dict[str, Linkage], tmp_path: Path) -> None:
-    library, seeds, without = SANITIZERS[sanitizer]
-    options = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-O1", *(["-Wno-tsan"] if sanitizer == "thread" else []))
+@pytest.fixture(scope="module", params=SANITIZERS)
+def checked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Collector, int]:
+    """The collector under a sanitizer, and how many programs are tried with it."""
+    library, seeds, without = SANITIZERS[request.param]
     try:
-        checked = collector(tmp_path / "checked.so", *options)
+        built = collector(tmp_path_factory.mktemp("checked") / "checked.so", *sanitized(request.param))
     except subprocess.CalledProcessError:
-        pytest.skip(f"cannot build with -fsanitize={sanitizer}")
+        pytest.skip(f"cannot build with -fsanitize={request.param}")
     env = {"ASAN_OPTIONS": QUIET, "TSAN_OPTIONS": QUIET, "UBSAN_OPTIONS": "halt_on_error=1", "PROGRAMS_WITHOUT": without}
     needed = str(runtime(library))
-    judge(name, linkages[name], range(seeds), Collector((needed, str(checked)), env, absent=(needed,)))
+    at_once = SLEEPERS if request.param == "thread" else 1
+    return Collector((needed, str(built)), env, absent=(needed,), at_once=at_once), seeds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["full", "inner", "opened"])
+def test_no_finding(name: str, linkages: dict[str, Linkage], checked: tuple[Collector, int]) -> None:
+    watched, seeds = checked
+    judge(name, linkages[name], range(seeds), watched)

@@ -7,23 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.native.shim_drivers import SANITIZERS, sanitized
 from tests.native.shim_guests import clean_environment, mounted, need_mounts
-from tests.native.shim_jobs import HERE, RING, compile_c, only_log, run
+from tests.native.shim_jobs import HERE, compile_c, only_log, ring_objects, run
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=["address,undefined", "thread"])
+@pytest.fixture(scope="module", params=SANITIZERS)
 def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The driver and the writer under a sanitizer; ASan brings LSan."""
-    sanitizer = str(request.param)
-    options = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-g", "-O1")
-    # gcc says that its thread sanitizer does not model fences; the stores that they order are atomic as well
-    quiet = ("-Wno-tsan",) if sanitizer == "thread" else ()
+    """The driver and the writer under a sanitizer."""
+    options = sanitized(request.param)
     try:
-        return compile_c(tmp_path_factory.mktemp("states") / "states", [HERE / "states.c", *RING], *options, *quiet)
+        objects = ring_objects(*options)
+        return compile_c(tmp_path_factory.mktemp("states") / "states", [HERE / "states.c", *objects], *options)
     except Exception:  # no runtime of this sanitizer here
-        pytest.skip(f"cannot build with -fsanitize={sanitizer}")
+        pytest.skip(f"cannot build with -fsanitize={request.param}")
 
 
 def test_no_finding(program: Path, tmp_path: Path) -> None:

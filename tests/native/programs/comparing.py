@@ -7,6 +7,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,21 +30,26 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Collector:
-    """What is preloaded in its place, what it is told, and what is preloaded in the run without it."""
+    """What is preloaded in its place, what it is told, what is preloaded in the run without it; how many run at a time."""
 
     preload: tuple[str, ...] = ()
     env: Mapping[str, str] | None = None
     absent: tuple[str, ...] = ()
+    at_once: int = 1
 
     def without(self) -> Collector:
         """The run that it is compared with."""
-        return Collector(self.absent, self.env)
+        return Collector(self.absent, self.env, at_once=self.at_once)
 
 
 def outcomes(linkage: Linkage, seeds: range, collector: Collector) -> dict[int, Outcome]:
     """One outcome for each seed, without gaps."""
     found = {}
-    for line in _run(linkage, (seeds.start, len(seeds)), collector).splitlines():
+    size = -(-len(seeds) // collector.at_once)
+    parts = [seeds[begin : begin + size] for begin in range(0, len(seeds), size)]
+    with ThreadPoolExecutor(collector.at_once) as pool:
+        said = pool.map(lambda part: _run(linkage, (part.start, len(part)), collector), parts)
+    for line in "".join(said).splitlines():
         seed, status, complaints, digest = line.split()
         found[int(seed)] = Outcome(status, int(complaints), digest)
     assert list(found) == list(seeds), f"the driver ended at {len(found)} of {len(seeds)}"
