@@ -11,7 +11,7 @@ MACHINES ?= x86_64 aarch64
 GLIBC ?= 2.28
 SUITES ?= hang slowdown ccl nic several frontier accumulation sharding healthy
 # Tests that draw their examples: a few in `make test`, more in `make test-live`.
-DRAWN := tests/property/test_ingest.py $(wildcard tests/property/test_verdict_*.py) tests/native/test_shim_kills.py
+DRAWN := tests/property/test_ingest.py $(wildcard tests/property/test_verdict_*.py)
 # Bundle that `make demo` diagnoses.
 BUNDLE ?= $(firstword $(sort $(wildcard fixtures/recorded/*.tar fixtures/recorded/*.tar.zst)))
 
@@ -40,9 +40,9 @@ fuzz: $(VENV)/.dev  ## hostile input to the native readers, a minute (SECONDS=, 
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)
 
 test-live: $(VENV)/.live  ## all variants; tests that hang or slow real torch jobs on purpose
-	$(BIN)/pytest -q -n $(WORKERS) -m "slow and not alone"
+	FORENSICS_KILLS=50 $(BIN)/pytest -q -n $(WORKERS) -m "slow and not alone"
 	$(BIN)/pytest -q -m "slow and alone"
-	FORENSICS_EXAMPLES=12 FORENSICS_KILLS=50 $(BIN)/pytest -q -n $(WORKERS) -m "not slow and not deep" $(DRAWN)
+	FORENSICS_EXAMPLES=12 $(BIN)/pytest -q -n $(WORKERS) -m "not slow and not deep" $(DRAWN)
 	$(BIN)/pytest -q tests/live -m "not deep"
 
 test-deep: $(VENV)/.live  ## the long tail: real hangs, ten thousand random programs, every retelling of the evidence

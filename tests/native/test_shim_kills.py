@@ -26,6 +26,7 @@ KILLS = int(os.environ.get("FORENSICS_KILLS", "8"))
 THREADS = 3
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 TRUTH = np.dtype([("thread", "<u8"), ("published", "<u8")])
+pytestmark = pytest.mark.slow  # its program is most of the collector, compiled anew
 
 
 @pytest.fixture(scope="module")

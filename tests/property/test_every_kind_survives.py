@@ -86,6 +86,7 @@ def files(found: Mapping[int, dict[str, Any]], name: str = NAMES[0]) -> dict[str
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.first(3)
 def test_the_root_is_named(kind: str) -> None:
     first, *others = usual(kind).suspects
     assert set(first.ranks) == KINDS[kind][1]

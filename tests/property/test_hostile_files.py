@@ -25,7 +25,7 @@ from forensics.ingest.interface import Batch, Identity, Problem
 from forensics.ingest.kineto import native as trace_native
 from tests.property import hostile, hostile_formats, hostile_lines
 
-SMALL = 50_000
+SMALL = 20_000
 SECONDS = 10
 MEMORY = 192 << 20
 STATM = Path("/proc/self/statm")

@@ -23,9 +23,8 @@ def run_of(folder: Path, pace_ms: int, world: int = 4, steps: int = 16) -> Path:
     return write(folder, files | {f"rank{rank}.fr.1.json": as_json(job.dump(rank)) for rank in range(world)})
 
 
-@pytest.mark.parametrize(
-    ("pace_ms", "outcome"), [(20, "slowdown"), (10, "healthy"), pytest.param(6, "healthy", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("pace_ms", "outcome"), [(20, "slowdown"), (10, "healthy"), (6, "healthy")])
+@pytest.mark.first(1)
 def test_steps_are_held_against_those_of_the_good_run(forensics: Command, tmp_path: Path, pace_ms: int, outcome: str) -> None:
     """Half as fast from the first step on: without the good run nothing tells it, nor that it is not so."""
     good, case = run_of(tmp_path / "good", 10), run_of(tmp_path / "case", pace_ms)

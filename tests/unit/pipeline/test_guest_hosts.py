@@ -50,6 +50,7 @@ def found(made: Simulation, folder: Path, shared: Iterable[int]) -> list[tuple[i
         "idle guests", "of another stage", "of the first stage", "of the last stage",
     ],
 )  # fmt: skip
+@pytest.mark.first(3)
 def test_guests_and_longer_work_name_a_host_together(
     fault: str, shared: Iterable[int], ranks: list[tuple[int, ...]], tmp_path: Path
 ) -> None:

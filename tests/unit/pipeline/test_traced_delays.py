@@ -35,6 +35,7 @@ def verdict(
         ("host-delay@rank6:1500ms/forward", Cause.HOST_STALL),
     ],
 )
+@pytest.mark.first(1)
 def test_a_delayed_pass_is_found_in_traces_alone(fault: str, cause: Cause, tmp_path: Path) -> None:
     found, (microbatch,) = verdict(fault, tmp_path)
     (suspect,) = found.suspects
@@ -46,9 +47,9 @@ def test_a_delayed_pass_is_found_in_traces_alone(fault: str, cause: Cause, tmp_p
 
 
 @pytest.mark.parametrize(
-    "job",
-    [replace(DEEP, schedule="interleaved", chunks=2), pytest.param(replace(DEEP, schedule="gpipe"), marks=pytest.mark.slow)],
+    "job", [replace(DEEP, schedule="interleaved", chunks=2), replace(DEEP, schedule="gpipe")], ids=["interleaved", "gpipe"]
 )
+@pytest.mark.slow
 def test_other_schedules_are_read_as_well(job: TrainingJob, tmp_path: Path) -> None:
     found, (microbatch,) = verdict("compute-delay@rank6:900ms/forward", tmp_path, job)
     assert named(found) == [(6,)]

@@ -76,7 +76,7 @@ def drawn(shape: Shape, number: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("shape", [*RINGS, tree_of_hosts])
 @pytest.mark.parametrize("number", range(3))
-@pytest.mark.first(6)
+@pytest.mark.first(3)
 def test_a_proxy_that_runs_no_more_is_no_dead_link(shape: Shape, number: int, tmp_path: Path) -> None:
     """Its NIC goes on acknowledging what comes, and its own sends look as if the network lost them."""
     _, rank = drawn(shape, number)
@@ -102,7 +102,7 @@ def test_a_receiver_that_posts_no_more(shape: Shape, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["data", "credits", "both"])
 @pytest.mark.parametrize("shape", [*RINGS, tree_of_hosts])
-@pytest.mark.first(3)
+@pytest.mark.first(1)
 def test_a_link_that_brings_nothing_over(shape: Shape, kind: str, tmp_path: Path) -> None:
     link = drawn(shape, 1)
     (suspect,) = stopped(shape, kind, link, tmp_path).suspects
@@ -111,7 +111,7 @@ def test_a_link_that_brings_nothing_over(shape: Shape, kind: str, tmp_path: Path
 
 @pytest.mark.parametrize("shape", [ring_of_hosts, tree_of_hosts])
 @pytest.mark.parametrize("rank", range(8))
-@pytest.mark.first(6)
+@pytest.mark.first(2)
 def test_a_gpu_that_stands_still(shape: Shape, rank: int, tmp_path: Path) -> None:
     """Behind it in the ring or the tree each rank waits for the one before: only this one has all that it needs."""
     (suspect,) = stopped(shape, "kernel", (rank,), tmp_path, 0.2 + rank / 16).suspects
@@ -121,7 +121,7 @@ def test_a_gpu_that_stands_still(shape: Shape, rank: int, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("shape", [ring_of_pairs, scattered, ring_of_fours, tree_of_pairs])
 @pytest.mark.parametrize("rank", [1, 2, 5, 7])
-@pytest.mark.first(6)
+@pytest.mark.first(2)
 def test_a_gpu_inside_a_host_is_one_of_those_that_hand_its_steps_on(shape: Shape, rank: int, tmp_path: Path) -> None:
     """What one rank does not pass on to the next on its host, no log shows: no single rank of it may be named for that."""
     verdict = stopped(shape, "kernel", (rank,), tmp_path)
@@ -139,7 +139,7 @@ def test_the_entry_at_which_chunks_lie_tells_the_gpu_of_a_host(tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", ["kernel", "proxy", "receives", "data"])
 @pytest.mark.parametrize("left_out", range(8))
-@pytest.mark.first(4)
+@pytest.mark.first(2)
 def test_a_log_that_is_missing_accuses_nobody_else(kind: str, left_out: int, tmp_path: Path) -> None:
     ranks = (2, 3) if kind == "data" else (3,)
     for suspect in stopped(ring_of_hosts, kind, ranks, tmp_path, without=(left_out,)).suspects:
@@ -160,7 +160,7 @@ def test_what_a_receiver_does_not_do_needs_no_log_of_its_sender(kind: str, cause
 
 @pytest.mark.parametrize("lacking", [("samples",), ("flows",), ("pairs",), ("samples", "flows", "pairs")])
 @pytest.mark.parametrize("kind", ["kernel", "receives", "data"])
-@pytest.mark.first(4)
+@pytest.mark.first(2)
 def test_state_pages_alone_still_tell_where(kind: str, lacking: tuple[str, ...], tmp_path: Path) -> None:
     """A history that was overwritten or cut, and networks without verbs: the words are weaker, the names are the same."""
     ranks = (1, 0) if kind == "data" else (1,)

@@ -84,6 +84,7 @@ def test_a_call_that_recurs_in_bursts(slower_from: int, pace: Pace, tmp_path: Pa
     assert found.steps == pytest.approx(58, abs=1)
 
 
+@pytest.mark.slow
 def test_calls_of_a_burst_are_alike_and_tell_no_speed(tmp_path: Path) -> None:
     """Bursts of uneven size: the time of a step passes between them, and nothing tells how many calls one has."""
     sizes = np.random.default_rng(2).integers(8, 40, 12)

@@ -38,7 +38,7 @@ def read(artefact: Artefact) -> bytes:
 
 
 @pytest.mark.parametrize("bundle", BUNDLES, ids=lambda path: path.parent.name)
-@pytest.mark.first(3)
+@pytest.mark.first(1)
 def test_the_verdict_is_the_same_but_for_names(forensics: Command, tmp_path: Path, bundle: Path) -> None:
     output, names = tmp_path / "shared.tar", tmp_path / "names.json"
     answer = forensics("redact", bundle, "-o", output, "--pseudonyms", "all", "--map", names, "--check", "--format", "json")

@@ -58,7 +58,7 @@ def marked(members: Mapping[str, bytes], number: int) -> list[int]:
 
 
 @pytest.mark.parametrize("fault", FAULTS[1:])
-@pytest.mark.first(1)
+@pytest.mark.slow
 def test_machines_are_as_odd_without_a_fault_as_with_one(fault: str) -> None:
     sound, faulty = signs("none"), signs(fault)
     for name in SIGNS if fault != "kernel-hang" else set(SIGNS) - {"marks"}:

@@ -110,6 +110,7 @@ def test_a_host_without_bundle_is_in_the_coverage_and_no_error_of_the_bundle(clu
     assert any("host.bundle of host: node_unreachable" in one.message for one in found)
 
 
+@pytest.mark.slow
 def test_what_is_not_reached_in_the_time_of_all_is_said(cluster: Path) -> None:
     written = collected(Places(hosts="mute1,mute2,good1"), cluster / "job.tar", Pace(width=1, node_s=60.0, all_s=3.0))
     found = {one.name: one for one in written.deliveries}
