@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from forensics.model import Anomaly, Belief, Cause, Finding, Granularity, Members, StageName
 from forensics.rules.explain import Observed, blocked, hypothesis, tied
 from forensics.rules.reductions.calls.positions import Communicators
-from forensics.rules.reductions.host.work import serving_frame
+from forensics.rules.reductions.host.outside import OutsideInputs
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.progress.at_work import (
     LEAST_SAVE_NS,
@@ -44,6 +44,7 @@ class Progress:
     children: ChildProcesses
     groups: Communicators
     settled: Settled
+    outside: OutsideInputs
 
 
 def withheld(progress: Progress, finding: Finding, observed: Observed, late: Collection[int] = ()) -> str | None:
@@ -78,7 +79,7 @@ def is_still(progress: Progress, finding: Finding) -> bool:
 
 def _of_waits(progress: Progress, finding: Finding, found: tuple[WaitState, ...], observed: Observed) -> str | None:
     kinds = {state.standing for state in found}
-    own = _serving(progress, finding) or _working(progress, finding, found)
+    own = _outside(progress, finding) or _working(progress, finding, found)
     if own is not None:
         return own
     if finding.belief is Belief.GROUP_SYMPTOM and finding.members is Members.ONE_OF and not _sized(progress, finding):
@@ -140,19 +141,15 @@ def _usual(progress: Progress, finding: Finding, late: Collection[int]) -> str |
     return f"the others always wait for rank {slow[0]}, and nothing shows that they do so for longer now"
 
 
-def _serving(progress: Progress, finding: Finding) -> str | None:
-    """Why those who wait for a rank that waits for requests may wait as they should; None once a wait was given up.
+def _outside(progress: Progress, finding: Finding) -> str | None:
+    """Why those who wait for a rank that waits for something from outside may do so as they should; None once one gave up.
 
-    Its stack tells it: the recorder holds the same of a server that has nothing to do and of one that lost a client.
+    The recorder holds the same of a server that has nothing to do and of one that lost a client.
     """
     if finding.belief is not Belief.BEHIND_AND_BUSY or progress.logged.stalled:
         return None
-    for rank in finding.ranks:
-        found = progress.stacks.get(rank)
-        frames = [serving_frame(sample.activity.path) for sample in found.main] if found else []
-        if frames and frames[-1] is not None and all(frames):
-            return f"rank {rank} waits for requests ({frames[-1]}): nothing tells that one is due"
-    return None
+    waits = (progress.outside[rank].text for rank in finding.ranks if rank in progress.outside)
+    return next(waits, None)
 
 
 def _working(progress: Progress, finding: Finding, found: tuple[WaitState, ...]) -> str | None:

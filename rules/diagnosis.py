@@ -43,6 +43,7 @@ from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_row
 from forensics.rules.reductions.frontier.verdicts import regimes
+from forensics.rules.reductions.host.outside import OutsideInputs
 from forensics.rules.reductions.logs.finished import Finished
 from forensics.rules.reductions.logs.log_evidence import Logged, only_logs, shows_the_end
 from forensics.rules.reductions.network.went_wrong import JobOnset
@@ -103,7 +104,9 @@ def _verdict(
     groups = supply.call(group_rows)
     tree = stack_tree(_shown(supply.get(StacksByRank), graph))
     nobody = not suspects and not motion.shown and outcome is not Outcome.HEALTHY
-    leads = (*supply.call(pointers), *unproven(roster, tree, heard.ranks)) if nobody else ()
+    outside = tuple(supply.get(OutsideInputs).values()) if nobody and not heard.stalled else ()
+    awaited = tuple(each.lead for each in outside)
+    leads = (*awaited, *supply.call(pointers), *(() if outside else unproven(roster, tree, heard.ranks))) if nobody else ()
     return Verdict(
         outcome=outcome,
         summary=_summary(

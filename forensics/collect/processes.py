@@ -130,26 +130,29 @@ class ProcFs:
 
     def unix_listeners(self, pid: int) -> dict[int, str]:
         """Inode and bound path of the listening file-system UNIX sockets in the network namespace of a process."""
-        found: dict[int, str] = {}
-        for line in _text(_read(self.path(pid, "net/unix"), 64 << 20)).splitlines()[1:]:
-            fields = line.split(None, 7)
-            if len(fields) == 8 and int(fields[3], 16) & _LISTENING and not fields[7].startswith("@"):
-                found[int(fields[6])] = fields[7]
-        return found
+        sockets = self.unix_sockets(pid)
+        return {inode: path for inode, (listens, path) in sockets.items() if listens and path and not path.startswith("@")}
+
+    def unix_sockets(self, pid: int) -> dict[int, tuple[bool, str]]:
+        """Of each UNIX socket in the network namespace of a process, by inode: whether it listens, and its path or nothing."""
+        lines = _text(_read(self.path(pid, "net/unix"), 64 << 20)).splitlines()[1:]
+        rows = (fields for line in lines if len(fields := line.split(None, 7)) > 6)
+        return {int(row[6]): (bool(int(row[3], 16) & _LISTENING), row[7] if len(row) > 7 else "") for row in rows}
 
     def tcp_inodes(self, pid: int) -> set[int]:
         """Inodes of established and listening TCP sockets in the network namespace of a process."""
-        return {int(row[9]) for row in self._tcp(str(pid)) if row[3] in _TCP_STATES}
+        return {int(row[9]) for row in self.tcp(pid) if row[3] in _TCP_STATES}
 
     def tcp_listeners(self, port: int) -> set[int]:
         """Inodes of the sockets that listen on a TCP port in the network namespace of this process."""
-        rows = (row for row in self._tcp("self") if row[3] == _TCP_LISTENING)
+        rows = (row for row in self.tcp("self") if row[3] == _TCP_LISTENING)
         return {int(row[9]) for row in rows if int(row[1].rpartition(":")[2], 16) == port}
 
-    def _tcp(self, process: str) -> Iterator[list[str]]:
+    def tcp(self, process: int | str) -> Iterator[list[str]]:
+        """Fields of the TCP sockets, IPv4 first, in the network namespace of a process."""
         for name in ("net/tcp", "net/tcp6"):
             try:
-                content = _text(_read(self.root / process / name, 64 << 20))
+                content = _text(_read(self.root / str(process) / name, 64 << 20))
             except OSError:
                 continue
             yield from (row for line in content.splitlines()[1:] if len(row := line.split()) > 9)

@@ -57,6 +57,7 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
         columns["kernel_stack"].append(seen.stack)
         columns["timed"].append(_is_timed(seen.caught))
         columns["deadline"].append(None)
+        columns["waits_on"].append(None)
         columns["sample"].append((artefact.sample or 0) + seen.sample)
         columns["is_child"].append(None if seen.rank is None else False)
         told.update(dict.fromkeys(seen.settings))
@@ -121,6 +122,7 @@ def _add(columns: dict[str, list[Any]], thread: dict[str, Any]) -> None:
     columns["tracer"].append(integer(thread.get("tracer_pid")))
     columns["timed"].append(_is_timed(text(thread.get("signals_caught"))))
     columns["deadline"].append(_has_deadline(wchan, text(thread.get("syscall"))))
+    columns["waits_on"].append("\n".join(strings(thread.get("waits_on"))) or None)
 
 
 def _has_deadline(wchan: str | None, syscall: str | None) -> bool | None:

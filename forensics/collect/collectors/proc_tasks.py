@@ -5,11 +5,13 @@ What cannot block is read first and written at once; `syscall` and `stack`, whic
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from forensics.bundle.layout import Status, rank_path
+from forensics.collect.collectors.waited_files import waited_files
 from forensics.collect.processes import ProcFs, Stat, all_stats
 from forensics.collect.record import Run, now_ns
 from forensics.collect.target import Context, Target, process_tree
@@ -78,6 +80,7 @@ def _thread(procfs: ProcFs, pid: int, tid: int, errors: list[str]) -> dict[str, 
         "wchan": _optional(procfs, pid, tid, "wchan", errors),
         "syscall": None,
         "stack": None,
+        "waits_on": None,
         "utime_ticks": stat.utime,
         "stime_ticks": stat.stime,
         "voluntary_switches": _number(status.get("voluntary_ctxt_switches")),
@@ -91,6 +94,16 @@ def _add_kernel_view(procfs: ProcFs, process: dict[str, Any]) -> None:
     for thread in process["threads"]:
         for name in ("syscall", "stack"):
             thread[name] = _optional(procfs, process["pid"], thread["tid"], name, process["errors"])
+        if thread["tid"] == process["pid"]:
+            thread["waits_on"] = _waits_on(procfs, process["pid"], thread["syscall"])
+
+
+def _waits_on(procfs: ProcFs, pid: int, syscall: str | None) -> list[str] | None:
+    """The files that the thread waits on; they may be closed, or belong to somebody else, before they are read."""
+    try:
+        return waited_files(procfs, pid, platform.machine(), syscall)
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _optional(procfs: ProcFs, pid: int, tid: int, name: str, errors: list[str]) -> str | None:

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from forensics.rules.reductions.arrivals.arrivals import Series
-from forensics.rules.reductions.calls.semantics import stem_of
+from forensics.rules.reductions.calls.semantics import FROM_ONE, stem_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 # Between two calls of the duty another kind of call recurs, as many times at least.
 _LEAST_BETWEEN = 2
-_FROM_ONE, _TO_ONE = frozenset({"broadcast", "scatter"}), frozenset({"gather", "reduce"})
+_TO_ONE = frozenset({"gather", "reduce"})
 # A call among those between, to which the rank came later than the others by chance.
 _MOST_LATE = 0.1
 # What the others need before the call, of all that they work until the next one: with more, it is of their step.
@@ -46,7 +46,7 @@ def is_duty(column: int, calls: Series, newest: int, group: Sequence[Series], le
 def _moves_data(calls: Series, between: Sequence[Series]) -> bool:
     """Whether a call is no barrier, and no answer of one rank to what it was sent."""
     kind = stem_of(calls.kind)
-    return kind != "barrier" and not (kind in _FROM_ONE and any(stem_of(series.kind) in _TO_ONE for series in between))
+    return kind != "barrier" and not (kind in FROM_ONE and any(stem_of(series.kind) in _TO_ONE for series in between))
 
 
 def _is_of_step(before_ns: float, column: int, calls: Series, newest: int) -> bool:
@@ -59,7 +59,7 @@ def _is_of_step(before_ns: float, column: int, calls: Series, newest: int) -> bo
 def _least_between(calls: Series, before: Series) -> int:
     """How often others recur between two late calls: as often where these move no data, or give all what one rank has made."""
     kind = stem_of(calls.kind)
-    is_answer = kind in _FROM_ONE and stem_of(before.kind) in _TO_ONE
+    is_answer = kind in FROM_ONE and stem_of(before.kind) in _TO_ONE
     return 1 if kind == "barrier" or is_answer else _LEAST_BETWEEN
 
 

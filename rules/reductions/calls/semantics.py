@@ -8,6 +8,9 @@ from collections.abc import Iterable
 ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 """Operations with a root: members that name different roots enter all the same, and some may leave before others come."""
 
+FROM_ONE = frozenset({"broadcast", "scatter"})
+"""Operations by which one member hands on what it has."""
+
 SEPARATE = frozenset({"all_to_all", "gather", "scatter"})
 """Operations made of messages, each of which completes by itself: a member is through when its own are."""
 

@@ -30,7 +30,8 @@ class RankFacts:
     `state` is alive, absent, zombie or unknown (None when no collector looked). `thread_states` are the states of the main
     thread, one for each sample; `switches` is the number of its context switches over all samples, `cpu_share` the share of the
     time between first and last sample that it was on a CPU, both None with less than two samples; `wakes_per_s` how often it
-    woke from sleeps other than for a lock; `fed`: data comes to it.
+    woke from sleeps other than for a lock; `fed`: data comes to it; `waits_on` are files (`FD -> FILE`) that it waits on in all
+    samples.
     `dumped` says that a dump of it lies there, with calls or without, `sampled` that a sample of its threads has a time: a
     table of `ps` has none, and may be from before what a log tells.
     `error` is the line of its log by which it ended, where only that tells that it did; `timed_out` that it gave up waiting,
@@ -55,6 +56,7 @@ class RankFacts:
     cpu_share: float | None = None
     wakes_per_s: float | None = None
     fed: bool = False
+    waits_on: tuple[str, ...] = ()
     process_source: str | None = None
     has_recorder: bool = False
     dumped: bool = False
@@ -240,7 +242,7 @@ def _main_threads(connection: DuckDBPyConnection) -> dict[int, RankFacts]:
         connection,
         "processes",
         """
-        SELECT p.rank, p.state, p.wchan, p.tracer, p.switches, s.path, p.cpu_ticks, p.time_ns, p.pid, p.timed
+        SELECT p.rank, p.state, p.wchan, p.tracer, p.switches, s.path, p.cpu_ticks, p.time_ns, p.pid, p.timed, p.waits_on
         FROM processes p LEFT JOIN sources s USING (source_id)
         WHERE p.thread = p.pid AND NOT p.is_child AND p.rank IS NOT NULL ORDER BY p.rank, p.sample, s.path
         """,
@@ -252,7 +254,7 @@ def _main_threads(connection: DuckDBPyConnection) -> dict[int, RankFacts]:
 
 
 def _main_thread(samples: list[list[Any]]) -> RankFacts:
-    _, wchan, tracer, _, path, _, _, pid, _ = samples[-1]
+    _, wchan, tracer, _, path, _, _, pid, _, files = samples[-1]
     counts = [sample[3] for sample in samples if sample[3] is not None]
     return RankFacts(
         rank=-1,
@@ -264,6 +266,7 @@ def _main_thread(samples: list[list[Any]]) -> RankFacts:
         switches=counts[-1] - counts[0] if len(counts) > 1 else None,
         cpu_share=cpu_share([(sample[5], sample[6]) for sample in samples]),
         wakes_per_s=wakes_per_s([(each[3], each[6], each[1]) for each in samples]),
+        waits_on=tuple((files or "").splitlines()) if len({sample[9] for sample in samples}) == 1 else (),
         fed=is_fed([(each[1], each[8], each[3]) for each in samples]),
         process_source=path,
     )

@@ -184,6 +184,7 @@ class EvidenceText:
         states = "/".join(dict.fromkeys(facts.thread_states))
         kind = " (file lock)" if wait_of_wchan(facts.wchan) is WaitKind.FILE_LOCK else ""
         where = f" in {facts.wchan}{kind}" if facts.wchan else ""
+        where += f" (descriptor {facts.waits_on[0]})" if len(facts.waits_on) == 1 else ""
         switched = "1 context switch" if facts.switches == 1 else f"{facts.switches} context switches"
         ran = "" if facts.switches is None else f"; {switched} between samples"
         yield Evidence(

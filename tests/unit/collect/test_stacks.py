@@ -143,6 +143,7 @@ def test_threads_of_the_rank_and_its_children(context: Context, proc: FakeProc) 
         "involuntary_switches": 2,
         "tracer_pid": 0,
         "signals_caught": None,
+        "waits_on": None,
     }
 
 

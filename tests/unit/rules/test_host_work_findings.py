@@ -258,7 +258,7 @@ def test_a_server_without_clients_holds_nobody_up(tmp_path: Path) -> None:
     verdict = verdict_of(found.write(tmp_path))
     assert verdict.suspects == ()
     reasons = [each.withheld or "" for each in verdict.assessments if each.rules == ("FX112",)]
-    assert [reason.partition(" (")[0] for reason in reasons] == ["rank 2 waits for requests"]
+    assert [reason.partition(" (")[0] for reason in reasons] == ["rank 2 waits for a request"]
 
 
 def test_a_server_that_handles_a_request_is_no_idle_one(tmp_path: Path) -> None:
