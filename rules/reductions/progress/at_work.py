@@ -45,11 +45,14 @@ def at_work(facts: RankFacts, found: Stacks | None, children: Sequence[ChildProc
 def working_child(found: Stacks | None, children: Sequence[ChildProcess]) -> ChildProcess | None:
     """The child process that works while the rank waits, as those of a pool do that prepares data.
 
-    A rank that waits for its next batch, or for a compiler, has a rule of its own.
+    Where the rank waits for the end of a program that it started, one that gets on will do. A rank that waits for its next
+    batch, or for a compiler, has a rule of its own.
     """
     if _blocked(found, frozenset({WaitKind.DATA})):
         return None
-    return next((child for child in children if child.at_work and not child.compiles), None)
+    awaited = found is not None and bool(found.main) and all(each.activity.wait is WaitKind.CHILD for each in found.main)
+    works = (child for child in children if (child.gets_on if awaited else child.at_work) and not child.compiles)
+    return next(works, None)
 
 
 def wakes_often(facts: RankFacts, found: Stacks | None) -> bool:

@@ -44,6 +44,11 @@ class ChildProcess:
         return self.running and self.cpu_share is not None and self.cpu_share >= (_SHORT_OF_CPU if ready else _BUSY)
 
     @property
+    def gets_on(self) -> bool:
+        """Whether it uses a CPU at all, as one that works in pieces or moves data does: who waits for it waits for that."""
+        return self.running and self.cpu_share is not None and self.cpu_share >= _SHORT_OF_CPU
+
+    @property
     def compiles(self) -> bool:
         """Whether it is a compiler, by its name."""
         return _COMPILERS.match(self.name) is not None

@@ -203,6 +203,18 @@ def test_another_child_is_no_compiler(tmp_path: Path) -> None:
     assert first_of(found, tmp_path).rules == ("FX112",)
 
 
+@pytest.mark.parametrize(
+    ("wchan", "share", "accused"), [("do_wait", 0.2, False), ("do_wait", 0.0, True), ("anon_pipe_read", 0.2, True)]
+)
+def test_a_program_that_gets_on_is_at_work_for_whom_waits_for_its_end(
+    tmp_path: Path, wchan: str, share: float, accused: bool
+) -> None:
+    found = collected(HOST_CODE)
+    sampled(found, wchan=wchan, child="scorer", child_busy=share)
+    verdict = verdict_of(found.write(tmp_path))
+    assert ({rank for suspect in verdict.suspects for rank in suspect.ranks} == {BEHIND}) is accused
+
+
 def test_compiled_code_that_runs_is_no_compilation(tmp_path: Path) -> None:
     assert "FX119" not in first_of(collected(COMPILED), tmp_path).rules
 
