@@ -19,7 +19,7 @@ from forensics.model import (
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.network.fallen_rates import FallenRates
-from forensics.rules.reductions.network.line_uses import OF_LINE, LineUse, LineUses, apart, most_of_lines
+from forensics.rules.reductions.network.line_uses import OF_LINE, LineUse, LineUses, apart, by_hosts, most_of_lines
 from forensics.rules.reductions.network.other_traffic import SharedNics, beyond
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.ranks.roster import Roster
@@ -47,7 +47,8 @@ def _of_lines(roster: Roster, uses: LineUses, thresholds: Thresholds) -> Iterato
         return
     # A host whose NICs were not seen may be the one that all others wait for.
     hosts = {use.host for use in known}
-    even = min(use.part or 0.0 for use in known) >= thresholds["least_even"] * most
+    parts = by_hosts(known)
+    even = min(parts) >= thresholds["least_even"] * max(parts)
     if apart(known) < thresholds["least_pairs_even" if even else "least_pairs"]:
         return  # a host or two may be behind all that is slow
     if {host for rank in roster.ranks if (host := roster.host_of(rank))} <= hosts:
@@ -140,7 +141,7 @@ RULE = Rule(
         Threshold("most_of_line", 0.4, "of the rate of the line: sound jobs reach six tenths, most of them nine"),
         Threshold("most_of_past", 0.7, "of what ways between hosts moved before, where all fell: sound ones keep nine tenths"),
         Threshold("least_lost", 0.05, "of the time, at the NIC that has most work: less delays nobody"),
-        Threshold("least_even", 0.8, "of the part that the fastest NIC moves: then two hosts would be slow by the same amount"),
+        Threshold("least_even", 0.8, "of what the fastest host moves (median of its NICs): two would be slow by the same amount"),
         Threshold(
             "least_pairs_even",
             2,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, NewType
 
 import networkx as nx
@@ -70,6 +71,15 @@ def most_of_lines(uses: Sequence[LineUse]) -> float | None:
     if not enough or max(use.lost for use in known) < _LEAST_LOST:
         return None
     return max(use.part or 0.0 for use in known)
+
+
+def by_hosts(uses: Sequence[LineUse]) -> tuple[float, ...]:
+    """The part of its lines that each host moves: the median of its NICs whose lines are known."""
+    parts = defaultdict[str, list[float]](list)
+    for use in uses:
+        if use.part is not None:
+            parts[use.host].append(use.part)
+    return tuple(median(found) for _, found in sorted(parts.items()))
 
 
 def apart(uses: Sequence[LineUse]) -> int:

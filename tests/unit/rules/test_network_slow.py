@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from forensics.rules.engine import run, supply_of
-from forensics.rules.reductions.network.line_uses import LineUse, LineUses, apart, line_uses, most_of_lines
+from forensics.rules.reductions.network.line_uses import LineUse, LineUses, apart, by_hosts, line_uses, most_of_lines
 from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs
 from forensics.rules.slow.network_slow import RULE
 from tests.recordings.scenarios import recorded
@@ -76,6 +76,12 @@ def test_the_fastest_nic_speaks_for_the_network(found: list[LineUse], most: floa
     assert most_of_lines(found) == (pytest.approx(most) if most else None)
 
 
+def test_one_nic_does_not_speak_for_its_host() -> None:
+    """One that sends in turns with others, or has little to send, moves less than its neighbours on a sound host too."""
+    assert by_hosts(nics((10e9, 8e9, 4e9, 8e9, 10e9, 8e9))) == (pytest.approx(0.4), pytest.approx(0.32))
+    assert by_hosts(nics((10e9, 4e9, 10e9, 4e9))) == (pytest.approx(0.4), pytest.approx(0.16)), "a host of its own rate does"
+
+
 @pytest.mark.parametrize(
     ("ways", "pairs"),
     [
@@ -105,7 +111,7 @@ def test_only_far_below_the_lines_the_network_is_named(rate: float, is_named: bo
 @pytest.mark.parametrize(
     ("hubs", "lowest", "is_named"), [(2, 8e9, True), (2, 4e9, False), (1, 8e9, False)], ids=["alike", "not alike", "one host"]
 )
-def test_two_pairs_are_enough_where_all_nics_are_slow_alike(hubs: int, lowest: float, is_named: bool) -> None:
+def test_two_pairs_are_enough_where_all_hosts_are_slow_alike(hubs: int, lowest: float, is_named: bool) -> None:
     """All traffic is with one host or with two; two faults of one size are less likely than one of all."""
     case = recorded("network-slow")
     hosts = [host for (host,) in case.execute("SELECT DISTINCT host FROM devices WHERE kind = 'port' ORDER BY host").fetchall()]
