@@ -141,7 +141,7 @@ RULE = Rule(
         Threshold("most_of_line", 0.4, "of the rate of the line: sound jobs reach six tenths, most of them nine"),
         Threshold("most_of_past", 0.7, "of what ways between hosts moved before, where all fell: sound ones keep nine tenths"),
         Threshold("least_lost", 0.05, "of the time, at the NIC that has most work: less delays nobody"),
-        Threshold("least_even", 0.8, "of what the fastest host moves (median of its NICs): two would be slow by the same amount"),
+        Threshold("least_even", 0.8, "of what the fastest host moves (median of its NICs): two would be slow by as much"),
         Threshold(
             "least_pairs_even",
             2,

@@ -31,6 +31,7 @@ from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexp
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, always_late, doubted, waits_for_cores
 from forensics.rules.reductions.network.gpu_holds import GpuHold
+from forensics.rules.reductions.network.late_by_load import LEAST_LOAD, by_load
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.pipeline.axes import Axis
@@ -71,8 +72,9 @@ def _evaluate(
             late.setdefault(found.rank, found)
     for together in _in_step(groups, late):
         ranks, members, held = _narrowed([late[rank] for rank in together], thresholds)
-        finding = _finding(slowness, text, [late[rank] for rank in ranks], members, held, thresholds)
-        share = min(1.0, _worst([late[rank] for rank in ranks]).share)
+        those = [late[rank] for rank in ranks]
+        finding = by_load(_finding(slowness, text, those, members, held, thresholds), _worst(those), thresholds["least_load"])
+        share = min(1.0, _worst(those).share)
         computes = finding.cause is Cause.COMPUTE_SLOW
         if not computes and share < thresholds["most_share_of_master"] and _is_usual(ranks, late, min(roster.ranks, default=0)):
             finding = replace(finding, by_design=_OF_MASTER)
@@ -104,7 +106,6 @@ def _single_holds(slowness: Slowness, others: Collection[int], least: float) -> 
 
 
 def _held_finding(roster: Roster, text: EvidenceText, hold: GpuHold) -> Finding:
-    others = tuple(rank for rank in hold.members if rank != hold.rank)
     return Finding(
         ranks=(hold.rank,),
         cause=Cause.COMPUTE_SLOW,
@@ -114,7 +115,7 @@ def _held_finding(roster: Roster, text: EvidenceText, hold: GpuHold) -> Finding:
         evidence=(*_held_evidence(hold), *text.stack(hold.rank)),
         granularity=Granularity.GPU,
         anomaly=Anomaly.FAIL_SLOW,
-        resource=Resource(channel=hold.channel, peer_ranks=others),
+        resource=Resource(channel=hold.channel, peer_ranks=tuple(rank for rank in hold.members if rank != hold.rank)),
         mechanism=Mechanism("late_end", "local"),
         impact=Impact(round(hold.lost_ns), round(hold.share, 3), hold.slow, "arrival"),
         since=_hold_since(roster, hold),
@@ -288,6 +289,7 @@ RULE = Rule(
         Threshold("most_share_of_master", 0.4, "of the time: no first rank of a sound job logs for so long in every step"),
         Threshold("least_accounted", LEAST_ACCOUNTED, "of the lateness that must be measured at its GPU to be the cause"),
         Threshold("least_held", 0.02, "of the lateness: below that the GPU takes chunks like its peers"),
+        Threshold("least_load", LEAST_LOAD, "times an even share of the exchanges that it is late to: more tokens fall on it"),
         Threshold("least_share_held", 0.03, "of the time, lost to a GPU that takes chunks late inside operations"),
         Threshold("least_one_direction", 0.6, "of the lateness; with less in one direction the stage is not known"),
         Threshold("least_seen", 10, "calls of a group in which somebody awaited would have shown"),

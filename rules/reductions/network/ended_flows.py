@@ -16,6 +16,7 @@ from typing import Any
 
 from duckdb import DuckDBPyConnection
 
+from forensics.rules.reductions.network.exchanges import EXCHANGE, EXCHANGES
 from forensics.rules.reductions.network.flow_ends import WINDOW
 
 # Numbers of a communicator with collectives and messages differ from member to member: its collectives are not matched.
@@ -30,16 +31,17 @@ WITH looked AS (
     SELECT source_id, communicator, min(sequence) AS op_id FROM ended GROUP BY ALL
 ), calls AS (
     SELECT o.source_id, o.communicator, o.op_id, any_value(o.kind) AS call, any_value(coalesce(o.is_p2p, false)) AS paired,
-           any_value(o.pair_number) AS pair_number, any_value(o.peer) AS peer
+           any_value(o.pair_number) AS pair_number, any_value(o.peer) AS peer, any_value(o.group_call) AS group_call
     FROM operations o JOIN oldest n ON n.source_id = o.source_id AND n.communicator = o.communicator AND o.op_id >= n.op_id
     WHERE o.op_id > 0 GROUP BY o.source_id, o.communicator, o.op_id
 ), mixed AS (
     SELECT communicator, bool_or(coalesce(is_p2p, false)) AND NOT bool_and(coalesce(is_p2p, false)) AS mixed FROM operations
     WHERE list_contains($sources, source_id) AND op_id > 0 GROUP BY communicator
-)
+), {EXCHANGES}
 SELECT c.source_id, c.locator, c.communicator, c.rank, p.rank AS other, m.position, c.peer,
        CASE WHEN g.method = 'peers' THEN t.size ELSE g.size END AS size, c.channel,
-       c.direction = 'send' AS sends, CASE WHEN o.paired THEN 'p2p' ELSE o.call END AS kind,
+       c.direction = 'send' AS sends, o.group_call,
+       CASE WHEN NOT o.paired THEN o.call WHEN e.communicator IS NULL THEN 'p2p' ELSE '{EXCHANGE}' END AS kind,
        CASE WHEN o.paired THEN coalesce(c.pair_number, o.pair_number) WHEN NOT x.mixed THEN o.op_id END AS number,
        c.total, f.bytes, f.start_ns, f.end_ns, f.end_ns - f.start_ns AS took_ns, least({WINDOW}, c.total) AS buffers,
        c.wait_gpu_ns / buffers AS gpu_ns, c.wait_credit_ns / buffers AS credit_ns, c.wait_nic_ns / buffers AS nic_ns,
@@ -48,6 +50,7 @@ FROM ended f JOIN chunk_states c ON f.source_id = c.source_id AND f.locator = c.
 JOIN calls o ON o.source_id = c.source_id AND o.communicator = c.communicator AND o.op_id = c.sequence
 JOIN mixed x ON x.communicator = c.communicator
 JOIN communicators g ON g.communicator = c.communicator
+LEFT JOIN exchanges e ON e.communicator = c.communicator
 LEFT JOIN (SELECT communicator, max(size) AS size FROM communicator_states GROUP BY communicator) t
     ON t.communicator = c.communicator
 JOIN members p ON p.communicator = c.communicator AND p.position = c.peer
@@ -69,9 +72,10 @@ ALWAYS = -(1 << 62), 1 << 62
 def show_ended_flows(connection: DuckDBPyConnection, sources: Collection[int], windows: Windows | None = None) -> int:
     """Make the temporary table `ended_flows` of the given logs; returns its rows.
 
-    `rank` is the end whose log it is, `other` the rank at the far end, `kind` the collective or `p2p`; `number` is the same at
-    both ends, null where it cannot be; the waits are ns of a buffer. `size` counts members that left nothing too, for one of
-    them may be the last; null where no log tells it.
+    `rank` is the end whose log it is, `other` the rank at the far end, `kind` the collective or `p2p` (messages of an exchange
+    are of an `all_to_all`, and `group_call` tells those of one call); `number` is the same at both ends, null where it cannot
+    be; the waits are ns of a buffer. `size` counts members that left nothing too, for one of them may be the last; null where
+    no log tells it.
     """
     connection.execute(f"CREATE OR REPLACE TEMP TABLE ended_flows AS {_ENDED}", _asked(sorted(sources), windows or {}))
     ((rows,),) = connection.execute("SELECT count(*) FROM ended_flows").fetchall()

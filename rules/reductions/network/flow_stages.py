@@ -3,6 +3,7 @@
 Messages run along a pipeline: towards later members they carry activations (forward), towards earlier ones gradients
 (backward). Members of one group that have the same place in different pipelines reduce gradients when they do so seldom
 against the messages (data parallel), and work on one layer when they do so often (tensor parallel: forward or backward).
+Where one call sends to several ranks it is an exchange of equals (tokens that go to experts), and no pipeline.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from duckdb import DuckDBPyConnection
 
 from forensics.model import Component, StageName, StageRef
+from forensics.rules.reductions.network.exchanges import EXCHANGES
 
 _REDUCTIONS = frozenset({"all_reduce", "reduce_scatter"})
 
@@ -52,8 +54,10 @@ class FlowStages:
         return any(0 < place < max(p for (name, _), p in self.places.items() if name == label) for label, place in own)
 
 
-_CALLS = """
-SELECT communicator, rank, bool_or(is_p2p), count(*), max(bytes) FILTER (kind IN ('all_reduce', 'reduce_scatter'))
+_CALLS = f"""
+WITH {EXCHANGES}
+SELECT communicator, rank, bool_or(is_p2p AND communicator NOT IN (FROM exchanges)), count(*),
+       max(bytes) FILTER (kind IN ('all_reduce', 'reduce_scatter'))
 FROM operations WHERE list_contains($sources, source_id) AND communicator IS NOT NULL GROUP BY communicator, rank
 """
 

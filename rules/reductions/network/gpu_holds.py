@@ -21,6 +21,7 @@ import numpy.typing as npt
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.network.channel_flows import turn
+from forensics.rules.reductions.network.exchanges import EXCHANGE
 
 # Ranks that make the same call, beside the one: fewer do not say what is usual.
 _LEAST_PEERS = 3
@@ -58,7 +59,7 @@ class GpuHold:
     source: str
 
 
-_HELD = """
+_HELD = f"""
 WITH onward AS (
     SELECT source_id, communicator, kind, number, channel, max(coalesce(credit_ns, 0) + coalesce(nic_ns, 0)) AS blocked_ns
     FROM ended_flows WHERE sends GROUP BY ALL
@@ -71,7 +72,7 @@ WITH onward AS (
     FROM ended_flows r LEFT JOIN onward s
         ON s.source_id = r.source_id AND s.communicator = r.communicator AND s.kind = r.kind
         AND s.number = r.number AND s.channel = r.channel
-    WHERE NOT r.sends AND r.kind <> 'p2p' AND r.consume_ns IS NOT NULL AND r.number IS NOT NULL GROUP BY ALL
+    WHERE NOT r.sends AND r.kind NOT IN ('p2p', '{EXCHANGE}') AND r.consume_ns IS NOT NULL AND r.number IS NOT NULL GROUP BY ALL
 ), compared AS (
     SELECT *, least(held - median(held) OVER call, waited - median(waited) OVER call) AS excess,
            least - median(least) OVER call AS others, median(waited) OVER call AS usual, count(*) OVER call AS present

@@ -20,7 +20,9 @@ import numpy as np
 import numpy.typing as npt
 from duckdb import DuckDBPyConnection
 
+from forensics.rules.reductions.network.awaited_calls import AwaitedCall, collective_calls
 from forensics.rules.reductions.network.channel_flows import turn
+from forensics.rules.reductions.network.exchange_waits import exchange_calls
 
 # Of two equal ranks either is last half the time, so that some end of the record favours one of them: a change must be plain.
 _CHANGED_CALLS = 10
@@ -67,6 +69,7 @@ class Straggler:
     had_onset: bool = False
     usual_ns: float = 0.0
     turns: int = 0
+    load: float = 1.0
 
     @property
     def own_ns(self) -> float:
@@ -84,44 +87,6 @@ class Straggler:
         return max(held, self.own_ns / (self.own_ns + self.passed_ns) if self.own_ns else 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """One collective as all members saw it: what each waited at most and at least, when it ended for each."""
-
-    number: int
-    most: Mapping[int, float]
-    least: Mapping[int, float]
-    ends: Mapping[int, int]
-    held: Mapping[int, float]
-    took: Mapping[int, float]
-    source: Mapping[int, str]
-
-    @property
-    def last(self) -> int:
-        """The member that waited least."""
-        return min(self.least, key=lambda rank: (self.least[rank], rank))
-
-    def lateness(self, rank: int) -> float:
-        """ns by which a member came later than the one before it, at least."""
-        return min(waited for other, waited in self.least.items() if other != rank) - self.most[rank]
-
-
-# Buffers to receive into and to send from wait side by side: the longer wait is what a rank waited at least, both what at most.
-_WAITED = """
-WITH ends AS (
-    SELECT communicator, kind, number, rank, size, source_id, max(wire_ns) AS idle, max(credit_ns + nic_ns) AS blocked,
-           max(consume_ns) AS held, max(took_ns) AS took, min(took_ns) AS own, max(end_ns) AS end_ns, min(locator) AS locator
-    FROM ended_flows WHERE kind <> 'p2p' AND number IS NOT NULL GROUP BY communicator, kind, number, rank, size, source_id
-)
-SELECT e.communicator, e.kind, e.number, list(e.rank ORDER BY e.rank),
-       list(least(coalesce(idle, 0) + coalesce(blocked, 0), took) ORDER BY e.rank),
-       list(greatest(coalesce(idle, 0), coalesce(blocked, 0)) ORDER BY e.rank), list(e.end_ns ORDER BY e.rank),
-       list(coalesce(held, 0) ORDER BY e.rank), list(own ORDER BY e.rank),
-       list(s.path || '#entry=' || e.locator ORDER BY e.rank)
-FROM ends e JOIN sources s USING (source_id)
-GROUP BY e.communicator, e.kind, e.number, e.size HAVING count(*) = e.size ORDER BY e.communicator, e.kind, e.number
-"""
-
 # What a message waited for its other end: a sender for credit, a receiver for what is sent.
 _MESSAGES = """
 SELECT rank, sends, position, peer, number, max(end_ns), max(CASE WHEN sends THEN credit_ns ELSE wire_ns END)
@@ -137,9 +102,7 @@ _Messages = Mapping[int, Sequence[tuple[_Role, int, float]]]
 
 def stragglers(connection: DuckDBPyConnection, least_ns: int) -> tuple[Straggler, ...]:
     """The straggler of each communicator and kind in `ended_flows`; lateness below `least_ns` is nobody's."""
-    calls: dict[tuple[str, str], list[_Call]] = defaultdict(list)
-    for communicator, kind, number, ranks, *columns in connection.execute(_WAITED).fetchall():
-        calls[communicator, kind].append(_Call(number, *(dict(zip(ranks, column, strict=True)) for column in columns)))
+    calls = {**collective_calls(connection), **exchange_calls(connection)}
     messages: dict[int, list[tuple[_Role, int, float]]] = defaultdict(list)
     for rank, sends, place, peer, number, end, waited in connection.execute(_MESSAGES).fetchall():
         messages[rank].append(((sends, place, peer, number), end, waited or 0.0))
@@ -147,7 +110,9 @@ def stragglers(connection: DuckDBPyConnection, least_ns: int) -> tuple[Straggler
     return tuple(late for late in found if late is not None)
 
 
-def _of_group(communicator: str, kind: str, calls: Sequence[_Call], messages: _Messages, least_ns: int) -> Straggler | None:
+def _of_group(
+    communicator: str, kind: str, calls: Sequence[AwaitedCall], messages: _Messages, least_ns: int
+) -> Straggler | None:
     ordered = sorted(calls, key=lambda call: (max(call.ends.values()), call.number))
     lost: dict[int, float] = defaultdict(float)
     for call, lateness in _leading(ordered):
@@ -174,10 +139,11 @@ def _of_group(communicator: str, kind: str, calls: Sequence[_Call], messages: _M
         float(np.median(others)), *_blame(rank, ordered, messages, typical),
         max(late, key=lambda call: call.lateness(rank)).source[rank], first > 0,
         float(np.median([min(call.took.values()) for call in ordered])), _turns(much[first:]),
+        float(np.median([call.load.get(rank, 1.0) for call in late] or [1.0])),
     )  # fmt: skip
 
 
-def _typical(calls: Sequence[_Call], is_late: npt.NDArray[np.bool_], rank: int) -> float:
+def _typical(calls: Sequence[AwaitedCall], is_late: npt.NDArray[np.bool_], rank: int) -> float:
     """Median ns by which a rank came late where it did; half of all that it came late by arose above it."""
     by = np.sort([call.lateness(rank) for call, is_so in zip(calls, is_late, strict=True) if is_so] or [0.0])
     return float(by[int(np.searchsorted(np.cumsum(by), by.sum() / 2))])
@@ -202,7 +168,7 @@ def _every(is_late: npt.NDArray[np.bool_]) -> int:
     return every if every and (apart == every).mean() >= _EVENLY else 0
 
 
-def _is_sudden(calls: Sequence[_Call], is_late: npt.NDArray[np.bool_], first: int) -> bool:
+def _is_sudden(calls: Sequence[AwaitedCall], is_late: npt.NDArray[np.bool_], first: int) -> bool:
     """Whether the rank is late to all calls from `first` on, by far more than any lateness before."""
     before = [abs(by) for _, by in _leading(calls[:first])]
     since = [by for _, by in _leading(calls[first:])]
@@ -211,7 +177,7 @@ def _is_sudden(calls: Sequence[_Call], is_late: npt.NDArray[np.bool_], first: in
     return bool(is_late[first:].all()) and min(since) >= _SUDDEN_FACTOR * max(before)
 
 
-def _leading(calls: Sequence[_Call]) -> Iterator[tuple[_Call, float]]:
+def _leading(calls: Sequence[AwaitedCall]) -> Iterator[tuple[AwaitedCall, float]]:
     """Operations with the lateness of their last member; one that ends sooner after another shows the same lateness again."""
     for before, call in zip((None, *calls), calls, strict=False):
         by = call.lateness(call.last)
@@ -219,7 +185,7 @@ def _leading(calls: Sequence[_Call]) -> Iterator[tuple[_Call, float]]:
             yield call, by
 
 
-def _blame(rank: int, calls: Sequence[_Call], messages: _Messages, typical: float) -> tuple[float, float, float, float]:
+def _blame(rank: int, calls: Sequence[AwaitedCall], messages: _Messages, typical: float) -> tuple[float, float, float, float]:
     """Where the lateness of one rank grew: with messages of its forward and backward, after the last, and as they came to it.
 
     Its messages are dated from the last collective that had ended for all members, each on its own clock. What a message waited

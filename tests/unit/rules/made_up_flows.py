@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import duckdb
@@ -11,7 +11,8 @@ from duckdb import DuckDBPyConnection
 _COLUMNS = """
 source_id BIGINT, locator BIGINT, communicator VARCHAR, rank INTEGER, other INTEGER, position INTEGER, peer INTEGER,
 size INTEGER, channel INTEGER, sends BOOLEAN, kind VARCHAR, number BIGINT, total BIGINT, bytes BIGINT, start_ns BIGINT,
-end_ns BIGINT, took_ns BIGINT, buffers BIGINT, gpu_ns DOUBLE, credit_ns DOUBLE, nic_ns DOUBLE, wire_ns DOUBLE, consume_ns DOUBLE
+end_ns BIGINT, took_ns BIGINT, buffers BIGINT, gpu_ns DOUBLE, credit_ns DOUBLE, nic_ns DOUBLE, wire_ns DOUBLE,
+consume_ns DOUBLE, group_call BIGINT
 """
 STEP_NS = 100_000_000
 MS = 1_000_000
@@ -43,6 +44,28 @@ def ring(connection: DuckDBPyConnection, ranks: int, steps: int, waits: Waits, s
                 when = (end + rank * skew_ns - took, end + rank * skew_ns, took, 8)
                 place = (rank, step + 1000 * sends, "ring", rank, other, rank, other, ranks, 0, sends, "all_reduce")
                 rows.append((*place, step + 1, 16, 1 << 20, *when, *own))
+    add(connection, rows)
+
+
+def exchange(
+    connection: DuckDBPyConnection, number: int, begins_ms: Sequence[float], unready_ms: Sequence[float],
+    volumes: Callable[[int, int], float], skew_ns: int = 0,
+) -> None:  # fmt: skip
+    """One exchange: when the host of each member calls, how long after that its GPU is there, ms that each message takes."""
+    rows: list[tuple[object, ...]] = []
+    members = range(len(begins_ms))
+    for sender, receiver in ((a, b) for a in members for b in members if a != b):
+        takes, there = volumes(sender, receiver), begins_ms[sender] + unready_ms[sender]
+        end = max(there, begins_ms[receiver] + unready_ms[receiver]) + takes
+        for rank, other, sends in ((sender, receiver, True), (receiver, sender, False)):
+            took, at = int((end - begins_ms[rank]) * MS), number * STEP_NS + int(end * MS) + rank * skew_ns
+            waits = (
+                (unready_ms[rank] * MS, (took - takes * MS - unready_ms[rank] * MS), takes * MS, None, None)
+                if sends
+                else (None, None, None, (max(there - begins_ms[rank], 0.0) + takes) * MS, unready_ms[rank] * MS)
+            )
+            place = (rank, number * 1000 + other * 2 + sends, "ep", rank, other, rank, other, len(begins_ms), 0, sends)
+            rows.append((*place, "all_to_all", number, 16, int(takes * (1 << 20)), at - took, at, took, 8, *waits, number))
     add(connection, rows)
 
 
@@ -93,9 +116,10 @@ def message(
 
 
 def add(connection: DuckDBPyConnection, rows: list[tuple[object, ...]]) -> None:
-    """Rows in one statement: one by one they take seconds."""
+    """Rows in one statement: one by one they take seconds. Columns that they end before are null."""
+    names = ", ".join(column.split()[0] for column in _COLUMNS.split(",")[: len(rows[0])])
     values = ", ".join("(" + ", ".join(_literal(each) for each in row) + ")" for row in rows)
-    connection.execute(f"INSERT INTO ended_flows VALUES {values}")
+    connection.execute(f"INSERT INTO ended_flows ({names}) VALUES {values}")
 
 
 def _literal(value: object) -> str:

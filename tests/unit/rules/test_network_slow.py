@@ -78,8 +78,8 @@ def test_the_fastest_nic_speaks_for_the_network(found: list[LineUse], most: floa
 
 def test_one_nic_does_not_speak_for_its_host() -> None:
     """One that sends in turns with others, or has little to send, moves less than its neighbours on a sound host too."""
-    assert by_hosts(nics((10e9, 8e9, 4e9, 8e9, 10e9, 8e9))) == (pytest.approx(0.4), pytest.approx(0.32))
-    assert by_hosts(nics((10e9, 4e9, 10e9, 4e9))) == (pytest.approx(0.4), pytest.approx(0.16)), "a host of its own rate does"
+    assert list(by_hosts(nics((10e9, 8e9, 4e9, 8e9, 10e9, 8e9)))) == pytest.approx([0.4, 0.32])
+    assert list(by_hosts(nics((10e9, 4e9, 10e9, 4e9)))) == pytest.approx([0.4, 0.16]), "a host of its own rate does"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,35 @@
+"""Whether a rank comes late to exchanges because more of them falls on it: tokens, not its node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from forensics.model import Cause, Confidence, Evidence, Finding
+from forensics.rules.reductions.network.stragglers import Straggler
+from forensics.rules.reductions.text.evidence_text import ranks_text
+
+LEAST_LOAD = 1.3
+"""Times an even share: balanced routing wavers by a tenth over many exchanges."""
+
+
+def by_load(finding: Finding, late: Straggler, least: float) -> Finding:
+    """A finding about a rank that comes late to exchanges in which it moves `least` times what the others do.
+
+    Where it always did, that may be how the job is made.
+    """
+    if late.load < least:
+        return finding
+    share = f"rank {late.rank} moves {late.load:.2f} times an even share of each {late.kind} to which it comes late"
+    return replace(
+        finding,
+        cause=Cause.EXPERT_IMBALANCE,
+        confidence=finding.confidence if late.had_onset else Confidence.SUSPECT,
+        evidence=(
+            *(each for each in finding.evidence if each.supports),
+            Evidence(f"{share}: what it works on before them is more, too", late.source),
+        ),
+        next_steps=(
+            f"look at how tokens are routed to the experts of {ranks_text(finding.ranks)}: capacity factor, balancing loss",
+            "replacing the node does not help: the load goes with the experts",
+        ),
+    )
