@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from forensics.model import Cause, Finding, WaitKind
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.host.background import HelpedStalls
+from forensics.rules.reductions.host.outside import typed_at
 from forensics.rules.reductions.host.stalls import Stall, StallFindings, is_leaving
 from forensics.rules.reductions.host.work import HostSigns, HostWork, at_prompt
 from forensics.rules.reductions.ranks.roster import Roster
@@ -33,7 +34,10 @@ def _next_steps(roster: Roster, stall: Stall) -> tuple[str, ...]:
     place = f" at {where}" if where else ""
     read = f"read the code of rank {stall.rank}{place}"
     read = f"{read}; pid {facts.pid} can be sampled again" if facts.pid else read
-    looked_up = _look_up(stall.activity, f"pid {facts.pid}" if facts.pid else f"the process of rank {stall.rank}", facts.pid)
+    who = f"pid {facts.pid}" if facts.pid else f"the process of rank {stall.rank}"
+    if (typed := typed_at(facts.waits_on)) and not at_prompt(stall.activity.path):
+        return (f"{who} waits for a line of input ({typed}): answer it, or take the question out of the job", read)
+    looked_up = _look_up(stall.activity, who, facts.pid)
     return (read,) if looked_up is None else (looked_up, read)
 
 

@@ -24,20 +24,25 @@ from forensics.rules.reductions.logs.failures import may_be_the_program
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.logs.process_exit import Exit
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, mismatch_of_sizes
+from forensics.rules.reductions.mismatch.refused_sizes import RefusedSizes, raised_at
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster, SeenProcesses
-from forensics.rules.reductions.stacks.activity import Activity, activity
-from forensics.rules.reductions.stacks.call_paths import frame
+from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.text.evidence_text import EvidenceText, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
 
 _ENDED_BY_LAUNCHER = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _DEVICE_MEMORY = re.compile(r"(?:CUDA|HIP|NPU|XPU).{0,40}out of memory|OutOfMemoryError|OOM when allocating|ResourceExhausted")
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d{1,9}), in (?P<name>.+)')
 
 
 def _evaluate(
-    roster: Roster, graph: WaitGraph, blocking: BlockingMismatches, logs: LogEvents, logged: Logged, text: EvidenceText
+    roster: Roster,
+    graph: WaitGraph,
+    blocking: BlockingMismatches,
+    logs: LogEvents,
+    logged: Logged,
+    text: EvidenceText,
+    refused: RefusedSizes,
 ) -> Iterator[Finding]:
     gone = [facts for _, facts in sorted(roster.ranks.items()) if facts.dead]
     nodes = _lost_nodes(logged, gone)
@@ -53,7 +58,9 @@ def _evaluate(
                 or _gave_up_waiting(graph, facts)
                 or _ended_after_first(logged, facts)
             )
-            yield _finding(roster, graph, logs, logged, text, facts, follows)
+            found = _finding(roster, graph, logs, logged, text, facts, follows)
+            unknown = found.cause is Cause.SHAPE_MISMATCH and mismatch_of_sizes(blocking) is None
+            yield refused.weighed(found) if unknown else found
     if gone:
         survivors = [roster.rank(rank) for rank in logs.by_rank if _lost(logs, rank) and not roster.rank(rank).dead]
         yield from (_finding(roster, graph, logs, logged, text, facts, cascade=True) for facts in survivors)
@@ -91,7 +98,7 @@ def _finding(
     of_gpu = failure.of_gpu if failure is not None else _by_device(logged, facts) is not None
     cause = Cause.GPU_FAULT if of_gpu else _cause(facts, own)
     waits = graph.waiting_for(facts.rank)
-    place = _raised_at(logs.by_rank.get(facts.rank, ())) if own and own.kind == "exception" else None
+    place = raised_at(logs.by_rank.get(facts.rank, ())) if own and own.kind == "exception" else None
     return Finding(
         ranks=(facts.rank,),
         role=Role.VICTIM if cascade else Role.ROOT,
@@ -276,14 +283,6 @@ def _next_steps(facts: RankFacts, own: LogEvent | None, shortage: str | None) ->
 def _clears(seen: Seen, roster: Roster) -> str | None:
     alive = [rank for rank, facts in roster.ranks.items() if facts.state == "alive"]
     return f"{len(alive)} of {len(seen.ranks)} rank processes are alive" if seen.all_in(alive) else None
-
-
-def _raised_at(events: Iterable[LogEvent]) -> Activity | None:
-    """Place of the last exception in the events of a rank; None when no traceback came with it."""
-    text = next((event.text for event in reversed(tuple(events)) if event.kind == "traceback"), "")
-    frames = [match for line in text.splitlines() if (match := _FRAME.match(line))]
-    path = tuple(frame(match["name"], match["file"], int(match["line"])) for match in reversed(frames))
-    return activity(path) if path else None
 
 
 RULE = Rule(

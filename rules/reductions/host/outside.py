@@ -91,7 +91,7 @@ def _requests(facts: RankFacts, found: Stacks) -> str | None:
 
 def _handed_on(facts: RankFacts, found: Stacks) -> str | None:
     """A line that somebody types, or what a server in another thread takes."""
-    typed = _typed(facts.waits_on)
+    typed = typed_at(facts.waits_on)
     if typed and not at_prompt(found.main[-1].activity.path):
         return f"a line of input ({typed})"
     return "a request to the server in its other thread" if _is_at_queue_of_server(found) else None
@@ -112,7 +112,7 @@ def _listening(files: Iterable[str]) -> str | None:
     return listening[0] if listening and alone else None
 
 
-def _typed(files: Iterable[str]) -> str | None:
+def typed_at(files: Iterable[str]) -> str | None:
     """The terminal or standard input that a thread reads."""
     return next((file for file in files if file.startswith("0 -> ") or file.partition(" -> ")[2].startswith(_TERMINALS)), None)
 

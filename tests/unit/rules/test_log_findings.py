@@ -267,3 +267,33 @@ def test_without_stacks_the_stage_is_missing_where_no_traceback_tells_it(functio
     )
     (label,) = [label.reason for label in verdict_of(tmp_path).labels if label.axis == "stacks"]
     assert label == f"no stacks: {said}"
+
+
+REFUSED = (
+    "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+    "  what():  [enforce fail at /src/gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 80 vs 32. "
+    "Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?\n"
+    "Fatal Python error: Aborted\n"
+)
+LOST = (
+    "[rank{rank}]: Traceback (most recent call last):\n"
+    '[rank{rank}]:   File "/srv/job/train.py", line 13, in main\n'
+    "[rank{rank}]:     exchange(e)\n"
+    '[rank{rank}]:   File "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 3252, in {call}\n'
+    "[rank{rank}]:     work.wait()\n"
+    "[rank{rank}]: RuntimeError: [/src/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:21636\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("refused", "call", "ranks", "members"),
+    [(1, "all_reduce", (1, 2), "one_of"), (3, "all_reduce", (0, 3), "one_of"), (1, "all_gather", (1,), "each")],
+)
+def test_who_refuses_a_size_or_who_sent_it_is_meant(
+    tmp_path: Path, refused: int, call: str, ranks: tuple[int, ...], members: str
+) -> None:
+    for rank in range(4):
+        (tmp_path / f"rank{rank}.log").write_text(REFUSED if rank == refused else LOST.format(rank=rank, call=call))
+    first = verdict_of(tmp_path).suspects[0]
+    assert (first.ranks, first.members, first.cause) == (ranks, members, Cause.SHAPE_MISMATCH)
+    assert (first.confidence is Confidence.SUSPECT) is (members == "each")

@@ -76,6 +76,7 @@ def test_who_stops_at_a_question_or_a_read_is_named(tmp_path: Path, kind: str, f
     verdict = verdict_of(found.write(tmp_path))
     assert named(verdict) == {FIRST}
     assert any(f"(descriptor {file})" in item.statement for item in verdict.suspects[0].evidence)
+    assert ("answer it" in verdict.suspects[0].next_steps[0]) is file.startswith("0 ->")
 
 
 def test_a_breakpoint_is_no_line_of_input(tmp_path: Path) -> None:
