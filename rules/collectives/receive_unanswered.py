@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, Members, WaitKind
 from forensics.rules.interface import Maturity, Need, Rule
-from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
+from forensics.rules.reductions.host.background import thread_statement
+from forensics.rules.reductions.stacks.remote_calls import RemoteCallHandlers, in_remote_call
+from forensics.rules.reductions.stacks.samples import Sample, StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph
 
 
-def _evaluate(stacks: StacksByRank, graph: WaitGraph, text: EvidenceText) -> Iterator[Finding]:
+def _evaluate(stacks: StacksByRank, graph: WaitGraph, text: EvidenceText, handlers: RemoteCallHandlers) -> Iterator[Finding]:
     for root in graph.roots:
         for wait in root.waits:
             waiting = tuple(rank for rank in root.ranks if rank in wait.waiting)
             if root.kind is RootKind.FREE or wait.communicator or not _point_to_point(stacks, waiting):
                 continue
-            if _is_framed(stacks, waiting) or len(waiting) < len(root.ranks):
+            if any(in_remote_call(activity_of(stacks, rank)) for rank in waiting):
+                yield from _unanswered(stacks, text, wait, {rank: handlers[rank] for rank in root.ranks if rank in handlers})
+            elif _is_framed(stacks, waiting) or len(waiting) < len(root.ranks):
                 yield _finding(stacks, text, root, wait, waiting)
+
+
+def _unanswered(stacks: StacksByRank, text: EvidenceText, wait: Wait, handlers: Mapping[int, Sample]) -> Iterator[Finding]:
+    """Name the one rank whose thread stays in the handler of a remote call; its main thread need not answer."""
+    if len(handlers) != 1:
+        return
+    ((rank, thread),) = handlers.items()
+    caller = min(wait.waiting)
+    waits = f"{evidence_text.ranks_text(wait.waiting)} waits for the answer to a remote call"
+    yield Finding(
+        ranks=(rank,),
+        cause=Cause.HOST_STALL,
+        stage=text.stage_ref(rank, thread.activity.stage, thread.activity),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.LIKELY,
+        evidence=(thread_statement(thread, rank), Evidence(waits, stacks[caller].main[-1].source), *text.stack(caller)),
+        next_steps=(f"read the code of rank {rank} at {thread.activity.application}: it handles a remote call there",),
+    )
 
 
 def _point_to_point(stacks: StacksByRank, ranks: tuple[int, ...]) -> bool:

@@ -49,6 +49,7 @@ WAITS = _rows(
     (WaitKind.COLLECTIVE, r"torch/distributed/utils\.py", r"_verify_param_shape_across_processes|_sync_\w+"),
     (WaitKind.COLLECTIVE, r"torch/distributed/(?:nn/functional|fsdp/_runtime_utils|algorithms/)", _ANY),
     (WaitKind.COLLECTIVE, r"torch/distributed/rpc/api\.py", r"_wait_all_workers|_all_gather|_barrier"),
+    (WaitKind.POINT_TO_POINT, r"torch/distributed/rpc/api\.py", r"rpc_sync|_invoke_rpc"),
     (WaitKind.COLLECTIVE, r"deepspeed/comm/", r"\w*(?:reduce|broadcast|gather|scatter|all_to_all|barrier)\w*"),
     (WaitKind.DATA, r"torch/utils/data/dataloader\.py", r"_?(?:next_data|get_data|try_get_data)|__next__"),
     (WaitKind.DATA, r"torch/utils/data/_utils/worker\.py", r"_worker_loop"),

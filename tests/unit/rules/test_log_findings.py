@@ -279,7 +279,7 @@ LOST = (
     "[rank{rank}]: Traceback (most recent call last):\n"
     '[rank{rank}]:   File "/srv/job/train.py", line 13, in main\n'
     "[rank{rank}]:     exchange(e)\n"
-    '[rank{rank}]:   File "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 3252, in {call}\n'
+    '[rank{rank}]:   File "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 3252, in {call}\n'
     "[rank{rank}]:     work.wait()\n"
     "[rank{rank}]: RuntimeError: [/src/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:21636\n"
 )
