@@ -10,6 +10,7 @@ from forensics.rules.reductions.stacks.activity import Activity
 
 # Three in one place for each one that is elsewhere: with fewer it is a matter of taste who stands apart.
 _MANY_FOR_EACH = 3
+_FOR_OTHERS = frozenset({WaitKind.COLLECTIVE, WaitKind.POINT_TO_POINT, WaitKind.STORE})
 
 
 @dataclass(slots=True)
@@ -32,11 +33,16 @@ def stack_tree(activities: Mapping[int, Activity]) -> tuple[TreeLine, ...]:
 
 
 def apart(tree: Sequence[TreeLine]) -> tuple[TreeLine, TreeLine] | None:
-    """The one leaf that few ranks are in while all the others are in one other leaf, and that other leaf."""
+    """The one leaf that few ranks are in while all the others are in one other leaf, and that other leaf.
+
+    Few that wait for others, while these do something else, are no place at which anything begins.
+    """
     leaves = [line for line in tree if line.wait is not None]
     if len(leaves) != 2:
         return None
     many, few = sorted(leaves, key=lambda line: -len(line.ranks))
+    if few.wait in _FOR_OTHERS and many.wait not in _FOR_OTHERS:
+        return None
     return (few, many) if len(few.ranks) * _MANY_FOR_EACH <= len(many.ranks) else None
 
 
