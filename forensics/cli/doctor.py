@@ -29,11 +29,13 @@ def doctor(
     from forensics.shim.host_access import access_checks
     from forensics.shim.live_dumps import host_live_dumps
     from forensics.shim.process_checks import process_checks
+    from forensics.shim.reader_libraries import library_checks
 
     if form not in ("text", "json"):
         raise ForensicsError(f"--format {form}: choose text or json", ExitCode.USAGE)
-    host = (*host_checks(os.environ), *host_live_dumps(os.environ), *access_checks(os.environ)) if pid is None else ()
-    checks = list(host if pid is None else process_checks(pid))
+    kinds = (host_checks(os.environ), host_live_dumps(os.environ), access_checks(os.environ), library_checks())
+    host = [check for kind in kinds for check in kind] if pid is None else []
+    checks = host if pid is None else list(process_checks(pid))
     if form == "json":
         _as_json(checks)
     else:

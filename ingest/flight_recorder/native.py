@@ -227,6 +227,11 @@ def _read_json(read: Read[Any], text: bytes) -> Any:
     return read(json.loads(text))
 
 
+def is_in_use() -> bool:
+    """Whether this installation has the library in the layout that is read here."""
+    return _library() is not None
+
+
 @cache
 def _library() -> _Library | None:
     """The library's functions; None when there is none, it cannot be loaded, or it has another layout."""

@@ -87,6 +87,11 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
+def is_in_use() -> bool:
+    """Whether this installation has the library in the layout that is read here."""
+    return _library() is not None
+
+
 @cache
 def _library() -> Any:
     """The library; None when there is none, it cannot be loaded, or it has another layout."""
