@@ -38,6 +38,7 @@ _STEPS = {"stage_vectors": "stages", "kineto": "traces", "nsight": "traces"}
 """Readers of files that tell what the steps of a rank took, and what these are called."""
 _OF_STEPS = "SELECT parser, rank FROM sources WHERE rank IS NOT NULL AND rows > 0 AND parser IN (SELECT unnest(?))"
 _MOST_EVENTS = 12
+_MOST_WAITS = 3
 _MOST_WARNINGS = 1000
 
 
@@ -86,15 +87,23 @@ def timeline(connection: DuckDBPyConnection, graph: WaitGraph, roster: Roster) -
 
 
 def _wait_events(graph: WaitGraph, roster: Roster) -> Iterator[TimelineEntry]:
-    for wait in graph.waits:
-        dated = sorted((op.enqueued_ns, rank, op.source) for rank, op in wait.waiting.items() if op and op.enqueued_ns)
-        if not dated:
-            continue
+    calls = ((_dated(wait), wait) for wait in graph.waits)
+    in_order = sorted(((dated, wait) for dated, wait in calls if dated), key=lambda each: each[0])
+    for dated, wait in in_order[:_MOST_WAITS]:
         time_ns, rank, source = dated[0]
         yield TimelineEntry(time_ns, roster.host_of(rank), f"rank {rank} is the first to wait in {wait_text(wait)}", source)
         if len(dated) > 1:
             time_ns, rank, source = dated[-1]
             yield TimelineEntry(time_ns, roster.host_of(rank), f"rank {rank} is the last to join {wait_text(wait)}", source)
+    if further := in_order[_MOST_WAITS:]:
+        (time_ns, rank, source), *_ = further[-1][0]
+        text = f"ranks wait in {len(further)} further calls by now, rank {rank} in the last of them"
+        yield TimelineEntry(time_ns, roster.host_of(rank), text, source)
+
+
+def _dated(wait: Wait) -> list[tuple[int, int, str]]:
+    """When each rank that waits made its call, the first one first: ns, rank, source."""
+    return sorted((op.enqueued_ns, rank, op.source) for rank, op in wait.waiting.items() if op and op.enqueued_ns)
 
 
 def _log_events(connection: DuckDBPyConnection) -> Iterator[TimelineEntry]:
