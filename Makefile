@@ -43,7 +43,8 @@ test-live: $(VENV)/.live  ## all variants; tests that hang or slow real torch jo
 	FORENSICS_KILLS=50 $(BIN)/pytest -q -n $(WORKERS) -m "slow and not alone"
 	$(BIN)/pytest -q -m "slow and alone"
 	FORENSICS_EXAMPLES=12 $(BIN)/pytest -q -n $(WORKERS) -m "not slow and not deep" $(DRAWN)
-	$(BIN)/pytest -q tests/live -m "not deep"
+	$(BIN)/pytest -q -n $(WORKERS) tests/live -m "not deep and not alone"
+	$(BIN)/pytest -q tests/live -m "alone and not deep"
 
 test-deep: $(VENV)/.live  ## the long tail: real hangs, ten thousand random programs, every retelling of the evidence
 	$(BIN)/pytest -q -n $(WORKERS) -m deep

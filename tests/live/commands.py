@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -54,11 +55,17 @@ def is_traced(pid: int) -> bool:
 
 
 def only_this_job(job: Job) -> list[str]:
-    """No flags on a host of its own; on a host shared with another job, the address that tells them apart."""
+    """No flags on a host of its own; beside another job, or other tests, the address that tells them apart."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return _by_address(job)
     port = f"MASTER_PORT={job.port}".encode()
     environments = [environment for entry in Path("/proc").glob("[0-9]*/environ") if (environment := read_environ(entry))]
     others = [e for e in environments if any(v.startswith(b"RANK=") for v in e) and port not in e]
-    return ["--job", f"127.0.0.1:{job.port}"] if others else []
+    return _by_address(job) if others else []
+
+
+def _by_address(job: Job) -> list[str]:
+    return ["--job", f"127.0.0.1:{job.port}"]
 
 
 def read_environ(entry: Path) -> list[bytes]:

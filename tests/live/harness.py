@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -26,6 +27,7 @@ START_LIMIT_S = 180.0
 HANG_LIMIT_S = 90.0
 QUIET_S = 3.0
 QUIET_CPU_S = 0.5
+PORTS = (10_000, 30_000)
 # Once in some dozens of killed peers this thread never sleeps again, though its rank waits (torch 2.13, gloo over TCP).
 SOCKET_LOOPS = frozenset({"gloo_tcp_loop"})
 
@@ -143,9 +145,12 @@ def rank_env(folder: Path, rank: int, dumps: DumpRequest) -> dict[str, str]:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port below those that the kernel gives to connections: none of a job beside this one takes it before it is used."""
+    while True:
+        port = random.randrange(*PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def stat(task: Path) -> tuple[str, list[str]] | None:

@@ -34,6 +34,7 @@ def test_the_fault_is_named(fault: Fault, tmp_path: Path, request: pytest.Fixtur
     assert all(other["fault"] == first["fault"] for other in others), "a second fault is a false accusation"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("start", [moving, moving_with_phases], ids=lambda start: start.__name__)
 def test_a_job_that_moves_is_not_hung(start: Start, tmp_path: Path) -> None:
     with start(inputs_folder(tmp_path), Position(victim=0, step=12)) as job:

@@ -110,6 +110,7 @@ def test_four_stages(tmp_path: Path, odd: Pass, split: int, microbatch: int | No
     is_named(diagnose(tmp_path / "bundle.tar"), odd, microbatch)
 
 
+@pytest.mark.alone
 def test_a_sound_pipeline(tmp_path: Path) -> None:
     with offloaded(tmp_path, None, DumpRequest.SERVER) as job:
         job.wait_steps(20)

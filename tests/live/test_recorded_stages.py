@@ -15,7 +15,7 @@ import pytest
 from tests.live.commands import collect, diagnose
 from tests.live.harness import JOBS, DumpRequest, free_port, launch, running_rank, wait_for
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 ROOT = Path(__file__).parents[2]
 SEEN_BELOW = ("forward", "backward", "callbacks")

@@ -10,7 +10,7 @@ import pytest
 from tests.live.commands import collect, diagnose
 from tests.live.harness import launch
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 WORK = ("evaluate", "log", "save")
 # `collect` takes its samples about half a second apart.

@@ -18,7 +18,7 @@ from tests.live.two_hosts import Host, remote_shell, two_hosts, why_not
 from tests.unit.report.test_browser import BROWSER, browse
 
 PORT = 29511
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from tests.live import inputs
 from tests.live.commands import diagnose
 from tests.live.harness import Job, launch
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 
 @contextmanager
