@@ -20,7 +20,9 @@ SEEDS = 12
 
 
 def marks(name: str, seed: int) -> list[pytest.MarkDecorator]:
-    return [] if name in USUAL and seed < 2 else [pytest.mark.deep]
+    if name not in USUAL or seed > 1:
+        return [pytest.mark.deep]
+    return [pytest.mark.slow] if seed else []
 
 
 PAIRS = [pytest.param(name, seed, marks=marks(name, seed)) for name in SCENARIOS for seed in range(SEEDS)]

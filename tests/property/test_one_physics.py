@@ -128,6 +128,7 @@ RECOVERED: Chosen = ("gpt2-32b", "nic-slow@random", 2, Fabric())
 
 
 @FEW
+@pytest.mark.slow
 @given(CASES)
 @example(RECOVERED)
 @example(SENT_ON)
