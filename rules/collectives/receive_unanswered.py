@@ -19,12 +19,19 @@ def _evaluate(stacks: StacksByRank, graph: WaitGraph, text: EvidenceText, handle
     for root in graph.roots:
         for wait in root.waits:
             waiting = tuple(rank for rank in root.ranks if rank in wait.waiting)
-            if root.kind is RootKind.FREE or wait.communicator or not _point_to_point(stacks, waiting):
+            if root.kind is RootKind.FREE or wait.communicator:
                 continue
-            if any(in_remote_call(activity_of(stacks, rank)) for rank in waiting):
+            if _may_ask(stacks, waiting, handlers):
                 yield from _unanswered(stacks, text, wait, {rank: handlers[rank] for rank in root.ranks if rank in handlers})
-            elif _is_framed(stacks, waiting) or len(waiting) < len(root.ranks):
+            elif _point_to_point(stacks, waiting) and (_is_framed(stacks, waiting) or len(waiting) < len(root.ranks)):
                 yield _finding(stacks, text, root, wait, waiting)
+
+
+def _may_ask(stacks: StacksByRank, ranks: tuple[int, ...], handlers: RemoteCallHandlers) -> bool:
+    """Whether they wait for the answer to a remote call, by a frame, or for a future, which leaves none, while one works."""
+    found = [activity_of(stacks, rank) for rank in ranks]
+    asks = bool(found) and all(in_remote_call(each) or (each is not None and each.unframed) for each in found)
+    return asks and (bool(handlers) or any(map(in_remote_call, found)))
 
 
 def _unanswered(stacks: StacksByRank, text: EvidenceText, wait: Wait, handlers: Mapping[int, Sample]) -> Iterator[Finding]:
@@ -33,7 +40,8 @@ def _unanswered(stacks: StacksByRank, text: EvidenceText, wait: Wait, handlers: 
         return
     ((rank, thread),) = handlers.items()
     caller = min(wait.waiting)
-    waits = f"{evidence_text.ranks_text(wait.waiting)} waits for the answer to a remote call"
+    verb = "waits" if len(wait.waiting) == 1 else "wait"
+    waits = f"{evidence_text.ranks_text(wait.waiting)} {verb} for the answer to a remote call"
     yield Finding(
         ranks=(rank,),
         cause=Cause.HOST_STALL,

@@ -15,6 +15,9 @@ _CALLER, _HANDLER = "torch/distributed/rpc/api.py", "torch/distributed/rpc/inter
 RemoteCallHandlers = NewType("RemoteCallHandlers", Mapping[int, Sample])
 """Newest sample of the thread of each rank that stayed in the job's own code below the handler of a remote call."""
 
+AnswerWaits = NewType("AnswerWaits", frozenset[int])
+"""Ranks that wait for the answer to a remote call without a frame that tells it."""
+
 
 @reduction
 def remote_call_handlers(stacks: StacksByRank) -> RemoteCallHandlers:
@@ -32,6 +35,12 @@ def _handles(found: Stacks, thread: Sample) -> bool:
     often = sum(sample.thread == thread.thread for sample in found.threads) > 1
     called = any(entry.module == _HANDLER for entry in path) and any(entry.origin == "app" for entry in path)
     return called and often and stayed(found, thread) and not thread.activity.waits_for_others
+
+
+@reduction
+def answer_waits(stacks: StacksByRank, handlers: RemoteCallHandlers) -> AnswerWaits:
+    """Ranks asleep right below the job's own code while another rank works on a remote call: a future leaves no frame."""
+    return AnswerWaits(frozenset(rank for rank, found in stacks.items() if found.unframed and {*handlers} - {rank}))
 
 
 def in_remote_call(found: Activity | None) -> bool:

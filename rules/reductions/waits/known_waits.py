@@ -11,6 +11,7 @@ from forensics.rules.reductions.calls.positions import Communicator
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.stacks.remote_calls import AnswerWaits
 from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
 from forensics.rules.reductions.waits.collective_waits import recorded_waits
 from forensics.rules.reductions.waits.combined_positions import Positions
@@ -24,7 +25,9 @@ _LEAST_RANKS = 4
 
 
 @reduction
-def known_waits(calls: Calls, placed: Positions, roster: Roster, samples: StacksByRank, messages: MessageWaits) -> WaitGraph:
+def known_waits(
+    calls: Calls, placed: Positions, roster: Roster, samples: StacksByRank, messages: MessageWaits, answers: AnswerWaits
+) -> WaitGraph:
     """The graph of all waits; what a process that is gone recorded is out of date."""
     ranks, groups = roster.ranks, placed.recorded
     gone = {rank for rank, facts in ranks.items() if facts.ended or facts.heartbeat_gap_ns}
@@ -34,7 +37,7 @@ def known_waits(calls: Calls, placed: Positions, roster: Roster, samples: Stacks
     between_two = point_to_point_waits(calls.connection, groups, heard, ignore=gone)
     guessed = {group.label: group.members for group in groups if group.confidence == "assumed"}
     recorded = not_whole(joined_by_stack((*collective, *between_two), roster, samples), guessed, samples)
-    found = (*recorded, *waits_by_stack(recorded, roster, samples, gone, messages))
+    found = (*recorded, *waits_by_stack(recorded, roster, samples, gone, messages, answers))
     reports = reported_waits(placed.reported, roster, samples)
     return wait_graph(explained_waits(found) if calls.logged else found, *reports)
 

@@ -77,15 +77,21 @@ def _collective(activity: Activity) -> str:
 
 
 def waits_by_stack(
-    waits: Sequence[Wait], ranks: Roster, samples: Mapping[int, Stacks], gone: Collection[int], messages: Collection[int]
+    waits: Sequence[Wait],
+    ranks: Roster,
+    samples: Mapping[int, Stacks],
+    gone: Collection[int],
+    messages: Collection[int],
+    answers: Collection[int] = (),
 ) -> Iterator[Wait]:
     """Build the waits of ranks that stacks show in communication or in a store, and that no recorded wait explains.
 
-    `messages` are ranks that may wait for a message. All wait for ranks that are busy elsewhere; where nobody is, for those
-    inside recorded operations: one owes the answer.
+    `messages` are ranks that may wait for a message, `answers` those that wait for one of another thread. All wait for ranks
+    that are busy elsewhere; where nobody is, for those inside recorded operations: one owes the answer.
     """
     explained = {rank for wait in waits for rank in wait.waiting}
     sure, perhaps = _unexplained(ranks, samples, {*explained, *gone}, messages)
+    sure, perhaps = sure | {*answers} - {*explained, *gone}, perhaps - {*answers}
     elsewhere = set(ranks.ranks) - explained - sure - perhaps
     if all(ranks.rank(rank).unseen for rank in elsewhere) and not sure:
         # Where nobody is seen elsewhere, whoever perhaps waits has company in that, and owes nobody anything. One whose record

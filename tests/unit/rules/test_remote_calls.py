@@ -18,12 +18,16 @@ HANDLER: Place = (("reward", "/srv/job/reward.py", 11), ("_run_function", f"{SIT
 PASSED_ON: Place = (("rpc_sync", API, 842), *HANDLER)
 
 
-def collected(handlers: dict[int, tuple[Place, ...]]) -> Collection:
+FUTURE: Place = CALLER[1:]
+
+
+def collected(handlers: dict[int, tuple[Place, ...]], caller: Place = CALLER) -> Collection:
     """Rank 0 asks; the others wait for it in an all_reduce, and threads of theirs were at these places."""
     job = Job(4)
     job.steps(12)
     job.hang({0})
-    found = whole(job, {0: CALLER})
+    found = whole(job, {0: caller})
+    found.samples(0, wchan="futex_do_wait")
     for rank, places in handlers.items():
         for number, place in enumerate(places):
             path = f"ranks/{rank}/stacks/{number}.json"
@@ -47,3 +51,8 @@ def test_the_rank_whose_thread_handles_the_call_is_named(
     tmp_path: Path, handlers: dict[int, tuple[Place, ...]], ranks: set[int]
 ) -> None:
     assert named(verdict_of(collected(handlers).write(tmp_path))) == ranks
+
+
+@pytest.mark.parametrize(("handlers", "ranks"), [({2: (HANDLER,) * 3}, {2}), ({}, {0})], ids=["handled", "a lock of its own"])
+def test_a_future_leaves_no_frame(tmp_path: Path, handlers: dict[int, tuple[Place, ...]], ranks: set[int]) -> None:
+    assert named(verdict_of(collected(handlers, FUTURE).write(tmp_path))) == ranks
