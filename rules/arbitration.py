@@ -210,7 +210,7 @@ def _absorbed(fault: list[Hypothesis]) -> list[Hypothesis]:
     """A fault in which what says no more than its first hypothesis is evidence of that one: group symptoms, an open link."""
     first, kept = fault[0], []
     for each in fault[1:]:
-        if _says_less(each, first) or _is_narrowed(each, first):
+        if _says_less(each, first) or _is_narrowed(each, first) or _leaves_open(each, first):
             first = _with_symptom(first, each)
         else:
             kept.append(each)
@@ -228,6 +228,15 @@ def _says_less(symptom: Hypothesis, first: Hypothesis) -> bool:
     named = _names_one_of(best, found)
     recorded = best.belief is Belief.DIRECT_RECORD and best.confidence is Confidence.CONFIRMED
     return named or (symptom.explains <= first.explains and (recorded or set(best.ranks) < set(found.ranks)))
+
+
+def _leaves_open(each: Hypothesis, first: Hypothesis) -> bool:
+    """Whether it says that one of several ranks is late, and not by what, where the first names some of these, and why."""
+    open_, named = each.finding, first.finding
+    slow = open_.anomaly is named.anomaly is Anomaly.FAIL_SLOW
+    why = open_.cause is Cause.UNKNOWN and named.cause is not Cause.UNKNOWN
+    surer = _CONFIDENCES.index(named.confidence) <= _CONFIDENCES.index(open_.confidence)
+    return slow and why and surer and not first.contradictions and _names_one_of(named, open_)
 
 
 def _names_one_of(best: Finding, found: Finding) -> bool:

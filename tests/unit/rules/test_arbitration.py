@@ -148,6 +148,24 @@ def test_who_is_named_by_another_family_is_the_one_of_two(moving: Supply) -> Non
         assert ranked(moving, [slow((0, 2), "a"), other], known)[0].ranks == (0, 2)
 
 
+def test_one_of_two_that_is_late_for_no_known_reason_is_the_one_whose_nic_is_slow(moving: Supply) -> None:
+    """A rank with a slow NIC comes late to calls as well; which of two it is calls alone may leave open."""
+    known = {"a": Family.NIC, "b": Family.RECORDER, "c": Family.LOG}
+    nic = replace(slow((2,), "a"), impact=Impact(None, 0.5, None, "arrival"))
+    late = replace(slow((0, 2), "b"), cause=Cause.UNKNOWN, mechanism=None, confidence=Confidence.SUSPECT)
+    (found,) = ranked(moving, [late, nic], known)
+    assert (found.ranks, found.cause, found.rules) == ((2,), Cause.NIC_OR_PCIE_SLOW, ("FX1", "FX2"))
+    doubted = replace(slow((2,), "a", against="c"), impact=nic.impact)
+    others = (
+        [replace(late, cause=Cause.COMPUTE_SLOW), nic],
+        [replace(late, ranks=(0, 1)), nic],
+        [late, doubted],
+        [replace(late, confidence=Confidence.LIKELY), replace(nic, confidence=Confidence.SUSPECT)],
+    )
+    for findings in others:
+        assert any(len(each.ranks) == 2 for each in ranked(moving, findings, known))
+
+
 def long_passes(cause: Cause) -> Finding:
     """All ranks are long in a stage, which costs most of the time."""
     found = finding(0, Belief.GROUP_SYMPTOM, rule="FX170", cause=cause)
