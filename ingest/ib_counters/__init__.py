@@ -12,6 +12,7 @@ from forensics.ingest._shared.content import Lines, from_first_character, read_o
 from forensics.ingest._shared.rows import add_row
 from forensics.ingest._shared.values import integer, text
 from forensics.ingest.ib_counters.ethtool import is_ethtool, readings
+from forensics.ingest.ib_counters.exporter import is_exporter, read_metrics
 from forensics.ingest.ib_counters.pcie import link_values
 from forensics.ingest.ib_counters.series import read_series
 from forensics.ingest.ib_counters.sysfs import is_sysfs, read_files
@@ -46,11 +47,12 @@ _OF_PORT = {"State": "state", "Physical state": "phys_state", "Link layer": "lin
 
 
 def sniff(head: bytes, path: str) -> int:
-    """Names its schema; or is the text of ibstat, perfquery, rdma, ethtool, or of files of sysfs."""
+    """Names its schema; or is the text of ibstat, perfquery, rdma, ethtool, node_exporter, or of files of sysfs."""
     if b'"forensics.ib/' in head[:512] or b'"forensics.ib-series/' in head[:512]:
         return 95
     words = head.decode("utf-8", "replace") if head[:1] != b"{" else ""
-    return 85 if b"\0" not in head and (is_text(words) or is_ethtool(words) or is_sysfs(words)) else 0
+    known = is_text(words) or is_ethtool(words) or is_sysfs(words) or is_exporter(words)
+    return 85 if b"\0" not in head and known else 0
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:
@@ -66,6 +68,9 @@ def rows(artefact: Artefact) -> Iterator[Item]:
         return
     if b'"forensics.ib-series/' in head[:512]:
         yield from _series(artefact)
+        return
+    if is_exporter(words):
+        yield from _document(read_metrics(Lines(artefact)), _sample(artefact))
         return
     is_document = from_first_character(head).startswith(b"{")
     document = (yield from read_object(artefact, SCHEMA)) if is_document else read_text(Lines(artefact))

@@ -143,3 +143,18 @@ def test_a_file_that_comes_again_begins_the_next_read() -> None:
     line = "/sys/class/infiniband/mlx5_1/ports/1/counters/symbol_error:{}\n/sys/class/infiniband/mlx5_1/ports/1/rate:x\n"
     rows = read("".join(map(line.format, (1, 4, "N/A (no PMA)"))).encode()).rows("counters")
     assert [(row["sample"], row["value"], row["time_ns"]) for row in rows] == [(0, 1, None), (1, 4, None)]
+
+
+def test_metrics_of_node_exporter() -> None:
+    found = sample("ib_counters/handmade_node_exporter.txt")
+    assert (found.ingester, found.problems) == ("ib_counters", [])
+    ports = {row["device"]: (row["state"], row["rate_bytes_per_s"]) for row in found.rows("devices") if row["kind"] == "port"}
+    assert ports == {"mlx5_0/1": ("4: ACTIVE, 5: LinkUp", 50_000_000_000), "mlx5_1/1": ("1: DOWN, 2: Polling", 5_000_000_000)}
+    values = {(row["device"], row["counter"]): row["value"] for row in found.rows("counters")}
+    assert values["mlx5_0/1", "port_xmit_data"] == 22_031_412_340 // 4
+    assert (values["mlx5_0/1", "local_ack_timeout_err"], values["mlx5_1/1", "port_xmit_packets"]) == (2705, 0)
+
+
+def test_a_log_that_quotes_a_metric_is_a_log() -> None:
+    text = b'rank 0 step 3\nnode_infiniband_state_id{device="mlx5_0",port="1"} 4\nrank 0 step 4\n'
+    assert read(text, "train.log").ingester != "ib_counters"
