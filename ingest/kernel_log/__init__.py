@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
@@ -21,6 +21,8 @@ _PREFIX = re.compile(
     r"(?:<\d+>)?\[ *\d{1,9}\.\d{6}\]|\d{1,3},\d+,\d+,[-c+](?:,[^;\n]{0,80})?;|.{0,80}\bkernel: "
     r"|\[\w{3} \w{3} +\d+ [\d:]{8} \d{4}\] "
 )
+# The driver writes some messages over several lines, of which the kernel stamps the first.
+_GOES_ON = re.compile(r"\s{2,}NVRM: (?P<text>.*)")
 _HOST = re.compile(r"(?:[A-Z][a-z]{2} [ \d]\d [\d:]{8}|\d{4}-\d\d-\d\dT\S{8,30}) (?P<host>[\w.-]{1,253}) kernel: ")
 _OF_A_JOB = re.compile(
     r"\[[Rr]ank ?\d{1,7}\]|ProcessGroup\w{1,20}\.cpp|NCCL (?:INFO|WARN) |Traceback \(most recent call last\)"
@@ -128,7 +130,11 @@ def sniff(head: bytes, path: str) -> int:
     if b"\0" in head or head[:1] == b"{":
         return 0
     lines = [line for line in head.decode("utf-8", "replace").splitlines()[:50] if line.strip("- ") and line[:3] != "-- "]
-    others = [line for line in lines if not (_PREFIX.match(line) or ("dmesg" in path and iso_time(line) is not None))]
+    others = [
+        line
+        for line in lines
+        if not (_PREFIX.match(line) or _GOES_ON.match(line) or ("dmesg" in path and iso_time(line) is not None))
+    ]
     if any(_CORE_HEADING.match(line) for line in lines[:_LINES_ABOVE]):
         return 60
     if any(_OF_A_JOB.search(line) for line in others):
@@ -143,8 +149,7 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     kills: dict[str, int] = {}
     lines = Lines(artefact)
     versions = StatedVersions()
-    for number, whole in lines:
-        line = whole[:MAX_TEXT]
+    for number, line in _joined(lines):
         if len(line) < _SHORTEST or not any(word in line for word in _WORDS):
             continue
         versions.feed(line)
@@ -170,6 +175,19 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     yield from versions.batches()
     if lines.problem is not None:
         yield lines.problem
+
+
+def _joined(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Lines, and where one goes on below another that tells nothing by itself, what both say together."""
+    above = ""
+    for number, whole in lines:
+        line = whole[:MAX_TEXT]
+        more = _GOES_ON.match(line) if line[:1] in " \t" else None
+        if more is None:
+            above = line if "NVRM: " in line and not any(word in line for word in _WORDS) else ""
+        elif above:
+            above = line = f"{above} {more['text']}"[:MAX_TEXT]
+        yield number, line
 
 
 def _add(columns: dict[str, list[Any]], number: int, line: str, kind: str, host: str | None) -> None:

@@ -51,3 +51,17 @@ def test_one_kill_is_reported_once_and_two_kills_twice() -> None:
 def test_a_corrected_error_is_no_event() -> None:
     line = "[ 5.000001] pcieport 0000:00:01.0: AER: PCIe Bus Error: severity=Corrected, type=Physical Layer\n"
     assert read(line.encode()).rows("device_events") == []
+
+
+LOST = (
+    "[  843.308145] NVRM: The NVIDIA GPU 0000:{0}:00.0\n               NVRM: (PCI ID: 10de:2330) installed in this system has\n"
+    "               NVRM: {1} and is not responding to commands.\n"
+)
+
+
+def test_a_message_of_the_driver_over_several_lines() -> None:
+    (row,) = read(LOST.format("b3", "fallen off the bus").encode()).rows("device_events")
+    assert (row["kind"], row["device"], row["locator"]) == ("gpu_fallen_off", "0000:b3:00.0", 3)
+    assert not read(LOST.format("b3", "been seen").encode()).rows("device_events")
+    xid = "[    5.000001] NVRM: Xid (PCI:0000:cb:00): 79, pid=1, GPU has fallen off the bus.\n"
+    assert len(read((xid + "               NVRM: run nvidia-bug-report.sh\n").encode()).rows("device_events")) == 1
