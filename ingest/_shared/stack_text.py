@@ -14,30 +14,12 @@ from forensics.ingest._shared.frames import MAX_DEPTH, Frame, FrameTable, innerm
 from forensics.ingest._shared.process_titles import Place, dumped, place_of, world_ranks
 from forensics.ingest._shared.processes import is_child_by_stack
 from forensics.ingest._shared.stack_frames import frame
+from forensics.ingest._shared.stack_headings import ENVIRONMENT, HEADING, LONGEST_HEADING, OF_PROCESS, OTHERS
 from forensics.ingest.interface import Batch
 
-LONGEST_HEADING = 160
 PROCESS = re.compile(r"\s*Process (\d{1,9}): ")
 # A rank of so many, as the command of the process gives it.
 _GIVEN = re.compile(r" --?rank[ =](\d{1,7})(?= (?:.* )?--?world[-_]size[ =]\d)")
-# A heading of a text with the stacks of several ranks, such as "=== Rank 3 ===", "Rank 3: http://node-1:25999", or the command
-# that took one: "$ py-spy dump --pid 88 # rank 3".
-# What is far to the right is the value of a variable.
-HEADING = re.compile(
-    r"(?!\s{4})[=#*\s-]*(?:\$? ?(?:sudo )?(?:py-spy dump|pystack remote|gdb) [^#]{1,80}#+\s*)?rank[ :#=]{0,2}(\d{1,7})[:\s]*"
-    r"(?:\(.{0,80}\)|https?://\S{1,80}|[\w.-]{1,80}:\d{1,5})?[:=#*\s-]*"
-    # Set off by a rule, with host and process around it: "== node-a RANK=1 pid 4101 ==", "##### gpu-3 | rank 7".
-    r"|(?:[=#*>]{2,}|-{2,}(?=\s)|-{3,}|\[)\s*(?:(?!rank)[\w.:@/=-]{1,80}[\s,|/]{1,4}){0,4}?"
-    r"(?:global[ _]?)?rank[ :#=_-]{0,2}(\d{1,7})(?:[\s,|/()]{1,4}[\w.:@/=-]{1,80}){0,4}\)?\s*(?:[\]=#*<:-]{1,}\s*)?",
-    re.I,
-)
-# The number of the process alone, above its dump: "--- 40510", "=== host n-1 pid 88 === 02:44:00".
-OF_PROCESS = re.compile(
-    r"[=#*-]{2,12} ?(?:(?:[\w.@/-]{1,80}[ ,|:]{1,3}){0,4}?(?i:pid)[ :=]{1,2})?(\d{2,9})(?: ?[=#*:-]{1,12})?"
-    r"(?: {1,3}(?:\d{4}-\d\d-\d\d[ T])?\d\d:\d\d(?::\d\d)?)?\s*"
-)
-# Of the environment of the process, above its dump: "RANK=9 LOCAL_RANK=1".
-ENVIRONMENT = re.compile(r"(?:export )?(?:[A-Z_]{1,40}=\S{1,80} )*RANK=(\d{1,7})(?: [A-Z_]{1,40}=\S{1,80})*\s*")
 _PY_SPY = re.compile(r'\s*Thread (0x[0-9A-Fa-f]+|\d{1,9}) \(([a-z+]+)\)(?:: "(.*)")?\s*')
 _FAULTHANDLER = re.compile(r"\s*(?:Thread|Current thread) (0x[0-9a-f]+)(?: \[(.*)\])? \(most recent call (first|last)\):\s*")
 # pystack, of Python alone or with the frames of libraries.
@@ -143,6 +125,9 @@ def threads_in(lines: Iterable[tuple[int, str]]) -> Iterator[Thread]:
             continue
         if len(line) <= LONGEST_HEADING and (match := HEADING.fullmatch(line)):
             pid, rank, dumps = None, int(match[1] or match[2]), _Dumps()
+            continue
+        if len(line) <= LONGEST_HEADING and OTHERS.fullmatch(line):
+            pid, rank, dumps = None, None, _Dumps()
             continue
         if len(line) <= LONGEST_HEADING and (match := OF_PROCESS.fullmatch(line)):
             pid = int(match[1])

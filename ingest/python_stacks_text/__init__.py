@@ -13,12 +13,9 @@ from forensics.ingest._shared.dump_times import time_in
 from forensics.ingest._shared.process_titles import dumped
 from forensics.ingest._shared.prompts import is_command
 from forensics.ingest._shared.stack_frames import frame
+from forensics.ingest._shared.stack_headings import ENVIRONMENT, HEADING, LONGEST_HEADING, OF_PROCESS, OTHERS
 from forensics.ingest._shared.stack_text import (
-    ENVIRONMENT,
-    HEADING,
     INNERMOST,
-    LONGEST_HEADING,
-    OF_PROCESS,
     PROCESS,
     header,
     stack_batches,
@@ -61,7 +58,7 @@ def _is_about_the_dump(line: str) -> bool:
     start = line[:LONGEST_HEADING]
     return (
         PROCESS.match(line) is not None
-        or any(form.fullmatch(start) for form in (HEADING, ENVIRONMENT, OF_PROCESS))
+        or any(form.fullmatch(start) for form in (HEADING, OTHERS, ENVIRONMENT, OF_PROCESS))
         or dumped(line) is not None
         or _VARIABLE.match(line) is not None
         or is_command(line)

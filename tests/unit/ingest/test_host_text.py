@@ -287,6 +287,8 @@ def test_text_that_is_not_read_is_said(tmp_path: Path) -> None:
         "=== host gpu-12, pid 4101, rank {} ===",
         "*** worker-3 global_rank {} ***",
         ">>> rank {} (gpu-12)",
+        "The stack for rank{}:",
+        "py-spy dump of rank {}",
     ],
 )
 def test_headings_tell_the_ranks_of_stacks(tmp_path: Path, heading: str) -> None:
@@ -313,6 +315,15 @@ def test_headings_tell_the_ranks_of_stacks(tmp_path: Path, heading: str) -> None
 def test_what_is_no_heading_of_a_rank_is_none(heading: str) -> None:
     found = read((heading.format(2) + "\n" + _SPY.format(pid=4242)).encode(), "stacks.txt")
     assert all(row.get("rank") is None for row in found.rows("stacks"))
+
+
+@pytest.mark.parametrize(
+    "heading", ["The stack for all other ranks:", "## the other 3 ranks", "Stacks of the remaining workers:"]
+)
+def test_stacks_of_the_others_are_not_of_the_rank_above(heading: str) -> None:
+    text = "The stack for rank2:\n" + _SPY.format(pid=4242) + heading + "\n" + _SPY.format(pid=4243)
+    found = read(text.encode(), "stacks.txt").rows("stacks")
+    assert {row["pid"]: row.get("rank") for row in found} == {4242: 2, 4243: None}
 
 
 def test_an_analysis_of_the_recorder_alone_in_a_file(tmp_path: Path) -> None:
