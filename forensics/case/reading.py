@@ -67,7 +67,7 @@ def read_artefact(artefact: Artefact) -> Reading:
                 head = beginning = first_bytes(stream, SNIFF_BYTES)
                 if may_be_program(head) or may_be_manual(head):
                     beginning += _rest(stream, LARGEST_PROGRAM - len(beginning))
-                    if reason := _only_quotes(beginning):
+                    if reason := _only_quotes(beginning, artefact.path):
                         return Reading(None, None, reason=reason)
                 ingester = choose(head, artefact.path)
                 if ingester is not None and (ingester.kind == _LOG or _is_by_command(ingester.kind, head)):
@@ -99,11 +99,11 @@ def read_artefact(artefact: Artefact) -> Reading:
     return _placed(Reading(name, identity.kind or kind, batches, problems, identity), artefact.lines_before)
 
 
-def _only_quotes(content: bytes) -> str | None:
+def _only_quotes(content: bytes, path: str) -> str | None:
     """What a text is whose messages have not happened, by as much of it as such a text may have; None for any other."""
     if is_program(content):
         return "source code of a program"
-    return "instructions that quote messages" if is_manual(content) else None
+    return "instructions that quote messages" if is_manual(content, path) else None
 
 
 def _job_of(content: bytes) -> str | None:

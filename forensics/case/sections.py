@@ -1,8 +1,8 @@
 """What people pasted together into one text: outputs of commands, which the reader of the text as a whole passes over.
 
 A ticket holds lines of a job's log, then `$ nvidia-smi` with its table, then a report of RAS. The whole text stays what it is;
-each part of another known form, in front of the first command or below one, is an artefact of its own, under the name of the
-file and with its lines.
+each part of another known form, in front of the first command or below one, or in a block of a page in Markdown, is an artefact
+of its own, under the name of the file and with its lines.
 Files below their names are read one by one (`named_parts`), and what was quoted as a whole as it stood (`plain_text`).
 """
 
@@ -40,6 +40,7 @@ _LIKE_A_COMMAND = re.compile(
 _OF_PROMPTS = (b"$ ", b"# ", b"@")
 # What the reader of a log knows by itself is left to it: stacks, and the lines of a kernel.
 _PARTS = frozenset({"nccl_ras_text", "nvidia_smi", "process_facts", "process_environ", "memory_use", "ib_counters"})
+_FENCE = b"```"
 _LONGEST_FRONT = 128
 _LOG, _KERNEL = "training_log", "kernel_log"
 _RECORDS = "records.log"
@@ -125,7 +126,7 @@ def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
         if found is not None and found.name in (_LOG, _KERNEL):
             wanted = _PARTS
             yield _part(artefact, around, 0)
-    commands = [number for number, line in enumerate(lines) if _LIKE_A_COMMAND.match(line) and _is_command(line)]
+    commands = [number for number, line in enumerate(lines) if _begins(line)]
     begins = [0, *(number for number in commands[:_MOST_SECTIONS] if number)]
     for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True):
         part = b"".join(lines[begin:end])
@@ -137,7 +138,16 @@ def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
 
 def _may_have_parts(content: bytes) -> bool:
     # Bytes are found a hundred times faster than patterns, and most logs have none of these.
-    return b"+--" in content or (any(mark in content for mark in _OF_PROMPTS) and _LIKE_A_COMMAND.search(content) is not None)
+    return (
+        b"+--" in content
+        or b"\n" + _FENCE in content
+        or (any(mark in content for mark in _OF_PROMPTS) and _LIKE_A_COMMAND.search(content) is not None)
+    )
+
+
+def _begins(line: bytes) -> bool:
+    """Whether something else begins with this line: below a command, or in another block of a page."""
+    return line.startswith(_FENCE) or (_LIKE_A_COMMAND.match(line) is not None and _is_command(line))
 
 
 def _is_command(line: bytes) -> bool:

@@ -9,8 +9,10 @@ LARGEST_MANUAL = 1 << 18
 _ANY_TITLE = re.compile(rb"(?:\xef\xbb\xbf)?\s{0,64}#{1,2} \S")
 _TITLE = re.compile(
     rb"(?:\xef\xbb\xbf)?\s{0,64}#{1,2} [^\n]{0,120}?"
-    rb"\b(?i:run-?book|play-?book|troubleshooting|how[ -]to|user guide|faq|cheat ?sheet)\b"
+    rb"\b(?i:run-?book|play-?book|troubleshooting|how[ -]to|user guide|faq|cheat ?sheet|what to do (?:if|when))\b"
 )
+# A file that is called so needs no such title.
+_NAME = re.compile(r"(?i:(?:^|[/_. -])(?:run-?book|play-?book|troubleshooting|how-?to|faq|cheat-?sheet)s?(?=[/_. -]|$)[^/]*$)")
 _COMMAND = re.compile(
     r"\s*(?:[$#>] |(?:sudo |kubectl |nvidia-smi|dmesg|ps |py-spy |ssh |export |scontrol |sinfo |ib\w+ |grep |cat ))"
 )
@@ -30,8 +32,8 @@ def may_be_manual(head: bytes) -> bool:
     return _ANY_TITLE.match(head) is not None or _PAGE.match(head) is not None
 
 
-def is_manual(content: bytes) -> bool:
-    """Whether a text with the title of such quotes no more than a few lines at once, or any page is a chapter of a book.
+def is_manual(content: bytes, path: str) -> bool:
+    """Whether a text titled or called so quotes no more than a few lines at once, or any page is a chapter of a book.
 
     Of pages in HTML the title does not matter.
     """
@@ -41,7 +43,8 @@ def is_manual(content: bytes) -> bool:
         quoted = (block[1].strip().count(b"\n") + 1 for block in _BLOCK.finditer(content))
         return _PROSE.search(content) is not None and max(quoted, default=0) <= _MOST_PER_BLOCK
     lines = content.decode("utf-8", "replace").splitlines()
-    return (_TITLE.match(content) is not None and _quotes_little(lines)) or _is_chapter(lines)
+    is_called_so = _TITLE.match(content) is not None or _NAME.search(path) is not None
+    return (is_called_so and _quotes_little(lines)) or _is_chapter(lines)
 
 
 def _quotes_little(lines: Sequence[str]) -> bool:

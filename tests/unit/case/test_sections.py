@@ -143,6 +143,14 @@ def test_what_is_quoted_of_a_kernel_log_is_not_called_uncollected(tmp_path: Path
     assert len(kernel) == 1 and kernel[0].endswith(": lines quoted elsewhere only")
 
 
+def test_blocks_of_a_page_are_read_each_by_its_form(tmp_path: Path) -> None:
+    page = f"We asked it:\n\n```\n{RAS}\n```\n\nand then\n\n```\n[rank5]: torch.OutOfMemoryError: CUDA out of memory.\n```\n"
+    case = case_of(page, tmp_path)
+    assert kinds(case) == ["nccl_ras", "training_log"]
+    line = page[: page.index("OutOfMemoryError")].count("\n") + 1
+    assert case.execute("SELECT rank, locator FROM log_events WHERE kind = 'exception'").fetchall() == [(5, line)]
+
+
 def steps(first: int, last: int) -> str:
     return "".join(f"2025-11-12 16:0{n}:04 step={n} loss=1.8677 tps=118384\n" for n in range(first, last))
 
@@ -288,6 +296,15 @@ def test_instructions_that_quote_a_message_are_no_evidence(tmp_path: Path, text:
     (tmp_path / "page.md").write_text(text)
     (tmp_path / "job.log").write_text(LOG)
     assert ("training_log" in kinds_of(tmp_path, "page.md")) is is_read
+
+
+@pytest.mark.parametrize(("name", "is_read"), [("ops/RUNBOOK_gpu.md", False), ("what to do.md", False), ("ticket-88.md", True)])
+def test_instructions_are_known_by_their_name_or_title(tmp_path: Path, name: str, is_read: bool) -> None:
+    title = "What to do when it hangs" if name.startswith("what") else "GPU hang"
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(RUNBOOK.format(ONE[:60] + "\n").replace("Runbook: NCCL hang", title))
+    (tmp_path / "job.log").write_text(LOG)
+    assert ("training_log" in kinds_of(tmp_path, ".md")) is is_read
 
 
 CHAPTER = "# Debugging\n\n" + "".join(
