@@ -40,6 +40,7 @@ def _evaluate(
         {rank for root in (*graph.roots, *graph.reported_roots) for rank in root.ranks}
         | {rank for rank in errors.by_rank if roster.rank(rank).dead}
         | {rank for rank in _beside_unseen(roster, graph) if (error := errors.by_rank.get(rank)) and error.of_device}
+        | {rank for rank, error in errors.by_rank.items() if error.is_lost and _left_out(rank, roster, graph)}
     )
     # What a program can cause, and most ranks have, it caused.
     if 2 * len(first) > len(roster.ranks) > 2 and not any(errors.by_rank[rank].of_device for rank in first):
@@ -61,6 +62,11 @@ def _beside_unseen(roster: Roster, graph: WaitGraph) -> Iterator[int]:
     for rank, whom in graph.waits_for.items():
         if whom and unseen.issuperset(whom):
             yield rank
+
+
+def _left_out(rank: int, roster: Roster, graph: WaitGraph) -> bool:
+    """Whether others wait, in groups whose other members nothing tells, and nothing shows that this rank does."""
+    return bool(graph.waits) and rank not in graph.waits_for and roster.rank(rank).unseen
 
 
 def _stage(graph: WaitGraph, stacks: StacksByRank, text: EvidenceText, rank: int) -> StageRef:

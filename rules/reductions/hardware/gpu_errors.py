@@ -31,6 +31,7 @@ _OF_DEVICE = {
     120: "error of its system processor",
     140: "memory error that could not be corrected",
 }
+_FALLEN_OFF = 79
 _OF_WORK = {
     13: "exception of its graphics engine",
     31: "page fault of its memory",
@@ -57,7 +58,7 @@ class GpuError:
 
     `meaning` is the error in words, `of_device` that no program causes it, `teller` who wrote it, `time_ns` CLOCK_REALTIME if
     something dates it, `pid` the process that it names, `of_rank` that this is the process of the rank, `is_loose` that nothing
-    ties it to a standstill which logs alone tell of.
+    ties it to a standstill which logs alone tell of, `is_lost` that the GPU answers nobody until its host is started again.
     """
 
     host: str | None
@@ -70,6 +71,7 @@ class GpuError:
     teller: str = "the kernel log"
     of_rank: bool = False
     is_loose: bool = False
+    is_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +160,17 @@ def _logged(connection: DuckDBPyConnection) -> Iterator[GpuError]:
         words = _OF_DEVICE.get(code) or (_OF_WORK.get(code) if time_ns is not None or pid is not None else None)
         if words:
             place, teller = _address(device) or device, _TELLERS.get(parser, "the kernel log")
-            yield GpuError(host, place, f"Xid {code} ({words})", code in _OF_DEVICE, source, time_ns, pid, teller)
+            said = GpuError(host, place, f"Xid {code} ({words})", code in _OF_DEVICE, source, time_ns, pid, teller)
+            yield replace(said, is_lost=code == _FALLEN_OFF)
 
 
 def _lost(connection: DuckDBPyConnection) -> Iterator[GpuError]:
     """GPUs that did not answer when somebody asked, or that the driver lost without an Xid."""
     for host, device, text, source, time_ns, is_asked in rows_of(connection, "device_events", _LOST):
         if is_asked:
-            yield GpuError(host, device, text or "it does not answer", True, source, time_ns, teller="nvidia-smi")
+            yield GpuError(host, device, text or "it does not answer", True, source, time_ns, teller="nvidia-smi", is_lost=True)
         else:
-            yield GpuError(host, _address(device), "it has fallen off the bus", True, source, time_ns)
+            yield GpuError(host, _address(device), "it has fallen off the bus", True, source, time_ns, is_lost=True)
 
 
 def _pid(text: str) -> int | None:

@@ -108,6 +108,29 @@ def test_an_error_of_the_rank_that_has_not_come_is(tmp_path: Path) -> None:
     assert (first.ranks, first.cause) == ((1,), Cause.GPU_FAULT)
 
 
+BEGAN = "cn-{host}:{pid}:9 [0] NCCL INFO comm 0x9b rank {rank} nranks 8 cudaDev 0 busId {bus}000 commId 0x5 - Init COMPLETE\n"
+GAVE_UP = (
+    "[E ProcessGroupNCCL.cpp:475] [Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=40, "
+    "OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800123 milliseconds before timing out.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "gave_up", "ranks"),
+    [(79, (0, 1, 2, 4), {5}), (94, (0, 1, 2, 4), set()), (79, (), set())],
+    ids=["lost", "an error after which it may go on", "nobody waits"],
+)
+def test_a_lost_gpu_of_a_rank_that_never_gave_up_as_others_did(
+    code: int, gave_up: tuple[int, ...], ranks: set[int], tmp_path: Path
+) -> None:
+    """Logs do not tell who was in the group; a GPU that NCCL began with, and that is gone, cannot take part in any."""
+    began = "".join(BEGAN.format(host=rank // 4, pid=700 + rank, rank=rank, bus=f"{rank + 1:x}b") for rank in range(8))
+    (tmp_path / "job.log").write_text(began + "step 4 loss 2.1\n" + "".join(GAVE_UP.format(rank) for rank in gave_up))
+    line = f"[  84211.2] NVRM: Xid (PCI:0000:6b:00): {code}, pid='<unknown>', name=<unknown>, GPU has failed\n"
+    (tmp_path / "dmesg-cn-1.txt").write_text(line.replace("84211.2", "84211.200014") * 2)
+    assert named(verdict_of(tmp_path)) == ranks
+
+
 def test_of_errors_that_came_together_one_is_to_blame(tmp_path: Path) -> None:
     lines = [xid("74, pid={pid}, name=python, NVLink", rank, address=f"0000:{rank}b:00") for rank in (1, 2)]
     (first,) = leaders(verdict_of(collected(*lines).write(tmp_path)))
