@@ -17,6 +17,25 @@ _PEERS = """
 SELECT regexp_extract(subject, 'peer=([^<\\s]+)', 1) AS peer, count(DISTINCT host), count(DISTINCT rank), min(source)
 FROM logged_event WHERE kind = 'completion_error' GROUP BY peer ORDER BY peer
 """
+# Transfers that the other end did not answer, of one host with one address: nothing tells which end, or what is between.
+_ONE_LINK = """
+SELECT host, regexp_extract(subject, 'peer=([^<\\s]+)', 1) AS peer,
+    count(*) FILTER (regexp_matches(subject, 'status=1[23]\\b')) AS silent,
+    min(source) FROM logged_event WHERE kind = 'completion_error' AND NOT after_cancel GROUP BY ALL ORDER BY ALL
+"""
+# Hosts whose own ports NCCL reports as failed.
+_OWN_PORTS = """
+SELECT host, count(DISTINCT regexp_extract(text, ':(\\d+):\\d+ \\[', 1)), min(source) FROM logged_event
+WHERE kind = 'nic_event' AND regexp_matches(subject, '(?i)\\bport (error|down|is down)') AND NOT after_cancel GROUP BY host
+"""
+# What NCCL's own network, or a plugin of it, could not do, in words that tell of no peer.
+_UNABLE = """
+SELECT rank, arg_min(text, (path, locator)), arg_min(source, (path, locator)) FROM logged_event
+WHERE kind = 'nccl_warning' AND rank IS NOT NULL AND contains(text, ' NCCL WARN NET/') AND NOT after_cancel
+    AND NOT regexp_matches(text,
+        '(?i)completion|async|peer|remote|connect|timed? ?out|unreachable|refused|reset|closed|request')
+GROUP BY rank ORDER BY rank
+"""
 _HOST = "SELECT min(host) FROM job_config WHERE key = 'node.address' AND value = ? HAVING count(DISTINCT host) = 1"
 # Links that went down and were not reported up again; those of containers and bridges come and go.
 _LINKS = links_down("NOT regexp_matches(device, '^(veth|docker|br-|virbr|cali|vxlan|tap|lo)')")
@@ -31,11 +50,15 @@ WHERE p.kind = 'port' AND regexp_matches(p.state, '(?i)\\b(active|down)\\b')
 ORDER BY ALL
 """
 _LEAST_PORTS = 3
+_LONGEST = 120
 
 
 def link_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     """Each a sentence that says what to get, the surest first."""
+    yield from _own_ports(connection)
     yield from _lost_peer(connection)
+    yield from _one_link(connection)
+    yield from _unable(connection)
     yield from _down_links(connection)
     yield from _down_ports(connection)
     yield from _errors_of_port(connection)
@@ -53,9 +76,40 @@ def _lost_peer(connection: DuckDBPyConnection) -> Iterator[str]:
     if len(peers) == 1 and peers[0][0] and peers[0][1] > 1:
         peer, hosts, ranks, source = peers[0]
         whose = f"{counted(ranks, 'rank')} of {hosts} other hosts" if ranks else f"{hosts} other hosts"
-        known = connection.execute(_HOST, [peer]).fetchone()
-        of = f"{known[0]} (address {peer})" if known else f"the host with the address {peer}"
+        of = _addressed(connection, peer)
         yield f"NICs, links and kernel log of {of}: {whose} lost transfers with it alone ({source})"
+
+
+def _addressed(connection: DuckDBPyConnection, peer: str) -> str:
+    known = connection.execute(_HOST, [peer]).fetchone()
+    return f"{known[0]} (address {peer})" if known else f"the host with the address {peer}"
+
+
+def _one_link(connection: DuckDBPyConnection) -> Iterator[str]:
+    """The two ends of all transfers that failed, where one host alone tells of them."""
+    links = rows_of(connection, "log_events", _ONE_LINK, kinds=("completion_error",))
+    if len(links) == 1 and links[0][0] and links[0][1] and links[0][2]:
+        ((host, peer, _, source),) = links
+        ends = f"{host} and of {_addressed(connection, peer)}"
+        yield f"NICs and kernel logs of {ends}, and what is between: transfers were not answered ({source})"
+
+
+def _own_ports(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One host, whose processes see its ports fail: where several do it may be a switch."""
+    hosts = rows_of(connection, "log_events", _OWN_PORTS, kinds=("nic_event",))
+    if len(hosts) == 1 and hosts[0][0]:
+        ((host, processes, source),) = hosts
+        whose = f"{processes} of its processes say" if processes > 1 else "one of its processes says"
+        yield f"NICs, cables and switch ports of {host}: a port of its own failed, {whose} ({source})"
+
+
+def _unable(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One rank: what a network cannot do on all hosts is of its version or of its settings."""
+    ranks = rows_of(connection, "log_events", _UNABLE, kinds=("nccl_warning",))
+    if len(ranks) == 1:
+        ((rank, text, source),) = ranks
+        said = text.partition(" NCCL WARN ")[2].strip()[:_LONGEST]
+        yield f"log, NICs and driver of the host of rank {rank}, whose network alone failed by itself: {said} ({source})"
 
 
 def _down_links(connection: DuckDBPyConnection) -> Iterator[str]:

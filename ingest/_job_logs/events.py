@@ -49,7 +49,7 @@ PATTERNS = (
     ),
     pattern(
         "nic_event",
-        r"NET/IB ?: (?P<nic>[\w.-]+:\d+) (?:async fatal event|Got async (?:error )?event)[^:]{0,80}: (?P<what>[\w ]+)",
+        r"NET/IB ?: (?:(?P<nic>[\w.-]+:\d+) )?(?:async fatal event|Got async (?:error )?event)[^:]{0,80}: (?P<what>[\w ]+)",
         "{nic} {what}",
     ),
     pattern("nccl_warning", r"\] (?P<where>\S{1,200}:\d{1,7})(?: \([^)]{0,80}\))? NCCL WARN ", "{where}"),

@@ -334,7 +334,37 @@ def test_the_one_address_that_several_hosts_lost(tmp_path: Path) -> None:
     known = judged(tmp_path / "named", lost("10.8.0.4", "10.8.0.4", "10.8.0.4") | named)
     assert "kernel log of cn-009 (address 10.8.0.4)" in known.would_change[0]
     for peers in (("10.8.0.4",), ("10.8.0.4", "10.8.0.4", "10.8.0.7"), ("10.8.0.1", "10.8.0.0")):
-        assert "with the address" not in " ".join(judged(tmp_path / "-".join(peers), lost(*peers)).would_change)
+        assert "lost transfers with it" not in " ".join(judged(tmp_path / "-".join(peers), lost(*peers)).would_change)
+
+
+COMPLETION = (
+    "cn-{0}:91:{2} [0] ib_plugin.c:1615 NCCL WARN NET/IB : Got completion from peer 10.8.0.{1}<44206> with status={3} "
+    "opcode=129 len=65536 vendor err 129 (Recv) localGid ::ffff:10.9.0.{0} remoteGids::ffff:10.9.0.{1}\n"
+)
+PORT = "cn-{0}:{1}:99 [0] transport/net_ib.cc:93 NCCL WARN NET/IB : Got async event : port {2}\n"
+OFI = "[1,{0}]<stdout>:cn-{0}:72593:73427 [7] create_component:459 NCCL WARN NET/OFI {1}\n"
+
+
+def test_both_ends_of_the_one_link_that_is_silent(tmp_path: Path) -> None:
+    found = judged(tmp_path / "one", {"a.log": COMPLETION.format(1, 4, 93, 12) + COMPLETION.format(1, 4, 94, 5)})
+    assert "NICs and kernel logs of cn-1 and of the host with the address 10.8.0.4" in found.would_change[0]
+    others = (COMPLETION.format(1, 4, 93, 12) + COMPLETION.format(1, 5, 93, 12), COMPLETION.format(1, 4, 93, 4))
+    for number, text in enumerate(others):
+        assert "what is between" not in " ".join(judged(tmp_path / str(number), {"a.log": text}).would_change)
+
+
+def test_ports_of_the_one_host_that_says_they_failed(tmp_path: Path) -> None:
+    own = PORT.format(1, 91, "error") + PORT.format(1, 92, "error")
+    assert "switch ports of cn-1: a port of its own failed, 2 of" in judged(tmp_path / "one", {"a.log": own}).would_change[0]
+    for number, text in enumerate((own + PORT.format(2, 91, "error"), PORT.format(1, 91, "active"))):
+        assert "of its own failed" not in " ".join(judged(tmp_path / str(number), {"a.log": text}).would_change)
+
+
+def test_the_one_rank_whose_network_did_not_begin(tmp_path: Path) -> None:
+    text = OFI.format(23, "Couldn't open AV. RC: -22, ERROR: Invalid argument")
+    assert "of the host of rank 23, whose network alone failed" in judged(tmp_path / "one", {"a.log": text}).would_change[0]
+    for number, other in enumerate((text + OFI.format(7, "Couldn't open AV."), OFI.format(23, "Connection to peer lost"))):
+        assert "network alone" not in " ".join(judged(tmp_path / str(number), {"a.log": other}).would_change)
 
 
 @pytest.mark.parametrize("text", [FAILED, CANCELLED])
