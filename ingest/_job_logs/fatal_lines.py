@@ -33,9 +33,11 @@ PATTERNS = (
         "{what}",
         ("F",),
     ),
-    # ROCm's runtime, in the process whose device failed.
+    # ROCm's runtime, in the process whose device failed; a bar of progress does not end its line.
     pattern("fatal_error", r"(?P<what>Queue 0x\w{1,16} aborting with error : HSA_STATUS_ERROR_\w{1,60})", "{what}"),
-    pattern("fatal_error", r"^(?P<what>(?:Memory access fault|HW Exception) by GPU node-\d{1,5})\b", "{what}"),
+    pattern(
+        "fatal_error", r"(?:^|(?:/it|it/s)\])(?P<what>(?:Memory access fault|HW Exception) by GPU node-\d{1,5})\b", "{what}"
+    ),
 )
 WORDS = (
     *("*** SIG", "free(): ", "alloc(): ", "munmap_chunk(): ", "malloc_consolidate(): ", "double free or corruption"),

@@ -78,8 +78,8 @@ _LISTED = re.compile(
     r"^(?:\S{1,255}: )?rank (?P<rank>\d{1,7}) "
     r"(?:died from signal (?P<signal>\d{1,2})(?: and dumped core)?|exited with code (?P<code>\d{1,3}))$"
 )
-# The ranks of an engine are those of the job where there is one engine.
-_REPLICA = "_DP"
+# The ranks of an engine are those of the job where there is one engine, which calls itself the first replica.
+_REPLICA = re.compile(r"_DP[1-9]")
 # Signals that no peer causes.
 _UNCAUSED = frozenset({-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE})
 # A signal that nobody sends, as the handler of the process itself reports it.
@@ -195,7 +195,7 @@ def _by_process(line: str) -> Iterator[Ended]:
         yield Ended(rank_number(shard["rank"]), f"exitcode=-{shard['signal']} time=list by=mpi")
     if unready := _UNREADY.search(line):
         yield Ended(rank_number(unready["rank"]), "exitcode=1 first by=mpi")
-    if (worker := _WORKER.search(line)) and _REPLICA not in line:
+    if (worker := _WORKER.search(line)) and not _REPLICA.search(line):
         # Of several that died it names one, and not by its end: the number is no rank of this event.
         yield Ended(None, f"died worker={worker['rank']}")
     if (unexpected := _EXPECTED.search(line)) and int(unexpected["code"]) in _UNCAUSED:

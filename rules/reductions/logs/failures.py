@@ -43,7 +43,8 @@ _LOST_DEVICE = re.compile(r"code=(?:48|64|79|94|95|119|120|140) ")
 _ODD_ONE = re.compile(r"\bRank (\d{1,7}) has different values? for .{1,200}[Oo]ther ranks:")
 """What all ranks raise that found one of them to differ from all others."""
 _OF_DEVICE = re.compile(
-    r"^[^\[\]]*\bby GPU node-\d|Queue 0x\w{1,16} aborting with error : HSA_STATUS_ERROR_(?:EXCEPTION|MEMORY_\w+|ILLEGAL_\w+)"
+    r"(?:^|(?:/it|it/s)\])[^\[\]]*\bby GPU node-\d"
+    r"|Queue 0x\w{1,16} aborting with error : HSA_STATUS_ERROR_(?:EXCEPTION|MEMORY_\w+|ILLEGAL_\w+)"
 )
 """What ROCm's runtime writes before it aborts the process whose device failed; a label in front may be that of another node."""
 _OF_PROGRAM_TOO = re.compile("Memory access fault by GPU|HSA_STATUS_ERROR_")

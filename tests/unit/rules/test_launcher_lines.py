@@ -396,8 +396,9 @@ def test_the_one_that_died_of_two_workers_of_vllm(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["Worker proc VllmWorker-{}", "RayWorkerProc rank=[{}]"])
-def test_the_worker_of_vllm_that_died_of_its_own_error(tmp_path: Path, form: str) -> None:
-    assert named(pasted(tmp_path, fault(3) + engine(3, form=form))) == {3}
+@pytest.mark.parametrize("label", ["EngineCore", "EngineCore_DP0"])
+def test_the_worker_of_vllm_that_died_of_its_own_error(tmp_path: Path, form: str, label: str) -> None:
+    assert named(pasted(tmp_path, fault(3) + engine(3, label, form=form))) == {3}
 
 
 @pytest.mark.parametrize(

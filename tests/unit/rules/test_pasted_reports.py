@@ -134,6 +134,10 @@ FAULT = "[default{0}]:Memory access fault by GPU node-8 (Agent handle: 0x1d) on 
     [
         ("Memory access fault by GPU node-8 (Agent handle: 0x1d) on address 0x7e. Reason: Unknown.\n", Confidence.LIKELY),
         ("HW Exception by GPU node-8 (Agent handle: 0x1d) reason :GPU Hang\n", Confidence.CONFIRMED),
+        (
+            "  3%| | 4/90 [12:01<6:14, 17.6s/it]HW Exception by GPU node-8 (Agent handle: 0x1d) reason :GPU Hang\n",
+            Confidence.CONFIRMED,
+        ),
     ],
 )
 def test_a_fault_that_a_kernel_of_the_program_causes_too_is_no_proof_of_a_bad_gpu(
