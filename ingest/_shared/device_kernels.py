@@ -13,7 +13,8 @@ from typing import Any
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.collective_kernels import moves_data
 from forensics.ingest._shared.dump_times import time_in
-from forensics.ingest._shared.stack_text import HEADING, LONGEST_HEADING, PROCESS
+from forensics.ingest._shared.stack_headings import HEADING, LONGEST_HEADING
+from forensics.ingest._shared.stack_text import PROCESS
 from forensics.ingest.interface import Batch
 
 MAX_KERNELS = 100_000

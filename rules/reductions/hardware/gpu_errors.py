@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import NewType
 
 from duckdb import DuckDBPyConnection
@@ -46,6 +47,7 @@ _OF_WORK = {
 }
 """What a program, or a peer, can cause as well."""
 _TELLERS = {"dcgm_metrics": "DCGM"}
+_DATED = re.compile(r"\[?[A-Z][a-z]{2} ([A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d \d{4})\]?\s")
 _PID = re.compile(r"\bpid='?(\d{1,9})")
 _ADDRESS = re.compile(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-9a-fA-F])?")
 # Clocks of hosts differ, and one error brings others: within this time nothing tells which was first.
@@ -58,7 +60,8 @@ class GpuError:
 
     `meaning` is the error in words, `of_device` that no program causes it, `teller` who wrote it, `time_ns` CLOCK_REALTIME if
     something dates it, `pid` the process that it names, `of_rank` that this is the process of the rank, `is_loose` that nothing
-    ties it to a standstill which logs alone tell of, `is_lost` that the GPU answers nobody until its host is started again.
+    ties it to a standstill which logs alone tell of, `is_lost` that the GPU answers nobody until its host is started again,
+    `wall_ns` the time by a clock of unknown zone.
     """
 
     host: str | None
@@ -72,6 +75,7 @@ class GpuError:
     of_rank: bool = False
     is_loose: bool = False
     is_lost: bool = False
+    wall_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +165,7 @@ def _logged(connection: DuckDBPyConnection) -> Iterator[GpuError]:
         if words:
             place, teller = _address(device) or device, _TELLERS.get(parser, "the kernel log")
             said = GpuError(host, place, f"Xid {code} ({words})", code in _OF_DEVICE, source, time_ns, pid, teller)
-            yield replace(said, is_lost=code == _FALLEN_OFF)
+            yield replace(said, is_lost=code == _FALLEN_OFF, wall_ns=_wall(text))
 
 
 def _lost(connection: DuckDBPyConnection) -> Iterator[GpuError]:
@@ -170,7 +174,18 @@ def _lost(connection: DuckDBPyConnection) -> Iterator[GpuError]:
         if is_asked:
             yield GpuError(host, device, text or "it does not answer", True, source, time_ns, teller="nvidia-smi", is_lost=True)
         else:
-            yield GpuError(host, _address(device), "it has fallen off the bus", True, source, time_ns, is_lost=True)
+            yield GpuError(
+                host, _address(device), "it has fallen off the bus", True, source, time_ns, is_lost=True, wall_ns=_wall(text)
+            )
+
+
+def _wall(text: str | None) -> int | None:
+    """The time in front of a line of `dmesg -T`, in ns; its zone is that of the host."""
+    found = _DATED.match(text or "")
+    try:
+        return int(datetime.strptime(f"{found[1]} +0000", "%b %d %H:%M:%S %Y %z").timestamp()) * 10**9 if found else None
+    except ValueError:
+        return None
 
 
 def _pid(text: str) -> int | None:
@@ -222,7 +237,8 @@ def _placed(connection: DuckDBPyConnection, known: Owners, errors: Sequence[GpuE
 
 def _is_old(error: GpuError, went_on: int | None) -> bool:
     """Whether the job made steps long after it, or waited for less than the time since: then it ended nothing."""
-    return error.time_ns is not None and went_on is not None and error.time_ns + _ZONES_NS < went_on
+    when = error.time_ns if error.time_ns is not None else error.wall_ns
+    return when is not None and went_on is not None and when + _ZONES_NS < went_on
 
 
 def _is_of_another(error: GpuError, known: Owners, rank: int) -> bool:

@@ -131,6 +131,16 @@ def test_a_lost_gpu_of_a_rank_that_never_gave_up_as_others_did(
     assert named(verdict_of(tmp_path)) == ranks
 
 
+@pytest.mark.parametrize(("day", "ranks"), [(" 2", set()), ("23", {5})], ids=["weeks before its steps", "that day"])
+def test_dates_of_a_clock_without_a_zone_tell_an_old_loss(day: str, ranks: set[int], tmp_path: Path) -> None:
+    began = "".join(BEGAN.format(host=rank // 4, pid=700 + rank, rank=rank, bus=f"{rank + 1:x}b") for rank in range(8))
+    steps = "".join(f"2025-06-23 10:0{n}:01 step {90 + n} loss 2.2\n" for n in range(3))
+    (tmp_path / "job.log").write_text(began + steps + "".join(GAVE_UP.format(rank) for rank in (0, 1, 2, 4)))
+    line = f"[Mon Jun {day} 11:00:01 2025] NVRM: Xid (PCI:0000:6b:00): 79, pid=9, name=x, GPU has fallen off the bus.\n"
+    (tmp_path / "dmesg-cn-1.txt").write_text(line * 2)
+    assert named(verdict_of(tmp_path)) == ranks
+
+
 def test_of_errors_that_came_together_one_is_to_blame(tmp_path: Path) -> None:
     lines = [xid("74, pid={pid}, name=python, NVLink", rank, address=f"0000:{rank}b:00") for rank in (1, 2)]
     (first,) = leaders(verdict_of(collected(*lines).write(tmp_path)))
