@@ -18,7 +18,7 @@ from forensics.ingest._job_logs.patterns import SLURM_CANCELLED, SLURM_OUT_OF_ME
 from forensics.ingest._shared.content import Lines
 from forensics.ingest._shared.process_ranks import ProcessRank, process_rank_batches
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
-from forensics.ingest.scheduler_log import down_nodes
+from forensics.ingest.scheduler_log import accounts, down_nodes
 
 MAX_EVENTS = 200_000
 MAX_TEXT = 4096
@@ -137,6 +137,7 @@ def sniff(head: bytes, path: str) -> int:
         bool(lines) and bool(_DESCRIBED.match(lines[0])) and any(re.match(r"(?:Node|Namespace|Status): ", x) for x in lines)
     )
     is_of_nodes = any(down_nodes.HEADER.fullmatch(line) or down_nodes.BEGIN.match(line) for line in lines[:2])
+    is_of_nodes = is_of_nodes or any(accounts.HEADER.fullmatch(line) for line in lines[:3])
     return 50 if described or is_of_nodes or (lines and _EVENTS.match(lines[0])) else 0
 
 
@@ -145,8 +146,10 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     columns: dict[str, list[Any]] = defaultdict(list)
     lines = Lines(artefact)
     pod, indexed, nodes = None, _PodRanks(), down_nodes.DownNodes()
+    account = accounts.Accounts()
     for number, whole in lines:
         line = whole[:MAX_TEXT]
+        account.feed(number, line)
         if pod is not None:
             indexed.feed(line, pod)
         if len(line) < _SHORTEST or not any(word in line for word in _WORDS):
@@ -158,24 +161,24 @@ def rows(artefact: Artefact) -> Iterator[Item]:
         pod = named["name"] if named else pod
         lost = [("node_down", node) for node in nodes.feed(line)]
         for kind, subject in (*lost, *_events(line, pod)):
-            for name, value in {
-                "locator": number,
-                "time_ns": iso_time(line),
-                # A number in the name of the file is that of no rank: a scheduler speaks of nodes and pods.
-                "rank": None,
-                "kind": kind,
-                "subject": subject,
-                "text": line,
-            }.items():
-                columns[name].append(value)
+            _add(columns, number, line, kind, subject)
         if len(columns["kind"]) >= MAX_EVENTS:
             yield Problem(f"more than {MAX_EVENTS} events; the rest was left out", f"line={number}")
             break
+    for end in account.ends():
+        _add(columns, *end)
     if columns["kind"]:
         yield Batch("log_events", columns)
     yield from indexed.batches()
     if lines.problem is not None:
         yield lines.problem
+
+
+def _add(columns: dict[str, list[Any]], number: int, line: str, kind: str, subject: str | None) -> None:
+    # A number in the name of the file is that of no rank: a scheduler speaks of nodes and pods.
+    row = {"locator": number, "time_ns": iso_time(line), "rank": None, "kind": kind, "subject": subject, "text": line}
+    for name, value in row.items():
+        columns[name].append(value)
 
 
 def _date(columns: dict[str, list[Any]], number: int, when: str) -> None:

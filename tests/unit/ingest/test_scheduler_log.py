@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from forensics.ingest import choose
 from tests.unit.ingest.reading import read, sample
 
@@ -54,3 +56,39 @@ def test_other_logs_with_such_times_are_not_taken() -> None:
 def test_cut_and_hostile_lines() -> None:
     content = b"[2026-03-21T02:05:11.204] error: Nodes " + b"g" * 5_000_000 + b" not responding\n[2026-03-21T02:06"
     assert read(content, "slurmctld.log").problems == []
+
+
+SACCT = """$ sacct -j 88 --format=JobID,JobName,State,ExitCode,NodeList
+JobID           JobName      State ExitCode        NodeList
+------------ ---------- ---------- -------- ---------------
+88              tune-7b {0:>10}      0:0   n-[04-05,09]
+88.batch          batch {0:>10}      0:0            n-04
+88.0             python {1:>10} {2:>8}   n-[04-05,09]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        (SACCT.format("FAILED", "FAILED", "3:0"), [("terminated", "step 88.0 FAILED exit code 3:0")]),
+        (
+            SACCT.format("OUT_OF_ME+", "OUT_OF_ME+", "0:125"),
+            [("oom_kill", "88.0"), ("terminated", "step 88.0 OUT_OF_ME exit code 0:125")],
+        ),
+        (SACCT.format("TIMEOUT", "CANCELLED", "0:15"), [("job_cancelled", "JobId=88 time limit")]),
+        (SACCT.format("COMPLETED", "COMPLETED", "0:0"), []),
+        (SACCT.format("RUNNING", "RUNNING", "0:0"), []),
+        (
+            "JobID|State|ExitCode\n88|CANCELLED by 1003|0:0\n88.0|CANCELLED by 1003|0:9\n",
+            [("job_cancelled", "JobId=88 on request")],
+        ),
+        ("JobID,State,ExitCode\n88,NODE_FAIL,0:0\n88,COMPLETED,0:0\n", []),
+        ("JobID,State,ExitCode\n87,FAILED,1:0\n88,COMPLETED,0:0\n", []),
+        ("JobID,State\n88", []),
+    ],
+    ids=["failed", "memory", "limit", "complete", "runs", "cancelled", "started again", "two jobs", "cut"],
+)
+def test_how_the_one_job_of_a_table_of_accounts_ended(text: str, ends: list[tuple[str, str]]) -> None:
+    result = read(text.encode(), "sacct.txt")
+    assert result.ingester == "scheduler_log"
+    assert [(row["kind"], row["subject"]) for row in result.rows("log_events")] == ends
