@@ -52,7 +52,13 @@ smi dmon, traces of system calls, tables of dashboards, figures of pairs of node
 results of nccl-tests, instructions, source, a chat and the like), of which two are silence, and stacks of one case were written
 cut. The wrong names were of ranks that a stall of Horovod which passed had missed, and of one of all ranks that ended by the
 same assertion; afterwards 19 of the 27, with those stacks whole, and 10 of the 12 were named, nobody wrongly, and the next
-steps pointed to seven of the silent ones; of the others dmon and system calls are read since then."""
+steps pointed to seven of the silent ones; of the others dmon and system calls are read since then. Of the two of its late
+afternoon eleven were refused as no evidence (results of nccl-tests, tables of sacct, a chat, exports of a dashboard, texts
+without a log), none of which is silence about a rank; where the answer written before allowed a rank or nobody (nine of
+them), what was answered counts. A sound job beside instructions that quote a watchdog was called hung, without a name (mended).
+The wrong name was of a GPU whose loss `dmesg -T` dates three weeks before, by what the first set had taught: mended. Afterwards
+15 of the 20 and 9 of the 9 were named, nobody wrongly, and the next steps point to two of the silent ones; tables of sacct
+are read since then."""
 TITLE = "## Logs pasted in public"
 
 
@@ -135,6 +141,12 @@ UNSEEN = (
     Sitting("logs, tables and folders of public threads, 2026-11-27 afternoon, half naming nobody", 27, 16, 2, 27, 25),
     Sitting("the same hand again, after what that taught, 2026-11-27 afternoon, most of them to tempt", 12, 9, 0, 33, 33),
     Sitting("fifteen more by the same hand, to mislead, 2026-11-27 afternoon", 7, 7, 0, 8, 8),
+    Sitting(
+        "logs, tables, pages and folders of public threads, 2026-11-27 late afternoon, by a hand new to them", 20, 13, 0, 38, 38
+    ),
+    Sitting(
+        "the same hand again, after what that taught, 2026-11-27 late afternoon, some to tempt what was mended", 9, 9, 1, 17, 16
+    ),
 )
 
 
