@@ -150,7 +150,8 @@ def _of_kinds(
         name: np.array([row[at] for row in known], object)
         for at, name in ((0, "communicator"), (2, "kind"), (3, "input_sizes"))
     }
-    connection.register("series_kinds", {**columns, "number": np.array([keys.index(row[:2]) for row in known])})
+    number_of = {key: number for number, key in enumerate(keys)}
+    connection.register("series_kinds", {**columns, "number": np.array([number_of[row[:2]] for row in known])})
     found = connection.execute(calls + _ROWS).fetchnumpy()
     connection.unregister("series_kinds")
     paths = dict(connection.execute("SELECT source_id, path FROM sources").fetchall())
