@@ -288,7 +288,13 @@ def _stands_apart(roster: Roster, tree: tuple[TreeLine, ...]) -> Iterator[str]:
 
 
 def _never_heard(roster: Roster, spoken: Collection[int]) -> Iterator[str]:
-    """Few ranks of which nothing was collected, in a job of stated size: they are not accused, and the first to look at."""
-    silent = [rank for rank, facts in roster.ranks.items() if facts.unseen and rank not in spoken]
-    if roster.world_size and 0 < len(silent) < len(roster.ranks) / 2:
+    """Few ranks of which nothing was collected: they are not accused, and the first to look at.
+
+    Where nothing states the size of the job, those whose numbers are missing among the others.
+    """
+    known = (
+        roster.ranks if roster.world_size else {rank: roster.rank(rank) for rank in range(max(roster.ranks, default=-1) + 1)}
+    )
+    silent = [rank for rank, facts in known.items() if facts.unseen and rank not in spoken]
+    if 0 < len(silent) < len(known) / 2:
         yield f"the log and `py-spy dump` of {ranks_text(silent)}: nothing of it was collected, and the others may wait for it"

@@ -53,10 +53,12 @@ UPDATE process_ranks SET rank = local_rank WHERE rank IS NULL AND source_id IN (
 """
 _KNOWN_OF_HOSTS = "SELECT host, rank FROM process_ranks WHERE host IS NOT NULL AND rank IS NOT NULL AND pid IS NOT NULL"
 _UNKNOWN_OF_HOSTS = """
-SELECT s.host, min(k.pid) FROM stacks k JOIN sources s USING (source_id)
-WHERE k.rank IS NULL AND k.pid IS NOT NULL AND s.host IS NOT NULL AND k.is_main AND NOT coalesce(k.is_child, false)
-    AND NOT EXISTS (SELECT 1 FROM process_ranks p WHERE p.host = s.host AND p.pid = k.pid AND p.rank IS NOT NULL)
-GROUP BY s.host HAVING count(DISTINCT k.pid) = 1
+SELECT k.host, min(k.pid) FROM (
+    SELECT k.* REPLACE (coalesce(k.host, s.host) AS host) FROM stacks k JOIN sources s USING (source_id)
+) k
+WHERE k.rank IS NULL AND k.pid IS NOT NULL AND k.host IS NOT NULL AND k.is_main AND NOT coalesce(k.is_child, false)
+    AND NOT EXISTS (SELECT 1 FROM process_ranks p WHERE p.host = k.host AND p.pid = k.pid AND p.rank IS NOT NULL)
+GROUP BY k.host HAVING count(DISTINCT k.pid) = 1
 """
 _LOGS_OF_NCCL = """
 UPDATE sources SET rank = one.rank, rank_method = 'pid' FROM (
@@ -92,9 +94,10 @@ UPDATE stacks SET rank = single.rank FROM sources s, (
     SELECT host, min(rank) AS rank FROM process_ranks WHERE host IS NOT NULL AND pid IS NULL AND rank IS NOT NULL
     GROUP BY host HAVING count(DISTINCT rank) = 1
 ) single
-WHERE stacks.rank IS NULL AND s.source_id = stacks.source_id AND s.host = single.host AND NOT coalesce(stacks.is_child, false)
+WHERE stacks.rank IS NULL AND s.source_id = stacks.source_id AND coalesce(stacks.host, s.host) = single.host
+    AND NOT coalesce(stacks.is_child, false)
     AND (SELECT count(DISTINCT t.pid) FROM stacks t JOIN sources o USING (source_id)
-         WHERE o.host = single.host AND t.is_main AND NOT coalesce(t.is_child, false)) = 1
+         WHERE coalesce(t.host, o.host) = single.host AND t.is_main AND NOT coalesce(t.is_child, false)) = 1
 """
 _HOSTS = """
 SELECT DISTINCT host FROM (

@@ -35,7 +35,7 @@ _NAMELESS_STACKS = "SELECT DISTINCT pid FROM stacks WHERE rank IS NULL AND pid I
 _KNOWN = """(
     SELECT pid, host, min(rank) AS rank FROM (
         SELECT rank, pid, host FROM ranks WHERE rank IS NOT NULL AND pid IS NOT NULL
-        UNION SELECT t.rank, t.pid, s.host FROM stacks t JOIN sources s USING (source_id)
+        UNION SELECT t.rank, t.pid, coalesce(t.host, s.host) FROM stacks t JOIN sources s USING (source_id)
         WHERE t.rank IS NOT NULL AND t.pid IS NOT NULL AND t.is_child IS DISTINCT FROM true
         UNION SELECT rank, pid, host FROM process_ranks WHERE rank IS NOT NULL AND pid IS NOT NULL
     ) GROUP BY pid, host HAVING count(DISTINCT rank) = 1
@@ -43,14 +43,16 @@ _KNOWN = """(
     QUALIFY min(min(rank)) OVER of_number = max(min(rank)) OVER of_number OR NOT bool_or(host IS NULL) OVER of_number
 )"""
 _SAME = """known.pid AND CASE WHEN {host} IS NOT NULL AND known.host IS NOT NULL THEN {host} = known.host
-    ELSE (SELECT count(DISTINCT host) FROM (SELECT host FROM sources UNION SELECT host FROM process_ranks)) < 2 END"""
+    ELSE (SELECT count(DISTINCT host) FROM (
+        SELECT host FROM sources UNION SELECT host FROM process_ranks UNION SELECT host FROM ranks)) < 2 END"""
 _OWNERS = f"""
 UPDATE processes SET rank = known.rank, is_child = false FROM {_KNOWN} known
 WHERE processes.rank IS NULL AND processes.pid = {_SAME.format(host="processes.host")}
 """
 _STACK_OWNERS = f"""
 UPDATE stacks SET rank = known.rank FROM {_KNOWN} known, sources s
-WHERE stacks.rank IS NULL AND s.source_id = stacks.source_id AND stacks.pid = {_SAME.format(host="s.host")}
+WHERE stacks.rank IS NULL AND s.source_id = stacks.source_id
+    AND stacks.pid = {_SAME.format(host="coalesce(stacks.host, s.host)")}
 """
 _KERNEL_OWNERS = f"""
 UPDATE device_kernels SET rank = known.rank FROM {_KNOWN} known, sources s

@@ -1,17 +1,19 @@
 """Ranks of processes that nothing names: those that run one program are counted in the order of their hosts and ids.
 
-Launchers start the ranks of a host one after the other, and count hosts that are called alike by their numbers, so that the
-order is mostly right; it is a guess, and said to be one. Who is meant is told by the process, which the verdict names too.
+Launchers start the ranks of a host one after the other, some with the number within the host in the command, and count hosts
+that are called alike by their numbers, so that the order is mostly right; it is a guess, and said to be one. Who is meant is
+told by the process, which the verdict names too.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from forensics.case.alignment import stated_world_sizes
 from forensics.case.database import Connection, has_rows, insert_rows, schema_columns
+from forensics.ingest._shared.stack_headings import is_place
 from forensics.vocabulary import GUESSED
 
 _FEWEST = 2
@@ -25,14 +27,27 @@ FROM stacks k JOIN sources s USING (source_id)
 WHERE k.pid IS NOT NULL AND k.is_main AND k.is_child IS DISTINCT FROM true
 GROUP BY ALL ORDER BY ALL
 """
+# Their numbers within the host, where their commands give them.
+_PLACES = "SELECT DISTINCT pid, host, local_rank FROM process_ranks WHERE pid IS NOT NULL AND local_rank IS NOT NULL"
+# Processes of one number in several files that nothing ties to a host.
+_NAMESAKES = """
+SELECT DISTINCT source_id, path FROM stacks k JOIN sources s USING (source_id)
+WHERE k.is_main AND k.is_child IS DISTINCT FROM true AND coalesce(k.host, s.host) IS NULL AND k.rank IS NULL AND k.pid IN (
+    SELECT o.pid FROM stacks o JOIN sources q USING (source_id)
+    WHERE o.is_main AND coalesce(o.host, q.host) IS NULL AND o.rank IS NULL GROUP BY o.pid HAVING count(DISTINCT source_id) > 1)
+ORDER BY ALL
+"""
 _Process = tuple[int, str | None, bool | None, int, str]
+_Places = Mapping[tuple[int, str | None], int]
 
 
 def number_by_start(connection: Connection) -> None:
     """Fill `ranks` from the processes of stacks, where the case names no rank at all."""
     if not has_rows(connection, "stacks") or _names_ranks(connection):
         return
-    chosen = _peers(connection.execute(_PROCESSES).fetchall())
+    _name_places(connection)
+    places = {(pid, host): number for pid, host, number in connection.execute(_PLACES).fetchall()}
+    chosen = _peers(connection.execute(_PROCESSES).fetchall(), places)
     if not stated_world_sizes(connection) <= {len(chosen)}:
         return  # others are missing, and nothing tells which
     rows: list[tuple[object, ...]] = [
@@ -41,18 +56,30 @@ def number_by_start(connection: Connection) -> None:
     insert_rows(connection, "ranks", "source_id rank host pid rank_method", rows)
 
 
+def _name_places(connection: Connection) -> None:
+    """Call processes of one number after their files where those are all called by places: pods number their processes alike.
+
+    Where a name counts moments, or all are of one name, the process may be one that was sampled again.
+    """
+    stems = {source: path.rpartition("/")[2].partition(".")[0] for source, path in connection.execute(_NAMESAKES).fetchall()}
+    if len(set(stems.values())) < _FEWEST or not all(map(is_place, stems.values())):
+        return
+    for source, place in stems.items():
+        connection.execute("UPDATE stacks SET host = $2 WHERE source_id = $1 AND host IS NULL", [source, place])
+
+
 def _names_ranks(connection: Connection) -> bool:
     """Whether any file speaks of a rank by its number: which of the processes that is, the order cannot tell."""
     tables = [table for table, columns in schema_columns().items() if "rank" in columns]
     return any(connection.execute(f"SELECT 1 FROM {table} WHERE rank IS NOT NULL LIMIT 1").fetchall() for table in tables)
 
 
-def _peers(processes: Iterable[_Process]) -> list[_Process]:
+def _peers(processes: Iterable[_Process], places: _Places) -> list[_Process]:
     """The processes that run what most run, by host and id; none where hosts, or too few processes, leave the order open."""
     found = list({process[:2]: process for process in processes}.values())
     # Processes of `multiprocessing` may be ranks or children of one: they are the ranks where no two others are.
     of_their_own = _alike([process for process in found if process[2] is False])
-    return _in_order(of_their_own or _alike([process for process in found if process[2] is None]))
+    return _in_order(of_their_own or _alike([process for process in found if process[2] is None]), places)
 
 
 def _alike(processes: Iterable[_Process]) -> list[_Process]:
@@ -66,7 +93,7 @@ def _alike(processes: Iterable[_Process]) -> list[_Process]:
     return next(each for each in by_program.values() if len(each) == sizes[0])
 
 
-def _in_order(processes: Iterable[_Process]) -> list[_Process]:
+def _in_order(processes: Iterable[_Process], places: _Places) -> list[_Process]:
     """By host and id, where there is one host, or all hosts are called alike but for numbers and have as many processes."""
     by_host: dict[str | None, list[_Process]] = defaultdict(list)
     for process in processes:
@@ -75,4 +102,13 @@ def _in_order(processes: Iterable[_Process]) -> list[_Process]:
     if len(by_host) > 1 and (None in by_host or len(words) > 1 or len(set(map(len, by_host.values()))) > 1):
         return []
     hosts = sorted(by_host, key=lambda host: [int(number) for number in _NUMBER.findall(host or "")])
-    return [process for host in hosts for process in sorted(by_host[host])]
+    return [process for host in hosts for process in _of_host(by_host[host], places)]
+
+
+def _of_host(processes: Iterable[_Process], places: _Places) -> list[_Process]:
+    """By their numbers within the host where each has one of its own, else by id."""
+    ordered = sorted(processes)
+    numbers = {process: places.get(process[:2]) for process in ordered}
+    if None in numbers.values() or len(set(numbers.values())) < len(ordered):
+        return ordered
+    return sorted(ordered, key=lambda process: numbers[process] or 0)

@@ -18,7 +18,8 @@ from forensics.ingest._job_logs.line_origin import Origin
 from forensics.ingest._shared.frames import is_entry
 from forensics.ingest._shared.process_titles import dumped, world_ranks
 from forensics.ingest._shared.stack_frames import frame
-from forensics.ingest._shared.stack_text import PROCESS, header, stack_batches, threads_in
+from forensics.ingest._shared.stack_rows import stack_batches
+from forensics.ingest._shared.stack_text import PROCESS, header, threads_in
 from forensics.ingest.interface import Batch
 
 SERVER_START = "server_args=ServerArgs("

@@ -17,7 +17,8 @@ from forensics.bundle.artefact import Artefact
 from forensics.ingest._job_logs.line_origin import Origin
 from forensics.ingest._shared.frames import is_entry
 from forensics.ingest._shared.stack_frames import frame
-from forensics.ingest._shared.stack_text import Thread, header, stack_batches, threads_in, timer_in
+from forensics.ingest._shared.stack_rows import stack_batches
+from forensics.ingest._shared.stack_text import Thread, header, threads_in, timer_in
 from forensics.ingest.interface import Batch
 
 WORDS = ("Timeout (", "Fatal Python error: Aborted")

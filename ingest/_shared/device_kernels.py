@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.collective_kernels import moves_data
 from forensics.ingest._shared.dump_times import time_in
-from forensics.ingest._shared.stack_headings import HEADING, LONGEST_HEADING
+from forensics.ingest._shared.stack_headings import heading_of
 from forensics.ingest._shared.stack_text import PROCESS
 from forensics.ingest.interface import Batch
 
@@ -48,18 +48,16 @@ class DeviceKernels:
         self._time_ns: int | None = None
         self._focus: re.Match[str] | None = None
 
-    def watch(self, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-        """The same lines."""
-        for number, line in lines:
-            if len(line) <= _LONGEST:
-                self._feed(number, line)
-            yield number, line
+    def feed(self, number: int, line: str) -> None:
+        """Take a line of the text."""
+        if len(line) <= _LONGEST:
+            self._read(number, line)
 
-    def _feed(self, number: int, line: str) -> None:
+    def _read(self, number: int, line: str) -> None:
         if process := PROCESS.match(line):
             self._pid = int(process[1])
-        elif len(line) <= LONGEST_HEADING and (heading := HEADING.fullmatch(line)):
-            self._rank, self._pid = int(heading[1] or heading[2]), None
+        elif (heading := heading_of(line)) and heading.rank is not None:
+            self._rank, self._pid = heading.rank, None
         elif _TABLE.match(line):
             self._tables[self._rank, self._pid] += 1
         elif row := _ROW.match(line):

@@ -17,7 +17,7 @@ _PROMPTS = (
 )
 # What a command runs elsewhere is of there.
 _ELSEWHERE = re.compile(
-    r"(?:^|[$#%>] ?|sudo )(?:"
+    r"(?:^|^\+{1,4} |[$#%>] ?|sudo )(?:"
     r"kubectl (?:-{1,2}[\w-]+(?:[= ](?!exec )\S+)? )*exec (?:-{1,2}[a-z-]*[it]+ |-{1,2}[\w-]+[= ]\S+ )*"
     r"(?P<pod>[a-z][\w.-]{0,252}) "
     r"|ssh (?:-[a-zA-Z](?: (?!\w+@)\S*\d\S*)? )*(?:[\w.-]+@)?(?P<remote>[A-Za-z][\w.-]{0,252}) "
@@ -30,15 +30,24 @@ _LOCAL = frozenset({"localhost", "root", "user"})
 
 def prompt_host(head: bytes) -> str | None:
     """The one host that the first lines name; None where they name none, or several."""
-    found: set[str] = set()
-    for line in head[: _LINES * _LONGEST].decode("utf-8", "replace").splitlines()[:_LINES]:
-        if len(line) > _LONGEST:
-            continue
-        elsewhere = _ELSEWHERE.search(line)
-        said = (elsewhere["pod"] or elsewhere["remote"]) if elsewhere else _prompted(line)
-        if said and said.lower() not in _LOCAL and not said.isupper():
-            found.add(said)
+    lines = head[: _LINES * _LONGEST].decode("utf-8", "replace").splitlines()[:_LINES]
+    found = {host for line in lines if (host := command_host(line))}
     return found.pop() if len(found) == 1 else None
+
+
+def command_host(line: str) -> str | None:
+    """The host on which one command ran: that which it names itself, else that of its prompt."""
+    if len(line) > _LONGEST:
+        return None
+    elsewhere = _ELSEWHERE.search(line)
+    said = (elsewhere["pod"] or elsewhere["remote"]) if elsewhere else _prompted(line)
+    return said if said and said.lower() not in _LOCAL and not said.isupper() else None
+
+
+def without_prompt(line: str) -> str:
+    """The command alone."""
+    found = next((said for prompt in _PROMPTS if len(line) <= _LONGEST and (said := prompt.match(line))), None)
+    return line if found is None else line[found.end() - 1 :]
 
 
 def is_command(line: str) -> bool:

@@ -1,23 +1,30 @@
-"""Lines above a stack that say whose it is: a rank, a process, or the others, of which nothing tells the ranks."""
+"""Lines above a stack dump that say whose it is: a heading with a rank, a place or a process, a command, an environment.
+
+Scripts, debug servers and people set the stacks of several processes off from each other in one text; what such a line says
+holds for the stacks below it, up to the next one.
+"""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
+
+from forensics.ingest._shared.prompts import command_host, without_prompt
 
 LONGEST_HEADING = 160
 _STACKS_OF = (
     r"(?:the )?(?:call |python |py-spy )?(?:stacks?|stack ?traces?|traces?|back ?traces?|dumps?|output) (?:of|for|from|on) "
 )
 # The stacks of those that nobody counts: "The stack for all other ranks:".
-OTHERS = re.compile(
+_OTHERS = re.compile(
     rf"(?!\s{{4}})[=#*\s-]*(?:{_STACKS_OF})?(?:(?:all |the )*(?:others?|remaining)|(?:the )?rest of(?: the)?)"
     r"(?: \d{1,7})?(?: ranks?| workers?| processes)\b[^:.]{0,60}[:=#*\s-]*",
     re.I,
 )
 # A heading of a text with the stacks of several ranks, such as "=== Rank 3 ===", "Rank 3: http://node-1:25999", or the command
-# that took one: "$ py-spy dump --pid 88 # rank 3".
+# that took one: "py-spy dump --pid 88 # rank 3".
 # What is far to the right is the value of a variable.
-HEADING = re.compile(
+_RANK = re.compile(
     r"(?!\s{4})[=#*\s-]*(?:\$? ?(?:sudo )?(?:py-spy dump|pystack remote|gdb) [^#]{1,80}#+\s*|"
     + _STACKS_OF
     + r")?rank[ :#=]{0,2}(\d{1,7})[:\s]*"
@@ -28,9 +35,95 @@ HEADING = re.compile(
     re.I,
 )
 # The number of the process alone, above its dump: "--- 40510", "=== host n-1 pid 88 === 02:44:00".
-OF_PROCESS = re.compile(
+_PROCESS = re.compile(
     r"[=#*-]{2,12} ?(?:(?:[\w.@/-]{1,80}[ ,|:]{1,3}){0,4}?(?i:pid)[ :=]{1,2})?(\d{2,9})(?: ?[=#*:-]{1,12})?"
     r"(?: {1,3}(?:\d{4}-\d\d-\d\d[ T])?\d\d:\d\d(?::\d\d)?)?\s*"
 )
 # Of the environment of the process, above its dump: "RANK=9 LOCAL_RANK=1".
-ENVIRONMENT = re.compile(r"(?:export )?(?:[A-Z_]{1,40}=\S{1,80} )*RANK=(\d{1,7})(?: [A-Z_]{1,40}=\S{1,80})*\s*")
+_ENVIRONMENT = re.compile(r"(?:export )?(?:[A-Z_]{1,40}=\S{1,80} )*RANK=(\d{1,7})(?: [A-Z_]{1,40}=\S{1,80})*\s*")
+# The name of a host or a pod alone, set off by a rule or called one: "--- pod/trainer-worker-3 ---", "== dgx-017 (10.1.0.17)".
+_PLACE = re.compile(
+    r"(?:(?:[=#*>]{1,12}|-{2,12})\s{0,2}|(?=(?:pods?|hosts?|nodes?)\b))"
+    r"(?P<kind>(?:pod|host|node|hostname|container)s?[/ :=]{1,2})?(?P<place>[A-Za-z][\w.-]{0,251}\d[\w.-]{0,60}):?"
+    r"(?: \([\w.:, =-]{1,80}\))?\s{0,2}(?:[=#*<-]{1,12})?\s*"
+)
+# What is counted in time, and parts of a process, are no places: "=== sample-2 ===", "--- thread1 ---".
+_NO_PLACE = re.compile(
+    r"(?:.*[_.-])?(?:sample|round|dump|take|attempt|run|try|time|t|iter|iteration|pass|snapshot|step|moment|capture|look|shot|rep"
+    r"|repeat|epoch|py-?spy|py-?stack|stacks?|trace|traceback|thread|proc|process|pid|part|case|log|file|gpu|cuda|v)"
+    r"[_.-]?\d.*|[\w.-]*\.(?:txt|log|out|py|md|json|stack|dump|pyspy)",
+    re.I,
+)
+# What runs one command on many hosts, in front of what one of them answered: pssh, ansible.
+_ANSWERED = re.compile(
+    r"\[\d{1,6}\] \d\d:\d\d:\d\d \[[A-Z]{4,8}\] (?P<pssh>[\w.-]{1,255})\s*"
+    r"|(?P<ansible>[\w.-]{1,255}) \| [A-Z]{2,12} \| rc=\d{1,3} >>\s*"
+)
+_RULE = re.compile(r"[-=#*]{3,160}\s*")
+_BARE = re.compile(r"[A-Za-z][\w.-]{0,251}\d[\w.-]{0,60}\s*")
+# pdsh, clush and dsh put the host in front of each line.
+_OF_HOST = re.compile(r"(?P<host>[A-Za-z][\w.-]{0,251}\d[\w.-]{0,60}): ?")
+_TAG = re.compile(r"</?[a-zA-Z][a-z0-9]{0,9}>")
+_TOOLS = ("py-spy ", "pystack ", "gdb ", "eu-stack ", "pstack ")
+
+
+class Heading(NamedTuple):
+    """Whose the stacks below a line are; `pid` alone leaves rank and place as they were, `is_others` takes them back."""
+
+    rank: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    is_others: bool = False
+
+
+def heading_of(line: str) -> Heading | None:
+    """What a line says of the stacks below it; None where it is no heading."""
+    if len(line) > LONGEST_HEADING:
+        return None
+    bare = _TAG.sub("", line) if line.startswith("<") else line
+    if found := _RANK.fullmatch(bare):
+        return Heading(rank=int(found[1] or found[2]))
+    if _OTHERS.fullmatch(bare):
+        return Heading(is_others=True)
+    if found := _PROCESS.fullmatch(line):
+        return Heading(pid=int(found[1]))
+    if "RANK=" in line and (found := _ENVIRONMENT.fullmatch(line)):
+        return Heading(rank=int(found[1]))
+    if found := _ANSWERED.fullmatch(line):
+        return Heading(host=found["pssh"] or found["ansible"])
+    return _of_command(line) or _of_place(bare)
+
+
+def is_rule(line: str) -> bool:
+    """Whether a line is a rule alone, as `clush` prints above and below the name of a host."""
+    return _RULE.fullmatch(line) is not None
+
+
+def below_rule(line: str) -> Heading | None:
+    """What a line between two rules says."""
+    return _of_place(f"-- {line}") if _BARE.fullmatch(line) else None
+
+
+def host_before(line: str) -> tuple[str, str] | None:
+    """The host in front of a line, and the line without it."""
+    found = _OF_HOST.match(line)
+    return (found["host"], line[found.end() :]) if found else None
+
+
+def is_place(name: str) -> bool:
+    """Whether the name of a file is that of a host or a pod, and does not count moments."""
+    return _BARE.fullmatch(name) is not None and _NO_PLACE.fullmatch(name) is None
+
+
+def _of_command(line: str) -> Heading | None:
+    """The command that took what follows: where it ran, and the rank that somebody noted behind it."""
+    if not any(tool in line for tool in _TOOLS):
+        return None
+    host = command_host(line)
+    noted = _RANK.fullmatch(without_prompt(line))
+    return Heading(int(noted[1] or noted[2]) if noted else None, host) if host or noted else None
+
+
+def _of_place(line: str) -> Heading | None:
+    found = _PLACE.fullmatch(line)
+    return None if found is None or _NO_PLACE.fullmatch(found["place"]) else Heading(host=found["place"].rstrip(".:-"))

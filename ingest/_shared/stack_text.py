@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.dump_times import clock_in, time_in
-from forensics.ingest._shared.frames import MAX_DEPTH, Frame, FrameTable, innermost_first, is_entry, names_peer
-from forensics.ingest._shared.process_titles import Place, dumped, place_of, world_ranks
-from forensics.ingest._shared.processes import is_child_by_stack
+from forensics.ingest._shared.frames import MAX_DEPTH, Frame, innermost_first, names_peer
+from forensics.ingest._shared.process_titles import Place, dumped, place_of
 from forensics.ingest._shared.stack_frames import frame
-from forensics.ingest._shared.stack_headings import ENVIRONMENT, HEADING, LONGEST_HEADING, OF_PROCESS, OTHERS
-from forensics.ingest.interface import Batch
+from forensics.ingest._shared.stack_headings import LONGEST_HEADING, Heading, below_rule, heading_of, is_rule
 
 PROCESS = re.compile(r"\s*Process (\d{1,9}): ")
 # A rank of so many, as the command of the process gives it.
 _GIVEN = re.compile(r" --?rank[ =](\d{1,7})(?= (?:.* )?--?world[-_]size[ =]\d)")
+_LOCAL = re.compile(r" --?local[_-]rank[ =](\d{1,5})(?= |$)")
 _PY_SPY = re.compile(r'\s*Thread (0x[0-9A-Fa-f]+|\d{1,9}) \(([a-z+]+)\)(?:: "(.*)")?\s*')
 _FAULTHANDLER = re.compile(r"\s*(?:Thread|Current thread) (0x[0-9a-f]+)(?: \[(.*)\])? \(most recent call (first|last)\):\s*")
 # pystack, of Python alone or with the frames of libraries.
@@ -31,11 +28,10 @@ _GDB = re.compile(
 _TIMER = re.compile(r"Timeout \((?:(\d{1,5}):)?(\d{1,2}):(\d\d)(?:\.\d{1,6})?\)!\s*")
 # An argument of the frame above it, as `py-spy dump --locals` prints it.
 _PEER = re.compile(r" +(?:dst|src): (\d{1,7})")
-_FIRST_THREAD = "gdb 1"
+FIRST_THREAD = "gdb 1"
 # What gdb prints of the one thread that it is at, to which no header belongs.
 INNERMOST = re.compile(r"#0 +(?:0x[0-9a-f]+ in )?\S")
-_ALONE = "gdb alone"
-_NATIVE_ENTRIES = frozenset({"main", "_start", "__libc_start_main", "Py_RunMain", "Py_BytesMain"})
+ALONE = "gdb alone"
 
 
 @dataclass(slots=True)
@@ -45,7 +41,8 @@ class Thread:
     `handle` is its number as written, `indent` that of its frames; `dump` counts the dumps of the file, `time_ns` is the time
     written above the dump, `place` where its process says it stands in a parallel layout,
     `peer` the rank that it sends to or receives from, `clock_s` the time of day above the dump where no date stands there,
-    `timer_s` how long the timer ran that asked for the dump.
+    `timer_s` how long the timer ran that asked for the dump, `host` the place that a heading names,
+    `local_rank` what the command of the process says.
     """
 
     line: int
@@ -63,36 +60,51 @@ class Thread:
     peer: int | None = None
     clock_s: int | None = None
     timer_s: int | None = None
+    host: str | None = None
+    local_rank: int | None = None
     frames: list[Frame] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Dumps:
-    """Counts the dumps of a file: one begins when a thread comes that the dump before it has already."""
+    """Counts the dumps of one owner: one begins when a thread comes that the dump before it has already."""
 
     seen: set[tuple[int | None, str, str | None]] = field(default_factory=set)
     number: int = 0
-    written_ns: int | None = None
     time_ns: int | None = None
-    written_s: int | None = None
     timer_s: int | None = None
+    dates: int = 0
 
-    def place(self, thread: Thread) -> None:
-        """Say of a thread in which dump it is, and when that was made."""
+    def place(self, thread: Thread, written: _Written) -> None:
+        """Say of a thread in which dump it is, and when that was made; a date holds for one dump of each owner."""
         key = (thread.pid, thread.handle, thread.name)
         if key in self.seen:
             self.number, self.seen = self.number + 1, set()
         if not self.seen:
-            self.time_ns, self.written_ns = self.written_ns, None
-            self.timer_s, self.written_s = self.written_s, None
+            self.time_ns = written.time_ns if written.dates != self.dates else None
+            self.dates = written.dates
+            self.timer_s, written.timer_s = written.timer_s, None
         self.seen.add(key)
         thread.dump, thread.time_ns, thread.timer_s = self.number, self.time_ns, self.timer_s
 
-    def date(self, line: str) -> None:
-        """Keep the time that a line between dumps gives, and how long the timer of the next one ran."""
+
+@dataclass(slots=True)
+class _Written:
+    """Times that lines between dumps gave last: a date, the time of day, how long a timer ran; `dates` counts the dates."""
+
+    time_ns: int | None = None
+    clock_s: int | None = None
+    timer_s: int | None = None
+    dates: int = 0
+
+    def read(self, line: str) -> None:
+        """Keep what a line says."""
         written, ran = time_in(line), timer_in(line)
-        self.written_s = self.written_s if ran is None else ran
-        self.written_ns = self.written_ns if written is None else written
+        self.timer_s = self.timer_s if ran is None else ran
+        if written is not None:
+            self.time_ns, self.dates = written, self.dates + 1
+        clock = clock_in(line) if len(line) <= LONGEST_HEADING else None
+        self.clock_s = self.clock_s if clock is None else clock
 
 
 def timer_in(line: str) -> int | None:
@@ -101,71 +113,93 @@ def timer_in(line: str) -> int | None:
     return None if found is None else 3600 * int(found[1] or 0) + 60 * int(found[2]) + int(found[3])
 
 
-def _clock(line: str, known: int | None) -> int | None:
-    """The time of day that a line between dumps gives, else the one that was known."""
-    said = clock_in(line) if len(line) <= LONGEST_HEADING else None
-    return known if said is None else said
+class Reading:
+    """The lines of a text, or of one of its writers, so far: whose stacks follow, and the thread that is being read."""
+
+    def __init__(self, owner: Heading) -> None:
+        self.thread: Thread | None = None
+        self._pid: int | None = None
+        self._owner = owner
+        self._is_ruled = False
+        self._written = _Written()
+        self._places: dict[int, Place | None] = {}
+        self._ranks: dict[int, int] = {}
+        self._local_ranks: dict[int, int] = {}
+        self._dumps: dict[Heading, _Dumps] = defaultdict(_Dumps)
+
+    def feed(self, number: int, line: str) -> Thread | None:
+        """Take a line; the thread that ends where it begins another one."""
+        if match := PROCESS.match(line):
+            self._process(int(match[1]), line[match.end() :])
+        elif heading := heading_of(line) or (below_rule(line) if self._is_ruled else None):
+            self._head(heading, line)
+        elif started := header(line, number, self._pid) or _alone(line, number, self._pid, self.thread):
+            return self._begin(started, line)
+        elif self.thread is not None and self.thread.peer is None and (said := _PEER.fullmatch(line)):
+            frames = self.thread.frames
+            self.thread.peer = int(said[1]) if frames and names_peer(frames[-1]) else None
+        elif (found := frame(line)) is None:
+            self._between(line)
+        elif self.thread is not None:
+            _add(self.thread, found, len(line) - len(line.lstrip()))
+        return None
+
+    def _process(self, pid: int, command: str) -> None:
+        self._pid = pid
+        self._places[pid] = place_of(command) or self._places.get(pid)
+        if given := _GIVEN.search(command):
+            self._ranks[pid] = int(given[1])
+        if local := _LOCAL.search(command):
+            self._local_ranks[pid] = int(local[1])
+
+    def _head(self, heading: Heading, line: str) -> None:
+        if heading.pid is not None:
+            self._pid = heading.pid
+        else:
+            # The host that was named above holds for the ranks below it.
+            host = self._owner.host if heading.host is None else heading.host
+            self._pid, self._owner = None, Heading(heading.rank, host)
+        self._is_ruled = False
+        self._written.read(line)
+
+    def _begin(self, started: Thread, line: str) -> Thread | None:
+        before, self.thread = self.thread, started
+        started.rank, started.host = self._owner.rank, self._owner.host
+        if self._pid is not None:
+            started.place = self._places.get(self._pid)
+            started.local_rank = self._local_ranks.get(self._pid)
+            started.rank = self._ranks.get(self._pid) if started.rank is None else started.rank
+        self._dumps[self._owner].place(started, self._written)
+        started.clock_s = self._written.clock_s
+        if started.handle == ALONE and (first := frame(line)):
+            _add(started, first, 0)
+        return before and _whole(before)
+
+    def end(self) -> Thread | None:
+        """The last thread."""
+        return self.thread and _whole(self.thread)
+
+    def _between(self, line: str) -> None:
+        if told := dumped(line):
+            self._places[told[0]] = told[1]
+        self._is_ruled = is_rule(line)
+        self._written.read(line)
 
 
 def threads_in(lines: Iterable[tuple[int, str]]) -> Iterator[Thread]:
     """Threads in file order; a line that is neither a header nor a frame may be a time, and is passed over."""
-    pid: int | None = None
-    thread: Thread | None = None
-    rank: int | None = None
-    clock: int | None = None
-    places: dict[int, Place | None] = {}
-    ranks: dict[int, int] = {}
-    dumps = _Dumps()
+    reading = Reading(Heading())
     for number, line in lines:
-        if match := PROCESS.match(line):
-            pid = int(match[1])
-            places[pid] = place_of(line[match.end() :]) or places.get(pid)
-            if given := _GIVEN.search(line):
-                ranks[pid] = int(given[1])
-            continue
-        if len(line) <= LONGEST_HEADING and (match := HEADING.fullmatch(line)):
-            pid, rank, dumps = None, int(match[1] or match[2]), _Dumps()
-            continue
-        if len(line) <= LONGEST_HEADING and OTHERS.fullmatch(line):
-            pid, rank, dumps = None, None, _Dumps()
-            continue
-        if len(line) <= LONGEST_HEADING and (match := OF_PROCESS.fullmatch(line)):
-            pid = int(match[1])
-            clock = _clock(line, clock)
-            dumps.date(line)
-            continue
-        if "RANK=" in line and len(line) <= LONGEST_HEADING and (match := ENVIRONMENT.fullmatch(line)):
-            pid, rank = None, int(match[1])
-            continue
-        started = header(line, number, pid) or _alone(line, number, pid, thread)
-        if started is not None:
-            if thread is not None:
-                yield _whole(thread)
-            thread = started
-            if pid is not None:
-                thread.place = places.get(pid)
-            thread.rank = ranks.get(pid) if rank is None and pid is not None else rank
-            dumps.place(thread)
-            thread.clock_s = clock
-            if thread.handle == _ALONE and (first := frame(line)):
-                _add(thread, first, 0)
-        elif thread is not None and thread.peer is None and (said := _PEER.fullmatch(line)):
-            thread.peer = int(said[1]) if thread.frames and names_peer(thread.frames[-1]) else None
-        elif (found := frame(line)) is None:
-            if told := dumped(line):
-                places[told[0]] = told[1]
-            dumps.date(line)
-            clock = _clock(line, clock)
-        elif thread is not None:
-            _add(thread, found, len(line) - len(line.lstrip()))
-    if thread is not None:
-        yield _whole(thread)
+        if ended := reading.feed(number, line):
+            yield ended
+    if last := reading.end():
+        yield last
 
 
 def _alone(line: str, number: int, pid: int | None, before: Thread | None) -> Thread | None:
     """The thread whose frames begin here without a header, where no thread of the text has one."""
-    begins = (before is None or before.handle == _ALONE) and INNERMOST.match(line)
-    return Thread(number, None, None, None, pid, _ALONE) if begins else None
+    begins = (before is None or before.handle == ALONE) and INNERMOST.match(line)
+    return Thread(number, None, None, None, pid, ALONE) if begins else None
 
 
 def _add(thread: Thread, frame: Frame, indent: int) -> None:
@@ -195,83 +229,3 @@ def header(line: str, number: int, pid: int | None) -> Thread | None:
     if match := _GDB.fullmatch(line):
         return Thread(number, int(match[2]), match[3] or match[4], None, pid, f"gdb {match[1]}")
     return None
-
-
-def stack_batches(artefact: Artefact, found: Sequence[Thread]) -> Iterator[Batch]:
-    """Rows of `stacks` and of what they refer to."""
-    threads = _of_processes(list(found))
-    table = FrameTable()
-    columns: dict[str, list[Any]] = defaultdict(list)
-    mains = _mains(artefact, threads)
-    ranks = _ranks(artefact, threads)
-    for index, thread in enumerate(threads):
-        columns["locator"].append(f"line={thread.line}")
-        columns["pid"].append(artefact.pid if thread.pid is None else thread.pid)
-        columns["thread"].append(thread.number)
-        columns["thread_name"].append(thread.name)
-        columns["is_main"].append(index in mains)
-        columns["active"].append(thread.status.startswith("active") if thread.status else None)
-        columns["owns_gil"].append("gil" in thread.status if thread.status else None)
-        columns["call_path"].append(table.call_path(thread.frames))
-    if any(rank is not None for rank in ranks):
-        columns["rank"] = ranks
-    if any(thread.clock_s is not None for thread in threads):
-        columns["clock_s"] = [thread.clock_s for thread in threads]
-    if any(thread.timer_s is not None for thread in threads):
-        columns["timer_s"] = [thread.timer_s for thread in threads]
-    if any(thread.peer is not None for thread in threads):
-        columns["peer"] = [thread.peer for thread in threads]
-    children = {pid: _is_child(artefact, threads, columns, pid) for pid in set(columns["pid"])}
-    columns["is_child"] = [children[pid] for pid in columns["pid"]]
-    columns["sample"] = [(artefact.sample or 0) + thread.dump for thread in threads]
-    columns["time_ns"] = [artefact.captured_ns if thread.time_ns is None else thread.time_ns for thread in threads]
-    yield Batch("stacks", columns)
-    yield from table.batches()
-
-
-def _ranks(artefact: Artefact, threads: Sequence[Thread]) -> list[int | None]:
-    """Ranks by headings, else by what processes are called; the name of a file goes before what its only process is called."""
-    places = {thread.pid: thread.place for thread in threads if thread.pid is not None and thread.place is not None}
-    told = world_ranks(places) if artefact.rank is None or len(places) > 1 else {}
-    return [told.get(thread.pid) if thread.rank is None and thread.pid is not None else thread.rank for thread in threads]
-
-
-def _of_processes(threads: list[Thread]) -> list[Thread]:
-    """Threads of gdb with their process: it lists the first thread, whose number is the process's, last."""
-    found: list[Thread] = []
-    first = 0
-    for place, thread in enumerate(threads):
-        if thread.handle == _FIRST_THREAD:
-            found += [replace(each, pid=thread.number) for each in threads[first : place + 1]]
-            first = place + 1
-    return found + threads[first:]
-
-
-def _mains(artefact: Artefact, threads: list[Thread]) -> set[int]:
-    """Indices of the main threads: by number or name, else in each process of each dump the one that runs the program."""
-    told: set[int] = set()
-    runs: dict[tuple[int | None, int | None, int], list[int]] = defaultdict(list)
-    for index, thread in enumerate(threads):
-        pid = artefact.pid if thread.pid is None else thread.pid
-        is_numbered = thread.number is not None and pid is not None
-        if thread.number == pid if is_numbered else thread.name == "MainThread":
-            told.add(index)
-        runs[thread.rank, pid, thread.dump].append(index)
-    for members in runs.values():
-        if not told.intersection(members):
-            told |= {index for index in members if is_entry(threads[index].frames) or _begins_in_main(threads[index])}
-    return told
-
-
-def _begins_in_main(thread: Thread) -> bool:
-    """Whether the one thread that gdb was at is that of the program: it is, unless somebody chose another one."""
-    return thread.handle == _ALONE and bool(thread.frames) and thread.frames[-1][0] in _NATIVE_ENTRIES
-
-
-def _is_child(artefact: Artefact, threads: list[Thread], columns: Mapping[str, list[Any]], pid: int | None) -> bool | None:
-    """By the artefact's name, else by the stack of the process's main thread."""
-    if artefact.is_child is not None:
-        return artefact.is_child
-    rows = zip(threads, columns["pid"], columns["is_main"], strict=True)
-    main = next((thread for thread, own, is_main in rows if own == pid and is_main), None)
-    return is_child_by_stack(main.frames) if main is not None else False

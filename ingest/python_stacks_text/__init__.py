@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._job_logs.front import front
@@ -13,19 +15,17 @@ from forensics.ingest._shared.dump_times import time_in
 from forensics.ingest._shared.process_titles import dumped
 from forensics.ingest._shared.prompts import is_command
 from forensics.ingest._shared.stack_frames import frame
-from forensics.ingest._shared.stack_headings import ENVIRONMENT, HEADING, LONGEST_HEADING, OF_PROCESS, OTHERS
-from forensics.ingest._shared.stack_text import (
-    INNERMOST,
-    PROCESS,
-    header,
-    stack_batches,
-    threads_in,
-    timer_in,
-)
+from forensics.ingest._shared.stack_headings import Heading, heading_of, host_before, is_rule
+from forensics.ingest._shared.stack_rows import stack_batches
+from forensics.ingest._shared.stack_text import INNERMOST, PROCESS, Reading, Thread, header, timer_in
 from forensics.ingest.interface import Ingester, Item, Problem
 
+Writer = tuple[int | None, tuple[tuple[str, str], ...]]
+"""A rank, and labels of who writes, as they stand in front of a line."""
 MAX_THREADS = 100_000
-_LONGEST_DATE = 60
+_NOBODY: Writer = (None, ())
+_PLACES, _TASK = ("pod", "service"), "task "
+_LONGEST_DATE, _LONGEST_VARIABLE = 60, 160
 # A server's watchdog says of each stack that it has written how long nothing was finished.
 _BY_WATCHDOG = b"Pyspy dump for PID "
 # What `py-spy dump --locals` prints below a frame.
@@ -55,14 +55,14 @@ def sniff(head: bytes, path: str) -> int:
 
 def _is_about_the_dump(line: str) -> bool:
     """Lines above the first thread: of a short stack they would outnumber what makes it one."""
-    start = line[:LONGEST_HEADING]
     return (
         PROCESS.match(line) is not None
-        or any(form.fullmatch(start) for form in (HEADING, OTHERS, ENVIRONMENT, OF_PROCESS))
+        or heading_of(line) is not None
+        or is_rule(line)
         or dumped(line) is not None
         or _VARIABLE.match(line) is not None
         or is_command(line)
-        or _OF_ENVIRONMENT.fullmatch(start) is not None
+        or _OF_ENVIRONMENT.fullmatch(line[:_LONGEST_VARIABLE]) is not None
         or line.startswith(("Python v", "[New LWP", "[Inferior ", "warning: "))
         or timer_in(line) is not None
     )
@@ -74,16 +74,29 @@ def _is_dated(line: str) -> bool:
 
 def _plain(line: str) -> str:
     """A line of a dump without what a launcher or a runtime of containers wrote in front of it."""
+    return _written(line)[1]
+
+
+def _written(line: str) -> tuple[Writer, str]:
+    """Who wrote a line of a dump, by what stands in front of it, and the line without that."""
     found = front(line)
     text = found.bare[found.text :]
-    return text if text != line and (header(text, 0, None) or frame(text) or PROCESS.match(text)) else line
+    if text != line and _is_of_a_stack(text):
+        return (found.rank, found.labels), text
+    if (answered := host_before(line)) and _is_of_a_stack(answered[1]):
+        return (None, (("pod", answered[0]),)), answered[1]
+    return _NOBODY, line
+
+
+def _is_of_a_stack(text: str) -> bool:
+    return header(text, 0, None) is not None or frame(text) is not None or PROCESS.match(text) is not None
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:
     """One row a thread of every dump in the file, each dump a sample."""
-    threads = []
+    threads: list[Thread] = []
     lines, kernels = Lines(artefact), DeviceKernels()
-    for thread in threads_in(kernels.watch((number, _plain(line)) for number, line in lines)):
+    for thread in _threads(lines, kernels):
         threads.append(thread)
         if len(threads) == MAX_THREADS:
             yield Problem(f"more than {MAX_THREADS} threads; the rest was left out", f"line={thread.line}")
@@ -96,7 +109,45 @@ def rows(artefact: Artefact) -> Iterator[Item]:
         return
     yield from found
     if threads:
-        yield from stack_batches(artefact, threads)
+        yield from stack_batches(artefact, _with_tasks(threads))
+
+
+def _threads(lines: Iterable[tuple[int, str]], kernels: DeviceKernels) -> Iterator[Thread]:
+    """Threads of all writers, whose lines may be mixed."""
+    readings: dict[Writer, Reading] = {}
+    for number, line in lines:
+        writer, text = _written(line)
+        kernels.feed(number, text)
+        if writer not in readings:
+            writer = writer if len(readings) < MAX_THREADS else _NOBODY
+            readings.setdefault(writer, Reading(_owner(writer)))
+        if ended := readings[writer].feed(number, text):
+            yield ended
+    for reading in readings.values():
+        if last := reading.end():
+            yield last
+
+
+def _owner(writer: Writer) -> Heading:
+    """Whose the stacks of a writer are; what is numbered by tasks is settled when all are known."""
+    rank, labels = writer
+    name = next((name for kind, name in labels if kind in _PLACES), None)
+    task = next((number for kind, number in labels if kind == "task"), None)
+    return Heading(rank, f"{_TASK}{task}" if name is None and task is not None else name)
+
+
+def _with_tasks(threads: Sequence[Thread]) -> list[Thread]:
+    """Tasks of a launcher are ranks where each is one process; else each is what starts the processes of a host."""
+    processes: dict[str, set[int | None]] = defaultdict(set)
+    for thread in threads:
+        if thread.host is not None and thread.host.startswith(_TASK):
+            processes[thread.host].add(thread.pid)
+    if any(len(pids) > 1 for pids in processes.values()):
+        return list(threads)
+    return [
+        replace(thread, rank=int(thread.host.removeprefix(_TASK)), host=None) if thread.host in processes else thread
+        for thread in threads
+    ]
 
 
 INGESTER = Ingester("python_stacks_text", "python_stacks", sniff, rows)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.content import Lines
-from forensics.ingest._shared.stack_text import Thread, stack_batches
+from forensics.ingest._shared.stack_rows import stack_batches
+from forensics.ingest._shared.stack_text import Thread
 from forensics.ingest.interface import Ingester, Item, Problem
 
 MAX_THREADS = 10_000

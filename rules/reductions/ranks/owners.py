@@ -35,7 +35,7 @@ class Owners:
 _TOLD = {
     "ranks": "SELECT host, pid, rank FROM ranks",
     "processes": "SELECT host, pid, rank FROM processes",
-    "stacks": "SELECT s.host, t.pid, t.rank FROM stacks t JOIN sources s USING (source_id)",
+    "stacks": "SELECT coalesce(t.host, s.host) AS host, t.pid, t.rank FROM stacks t JOIN sources s USING (source_id)",
     "process_ranks": "SELECT host, pid, rank FROM process_ranks",
 }
 _OWNERS = """

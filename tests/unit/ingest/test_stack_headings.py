@@ -1,0 +1,131 @@
+"""Whose the stacks of several processes in one text are: headings, commands, labels of launchers, and what is none of these."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.case.build import open_case
+from tests.recordings.verdicts import named, verdict_of
+from tests.unit.ingest.reading import Result, read
+
+WAITS = "    barrier (torch/distributed/distributed_c10d.py:4159)\n    save (trainer.py:88)\n"
+READS = "    read (ssl.py:1166)\n    readinto (socket.py:717)\n    fetch (trainer.py:51)\n"
+COMMAND = "/usr/bin/python3 -u trainer.py"
+
+
+def stack(pid: int, frames: str = WAITS, command: str = COMMAND) -> str:
+    main = f'Thread {pid} (idle): "MainThread"\n{frames}    main (trainer.py:120)\n    <module> (trainer.py:140)\n'
+    waiter = f'Thread {pid + 40} (idle): "Thread-1"\n    wait (threading.py:324)\n    run (threading.py:953)\n'
+    return f"Process {pid}: {command}\nPython v3.10.14 (/usr/bin/python3.10)\n\n{main}{waiter}"
+
+
+def mains(found: Result, *columns: str) -> list[tuple[object, ...]]:
+    return [tuple(row.get(name) for name in columns) for row in found.rows("stacks") if row["is_main"]]
+
+
+@pytest.mark.parametrize(
+    ("above", "rank", "host"),
+    [
+        ("<summary>rank 5</summary>", 5, None),
+        ("<details><summary><b>Rank 5</b></summary>", 5, None),
+        ("root@gpu-01:/workspace# py-spy dump --pid 71  # rank 5", 5, "gpu-01"),
+        ("$ kubectl exec llm-worker-5 -- py-spy dump --pid 71", None, "llm-worker-5"),
+        ("$ ssh dgx-017 sudo py-spy dump -p 71", None, "dgx-017"),
+        ("--- pod/llm-worker-5 ---", None, "llm-worker-5"),
+        ("== dgx-017 (10.1.0.17) ==", None, "dgx-017"),
+        ("pod: llm-worker-5", None, "llm-worker-5"),
+        ("+ kubectl exec llm-worker-5 -- py-spy dump --pid 71", None, "llm-worker-5"),
+        ("---------------\ndgx-017\n---------------", None, "dgx-017"),
+        ("[3] 10:32:01 [SUCCESS] dgx-017", None, "dgx-017"),
+        ("dgx-017 | CHANGED | rc=0 >>", None, "dgx-017"),
+        ("=== sample-2 ===", None, None),
+        ("### round2", None, None),
+        ("--- py-spy-3 ---", None, None),
+        ("=== stack_5.txt ===", None, None),
+    ],
+)
+def test_a_line_above_a_stack_says_whose_it_is(above: str, rank: int | None, host: str | None) -> None:
+    found = read(f"{above}\n{stack(71)}".encode(), "stacks.txt")
+    assert mains(found, "rank", "host") == [(rank, host)]
+
+
+def test_ranks_below_a_host_are_of_that_host() -> None:
+    text = "".join(
+        f"=== dgx-0{host} ===\n" + "".join(f"--- rank {2 * host + k} ---\n{stack(70 + k)}" for k in (0, 1)) for host in (0, 1)
+    )
+    assert mains(read(text.encode(), "all.txt"), "rank", "host", "pid") == [
+        (0, "dgx-00", 70),
+        (1, "dgx-00", 71),
+        (2, "dgx-01", 70),
+        (3, "dgx-01", 71),
+    ]
+
+
+def test_two_rounds_of_ranks_in_one_text_are_two_samples() -> None:
+    rounds = "".join(
+        f"==== 2026-05-04T02:0{at}:00Z ====\n" + "".join(f"--- rank {k} ---\n{stack(70 + k)}" for k in (0, 1)) for at in (1, 3)
+    )
+    found = mains(read(rounds.encode(), "all.txt"), "rank", "sample", "time_ns")
+    assert [each[:2] for each in found] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    assert found[0][2] == found[1][2] is not None and int(str(found[2][2])) - int(str(found[0][2])) == 120 * 10**9
+
+
+def test_lines_of_tasks_may_be_mixed() -> None:
+    texts = {
+        task: [f"{task}: {line}" for line in stack(900 + task, READS if task == 1 else WAITS).splitlines()] for task in range(3)
+    }
+    mixed = "\n".join(line for lines in zip(*texts.values(), strict=False) for line in lines) + "\n" + "\n".join(texts[1][-1:])
+    found = read(mixed.encode(), "srun.out")
+    assert sorted(mains(found, "rank", "pid")) == [(0, 900), (1, 901), (2, 902)]
+    (path,) = [row["call_path"] for row in found.rows("stacks") if row["is_main"] and row["rank"] == 1]
+    assert found.stack(path)[0][0] == "read"
+
+
+def test_a_task_that_starts_several_processes_is_no_rank() -> None:
+    text = "".join(f"{task}: {line}\n" for task in (0, 1) for pid in (50, 51) for line in stack(pid).splitlines())
+    assert mains(read(text.encode(), "srun.out"), "rank", "host", "pid") == [
+        (None, f"task {task}", pid) for task in (0, 1) for pid in (50, 51)
+    ]
+
+
+def test_pods_whose_processes_have_one_number_are_ranks_of_their_own(tmp_path: Path) -> None:
+    text = "".join(f"--- pod/llm-worker-{k} ---\n{stack(77, READS if k == 2 else WAITS)}" for k in range(4))
+    (tmp_path / "stacks.log").write_text(text)
+    verdict = verdict_of(tmp_path)
+    assert named(verdict) == {2}
+    assert verdict.suspects[0].hosts == ("llm-worker-2",)
+
+
+def test_numbers_on_the_host_in_commands_order_the_ranks(tmp_path: Path) -> None:
+    for pid, local in ((410, 2), (417, 0), (433, 3), (452, 1)):
+        frames = READS if local == 3 else WAITS
+        (tmp_path / f"stack_{pid}.txt").write_text(stack(pid, frames, f"{COMMAND} --local_rank={local} --lr 3e-4"))
+    connection = open_case([tmp_path])
+    found = connection.execute("SELECT pid FROM ranks ORDER BY rank").fetchall()
+    connection.close()
+    assert found == [(417,), (452,), (410,), (433,)]
+    assert named(verdict_of(tmp_path)) == {3}
+
+
+def test_a_number_that_is_missing_among_the_ranks_is_where_to_look(tmp_path: Path) -> None:
+    for rank in (0, 1, 2, 4, 5):
+        (tmp_path / f"rank{rank}.txt").write_text(stack(300 + rank))
+    verdict = verdict_of(tmp_path)
+    assert named(verdict) == set()
+    assert any("rank 3: nothing of it was collected" in lead for lead in verdict.leads)
+
+
+def test_the_host_stands_in_front_of_each_line() -> None:
+    text = "".join(f"dgx-0{host}: {line}\n" for host in (1, 2) for line in stack(71).splitlines())
+    assert mains(read(text.encode(), "pdsh.out"), "host", "pid") == [("dgx-01", 71), ("dgx-02", 71)]
+
+
+def test_files_called_by_pods_are_of_processes_of_their_own(tmp_path: Path) -> None:
+    for k in range(4):
+        text = stack(1, READS if k == 2 else WAITS).replace("Thread 41 ", f"Thread {41 + k} ")
+        (tmp_path / f"llm-worker-{k}.txt").write_text(text)
+    verdict = verdict_of(tmp_path)
+    assert named(verdict) == {2}
+    assert verdict.suspects[0].hosts == ("llm-worker-2",)
