@@ -32,6 +32,8 @@ _SIDES = (5, 5)
 _SHOWN_BY = 2
 # Of all steps: those of a length between the usual ones and the long ones. More of them are a spread, and no two lengths.
 _BETWEEN = 0.1
+# A watchdog sees that a call is over up to so much later.
+_ROUND_NS = 250_000_000
 # Of all steps, the share whose longest tells what a shorter one is.
 _SHORTER = 0.25
 
@@ -42,7 +44,7 @@ class Steps:
 
     `number` counts them as the other ranks do, `begin` is the place of the first call of each in the record. `order` (steps x
     calls) has the places of the calls of a step, so that column k is the same call of the program in each. `length` is in ns,
-    from the first call of a step to that of the next.
+    from the first call of a step to that of the next, or between their ends where the host runs ahead.
     """
 
     record: Record
@@ -187,9 +189,20 @@ def _lengths(record: Record, begin: Ints, end: Ints) -> tuple[Floats, Flags]:
     """The ns of steps, from mark to mark where there are marks, and which of them are known."""
     if record.is_marked:
         first, last = record.step_begin_ns[begin], record.step_end_ns[begin]
+    elif _runs_ahead(record, begin):
+        first, last = record.end_ns[np.maximum(begin - 1, 0)], record.end_ns[end - 1]
+        first = np.where(begin > 0, first, UNKNOWN)
     else:
         first, last = record.enqueued_ns[begin], record.enqueued_ns[end]
     return (last - first).astype(np.float64), (first != UNKNOWN) & (last != UNKNOWN)
+
+
+def _runs_ahead(record: Record, begin: Ints) -> bool:
+    """Whether the host mostly begins a step while the device is in the one before: only ends then tell how long steps are."""
+    begin = begin[begin > 0]
+    over, called = record.end_ns[begin - 1], record.enqueued_ns[begin]
+    known = (over != UNKNOWN) & (called != UNKNOWN)
+    return bool(2 * np.count_nonzero(over[known] - called[known] > _ROUND_NS) > np.count_nonzero(known))
 
 
 def _from_the_start(record: Record) -> bool:
