@@ -47,6 +47,20 @@ def start_records(calls: Calls) -> StartRecords:
     return StartRecords(frozenset(rank for (rank,) in rows_of(calls.connection, "operations", _STARTS)))
 
 
+_COMPUTING = """
+SELECT rank FROM latest_call WHERE family = 'recorder' AND state <> 'done'
+GROUP BY rank HAVING bool_and(state = 'pending')
+"""
+ComputingDevices = NewType("ComputingDevices", frozenset[int])
+"""Ranks whose device has begun none of the calls that their host issued: it works on what was launched before them."""
+
+
+@reduction
+def computing_devices(calls: Calls, starts: StartRecords) -> ComputingDevices:
+    """Only of ranks whose recorder tells what the device began."""
+    return ComputingDevices(starts & {rank for (rank,) in rows_of(calls.connection, "operations", _COMPUTING)})
+
+
 def not_begun(root: Root, graph: WaitGraph, records: StartRecords) -> tuple[int, ...]:
     """Members whose device has not begun the operation of `root` while the devices of others, not fewer, are inside it.
 

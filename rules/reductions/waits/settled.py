@@ -8,7 +8,7 @@ from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.waits.completions import StartRecords, device_stall, not_begun
+from forensics.rules.reductions.waits.completions import ComputingDevices, StartRecords, device_stall, not_begun
 from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
 from forensics.rules.reductions.waits.launch_orders import OrderInversions
 
@@ -21,13 +21,15 @@ class Settled:
     apart: frozenset[int]
 
 
+_LEAST_COMPUTING = 2
 _HISTORY = "SELECT 1 FROM latest_call WHERE state = 'done' LIMIT 1"
 
 
 @reduction
 def settled(
-    calls: Calls, graph: WaitGraph, roster: Roster, groups: Communicators, starts: StartRecords, orders: OrderInversions
-) -> Settled:
+    calls: Calls, graph: WaitGraph, roster: Roster, groups: Communicators, starts: StartRecords, orders: OrderInversions,
+    computing: ComputingDevices,
+) -> Settled:  # fmt: skip
     """In a moving job some ranks are between operations, or inside one that others have left. One rank alone shows nothing."""
     facts = roster.ranks.items()
     recorded = {rank for rank, known in facts if known.has_recorder}
@@ -38,6 +40,8 @@ def settled(
     # What the devices have begun may show that they wait for each other; that two operations run at once does not.
     apart = any(not_begun(root, graph, starts) for root in graph.roots) or any(found.order != "overlap" for found in orders)
     passing = passing or (not apart and any(_passes(root, groups, seen) for root in graph.roots))
+    # The devices of a job that stands still are in what the others wait in, but for the one that all wait for.
+    passing = passing or len(computing - {rank for root in graph.roots for rank in root.ranks}) >= _LEAST_COMPUTING
     alone = len(seen) == 1 and waiting <= seen
     held = not alone and seen <= waiting | missing and not passing and 2 * len(waiting) >= len(seen)
     behind = _behind(graph, groups) & seen

@@ -253,3 +253,24 @@ def test_whose_message_of_one_without_a_dump_may_be_missing_has_no_stalled_devic
         job.call(job.everyone, "all_to_all", ranks=[rank], done=False)
     suspects = verdict_of(loose(job, tmp_path, ranks)).suspects
     assert [suspect.ranks for suspect in suspects] == devices
+
+
+def seen_apart(*, computing: Sequence[int]) -> Job:
+    """Rank 2 is in a reduction that all others finished; they issued the next one, which `computing` have not begun."""
+    job = Job(8, "nccl")
+    others = [rank for rank in range(8) if rank != 2]
+    for _ in range(8):
+        job.call(job.everyone, started=True)
+    job.call(job.everyone, ranks=others, started=True)
+    job.call(job.everyone, ranks=[2], done=False, started=True)
+    for rank in others:
+        job.call(job.everyone, ranks=[rank], done=False, started=rank not in computing)
+    return job
+
+
+@pytest.mark.parametrize(("computing", "accused"), [((), {2}), ((5,), {2}), ((5, 6), set()), ((0, 1, 4, 5, 6), set())])
+def test_devices_that_compute_show_that_dumps_of_a_moving_job_are_apart(
+    computing: Sequence[int], accused: set[int], tmp_path: Path
+) -> None:
+    """In a job that stands still they would all have come to the call that the others wait in."""
+    assert named(verdict_of(loose(seen_apart(computing=computing), tmp_path))) == accused
