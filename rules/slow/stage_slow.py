@@ -26,6 +26,7 @@ from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.frontier.culprits import EVERYWHERE, Attribution, Culprit
 from forensics.rules.reductions.frontier.cut import LEAST_OF_ALL
 from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, is_unstaged, may_wait, wait_of
+from forensics.rules.reductions.frontier.ended import REST
 from forensics.rules.reductions.frontier.gates import REASONS, Gates
 from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.frontier.reading import FrontierWindows
@@ -82,7 +83,7 @@ def _evaluate(
     for judged in known:
         sync = judged.attribution.sync
         for culprit in judged.attribution.culprits:
-            if _is_told_better(culprit, on_device):
+            if _is_told_better(culprit, on_device) or (culprit.stage == REST and not culprit.ranks):
                 continue
             if culprit.stage == sync and wait_for_another(groups, culprit.ranks):
                 continue
@@ -166,7 +167,7 @@ def _cause(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least
     unless it had `launched` the pass with the others.
     """
     matrix, accounted = judged.matrix, judged.attribution.accounted
-    if culprit.stage == EVERYWHERE or (accounted is not None and accounted < least):
+    if culprit.stage in (EVERYWHERE, REST) or (accounted is not None and accounted < least):
         return Cause.UNKNOWN
     if culprit.stage not in _COMPUTES:
         return CAUSE_OF_STAGE.get(culprit.stage, Cause.HOST_STALL)

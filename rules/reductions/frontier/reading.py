@@ -13,6 +13,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import has_rows
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.frontier.accounting import Flags, Floats, Ints
+from forensics.rules.reductions.frontier.ended import ended
 from forensics.rules.reductions.frontier.matrix import Column, StageMatrix, merged_order, windows_of
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
 from forensics.rules.reductions.frontier.waits import collective_waits, limited, of_window
@@ -105,7 +106,9 @@ def frontier_windows(connection: DuckDBPyConnection, world_size: int | None) -> 
     """The windows of a case, each with the waiting in collectives that is known of it."""
     matrices = limited(connection, stage_matrices(connection, world_size))
     waits = collective_waits(connection) if matrices else {}
-    return tuple(FrontierWindow(matrix, of_window(waits, matrix)) for matrix in matrices)
+    whole = [ended(matrix, waits) for matrix in matrices]
+    pairs = zip(matrices, whole, strict=True)
+    return tuple(FrontierWindow(matrix, of_window(waits, wide or matrix), wide) for matrix, wide in pairs)
 
 
 def stage_matrices(connection: DuckDBPyConnection, world_size: int | None) -> tuple[StageMatrix, ...]:

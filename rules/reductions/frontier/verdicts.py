@@ -18,10 +18,14 @@ from forensics.rules.reductions.frontier.waits import Waiting
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrontierWindow:
-    """One window as it was recorded; `waits` is the waiting inside collectives, None when not known."""
+    """One window as it was recorded; `waits` is the waiting inside collectives, None when not known.
+
+    `ended` is the window with what follows the last stage as one more, where the ranks meet there; then `waits` are of that.
+    """
 
     matrix: StageMatrix
     waits: Waiting | None = None
+    ended: StageMatrix | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,9 +66,9 @@ def _before(matrix: StageMatrix, onset: int, gates: Gates) -> Floats | None:
 @lru_cache(maxsize=64)
 def judge(window: FrontierWindow, gates: Gates) -> WindowVerdict:
     """Account for a window, cut it where ranks meet, and say what the time was lost to."""
-    matrix = window.matrix
-    found = cut(matrix, gates, window.waits)
+    matrix, whole_steps = window.matrix, window.ended or window.matrix
+    found = cut(whole_steps, gates, window.waits)
     whole = None if isinstance(found, str) else found
-    attribution = attribute(matrix, found, gates)
+    attribution = attribute(whole_steps, found, gates)
     reference = None if attribution.onset is None else _before(matrix, attribution.onset, gates)
     return WindowVerdict(matrix, examine(matrix, gates, _waits_in(whole), reference), attribution, whole)

@@ -1,0 +1,93 @@
+"""Traces of hosts that wait for their device behind all stages: ranks meet there, and what was late before that is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forensics.rules.reductions.frontier.accounting import Floats
+from forensics.rules.reductions.frontier.ended import REST, ended
+from forensics.rules.reductions.frontier.gates import Gates
+from forensics.rules.reductions.frontier.matrix import StageMatrix
+from forensics.rules.reductions.frontier.verdicts import FrontierWindow, judge
+from forensics.rules.reductions.frontier.waits import Wait, Waits, of_window
+from tests.unit.frontier.jobs import matrix
+
+MS = 1_000_000
+LAUNCHED, DEVICE_MS = (5, 3, 3, 1), 200
+"""What a host takes for data and to launch forward, backward and optimizer, and the device for all of it (ms)."""
+SLOW = 2
+
+
+def traced(late: Floats) -> tuple[StageMatrix, Waits]:
+    """Hosts launch a step and wait for its end, the device of each for the one that comes last by `late` (`[step, rank]`)."""
+    steps, ranks = late.shape
+    stages = np.broadcast_to(np.array(LAUNCHED, float)[:, None], (steps, 4, ranks)).copy()
+    stages[:, 0] += late
+    begins = np.cumsum(np.r_[0, late.max(axis=1)[:-1] + sum(LAUNCHED) + DEVICE_MS]).astype(np.int64) * MS
+    found = matrix(np.concatenate([stages, np.zeros((steps, 1, ranks))], axis=1))
+    length = (late.max(axis=1) + sum(LAUNCHED) + DEVICE_MS)[:, None] * MS
+    begin = np.broadcast_to(begins[:, None], (steps, ranks)).copy()
+    made = replace(
+        found, source="kineto", columns=found.columns[:3] + found.columns[4:], durations=stages * MS, begins=begin,
+        walls=np.broadcast_to(length, (steps, ranks)).copy(),
+        ends=(begin[:, None, :] + np.cumsum(stages, axis=1) * MS).astype(np.int64),
+    )  # fmt: skip
+    waits = {
+        (rank, step): [_wait(int(begin[step, rank]), float(late[step, rank]), float(late[step].max()))]
+        for step in range(steps)
+        for rank in range(ranks)
+    }
+    return made, waits
+
+
+def _wait(begin: int, own_ms: float, last_ms: float) -> Wait:
+    """The one reduction of a step, which the host launched long before its device comes to it."""
+    came = begin + round((own_ms + sum(LAUNCHED) + DEVICE_MS - 10) * MS)
+    return Wait(came, came + round((last_ms - own_ms) * MS), came)
+
+
+def blamed(late: Floats) -> list[tuple[str, tuple[int, ...]]]:
+    made, waits = traced(late)
+    wide = ended(made, waits)
+    culprits = judge(FrontierWindow(made, of_window(waits, wide or made), wide), Gates()).attribution.culprits
+    return [(culprit.stage, culprit.ranks) for culprit in culprits]
+
+
+def late(rank: int | None, steps: int = 4, ms: float = 150.0) -> Floats:
+    found = np.random.default_rng(3).random((steps, 8))
+    if rank is not None:
+        found[:, rank] += ms
+    return found
+
+
+@pytest.mark.parametrize("steps", [4, 12])
+def test_who_loads_data_for_longer_is_told_where_hosts_wait_at_the_end_of_the_step(steps: int) -> None:
+    assert blamed(late(SLOW, steps)) == [("data", (SLOW,))]
+
+
+@pytest.mark.parametrize("delays", [late(None), late(None, 12), late(SLOW, ms=8.0)], ids=["few", "many", "little"])
+def test_a_sound_job_names_nobody(delays: Floats) -> None:
+    assert not [ranks for _, ranks in blamed(delays) if ranks]
+
+
+def test_data_of_another_rank_in_each_step_is_of_no_rank() -> None:
+    delays = late(None, 8)
+    delays[np.arange(8), np.random.default_rng(5).permutation(8)] += 150.0
+    assert not [ranks for _, ranks in blamed(delays) if ranks]
+
+
+def test_what_follows_the_stages_counts_where_the_waiting_is_alone() -> None:
+    """Where hosts wait inside a stage, and in what is no trace, the window stays as it is."""
+    made, waits = traced(late(SLOW))
+    wide = ended(made, waits)
+    assert wide is not None and wide.columns[-1].stage == REST and np.abs(wide.residual).max() < 2
+    inside = {
+        key: [Wait(begin - 250 * MS, end - 250 * MS, called) for begin, end, called in each] for key, each in waits.items()
+    }
+    assert ended(made, inside) is None
+    assert ended(replace(made, source="recorder"), waits) is None
+    assert ended(replace(made, ends=None), waits) is None
+    assert ended(made, {}) is None
