@@ -148,7 +148,8 @@ def _clears(paces: CallPaces, roster: Roster) -> str | None:
         return None
     if slow := paces.slow(_AS_LONG, 0.0):
         return Undecided(f"{_what(slow[0])} takes {slow[0].factor:.1f} times as long as alike ones")
-    return f"messages and collectives of {ranks_text(sorted(seen))} take about as long as alike ones of other ranks"
+    where = " with other hosts" if all(each.hosts > 1 for each in paces.compared) else ""
+    return f"messages and collectives of {ranks_text(sorted(seen))}{where} take about as long as alike ones of other ranks"
 
 
 RULE = Rule(

@@ -152,3 +152,13 @@ def test_one_with_the_same_nic_that_is_slow_in_other_calls_does_not_clear_it() -
         given: dict[object, object] = {CallPaces: CallPaces((*slow, *fast)), Thresholds: thresholds}
         found = [each for each in supply_of(case).call(RULE.evaluate, given) if each.role is Role.ROOT]
     assert {(each.ranks, each.cause) for each in found} == {((12, 13), Cause.NETWORK_SLOW)}
+
+
+@pytest.mark.parametrize(("hosts", "is_said"), [((2, 2), True), ((2, 1), False)])
+def test_only_calls_that_were_compared_are_ruled_out(hosts: tuple[int, int], *, is_said: bool) -> None:
+    """Where links inside a host were compared with nothing, one of them may be slow."""
+    fast = [pace(0, 1, took_ms=2.0), pace(2, 3, took_ms=2.0)]
+    compared = tuple(replace(each, hosts=count) for each, count in zip(fast, hosts, strict=True))
+    assert RULE.clears is not None
+    said = RULE.clears(CallPaces(compared), Roster({rank: RankFacts(rank) for rank in range(4)}, 4))
+    assert said is not None and ("with other hosts" in said) is is_said
