@@ -231,10 +231,10 @@ def _says_less(symptom: Hypothesis, first: Hypothesis) -> bool:
 
 
 def _leaves_open(each: Hypothesis, first: Hypothesis) -> bool:
-    """Whether it says that one of several ranks is late, and not by what, where the first names some of these, and why."""
+    """Whether it says that one of several ranks is slow, by the same or not by what, where the first names some of these."""
     open_, named = each.finding, first.finding
     slow = open_.anomaly is named.anomaly is Anomaly.FAIL_SLOW
-    why = open_.cause is Cause.UNKNOWN and named.cause is not Cause.UNKNOWN
+    why = open_.cause in (Cause.UNKNOWN, named.cause) and named.cause is not Cause.UNKNOWN
     surer = _CONFIDENCES.index(named.confidence) <= _CONFIDENCES.index(open_.confidence)
     return slow and why and surer and not first.contradictions and _names_one_of(named, open_)
 

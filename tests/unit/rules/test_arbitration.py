@@ -166,6 +166,15 @@ def test_one_of_two_that_is_late_for_no_known_reason_is_the_one_whose_nic_is_slo
         assert any(len(each.ranks) == 2 for each in ranked(moving, findings, known))
 
 
+def test_an_open_link_of_ranks_that_are_named_for_the_same_cause_is_evidence_of_it(moving: Supply) -> None:
+    """Ranks that share a narrow NIC, and the link to each of their peers, of which either end may be slow."""
+    narrow = replace(slow((2,), "a"), cause=Cause.PCIE_DEGRADED, impact=Impact(None, 0.5, None, "arrival"))
+    shared = replace(narrow, ranks=(2, 3), granularity=Granularity.NIC)
+    links = [replace(slow((peer, 2, 3), "a"), cause=Cause.PCIE_DEGRADED) for peer in (0, 1)]
+    (found,) = ranked(moving, [*links, shared], {"a": Family.NIC})
+    assert (found.ranks, found.cause) == ((2, 3), Cause.PCIE_DEGRADED)
+
+
 def long_passes(cause: Cause) -> Finding:
     """All ranks are long in a stage, which costs most of the time."""
     found = finding(0, Belief.GROUP_SYMPTOM, rule="FX170", cause=cause)
