@@ -225,7 +225,9 @@ def _says_less(symptom: Hypothesis, first: Hypothesis) -> bool:
     found, best = symptom.finding, first.finding
     if not symptom.restates or found.anomaly is not best.anomaly:
         return False
-    named = _names_one_of(best, found)
+    # That one of two ranks is to blame adds nothing to what is wrong between them.
+    again = best.members is Members.ONE_OF and set(best.ranks) == set(found.ranks) and found.cause is Cause.UNKNOWN
+    named = again or _names_one_of(best, found)
     recorded = best.belief is Belief.DIRECT_RECORD and best.confidence is Confidence.CONFIRMED
     return named or (symptom.explains <= first.explains and (recorded or set(best.ranks) < set(found.ranks)))
 

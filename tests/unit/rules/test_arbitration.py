@@ -253,6 +253,13 @@ def test_one_of_two_stays_one_of_two_however_often_it_is_said(stalled: Supply) -
     assert (found.ranks, found.members, len(found.evidence)) == ((0, 1), Members.ONE_OF, 2)
 
 
+def test_that_one_of_two_is_to_blame_says_less_than_what_is_wrong_between_them(stalled: Supply) -> None:
+    group = replace(finding(0, Belief.GROUP_SYMPTOM, "FX3", cause=Cause.UNKNOWN), ranks=(0, 2), members=Members.ONE_OF)
+    link = replace(finding(2, cause=Cause.NETWORK_DOWN), ranks=(0, 2), members=Members.ONE_OF, granularity=Granularity.LINK)
+    (found,) = ranked(stalled, [group, link])
+    assert (found.ranks, found.cause, found.rules) == ((0, 2), Cause.NETWORK_DOWN, ("FX1", "FX3"))
+
+
 def test_a_group_symptom_alone_is_a_fault(stalled: Supply) -> None:
     group = replace(finding(0, Belief.GROUP_SYMPTOM), ranks=(0, 1), members=Members.ONE_OF)
     assert [suspect.fault for suspect in ranked(stalled, [group])] == [1]

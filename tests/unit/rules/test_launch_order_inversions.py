@@ -178,7 +178,7 @@ def device_order(started: dict[int, str], tmp_path: Path, *, still: bool = True)
 
 def test_devices_that_began_them_in_opposite_orders(tmp_path: Path) -> None:
     verdict = device_order({0: "a", 1: "a", 2: "b", 3: "a"}, tmp_path, still=False)
-    assert verdict.suspects[0].rules == ("FX132",)
+    assert verdict.suspects[0].rules[0] == "FX132"
     assert verdict.suspects[0].confidence is Confidence.LIKELY
 
 
