@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from forensics.model import Cause, Finding, WaitKind
+from forensics.model import Cause, Confidence, Evidence, Finding, WaitKind
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.host.background import HelpedStalls
-from forensics.rules.reductions.host.outside import typed_at
+from forensics.rules.reductions.host.outside import MessagesFromOutside, typed_at
 from forensics.rules.reductions.host.stalls import Stall, StallFindings, is_leaving
 from forensics.rules.reductions.host.work import HostSigns, HostWork, at_prompt
 from forensics.rules.reductions.ranks.roster import Roster
@@ -20,10 +21,18 @@ _LOCAL = ("multiprocessing/", "selectors.py", "shutil.py")
 _KNOWN_WORK = frozenset({HostWork.LOCK, HostWork.COMPILE, HostWork.COLLECT})
 
 
-def _evaluate(roster: Roster, helped_stalls: HelpedStalls, stalled: StallFindings, signs: HostSigns) -> Iterator[Finding]:
+def _evaluate(
+    roster: Roster, helped_stalls: HelpedStalls, stalled: StallFindings, signs: HostSigns, messages: MessagesFromOutside
+) -> Iterator[Finding]:
     for stall in (helped.stall for helped in helped_stalls):
         if not stall.explained and not is_leaving(stall) and signs.work(stall) not in _KNOWN_WORK:
-            yield stalled.finding(stall, Cause.HOST_STALL, _next_steps(roster, stall))
+            found = stalled.finding(stall, Cause.HOST_STALL, _next_steps(roster, stall))
+            yield _doubted(found, messages[stall.rank]) if stall.rank in messages else found
+
+
+def _doubted(found: Finding, doubt: str) -> Finding:
+    against = Evidence(doubt, None, supports=False)
+    return replace(found, confidence=Confidence.SUSPECT, evidence=(*found.evidence, against))
 
 
 def _next_steps(roster: Roster, stall: Stall) -> tuple[str, ...]:

@@ -60,6 +60,9 @@ class OutsideInput:
 OutsideInputs = NewType("OutsideInputs", Mapping[int, OutsideInput])
 """Ranks that every chain of waits ends in and that wait for something from outside the job."""
 
+MessagesFromOutside = NewType("MessagesFromOutside", Mapping[int, str])
+"""What speaks against a hang of ranks that read from a connection, and hand on what comes."""
+
 
 @reduction
 def outside_inputs(connection: DuckDBPyConnection, graph: WaitGraph, roster: Roster, stacks: StacksByRank) -> OutsideInputs:
@@ -80,6 +83,20 @@ def outside_inputs(connection: DuckDBPyConnection, graph: WaitGraph, roster: Ros
         if what is not None:
             found[rank] = OutsideInput(rank, what, graph.waiters(rank))
     return OutsideInputs(found)
+
+
+@reduction
+def messages_from_outside(
+    connection: DuckDBPyConnection, graph: WaitGraph, roster: Roster, stacks: StacksByRank
+) -> MessagesFromOutside:
+    """Ranks that read from a connection, where the others wait for what they hand on, and they seldom did: work may come."""
+    found: dict[int, str] = {}
+    for rank in (root.ranks[0] for root in graph.free_roots):
+        waits, files = graph.waiting_for(rank), roster.rank(rank).waits_on
+        peer = next((file.partition(" -> ")[2] for file in files if len(files) == 1 and " -> tcp to " in file), None)
+        if peer is not None and _hands_on(waits, stacks) and not _is_often(connection, waits):
+            found[rank] = f"whether a message was due from {peer} nothing tells: one that hands on work waits alike"
+    return MessagesFromOutside(found)
 
 
 def _requests(facts: RankFacts, found: Stacks) -> str | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forensics.model import Verdict
+from forensics.model import Confidence, Verdict
 from tests.recordings.collection import Collection, pid_of, process_sample, py_spy, whole
 from tests.recordings.job import SECOND, Job
 from tests.recordings.places import ALL_REDUCE, BROADCAST, LIB, Place
@@ -120,3 +120,15 @@ def test_a_queue_is_of_outside_where_a_server_fills_it(tmp_path: Path, serves: b
         (thread,) = json.loads(py_spy(SERVER_THREAD, pid_of(FIRST), thread_name="http"))
         found.members[path] = json.dumps([*json.loads(found.members[path]), thread | {"os_thread_id": 5123}]).encode()
     assert named(verdict_of(found.write(tmp_path))) == (set() if serves else {FIRST})
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "sure"), [("broadcast", 1, False), ("broadcast", 12, True), ("all_reduce", 1, True)]
+)
+def test_who_reads_from_a_connection_and_seldom_hands_on_is_a_suspicion(
+    tmp_path: Path, kind: str, before: int, sure: bool
+) -> None:
+    found = collected(READ, kind, before=before)
+    sampled(found, "wait_woken", "15 -> tcp to 10.0.0.9:6379")
+    (first,) = verdict_of(found.write(tmp_path)).suspects
+    assert (first.ranks, first.confidence is Confidence.SUSPECT) == ((FIRST,), not sure)
