@@ -73,6 +73,10 @@ _ENDED_FOURTH = "3 jobs of a fourth new user that ended (a segfault, a SIGKILL, 
 _SLOW_FOURTH = "3 slow jobs of a fourth new user (a stage of 1F1B, garbage collection, starved)"
 _FINE_FOURTH = "12 sound jobs of a fourth new user (a server, an evaluation, a save, Join, trials, actors)"
 _MORE_FOURTH = "12 jobs of twelve more of a fourth new user (6 hung, 6 sound), after what these taught"
+_HUNG_FIFTH = "6 hung jobs of a fifth new user (a sharded optimizer, experts, RPC, locks, a child process)"
+_FINE_FIFTH = "6 sound jobs of a fifth new user (accumulation, an average on rank 0, slow files, a pool)"
+_OUTSIDE_FIFTH = "15 jobs of a fifth new user that wait for something outside (7 sound, 8 hung), after what these taught"
+_MORE_FIFTH = "12 jobs of twelve more of a fifth new user (6 hung, 6 sound), after what these taught"
 _BY_FORMS: Mapping[str, Mapping[str, tuple[int, int, int]]] = {
     _TEN: {
         "whole bundle": (8, 2, 10),
@@ -136,6 +140,10 @@ _BY_FORMS: Mapping[str, Mapping[str, tuple[int, int, int]]] = {
         "one round of stacks": (5, 5, 12),
         "logs": (6, 0, 12),
     },
+    _HUNG_FIFTH: {"whole bundle": (5, 1, 6)},
+    _FINE_FIFTH: {"whole bundle": (6, 0, 6)},
+    _OUTSIDE_FIFTH: {"whole bundle": (14, 1, 15)},
+    _MORE_FIFTH: {"whole bundle": (9, 3, 12)},
 }
 """Programs that nobody wrote rules for, each sat once and not in the repository: right, named others, of how many."""
 _SOUND = "44 sound jobs of a busy host (`tests/live/test_sound_jobs.py`, sat four times)"
@@ -180,6 +188,14 @@ twelve more the sound ones that were called hung wait for a line at a prompt, fo
 suspicion), and for a file in a folder: each looks like a rank that waits for what never comes. A job on a host short of CPU was
 called slow by half a second (mended: nobody is named). Suspects *if the job is stuck* count as named: those of sound jobs by
 dumps or stacks alone are all such. What a slow stage of 1F1B over gloo costs is silent: no recorder holds its messages.
+
+Of those of a fifth new user only bundles were sat. The hung ones in which others are named wait for a remote call, which a
+thread of another rank works on (mended: that rank is named). Of the fifteen that wait for something outside, the sound ones
+wait for a line at a terminal or a pipe, a request in an event loop or to another thread, a file, the next night and a program
+that scores; that one was called hung (mended). The hung ones stop in a pipe, a file that never comes, a silent service and a
+question, amid a step or before the broadcast of a batch. Of the twelve more two sound ones are called hung: one reads from a
+broker that publishes nothing (since then a suspicion), one uploads so slowly that it wakes every four seconds. A sum of gloo
+whose sizes differ was laid on the rank that aborted, by logs alone, where its sender was at fault (mended: one of the two).
 
 The dumps of the third generator have call paths and times that a watchdog found up to 0.1 s late. Of the hangs 24 were sat
 first: a call left out among look-alikes was called a deadlock of all four ranks (mended). The 30 after them numbered
