@@ -83,7 +83,7 @@ def _evaluate(
     for judged in known:
         sync = judged.attribution.sync
         for culprit in judged.attribution.culprits:
-            if _is_told_better(culprit, on_device) or (culprit.stage == REST and not culprit.ranks):
+            if _is_told_better(culprit, on_device) or culprit.stage == REST:
                 continue
             if culprit.stage == sync and wait_for_another(groups, culprit.ranks):
                 continue
@@ -167,7 +167,7 @@ def _cause(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least
     unless it had `launched` the pass with the others.
     """
     matrix, accounted = judged.matrix, judged.attribution.accounted
-    if culprit.stage in (EVERYWHERE, REST) or (accounted is not None and accounted < least):
+    if culprit.stage == EVERYWHERE or (accounted is not None and accounted < least):
         return Cause.UNKNOWN
     if culprit.stage not in _COMPUTES:
         return CAUSE_OF_STAGE.get(culprit.stage, Cause.HOST_STALL)

@@ -7,10 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from forensics.case.database import new_case
+from forensics.rules.engine import find, supply_of, thresholds
+from forensics.rules.interface import Thresholds
 from forensics.rules.reductions.frontier.accounting import Floats
 from forensics.rules.reductions.frontier.ended import REST, ended
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.matrix import StageMatrix
+from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow, judge
 from forensics.rules.reductions.frontier.waits import Wait, Waits, of_window
 from tests.unit.frontier.jobs import matrix
@@ -21,11 +25,14 @@ LAUNCHED, DEVICE_MS = (5, 3, 3, 1), 200
 SLOW = 2
 
 
-def traced(late: Floats) -> tuple[StageMatrix, Waits]:
-    """Hosts launch a step and wait for its end, the device of each for the one that comes last by `late` (`[step, rank]`)."""
+def traced(late: Floats, *, on_host: bool = True) -> tuple[StageMatrix, Waits]:
+    """Hosts launch a step and wait for its end, the device of each for the one that comes last by `late` (`[step, rank]`).
+
+    It is late since its host loads data for so long, or else by work of the device.
+    """
     steps, ranks = late.shape
     stages = np.broadcast_to(np.array(LAUNCHED, float)[:, None], (steps, 4, ranks)).copy()
-    stages[:, 0] += late
+    stages[:, 0] += late * on_host
     begins = np.cumsum(np.r_[0, late.max(axis=1)[:-1] + sum(LAUNCHED) + DEVICE_MS]).astype(np.int64) * MS
     found = matrix(np.concatenate([stages, np.zeros((steps, 1, ranks))], axis=1))
     length = (late.max(axis=1) + sum(LAUNCHED) + DEVICE_MS)[:, None] * MS
@@ -77,6 +84,18 @@ def test_data_of_another_rank_in_each_step_is_of_no_rank() -> None:
     delays = late(None, 8)
     delays[np.arange(8), np.random.default_rng(5).permutation(8)] += 150.0
     assert not [ranks for _, ranks in blamed(delays) if ranks]
+
+
+def test_a_rank_that_is_longer_in_what_follows_the_stages_alone_is_not_named() -> None:
+    """Without kernels of its passes nothing tells a slow device from data that was longer in these few steps."""
+    rule = find("FX170")
+    assert rule is not None
+    made, waits = traced(late(SLOW), on_host=False)
+    wide = ended(made, waits)
+    window = FrontierWindow(made, of_window(waits, wide or made), wide)
+    assert [culprit.stage for culprit in judge(window, Gates()).attribution.culprits] == [REST]
+    given: dict[object, object] = {FrontierWindows: FrontierWindows((window,)), Thresholds: thresholds(rule, {})}
+    assert not [each for each in supply_of(new_case(), None).call(rule.evaluate, given) if each.impact]
 
 
 def test_what_follows_the_stages_counts_where_the_waiting_is_alone() -> None:
