@@ -42,7 +42,8 @@ Four steps of jobs of another generator, whose hosts launch all of a step and wa
 pipeline and expert parallel, FSDP, 4 to 32 ranks): of 10 slow ones 1 was named, and nobody of 5 sound ones, since ranks were
 seen to meet in no stage. Where what follows the stages counts, 5 of these 10 are, and one of the sound jobs had a rank named
 for what follows its stages alone (mended: that names nobody); of a second set 5 of 8, and nobody of 12 sound ones, sequences
-of different lengths and duties of rank 0 among them.
+of different lengths and duties of rank 0 among them; of a third set, afterwards, 4 of 4, and nobody of 12 sound ones. Of the
+slow ones that stay unnamed two are pipelines with late batches or slow hosts, and one is a pipeline of two replicas.
 """
 
 _THRESHOLDS = """## Thresholds of slow passes
