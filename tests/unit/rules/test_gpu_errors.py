@@ -110,8 +110,10 @@ def test_an_error_of_the_rank_that_has_not_come_is(tmp_path: Path) -> None:
 
 BEGAN = "cn-{host}:{pid}:9 [0] NCCL INFO comm 0x9b rank {rank} nranks 8 cudaDev 0 busId {bus}000 commId 0x5 - Init COMPLETE\n"
 GAVE_UP = (
-    "[E ProcessGroupNCCL.cpp:475] [Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=40, "
-    "OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800123 milliseconds before timing out.\n"
+    "[rank{0}]:[E ProcessGroupNCCL.cpp:563] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=40, "
+    "OpType=ALLREDUCE, NumelIn=9, NumelOut=9, Timeout(ms)=1800000) ran for 1800123 milliseconds before timing out.\n"
+    "[rank{0}]:[E ProcessGroupNCCL.cpp:1537] [PG 1 Rank {0}] Timeout at NCCL work: 40, last enqueued NCCL work: 40, last "
+    "completed NCCL work: 39.\n"
 )
 
 
