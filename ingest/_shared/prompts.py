@@ -44,12 +44,6 @@ def command_host(line: str) -> str | None:
     return said if said and said.lower() not in _LOCAL and not said.isupper() else None
 
 
-def without_prompt(line: str) -> str:
-    """The command alone."""
-    found = next((said for prompt in _PROMPTS if len(line) <= _LONGEST and (said := prompt.match(line))), None)
-    return line if found is None else line[found.end() - 1 :]
-
-
 def is_command(line: str) -> bool:
     """Whether a line is a command behind a prompt."""
     return line.startswith(("$ ", "# ")) or (len(line) <= _LONGEST and _prompted(line) is not None)

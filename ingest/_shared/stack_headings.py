@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from forensics.ingest._shared.prompts import command_host, without_prompt
+from forensics.ingest._shared.prompts import command_host, is_command
 
 LONGEST_HEADING = 160
 _STACKS_OF = (
@@ -59,6 +59,8 @@ _ANSWERED = re.compile(
     r"\[\d{1,6}\] \d\d:\d\d:\d\d \[[A-Z]{4,8}\] (?P<pssh>[\w.-]{1,255})\s*"
     r"|(?P<ansible>[\w.-]{1,255}) \| [A-Z]{2,12} \| rc=\d{1,3} >>\s*"
 )
+# A note behind a command.
+_NOTED = re.compile(r"[^#].*?[^#]#+ {0,4}(?:global )?rank[ :#=]{0,2}(\d{1,7})\s*", re.I)
 _RULE = re.compile(r"[-=#*]{3,160}\s*")
 _BARE = re.compile(r"[A-Za-z][\w.-]{0,251}\d[\w.-]{0,60}\s*")
 # pdsh, clush and dsh put the host in front of each line.
@@ -120,8 +122,8 @@ def _of_command(line: str) -> Heading | None:
     if not any(tool in line for tool in _TOOLS):
         return None
     host = command_host(line)
-    noted = _RANK.fullmatch(without_prompt(line))
-    return Heading(int(noted[1] or noted[2]) if noted else None, host) if host or noted else None
+    noted = _NOTED.fullmatch(line) if host or is_command(line) else None
+    return Heading(int(noted[1]) if noted else None, host) if host or noted else None
 
 
 def _of_place(line: str) -> Heading | None:

@@ -288,9 +288,10 @@ SELECT rank, min(host) FROM {table} WHERE rank IS NOT NULL AND host IS NOT NULL 
 
 
 def _hosts(connection: DuckDBPyConnection) -> dict[int, str]:
-    """What files are of, else where a text says that the process is."""
+    """Where stacks say that the process is, else what files are of, else what a text says of it."""
     told = rows_of(connection, "process_ranks", _HOSTS.format(table="process_ranks"))
+    seen = rows_of(connection, "stacks", _HOSTS.format(table="stacks"))
     rows = connection.execute(
         "SELECT rank, min(host) FROM sources WHERE rank IS NOT NULL AND host IS NOT NULL GROUP BY rank"
     ).fetchall()
-    return {**dict(told), **dict(rows)}
+    return {**dict(told), **dict(rows), **dict(seen)}

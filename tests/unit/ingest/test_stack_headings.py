@@ -33,6 +33,8 @@ def mains(found: Result, *columns: str) -> list[tuple[object, ...]]:
         ("root@gpu-01:/workspace# py-spy dump --pid 71  # rank 5", 5, "gpu-01"),
         ("$ kubectl exec llm-worker-5 -- py-spy dump --pid 71", None, "llm-worker-5"),
         ("$ ssh dgx-017 sudo py-spy dump -p 71", None, "dgx-017"),
+        ("$ ssh dgx-017 sudo py-spy dump -p 71   # rank 5", 5, "dgx-017"),
+        ("$ py-spy dump -p 71   # local rank 5", None, None),
         ("--- pod/llm-worker-5 ---", None, "llm-worker-5"),
         ("== dgx-017 (10.1.0.17) ==", None, "dgx-017"),
         ("pod: llm-worker-5", None, "llm-worker-5"),
@@ -129,3 +131,14 @@ def test_files_called_by_pods_are_of_processes_of_their_own(tmp_path: Path) -> N
     verdict = verdict_of(tmp_path)
     assert named(verdict) == {2}
     assert verdict.suspects[0].hosts == ("llm-worker-2",)
+
+
+def test_the_host_of_a_rank_is_that_of_the_command_that_took_its_stack(tmp_path: Path) -> None:
+    """A text names several hosts: that of its first command is not the host of all."""
+    text = "".join(
+        f"$ ssh dgx-0{k // 2} py-spy dump -p {70 + k}  # rank {k}\n{stack(70 + k, READS if k == 3 else WAITS)}"
+        for k in range(4)
+    )
+    (tmp_path / "notes.txt").write_text(text)
+    verdict = verdict_of(tmp_path)
+    assert [(suspect.ranks, suspect.hosts) for suspect in verdict.suspects] == [((3,), ("dgx-01",))]
