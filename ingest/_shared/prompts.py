@@ -15,10 +15,11 @@ _PROMPTS = (
     # node-3 $ ncclras, behind a time
     re.compile(r"(?:\[[\d: T.-]{8,30}\] )?(?P<host>[A-Za-z][\w.]{0,62}-[\w.-]{0,60}\d) [#$] \S"),
 )
-# What a command runs elsewhere is of there.
+# What a command runs elsewhere is of there. No word is read in two ways, as a flag and as the value of the one before it: in a
+# line of many flags the ways to read them would double with each.
 _ELSEWHERE = re.compile(
     r"(?:^|^\+{1,4} |[$#%>] ?|sudo )(?:"
-    r"kubectl (?:-{1,2}[\w-]+(?:[= ](?!exec )\S+)? )*exec (?:-{1,2}[a-z-]*[it]+ |-{1,2}[\w-]+[= ]\S+ )*"
+    r"kubectl (?:-[\w-]+(?:=\S+| (?!exec |-)\S+)? )*exec (?:-[a-z-]*[it] (?!-)|-[\w-]+(?:=\S+ | (?=-)| (?!-)\S+ ))*"
     r"(?P<pod>[a-z][\w.-]{0,252}) "
     r"|ssh (?:-[a-zA-Z](?: (?!\w+@)\S*\d\S*)? )*(?:[\w.-]+@)?(?P<remote>[A-Za-z][\w.-]{0,252}) "
     r")"
