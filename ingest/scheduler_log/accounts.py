@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-HEADER = re.compile(r"\s*\"?JobID(?:Raw)?\"?(?:\s*[|,]|\s+)(?=.*\bState\b)[\w|, \"%]{0,2000}\s*")
+HEADER = re.compile(r"\s*\"?JobID(?:Raw)?\"?(?=[\s|,])(?=.*\bState\b)[\w|,\s\"%]{0,2000}")
 _RULE = re.compile(r"-{2,}(?: +-{2,})*\s*")
 _STEP = re.compile(r"(?P<job>\d{1,12}(?:[_+]\d{1,9})?)(?:\.(?P<step>\w{1,64}))?")
 # What the scheduler did, as its log calls it.
@@ -82,4 +82,4 @@ class Accounts:
 
 def _state(cell: str) -> str:
     """One word, without by whom; as long as it was cut."""
-    return cell.split()[0].rstrip("+")
+    return cell.partition(" ")[0].rstrip("+")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 
 from forensics.ingest import choose
@@ -56,6 +58,17 @@ def test_other_logs_with_such_times_are_not_taken() -> None:
 def test_cut_and_hostile_lines() -> None:
     content = b"[2026-03-21T02:05:11.204] error: Nodes " + b"g" * 5_000_000 + b" not responding\n[2026-03-21T02:06"
     assert read(content, "slurmctld.log").problems == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["JobID|State|ExitCode\n88|\t|0:0\n", f"JobID{' ' * 2000}State{' ' * 2000}!\n" * 25],
+    ids=["a state of a tab", "columns far apart"],
+)
+def test_tables_of_accounts_of_a_hostile_form(text: str) -> None:
+    began = process_time()
+    result = read(text.encode(), "sacct.txt")
+    assert result.rows("log_events") == [] and process_time() - began < 2
 
 
 SACCT = """$ sacct -j 88 --format=JobID,JobName,State,ExitCode,NodeList
