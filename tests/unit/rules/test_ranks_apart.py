@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from forensics.model import TreeLine, WaitKind
+from forensics.rules.pointers import unproven
+from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.stacks.tree import apart
 
 
@@ -22,3 +24,13 @@ def test_one_that_waits_for_those_who_are_elsewhere_is_no_place_to_begin(few: Wa
     found = apart(tree)
     assert (found is not None) is told
     assert not told or (found is not None and found[0].ranks == (3,))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "spoken", "silent"),
+    [([0, 1, 3, 4], [], True), ([0, 1, 5], [3, 4], True), ([0, 1, 2], [], False), ([0, 1, 9_999_999], [2], False)],
+    ids=["one is missing", "one is neither seen nor heard", "all are there", "a number that was misread"],
+)
+def test_numbers_that_are_missing_among_the_others(numbers: list[int], spoken: list[int], silent: bool) -> None:
+    roster = Roster({rank: RankFacts(rank, has_stack=True) for rank in numbers}, None)
+    assert bool(list(unproven(roster, (), spoken))) is silent
