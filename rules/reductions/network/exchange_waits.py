@@ -77,12 +77,12 @@ def exchange_calls(connection: DuckDBPyConnection) -> dict[tuple[str, str], Sequ
 
 
 def _whole(calls: dict[int, list[_Message]], size: int | None) -> Iterator[AwaitedCall]:
-    """Those in which every member has part, and no pair is missing that others have."""
+    """Those in which every member sends and receives, and no pair is missing that others have."""
     most = max(len(messages) for messages in calls.values())
     for number, messages in sorted(calls.items()):
-        ranks = sorted({each.sender for each in messages} & {each.receiver for each in messages})
-        if len(messages) == most and len(ranks) == size:
-            yield _awaited(number, ranks, messages)
+        senders, receivers = {each.sender for each in messages}, {each.receiver for each in messages}
+        if len(messages) == most and senders == receivers and len(senders) == size:
+            yield _awaited(number, sorted(senders), messages)
 
 
 def _awaited(number: int, ranks: Sequence[int], messages: Sequence[_Message]) -> AwaitedCall:
@@ -90,7 +90,10 @@ def _awaited(number: int, ranks: Sequence[int], messages: Sequence[_Message]) ->
     waited = _waited({rank: at for at, rank in enumerate(ranks)}, messages)
     late = np.nanmedian(waited, axis=0)
     least = late.max() - late
-    own = {rank: [each for each in messages if rank in (each.sender, each.receiver)] for rank in ranks}
+    own: dict[int, list[_Message]] = defaultdict(list)
+    for each in messages:
+        own[each.sender].append(each)
+        own[each.receiver].append(each)
     return AwaitedCall(
         number,
         dict(zip(ranks, (least + np.nanmax(waited, axis=1)).tolist(), strict=True)),
@@ -119,7 +122,9 @@ def _waited(place: Mapping[int, int], messages: Sequence[_Message]) -> Times:
 
 def _loads(ranks: Sequence[int], messages: Sequence[_Message]) -> dict[int, float]:
     """What each member sends, or gets where that is more, relative to the mean of all."""
-    sent = {rank: sum(each.bytes for each in messages if each.sender == rank) for rank in ranks}
-    got = {rank: sum(each.bytes for each in messages if each.receiver == rank) for rank in ranks}
+    sent, got = dict.fromkeys(ranks, 0.0), dict.fromkeys(ranks, 0.0)
+    for each in messages:
+        sent[each.sender] += each.bytes
+        got[each.receiver] += each.bytes
     mean = sum(sent.values()) / len(ranks)
     return {rank: max(sent[rank], got[rank]) / mean if mean else 1.0 for rank in ranks}

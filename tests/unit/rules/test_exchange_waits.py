@@ -97,6 +97,15 @@ def test_without_a_log_of_a_member_nothing_is_compared(connection: DuckDBPyConne
     assert not any(exchange_calls(connection).values())
 
 
+def test_a_member_that_only_sends_is_compared_with_nobody(connection: DuckDBPyConnection) -> None:
+    """A log may state too small a size: the others alone would be as many."""
+    for number in range(12):
+        exchange(connection, number, [0.0, 0.0, 8.0, 0.0], [0.0] * 4, uneven)
+    connection.execute("DELETE FROM ended_flows WHERE (sends AND other = 0) OR (NOT sends AND rank = 0)")
+    connection.execute("UPDATE ended_flows SET size = 3")
+    assert not any(exchange_calls(connection).values())
+
+
 def stages_of(sends_to: dict[int, list[int]], group_call: int | None) -> bool:
     """Whether members are equals, who send to these in groups."""
     with duckdb.connect() as opened:
