@@ -18,7 +18,6 @@ from forensics.rules.reductions.hardware.causes import Oddity, Sign
 
 # Bytes per second of a lane, by generation: what is left of the symbols after their coding.
 _LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-
 # A text may not say of which host it is: then its path stands for the host.
 _LINKS = """
 WITH nics AS (SELECT source_id, device FROM devices WHERE kind = 'nic'),
@@ -43,8 +42,6 @@ FROM queue_pairs q JOIN sources s USING (source_id)
 LEFT JOIN (SELECT rank, max(host) AS host FROM ranks GROUP BY rank) r ON r.rank = coalesce(q.rank, s.rank)
 WHERE q.nic IS NOT NULL AND coalesce(q.rank, s.rank) IS NOT NULL ORDER BY ALL
 """
-
-
 # What drivers say when they start, the last time: it includes what lies above the slot.
 _SAID = """
 SELECT host, device, try_cast(regexp_extract(text, '([0-9.]+) Gb/s available', 1) AS DOUBLE) AS gbits, source,
@@ -123,6 +120,8 @@ def odd_slot(connection: DuckDBPyConnection) -> tuple[str, str | None, str] | No
 
 
 def _narrow(slot: NicSlot, slots: Sequence[NicSlot]) -> Sign | None:
+    if slot.rate >= slot.most:
+        return None  # at its best it is not narrow, whatever its peers are: most are, and need not be compared with thousands
     peers = [other for other in slots if other is not slot and other.line == slot.line]
     usual = median(other.rate for other in peers) if peers else slot.most
     needed = min(usual, slot.line or usual)
