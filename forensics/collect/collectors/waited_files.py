@@ -39,7 +39,7 @@ _MOST_WATCHED = 32
 def waited_files(procfs: ProcFs, pid: int, machine: str, syscall: str | None) -> list[str] | None:
     """Files that a thread in this line of `/proc/PID/syscall` waits on, each `FD -> FILE`; None where that is not known.
 
-    A socket is named by its protocol, and by whom it is connected to or where it listens. Raises OSError.
+    A socket is named by its protocol, and by whom it is connected to or where it listens. Raises OSError and ValueError.
     """
     calls, words = _BY_MACHINE.get(machine), (syscall or "").split()
     if calls is None or len(words) < 2 or not words[0].isdecimal():
