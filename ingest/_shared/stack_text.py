@@ -15,7 +15,8 @@ from forensics.ingest._shared.stack_headings import LONGEST_HEADING, Heading, be
 
 PROCESS = re.compile(r"\s*Process (\d{1,9}): ")
 # A rank of so many, as the command of the process gives it.
-_GIVEN = re.compile(r" --?rank[ =](\d{1,7})(?= (?:.* )?--?world[-_]size[ =]\d)")
+_GIVEN = re.compile(r" --?rank[ =](\d{1,7})(?= |$)")
+_OF_SO_MANY = re.compile(r".*(?= --?world[-_]size[ =]\d)")
 _LOCAL = re.compile(r" --?local[_-]rank[ =](\d{1,5})(?= |$)")
 _PY_SPY = re.compile(r'\s*Thread (0x[0-9A-Fa-f]+|\d{1,9}) \(([a-z+]+)\)(?:: "(.*)")?\s*')
 _FAULTHANDLER = re.compile(r"\s*(?:Thread|Current thread) (0x[0-9a-f]+)(?: \[(.*)\])? \(most recent call (first|last)\):\s*")
@@ -147,7 +148,8 @@ class Reading:
     def _process(self, pid: int, command: str) -> None:
         self._pid = pid
         self._places[pid] = place_of(command) or self._places.get(pid)
-        if given := _GIVEN.search(command):
+        counted = _OF_SO_MANY.match(command)
+        if counted and (given := _GIVEN.search(command, 0, counted.end())):
             self._ranks[pid] = int(given[1])
         if local := _LOCAL.search(command):
             self._local_ranks[pid] = int(local[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import process_time
 
 import pytest
 
@@ -142,3 +143,21 @@ def test_the_host_of_a_rank_is_that_of_the_command_that_took_its_stack(tmp_path:
     (tmp_path / "notes.txt").write_text(text)
     verdict = verdict_of(tmp_path)
     assert [(suspect.ranks, suspect.hosts) for suspect in verdict.suspects] == [((3,), ("dgx-01",))]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rank"),
+    [
+        ("--rank 3 --world_size 8", 3),
+        ("--world-size=8 --rank=3", None),
+        ("--rank=3 --lr 1 --world-size=8", 3),
+        ("--rank 3", None),
+        ("--rank=x --rank 3 --rank 4 --world_size 8", 3),
+        (("--rank 1 " * 7_000 + "\nProcess 88: python ") * 4, None),
+    ],
+    ids=["both", "the size is first", "something between", "no size", "one is no number", "very many"],
+)
+def test_the_rank_of_so_many_in_a_command(arguments: str, rank: int | None) -> None:
+    began = process_time()
+    found = read((stack(7) + stack(88, command=f"python train.py {arguments}")).encode(), "stack.txt")
+    assert mains(found, "pid", "rank") == [(7, None), (88, rank)] and process_time() - began < 2
