@@ -7,7 +7,7 @@ is like theirs is how the machines were built.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -51,6 +51,8 @@ QUALIFY row_number() OVER (PARTITION BY place, device ORDER BY time_ns DESC NULL
 ORDER BY gbits, place, device
 """
 _LEAST_PEERS, _LESS = 3, 0.9
+_Usual = Mapping[tuple[float | None, float], tuple[int, float]]
+"""By line and rate of a link: how many peers it has, and the median rate of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,8 @@ def nic_slots(connection: DuckDBPyConnection) -> tuple[NicSlot, ...]:
 def slot_signs(connection: DuckDBPyConnection) -> dict[int, list[Sign]]:
     """By rank, its NICs whose PCIe link carries less than their line and than the links of their peers."""
     slots = nic_slots(connection)
-    signs = {(slot.host, slot.nic): sign for slot in slots if (sign := _narrow(slot, slots))}
+    usual = _usual_rates(slots)
+    signs = {(slot.host, slot.nic): sign for slot in slots if (sign := _narrow(slot, usual))}
     found: dict[int, list[Sign]] = defaultdict(list)
     for host, nic, rank in rows_of(connection, "queue_pairs", _USERS) if signs else ():
         if sign := signs.get((host, nic)):
@@ -103,7 +106,8 @@ def odd_slot(connection: DuckDBPyConnection) -> tuple[str, str | None, str] | No
     """The one NIC of four or more whose PCIe link is narrower than it has to be, by sysfs, else by what drivers said when they
     started: its name, its host and what tells it."""
     slots = nic_slots(connection)
-    narrow = [(slot, sign) for slot in slots if (sign := _narrow(slot, slots))]
+    usual = _usual_rates(slots)
+    narrow = [(slot, sign) for slot in slots if (sign := _narrow(slot, usual))]
     if len(narrow) == 1 and len(slots) > _LEAST_PEERS:
         ((slot, sign),) = narrow
         return slot.nic, slot.host, f"{sign.statement} ({sign.source})"
@@ -119,11 +123,22 @@ def odd_slot(connection: DuckDBPyConnection) -> tuple[str, str | None, str] | No
     )
 
 
-def _narrow(slot: NicSlot, slots: Sequence[NicSlot]) -> Sign | None:
-    if slot.rate >= slot.most:
-        return None  # at its best it is not narrow, whatever its peers are: most are, and need not be compared with thousands
-    peers = [other for other in slots if other is not slot and other.line == slot.line]
-    usual = median(other.rate for other in peers) if peers else slot.most
+def _usual_rates(slots: Sequence[NicSlot]) -> _Usual:
+    """Of links with peers: those of thousands of NICs have a few lines and rates, and each pair of these is compared once."""
+    by_line: dict[float | None, list[float]] = defaultdict(list)
+    for slot in slots:
+        by_line[slot.line].append(slot.rate)
+    found: dict[tuple[float | None, float], tuple[int, float]] = {}
+    for line, rates in by_line.items():
+        for rate in set(rates) if len(rates) > 1 else ():
+            others = sorted(rates)
+            others.remove(rate)
+            found[line, rate] = len(others), median(others)
+    return found
+
+
+def _narrow(slot: NicSlot, usual_rates: _Usual) -> Sign | None:
+    peers, usual = usual_rates.get((slot.line, slot.rate), (0, slot.most))
     needed = min(usual, slot.line or usual)
     if slot.rate >= min(needed, slot.most):
         return None
@@ -133,6 +148,6 @@ def _narrow(slot: NicSlot, slots: Sequence[NicSlot]) -> Sign | None:
     said = (
         f"{own} ({best}) and carries {slot.rate / 1e9:.1f} GB/s",
         f"its line {slot.line / 1e9:.1f} GB/s" if slot.line else "",
-        f"the links of {len(peers)} other NICs of its line rate carry {usual / 1e9:.1f} GB/s (median)" if peers else "",
+        f"the links of {peers} other NICs of its line rate carry {usual / 1e9:.1f} GB/s (median)" if peers else "",
     )
     return Sign(Oddity.NARROW_NIC, "; ".join(filter(None, said)), slot.source, needed / slot.rate)
