@@ -44,7 +44,7 @@ def stack_batches(artefact: Artefact, found: Sequence[Thread]) -> Iterator[Batch
         columns["timer_s"] = [thread.timer_s for thread in threads]
     if any(thread.peer is not None for thread in threads):
         columns["peer"] = [thread.peer for thread in threads]
-    children = {pid: _is_child(artefact, threads, columns, pid) for pid in set(columns["pid"])}
+    children = _children(artefact, threads, columns)
     columns["is_child"] = [children[pid] for pid in columns["pid"]]
     columns["sample"] = [(artefact.sample or 0) + thread.dump for thread in threads]
     columns["time_ns"] = [artefact.captured_ns if thread.time_ns is None else thread.time_ns for thread in threads]
@@ -95,10 +95,14 @@ def _begins_in_main(thread: Thread) -> bool:
     return thread.handle == ALONE and bool(thread.frames) and thread.frames[-1][0] in _NATIVE_ENTRIES
 
 
-def _is_child(artefact: Artefact, threads: list[Thread], columns: Mapping[str, list[Any]], pid: int | None) -> bool | None:
-    """By the artefact's name, else by the stack of the process's main thread."""
+def _children(
+    artefact: Artefact, threads: Sequence[Thread], columns: Mapping[str, Sequence[Any]]
+) -> dict[int | None, bool | None]:
+    """Which processes are children: by the artefact's name, else by the stack of the main thread of each."""
     if artefact.is_child is not None:
-        return artefact.is_child
-    rows = zip(threads, columns["pid"], columns["is_main"], strict=True)
-    main = next((thread for thread, own, is_main in rows if own == pid and is_main), None)
-    return is_child_by_stack(main.frames) if main is not None else False
+        return dict.fromkeys(columns["pid"], artefact.is_child)
+    mains: dict[int | None, Thread] = {}
+    for thread, pid, is_main in zip(threads, columns["pid"], columns["is_main"], strict=True):
+        if is_main:
+            mains.setdefault(pid, thread)
+    return {pid: is_child_by_stack(mains[pid].frames) if pid in mains else False for pid in columns["pid"]}
