@@ -22,10 +22,14 @@ _RUNS = 3
 
 @dataclass(frozen=True, slots=True)
 class CallOrder:
-    """Ranks of circles of waits by the order of their last call: `broke` one that they always had, or `kept` it."""
+    """Ranks of circles of waits by the order of their last call: `broke` one that they always had, or `kept` it.
+
+    `passed` are those that kept it with messages of which none is of a size that did not pass before.
+    """
 
     broke: frozenset[int] = frozenset()
     kept: frozenset[int] = frozenset()
+    passed: frozenset[int] = frozenset()
 
 
 _ORDER = """
@@ -43,6 +47,13 @@ FROM ordered_call WHERE rank = $rank AND communicator IS NOT NULL AND is_p2p AND
     AND family = (SELECT min(family) FROM latest_call WHERE rank = $rank)
 GROUP BY call_order ORDER BY call_order
 """
+# Messages under way that are unlike all that the rank sent to, or had from, that peer before.
+_NEW_MESSAGES = """
+SELECT count(*) FROM ordered_call p WHERE rank = $rank AND communicator IS NOT NULL AND is_p2p AND state <> 'done'
+    AND family = (SELECT min(family) FROM latest_call WHERE rank = $rank)
+    AND NOT EXISTS (SELECT 1 FROM ordered_call d WHERE d.rank = p.rank AND d.communicator = p.communicator AND d.state = 'done'
+        AND d.kind = p.kind AND d.peer IS NOT DISTINCT FROM p.peer AND d.input_sizes IS NOT DISTINCT FROM p.input_sizes)
+"""
 
 
 @reduction
@@ -57,9 +68,11 @@ def call_order(calls: Calls, graph: WaitGraph) -> CallOrder:
             used = {wait.communicator for wait in root.waits}
             for rank in root.ranks:
                 followed[rank] = _exchanged(calls.connection, rank) if transfers else _followed(calls.connection, rank, used)
+    kept = frozenset(rank for rank, usual in followed.items() if usual)
     return CallOrder(
         frozenset(rank for rank, usual in followed.items() if usual is False),
-        frozenset(rank for rank, usual in followed.items() if usual),
+        kept,
+        frozenset(rank for rank in kept if not _new_messages(calls.connection, rank)),
     )
 
 
@@ -105,6 +118,11 @@ def _exchanged(connection: DuckDBPyConnection, rank: int) -> bool | None:
     if not longest:
         return None
     return calls[pending] in {calls[i + 1] for i, length in enumerate(alike) if length >= longest}
+
+
+def _new_messages(connection: DuckDBPyConnection, rank: int) -> int:
+    (count,) = connection.execute(_NEW_MESSAGES, {"rank": rank}).fetchall()[0]
+    return int(count)
 
 
 def _alike(one: Sequence[str], two: Sequence[str]) -> int:
