@@ -27,6 +27,7 @@ from forensics.rules.reductions.epochs.mirrors import MirroredPeers
 from forensics.rules.reductions.epochs.operators import NicOperators
 from forensics.rules.reductions.epochs.standstill import NicSilence
 from forensics.rules.reductions.epochs.tails import StoppedRank, StoppedRanks, Tail
+from forensics.rules.reductions.hardware.ports_down import PortsDown
 from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
@@ -45,21 +46,59 @@ def _evaluate(
     silence: NicSilence,
     users: NicUsers,
     mirrored: MirroredPeers,
+    down: PortsDown,
 ) -> Iterator[Finding]:
     if roster.ranks and all(facts.dead for facts in roster.ranks.values()):
         return
+    for finding in _halted(roster, graph, halted, exchange, stopped, silence, users):
+        yield _with_port(mirrored.doubted(finding), down)
+
+
+def _with_port(finding: Finding, down: PortsDown) -> Finding:
+    """The finding on the one NIC among those it may be whose port reads as down: that settles what traffic leaves open."""
+    ranks = tuple(rank for rank in finding.ranks if rank in down)
+    nics = {down[rank].nic for rank in ranks}
+    if len(nics) != 1 or (finding.members is Members.EACH and len(ranks) < len(finding.ranks)):
+        return finding
+    peers = set(finding.resource.peer_ranks if finding.resource else ()) | ({*finding.ranks} - {*ranks})
+    return replace(
+        finding,
+        ranks=ranks,
+        cause=Cause.NETWORK_DOWN,
+        stage=StageRef(component=Component.COMMUNICATION),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.LIKELY,
+        evidence=(down[ranks[0]].evidence, *(each for each in finding.evidence if each is not _EITHER)),
+        granularity=Granularity.NIC,
+        members=Members.EACH,
+        resource=Resource(nic=nics.pop(), peer_ranks=tuple(sorted(peers))),
+        mechanism=Mechanism("not_delivered", "local"),
+        next_steps=(f"look at port state, cable and error counters of the NICs of {ranks_text(ranks)}",),
+    )
+
+
+def _halted(
+    roster: Roster,
+    graph: WaitGraph,
+    halted: HaltedLinks,
+    exchange: HaltedExchange,
+    stopped: StoppedRanks,
+    silence: NicSilence,
+    users: NicUsers,
+) -> Iterator[Finding]:
+    """What captures tell alone."""
     found = list(halted_ends(halted, users))
     for ranks, links in found:
         is_one = len({users.first(rank) for rank in ranks}) == 1
         if _agrees(graph, ranks, is_one):
-            yield mirrored.doubted(_finding(roster, ranks, links, silence, is_one))
+            yield _finding(roster, ranks, links, silence, is_one)
     # What rails tell is nearer to the first halt: an exchange may only wait for it.
     if not halted and exchange and _agrees(graph, exchange.ranks, len(exchange.ranks) == 1):
-        yield mirrored.doubted(_of_exchange(roster, exchange, silence))
+        yield _of_exchange(roster, exchange, silence)
     if not halted and not exchange and _are_together(roster, stopped, users):
         each_own = [each.rank for each in stopped]
         if _agrees(graph, each_own, len(each_own) == 1):
-            yield mirrored.doubted(_of_tails(roster, stopped, silence))
+            yield _of_tails(roster, stopped, silence)
 
 
 def _are_together(roster: Roster, stopped: Sequence[StoppedRank], users: NicUsers) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forensics.case.build import open_case
-from forensics.model import Members, Verdict
+from forensics.model import Cause, Confidence, Members, Verdict
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import supply_of
 from forensics.rules.reductions.epochs.tails import LinkTails
@@ -48,6 +48,22 @@ def test_the_rank_whose_messages_are_open_is_named_within_milliseconds(tmp_path:
     (found,) = judged(tmp_path, exchanged(replace(MESH, until=within(2)))).suspects
     assert (found.ranks, found.rules) == ((2,), ("FX181",))
     assert "of 32.0 MB in each one before" in found.evidence[1].statement
+
+
+@pytest.mark.parametrize(("port", "named"), [((1, "1: DOWN"), True), ((1, "4: ACTIVE"), False), ((3, "1: DOWN"), False)])
+def test_a_port_that_reads_down_settles_what_traffic_leaves_open(port: tuple[int, str], named: bool, tmp_path: Path) -> None:
+    """That of a rank which stopped by itself is up, and that of another rank tells nothing of it."""
+    connection = open_case([write(tmp_path, captures(replace(RING, halted=ABSENT)))])
+    connection.execute(
+        "INSERT INTO devices (source_id, host, device, kind, parent, state) "
+        "SELECT min(source_id), host, nic || '/1', 'port', nic, $2 FROM queue_pairs WHERE rank = $1 GROUP BY host, nic",
+        [*port],
+    )
+    (found,) = diagnose(connection).suspects
+    assert found.ranks == (1,)
+    assert (found.cause, found.confidence) == (
+        (Cause.NETWORK_DOWN, Confidence.LIKELY) if named else (Cause.UNKNOWN, Confidence.SUSPECT)
+    )
 
 
 @pytest.mark.parametrize(
