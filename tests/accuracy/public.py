@@ -58,7 +58,12 @@ without a log), none of which is silence about a rank; where the answer written 
 them), what was answered counts. A sound job beside instructions that quote a watchdog was called hung, without a name (mended).
 The wrong name was of a GPU whose loss `dmesg -T` dates three weeks before, by what the first set had taught: mended. Afterwards
 15 of the 20 and 9 of the 9 were named, nobody wrongly, and the next steps point to two of the silent ones; tables of sacct
-are read since then."""
+are read since then. The four sets of its evening are of a program: stacks of all ranks of a made-up job of a known
+framework, of one moment, as py-spy, pystack and faulthandler print them, in one text or in files, taken by people, srun,
+ssh, kubectl, clush or pdsh. One moment proves no hang: who is named there stands below `if the job is stuck`. The six wrong
+names were of processes counted in the order of their ids, beside headings, labels and commands that tell the ranks (all
+read since then); the one after them is of one of two ranks that waited for data, on the second host of a text of two (read
+since then). Of the 25 silent ones of the newest the next steps point to the right ranks in 23."""
 TITLE = "## Logs pasted in public"
 
 
@@ -147,6 +152,10 @@ UNSEEN = (
     Sitting(
         "the same hand again, after what that taught, 2026-11-27 late afternoon, some to tempt what was mended", 9, 9, 1, 17, 16
     ),
+    Sitting("stacks of one moment in nine forms, of a program, 2026-11-27 evening", 39, 14, 6, 12, 12),
+    Sitting("stacks by other samplers and launchers in eleven forms, 36 of 40", 24, 6, 0, 12, 12),
+    Sitting("others of these, after what they taught", 28, 11, 1, 12, 12),
+    Sitting("fresh ones of both kinds, after all that", 54, 29, 0, 20, 20),
 )
 
 
