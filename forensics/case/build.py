@@ -23,6 +23,7 @@ from forensics.case.settle import NO_RANK, settle_case
 from forensics.case.shared_facts import SHARED, Met
 from forensics.case.workers import readings
 from forensics.errors import ExitCode, ForensicsError
+from forensics.ingest._shared.stack_headings import is_place
 from forensics.ingest.interface import Problem
 
 Progress = Callable[[int, int, str], None]
@@ -131,8 +132,7 @@ class _Copies:
         original = None if artefact.has_stated_rank else self._originals.get(artefact.sha256)
         number = artefact.sample if artefact.numbered else None
         host = None if reading.kind in _RANKED else artefact.host
-        # A process that stands still gives the same bytes again.
-        named = clock(artefact.path) if reading.kind == "python_stacks" else None
+        named = _moment_or_place(artefact) if reading.kind == "python_stacks" else None
         place = (artefact.sha256, artefact.rank, host, number, artefact.captured_ns, named)
         first = original or self._paths.setdefault(place, artefact.path)
         if first != artefact.path:
@@ -144,6 +144,13 @@ class _Copies:
             return reading
         problem = Problem(f"same bytes as {path} of rank {rank}: one of them is under a wrong rank")
         return replace(reading, problems=[*reading.problems, problem])
+
+
+def _moment_or_place(artefact: Artefact) -> int | str | None:
+    """What sets equal stacks apart: a process that stands still gives the same bytes again, and so do pods that wait alike."""
+    stem = artefact.path.rpartition("/")[2].partition(".")[0]
+    at = clock(artefact.path)
+    return stem if at is None and artefact.rank is None and is_place(stem) else at
 
 
 def _tells_of_its_rank(reading: Reading) -> bool:

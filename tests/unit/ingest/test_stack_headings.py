@@ -125,10 +125,14 @@ def test_the_host_stands_in_front_of_each_line() -> None:
     assert mains(read(text.encode(), "pdsh.out"), "host", "pid") == [("dgx-01", 71), ("dgx-02", 71)]
 
 
-def test_files_called_by_pods_are_of_processes_of_their_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("apart", [0, 1], ids=["alike but for who stands elsewhere", "each with numbers of its own"])
+def test_files_called_by_pods_are_of_processes_of_their_own(apart: int, tmp_path: Path) -> None:
+    """Pods that started alike and wait alike leave the same bytes; the copy of a file in another folder is of the same pod."""
     for k in range(4):
-        text = stack(1, READS if k == 2 else WAITS).replace("Thread 41 ", f"Thread {41 + k} ")
-        (tmp_path / f"llm-worker-{k}.txt").write_text(text)
+        text = stack(1, READS if k == 2 else WAITS).replace("Thread 41 ", f"Thread {41 + apart * k} ")
+        for folder in (tmp_path, tmp_path / "again"):
+            folder.mkdir(exist_ok=True)
+            (folder / f"llm-worker-{k}.txt").write_text(text)
     verdict = verdict_of(tmp_path)
     assert named(verdict) == {2}
     assert verdict.suspects[0].hosts == ("llm-worker-2",)
