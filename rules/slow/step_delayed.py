@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-import numpy as np
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
@@ -28,8 +27,9 @@ from forensics.rules.reductions.frontier.duties import first_ranks
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cores import BusyHosts, told_by_cores
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces, TracedPlaces
-from forensics.rules.reductions.pipeline.delays import Delay, Delays
-from forensics.rules.reductions.pipeline.late_hosts import is_amid, stands_out
+from forensics.rules.reductions.pipeline.delay import Delay, Delays
+from forensics.rules.reductions.pipeline.late_alike import moves
+from forensics.rules.reductions.pipeline.late_hosts import has_rhythm, is_amid, stands_out
 from forensics.rules.reductions.pipeline.on_path import OnPath, on_path
 from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
 from forensics.rules.reductions.ranks.roster import Roster
@@ -41,12 +41,11 @@ _HICCUP = "one step longer by so little is no fault to be told: memory that is a
 _SHOWN, _MS, _NEARLY = 3, 1_000_000, 0.5
 # One step that was shorter may be the one that is unlike the others.
 _ENOUGH_USUAL = 2
-# One in so many sets of steps has distances that are multiples of the least one, at most.
-_LEAST_ODDS = 4
 _DUTY = "once, or every so many steps, between the passes: one rank logs, saves or evaluates there in a sound job too"
 _DIFFER = "most steps of this job are longer than its usual ones: a step or two that are longer still accuse nobody"
 _AS_LONG = "as many steps were nearly as long, and nobody held them up that is seen: so the steps of this job differ"
 _BEFORE_BARRIER = "it came late to barriers alone, which make the others wait while one rank saves, evaluates or sets up"
+_OF_DATA = "ranks that work on the same data were late alike, and others in other steps: samples that are longer do that"
 
 # Ranks, whether it was a transfer, whether bit by bit: a step held up at once stays one beside others with a little each.
 _Blame = tuple[tuple[int, ...], bool, bool]
@@ -177,27 +176,18 @@ def _by_design(
         return _HICCUP if is_small else None
     if all(delay.at_barrier for delay in found):
         return _BEFORE_BARRIER
+    if all(moves(delays, delay) for delay in found):
+        return _OF_DATA
     is_first = worst.ranks[0] in first_ranks(roster.hosts)
     # Whoever logs or saves does so on its host, which comes late; a first rank may evaluate. Traces hide waits for messages.
     is_once = len(found) == 1 and (is_first or worst.is_traced or worst.on_host is not False)
-    if not amid and (is_once or (pauses and _has_rhythm(found, is_first))):
+    if not amid and (is_once or (pauses and has_rhythm(found, is_first))):
         return _DUTY
     if seldom and sum(excess >= _NEARLY * worst.excess_ns for excess in delays.unexplained_ns) >= len(found):
         return _AS_LONG
     if is_small:
         return _HICCUP
     return _PAUSE if pauses and seldom and worst.excess_ns < thresholds["least_pause_ms"] * _MS else None
-
-
-def _has_rhythm(found: Sequence[Delay], is_first: bool) -> bool:
-    """Whether the steps lie equally far apart; two always do. `is_first`: some may be missing, short enough for the gate.
-
-    That all distances are multiples of the least one is chance more often where that is small, and they are few.
-    """
-    apart = np.diff(sorted(delay.step for delay in found))
-    least = int(apart.min())
-    with_gaps = is_first and least ** (len(apart) - 1) >= _LEAST_ODDS and (apart % least == 0).all()
-    return bool((apart == least).all() or with_gaps)
 
 
 def _cause(delay: Delay) -> Cause:

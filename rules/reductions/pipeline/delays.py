@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import fsum
 
 import numpy as np
@@ -22,6 +22,8 @@ from duckdb import DuckDBPyConnection
 from forensics.rules.reductions.calls.semantics import SEPARATE, stem_of
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.pipeline.axes import Axis
+from forensics.rules.reductions.pipeline.delay import Delay, Delays
+from forensics.rules.reductions.pipeline.late_alike import settled
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.meetings import LEAST_MEMBERS, Call, all_there, first_of, met, workers
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
@@ -43,74 +45,6 @@ OR (backend = 'gloo' AND (op_id IS NULL OR op_id > sequence)) LIMIT 1
 _SEEN_NS = 300e6
 
 
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """A long step and what held it up.
-
-    `ranks` are to blame: each of them, or one of them where `one_of`. The others waited for them in `communicator`, `sequence`
-    of kind `kind`, up to `waited_ns`. `is_transfer`: all members had come. `on_host`: the host made the call so late itself;
-    None where the source does not tell. `before_step`: it was so late to the first call of the step already, by a pause of its
-    own or because it waited for its device between the steps. `by_ends`: told by ends of calls as watchdogs saw them.
-    `excess_ns` is what the step was longer by, `is_spread` that no single call shows half of it; `passed_on` is the share of
-    what others waited for the rank that it had waited itself. `by_arrivals`: hosts wait in these calls (gloo), told by when
-    they came to them. `is_traced`: a profiler saw it. `at_barrier`: the call moves no data. `equals_ns` is what the ranks that
-    work on the same data in step with it (tensor-parallel) waited longer for it: a message that comes late is late for all.
-    """
-
-    step: int
-    excess_ns: float
-    ranks: tuple[int, ...]
-    communicator: str
-    sequence: int
-    kind: str
-    at_ns: int
-    source: tuple[int, int]
-    waited_ns: float
-    is_transfer: bool = False
-    is_spread: bool = False
-    on_host: bool | None = None
-    by_ends: bool = False
-    passed_on: float = 0.0
-    by_arrivals: bool = False
-    before_step: bool = False
-    is_traced: bool = False
-    at_barrier: bool = False
-    equals_ns: float = 0.0
-
-    @property
-    def one_of(self) -> bool:
-        """Whether the source leaves open which of the ranks it was."""
-        return len(self.ranks) > 1
-
-    @property
-    def may_be_host(self) -> bool:
-        """Whether a host was late, or a trace leaves open whether it was: a pause of a host looks the same there."""
-        return bool(self.on_host) or self.before_step or (self.is_traced and self.on_host is None)
-
-
-@dataclass(frozen=True, slots=True)
-class Delays:
-    """What held up each long step, of the `steps` of the job that could be compared; false where there were none.
-
-    `usual` of them tell what is usual: a step takes `typical_ns`. `unexplained` long steps have no root that is seen. `ranks`
-    show whole steps, `timed` of them the time inside their calls. `unexplained_ns` is by what those were longer.
-    `may_have_messages`: ranks send to each other, or (gloo) make calls that no recorder keeps.
-    """
-
-    found: tuple[Delay, ...]
-    steps: int
-    usual: int
-    typical_ns: float
-    unexplained: int
-    ranks: frozenset[int]
-    timed: frozenset[int]
-    unexplained_ns: tuple[float, ...] = ()
-    may_have_messages: bool = True
-
-    def __bool__(self) -> bool:
-        return self.steps > 0
-
-
 @reduction
 def steps(records: Recorded, liveness: Liveness, traces: TracedRecords) -> StepTimes:
     """The steps of a job that is not known to stand still, by its recorders or by the traces, whichever time more ranks."""
@@ -127,7 +61,8 @@ def steps(records: Recorded, liveness: Liveness, traces: TracedRecords) -> StepT
 def delays(connection: DuckDBPyConnection, times: StepTimes, layout: Layout) -> Delays:
     """What held up the long steps."""
     long, in_step = times.long(), layout.along(Axis.TENSOR)
-    found = {number: tuple(_of_step(times, number, excess, in_step)) for number, excess in long}
+    alike = [layout.members[label] for label in in_step]
+    found = {number: settled(tuple(_of_step(times, number, excess, in_step)), alike) for number, excess in long}
     return Delays(
         found=tuple(delay for each in found.values() for delay in each),
         steps=len(times.number) if len(times.number) > 1 else 0,

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 
+import numpy as np
+
 from forensics.rules.reductions.arrivals.lateness import chance_of_last
 from forensics.rules.reductions.frontier.duties import first_ranks
 from forensics.rules.reductions.pipeline.call_places import CallPlaces
-from forensics.rules.reductions.pipeline.delays import Delay, Delays
+from forensics.rules.reductions.pipeline.delay import Delay, Delays
 
 # Of what it is late by: steps that are longer by less are those of a busy host.
 _NEARLY = 0.5
 _MOST_CHANCE = 0.01
+# One in so many sets of steps has distances that are multiples of the least one, at most.
+_LEAST_ODDS = 4
 
 
 def stands_out(
@@ -66,3 +70,14 @@ def _is_inside(delays: Delays, delay: Delay, places: CallPlaces, ranks: Collecti
 def is_amid(delay: Delay, places: CallPlaces) -> bool:
     """Whether calls of its kind precede and follow it in the step."""
     return places.is_amid(delay.ranks[0], delay.communicator, delay.sequence)
+
+
+def has_rhythm(found: Sequence[Delay], is_first: bool) -> bool:
+    """Whether the steps lie equally far apart; two always do. `is_first`: some may be missing, short enough for the gate.
+
+    That all distances are multiples of the least one is chance more often where that is small, and they are few.
+    """
+    apart = np.diff(sorted(delay.step for delay in found))
+    least = int(apart.min())
+    with_gaps = is_first and least ** (len(apart) - 1) >= _LEAST_ODDS and (apart % least == 0).all()
+    return bool((apart == least).all() or with_gaps)

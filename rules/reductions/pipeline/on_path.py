@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from forensics.model import Evidence, Finding, Impact
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
-from forensics.rules.reductions.pipeline.delays import Delay
+from forensics.rules.reductions.pipeline.delay import Delay
 from forensics.rules.reductions.pipeline.iteration import pass_text
 from forensics.rules.reductions.pipeline.slow_steps import SlowStep, SlowSteps
 from forensics.rules.reductions.text.evidence_text import counted

@@ -9,7 +9,7 @@ import numpy as np
 
 from forensics.model import CriticalPathRow, PassRow, PathRank
 from forensics.rules.reductions.pipeline.call_places import WORDS
-from forensics.rules.reductions.pipeline.delays import Delays
+from forensics.rules.reductions.pipeline.delay import Delays
 from forensics.rules.reductions.pipeline.slow_steps import SlowStep, SlowSteps
 
 _MOST_PASSES = 4096

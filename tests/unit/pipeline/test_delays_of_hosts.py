@@ -10,7 +10,7 @@ from forensics.case.database import Connection, insert_rows, new_case
 from forensics.model import Assessment, Cause, Verdict
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import supply_of
-from forensics.rules.reductions.pipeline.delays import Delay, Delays
+from forensics.rules.reductions.pipeline.delay import Delay, Delays
 
 MS = 1_000_000
 RANKS, CALLS, STEPS, LATE = 4, 6, 20, 2

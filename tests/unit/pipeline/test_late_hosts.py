@@ -8,7 +8,7 @@ import pytest
 
 from forensics.case.database import new_case
 from forensics.rules.reductions.pipeline.call_places import CallPlaces
-from forensics.rules.reductions.pipeline.delays import Delay, Delays
+from forensics.rules.reductions.pipeline.delay import Delay, Delays
 from forensics.rules.reductions.pipeline.late_hosts import stands_out
 from forensics.rules.reductions.steps.records import Recorded
 

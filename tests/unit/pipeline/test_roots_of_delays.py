@@ -12,7 +12,7 @@ from forensics.model import Cause, Finding
 from forensics.rules.engine import find, supply_of, thresholds
 from forensics.rules.interface import Thresholds
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
-from forensics.rules.reductions.pipeline.delays import Delay, Delays
+from forensics.rules.reductions.pipeline.delay import Delay, Delays
 
 MS = 1_000_000
 RANKS, STEPS = 4, 20

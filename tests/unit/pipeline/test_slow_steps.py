@@ -15,7 +15,7 @@ from forensics.model import Verdict
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.reductions.pipeline.call_places import CallPlace
 from forensics.rules.reductions.pipeline.critical_path import judged, longest
-from forensics.rules.reductions.pipeline.delays import Delay, Delays
+from forensics.rules.reductions.pipeline.delay import Delay, Delays
 from forensics.rules.reductions.pipeline.on_path import absorbed, on_path
 from forensics.rules.reductions.pipeline.path_rows import critical_path_row
 from forensics.rules.reductions.pipeline.schedules import Schedule, graph
