@@ -23,7 +23,6 @@ from forensics.model import (
     Suspect,
     Verdict,
     Victims,
-    WaitKind,
 )
 from forensics.rules.admission import Progress
 from forensics.rules.arbitration import Judgement, arbitrate
@@ -54,9 +53,8 @@ from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.progress.speed import Pace, Speed
 from forensics.rules.reductions.progress.standstill import Standing, WaitStates
 from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.samples import StacksByRank
-from forensics.rules.reductions.stacks.tree import stack_tree
+from forensics.rules.reductions.stacks.tree import known_to_wait, stack_tree
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
@@ -102,11 +100,16 @@ def _verdict(
     outcome = _outcome(roster, suspects, healthy, motion, pace, still=reason is not None, ended=ended, lead=lead)
     windows = frontier_rows(supply.get(FrontierWindows), overrides)
     groups = supply.call(group_rows)
-    tree = stack_tree(_shown(supply.get(StacksByRank), graph))
+    latest = {rank: found.latest for rank, found in supply.get(StacksByRank).items() if found.latest is not None}
+    tree = stack_tree(known_to_wait(latest, graph.waits_for))
     nobody = not suspects and not motion.shown and outcome is not Outcome.HEALTHY
     outside = tuple(supply.get(OutsideInputs).values()) if nobody and not heard.stalled else ()
     awaited = tuple(each.lead for each in outside)
-    leads = (*awaited, *supply.call(pointers), *(() if outside else unproven(roster, tree, heard.ranks))) if nobody else ()
+    leads = (
+        (*awaited, *supply.call(pointers), *(() if outside else unproven(roster, stack_tree(latest), heard.ranks)))
+        if nobody
+        else ()
+    )
     return Verdict(
         outcome=outcome,
         summary=_summary(
@@ -164,16 +167,6 @@ def frontier_rows(windows: FrontierWindows, overrides: Overrides) -> tuple[Front
     rule = find(FRONTIER)
     gates = Gates.of(thresholds(rule, overrides)) if rule else Gates()
     return tuple(frontier_row(judged) for window in windows for judged in regimes(window, gates))
-
-
-def _shown(stacks: StacksByRank, graph: WaitGraph) -> dict[int, Activity]:
-    """Newest activity of each rank; a native wait that the recorder knows is shown as what it is."""
-    shown = {}
-    for rank, found in stacks.items():
-        if found.latest is not None:
-            waits = found.latest.wait in (WaitKind.UNKNOWN, WaitKind.LOCK) and rank in graph.waits_for
-            shown[rank] = replace(found.latest, wait=WaitKind.COLLECTIVE) if waits else found.latest
-    return shown
 
 
 def _digest(connection: DuckDBPyConnection) -> str | None:

@@ -23,7 +23,7 @@ from forensics.rules.reductions.calls.semantics import SEPARATE, stem_of
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.delay import Delay, Delays
-from forensics.rules.reductions.pipeline.late_alike import settled
+from forensics.rules.reductions.pipeline.late_alike import settled, without_followers
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.meetings import LEAST_MEMBERS, Call, all_there, first_of, met, workers
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
@@ -62,7 +62,8 @@ def delays(connection: DuckDBPyConnection, times: StepTimes, layout: Layout) -> 
     """What held up the long steps."""
     long, in_step = times.long(), layout.along(Axis.TENSOR)
     alike = [layout.members[label] for label in in_step]
-    found = {number: settled(tuple(_of_step(times, number, excess, in_step)), alike) for number, excess in long}
+    each = {number: settled(tuple(_of_step(times, number, excess, in_step)), alike) for number, excess in long}
+    found = without_followers(each, alike)
     return Delays(
         found=tuple(delay for each in found.values() for delay in each),
         steps=len(times.number) if len(times.number) > 1 else 0,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from forensics.model import TreeLine, WaitKind
 from forensics.rules.reductions.stacks.activity import Activity
@@ -30,6 +30,13 @@ def stack_tree(activities: Mapping[int, Activity]) -> tuple[TreeLine, ...]:
             node.ranks.append(rank)
         node.wait = found.wait
     return tuple(_lines(root, depth=0))
+
+
+def known_to_wait(latest: Mapping[int, Activity], waiting: Collection[int]) -> dict[int, Activity]:
+    """Newest activity of each rank; a native wait of one that is known to wait for others is shown as what it is."""
+    unclear = (WaitKind.UNKNOWN, WaitKind.LOCK)
+    told = {rank: replace(found, wait=WaitKind.COLLECTIVE) for rank, found in latest.items() if found.wait in unclear}
+    return {**latest, **{rank: told[rank] for rank in told if rank in waiting}}
 
 
 def apart(tree: Sequence[TreeLine]) -> tuple[TreeLine, TreeLine] | None:

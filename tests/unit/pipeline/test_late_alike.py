@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from forensics.rules.reductions.pipeline.delay import Delay, Delays
-from forensics.rules.reductions.pipeline.late_alike import moves, settled
+from forensics.rules.reductions.pipeline.late_alike import moves, settled, without_followers
 
 EXCESS = 400e6
 
@@ -35,6 +37,18 @@ def test_two_that_were_waited_for_are_both_kept() -> None:
 def test_those_for_whom_nobody_in_step_waited_are_late_as_one() -> None:
     (found,) = settled([late(5), late(4, waited=2 * EXCESS), late(7)], [(0, 1, 2, 3), (4, 5, 6, 7)])
     assert (found.ranks, found.is_alike, found.communicator) == ((4, 5, 7), True, "4:pp")
+
+
+@pytest.mark.parametrize(("others", "kept"), [((), 1), ((0, 1), 0), ((5,), 2)], ids=["alone", "a replica", "no other replica"])
+def test_of_several_replicas_that_end_late_none_is_first(others: tuple[int, ...], kept: int) -> None:
+    """Watchdogs see ends up to a round late: what holds up whole replicas at once lies before them."""
+    found = [replace(alike(3, *ranks), by_ends=True, is_alike=False) for ranks in ((4, 5, 6, 7), others) if ranks]
+    assert len(settled(found, [(0, 1, 2, 3), (4, 5, 6, 7)])) == kept
+
+
+def test_equals_of_a_rank_that_they_waited_for_follow_it_in_the_step_that_it_has_no_record_of() -> None:
+    found = without_followers({3: (late(4, EXCESS),), 5: (alike(5, 5, 6, 7), alike(5, 0, 1))}, [(0, 1, 2, 3), (4, 5, 6, 7)])
+    assert {step: [delay.ranks for delay in each] for step, each in found.items()} == {3: [(4,)], 5: [(0, 1)]}
 
 
 @pytest.mark.parametrize(
