@@ -14,9 +14,9 @@ from tests.recordings.verdicts import verdict_of
 def _exchange(job: Job, channel: Group, size: int, *, done: bool = True) -> None:
     """Each rank sends, and then receives."""
     for call in ("send 0->1", "recv 0<-1"):
-        job.call(channel, call, [0], shapes=[[size]], done=done)
+        job.call(channel, call, [0], shapes=((size,),), done=done)
     for call in ("send 1->0", "recv 1<-0"):
-        job.call(channel, call, [1], shapes=[[size]], done=done)
+        job.call(channel, call, [1], shapes=((size,),), done=done)
 
 
 @pytest.mark.parametrize(
