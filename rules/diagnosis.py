@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -53,6 +53,7 @@ from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.progress.speed import Pace, Speed
 from forensics.rules.reductions.progress.standstill import Standing, WaitStates
 from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.stacks.tree import known_to_wait, stack_tree
 from forensics.rules.reductions.steps.times import StepTimes
@@ -101,15 +102,8 @@ def _verdict(
     windows = frontier_rows(supply.get(FrontierWindows), overrides)
     groups = supply.call(group_rows)
     latest = {rank: found.latest for rank, found in supply.get(StacksByRank).items() if found.latest is not None}
-    tree = stack_tree(known_to_wait(latest, graph.waits_for))
     nobody = not suspects and not motion.shown and outcome is not Outcome.HEALTHY
-    outside = tuple(supply.get(OutsideInputs).values()) if nobody and not heard.stalled else ()
-    awaited = tuple(each.lead for each in outside)
-    leads = (
-        (*awaited, *supply.call(pointers), *(() if outside else unproven(roster, stack_tree(latest), heard.ranks)))
-        if nobody
-        else ()
-    )
+    leads = _where_to_begin(supply, latest) if nobody else ()
     return Verdict(
         outcome=outcome,
         summary=_summary(
@@ -120,7 +114,7 @@ def _verdict(
         victims=_victims(graph, suspects, findings) if suspects else (),
         labels=(*supply.call(limits, {Judgement: judged, Outcome: outcome}), *failures(outcomes), *frontier_labels(windows)),
         world_size=roster.world_size,
-        tree=tree,
+        tree=stack_tree(known_to_wait(latest, graph.waits_for)),
         groups=groups,
         timeline=supply.call(timeline),
         coverage=supply.call(coverage),
@@ -153,6 +147,14 @@ def _stands_still(graph: WaitGraph, states: WaitStates, roster: Roster) -> str |
             left = f"; {ranks_text(wait.missing)} left neither dump nor stack" if wait.missing else ""
             return f"{state.reason}{left}"
     return None
+
+
+def _where_to_begin(supply: Supply, latest: Mapping[int, Activity]) -> tuple[str, ...]:
+    """What to look at first where nobody can be named."""
+    heard = supply.get(Logged)
+    awaited = () if heard.stalled else tuple(each.lead for each in supply.get(OutsideInputs).values())
+    apart = () if awaited else unproven(supply.get(Roster), stack_tree(latest), heard.ranks)
+    return (*awaited, *supply.call(pointers), *apart)
 
 
 def judge(supply: Supply, findings: Findings, known: SourceFamilies) -> Judgement:
