@@ -27,7 +27,7 @@ _LAUNCHER = re.compile(
     r"\b(?:torchrun|torch\.distributed\.(?:run|launch))\s(?!.*--(?:nnodes|node[_-]rank|rdzv))"
     r".*--nproc[_-]per[_-]node[= ](\d{1,4})\s(?:.* )?(?:\S+\.py\b|-m\s+\S)"
 )
-_FORMAT = re.compile(r"\bps [^|;\n]*?-[A-Za-z]*o[ =]?([a-z_]{1,12}(?::\d{1,4})?(?:,[a-z_]{1,12}(?::\d{1,4})?)+)")
+_FORMAT = re.compile(r"\bps [^|;\n]{0,400}?-[A-Za-z]*o[ =]?([a-z_]{1,12}(?::\d{1,4})?(?:,[a-z_]{1,12}(?::\d{1,4})?)+)")
 _COLUMNS = {
     **dict.fromkeys(("args", "cmd", "command", "comm", "ucmd"), "COMMAND"),
     **dict.fromkeys(("stat", "state", "s"), "STAT"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from time import process_time
 
 import pytest
 
@@ -58,3 +59,9 @@ def test_a_handler_for_a_timer_is_read_off_the_mask_of_signals() -> None:
     process = {"pid": 3, "is_child": False, "threads": threads, "errors": []}
     result = read(json.dumps({"schema": "forensics.proc/1", "rank": 0, "processes": [process]}).encode())
     assert [row["timed"] for row in result.rows("processes")] == list(masks.values())
+
+
+def test_a_line_of_many_commands_takes_no_time() -> None:
+    began = process_time()
+    result = read(("  PID STAT CMD\n   88 Sl   python train.py\n" + "ps -" * 16_000 + "\n").encode(), "ps.txt")
+    assert [row["pid"] for row in result.rows("processes")] == [88] and process_time() - began < 2
