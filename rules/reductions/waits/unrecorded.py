@@ -86,8 +86,8 @@ def waits_by_stack(
 ) -> Iterator[Wait]:
     """Build the waits of ranks that stacks show in communication or in a store, and that no recorded wait explains.
 
-    `messages` are ranks that may wait for a message, `answers` those that wait for one of another thread. All wait for ranks
-    that are busy elsewhere; where nobody is, for those inside recorded operations: one owes the answer.
+    `messages` are ranks that may wait for a message, `answers` those that wait for the answer to a remote call. All wait for
+    ranks that are busy elsewhere; where nobody is, for those inside recorded operations: one owes the answer.
     """
     explained = {rank for wait in waits for rank in wait.waiting}
     sure, perhaps = _unexplained(ranks, samples, {*explained, *gone}, messages)
