@@ -23,7 +23,7 @@ from forensics.case.settle import NO_RANK, settle_case
 from forensics.case.shared_facts import SHARED, Met
 from forensics.case.workers import readings
 from forensics.errors import ExitCode, ForensicsError
-from forensics.ingest._shared.stack_headings import is_place
+from forensics.ingest._shared.stack_headings import place_in
 from forensics.ingest.interface import Problem
 
 Progress = Callable[[int, int, str], None]
@@ -148,9 +148,8 @@ class _Copies:
 
 def _moment_or_place(artefact: Artefact) -> int | str | None:
     """What sets equal stacks apart: a process that stands still gives the same bytes again, and so do pods that wait alike."""
-    stem = artefact.path.rpartition("/")[2].partition(".")[0]
     at = clock(artefact.path)
-    return stem if at is None and artefact.rank is None and is_place(stem) else at
+    return place_in(artefact.path) if at is None and artefact.rank is None else at
 
 
 def _tells_of_its_rank(reading: Reading) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from forensics.case.alignment import stated_world_sizes
 from forensics.case.database import Connection, has_rows, insert_rows, schema_columns
-from forensics.ingest._shared.stack_headings import is_place
+from forensics.ingest._shared.stack_headings import place_in
 from forensics.vocabulary import GUESSED
 
 _FEWEST = 2
@@ -26,6 +26,10 @@ FROM stacks k JOIN sources s USING (source_id)
     JOIN frames f USING (frame)
 WHERE k.pid IS NOT NULL AND k.is_main AND k.is_child IS DISTINCT FROM true
 GROUP BY ALL ORDER BY ALL
+"""
+_PLACED = """
+UPDATE stacks SET host = n.host FROM (SELECT unnest(?::BIGINT[]) AS source_id, unnest(?::VARCHAR[]) AS host) n
+WHERE stacks.source_id = n.source_id AND stacks.host IS NULL
 """
 # Their numbers within the host, where their commands give them.
 _PLACES = "SELECT DISTINCT pid, host, local_rank FROM process_ranks WHERE pid IS NOT NULL AND local_rank IS NOT NULL"
@@ -61,11 +65,9 @@ def _name_places(connection: Connection) -> None:
 
     Where a name counts moments, or all are of one name, the process may be one that was sampled again.
     """
-    stems = {source: path.rpartition("/")[2].partition(".")[0] for source, path in connection.execute(_NAMESAKES).fetchall()}
-    if len(set(stems.values())) < _FEWEST or not all(map(is_place, stems.values())):
-        return
-    for source, place in stems.items():
-        connection.execute("UPDATE stacks SET host = $2 WHERE source_id = $1 AND host IS NULL", [source, place])
+    places = {source: place_in(path) for source, path in connection.execute(_NAMESAKES).fetchall()}
+    if len(set(places.values())) >= _FEWEST and None not in places.values():
+        connection.execute(_PLACED, [list(places), list(places.values())])
 
 
 def _names_ranks(connection: Connection) -> bool:

@@ -112,9 +112,10 @@ def host_before(line: str) -> tuple[str, str] | None:
     return (found["host"], line[found.end() :]) if found else None
 
 
-def is_place(name: str) -> bool:
-    """Whether the name of a file is that of a host or a pod, and does not count moments."""
-    return _BARE.fullmatch(name) is not None and _NO_PLACE.fullmatch(name) is None
+def place_in(path: str) -> str | None:
+    """The host or pod that a file is called by; None where its name is none, or counts moments."""
+    stem = path.rpartition("/")[2].partition(".")[0]
+    return stem if _BARE.fullmatch(stem) is not None and _NO_PLACE.fullmatch(stem) is None else None
 
 
 def _of_command(line: str) -> Heading | None:
