@@ -6,6 +6,8 @@ import re
 
 from forensics.ingest._shared.values import text
 
+FILES = ("current_link_speed", "current_link_width", "max_link_speed", "max_link_width")
+"""Names of the files of a device that tell of its link."""
 _SPEED = re.compile(r"(\d{1,2}(?:\.\d)?) GT/s\b")
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 _MOST_LANES = 32

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from forensics.ingest._shared.dump_times import time_in
+from forensics.ingest.ib_counters.pcie import FILES
 
 _FILE = re.compile(
     r"\S{0,200}\binfiniband/(?P<device>[\w.-]{1,64})/(?:device|ports/(?P<port>\d{1,3})(?:/(?P<folder>(?:hw_)?counters))?)"
@@ -17,7 +18,6 @@ _FILE = re.compile(
 )
 _LONGEST = 512
 _FACTS = ("state", "phys_state", "rate", "link_layer")
-_PCIE = ("current_link_speed", "current_link_width", "max_link_speed", "max_link_width")
 _NUMBER = re.compile(r"\d{1,19}\s*")
 
 
@@ -55,7 +55,7 @@ def read_files(lines: Iterable[tuple[int, str]]) -> Iterator[dict[str, Any]]:
 def _keep(device: dict[str, Any], match: re.Match[str]) -> None:
     name, value = match["name"], match["value"].strip()
     if match["port"] is None:
-        device["pcie"] |= {name: value} if name in _PCIE else {}
+        device["pcie"] |= {name: value} if name in FILES else {}
         return
     port = device["ports"].setdefault(match["port"], {})
     if match["folder"] is None:
