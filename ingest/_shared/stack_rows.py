@@ -38,12 +38,10 @@ def stack_batches(artefact: Artefact, found: Sequence[Thread]) -> Iterator[Batch
         columns["rank"] = ranks
     if any(thread.host is not None for thread in threads):
         columns["host"] = [thread.host or artefact.host for thread in threads]
-    if any(thread.clock_s is not None for thread in threads):
-        columns["clock_s"] = [thread.clock_s for thread in threads]
-    if any(thread.timer_s is not None for thread in threads):
-        columns["timer_s"] = [thread.timer_s for thread in threads]
-    if any(thread.peer is not None for thread in threads):
-        columns["peer"] = [thread.peer for thread in threads]
+    for name in ("clock_s", "timer_s", "peer"):
+        values = [getattr(thread, name) for thread in threads]
+        if any(value is not None for value in values):
+            columns[name] = values
     children = _children(artefact, threads, columns)
     columns["is_child"] = [children[pid] for pid in columns["pid"]]
     columns["sample"] = [(artefact.sample or 0) + thread.dump for thread in threads]

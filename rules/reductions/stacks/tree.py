@@ -10,6 +10,7 @@ from forensics.rules.reductions.stacks.activity import Activity
 
 # Three in one place for each one that is elsewhere: with fewer it is a matter of taste who stands apart.
 _MANY_FOR_EACH = 3
+_UNCLEAR = frozenset({WaitKind.UNKNOWN, WaitKind.LOCK})
 _FOR_OTHERS = frozenset({WaitKind.COLLECTIVE, WaitKind.POINT_TO_POINT, WaitKind.STORE})
 
 
@@ -34,9 +35,8 @@ def stack_tree(activities: Mapping[int, Activity]) -> tuple[TreeLine, ...]:
 
 def known_to_wait(latest: Mapping[int, Activity], waiting: Collection[int]) -> dict[int, Activity]:
     """Newest activity of each rank; a native wait of one that is known to wait for others is shown as what it is."""
-    unclear = (WaitKind.UNKNOWN, WaitKind.LOCK)
-    told = {rank: replace(found, wait=WaitKind.COLLECTIVE) for rank, found in latest.items() if found.wait in unclear}
-    return {**latest, **{rank: told[rank] for rank in told if rank in waiting}}
+    unclear = {rank: found for rank, found in latest.items() if found.wait in _UNCLEAR and rank in waiting}
+    return {**latest, **{rank: replace(found, wait=WaitKind.COLLECTIVE) for rank, found in unclear.items()}}
 
 
 def apart(tree: Sequence[TreeLine]) -> tuple[TreeLine, TreeLine] | None:
