@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.accuracy import public, scorecard, thresholds
+from tests.accuracy import public, scorecard, sittings, thresholds
 from tests.accuracy.scoring import Row, Score
 
 ROOT = Path(__file__).parents[2]
@@ -26,24 +26,6 @@ Every fault of [tests/live](../tests/live) is brought about on a real job of fou
 outside, and given to the analysers. `make accuracy` does it all, writes this page and [the rows](accuracy.json); it takes about
 25 minutes, less when the bundles of an earlier run are still in `build/accuracy`. `make accuracy ONLY=stopped` takes one fault
 and leaves the other rows as they are.
-"""
-
-_TRACES = """## Traces of a profiler alone
-
-Simulated jobs of 8 to 64 ranks with two and a half times the usual noise, of which three steps of Kineto traces are all
-there is: sound ones, and ones with a GPU that was throttled from the begin on (one with late batches). Before, traces told no
-layout, and no slow rank of a pipeline. At the first sitting pipelines were named rightly in four of five jobs, and a rank that
-was late in the first step of the trace alone was named as well in two slow jobs and in a sound one: a pause of its host looks
-so. With that mended, the second set still had one such rank, a sound FSDP job without annotations that was called slow without
-naming anybody, and late batches of a pipeline that nothing named. Afterwards the three jobs with a rank too many, and both
-sound ones, were right; a pipeline of two replicas, of which nothing tells who is unusual, and late batches stay unnamed.
-
-Four steps of jobs of another generator, whose hosts launch all of a step and wait for it behind its stages (data, tensor,
-pipeline and expert parallel, FSDP, 4 to 32 ranks): of 10 slow ones 1 was named, and nobody of 5 sound ones, since ranks were
-seen to meet in no stage. Where what follows the stages counts, 5 of these 10 are, and one of the sound jobs had a rank named
-for what follows its stages alone (mended: that names nobody); of a second set 5 of 8, and nobody of 12 sound ones, sequences
-of different lengths and duties of rank 0 among them; of a third set, afterwards, 4 of 4, and nobody of 12 sound ones. Of the
-slow ones that stay unnamed two are pipelines with late batches or slow hosts, and one is a pipeline of two replicas.
 """
 
 _THRESHOLDS = """## Thresholds of slow passes
@@ -101,20 +83,21 @@ def render(rows: Sequence[Row], versions: Mapping[str, str]) -> str:
     stuck = [row for row in rows if not row.moves]
     dumped = [row for row in stuck if row.dumps]
     logs, first = public.stored()
+    fresh = sittings.stored()
     parts = [
         "# Accuracy",
-        scorecard.section(rows, (BUNDLE, DUMPS), public.tally(logs), public.unseen()),
+        scorecard.section(rows, (BUNDLE, DUMPS), public.tally(logs), fresh),
         _INTRODUCTION,
         f"{len(stuck)} faults:\n\n{_totals(stuck)}",
         f"The {len(dumped)} of them that left a dump:\n\n{_totals(dumped)}",
         _explained(stuck),
         _moving([row for row in rows if row.moves]),
         public.section(logs, first),
-        _TRACES,
         f"{_THRESHOLDS}\n{thresholds.TABLE.read_text(encoding='utf-8')}",
         f"\n{_NIC_CAPTURES.read_text(encoding='utf-8')}",
         _METHOD,
         f"## Every fault\n\nRanks that were named; `-` is nobody.\n\n{_table(rows)}",
+        f"## Every set, sat once\n\n{sittings.every(fresh)}",
         "## Versions\n\n" + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".\n",
     ]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"

@@ -11,7 +11,7 @@ import pytest
 from forensics.model import Outcome
 from tests.accuracy import public
 from tests.accuracy.public import Case, Row, Score
-from tests.accuracy.scorecard import Tally
+from tests.accuracy.tally import Tally
 
 CASES = public.cases()
 

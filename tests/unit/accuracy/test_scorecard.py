@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
-from tests.accuracy import page, scorecard
-from tests.accuracy.scorecard import Tally
+from tests.accuracy import page, scorecard, sittings
 from tests.accuracy.scoring import Row, Score
+from tests.accuracy.sittings import Sitting
+from tests.accuracy.tally import Tally
 
 SUITES = """# Suites
 
@@ -51,10 +52,32 @@ def test_real_rows_count_innocents_apart_from_silence() -> None:
         row((2,), Score.EXACT), row((), Score.WRONG), row((2, 3), Score.PARTIAL), row((1,), Score.WRONG),
         row((), Score.EXACT, ((),), moves=True),
     ]  # fmt: skip
-    text = scorecard.section(rows, ("whole", "dumps"), Tally(3, 0, 4), Tally(1, 1, 2))
+    fresh = [Sitting("a user", "real", "hung", "logs", 1, 1, 2)]
+    text = scorecard.section(rows, ("whole", "dumps"), Tally(3, 0, 4), fresh)
     cells = next(line for line in text.splitlines() if line.startswith("| a hang, whole bundle"))
     assert cells.startswith("| a hang, whole bundle | 1 of 4 (5-70 %) | 2 of 4 (15-85 %) |")
     assert text.index("## Never run on") < text.index("## Scorecard") < text.index("1 of 2 (9-91 %)")
+
+
+def test_sets_of_one_kind_and_form_are_counted_together() -> None:
+    fresh = [
+        Sitting("logs", "written", "at fault", "logs", 2, 0, 3),
+        Sitting("first", "real", "sound", "logs", 4, 0, 4),
+        Sitting("first", "real", "hung", "logs", 1, 1, 2),
+        Sitting("second", "real", "hung", "logs", 2, 0, 2),
+    ]
+    assert list(sittings.pooled(fresh).items()) == [
+        (("real", "hung", "logs"), Tally(3, 1, 4)),
+        (("real", "sound", "logs"), Tally(4, 0, 4)),
+        (("written", "at fault", "logs"), Tally(2, 0, 3)),
+    ]
+    assert sittings.every(fresh).splitlines()[-1] == "| second | hung | logs | 2 | 0 | 2 |"
+
+
+def test_no_sitting_counts_more_than_it_has() -> None:
+    found = sittings.stored()
+    assert all(one.right >= 0 and one.others >= 0 and one.right + one.others <= one.cases for one in found)
+    assert len({(one.set, one.jobs, one.form) for one in found}) == len(found)
 
 
 def test_the_page_is_that_of_the_stored_rows() -> None:
