@@ -6,6 +6,7 @@ Rows are taken one by one into four columns of numbers, so that a file takes 32 
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,7 +78,7 @@ def items(names: Sequence[str], rows: Iterable[tuple[str, Sequence[Any]]], said:
     if not cells.ends:
         yield Problem("no row tells the bytes of an epoch", None, fatal=True)
         return
-    yield from _tables(cells, said)
+    yield from _tables(cells)
 
 
 def _row(cells: Mapping[str, Any]) -> tuple[End, int, int, int] | str:
@@ -95,12 +96,12 @@ def _row(cells: Mapping[str, Any]) -> tuple[End, int, int, int] | str:
     return end_of(cells, number, length, clock), way, epoch if epoch is not None else (time or 0) // length, count
 
 
-def _tables(cells: _Cells, said: Mapping[str, Any]) -> Iterator[Batch]:
+def _tables(cells: _Cells) -> Iterator[Batch]:
     ends = list(cells.ends)
     number = {key: at for at, key in enumerate(dict.fromkeys(end.capture for end in ends))}
     of_end = np.array([number[end.capture] for end in ends], np.int64)
     end, way, epoch, count = (np.frombuffer(column, np.int64) for column in (cells.end, cells.way, cells.epoch, cells.bytes))
-    yield _captures(list(number), of_end[end], epoch, said)
+    yield _captures(ends, list(number), of_end[end], epoch)
     names = names_of(ends)
     yield queue_pairs(ends, names)
     order = np.lexsort((count, epoch, way, end))
@@ -109,13 +110,15 @@ def _tables(cells: _Cells, said: Mapping[str, Any]) -> Iterator[Batch]:
     yield from _runs(names, of_end, end[last], way[last], epoch[last], count[last])
 
 
-def _captures(keys: Sequence[tuple[Any, ...]], number: Ints, epoch: Ints, said: Mapping[str, Any]) -> Batch:
-    """A capture lasts from its first row to its last, unless the file says what was captured."""
+def _captures(ends: Sequence[End], keys: Sequence[tuple[Any, ...]], number: Ints, epoch: Ints) -> Batch:
+    """A capture lasts from its first row to its last, unless the file says what was captured; `number` is that of each row."""
     first, last = np.full(len(keys), LARGEST), np.full(len(keys), -LARGEST)
     np.minimum.at(first, number, epoch)
     np.maximum.at(last, number, epoch)
-    begin, epochs = whole(said.get("first_epoch")), whole(said.get("epochs"))
-    told = begin is not None and epochs is not None
+    by_key = defaultdict[tuple[Any, ...], list[End]](list)
+    for end in ends:
+        by_key[end.capture].append(end)
+    told = [_told(by_key[key]) for key in keys]
     columns: dict[str, Sequence[Any]] = {
         "capture_id": list(range(len(keys))),
         "host": [key[0] for key in keys],
@@ -123,13 +126,22 @@ def _captures(keys: Sequence[tuple[Any, ...]], number: Ints, epoch: Ints, said: 
         "epoch_ns": [key[2] for key in keys],
         "unit": ["bytes"] * len(keys),
         "clock": [key[3] for key in keys],
-        "first_epoch": [begin] * len(keys) if told else first.tolist(),
-        "epochs": [epochs] * len(keys) if told else (last - first + 1).tolist(),
-        "line_bytes_per_s": [whole(said.get("line_bytes_per_s"))] * len(keys),
+        "first_epoch": [begin if begin is not None else at for (begin, *_), at in zip(told, first.tolist(), strict=True)],
+        "epochs": [many or at for (_, many, _), at in zip(told, (last - first + 1).tolist(), strict=True)],
+        "line_bytes_per_s": [line for *_, line in told],
     }
     if all(key[0] is None for key in keys):
         del columns["host"]  # that of the file
     return Batch("captures", columns)
+
+
+def _told(ends: Sequence[End]) -> tuple[int | None, int | None, int | None]:
+    """First epoch, epochs and line of one capture, as far as its rows say them; parts that rows tell apart are one."""
+    spans = [(end.first_epoch, end.epochs) for end in ends]
+    known = [(first, first + epochs) for first, epochs in spans if first is not None and epochs is not None]
+    line = max((end.line for end in ends if end.line is not None), default=None)
+    begin, stop = min((first for first, _ in known), default=None), max((last for _, last in known), default=None)
+    return (None, None, line) if begin is None or stop is None else (begin, min(stop - begin, LARGEST), line)
 
 
 def _runs(names: Sequence[str], of_end: Ints, end: Ints, way: Ints, epoch: Ints, count: Ints) -> Iterator[Batch]:

@@ -147,6 +147,7 @@ WHERE rank IS NULL AND kind IN ('python_stacks', 'flight_recorder') AND status I
 """
 
 _UNRECORDED = "FROM operations WHERE backend = 'gloo' AND op_id > sequence AND NOT coalesce(is_p2p, false)"
+_OF_EPOCHS = "FROM queue_pairs WHERE source_id IN (SELECT source_id FROM sources WHERE kind = 'nic_epochs')"
 
 
 @reduction
@@ -181,6 +182,7 @@ def read_roster(connection: DuckDBPyConnection) -> Roster:
     stacks = _ranks_of(connection, "stacks", "FROM stacks WHERE NOT is_child")
     hosts = _hosts(connection)
     nics = _ranks_of(connection, "captures", "FROM captures JOIN sources USING (source_id) WHERE nic IS NOT NULL")
+    nics |= _ranks_of(connection, "queue_pairs", _OF_EPOCHS)
     known = set(processes) | set(main_threads) | recorders | stacks | nics | _members(connection)
     world_size = _world_size(connection, max(known, default=-1))
     blank = RankFacts(rank=-1)
@@ -288,10 +290,11 @@ SELECT rank, min(host) FROM {table} WHERE rank IS NOT NULL AND host IS NOT NULL 
 
 
 def _hosts(connection: DuckDBPyConnection) -> dict[int, str]:
-    """Where stacks say that the process is, else what files are of, else what a text says of it."""
+    """Where stacks say that the process is, else what files are of, else what a text says of it, else where its NIC is."""
     told = rows_of(connection, "process_ranks", _HOSTS.format(table="process_ranks"))
     seen = rows_of(connection, "stacks", _HOSTS.format(table="stacks"))
+    nics = rows_of(connection, "queue_pairs", _HOSTS.format(table="queue_pairs"))
     rows = connection.execute(
         "SELECT rank, min(host) FROM sources WHERE rank IS NOT NULL AND host IS NOT NULL GROUP BY rank"
     ).fetchall()
-    return {**dict(told), **dict(rows), **dict(seen)}
+    return {**dict(nics), **dict(told), **dict(rows), **dict(seen)}

@@ -89,3 +89,20 @@ def test_a_map_of_queue_pairs_has_no_captures() -> None:
     assert [problem.locator for problem in found.problems] == ["line=4", "line=5", "line=6"]
     rows = [(row["nic"], row["number"], row["rank"], row["peer"]) for row in found.rows("queue_pairs")]
     assert rows == [("mlx5_0", 77, 3, 5), ("mlx5_1", 80, None, 4)]
+
+
+def test_a_row_says_what_was_captured_of_its_nic(tmp_path: Path) -> None:
+    path = tmp_path / "epochs.parquet"
+    said = "32000 AS epoch_ns, 90 AS first_epoch, 500 AS epochs, 25000000000 AS line_bytes_per_s"
+    rows = f"SELECT 100 + n AS epoch, 77 AS queue_pair, 'send' AS direction, n AS bytes, 'mlx5_' || n AS nic, {said}"
+    with duckdb.connect() as connection:
+        connection.execute(f"COPY ({rows} FROM range(2) r(n)) TO '{path}' (FORMAT parquet)")
+    captures = read(path.read_bytes()).rows("captures")
+    assert [(row["first_epoch"], row["epochs"], row["line_bytes_per_s"]) for row in captures] == [(90, 500, 25e9)] * 2
+
+
+def test_parts_of_a_capture_that_rows_tell_apart_are_one() -> None:
+    rows = "100,10,105,77,tx,5\n200,10,205,77,tx,5\n200,-10,206,77,tx,5\n,10,207,77,tx,5\n"
+    found = read(b"# nic=a\n# epoch_ns=32000\nfirst_epoch,epochs,epoch,queue_pair,direction,bytes\n" + rows.encode())
+    (capture,) = found.rows("captures")
+    assert (capture["first_epoch"], capture["epochs"]) == (100, 110)
