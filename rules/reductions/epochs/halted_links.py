@@ -28,6 +28,8 @@ _FEWEST, _MOST, _MAY_DIFFER = 3, 10, 0.1
 _ALIKE = 0.03
 LEAST_AFTER_NS = 20_000_000
 """A host whose NICs moved data for so long after a link should have begun did not end with it."""
+# Of what an operator usually moves, and of its time: links of one use end it within less of each other.
+_WHOLE, _LATER = 0.97, 0.25
 SLICE_BYTES = 2 << 20
 """A slice of NCCL on two channels: what moved less of an operator than this has not begun it."""
 
@@ -144,7 +146,7 @@ def _behind(rail: Rail, other: Rail, until_ns: int) -> tuple[int, int] | None:
     """What a link moved of the operator in which it halted, and what the other one did; None where it is not behind.
 
     All of an operator lies between the begins of this one and of the next. Where all of the host ended with it (`until_ns`),
-    the job was ended, and who moved a little more tells nothing.
+    the job was ended, and who moved a little more tells nothing; unless the other one ended its own whole, much later.
     """
     marks = np.append(other.begin - DELTA_NS // 2, max(int(other.end[-1]), int(rail.end[-1])) + DELTA_NS)
     mine, theirs = rail.moved(marks), other.moved(marks)
@@ -152,12 +154,21 @@ def _behind(rail: Rail, other: Rail, until_ns: int) -> tuple[int, int] | None:
     last = int(np.flatnonzero(mine > 0)[-1]) if (mine > 0).any() else -1
     at = last if last >= 0 and mine[last] < theirs[last] and not alike[last] else last + 1
     history = alike[max(0, at - _MOST) : at]
-    if at >= len(theirs) or until_ns - int(other.begin[at]) < LEAST_AFTER_NS:
+    if at >= len(theirs) or (until_ns - int(other.begin[at]) < LEAST_AFTER_NS and not _ended_later(rail, other, theirs, at)):
         return None
     if len(history) < _FEWEST or history.mean() < 1 - _MAY_DIFFER:
         return None
     lacking = int((theirs[at:] - mine[at:]).sum())
     return (int(mine[at]), int(theirs[at])) if lacking > SLICE_BYTES else None
+
+
+def _ended_later(rail: Rail, other: Rail, moved: Ints, at: int) -> bool:
+    """Whether a link stopped within an operator that the other one went on with for long, until it was whole."""
+    if not at or at >= len(other.end):
+        return False
+    begin, end, stopped = int(other.begin[at]), int(other.end[at]), int(rail.end[-1])
+    is_whole = float(moved[at]) >= _WHOLE * float(np.median(moved[max(0, at - _MOST) : at]))
+    return is_whole and stopped > begin and end - stopped >= max(2 * DELTA_NS, _LATER * (end - begin))
 
 
 def halted_ends(links: Sequence[HaltedLink], users: NicUsers) -> Iterator[tuple[tuple[int, ...], tuple[HaltedLink, ...]]]:

@@ -14,6 +14,7 @@ from forensics.model import Confidence, Granularity, Members, Outcome, Suspect, 
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.reductions.epochs.halted_links import HaltedLink, halted_ends
 from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.ranks.roster import read_roster
 from tests.recordings.nic_captures import Ring, captures, write
 
 STILL = Ring(rails=4, slices=600, quiet_ns=3e9)
@@ -46,6 +47,20 @@ def test_the_link_that_moved_least_stands_for_its_two_ends(tmp_path: Path) -> No
     """All four of a ring stop in the operator: Pulse 7.2.3 names the sender, a receiver may be to blame as well."""
     found = only(judged(tmp_path, replace(STILL, halted={(1, 5): 120, (5, 9): 100, (9, 13): 104, (13, 1): 110})))
     assert (found.ranks, found.members, found.granularity) == ((5, 9), Members.ONE_OF, Granularity.LINK)
+
+
+SHORT = replace(STILL, slices=190)
+"""Operators of 8 ms: all have ended soon after one stopped within its own."""
+
+
+def test_of_short_operators_the_one_that_stopped_while_others_became_whole_is_named(tmp_path: Path) -> None:
+    found = only(judged(tmp_path, replace(SHORT, halted={(1, 5): 40, (5, 9): 40, (9, 13): 60, (13, 1): 80})))
+    assert found.ranks == (5,)
+
+
+def test_where_others_did_not_become_whole_either_the_job_may_have_been_ended(tmp_path: Path) -> None:
+    rails = dict.fromkeys(SHORT.links(), 150)
+    assert judged(tmp_path, replace(SHORT, halted={**rails, (1, 5): 40, (5, 9): 40, (9, 13): 60, (13, 1): 80})).suspects == ()
 
 
 @pytest.mark.parametrize(
@@ -112,3 +127,10 @@ def test_of_a_nic_with_several_ranks_all_that_halted_are_kept() -> None:
     assert [ranks for ranks, _ in halted_ends(on_the_way[:1], users)] == [(2, 6)], (
         "one rank of a NIC alone does not speak of it"
     )
+
+
+def test_one_table_tells_the_ranks_and_hosts_of_many_captures(tmp_path: Path) -> None:
+    rows = "".join(f"n{rank // 2},mlx5_{rank % 2},{rank},7,send,{rank},9000\n" for rank in range(4))
+    text = "# epoch_ns=32000\nhost,nic,rank,queue_pair,direction,epoch,bytes\n" + rows
+    roster = read_roster(open_case([write(tmp_path, {"epochs.csv": text.encode()})]))
+    assert roster.hosts == {0: "n0", 1: "n0", 2: "n1", 3: "n1"}
