@@ -99,6 +99,15 @@ def by_nic(cells: Cells, standing: Mapping[int, int], own: int) -> Cells:
     return Cells(named[new], epoch[new], np.add.reduceat(moved, new))
 
 
+def in_all(cells: Cells) -> Cells:
+    """The same cells of one NIC, each with the bytes that all series of its direction moved in its epoch."""
+    if len(np.unique(cells.series)) <= len(np.unique(cells.series % len(DIRECTIONS))):
+        return cells
+    _, place = np.unique(cells.epoch * len(DIRECTIONS) + cells.series % len(DIRECTIONS), return_inverse=True)
+    total = np.bincount(place, weights=cells.bytes)
+    return Cells(cells.series, cells.epoch, total[place].astype(np.int64))
+
+
 def series_of(own: int, peer: int, direction: str) -> int:
     """The number of a series."""
     return len(DIRECTIONS) * (RANKS * own + peer) + DIRECTIONS.index(direction)

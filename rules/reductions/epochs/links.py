@@ -9,7 +9,7 @@ part only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,8 @@ _MANY = 100
 class LinkRate:
     """What one link did in the newest moments: `rate` (bytes per second) is the median of its last operators.
 
-    `active_rate` is the same over all epochs with data: what other traffic takes now and then shows there only. `volume` is
+    `active_rate` is the same over all epochs with data: what other traffic takes now and then shows there only. `sent` and
+    `got` are what the NICs of sender and receiver moved in all in the direction in busy epochs of it (0 not known). `volume` is
     bytes per second over all of the time, `operators` how many tell the rate. `told_by` is whose capture it is, of its `nic`,
     `span_ns` the time looked at, `source` the place.
     """
@@ -45,6 +46,8 @@ class LinkRate:
     source: str
     nic: str | None = None
     active_rate: float = 0.0
+    sent: float = 0.0
+    got: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,15 @@ def _told(links: Iterable[LinkRate]) -> tuple[LinkRate, ...]:
     found: dict[tuple[int, int], LinkRate] = {}
     for link in links:
         ends = (link.sender, link.receiver)
-        if ends not in found or _tells_more(link, found[ends]):
-            found[ends] = link
+        other = found.get(ends, link)
+        best = link if _tells_more(link, other) else other
+        found[ends] = replace(best, sent=_least(link.sent, other.sent), got=_least(link.got, other.got))
     return tuple(found[ends] for ends in sorted(found))
+
+
+def _least(one: float, other: float) -> float:
+    """Of two rates the lower one that is known."""
+    return min((rate for rate in (one, other) if rate > 0), default=0.0)
 
 
 def _tells_more(link: LinkRate, other: LinkRate) -> bool:
@@ -107,8 +116,10 @@ def _link(nic: MovedByNic, found: PeerOperators, enough: npt.NDArray[np.bool_]) 
     volume = float(found.bytes.sum()) / nic.span_ns * 1e9
     # The first epoch and the last are one together.
     means = found.bytes[enough][-_MANY:] / (found.active[enough][-_MANY:] - 1)
-    peak, mean = (float(np.median(each)) / capture.epoch_ns * 1e9 for each in (found.peak[enough][-LATEST:], means))
+    columns = (found.peak[enough][-LATEST:], means, found.in_all[enough][-LATEST:])
+    peak, mean, in_all = (float(np.median(each)) / capture.epoch_ns * 1e9 for each in columns)
+    by_sender = own == sender
     return LinkRate(
         sender, receiver, peak, volume, int(enough.sum()), nic.span_ns, own, f"{capture.path}#peer={peer}",
-        capture.nic, mean,
+        capture.nic, mean, in_all * by_sender, in_all * (not by_sender),
     )  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.epochs.captures import NicCapture, NicCaptures
-from forensics.rules.reductions.epochs.cells import Cells, Ints, by_nic, cells_by_peer, ends_of
+from forensics.rules.reductions.epochs.cells import Cells, Ints, by_nic, cells_by_peer, ends_of, in_all
 from forensics.rules.reductions.epochs.mirrors import MirroredPeers
 from forensics.rules.reductions.epochs.segments import DELTA_NS, Segments, quantile, segments
 from forensics.rules.reductions.interface import reduction
@@ -33,7 +33,8 @@ _NEXT = 1
 @dataclass(frozen=True, slots=True)
 class PeerOperators:
     """Operators of rank `own` with one peer in one direction, oldest first: epochs `begin` and `end`, `bytes`, number of
-    `active` epochs and bytes of a busy one (`peak`); arrays of the same length.
+    `active` epochs, bytes of a busy one (`peak`), and of a busy one of those in which this peer had some all that the NIC moved
+    in the direction (`in_all`); arrays of the same length.
 
     `stopped` and `resumed` are the epochs before and after each pause of half a millisecond or more, also within an operator.
     """
@@ -46,6 +47,7 @@ class PeerOperators:
     bytes: Ints
     active: Ints
     peak: Ints
+    in_all: Ints
     stopped: Ints
     resumed: Ints
 
@@ -122,8 +124,10 @@ def _moved(cells: Cells, capture: NicCapture, span: int, users: NicUsers) -> Mov
 
 
 def _by_peer(cells: Cells, found: Segments, pause: int) -> tuple[PeerOperators, ...]:
+    together = in_all(cells)
     peaks = quantile(cells, found, _BUSIEST)
-    columns = (found.begin, found.end, found.bytes, found.active, peaks)
+    most = peaks if together is cells else quantile(together, found, _BUSIEST)
+    columns = (found.begin, found.end, found.bytes, found.active, peaks, most)
     at = np.flatnonzero((np.diff(cells.epoch) >= pause) & (np.diff(cells.series) == 0))
     pauses = (cells.epoch[at], cells.epoch[at + 1])
     return tuple(

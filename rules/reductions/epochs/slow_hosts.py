@@ -48,12 +48,12 @@ def slow_hosts(judged: Sequence[JudgedLink], hosts: Mapping[int, str | None]) ->
 
 
 def _reached(judged: Sequence[JudgedLink]) -> Mapping[int, float]:
-    """By rank the most that a link of its NIC reaches, of the best of the ring or exchange."""
+    """By rank the most that a link of its NIC reaches, of the best of the ring or exchange; all where it is full beside it."""
     best: dict[int, float] = defaultdict(float)
     for links in _together(judged):
         top = max(link.link.rate for link in links)
-        for rank, part in ((rank, link.link.rate / top) for link in links for rank in link.ends):
-            best[rank] = max(best[rank], part)
+        for rank, each in ((rank, link) for link in links for rank in link.ends):
+            best[rank] = max(best[rank], 1.0 if rank in each.full else each.link.rate / top)
     return best
 
 

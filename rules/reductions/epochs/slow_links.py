@@ -2,7 +2,8 @@
 
 Links that move about the same volume in the same time are of one use: the same step of a ring, or the same exchange. A ring
 stands still for its slowest member, so that a slow NIC does not change the volumes. What is usual is the rate of the links
-that are not slow: as many as three quarters may be, where two NICs of a ring of four are.
+that are not slow: as many as three quarters may be, where two NICs of a ring of four are. A NIC that exchanges with several
+ranks at once gives each a part of its line: where all that it moves meanwhile is as much as others move, it is not slow.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _BEST = 0.75
 LEAST_LOSS = 0.15
 """Of the rate: sound NICs of a job differ by a few per cent (Pulse 6.2 has 5 %), the last of sixty by three times that."""
 _SPREADS = 3.0
+# Times the rate of a link: what its NIC moves in all, where it has others at the same time.
+_WITH_OTHERS = 1.2
 # Of the largest loss: links that lose nearly as much are as slow.
 _NEARLY = 0.25
 # Over all epochs with data a link lacks more before it is slow, and a fifth against the best link that its data reaches: all
@@ -45,7 +48,8 @@ class JudgedLink:
     """One link beside those of the same use: `usual` is what they reach (bytes per second), `peers` how many they are.
 
     `cost` is the share of the time that it is active for longer than it would be at the usual rate. `is_mean`: the rates of
-    `link` and `usual` are those over all epochs with data.
+    `link` and `usual` are those over all epochs with data. `full` are those of its ends whose NICs move with others meanwhile
+    as much as any of the same use: they are not what makes it slow.
     """
 
     link: LinkRate
@@ -53,6 +57,7 @@ class JudgedLink:
     peers: int
     is_slow: bool
     is_mean: bool = False
+    full: tuple[int, ...] = ()
 
     @property
     def ends(self) -> Ends:
@@ -111,7 +116,7 @@ def _judged_by_mean(links: Sequence[LinkRate]) -> list[JudgedLink]:
     """Slow are those links of a ring or exchange that lose most over all epochs with data, where others of it lose less."""
     judged = {
         each.ends: replace(each, is_slow=False, is_mean=True)
-        for each in judge([replace(link, rate=max(link.active_rate, 1.0)) for link in links])
+        for each in judge([replace(link, rate=max(link.active_rate, 1.0), sent=0.0, got=0.0) for link in links])
     }
     for together in _connected(judged):
         best = max(judged[ends].part for ends in together)
@@ -131,15 +136,29 @@ def uses(links: Sequence[LinkRate]) -> Iterator[list[LinkRate]]:
 
 
 def judge(links: Sequence[LinkRate]) -> Iterator[JudgedLink]:
-    """Slow is what lacks a seventh of the usual rate, and more than three deviations of the others."""
+    """Slow is what lacks a seventh of the usual rate, and more than three deviations of the others, by one of its ends."""
     rates = np.array([link.rate for link in links])
     best = float(np.median(rates[rates >= np.quantile(rates, _BEST)]))
     sound = rates[rates >= (1 - LEAST_LOSS) * best]
     usual = float(np.median(sound))
     spread = _SIGMA * float(np.median(np.abs(sound - usual)))
     limit = usual - max(LEAST_LOSS * usual, _SPREADS * spread)
+    most = _usual_in_all(links)
     for link in links:
-        yield JudgedLink(link, usual, len(sound) - (link.rate >= (1 - LEAST_LOSS) * best), link.rate < limit)
+        full, peers = _full(link, most), len(sound) - (link.rate >= (1 - LEAST_LOSS) * best)
+        yield JudgedLink(link, usual, peers, link.rate < limit and len(full) < 2, full=full)
+
+
+def _usual_in_all(links: Sequence[LinkRate]) -> float:
+    """What NICs move in all in a direction while they have such links: the best quarter of them."""
+    rates = np.array([rate for link in links for rate in (link.sent, link.got) if rate > 0])
+    return float(np.median(rates[rates >= np.quantile(rates, _BEST)])) if len(rates) else 0.0
+
+
+def _full(link: LinkRate, most: float) -> tuple[int, ...]:
+    """The ends of a link whose NICs move much more than it meanwhile, and as much as others."""
+    least = max((1 - LEAST_LOSS) * most, _WITH_OTHERS * link.rate)
+    return tuple(end for end, rate in ((link.sender, link.sent), (link.receiver, link.got)) if rate > 0 and rate >= least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +227,9 @@ def _deepest(known: Mapping[Ends, JudgedLink], links: Sequence[Ends]) -> set[End
 
 
 def _one_of(known: Mapping[Ends, JudgedLink], links: Sequence[Ends]) -> SlowEnd:
-    ranks = tuple(sorted({rank for ends in links for rank in ends}))
-    return SlowEnd(ranks, tuple(known[ends] for ends in links), len(links) > 1)
+    ranks = tuple(sorted({rank for ends in links for rank in ends if rank not in known[ends].full}))
+    both = all(any(ends[way] in ranks for ends in links) for way in (0, 1))
+    return SlowEnd(ranks, tuple(known[ends] for ends in links), both)
 
 
 def _candidates(known: Mapping[Ends, JudgedLink], slow: set[Ends], several_ways: bool) -> dict[int, set[Ends]]:
@@ -217,7 +237,7 @@ def _candidates(known: Mapping[Ends, JudgedLink], slow: set[Ends], several_ways:
     found: dict[int, set[Ends]] = {}
     for rank in sorted({rank for ends in slow for rank in ends}):
         ways = [{ends for ends in known if ends[way] == rank} for way in (0, 1)]
-        whole = [links for links in ways if links and links <= slow]
+        whole = [links for links in ways if links and links <= slow and not any(rank in known[ends].full for ends in links)]
         mine = set().union(*whole)
         others = {other for ends in mine for other in ends} - {rank}
         if len(others) > 1 and (len(whole) == len(ways) or not several_ways):

@@ -124,3 +124,25 @@ def test_what_ranks_of_one_nic_leave_each_other_accuses_nobody() -> None:
     assert ranks(slow_ends(judged_links(LinkRates(at_once, shared=slow), users))) == [(2,)]
     in_turns = tuple(link(ends, 46e9) for ends in rings)
     assert not any(each.is_slow for each in judged_links(LinkRates(in_turns, shared=slow), users)), "each is as fast as others"
+
+
+def in_all(parts: Mapping[int, float], links: Mapping[Ends, float]) -> list[SlowEnd]:
+    """Who is named in an exchange in which NICs move these parts of their line in all, and links those of a third."""
+    rates = [
+        replace(
+            link(ends, 15e9 * links.get(ends, 1.0)), sent=46e9 * parts.get(ends[0], 1.0), got=46e9 * parts.get(ends[1], 1.0)
+        )
+        for ends in EXCHANGE
+    ]
+    return slow_ends(judged_links(LinkRates(tuple(sorted(rates, key=lambda each: (each.sender, each.receiver)))), NicUsers()))
+
+
+def test_who_has_most_to_move_shares_its_line_for_longest_and_is_not_slow() -> None:
+    shared = {ends: 0.8 for ends in EXCHANGE if 0 in ends}
+    assert in_all({}, shared) == []
+    assert ranks(in_all({0: 0.8}, shared)) == [(0,)]
+
+
+def test_of_a_slow_link_the_end_that_is_full_with_others_is_not_to_blame() -> None:
+    assert ranks(in_all({2: 0.6}, {(1, 2): 0.5})) == [(2,)]
+    assert ranks(in_all({1: 0.6, 2: 0.6}, {(1, 2): 0.5})) == [(1, 2)]
