@@ -10,6 +10,7 @@ from forensics.case.database import rows_of
 from forensics.rules.reductions.hardware.lost_links import links_down
 from forensics.rules.reductions.hardware.nic_slots import odd_slot
 from forensics.rules.reductions.hardware.port_errors import port_errors
+from forensics.rules.reductions.logs.lost_connections import VIRTUAL
 from forensics.rules.reductions.text.evidence_text import counted
 
 # Addresses that transfers over RDMA failed with; those of one host alone cannot tell which of two ends is at fault.
@@ -38,7 +39,7 @@ GROUP BY rank ORDER BY rank
 """
 _HOST = "SELECT min(host) FROM job_config WHERE key = 'node.address' AND value = ? HAVING count(DISTINCT host) = 1"
 # Links that went down and were not reported up again; those of containers and bridges come and go.
-_LINKS = links_down("NOT regexp_matches(device, '^(veth|docker|br-|virbr|cali|vxlan|tap|lo)')")
+_LINKS = links_down(f"NOT regexp_matches(device, '{VIRTUAL}')")
 # Ports of NICs, by place (a text of ibstat does not say of which host it is): whether it is up, and the model of the NIC. One
 # that an operator has switched off is none.
 _PORTS = """

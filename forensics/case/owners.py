@@ -37,7 +37,7 @@ WHERE rank IS NULL AND node IS NOT NULL AND per_node > local_rank
 _BY_HOSTS = """
 UPDATE process_ranks SET rank = before.ranks + process_ranks.local_rank FROM (
     SELECT host, slots, coalesce(sum(slots) OVER (ORDER BY node ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS ranks
-    FROM nodes WHERE (SELECT count(DISTINCT source_id) FROM nodes) = 1
+    FROM nodes WHERE slots IS NOT NULL AND (SELECT count(DISTINCT source_id) FROM nodes WHERE slots IS NOT NULL) = 1
 ) before
 WHERE process_ranks.rank IS NULL AND process_ranks.host = before.host
     AND process_ranks.local_rank < before.slots

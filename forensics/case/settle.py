@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from forensics.bundle.artefact import Artefact
 from forensics.case.database import Connection, has_rows, insert_rows
 from forensics.case.launcher_folders import name_local_ranks
+from forensics.case.node_ranks import complete_nodes
 from forensics.case.numbered_logs import forget_refuted_numbers, name_numbered_logs
 from forensics.case.owners import name_owners
 from forensics.case.repeated_dumps import number_dumps
@@ -218,6 +219,7 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     name_owners(connection)
     name_local_ranks(connection, artefacts)
     name_numbered_logs(connection)
+    complete_nodes(connection)
     number_by_start(connection)
     for table, statement in _SETTLED:
         if has_rows(connection, table, _ONLY_KINDS.get(statement, ())):

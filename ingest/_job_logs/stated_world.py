@@ -50,6 +50,7 @@ class StatedWorld:
 
     def __init__(self) -> None:
         self._sizes: set[int] = set()
+        self._each: set[int] = set()
         self._nodes: set[tuple[int, int]] = set()
 
     def feed(self, line: str) -> None:
@@ -68,8 +69,11 @@ class StatedWorld:
             self._sizes.add(int(counted["size"]))
         if (member := _MEMBER.search(line)) and int(member["rank"]) + 1 == int(member["member"]) <= int(member["size"]):
             self._sizes.add(int(member["size"]))
-        if _STARTER.search(line) and (started := _started(line)):
-            self._sizes.add(started)
+        if _STARTER.search(line):
+            each = _of_each_node(line)
+            started = _started(line, each)
+            self._sizes |= {started} if started else set()
+            self._each |= {each} if each else set()
 
     @property
     def size(self) -> int | None:
@@ -77,22 +81,26 @@ class StatedWorld:
         return next(iter(self._sizes)) if len(self._sizes) == 1 else None
 
     def batches(self) -> Iterator[Batch]:
-        """Each size, one row; where they differ, some of them is that of a group."""
+        """Each size, one row, and ranks of each node; where sizes differ, some of them is that of a group."""
         nodes = sorted(self._nodes)
         if len(nodes) > 1 and nodes[0][0] == 0 and all(before[1] + 1 == after[0] for before, after in pairwise(nodes)):
             self._sizes.add(nodes[-1][1] + 1)
-        yield from config_rows((("log.world_size", str(size)) for size in sorted(self._sizes)), rank=None)
+        sizes = [("log.world_size", str(size)) for size in sorted(self._sizes)]
+        yield from config_rows([*sizes, *(("log.per_node", str(each)) for each in sorted(self._each))], rank=None)
 
 
-def _started(line: str) -> int | None:
+def _of_each_node(line: str) -> int | None:
+    """How many ranks a command starts on each node."""
+    said = next((found for option in _OF_NODE if (found := option.search(line))), None)
+    return int(said["value"]) if said and said["value"].isdecimal() and not mentions(line, _ELSEWHERE) else None
+
+
+def _started(line: str, each: int | None) -> int | None:
     """How many ranks a command starts, where its options give numbers for all of them."""
     for option in _OF_ALL:
         if said := option.search(line):
-            return int(said["value"]) if said["value"].isdigit() else None
+            return int(said["value"]) if said["value"].isdecimal() else None
     nodes = _NODES.search(line)
-    for option in _OF_NODE:
-        said = option.search(line)
-        if said and said["value"].isdigit() and not mentions(line, _ELSEWHERE):
-            each = int(said["value"])
-            return each if nodes is None else each * int(nodes["value"]) if nodes["value"].isdigit() else None
-    return None
+    if each is None or nodes is None:
+        return each
+    return each * int(nodes["value"]) if nodes["value"].isdecimal() else None

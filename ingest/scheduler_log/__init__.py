@@ -170,6 +170,8 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     if columns["kind"]:
         yield Batch("log_events", columns)
     yield from indexed.batches()
+    if listed := list(down_nodes.hosts(account.nodes)):
+        yield Batch("nodes", {"host": listed, "node": list(range(len(listed)))})
     if lines.problem is not None:
         yield lines.problem
 

@@ -35,6 +35,7 @@ class _Row:
     step: str | None
     state: str
     code: str
+    nodes: str
 
 
 @dataclass(slots=True)
@@ -62,7 +63,14 @@ class Accounts:
         said = {name: cell.strip(' "') for name, cell in zip(self._names, cells, strict=False)}
         found = _STEP.fullmatch(said.get("JobID") or said.get("JobIDRaw") or "")
         if found and said.get("State"):
-            self._rows.append(_Row(number, line, found["job"], found["step"], _state(said["State"]), said.get("ExitCode", "")))
+            rest = said.get("ExitCode", ""), said.get("NodeList", "")
+            self._rows.append(_Row(number, line, found["job"], found["step"], _state(said["State"]), *rest))
+
+    @property
+    def nodes(self) -> str:
+        """The list of nodes of the one job of the tables, as Slurm writes it; empty where there is none."""
+        jobs = {row.job: row.nodes for row in self._rows if row.step is None}
+        return next(iter(jobs.values())) if len(jobs) == 1 else ""
 
     def ends(self) -> Iterator[tuple[int, str, str, str]]:
         """Line, text, kind and subject of how the one job of the tables ended; of several nothing tells which is meant."""

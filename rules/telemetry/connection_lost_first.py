@@ -35,9 +35,9 @@ def _evaluate(roster: Roster, graph: WaitGraph, logged: Logged, thresholds: Thre
         return
     if any(facts.ended for facts in roster.ranks.values()):
         return
-    faults = by_own_nic(logged.losses, logged.nic_faults)
+    faults = by_own_nic(logged.losses, logged.nic_faults or logged.links_lost)
     yield from _of_nics(roster, faults, logged.losses) if faults else ()
-    if logged.nic_faults:
+    if faults or logged.nic_faults:
         return  # where ports failed, the order of losses tells nothing
     found = lost_first(logged.losses)
     if found is None:
@@ -63,19 +63,22 @@ def _of_nics(roster: Roster, faults: tuple[NicFault, ...], losses: tuple[Loss, .
         belief=Belief.DIRECT_RECORD,
         confidence=Confidence.LIKELY,
         evidence=(
-            *(
-                Evidence(f"NCCL on {fault.host} says that its own port {fault.nic} failed", fault.source)
-                for fault in faults[:_SHOWN]
-            ),
+            *(Evidence(_said(fault), fault.source) for fault in faults[:_SHOWN]),
             Evidence(f"no connection was lost but to or from {faults[0].host}: {lost.text}", lost.source),
         ),
-        granularity=Granularity.of_ranks(ranks),
+        granularity=Granularity.of_ranks(ranks) if named else Granularity.HOST,
         members=Members.EACH if named or len(ranks) == 1 else Members.ONE_OF,
         resource=Resource(nic=faults[0].nic.partition(":")[0]) if len(faults) == 1 else None,
         next_steps=(
             f"look at {faults[0].nic} of {faults[0].host}: cable, transceiver and switch port, ibstat, its kernel log",
         ),
     )
+
+
+def _said(fault: NicFault) -> str:
+    if fault.by_kernel:
+        return f"the kernel of {fault.host} says that the link of {fault.nic} went down"
+    return f"NCCL on {fault.host} says that its own port {fault.nic} failed"
 
 
 def _finding(host: str, ranks: tuple[int, ...], losses: tuple[Loss, ...], least: float) -> Finding:

@@ -41,14 +41,21 @@ WHERE (l.kind = 'process_exit' OR (l.kind IN ('oom_kill', 'segfault') AND l.rank
     AND l.subject IS NOT NULL
 ORDER BY l.rank, l.path, l.locator
 """
-# The one node that was lost before anything else went wrong, with all its ranks.
+# The one node that was lost before anything else went wrong, with all its ranks. Others give up waiting for these, or lose
+# them, before the scheduler sees it; ranks that do so themselves were there.
 _LOST_NODE = """
+WITH lost AS (
+    SELECT rank, subject, source, source_id, locator, path FROM logged_event WHERE kind = 'node_failed' AND rank IS NOT NULL
+)
 SELECT l.rank, l.subject, l.source, min(l.subject) OVER () = max(l.subject) OVER ()
-FROM logged_event l
-WHERE l.kind = 'node_failed' AND l.rank IS NOT NULL AND NOT EXISTS (
+FROM lost l
+WHERE NOT EXISTS (
     SELECT 1 FROM log_events c WHERE c.source_id = l.source_id AND c.locator < l.locator AND c.kind IN (
-        'job_cancelled', 'exception', 'fatal_error', 'process_exit', 'watchdog_timeout', 'store_timeout', 'transfer_timeout',
-        'peer_closed', 'terminated', 'signal_sent') AND coalesce(c.subject, '') NOT LIKE '%DUE TO NODE FAILURE%')
+        'job_cancelled', 'exception', 'fatal_error', 'process_exit', 'terminated', 'signal_sent')
+        AND coalesce(c.subject, '') NOT LIKE '%DUE TO NODE FAILURE%')
+AND NOT EXISTS (
+    SELECT 1 FROM log_events c JOIN lost o ON o.rank = c.rank AND o.subject = l.subject
+    WHERE c.kind IN ('watchdog_timeout', 'store_timeout', 'transfer_timeout', 'peer_closed'))
 ORDER BY l.rank, l.path, l.locator
 """
 # Of one step of one job: a log of several tells several.

@@ -18,7 +18,7 @@ from forensics.rules.reductions.logs.ends import exits, first_ends
 from forensics.rules.reductions.logs.failures import Failures, failures
 from forensics.rules.reductions.logs.files_apart import with_logs_of_the_run
 from forensics.rules.reductions.logs.gave_up import gave_up
-from forensics.rules.reductions.logs.lost_connections import Loss, NicFault, lost_connections, nic_faults
+from forensics.rules.reductions.logs.lost_connections import Loss, NicFault, links_lost, lost_connections, nic_faults
 from forensics.rules.reductions.logs.positions import LoggedGroup, logged_groups
 from forensics.rules.reductions.logs.process_exit import Exit
 from forensics.rules.reductions.logs.raised import Failure
@@ -50,14 +50,16 @@ class Logged:
 
     `failures` are the errors by which ranks ended, `odd_sizes` is set when some rank met sizes that do not fit.
     `reports` are operations of which a library said who came, or all ranks but one that they gave up in it.
-    `ranks` wrote or are spoken of in some log, with their hosts where known. `timed_out` maps a rank to the line that
-    says it gave up waiting. `cancels` are the lines that say the job was ended from outside,
-    `losses` the connections that were lost. `lost_node` is the line that says that a node of the job was lost.
+    `ranks` wrote or are spoken of in some log, with their hosts where known; `places` are hosts of others too. `timed_out` maps
+    a rank to the line that says it gave up waiting. `cancels` are the lines that say the job was ended from outside,
+    `losses` the connections that were lost, `links_lost` the links that kernels say were.
+    `lost_node` is the line that says that a node of the job was lost.
     """
 
     groups: tuple[LoggedGroup, ...] = ()
     reports: tuple[Communicator, ...] = ()
     ranks: Mapping[int, str | None] = field(default_factory=dict)
+    places: Mapping[int, str] = field(default_factory=dict)
     exits: tuple[Exit, ...] = ()
     timed_out: Mapping[int, str] = field(default_factory=dict)
     failures: Failures = field(default_factory=Failures)
@@ -66,6 +68,7 @@ class Logged:
     cancels: tuple[str, ...] = ()
     losses: tuple[Loss, ...] = ()
     nic_faults: tuple[NicFault, ...] = ()
+    links_lost: tuple[NicFault, ...] = ()
     world_size: int | None = None
     lost_node: str | None = None
 
@@ -87,14 +90,14 @@ class Logged:
 
 
 _SPOKEN = """
-SELECT spoken.rank, coalesce(spoken.host, placed.host) FROM (
-    SELECT rank, min(host) AS host FROM (
-        SELECT rank, host FROM log_positions UNION ALL SELECT rank, host FROM log_events
-        UNION ALL SELECT rank, host FROM sources WHERE kind IN ('training_log', 'nccl_log')
-    ) WHERE rank IS NOT NULL GROUP BY rank
-) spoken LEFT JOIN (
-    SELECT rank, min(host) AS host FROM process_ranks WHERE rank IS NOT NULL GROUP BY rank HAVING count(DISTINCT host) = 1
-) placed USING (rank) ORDER BY rank
+SELECT rank, min(host) FROM (
+    SELECT rank, host FROM log_positions UNION ALL SELECT rank, host FROM log_events
+    UNION ALL SELECT rank, host FROM sources WHERE kind IN ('training_log', 'nccl_log')
+) WHERE rank IS NOT NULL GROUP BY rank ORDER BY rank
+"""
+_PLACED = """
+SELECT rank, min(host) FROM process_ranks WHERE rank IS NOT NULL AND host IS NOT NULL
+GROUP BY rank HAVING count(DISTINCT host) = 1
 """
 _STATED = "SELECT DISTINCT try_cast(value AS INTEGER) FROM job_config WHERE key = 'log.world_size'"
 # A rank whose process the kernel or the driver names is one of the job, whether it wrote a line or not.
@@ -117,7 +120,8 @@ _OWN_TIMEOUTS = ("watchdog_timeout", "transfer_timeout", "store_timeout")
 @reduction
 def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
     """Read what the logs of a case tell."""
-    ranks = dict(connection.execute(_SPOKEN).fetchall())
+    places = dict(rows_of(connection, "process_ranks", _PLACED))
+    ranks = {rank: host or places.get(rank) for rank, host in connection.execute(_SPOKEN).fetchall()}
     world_size = known.world_size or _stated_world(connection, ranks)
     seen = frozenset(rank for rank, facts in known.ranks.items() if facts.has_stack or facts.has_recorder)
     seen |= {rank for (rank,) in rows_of(connection, "process_ranks", _NAMED_BY_KERNEL)}
@@ -141,6 +145,7 @@ def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
         groups=groups,
         reports=(*reported_operations(connection), *gave_up(connection, ranks, ends, of_the_run, world_size)),
         ranks=ranks,
+        places=places,
         exits=ends,
         failures=failures(connection, world_size),
         timed_out=timed_out,
@@ -149,6 +154,7 @@ def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
         odd_sizes=has_rows(connection, "log_events", ("size_mismatch",)),
         losses=lost_connections(connection, ranks),
         nic_faults=nic_faults(connection, ranks),
+        links_lost=links_lost(connection),
         world_size=world_size,
         lost_node=_lost_node(connection),
     )
@@ -211,7 +217,8 @@ def _with_heard(roster: Roster, heard: Logged) -> Roster:
 def _spoken_of(roster: Roster, heard: Logged, rank: int) -> RankFacts:
     known = roster.ranks.get(rank, RankFacts(rank))
     given_up = known.timed_out or rank in heard.timed_out
-    return replace(known, host=known.host or heard.ranks.get(rank), timed_out=given_up, of_the_run=rank in heard.of_the_run)
+    host = known.host or heard.ranks.get(rank) or heard.places.get(rank)
+    return replace(known, host=host, timed_out=given_up, of_the_run=rank in heard.of_the_run)
 
 
 def _ended(facts: RankFacts, end: Exit | None, failed: Failure | None) -> RankFacts:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from duckdb import DuckDBPyConnection
 
@@ -18,7 +19,10 @@ from forensics.case.database import has_rows, rows_of
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One line: `reporter` (a host) lost `peer` (a host); `status` is the verbs status of a failed completion."""
+    """One line: `reporter` (a host) lost `peer`, a host, or an address of which nothing tells the host (`is_placed` is unset).
+
+    `status` is the verbs status of a failed completion.
+    """
 
     reporter: str
     rank: int | None
@@ -26,23 +30,41 @@ class Loss:
     status: int | None
     text: str
     source: str
+    is_placed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class NicFault:
-    """One line of NCCL: a port of the own host (`nic`, as `mlx5_9:1`) failed under the rank that wrote it."""
+    """One line that says that a port of a host (`nic`, as `mlx5_9:1`) failed: of NCCL under some rank, or of a kernel."""
 
     host: str
     rank: int | None
     nic: str
     text: str
     source: str
+    by_kernel: bool = False
 
 
 _NIC_FAULTS = """
 SELECT rank, host, subject, text, source FROM logged_event
 WHERE kind = 'nic_event' AND subject IS NOT NULL AND NOT after_cancel ORDER BY path, locator
 """
+# Reports of links of NICs by the kernel of their host; the last one of each tells whether it is down.
+_LINKS = """
+SELECT host, device, kind, text, source, time_ns,
+    row_number() OVER (PARTITION BY host, device ORDER BY time_ns DESC, locator DESC) = 1
+FROM device_event WHERE kind IN ('link_down', 'link_up') AND host IS NOT NULL AND NOT regexp_matches(device, $1) ORDER BY ALL
+"""
+_AT = """
+SELECT min(t), max(t) FROM (
+    SELECT time_ns AS t FROM log_events JOIN sources USING (source_id) WHERE sources.kind = 'training_log'
+    UNION ALL SELECT CAST(1e9 * at_s AS BIGINT) FROM log_progress WHERE clock = 'line'
+    UNION ALL SELECT time_ns FROM log_positions)
+"""
+_ZONES_NS = 15 * 3_600_000_000_000
+_DATED = re.compile(r"\[?(?:[A-Z][a-z]{2} )?(?P<day>[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d)(?: (?P<year>\d{4}))?[\] ]")
+VIRTUAL = "^(veth|docker|br-|virbr|cali|vxlan|tap|lo)"
+"""Interfaces of containers and bridges, which come and go."""
 _FAULT = re.compile(r"(?P<nic>\S{1,80}) .*(?:port error|port is down|port down|fatal)", re.IGNORECASE)
 _LOSSES = """
 SELECT kind, rank, host, subject, text, source FROM logged_event
@@ -79,10 +101,11 @@ def lost_connections(connection: DuckDBPyConnection, hosts: Mapping[int, str | N
     for kind, rank, host, subject, text, source in connection.execute(_LOSSES).fetchmany(_MOST):
         reporter = host or hosts.get(rank)
         completion = _COMPLETION.search(subject) if kind == "completion_error" else None
-        peer = _host(completion["peer"] if completion else subject, addresses)
-        if reporter and peer and peer != short(reporter):
+        named = _PORT.sub("", name) if (name := completion["peer"] if completion else subject).count(":") == 1 else name
+        peer = _host(named, addresses)
+        if reporter and named not in ("localhost", "") and peer != short(reporter):
             status = int(completion["status"]) if completion else None
-            found.append(Loss(short(reporter), rank, peer, status, text, source))
+            found.append(Loss(short(reporter), rank, peer or named, status, text, source, is_placed=peer is not None))
     return tuple(found)
 
 
@@ -98,17 +121,46 @@ def nic_faults(connection: DuckDBPyConnection, hosts: Mapping[int, str | None]) 
     return tuple(found)
 
 
+def links_lost(connection: DuckDBPyConnection) -> tuple[NicFault, ...]:
+    """Links that kernels report as lost: at the time of the job, and of no known time those that did not come back."""
+    if not has_rows(connection, "device_events", ("link_down",)):
+        return ()
+    first, last = connection.execute(_AT).fetchall()[0]
+    found: dict[tuple[str, str], NicFault] = {}
+    for host, nic, kind, text, source, time_ns, is_last in connection.execute(_LINKS, [VIRTUAL]).fetchmany(_MOST):
+        at = _moment(text, last) if time_ns is None else time_ns
+        is_near = None if at is None or first is None else first - _ZONES_NS <= at <= last + _ZONES_NS
+        if kind == "link_down" and (is_last if is_near is None else is_near):
+            found[host, nic] = NicFault(short(host), None, nic, text, source, by_kernel=True)
+    return tuple(found.values())
+
+
+def _moment(text: str, near_ns: int | None) -> int | None:
+    """When a line of syslog or `dmesg -T` was written, in ns; one without its year is of the year before the job's logs end."""
+    said = _DATED.match(text)
+    if said is None or (said["year"] is None and near_ns is None):
+        return None
+    until = datetime.fromtimestamp((near_ns or 0) / 1e9 + 86_400, UTC)
+    for year in [int(said["year"])] if said["year"] else (until.year, until.year - 1):
+        try:
+            when = datetime.strptime(f"{said['day']} {year}", "%b %d %H:%M:%S %Y").replace(tzinfo=UTC)
+        except ValueError:
+            continue
+        if said["year"] or when <= until:
+            return int(when.timestamp()) * 10**9
+    return None
+
+
 def short(host: str) -> str:
     """A host's name without its domain."""
     return host if _ADDRESS.fullmatch(host) else host.partition(".")[0]
 
 
-def _host(peer: str, addresses: Mapping[str, str]) -> str | None:
+def _host(name: str, addresses: Mapping[str, str]) -> str | None:
     """The host that a peer's name or address means; None for an address that no log lays to a host."""
-    name = _PORT.sub("", peer) if peer.count(":") == 1 else peer
     if name in addresses:
         return short(addresses[name])
-    return None if _ADDRESS.fullmatch(name) or name in ("localhost", "") else short(name)
+    return None if _ADDRESS.fullmatch(name) else short(name)
 
 
 def lost_first(losses: Iterable[Loss]) -> tuple[str, tuple[Loss, ...]] | None:
@@ -116,19 +168,25 @@ def lost_first(losses: Iterable[Loss]) -> tuple[str, tuple[Loss, ...]] | None:
     named: dict[str, list[Loss]] = defaultdict(list)
     reporters = set()
     for loss in losses:
+        if not loss.is_placed:
+            continue
         named[loss.peer].append(loss)
         reporters.add(loss.reporter)
     silent = [host for host in named if host not in reporters]
     return (silent[0], tuple(named[silent[0]])) if len(silent) == 1 else None
 
 
-def by_own_nic(losses: Iterable[Loss], faults: Iterable[NicFault]) -> tuple[NicFault, ...]:
-    """The failed ports of the one host that has any, where all lost connections are to it or from it."""
+def by_own_nic(losses: Sequence[Loss], faults: Sequence[NicFault]) -> tuple[NicFault, ...]:
+    """The failed ports of the one host that has any, where all lost connections are to it or from it.
+
+    Connections that others lost to one and the same address, of which nothing tells the host, may well be to it.
+    """
     hosts = {fault.host for fault in faults}
-    ends = [{loss.reporter, loss.peer} for loss in losses]
-    if len(hosts) != 1 or not ends or not all(hosts & pair for pair in ends):
+    elsewhere = [loss for loss in losses if not hosts & {loss.reporter, loss.peer}]
+    is_one_address = len({loss.peer for loss in elsewhere}) == 1 and not any(loss.is_placed for loss in elsewhere)
+    if len(hosts) != 1 or not losses or (elsewhere and not is_one_address):
         return ()
-    return tuple({fault.rank: fault for fault in reversed(tuple(faults))}.values())
+    return tuple({(fault.rank, fault.nic if fault.by_kernel else ""): fault for fault in reversed(faults)}.values())
 
 
 def without_a_loss(connection: DuckDBPyConnection) -> list[tuple[int, str, int]]:

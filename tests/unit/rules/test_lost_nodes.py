@@ -75,5 +75,18 @@ def test_the_rank_of_a_lost_host_where_each_rank_states_its_host(tmp_path: Path,
         assert named(verdict_of(tmp_path / name)) == ({2, 3} if name == "all" else set())
 
 
+def test_a_node_that_the_scheduler_saw_lost_after_others_gave_up_on_it(tmp_path: Path) -> None:
+    gave_up = "".join(
+        f"[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, "
+        f"Timeout(ms)=600000) ran for 600031 milliseconds before timing out.\n"
+        for rank in (0, 1, 9)
+    )
+    lost = "srun: error: Node failure on gx2\n"
+    for name, above in {"others": gave_up, "itself": gave_up.replace("[Rank 9]", "[Rank 5]")}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.out").write_text(INIT + STEPS + above + lost)
+        assert named(verdict_of(tmp_path / name)) == ({4, 5, 6, 7} if name == "others" else set())
+
+
 def test_lists_of_nodes() -> None:
     assert [*hosts("gpu-[003-005,9],login1")] == ["gpu-003", "gpu-004", "gpu-005", "gpu-9", "login1"]
