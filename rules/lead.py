@@ -1,6 +1,7 @@
 """Whether suspects are a lead and no accusation: one round of stacks looks alike in a stuck job and in a sound one.
 
-So does one round of dumps of gloo: no watchdog writes them when a limit has passed, they were asked for.
+So does one round of dumps of gloo: no watchdog writes them when a limit has passed, they were asked for. And so does one of a
+pipeline whose hosts have queued all of a step.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from forensics.rules.reductions.progress.standstill import Standing, WaitStates
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.waits.completions import HOST_BACKENDS
+from forensics.rules.reductions.waits.graph import WaitGraph
+from forensics.rules.reductions.waits.settled import ends_in_queued_messages
 
 _AGAIN = (
     "take stacks of all ranks again, half a minute later or more, with the time of day in the names of the files, and hand in "
@@ -36,6 +39,7 @@ def is_lead(
     stacks: StacksByRank,
     groups: Communicators,
     roster: Roster,
+    graph: WaitGraph,
 ) -> bool:
     """Whether one look, that somebody asked for, is all that speaks for the suspects, and nothing shows a standstill."""
     faults = [each for each in judged.assessments if each.fault is not None]
@@ -44,7 +48,8 @@ def is_lead(
     on_hosts = all(group.backend in HOST_BACKENDS for group in groups if group.pending)
     # That nothing could be had of a rank is more than a look at it.
     seen = {rank for rank, facts in roster.ranks.items() if not facts.unseen}
-    asked = [on_hosts and each.cause not in _OF_CALLS and seen.issuperset(each.ranks) for each in faults]
+    queued = ends_in_queued_messages(graph, seen)
+    asked = [(on_hosts or queued) and each.cause not in _OF_CALLS and seen.issuperset(each.ranks) for each in faults]
     alone = all(
         each.families and {*each.families} <= (_ASKED_FOR if by_request else _STACKS)
         for each, by_request in zip(faults, asked, strict=True)

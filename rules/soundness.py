@@ -15,6 +15,7 @@ from forensics.rules.comparison import Cleared, Comparison, comparison
 from forensics.rules.facts.symptoms import Findings
 from forensics.rules.reductions.arrivals.lateness import Latenesses, chance_of_last
 from forensics.rules.reductions.epochs.links import LinkRates
+from forensics.rules.reductions.frontier.messages import UnrecordedMessages
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.logs.finished import Finished
 from forensics.rules.reductions.network.call_paces import CallPaces, slow_members
@@ -87,7 +88,7 @@ def slowness_signs(
     findings: Findings,
     rates: LinkRates,
     uses: LineUses,
-    roster: Roster,
+    messages: UnrecordedMessages,
     windows: FrontierWindows,
     paces: CallPaces,
     late: Latenesses,
@@ -101,7 +102,7 @@ def slowness_signs(
     long = (*_longer_since(times), *_long_steps(times, findings), *_long_between(times, speed))
     seen = (*long, *_lossy_links(slowness), *_slow_calls(paces), *_below_their_lines(rates, uses))
     awaited = (*_late_ranks(late), *_awaited_ranks(slowness, speed.step_ns or times.typical_ns))
-    return SlownessSigns((*seen, *awaited, *_unseen_messages(roster, windows), *_long_passes(findings)))
+    return SlownessSigns((*seen, *awaited, *_unseen_messages(messages, windows), *_long_passes(findings)))
 
 
 def held_against_each_other(
@@ -213,9 +214,8 @@ def _long_passes(findings: Findings) -> Iterator[str]:
         yield f"ranks are long in {name}, by work or because they wait for messages"
 
 
-def _unseen_messages(roster: Roster, windows: FrontierWindows) -> Iterator[str]:
-    staged = {rank for window in windows for rank in window.matrix.ranks}
-    unseen = sorted({rank for rank, facts in roster.ranks.items() if facts.calls_unrecorded} - staged)
+def _unseen_messages(messages: UnrecordedMessages, windows: FrontierWindows) -> Iterator[str]:
+    unseen = sorted(messages - {rank for window in windows for rank in window.matrix.ranks})
     if unseen:
         yield f"messages of {ranks_text(unseen)} are in no recorder: a rank for which others wait in them would not show"
 

@@ -7,7 +7,7 @@ time), or when two captures of the same rank found it at the same place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -18,6 +18,8 @@ from forensics.rules.reductions.progress.rhythm import Rhythm
 from forensics.rules.reductions.progress.stack_times import not_of_one_hang
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import Stacks
+from forensics.rules.reductions.waits.graph import Wait
+from forensics.rules.reductions.waits.point_to_point import overtaken
 
 # Times the second longest pause on record (docs/decisions/0008-when-a-job-is-stuck.md).
 SILENCE_FACTOR = 2.0
@@ -122,8 +124,9 @@ def liveness(
     rhythm: Rhythm,
     factor: float = SILENCE_FACTOR,
     before_ns: int = 0,
+    waits: Sequence[Wait] = (),
 ) -> Liveness:
-    """Decide whether the job moves; `UNSEEN` when there was only one capture and nothing dates it.
+    """Decide whether the job moves, `waits` being those of its ranks; `UNSEEN` when one capture was made and nothing dates it.
 
     `factor` is how many of its own recurring pauses a silence must last to count as a stall, or of `before_ns`, which the calls
     that ranks are in took when they were made at the same place before.
@@ -137,7 +140,7 @@ def liveness(
     recorders = sum(facts.has_recorder for facts in roster.ranks.values())
     motion, reason = _recorded(advanced, frozen, recorders, silence, pause, factor, before_ns)
     if motion is Motion.UNSEEN:
-        motion, reason = _moments(connection) or _sampled(roster, stacks)
+        motion, reason = _moments(connection) or _of_messages(waits) or _sampled(roster, stacks)
     if motion is Motion.UNSEEN:
         motion, reason = _undated(connection, stacks) or _by_times(connection) or (motion, reason)
     elif motion is Motion.TOO_EARLY and pause is not None and pause < LEAST_SILENCE_NS and (passed := _passed(stacks)):
@@ -197,6 +200,16 @@ def _moments(connection: DuckDBPyConnection) -> tuple[Motion, str] | None:
             f"(its newest is {issued}): the job moved between the dumps"
         )
     return None
+
+
+def _of_messages(waits: Sequence[Wait]) -> tuple[Motion, str] | None:
+    """Dumps that cannot be of one moment either: messages between two ranks pass one after the other."""
+    found = overtaken(waits)
+    if found is None:
+        return None
+    behind = f"rank {found.rank} had queued behind its {found.behind.sequence} when it was dumped"
+    message = f"a message of {found.behind.communicator} that {behind}"
+    return Motion.TOO_EARLY, f"rank {found.finished_by} has finished {message}: the job moved between the dumps"
 
 
 def _by_times(connection: DuckDBPyConnection) -> tuple[Motion, str] | None:

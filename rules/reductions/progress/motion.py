@@ -58,7 +58,7 @@ def motion(
     silent = [rank for rank, facts in ranks.ranks.items() if facts.heartbeat_gap_ns]
     found = logged_motion(shim.values(), factor, silent) if calls.from_shim else None
     before = max((stayed_before(wait, rhythm.stays) for wait in graph.waits), default=0)
-    found = found or liveness(calls.connection, ranks, samples, rhythm, factor, before)
+    found = found or liveness(calls.connection, ranks, samples, rhythm, factor, before, graph.waits)
     found = moving_by_steps(calls.connection, found, windows, factor)
     if found.motion is Motion.UNSEEN and nics:
         found = replace(found, motion=Motion.STALLED, reason=nics.reason, source=nics.source)

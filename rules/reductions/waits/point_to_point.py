@@ -111,3 +111,29 @@ def _waits(
         families = dict.fromkeys((*waiting, *absent), calls.family)
         wait = Wait(label, sequence, waiting, absent, () if absent else silent, peers=pair, families=families)
         yield without_other_records(wait, heard)
+
+
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """A message that `finished_by` finished although `rank`, its other side, has it queued behind an earlier one."""
+
+    rank: int
+    finished_by: int
+    behind: Wait
+
+
+def overtaken(waits: Sequence[Wait]) -> Overtaken | None:
+    """A message that one side has finished and the other not begun, as it is in an earlier one of the same pair.
+
+    They pass one after the other, so no dumps of one moment hold both; None where none is of that kind.
+    """
+    pending: dict[tuple[str, tuple[int, int], int], tuple[Wait, int]] = {}
+    for wait in waits:
+        if wait.peers is None or wait.missing or len(wait.waiting) != 1:
+            continue
+        ((rank, call),) = wait.waiting.items()
+        order = call.order if call is not None else 0
+        first, before = pending.setdefault((wait.communicator, wait.peers, rank), (wait, order))
+        if order != before:
+            return Overtaken(rank, next(peer for peer in wait.peers if peer != rank), first)
+    return None

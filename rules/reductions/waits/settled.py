@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from forensics.rules.reductions.calls.positions import Communicators
@@ -42,6 +43,7 @@ def settled(
     passing = passing or (not apart and any(_passes(root, groups, seen) for root in graph.roots))
     # The devices of a job that stands still are in what the others wait in, but for the one that all wait for.
     passing = passing or len(computing - {rank for root in graph.roots for rank in root.ranks}) >= _LEAST_COMPUTING
+    passing = passing or _are_apart(graph, roster)
     alone = len(seen) == 1 and waiting <= seen
     held = not alone and seen <= waiting | missing and not passing and 2 * len(waiting) >= len(seen)
     behind = _behind(graph, groups) & seen
@@ -57,11 +59,41 @@ def settled(
 def _passes(root: Root, groups: Communicators, seen: set[int]) -> bool:
     """Whether an operation that all have entered is how a moving job looks: some have left it, or the whole job is inside."""
     wait = root.waits[0] if root.waits else None
-    if root.kind is not RootKind.ALL_JOINED or wait is None or not wait.communicator or wait.peers:
+    if root.kind is not RootKind.ALL_JOINED or wait is None or not wait.communicator:
         return False
+    if wait.peers:
+        return len(wait.waiting) < len(wait.peers)
     group = next(g for g in groups if g.label == wait.communicator)
     left = set(group.finished(wait.sequence)) - wait.waiting.keys()
     return seen <= wait.waiting.keys() or bool(left and not device_stall(groups, root))
+
+
+def _are_apart(graph: WaitGraph, roster: Roster) -> bool:
+    """Whether messages end the waits at two places that share neither rank nor host: no one link or device holds up both.
+
+    So looks a pipeline whose devices are at work, as the hosts have queued what comes next.
+    """
+    kinds = (RootKind.ALL_JOINED, RootKind.INVERTED)
+    ends = [set(root.ranks) for root in graph.roots if root.kind in kinds and all(wait.peers for wait in root.waits)]
+    places = [(ranks, {roster.host_of(rank) for rank in ranks} - {None}) for ranks in ends]
+    return any(
+        ranks.isdisjoint(others) and hosts.isdisjoint(beside)
+        for number, (ranks, hosts) in enumerate(places)
+        for others, beside in places[:number]
+    )
+
+
+def ends_in_queued_messages(graph: WaitGraph, seen: Collection[int]) -> bool:
+    """Whether the waits end in messages that no device is known to be inside, while every host has queued a call of all ranks.
+
+    The hosts of such a job wait at the end of each step, whether its devices work or stand.
+    """
+    whole = any(
+        wait.communicator and not (wait.peers or wait.missing) and wait.waiting.keys() >= {*seen} for wait in graph.waits
+    )
+    ends = [wait for root in graph.roots for wait in root.waits]
+    begun = all(call is not None and call.started for wait in ends for call in wait.waiting.values())
+    return whole and all(wait.peers and not wait.missing for wait in ends) and not begun
 
 
 def _behind(graph: WaitGraph, groups: Communicators) -> set[int]:

@@ -274,3 +274,46 @@ def test_devices_that_compute_show_that_dumps_of_a_moving_job_are_apart(
 ) -> None:
     """In a job that stands still they would all have come to the call that the others wait in."""
     assert named(verdict_of(loose(seen_apart(computing=computing), tmp_path))) == accused
+
+
+def between(pairs: Sequence[tuple[int, int]], *, ahead: int = 0, started: bool = False) -> Job:
+    """A pipeline of four stages whose hosts queued all of a step: messages of `pairs` are pending at both ends.
+
+    Those of the first pair are through for its receiver, `ahead` of them, and pending for its sender alone.
+    """
+    job = Job(4, "nccl")
+    group = job.group(tuple(range(4)), "PIPELINE_MODEL_PARALLEL_GROUP")
+    for _ in range(6):
+        for first in range(3):
+            _transfer(job, group, first, first + 1)
+        job.call(job.everyone)
+    for sender, receiver in [pairs[0]] * ahead:
+        job.call(group, f"send {sender}->{receiver}", [sender], done=False)
+        job.call(group, f"recv {receiver}<-{sender}", [receiver])
+    for sender, receiver in pairs[1:] if ahead else pairs:
+        job.call(group, f"send {sender}->{receiver}", [sender], done=False, started=started)
+        job.call(group, f"recv {receiver}<-{sender}", [receiver], done=False, started=started)
+    job.call(job.everyone, done=False)
+    return job
+
+
+@pytest.mark.parametrize(("started", "outcome"), [(False, Outcome.INCONCLUSIVE), (True, Outcome.HANG)])
+def test_one_message_that_all_else_is_behind_is_where_a_hang_would_be(started: bool, outcome: Outcome, tmp_path: Path) -> None:
+    """The devices may be at work before it, unless both are inside it."""
+    verdict = verdict_of(loose(between([(1, 2)], started=started), tmp_path))
+    (first,) = leaders(verdict)
+    assert (first.ranks, first.rules, verdict.outcome) == ((1, 2), ("FX140",), outcome)
+
+
+def test_messages_between_others_at_the_same_time_are_those_of_a_pipeline_at_work(tmp_path: Path) -> None:
+    assert named(verdict_of(loose(between([(0, 1), (2, 3)]), tmp_path))) == set()
+
+
+def test_a_message_that_its_receiver_has_is_through(tmp_path: Path) -> None:
+    assert named(verdict_of(loose(between([(1, 2)], ahead=1), tmp_path))) == set()
+
+
+def test_a_message_that_passed_another_shows_that_dumps_are_of_several_moments(tmp_path: Path) -> None:
+    verdict = verdict_of(loose(between([(1, 2)], ahead=2), tmp_path))
+    assert named(verdict) == set()
+    assert "the job moved between the dumps" in verdict.summary

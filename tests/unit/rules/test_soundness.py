@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
-from forensics.model import Anomaly, Belief, Cause, Confidence, Finding, Impact, StageRef
+from forensics.model import Anomaly, Belief, Cause, Confidence, Finding, Impact, StageName, StageRef, WaitKind
 from forensics.rules.comparison import Cleared, Comparison, comparison
 from forensics.rules.facts.symptoms import Findings
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
 from forensics.rules.reductions.epochs.captures import NicCapture
 from forensics.rules.reductions.epochs.links import LinkRate, LinkRates
+from forensics.rules.reductions.frontier.messages import UnrecordedMessages, unrecorded_messages
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.logs.finished import Finished
 from forensics.rules.reductions.network.call_paces import CallPace, CallPaces
@@ -22,12 +25,22 @@ from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.speed import Pace, Speed
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
+from forensics.rules.reductions.stacks.activity import Activity
+from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.soundness import NOT_COMPARED, SlownessSigns, UnrecordedRanks, slowness_signs, sound, speed_of_sound
+from tests.recordings.cases import new_case
 
 MS = 1e6
-NOTHING_ELSE = (LineUses(()), Roster({}, None), FrontierWindows(()), CallPaces(), Latenesses(), Speed(Pace.NOT_MEASURED, ""))
+NOTHING_ELSE = (
+    LineUses(()),
+    UnrecordedMessages(frozenset()),
+    FrontierWindows(()),
+    CallPaces(),
+    Latenesses(),
+    Speed(Pace.NOT_MEASURED, ""),
+)
 
 
 def steps_of(long: dict[int, float], number: int = 40) -> StepTimes:
@@ -130,11 +143,22 @@ def test_nics_that_all_stay_far_below_their_lines_do_too(rate: float, line: floa
     assert [sign.startswith("no NIC reaches more than 48 % of the rate of its line") for sign in signs] == [True] * is_sign
 
 
-@pytest.mark.parametrize("unrecorded", [True, False])
-def test_messages_that_no_recorder_keeps_do_too(unrecorded: bool) -> None:
-    ranks = Roster({rank: RankFacts(rank, calls_unrecorded=unrecorded) for rank in range(4)}, 4)
-    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), LineUses(()), ranks, *NOTHING_ELSE[2:])
-    assert [sign.startswith("messages of ranks 0-3 are in no recorder") for sign in signs] == [True] * unrecorded
+@pytest.mark.parametrize("ranks", [range(4), ()])
+def test_messages_that_no_recorder_keeps_do_too(ranks: Sequence[int]) -> None:
+    unseen = UnrecordedMessages(frozenset(ranks))
+    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), LineUses(()), unseen, *NOTHING_ELSE[2:])
+    assert [sign.startswith("messages of ranks 0-3 are in no recorder") for sign in signs] == [True] * bool(ranks)
+
+
+@pytest.mark.parametrize(("recorded", "unseen"), [(False, {1, 2}), (True, {2})])
+def test_stacks_tell_of_messages_of_a_group_without_collectives(recorded: bool, unseen: set[int]) -> None:
+    """gloo records nothing of a group that has messages alone; the numbers of other calls of rank 2 have gaps."""
+    case = new_case()
+    if recorded:
+        case.execute("INSERT INTO operations (source_id, rank, state, is_p2p) VALUES (1, 1, 'done', true)")
+    wait = Sample(0, 1, 1, True, False, Activity(StageName.UNKNOWN, WaitKind.POINT_TO_POINT, ()), "rank1.txt")
+    roster = Roster({rank: RankFacts(rank, calls_unrecorded=rank == 2) for rank in range(4)}, 4)
+    assert {*unrecorded_messages(case, roster, StacksByRank({1: Stacks((wait,), (), ())}))} == unseen
 
 
 @pytest.mark.parametrize(
