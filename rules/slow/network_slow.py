@@ -18,32 +18,35 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.reductions.network.captured_uses import NicUses
 from forensics.rules.reductions.network.fallen_rates import FallenRates
 from forensics.rules.reductions.network.line_uses import OF_LINE, LineUse, LineUses, apart, by_hosts, most_of_lines
 from forensics.rules.reductions.network.other_traffic import SharedNics, beyond
-from forensics.rules.reductions.progress.liveness import Liveness
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.ranks.shim_logs import WorkRequestLogs
 from forensics.rules.reductions.text.evidence_text import counted
 
 _TWO = 2
 
 
 def _evaluate(
-    roster: Roster, liveness: Liveness, uses: LineUses, fallen: FallenRates, shared: SharedNics, thresholds: Thresholds
-) -> Iterator[Finding]:
+    roster: Roster, liveness: Liveness, uses: LineUses, nics: NicUses, fallen: FallenRates, shared: SharedNics,
+    thresholds: Thresholds,
+) -> Iterator[Finding]:  # fmt: skip
     hosts = {nic.use.host for nic in shared}
-    if not liveness.may_move or (hosts and not any(beyond(uses, hosts))):
+    if liveness.motion is Motion.STALLED or (hosts and not any(beyond(uses, hosts))):
         return  # what has an end at a line that others fill is slow by that: FX184 names it
-    by_lines = list(_of_lines(roster, uses, thresholds))
-    yield from by_lines or _of_past(roster, uses, fallen, thresholds)
+    by_captures = not uses and bool(nics)
+    by_lines = list(_of_lines(roster, nics, thresholds["most_of_captured" if by_captures else "most_of_line"], thresholds))
+    if liveness.may_move or by_captures:
+        yield from by_lines or _of_past(roster, uses, fallen, thresholds)
 
 
-def _of_lines(roster: Roster, uses: LineUses, thresholds: Thresholds) -> Iterator[Finding]:
+def _of_lines(roster: Roster, uses: NicUses, least_sound: float, thresholds: Thresholds) -> Iterator[Finding]:
     """Whether no NIC comes near its line."""
     most = most_of_lines(uses)
     known = [use for use in uses if use.part is not None]
-    if most is None or most >= thresholds["most_of_line"]:
+    if most is None or most >= least_sound:
         return
     # A host whose NICs were not seen may be the one that all others wait for.
     hosts = {use.host for use in known}
@@ -123,7 +126,7 @@ def _evidence(worst: LineUse, uses: Sequence[LineUse], most: float) -> Iterator[
     yield Evidence("slots that carry less than the line look the same", None, supports=False)
 
 
-def _clears(roster: Roster, uses: LineUses) -> str | None:
+def _clears(roster: Roster, uses: NicUses) -> str | None:
     """Only where a NIC of every host moves what its line carries."""
     fast = {use.host for use in uses if use.part is not None and use.part >= OF_LINE}
     hosts = {host for rank in roster.ranks if (host := roster.host_of(rank))}
@@ -136,9 +139,10 @@ RULE = Rule(
     code="FX177",
     name="network-slow",
     seed="VenusTrace section 3.2.2 (rate of work requests) and Pulse section 6.2 (rate while active)",
-    needs=(Need(WorkRequestLogs, "work_requests", "when a NIC has work is seen in verbs only"),),
+    needs=(Need(NicUses, "work_requests", "when a NIC has work is seen in verbs, or by captures of it"),),
     thresholds=(
         Threshold("most_of_line", 0.4, "of the rate of the line: sound jobs reach six tenths, most of them nine"),
+        Threshold("most_of_captured", 0.5, "the same, in the busiest epochs of captures alone: sound ones reach eight tenths"),
         Threshold("most_of_past", 0.7, "of what ways between hosts moved before, where all fell: sound ones keep nine tenths"),
         Threshold("least_lost", 0.05, "of the time, at the NIC that has most work: less delays nobody"),
         Threshold("least_even", 0.8, "of what the fastest host moves (median of its NICs): two would be slow by as much"),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import duckdb
 import pytest
 
+from forensics.case.build import open_case
 from forensics.rules.engine import run, supply_of
 from forensics.rules.reductions.network.line_uses import LineUse, LineUses, apart, by_hosts, line_uses, most_of_lines
 from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs
 from forensics.rules.slow.network_slow import RULE
+from tests.recordings.nic_captures import LINE, Ring, captures, write
 from tests.recordings.scenarios import recorded
 
 S = 1_000_000_000
@@ -126,3 +130,23 @@ def test_two_pairs_are_enough_where_all_hosts_are_slow_alike(hubs: int, lowest: 
     found, _ = run(supply_of(case, instead={LineUses: uses}), [RULE], {})
     assert bool(found) is is_named
     assert not found or any("two hosts that are slow" in each.statement for each in found[0].evidence)
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_named"),
+    [(dict.fromkeys(range(4), 0.4), True), (dict.fromkeys(range(4), 0.7), False), (dict.fromkeys(range(3), 0.4), False)],
+    ids=["all at two fifths", "all at seven tenths", "one host is sound"],
+)
+def test_captures_tell_what_lines_move_as_work_requests_do(parts: dict[int, float], is_named: bool, tmp_path: Path) -> None:
+    ring = Ring(size=4, rails=1, operators=3, slow=parts)
+    if len(parts) < 4:  # nobody waits for a slow one: each sends to the same other one
+        ring = replace(ring, slow={}, out=parts)
+    files = captures(ring, line_bytes_per_s=int(LINE))
+    found, _ = run(supply_of(open_case([write(tmp_path, files)])), [RULE], {})
+    assert [each.ranks for each in found] == ([(0, 1, 2, 3)] if is_named else [])
+
+
+def test_captures_without_a_line_and_small_operators_tell_nothing(tmp_path: Path) -> None:
+    slow = Ring(size=4, rails=1, operators=3, slow=dict.fromkeys(range(4), 0.4))
+    for number, files in enumerate((captures(slow), captures(replace(slow, slices=6), line_bytes_per_s=int(LINE)))):
+        assert run(supply_of(open_case([write(tmp_path / str(number), files)])), [RULE], {})[0] == ()
