@@ -1,4 +1,4 @@
-"""Rings pause within their operators, and the NIC of one rank, or all of one host, stop to send before they stop to receive."""
+"""Rings wait for one rank or host: it stops to send before it stops to receive, or both its links begin last."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from forensics.model import (
     Mechanism,
     Members,
     Resource,
+    StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.epochs.captures import NicCaptures
+from forensics.rules.reductions.epochs.late_starts import LateStart, LateStarts
 from forensics.rules.reductions.epochs.links import LinkRates
 from forensics.rules.reductions.epochs.mirrors import MirroredPeers
 from forensics.rules.reductions.epochs.paused_rings import PausedRank, PausedRings
@@ -41,12 +43,17 @@ _MAY_DIFFER = 0.25
 
 
 def _evaluate(
-    roster: Roster, liveness: Liveness, paused: PausedRings, rates: LinkRates, busy: BusyHosts, users: NicUsers,
-    calls: LinkCalls, mirrored: MirroredPeers, thresholds: Thresholds,
+    roster: Roster, liveness: Liveness, paused: PausedRings, starts: LateStarts, rates: LinkRates, busy: BusyHosts,
+    users: NicUsers, calls: LinkCalls, mirrored: MirroredPeers, thresholds: Thresholds,
 ) -> Iterator[Finding]:  # fmt: skip
     if liveness.motion is Motion.STALLED:
         return
     hosts = {capture.rank: roster.host_of(capture.rank) or capture.host for capture in rates.captures}
+    late = [each for each in starts if each.share >= thresholds["least_late"]]
+    # Records of calls tell more of who is late, and for whom.
+    if late and not any(facts.has_recorder for facts in roster.ranks.values()):
+        yield mirrored.doubted(_begun_late(late, hosts, users, busy))
+        yield blocked_ranks(sorted(set(users.of(rank for each in late for rank in each.ring)) - _of_late(late, users)))
     by_host: dict[str | None, list[PausedRank]] = defaultdict(list)
     for each in paused.begun:
         by_host[hosts.get(each.rank)].append(each)
@@ -58,6 +65,55 @@ def _evaluate(
             yield mirrored.doubted(_finding(told, users, calls, busy.get(host), is_host=is_host, beside=beside))
             reached = {rank for each in told for rank in each.ring}
             yield blocked_ranks(sorted(set(users.of(reached)) - set(users.of([*beside, *(each.rank for each in found)]))))
+
+
+def _of_late(late: Sequence[LateStart], users: NicUsers) -> set[int]:
+    return set(users.of(each.rank for each in late))
+
+
+def _begun_late(
+    late: Sequence[LateStart], hosts: Mapping[int, str | None], users: NicUsers, busy: BusyHosts
+) -> Finding:  # fmt: skip
+    """The ranks of one host; of several hosts one may be what the others wait for, in groups that captures do not show."""
+    ranks, worst = tuple(sorted(_of_late(late, users))), max(late, key=lambda each: (each.share, -each.rank))
+    (host, *others) = sorted({hosts.get(each.rank) for each in late}, key=str)
+    named = not others and (host is not None or len(ranks) == 1)
+    taken = busy.get(host) if named and host else None
+    is_host = named and len(late) >= _SEVERAL
+    return Finding(
+        ranks=ranks,
+        cause=Cause.CPU_CONTENTION if taken else Cause.UNKNOWN,
+        stage=StageRef(component=Component.HOST if taken else Component.UNKNOWN),
+        belief=Belief.BEHIND_AND_BUSY if named else Belief.GROUP_SYMPTOM,
+        confidence=Confidence.SUSPECT,
+        evidence=tuple(_evidence_of_begins(late, taken)),
+        granularity=Granularity.HOST if is_host else Granularity.of_ranks(ranks) if named else Granularity.GROUP,
+        members=Members.EACH if named else Members.ONE_OF,
+        anomaly=Anomaly.FAIL_SLOW,
+        resource=Resource(peer_ranks=tuple(sorted(set(users.of(r for each in late for r in each.ring)) - set(ranks)))),
+        mechanism=Mechanism("late_start", "local" if named else "unknown"),
+        impact=Impact(None, round(worst.share, 3), worst.times, "arrival"),
+        next_steps=(
+            f"stacks of {ranks_text(ranks)}, several times a minute: what they do while the others have begun",
+            f"look at clocks, temperature and power of the GPUs of {ranks_text(ranks)}, and at what else runs on the host",
+        ),
+    )
+
+
+def _evidence_of_begins(late: Sequence[LateStart], taken: TakenCores | None) -> Iterator[Evidence]:
+    for each in sorted(late, key=lambda each: (-each.share, each.rank))[:_SHOWN]:
+        yield Evidence(
+            f"both links of rank {each.rank} begin last in its ring of {len(each.ring)} NICs, {each.times} times, by "
+            f"{each.typical_ns / 1e6:.1f} ms (median): rank {each.before} sends so much later than it receives, rank "
+            f"{each.after} receives so much later than it sends; {100 * each.share:.0f} % of the time",
+            each.source,
+        )
+    if len(late) >= _SEVERAL:
+        yield Evidence(f"so it is in {counted(len(late), 'ring')} over different NICs")
+    if taken is not None:
+        yield Evidence(taken.statement, taken.source)
+    why = "it may wait itself, for ranks in its host or for messages of a pipeline: captures do not tell its work"
+    yield Evidence(why, None, supports=False)
 
 
 def _is_of_host(host: str, found: Sequence[PausedRank], paused: PausedRings, hosts: Mapping[int, str | None]) -> bool:
@@ -130,13 +186,19 @@ def _evidence(
         yield Evidence("the way from one to the next may stop as well", None, supports=False)
 
 
-def _clears(roster: Roster, paused: PausedRings, users: NicUsers) -> str | None:
+def _clears(roster: Roster, paused: PausedRings, starts: LateStarts, users: NicUsers) -> str | None:
     if not paused.rings:
         return None
+    if starts:
+        return Undecided("operators of rings begin without one rank, and calls tell more of it, or it costs too little")
     if paused.begun or paused.open:
         return Undecided("rings pause within operators, and it is not told who stops first, or it costs too little")
     seen = set(users.of(rank for ring in paused.rings for rank in ring))
-    return f"{counted(len(paused.rings), 'ring')} of NICs do not pause within operators" if set(roster.ranks) <= seen else None
+    return (
+        f"{counted(len(paused.rings), 'ring')} of NICs begin together and do not pause within operators"
+        if set(roster.ranks) <= seen
+        else None
+    )
 
 
 RULE = Rule(
@@ -144,8 +206,11 @@ RULE = Rule(
     name="sender-paused",
     seed="Pulse sections 6.2 and 7.2.2 (CPU contention: long duration at a normal actual communication time)",
     needs=(Need(NicCaptures, "NIC epochs", "which NIC stops first is told by captures only"),),
-    thresholds=(Threshold("least_cost", 0.04, "of the time, in pauses: fewer are those of a busy host"),),
-    concludes="The host, or the two ends of the link, whose sends stop first when rings pause within operators.",
+    thresholds=(
+        Threshold("least_cost", 0.04, "of the time, in pauses: fewer are those of a busy host"),
+        Threshold("least_late", 0.05, "of the time, in which the others have begun: less is usual between hosts"),
+    ),
+    concludes="The host, or the two ends of the link, whose sends stop first when rings pause, or whose links begin last.",
     evaluate=_evaluate,
     clears=_clears,
 )

@@ -175,6 +175,53 @@ def paused(pausing: Pausing, **text: Any) -> dict[str, bytes]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Rings of `size` ranks, one a rail, over as many hosts: in each `period` (ns) every link moves `whole` bytes.
+
+    A link begins when both its ends are there: `late` ranks are so much later (ns). Others move `early` bytes at once, and the
+    rest when all have begun. From host to host links begin `apart` later (ns), as those of a pipeline do. Of the operators only
+    the first `times` have a late rank.
+    """
+
+    size: int = 4
+    rails: int = 2
+    operators: int = 12
+    late: Mapping[int, float] = field(default_factory=dict)
+    apart: float = 0.0
+    times: int = 12
+    whole: float = 100e6
+    early: float = 8e6
+    period: float = 40e6
+    epoch_ns: int = 32_000
+
+
+def begun(made: Begun, **text: Any) -> dict[str, bytes]:
+    """The capture of every rank's NIC by path; `text` adds to its description."""
+    ring = Ring(made.size, made.rails, epoch_ns=made.epoch_ns, peers=True)
+    edges = np.arange(0.0, (made.operators + 1) * made.period, ring.epoch_ns)
+    moved = {ends: _beginning(made, ends, edges) for ends in ring.links()}
+    return {
+        f"nodes/n{rank // ring.rails}/nic/mlx5_{rank % ring.rails}.epochs": _file(ring, rank, moved, text)
+        for rank in range(ring.world)
+    }
+
+
+def _beginning(made: Begun, ends: Ends, edges: npt.NDArray[np.float64]) -> Values:
+    """What a link moves before all of its ring are there, and then."""
+    last = max((by for rank, by in made.late.items() if (rank - ends[0]) % made.rails == 0), default=0.0)
+    times, total = [0.0], [0.0]
+    for at in range(made.operators):
+        own, all_there = (by if at < made.times else 0.0 for by in (max(made.late.get(end, 0.0) for end in ends), last))
+        begin = (at + 0.25) * made.period + made.apart * (ends[0] // made.rails)
+        parts = [(own, made.early), (all_there, made.whole - made.early)] if own < all_there else [(own, made.whole)]
+        for delay, count in parts:
+            times += [begin + delay, begin + delay + count / LINE * 1e9]
+            total += [total[-1], total[-1] + count]
+    found: Values = np.diff(np.floor(np.interp(edges, times, total))).astype(np.uint32)
+    return found
+
+
 def _stopping(pausing: Pausing, sender: int, edges: npt.NDArray[np.float64]) -> Values:
     """A link that moves at the rate of the line, and stops in each period when the ranks before it have."""
     host, rail = divmod(sender, pausing.rails)

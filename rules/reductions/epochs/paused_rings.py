@@ -123,7 +123,7 @@ def _rings(links: Sequence[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
 
 def _pauses(nic: MovedByNic | None, before: int, after: int) -> _Pauses:
     """Each pause of what a NIC sends with the one of what it receives in nearly the same time, where there is one."""
-    sent, got = (_series(nic, peer, way) for peer, way in ((after, "send"), (before, "recv")))
+    sent, got = (series(nic, peer, way) for peer, way in ((after, "send"), (before, "recv")))
     if nic is None or sent is None or got is None or not len(sent.stopped) or not len(got.stopped):
         return _Pauses(np.empty(0), np.empty(0), 0.0)
     first = np.searchsorted(got.resumed, sent.stopped, side="right")
@@ -136,7 +136,8 @@ def _pauses(nic: MovedByNic | None, before: int, after: int) -> _Pauses:
     return _Pauses(lead[within], lengths[0][within], float(max(_LEAD_NS, _LEAD_EPOCHS * epoch_ns)))
 
 
-def _series(nic: MovedByNic | None, peer: int, direction: str) -> PeerOperators | None:
+def series(nic: MovedByNic | None, peer: int, direction: str) -> PeerOperators | None:
+    """What a NIC moves with the NIC of one peer in one direction, None without any."""
     found = (each for each in (nic.nics if nic else ()) if (each.peer, each.direction) == (peer, direction))
     return next(found, None)
 
