@@ -11,12 +11,11 @@ from forensics.ingest.interface import Batch
 LARGEST = (1 << 62) - 1
 _NUMBERS = ("rank", "generation", "port", "remote_number", "peer")
 _WORDS = ("host", "nic", "gid", "remote_gid")
-_COVERAGE = ("first_epoch", "epochs", "line_bytes_per_s")
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A queue pair of a NIC; `first_epoch`, `epochs` and `line` (bytes per second) are what rows say of the capture."""
+    """A queue pair of a NIC."""
 
     host: str | None
     rank: int | None
@@ -30,9 +29,6 @@ class End:
     remote_gid: str | None
     remote_number: int | None
     peer: int | None
-    first_epoch: int | None = None
-    epochs: int | None = None
-    line: int | None = None
 
     @property
     def capture(self) -> tuple[str | None, str | None, int, str | None]:
@@ -50,8 +46,7 @@ def end_of(cells: Mapping[str, Any], number: int, epoch_ns: int = 0, clock: str 
     """The queue pair of a row, by the names of its columns."""
     rank, generation, port, remote, peer = (whole(cells.get(name)) for name in _NUMBERS)
     host, nic, gid, remote_gid = (word(cells.get(name)) for name in _WORDS)
-    covered = (whole(cells.get(name)) for name in _COVERAGE)
-    return End(host, rank, nic, epoch_ns, clock, number, generation, port, gid, remote_gid, remote, peer, *covered)
+    return End(host, rank, nic, epoch_ns, clock, number, generation, port, gid, remote_gid, remote, peer)
 
 
 def names_of(ends: Sequence[End]) -> list[str]:

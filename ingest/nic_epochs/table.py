@@ -6,7 +6,6 @@ Rows are taken one by one into four columns of numbers, so that a file takes 32 
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,11 +28,14 @@ MOST_ROWS = 1 << 25
 _MOST_SHOWN = 20
 _MOST_EPOCH_NS = 60_000_000_000
 _BATCH_VALUES = 1 << 20
+_OF_CAPTURE = frozenset({"first_epoch", "epochs", "line_bytes_per_s"})
 # A run goes on over fewer empty epochs than this.
 _GAP = 32
 _WAYS = {"send": 0, "sent": 0, "tx": 0, "recv": 1, "receive": 1, "received": 1, "rx": 1}
 
 Ints = npt.NDArray[np.int64]
+Told = tuple[int | None, int | None, int | None]
+"""What rows say of a capture: its first epoch, the one behind its last, and bytes per second of the line."""
 
 
 @dataclass(slots=True)
@@ -45,6 +47,16 @@ class _Cells:
     way: array[int] = field(default_factory=lambda: array("q"))
     epoch: array[int] = field(default_factory=lambda: array("q"))
     bytes: array[int] = field(default_factory=lambda: array("q"))
+    told: dict[tuple[Any, ...], Told] = field(default_factory=dict)
+
+    def cover(self, end: End, row: Mapping[str, Any]) -> None:
+        """Take what a row says of the whole capture; parts that rows tell apart are one."""
+        first, epochs, line = (whole(row.get(name)) for name in ("first_epoch", "epochs", "line_bytes_per_s"))
+        begin, stop, rate = self.told.get(end.capture, (None, None, None))
+        if first is not None and epochs is not None:
+            begin = first if begin is None else min(begin, first)
+            stop = first + epochs if stop is None else max(stop, first + epochs)
+        self.told[end.capture] = (begin, stop, rate if line is None else max(line, rate or line))
 
     def add(self, end: End, way: int, epoch: int, count: int) -> None:
         """Take one row."""
@@ -66,13 +78,16 @@ def items(names: Sequence[str], rows: Iterable[tuple[str, Sequence[Any]]], said:
         if len(cells.end) == MOST_ROWS:
             yield Problem(f"more than {MOST_ROWS} rows; the rest was left out", place)
             break
-        found = _row({**said, **{n: cell for n, cell in zip(names, row, strict=False) if cell not in (None, "")}})
+        values = {**said, **{n: cell for n, cell in zip(names, row, strict=False) if cell not in (None, "")}}
+        found = _row(values)
         if isinstance(found, str):
             bad += 1
             if bad <= _MOST_SHOWN:
                 yield Problem(found, place)
             continue
         cells.add(*found)
+        if not values.keys().isdisjoint(_OF_CAPTURE):
+            cells.cover(found[0], values)
     if bad > _MOST_SHOWN:
         yield Problem(f"{bad - _MOST_SHOWN} more rows could not be read")
     if not cells.ends:
@@ -101,7 +116,7 @@ def _tables(cells: _Cells) -> Iterator[Batch]:
     number = {key: at for at, key in enumerate(dict.fromkeys(end.capture for end in ends))}
     of_end = np.array([number[end.capture] for end in ends], np.int64)
     end, way, epoch, count = (np.frombuffer(column, np.int64) for column in (cells.end, cells.way, cells.epoch, cells.bytes))
-    yield _captures(ends, list(number), of_end[end], epoch)
+    yield _captures(list(number), [cells.told.get(key, (None, None, None)) for key in number], of_end[end], epoch)
     names = names_of(ends)
     yield queue_pairs(ends, names)
     order = np.lexsort((count, epoch, way, end))
@@ -110,15 +125,15 @@ def _tables(cells: _Cells) -> Iterator[Batch]:
     yield from _runs(names, of_end, end[last], way[last], epoch[last], count[last])
 
 
-def _captures(ends: Sequence[End], keys: Sequence[tuple[Any, ...]], number: Ints, epoch: Ints) -> Batch:
+def _captures(keys: Sequence[tuple[Any, ...]], told: Sequence[Told], number: Ints, epoch: Ints) -> Batch:
     """A capture lasts from its first row to its last, unless the file says what was captured; `number` is that of each row."""
     first, last = np.full(len(keys), LARGEST), np.full(len(keys), -LARGEST)
     np.minimum.at(first, number, epoch)
     np.maximum.at(last, number, epoch)
-    by_key = defaultdict[tuple[Any, ...], list[End]](list)
-    for end in ends:
-        by_key[end.capture].append(end)
-    told = [_told(by_key[key]) for key in keys]
+    spans = [
+        (at, end - at + 1) if begin is None or stop is None else (begin, min(stop - begin, LARGEST))
+        for (begin, stop, _), at, end in zip(told, first.tolist(), last.tolist(), strict=True)
+    ]
     columns: dict[str, Sequence[Any]] = {
         "capture_id": list(range(len(keys))),
         "host": [key[0] for key in keys],
@@ -126,22 +141,13 @@ def _captures(ends: Sequence[End], keys: Sequence[tuple[Any, ...]], number: Ints
         "epoch_ns": [key[2] for key in keys],
         "unit": ["bytes"] * len(keys),
         "clock": [key[3] for key in keys],
-        "first_epoch": [begin if begin is not None else at for (begin, *_), at in zip(told, first.tolist(), strict=True)],
-        "epochs": [many or at for (_, many, _), at in zip(told, (last - first + 1).tolist(), strict=True)],
+        "first_epoch": [begin for begin, _ in spans],
+        "epochs": [epochs for _, epochs in spans],
         "line_bytes_per_s": [line for *_, line in told],
     }
     if all(key[0] is None for key in keys):
         del columns["host"]  # that of the file
     return Batch("captures", columns)
-
-
-def _told(ends: Sequence[End]) -> tuple[int | None, int | None, int | None]:
-    """First epoch, epochs and line of one capture, as far as its rows say them; parts that rows tell apart are one."""
-    spans = [(end.first_epoch, end.epochs) for end in ends]
-    known = [(first, first + epochs) for first, epochs in spans if first is not None and epochs is not None]
-    line = max((end.line for end in ends if end.line is not None), default=None)
-    begin, stop = min((first for first, _ in known), default=None), max((last for _, last in known), default=None)
-    return (None, None, line) if begin is None or stop is None else (begin, min(stop - begin, LARGEST), line)
 
 
 def _runs(names: Sequence[str], of_end: Ints, end: Ints, way: Ints, epoch: Ints, count: Ints) -> Iterator[Batch]:

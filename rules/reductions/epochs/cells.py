@@ -101,7 +101,8 @@ def by_nic(cells: Cells, standing: Mapping[int, int], own: int) -> Cells:
 
 def in_all(cells: Cells) -> Cells:
     """The same cells of one NIC, each with the bytes that all series of its direction moved in its epoch."""
-    if len(np.unique(cells.series)) <= len(np.unique(cells.series % len(DIRECTIONS))):
+    each = cells.series[np.flatnonzero(np.diff(cells.series, prepend=-1))]
+    if len(each) <= len({*(each % len(DIRECTIONS)).tolist()}):
         return cells
     _, place = np.unique(cells.epoch * len(DIRECTIONS) + cells.series % len(DIRECTIONS), return_inverse=True)
     total = np.bincount(place, weights=cells.bytes)
