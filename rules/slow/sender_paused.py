@@ -29,6 +29,7 @@ from forensics.rules.reductions.epochs.mirrors import MirroredPeers
 from forensics.rules.reductions.epochs.paused_rings import PausedRank, PausedRings
 from forensics.rules.reductions.epochs.volumes import LinkCalls
 from forensics.rules.reductions.hardware.cores import BusyHosts, TakenCores
+from forensics.rules.reductions.network.late_by_load import LEAST_LOAD, of_load
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.roster import Roster
@@ -52,8 +53,8 @@ def _evaluate(
     late = [each for each in starts if each.share >= thresholds["least_late"]]
     # Records of calls tell more of who is late, and for whom.
     if late and not any(facts.has_recorder for facts in roster.ranks.values()):
-        yield mirrored.doubted(_begun_late(late, hosts, users, busy))
-        yield blocked_ranks(sorted(set(users.of(rank for each in late for rank in each.ring)) - _of_late(late, users)))
+        yield mirrored.doubted(_by_load(_begun_late(late, hosts, users, busy), late))
+        yield blocked_ranks(sorted(set(users.of(rank for each in late for rank in each.members)) - _of_late(late, users)))
     by_host: dict[str | None, list[PausedRank]] = defaultdict(list)
     for each in paused.begun:
         by_host[hosts.get(each.rank)].append(each)
@@ -79,7 +80,7 @@ def _begun_late(
     (host, *others) = sorted({hosts.get(each.rank) for each in late}, key=str)
     named = not others and (host is not None or len(ranks) == 1)
     taken = busy.get(host) if named and host else None
-    is_host = named and len(late) >= _SEVERAL
+    is_host = named and len(ranks) >= _SEVERAL
     return Finding(
         ranks=ranks,
         cause=Cause.CPU_CONTENTION if taken else Cause.UNKNOWN,
@@ -90,7 +91,7 @@ def _begun_late(
         granularity=Granularity.HOST if is_host else Granularity.of_ranks(ranks) if named else Granularity.GROUP,
         members=Members.EACH if named else Members.ONE_OF,
         anomaly=Anomaly.FAIL_SLOW,
-        resource=Resource(peer_ranks=tuple(sorted(set(users.of(r for each in late for r in each.ring)) - set(ranks)))),
+        resource=Resource(peer_ranks=tuple(sorted(set(users.of(r for each in late for r in each.members)) - set(ranks)))),
         mechanism=Mechanism("late_start", "local" if named else "unknown"),
         impact=Impact(None, round(worst.share, 3), worst.times, "arrival"),
         next_steps=(
@@ -100,12 +101,18 @@ def _begun_late(
     )
 
 
+def _by_load(finding: Finding, late: Sequence[LateStart]) -> Finding:
+    """Tokens and not the node, where more of the exchanges falls on each late rank."""
+    least = min(late, key=lambda each: (each.load, each.rank))
+    return of_load(finding, least.rank, least.load, "exchange", least.source) if least.load >= LEAST_LOAD else finding
+
+
 def _evidence_of_begins(late: Sequence[LateStart], taken: TakenCores | None) -> Iterator[Evidence]:
     for each in sorted(late, key=lambda each: (-each.share, each.rank))[:_SHOWN]:
         yield Evidence(
-            f"both links of rank {each.rank} begin last in its ring of {len(each.ring)} NICs, {each.times} times, by "
-            f"{each.typical_ns / 1e6:.1f} ms (median): rank {each.before} sends so much later than it receives, rank "
-            f"{each.after} receives so much later than it sends; {100 * each.share:.0f} % of the time",
+            f"all links of rank {each.rank} begin last among {len(each.members)} NICs, {each.times} times, by "
+            f"{each.typical_ns / 1e6:.1f} ms (median) of the clocks of {ranks_text(each.told_by)}, whose other links begin "
+            f"together; {100 * each.share:.0f} % of the time",
             each.source,
         )
     if len(late) >= _SEVERAL:

@@ -180,8 +180,8 @@ class Begun:
     """Rings of `size` ranks, one a rail, over as many hosts: in each `period` (ns) every link moves `whole` bytes.
 
     A link begins when both its ends are there: `late` ranks are so much later (ns). Others move `early` bytes at once, and the
-    rest when all have begun. From host to host links begin `apart` later (ns), as those of a pipeline do. Of the operators only
-    the first `times` have a late rank.
+    rest when all have begun. `mesh` has links between every two of a rail, those of `loaded` ranks with twice as much. From
+    host to host links begin `apart` later (ns), as those of a pipeline do. Only the first `times` operators have a late rank.
     """
 
     size: int = 4
@@ -192,6 +192,8 @@ class Begun:
     times: int = 12
     whole: float = 100e6
     early: float = 8e6
+    mesh: bool = False
+    loaded: Collection[int] = ()
     period: float = 40e6
     epoch_ns: int = 32_000
 
@@ -200,7 +202,8 @@ def begun(made: Begun, **text: Any) -> dict[str, bytes]:
     """The capture of every rank's NIC by path; `text` adds to its description."""
     ring = Ring(made.size, made.rails, epoch_ns=made.epoch_ns, peers=True)
     edges = np.arange(0.0, (made.operators + 1) * made.period, ring.epoch_ns)
-    moved = {ends: _beginning(made, ends, edges) for ends in ring.links()}
+    pairs = [(a, b) for a in range(ring.world) for b in range(ring.world) if a != b and (a - b) % ring.rails == 0]
+    moved = {ends: _beginning(made, ends, edges) for ends in (pairs if made.mesh else ring.links())}
     return {
         f"nodes/n{rank // ring.rails}/nic/mlx5_{rank % ring.rails}.epochs": _file(ring, rank, moved, text)
         for rank in range(ring.world)
@@ -209,12 +212,13 @@ def begun(made: Begun, **text: Any) -> dict[str, bytes]:
 
 def _beginning(made: Begun, ends: Ends, edges: npt.NDArray[np.float64]) -> Values:
     """What a link moves before all of its ring are there, and then."""
+    whole = made.whole * (1 + bool({*made.loaded} & {*ends}))
     last = max((by for rank, by in made.late.items() if (rank - ends[0]) % made.rails == 0), default=0.0)
     times, total = [0.0], [0.0]
     for at in range(made.operators):
         own, all_there = (by if at < made.times else 0.0 for by in (max(made.late.get(end, 0.0) for end in ends), last))
         begin = (at + 0.25) * made.period + made.apart * (ends[0] // made.rails)
-        parts = [(own, made.early), (all_there, made.whole - made.early)] if own < all_there else [(own, made.whole)]
+        parts = [(own, made.early), (all_there, whole - made.early)] if own < all_there else [(own, whole)]
         for delay, count in parts:
             times += [begin + delay, begin + delay + count / LINE * 1e9]
             total += [total[-1], total[-1] + count]

@@ -17,16 +17,19 @@ def by_load(finding: Finding, late: Straggler, least: float) -> Finding:
 
     Where it always did, that may be how the job is made.
     """
-    if late.load < least:
-        return finding
-    share = f"rank {late.rank} moves {late.load:.2f} times an even share of each {late.kind} to which it comes late"
+    return of_load(finding, late.rank, late.load, late.kind, late.source, late.had_onset) if late.load >= least else finding
+
+
+def of_load(finding: Finding, rank: int, load: float, kind: str, source: str, had_onset: bool = False) -> Finding:
+    """The same finding, of a `rank` that has `load` times an even share of operators of a kind."""
+    share = f"rank {rank} moves {load:.2f} times an even share of each {kind} to which it comes late"
     return replace(
         finding,
         cause=Cause.EXPERT_IMBALANCE,
-        confidence=finding.confidence if late.had_onset else Confidence.SUSPECT,
+        confidence=finding.confidence if had_onset else Confidence.SUSPECT,
         evidence=(
             *(each for each in finding.evidence if each.supports),
-            Evidence(f"{share}: what it works on before them is more, too", late.source),
+            Evidence(f"{share}: what it works on before them is more, too", source),
         ),
         next_steps=(
             f"look at how tokens are routed to the experts of {ranks_text(finding.ranks)}: capacity factor, balancing loss",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from forensics.case.build import open_case
-from forensics.model import Granularity, Members, Outcome, Verdict
+from forensics.model import Cause, Granularity, Members, Outcome, Verdict
 from forensics.rules.diagnosis import diagnose
 from tests.recordings.nic_captures import Begun, begun, write
 
@@ -36,6 +36,14 @@ def test_of_late_ranks_of_several_hosts_one_may_hold_up_the_others(tmp_path: Pat
     assert (found.ranks, found.members) == ((2, 5), Members.ONE_OF)
 
 
+@pytest.mark.parametrize(("loaded", "cause"), [((), Cause.UNKNOWN), ((4,), Cause.EXPERT_IMBALANCE)])
+def test_who_is_late_to_exchanges_is_named_and_more_tokens_are_the_cause(
+    loaded: tuple[int, ...], cause: Cause, tmp_path: Path
+) -> None:
+    (found,) = judged(tmp_path, Begun(mesh=True, late={4: 9 * MS}, whole=20e6, early=2e6, loaded=loaded)).suspects
+    assert (found.ranks, found.cause) == ((4,), cause)
+
+
 @pytest.mark.parametrize(
     "made",
     [
@@ -45,8 +53,19 @@ def test_of_late_ranks_of_several_hosts_one_may_hold_up_the_others(tmp_path: Pat
         Begun(late={2: 9 * MS}, times=1),
         Begun(late={0: 9 * MS, 2: 6 * MS, 4: 3 * MS}),
         Begun(size=3, apart=6 * MS),
+        Begun(mesh=True, loaded=(2,), whole=20e6, early=2e6),
+        Begun(mesh=True, size=3, late={2: 9 * MS}, whole=20e6, early=2e6),
     ],
-    ids=["all begin together", "stages of a pipeline", "half a millisecond", "once", "all at different times", "three stages"],
+    ids=[
+        "all begin together",
+        "stages of a pipeline",
+        "half a millisecond",
+        "once",
+        "all at different times",
+        "three stages",
+        "load without delay",
+        "an exchange of three",
+    ],
 )
 def test_nobody_is_named(made: Begun, tmp_path: Path) -> None:
     assert judged(tmp_path, made).suspects == ()
