@@ -23,6 +23,7 @@ from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecid
 from forensics.rules.reductions.arrivals.late_roots import roots
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
 from forensics.rules.reductions.frontier.culprits import Culprit
+from forensics.rules.reductions.frontier.messages import UnrecordedMessages
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.told import long_stage_of
 from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
@@ -32,14 +33,14 @@ from forensics.rules.reductions.network.awaited_links import lost_to_links
 from forensics.rules.reductions.network.long_calls import LongCalls, held_inside
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.pipeline.before_stop import LateBeforeStop, before_stop
-from forensics.rules.reductions.pipeline.equals import is_of_equals, is_of_stages
+from forensics.rules.reductions.pipeline.equals import is_of_equals, is_of_stages, may_wait_for
 from forensics.rules.reductions.pipeline.guest_hosts import GuestHosts, findings_of_guests
 from forensics.rules.reductions.pipeline.late_evidence import late_evidence
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
-from forensics.rules.reductions.stacks.samples import Sample, StacksByRank
+from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.text.evidence_text import EvidenceText, counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
@@ -65,7 +66,7 @@ _DUTY = (
 def _evaluate(
     roster: Roster, stacks: StacksByRank, lateness: Latenesses, own: OwnWork, cpu: HostCpu, hardware: Hardware,
     liveness: Liveness, text: EvidenceText, layout: Layout, windows: FrontierWindows, slowness: Slowness,
-    before: LateBeforeStop, guests: GuestHosts, long: LongCalls, thresholds: Thresholds,
+    before: LateBeforeStop, guests: GuestHosts, long: LongCalls, messages: UnrecordedMessages, thresholds: Thresholds,
 ) -> Iterator[Finding]:  # fmt: skip
     yield from findings_of_guests(guests, liveness, roster)
     were = [item for item in before if _material(item, layout, thresholds) and _speaks(item, layout, thresholds)]
@@ -73,10 +74,13 @@ def _evaluate(
     late = list(roots(lateness, lambda item: _material(item, layout, thresholds)))
     lost = lost_to_links(slowness, layout)
     late = [(item, others) for item, others in late if not _waits_for_a_link(item, lost, layout, thresholds)]
+    unseen = {item.rank: may_wait_for(item, layout, messages, roster.ranks) for item, _ in late}
+    late = [(item, tuple({*others, *unseen[item.rank]})) for item, others in late]
+    late = [(item, others) for item, others in late if not unseen[item.rank] or 2 * len(others) < len(roster.ranks)]
     if 2 * max(len(late), len(own.found)) > len(roster.ranks):
         return  # where most ranks are late in turn nobody holds the others up
     found = [
-        _finding(roster, stacks, cpu, text, windows, item, others, thresholds)
+        _finding(roster, stacks, cpu, text, windows, item, (others, unseen[item.rank]), thresholds)
         for item, others in _told_apart(late, own)
         if _speaks(item, layout, thresholds) and not _is_moment(cpu, roster, item, thresholds)
     ]
@@ -138,14 +142,16 @@ def _finding(
     text: EvidenceText,
     windows: FrontierWindows,
     late: Lateness,
-    others: tuple[int, ...],
+    beside: tuple[tuple[int, ...], frozenset[int]],
     thresholds: Thresholds,
 ) -> Finding:
+    """`beside` are other ranks that may be meant, and those of them for whose messages, of which nothing tells, it may wait."""
+    others, unseen = beside
     measured = None if others else long_stage_of(late.rank, windows)
-    stage, accounted = _measured_stage(measured, late) if measured else _usual_stage(stacks, late)
+    stage, accounted = _measured_stage(measured, late) if measured else _usual_stage({} if unseen else stacks, late)
     on_device = late.on_device if measured is None else measured.device
     least = thresholds["least_accounted"]
-    against = tuple(_doubts(roster, cpu, late, others))
+    against = tuple(_doubts(roster, cpu, late, beside))
     return Finding(
         ranks=tuple(sorted((late.rank, *others))),
         cause=_cause(on_device, stage, accounted >= least),
@@ -205,13 +211,17 @@ def _cause(on_device: bool, stage: StageName, is_accounted: bool) -> Cause:
     return _CAUSES.get(stage, Cause.HOST_STALL) if is_accounted else Cause.UNKNOWN
 
 
-def _doubts(roster: Roster, cpu: HostCpu, late: Lateness, others: tuple[int, ...]) -> Iterator[Evidence]:
+def _doubts(roster: Roster, cpu: HostCpu, late: Lateness, beside: tuple[tuple[int, ...], frozenset[int]]) -> Iterator[Evidence]:
     """What makes a rank a suspect at most."""
+    others, unseen = beside
     yield from waits_for_cores(cpu, roster, (late.rank,))
     if late.is_bound:
         why = "start times were not recorded: the others may have had work of their own on the device for a part of it"
         yield Evidence(why, late.source, supports=False)
-    if others:
+    if unseen:
+        why = f"no recorder keeps the messages of this pipeline: it may wait for those of {ranks_text(tuple(sorted(unseen)))}"
+        yield Evidence(why, None, supports=False)
+    elif others:
         yield Evidence(
             "they pass messages on to each other, and cost nearly the same: one of them is late", None, supports=False
         )
@@ -222,7 +232,7 @@ def _measured_stage(measured: Culprit, late: Lateness) -> tuple[StageName, float
     return StageName(measured.stage), min(1.0, measured.share / late.share)
 
 
-def _usual_stage(stacks: StacksByRank, late: Lateness) -> tuple[StageName, float]:
+def _usual_stage(stacks: Mapping[int, Stacks], late: Lateness) -> tuple[StageName, float]:
     """The stage its stacks show most often outside communication, and which part of its cost that accounts for.
 
     Of its samples, the share in this stage beyond that of the other members is what the stage takes of the time.

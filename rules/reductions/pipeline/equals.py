@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from forensics.rules.reductions.arrivals.lateness import Lateness
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.layout import Layout
@@ -25,3 +27,17 @@ def is_of_stages(late: Lateness, layout: Layout) -> bool:
     stages = [stage for stage in placed.values() if stage is not None]
     own = placed.get(late.rank)
     return own is not None and len(stages) > 1 and stages.count(own) == 1
+
+
+def may_wait_for(late: Lateness, layout: Layout, messengers: Collection[int], ranks: Collection[int]) -> frozenset[int]:
+    """Ranks for whose messages, which no recorder keeps, a late rank may have waited: those of its pipeline, else all `ranks`.
+
+    `messengers` are ranks that exchange such messages. None where it is late in a tensor group: its members get theirs at once.
+    """
+    known = layout.axes.get(late.communicator)
+    if not messengers or (known is not None and known.axis is Axis.TENSOR) or late.within is not None:
+        return frozenset()
+    own = layout.places.get(late.rank)
+    if own is None or own.replica is None:
+        return frozenset(ranks) - {late.rank}
+    return frozenset(rank for rank, place in layout.places.items() if place.replica == own.replica) - {late.rank}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection as Ranks
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,14 @@ from forensics.model import Cause, Confidence, Finding, Role, Verdict
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import run, supply_of
 from forensics.rules.interface import Undecided
-from forensics.rules.reductions.arrivals.lateness import Latenesses
+from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
-from forensics.rules.reductions.pipeline.layout import Layout
+from forensics.rules.reductions.pipeline.axes import Axis
+from forensics.rules.reductions.pipeline.equals import may_wait_for
+from forensics.rules.reductions.pipeline.layout import AxisOf, Layout
 from forensics.rules.reductions.pipeline.own_work import OwnWork
+from forensics.rules.reductions.pipeline.places import Place as Position
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.slow import rank_awaited, rank_late
@@ -204,3 +208,25 @@ def test_less_than_a_tenth_of_the_operation_is_no_lateness(usual_ms: int, accuse
 def test_a_second_is_late_in_any_operation() -> None:
     long = replace(_straggler(1, 0.5, True), typical_ns=1.1e9, spread_ns=0.0, usual_ns=60e9)
     assert _roots(long) and not _roots(replace(long, typical_ns=0.9e9))
+
+
+REPLICAS = {rank: Position(replica=rank // 2) for rank in range(8)}
+"""Four replicas of a pipeline of two stages."""
+
+
+@pytest.mark.parametrize(
+    ("places", "axis", "messengers", "expected"),
+    [
+        (REPLICAS, Axis.DATA, {0}, {2}),
+        (REPLICAS, Axis.DATA, (), ()),
+        (REPLICAS, Axis.TENSOR, {0}, ()),
+        ({}, Axis.DATA, {0}, {0, 1, 2, 4, 5, 6, 7}),
+    ],
+    ids=["its pipeline", "no messages", "they get the same", "replicas not known"],
+)
+def test_who_is_late_may_wait_for_messages_that_nothing_records(
+    places: dict[int, Position], axis: Axis, messengers: Ranks[int], expected: Ranks[int]
+) -> None:
+    late = Lateness(3, "a", "all_reduce", (1, 3, 5, 7), 20, 20, 10**10, 0.4, 5 * 10**8, "rank3")
+    layout = Layout(axes={"a": AxisOf(axis)}, places=places)
+    assert may_wait_for(late, layout, messengers, range(8)) == {*expected}
