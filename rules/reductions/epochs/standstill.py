@@ -10,6 +10,7 @@ from forensics.rules.reductions.interface import reduction
 # Times the longest recurring pause, as for recorders (docs/decisions/0008-when-a-job-is-stuck.md).
 _FACTOR = 2
 _LEAST_NS = 2_000_000_000
+_SECOND_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,9 @@ class NicSilence:
     @property
     def reason(self) -> str:
         """The silence in words."""
-        return (
-            f"none of {self.nics} captured NICs moved data for {self.silence_ns / 1e9:.1f} s; "
-            f"longest recurring gap {self.pause_ns / 1e9:.1f} s"
-        )
+        gap = f"{self.pause_ns / 1e9:.1f} s" if self.pause_ns >= _SECOND_NS else f"{self.pause_ns / 1e6:.0f} ms"
+        silence = f"none of {self.nics} captured NICs moved data for {self.silence_ns / 1e9:.1f} s"
+        return f"{silence}; longest recurring gap {gap}"
 
 
 @reduction
