@@ -16,6 +16,7 @@ import numpy as np
 from forensics.rules.reductions.epochs.cells import Ints
 from forensics.rules.reductions.epochs.halted_links import LEAST_AFTER_NS, SLICE_BYTES, Rail, rail_of
 from forensics.rules.reductions.epochs.operators import MovedByNic, NicOperators
+from forensics.rules.reductions.epochs.segments import DELTA_NS
 from forensics.rules.reductions.epochs.standstill import NicSilence
 from forensics.rules.reductions.interface import reduction
 
@@ -112,10 +113,14 @@ def _unfinished(nic: MovedByNic, pairs: Mapping[int, tuple[Rail, Rail]]) -> Iter
 
 
 def _beyond(mine: Rail, other: Rail) -> int:
-    """Bytes of the other link after this one stopped, where it moved as much before that and went on for long; else 0."""
+    """Bytes of the other link after this one stopped, where it moved as much before that and went on for long; else 0.
+
+    An operator more that is whole is long enough.
+    """
     begin, end = max(int(mine.begin[0]), int(other.begin[0])), int(mine.end[-1])
     last = int(other.end[-1])
-    if last - end < LEAST_AFTER_NS or end <= begin:
+    is_long = last - end >= LEAST_AFTER_NS or (other.begin[-1] - end >= DELTA_NS and other.is_whole(len(other.begin) - 1))
+    if not is_long or end <= begin:
         return 0
     marks = np.linspace(begin, end, _PARTS + 1).astype(np.int64)
     alike = _are_alike(mine.moved(marks), other.moved(marks))

@@ -78,6 +78,11 @@ class Rail:
     end: Ints
     total: Ints
 
+    def is_whole(self, at: int) -> bool:
+        """Whether an operator moved as much as any of some before it did."""
+        moved = np.diff(self.total, prepend=0)
+        return 0 < at < len(moved) and float(moved[at]) >= _WHOLE * float(moved[max(0, at - _MOST) : at].min())
+
     def moved(self, times: Ints) -> Ints:
         """Bytes between neighbouring times."""
         ends = np.column_stack([self.begin, self.end]).ravel()
@@ -154,7 +159,7 @@ def _behind(rail: Rail, other: Rail, until_ns: int) -> tuple[int, int] | None:
     last = int(np.flatnonzero(mine > 0)[-1]) if (mine > 0).any() else -1
     at = last if last >= 0 and mine[last] < theirs[last] and not alike[last] else last + 1
     history = alike[max(0, at - _MOST) : at]
-    if at >= len(theirs) or (until_ns - int(other.begin[at]) < LEAST_AFTER_NS and not _ended_later(rail, other, theirs, at)):
+    if at >= len(theirs) or (until_ns - int(other.begin[at]) < LEAST_AFTER_NS and not _ended_later(rail, other, at)):
         return None
     if len(history) < _FEWEST or history.mean() < 1 - _MAY_DIFFER:
         return None
@@ -162,13 +167,12 @@ def _behind(rail: Rail, other: Rail, until_ns: int) -> tuple[int, int] | None:
     return (int(mine[at]), int(theirs[at])) if lacking > SLICE_BYTES else None
 
 
-def _ended_later(rail: Rail, other: Rail, moved: Ints, at: int) -> bool:
+def _ended_later(rail: Rail, other: Rail, at: int) -> bool:
     """Whether a link stopped within an operator that the other one went on with for long, until it was whole."""
-    if not at or at >= len(other.end):
+    if not other.is_whole(at):
         return False
     begin, end, stopped = int(other.begin[at]), int(other.end[at]), int(rail.end[-1])
-    is_whole = float(moved[at]) >= _WHOLE * float(np.median(moved[max(0, at - _MOST) : at]))
-    return is_whole and stopped > begin and end - stopped >= max(2 * DELTA_NS, _LATER * (end - begin))
+    return stopped > begin and end - stopped >= max(2 * DELTA_NS, _LATER * (end - begin))
 
 
 def halted_ends(links: Sequence[HaltedLink], users: NicUsers) -> Iterator[tuple[tuple[int, ...], tuple[HaltedLink, ...]]]:

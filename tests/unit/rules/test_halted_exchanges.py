@@ -38,6 +38,20 @@ def test_of_a_single_pair_either_is_to_blame(tmp_path: Path) -> None:
     assert (found.ranks, found.members) == ((1, 3), Members.ONE_OF)
 
 
+SHORT = replace(STILL, share=16e6, pause_ns=5e6)
+"""Operators of some milliseconds, with gaps between them."""
+
+
+def test_of_short_operators_one_more_that_is_whole_tells(tmp_path: Path) -> None:
+    (found,) = judged(tmp_path, exchanged(replace(SHORT, until=without(2)))).suspects
+    assert found.ranks == (2,)
+
+
+def test_one_more_that_did_not_end_tells_of_the_end_of_the_job(tmp_path: Path) -> None:
+    until = dict.fromkeys(permutations(range(4), 2), 9.5) | without(2)
+    assert judged(tmp_path, exchanged(replace(SHORT, until=until))).suspects == ()
+
+
 @pytest.mark.parametrize(
     "exchange",
     [
