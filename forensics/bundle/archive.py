@@ -66,18 +66,20 @@ def looks_like_tar(member: Member) -> bool:
         return False
 
 
-def read_archive(location: str, name: str) -> Contents:
-    """Members of the tar, tar.gz or tar.zst at `location`; `name` is what warnings call it."""
+def read_archive(member: Member) -> Contents:
+    """Members of a tar, tar.gz or tar.zst; one that is no file of its own is copied to an unnamed temporary file."""
     warnings: list[BundleWarning] = []
-    source = io.FileIO(location)
-    size = os.fstat(source.fileno()).st_size
-    if compression(os.pread(source.fileno(), 4, 0)) is None:
-        with source:
-            members = list(_walk(source, size, name, partial(file_opener, location), warnings))
-    else:
-        with source:
-            spool, spooled_size = _spooled(io.BufferedReader(source), size, name, warnings)
-        members = list(_walk(spool, spooled_size, name, partial(window_opener, spool), warnings))
+    name = member.path
+    with member.open_raw() as raw:
+        is_compressed = compression(raw.read(4)) is not None
+        raw.seek(0)
+        if member.location is not None and not is_compressed:
+            source = io.FileIO(member.location)
+            with source:
+                members = list(_walk(source, member.stored_bytes, name, partial(file_opener, member.location), warnings))
+        else:
+            spool, size = _spooled(raw, member.stored_bytes, name, warnings)
+            members = list(_walk(spool, size, name, partial(window_opener, spool), warnings))
     contents = distinct(members)
     return Contents(contents.members, [*warnings, *contents.warnings])
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from forensics.bundle.streams import COMPRESSED_SUFFIXES
+from forensics.bundle.streams import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES
 from forensics.vocabulary import GUESSED
 
 # `local_rank3` and the coordinates of a parallel layout are not the global rank.
@@ -60,6 +60,7 @@ _CHILD = re.compile(r"(?<![a-z])(?:child|dataloader)", re.IGNORECASE)
 _WORKER = re.compile(r"(?<![a-z])worker", re.IGNORECASE)
 _HOST = re.compile(r"(?:node|host|gpu|dgx|hgx|ip|nid|cn|compute|pod)[-_.]?[\w.-]*\d[\w.-]*", re.IGNORECASE)
 _HOST_AND_PID = re.compile(r"(?P<host>[\w.-]*\d[\w.]*)[-_](?P<pid>\d{3,7})")
+_ARCHIVE = re.compile(rf"(?:{'|'.join(map(re.escape, ARCHIVE_SUFFIXES))})$", re.IGNORECASE)
 _GPU_INDEX = re.compile(r"gpu[-_]?\d{1,2}", re.IGNORECASE)
 
 
@@ -77,7 +78,7 @@ class Origin:
 
 def origin(path: str) -> Origin:
     """The origin of a loose file from its path alone."""
-    parts = PurePosixPath(path).parts
+    parts = _without_suffixes(PurePosixPath(path).parts)
     stem = _stem(parts[-1] if parts else "")
     word = _rank_word(stem)
     rank, method = _rank(parts, stem)
@@ -110,6 +111,11 @@ def bundle_origin(path: str) -> Origin:
     own_name = parts[2] == "fr" and not stem.isdecimal()  # files found on disk keep their names; a number there is the rank
     sample = None if own_name else sample
     return Origin(int(parts[1]), "path", None, int(pid[1]) if pid else None, is_child, sample)
+
+
+def _without_suffixes(parts: tuple[str, ...]) -> tuple[str, ...]:
+    """The parts of a path, archives called as the folders that they stand for."""
+    return (*(_ARCHIVE.sub("", part) for part in parts[:-1]), *parts[-1:])
 
 
 def _stem(name: str) -> str:

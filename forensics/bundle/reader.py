@@ -5,23 +5,21 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from forensics.bundle import limits
-from forensics.bundle.archive import looks_like_tar, read_archive
 from forensics.bundle.artefact import Artefact
-from forensics.bundle.directory import read_directory, read_file
-from forensics.bundle.layout import BUNDLE, CHECKSUMS
+from forensics.bundle.gathering import Gathered, gather, root_folders, without_only_root
+from forensics.bundle.layout import CHECKSUMS
 from forensics.bundle.manifest import Manifest, Run, read_manifest
-from forensics.bundle.members import BundleWarning, Contents, Member
+from forensics.bundle.members import BundleWarning, Member
 from forensics.bundle.origin import bundle_origin, origin
 from forensics.bundle.proven_ranks import with_proven_ranks
 from forensics.bundle.shards import is_part, sharded
 from forensics.bundle.streams import chunks, content_opener
 from forensics.bundle.summaries import Described, summarised
-from forensics.bundle.zipped import looks_like_zip, read_zip
 from forensics.errors import ExitCode, ForensicsError
 
 
@@ -41,20 +39,6 @@ class Bundle:
     damaged: Mapping[str, str]
 
 
-@dataclass(slots=True)
-class _Gathered:
-    """Members of all inputs by path.
-
-    `archives` are those found inside a directory: its digest counts them, and not the `nested` members they hold.
-    """
-
-    members: dict[str, Member] = field(default_factory=dict)
-    archives: dict[str, Member] = field(default_factory=dict)
-    nested: set[str] = field(default_factory=set)
-    warnings: list[BundleWarning] = field(default_factory=list)
-    damaged: dict[str, str] = field(default_factory=dict)
-
-
 def open_bundle(paths: Sequence[Path], names: Mapping[Path, str] = MappingProxyType({})) -> Bundle:
     """Open the given bundles, directories and files as one body of evidence, in path order.
 
@@ -63,17 +47,17 @@ def open_bundle(paths: Sequence[Path], names: Mapping[Path, str] = MappingProxyT
     Raises ForensicsError(UNREADABLE) when a path does not exist or cannot be read, or when there is nothing in them.
     """
     labelled = _labelled(paths, names)
-    gathered = _Gathered()
+    gathered = Gathered()
     for path, label in labelled:
         try:
-            _gather(path, label, "" if len(labelled) == 1 else f"{label}/", gathered)
+            gather(path, label, "" if len(labelled) == 1 else f"{label}/", gathered)
         except OSError as error:
             raise ForensicsError(f"{path}: cannot be read: {error.strerror or error}", ExitCode.UNREADABLE) from error
     if not any(member.stored_bytes for member in gathered.members.values()):
         raise ForensicsError(f"{', '.join(map(str, paths))}: empty, there is nothing to read", ExitCode.UNREADABLE)
     if sum(member.stored_bytes for member in gathered.members.values()) > limits.budget().bytes:
         raise ForensicsError(f"{', '.join(map(str, paths))}: {limits.exceeded('bytes')}")
-    return _assemble(_without_only_root(gathered))
+    return _assemble(without_only_root(gathered))
 
 
 def _labelled(paths: Sequence[Path], names: Mapping[Path, str]) -> list[tuple[Path, str]]:
@@ -91,84 +75,14 @@ def _labelled(paths: Sequence[Path], names: Mapping[Path, str]) -> list[tuple[Pa
     return sorted({**labels, **names}.items(), key=lambda item: item[1])
 
 
-def _gather(path: Path, label: str, prefix: str, gathered: _Gathered) -> None:
-    """Add one input; archives that lie in a directory are opened too, archives in archives are not."""
-    if path.is_file():
-        member = read_file(path, label)
-        contents = _opened(member)
-        if contents is not None:
-            _gather_archive(member, contents, prefix, gathered)
-        else:
-            gathered.members[member.path] = member
-        return
-    folder = read_directory(path)
-    gathered.warnings += [_prefixed(warning, prefix) for warning in folder.warnings]
-    for found in folder.members:
-        member = replace(found, path=prefix + found.path)
-        try:
-            contents = _opened(member)
-        except ForensicsError as error:  # one archive that may not be opened costs only itself
-            gathered.warnings.append(BundleWarning(member.path, None, error.message))
-            continue
-        if contents is not None:
-            gathered.archives[member.path] = member
-            gathered.nested |= _gather_archive(member, contents, f"{member.path}/", gathered)
-        else:
-            gathered.members[member.path] = member
-
-
-def _opened(member: Member) -> Contents | None:
-    """What the file holds when it is an archive of evidence."""
-    if looks_like_tar(member):
-        return read_archive(str(member.location), member.path)
-    return read_zip(str(member.location), member.path) if looks_like_zip(member) else None
-
-
-def _gather_archive(member: Member, contents: Contents, prefix: str, gathered: _Gathered) -> set[str]:
-    """Add what an archive holds, and give the paths of its members."""
-    inner = {prefix + found.path: replace(found, path=prefix + found.path) for found in contents.members}
-    gathered.members.update(inner)
-    for warning in contents.warnings:
-        gathered.warnings.append(warning if warning.path == member.path else _prefixed(warning, prefix))
-    return set(inner)
-
-
-def _prefixed(warning: BundleWarning, prefix: str) -> BundleWarning:
-    return replace(warning, path=prefix + warning.path) if warning.path is not None else warning
-
-
-def _without_only_root(gathered: _Gathered) -> _Gathered:
-    """Shorter paths when everything lies in one bundle's folder, as in a tar made of the folder itself."""
-    folders = _root_folders(gathered.members)
-    everything = [*gathered.members, *gathered.archives]
-    if len(folders) != 1 or not folders[0] or not all(path.startswith(folders[0]) for path in everything):
-        return gathered
-    cut = len(folders[0])
-
-    def renamed(members: Mapping[str, Member]) -> dict[str, Member]:
-        return {path[cut:]: replace(member, path=path[cut:]) for path, member in members.items()}
-
-    warnings = [
-        replace(warning, path=warning.path.removeprefix(folders[0]) if warning.path else None) for warning in gathered.warnings
-    ]
-    nested = {path[cut:] for path in gathered.nested}
-    return _Gathered(renamed(gathered.members), renamed(gathered.archives), nested, warnings)
-
-
-def _root_folders(members: Mapping[str, Member]) -> list[str]:
-    """Folders (with a closing slash, empty for the top) that hold a bundle.json; deepest first."""
-    found = (path.removesuffix(BUNDLE) for path in members if path.rpartition("/")[2] == BUNDLE)
-    return sorted(found, key=lambda folder: (-len(folder), folder))
-
-
-def _assemble(gathered: _Gathered) -> Bundle:
+def _assemble(gathered: Gathered) -> Bundle:
     """Digests, manifests and origins of everything that was gathered."""
     members = gathered.members
     digests = {path: _digest(member, gathered) for path, member in {**gathered.archives, **members}.items()}
     for path, member in members.items():
         if member.cut_at is not None:
             gathered.damaged[path] = f"the archive was cut at byte {member.cut_at}, inside this member"
-    folders = _root_folders(members)
+    folders = root_folders(members)
     manifests = {folder: read_manifest(_below(folder, folders, members)) for folder in folders}
     for folder in folders:
         _verify(folder, manifests[folder], digests, gathered)
@@ -208,7 +122,7 @@ def _below(folder: str, folders: Sequence[str], members: Mapping[str, Member]) -
     }
 
 
-def _digest(member: Member, gathered: _Gathered) -> str | None:
+def _digest(member: Member, gathered: Gathered) -> str | None:
     """SHA-256 of the stored bytes, None with a warning when they cannot be read."""
     digest = hashlib.sha256()
     try:
@@ -237,7 +151,7 @@ def _whole_digest(digests: Mapping[str, str | None]) -> str | None:
     return hashlib.sha256("".join(lines).encode("utf-8", "replace")).hexdigest()
 
 
-def _verify(folder: str, manifest: Manifest, digests: Mapping[str, str | None], gathered: _Gathered) -> None:
+def _verify(folder: str, manifest: Manifest, digests: Mapping[str, str | None], gathered: Gathered) -> None:
     """Compare the members with SHA256SUMS; a member that does not match is marked and still read."""
     for path, expected in manifest.digests.items():
         name = folder + path

@@ -17,6 +17,7 @@ from forensics.bundle import limits
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 COMPRESSED_SUFFIXES = (".gz", ".tgz", ".zst")
+ARCHIVE_SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst", ".tzst", ".zip")
 
 
 class DamagedMember(OSError):

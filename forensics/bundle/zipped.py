@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 import tempfile
@@ -33,28 +32,28 @@ def looks_like_zip(member: Member) -> bool:
         return False
 
 
-def read_zip(location: str, name: str) -> Contents | None:
-    """Members of the zip at `location`, None when it is a checkpoint; `name` is what warnings call it."""
+def read_zip(member: Member) -> Contents | None:
+    """Members of a zip, None when it is a checkpoint."""
     warnings: list[BundleWarning] = []
     try:
-        with zipfile.ZipFile(location) as archive:
+        with member.open_raw() as raw, zipfile.ZipFile(raw) as archive:
             infos = archive.infolist()
             if any(_CHECKPOINT.search(info.filename) for info in infos):
                 return None
-            members = list(_unpacked(archive, infos, name, warnings))
+            members = list(_unpacked(archive, infos, member, warnings))
     except _UNREADABLE as error:
-        return Contents([], [BundleWarning(name, None, f"{ARCHIVE_CUT}: zip: {error}")])
+        return Contents([], [BundleWarning(member.path, None, f"{ARCHIVE_CUT}: zip: {error}")])
     contents = distinct(members)
     return Contents(contents.members, [*warnings, *contents.warnings])
 
 
 def _unpacked(
-    archive: zipfile.ZipFile, infos: list[zipfile.ZipInfo], name: str, warnings: list[BundleWarning]
+    archive: zipfile.ZipFile, infos: list[zipfile.ZipInfo], container: Member, warnings: list[BundleWarning]
 ) -> Iterator[Member]:
     """Plain members within the budget; what is refused or damaged is added to `warnings`."""
     spool = cast(IO[bytes], tempfile.TemporaryFile(buffering=0))  # noqa: SIM115 - lives as long as its members
-    stored = os.fstat(cast(IO[bytes], archive.fp).fileno()).st_size
-    most = min(limits.budget().bytes, max(limits.RATIO_FREE_BYTES, stored * limits.MAX_RATIO))
+    name = container.path
+    most = min(limits.budget().bytes, max(limits.RATIO_FREE_BYTES, container.stored_bytes * limits.MAX_RATIO))
     if len(infos) > limits.budget().members:
         warnings.append(BundleWarning(name, None, f"{limits.exceeded('members')}; the rest was left out"))
     for info in infos[: limits.budget().members]:

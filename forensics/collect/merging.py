@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from forensics.bundle.archive import read_archive
-from forensics.bundle.directory import read_directory
+from forensics.bundle.directory import read_directory, read_file
 from forensics.bundle.layout import BUNDLE, CHECKSUMS, REDACTIONS, SCHEMA, member_name
 from forensics.bundle.manifest import member_content, parsed, read_manifest
 from forensics.bundle.members import Member
@@ -48,7 +48,7 @@ class HostBundle:
 
 def open_host_bundle(path: Path, label: str) -> HostBundle:
     """The bundle in a tar or a directory; ForensicsError when it is none, or several."""
-    contents = read_directory(path) if path.is_dir() else read_archive(str(path), label)
+    contents = read_directory(path) if path.is_dir() else read_archive(read_file(path, label))
     said = tuple(f"{warning.path}: {warning.message}" for warning in contents.warnings)
     members = {member.path: member for member in contents.members}
     roots = [name.removesuffix(BUNDLE) for name in members if name.rpartition("/")[2] == BUNDLE]

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import tarfile
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -275,19 +276,41 @@ def test_several_inputs_are_one_body_of_evidence(tmp_path: Path) -> None:
     assert bundle.sha256 == open_bundle([one, loose, two]).sha256
 
 
-def test_archives_in_a_directory_are_opened_and_archives_in_archives_are_not(tmp_path: Path) -> None:
+def held(*paths: Path) -> list[tuple[tarfile.TarInfo, bytes]]:
+    """Files as members of a tar, by their names."""
+    return [(member(path.name, size=path.stat().st_size)[0], path.read_bytes()) for path in paths]
+
+
+def test_archives_in_folders_and_in_archives_are_opened(tmp_path: Path) -> None:
     inner = tar(tmp_path / "inner.tar", members({"ranks/3/fr/0.json": "three", "bundle.json": "{}"}))
-    outer = tar(tmp_path / "outer.tar", [(member("inner.tar", size=inner.stat().st_size)[0], inner.read_bytes())])
+    outer = tar(tmp_path / "outer.tar", held(inner))
     folder = tmp_path / "folder"
     folder.mkdir()
     inner.rename(folder / "inner.tar")
+    assert texts(open_bundle([folder])) == texts(open_bundle([outer]))
     assert texts(open_bundle([folder]))["inner.tar/ranks/3/fr/0.json"] == "three"
-    assert list(texts_paths(open_bundle([outer]))) == ["inner.tar"]
     assert open_bundle([folder]).sha256 == open_bundle([outer]).sha256
 
 
-def texts_paths(bundle: Bundle) -> list[str]:
-    return [artefact.path for artefact in bundle.artefacts]
+def test_archives_are_opened_as_deep_as_clusters_hosts_and_ranks_and_no_deeper(tmp_path: Path) -> None:
+    path = tmp_path / "0.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("stack.txt", "stack")
+    for depth in range(1, 5):
+        path = tar(tmp_path / f"{depth}.tar", held(path))
+    found = {name: [each.path for each in open_bundle([tmp_path / name]).artefacts] for name in ("3.tar", "4.tar")}
+    assert found == {"3.tar": ["2.tar/1.tar/0.zip/stack.txt"], "4.tar": ["3.tar/2.tar/1.tar/0.zip"]}
+
+
+def test_archives_in_archives_expand_within_one_budget(tmp_path: Path) -> None:
+    for name in ("a.tar.gz", "b.tar.gz"):
+        plain = tar(tmp_path / "plain.tar", members({"stack.txt": "x" * 60_000}))
+        (tmp_path / name).write_bytes(gzip.compress(plain.read_bytes()))
+    outer = tar(tmp_path / "outer.tar", held(tmp_path / "a.tar.gz", tmp_path / "b.tar.gz"))
+    with limits.within(limits.Budget(bytes=100_000)):
+        bundle = open_bundle([outer])
+    assert list(texts(bundle)) == ["a.tar.gz/stack.txt"]
+    assert [message for message in messages(bundle) if message.startswith("b.tar.gz: ")]
 
 
 def test_names_that_are_not_unicode_become_printable(tmp_path: Path) -> None:

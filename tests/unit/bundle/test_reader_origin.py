@@ -18,6 +18,8 @@ from forensics.bundle.origin import bundle_origin, origin
         ("ranks/6/fr/0.json", 6, "path"),
         ("node3/rank_5/stack_1.json", 5, "path"),
         ("rank_5/_dump_5", 5, "path"),
+        ("rank5.zip/stacks/0.json", 5, "path"),
+        ("all.tar/gpu-017_rank5.tar.gz/stacks/0.json", 5, "path"),
         ("dump.3", 3, "guessed"),
         ("7.json", 7, "guessed"),
         ("fr_11.pickle", 11, "guessed"),
