@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 from forensics.bundle.artefact import Artefact
 from forensics.case.database import Connection, has_rows, insert_rows
+from forensics.case.folders_of_ranks import name_stacks_beside_ranks
 from forensics.case.launcher_folders import name_local_ranks
 from forensics.case.node_ranks import complete_nodes
 from forensics.case.numbered_logs import forget_refuted_numbers, name_numbered_logs
+from forensics.case.other_runs import leave_out_other_runs
 from forensics.case.owners import name_owners
 from forensics.case.repeated_dumps import number_dumps
 from forensics.case.repeated_reports import number_reports
@@ -213,6 +215,7 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     """Number repeated captures, tell children from ranks, drop summaries of what is there in full, date kernel messages."""
     if connection.execute(_IGNORED).fetchall():
         connection.execute(f"{_UNUSED}; {_UNREAD}")
+    leave_out_other_runs(connection)
     number_dumps(connection, artefacts)
     add_processes(connection, artefacts)
     forget_refuted_numbers(connection)
@@ -220,6 +223,7 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     name_local_ranks(connection, artefacts)
     name_numbered_logs(connection)
     complete_nodes(connection)
+    name_stacks_beside_ranks(connection)
     number_by_start(connection)
     for table, statement in _SETTLED:
         if has_rows(connection, table, _ONLY_KINDS.get(statement, ())):

@@ -1,0 +1,141 @@
+"""Leave out what is of another run of a job, or of another job: a former incident beside the present one.
+
+Two collections are of different runs where most of the ranks that both tell of are other processes in each. Bundles say when
+they were made, and the newest is meant; of folders, the one whose content is newer by more than any job is silent. Where no
+time tells, or each may hold ranks that are counted on its host, both are left out: together they look like one job.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from forensics.case.admission import SLACK_NS
+from forensics.case.call_store import calls_table
+from forensics.case.database import Connection, schema_columns
+
+_LEAST_RANKS = 2
+_ROOTS = """
+SELECT path FROM sources WHERE parser = 'bundle_manifest' AND (path = 'bundle.json' OR path LIKE '%/bundle.json') ORDER BY path
+"""
+_PROCESSES = """
+SELECT DISTINCT s.path, r.rank, r.pid FROM ranks r JOIN sources s USING (source_id) WHERE r.pid IS NOT NULL
+UNION SELECT DISTINCT s.path, k.rank, k.pid FROM stacks k JOIN sources s USING (source_id)
+WHERE k.rank IS NOT NULL AND k.pid IS NOT NULL AND k.is_main AND k.is_child IS DISTINCT FROM true ORDER BY ALL
+"""
+_TIMES = """
+SELECT s.source_id, s.path, s.host, greatest(s.captured_ns, k.newest, o.newest) FROM sources s
+LEFT JOIN (SELECT source_id, max(time_ns) AS newest FROM stacks GROUP BY source_id) k USING (source_id)
+LEFT JOIN (SELECT source_id, max(enqueued_ns) AS newest FROM operations GROUP BY source_id) o USING (source_id)
+"""
+_REJECTED = """
+UPDATE sources SET status = 'rejected', rows = 0, reason = ? WHERE source_id IN (SELECT unnest(?::BIGINT[]))
+"""
+_OPEN = ": of two runs, or of ranks that are numbered on each host, and nothing tells which is meant; hand in one"
+
+
+@dataclass(slots=True)
+class _Collection:
+    """What lies below one folder: its sources, the processes of each rank, hosts, and the newest time of its content (ns).
+
+    `is_meant` turns false where it was left out.
+    """
+
+    folder: str
+    sources: list[int] = field(default_factory=list)
+    processes: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    hosts: set[str] = field(default_factory=set)
+    newest_ns: int | None = None
+    is_meant: bool = True
+
+    def common(self, other: _Collection) -> set[int]:
+        """Ranks of which both tell the process."""
+        return self.processes.keys() & other.processes.keys()
+
+    def is_another_run(self, other: _Collection) -> bool:
+        """Whether most ranks that both tell of are other processes here than there."""
+        common = self.common(other)
+        return 2 * sum(self.processes[rank].isdisjoint(other.processes[rank]) for rank in common) > len(common)
+
+
+def leave_out_other_runs(connection: Connection) -> None:
+    """Take the rows of all runs but the newest out of the case, or those of all where nothing tells which is the newest."""
+    rows = connection.execute(_PROCESSES).fetchall()
+    roots = [path.removesuffix("bundle.json") for (path,) in connection.execute(_ROOTS).fetchall()]
+    are_bundles = len(roots) > 1
+    found = _collections(connection, roots if are_bundles else _folders(rows), rows)
+    kept: list[_Collection] = []
+    for each in found:
+        other = next((other for other in kept if each.is_another_run(other)), None)
+        if other is None:
+            kept.append(each)
+            continue
+        why = f"{len(each.common(other))} ranks are other processes in {other.folder}"
+        is_older = are_bundles or _is_older(each, other)
+        _reject(connection, each, f"{why}, which is newer: another run" if is_older else f"{why}{_OPEN}")
+        if not is_older and other.is_meant:
+            other.is_meant = False
+            _reject(connection, other, f"{len(each.common(other))} ranks are other processes in {each.folder}{_OPEN}")
+
+
+def _folders(rows: Iterable[tuple[str, int, int]]) -> list[str]:
+    """Sibling folders that hold the same ranks as other processes; none where fewer than two ranks do."""
+    by_rank: dict[int, dict[int, str]] = defaultdict(dict)
+    for path, rank, pid in rows:
+        by_rank[rank].setdefault(pid, path)
+    found: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+    contested = {rank: [*paths.values()] for rank, paths in by_rank.items() if len(paths) > 1}
+    for rank, (first, *others) in contested.items():
+        for other in others:
+            for parent, name in _apart(first, other):
+                found[parent][name].add(rank)
+    for parent, names in found.items():
+        if len(names) > 1 and all(len(ranks) >= _LEAST_RANKS and 2 * len(ranks) > len(contested) for ranks in names.values()):
+            return [f"{parent}{name}/" for name in sorted(names)]
+    return []
+
+
+def _apart(one: str, two: str) -> Iterator[tuple[str, str]]:
+    """The folders in which two paths part, each with the folder that holds both; nothing where one parts in its file name."""
+    first, second = one.split("/"), two.split("/")
+    place = next(i for i, (left, right) in enumerate(zip(first, second, strict=False)) if left != right) if one != two else 0
+    if place < min(len(first), len(second)) - 1:
+        parent = "".join(f"{part}/" for part in first[:place])
+        yield from ((parent, first[place]), (parent, second[place]))
+
+
+def _collections(connection: Connection, folders: Iterable[str], rows: Iterable[tuple[str, int, int]]) -> list[_Collection]:
+    """What lies below each folder, the newest first; of folders in each other, a file is of the innermost."""
+    found = {folder: _Collection(folder) for folder in sorted(folders, key=len, reverse=True)}
+    if not found:
+        return []
+    for path, rank, pid in rows:
+        if (home := _home(path, found)) is not None:
+            home.processes[rank].add(pid)
+    for source_id, path, host, newest_ns in connection.execute(_TIMES).fetchall():
+        if (home := _home(path, found)) is not None:
+            home.sources.append(source_id)
+            home.hosts |= {host} - {None}
+            home.newest_ns = max(home.newest_ns or 0, newest_ns or 0) or None
+    return sorted(found.values(), key=lambda each: (-(each.newest_ns or 0), each.folder))
+
+
+def _home(path: str, found: Mapping[str, _Collection]) -> _Collection | None:
+    return next((each for folder, each in found.items() if path.startswith(folder)), None)
+
+
+def _is_older(one: _Collection, two: _Collection) -> bool:
+    """Whether the content proves that one is from long before the other; folders of hosts may number ranks by themselves."""
+    if one.newest_ns is None or two.newest_ns is None or (one.hosts and two.hosts and one.hosts != two.hosts):
+        return False
+    return two.newest_ns - one.newest_ns > SLACK_NS
+
+
+def _reject(connection: Connection, left_out: _Collection, reason: str) -> None:
+    """Remove all rows of a collection."""
+    names = {name for name, columns in schema_columns().items() if "source_id" in columns} - {"sources", "operations"}
+    for table in (calls_table(connection), *sorted(names)):
+        connection.execute(f"DELETE FROM {table} WHERE source_id IN (SELECT unnest(?::BIGINT[]))", [left_out.sources])
+    connection.execute(_REJECTED, [reason, left_out.sources])
+    connection.execute("INSERT INTO ingest_warnings (path, message) VALUES (?, ?)", [left_out.folder, f"left out: {reason}"])

@@ -1,0 +1,98 @@
+"""Two runs in one folder: the newest is meant, or nothing tells which, and never both as one job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from forensics.case.build import open_case
+
+SECOND, HOUR = 1_000_000_000, 3600 * 1_000_000_000
+NOW = 1_795_000_000 * SECOND
+
+
+def stack(pid: int) -> str:
+    frames = "    all_reduce (torch/distributed/distributed_c10d.py:2900)\n    <module> (train.py:97)\n"
+    return f'Process {pid}: python\nPython v3.11.9 (/usr/bin/python3.11)\n\nThread {pid} (idle): "MainThread"\n{frames}'
+
+
+def bundle(folder: Path, pids: Mapping[int, int], time_ns: int) -> None:
+    """A bundle of these processes by rank, with one stack of each."""
+    said = {"schema": "forensics.bundle/1", "ranks": {str(rank): {"node": "n1", "pid": pid} for rank, pid in pids.items()}}
+    runs = []
+    for rank, pid in pids.items():
+        path = f"ranks/{rank}/stacks/0.txt"
+        (folder / path).parent.mkdir(parents=True)
+        (folder / path).write_text(stack(pid))
+        runs.append({"id": "stack.pyspy", "rank": rank, "pid": pid, "sample": 0, "begin_ns": time_ns, "path": path})
+    (folder / "nodes/n1").mkdir(parents=True)
+    (folder / "nodes/n1/collectors.jsonl").write_text("".join(json.dumps(run) + "\n" for run in runs))
+    (folder / "bundle.json").write_text(json.dumps(said))
+
+
+def kept(folder: Path) -> tuple[set[int], list[str]]:
+    """Processes of which stacks are left, and what was said to be left out."""
+    with open_case([folder]) as case:
+        said = case.execute("SELECT path || ': ' || message FROM ingest_warnings WHERE message LIKE 'left out%' ORDER BY ALL")
+        messages = [text for (text,) in said.fetchall()]
+        return {pid for (pid,) in case.execute("SELECT DISTINCT pid FROM stacks").fetchall()}, messages
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_of_bundles_of_two_runs_the_newest_is_meant(names: tuple[str, str], tmp_path: Path) -> None:
+    former, present = names
+    bundle(tmp_path / former, {0: 70, 1: 71}, NOW - 200 * HOUR)
+    bundle(tmp_path / present, {0: 80, 1: 81}, NOW)
+    why = f"left out: 2 ranks are other processes in {present}/, which is newer: another run"
+    assert kept(tmp_path) == ({80, 81}, [f"{former}/: {why}"])
+
+
+def test_a_bundle_beside_the_folder_of_a_former_one_keeps_its_own_files(tmp_path: Path) -> None:
+    bundle(tmp_path, {0: 80, 1: 81}, NOW)
+    bundle(tmp_path / "former", {0: 70, 1: 71}, NOW - HOUR)
+    assert kept(tmp_path)[0] == {80, 81}
+
+
+@pytest.mark.parametrize(
+    "second",
+    [{0: 80, 1: 81}, {2: 90, 3: 91}, {0: 80, 1: 95, 2: 90}],
+    ids=["the same processes later", "another host", "one of three ranks was restarted"],
+)
+def test_bundles_of_one_run_are_one_case(second: Mapping[int, int], tmp_path: Path) -> None:
+    bundle(tmp_path / "a", {0: 80, 1: 81, 2: 90} if 2 in second and 0 in second else {0: 80, 1: 81}, NOW - 300 * SECOND)
+    bundle(tmp_path / "b", second, NOW)
+    assert kept(tmp_path)[1] == []
+
+
+def loose(folder: Path, pids: Mapping[int, int]) -> None:
+    folder.mkdir(parents=True)
+    for rank, pid in pids.items():
+        (folder / f"rank{rank}.txt").write_text(stack(pid))
+
+
+def test_folders_of_two_runs_that_nothing_dates_are_not_mixed(tmp_path: Path) -> None:
+    loose(tmp_path / "old", {0: 70, 1: 71, 2: 72})
+    loose(tmp_path / "now", {0: 80, 1: 81, 2: 82})
+    pids, messages = kept(tmp_path)
+    assert pids == set()
+    assert [message.partition(":")[0] for message in messages] == ["now/", "old/"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("round1", {0: 70, 1: 71}), ("round2", {0: 70, 1: 71})),
+        (("node1", {0: 70, 1: 71}), ("node2", {2: 70, 3: 71})),
+        (("a", {0: 70, 1: 71, 2: 72}), ("b", {0: 79})),
+    ],
+    ids=["two rounds", "two hosts", "one rank only"],
+)
+def test_folders_of_one_run_are_read_together(
+    first: tuple[str, Mapping[int, int]], second: tuple[str, Mapping[int, int]], tmp_path: Path
+) -> None:
+    for name, pids in (first, second):
+        loose(tmp_path / name, pids)
+    assert kept(tmp_path)[1] == []
