@@ -12,7 +12,12 @@ _TITLE = re.compile(
     rb"\b(?i:run-?book|play-?book|troubleshooting|how[ -]to|user guide|faq|cheat ?sheet|what to do (?:if|when))\b"
 )
 # A file that is called so needs no such title.
-_NAME = re.compile(r"(?i:(?:^|[_. -])(?:run-?book|play-?book|troubleshooting|how-?to|faq|cheat-?sheet)s?(?=[_. -]|$))")
+_NAME = re.compile(
+    r"(?i:(?:^|[_. -])(?:run-?book|play-?book|troubleshooting|how-?to|faq|cheat-?sheet|readme|change-?log|contributing)s?"
+    r"(?=[_. -]|$))"
+)
+# What a repository keeps in words, of incidents as well, is of the past.
+_FOLDER = re.compile(r"(?i:(?:^|/)(?:docs?|documentation|wiki)/)")
 _COMMAND = re.compile(
     r"\s*(?:[$#>] |(?:sudo |kubectl |nvidia-smi|dmesg|ps |py-spy |ssh |export |scontrol |sinfo |ib\w+ |grep |cat ))"
 )
@@ -43,7 +48,8 @@ def is_manual(content: bytes, path: str) -> bool:
         quoted = (block[1].strip().count(b"\n") + 1 for block in _BLOCK.finditer(content))
         return _PROSE.search(content) is not None and max(quoted, default=0) <= _MOST_PER_BLOCK
     lines = content.decode("utf-8", "replace").splitlines()
-    is_called_so = _TITLE.match(content) is not None or _NAME.search(path.rpartition("/")[2]) is not None
+    is_named_so = _NAME.search(path.rpartition("/")[2]) is not None or _FOLDER.search(path) is not None
+    is_called_so = _TITLE.match(content) is not None or is_named_so
     return (is_called_so and _quotes_little(lines)) or _is_chapter(lines)
 
 

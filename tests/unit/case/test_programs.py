@@ -64,3 +64,15 @@ def test_what_stands_far_below_a_first_line_like_theirs_is_read_as_well(first: s
     (tmp_path / "job.log").write_text(first + LOG + "step done\n" * 1000 + "SLURM_JOB_ID=4711\n")
     with open_case([tmp_path]) as case:
         assert case.execute("SELECT value FROM job_config WHERE key = 'job.id'").fetchall() == [("4711",)]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_read"),
+    [("README.md", False), ("CHANGELOG.md", False), ("docs/incidents.md", False), ("ticket.md", True), ("notes/hang.md", True)],
+)
+def test_what_a_repository_keeps_in_words_is_of_the_past(path: str, is_read: bool, tmp_path: Path) -> None:
+    (tmp_path / path).parent.mkdir(exist_ok=True)
+    (tmp_path / path).write_text(f"# Run 88\n\nIt ended so:\n\n```\n{LOG}```\n\nThe node was replaced.\n")
+    (tmp_path / "job.log").write_text("step 1/9 loss 2.0\nstep 2/9 loss 1.9\n")
+    with open_case([tmp_path]) as case:
+        assert bool(case.execute("SELECT 1 FROM log_events").fetchall()) is is_read
