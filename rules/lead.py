@@ -15,7 +15,7 @@ from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.standstill import Standing, WaitStates
-from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.ranks.roster import Roster, SeenProcesses
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.waits.completions import HOST_BACKENDS
 from forensics.rules.reductions.waits.graph import WaitGraph
@@ -40,16 +40,18 @@ def is_lead(
     groups: Communicators,
     roster: Roster,
     graph: WaitGraph,
+    processes: SeenProcesses,
 ) -> bool:
     """Whether one look, that somebody asked for, is all that speaks for the suspects, and nothing shows a standstill."""
     faults = [each for each in judged.assessments if each.fault is not None]
     once = motion.motion is Motion.UNSEEN and all(len(found.main) < 2 for found in stacks.values())
     undated = all(state.standing is Standing.UNKNOWN for state in states)
     on_hosts = all(group.backend in HOST_BACKENDS for group in groups if group.pending)
-    # That nothing could be had of a rank is more than a look at it.
+    # That a collector could have nothing of a rank is more than a look at it; that nobody handed it in is not.
     seen = {rank for rank, facts in roster.ranks.items() if not facts.unseen}
-    queued = ends_in_queued_messages(graph, seen)
-    asked = [(on_hosts or queued) and each.cause not in _OF_CALLS and seen.issuperset(each.ranks) for each in faults]
+    reached = seen if processes else {*roster.ranks}
+    in_reach = reached if on_hosts else seen if ends_in_queued_messages(graph, seen) else set()
+    asked = [each.cause not in _OF_CALLS and bool(in_reach) and in_reach.issuperset(each.ranks) for each in faults]
     alone = all(
         each.families and {*each.families} <= (_ASKED_FOR if by_request else _STACKS)
         for each, by_request in zip(faults, asked, strict=True)
