@@ -30,7 +30,7 @@ def at_work(facts: RankFacts, found: Stacks | None, children: Sequence[ChildProc
     if worker is not None:
         return f"its child process {worker.pid} used {worker.cpu_share:.0%} of a CPU"
     if facts.fed:
-        return f"data came to what it reads: {facts.switches} context switches in a read without a time limit"
+        return f"data moves: {facts.switches} context switches in a read or write without a time limit"
     if facts.cpu_share is not None and facts.cpu_share >= BUSY_SHARE:
         return f"it used {facts.cpu_share:.0%} of a CPU"
     if len(facts.thread_states) >= _LEAST_LOOKS and set(facts.thread_states) == {_RUNNING}:

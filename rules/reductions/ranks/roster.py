@@ -15,7 +15,7 @@ from forensics.case.database import rows_of
 from forensics.case.gathered import gathered_world_size
 from forensics.model import RankProcess, Since
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.ranks.fed import is_fed
+from forensics.rules.reductions.ranks.fed import Look, is_fed
 from forensics.rules.reductions.ranks.met_later import met_later
 from forensics.rules.reductions.ranks.on_cpu import cpu_share, wakes_per_s
 from forensics.vocabulary import GUESSED
@@ -30,8 +30,8 @@ class RankFacts:
     `state` is alive, absent, zombie or unknown (None when no collector looked). `thread_states` are the states of the main
     thread, one for each sample; `switches` is the number of its context switches over all samples, `cpu_share` the share of the
     time between first and last sample that it was on a CPU, both None with less than two samples; `wakes_per_s` how often it
-    woke from sleeps other than for a lock; `fed`: data comes to it; `waits_on` are files (`FD -> FILE`) that it waits on in all
-    samples.
+    woke from sleeps other than for a lock; `fed`: data comes to it or leaves it; `waits_on` are files (`FD -> FILE`) that it
+    waits on in all samples.
     `dumped` says that a dump of it lies there, with calls or without, `sampled` that a sample of its threads has a time: a
     table of `ps` has none, and may be from before what a log tells.
     `error` is the line of its log by which it ended, where only that tells that it did; `timed_out` that it gave up waiting,
@@ -244,7 +244,7 @@ def _main_threads(connection: DuckDBPyConnection) -> dict[int, RankFacts]:
         connection,
         "processes",
         """
-        SELECT p.rank, p.state, p.wchan, p.tracer, p.switches, s.path, p.cpu_ticks, p.time_ns, p.pid, p.timed, p.waits_on
+        SELECT p.rank, state, wchan, tracer, switches, s.path, cpu_ticks, time_ns, pid, timed, waits_on, kernel_stack
         FROM processes p LEFT JOIN sources s USING (source_id)
         WHERE p.thread = p.pid AND NOT p.is_child AND p.rank IS NOT NULL ORDER BY p.rank, p.sample, s.path
         """,
@@ -256,7 +256,7 @@ def _main_threads(connection: DuckDBPyConnection) -> dict[int, RankFacts]:
 
 
 def _main_thread(samples: list[list[Any]]) -> RankFacts:
-    _, wchan, tracer, _, path, _, _, pid, _, files = samples[-1]
+    _, wchan, tracer, _, path, _, _, pid, _, files, _ = samples[-1]
     counts = [sample[3] for sample in samples if sample[3] is not None]
     return RankFacts(
         rank=-1,
@@ -269,7 +269,7 @@ def _main_thread(samples: list[list[Any]]) -> RankFacts:
         cpu_share=cpu_share([(sample[5], sample[6]) for sample in samples]),
         wakes_per_s=wakes_per_s([(each[3], each[6], each[1]) for each in samples]),
         waits_on=tuple((files or "").splitlines()) if len({sample[9] for sample in samples}) == 1 else (),
-        fed=is_fed([(each[1], each[8], each[3]) for each in samples]),
+        fed=is_fed([Look(each[1], each[8], each[3], each[10]) for each in samples]),
         process_source=path,
     )
 

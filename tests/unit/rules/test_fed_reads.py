@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from forensics.model import Outcome
+from forensics.rules.reductions.ranks.fed import Look, is_fed
 from tests.recordings.collection import Collection
 from tests.recordings.job import SECOND, Job
 from tests.recordings.places import BARRIER, JOB, LIB, SITE, Place
@@ -67,3 +68,24 @@ def test_stages_that_wait_for_messages_in_the_schedule_of_torch_wait_for_the_one
     """`wait()` of gloo's messages is native: the schedule's own function is the innermost Python frame."""
     verdict = verdict_of(collected(STAGE_WAITS, WRITES, False, "locks_lock_inode_wait").write(tmp_path))
     assert named(verdict) == {0} and verdict.outcome is Outcome.HANG
+
+
+SENDS = "[<0>] wait_woken+0x89/0x90\n[<0>] sk_stream_wait_memory+0x268/0x3b0\n[<0>] tcp_sendmsg_locked+0x74a/0x1270"
+
+
+@pytest.mark.parametrize(
+    ("wchan", "stack", "switches", "moves"),
+    [
+        ("wait_woken", SENDS, (153, 157, 158), True),
+        ("wait_woken", SENDS, (153, 153, 158), False),
+        ("wait_woken", SENDS, (153, 154, 154), False),
+        ("wait_woken", None, (153, 157, 158), False),
+        ("anon_pipe_write", None, (20, 22, 25), True),
+        ("do_poll", SENDS, (20, 22, 25), False),
+    ],
+    ids=["an upload", "woken at one time only", "woken once", "may be a read", "a pipe", "a limit may wake it"],
+)
+def test_a_write_of_which_something_is_taken_is_at_work(
+    wchan: str, stack: str | None, switches: tuple[int, ...], moves: bool
+) -> None:
+    assert is_fed([Look(wchan, False, count, stack) for count in switches]) is moves
