@@ -61,7 +61,7 @@ OutsideInputs = NewType("OutsideInputs", Mapping[int, OutsideInput])
 """Ranks that every chain of waits ends in and that wait for something from outside the job."""
 
 MessagesFromOutside = NewType("MessagesFromOutside", Mapping[int, str])
-"""What speaks against a hang of ranks that read from a connection, and hand on what comes."""
+"""What speaks against a hang of ranks that read what comes from outside the job."""
 
 
 @reduction
@@ -89,12 +89,15 @@ def outside_inputs(connection: DuckDBPyConnection, graph: WaitGraph, roster: Ros
 def messages_from_outside(
     connection: DuckDBPyConnection, graph: WaitGraph, roster: Roster, stacks: StacksByRank
 ) -> MessagesFromOutside:
-    """Ranks that read from a connection, where the others wait for what they hand on, and they seldom did: work may come."""
+    """Ranks that read a line that is typed, or from a connection what they hand on: it may come where they seldom waited so."""
     found: dict[int, str] = {}
     for rank in (root.ranks[0] for root in graph.free_roots):
         waits, files = graph.waiting_for(rank), roster.rank(rank).waits_on
+        typed = None if rank not in stacks or _is_at_prompt(stacks[rank]) else typed_at(files)
         peer = next((file.partition(" -> ")[2] for file in files if len(files) == 1 and " -> tcp to " in file), None)
-        if peer is not None and _hands_on(waits, stacks) and not _is_often(connection, waits):
+        if typed is not None and not _is_often(connection, waits):
+            found[rank] = f"whether a line of input ({typed}) was due nothing tells: somebody may be about to type it"
+        elif peer is not None and _hands_on(waits, stacks) and not _is_often(connection, waits):
             found[rank] = f"whether a message was due from {peer} nothing tells: one that hands on work waits alike"
     return MessagesFromOutside(found)
 
@@ -109,9 +112,14 @@ def _requests(facts: RankFacts, found: Stacks) -> str | None:
 def _handed_on(facts: RankFacts, found: Stacks) -> str | None:
     """A line that somebody types, or what a server in another thread takes."""
     typed = typed_at(facts.waits_on)
-    if typed and not at_prompt(found.main[-1].activity.path):
+    if typed and not _is_at_prompt(found):
         return f"a line of input ({typed})"
     return "a request to the server in its other thread" if _is_at_queue_of_server(found) else None
+
+
+def _is_at_prompt(found: Stacks) -> bool:
+    """Whether the main thread stands at the prompt of a debugger."""
+    return bool(found.main) and at_prompt(found.main[-1].activity.path)
 
 
 def _asked_for(facts: RankFacts, found: Stacks) -> str | None:

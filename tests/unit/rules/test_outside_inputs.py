@@ -132,3 +132,11 @@ def test_who_reads_from_a_connection_and_seldom_hands_on_is_a_suspicion(
     sampled(found, "wait_woken", "15 -> tcp to 10.0.0.9:6379")
     (first,) = verdict_of(found.write(tmp_path)).suspects
     assert (first.ranks, first.confidence is Confidence.SUSPECT) == ((FIRST,), not sure)
+
+
+@pytest.mark.parametrize(("before", "sure"), [(1, False), (12, True)], ids=["a call of its own", "a step like all before"])
+def test_who_stops_at_a_question_is_a_suspicion_unless_it_stops_a_step(tmp_path: Path, before: int, sure: bool) -> None:
+    found = collected(READ, "barrier", before=before)
+    sampled(found, "anon_pipe_read", "0 -> /dev/pts/3")
+    (first,) = verdict_of(found.write(tmp_path)).suspects
+    assert (first.ranks, first.confidence is Confidence.SUSPECT) == ((FIRST,), not sure)
